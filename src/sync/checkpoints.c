@@ -1,6 +1,5 @@
 /*
- * Checkpoints: whether a commit may be published, and the questions of the code that keeps
- * checkpoints.
+ * Checkpoints: decides if a commit may be published, and answers the code that keeps checkpoints.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -17,7 +16,8 @@
 
 /* ---- the files that a commit names ---- */
 
-/* Reads and parses the commit. If it returns NULL, `*outcome` is what to do with the file. */
+/* Reads and parses the commit. Returns NULL if the file is not a valid commit; `*outcome` is then
+ * the outcome of its job. */
 static struct commit *read_commit(
 	int fd, uint64_t size, const char *path, enum job_outcome *outcome)
 {
@@ -36,7 +36,8 @@ static struct commit *read_commit(
 	return c;
 }
 
-/* The local file, if the table does not know it yet. */
+/* Returns JOB_WAIT if the local file has the size in the commit, so that it can still be published,
+ * else JOB_DAMAGED. */
 static enum job_outcome look_at(const struct sync *s, const char *path, uint64_t size)
 {
 	struct stat st;
@@ -79,12 +80,12 @@ static void warn_once(struct sync *s, const char *path, const char *name)
 	if (e)
 		e->flags |= ENTRY_WARNED;
 	sync_emit(s, SYNC_WARNING, path, 0,
-		"%s is not published: the checkpoint is damaged, %s does not match its commit",
-		path, name ? name : "and it");
+		"cannot publish '%s': the checkpoint is damaged: %s does not match the commit",
+		path, name ? name : "its content");
 }
 
-/* The commit has the checksum of a suspect file. Returns true if the file matches; it is then to be
- * published. */
+/* Compares a suspect file with the checksum in the commit. Returns true if the file matches; the
+ * file is then published. */
 static bool vouch(struct sync *s, const char *path, const struct commit_file *f)
 {
 	_cleanup_close_ int fd = sync_open_file(s, path);
@@ -152,7 +153,7 @@ enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uin
 
 /* ---- commits of others ---- */
 
-/* Names the owner of the commit, and how to make room. */
+/* Sets the error that names the owner of the commit and the way to make room. */
 static int refuse(const struct sync *s, const char *commit, const struct object_info *there,
 	struct penstock_error *err)
 {
@@ -162,15 +163,15 @@ static int refuse(const struct sync *s, const char *commit, const struct object_
 	size_t len = single ? strlen(commit) - strlen(COMMIT_SUFFIX) : (size_t)(name - commit);
 
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"%s%s is the commit of a checkpoint that this run has not published, but "
-		"%s%.64s; it is not overwritten: move %s%.*s%s elsewhere in the bucket %s "
-		"(penstock mv%s), and give the next run an output of its own",
+		"cannot overwrite the commit '%s%s': its checkpoint was published by %s%.64s; move "
+		"'%s%.*s'%s elsewhere in the bucket '%s' with 'penstock mv%s', and give the next "
+		"run an output of its own",
 		s->o.prefix, commit, run ? "run " : "another program", run ? run : "", s->o.prefix,
 		(int)len, commit, single ? " and its commit" : "", s->o.bucket,
 		single ? "" : " -r");
 }
 
-/* Returns PENSTOCK_E_EXISTS if there is such a commit and it is not this run's. */
+/* Returns -PENSTOCK_E_EXISTS if the commit exists and is not of this run. */
 static int look_for_commit(struct sync *s, const char *commit, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
@@ -212,8 +213,8 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 
 /* ---- for the code that keeps checkpoints ---- */
 
-/* Calls `fn` for the file `path`, or for all files below that directory. Returns 0 if there is
- * none. Under lock. */
+/* Calls `fn` for the file `path`, or for all files below that directory, until it returns non-zero.
+ * Returns that result, or 0. Under lock. */
 static int each_file(
 	struct sync *s, const char *path, int (*fn)(void *cookie, struct entry *e), void *cookie)
 {
@@ -222,7 +223,7 @@ static int each_file(
 	return !e ? 0 : e->below ? table_each_below(e->below, fn, cookie) : fn(cookie, e);
 }
 
-/* True for a file that only an attempt before the run started over had. */
+/* Returns true if only an attempt before the run started over had the file. */
 static bool is_older(const struct entry *e)
 {
 	return !e->below && e->state == ENTRY_GONE && !e->work && (e->flags & ENTRY_PUBLISHED) &&
@@ -272,8 +273,8 @@ static int retire(void *cookie, struct entry *e)
 
 	if (e->below || !(e->flags & ENTRY_PUBLISHED))
 		return 0;
-	/* An object of an attempt before the run started over is this run's own, too. If its name
-	 * has a file again, that replaces it. */
+	/* An object of an attempt before the run started over also belongs to this run. If a file
+	 * has its name again, the file replaces the object. */
 	if ((e->flags & ENTRY_OLDER) && !is_older(e))
 		return 0;
 	e->flags &= (uint16_t)~ENTRY_OLDER;
@@ -337,12 +338,12 @@ int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct p
 	pthread_mutex_unlock(&s->lock);
 	if (!settled)
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"%s is not published in its present version", path);
+			"'%s' is not published in its present version", path);
 	r = sync_head(s, path, &there, err);
 	if (r < 0)
 		return error_prefix(err, "%s", path);
 	return there.size == size && (!etag[0] || strcmp(etag, there.etag) == 0)
 		       ? 0
-		       : error_set(err, PENSTOCK_E_CORRUPT, "%s was replaced by another program",
-				 path);
+		       : error_set(err, PENSTOCK_E_CORRUPT,
+				 "the object of '%s' was replaced by another program", path);
 }

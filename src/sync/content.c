@@ -26,7 +26,7 @@ int content_crc64(
 		if (n < 0)
 			return error_errno(err, errno, "cannot read the file");
 		if ((size_t)n < want)
-			return error_set(err, PENSTOCK_E_CHANGED, "the file got shorter");
+			return error_set(err, PENSTOCK_E_CHANGED, "the file became shorter");
 		if (cancel && atomic_load(cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 		sum = crc64_ecma_refl(sum, block, want);

@@ -1,4 +1,4 @@
-/* The checksum of the content of a file that the journal and the manifest hold. */
+/* The checksum of a file's content, as the journal and the manifest hold it. */
 #ifndef SYNC_CONTENT_H
 #define SYNC_CONTENT_H
 
@@ -7,8 +7,9 @@
 
 struct penstock_error;
 
-/* CRC-64 (ECMA, reflected) of the first `size` bytes. Returns -PENSTOCK_E_CHANGED if the file is
- * shorter. `cancel` (may be NULL) ends it. */
+/* Computes the CRC-64 (ECMA, reflected) of the first `size` bytes of `fd`. Returns
+ * -PENSTOCK_E_CHANGED if the file is shorter, and -PENSTOCK_E_CANCELLED if `*cancel` becomes
+ * non-zero. `cancel` may be NULL. */
 int content_crc64(
 	const atomic_int *cancel, int fd, uint64_t size, uint64_t *crc, struct penstock_error *err);
 

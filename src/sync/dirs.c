@@ -7,10 +7,11 @@
 #include "base/clock.h"
 #include "sync/internal.h"
 
-#define AGAIN_MS 100 /* first pause before a name is scanned again that had to wait */
+#define AGAIN_MS 100 /* first pause before the scan for a name that had to wait */
 #define SHORT_MS 60000 /* least time between two warnings of a shortage */
 
-/* The cause may last long (an unavailable store), and the next attempt is a scan of everything. */
+/* observe_scan() lengthens the pause: the cause may last long (an unavailable store), and each
+ * attempt is a scan of everything. */
 void observe_again(struct sync *s, int64_t now_ms)
 {
 	if (s->look_again)
@@ -24,8 +25,8 @@ void observe_short(struct sync *s, const char *what)
 	int64_t now_ms = clock_monotonic_ms();
 
 	if (!s->short_ms || now_ms - s->short_ms > SHORT_MS) {
-		sync_emit(s, SYNC_WARNING, NULL, 0, "%s: the next scan of the output tries again",
-			what);
+		sync_emit(s, SYNC_WARNING, NULL, 0,
+			"cannot examine all of the output: %s; the next scan tries again", what);
 		s->short_ms = now_ms;
 	}
 	observe_again(s, now_ms);
@@ -98,7 +99,7 @@ void dirs_unwatch(struct sync *s, struct dir *d)
 	d->wd_next = NULL;
 }
 
-/* Watches the directory, open as `fd`. Without room for it the sync polls. */
+/* Watches the directory, which is open as `fd`. If there are no more watches the sync polls. */
 void dirs_watch(struct sync *s, struct dir *d, int fd)
 {
 	struct dir *other;
@@ -110,13 +111,13 @@ void dirs_watch(struct sync *s, struct dir *d, int fd)
 	if (wd < 0) {
 		if (!s->status.polling)
 			sync_emit(s, SYNC_WARNING, NULL, 0,
-				"cannot watch more directories (%s): changes are found by "
-				"scanning; raise fs.inotify.max_user_watches",
+				"cannot watch more directories: %s; changes are found by scanning; "
+				"to avoid this raise fs.inotify.max_user_watches",
 				strerror(errno));
 		s->status.polling = true;
 		return;
 	}
-	/* The same directory under another name: it was moved here. */
+	/* The same directory had another name: it was moved here. */
 	other = dirs_of_watch(s, wd);
 	if (other)
 		dirs_unwatch(s, other);

@@ -1,4 +1,4 @@
-/* Flush: everything is published, or the reason why not. And status. */
+/* Flush: publishes everything, or returns the reason for the failure. Also the status. */
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
@@ -10,10 +10,9 @@
 #include "sync/internal.h"
 
 #define FLUSH_POLL_MS	  100
-#define REVIEWS		  3 /* times that objects are missing in one flush */
+#define REVIEWS		  3 /* reviews of one flush that may find objects missing */
 #define OPEN_SIZES_LOOKED 64 /* open files whose size sync_get_status() reads */
 
-/* Everything of this flush is sent, or cannot be. */
 bool flush_is_settled(const struct sync *s)
 {
 	return s->scans_done >= s->scans_wanted && !s->scan_all && !s->look_again &&
@@ -43,7 +42,7 @@ void sync_hurry(struct sync *s, int64_t deadline_ms)
 	s->plan.deadline_ms = deadline_ms;
 }
 
-/* Why the flush is not complete; under lock. */
+/* Sets the error that explains why the flush is not complete. Under lock. */
 static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 {
 	const struct penstock_error *first = s->flush_error.message    ? &s->flush_error
@@ -54,7 +53,8 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 
 	if (s->status.lost)
 		return error_set(err, PENSTOCK_E_PRECONDITION,
-			"another run took the output %s://%s/%s over; nothing more was published",
+			"cannot publish the output: another run took over '%s://%s/%s'; nothing "
+			"more was published",
 			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix);
 	if (s->plan.fault[0])
 		return error_set(err, PENSTOCK_E_INTERNAL,
@@ -65,7 +65,7 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 	str_format_size(bytes, size);
 	if (first && (!late || first->code != PENSTOCK_OK)) {
 		error_set(err, first->code,
-			"%llu file%s (%s) of the output not sent to %s://%s/%s: %s",
+			"%llu file%s (%s) of the output not sent to '%s://%s/%s': %s",
 			(unsigned long long)files, files == 1 ? "" : "s", size,
 			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
 			first->message);
@@ -74,13 +74,14 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 		return -(int)first->code;
 	}
 	return error_set(err, PENSTOCK_E_TIMEOUT,
-		"%llu file%s (%s) of the output not sent to %s://%s/%s in time%s%s",
+		"%llu file%s (%s) of the output not sent to '%s://%s/%s' in time%s%s",
 		(unsigned long long)files, files == 1 ? "" : "s", size,
 		object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
 		s->status.last_error[0] ? ": " : "", s->status.last_error);
 }
 
-/* Returns 1 if the flush is complete, 0 if not yet, negative if it cannot be. Under lock. */
+/* Returns 1 if the flush is complete, 0 if it is not complete yet, or -code if it has failed. Under
+ * lock. */
 static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 {
 	MUST_HOLD(&s->lock);
@@ -128,13 +129,13 @@ static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 	pthread_cond_broadcast(&s->work);
 	if (rc == 0 && again && reviews >= REVIEWS)
 		rc = error_set(err, PENSTOCK_E_CHANGED,
-			"another program removes or replaces objects of s3://%s/%s again and "
-			"again",
+			"another program removes or replaces objects of 's3://%s/%s' again and "
+			"again; give this run an output of its own",
 			s->o.bucket, s->o.prefix);
 	return rc < 0 ? rc : again == 0;
 }
 
-/* `fresh`: scans and checks of earlier flushes do not count. */
+/* If `fresh`, scans and checks of earlier flushes do not count. */
 static int flush(struct sync *s, bool fresh, int64_t deadline_ms, struct penstock_error *err)
 {
 	unsigned reviews = 0;

@@ -15,9 +15,9 @@
 #include "sync/internal.h"
 
 #define LOOKED_AT   1024 /* files of a queue that are examined */
-#define BYTES	    (1 * MIB) /* of a directory */
-#define BYTES_ALL   (4 * MIB) /* of all directories */
-#define PATIENCE_MS 250 /* how long to wait for a moment when all are closed */
+#define BYTES	    (1 * MIB) /* bytes copied of one directory */
+#define BYTES_ALL   (4 * MIB) /* bytes copied of all directories */
+#define PATIENCE_MS 250 /* time to wait for a moment when all these files are closed */
 #define AGAIN_MS    2
 
 struct frozen *freeze_file(int fd, enum lease *lease)
@@ -51,7 +51,7 @@ static int open_entry(struct sync *s, const struct entry *e)
 	return buf_failed(&path) ? -1 : sync_open_file(s, buf_str(&path));
 }
 
-/* `strict`: only as its last close left it. */
+/* Copies the file of `w`. If `strict`, only if the file is still as its last close left it. */
 static bool freeze(struct sync *s, struct work *w, bool strict)
 {
 	_cleanup_close_ int fd = open_entry(s, w->entry);
@@ -81,7 +81,8 @@ static bool is_as_frozen(struct sync *s, const struct work *w)
 	return ident_equal(&now, &w->frozen->ident);
 }
 
-/* Returns false if they could not be copied at one moment. */
+/* Copies the small files of `d` that were closed. Returns false if they could not be copied at one
+ * moment. */
 static bool freeze_all(struct sync *s, struct dir *d, bool strict)
 {
 	size_t bytes = 0, n = 0, looked = 0;
@@ -131,7 +132,7 @@ void freeze_dir(struct sync *s, struct dir *d)
 	} else {
 		observe_catch_up(s);
 		plan_queue_frozen(&s->plan, d);
-		/* If no file could be read all that time, the first is sent as it is. */
+		/* If no file could be copied in all that time, the first one is sent as it is. */
 		plan_freeze_failed(d);
 		d->freeze_since_ms = 0;
 	}

@@ -31,7 +31,7 @@ static int not_dots(const struct dirent *d)
 	return strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
 }
 
-/* Every name below `fd`, parents first, in order. Links are not followed. */
+/* Calls `fn` for every name below `fd`, parents first, sorted by name. Links are not followed. */
 static int walk(int fd, const char *path, walk_fn fn, void *cookie, struct penstock_error *err)
 {
 	struct dirent **names = NULL;
@@ -66,7 +66,7 @@ static int walk(int fd, const char *path, walk_fn fn, void *cookie, struct penst
 
 struct count {
 	unsigned files, others;
-	char *path; /* of the first file; owned */
+	char *path; /* path of the first file; owned */
 };
 
 static int count_one(void *cookie, int dir_fd, const char *name, const char *path,
@@ -91,7 +91,7 @@ static int pack_one(void *cookie, int dir_fd, const char *name, const char *path
 
 	if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode))
 		return 0;
-	/* As in the key of an object: a zip has no names that are not UTF-8. */
+	/* Names in a zip must be UTF-8, so the name is encoded as in the key of an object. */
 	names_key(&member, path);
 	if (buf_failed(&member))
 		return buf_error(&member, "the name of a file", err);

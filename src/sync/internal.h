@@ -1,23 +1,25 @@
 /*
- * The running sync, as its parts see it:
+ * Declarations that the parts of the running sync share:
  *
- *	sync.c            the interface, the threads, and reports to the caller
+ *	sync.c            the interface and the threads
+ *	events.c          reports to the caller
  *	flush.c           flush and status
+ *	dirs.c            the watched directories, and the list of those to be read
  *	observe.c         turns the watch and the scan into events of the plan
  *	scan.c            watches and reads directories, finds who writes to files
  *	upload.c          one job of a worker
  *	freeze.c          copies of small files that are rewritten all the time
- *	keep.c            keeps objects of others before they are overwritten
+ *	keep.c            keeps objects of other programs and runs before they are overwritten
  *	recheck.c         compares files with their objects
  *	review.c          checks that the objects are still there
  *	checkpoints.c     commits of checkpoints
- *	state_journal.c   the journal: written, replayed, and judged after a stop of the machine
- *	state_manifest.c  the manifest: attach to the one in the bucket, write the next
+ *	state_journal.c   the journal: writing, replay, and its value after a stop of the machine
+ *	state_manifest.c  the manifest: reading it at the start, writing the next one
  *	restore/          bringing a directory back (needs no running sync)
- *	leftovers.c       leftovers of a killed sync in the bucket
+ *	leftovers.c       removes what a killed sync left in the bucket
  *
- * One lock covers the table, the plan and everything marked "under lock". It is never held during
- * a request; it is held during short checks of local files.
+ * One lock covers the table, the plan and everything marked "under lock". The lock is never held
+ * during a request, but it is held during short checks of local files.
  */
 #ifndef SYNC_INTERNAL_H
 #define SYNC_INTERNAL_H
@@ -47,16 +49,16 @@
 
 #define SYNC_WORKERS_MAX 32
 
-/* An object of others that was kept before it was overwritten. */
+/* An object of another program or run that was kept before this run overwrote it. */
 struct kept {
 	char *path, *etag, *key;
 	uint64_t size;
-	bool fresh; /* this sync has made or seen the copy */
-	bool there; /* a listing has it */
+	bool fresh; /* made or seen by this sync */
+	bool there; /* a listing shows the copy */
 	UT_hash_handle hh; /* by key */
 };
 
-/* An event that was not reported to on_event yet. */
+/* An event that on_event has not received yet. */
 struct event_line {
 	struct event_line *next, *prev;
 	enum sync_event event;
@@ -70,11 +72,11 @@ struct sync {
 	struct sync_options o; /* strings are owned copies */
 	char *strings[8];
 	char *state; /* "<prefix><state_prefix>/" */
-	char *manifest; /* its key */
-	char *sent_dir; /* the last version sent of large files: below private_dir */
+	char *manifest; /* key of the manifest */
+	char *sent_dir; /* directory in private_dir with the last sent versions of large files */
 	char nonce[17];
-	char boot[PROCESS_BOOT_ID_SIZE]; /* "" if not known */
-	int64_t started_ns; /* of the wall clock */
+	char boot[PROCESS_BOOT_ID_SIZE]; /* id of this boot; "" if unknown */
+	int64_t started_ns; /* start time, wall clock */
 	int root_fd;
 	bool leases_unreliable; /* network file system: no events, no leases */
 	int n_workers;
@@ -84,12 +86,12 @@ struct sync {
 	int wake_fd;
 	atomic_int cancel; /* ends uploads in flight */
 
-	pthread_mutex_t event_lock; /* of the next three */
+	pthread_mutex_t event_lock; /* protects the next two */
 	struct event_line *events;
 	bool delivering;
 
 	pthread_mutex_t lock;
-	pthread_cond_t work; /* something to do for a worker */
+	pthread_cond_t work; /* signalled when a worker has something to do */
 	pthread_cond_t idle; /* wakes sync_flush() */
 
 	/* Under lock. */
@@ -99,82 +101,84 @@ struct sync {
 	struct plan plan;
 	struct journal *journal;
 	bool journal_warned;
-	int64_t journal_sync_ms; /* next fdatasync */
-	uint64_t journal_live_size; /* after the last rewrite */
+	int64_t journal_sync_ms; /* earliest time of the next fdatasync */
+	uint64_t journal_live_size; /* size after the last rewrite */
 	bool journal_syncing;
-	bool journal_dirty; /* written and not synced */
+	bool journal_dirty; /* some records are written and not synced */
 	char journal_boot[PROCESS_BOOT_ID_SIZE]; /* the boot that the records are valid for */
-	bool doubt; /* the machine stopped since then */
-	bool settling; /* the disk is being synced: no record says that a file is on it */
+	bool doubt; /* the machine has stopped since that boot */
+	bool settling; /* syncfs() is running: records do not get JOURNAL_SYNCED */
 	struct kept *kept; /* in the order in which they were kept */
-	struct strlist nonces; /* of the syncs that wrote to this journal */
+	struct strlist nonces; /* nonces of the syncs that wrote to this journal */
 	struct leftover *leftovers; /* uploads in parts that have not ended */
 	bool attached, attaching;
-	int64_t attach_ms; /* next try */
+	int64_t attach_ms; /* time of the next attempt to attach */
 	bool conditions; /* the store honours If-Match and If-None-Match on PUT */
-	bool complete_conditions; /* also on the Complete of an upload in parts */
-	bool remove_conditions; /* If-Match on DELETE */
+	/* the store honours conditions also on the Complete of an upload in parts */
+	bool complete_conditions;
+	bool remove_conditions; /* the store honours If-Match on DELETE */
 	uint64_t journal_generation, restored_generation;
 	bool manifest_busy;
-	int64_t manifest_ms; /* not before */
+	int64_t manifest_ms; /* earliest time of the next manifest */
 	uint64_t generation;
 	char manifest_etag[OBJECT_ETAG_SIZE];
-	int64_t manifest_ns; /* when the store received it, if it was there at the start */
-	uint64_t uploads; /* counts the names of uploads */
-	uint64_t scans_wanted, scans_done; /* a flush wants one that began after it */
-	struct penstock_error flush_error; /* the first of this flush */
+	/* when the store received the manifest that was there at the start; 0 if none was */
+	int64_t manifest_ns;
+	uint64_t uploads; /* number of the last upload, for its metadata */
+	uint64_t scans_wanted, scans_done; /* a flush needs a scan that starts after the flush */
+	struct penstock_error flush_error; /* first error of this flush */
 	struct penstock_error attach_error;
 	struct sync_status status; /* sync_get_status() fills in the sums */
 
 	/* Owned by the owner thread, used under lock. */
-	struct watch *watch; /* NULL if it polls */
-	bool events_lost; /* too many came at once */
+	struct watch *watch; /* NULL if inotify cannot be used */
+	bool events_lost; /* the queue of inotify has overflowed */
 	struct dir *wd_map[4096];
 	struct dir *scan_first;
-	struct dir *scan_dir; /* being read */
+	struct dir *scan_dir; /* directory that is being read */
 	DIR *scan_stream;
 	bool scan_all; /* a pass over everything is under way */
-	uint64_t scan_for; /* scans_wanted when it began */
+	uint64_t scan_for; /* scans_wanted when that pass started */
 	int64_t scan_ms, scan_cost_ms;
-	bool look_again; /* some name waits for the file that had it before */
-	int64_t again_ms; /* the next scan for it */
+	bool look_again; /* another scan is due soon: see observe_again() */
+	int64_t again_ms; /* time of that scan */
 	int64_t again_pause_ms;
-	int64_t short_ms; /* the last warning that memory or descriptors are short */
+	int64_t short_ms; /* time of the last warning that memory or descriptors are short */
 	bool initial; /* the first scan, before the tasks start */
 	bool continued; /* the journal has earlier attempts */
 	int64_t look_ms; /* next search for writers */
 };
 
-/* The object with that key, in the bucket of the output. */
+/* Returns the object `key` in the bucket of the output. */
 static inline struct object_ref sync_at(const struct sync *s, const char *key)
 {
 	return object_at(s->o.client, s->o.bucket, key);
 }
-/* Opens a file of the output for reading. Returns -1 with errno. */
+/* Opens a file of the output for reading. Returns -1 and sets errno on error. */
 static inline int sync_open_file(const struct sync *s, const char *path)
 {
 	return openat(s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-/* sync.c. Makes a sync without threads; sync_free() it. */
+/* sync.c. Makes a sync without threads; free it with sync_free(). */
 int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err);
 
-/* Remembers an event for on_event; with or without the lock. */
+/* events.c. Queues an event for on_event. May be called with or without the lock. */
 void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* Calls on_event for what was remembered. Without the lock. */
+/* Passes the queued events to on_event. Without the lock. */
 void sync_deliver(struct sync *s);
 void sync_wake_owner(struct sync *s);
 
-/* flush.c; under lock. Everything of this flush is sent, or cannot be. */
+/* flush.c; under lock. Returns true if all files of this flush have been sent or cannot be sent. */
 bool flush_is_settled(const struct sync *s);
 
 /* observe.c; under lock */
-/* Reads what the watch has; true if there was something. */
+/* Reads pending events of the watch. Returns true if there were any. */
 bool observe_events(struct sync *s);
-/* Reads all that has happened so far, also if the owner thread had no turn for long. */
+/* Reads all events up to now, also if the owner thread has not run for a long time. */
 void observe_catch_up(struct sync *s);
-/* Compares a name with the directory, and reports it to the plan. */
+/* Looks up a name in the directory, and reports changes to the plan. */
 void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now_ms);
 void observe_warn_name(struct sync *s, struct entry *e, const char *why);
 enum lease observe_lease(struct sync *s, const char *path);
@@ -186,36 +190,37 @@ void dirs_remove(struct sync *s, struct dir *d);
 struct dir *dirs_of_watch(struct sync *s, int wd);
 void dirs_unwatch(struct sync *s, struct dir *d);
 void dirs_watch(struct sync *s, struct dir *d, int fd);
-/* The directory is gone. */
+/* Stops watching and reading a directory that is gone. */
 void dirs_forget(struct sync *s, struct dir *d);
-/* Some name cannot be dealt with now: another scan comes soon, and a flush waits for it. */
+/* Schedules another scan soon, as a name cannot be handled now. A flush waits for that scan. */
 void observe_again(struct sync *s, int64_t now_ms);
-/* The same if memory or descriptors are short, with a warning. */
+/* As observe_again(), with a warning that memory or descriptors are short. */
 void observe_short(struct sync *s, const char *what);
 void observe_no_memory(struct sync *s);
 
 /* scan.c; under lock */
 void observe_start(struct sync *s);
-/* Reads a part of what is to be scanned; returns how long it may wait for the next call, in ms. */
+/* Reads a limited number of names. Returns the time until the next call, in ms. */
 int observe_scan(struct sync *s, int64_t now_ms);
-/* Finds the processes that have changed files open. Returns when to call it again, INT64_MAX if not
- * needed. */
+/* Finds the processes that have changed files open. Returns the time of the next call, INT64_MAX if
+ * none is needed. */
 int64_t observe_writers(struct sync *s, int64_t now_ms);
-/* The next close of a file that has a writer now is that of a death. */
+/* Marks the files that have a writer now: their next close counts as caused by a kill. */
 void observe_doomed(struct sync *s);
 void observe_stop(struct sync *s);
 
 /* freeze.c */
-/* JOB_FREEZE. Under lock. */
+/* Runs JOB_FREEZE. Under lock. */
 void freeze_dir(struct sync *s, struct dir *d);
-/* Returns a copy of a small file, or NULL if it has a writer, changed meanwhile, is too large, or
- * memory is short. */
+/* Returns a copy of a small file, or NULL if the file has a writer, changed meanwhile, is too large
+ * or cannot be read, or if out of memory. */
 struct frozen *freeze_file(int fd, enum lease *lease);
 
 /* upload.c; without the lock. `result->etag` is owned by the caller. */
 void upload_run(struct sync *s, const struct job *job, const char *path, struct job_result *result,
 	struct penstock_error *err);
-/* The key of a path below the prefix. Returns -PENSTOCK_E_LIMIT if it is longer than S3 allows. */
+/* Appends the key of the file `path`. Returns -PENSTOCK_E_LIMIT if the key is longer than S3
+ * allows, and -PENSTOCK_E_INVALID if the encoded name is that of another file. */
 int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
 /* Sends the content of a suspect file to partial/; also for restore/. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
@@ -224,48 +229,50 @@ int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 /* recheck.c */
 /* Returns true if only the content shows which files are to be sent. Under lock. */
 bool recheck_counts(const struct sync *s);
-/* The content of an object. */
+/* The published content of an object. */
 struct published {
 	uint64_t size, crc;
 	bool has_crc;
 	struct etag etag;
 	char etag_text[ENTRY_ETAG_SIZE];
 };
-/* Fills `p` from an entry whose `seen` is as published. */
+/* Fills `p` from an entry whose `seen` is the published version. */
 void published_of(const struct entry *e, struct published *p);
-/* Returns true if the file holds the same. Returns 1 if it does, 0 if not or if that cannot be
- * determined. Without the lock. */
+/* Compares a file with its object. Returns 1 if both hold the same bytes, 0 if not or if they
+ * cannot be compared, and -code on another error. Without the lock. */
 int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	const struct published *p, struct penstock_error *err);
 /*
  * Without the lock, when no file waits. Compares each file with its object. Files that differ are
  * sent again, or are suspect if the machine stopped since; `again` counts them. Returns
- * -PENSTOCK_E_TIMEOUT if it did not finish; the next call continues.
+ * -PENSTOCK_E_TIMEOUT at the deadline; the next call continues.
  */
 int recheck_output(
 	struct sync *s, int64_t deadline_ms, uint64_t *again, struct penstock_error *err);
-/* The flush is complete: the next one compares all files again. Under lock. */
+/* Forgets the comparisons of a complete flush: the next flush compares all files again. Under
+ * lock. */
 void recheck_over(struct sync *s);
 
 /*
  * review.c; without the lock, when no file waits. Lists the output once, compares it with the
- * table, and sends files again whose objects were removed or replaced; `again` counts them. An
- * error names a file that is neither in the bucket nor here.
+ * table, and sends files again whose objects were removed or replaced; `again` counts them. Fails
+ * if a file is neither in the bucket nor on this machine, and names the first.
  */
 int review_output(struct sync *s, uint64_t *again, struct penstock_error *err);
 
 /* leftovers.c. In the journal, under lock: */
 void leftovers_fill(const struct sync *s, struct journal *to);
-int leftovers_replay(struct sync *s, const struct journal_record *r); /* -1 if out of memory */
+/* Returns -1 if out of memory. */
+int leftovers_replay(struct sync *s, const struct journal_record *r);
 void leftovers_free(struct sync *s);
-/* Without the lock: an upload in parts begins, gets its id, or has ended, as
- * object_put_options.parts says. */
+/* Records that an upload in parts begins, gets its id, or has ended: see object_put_options.parts.
+ * Without the lock. */
 void leftovers_parts(void *sync, const char *key, const char *id, bool over);
-/* Ends the uploads that the journal has as begun, and removes probes; `earlier`: there is a
- * manifest of an earlier sync. Without the lock, before the sync is attached. */
+/* Aborts the uploads that the journal records as not ended, and removes probes. `earlier` is true
+ * if there is a manifest of an earlier sync. Without the lock, before the sync is attached. */
 void leftovers_end(struct sync *s, bool earlier);
-/* Returns true if a sync of this journal wrote that manifest, also if it was killed before it
- * recorded that. Under lock. */
+/* Returns true if a sync of this journal wrote `manifest`, also if the sync was killed before it
+ * recorded this. Under lock. */
 bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest);
 
 /* keep.c */
@@ -273,40 +280,42 @@ bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest)
 int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
 /* Appends the key below partial/. */
 void sync_partial_key(const struct sync *s, const char *path, struct buf *key);
-/* Asks for the object of the file `path`. */
+/* Sends a HEAD request for the object of the file `path`. */
 int sync_head(
 	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err);
-/* Lists objects, or none if the store refuses: many keys may write but not list. */
+/* Lists objects, or none if the store refuses: many access keys may write but not list. */
 int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
 	struct penstock_error *err);
 /* Under lock: */
-/* Does nothing if the key is known. -1 if out of memory. */
+/* Does nothing if the key is known. Returns -1 if out of memory. */
 int keep_add(struct sync *s, const char *path, const char *etag, const char *key, uint64_t size);
-/* The copy is gone. */
+/* Forgets a copy that was removed. */
 void keep_drop(struct sync *s, const char *key);
 void keep_free(struct sync *s);
 /* Without the lock: */
-/* Returns true if this run published the object, in this attempt or in one that it continues;
- * `older`: the object is known to be of an attempt before the run started over. */
+/* Returns true if this run published the object, in this attempt or in one that this attempt
+ * continues. `older` is true if the object is known to be of an attempt before the run started
+ * over. */
 bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older);
 /* Returns true if this very sync uploaded the object. */
 bool keep_is_of_sync(const struct sync *s, const struct object_info *there);
-/* Returns true if any attempt of this run did. */
+/* Returns true if any attempt of this run uploaded the object. */
 bool keep_is_of_run(const struct sync *s, const struct object_info *there);
-/* Keeps the object `there` under `key`. Returns 1 if it is kept and on record, 0 if it changed or
- * is gone: examine it again. */
+/* Keeps the object `there`, which has the key `key`. Returns 1 if it is kept and recorded, 0 if it
+ * changed or is gone and must be examined again. */
 int keep_object(struct sync *s, const char *path, const char *key, const struct object_info *there,
 	struct penstock_error *err);
 /* Records the copies of an earlier attempt that was killed before it recorded them, and forgets
- * those that were removed. */
+ * copies that were removed. */
 int keep_find(struct sync *s, struct penstock_error *err);
 
 /* checkpoints.c; without the lock */
-/* Judges the commit `path`, open as `fd`: JOB_DONE if it may be published or is no commit, JOB_WAIT
- * if a file that it names is still to come, JOB_DAMAGED if one is missing or another. */
+/* Checks the commit `path`, open as `fd`. Returns JOB_DONE if it may be published or is not a
+ * commit, JOB_WAIT if a file that it names is not published yet, and JOB_DAMAGED if such a file is
+ * missing or differs, or if the commit is invalid. */
 enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uint64_t size);
-/* Returns 0 if `there`, the object under the file's key, may be kept aside and overwritten, and
- * -PENSTOCK_E_EXISTS if it is a commit of another run, or part of one. */
+/* Returns 0 if `there`, the object under the file's key, may be kept and overwritten, and
+ * -PENSTOCK_E_EXISTS if it belongs to a checkpoint that another run has committed. */
 int checkpoints_may_replace(struct sync *s, const char *path, const struct object_info *there,
 	struct penstock_error *err);
 
@@ -314,21 +323,24 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 /* Reads the journal into the table, compares its boot with this one, and opens it. Before the
  * threads. */
 int state_replay(struct sync *s, struct penstock_error *err);
-/* The records are valid for this boot. */
+/* Marks the records as valid for this boot. */
 void boot_believe(struct sync *s);
-/* Compares the table with the files: published, closed, suspect. Before the threads. */
+/* Compares the table with the files, and sets their states: published, closed, suspect. Before the
+ * threads. */
 int state_reconcile(struct sync *s, struct penstock_error *err);
 void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
 int state_rewrite_journal(struct sync *s, struct penstock_error *err);
-/* Hands the notes to the kernel; rewrites the journal if most of it is old. */
+/* Passes pending records to the kernel; rewrites the journal if most of it is old, or if records
+ * were lost. */
 void state_write_journal(struct sync *s);
 
 /* state_manifest.c */
-/* Reads the state of the bucket. Without the lock. */
+/* Reads the manifest and the kept copies in the bucket. Without the lock. */
 int state_attach(struct sync *s, struct penstock_error *err);
 /* Writes the manifest. Without the lock. Returns -PENSTOCK_E_PRECONDITION if ownership was lost. */
 int state_write_manifest(struct sync *s, struct penstock_error *err);
-/* Returns true if the manifest in the bucket is still the one this run wrote. Without the lock. */
+/* Sets `*owner` to false if another sync wrote the manifest that is in the bucket. Without the
+ * lock. */
 int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err);
 void state_lost(struct sync *s);
 

@@ -1,8 +1,8 @@
 /*
- * Keeps objects of others before they are overwritten: as a version if the bucket has versions,
- * else as one copy made by the store. The name of the copy contains the ETag of the original, so no
- * later copy can take its place, and an attempt that was killed between copy and overwrite finds it
- * again.
+ * Keeps objects of other programs and runs before they are overwritten: as a version if the bucket
+ * has versions, else as one copy made by the store. The name of the copy contains the ETag of the
+ * original, so no later copy can replace it. The attempt after one that was killed between copy and
+ * overwrite finds the copy again.
  */
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -39,7 +39,7 @@ int sync_head(
 	return rc < 0 ? rc : object_head(sync_at(s, buf_str(&key)), there, err);
 }
 
-/* Many keys may write but not list. */
+/* Many access keys may write but not list. */
 static bool is_refused(int rc, struct penstock_error *err)
 {
 	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
@@ -151,8 +151,8 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 		return false;
 	if (keep_is_of_sync(s, there))
 		return true;
-	/* Another machine may have counted its attempts differently, so their numbers decide
-	 * last. */
+	/* Another machine may have counted its attempts differently, so the numbers of attempts
+	 * decide last. */
 	if (older || s->o.began > s->o.attempt)
 		return false;
 	if (by)
@@ -160,8 +160,8 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 	return s->o.began <= 0 || attempt >= (uint64_t)s->o.began;
 }
 
-/* Records the copy before anything is overwritten. The kernel has the record, so a kill of penstock
- * does not lose it. */
+/* Records the copy before anything is overwritten. The record is passed to the kernel at once, so a
+ * kill of penstock does not lose it. Returns 1. */
 static int note_kept(struct sync *s, const char *path, const struct object_info *there,
 	const char *key, struct penstock_error *err)
 {
@@ -180,7 +180,8 @@ static int note_kept(struct sync *s, const char *path, const struct object_info 
 	return 1;
 }
 
-/* True if this sync has seen the copy. One of an earlier attempt may have been removed since. */
+/* Returns true if this sync has made or seen the copy. A copy of an earlier attempt may have been
+ * removed since. */
 static bool is_fresh(struct sync *s, const char *key)
 {
 	LOCK_SCOPE(&s->lock);
@@ -189,8 +190,8 @@ static bool is_fresh(struct sync *s, const char *key)
 	return k && k->fresh;
 }
 
-/* Examines the key of the copy. Returns 1 if the copy is there, 2 if another object is, 0 if none
- * is. */
+/* Examines the key of the copy. Returns 1 if the copy is there, 2 if the key has another object, 0
+ * if it has none or may not be read. */
 static int look_for_copy(struct sync *s, const char *key, const struct object_info *there,
 	struct penstock_error *err)
 {
@@ -229,7 +230,7 @@ static int copy_once(struct sync *s, const char *path, const char *from,
 		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		return 0;
 	if (rc == 2)
-		return error_set(err, PENSTOCK_E_EXISTS, "another object has the name of its copy");
+		return error_set(err, PENSTOCK_E_EXISTS, "another object has the name of the copy");
 	return rc < 0 ? rc : note_kept(s, path, there, buf_str(&key), err);
 }
 
@@ -251,9 +252,8 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 	}
 	rc = copy_once(s, path, key, there, err);
 	if (rc < 0)
-		return error_prefix(err,
-			"cannot keep the object that was there before this run, so it is not "
-			"overwritten");
+		return error_prefix(
+			err, "cannot overwrite the existing object: cannot keep a copy of it");
 	return rc;
 }
 
@@ -299,7 +299,7 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	buf_printf(&prefix, "%s" REPLACED_DIR, s->state);
 	if (buf_failed(&prefix))
 		return buf_error(&prefix, "the prefix of kept objects", err);
-	/* The journal and the manifest know the copies too. */
+	/* If the store refuses to list, the copies in the journal and the manifest are enough. */
 	rc = object_list(sync_at(s, buf_str(&prefix)), NULL, on_found, &search, s->o.cancel, err);
 	if (rc == 0 && search.memory)
 		return error_memory(err);
@@ -308,7 +308,7 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	return is_refused(rc, err) ? 0 : rc;
 }
 
-/* Counts the copies that the bucket has as objects, and not as versions. Under lock. */
+/* Returns true if the bucket has copies that are objects, not versions. Under lock. */
 static bool has_copies(const struct sync *s)
 {
 	for (const struct kept *k = s->kept; k; k = k->hh.next) {
@@ -338,8 +338,8 @@ int sync_bound_replaced(struct sync *s, const struct replaced_bound *bound,
 	for (size_t i = 0; i < list.n; i++) {
 		const struct kept *k = find_kept(s, list.items[i].key);
 
-		/* The object that this attempt overwrote last, also if an earlier one had the same
-		 * bytes. */
+		/* A copy that this sync has used counts as the newest, also if an earlier attempt
+		 * made it of the same bytes. */
 		if (k && k->fresh)
 			list.items[i].made_ns = INT64_MAX;
 	}

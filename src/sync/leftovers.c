@@ -1,7 +1,7 @@
 /*
  * Leftovers of a sync that was killed. The journal names every sync of this directory, and every
- * upload in parts from before its request until nothing is left of it, so leftovers differ from the
- * work of others.
+ * upload in parts from before its request until nothing is left of it, so leftovers can be
+ * distinguished from uploads of other programs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 #include "base/limits.h"
 #include "sync/internal.h"
 
-/* Signed requests are refused if the clocks differ by more, so the date of an upload is as close to
- * ours. */
+/* Stores refuse signed requests if the clocks differ by more, so the store's date of an upload
+ * differs from the date in the journal by less. */
 #define CLOCKS_DIFFER (INT64_C(15) * 60 * NS_PER_S)
 
 struct leftover {
@@ -56,8 +56,8 @@ void leftovers_fill(const struct sync *s, struct journal *to)
 		note(to, l, false);
 }
 
-/* The leftover with this id. Without one, the latest request for the key that has no id: an earlier
- * one is of an attempt that was killed, whose id is unknown. */
+/* Returns the leftover with this id. If there is none, returns the latest request for the key
+ * without an id: earlier requests without an id belong to attempts that were killed. */
 static struct leftover *find(const struct sync *s, const char *key, const char *id)
 {
 	struct leftover *unnamed = NULL;
@@ -113,7 +113,7 @@ int leftovers_replay(struct sync *s, const struct journal_record *r)
 	return 0;
 }
 
-/* Written at once: a kill may follow the request. */
+/* The record is written at once, as a kill may follow. */
 void leftovers_parts(void *sync, const char *key, const char *id, bool over)
 {
 	struct sync *s = sync;
@@ -177,8 +177,8 @@ static int on_probe(void *cookie, const struct object_info *info)
 	return 0;
 }
 
-/* Removes the objects with which an attempt that was killed probed the store. They have this run's
- * prefix, so they are its own. */
+/* Removes the objects with which an attempt that was killed probed the store. Their keys have this
+ * run's prefix, so no other run uses them. */
 static void end_probes(struct sync *s)
 {
 	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_S3_KEY * 3);
@@ -204,7 +204,7 @@ void leftovers_end(struct sync *s, bool earlier)
 
 		if (end(s, l, &err) < 0) {
 			sync_emit(s, SYNC_WARNING, NULL, 0,
-				"cannot remove the parts of an interrupted upload of '%s'; they "
+				"cannot remove the parts of an interrupted upload of '%s', which "
 				"stay in the store for now: %s",
 				l->key, err.message ? err.message : "");
 			continue;

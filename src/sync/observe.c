@@ -12,9 +12,10 @@
 #include "sync/plan/commits.h"
 #include "sync/internal.h"
 
-#define MISSED_MS      1000 /* an open file without a writer for so long: its close was missed */
-#define STILL_MS       5000 /* the same if leases cannot show whether it has a writer */
-#define CATCH_UP_READS 128 /* event buffers: more than the kernel queues */
+/* after this time an open file without a writer counts as closed: its close was missed */
+#define MISSED_MS      1000
+#define STILL_MS       5000 /* the same time if leases cannot show the writers of the file */
+#define CATCH_UP_READS 128 /* reads of the event buffer: more than the kernel's queue holds */
 
 /* Warns about a name once. */
 void observe_warn_name(struct sync *s, struct entry *e, const char *why)
@@ -26,7 +27,7 @@ void observe_warn_name(struct sync *s, struct entry *e, const char *why)
 	e->flags |= ENTRY_WARNED;
 	entry_path(e, &path);
 	sync_emit(
-		s, SYNC_WARNING, buf_str(&path), 0, "%s is not published: %s", buf_str(&path), why);
+		s, SYNC_WARNING, buf_str(&path), 0, "cannot publish '%s': %s", buf_str(&path), why);
 }
 
 /* ---- a name is gone ---- */
@@ -50,8 +51,8 @@ static void gone(struct sync *s, struct entry *e, int64_t now_ms)
 	}
 	dirs_forget(s, d);
 	s->plan.manifest_dirty = true;
-	/* Objects of files below are still to be deleted, or stay; or the object of a file that had
-	 * this name before. */
+	/* The entry is needed while objects of files below, or of a file that had this name before,
+	 * are still to be deleted or stay. */
 	if (!d->first && !d->head && !d->busy && !d->lined && !e->work)
 		table_remove(&s->table, e);
 	else if (e->state != ENTRY_GONE)
@@ -116,9 +117,10 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 			observe_no_memory(s);
 		return;
 	}
-	/* Without leases the file must first rest, as it may have a writer. */
+	/* Without leases the file must first stay unchanged for a while, as it may have a
+	 * writer. */
 	lease = observe_lease(s, path);
-	/* In a flush the tasks are gone, and it has rested long enough. */
+	/* During a flush the tasks are gone, so the file has no writer. */
 	if (lease == LEASE_UNKNOWN && s->plan.flushing)
 		lease = LEASE_FREE;
 	if (lease == LEASE_WRITER)
@@ -145,7 +147,8 @@ static void see_open(struct sync *s, struct entry *e, const char *path, const st
 		w->changed_ms = now_ms;
 		plan_rewritten(e);
 	}
-	/* A worker is sending the present content: a flush does not end with that. */
+	/* A worker is sending the present content of the open file, which does not complete a
+	 * flush. */
 	if (w->send != SEND_IDLE && s->plan.flushing)
 		observe_again(s, now_ms);
 	if (w->send != SEND_IDLE || (now_ms - w->changed_ms < MISSED_MS && !s->plan.flushing))
@@ -158,7 +161,7 @@ static void see_open(struct sync *s, struct entry *e, const char *path, const st
 		observe_no_memory(s);
 }
 
-/* The scan, or a creation, found a file. */
+/* Handles a file that the scan or an event has found. */
 static void see_file(
 	struct sync *s, struct entry *e, const char *path, const struct stat *st, int64_t now_ms)
 {
@@ -195,8 +198,8 @@ static void see_file(
 	}
 }
 
-/* The new name must wait for the old one: an upload in flight, or objects that are still to be
- * deleted. A flush waits for it. */
+/* The new file must wait for the old one of that name: for its upload in flight, or until its
+ * objects are deleted. A flush waits for the new file. */
 static struct entry *later(struct sync *s, int64_t now_ms)
 {
 	observe_again(s, now_ms);
@@ -219,7 +222,8 @@ static bool forget_below(struct sync *s, struct dir *d)
 	return true;
 }
 
-/* Another kind of file had this name before. */
+/* Handles a name that another kind of file had before. Returns the entry to use, or NULL if the
+ * name must wait. */
 static struct entry *change_kind(struct sync *s, struct entry *e, mode_t mode, int64_t now_ms)
 {
 	bool was_dir = e->below && e->state != ENTRY_GONE;
@@ -270,7 +274,7 @@ void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now
 			buf_add_char(&path, '/');
 		buf_add_str(&path, name);
 	}
-	/* An entry for a part of this path is not this file. */
+	/* A truncated path would name another file. */
 	if (buf_failed(&path))
 		return observe_no_memory(s);
 	if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0) {
@@ -278,8 +282,8 @@ void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now
 			gone(s, e, now_ms);
 		else if (errno == ENAMETOOLONG && dir->self)
 			observe_warn_name(s, dir->self,
-				"paths below it have more than 4,096 bytes, which is the longest "
-				"that the system takes: use shorter names");
+				"paths below this directory have more than 4,096 bytes, the limit "
+				"of the system; use shorter names");
 		return;
 	}
 	if (!e)
@@ -310,7 +314,7 @@ void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now
 	} else if (S_ISREG(st.st_mode)) {
 		see_file(s, e, buf_str(&path), &st, now_ms);
 	} else {
-		observe_warn_name(s, e, "it is a pipe, a socket or a device");
+		observe_warn_name(s, e, "pipes, sockets and devices have no content to publish");
 	}
 }
 
@@ -343,7 +347,7 @@ static void see_closed(
 		return observe_no_memory(s);
 	if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		!S_ISREG(st.st_mode))
-		return; /* its own event follows */
+		return; /* the event of that change follows */
 	ident_of_stat(&ident, &st);
 	kind = moved || !e->work ? CLOSE_TRUE : plan_judge(e->work);
 	if (moved)
@@ -406,7 +410,7 @@ static void on_watch(
 	case WATCH_GONE:
 		e = table_find(&s->table, dir, name);
 		if (e && (is_dir || !e->below))
-			observe_name(s, dir, name, now_ms); /* it may be there again by now */
+			observe_name(s, dir, name, now_ms); /* the name may exist again by now */
 		break;
 	case WATCH_ATTRIB:
 		if (!*name || is_dir)
@@ -437,5 +441,5 @@ void observe_catch_up(struct sync *s)
 	if (!any)
 		return;
 	state_write_journal(s);
-	sync_wake_owner(s); /* it searches for writers */
+	sync_wake_owner(s); /* the owner thread searches for writers */
 }

@@ -1,9 +1,9 @@
 /*
  * The last check of the files in a flush: each published object must hold the bytes of its file.
  * Most file systems need no comparison, as the kernel reports each close, and times show a store
- * through a mapping. These do: network file systems, which show neither; memory (tmpfs), where such
- * a store leaves no trace, if events were lost or are not available; and any, if the machine
- * stopped since the file was written.
+ * through a mapping. A comparison is needed on network file systems, which show neither; on tmpfs,
+ * where a store through a mapping leaves no trace, if events were lost or are not available; and on
+ * any file system if the machine stopped since the file was written.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -60,7 +60,7 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 		return rc;
 	rc = compare_with_object(
 		fd, size, sync_at(s, buf_str(&key)), p->etag_text, s->o.cancel, err);
-	/* Many keys may write but not read. */
+	/* Many access keys may write but not read. */
 	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
 			       error_expected(rc, PENSTOCK_E_CHANGED, err)
 		       ? 0
@@ -84,7 +84,7 @@ static bool is_due(const struct entry *e)
 
 struct batch {
 	struct strlist paths;
-	size_t left; /* total of all batches */
+	size_t left; /* files that are due, in this batch and later ones */
 	bool memory;
 };
 
@@ -100,11 +100,12 @@ static int collect(void *cookie, struct entry *e)
 	return b->memory;
 }
 
-/* Returns 1 if the file holds the same, 0 if not; `now` is then its identity. */
+/* Returns 1 if the file holds the same bytes as the object, 0 if not; `now` is then the identity of
+ * the file. */
 static int look_at(struct sync *s, const char *path, const struct ident *seen,
 	const struct published *p, struct ident *now, struct penstock_error *err)
 {
-	/* The open also asks a file server for fresh times. */
+	/* The open() also makes a file server send fresh times. */
 	_cleanup_close_ int fd = sync_open_file(s, path);
 	struct stat st;
 
@@ -145,7 +146,7 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 	pthread_mutex_lock(&s->lock);
 	s->status.compared++;
 	e = table_find_path(&s->table, path);
-	/* If the file changed meanwhile, the flush handles that. */
+	/* If the file changed meanwhile, the flush handles the change. */
 	if (e && is_due(e) && ident_equal(&seen, &e->seen)) {
 		int64_t now_ms = clock_monotonic_ms();
 
@@ -155,7 +156,8 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 			rc = error_memory(err);
 		if (!same && rc == 0) {
 			e->seen = now;
-			/* The object is good, and the local file may be torn. */
+			/* After a stop of the machine the object is good, and the local file may be
+			 * torn. */
 			rc = (s->doubt ? plan_suspect(&s->plan, e, &now, now_ms)
 				       : plan_again(&s->plan, e, false, now_ms)) < 0
 				     ? error_memory(err)
@@ -196,8 +198,8 @@ int recheck_output(struct sync *s, int64_t deadline_ms, uint64_t *again, struct 
 					"the flush of the output was interrupted");
 			else if (i && deadline_ms && clock_monotonic_ms() >= deadline_ms)
 				rc = error_set(err, PENSTOCK_E_TIMEOUT,
-					"%zu files of the output not compared with their "
-					"objects in time",
+					"cannot compare %zu files of the output with their objects "
+					"in time",
 					b.left - i);
 			else
 				rc = recheck(s, b.paths.items[i], again, err);

@@ -27,7 +27,8 @@ static int hash_hex(const char *text, char out[static 33])
 	return 0;
 }
 
-/* An ETag as part of a key. An ETag with other characters is hashed. */
+/* Makes an ETag a part of a key: hashed if it has other characters, and replaced by time and size
+ * if it is missing. */
 static int token_of(const struct object_info *there, char out[static TOKEN_SIZE])
 {
 	size_t len = strlen(there->etag);
@@ -83,7 +84,7 @@ int replaced_key(const char *state, const char *path, const struct object_info *
 	return 0;
 }
 
-/* "ETAG/path" in the key of a copy. */
+/* Returns "ETAG/path" in the key of a copy. */
 static const char *below_dir(const char *state, const char *key)
 {
 	return key + strlen(state) + strlen(REPLACED_DIR);
@@ -227,7 +228,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The first `n` of the marked copies were removed or refused. */
+/* Counts the removed copies: the first `n` of the marked copies were removed or refused. */
 static void count_removed(struct replaced_list *list, const struct strlist *refused, size_t n,
 	struct replaced_sum *removed)
 {

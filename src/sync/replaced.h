@@ -1,5 +1,5 @@
 /*
- * Copies of objects that runs kept before they overwrote them, below `<state>replaced/` in the
+ * Copies that runs made of objects before they overwrote them, below `<state>replaced/` in the
  * bucket, where <state> is "PREFIX.penstock/runs/ID/". The sync makes them (keep.c).
  *
  *	#include "transfer/objects.h"
@@ -31,12 +31,12 @@ struct penstock_error;
 
 struct replaced_copy {
 	char *key;
-	/* of the file, below the output; "long-name-HASH" if it was too long for a key */
+	/* path of the file below the output; "long-name-HASH" if the path was too long for a key */
 	char *path;
 	char *etag;
 	uint64_t size;
-	int64_t made_ns; /* the store's clock */
-	bool by_run; /* a run published the object; else this may be the only copy */
+	int64_t made_ns; /* by the store's clock */
+	bool by_run; /* a run published the object; otherwise this may be the only copy */
 	bool going; /* set by replaced_choose() */
 	bool gone; /* set by replaced_remove() */
 };
@@ -51,16 +51,18 @@ struct replaced_sum {
 };
 
 struct replaced_bound {
-	uint64_t keep; /* the newest copies of each file stay, unless they are too old */
-	int64_t before_ns; /* copies made before this time go; INT64_MIN for none */
-	bool all; /* also copies of objects that no run published */
+	uint64_t keep; /* number of newest copies of each file that stay, unless they are too old */
+	/* copies made before this time are removed; INT64_MIN if there is no limit */
+	int64_t before_ns;
+	bool all; /* also removes copies of objects that no run published */
 };
 
-/* The key of copy `n` (from 1) of the object `there` of the file `path`, in an empty `key`. The
- * metadata of `there` shows the origin. */
+/* Replaces the content of `key` by the key of copy `n` (from 1) of `there`, the object of the file
+ * `path`. The metadata of `there` shows the origin. */
 int replaced_key(const char *state, const char *path, const struct object_info *there, unsigned n,
 	struct buf *key, struct penstock_error *err);
-/* The path of the file in the key of a copy; NULL if the name was too long. May be in `decoded`. */
+/* Returns the path of the file that a copy belongs to, or NULL if the path was too long for a key.
+ * The result may point into `decoded`. */
 const char *replaced_path(const char *state, const char *key, struct buf *decoded);
 bool replaced_is_of_run(const char *state, const char *key);
 
@@ -69,10 +71,12 @@ int replaced_read(struct replaced_list *list, struct object_ref state, const ato
 	struct penstock_error *err);
 void replaced_release(struct replaced_list *list);
 
-/* Sorts the list by path, the newest copy first, and marks those that go. Returns their number. */
+/* Sorts the list by path, the newest copy first, and marks the copies to remove. Returns the number
+ * of marked copies. */
 size_t replaced_choose(struct replaced_list *list, const struct replaced_bound *bound);
-/* Removes the marked ones, each only while it is as listed, and adds them to `removed`. Returns the
- * first error; the others are removed. */
+/* Removes the marked copies, each only if it is unchanged since it was listed, and adds them to
+ * `removed`. Returns the first error. A copy that is refused does not stop the others; a request
+ * that fails as a whole does. */
 int replaced_remove(struct replaced_list *list, struct object_ref in, struct replaced_sum *removed,
 	struct penstock_error *err);
 

@@ -22,10 +22,11 @@
 
 #define LIST_MORE                                                                                  \
 	10000 /* keys of others that are skipped; after that each file is requested by name */
-#define LIST_TIMES 4 /* the same, for each file of this run */
+#define LIST_TIMES 4 /* keys that are skipped for each file of this run */
 #define BATCH	   64 /* files requested between two passes over the table */
 #define UNKNOWN	   1000 /* new objects without a file that are requested */
-#define SKEW_NS	   (INT64_C(15) * 60 * NS_PER_S) /* clocks that differ by more cannot sign */
+/* stores refuse requests if the clocks differ by more */
+#define SKEW_NS (INT64_C(15) * 60 * NS_PER_S)
 
 struct review {
 	struct sync *s;
@@ -33,15 +34,15 @@ struct review {
 	uint64_t listed;
 	uint64_t again;
 	uint64_t nowhere; /* neither in the bucket nor here */
-	char first[128]; /* name of the first of those */
+	char first[128]; /* path of the first such file */
 	bool blind; /* the credentials may not read */
 	bool memory;
-	struct strlist paths; /* of files to be requested */
+	struct strlist paths; /* paths of files to be requested */
 	struct strlist unknown; /* new objects without a file */
 };
 
-/* Objects of an attempt before the run started over are not checked, nor files that were deleted
- * here. */
+/* Returns false for objects of an attempt before the run started over and for files that were
+ * deleted locally: these are not checked. */
 static bool is_expected(const struct entry *e)
 {
 	return (e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER) && !e->below &&
@@ -57,7 +58,7 @@ static int begin(void *cookie, struct entry *e)
 	return 0;
 }
 
-/* No file has the name, and none had it before the run started over. */
+/* Returns true if no file has the name, and no file had it before the run started over. */
 static bool is_free(const struct entry *e)
 {
 	return !e || (e->state == ENTRY_GONE && !e->work && !e->below &&
@@ -87,19 +88,19 @@ static int on_object(void *cookie, const struct object_info *info)
 	return r->memory;
 }
 
-/* The object is as expected, or is sent again, or is lost. Under lock. */
+/* Handles the object of a file: it is as expected, or is sent again, or is lost. Under lock. */
 static void judge(struct review *r, struct entry *e, const char *path, bool there, bool same)
 {
 	if (same) {
 		e->flags |= ENTRY_THERE;
 	} else if (e->state == ENTRY_CLEAN) {
 		sync_emit(r->s, SYNC_WARNING, path, 0,
-			"%s: its object was %s by another program: sent again", path,
+			"'%s': its object was %s by another program; the file is sent again", path,
 			there ? "replaced" : "removed");
 		r->memory |= plan_again(&r->s->plan, e, !there, clock_monotonic_ms()) < 0;
 		r->again++;
 	} else {
-		e->flags |= ENTRY_THERE; /* it was requested */
+		e->flags |= ENTRY_THERE; /* the object was requested */
 		if (!r->nowhere++)
 			snprintf(r->first, sizeof(r->first), "%s", path);
 	}
@@ -203,7 +204,7 @@ int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)
 	if (r.nowhere)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"another program removed or replaced %" PRIu64
-			" file%s that this run published and that %s not here: %s%s",
+			" file%s that this run published and that %s not on this machine: '%s'%s",
 			r.nowhere, r.nowhere == 1 ? "" : "s", r.nowhere == 1 ? "is" : "are",
 			r.first, r.nowhere == 1 ? "" : ", …");
 	return 0;

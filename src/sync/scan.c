@@ -18,8 +18,8 @@
 #define AGAIN_MIN_MS 200 /* first pause between scans for names that have to wait */
 #define AGAIN_MAX_MS 5000
 #define LOOK_STEP_MS 5 /* between two searches for writers */
-#define LOOK_WORKS   1024 /* changes in one search */
-#define LOOK_TIMES   3 /* searches for one opening */
+#define LOOK_WORKS   1024 /* changes that one search examines */
+#define LOOK_TIMES   3 /* searches for the writers of one file */
 
 /* ---- the scan ---- */
 
@@ -40,7 +40,7 @@ static bool scan_open(struct sync *s, struct dir *d)
 			observe_warn_name(s, d->self, strerror(errno));
 		return false;
 	}
-	/* The watch comes first, then the names: a change in between is seen by both. */
+	/* The watch is set before the names are read, so no change in between is missed. */
 	dirs_watch(s, d, dirfd(s->scan_stream));
 	s->scan_dir = d;
 	for (struct entry *e = d->first; e; e = e->sibling)
@@ -48,7 +48,7 @@ static bool scan_open(struct sync *s, struct dir *d)
 	return true;
 }
 
-/* The directory was read to its end: names that were not in it are gone. */
+/* Ends the scan of a directory that was read to its end: names that were not found are gone. */
 static void scan_close(struct sync *s, int64_t now_ms)
 {
 	struct dir *d = s->scan_dir;

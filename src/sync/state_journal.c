@@ -11,9 +11,9 @@
 #include "transfer/state/part_file.h"
 #include "sync/internal.h"
 
-/* syncs that a journal names; the manifest is of one of them, or older */
+/* syncs that a journal names; the manifest is of one of these syncs, or older */
 #define NONCES		32
-#define JOURNAL_REWRITE (64 * MIB) /* bytes of journal that are worth a new one */
+#define JOURNAL_REWRITE (64 * MIB) /* bytes: a larger journal may be rewritten */
 
 void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident)
 {
@@ -46,7 +46,7 @@ static int fill_entry(void *cookie, struct entry *e)
 
 	if (e->below || S_ISLNK(e->mode))
 		return 0;
-	/* An older object is not this run's now; the manifest knows it. */
+	/* Objects of an attempt before the run started over are recorded in the manifest only. */
 	if ((e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER))
 		state_note(s, e->flags & ENTRY_APPENDED ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e,
 			object);
@@ -54,7 +54,7 @@ static int fill_entry(void *cookie, struct entry *e)
 		state_note(s, JOURNAL_CLOSED, e, &e->seen);
 	else if (e->state == ENTRY_SUSPECT)
 		state_note(s, JOURNAL_SUSPECT, e, &e->seen);
-	/* not a file that is yet to be restored */
+	/* Excludes files that are still to be restored. */
 	else if (e->state == ENTRY_GONE && (e->flags & ENTRY_PUBLISHED) &&
 		 !(e->flags & (ENTRY_OLDER | ENTRY_KEEP)))
 		state_note(s, JOURNAL_GONE, e, object);
@@ -108,8 +108,8 @@ void state_write_journal(struct sync *s)
 	if (journal_write(s->journal) < 0) {
 		if (!s->journal_warned)
 			sync_emit(s, SYNC_WARNING, NULL, 0,
-				"cannot write the journal (%s): after a crash of penstock files "
-				"may be taken for incomplete",
+				"cannot write the journal: %s; after a crash of penstock whole "
+				"files may count as incomplete",
 				strerror(errno));
 		s->journal_warned = true;
 		return;
@@ -126,7 +126,7 @@ void state_write_journal(struct sync *s)
 
 struct replay {
 	struct sync *s;
-	bool memory; /* ran out of memory */
+	bool memory; /* out of memory */
 	bool foreign;
 };
 
@@ -225,7 +225,7 @@ void boot_believe(struct sync *s)
 static void boot_judge(struct sync *s)
 {
 	/* On a network file system the close has sent the bytes to the server. A journal without a
-	 * boot id is believed. */
+	 * boot id is trusted. */
 	s->doubt = s->boot[0] && s->journal_boot[0] && strcmp(s->boot, s->journal_boot) != 0 &&
 		   !s->leases_unreliable;
 	if (s->doubt)
@@ -252,13 +252,13 @@ int state_replay(struct sync *s, struct penstock_error *err)
 		return error_memory(err);
 	if (replay.foreign)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the journal %s belongs to another run than %s", s->o.journal_path,
+			"the journal '%s' belongs to another run than '%s'", s->o.journal_path,
 			s->o.run_id);
 	if (s->o.journal_path && strlist_add(&s->nonces, s->nonce) < 0)
 		return error_memory(err);
 	if (torn)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
-			"the journal has %u damaged lines; those changes are checked again", torn);
+			"the journal has %u damaged lines; their changes are checked again", torn);
 	boot_judge(s);
 	return journal_open(&s->journal, s->o.journal_path, err);
 }
@@ -315,7 +315,7 @@ void sync_settle(struct sync *s)
 		rc = state_rewrite_journal(s, &err);
 	if (rc < 0)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
-			"the output that was not sent may not survive a power loss: %s",
+			"cannot protect the unsent output against a power loss: %s",
 			err.message ? err.message : penstock_code_name(err.code));
 	pthread_mutex_unlock(&s->lock);
 	sync_deliver(s);

@@ -17,7 +17,7 @@
 #include "sync/internal.h"
 
 #define MANIFEST_MS   1000 /* least time between two manifests of a running sync */
-#define MANIFEST_COST 20 /* times the cost of one is the least time between two */
+#define MANIFEST_COST 20 /* least time between two manifests, as a multiple of the cost of one */
 
 /* ---- read ---- */
 
@@ -38,7 +38,8 @@ static int fetch_manifest(const struct sync *s, struct manifest_head *head,
 		return error_memory(err);
 	rc = object_get_file(sync_at(s, s->manifest), path,
 		&(struct object_get_options){.cancel = o->cancel}, info, &own);
-	/* Only the store may say that there is no manifest: a restore would do nothing. */
+	/* Only a reply of the store shows that there is no manifest. Without a reply the restore
+	 * must fail, not do nothing. */
 	if (rc == -PENSTOCK_E_NOT_FOUND && !own.http_status)
 		return error_set(err, PENSTOCK_E_IO, "%s", own.message);
 	if (rc < 0)
@@ -50,15 +51,15 @@ static int fetch_manifest(const struct sync *s, struct manifest_head *head,
 	rc = manifest_read(f, name, head, fn, cookie, err);
 	fclose(f);
 	if (rc == 0 && strcmp(head->run, o->run_id) != 0)
-		rc = error_set(err, PENSTOCK_E_INVALID, "%s belongs to the run %s, not to %s", name,
-			head->run, o->run_id);
+		rc = error_set(err, PENSTOCK_E_INVALID, "'%s' belongs to the run '%s', not to '%s'",
+			name, head->run, o->run_id);
 	return rc;
 }
 
 struct merge {
 	struct sync *s;
 	const struct manifest_head *head; /* read before the first item */
-	const struct object_info *info; /* likewise */
+	const struct object_info *info; /* read before the first item */
 	bool newer; /* newer than the journal: another machine had the run since */
 	bool older; /* older than the attempt that started over */
 	uint64_t older_files, older_bytes;
@@ -73,7 +74,7 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 	bool older = m->older || item->older;
 	char etag[ENTRY_ETAG_SIZE];
 
-	if (e->state == ENTRY_PARKED) /* it has an object, so it needs a work */
+	if (e->state == ENTRY_PARKED) /* the entry has an object, so it needs a work */
 		m->memory |= line_unpark(&m->s->plan, e, clock_monotonic_ms()) < 0;
 	if (older && S_ISREG(item->mode)) {
 		m->older_files++;
@@ -84,8 +85,8 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 		e->flags |= ENTRY_OLDER;
 	if ((e->flags & ENTRY_PUBLISHED) && (!m->newer || strcmp(etag, item->etag) == 0))
 		return;
-	/* Also for a file written here since: until that is published, the object is the older
-	 * one. */
+	/* The flag is also set for a file that was written here since: until that file is
+	 * published, the object is the older one. */
 	if (older)
 		e->flags |= ENTRY_OLDER;
 	if (S_ISREG(item->mode)) {
@@ -140,7 +141,7 @@ static int merge_item(void *cookie, enum manifest_list list, const struct manife
 	return m->memory;
 }
 
-/* A file of this run that is not there any more was deleted, now that it may be. */
+/* Deletes the object of a file of this run that is gone, now that deletion is allowed. */
 static int settle_gone(void *cookie, struct entry *e)
 {
 	struct sync *s = cookie;
@@ -182,8 +183,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	s->complete_conditions = honoured.complete;
 	s->remove_conditions = honoured.remove;
 	s->generation = head.generation;
-	/* The manifest was written, and the sync killed before that was on record: the local files
-	 * are as new as it says. */
+	/* The sync was killed after it wrote the manifest, and before it recorded this: the local
+	 * files are as new as the manifest. */
 	if (s->generation > s->journal_generation && leftovers_is_ours(s, &info))
 		s->journal_generation = s->generation;
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");
@@ -198,7 +199,7 @@ int state_attach(struct sync *s, struct penstock_error *err)
 			"deleteSync deletes nothing: the earlier state of this run was not "
 			"restored");
 	table_each(&s->table, settle_gone, s);
-	/* An attempt that continues this one must not take older objects for its own. */
+	/* An attempt that continues this one must not treat older objects as its own. */
 	s->plan.manifest_dirty |= merge.older;
 	/* The last publications of an attempt that was killed are in the journal, and perhaps in no
 	 * manifest. */
@@ -276,7 +277,7 @@ static int write_item(void *cookie, struct entry *e)
 	return w->failed ? -1 : 0;
 }
 
-/* Under lock. Returns the number of entries, or -1 if out of memory. */
+/* Writes a whole manifest. Returns the number of entries, or -1 if out of memory. Under lock. */
 static ssize_t write_all(struct sync *s, FILE *f)
 {
 	struct manifest_head head = {.attempt = s->o.attempt, .generation = s->generation + 1};
@@ -313,9 +314,10 @@ static FILE *stream_of(int fd)
 }
 
 /*
- * Returns 1 if the reply to an earlier attempt was lost, and the manifest is already there; 0 if an
- * earlier one of this process is there, whose reply was lost: send again, `etag` is the ETag that
- * it must have.
+ * Examines the manifest in the bucket after a refused condition. Returns 1 if it is the one to be
+ * written, whose reply was lost. Returns 0 if the manifest must be sent again, because the bucket
+ * has none, or an earlier one of this process whose reply was lost: `etag` is then the ETag that
+ * the object must have. Returns -PENSTOCK_E_PRECONDITION if another run wrote the manifest.
  */
 static int manifest_conflict(struct sync *s, const char *upload, char etag[OBJECT_ETAG_SIZE],
 	struct object_info *info, struct penstock_error *err)
@@ -326,7 +328,7 @@ static int manifest_conflict(struct sync *s, const char *upload, char etag[OBJEC
 	int rc = object_head(sync_at(s, s->manifest), &there, err);
 
 	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err)) {
-		/* A deletion of the manifest takes nothing over. */
+		/* A deleted manifest does not mean that another run took the output over. */
 		etag[0] = '\0';
 		return 0;
 	}
@@ -360,7 +362,8 @@ static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_
 				.if_none_match = s->conditions && !*etag,
 				.content_type = "application/json",
 				.metadata = &metadata,
-				/* with many files it is large, and so is the table then */
+				/* limits the memory: with many files the manifest and the table are
+				 * large */
 				.parallel = 1,
 				.cancel = &s->cancel},
 			info, err);
@@ -386,12 +389,12 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
-	MUST(s->attached); /* else it would hide what the bucket has */
+	MUST(s->attached); /* else the manifest would hide what the bucket has */
 	f = stream_of(open(s->o.private_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 	items = f ? write_all(s, f) : 0;
 	if (!f || fflush(f) != 0) {
-		/* If the disk is full, the manifest goes into memory: it is small next to the files
-		 * that it saves. */
+		/* If the disk is full, the manifest is written in memory: it is small compared with
+		 * the files that it lists. */
 		if (f)
 			fclose(f);
 		f = stream_of(memfd_create("penstock-manifest", MFD_CLOEXEC));
@@ -443,7 +446,7 @@ int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err)
 	snprintf(before, sizeof(before), "%s", s->manifest_etag);
 	pthread_mutex_unlock(&s->lock);
 	rc = object_head(sync_at(s, s->manifest), &there, err);
-	if (rc < 0) /* a deleted manifest is no other owner */
+	if (rc < 0) /* a deleted manifest does not mean another owner */
 		return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
 	by = strlist_get(&there.metadata, "penstock-upload");
 	LOCK_SCOPE(&s->lock);

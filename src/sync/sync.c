@@ -22,10 +22,10 @@
 #include "base/thread.h"
 #include "sync/internal.h"
 
-#define JOURNAL_SYNC_MS 1000 /* closes survive a power loss after so long */
+#define JOURNAL_SYNC_MS 1000 /* time after which closes survive a power loss */
 #define ATTACH_RETRY_MS 2000
 #define IDLE_MS		60000
-#define SEE_STEPS	2000 /* of 512 names each, at a task's end */
+#define SEE_STEPS	2000 /* scan steps of 512 names each, at the end of a task */
 #define READS_PER_ROUND 64 /* event buffers read before the lock is given up for a moment */
 
 /* ---- the workers ---- */
@@ -99,7 +99,7 @@ static void run_job(struct sync *s, const struct job *job)
 	plan_done(&s->plan, job, &r, now_ms);
 	if (r.outcome == JOB_WAIT && job->work->settled)
 		sync_emit(s, SYNC_WARNING, buf_str(&path), 0,
-			"%s is not published: some of the files that it names could not be "
+			"cannot publish '%s': some of the files that it names could not be "
 			"published",
 			buf_str(&path));
 	if (r.outcome == JOB_DONE && s->look_again) {
@@ -310,7 +310,7 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->wake_fd < 0)
 		return error_errno(err, errno, "cannot start the sync");
-	/* A link is refused: it leads to another program's files. */
+	/* A symbolic link is refused, as it may lead to files of another program. */
 	s->root_fd = open(s->o.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->root_fd < 0)
 		return error_errno(err, errno, "cannot open the output directory '%s'", s->o.dir);
@@ -328,7 +328,7 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 		.append_ms = s->o.append_ms,
 		.workers = s->n_workers,
 		.continuous = s->o.continuous};
-	/* These keep no trace of stores through a mapping: not even the time changes. */
+	/* tmpfs and ramfs keep no trace of stores through a mapping: not even the time changes. */
 	s->plan.always_dirty = fstatfs(s->root_fd, &fs) == 0 &&
 			       ((unsigned long)fs.f_type == TMPFS_MAGIC ||
 				       (unsigned long)fs.f_type == RAMFS_MAGIC);
@@ -458,8 +458,8 @@ void sync_task_ended(struct sync *s, bool killed)
 
 	pthread_mutex_lock(&s->lock);
 	/* The closes of killed processes are in the queue of the watch already; files that they
-	 * made in new directories are found by a scan. Processes that stay alive may keep writing:
-	 * uploads and the owner thread get their turn, and there is an end. */
+	 * made in new directories are found by a scan. Processes that stay alive may keep writing,
+	 * so the lock is released between steps, and the number of steps is limited. */
 	for (observe_catch_up(s); (s->scan_dir || s->scan_first) && n < SEE_STEPS;
 		observe_catch_up(s), n++) {
 		observe_scan(s, clock_monotonic_ms());

@@ -11,30 +11,29 @@
  *		sync_restore(&o, &restored, err);	// before the steps
  *	sync_start(&s, &o, err);	// before the first step
  *	... run the steps, and after each task that ended:
- *	sync_kill_coming(s);	// what it left behind is killed now
+ *	sync_kill_coming(s);	// leftover processes are killed next
  *	sync_task_ended(s, killed_by_signal);
  *	... on every way out, when the tasks are gone:
  *	sync_flush(s, deadline_ms, err);
  *	sync_free(s);
  *
- * What is published when. A file is published once it was closed by its writer (or moved into
- * place) and then stayed unchanged for a short moment; the object appears whole or not at all. A
- * file that changes during its upload is taken from a snapshot the next time. Within one directory
- * files are published in the order of their closes. Files that are never closed are published by
- * append where a beginning of them makes sense (opened with O_APPEND, text, TFRecord; never where
- * is_whole() is true), else they go to `<state_prefix>/partial/` until they are closed. Files that
- * were closed by the death of their writer are suspect: they go to `partial/` too, and the last
- * good object stays.
+ * Publication: a file is published once it was closed by its writer (or moved into place) and then
+ * stayed unchanged for a short moment; the object appears whole or not at all. A file that changes
+ * during its upload is taken from a snapshot the next time. Within one directory files are
+ * published in the order of their closes. Files that stay open are published by append if a prefix
+ * of them is useful (opened with O_APPEND, text, TFRecord; never if is_whole() is true), else they
+ * go to `<state_prefix>/partial/` until they are closed. Files that were closed by a kill of their
+ * writer are suspect: they go to `partial/` too, and the last good object stays.
  *
  * Keys. A file `a/b` becomes the object `prefix + "a/b"`. Names that are not UTF-8 are published
- * percent-encoded, with one warning. Nothing below `.penstock/` of the directory is published.
- * `<prefix><state_prefix>/manifest.json` says what belongs where: size, times, mode, links,
- * directories, ETags, and which objects of others were kept under `<state_prefix>/replaced/`
+ * percent-encoded, with a warning. Nothing below `.penstock/` of the directory is published.
+ * `<prefix><state_prefix>/manifest.json` records size, time, mode and ETag of each file, links,
+ * directories, and which objects of other programs were kept under `<state_prefix>/replaced/`
  * before they were overwritten.
  *
- * Threads: sync starts one owner thread and SYNC_WORKERS upload threads; every function here may be
- * called from any thread, except that start and free of one `struct sync` are not concurrent with
- * anything. Nothing local is ever deleted by a running sync.
+ * Threads: sync_start() starts one owner thread and `workers` upload threads. Every function here
+ * may be called from any thread, but sync_free() must not run while another call uses the same
+ * `struct sync`. A running sync never deletes local files.
  */
 #ifndef SYNC_SYNC_H
 #define SYNC_SYNC_H
@@ -52,17 +51,17 @@ struct replaced_sum;
 struct strlist;
 struct sync;
 
-/* An event that is worth a line in the run's log. `path` is relative to the directory, may be
+/* An event that is worth a line in the run's log. `path` is relative to the directory and may be
  * NULL. */
 enum sync_event {
 	SYNC_PUBLISHED, /* the object of `path` is complete and durable; detail: its ETag */
 	SYNC_PUBLISHED_OPEN, /* the grown length of a file that is still open */
-	SYNC_PARTIAL, /* `path` is suspect or held open; detail: the key it went to */
-	SYNC_DELETED, /* deleteSync removed the object */
+	SYNC_PARTIAL, /* `path` is suspect or held open; detail: the key of its copy in partial/ */
+	SYNC_DELETED, /* deleteSync or retention removed the object */
 	/*
-	 * an object of others was kept before it was overwritten; detail: where. Without a path:
-	 * number of files from before the run started over that will be kept if they are
-	 * overwritten
+	 * an object of another program was kept before it was overwritten; detail: its place.
+	 * Without a path, detail has the number of files from before the run started over, which
+	 * will be kept if they are overwritten
 	 */
 	SYNC_KEPT,
 	SYNC_WARNING, /* detail: one line */
@@ -77,16 +76,17 @@ typedef void (*sync_event_fn)(
  */
 typedef void (*sync_pids_fn)(void *cookie, void (*add)(void *arg, pid_t pid), void *arg);
 
-/* True if a beginning of the file is of no use, also if it is text. Called from any thread. */
+/* Returns true if a prefix of the file is useless, also if the file is text. Called from any
+ * thread. */
 typedef bool (*sync_whole_fn)(void *cookie, const char *path);
 
 struct sync_options {
-	const char *dir; /* what is watched; must exist */
-	/* for snapshots and for suspects set aside by a restore;
-	 * created 0700; same file system as `dir` if possible */
+	const char *dir; /* the directory to watch; must exist */
+	/* directory for snapshots and for suspect files that a restore sets aside; created with
+	 * mode 0700; on the file system of `dir` if possible */
 	const char *private_dir;
-	struct object_client *client; /* borrowed; outlives the sync */
-	const char *bucket; /* exists */
+	struct object_client *client; /* borrowed; must outlive the sync */
+	const char *bucket; /* must exist */
 	const char *prefix; /* "" or with a trailing slash: key prefix of the output */
 	const char *state_prefix; /* below `prefix`, no trailing slash: ".penstock/runs/ID" */
 	const char *run_id;
@@ -94,20 +94,23 @@ struct sync_options {
 	/* attempt at which the run last started from scratch, 0 if there is none: manifests of
 	 * attempts before it are neither restored nor deleted */
 	int began;
-	const char *journal_path; /* local file, created 0600; NULL for no journal */
+	/* local file, created with mode 0600; NULL if there is no journal */
+	const char *journal_path;
 	/* locally deleted files are deleted in the bucket, if this run published them and the
 	 * restore is complete */
 	bool delete_sync;
-	bool continuous; /* false: nothing is sent before sync_flush() */
-	pid_t root_pid; /* whose descendants are the writers; 0 for this process's */
-	sync_pids_fn pids; /* instead of root_pid; may be NULL */
-	sync_event_fn on_event; /* from any thread of the sync, one at a time; may be NULL */
+	bool continuous; /* if false, nothing is sent before sync_flush() */
+	pid_t root_pid; /* process whose descendants are the writers; 0 for this process */
+	sync_pids_fn pids; /* used instead of root_pid; may be NULL */
+	/* called from any thread of the sync, one call at a time; may be NULL */
+	sync_event_fn on_event;
 	sync_whole_fn is_whole; /* may be NULL */
-	void *cookie; /* of pids, on_event and is_whole */
-	int workers; /* 0 for SYNC_WORKERS */
-	int quiet_ms; /* 0 for SYNC_QUIET_MS: unchanged for so long after the close */
-	int append_ms; /* 0 for SYNC_APPEND_MS: how often open files are published */
-	int scan_ms; /* 0 for SYNC_SCAN_MS: least time between two slow scans */
+	void *cookie; /* passed to pids, on_event and is_whole */
+	int workers; /* number of upload threads; 0 for SYNC_WORKERS */
+	/* a file is sent when unchanged for this time after its close; 0 for SYNC_QUIET_MS */
+	int quiet_ms;
+	int append_ms; /* pause between two publications of an open file; 0 for SYNC_APPEND_MS */
+	int scan_ms; /* least time between two slow scans; 0 for SYNC_SCAN_MS */
 	const atomic_int *cancel; /* polled by sync_restore() and sync_flush(); may be NULL */
 };
 
@@ -118,52 +121,54 @@ struct sync_options {
 
 /*
  * Reads the journal, watches the directory, starts the threads. Does not wait for the bucket. Files
- * that the journal of an earlier attempt has as closed, and that are unchanged, are published;
+ * that the journal of an earlier attempt records as closed, and that are unchanged, are published;
  * files that differ from it are suspect. Without a journal every file that is there counts as
  * closed.
  */
 int sync_start(struct sync **out, const struct sync_options *options, struct penstock_error *err);
 
 /*
- * Publishes everything that is not published yet, whole, and the manifest; returns when that is
- * durable. To be called when the tasks have ended. `deadline_ms` is a time of clock_monotonic_ms();
- * 0 waits without a limit, through any failure that may pass. The newest checkpoint goes first.
- * Errors: the first failure, with the number of files and bytes not sent (PENSTOCK_E_TIMEOUT,
- * _PERMISSION, _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another run took the output
- * over. The sync continues; the flush can be called again.
+ * Publishes everything that is not published yet, and the manifest; returns when all of it is
+ * durable. Call it when the tasks have ended. `deadline_ms` is a time of clock_monotonic_ms(); 0
+ * waits without a limit, also through temporary failures. The newest checkpoint goes first. Errors:
+ * the first failure, with the number of files and bytes not sent (PENSTOCK_E_TIMEOUT, _PERMISSION,
+ * _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another run took the output over. The sync
+ * continues; the flush can be called again.
  */
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 /* Continues a flush that failed, if no file was written since: files that were checked are not
- * checked again. A check of all files may take longer than a caller waits at a time. */
+ * checked again. One check of all files may take longer than the caller waits in one call. */
 int sync_flush_on(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 
 /*
- * A task of the step ended. `killed`: by a signal (or with 128 + n of a shell whose child was):
- * files that it had open, or closed in its last moment, become suspect. Otherwise files are
- * released whose writer has exited in an unknown way. When this returns the journal has the task's
- * closes, and a later kill does not make them suspect.
+ * Reports that a task of the step ended. If `killed` (by a signal, or with the exit code 128 + n of
+ * a shell whose child was), files that the task had open, or closed just before its end, become
+ * suspect. Otherwise files whose writer exited in an unknown way count as closed. On return the
+ * journal has the task's closes, and a later kill does not make these files suspect.
  */
 void sync_task_ended(struct sync *s, bool killed);
 
 /*
- * The processes that may write are about to be killed, as a step's leftovers are. Files that are
- * open for writing now become suspect when the death closes them, also if it cannot be determined
- * afterwards how their writer ended. To be followed by the kill, then by sync_task_ended().
+ * Reports that the processes that may write are about to be killed, such as leftover processes of a
+ * step. Files that are open for writing now become suspect when the kill closes them, also if it
+ * cannot be determined afterwards how their writer ended. Then kill the processes and call
+ * sync_task_ended().
  */
 void sync_kill_coming(struct sync *s);
-/* The kill is complete. Files that are still open for writing belong to processes that live on. */
+/* Reports that the kill is complete. Files that are still open for writing belong to processes that
+ * stay alive. */
 void sync_kill_over(struct sync *s);
 
 /*
- * Files that a flush could not send are only here: syncs them to the disk, so that they count after
- * a power loss. May take seconds. Without it a restore after a stop of the machine takes files that
- * were closed and not sent for suspect.
+ * Syncs files that a flush could not send to the disk, as they exist on this machine only, so that
+ * they count after a power loss. May take seconds. Without this call a restore after a stop of the
+ * machine treats files that were closed and not sent as suspect.
  */
 void sync_settle(struct sync *s);
 
 struct sync_status {
-	uint64_t files_published; /* since the start; versions, not names */
-	uint64_t bytes_published; /* as sent: without the parts that the store copied */
+	uint64_t files_published; /* versions of files published since the start */
+	uint64_t bytes_published; /* bytes sent: without the parts that the store copied */
 	uint64_t files_waiting; /* names with an unpublished change */
 	uint64_t bytes_waiting;
 	int64_t lag_ms; /* age of the oldest unpublished change; 0 if there is none */
@@ -171,50 +176,52 @@ struct sync_status {
 	uint64_t deleted;
 	uint64_t compared; /* files whose content flushes have compared with what was published */
 	bool lost; /* another run took the output over */
-	uint64_t scans; /* of the whole directory */
+	uint64_t scans; /* number of scans of the whole directory */
 	bool polling; /* no inotify (limit reached, network file system): scans only */
-	char last_error[256]; /* of the last failed upload since the last success, else "" */
+	char last_error[256]; /* error of the last failed upload since the last success, else "" */
 	/* wall clock, ns: when an upload, or the manifest, first failed since the last success
-	 * because the store did not reply; 0 if it replies */
+	 * because the store did not reply; 0 if the store replies */
 	int64_t away_ns;
 	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success; 0 if there was none */
 };
 void sync_get_status(struct sync *s, struct sync_status *status);
 
 /*
- * The machine stops at `deadline_ms` of clock_monotonic_ms() (0 if it does not). A flush does not
- * begin an upload over a good object that would not finish by then at the current rate, and fails
- * with PENSTOCK_E_TIMEOUT.
+ * Announces that the machine stops at `deadline_ms` of clock_monotonic_ms() (0 if it does not). A
+ * flush does not start an upload over a good object that would not finish by then at the current
+ * rate, and fails with PENSTOCK_E_TIMEOUT.
  */
 void sync_hurry(struct sync *s, int64_t deadline_ms);
 
 /*
- * For retention. When the file `path`, or a file below that directory, is removed here, its object
- * goes too if this run published it (deleteSync or not); objects of files that are removed already,
- * or that only an attempt before the run started over had, go now. Returns false, and changes
- * nothing, before a restore was verified.
+ * For retention. When the file `path`, or a file below that directory, is removed locally, its
+ * object is deleted too if this run published it (even without deleteSync). Objects of files that
+ * are removed already, or that only an attempt before the run started over had, are deleted now.
+ * Returns false, and changes nothing, until the restore has been verified.
  */
 bool sync_retire(struct sync *s, const char *path);
 /* Returns true if the bucket has an object of the file, or of one below that directory, that this
  * run published. */
 bool sync_has_object(struct sync *s, const char *path);
 /* Adds the paths of the commits that only attempts before the run started over had. Returns 1, or 0
- * if they are not known yet. */
+ * if the commits are not known yet. */
 int sync_older_commits(struct sync *s, struct strlist *commits, struct penstock_error *err);
-/* Returns true if the file is one that only such an attempt had, and its object is there. */
+/* Returns true if only an attempt before the run started over had the file, and its object is still
+ * there. */
 bool sync_is_older(struct sync *s, const char *path);
 /* Returns true if the file is published in its present version. */
 bool sync_is_published(struct sync *s, const char *path);
-/* Asks the store whether the file, of that size, is still as published. Returns -PENSTOCK_E_CHANGED
- * if it is not published yet in its present version. */
+/* Checks that the store still has the object of the file, of that size, as it was published.
+ * Returns -PENSTOCK_E_CHANGED if the present version of the file is not published yet, and
+ * -PENSTOCK_E_CORRUPT if another program replaced the object. */
 int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct penstock_error *err);
 
 /* Removes the copies of replaced objects that `bound` does not keep: after a flush, when everything
- * that replaced them is published. A store that refuses to list is left as it is. */
+ * that replaced them is published. Does nothing if the store refuses to list. */
 int sync_bound_replaced(struct sync *s, const struct replaced_bound *bound,
 	struct replaced_sum *removed, struct penstock_error *err);
 
-/* Stops watching and publishing (uploads under way are abandoned) and frees it. NULL is fine. */
+/* Stops watching and publishing (uploads in flight are abandoned) and frees `s`. NULL is fine. */
 void sync_free(struct sync *s);
 
 struct sync_restored {
@@ -222,16 +229,17 @@ struct sync_restored {
 	uint64_t files_kept; /* local files that already matched */
 	uint64_t files_fetched;
 	uint64_t bytes_fetched;
-	uint64_t files_suspect; /* local files set aside, for partial/ */
-	uint64_t files_unsent; /* closed before the crash, published by the next sync_start() */
+	uint64_t files_suspect; /* local files that were set aside, to be sent to partial/ */
+	/* files closed before the crash; the next sync_start() publishes them */
+	uint64_t files_unsent;
 };
 /*
  * Makes `options->dir` hold the run's last complete state: the manifest and newer objects of this
  * run, except local files that are newer and whose close the journal recorded. Restores content,
  * mtime, mode, symbolic links and empty directories; every file is verified. Other local files are
  * suspect: they are moved to `private_dir/suspect/` until they have been sent to `partial/`. No
- * sync may be running on the directory. On failure the directory is left as it is, and a repeated
- * call continues. deleteSync deletes nothing until this has succeeded.
+ * sync may be running on the directory. On failure the directory keeps what was restored so far,
+ * and a repeated call continues. deleteSync deletes nothing until a restore has succeeded.
  */
 int sync_restore(const struct sync_options *options, struct sync_restored *restored,
 	struct penstock_error *err);

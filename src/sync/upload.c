@@ -16,22 +16,23 @@
 #include "sync/record/names.h"
 #include "sync/internal.h"
 
-/* bytes: larger closed files have no checksum; it lets a log be continued */
-#define CRC_WHOLE   (8 * MIB)
-#define CRC_AGAIN   (16 * MIB) /* bytes of a log that are compared again before it appears */
-#define HEAD_FIRST  (64 * MIB) /* bytes: larger files ask first which object they replace */
+/* bytes: larger closed files get no checksum; a checksum is needed to continue a log */
+#define CRC_WHOLE (8 * MIB)
+#define CRC_AGAIN (16 * MIB) /* bytes of a log that are compared again before it appears */
+/* bytes: for larger files the object that they replace is examined first */
+#define HEAD_FIRST  (64 * MIB)
 #define CONFLICTS   4 /* refused preconditions in a row for one file */
-#define SNIFF	    4096 /* bytes read to decide whether a beginning of the file is useful */
-#define PARTIAL_AGE 10000 /* ms: a file that has been open for less is just being written */
+#define SNIFF	    4096 /* bytes read to decide if a prefix of the file is useful */
+#define PARTIAL_AGE 10000 /* ms: a file that has been open for less time is just being written */
 
-/* One upload under its name. */
+/* The upload of one file. */
 struct upload {
 	struct sync *s;
 	const struct job *job;
 	const char *path;
 	int fd; /* the bytes to send: the file, its snapshot or its copy */
 	int file; /* the file */
-	struct ident ident; /* of what is sent */
+	struct ident ident; /* identity of the version that is sent */
 	uint32_t mode;
 	struct buf key;
 	/* ETag that the object must have; "" if there must be no object */
@@ -56,10 +57,11 @@ int upload_key(struct sync *s, const char *path, struct buf *key, struct penstoc
 		pthread_mutex_unlock(&s->lock);
 		if (taken)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"its name is not UTF-8, and percent-encoded it is the name of "
-				"another file; rename one of them");
+				"the name of the file is not UTF-8, and its percent-encoded form "
+				"is the name of another file; rename one of these files");
 		sync_emit(s, SYNC_WARNING, path, 0,
-			"file name is not UTF-8, which S3 requires: published as %s", buf_str(key));
+			"the name of the file is not UTF-8, which S3 requires: published as '%s'",
+			buf_str(key));
 	}
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
@@ -68,8 +70,8 @@ int upload_key(struct sync *s, const char *path, struct buf *key, struct penstoc
 	return 0;
 }
 
-/* Returns true if the file still holds the bytes of the start of the upload. A rename over it
- * changes only the inode. */
+/* Returns true if the file still holds the bytes that it held when the upload started. A rename of
+ * another file over it changes only its inode. */
 static bool file_unchanged(const struct upload *u)
 {
 	struct ident now;
@@ -127,8 +129,8 @@ static int add_metadata(struct sync *s, const struct upload *u, struct strlist *
 		       : 0;
 }
 
-/* Returns true if the object is already the version to be sent: a reply was lost, or the run was
- * killed. */
+/* Returns true if the object is already the version to be sent, as after a lost reply or a kill of
+ * the run. */
 static bool is_same(const struct upload *u, const struct object_info *there)
 {
 	const char *mtime = strlist_get(&there->metadata, "mtime");
@@ -143,7 +145,7 @@ static bool is_same(const struct upload *u, const struct object_info *there)
 /*
  * Looks for an unexpected object under the key. Returns 1 if it is the version to be sent, and
  * fills `info`; 0 if the file is to be sent, with `u->etag` set to the ETag that the object must
- * have.
+ * have; -PENSTOCK_E_CHANGED if the object changed meanwhile.
  */
 static int look_first(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
@@ -157,8 +159,7 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 		return 0;
 	}
 	if (rc < 0)
-		return error_prefix(
-			err, "cannot examine the object that is there, so it is not overwritten");
+		return error_prefix(err, "cannot overwrite the existing object: cannot examine it");
 	if (u->etag[0] && strcmp(u->etag, there.etag) == 0)
 		return 0;
 	rc = state_still_owner(s, &owner, err);
@@ -186,7 +187,7 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 	return 0;
 }
 
-/* Keeps the object that is there, again if another program replaces it meanwhile. */
+/* Keeps the existing object, again if another program replaces it meanwhile. */
 static int resolve_conflict(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	for (unsigned n = 0; n < CONFLICTS; n++) {
@@ -196,8 +197,8 @@ static int resolve_conflict(struct upload *u, struct object_info *info, struct p
 			return rc;
 	}
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
-		"the object is being replaced again and again by another program, so it cannot "
-		"be kept and is not overwritten");
+		"cannot overwrite the existing object: another program replaces it again and "
+		"again, so no copy of it can be kept");
 }
 
 static int send(struct upload *u, struct object_info *info, struct penstock_error *err)
@@ -210,8 +211,8 @@ static int send(struct upload *u, struct object_info *info, struct penstock_erro
 	if (add_metadata(s, u, &metadata) < 0)
 		return error_memory(err);
 	for (unsigned n = 0;; n++) {
-		/* It checks first what the store cannot check, and saves sending many bytes only to
-		 * be refused. */
+		/* Examines the object first if the store cannot check conditions, or to avoid
+		 * sending many bytes only to be refused. */
 		if (n == 0 && (!checked || (!u->etag[0] && u->ident.size >= HEAD_FIRST))) {
 			rc = resolve_conflict(u, info, err);
 			if (rc)
@@ -249,7 +250,7 @@ static void fail(struct job_result *r, int rc, const struct penstock_error *err)
 	r->retryable = error_is_retryable(err);
 }
 
-/* Opens the file of the job. Returns false if that failed; the result then has the reason. */
+/* Opens the file of the job. Returns false if the open failed; the result then has the reason. */
 static bool open_file(
 	struct upload *u, struct stat *st, struct job_result *r, struct penstock_error *err)
 {
@@ -259,7 +260,7 @@ static bool open_file(
 		return false;
 	}
 	if (u->file < 0 || fstat(u->file, st) < 0) {
-		fail(r, error_errno(err, errno, "cannot read it"), err);
+		fail(r, error_errno(err, errno, "cannot read the file"), err);
 		r->retryable = false;
 		return false;
 	}
@@ -273,20 +274,21 @@ static bool open_file(
 	return true;
 }
 
-/* The file may have been closed again since the job was made. Files that were closed before it was
- * read must have their place in the queue first, or a marker appears before its data. */
+/* Returns true if the job is still valid after all pending events: the file may have been closed
+ * again since the job was made. Files that were closed before it was read must have their place in
+ * the queue first, or a marker appears before its data. */
 static bool is_in_turn(struct upload *u)
 {
 	struct job job = *u->job;
 
-	job.snapshot = false; /* it is a snapshot, but perhaps of a newer version */
+	job.snapshot = false; /* the copy is a snapshot, but perhaps of a newer version */
 	LOCK_SCOPE(&u->s->lock);
 	observe_catch_up(u->s);
 	return plan_still_valid(&u->s->plan, &job);
 }
 
-/* Sends a file that may refer to others as it was at one moment, when everything closed before was
- * known. */
+/* Copies a small file, which may refer to others, as it was at one moment, when all earlier closes
+ * were known. The upload then sends the copy. */
 static bool take_small(
 	struct upload *u, struct job_result *r, int *copy, struct penstock_error *err)
 {
@@ -360,7 +362,7 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 			}
 			u->fd = snapshot;
 		} else {
-			/* Without room for a snapshot the file itself is sent. */
+			/* If there is no room for a snapshot, the file itself is sent. */
 			penstock_error_release(err);
 			snapshot = -1;
 		}
@@ -377,7 +379,8 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 	send_it(u, r, err);
 }
 
-/* Text, or TensorBoard records, which carry lengths and checksums: their beginning is useful. */
+/* Returns true for text, and for TensorBoard records, which contain lengths and checksums: a prefix
+ * of these files is useful. */
 static bool beginning_makes_sense(int fd, const char *path)
 {
 	unsigned char head[SNIFF];
@@ -457,9 +460,9 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 }
 
 /*
- * Deletes an object that has another ETag than the one on record, or has none on record: an upload
- * of this sync whose reply was lost, or an object of an attempt before the run started over, which
- * is kept first. Other objects stay.
+ * Deletes an object after a look at it: if the store cannot delete by ETag, or the recorded ETag is
+ * missing or does not match. The object may be the recorded one, an upload of this sync whose reply
+ * was lost, or of an attempt before the run started over, which is kept first. Other objects stay.
  */
 static int delete_unrecorded(struct upload *u, struct penstock_error *err)
 {
@@ -479,14 +482,14 @@ static int delete_unrecorded(struct upload *u, struct penstock_error *err)
 			if (rc < 0)
 				return rc;
 			if (rc == 0)
-				continue; /* it was replaced meanwhile */
+				continue; /* the object was replaced meanwhile */
 		}
 		rc = object_delete(sync_at(s, buf_str(&u->key)),
 			s->remove_conditions ? there.etag : NULL, err);
 		if (!error_expected(rc, PENSTOCK_E_PRECONDITION, err))
 			return rc;
 	}
-	return 0; /* another program replaces it again and again */
+	return 0; /* another program replaces the object again and again */
 }
 
 static void run_delete(struct upload *u, struct job_result *r, struct penstock_error *err)
@@ -546,7 +549,8 @@ int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	sync_partial_key(s, path, &key);
 	if (buf_failed(&key) || key.len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"its key below partial/ would be longer than S3 allows; use shorter names");
+			"the key of the file below partial/ would be longer than S3 allows; use "
+			"shorter names");
 	return object_put_file(sync_at(s, buf_str(&key)), fd, size,
 		&(struct object_put_options){
 			.cancel = cancel, .parts = leftovers_parts, .cookie = s},

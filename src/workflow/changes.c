@@ -19,7 +19,7 @@ static json_t *load(const char *text, struct penstock_error *err)
 	json_t *root = json_loads(text, 0, NULL);
 
 	if (!root)
-		error_set(err, PENSTOCK_E_CORRUPT, "a stored workflow is not JSON");
+		error_set(err, PENSTOCK_E_CORRUPT, "a stored workflow is not valid JSON");
 	return root;
 }
 
@@ -40,7 +40,7 @@ static void note(struct comparison *c)
 	w->n++;
 }
 
-/* Extends the path as --set has it; returns its old length. */
+/* Extends the path in the form of --set. Returns the old length of the path. */
 static size_t enter(struct comparison *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 static size_t enter(struct comparison *c, const char *fmt, ...)
@@ -99,7 +99,7 @@ static const json_t *find_named(const json_t *list, const char *name)
 	return NULL;
 }
 
-/* Each item has a name of its own. */
+/* Returns true if all items have different names. */
 static bool are_named(const json_t *list)
 {
 	json_t *item;
@@ -112,7 +112,8 @@ static bool are_named(const json_t *list)
 	return true;
 }
 
-/* The items of `list`; with `removed` only those that `other` lacks. */
+/* Compares the items of `list` with those of the same name in `other`; if `removed`, notes only the
+ * items that `other` lacks. */
 static void compare_named(
 	struct comparison *c, const json_t *list, const json_t *other, bool removed)
 {
@@ -137,7 +138,8 @@ static void compare_lists(struct comparison *c, const json_t *a, const json_t *b
 							   : json_array_size(b);
 	bool variables = json_object_get(json_array_get(a, 0), "key") != NULL;
 
-	/* A new item in front does not change those behind it. A step may get another name. */
+	/* By name, so that a new item in front does not change the items behind it. Lists of steps
+	 * of the same length are compared by position, as a step may get another name. */
 	if ((variables || json_array_size(a) != json_array_size(b)) && are_named(a) &&
 		are_named(b)) {
 		compare_named(c, b, a, false);
@@ -296,7 +298,7 @@ static bool has_variables(const json_t *list)
 	return json_object_get(json_array_get(list, 0), "key") != NULL;
 }
 
-/* Variables: those of the file as it is now, and those that only the record has. */
+/* Merges variables: those of the file as it is now, and those that only the record has. */
 static json_t *merge_variables(const json_t *before, const json_t *now, const json_t *record)
 {
 	json_t *out = json_array();

@@ -20,10 +20,11 @@ struct penstock_error;
 
 struct workflow_changes {
 	size_t n; /* fields that differ */
-	char names[WORKFLOW_CHANGES_NAMES]; /* of the first few */
+	char names[WORKFLOW_CHANGES_NAMES]; /* names of the first few of these fields */
 	/*
 	 * The first top-level step whose result may differ: its own definition has changed, in more
-	 * than its name, resources and times, or its inputs. SIZE_MAX if there is none.
+	 * than its name, resources and time limits, or the inputs have changed. SIZE_MAX if no
+	 * result may differ.
 	 */
 	size_t first_step;
 };
@@ -31,8 +32,8 @@ struct workflow_changes {
 int workflow_compare(const char *before, const char *now, struct workflow_changes *changes,
 	struct penstock_error *err);
 
-/* Appends `record` with the changes that lead from `before` to `now`: an edited file is taken,
- * while overrides that are only in the record stay. */
+/* Appends `record` with the changes that lead from `before` to `now`: edits of the file are
+ * applied, and overrides that only the record has stay. */
 int workflow_merge(const char *before, const char *now, const char *record, struct buf *out,
 	struct penstock_error *err);
 

@@ -13,7 +13,7 @@
 
 #define DEFINITIONS 64
 
-/* YAML has numbers and booleans where text is asked for, and null anywhere. */
+/* In YAML the value of a text may be a number or a boolean, and any value may be null. */
 #define TEXT_TYPE "\"type\": [\"string\", \"number\", \"boolean\", \"null\"]"
 #define LIST_TYPE "\"type\": [\"array\", \"null\"], \"items\": "
 #define REFERENCE "{\"type\": \"string\", \"pattern\": \"\\\\$\\\\{\\\\{\"}"
@@ -52,7 +52,7 @@ static void add_ref(struct generator *g, const struct schema *schema)
 	buf_printf(g->out, "{\"$ref\": \"#/definitions/%s\"}", schema->name);
 }
 
-/* {"anyOf": [WORDS, a reference]} */
+/* Appends {"anyOf": [WORDS, a reference]}. */
 static void add_words(struct buf *out, const char *const *words)
 {
 	buf_add_str(out, "{\"anyOf\": [{\"enum\": [");
@@ -79,7 +79,7 @@ static void add_whole(struct buf *out, const struct schema_key *key)
 		(long long)key->min, (long long)key->max);
 }
 
-/* Appends the schema of one of the kinds of a row. */
+/* Appends the schema of one kind of value of a row. */
 static void add_kind(struct generator *g, const struct schema_key *key, unsigned kind)
 {
 	bool legacy;

@@ -1,6 +1,6 @@
 /*
- * The model of a workflow: every dialect is read into it, and the rest of penstock knows nothing
- * else. src/workflow/workflow.h reads it.
+ * The model of a workflow: every dialect is read into the model, and the rest of penstock uses
+ * nothing else. The functions of src/workflow/workflow.h read it.
  *
  * The `struct workflow` owns everything here until workflow_free(); nothing is modified after
  * reading. Every value has the place where it was given, so that a later message can say
@@ -8,8 +8,8 @@
  * Defaults are already applied; `given` (or a non-zero line or an option in `at`) is set if the
  * file has the value.
  *
- * Secrets: `value` of a text may be one if `shown` differs from it. Print, record and log `shown`
- * only (workflow_shown()). All secret values were passed to log_redact() while reading.
+ * Secrets: `value` of a text may be a secret if `shown` differs from it. Print, record and log
+ * `shown` only (workflow_shown()). All secret values were passed to log_redact() while reading.
  */
 #ifndef WORKFLOW_MODEL_H
 #define WORKFLOW_MODEL_H
@@ -21,7 +21,7 @@
 #include "workflow/document/diagnostics.h"
 
 struct workflow_text {
-	const char *value; /* NULL if it is not given, and there is no default */
+	const char *value; /* NULL if it is not given and has no default */
 	const char *shown; /* as written, with `${{ secrets.X }}`; NULL if it equals `value` */
 	struct workflow_place at;
 };
@@ -49,11 +49,11 @@ enum workflow_source {
 };
 
 struct workflow_credential {
-	const char *value; /* NULL: not given */
+	const char *value; /* NULL if it is not given */
 	enum workflow_source source;
-	const char *name; /* of the field, secret or variable; NULL: FROM_NOWHERE */
-	/* for records and messages: "file:output.s3.secretAccessKey",
-	 * "option:…", "secret:NAME", "env:NAME"; NULL: FROM_NOWHERE */
+	const char *name; /* name of the field, secret or variable; NULL if FROM_NOWHERE */
+	/* for records and messages: "file:output.s3.secretAccessKey", "option:…", "secret:NAME",
+	 * "env:NAME"; NULL if FROM_NOWHERE */
 	const char *reference;
 	struct workflow_place at;
 };
@@ -64,7 +64,7 @@ struct workflow_env {
 	struct workflow_place at;
 };
 
-/* Later entries of the same key win. */
+/* A later entry of the same key wins. */
 struct workflow_env_list {
 	struct workflow_env *items;
 	size_t n;
@@ -74,17 +74,18 @@ struct workflow_mount {
 	struct workflow_text host_dir; /* absolute */
 	struct workflow_text container_dir; /* absolute, without ".." */
 	bool read_only;
-	bool slave; /* sees what is mounted below host_dir later */
+	bool slave; /* the container sees what is mounted below host_dir later */
 	struct workflow_place at;
 };
 
 /* The container of a `run`. */
 struct workflow_container {
-	bool given; /* false: on the host */
+	bool given; /* false if the step runs on the host */
 	/* "name[:tag][@sha256:…]", with a host in front if `registry` has no value; an absolute
 	 * path is a file below $STORAGE_PATH. */
 	struct workflow_text image;
-	struct workflow_text registry; /* value NULL for that of the image's name, else Docker's */
+	/* value NULL for the registry of the image's name, else Docker's */
+	struct workflow_text registry;
 	struct workflow_text username; /* value NULL for the user's own login, if there is one */
 	struct workflow_credential password;
 	struct workflow_flag x11;
@@ -99,12 +100,13 @@ struct workflow_container {
 struct workflow_resources {
 	struct workflow_number tasks; /* ≥ 1 */
 	struct workflow_number cpus_per_task; /* ≥ 1 */
-	struct workflow_number mem_per_cpu; /* MB (2^20 bytes); 0: not limited */
-	struct workflow_number gpus; /* of the whole job, also if gpusPerTask was given */
+	struct workflow_number mem_per_cpu; /* MB (2^20 bytes); 0 if not limited */
+	struct workflow_number gpus; /* GPUs of the whole job, also if gpusPerTask was given */
 	struct workflow_number gpus_per_task; /* the older key; steps inherit it if `given` */
-	/* ours; 0: any. A cluster spreads the tasks of the run over its nodes accordingly. */
+	/* penstock's own key; 0 if any number is allowed. A cluster spreads the tasks of the run
+	 * over its nodes accordingly. */
 	struct workflow_number tasks_per_node;
-	/* ours; for each step; steps inherit it if `given` */
+	/* penstock's own key; for each step; steps inherit it if `given` */
 	struct workflow_number max_processes;
 	bool given;
 	struct workflow_place at;
@@ -113,10 +115,11 @@ struct workflow_resources {
 struct workflow_step_resources {
 	struct workflow_number tasks; /* ≥ 1; default 1 */
 	struct workflow_number cpus_per_task; /* default: the job's */
-	struct workflow_number mem_per_cpu; /* MB; default: the job's; 0: not limited */
+	struct workflow_number mem_per_cpu; /* MB; default: the job's; 0 if not limited */
 	/* default: the job's gpusPerTask if given, else 0 */
 	struct workflow_number gpus_per_task;
-	/* including threads; 0: not limited. If neither gives it: LIMIT_STEP_PROCESSES. */
+	/* including threads; 0 if not limited; LIMIT_STEP_PROCESSES if neither the step nor the job
+	 * gives it */
 	struct workflow_number max_processes;
 	bool own_processes; /* the step gives maxProcesses, not the job */
 	struct workflow_place at;
@@ -124,20 +127,21 @@ struct workflow_step_resources {
 	const char *field;
 };
 
-/* Time limits of a run or a step, in milliseconds. Not given: no limit. */
+/* Time limits of a run or a step, in milliseconds; no limit if not given. */
 struct workflow_timeouts {
-	struct workflow_number timeout; /* from its start */
-	struct workflow_number hang; /* without any output and any use of the CPU */
+	struct workflow_number timeout; /* time from the start */
+	struct workflow_number hang; /* time without any output and any use of the CPU */
 };
 
 /* Notifications of a run. */
 enum workflow_notify_event {
-	WORKFLOW_NOTIFY_START = 1, /* its steps start */
-	WORKFLOW_NOTIFY_END = 2, /* it has ended, with any result */
-	WORKFLOW_NOTIFY_FAILURE = 4, /* it has failed */
+	WORKFLOW_NOTIFY_START = 1, /* the steps of the run start */
+	WORKFLOW_NOTIFY_END = 2, /* the run has ended, with any result */
+	WORKFLOW_NOTIFY_FAILURE = 4, /* the run has failed */
 };
 struct workflow_notify {
-	struct workflow_credential url; /* value NULL: no notifications. The address is a secret */
+	/* value NULL if there are no notifications; the address is a secret */
+	struct workflow_credential url;
 	unsigned events; /* enum workflow_notify_event */
 	struct workflow_place at;
 };
@@ -147,7 +151,8 @@ enum workflow_transport {
 	WORKFLOW_HTTP,
 	WORKFLOW_S3, /* also `gs` */
 	WORKFLOW_LOCAL, /* a file or directory of this machine; inputs only */
-	WORKFLOW_ARTIFACTS, /* the output of another run; inputs only, and until it is resolved */
+	/* the output of another run; for inputs only, until the run is resolved */
+	WORKFLOW_ARTIFACTS,
 };
 
 struct workflow_s3 {
@@ -156,14 +161,14 @@ struct workflow_s3 {
 	const char *bucket; /* "bucket" */
 	struct workflow_text path; /* as written, "/" or "/runs/7" */
 	const char *prefix; /* "" or "runs/7/": keys below it belong to this path */
-	struct workflow_text endpoint_url; /* "https://host"; value NULL where `embedded` */
+	struct workflow_text endpoint_url; /* "https://host"; value NULL if `embedded` */
 	bool embedded; /* `endpointUrl: embedded`: penstock's own store */
-	bool google; /* of `gs`: Google Cloud Storage; region and usually endpoint have no value */
-	struct workflow_credential service_account_key; /* of `gs`: the JSON of a key file */
+	bool google; /* for `gs`, Google Cloud Storage; region and usually endpoint have no value */
+	struct workflow_credential service_account_key; /* for `gs`: the JSON of a key file */
 	struct workflow_credential access_key_id; /* both are given or neither */
 	struct workflow_credential secret_access_key;
 	struct workflow_flag delete_sync; /* default false; no effect on inputs */
-	struct workflow_flag create_bucket; /* the same */
+	struct workflow_flag create_bucket; /* default false; no effect on inputs */
 	struct workflow_place at;
 };
 
@@ -174,7 +179,7 @@ struct workflow_artifacts {
 	struct workflow_place at;
 };
 
-/* One source of data. `input` is the first, those of `inputs` follow. */
+/* One source of data. `input` is the first source, the sources of `inputs` follow. */
 struct workflow_input {
 	enum workflow_transport kind;
 	struct workflow_text http_url; /* HTTP */
@@ -184,10 +189,10 @@ struct workflow_input {
 	struct workflow_text local_path;
 	struct workflow_artifacts artifacts; /* ARTIFACTS */
 	struct workflow_text path; /* below the input directory, "" or "a/b"; never outside of it */
-	/* its link in the working directory; ".": a link for each of its entries; value NULL:
-	 * none */
+	/* link in the working directory to the data; "." for a link to each of its entries; value
+	 * NULL if there is none */
 	struct workflow_text link;
-	/* 64 lower-case digits of the fetched file; value NULL: not given */
+	/* 64 lower-case digits of the fetched file; value NULL if not given */
 	struct workflow_text sha256;
 	struct workflow_flag unpack; /* default: true for HTTP and LOCAL, false for S3 */
 	struct workflow_place at;
@@ -238,7 +243,7 @@ struct workflow_interface {
 		struct workflow_credential secret;
 	} bore;
 	struct {
-		struct workflow_text name; /* of one of the workflow's virtual networks */
+		struct workflow_text name; /* name of one of the workflow's virtual networks */
 		struct workflow_text address; /* "10.0.0.2/24" */
 	} vnet;
 	struct workflow_place at;
@@ -252,19 +257,21 @@ struct workflow_virtual_network {
 };
 
 struct workflow_run {
-	struct workflow_text command; /* empty only in a container: the image's command */
+	/* empty only in a container, which then runs the image's command */
+	struct workflow_text command;
 	/* "/bin/sh" (default), "/bin/bash", "/bin/ash"; "ENTRYPOINT" only in a container: `command`
 	 * is then the arguments */
 	struct workflow_text shell;
 	struct workflow_text work_dir; /* absolute; value NULL for $STORAGE_PATH */
 	struct workflow_env_list env;
 	struct workflow_step_resources resources;
-	struct workflow_timeouts timeouts; /* of each execution; `hang` is the job's if not given */
+	/* limits of each execution; `hang` is the job's if not given */
+	struct workflow_timeouts timeouts;
 	struct workflow_container container;
 	enum workflow_network network;
 	struct workflow_place network_at;
 	struct workflow_texts dns; /* addresses; only for a network of the step's own */
-	struct workflow_interface *interfaces; /* likewise */
+	struct workflow_interface *interfaces; /* only for a network of the step's own */
 	size_t n_interfaces;
 	struct workflow_number map_uid,
 		map_gid; /* the user and group of the step inside its namespace */
@@ -295,43 +302,45 @@ enum workflow_step_kind {
 struct workflow_for {
 	struct workflow_flag parallel;
 	bool has_items;
-	struct workflow_texts items; /* of `items` */
-	/* of `range`, both inclusive; increment is not 0 */
+	struct workflow_texts items; /* values of `items` */
+	/* values of `range`; both ends are included; increment is not 0 */
 	struct workflow_number begin, end, increment;
 	uint64_t count; /* iterations; 0 if the loop does nothing */
 };
 
 /* The body is `steps` of the step. */
 struct workflow_launch {
-	struct workflow_text handle; /* upper case; value NULL: no step can wait for it */
+	struct workflow_text handle; /* upper case; value NULL if no step can wait for the launch */
 	struct workflow_number
 		signal; /* sent at the end of the enclosing scope; 0 if there is none */
 };
 
-/* `steps` of the step are the steps of the module or, if that was not read, none. */
+/* `steps` of the step are the steps of the module or, if the module was not read, the steps of
+ * `use` that the module may insert. */
 struct workflow_use {
 	struct workflow_text source;
 	struct workflow_env_list args; /* as given */
-	struct workflow_text export_env_as; /* value NULL: outputs stay inside the module */
+	struct workflow_text export_env_as; /* value NULL if outputs stay inside the module */
 	bool resolved; /* the module was read; the fields below describe it */
 	struct workflow_text module_name;
-	struct workflow_env_list env; /* all of its inputs, defaults applied */
+	struct workflow_env_list env; /* all inputs of the module, defaults applied */
 	struct workflow_texts outputs; /* names of variables */
 };
 
 struct workflow_step {
-	struct workflow_text name; /* value NULL: unnamed; names may repeat */
-	const char *label; /* for people: its name, else "step 2.1"; never holds a secret */
+	struct workflow_text name; /* value NULL if the step has no name; names may repeat */
+	/* for messages: the name of the step, else "step 2.1"; never holds a secret */
+	const char *label;
 	const char *path; /* the field, "steps[1].for.steps[0]" */
 	struct workflow_texts depends_on; /* handles, upper case, launched before and in scope */
-	/* `if`: an expression for bash's [[ ]]; value NULL: always true */
+	/* `if`: an expression for bash's [[ ]]; value NULL if always true */
 	struct workflow_text condition;
 	enum workflow_step_kind kind;
 	struct workflow_run run;
 	struct workflow_for loop;
 	struct workflow_launch launch;
 	struct workflow_use use;
-	struct workflow_steps steps; /* of GROUP, FOR, LAUNCH and USE */
+	struct workflow_steps steps; /* steps of GROUP, FOR, LAUNCH and USE */
 	struct workflow_steps catch_steps, finally_steps;
 	struct workflow_place at;
 };
@@ -339,15 +348,16 @@ struct workflow_step {
 /* Experiment trackers whose variables the steps get. */
 struct workflow_mlflow {
 	bool given;
-	struct workflow_text uri; /* of the server; may have a user and a password */
-	struct workflow_text experiment; /* its name */
+	struct workflow_text uri; /* address of the server; may have a user and a password */
+	struct workflow_text experiment; /* name of the experiment */
 	struct workflow_place at;
 };
 struct workflow_wandb {
 	bool given;
 	struct workflow_text project;
-	struct workflow_text entity; /* value NULL for the default one of the key */
-	bool online; /* sends while the steps run; otherwise all stays below the output */
+	struct workflow_text entity; /* value NULL for the default entity of the key */
+	/* data is sent while the steps run; otherwise all data stays below the output */
+	bool online;
 	struct workflow_place at;
 };
 struct workflow_aim {
@@ -373,16 +383,17 @@ enum workflow_ignore {
 
 /* A directory whose copy is the working directory of every step. */
 struct workflow_context {
-	struct workflow_text path; /* value NULL: not given */
+	struct workflow_text path; /* value NULL if not given */
 	enum workflow_ignore ignore;
-	struct workflow_number max_bytes; /* 0: limited only by the disk */
+	struct workflow_number max_bytes; /* 0 if only the disk limits it */
 	struct workflow_place at;
 };
 
 /* Packages for the steps that run on the host. */
 struct workflow_python {
 	bool given;
-	struct workflow_text requirements; /* below the working directory; value NULL: not given */
+	/* below the working directory; value NULL if not given */
+	struct workflow_text requirements;
 	struct workflow_text version; /* "3.11"; value NULL for the version of python3 */
 	/* the packages of the machine are visible; default true */
 	struct workflow_flag system_packages;
@@ -406,15 +417,16 @@ struct workflow_notice_source {
 	struct workflow_place at;
 };
 
-/* Handling of preemption notices, also in a configuration file, which fills in keys that are not
- * given. */
+/* Handling of preemption notices. A configuration file has these keys too, and gives the values of
+ * keys that the workflow does not give. */
 struct workflow_preemption {
 	bool sources_given;
-	struct workflow_notice_source *sources; /* in addition to signals, which always count */
+	/* sources in addition to signals, which are always notices */
+	struct workflow_notice_source *sources;
 	size_t n_sources;
 	bool signal_given;
 	int signal; /* sent to the tasks; 0 if only the file is written */
-	/* ms from a notice to the end, if its source does not say */
+	/* ms from a notice to the end, if the source does not give the time */
 	struct workflow_number grace;
 	struct workflow_number reserve; /* ms of `grace` that are kept for publishing */
 	struct workflow_text gcp, aws, azure; /* addresses of the metadata services */
@@ -425,22 +437,23 @@ struct workflow_preemption {
 struct workflow_checkpoints {
 	bool given;
 	struct workflow_text path; /* below the output, "." or "a/b"; default "checkpoints" */
-	/* for files that are checkpoints by themselves; value NULL: not given */
+	/* for files that are checkpoints by themselves; value NULL if not given */
 	struct workflow_text pattern;
 	bool keeps; /* one of the following is given */
 	struct workflow_number latest;
-	struct workflow_number every; /* keeps steps that are multiples of it */
-	struct workflow_text metric; /* of the best ones; value NULL: not given */
+	/* checkpoints of steps that are multiples of this number are kept */
+	struct workflow_number every;
+	struct workflow_text metric; /* metric of the best checkpoints; value NULL if not given */
 	bool larger; /* larger values of the metric are better */
-	struct workflow_number best; /* number of the best ones */
+	struct workflow_number best; /* number of the best checkpoints that are kept */
 	struct workflow_place at;
 };
 
 /* Copies of objects that were kept before the run overwrote them. */
 struct workflow_replaced {
 	bool given;
-	struct workflow_number keep; /* the newest copies of each file */
-	struct workflow_number age; /* ms after which a copy goes; not given: no limit */
+	struct workflow_number keep; /* number of newest copies of each file that are kept */
+	struct workflow_number age; /* ms after which a copy is removed; no limit if not given */
 	struct workflow_place at;
 };
 
@@ -473,15 +486,15 @@ struct workflow {
 
 	struct workflow_text name; /* value NULL if the digest is the identity */
 	struct workflow_resources resources;
-	/* of the job: its `secrets`, `env`, and those of --env last */
+	/* variables of the job: its `secrets`, its `env`, and last those of --env */
 	struct workflow_env_list env;
-	struct workflow_mount *mounts; /* of every container, before its own */
+	struct workflow_mount *mounts; /* mounts of every container, before the mounts of its own */
 	size_t n_mounts;
 	struct workflow_flag enable_logging;
 	struct workflow_input *inputs;
 	size_t n_inputs;
-	/* permission bits, 0 to 0777, for the whole input directory; not given: modes of the
-	 * source */
+	/* permission bits, 0 to 0777, for the whole input directory; modes of the source if not
+	 * given */
 	struct workflow_number input_mode;
 	struct workflow_output output;
 	struct workflow_flag continuous_output_sync; /* false if the output does not support it */
@@ -497,8 +510,9 @@ struct workflow {
 	size_t n_artifacts;
 	bool has_work_dir; /* steps start in a directory of their own: one of the above is given */
 	enum workflow_resume resume;
-	struct workflow_timeouts timeouts; /* of the whole run, from its first step */
-	struct workflow_number store_patience; /* ms; of the final upload */
+	struct workflow_timeouts timeouts; /* limits of the whole run, from its first step */
+	/* ms that the final upload waits for a store without a reply */
+	struct workflow_number store_patience;
 	struct workflow_number ports; /* number of free ports for its steps */
 	struct workflow_text price; /* per hour: digits with at most one point */
 	struct workflow_notify notify;
@@ -511,10 +525,10 @@ struct workflow {
 	 * every credential masked (docs/workflow.md, "Identity"). */
 	char digest[65];
 
-	struct workflow_own *own; /* private: its memory and its document */
+	struct workflow_own *own; /* private: memory and document of the workflow */
 };
 
-/* The form of a text for output, records and logs; NULL if it was not given. */
+/* Returns the form of a text for output, records and logs; NULL if the text was not given. */
 static inline const char *workflow_shown(const struct workflow_text *text)
 {
 	return text->shown ? text->shown : text->value;

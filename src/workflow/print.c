@@ -34,7 +34,7 @@ static void add_key(struct json_writer *w, const char *key)
 	}
 }
 
-/* A key is NULL in a list. Running out of memory sticks in `out`. */
+/* `key` is NULL in a list. A failure (out of memory) is kept in `out`. */
 static void json_write_open(struct json_writer *w, const char *key, char bracket)
 {
 	add_key(w, key);
@@ -55,7 +55,7 @@ static void json_write_close(struct json_writer *w, char bracket)
 	buf_add_char(w->out, bracket);
 }
 
-/* null if `value` is NULL */
+/* Writes null if `value` is NULL. */
 static void json_write_string(struct json_writer *w, const char *key, const char *value)
 {
 	add_key(w, key);
@@ -78,7 +78,7 @@ static void put_text(struct json_writer *w, const char *key, const struct workfl
 	json_write_string(w, key, workflow_shown(text));
 }
 
-/* The reference; "***" for a value that is in the file. */
+/* Writes the reference to a credential; "***" if its value is in the file or in an option. */
 static void put_credential(
 	struct json_writer *w, const char *key, const struct workflow_credential *credential)
 {
@@ -139,7 +139,7 @@ static void put_list(struct json_writer *w, const char *key, const struct schema
 	json_write_close(w, ']');
 }
 
-/* The steps of `use`, in their module if that was loaded. */
+/* Writes the steps of `use`, inside their module if the module was loaded. */
 static void put_module(struct json_writer *w, const struct workflow_step *step)
 {
 	if (step->use.resolved) {
@@ -308,7 +308,7 @@ static void put_schema(struct json_writer *w, const struct schema *schema, const
 
 		if (is_shown(key, out))
 			put_value(w, key, out);
-		else if (!key->member && (key->flags & KEY_SHOWN)) /* it has only one value */
+		else if (!key->member && (key->flags & KEY_SHOWN)) /* the key has only one value */
 			json_write_string(w, key->name, key->words[0]);
 		else if ((key->kinds & KEY_MAP) && (key->flags & KEY_SHOWN))
 			json_write_string(w, key->name, NULL);

@@ -50,7 +50,7 @@ int workflow_error_at(const struct workflow *workflow, const struct workflow_pla
 	return error_prefix(err, "%s", buf_str(&place));
 }
 
-/* The dialect that most keys of `root` belong to; NULL if it is a native workflow. */
+/* Returns the dialect that most keys of `root` belong to; NULL if it is a native workflow. */
 static const struct dialect *dialect_of(const struct node *root, const char *file)
 {
 	static const struct dialect *const all[] = {
@@ -73,8 +73,8 @@ static const struct dialect *dialect_of(const struct node *root, const char *fil
 	return best;
 }
 
-/* The workflow inside the optional `job:` wrapper, without legacy forms. NULL if it is invalid,
- * which is reported. */
+/* Returns the workflow inside the optional `job:` wrapper, without legacy forms; NULL if it is
+ * invalid, which is reported. */
 static struct node *unwrap(struct reader *rd, struct node *root)
 {
 	struct node *job;
@@ -112,8 +112,9 @@ static bool ask_for_site(struct reader *rd)
 	return false;
 }
 
-/* The identity of a file without a name: that of the document, because a translation also has what
- * it found on this machine. */
+/* Sets the digest, which is the identity of a workflow without a name. It is the digest of the
+ * document, as a translation also contains facts about this machine. Returns NULL after an
+ * error. */
 static struct node *digested(struct reader *rd, struct node *node)
 {
 	int r = node ? canonical_digest(node, rd->workflow->digest) : 0;
@@ -126,7 +127,8 @@ static struct node *digested(struct reader *rd, struct node *node)
 	return r < 0 ? NULL : node;
 }
 
-/* The native tree of the document, with its secrets marked. NULL if there is none; reported. */
+/* Returns the native tree of the document, with its secrets marked; NULL after an error, which is
+ * reported. */
 static struct node *job_of(struct reader *rd, struct node *root)
 {
 	const struct dialect *dialect = dialect_of(root, rd->workflow->file);
@@ -200,7 +202,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	/* The caller limits files to half of this; records are larger. */
 	if (len > LIMIT_WORKFLOW_RECORD)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s has %zu bytes; a workflow has at most %zu", name, len,
+			"cannot read '%s': it has %zu bytes, a workflow has at most %zu", name, len,
 			(size_t)LIMIT_WORKFLOW_FILE);
 	wf = calloc(1, sizeof(*wf));
 	if (wf)
@@ -319,7 +321,7 @@ int workflow_write_file(const char *name, const void *data, size_t len,
 	if (arena.no_memory || found->no_memory || log_redact_failed())
 		r = error_memory(err);
 	else if (!job || found->errors)
-		r = error_set(err, PENSTOCK_E_INVALID, "%s has mistakes", name);
+		r = error_set(err, PENSTOCK_E_INVALID, "'%s' has mistakes", name);
 	else if (record_write(job, out) < 0)
 		r = buf_error(out, "the workflow", err);
 	buf_release(&rd.path);
@@ -329,7 +331,7 @@ int workflow_write_file(const char *name, const void *data, size_t len,
 }
 
 /* Finds the scalar at `field`. "LIST[2].NAME" is a member of a list that is the text "NAME=VALUE";
- * `*value` is then its VALUE. NULL if there is none. */
+ * `*value` is then its VALUE. Returns NULL if there is no such scalar. */
 static const struct node *find_scalar(
 	struct reader *rd, const struct node *root, const char *field, const char **value)
 {
@@ -368,7 +370,7 @@ static void expand_variables(struct reader *rd, const struct node *root, const c
 		dstack_expand(rd, list->entries[i].value);
 }
 
-/* Appends `text` with its references resolved. Returns false if one has no value. */
+/* Appends `text` with its references resolved. Returns false if a reference has no value. */
 static bool add_resolved(struct reader *rd, const char *text, struct buf *value)
 {
 	const struct workflow_options *o = rd->options;
@@ -424,12 +426,13 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 	if (arena.no_memory || mistakes.no_memory) {
 		r = error_memory(err);
 	} else if (!root) {
-		r = error_set(err, PENSTOCK_E_INVALID, "%s cannot be read as a workflow", name);
+		r = error_set(err, PENSTOCK_E_INVALID, "cannot read '%s' as a workflow", name);
 	} else if (buf_failed(value)) {
 		r = buf_error(value, field, err);
 	} else if (!good) {
 		buf_truncate(value, saved);
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer contains %s", name, field);
+		r = error_set(
+			err, PENSTOCK_E_NOT_FOUND, "'%s' no longer contains '%s'", name, field);
 	}
 	buf_release(&rd.path);
 	workflow_arena_release(&arena);

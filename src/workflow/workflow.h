@@ -37,9 +37,9 @@ typedef bool (*workflow_resolve_fn)(
 
 /* Facts that files of other runners do not state. */
 struct workflow_site {
-	int cpus, gpus; /* of the machine; no CPUs: it is not known */
-	bool nodes; /* these are of each node of a cluster */
-	const char *endpoint_url, *region; /* of `s3://BUCKET`; NULL for those of AWS */
+	int cpus, gpus; /* of the machine; `cpus` is 0 if unknown */
+	bool nodes; /* the numbers are those of each node of a cluster */
+	const char *endpoint_url, *region; /* for `s3://BUCKET`; NULL for those of AWS */
 };
 
 struct workflow_options {
@@ -57,14 +57,14 @@ struct workflow_options {
 	void *cookie;
 	/*
 	 * Appends `module.yaml` of a module. Returns 1 if the module was not fetched, so that its
-	 * steps are unknown; negative if it cannot be read, with the reason in `err`. NULL: modules
-	 * are not read.
+	 * steps are unknown; negative if the module cannot be read, with the reason in `err`. If
+	 * this is NULL, modules are not read.
 	 */
 	int (*module)(void *module_cookie, const char *source, struct buf *text,
 		struct penstock_error *err);
 	void *module_cookie;
 	/* Returns true if the file or directory exists on the machine where the workflow will run.
-	 * NULL if that machine is not known yet. */
+	 * NULL if the machine is not known yet. */
 	bool (*is_here)(const char *path);
 	/* References are not resolved and their values are not needed: for `penstock validate`. */
 	bool keep_references;
@@ -73,24 +73,25 @@ struct workflow_options {
 	bool places_only;
 
 	/*
-	 * Reports what a file of another runner takes for granted; called for such a file only. The
-	 * strings must last as long as the options. NULL: nothing is known.
+	 * Stores the facts that a file of another runner does not state; called for such a file
+	 * only. The strings must last as long as the options. NULL if nothing is known.
 	 */
 	int (*site)(void *site_cookie, struct workflow_site *out, struct penstock_error *err);
 	void *site_cookie;
-	/* Gets what workflow_write_file() writes, if the file has no mistakes. May be NULL. */
+	/* Receives the text of workflow_write_file(), if the file has no mistakes. May be NULL. */
 	struct buf *as_written;
 
 	/* For files of other runners; all may be NULL. */
-	const char *pick; /* the workflow of a file that has several */
+	const char *pick; /* name of the chosen workflow of a file that has several */
 	const struct strlist *arguments; /* "NAME=VALUE": dstack's variables */
-	/* one for each argument; set if this workflow has that variable. NULL: it must have all */
+	/* one for each argument; set if this workflow has the variable. NULL if the workflow must
+	 * have all of them */
 	bool *used;
 	const char *run_args; /* dstack's run.args */
-	/* the workflows of all files of .dstack/workflows/; NULL if they are not known */
+	/* names of the workflows of all files in .dstack/workflows/; NULL if unknown */
 	const struct strlist *siblings;
 	const char *context; /* the directory to copy, absolute */
-	const char *image; /* of the container of each step, in place of the file's */
+	const char *image; /* image of the container of each step, instead of the file's */
 	const char *variables; /* the bytes of .dstack/variables.yaml */
 	size_t variables_len;
 	const char *variables_name;
@@ -104,39 +105,40 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	const struct workflow_options *options, struct diagnostics *found,
 	struct penstock_error *err);
 
-/* Adds notes to a workflow of another runner about where it runs: that steps are on the host, which
- * of their commands change the machine and, if that is not this one (`here`), the default CPUs. */
+/* Adds notes to a workflow of another runner about where it runs: steps that run on the host, their
+ * commands that change the machine and, unless the run is on this machine (`here`), the default
+ * CPUs. */
 void workflow_note_host(const struct workflow *workflow, bool here, struct diagnostics *found);
 
-/* The names of the workflows of a dstack file that has several, or of the tasks of a SkyPilot file
- * of several documents; none for any other file. */
+/* Adds the names of the workflows of a dstack file that has several, or of the tasks of a SkyPilot
+ * file of several documents; adds none for any other file. */
 int workflow_names(const void *data, size_t len, struct strlist *out, struct penstock_error *err);
 
 /* Adds the names of all workflows of a dstack file. Returns -1 if out of memory. */
 int workflow_defined(const void *data, size_t len, struct strlist *out);
-/* Only the tasks of a SkyPilot file. */
+/* Adds only the names of the tasks of a SkyPilot file. */
 void workflow_pipeline(const void *data, size_t len, struct strlist *out);
 
-/* True if a failure with this exit code of a step is retried. */
+/* Returns true if a failure with this exit code of a step is retried. */
 bool workflow_retry_has_code(const struct workflow_retry *retry, int code);
 
 /* Appends the model as JSON, with every default applied and no secret; ends in a newline. */
 int workflow_print_json(const struct workflow *wf, struct buf *out);
 
-/* Appends the JSON Schema (draft 7) of workflow files, for editors. -1 if out of memory. */
+/* Appends the JSON Schema (draft 7) of workflow files, for editors. Returns -1 if out of memory. */
 int workflow_json_schema(struct buf *out);
 
 /*
- * Appends a copy of the workflow as JSON, with overrides applied, for runs/ID/workflow. It contains
- * no credential: each inline one is replaced by `${{ file.FIELD }}` or `${{ option.FIELD }}`.
- * workflow_read() reads the copy back and asks `resolve` for those fields. The `digest` that it
- * then computes differs; keep the original one.
+ * Appends a copy of the workflow as JSON, with overrides applied, for runs/ID/workflow. The copy
+ * contains no credential: each inline credential is replaced by `${{ file.FIELD }}` or `${{
+ * option.FIELD }}`. workflow_read() reads the copy back and asks `resolve` for those fields. The
+ * `digest` of the copy differs; keep the original one.
  */
 int workflow_write_record(const struct workflow *workflow, struct buf *out);
 
 /*
- * Appends the same for the file itself: without overrides, and not checked beyond its syntax. The
- * difference between two versions of a file is that between these texts (workflow/changes.h).
+ * As workflow_write_record(), for the file itself: without overrides, and checked for its syntax
+ * only. Two versions of a file are compared by these texts (workflow/changes.h).
  */
 int workflow_write_file(const char *name, const void *data, size_t len,
 	const struct workflow_options *options, struct buf *out, struct diagnostics *found,
@@ -150,9 +152,9 @@ void workflow_read_preemption(struct workflow_arena *arena, const char *file, st
 
 /*
  * Appends the string at FIELD ("output.s3.secretAccessKey") of a workflow file in its current form,
- * for a `resolve` that answers FROM_FILE. Returns -PENSTOCK_E_NOT_FOUND if the field is gone.
- * `resolve` and dstack's variables in `options` give the values of references in the string; NULL:
- * none has a value.
+ * for a `resolve` that is called with FROM_FILE. Returns -PENSTOCK_E_NOT_FOUND if the field is
+ * gone. `resolve` and dstack's variables in `options` give the values of references in the string;
+ * if `options` is NULL, no reference has a value.
  */
 int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
 	const struct workflow_options *options, struct buf *value, struct penstock_error *err);

@@ -13,13 +13,15 @@
 #include "base/fs.h"
 #include "base/limits.h"
 
-#define COPY_STEP    (1 * MIB) /* bytes copied between two checks for a waiting writer */
-#define PATIENT_TAIL (4 * MIB) /* bytes, about a millisecond, that a writer may have to wait for */
+#define COPY_STEP (1 * MIB) /* bytes copied between two checks for a waiting writer */
+/* bytes at the end of a copy that a writer may have to wait for; about 1 ms */
+#define PATIENT_TAIL (4 * MIB)
 
 static enum lease lease_take(int fd)
 {
 	/* A broken lease raises a signal in this process. SIGURG is ignored by default, and an
-	 * ignored signal interrupts nothing; the default, SIGIO, would kill. */
+	 * ignored signal interrupts nothing; SIGIO, the default of a lease, would kill the
+	 * process. */
 	if (fcntl(fd, F_SETSIG, SIGURG) < 0)
 		return LEASE_UNKNOWN;
 	if (fcntl(fd, F_SETLEASE, F_RDLCK) == 0)
@@ -56,13 +58,13 @@ static int copy_while_held(
 		if (n < 0)
 			return error_errno(why, errno, "cannot read the file");
 		if ((size_t)n < want)
-			return error_set(why, PENSTOCK_E_CHANGED, "the file got shorter");
+			return error_set(why, PENSTOCK_E_CHANGED, "the file became shorter");
 		if (fs_pwrite_all(to, block, want, (off_t)at) < 0)
 			return error_errno(why, errno, "cannot write the snapshot");
 		at += want;
 		if (held && at < size && fcntl(fd, F_GETLEASE) != F_RDLCK &&
 			!(patient && size - at <= PATIENT_TAIL))
-			return error_set(why, PENSTOCK_E_CHANGED, "a writer opened it");
+			return error_set(why, PENSTOCK_E_CHANGED, "a writer opened the file");
 	}
 	return 0;
 }

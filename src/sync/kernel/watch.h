@@ -16,20 +16,20 @@ enum watch_event {
 	WATCH_CLOSED, /* a file was closed by a writer, or moved into place */
 	WATCH_APPEARED, /* a name appeared: by open, mkdir, link, or a directory moved here */
 	WATCH_GONE, /* a name disappeared */
-	WATCH_ATTRIB, /* mode, times or links of it changed */
+	WATCH_ATTRIB, /* mode, times or number of links changed */
 	WATCH_OVERFLOW, /* events were lost; wd and name are meaningless */
 	WATCH_IGNORED /* the watch ended, with its directory */
 };
-/* `is_dir`: the name was a directory. `name` is "" for the directory itself. `moved`: into
- * place. */
+/* `is_dir` is true if the name is a directory. `name` is "" for the watched directory itself.
+ * `moved` is true if the name appeared, or is gone, by a rename. */
 typedef void (*watch_fn)(
 	void *cookie, enum watch_event event, int wd, const char *name, bool is_dir, bool moved);
 
 int watch_open(struct watch **out, struct penstock_error *err);
 void watch_free(struct watch *w);
 int watch_fd(const struct watch *w);
-/* Takes a descriptor of the directory, so that no rename comes between. Returns -1 with errno;
- * ENOSPC is the limit on watches. */
+/* Watches the directory that is open as `dir_fd`: a descriptor, so that no rename can come in
+ * between. Returns the watch, or -1 with errno, which is ENOSPC at the limit on watches. */
 int watch_add(struct watch *w, int dir_fd);
 void watch_remove(struct watch *w, int wd);
 /* Calls `fn` for each event that is there, without waiting. Returns false if there was none. */

@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 
-#define PF_EXITING_FLAG 0x4 /* in the flags of /proc/PID/stat; in no header, but stable */
+#define PF_EXITING_FLAG 0x4 /* a flag in /proc/PID/stat; no header defines it, but it is stable */
 
 /* <linux/pidfd.h> of 6.15; Debian 12 has older headers. */
 struct pidfd_info_v1 {
@@ -70,7 +70,8 @@ void procs_release(struct procs *procs)
 	}
 }
 
-/* With a reference for the caller; NULL if it is gone already, or there are too many. */
+/* Returns the process with a reference for the caller; NULL if the process is gone, if there are
+ * too many, or if out of memory. */
 static struct proc *proc_of(struct procs *procs, pid_t pid)
 {
 	struct pollfd gone = {.events = POLLIN};
@@ -110,7 +111,7 @@ static bool read_file(const char *path, char *out, size_t size)
 	return true;
 }
 
-/* Field `n` (1 is the pid) of a /proc/PID/stat; NULL if there are fewer. */
+/* Returns field `n` (1 is the pid) of a /proc/PID/stat, or NULL if there are fewer. */
 static const char *stat_field(const char *stat, unsigned n)
 {
 	const char *at = strrchr(stat, ')'); /* the name may contain anything */
@@ -128,7 +129,7 @@ static enum proc_fate fate_of_code(int code)
 	return WTERMSIG(code) ? PROC_KILLED : PROC_EXITED;
 }
 
-/* How a process that is gone ended, if the pidfd knows. */
+/* Returns how a process that is gone ended; PROC_UNKNOWN if the pidfd does not show it. */
 static enum proc_fate fate_of_gone(const struct proc *p)
 {
 	struct pidfd_info_v1 info = {.mask = PIDFD_INFO_EXIT_MASK};
@@ -149,8 +150,8 @@ enum proc_fate proc_fate(const struct proc *p)
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)p->pid);
 	if (!read_file(path, text, sizeof(text)))
 		return fate_of_gone(p);
-	/* If it was reaped meanwhile, the pid may belong to another process: the pidfd refuses a
-	 * signal to a process that is gone, while a zombie still takes it. */
+	/* If the process was reaped meanwhile, the pid may belong to another process: the pidfd
+	 * refuses a signal to a process that is gone, while a zombie still accepts signals. */
 	if (poll(&gone, 1, 0) > 0 && syscall(SYS_pidfd_send_signal, p->pidfd, zero, NULL, 0) < 0)
 		return fate_of_gone(p);
 	flags = stat_field(text, 9);
@@ -177,7 +178,7 @@ void pid_list_add(void *arg, pid_t pid)
 	pids[list->n++] = pid;
 }
 
-/* The children of all threads of `pid`. */
+/* Adds the children of all threads of `pid`. */
 static void add_children(struct pid_list *list, pid_t pid)
 {
 	char path[64];
@@ -228,7 +229,7 @@ static const struct wanted *find_wanted(
 	return NULL;
 }
 
-/* The open flags of descriptor `name` of the process; -1 if it was closed meanwhile. */
+/* Returns the open flags of descriptor `name` of the process, or -1 if it was closed meanwhile. */
 static long open_flags(pid_t pid, const char *name)
 {
 	char path[96], text[512];

@@ -1,11 +1,11 @@
 /*
  * The processes that have a file open for writing, and how they ended. The kernel reports the close
- * of a killed writer like any other; this distinguishes them.
+ * of a killed writer like any other close; these functions distinguish the two.
  *
  * A process is looked up while it has the file open (writers_find()) and kept by its pidfd. At the
- * close it is either alive (a true close), or exiting: then its exit code shows whether a signal
- * ended it. From kernel 6.15 on the pidfd has the exit code also after its parent has reaped it; on
- * older kernels it cannot be known.
+ * close the process is either alive (a true close), or exiting: then its exit code shows if a
+ * signal ended it. From kernel 6.15 on the pidfd has the exit code also after the parent has reaped
+ * the process; on older kernels the exit code is then unknown.
  */
 #ifndef SYNC_KERNEL_WRITERS_H
 #define SYNC_KERNEL_WRITERS_H
@@ -16,12 +16,12 @@
 
 enum proc_fate {
 	PROC_ALIVE,
-	PROC_EXITED, /* by itself, with any code */
-	PROC_KILLED, /* by a signal */
-	PROC_UNKNOWN, /* gone, and it is not known how */
+	PROC_EXITED, /* exited by itself, with any code */
+	PROC_KILLED, /* killed by a signal */
+	PROC_UNKNOWN, /* gone, and its exit code is unknown */
 };
 
-struct proc; /* one process, counted */
+struct proc; /* one process, with a reference count */
 
 struct procs {
 	struct proc *all;
@@ -34,13 +34,14 @@ enum proc_fate proc_fate(const struct proc *p);
 /* For tests of the behaviour of old kernels. */
 void proc_forget_pidfd_info(bool forget);
 
-/* One file that has a writer. */
+/* A file whose writers are searched for. */
 struct wanted {
 	dev_t dev;
 	ino_t ino;
 	void *tag;
 };
-/* `p` has `wanted->tag` open for writing; `append`: with O_APPEND. Take a reference to keep it. */
+/* Reports that `p` has the file with that `tag` open for writing, with O_APPEND if `append`. Call
+ * proc_ref() to keep `p`. */
 typedef void (*writers_fn)(void *cookie, void *tag, struct proc *p, bool append);
 
 struct pid_list {
@@ -48,7 +49,7 @@ struct pid_list {
 	size_t n;
 };
 void pid_list_release(struct pid_list *list);
-void pid_list_add(void *arg, pid_t pid); /* `arg` is the list; as sync_pids_fn wants it */
+void pid_list_add(void *arg, pid_t pid); /* `arg` is the list; for sync_pids_fn */
 /* Adds all descendants of `root`, which itself is not added. */
 void pid_list_add_descendants(struct pid_list *list, pid_t root);
 

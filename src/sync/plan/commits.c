@@ -30,7 +30,7 @@ static bool is_file_of(const char *name, const char *commit)
 	return strncmp(commit, name, len) == 0 && strcmp(commit + len, COMMIT_SUFFIX) == 0;
 }
 
-/* Returns true if the commit may name it. */
+/* Returns true if `commit` may name the file `e`. */
 static bool is_part(const struct entry *e, const struct entry *commit)
 {
 	if (e == commit)

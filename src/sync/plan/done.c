@@ -7,13 +7,13 @@
 
 #define PAUSE_FIRST_MS 500
 #define PAUSE_MAX_MS   30000
-#define PAUSE_FLUSH_MS 2000 /* a caller waits */
+#define PAUSE_FLUSH_MS 2000 /* the caller waits */
 
 /* A job that ended. */
 struct ended {
 	const struct job *job;
 	const struct job_result *r;
-	enum work_send send; /* what happened to the file meanwhile */
+	enum work_send send; /* the changes of the file since the job was made */
 	int64_t now_ms;
 };
 
@@ -22,13 +22,14 @@ static bool has_changed(const struct ended *d)
 	return d->send == SEND_CHANGED || d->send == SEND_RECLOSED;
 }
 
-/* The flush has done what it could, unless the file changed meanwhile. */
+/* Notes that the flush has done all that it could for the file, unless the file changed
+ * meanwhile. */
 static void settle(const struct plan *p, struct work *w, const struct ended *d)
 {
 	w->settled = p->flushing && !has_changed(d);
 }
 
-/* Under its name. */
+/* Records that the file is published under its name. */
 static void record_object(struct plan *p, const struct ended *d, bool open)
 {
 	struct entry *e = d->job->entry;
@@ -41,7 +42,8 @@ static void record_object(struct plan *p, const struct ended *d, bool open)
 	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
 	e->flags |= open ? ENTRY_APPENDED : 0;
 	e->crc = r->crc;
-	entry_set_etag(e, r->etag); /* without memory for it the next upload asks the store */
+	/* If out of memory, the next upload asks the store for the ETag. */
+	entry_set_etag(e, r->etag);
 	w->published = r->ident;
 	w->broken = 0;
 	w->error = 0;
@@ -63,7 +65,8 @@ static void done_whole(struct plan *p, const struct ended *d)
 	const bool waits = e->state == ENTRY_CLOSED || e->state == ENTRY_HELD;
 
 	record_object(p, d, open);
-	if (e->state == ENTRY_CLOSED && has_changed(d)) /* a newer close has the last word */
+	/* The record of a newer close must be the last one. */
+	if (e->state == ENTRY_CLOSED && has_changed(d))
 		plan_note(p, JOURNAL_CLOSED, e, &e->seen);
 	if (e->state == ENTRY_GONE) /* the object outlives its file */
 		plan_note(p, JOURNAL_GONE, e, &w->published);
@@ -72,7 +75,8 @@ static void done_whole(struct plan *p, const struct ended *d)
 	if (open && w->opening && e->state == ENTRY_OPEN) {
 		w->opening->sent = d->r->ident;
 		settle(p, w, d);
-		/* It was closed meanwhile, and opened again: its place is that of the close. */
+		/* If the file was closed and opened again meanwhile, it keeps the place of that
+		 * close. */
 		w->waiting_ms = w->queued ? d->now_ms : 0;
 		w->dirty_ms = w->changed_ms > job->started_ms ? job->started_ms : d->now_ms;
 		return;
@@ -116,7 +120,7 @@ static void done_partial(struct plan *p, const struct ended *d)
 	if (e->state == ENTRY_SUSPECT)
 		e->seen = d->r->ident;
 	if (e->state == ENTRY_CLOSED && w->how == HOW_REST) {
-		/* It did not continue the log that was published. */
+		/* The file did not continue the log that was published. */
 		w->how = HOW_FILE;
 		plan_set_state(p, e, EVENT_TORN, ENTRY_SUSPECT);
 		e->seen = d->r->ident;
@@ -133,12 +137,12 @@ static void done_delete(struct plan *p, struct entry *e)
 	entry_set_etag(e, NULL);
 	p->manifest_dirty = true;
 	memset(&w->published, 0, sizeof(w->published));
-	if (e->below) { /* it was the object of a file that is a directory now */
+	if (e->below) { /* the file's name is a directory now */
 		plan_drop_work(p, e);
 		return;
 	}
 	if (e->state != ENTRY_GONE)
-		return; /* it came back meanwhile, and is in the queue */
+		return; /* the file came back meanwhile, and is in the queue */
 	plan_note(p, JOURNAL_FORGET, e, &e->seen);
 	plan_drop_work(p, e);
 	table_remove(p->table, e);
@@ -201,15 +205,15 @@ static void changed_under(struct plan *p, const struct ended *d)
 	w->ready_ms = d->send == SEND_RECLOSED ? d->now_ms : d->now_ms + p->quiet_ms;
 }
 
-/* Nothing was sent of an open file this time. */
+/* Notes a try that sent nothing of an open file. */
 static void tried(struct work *w, int64_t now_ms)
 {
 	if (w->opening)
 		w->opening->grown_ms = now_ms;
 }
 
-/* A commit before its data, which was perhaps opened again: others of its directory need not wait
- * for that. */
+/* Handles a commit whose data is not published yet, perhaps because it was opened again: other
+ * files of the directory do not wait for it. */
 static void too_early(struct plan *p, const struct ended *d)
 {
 	struct work *w = d->job->work;
@@ -241,7 +245,7 @@ static void take_back(struct plan *p, const struct ended *d)
 	}
 	if (d->r->outcome == JOB_DONE)
 		p->pause_ms = 0;
-	/* After a failure that may pass, the same copy is sent again. */
+	/* After a temporary failure the same copy is sent again. */
 	if (d->r->outcome != JOB_FAILED || !w->queued || e->state == ENTRY_GONE)
 		plan_thaw(p, w);
 }
@@ -268,7 +272,7 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 		case JOB_WHOLE:
 			changed_under(p, &ended);
 			break;
-		case JOB_DELETE: /* the file is there again, and its event is on the way */
+		case JOB_DELETE: /* the file exists again, and its event is still to come */
 			ended.job->work->ready_ms = ended.now_ms + PLAN_SWEEP_MS;
 			break;
 		case JOB_GROWN:
@@ -292,7 +296,7 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 	case JOB_WAIT:
 		too_early(p, &ended);
 		break;
-	case JOB_DAMAGED: /* tried again now and then, as the user may mend it */
+	case JOB_DAMAGED: /* tried again from time to time, as the user may repair the checkpoint */
 		set_aside(p, &ended);
 		break;
 	}

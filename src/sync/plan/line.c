@@ -77,7 +77,7 @@ bool line_is_full(const struct plan *p, const struct dir *d)
 	return p->n_queued >= PLAN_QUEUED || d->n_queued >= PLAN_QUEUED_DIR;
 }
 
-/* Moves one of each directory. Returns false if none could move. */
+/* Moves one file of each directory into its queue. Returns false if none could move. */
 static bool move_up(struct plan *p, int64_t now_ms)
 {
 	bool moved = false;

@@ -2,7 +2,7 @@
  * The line behind the queue of a directory: files that were closed when PLAN_QUEUED others waited,
  * or PLAN_QUEUED_DIR of the directory, and that have no object yet. Such a file has no work and so
  * takes no more memory than a published one. An entry keeps its place until its turn comes, also if
- * the file changes or goes; a file that was closed again is sent from a copy then.
+ * the file changes or is removed; a small file that was closed again is then sent from a copy.
  */
 #ifndef SYNC_PLAN_LINE_H
 #define SYNC_PLAN_LINE_H
@@ -11,13 +11,14 @@
 
 void line_park(
 	struct plan *p, struct entry *e, const struct ident *ident, bool unseen, int64_t now_ms);
-/* Gives it a work now. Returns -1 if out of memory. */
+/* Gives the parked file `e` a work now. Returns -1 if out of memory. */
 int line_unpark(struct plan *p, struct entry *e, int64_t now_ms);
-/* The first of the line has its turn. Returns false if out of memory. */
+/* Gives the first entry of the line its turn. Returns false if the line is empty or if out of
+ * memory. */
 bool line_next(struct plan *p, struct dir *d, int64_t now_ms);
 /* Returns true if the queue takes no more files. */
 bool line_is_full(const struct plan *p, const struct dir *d);
-/* Moves as many as there is room for, one of each directory in turn. */
+/* Moves as many files into the queues as there is room for, one of each directory in turn. */
 void line_refill(struct plan *p, int64_t now_ms);
 /* plan_task_ended() for the files in the line. */
 void line_task_ended(struct plan *p, bool killed, int64_t now_ms);

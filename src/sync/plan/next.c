@@ -1,4 +1,4 @@
-/* The next job, and whether its upload may still appear. */
+/* Chooses the next job, and decides if its upload may still become visible. */
 #include "sync/plan/plan.h"
 
 #include <utlist.h>
@@ -92,7 +92,8 @@ static void set_aside(struct plan *p, struct work *w, int64_t ready_ms)
 	w->settled = p->flushing;
 }
 
-/* A commit goes after all that it may name, also after files that are behind it in the queue. */
+/* Returns true if a commit must wait: it goes after all files that it may name, also after files
+ * that are behind it in the queue. */
 static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
 {
 	if (w->wait == WAIT_DATA && now_ms < w->ready_ms) {
@@ -109,13 +110,14 @@ static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 	return true;
 }
 
-/* The same file under another name, which is not published yet. One that cannot be published soon
- * comes last. A file in the line is not found. */
+/* Returns the work of the same file under another name, which is not published yet, or NULL if
+ * there is none. `*soon` is true if it can be published soon; such a work is preferred. Files in
+ * the line are not found. */
 static const struct work *successor_of(const struct plan *p, const struct work *gone, bool *soon)
 {
 	const struct work *found = NULL;
 	const struct entry *e = gone->entry;
-	/* The object holds one of these: the version on record, or one whose reply was lost. */
+	/* The object holds one of these versions: the recorded one, or one whose reply was lost. */
 	const uint64_t known = e->flags & ENTRY_PUBLISHED ? gone->published.ino : 0,
 		       unsure = e->flags & ENTRY_UNSURE ? e->seen.ino : 0;
 
@@ -137,8 +139,9 @@ static const struct work *successor_of(const struct plan *p, const struct work *
 	return found;
 }
 
-/* After a rename the bytes must be in the bucket under the new name before the old object goes.
- * Retention removes files rather than renames them; the next checkpoint may reuse their inodes. */
+/* After a rename the bytes must be in the bucket under the new name before the old object is
+ * deleted. Retention removes files rather than renames them; the next checkpoint may reuse their
+ * inodes. */
 static bool delete_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
 {
 	const struct dir *d = w->entry->dir;
@@ -158,8 +161,8 @@ static bool delete_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 	return true;
 }
 
-/* Returns true if the head of a queue can go now. Removes heads that must not hold up the
- * others. */
+/* Returns true if the head of a queue can be sent now. Removes heads that must not hold up the
+ * other files. */
 static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms)
 {
 	struct work *w = d->head;
@@ -199,8 +202,8 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 	return !w->settled && !large_must_wait(p, w->entry);
 }
 
-/* The file went away while a worker had it. Its object is known now: without permission none is
- * deleted, nor one that this run did not publish. */
+/* Returns true if a file was removed while a worker had it, and its object is not to be deleted:
+ * deletion is not allowed, or this run did not publish the object. Then drops the work. */
 static bool nothing_to_delete(struct plan *p, struct entry *e)
 {
 	if ((e->state != ENTRY_GONE && !e->below) ||
@@ -214,7 +217,7 @@ static bool nothing_to_delete(struct plan *p, struct entry *e)
 	return true;
 }
 
-/* A head that must go after files of the line: those come into the queue, and it goes behind
+/* Moves the files of the line that the head must wait for into the queue, and the head behind
  * them. */
 static void put_behind_line(struct plan *p, struct dir *d, int64_t now_ms)
 {
@@ -228,8 +231,9 @@ static void put_behind_line(struct plan *p, struct dir *d, int64_t now_ms)
 	}
 }
 
-/* The head may refer to files that were closed after it: it is copied together with them. *wait:
- * not now; while copies of others are in the queue, it goes behind those. */
+/* Returns true if the head must be copied together with other small files, as it may refer to files
+ * that were closed after it. Sets `*wait` if the head must wait: while copies of other files are in
+ * the queue, it goes behind these copies. */
 static bool to_be_frozen(
 	struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms, bool *wait)
 {
@@ -300,7 +304,7 @@ static int64_t grown_due(const struct plan *p, const struct work *w)
 	return (o->grown_ms ? o->grown_ms : o->opened_ms) + pause;
 }
 
-/* Files outside the queues: open, suspect, or set aside after a failure. */
+/* Finds a job for a file outside the queues: open, suspect, or set aside after a failure. */
 static bool side_job(struct plan *p, struct work *w, int64_t now_ms, enum job_kind *kind)
 {
 	struct entry *e = w->entry;

@@ -60,13 +60,13 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 	struct work *w = table_work(p->table, e, now_ms);
 
 	if (!w || !work_open(w)) {
-		/* A work would look as if the change were being dealt with. */
+		/* A work would look as if the change were being handled. */
 		if (w && (e->state == ENTRY_PARKED || e->state == ENTRY_CLEAN))
 			plan_drop_work(p, e);
 		return -1;
 	}
 	if (e->state != ENTRY_OPEN) {
-		if (e->state == ENTRY_GONE) /* the place was that of its deletion */
+		if (e->state == ENTRY_GONE) /* its place in the queue was that of the deletion */
 			queue_remove(p, w);
 		plan_set_state(p, e, EVENT_WRITTEN, ENTRY_OPEN);
 		plan_forget_writers(p, w);
@@ -120,7 +120,7 @@ void plan_doom(struct work *w, bool doomed)
 	w->doomed = doomed && w->entry->state == ENTRY_OPEN;
 }
 
-/* The object holds this content, and no worker is about to replace it. */
+/* Returns true if the object holds this content, and no worker is about to replace it. */
 static bool is_unchanged(const struct plan *p, const struct entry *e, const struct ident *ident)
 {
 	const struct work *w = e->work;
@@ -130,7 +130,7 @@ static bool is_unchanged(const struct plan *p, const struct entry *e, const stru
 	       ident_equal(ident, w ? &w->published : &e->seen);
 }
 
-/* A new file without a past goes into the line while others wait. */
+/* Returns true if the file goes into the line: it is new, and other files wait. */
 static bool is_to_park(const struct plan *p, const struct entry *e, enum close_kind kind)
 {
 	const struct work *w = e->work;
@@ -140,7 +140,8 @@ static bool is_to_park(const struct plan *p, const struct entry *e, enum close_k
 	       (e->dir->line || line_is_full(p, e->dir));
 }
 
-/* The end of the quiet time; a file that is never quiet gets its turn after PLAN_RESTLESS_MS. */
+/* Returns the end of the quiet time; a file that is never quiet gets its turn after
+ * PLAN_RESTLESS_MS. */
 static int64_t quiet_at(const struct plan *p, const struct work *w, int64_t now_ms)
 {
 	int64_t latest = w->waiting_ms + PLAN_RESTLESS_MS;
@@ -151,7 +152,7 @@ static int64_t quiet_at(const struct plan *p, const struct work *w, int64_t now_
 }
 
 /* A small file that is closed again in its place may refer to files that were closed in between.
- * `found`: the event of a close that the scan has found already. */
+ * `found` is true for the event of a close that the scan has found already. */
 static enum work_how how_after_close(const struct work *w, const struct ident *ident, bool found)
 {
 	if (found)
@@ -161,7 +162,7 @@ static enum work_how how_after_close(const struct work *w, const struct ident *i
 	return w->how == HOW_SNAPSHOT ? HOW_SNAPSHOT : HOW_FILE;
 }
 
-/* Clears everything that held for the version before. */
+/* Starts a new version: clears the state of the version before. */
 static void begin_version(
 	struct plan *p, struct work *w, const struct ident *ident, bool unseen, int64_t now_ms)
 {
@@ -193,7 +194,7 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	found = w->found && ident_equal(ident, &e->seen);
 	if (w->doomed)
 		kind = CLOSE_KILLED;
-	if (e->state == ENTRY_GONE) /* the place was that of its deletion */
+	if (e->state == ENTRY_GONE) /* its place in the queue was that of the deletion */
 		queue_remove(p, w);
 	plan_set_state(p, e, EVENT_CLOSED, kind == CLOSE_EXIT ? ENTRY_HELD : ENTRY_CLOSED);
 	w->how = how_after_close(w, ident, found);
@@ -205,8 +206,8 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	w->ready_ms = kind == CLOSE_EXIT       ? now_ms + PLAN_HOLD_MS
 		      : w->how == HOW_SNAPSHOT ? now_ms
 					       : quiet_at(p, w, now_ms);
-	/* A worker sends the version before, or the scan has found this one before its event came:
-	 * it goes after everything closed since. */
+	/* If a worker is sending the version before, or the scan found this version before its
+	 * event came, the file goes after everything that was closed since. */
 	if (w->queued && (w->send != SEND_IDLE || (found && !w->frozen)))
 		queue_remove(p, w);
 	/* A file that waits already keeps its place, as what was closed since may refer to it. A
@@ -216,7 +217,7 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	if (kind == CLOSE_EXIT)
 		return 0;
 	if (w->send == SEND_IDLE) {
-		/* Many closed files may wait, so they do without the memory of open ones. */
+		/* Many closed files may wait, so the memory that only open files need is freed. */
 		plan_forget_writers(p, w);
 		free(w->opening);
 		w->opening = NULL;
@@ -235,7 +236,8 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 		e->mode = mode;
 		p->manifest_dirty = true;
 	}
-	/* The close of the writer that died, which made the file suspect already. */
+	/* This is the close of the killed writer, and the kill has made the file suspect
+	 * already. */
 	if (e->state == ENTRY_SUSPECT && !e->work->modified) {
 		e->seen = *ident;
 		p->sweep_ms = 0;
@@ -264,15 +266,15 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	return rc;
 }
 
-/* The file is gone, and there is an object: it is to be deleted, or stays. */
+/* Handles the object of a file that is gone: the object is deleted, or stays. */
 static void delete_object(struct plan *p, struct entry *e, int64_t now_ms)
 {
 	struct work *w = e->work;
 	const bool busy = w && w->send != SEND_IDLE;
 	const bool published = (e->flags & ENTRY_PUBLISHED) != 0;
 
-	/* The journal forgets an object of an attempt before the run started over, and one that is
-	 * only on its way. */
+	/* The journal forgets an object of an attempt before the run started over, and an object
+	 * whose upload has not ended. */
 	plan_note(p, published && !(e->flags & ENTRY_OLDER) ? JOURNAL_GONE : JOURNAL_FORGET, e,
 		published && w ? &w->published : &e->seen);
 	if (!plan_may_delete(p, e) && !busy) {
@@ -281,7 +283,7 @@ static void delete_object(struct plan *p, struct entry *e, int64_t now_ms)
 	}
 	w = table_work(p->table, e, now_ms);
 	if (!w)
-		return; /* the object stays, which is the safe side */
+		return; /* out of memory: the object stays, which is safe */
 	if (busy)
 		w->send = SEND_CHANGED;
 	else
@@ -312,7 +314,7 @@ void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
 	}
 	plan_note(p, JOURNAL_FORGET, e, &e->seen);
 	plan_drop_work(p, e);
-	if (!(e->flags & ENTRY_LINE)) /* else it stays until its turn comes */
+	if (!(e->flags & ENTRY_LINE)) /* else the entry stays until its turn comes */
 		table_remove(p->table, e);
 }
 
@@ -378,7 +380,7 @@ void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
 		} else if (e->state == ENTRY_CLOSED) {
 			dead = killed && w->unseen && w->how != HOW_REST &&
 			       now_ms - w->changed_ms <= PLAN_DYING_MS;
-			/* A task that ended well vouches for its closes, also if the next one is
+			/* A task that ended normally confirms its closes, also if the next task is
 			 * killed. */
 			w->unseen = w->unseen && killed;
 		}

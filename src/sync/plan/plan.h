@@ -25,27 +25,28 @@
 #include "sync/plan/table.h"
 #include "sync/kernel/writers.h"
 
-#define PLAN_HOLD_MS	1000 /* a close by an exit waits so long for news of the exit */
-#define PLAN_REOPEN_MS	30000 /* a file opened again holds up its directory so long */
-#define PLAN_DELETE_MS	2000 /* a file that is gone may come back under another name */
+#define PLAN_HOLD_MS	1000 /* time that a close by an exit waits for the result of the exit */
+#define PLAN_REOPEN_MS	30000 /* time that a file that was opened again holds up its directory */
+#define PLAN_DELETE_MS	2000 /* wait before a deletion: the file may come back under another name */
 #define PLAN_SWEEP_MS	250 /* how often open and suspect files are checked */
 #define PLAN_PARTIAL_MS 30000 /* how often a file that is held open goes to partial/ */
-#define PLAN_RETRY_MS	30000 /* until a file is tried again that cannot be sent as it is */
-#define PLAN_DYING_MS	50 /* a close so shortly before a death may be the death's */
+#define PLAN_RETRY_MS	30000 /* time until a file that cannot be sent is tried again */
+#define PLAN_DYING_MS	50 /* a close within this time before a kill may be caused by the kill */
 #define PLAN_LARGE	(64 * 1024 * 1024) /* bytes; two workers are kept for smaller files */
-#define PLAN_MARKER	(256 * 1024) /* bytes; a larger file refers to no other */
+#define PLAN_MARKER	(256 * 1024) /* bytes; a larger file does not refer to other files */
 #define PLAN_FROZEN	64 /* small files of a directory that are copied at a time */
 /* files in the queues; files closed beyond them wait in the line */
-#define PLAN_QUEUED	 2048
-#define PLAN_QUEUED_DIR	 512 /* the same of one directory, which may be held up */
-#define PLAN_DATA_MS	 20 /* how often a commit is checked for its data */
-#define PLAN_RATE_MS	 100 /* of sending, before the rate is known */
-#define PLAN_RESTLESS_MS 250 /* a file that is closed again and again gets its turn after so long */
+#define PLAN_QUEUED	2048
+#define PLAN_QUEUED_DIR 512 /* the same for one directory, which may be held up */
+#define PLAN_DATA_MS	20 /* how often a commit is checked for its data */
+#define PLAN_RATE_MS	100 /* time of sending before the rate is known */
+/* a file that is closed again and again gets its turn after this time */
+#define PLAN_RESTLESS_MS 250
 
 enum close_kind {
-	CLOSE_TRUE, /* by a living process, or moved into place */
+	CLOSE_TRUE, /* closed by a living process, or moved into place */
 	CLOSE_UNSEEN, /* its writer was not seen */
-	CLOSE_EXIT, /* its writer is gone, and it is not known how */
+	CLOSE_EXIT, /* its writer is gone, and the exit code is unknown */
 	CLOSE_KILLED /* its writer was killed */
 };
 
@@ -62,52 +63,54 @@ struct job {
 	enum job_kind kind;
 	struct entry *entry; /* stays valid while the job is out */
 	struct work *work;
-	struct dir *dir; /* of JOB_FREEZE only */
-	const struct frozen *frozen; /* sent instead of the file; stays while the job is out */
+	struct dir *dir; /* for JOB_FREEZE only */
+	/* sent instead of the file; stays valid while the job is out */
+	const struct frozen *frozen;
 	uint64_t close; /* the version sent is not older than this close */
-	bool snapshot; /* take one first */
+	bool snapshot; /* take a snapshot first */
 	bool patient; /* let a writer wait for the end of a short copy */
-	bool large; /* counts against the limit of large ones */
-	bool closed; /* of JOB_GROWN: it is not open any more */
-	bool queued; /* its directory waits for it */
-	int64_t open_ms; /* of JOB_GROWN: how long it has been open */
+	bool large; /* counts against the limit of large files in flight */
+	bool closed; /* for JOB_GROWN: the file is not open any more */
+	bool queued; /* the queue of its directory waits for this job */
+	int64_t open_ms; /* for JOB_GROWN: how long the file has been open */
 	int64_t started_ms;
 	bool flushing;
-	bool appender; /* a writer has, or had, it open with O_APPEND */
+	bool appender; /* a writer has, or had, the file open with O_APPEND */
 	/* For JOB_GROWN: the versions in the object and in partial/. */
 	bool grown_known, grown_has_crc;
 	struct ident grown, sent;
 	uint64_t grown_crc;
-	int64_t partial_ms; /* since it went there; INT64_MAX if never */
-	char etag[ENTRY_ETAG_SIZE]; /* of the object; "" if this run published none */
+	int64_t partial_ms; /* time since the file went to partial/; INT64_MAX if never */
+	char etag[ENTRY_ETAG_SIZE]; /* ETag of the object; "" if this run published none */
 	bool older; /* the object is of an attempt before the run started over */
 };
 
 enum job_outcome {
 	JOB_DONE,
 	JOB_CHANGED, /* the file changed under the upload; nothing was published */
-	JOB_WRITER, /* a writer has it open */
+	JOB_WRITER, /* a writer has the file open */
 	JOB_MISSING, /* the file is not there */
 	JOB_NOTHING, /* JOB_GROWN: too early, or nothing new */
-	JOB_FAILED, /* error; `retryable`: the same may succeed later */
+	JOB_FAILED, /* an error; if `retryable`, the same job may succeed later */
 	JOB_WAIT, /* a commit: a file that it names is not published yet */
-	JOB_DAMAGED, /* a commit: a file that it names is not here as named */
+	JOB_DAMAGED, /* a commit: a file that it names does not match, or the commit is invalid */
 };
 
 struct job_result {
 	enum job_outcome outcome;
 	enum job_kind kind; /* JOB_GROWN may have ended as JOB_PARTIAL */
 	struct ident ident; /* what was sent */
-	uint64_t sent; /* bytes: less than its size if the store copied the rest */
-	char *etag; /* of the object under its name; owned by the caller of plan_done() */
-	uint64_t crc; /* of what was sent */
+	uint64_t sent; /* bytes sent: less than the size if the store copied a part */
+	/* ETag of the object under the file's name; owned by the caller of plan_done() */
+	char *etag;
+	uint64_t crc; /* CRC-64 of the bytes that were sent */
 	bool has_crc;
 	bool retryable;
-	bool unsure; /* it failed, and the store may have the object nevertheless */
+	bool unsure; /* the upload failed, but the store may have the object */
 	int error; /* enum penstock_code */
 };
 
-/* A record for the journal: `ident` is the version that it is about. */
+/* Adds a record about the version `ident` of a file to the journal. */
 typedef void (*plan_note_fn)(
 	void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
 
@@ -117,97 +120,101 @@ struct plan {
 	plan_note_fn note;
 	void *cookie;
 	int quiet_ms, append_ms, workers;
-	bool continuous; /* else jobs come only while flushing */
+	bool continuous; /* if false, there are jobs only during a flush */
 	bool may_delete; /* deleteSync, and the restore is complete */
 	bool may_retire; /* the restore is complete, or the run started over */
-	bool always_dirty; /* stores through mmap leave no trace here: a close is a change */
+	/* stores through mmap leave no trace on this file system: a close counts as a change */
+	bool always_dirty;
 	bool flushing;
-	bool stopped; /* ownership lost */
+	bool stopped; /* ownership was lost: no more jobs */
 	struct dir *active;
 	int large_busy;
-	int64_t pause_until_ms; /* the store does not answer */
+	int64_t pause_until_ms; /* no jobs before this time, as the store does not reply */
 	int pause_ms;
 	int64_t sweep_ms; /* the next check of open and suspect files */
-	/* The machine stops then (0 if not known). A flush does not begin an upload over a good
-	 * object that would not finish in time, and sets `late`. */
+	/* The time when the machine stops, 0 if unknown. A flush does not start an upload over a
+	 * good object that would not finish in time, and sets `late`. */
 	int64_t deadline_ms;
 	bool late;
 	unsigned n_busy;
-	int64_t busy_since_ms, busy_ms; /* time of sending ... */
-	uint64_t busy_bytes; /* ... so many bytes */
+	int64_t busy_since_ms, busy_ms; /* busy_ms: total time of sending ... */
+	uint64_t busy_bytes; /* ... this number of bytes */
 	size_t n_queued; /* works with a place in a queue */
 	struct dir *lined;
 	size_t n_parked;
 	uint64_t parked_bytes;
 	bool manifest_dirty;
 	uint64_t closes; /* number of the last close */
-	size_t frozen_bytes; /* of all frozen ones */
+	size_t frozen_bytes; /* bytes of all copies of small files */
 	char fault[160]; /* a defect was found (PLAN_MUST() of state.h); "" if none */
 };
 
-/* The one setter of a file's state. A transition that state.c does not list is a defect. */
+/* The only setter of a file's state. A transition that state.c does not list is a defect. */
 void plan_set_state(struct plan *p, struct entry *e, enum entry_event event, enum entry_state to);
 
-/* The file was written to, or is there and a writer has it open. Returns 0, or -1 if out of
+/* Reports that the file was written to, or that a writer has it open. Returns 0, or -1 if out of
  * memory. */
 int plan_changed(struct plan *p, struct entry *e, int64_t now_ms);
-/* The same if only a refused lease says so; `kind` is how the file was closed last. */
+/* As plan_changed(), if only a refused lease shows the writer; `kind` is how the file was closed
+ * last. */
 int plan_refused(struct plan *p, struct entry *e, enum close_kind kind, int64_t now_ms);
-/* It was closed, or moved into place; `ident` and `mode` are its present ones. */
+/* Reports that the file was closed, or moved into place, with its present `ident` and `mode`.
+ * Returns 0, or -1 if out of memory. */
 int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint32_t mode,
 	enum close_kind kind, int64_t now_ms);
-/* The next plan_closed() brings other content, although no store was seen. */
+/* Notes that the file has other content at the next plan_closed(), although no write was seen. */
 void plan_rewritten(struct entry *e);
-/* The scan found it closed, so the event of that close may still come. */
+/* Notes that the scan found the file closed, so the event of that close may still come. */
 void plan_found(struct entry *e);
-/* The event of a close that plan_closed() has dealt with: `moved` into place, or closed by a writer
- * that was not found. */
+/* Reports the event of a close that plan_closed() has already handled: the file was `moved` into
+ * place, or closed by a writer that was not found. */
 void plan_seen(struct entry *e, bool moved);
-/* Its writer is being killed now (or no more): the next close is that of a death. */
+/* If `doomed`, the file's writer is being killed now, and the next close counts as caused by the
+ * kill. */
 void plan_doom(struct work *w, bool doomed);
-/* It is not there any more. May free `e`. */
+/* Reports that the file is gone. May free `e`. */
 void plan_gone(struct plan *p, struct entry *e, int64_t now_ms);
-/* The object of a file that is gone may be deleted now. */
+/* Deletes the object of a file that is gone, if deletion is allowed. */
 void plan_delete(struct plan *p, struct entry *e, int64_t now_ms);
-/* The store has an object of this sync under a name that no file has: it is deleted. */
+/* Deletes an object that this sync uploaded under a name that no file has. */
 void plan_late(struct plan *p, struct entry *e, int64_t now_ms);
-/* A name that was gone is there again, and no worker deletes its object. */
+/* Reports that a name that was gone exists again. No worker may be deleting its object. */
 void plan_returned(struct plan *p, struct entry *e);
-/* The journal of an earlier attempt does not vouch for the file: it is suspect. */
+/* Makes a file suspect whose last close is not confirmed. Returns -1 if out of memory. */
 int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int64_t now_ms);
-/* Its object is missing (`missing`) or was replaced: the file is sent again. Returns -1 if out of
+/* Sends a file again whose object is missing (`missing`) or was replaced. Returns -1 if out of
  * memory. */
 int plan_again(struct plan *p, struct entry *e, bool missing, int64_t now_ms);
 void plan_task_ended(struct plan *p, bool killed, int64_t now_ms);
-/* How the writers that were seen ended; CLOSE_UNSEEN if none was seen. */
+/* Returns how the writers that were seen ended, or CLOSE_UNSEEN if none was seen. */
 enum close_kind plan_judge(const struct work *w);
 void plan_add_writer(struct work *w, struct proc *proc, bool append);
 
 /*
  * Small files that are closed again before they were published (`latest`, next to the files that it
- * names) may refer, when their turn comes, to files that were closed later. JOB_FREEZE asks for a
- * copy of each at one moment: plan_freeze() takes ownership of it. Then the caller reports
- * everything that was closed before that moment, and plan_queue_frozen() puts the copies after it,
- * in the order of their closes. At most PLAN_FROZEN of a directory.
+ * names) may refer, when their turn comes, to files that were closed later. JOB_FREEZE asks for
+ * copies of all these files at one moment, at most PLAN_FROZEN of a directory: plan_freeze() takes
+ * ownership of each copy. Then the caller reports everything that was closed before that moment,
+ * and plan_queue_frozen() puts the copies at the end of the queue, in the order of their closes.
  */
 void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen);
 void plan_queue_frozen(struct plan *p, struct dir *d);
-/* If no copy could be made, the first file that waits for one goes as it is. */
+/* If no copy could be made, the first file that waits for a copy is sent as it is. */
 void plan_freeze_failed(struct dir *d);
 /* Forgets the copy, if there is one. */
 void plan_thaw(struct plan *p, struct work *w);
 
-/* The next job. Returns false if there is none now; *wake_ms is lowered to the time to ask
- * again. */
+/* Stores the next job in `*job`. Returns false if there is none now; `*wake_ms` is then lowered to
+ * the time of the next call. */
 bool plan_next(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms);
-/* Returns true if the job's upload may still appear. */
+/* Returns true if the job's upload may still become visible. */
 bool plan_still_valid(const struct plan *p, const struct job *job);
-/* May free the entry. */
+/* Reports the result of a job. May free the entry. */
 void plan_done(struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms);
 
 void plan_flush_begin(struct plan *p);
 void plan_flush_end(struct plan *p);
-/* Number of works that the flush has not dealt with. */
+/* Returns the number of changes that the flush has not handled yet, with the files in the line. */
 size_t plan_flush_pending(const struct plan *p);
 /* Returns true if the change of `w` is still to be published; false if partial/ has it as it is. */
 bool plan_is_waiting(const struct work *w);

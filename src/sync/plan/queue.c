@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-/* After `before`; at the head if that is NULL. */
+/* Inserts `w` after `before`, or at the head if `before` is NULL. */
 static void insert(struct plan *p, struct work *w, struct work *before)
 {
 	struct dir *d = w->entry->dir;
@@ -39,7 +39,7 @@ void queue_add_by_close(struct plan *p, struct work *w)
 {
 	struct work *before = w->entry->dir->tail;
 
-	/* Deletions wait, and a file that waits for a copy finds its place when that is made. */
+	/* Deletions wait, and a file that waits for a copy gets its place when the copy is made. */
 	while (before && !before->frozen &&
 		(before->close > w->close || before->how == HOW_COPY ||
 			before->entry->state == ENTRY_GONE))

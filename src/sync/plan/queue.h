@@ -4,10 +4,10 @@
 
 #include "sync/plan/plan.h"
 
-/* At the end, unless it has a place. */
+/* Adds `w` at the end of the queue of its directory, unless `w` is already queued. */
 void queue_add(struct plan *p, struct work *w);
-/* These two: it must have no place. By its last close: behind all copies, and before files that
- * were closed later. */
+/* These two add `w`, which must not be queued: at the head; or by its last close, behind all copies
+ * and before files that were closed later. */
 void queue_add_first(struct plan *p, struct work *w);
 void queue_add_by_close(struct plan *p, struct work *w);
 void queue_remove(struct plan *p, struct work *w);

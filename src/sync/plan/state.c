@@ -27,13 +27,14 @@ static const struct transition {
 	{EVENT_CLOSED, ANY, CLOSED | HELD},
 	/* A held file is in the queue, and nothing in the queue goes into the line. */
 	{EVENT_CLOSED, ANY & ~HELD, PARKED},
-	/* Unchanged since it was published. A suspect needs news; a parked file has no object. */
+	/* Unchanged since it was published. A suspect file must be written again first; a parked
+	 * file has no object. */
 	{EVENT_CLOSED, CLEAN | OPEN | HELD | CLOSED | GONE, CLEAN},
 	/* CLOSED: the rest of a log. */
 	{EVENT_KILLED, ANY, SUSPECT | CLOSED},
 	{EVENT_TRUSTED, HELD, CLOSED},
 	{EVENT_REMOVED, ANY & ~GONE, GONE},
-	/* CLEAN again: links and directories, of which there is no change to publish. */
+	/* CLEAN again: links and directories, which have no content to publish. */
 	{EVENT_RETURNED, GONE | CLEAN, CLEAN},
 	{EVENT_TURN, PARKED, CLOSED},
 	/* A change during the upload would have left a newer version to send. */
@@ -102,7 +103,7 @@ static void check_work(struct plan *p, const struct entry *e, const struct work 
 	PLAN_MUST(p, implies(e->state == ENTRY_OPEN, w->opening != NULL));
 	PLAN_MUST(p, implies(w->queued, in_queue));
 	PLAN_MUST(p, implies(w->queued, d->n_queued > 0 && p->n_queued >= d->n_queued));
-	/* It has its turn, or is set aside until it has one: none is forgotten. */
+	/* Such a file is queued, with a worker, or set aside for a later try: none is forgotten. */
 	PLAN_MUST(p, implies(e->state == ENTRY_CLOSED || e->state == ENTRY_HELD ||
 				     e->state == ENTRY_GONE,
 			     w->queued || w->send != SEND_IDLE || w->wait == WAIT_RETRY));
@@ -189,8 +190,8 @@ void plan_make_suspect(struct plan *p, struct entry *e, struct work *w)
 	e->flags &= (uint16_t)~ENTRY_KEEP;
 	if (w->send == SEND_SAME)
 		w->send = SEND_CHANGED;
-	/* A log keeps its lines: those at its end are as good as those that were published of
-	 * it. */
+	/* The lines of a log do not change: the last ones are as good as those that are
+	 * published. */
 	if ((e->flags & ENTRY_APPENDED) || w->appender) {
 		plan_set_state(p, e, EVENT_KILLED, ENTRY_CLOSED);
 		w->ready_ms = w->changed_ms;
@@ -214,7 +215,7 @@ int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int
 
 	if (!w)
 		return -1;
-	if (e->state == ENTRY_PARKED) /* before `seen` changes, which it is charged by */
+	if (e->state == ENTRY_PARKED) /* before `seen` changes, as parked_bytes counts its size */
 		plan_set_state(p, e, EVENT_KILLED, ENTRY_SUSPECT);
 	e->seen = *ident;
 	plan_make_suspect(p, e, w);

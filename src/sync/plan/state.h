@@ -8,26 +8,26 @@
 #include "sync/plan/plan.h"
 
 /*
- * A condition that always holds. Where it does not, the plan has a defect: a debug build and the
- * tests abort. A release build continues, as a crash would end the run's steps; but from then on it
- * deletes no object, and each flush fails with what was wrong, so that the output here is kept and
- * `penstock flush` can publish it from the journal.
+ * Asserts a condition that always holds. If it does not, the plan has a defect: a debug build and
+ * the tests abort. A release build continues, as a crash would end the run's steps; but from then
+ * on it deletes no object, and each flush fails with what was wrong, so that the output here is
+ * kept and `penstock flush` can publish it from the journal.
  */
 #define PLAN_MUST(p, condition) ((condition) ? (void)0 : plan_fault((p), #condition))
 void plan_fault(struct plan *p, const char *what);
 
-/* Asserts what must hold of one entry between two calls of the plan. */
+/* Asserts what must hold for one entry between two calls to the plan. */
 void plan_check(struct plan *p, const struct entry *e);
 
 void plan_note(struct plan *p, enum journal_type type, struct entry *e, const struct ident *ident);
-/* Does nothing while a worker has it. */
+/* Drops the work of `e`, but does nothing while a worker has it. */
 void plan_drop_work(struct plan *p, struct entry *e);
 /* Returns true if the file may be a marker, which points to others. */
 bool plan_is_small(const struct entry *e);
 void plan_forget_writers(struct plan *p, struct work *w);
-/* Its writer was killed: it is suspect, or the rest of a log. */
+/* Handles a file whose writer was killed: it becomes suspect, or is sent as the rest of a log. */
 void plan_make_suspect(struct plan *p, struct entry *e, struct work *w);
-/* The close counts: the file is to be published, and the journal says so. */
+/* Accepts the close of a file: the file is to be published, and the journal records the close. */
 void plan_trust(struct plan *p, struct entry *e, enum entry_event event);
 /* Returns true if the object of a file that is gone may be deleted. */
 bool plan_may_delete(const struct plan *p, const struct entry *e);

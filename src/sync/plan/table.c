@@ -66,7 +66,7 @@ int table_init(struct table *t)
 	return 0;
 }
 
-/* The slot of the name, or the free one where it belongs. */
+/* Returns the slot of the name, or the free slot where the name belongs. */
 static size_t slot_of(const struct table *t, const struct dir *dir, const char *name)
 {
 	size_t mask = t->n_slots - 1;
@@ -167,7 +167,8 @@ static struct entry *walk_path(struct table *t, const char *path, bool make)
 			errno = ENOMEM;
 		if (!e || !path[len])
 			return e;
-		/* A file or link that is there or to be restored, and no directory. */
+		/* The name is a file or link that exists or is to be restored, and not a
+		 * directory. */
 		if (make && !e->below && e->mode && !S_ISDIR(e->mode) &&
 			(e->state != ENTRY_GONE || (e->flags & ENTRY_KEEP)))
 			return NULL;
@@ -204,7 +205,7 @@ static void free_entry(struct table *t, struct entry *e)
 	free(e);
 }
 
-/* Entries in the line are freed at their turn, with rare exceptions. */
+/* Takes an entry out of the line before its turn, which is rare. */
 static void leave_line(struct entry *e)
 {
 	struct entry *before = NULL;

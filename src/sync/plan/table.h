@@ -1,7 +1,7 @@
 /*
  * Every name of the directory. Kept small: 100,000 files must fit in 20 MB, so a file without an
  * unpublished change is one entry of about 130 bytes and its name; everything about a change is in
- * its `work`, which goes away with it.
+ * its `work`, which is freed when the change is published.
  *
  * Nothing here locks; the caller's lock covers the whole table.
  */
@@ -33,23 +33,24 @@ enum entry_state {
 	ENTRY_OPEN, /* changed, and a writer has it open */
 	ENTRY_HELD, /* closed by the exit of a writer; how the writer ended is not known yet */
 	ENTRY_CLOSED, /* to be published */
-	ENTRY_SUSPECT, /* closed by a death: goes to partial/, never under its name */
+	ENTRY_SUSPECT, /* closed by a kill: sent to partial/, never under its name */
 	ENTRY_GONE, /* not there locally */
 	ENTRY_PARKED, /* to be published, in the line after the queue: no work yet, no object */
 };
 
-/* The cause of a change of state; plan/state.c has the table of what each may do. */
+/* The cause of a change of state; plan/state.c has the table of legal transitions. */
 enum entry_event {
-	EVENT_RECORDED, /* the journal, the manifest or a restore says so, with no task running */
+	/* recorded by the journal, the manifest or a restore, with no task running */
+	EVENT_RECORDED,
 	EVENT_WRITTEN, /* a writer has it open, or stored to it */
 	EVENT_CLOSED, /* closed, or moved into place */
 	EVENT_KILLED, /* its writer was killed */
-	EVENT_TRUSTED, /* its writer exited well, or no news came in time */
-	EVENT_REMOVED, /* it is not there any more */
-	EVENT_RETURNED, /* it is there again, or for the first time */
-	EVENT_TURN, /* its turn in the line has come */
+	EVENT_TRUSTED, /* its writer exited normally, or its result did not come in time */
+	EVENT_REMOVED, /* the file is gone */
+	EVENT_RETURNED, /* the name exists again, or for the first time */
+	EVENT_TURN, /* the turn of the entry in the line has come */
 	EVENT_SENT, /* the object holds what the file holds */
-	EVENT_TORN, /* it does not continue the log that was published */
+	EVENT_TORN, /* the file does not continue the log that was published */
 	EVENT_RESEND, /* its object is missing, replaced, or holds something else */
 	N_EVENTS
 };
@@ -57,23 +58,24 @@ enum entry_event {
 enum entry_flag {
 	ENTRY_PUBLISHED = 1 << 0, /* this run published the object; `etag` is its ETag */
 	ENTRY_HAS_CRC = 1 << 1, /* `crc` is of the published bytes */
-	ENTRY_APPENDED = 1 << 2, /* the object holds the first pub.size bytes of an open file */
-	ENTRY_KEEP = 1 << 3, /* gone, but not known to be deleted: stays in the manifest */
+	/* the object holds the first published.size bytes of an open file */
+	ENTRY_APPENDED = 1 << 2,
+	ENTRY_KEEP = 1 << 3, /* gone, but perhaps not deleted by a task: stays in the manifest */
 	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds a version of it */
 	ENTRY_SEEN = 1 << 5, /* found by the scan under way */
-	ENTRY_WARNED = 1 << 6, /* one warning per name */
+	ENTRY_WARNED = 1 << 6, /* a warning about this name was given */
 	ENTRY_OLDER = 1 << 7, /* the object is of an attempt before the run started over */
-	ENTRY_THERE = 1 << 8, /* the review under way found its object */
-	ENTRY_LINE = 1 << 9, /* it has a place in the line, in any state */
-	ENTRY_AGAIN = 1 << 10, /* it was closed again in that place */
+	ENTRY_THERE = 1 << 8, /* the review under way has handled its object */
+	ENTRY_LINE = 1 << 9, /* the entry has a place in the line, in any state */
+	ENTRY_AGAIN = 1 << 10, /* the file was closed again while it had that place */
 	ENTRY_UNSEEN = 1 << 11, /* PARKED: closed before its writer was found */
-	ENTRY_RETIRED = 1 << 12, /* its object is to go with the file, deleteSync or not */
-	ENTRY_COMPARED = 1 << 13, /* this flush has found the object to hold its bytes */
+	ENTRY_RETIRED = 1 << 12, /* its object is deleted with the file, even without deleteSync */
+	ENTRY_COMPARED = 1 << 13, /* this flush has compared the file with its object */
 	ENTRY_SYNCED = 1 << 14, /* CLOSED: the file is on the disk */
 	ENTRY_UNSURE = 1 << 15, /* an upload failed after its request: its object may be there */
 };
 
-/* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */
+/* An ETag: the usual MD5 with an optional part count takes 18 bytes; another ETag is a string. */
 struct etag {
 	unsigned char md5[16];
 	uint16_t parts; /* 0 if there is no "-N" */
@@ -81,14 +83,14 @@ struct etag {
 };
 
 struct entry {
-	struct entry *sibling, *before; /* of the same directory */
+	struct entry *sibling, *before; /* entries of the same directory */
 	struct dir *dir;
-	struct work *work; /* owned; NULL if nothing is unpublished */
-	struct dir *below; /* owned; if it is a directory */
+	struct work *work; /* owned; NULL if there is no unpublished change */
+	struct dir *below; /* owned; NULL if the entry is not a directory */
 	struct entry *line_next;
 	char *text; /* owned: the target of a link, or an unusual ETag */
 	struct ident seen; /* as last seen; as published if the state is CLEAN or GONE */
-	uint64_t crc; /* of the published bytes; the number of its close if PARKED */
+	uint64_t crc; /* CRC-64 of the published bytes; the number of its close if PARKED */
 	uint16_t mode; /* with the type */
 	struct etag etag;
 	uint16_t flags; /* enum entry_flag */
@@ -98,17 +100,19 @@ struct entry {
 
 #define WORK_WRITERS 4
 
-/* Belongs to a change whose file is open, or was closed by a death. */
+/* Data of a change whose file is open, or was closed by a kill. */
 struct opening {
-	struct proc *writers[WORK_WRITERS]; /* processes that have, or had, it open for writing */
+	/* processes that have, or had, the file open for writing */
+	struct proc *writers[WORK_WRITERS];
 	struct ident sent; /* the version that partial/ or the grown object holds */
 	int64_t opened_ms;
 	int64_t grown_ms; /* last publication, or attempt, while it was open */
-	int64_t grown_cost_ms; /* how long that took */
+	int64_t grown_cost_ms; /* how long that publication took */
 	int64_t partial_ms; /* when it last went to partial/; 0 if never */
 	uint8_t looked; /* how often its writers were searched for */
-	/* Only a refused lease says that it is open, and its last close was of this kind. The
-	 * kernel reports a close before it counts the writer out: no other close may come. */
+	/* Only a refused lease shows that the file is open; `closed_as` is the kind of its last
+	 * close. The kernel reports a close before the writer is gone for leases, so there may be
+	 * no other close. */
 	bool by_lease;
 	uint8_t closed_as; /* enum close_kind */
 };
@@ -117,12 +121,12 @@ struct opening {
 struct frozen {
 	struct ident ident;
 	uint32_t mode;
-	uint64_t close; /* the close that it is the content of, in the order of all */
+	uint64_t close; /* number of the close that left this content */
 	size_t len;
 	unsigned char data[];
 };
 
-/* The state of its upload, and of the file since the job was made. */
+/* The state of the upload of a change, and of the file since the job was made. */
 enum work_send {
 	SEND_IDLE, /* no worker has it */
 	SEND_SAME, /* unchanged since the job was made */
@@ -130,9 +134,9 @@ enum work_send {
 	SEND_RECLOSED, /* changed, and closed again */
 };
 
-/* How it is to be sent when its turn comes. */
+/* How a file is sent when its turn comes. */
 enum work_how {
-	HOW_FILE, /* straight from the file */
+	HOW_FILE, /* directly from the file */
 	HOW_SNAPSHOT, /* from a snapshot: it changed under an upload (large files) */
 	HOW_COPY, /* from a copy made with others at one moment: small, and closed again */
 	HOW_REST, /* as the rest of a log whose writer was killed: only if the file only grew */
@@ -146,9 +150,10 @@ enum work_wait {
 };
 
 /*
- * A change that is not published yet. Every entry that is OPEN, HELD, CLOSED or SUSPECT has one; a
- * GONE one while its object is to be deleted; a directory while the object of a file that had its
- * name is; CLEAN and PARKED ones have none. What a field means, by state:
+ * A change that is not published yet. Every OPEN, HELD, CLOSED or SUSPECT entry has a work; a GONE
+ * entry has one while its object is to be deleted, and a directory while the object of a file that
+ * had its name is to be deleted. CLEAN and PARKED entries have none. The fields that each state
+ * uses:
  *
  *	OPEN	 opening, changed_ms, doomed, modified, appender; it keeps its place in the queue
  *	HELD	 ready_ms: then its exit counts as a good one
@@ -160,26 +165,27 @@ struct work {
 	struct entry *entry;
 	struct frozen *frozen; /* owned; sent instead of the file; NULL if there is no copy */
 	struct opening *opening; /* owned; there while OPEN, may be there in other states */
-	struct work *next, *prev; /* of the directory's queue, in the order of closes */
-	struct work *all_next, *all_prev; /* of all works */
-	struct ident published; /* what the object holds; only with ENTRY_PUBLISHED */
+	struct work *next, *prev; /* neighbours in the directory's queue, in the order of closes */
+	struct work *all_next, *all_prev; /* neighbours in the list of all works */
+	struct ident published; /* the version that the object holds; only with ENTRY_PUBLISHED */
 	int64_t dirty_ms; /* first unpublished change */
-	int64_t changed_ms; /* last sign of life */
-	int64_t ready_ms; /* not before */
-	int64_t waiting_ms; /* since when a close is not published; 0 if none is */
+	int64_t changed_ms; /* last change or close that was seen */
+	int64_t ready_ms; /* earliest time of the next job */
+	int64_t waiting_ms; /* time since which a close is unpublished; 0 if there is none */
 	/* Numbers of the last close, and of the first one that is not published. */
 	uint64_t close, first_close;
-	uint64_t behind; /* not before so many of its directory have left the line */
+	/* waits until this number of entries of its directory have left the line */
+	uint64_t behind;
 	uint16_t broken; /* snapshots that a writer broke */
 	uint8_t error; /* enum penstock_code of the last failure */
 	uint8_t send; /* enum work_send */
 	uint8_t how; /* enum work_how */
 	uint8_t wait; /* enum work_wait */
 	bool queued; /* in the directory's queue */
-	bool settled; /* this flush did what it could, and nothing has changed since */
+	bool settled; /* this flush did all that it could, and nothing has changed since */
 	bool unseen; /* closed before its writer was found */
 	bool found; /* the scan found it closed: the event of that close may still come */
-	bool doomed; /* its writer is being killed: the next close is that of a death */
+	bool doomed; /* its writer is being killed: the next close is caused by the kill */
 	bool modified; /* a store was seen since the last close */
 	bool appender; /* a writer has, or had, it open with O_APPEND */
 };
@@ -188,23 +194,23 @@ struct dir {
 	struct entry *self; /* NULL if it is the top */
 	struct entry *first; /* children */
 	struct dir *wd_next;
-	struct dir *all_next, *all_prev; /* of all directories */
+	struct dir *all_next, *all_prev; /* list of all directories */
 	struct work *head, *tail; /* publication queue */
-	size_t n_queued; /* in it */
-	struct dir *active_next, *active_prev; /* of those with a queue */
+	size_t n_queued; /* length of that queue */
+	struct dir *active_next, *active_prev; /* list of the directories with a queue */
 	struct entry *line, *line_tail; /* closed, and not in the queue yet */
-	struct dir *lined_next, *lined_prev; /* of those with a line */
-	uint64_t line_in, line_out; /* how many ever came and left */
-	int64_t line_ms; /* when the first of them came */
+	struct dir *lined_next, *lined_prev; /* list of the directories with a line */
+	uint64_t line_in, line_out; /* number of entries that ever joined and left the line */
+	int64_t line_ms; /* when the line began */
 	bool lined;
-	struct dir *scan_next, *scan_prev; /* of those to be read */
+	struct dir *scan_next, *scan_prev; /* list of the directories to be read */
 	uint32_t id;
 	int wd; /* inotify; -1 if there is none */
-	bool busy; /* a worker has one of the queue */
-	unsigned n_frozen; /* of the queue, and not published yet */
+	bool busy; /* a worker has a file of the queue */
+	unsigned n_frozen; /* copies of files in the queue that are not published yet */
 	int64_t freeze_ms; /* the next attempt to copy its small files */
 	int64_t freeze_since_ms; /* the first attempt; 0 if there was none */
-	bool scan; /* in the list of those to be read */
+	bool scan; /* the directory is in the list of those to be read */
 };
 
 struct table {
@@ -217,14 +223,14 @@ struct table {
 	size_t n_works;
 };
 
-int table_init(struct table *t); /* -1 if out of memory */
+int table_init(struct table *t); /* returns -1 if out of memory */
 void table_release(struct table *t);
 
 struct entry *table_find(const struct table *t, const struct dir *dir, const char *name);
-/* Finds or makes it (state CLEAN, no identity). Returns NULL if out of memory. */
+/* Finds or makes the entry of a name (state CLEAN, no identity). Returns NULL if out of memory. */
 struct entry *table_get(struct table *t, struct dir *dir, const char *name);
-/* The same by a path relative to the top; makes the directories on the way. Returns NULL with errno
- * ENOMEM, or ENOTDIR if one of them is a file. */
+/* As table_get(), by a path relative to the top; makes the directories on the way. Returns NULL
+ * with errno ENOMEM, or with ENOTDIR if one of these directories is a file. */
 struct entry *table_get_path(struct table *t, const char *path);
 struct entry *table_find_path(const struct table *t, const char *path);
 /* Turns an entry into a directory. Returns NULL if out of memory. */
@@ -234,26 +240,27 @@ void table_remove(struct table *t, struct entry *e);
 
 /* Finds or makes it. Returns NULL if out of memory. */
 struct work *table_work(struct table *t, struct entry *e, int64_t now_ms);
-/* Puts it in front of all others. */
+/* Moves the work to the front of the list of all works. */
 void table_touch_work(struct table *t, struct work *w);
 /* Finds or makes it. Returns NULL if out of memory. */
 struct opening *work_open(struct work *w);
-/* It must not be queued or frozen, and no worker may have it. */
+/* Frees the work of `e`, which must not be queued, and which no worker may have. */
 void table_drop_work(struct table *t, struct entry *e);
 
-/* Calls `fn` for every entry, parents before children, siblings in no order. Non-zero stops. */
+/* Calls `fn` for every entry, parents before children, siblings in no order. Stops at a non-zero
+ * result and returns it. */
 int table_each(const struct table *t, int (*fn)(void *cookie, struct entry *e), void *cookie);
 int table_each_below(const struct dir *d, int (*fn)(void *cookie, struct entry *e), void *cookie);
 
 /* Appends the path relative to the top. */
 void entry_path(const struct entry *e, struct buf *out);
 void dir_path(const struct dir *d, struct buf *out);
-/* Returns -1 if out of memory. NULL or "" forgets it. */
+/* Sets the ETag; NULL or "" removes it. Returns -1 if out of memory. */
 int entry_set_etag(struct entry *e, const char *etag);
 #define ENTRY_ETAG_SIZE 136
-/* Returns true if the object has this ETag, or its own is not known. */
+/* Returns true if the entry has this ETag, or if its ETag is unknown. */
 bool entry_may_have_etag(const struct entry *e, const char *etag);
-/* With its quotes; "" if there is none. */
+/* Stores the ETag with its quotes in `out`; "" if there is none. */
 void entry_etag(const struct entry *e, char out[static ENTRY_ETAG_SIZE]);
 
 #endif

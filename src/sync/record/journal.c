@@ -16,10 +16,10 @@
 #include "transfer/state/record_file.h"
 
 #define FIELDS	 10
-#define WRITE_AT (256 * KIB) /* bytes in memory that are worth a write of their own */
+#define WRITE_AT (256 * KIB) /* pending bytes after which journal_add() writes */
 
 struct journal {
-	char *path; /* NULL if it keeps nothing */
+	char *path; /* NULL if the journal keeps nothing */
 	int fd;
 	uint64_t size;
 	struct buf pending;
@@ -44,7 +44,7 @@ void journal_format(struct buf *out, const struct journal_record *r)
 	record_line_end(out, begin);
 }
 
-/* A number of at most `most` digits, out of `digits`, to that base. */
+/* Parses a number in base `base`, of at most `most` characters of `digits`. */
 static bool parse_digits(const char *s, const char *digits, size_t most, int base, uint64_t *out)
 {
 	size_t len = strlen(s);
@@ -185,8 +185,8 @@ int journal_write(struct journal *j)
 		return errno == EINTR ? 0 : -1;
 	j->size += (uint64_t)n;
 	if ((size_t)n < j->pending.len) {
-		/* A part of a line may be in the file now: the rest starts a line of its own, and
-		 * the cut one is lost. */
+		/* The file may end in the middle of a line now: that line is lost, and the next
+		 * record starts on a line of its own. */
 		const char *rest = memchr(j->pending.data + n, '\n', j->pending.len - (size_t)n);
 
 		if (j->pending.data[n - 1] != '\n') {

@@ -3,14 +3,14 @@
  * a kill which files are whole.
  *
  *	journal_open(&j, path, err);			reads nothing
- *	journal_replay(path, fn, cookie, err);		before that, of the earlier attempts
+ *	journal_replay(path, fn, cookie, NULL, err);	before that, of the earlier attempts
  *	journal_add(j, &record); ... journal_write(j);	to the kernel: survives a kill of penstock
  *	journal_sync(j);				to the disk: survives a power loss
  *
  * One record is one line: a CRC of the rest, a letter, fields separated by spaces, names
  * percent-encoded. A line whose CRC is wrong (cut by a crash, or by a full disk) is skipped, so a
- * torn line costs itself only. A journal that cannot be written stops nothing: what it lost is
- * written again once there is space again (`journal_damaged`, then journal_rewrite()).
+ * torn line costs itself only. A journal that cannot be written does not stop the sync: lost
+ * records are written again once there is space (journal_damaged(), then journal_rewrite()).
  */
 #ifndef SYNC_RECORD_JOURNAL_H
 #define SYNC_RECORD_JOURNAL_H
@@ -24,25 +24,28 @@ struct penstock_error;
 struct journal;
 
 enum journal_type {
-	/* path: the run's id; etag: the nonce of a sync that writes here; key: the boot in which
-	 * files were seen to be as the records say, "" in journals of old */
+	/* path: the run's id; etag: the nonce of a sync that writes to this journal; key: the boot
+	 * in which files were found to be as recorded, "" in old journals */
 	JOURNAL_RUN = 'H',
-	/* path, ident, mode: closed by a living writer; key: JOURNAL_SYNCED, or none */
+	/* path, ident, mode: closed by a living writer, or moved into place; key: JOURNAL_SYNCED or
+	 * none */
 	JOURNAL_CLOSED = 'C',
 	/* path, ident, mode, etag, crc: the version that the object holds */
 	JOURNAL_PUBLISHED = 'P',
-	JOURNAL_APPENDED = 'A', /* the same of an open file: ident.size bytes of it are there */
+	/* the same for an open file: the object holds its first ident.size bytes */
+	JOURNAL_APPENDED = 'A',
 	JOURNAL_SUSPECT = 'S', /* path, ident, mode */
 	JOURNAL_GONE = 'D', /* path, etag: gone locally, the object is still there */
-	JOURNAL_FORGET = 'X', /* path: neither here nor in the bucket */
-	JOURNAL_KEPT = 'K', /* path, etag; key: where an object of others was kept */
-	JOURNAL_UNKEPT = 'L', /* path, key: that copy was removed */
+	JOURNAL_FORGET = 'X', /* path: neither here nor recorded as being in the bucket */
+	/* path, etag, size in ident.size; key: where an object of another program was kept */
+	JOURNAL_KEPT = 'K',
+	JOURNAL_UNKEPT = 'L', /* path, key: the copy was removed */
 	JOURNAL_MANIFEST = 'M', /* generation in ident.size, etag */
 	JOURNAL_RESTORED = 'R', /* generation in ident.size: its restore was verified */
-	/* key, etag: the id of an upload in parts, "" before it has one; ident.mtime_ns: when it
-	 * was requested, wall clock */
+	/* key; etag: the id of an upload in parts, "" before it has one; ident.mtime_ns: when the
+	 * upload was requested, wall clock */
 	JOURNAL_PARTS = 'U',
-	JOURNAL_PARTS_OVER = 'V', /* the same: nothing of it is left */
+	JOURNAL_PARTS_OVER = 'V', /* the same members: nothing of the upload is left */
 };
 
 #define JOURNAL_SYNCED "synced" /* the file is on the disk */
@@ -50,7 +53,7 @@ enum journal_type {
 struct journal_record {
 	enum journal_type type;
 	const char *path; /* raw bytes */
-	/* of the two records of a copy, of uploads in parts, of a run and of closes, else NULL */
+	/* used by JOURNAL_KEPT, _UNKEPT, _PARTS, _PARTS_OVER, _RUN and _CLOSED; else NULL or "" */
 	const char *key;
 	const char *etag; /* NULL or "" if there is none */
 	struct ident ident;
@@ -65,26 +68,28 @@ typedef int (*journal_fn)(void *cookie, const struct journal_record *record);
 /* A missing journal is an empty one. `skipped` (may be NULL) gets the number of torn lines. */
 int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,
 	struct penstock_error *err);
-/* Decodes one line without its newline in place. Returns false if it is torn or foreign. */
+/* Decodes one line, without its newline, in place. Returns false if the line is torn or not of a
+ * journal. */
 bool journal_parse(char *line, struct journal_record *record);
 /* Appends one line with its newline. */
 void journal_format(struct buf *out, const struct journal_record *record);
 
-/* Opens it for appending, created with mode 0600. If `path` is NULL the journal keeps nothing. */
+/* Opens the journal for appending; creates it with mode 0600 if it is missing. If `path` is NULL
+ * the journal keeps nothing. */
 int journal_open(struct journal **out, const char *path, struct penstock_error *err);
 void journal_free(struct journal *j);
 
-/* Adds it to memory. */
+/* Adds a record in memory. journal_write() writes it. */
 void journal_add(struct journal *j, const struct journal_record *record);
-/* A record could not be added: the journal counts as damaged until it is rewritten. */
+/* Notes that a record could not be added: the journal counts as damaged until it is rewritten. */
 void journal_lost(struct journal *j);
-/* Hands the added records to the kernel. Returns -1 with errno if they could not be written. */
+/* Passes the added records to the kernel. Returns -1 with errno if they could not be written. */
 int journal_write(struct journal *j);
-/* fdatasync of what was written; may block for long. */
+/* Calls fdatasync(), which may block for a long time. Returns -1 with errno. */
 int journal_sync(struct journal *j);
-/* A record was lost since the last rewrite. */
+/* Returns true if a record was lost since the last rewrite. */
 bool journal_damaged(const struct journal *j);
-/* Bytes in the file. */
+/* Returns the size of the file in bytes. */
 uint64_t journal_size(const struct journal *j);
 
 /* Replaces the journal by the records that `fill` adds (with journal_add() to the journal it is

@@ -21,7 +21,7 @@
 
 static const char *const list_names[MANIFEST_LISTS_] = {"files", "replaced", "partial"};
 
-/* `"name":"encoded"` after a comma. */
+/* Writes `"name":"encoded"`, after a comma if it is not the first member ("path"). */
 static int put_name(FILE *f, const char *name, const char *value)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SYNC_LINE);
@@ -97,10 +97,11 @@ struct reader {
 
 static int corrupt(const struct reader *r, const char *why, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_CORRUPT, "%s, line %u: %s", r->name, r->number, why);
+	return error_set(
+		err, PENSTOCK_E_CORRUPT, "cannot read '%s': line %u: %s", r->name, r->number, why);
 }
 
-/* The next line without its newline; 1 at the end of the file. */
+/* Reads the next line without its newline. Returns 1 at the end of the file. */
 static int next_line(struct reader *r, struct penstock_error *err)
 {
 	char *end;
@@ -111,13 +112,15 @@ static int next_line(struct reader *r, struct penstock_error *err)
 	end = strchr(r->line, '\n');
 	if (!end)
 		return corrupt(r,
-			feof(r->f) ? "it is cut in the middle of a line" : "the line is too long",
+			feof(r->f) ? "the manifest is truncated in the middle of a line"
+				   : "the line is too long",
 			err);
 	*end = '\0';
 	return 0;
 }
 
-/* The decoded string member; NULL if it is missing. Returns false if it is invalid. */
+/* Stores the decoded string member in `*out`, or NULL if it is missing. Returns false if the member
+ * is invalid. */
 static bool get_name(json_t *object, const char *member, struct buf *into, const char **out)
 {
 	const char *text = json_string_value(json_object_get(object, member));
@@ -131,7 +134,8 @@ static bool get_name(json_t *object, const char *member, struct buf *into, const
 	return true;
 }
 
-/* A relative path without empty, "." and ".." parts, as it becomes a path below the directory. */
+/* Returns true for a relative path without empty, "." and ".." parts. The path is used below the
+ * output directory. */
 static bool path_is_safe(const char *path)
 {
 	for (;;) {
@@ -193,7 +197,7 @@ static int read_item(const struct reader *r, enum manifest_list list, manifest_f
 		(list == MANIFEST_FILES && !get_mode(object, &item)) ||
 		json_integer_value(json_object_get(object, "size")) < 0) {
 		json_decref(object);
-		return corrupt(r, "this is not an entry", err);
+		return corrupt(r, "the line is not an entry of a manifest", err);
 	}
 	if (!item.etag)
 		item.etag = "";
@@ -220,13 +224,13 @@ static int read_head(const struct reader *r, struct manifest_head *head, struct 
 	format = json_string_value(json_object_get(object, "format"));
 	version = json_integer_value(json_object_get(object, "version"));
 	if (!format || strcmp(format, FORMAT) != 0 || !str_ends(r->line, "\"files\":["))
-		rc = corrupt(r, "this is not a manifest of penstock", err);
+		rc = corrupt(r, "the file is not a manifest of penstock", err);
 	else if (version != VERSION)
 		rc = error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s has version %d, which this penstock cannot read: use a newer one",
+			"cannot read '%s': version %d is not supported; use a newer penstock",
 			r->name, (int)version);
 	else if (!get_name(object, "run", &run, &id) || !id)
-		rc = corrupt(r, "the run is not named", err);
+		rc = corrupt(r, "the id of the run is missing", err);
 	else {
 		snprintf(head->run, sizeof(head->run), "%s", id);
 		head->attempt = (int)json_integer_value(json_object_get(object, "attempt"));
@@ -246,7 +250,7 @@ static int read_lists(struct reader *r, manifest_fn fn, void *cookie, struct pen
 	for (;;) {
 		rc = next_line(r, err);
 		if (rc > 0)
-			return corrupt(r, "it ends too early", err);
+			return corrupt(r, "the manifest is truncated", err);
 		if (rc < 0)
 			return rc;
 		if (strcmp(r->line, "]}") == 0)
@@ -259,13 +263,14 @@ static int read_lists(struct reader *r, manifest_fn fn, void *cookie, struct pen
 		}
 		list++;
 		if (list == MANIFEST_LISTS_)
-			return corrupt(r, "there is a list too many", err);
+			return corrupt(r, "the manifest has too many lists", err);
 		snprintf(heading, sizeof(heading), "],\"%s\":[", list_names[list]);
 		if (strcmp(r->line, heading) != 0)
-			return corrupt(r, "this is not the list that belongs here", err);
+			return corrupt(r, "the line is not the heading of the next list", err);
 	}
 	if (list != MANIFEST_PARTIAL || next_line(r, NULL) != 1)
-		return corrupt(r, "its end is not where it belongs", err);
+		return corrupt(
+			r, "lists are missing, or data follows the end of the manifest", err);
 	return 0;
 }
 
@@ -281,7 +286,7 @@ int manifest_read(FILE *f, const char *name, struct manifest_head *head, manifes
 	r->name = name;
 	rc = next_line(r, err);
 	if (rc > 0)
-		rc = corrupt(r, "it is empty", err);
+		rc = corrupt(r, "the manifest is empty", err);
 	if (rc == 0)
 		rc = read_head(r, head, err);
 	return rc < 0 ? rc : read_lists(r, fn, cookie, err);

@@ -7,14 +7,14 @@
  *	{"path":"a%0Ab","type":"file","size":3,"mtime":1795251900000000000,"mode":"0644","etag":"…"}
  *	,{"path":"latest","type":"link","link":"a%0Ab","mtime":…,"mode":"0777"}
  *	],"replaced":[
- *	{"path":"a","etag":"…","kept":"out/.penstock/runs/ID/replaced/a"}
+ *	{"path":"a","size":3,"etag":"…","kept":"out/.penstock/runs/ID/replaced/ETAG/a"}
  *	],"partial":[
  *	{"path":"b","kept":"…","size":9}
  *	]}
  *
  * `path`, `link` and `kept` are percent-encoded by names_encode(); mtime counts nanoseconds since
- * 1970. "deleted":true marks an object whose file is gone; "crc64" (ECMA, reflected) is there where
- * it is known.
+ * 1970. "deleted":true marks an object whose file is gone, "older":true an object of an attempt
+ * before the run started over; "crc64" (ECMA, reflected) is there if it is known.
  */
 #ifndef SYNC_RECORD_MANIFEST_H
 #define SYNC_RECORD_MANIFEST_H
@@ -36,8 +36,8 @@ struct manifest_head {
 
 struct manifest_item {
 	const char *path; /* raw bytes */
-	const char *link; /* target; NULL if it is no link */
-	const char *kept; /* key; NULL if there is none */
+	const char *link; /* target of a link; NULL if the entry is not a link */
+	const char *kept; /* key of the copy; NULL if there is none */
 	const char *etag; /* "" if there is none */
 	uint64_t size;
 	int64_t mtime_ns;
@@ -48,8 +48,10 @@ struct manifest_item {
 	bool deleted;
 };
 
-/* Writing: begin, items of the three lists in their order, end. Write errors stick in `f`. Returns
- * -1 if out of memory; `f` then holds no manifest. */
+/* To write a manifest, call manifest_begin(), then manifest_item() for the items of the three lists
+ * in their order, with manifest_list() before the second and the third list, then manifest_end().
+ * Errors of writes stay in `f`. Functions return -1 if out of memory; `f` then does not hold a
+ * manifest. */
 int manifest_begin(FILE *f, const struct manifest_head *head);
 void manifest_list(FILE *f, enum manifest_list list);
 int manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *item, bool first);
@@ -57,9 +59,9 @@ void manifest_end(FILE *f);
 
 typedef int (*manifest_fn)(void *cookie, enum manifest_list list, const struct manifest_item *item);
 /*
- * Reads a whole manifest; `fn` returns non-zero to stop. Returns -PENSTOCK_E_CORRUPT if it is no
- * manifest, or cut; `fn` may have been called then. Returns -PENSTOCK_E_UNSUPPORTED if it is of a
- * later version. `name` is for messages.
+ * Reads a whole manifest; `fn` returns non-zero to stop. Returns -PENSTOCK_E_CORRUPT if `f` is not
+ * a manifest or is truncated; `fn` may have been called before. Returns -PENSTOCK_E_UNSUPPORTED if
+ * the manifest has a later version. `name` is for messages.
  */
 int manifest_read(FILE *f, const char *name, struct manifest_head *head, manifest_fn fn,
 	void *cookie, struct penstock_error *err);

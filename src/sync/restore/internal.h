@@ -1,4 +1,4 @@
-/* Bringing a directory back: the parts of it. Needs no running sync. */
+/* Declarations that the parts of sync_restore() share. No running sync is needed. */
 #ifndef SYNC_RESTORE_INTERNAL_H
 #define SYNC_RESTORE_INTERNAL_H
 
@@ -8,37 +8,41 @@ struct commit;
 struct copy;
 
 struct restore {
-	struct sync *s; /* without threads of its own */
+	struct sync *s; /* a sync without threads */
 	struct sync_restored stats;
-	struct commit *vouch; /* a whole checkpoint here; NULL if that of `vouch_path` is not */
-	char *vouch_path; /* the last that was asked for */
-	bool newer; /* the manifest, than the journal here: another machine had the run since */
-	int64_t manifest_ns; /* when the store got it */
-	struct strlist aside_paths, aside_files; /* what was set aside, and where it is now */
+	/* commit of the local checkpoint `vouch_path`; NULL if that checkpoint is incomplete */
+	struct commit *vouch;
+	char *vouch_path; /* path of the checkpoint that was verified last */
+	/* the manifest is newer than the local journal: another machine had the run since */
+	bool newer;
+	int64_t manifest_ns; /* when the store received the manifest */
+	/* files that were set aside: their paths, and their places now */
+	struct strlist aside_paths, aside_files;
 	/* parts of files, and their journals, that an earlier restore has left */
 	struct strlist begun;
 	struct entry **fetch, **dirs, **links;
 	size_t n_fetch, n_dirs, n_links;
 	struct copy *copy; /* while files are fetched */
-	struct entry **again; /* of `fetch`: their objects were replaced meanwhile */
+	struct entry **again; /* files of `fetch` whose objects were replaced meanwhile */
 	size_t n_again;
-	unsigned round; /* how often they were */
+	unsigned round; /* how often files were fetched again for this reason */
 	struct penstock_error error; /* the first that ends the restore */
 };
 
 /* local.c */
-/* Appends to an array that grows. -1 if out of memory. */
+/* Appends to an array that grows. Returns -1 if out of memory. */
 int restore_add(void ***items, size_t *n, void *item);
-/* Moves a local name out of the way. A file is remembered, to be sent to partial/. */
+/* Moves a local name out of the way. A regular file is remembered, to be sent to partial/. */
 int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct penstock_error *err);
 /* Sets mode and time as they were published; `e` then describes the local file. */
 int restore_times(
 	struct restore *r, struct entry *e, int fd, const char *path, struct penstock_error *err);
-/* Removes parts that no fetch has consumed: their files need not be fetched any more. */
+/* Removes partial downloads that no fetch has used: their files do not have to be fetched any
+ * more. */
 void restore_drop_begun(const struct restore *r);
-/* Compares what is below the directory `path` with the table. */
+/* Compares everything below the directory `path` with the table. */
 int restore_check_dir(struct restore *r, const char *path, struct penstock_error *err);
-/* A file of the table that is not here is to be fetched. */
+/* Marks a file of the table that is missing locally as to be fetched. */
 int restore_note_missing(void *cookie, struct entry *e);
 
 #endif

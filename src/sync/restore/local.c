@@ -1,4 +1,4 @@
-/* The local files before a restore: which stay, and which are set aside. */
+/* Decides which local files stay in a restore, and which are set aside. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -61,7 +61,7 @@ int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct p
 		return rc;
 	if (renameat(r->s->root_fd, path, AT_FDCWD, to) < 0)
 		return error_errno(err, errno,
-			"cannot set the incomplete '%s' aside to %s (the private directory must "
+			"cannot move the incomplete '%s' aside to '%s' (the private directory must "
 			"be on the file system of the output)",
 			path, to);
 	if (!S_ISREG(mode))
@@ -72,7 +72,7 @@ int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct p
 		       : 0;
 }
 
-/* Back to the state in the bucket. */
+/* Resets an entry to the state in the bucket. */
 static void forget_change(struct restore *r, struct entry *e)
 {
 	if (!e->work)
@@ -82,7 +82,7 @@ static void forget_change(struct restore *r, struct entry *e)
 	table_drop_work(&r->s->table, e);
 }
 
-/* Returns true if the file is as the journal says, and the bucket has nothing newer. */
+/* Returns true if the file is as the journal records, and the bucket has nothing newer. */
 static bool is_whole(const struct restore *r, const struct entry *e, const struct ident *now)
 {
 	if (!e)
@@ -90,7 +90,7 @@ static bool is_whole(const struct restore *r, const struct entry *e, const struc
 	if (e->state == ENTRY_CLOSED)
 		return ident_equal(now, &e->seen) && !r->newer &&
 		       (!r->s->doubt || (e->flags & ENTRY_SYNCED));
-	/* Then the content decides. */
+	/* After a stop of the machine the content decides. */
 	if (r->s->doubt)
 		return false;
 	if (e->state == ENTRY_SUSPECT || !(e->flags & ENTRY_PUBLISHED))
@@ -116,7 +116,7 @@ int restore_times(
 		return error_errno(err, errno, "cannot restore mode and time of '%s'", path);
 	if ((uint64_t)st.st_size != e->seen.size)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s was restored with %llu bytes instead of %llu", path,
+			"cannot restore '%s': the file has %llu bytes instead of %llu", path,
 			(unsigned long long)st.st_size, (unsigned long long)e->seen.size);
 	ident_of_stat(&e->seen, &st);
 	e->mode = st.st_mode;
@@ -125,7 +125,7 @@ int restore_times(
 	return 0;
 }
 
-/* ---- what a restore that was killed has fetched in part ---- */
+/* ---- partial downloads of a restore that was killed ---- */
 
 static bool is_own_part(const struct sync *s, const char *path)
 {
@@ -196,14 +196,14 @@ static char *checkpoint_of(const struct restore *r, const char *path)
 	return NULL;
 }
 
-/* Returns true if a whole checkpoint names the file, or it is the commit: then it was closed, also
- * if its writer was killed. */
+/* Returns true if a complete checkpoint names the file, or if the file is its commit: then the file
+ * was closed, also if its writer was killed. */
 static bool is_vouched_for(struct restore *r, const char *path)
 {
 	_cleanup_free_ char *at = checkpoint_of(r, path), *full = NULL;
 	size_t len = at ? strlen(at) : 0;
 
-	/* A version of another machine is newer. */
+	/* If another machine had the run since, the version in the bucket is newer. */
 	if (!at || r->newer)
 		return false;
 	if (!r->vouch_path || strcmp(r->vouch_path, at) != 0) {
@@ -261,7 +261,7 @@ static int check_file(
 		return 0;
 	}
 	if (!e && is_begun(r->s, path))
-		/* The fetch continues from there. */
+		/* The fetch continues this partial download. */
 		return strlist_add(&r->begun, path) < 0 ? error_memory(err) : 0;
 	if (e && is_whole(r, e, &now)) {
 		if (e->state == ENTRY_CLOSED) {
@@ -311,7 +311,7 @@ static int check_name(
 	if (S_ISREG(st->st_mode))
 		return check_file(r, path, st, err);
 	if (!S_ISLNK(st->st_mode))
-		return 0; /* a pipe or a socket of the last attempt does no harm */
+		return 0; /* a pipe, a socket or a device of the last attempt does no harm */
 	e = table_find_path(&r->s->table, path);
 	n = readlinkat(r->s->root_fd, path, target, sizeof(target) - 1);
 	if (n >= 0)

@@ -19,8 +19,9 @@
 #include "sync/record/names.h"
 #include "sync/restore/internal.h"
 
-#define FETCH_TRIES  3 /* objects that change while they are fetched */
-#define LISTED_SINCE (INT64_C(3600) * NS_PER_S) /* multipart uploads are dated by their start */
+#define FETCH_TRIES 3 /* times that objects are fetched again that change meanwhile */
+/* the store may date a multipart upload by its start */
+#define LISTED_SINCE (INT64_C(3600) * NS_PER_S)
 
 /* ---- files that were set aside ---- */
 
@@ -29,12 +30,13 @@ static void aside_sent(struct sync *s, const char *path, uint64_t size)
 	sync_emit(s, SYNC_PARTIAL, path, size, "%spartial/%s", s->state, path);
 }
 
-/* It is safe in its private place, and the next attempt tries again. */
+/* The file is safe in the private directory, and the next attempt tries again. */
 static void aside_failed(
 	struct sync *s, const char *path, const char *file, const struct penstock_error *err)
 {
-	sync_emit(s, SYNC_WARNING, path, 0, "the incomplete file %s stays in %s only: %s", path,
-		file, err->message ? err->message : "");
+	sync_emit(s, SYNC_WARNING, path, 0,
+		"cannot send the incomplete file '%s', which stays in '%s' only: %s", path, file,
+		err->message ? err->message : "");
 }
 
 static int aside_send(
@@ -51,7 +53,7 @@ static int aside_send(
 		rc = upload_partial(s, fd, path, (uint64_t)st.st_size, s->o.cancel, &e);
 	if (rc == 0) {
 		aside_sent(s, path, (uint64_t)st.st_size);
-		unlink(file); /* a later attempt must not put it over a newer one */
+		unlink(file); /* a later attempt must not send this file over a newer one */
 		return 0;
 	}
 	if (rc == -PENSTOCK_E_CANCELLED)
@@ -60,8 +62,8 @@ static int aside_send(
 	return 1;
 }
 
-/* Sends all regular files below `name` in the open directory `at`, which is `dir`; 1: one could not
- * be sent. `path` is where they were in the output. */
+/* Sends all regular files below `name` in the open directory `at`; `dir` is the path of `name`, and
+ * `path` its place in the output. Returns 1, and stops, if a file could not be sent. */
 static int send_below(struct sync *s, int at, const char *name, const char *dir, const char *path,
 	struct penstock_error *err)
 {
@@ -112,7 +114,8 @@ static int aside_send_left(struct sync *s, struct penstock_error *err)
 	if (!all)
 		return error_memory(err);
 	n = scandir(all, &names, is_attempt, by_number);
-	/* The oldest first: what was set aside last under a name is what stays there. */
+	/* The oldest attempt is sent first, so that the version that was set aside last stays in
+	 * partial/. */
 	for (int i = 0; i < n; i++) {
 		_cleanup_free_ char *dir = path_join(all, names[i]->d_name);
 
@@ -155,7 +158,7 @@ static int64_t mtime_of(const struct object_info *info)
 	return s * NS_PER_S + ns;
 }
 
-/* Takes the object for what is to be restored, if this run wrote it. */
+/* Restores the object under the key as the newest version of the file, if this run wrote it. */
 static int adopt(struct restore *r, const char *path, const char *key, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
@@ -185,7 +188,7 @@ static int adopt(struct restore *r, const char *path, const char *key, struct pe
 		e->work->published = (struct ident){.size = info.size, .mtime_ns = mtime_ns};
 		return 0;
 	}
-	/* Published just before the kill: the file here is the same one. */
+	/* Published just before the kill: the local file is the same version. */
 	if (local && e->seen.size == info.size && e->seen.mtime_ns == mtime_ns)
 		return 0;
 	mode = strlist_get(&info.metadata, "mode");
@@ -242,7 +245,7 @@ static int find_newer(struct restore *r, struct penstock_error *err)
 
 /* ---- fetching ---- */
 
-/* The parents of `path`, none of them a link: a file in the way is set aside. */
+/* Makes the parents of `path`. A file or a link in the way is set aside. */
 static int make_parents(struct restore *r, const char *path, struct penstock_error *err)
 {
 	_cleanup_free_ char *part = strdup(path);
@@ -307,7 +310,7 @@ static bool leave_out(
 		return false;
 	e->flags &= (uint16_t)~ENTRY_KEEP; /* as if it had been deleted here */
 	sync_emit(r->s, SYNC_WARNING, path, 0,
-		"%s is %s in the bucket: its checkpoint is not restored whole (%s)", path,
+		"'%s' is %s in the bucket: its checkpoint is restored without this file (%s)", path,
 		err->code == PENSTOCK_E_NOT_FOUND ? "missing" : "damaged",
 		err->message ? err->message : penstock_code_name(err->code));
 	return true;
@@ -374,7 +377,7 @@ static int push_fetch(struct restore *r, struct entry *e, struct penstock_error 
 	if (!full || buf_failed(&path))
 		return error_memory(err);
 	rc = upload_key(r->s, buf_str(&path), &key, err);
-	/* It was published again after the manifest. */
+	/* The object was published again after the manifest. */
 	if (rc == 0 && r->round)
 		rc = adopt(r, buf_str(&path), buf_str(&key), err);
 	if (rc < 0)
@@ -391,7 +394,8 @@ static int push_fetch(struct restore *r, struct entry *e, struct penstock_error 
 		known.size, err);
 }
 
-/* A small one with the downloads. A large one is sent in parts, which need a record. */
+/* Sends a small file together with the downloads. A large file is sent in parts, which the journal
+ * must record. */
 static int push_aside(struct restore *r, size_t i, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
@@ -411,7 +415,7 @@ static int push_aside(struct restore *r, size_t i, struct penstock_error *err)
 			.path = file,
 			.to = sync_at(r->s, buf_str(&key)),
 			.content_type = "application/octet-stream",
-			/* A later attempt must not put it over a newer one. */
+			/* A later attempt must not send this file over a newer one. */
 			.remove_source = true,
 			.tag = (void *)(uintptr_t)i},
 		(uint64_t)st.st_size, err);
@@ -469,7 +473,7 @@ static int make_places(struct restore *r, struct penstock_error *err)
 
 		entry_path(r->fetch[i], &path);
 		rc = buf_failed(&path) ? error_memory(err) : make_parents(r, buf_str(&path), err);
-		/* A pipe, or a link that came since. */
+		/* A pipe, or a link that was made since. */
 		if (rc == 0 &&
 			fstatat(r->s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			!S_ISREG(st.st_mode))

@@ -166,16 +166,16 @@ static const struct schema schema_root = {SCHEMA(NULL, "an experiment", root_key
 struct experiment {
 	struct reader *rd;
 	const struct node *root;
-	const struct node *image; /* NULL: steps run on the host */
+	const struct node *image; /* NULL if steps run on the host */
 	struct node *job, *env, *run, *container;
-	bool launched; /* by a program that a signal would end before the trial has saved */
+	bool launched; /* started by a program that a signal would end before the trial has saved */
 	int64_t slots;
 };
 
 /* ---- hyperparameters ---- */
 
-/* `{type: const, val: V}` is V; other types are searched. NULL if it is not constant, which is
- * reported. */
+/* Returns V for `{type: const, val: V}`; other types need a search. Returns NULL if the value is
+ * not constant, which is reported. */
 static struct node *constant_of(struct experiment *e, struct node *node)
 {
 	const char *type = node->kind == NODE_MAP ? dialect_text(node, "type") : NULL;
@@ -202,7 +202,7 @@ static struct node *constant_of(struct experiment *e, struct node *node)
 
 /* ---- the environment ---- */
 
-/* "[0,1]" */
+/* Returns the ids of all slots: "[0,1]". */
 static const char *slot_ids(struct experiment *e)
 {
 	_cleanup_(buf_release) struct buf ids = BUF_INIT(LIMIT_STRING);
@@ -214,8 +214,8 @@ static const char *slot_ids(struct experiment *e)
 	return workflow_arena_take(e->rd->arena, &ids);
 }
 
-/* The variables that Determined gives a task, then those of the file. The command exports those
- * that are known only at its start. */
+/* Adds the variables that Determined gives a task, then those of the file. The command exports the
+ * variables that are known only when it starts. */
 static void put_variables(struct experiment *e, const struct node *environment)
 {
 	const struct workflow_place *at = &e->root->at;
@@ -240,7 +240,8 @@ static void put_variables(struct experiment *e, const struct node *environment)
 		native_variable_text(e->rd, e->env, "DET_STORAGE_CONFIG",
 			dialect_json(e->rd, storage), &storage->at);
 	native_variable_text(e->rd, e->env, "DET_SLOT_IDS", slot_ids(e), at);
-	/* Maps for the two kinds of machines, or the variables themselves. */
+	/* The value has a map for each of the two kinds of machines, or the variables
+	 * themselves. */
 	cuda = cuda ? cuda : node_get(all, "gpu");
 	if ((cpu && cpu->kind != NODE_SCALAR) || (cuda && cuda->kind != NODE_SCALAR))
 		all = e->slots ? cuda : cpu;
@@ -274,7 +275,7 @@ static void put_mount(struct experiment *e, struct node *mounts, const char *hos
 }
 
 /* Returns true if the mount sees what is mounted below its source later. A step cannot mount in its
- * container, so that `shared` is the same. */
+ * container, so `shared` is the same as `slave`. */
 static bool read_propagation(struct experiment *e, const struct node *map)
 {
 	static const char *const words[] = {
@@ -323,14 +324,15 @@ static bool check_mount(struct experiment *e, const struct node *item, bool *sla
 	return e->rd->found->errors == before;
 }
 
-/* A path of the working directory, without it; other paths as they are. */
+/* Returns a path below the working directory without this directory; other paths unchanged. */
 static const char *in_workdir(const char *path)
 {
 	return str_starts(path, WORKDIR "/") ? path + strlen(WORKDIR "/") : path;
 }
 
-/* The command with its mounts on the host, in a mount namespace of the step. Programs that name the
- * working directory of Determined find a link there: a mount would lack the other mounts. */
+/* Returns the command with its mounts on the host, in a mount namespace of the step. Programs that
+ * name the working directory of Determined find a link there: a mount would lack the other
+ * mounts. */
 static const char *host_mounts(struct experiment *e, const char *command)
 {
 	static const char link[] =
@@ -357,7 +359,7 @@ static const char *host_mounts(struct experiment *e, const char *command)
 	return text && named ? workflow_arena_printf(e->rd->arena, "%s%s", link, text) : text;
 }
 
-/* A relative path is one of the working directory. */
+/* Returns `path` in the container; a relative path starts in the working directory. */
 static const char *inside_image(struct experiment *e, const char *path)
 {
 	path = in_workdir(path);
@@ -430,7 +432,7 @@ static void put_command(struct experiment *e)
 	e->launched = text && determined_is_launched(text);
 	text = text ? determined_launch(e->rd, entrypoint, text, e->slots) : NULL;
 	text = text ? with_python_path(e, text) : NULL;
-	/* As in Determined's containers, which need bash for it. */
+	/* Determined's containers run this hook too, and need bash for it. */
 	text = text ? workflow_arena_printf(e->rd->arena,
 			      "if [ -f startup-hook.sh ]; then . ./startup-hook.sh; fi\n%s", text)
 		    : NULL;
@@ -508,7 +510,7 @@ static const char *below_storage(
 	return *rest ? workflow_arena_printf(e->rd->arena, "%s/%s", top, rest) : top;
 }
 
-/* A directory of the machine, which the program writes directly. */
+/* Adds a directory of the machine, to which the program writes directly. */
 static void put_directory(
 	struct experiment *e, const struct node *storage, const char *key, const char *inside)
 {
@@ -536,7 +538,7 @@ static void put_directory(
 	put_mount(e, mounts, path->text, inside, false, slave, &path->at);
 }
 
-/* Without a type, as in Determined, the settings are those of the store of the configuration. */
+/* Without a type, as in Determined, the store of the configuration is used. */
 static void put_default_storage(struct experiment *e, const struct node *storage)
 {
 	static const char *const places[] = {"bucket", "host_path", "container_path"};

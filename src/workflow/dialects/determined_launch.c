@@ -1,6 +1,6 @@
 /*
- * Determined's launch layers, as far as they concern one machine. Each reports to a master; the
- * program below it, which starts a process for each slot, is started directly instead.
+ * Determined's launch layers, as far as they concern one machine. Each layer reports to a master;
+ * here the program below the layer, which starts a process for each slot, is started directly.
  */
 #include <string.h>
 
@@ -12,14 +12,14 @@
 #define LAUNCH	"-m determined.launch."
 #define HARNESS "python3 -m determined.exec.harness"
 
-/* A launch layer in the text of a command. Lengths are of the command's text. */
+/* A launch layer in the text of a command. Offsets are those in the command's text. */
 struct launch {
-	size_t python; /* at the interpreter */
-	size_t module; /* at "-m" */
-	size_t end; /* of the simple command */
+	size_t python; /* start of the interpreter */
+	size_t module; /* start of "-m" */
+	size_t end; /* end of the simple command */
 	const char *name;
-	const char *options; /* before "--"; "" without it */
-	const char *script; /* the rest */
+	const char *options; /* options before "--"; "" if there is no "--" */
+	const char *script; /* the script with its arguments */
 };
 
 static const char *part(struct reader *rd, const char *text, size_t begin, size_t end)
@@ -31,7 +31,8 @@ static const char *part(struct reader *rd, const char *text, size_t begin, size_
 	return workflow_arena_copy(rd->arena, text + begin, end - begin);
 }
 
-/* The end of the word at `at`: quotes and escapes belong to it. Control operators end it. */
+/* Returns the end of the word at `at`. Quotes and escapes belong to the word; control operators end
+ * it. */
 static size_t word_end(const char *text, size_t at)
 {
 	char quoted = 0;
@@ -54,7 +55,8 @@ static size_t skip_space(const char *text, size_t at)
 	return at;
 }
 
-/* The interpreter before `at`, which may have options: "python3 -u". False if there is none. */
+/* Finds the interpreter before `at`, which may have options: "python3 -u". Returns false if no
+ * interpreter is there. */
 static bool find_python(const char *text, size_t at, size_t *python)
 {
 	while (at) {
@@ -102,7 +104,7 @@ static bool read_launch(struct reader *rd, const char *text, size_t module, stru
 	return out->name && out->options && out->script && find_python(text, module, &out->python);
 }
 
-/* Removes `--trial X` or `--trial=X` at the beginning of the script. */
+/* Returns the command for the script `--trial X` or `--trial=X`; NULL for any other script. */
 static const char *trial_of(struct reader *rd, const char *script)
 {
 	const char *rest = script;
@@ -118,12 +120,13 @@ static const char *trial_of(struct reader *rd, const char *script)
 		       : NULL;
 }
 
-/* The script, without the layer's own options. NULL if it has others. */
+/* Returns the script, without the layer's own options; NULL if the script has other options. */
 static const char *script_of(struct reader *rd, const struct launch *l, bool *single)
 {
 	const char *script = l->script;
 
-	/* It needs no launcher on one machine; its options may be on either side of "--". */
+	/* TensorFlow needs no launcher on one machine; the options of its layer may be on either
+	 * side of "--". */
 	if (strcmp(l->name, "tensorflow") == 0) {
 		*single = true;
 		if (*l->options && *l->options != '-')
@@ -158,8 +161,8 @@ static const char *launched(struct reader *rd, const char *text, const struct la
 			"env USE_TORCH_DISTRIBUTED=True %.*s-m torch.distributed.run --standalone "
 			"--nnodes=1 --nproc_per_node=%lld --max_restarts=0 %s%s--no_python %s",
 			python, text, n, l->options, *l->options ? " " : "", script);
-	/* The GPUs are those in CUDA_VISIBLE_DEVICES. A port of its own, for a second run on this
-	 * machine. */
+	/* The GPUs are those in CUDA_VISIBLE_DEVICES. Each run uses another port, so that two runs
+	 * can share this machine. */
 	if (strcmp(l->name, "deepspeed") == 0)
 		return workflow_arena_printf(rd->arena,
 			"env USE_DEEPSPEED=1 %.*s-m deepspeed.launcher.runner --master_addr localhost "
@@ -170,7 +173,7 @@ static const char *launched(struct reader *rd, const char *text, const struct la
 		python, text, n, n, l->options, *l->options ? " " : "", script);
 }
 
-/* The command in place of the layer; NULL after an error, which is reported. */
+/* Returns the command that replaces the layer; NULL after an error, which is reported. */
 static const char *translate(struct reader *rd, const struct node *at, const char *text,
 	const struct launch *l, int64_t slots)
 {
@@ -236,7 +239,8 @@ const char *determined_launch(
 	return workflow_arena_take(rd->arena, &out);
 }
 
-/* Determined starts every trial by its layer for torch. One process does not need it. */
+/* Determined starts every trial by its layer for torch. A single process does not need the
+ * layer. */
 const char *determined_trial(struct reader *rd, const char *class, int64_t slots)
 {
 	return slots > 1 ? workflow_arena_printf(rd->arena,

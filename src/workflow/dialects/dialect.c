@@ -14,13 +14,13 @@
 
 /* ---- tables ---- */
 
-/* Only one number is supported. */
+/* Returns true if only one number is supported. */
 static bool takes_one(const struct schema_key *field)
 {
 	return field->min && field->min == field->max;
 }
 
-/* "text, a whole number from 1 to 4 or a list of texts". */
+/* Returns "text, a whole number from 1 to 4 or a list of texts" for a message. */
 static const char *kinds_text(struct reader *rd, const struct schema_key *field)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
@@ -100,7 +100,7 @@ static bool has_required(const struct node *map, const struct schema *schema)
 	return true;
 }
 
-/* Members of a list: texts, or maps of `below`. */
+/* Checks the members of a list: texts, or maps of `below`. */
 static bool check_list(struct reader *rd, struct node *list, const struct schema_key *field)
 {
 	bool good = true;
@@ -205,7 +205,7 @@ bool dialect_check(struct reader *rd, struct node *node, const struct schema *sc
 			continue;
 		}
 		good = false;
-		/* The invalid parts of the value were removed; the rest may be of use. */
+		/* The invalid parts of the value were removed; the other parts may be usable. */
 		kinds = field ? field->kinds : 0;
 		if ((value->kind == NODE_MAP && (kinds & KEY_MAP) &&
 			    has_required(value, field->below)) ||
@@ -264,7 +264,7 @@ int64_t dialect_set(const struct reader *rd, const char *field, int64_t value)
 	const char *given = sets ? strlist_get(sets, field) : NULL;
 	uint64_t number;
 
-	/* An invalid one is reported where it is applied. */
+	/* An invalid number is reported when --set is applied. */
 	return given && str_to_u64(given, 0, INT32_MAX, &number) ? (int64_t)number : value;
 }
 
@@ -313,7 +313,8 @@ const char *dialect_clone(struct reader *rd, const char *url, const char *ref)
 	ref = dialect_quoted(rd, ref ? ref : "HEAD");
 	if (!url || !ref)
 		return NULL;
-	/* Once in an attempt. What steps changed stays, unless there is another commit. */
+	/* The lines fetch once in an attempt. Changes by steps stay, unless there is another
+	 * commit. */
 	return workflow_arena_printf(rd->arena,
 		"( flock 9 2>/dev/null\n"
 		"[ \"$(cat \"$STORAGE_PATH/.clone\" 2>/dev/null)\" != \"$PENSTOCK_ATTEMPT\" ] || exit 0\n"
@@ -382,7 +383,7 @@ static void json_scalar(struct buf *out, const struct node *node)
 	enum scalar_type type = scalar_type(node);
 	int64_t whole;
 
-	/* With a field: "NAME=SECRET" in a list */
+	/* A text with a field is "NAME=SECRET" in a list. */
 	if (type == SCALAR_NULL || node->field)
 		buf_add_str(out, "null");
 	else if (type == SCALAR_BOOL)

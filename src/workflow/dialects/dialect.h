@@ -4,7 +4,7 @@
  * reader finds are reported there, too. `--set`, the record and the digest use the native tree.
  *
  * The tables are those of native/schema.h. In a dialect `note` is reported with a key, and
- * `refused` says why a key, or any number but `min`, is not supported.
+ * `refused` is the reason why a key, or any number but `min`, is not supported.
  */
 #ifndef WORKFLOW_DIALECTS_DIALECT_H
 #define WORKFLOW_DIALECTS_DIALECT_H
@@ -16,9 +16,9 @@
 	"workflows over several"
 
 /*
- * Reports everything that differs from `schema` and removes it, so that the rest can be read and
- * its mistakes are reported, too. The path of the reader is that of `node`. Returns true if there
- * was no mistake.
+ * Reports everything that differs from `schema` and removes it, so that the other parts can be read
+ * and their mistakes are reported, too. The path of the reader must be the path of `node`. Returns
+ * true if there was no mistake.
  */
 bool dialect_check(struct reader *rd, struct node *node, const struct schema *schema);
 /* Removes an invalid entry, which was reported, from a map or list. */
@@ -30,12 +30,14 @@ bool dialect_is_missing(const struct node *map, const char *key);
 
 struct dialect {
 	const char *name;
-	/* Keys that only this dialect has; NULL-terminated. Most keys of a file decide. */
+	/* Keys that only this dialect has; NULL-terminated. The dialect with the most keys in a
+	 * file is chosen. */
 	const char *const *keys;
-	/* For a dialect without `keys`: their number; INT_MAX if `root` is certainly of it. */
+	/* For a dialect without `keys`: returns the number of its keys in `root`; INT_MAX if `root`
+	 * certainly belongs to the dialect. */
 	int (*recognise)(const struct node *root, const char *file);
-	/* The native tree, without the parts that have mistakes, which are reported. NULL if
-	 * nothing can be translated. */
+	/* Returns the native tree, without the parts that have mistakes, which are reported; NULL
+	 * if nothing can be translated. */
 	struct node *(*translate)(struct reader *rd, struct node *root);
 };
 
@@ -43,18 +45,19 @@ extern const struct dialect dialect_dstack;
 extern const struct dialect dialect_determined;
 extern const struct dialect dialect_skypilot;
 
-/* Reports a map, or a text that is no document, of something that is no workflow: a Compose file, a
- * program. Returns false for others. */
+/* Report a map, or a text that is not a document, if it is known not to be a workflow, such as a
+ * Compose file or a program. Return false for other files. */
 bool foreign_map(struct reader *rd, const struct node *root);
 bool foreign_text(struct reader *rd, const char *data, size_t len);
 
-/* `type: task` of current dstack. */
+/* Translates a file of current dstack with `type: task`. */
 struct node *dstack_task(struct reader *rd, struct node *root);
 
-/* The names of the tasks of a file that has several documents; none for other files. */
+/* Adds the names of the tasks of a file that has several documents; adds none for other files. */
 void skypilot_tasks(
 	struct workflow_arena *arena, const char *data, size_t len, struct strlist *names);
-/* The file with the chosen task alone, in its lines; `data` if it has no such task. */
+/* Returns the file with only the chosen task, which keeps its line numbers; `data` if there is no
+ * such task. */
 const char *skypilot_pick(struct reader *rd, const char *data, size_t len);
 
 /* Replaces each `${{ name }}` below a workflow of dstack by the variable's value. Returns false if
@@ -71,18 +74,18 @@ bool dstack_check_arguments(struct reader *rd, const struct node *workflow);
 
 /* Returns true if a command of Determined starts one of its launch layers. */
 bool determined_is_launched(const char *text);
-/* The command `text` with the programs that do the work of Determined's launch layers in their
- * place. NULL after an error at `at`, which is reported. */
+/* Returns the command `text` with Determined's launch layers replaced by the programs that do their
+ * work; NULL after an error at `at`, which is reported. */
 const char *determined_launch(
 	struct reader *rd, const struct node *at, const char *text, int64_t slots);
-/* The command for a trial class, "model_def:Trial". */
+/* Returns the command for a trial class, "model_def:Trial". */
 const char *determined_trial(struct reader *rd, const char *class, int64_t slots);
 
 /* ---- making the native tree: NULL for a NULL parent or value, or if out of memory ---- */
 
 struct node *native_new(struct reader *rd, struct node *parent, const char *key,
 	enum node_kind kind, const struct workflow_place *at);
-/* An empty map or list; an entry of a list for a NULL key. */
+/* Add an empty map or list; `key` is NULL in a list. */
 #define native_map(rd, parent, key, at)	 native_new((rd), (parent), (key), NODE_MAP, (at))
 #define native_list(rd, parent, key, at) native_new((rd), (parent), (key), NODE_LIST, (at))
 void native_put(struct reader *rd, struct node *parent, const char *key, struct node *value);
@@ -92,7 +95,7 @@ void native_number(struct reader *rd, struct node *parent, const char *key, int6
 	const struct workflow_place *at);
 void native_flag(struct reader *rd, struct node *parent, const char *key, bool value,
 	const struct workflow_place *at);
-/* {key: NAME, value: VALUE} into a list. */
+/* Adds {key: NAME, value: VALUE} to a list. */
 void native_variable_text(struct reader *rd, struct node *list, const char *name, const char *value,
 	const struct workflow_place *at);
 /* Adds a map of names to values, or a list of "NAME=VALUE" and "NAME", to a list of variables. */
@@ -101,9 +104,10 @@ void native_variables(struct reader *rd, struct node *list, const struct node *f
  * `username` and `password`, may be NULL. */
 struct node *native_container(
 	struct reader *rd, struct node *run, const struct node *image, const struct node *auth);
-/* The image of the command line, else `image` of the file, which may be NULL. */
+/* Returns the image of the command line, else `image` of the file, which may be NULL. */
 const struct node *native_image(struct reader *rd, const struct node *image);
-/* Adds the context: the directory of the command line, else `path`. NULL if there is none. */
+/* Adds the context: the directory of the command line, else `path`. Returns NULL if there is
+ * none. */
 struct node *native_context(struct reader *rd, struct node *job, const char *path,
 	const char *ignore, const struct workflow_place *at);
 /* Adds the transport for "s3://bucket/a/b" or "gs://…" to `parent`. Returns false for other
@@ -113,29 +117,31 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 
 /* ---- reading values ---- */
 
-/* The text of the scalar at `key`; NULL if there is none. */
+/* Returns the text of the scalar at `key`; NULL if there is none. */
 const char *dialect_text(const struct node *map, const char *key);
-/* The whole number at `key`; `fallback` if there is none. */
+/* Returns the whole number at `key`; `fallback` if there is none. */
 int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback);
-/* The flag at `key`; `fallback` if there is none. */
+/* Returns the flag at `key`; `fallback` if there is none. */
 bool dialect_flag(const struct node *map, const char *key, bool fallback);
-/* `text` for a shell, in single quotes if it needs them. */
+/* Returns `text` for a shell, in single quotes if it needs them. */
 const char *dialect_quoted(struct reader *rd, const char *text);
-/* Shell that fetches a commit of a repository into the working directory; `ref` may be NULL. */
+/* Returns shell that fetches a commit of a repository into the working directory; `ref` may be
+ * NULL. */
 const char *dialect_clone(struct reader *rd, const char *url, const char *ref);
-/* "~/x" below the home of the caller; other paths as they are. */
+/* Returns "~/x" as a path below the home of the caller; other paths unchanged. */
 const char *dialect_home_path(struct reader *rd, const char *path);
-/* A number of `resources` that commands, variables and steps have, too: that of --set, else `value`
- * of the file. */
+/* Returns a number of `resources` that commands, variables and steps also use: the number of --set,
+ * else `value`, the number of the file. */
 int64_t dialect_set(const struct reader *rd, const char *field, int64_t value);
 #define dialect_gpus(rd, value)	 dialect_set((rd), "resources.gpusPerTask", (value))
 #define dialect_nodes(rd, value) dialect_set((rd), "resources.tasks", (value))
-/* The CPUs of a file that names none: those of the machine, 1 if it is not known. */
+/* Returns the CPUs for a file that names none: those of the machine, 1 if the machine is not
+ * known. */
 int64_t dialect_cpus(const struct reader *rd);
-/* Adds them to `resources` of the job, if its file names none. */
+/* Adds the default CPUs of each task to `resources` of the job, if the file names none. */
 void native_default_cpus(struct reader *rd, struct node *job);
 
-/* The resources of each node, with the places of those that the file names, else NULL. */
+/* The resources of each node, with the nodes of the document that give them, or NULL. */
 struct native_share {
 	int64_t nodes, cpus, gpus;
 	int64_t memory; /* MiB */
@@ -147,19 +153,21 @@ void native_resources(struct reader *rd, struct node *job, const struct workflow
 /* Adds the transport for files of this machine, which are not unpacked. */
 void native_local(
 	struct reader *rd, struct node *input, const char *path, const struct workflow_place *at);
-/* Returns true if the kind of an accelerator is no GPU, such as a TPU; a note says so. */
+/* Returns true, and adds a note, if the kind of an accelerator is not a GPU but, for example, a
+ * TPU. */
 bool dialect_other_device(struct reader *rd, const struct node *at, const char *kind);
 /* Names the run: characters that a name cannot have become `-`, with a note. */
 void native_name(struct reader *rd, struct node *job, const struct node *name);
-/* Bytes of "32GB", "512 MiB", "16g"; units are decimal without "i". False if `text` is no size. */
+/* Stores the bytes of "32GB", "512 MiB", "16g"; units without "i" are decimal. Returns false if
+ * `text` is not a size. */
 bool dialect_memory(const char *text, int64_t *bytes);
-/* `node` as JSON, with null for secrets. */
+/* Returns `node` as JSON, with null for secrets. */
 const char *dialect_json(struct reader *rd, const struct node *node);
 /* Adds the default output of the configuration; the names become part of its path. */
 void native_default_output(
 	struct reader *rd, struct node *job, const char *project, const char *name);
-/* The directory that paths of the file are relative to; for dstack the parent of `.dstack`. NULL
- * for <stdin>. */
+/* Returns the directory that paths of the file are relative to; for dstack the parent of `.dstack`;
+ * NULL for <stdin>. */
 const char *dialect_folder(struct reader *rd);
 
 #endif

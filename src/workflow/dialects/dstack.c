@@ -136,8 +136,8 @@ static const struct {
 struct chosen {
 	struct reader *rd;
 	const struct node *map; /* the workflow */
-	const struct node *list; /* all of the file; NULL if it has only this one */
-	const struct node *image; /* NULL on the host */
+	const struct node *list; /* all workflows of the file; NULL if it has only this one */
+	const struct node *image; /* NULL if steps run on the host */
 	enum provider provider;
 	const char *script; /* from a `provider` with its arguments in one text */
 	const char *script_args;
@@ -154,7 +154,7 @@ static bool knows_key(enum provider provider, const char *key)
 	return false;
 }
 
-/* Keys of other providers. */
+/* Reports keys of other providers. */
 static void check_keys(struct chosen *c)
 {
 	for (size_t i = 0; i < c->map->n; i++) {
@@ -273,7 +273,7 @@ static const char *script_of(struct chosen *c)
 	return script;
 }
 
-/* Either of two keys with the same meaning; NULL if both are missing. */
+/* Returns the value of either of two keys with the same meaning; NULL if both are missing. */
 static const struct node *either(const struct node *map, const char *key, const char *other)
 {
 	const struct node *node = node_get(map, key);
@@ -288,7 +288,7 @@ static const struct node *gpu_of(const struct node *map)
 	return gpu ? gpu : node_get(map, "gpu");
 }
 
-/* A number, or the `count` of a map. */
+/* Returns a number, or the `count` of a map. */
 static int64_t count_of(const struct node *node, int64_t fallback)
 {
 	int64_t count;
@@ -339,7 +339,7 @@ static void add_curl(struct chosen *c, struct buf *out)
 			dialect_quoted(c->rd, output), dialect_quoted(c->rd, url));
 }
 
-/* Each member of a list, or one text, as a line. */
+/* Appends each member of a list, or one text, as a line. */
 static void add_lines(struct buf *out, const struct node *lines)
 {
 	if (lines && lines->kind == NODE_SCALAR)
@@ -348,7 +348,7 @@ static void add_lines(struct buf *out, const struct node *lines)
 		buf_printf(out, "%s\n", lines->entries[i].value->text);
 }
 
-/* The shell command of the one step. */
+/* Returns the shell command of the only step. */
 static const char *command_of(struct chosen *c)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
@@ -386,7 +386,8 @@ static const char *command_of(struct chosen *c)
 
 /* ---- the parts of the native tree ---- */
 
-/* MiB of `memory` such as "32GB", "4GB/gpu" or "4GB/cpu"; 0 after an error, which is reported. */
+/* Returns the MiB of `memory` such as "32GB", "4GB/gpu" or "4GB/cpu"; 0 after an error, which is
+ * reported. */
 static int64_t read_memory(struct chosen *c, const struct node *memory, int64_t cpus, int64_t gpus)
 {
 	const char *slash = strchr(memory->text, '/');
@@ -492,7 +493,7 @@ static void put_step(struct chosen *c, struct node *job)
 			c->rd, &c->at, "`image` is missing: the image for the provider docker");
 }
 
-/* A number of free ports, or those that a program uses. */
+/* `ports` is a number of free ports, or a list of the ports that a program uses. */
 static void put_ports(struct chosen *c, struct node *job)
 {
 	struct node *ports = node_get(c->map, "ports");
@@ -602,7 +603,7 @@ static const struct {
 	{"preset", "write its keys into the workflow"},
 };
 
-/* The index in `types_of_today`; -1 if `root` is no file of current dstack. */
+/* Returns the index in `types_of_today`; -1 if `root` is not a file of current dstack. */
 static int of_today(const struct node *root)
 {
 	const char *type = dialect_text(root, "type");

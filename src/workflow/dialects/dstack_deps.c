@@ -1,4 +1,4 @@
-/* `deps` of a dstack workflow: the artifacts of others. */
+/* `deps` of a dstack workflow: the artifacts of other workflows. */
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -37,7 +37,7 @@ static bool has_workflow(const struct deps *c, const char *name)
 	return false;
 }
 
-/* Returns true if `map` needs `name`, by way of at most `depth` workflows. */
+/* Returns true if `map` needs `name`, directly or through at most `depth` workflows. */
 static bool needs(const struct node *list, const struct node *map, const char *name, size_t depth)
 {
 	static const char *const keys[] = {"deps", "depends-on"};
@@ -61,7 +61,7 @@ static bool needs(const struct node *list, const struct node *map, const char *n
 	return false;
 }
 
-/* One dependency, as text: "workflow", "workflow:tag", ":tag". */
+/* Adds one dependency, given as text: "workflow", "workflow:tag", ":tag". */
 static void put_dep(const struct deps *c, struct node *inputs, const char *text,
 	const struct workflow_place *at)
 {

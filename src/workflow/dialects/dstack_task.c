@@ -138,10 +138,10 @@ struct task {
 /* ---- resources ---- */
 
 struct range {
-	double min, max; /* -1: open */
+	double min, max; /* -1 if there is no bound */
 };
 
-/* "8", "8..", "..8", "4..8", with units of memory if `memory`. */
+/* Reads "8", "8..", "..8" or "4..8", with units of memory if `memory`. */
 static bool read_range(struct task *t, const char *text, bool memory, struct range *out)
 {
 	const char *dots = strstr(text, "..");
@@ -168,7 +168,7 @@ static bool read_range(struct task *t, const char *text, bool memory, struct ran
 	return values[0] >= 0 || values[1] >= 0;
 }
 
-/* A text or number, or a map of `min` and `max`. */
+/* Reads a text or number, or a map of `min` and `max`. */
 static bool range_of(struct task *t, const struct node *node, bool memory, struct range *out)
 {
 	const char *min, *max;
@@ -183,7 +183,8 @@ static bool range_of(struct task *t, const struct node *node, bool memory, struc
 				       memory, out);
 }
 
-/* As many as the machine has, within the range, whose least number the caller has checked. */
+/* Returns as many as the machine has, within the range; `least` is the minimum of a range without
+ * one. */
 static int64_t take(const struct range *range, int64_t here, int64_t least)
 {
 	int64_t count = range->min >= 0 ? (int64_t)range->min : least;
@@ -217,8 +218,8 @@ static int64_t read_cpus(struct task *t, const struct node *node)
 	return 1;
 }
 
-/* The number in "A100:80GB:8", "24GB..40GB:2", "nvidia:1..8", "2": of the parts between colons, the
- * one that is a number or a range of numbers. */
+/* Reads the number in "A100:80GB:8", "24GB..40GB:2", "nvidia:1..8" or "2": the only part between
+ * colons that is a number or a range of numbers; 1 if there is none. */
 static bool gpu_count(struct task *t, const char *text, struct range *out)
 {
 	bool found = false;
@@ -269,7 +270,7 @@ static int64_t read_gpus(struct task *t, const struct node *node)
 	return gpus;
 }
 
-/* MiB of a node; 0 after an error, which is reported. */
+/* Returns the MiB of each node; 0 after an error, which is reported. */
 static int64_t read_memory(struct task *t, const struct node *node)
 {
 	struct range range;
@@ -339,7 +340,8 @@ static void put_limits(struct task *t)
 
 /* ---- variables ---- */
 
-/* NAME alone has its value from the command line or the environment of the caller. */
+/* Adds the variables. NAME alone gets its value from the command line or the environment of the
+ * caller. */
 static void put_variables(struct task *t)
 {
 	const struct node *given = node_get(t->root, "env");
@@ -380,12 +382,12 @@ static void put_variables(struct task *t)
 
 /* ---- files ---- */
 
-/* The parts of "LOCAL:PATH"; `*path` is NULL without the second. */
+/* Splits "LOCAL:PATH"; `*path` is NULL if there is no PATH. */
 static void split(struct task *t, const char *text, const char **local, const char **path)
 {
 	const char *colon = strrchr(text, ':');
 
-	if (colon && colon[1] == '/' && colon[2] == '/') /* of a URL */
+	if (colon && colon[1] == '/' && colon[2] == '/') /* the colon of a URL */
 		colon = NULL;
 	*local = colon ? workflow_arena_copy(t->rd->arena, text, (size_t)(colon - text)) : text;
 	*path = colon ? colon + 1 : NULL;
@@ -404,7 +406,7 @@ static void put_files(struct task *t)
 			split(t, item->text, &local, &path);
 		if (!local)
 			continue;
-		/* Without a path the file is where it is here, below the working directory. */
+		/* Without a path the file gets its local path, below the working directory. */
 		slash = strrchr(local, '/');
 		if (!path && str_starts(local, "../") && slash)
 			path = slash + 1;
@@ -418,7 +420,7 @@ static void put_files(struct task *t)
 	}
 }
 
-/* A directory of this machine, or a volume by its name, which becomes a part of the output. */
+/* Adds a directory of this machine, or a volume by its name, which becomes a part of the output. */
 static void put_volume(struct task *t, const struct node *item)
 {
 	const struct node *name = node_get(item, "name");
@@ -465,7 +467,8 @@ static void put_volume(struct task *t, const struct node *item)
 	native_text(t->rd, mount, "options", "rw", &item->at);
 }
 
-/* The lines that fetch a repository into the working directory; NULL if there is none. */
+/* Adds the context. Returns the lines that fetch a repository into the working directory; NULL if
+ * there is none. */
 static const char *put_repo(struct task *t)
 {
 	const struct node *repos = node_get(t->root, "repos");
@@ -505,7 +508,7 @@ static const char first_lines[] =
 	">\"$DSTACK_MPI_HOSTFILE.$DSTACK_NODE_RANK\" && "
 	"mv -f \"$DSTACK_MPI_HOSTFILE.$DSTACK_NODE_RANK\" \"$DSTACK_MPI_HOSTFILE\"\n";
 
-/* The other nodes end when the first one has, whose commands succeeded. */
+/* The other nodes end when the commands of the first node have succeeded. */
 static const char master_lines[] =
 	"penstock_done=$STORAGE_PATH/.master-done-$PENSTOCK_ATTEMPT\n"
 	"if [ \"$DSTACK_NODE_RANK\" != 0 ]; then\n"
@@ -513,7 +516,7 @@ static const char master_lines[] =
 	"\ttrap 'trap - EXIT; kill -- $(jobs -p) 2>/dev/null; exit 0' USR2\n"
 	"else trap 'if [ $? = 0 ]; then : >\"$penstock_done\"; fi' EXIT; fi\n";
 
-/* Commands are joined by `&&`, as dstack does. One that only has comments counts as `:`. */
+/* Joins the commands by `&&`, as dstack does. A command that only has comments counts as `:`. */
 static const char *joined(struct task *t, const struct node *commands)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
@@ -544,7 +547,7 @@ static const char *command_of(struct task *t, const char *clone)
 	dir = dir ? dialect_quoted(t->rd, dir) : NULL;
 	if (!text || !commands)
 		return text;
-	/* A trap waits for a command in the foreground. */
+	/* The shell runs a trap only when the command in the foreground has ended. */
 	if (master)
 		text = workflow_arena_printf(t->rd->arena,
 			"if [ \"$DSTACK_NODE_RANK\" != 0 ]; then { %s} & wait $!\nelse\n%sfi\n",
@@ -621,7 +624,7 @@ static void check_task(struct task *t)
 	native_text(t->rd, map, "version", python->text, &python->at);
 }
 
-/* `${{ run.args }}` in the commands. */
+/* Replaces `${{ run.args }}` in the commands. */
 static void expand_arguments(struct reader *rd, struct node *root)
 {
 	struct node *commands = node_get(root, "commands");

@@ -11,7 +11,7 @@
 
 struct variables {
 	struct reader *rd;
-	const char *workflow; /* its name */
+	const char *workflow; /* name of the workflow */
 	const struct node *global; /* maps of variables.yaml; NULL if there is none */
 	const struct node *own;
 	struct workflow_place last; /* the place of the last value */
@@ -120,7 +120,7 @@ static void add_value(struct variables *v, const struct node *node, const char *
 	buf_add_str(out, value);
 }
 
-/* The older `$name`, where no shell reads the text. */
+/* Replaces the older `$name` in a text that no shell reads. */
 static void expand_words(struct variables *v, struct node *node)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
@@ -216,7 +216,7 @@ static void expand_below(struct variables *v, struct node *node)
 	v->shell = outer;
 }
 
-/* A name of the environment: LEARNING_RATE for learning-rate. */
+/* Returns the name of the environment variable: LEARNING_RATE for learning-rate. */
 static const char *env_name(struct variables *v, const char *name, bool upper)
 {
 	char *copy = workflow_arena_copy(v->rd->arena, name, strlen(name));

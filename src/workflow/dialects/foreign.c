@@ -1,4 +1,4 @@
-/* Files that are no workflows of any kind: named by what they are, in one line. */
+/* Files that are not workflows of any kind: one line of a message names their format. */
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -7,7 +7,7 @@
 
 #define OTHER "penstock does not run it; a workflow has `steps`, see penstock-workflow(5)"
 
-/* Maps that have all of the keys. The first that fits counts. */
+/* Maps that have all of the keys. The first match counts. */
 static const struct {
 	const char *keys[2];
 	const char *is, *instead;
@@ -71,7 +71,7 @@ bool foreign_map(struct reader *rd, const struct node *root)
 	return false;
 }
 
-/* The first line that is neither empty nor a comment. */
+/* Returns the first line that is neither empty nor a comment. */
 static const char *first_code(const char *text)
 {
 	while (*text) {

@@ -1,4 +1,4 @@
-/* Notes about steps of other runners that run on this machine instead of one of their own. */
+/* Notes about steps of other runners that run on this machine instead of a machine of their own. */
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -12,7 +12,7 @@ struct host {
 	bool any; /* a step on the host */
 };
 
-/* Commands and files after which the machine is no longer as it was. */
+/* Commands that change the machine. */
 static const char *const changes[] = {"shutdown", "poweroff", "reboot", "halt", "apt", "apt-get",
 	"dpkg", "yum", "dnf", "systemctl", "sudo", "pkill", "killall", "useradd", "modprobe",
 	"sysctl"};

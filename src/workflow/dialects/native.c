@@ -59,7 +59,8 @@ void native_variable_text(struct reader *rd, struct node *list, const char *name
 		native_variable(rd, list, name, node_scalar(rd->arena, value, true, *at));
 }
 
-/* "NAME=VALUE"; NAME alone is empty. A secret in it is found again as FIELD.NAME. */
+/* Adds the variable of "NAME=VALUE"; NAME alone has an empty value. The field of a secret value is
+ * FIELD.NAME. */
 static void put_pair(struct reader *rd, struct node *list, const struct node *pair)
 {
 	const char *equals = strchr(pair->text, '=');
@@ -95,7 +96,8 @@ void native_variables(struct reader *rd, struct node *list, const struct node *f
 	}
 }
 
-/* The length of a registry's host at the beginning of an image's name; 0 if there is none. */
+/* Returns the length of a registry's host at the beginning of an image's name; 0 if there is
+ * none. */
 static size_t registry_length(const char *image)
 {
 	size_t len = strcspn(image, "/");
@@ -157,7 +159,7 @@ struct node *native_context(struct reader *rd, struct node *job, const char *pat
 	return map;
 }
 
-/* For a text that does not live as long as the arena. */
+/* Adds a copy of a text that does not live as long as the arena. */
 static void native_copy(struct reader *rd, struct node *parent, const char *key, const char *text,
 	const struct workflow_place *at)
 {
@@ -192,7 +194,8 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 	return true;
 }
 
-/* Letters, digits, "._-", beginning with a letter or digit; at most LIMIT_WORKFLOW_NAME of them. */
+/* Makes a name of `text`: letters, digits and "._-", beginning with a letter or digit; at most
+ * LIMIT_WORKFLOW_NAME of them. */
 static char *plain_name(struct reader *rd, const char *text)
 {
 	char *name = workflow_arena_copy(rd->arena, text, strlen(text));

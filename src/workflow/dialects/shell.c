@@ -51,9 +51,9 @@ static const char sudo_lines[] =
 /* ---- files at their targets ---- */
 
 /*
- * `penstock_put FROM TO HOW` makes TO a link. A directory that is there keeps its files, unless HOW
- * is mount. Below the own home, whose entries are links to the user's, a directory that gets an
- * entry becomes one of the run first.
+ * `penstock_put FROM TO HOW` makes TO a link. An existing directory keeps its files, unless HOW is
+ * mount. Below the home of the run, whose entries are links to the user's, a directory that gets an
+ * entry first becomes a directory of the run.
  */
 static const char put_lines[] =
 	"penstock_links() { local e n; for e in \"$1\"/* \"$1\"/.[!.]*; do n=$2/${e##*/}; "
@@ -82,12 +82,12 @@ static const char home_lines[] =
 	"export HOME=\"$penstock_home\"\n";
 
 /*
- * Mounts in a namespace of the step: $1 is a shell and $2 its command, followed by FROM TO HOW
- * each. A target that does not exist is made in a copy of the directory above it, which has a mount
- * for each of the entries: nothing appears on the machine itself. Below the working directory it is
- * made there. All sources are mounted elsewhere first, because a target may cover one. HOW is copy,
- * mount or ro; what is ro becomes read-only at the end, because a mount from a read-only place is
- * read-only, too.
+ * Mounts in a namespace of the step: $1 is a shell and $2 its command, followed by FROM TO HOW for
+ * each mount. A target that does not exist is made in a copy of the directory above it, which has a
+ * mount for each of the entries: nothing appears on the machine itself. A missing target below the
+ * working directory is made there. All sources are mounted elsewhere first, because a target may
+ * cover a source. HOW is copy, mount or ro; ro targets become read-only at the end, because a mount
+ * from a read-only place is read-only, too.
  */
 static const char mount_lines[] =
 	"set -e\n"
@@ -216,7 +216,8 @@ const char *shell_mounted(struct shell *s, const char *program, const char *body
 
 	if (!body || !s->mounts.len)
 		return body;
-	/* Users may mount if the kernel allows user namespaces; root needs none. */
+	/* Users may mount if the kernel allows user namespaces; root does not need a user
+	 * namespace. */
 	buf_printf(&whole,
 		"if [ \"$(id -u)\" = 0 ]; then set -- unshare --mount\n"
 		"else set -- unshare --user --map-current-user --keep-caps --mount; fi\n"

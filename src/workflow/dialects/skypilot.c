@@ -90,8 +90,8 @@ static void put_variables(struct task *t)
 
 /* ---- the image ---- */
 
-/* Images of machines have names that no registry has: ami-…, projects/…, skypilot:…, and those of
- * Azure with three colons. */
+/* Returns true for an image of a machine, whose name no registry has: ami-…, projects/…,
+ * skypilot:…, and the names of Azure with three colons. */
 static bool is_of_machine(const char *image)
 {
 	static const char *const starts[] = {
@@ -126,7 +126,7 @@ static const struct node *image_of(struct task *t)
 
 /* ---- steps ---- */
 
-/* Addresses, because SkyPilot gives no names. */
+/* Nodes are given by their addresses, as SkyPilot does. */
 static const char first_lines[] =
 	"export SKYPILOT_TASK_ID=\"$PENSTOCK_RUN_ID\" "
 	"SKYPILOT_INTERNAL_JOB_ID=\"$PENSTOCK_RUN_ID\"\n"
@@ -147,7 +147,7 @@ static void put_step(struct task *t, struct node *steps, const char *name, const
 
 	native_text(t->rd, step, "name", name, at);
 	run = native_map(t->rd, step, "run", at);
-	/* A continued run has the commit that is there now, also if 'workdir' was finished. */
+	/* A resumed run gets the present commit, also if the step 'workdir' has finished. */
 	if (commands && t->clone && commands != t->clone)
 		commands = workflow_arena_printf(t->rd->arena, "%s%s", t->clone, commands);
 	native_text(t->rd, run, "command",

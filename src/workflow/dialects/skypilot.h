@@ -1,4 +1,4 @@
-/* The parts of reading a SkyPilot task. Private to its files. */
+/* Declarations that the files that read a SkyPilot task share. */
 #ifndef WORKFLOW_DIALECTS_SKYPILOT_H
 #define WORKFLOW_DIALECTS_SKYPILOT_H
 
@@ -8,11 +8,12 @@
 struct task {
 	struct reader *rd;
 	const struct node *root;
-	const struct node *resources; /* those that were chosen; NULL if there are none */
+	const struct node *resources; /* the chosen resources; NULL if there are none */
 	struct node *job, *env, *inputs;
-	const struct node *image; /* of the container; NULL on the host */
-	const char *clone; /* shell to fetch the working directory; NULL if it is no repository */
-	int64_t gpus; /* of each node */
+	const struct node *image; /* image of the container; NULL if steps run on the host */
+	/* shell that fetches the working directory; NULL if it is not a repository */
+	const char *clone;
+	int64_t gpus; /* GPUs of each node */
 	int64_t nodes;
 	int64_t restarts;
 	struct shell shell;
@@ -25,7 +26,8 @@ void skypilot_put_resources(struct task *t);
 
 /* In skypilot_files.c: inputs, the output, and their targets. */
 void skypilot_put_files(struct task *t);
-/* `text` with `$NAME` and `${NAME}` of `envs`; NULL if one is unknown, which is reported. */
+/* Returns `text` with the values of `$NAME` and `${NAME}` from `envs`; NULL if a name is unknown,
+ * which is reported. */
 const char *skypilot_expand(struct task *t, const struct workflow_place *at, const char *text);
 
 #endif

@@ -30,15 +30,15 @@ struct mount {
 	const struct workflow_place *at;
 	const char *target;
 	struct node *sources; /* text or a list; NULL if there are none */
-	const char *bucket; /* its URL; NULL if it is not in a bucket */
+	const char *bucket; /* URL of the bucket; NULL if the files are not in a bucket */
 	bool named; /* the bucket is known by its name alone */
 	enum shell_how how;
-	int score; /* how much it looks as if steps write there; 0: certainly not */
+	int score; /* how likely steps write to the mount; 0 or less if they do not */
 };
 
 /* ---- variables ---- */
 
-/* The length of a variable's name at `text`, after the `$`; 0 if there is none. */
+/* Returns the length of a variable's name at `text`, after the `$`; 0 if there is none. */
 static size_t name_length(const char *text)
 {
 	return isdigit((unsigned char)*text) ? 0 : strspn(text, LETTERS_AND_DIGITS "_");
@@ -102,7 +102,8 @@ static bool is_google(const struct task *t)
 	       (infra && (strcmp(infra, "gcp") == 0 || str_starts(infra, "gcp/")));
 }
 
-/* The URL of a bucket that is known by its name and `store`. */
+/* Returns the URL of a bucket that is known by its name and `store`; NULL after an error, which is
+ * reported. */
 static const char *bucket_named(struct task *t, const struct node *map, const struct node *name)
 {
 	const struct node *store = node_get(map, "store");
@@ -129,8 +130,8 @@ static const char *bucket_named(struct task *t, const struct node *map, const st
 		t->rd->arena, "%s://%s", strcasecmp(kind, "gcs") == 0 ? "gs" : "s3", text);
 }
 
-/* "s3://…" for the URL of a bucket; NULL for other sources. `at` for a note about a store that is
- * read as S3; NULL for none. */
+/* Returns "s3://…" or "gs://…" for the URL of a bucket; NULL for other sources. A note about a
+ * store that is read as S3 goes to `at`; none is added if `at` is NULL. */
 static const char *bucket_at(struct task *t, const struct workflow_place *at, const char *source)
 {
 	static const char *const alike[] = {
@@ -176,7 +177,7 @@ static bool has_any(const char *text, const char *const *words, size_t n)
 	return false;
 }
 
-/* True if a command seems to write to a path at or below `target`. */
+/* Returns true if a command seems to write to a path at or below `target`. */
 static bool is_written(const struct task *t, const char *target)
 {
 	static const char *const words[] = {
@@ -256,7 +257,8 @@ static bool read_map(struct task *t, struct node_entry *entry, struct mount *m)
 		m->bucket = source ? bucket_at(t, &m->sources->at, source) : NULL;
 		good = source != NULL;
 	}
-	/* Earlier documents name this bucket: their tasks may write what this one reads. */
+	/* If earlier documents name this bucket, their tasks may write the files that this task
+	 * reads. */
 	if (good && m->bucket && m->how == SHELL_MOUNT && t->rd->before &&
 		strstr(t->rd->before, strstr(m->bucket, "://") + 3))
 		m->score = 0;
@@ -304,7 +306,7 @@ static bool read_mount(struct task *t, struct node_entry *entry, struct mount *m
 
 /* ---- the native tree ---- */
 
-/* The target as a path in the working directory; NULL if it is elsewhere. */
+/* Returns the target as a path in the working directory; NULL if the target is elsewhere. */
 static const char *link_of(struct task *t, const char *target)
 {
 	size_t len;
@@ -337,7 +339,7 @@ static void put_transport(
 	native_flag(t->rd, input, "unpack", false, at);
 }
 
-/* An input, and its place at the target. Several sources are entries of the target. */
+/* Adds an input, and its place at the target. Each of several sources is an entry of the target. */
 static void put_input(struct task *t, const struct mount *m, const struct workflow_place *at,
 	const char *source, const char *target)
 {
@@ -407,7 +409,7 @@ static void put_output(struct task *t, const struct mount *m)
 	shell_place(&t->shell, "$DEEPSQUARE_OUTPUT", m->target, SHELL_MOUNT);
 }
 
-/* The mount that most looks like the output; NULL if steps only read. */
+/* Returns the mount that is most likely the output; NULL if steps only read. */
 static const struct mount *output_of(const struct mount *mounts, size_t n)
 {
 	const struct mount *best = NULL;

@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
 
-/* The end of the document at `text`: the line of the next marker, or `end`. */
+/* Returns the end of the document at `text`: the line of the next marker, or `end`. */
 static const char *end_of(const char *text, const char *end)
 {
 	const char *line = text;
@@ -21,7 +21,7 @@ static const char *end_of(const char *text, const char *end)
 	return end;
 }
 
-/* The document, without its mistakes; NULL if it is no map. */
+/* Returns the document, without reporting its mistakes; NULL if it is not a map. */
 static const struct node *read_part(struct workflow_arena *arena, const char *text, size_t len)
 {
 	_cleanup_(diagnostics_release) struct diagnostics ignored = {0};
@@ -30,7 +30,7 @@ static const struct node *read_part(struct workflow_arena *arena, const char *te
 	return root && root->kind == NODE_MAP ? root : NULL;
 }
 
-/* The name of task `index` of the file. */
+/* Returns the name of task `index` of the file; NULL if `root` is not a task. */
 static const char *name_of(struct workflow_arena *arena, const struct node *root, size_t index)
 {
 	const char *name = dialect_text(root, "name");
@@ -40,7 +40,7 @@ static const char *name_of(struct workflow_arena *arena, const struct node *root
 	return name ? name : workflow_arena_printf(arena, "task-%zu", index);
 }
 
-/* Calls for each task of a file that has several documents. */
+/* Calls `fn` for each task of a file that has several documents, until it returns true. */
 static void each_task(struct workflow_arena *arena, const char *data, size_t len,
 	bool (*fn)(void *cookie, const char *name, const char *text, size_t len), void *cookie)
 {
@@ -107,7 +107,7 @@ const char *skypilot_pick(struct reader *rd, const char *data, size_t len)
 			"`execution: parallel` is not supported: the tasks of a file run one after "
 			"another; run each file by itself");
 	rd->before = workflow_arena_copy(rd->arena, data, (size_t)(p.text - data));
-	/* The lines keep their numbers. */
+	/* All other documents become spaces, so that the lines keep their numbers. */
 	copy = workflow_arena_copy(rd->arena, data, len);
 	for (size_t i = 0; copy && i < len; i++) {
 		const char *at = data + i;

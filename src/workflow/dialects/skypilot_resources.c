@@ -61,8 +61,8 @@ static const struct node *accelerators_of(const struct node *resources)
 	return found ? found : node_get(resources, "gpus");
 }
 
-/* The number of "H100:8", "H100" or, of a map, H100: 8; a fraction of a GPU takes the whole one.
- * Returns -1 for other forms. */
+/* Returns the number of GPUs in "H100:8", in "H100" or, in a map, in H100: 8; a fraction of a GPU
+ * counts as a whole GPU. Returns -1 for other forms. */
 static int64_t count_of(const char *kind, const struct node *value)
 {
 	const char *colon = strchr(kind, ':');
@@ -84,7 +84,7 @@ static bool fits(const struct task *t, int64_t gpus)
 	return !site->cpus || gpus <= site->gpus;
 }
 
-/* The count of the first alternative that fits this machine, else of the first one. */
+/* Returns the count of the first alternative that fits this machine, else of the first one. */
 static int64_t read_accelerators(struct task *t, const struct node *node)
 {
 	int64_t first = -1;
@@ -149,7 +149,7 @@ static void note_kind(struct task *t, const struct node *node)
 
 /* ---- the choice ---- */
 
-/* `base` with the keys of `over`. */
+/* Returns `base` with the keys of `over`. */
 static const struct node *merged(struct task *t, const struct node *base, const struct node *over)
 {
 	struct node *out = native_map(t->rd, NULL, NULL, &over->at);
@@ -200,7 +200,7 @@ static char *without_suffix(struct task *t, const char *text, const char *suffix
 		t->rd->arena, text, strlen(text) - (str_ends(text, suffix) ? strlen(suffix) : 0));
 }
 
-/* "4", "4+" for at least 4, "0.5" for a part of one. */
+/* Reads "4", "4+" for at least 4, or "0.5" for a part of a CPU. */
 static int64_t read_cpus(struct task *t, const struct node *node)
 {
 	char *number = without_suffix(t, node->text, "+");
@@ -217,8 +217,8 @@ static int64_t read_cpus(struct task *t, const struct node *node)
 	return (int64_t)ceil(cpus);
 }
 
-/* MiB of "32" or "32+" in GiB, or "64GB", for all CPUs together; "2x" is multiplied by the CPUs. 0
- * after an error, which is reported. */
+/* Returns the MiB of "32" or "32+" in GiB, or of "64GB", for all CPUs together; "2x" is multiplied
+ * by the CPUs. Returns 0 after an error, which is reported. */
 static int64_t read_memory(struct task *t, const struct node *node, int64_t cpus)
 {
 	char *amount = without_suffix(t, node->text, "+");
@@ -239,7 +239,8 @@ static int64_t read_memory(struct task *t, const struct node *node, int64_t cpus
 	return bytes / MIB * (each ? cpus : 1);
 }
 
-/* Exit codes after which the job continues without limit, and which do not count as restarts. */
+/* Adds the exit codes after which the run is retried, up to LIMIT_WORKFLOW_RETRIES times, and which
+ * do not count as restarts. */
 static void put_recovery(struct task *t, const struct node *recovery)
 {
 	struct node *codes = node_get(recovery, "recover_on_exit_codes");

@@ -16,12 +16,12 @@ struct workflow_arena {
 };
 
 void workflow_arena_release(struct workflow_arena *arena);
-/* NULL if out of memory. */
+/* Return NULL if out of memory. */
 void *workflow_arena_alloc(struct workflow_arena *arena, size_t len);
 void *workflow_arena_array(struct workflow_arena *arena, size_t n, size_t size);
-/* A copy with a terminating NUL. */
+/* Returns a copy with a terminating NUL; NULL if out of memory. */
 char *workflow_arena_copy(struct workflow_arena *arena, const char *s, size_t len);
-/* A copy of the buffer. NULL if it failed, or if out of memory. */
+/* Returns a copy of the buffer; NULL if the buffer failed, or if out of memory. */
 char *workflow_arena_take(struct workflow_arena *arena, const struct buf *b);
 char *workflow_arena_printf(struct workflow_arena *arena, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -31,7 +31,8 @@ void json_add_text(struct buf *out, const char *s)
 	buf_add_char(out, '"');
 }
 
-/* RFC 8259 has no sign `+`, no leading zeros and no base. */
+/* Returns true for a whole number of RFC 8259, which has no sign `+`, no leading zeros and no
+ * base. */
 static bool is_json_number(const char *s)
 {
 	s += *s == '-';
@@ -171,7 +172,7 @@ void json_add_line(struct buf *out, size_t depth)
 static void record_node(
 	const struct node *node, const char *key, size_t depth, struct buf *path, struct buf *out);
 
-/* A member of a map; an inline secret becomes a reference to its place. */
+/* Appends a member of a map; an inline secret becomes a reference to its place. */
 static void record_member(const struct node *map, const struct node_entry *entry,
 	const char *map_key, size_t depth, struct buf *path, struct buf *out)
 {

@@ -7,7 +7,7 @@
 /* Appends `s` as a JSON string. */
 void json_add_text(struct buf *out, const char *s);
 /* Appends a tree on one line; `scalar` appends its texts. With `mask`, secrets become null; `key`
- * is that of `node` in its parent, or NULL. */
+ * is the key of `node` in its parent, or NULL. */
 void json_add_tree(struct buf *out, const struct node *node, const char *key, bool mask,
 	void (*scalar)(struct buf *out, const struct node *node));
 /* Begins a line, indented for that many levels. */
@@ -21,7 +21,8 @@ void json_add_line(struct buf *out, size_t depth);
  */
 int canonical_digest(const struct node *job, char digest[static 65]);
 
-/* Order of keys kept, inline secrets as `${{ file.FIELD }}` or `${{ option.FIELD }}`. */
+/* Appends the tree with its order of keys, and with inline secrets as `${{ file.FIELD }}` or `${{
+ * option.FIELD }}`. Returns -1 if it is too large, or if out of memory. */
 int record_write(const struct node *job, struct buf *out);
 
 #endif

@@ -17,17 +17,17 @@
 
 #include "base/buf.h"
 
-/* Where a value was given. */
+/* The place where a value was given. */
 struct workflow_place {
 	int line; /* 1-based; 0 if it comes from `option`, or was not given */
 	int column; /* 1-based, in characters */
 	const char *option; /* "--set resources.tasks", "--env KEY"; NULL for the file */
-	const char *file; /* of a module; NULL for that of the workflow */
+	const char *file; /* file of a module; NULL for the file of the workflow */
 };
 
 enum diagnostic_severity {
 	DIAGNOSTIC_ERROR, /* the workflow cannot be run as it is */
-	DIAGNOSTIC_NOTE, /* accepted; says how it was read */
+	DIAGNOSTIC_NOTE, /* accepted; the message explains how the value was read */
 };
 
 struct diagnostic {
@@ -42,7 +42,7 @@ struct diagnostic {
 struct diagnostics {
 	struct diagnostic *items;
 	size_t n;
-	size_t errors; /* of severity ERROR, including those beyond the limit */
+	size_t errors; /* number of messages of severity ERROR, including those beyond the limit */
 	bool no_memory; /* a message is missing: out of memory */
 };
 
@@ -58,9 +58,9 @@ void diagnostics_vadd(struct diagnostics *list, enum diagnostic_severity severit
 void diagnostics_take(struct diagnostics *list, struct diagnostics *from);
 /* Makes every note a mistake. */
 void diagnostics_be_strict(struct diagnostics *list);
-/* Returns true if there are mistakes and all are in that file, which may be NULL. */
+/* Returns true if there are mistakes and all are in the file `file`, which may be NULL. */
 bool diagnostics_all_of(const struct diagnostics *list, const char *file);
-/* By line and column; messages without a position come last. */
+/* Sorts by line and column; messages without a position come last. */
 void diagnostics_sort(struct diagnostics *list);
 
 /* Appends "file:line:column: message", "file: message" or "--set path: message"; notes have "note:

@@ -28,7 +28,7 @@ struct node_entry {
 	struct node *value;
 };
 
-/* A key that an option removed: a message about its absence names the option. */
+/* A key that was removed: a message about the missing key names the option that removed it. */
 struct node_removed {
 	const char *key;
 	const char *option;
@@ -41,9 +41,10 @@ struct node {
 
 	/* NODE_SCALAR */
 	const char *text; /* no NUL inside */
-	bool quoted; /* text, even if it looks like a number */
-	bool literal; /* a number, true or false of JSON, which is no other type */
-	const char *field; /* of a secret in the file as written: "output.s3.secretAccessKey" */
+	bool quoted; /* a text, even if it looks like a number */
+	bool literal; /* a number, true or false of JSON, which cannot be read as another type */
+	/* field of a secret in the file as written: "output.s3.secretAccessKey" */
+	const char *field;
 
 	/* NODE_MAP, NODE_LIST */
 	struct node_entry *entries;
@@ -55,8 +56,8 @@ struct node {
 enum scalar_type { SCALAR_NULL, SCALAR_BOOL, SCALAR_INT, SCALAR_FLOAT, SCALAR_TEXT };
 
 /*
- * Reads `data` as JSON (if it begins with `{`) or YAML. NULL if there is a mistake, which was added
- * to `found`, or if out of memory (`arena->no_memory`). `file` is the display name.
+ * Reads `data` as JSON (if it begins with `{`) or YAML. Returns NULL if there is a mistake, which
+ * is added to `found`, or if out of memory (`arena->no_memory`). `file` is the display name.
  */
 struct node *document_read(struct workflow_arena *arena, const char *file, const char *data,
 	size_t len, struct diagnostics *found);
@@ -65,10 +66,11 @@ struct node *document_read(struct workflow_arena *arena, const char *file, const
 struct document_source {
 	struct workflow_arena *arena;
 	const char *file; /* the display name */
-	const char *option; /* the place of all its values ("--set x"); NULL: a file */
-	struct diagnostics *found; /* gets the mistakes */
+	/* the place of all its values ("--set x"); NULL if the text is a file */
+	const char *option;
+	struct diagnostics *found; /* mistakes are added to this list */
 };
-/* The position in the file, or the option. */
+/* Returns the position in the file, or the option. */
 struct workflow_place source_place(const struct document_source *from, size_t line, size_t column);
 /* Adds a mistake. Returns NULL. */
 void *source_fail(const struct document_source *from, struct workflow_place at, const char *fmt,
@@ -78,22 +80,23 @@ struct node *json_read(const struct document_source *from, const char *data, siz
 struct node *yaml_read(const struct document_source *from, const char *data, size_t len);
 /* Checks that `data` is UTF-8 text without control characters; adds a mistake if not. */
 bool text_check(const struct document_source *from, const char *data, size_t len);
-/* The length of the control character, or the like that YAML does not print, at the beginning of
- * the UTF-8 text, and its code; 0 if there is none. */
+/* Returns the length of the control character, or of another character that YAML does not allow, at
+ * the beginning of the UTF-8 text, and stores its code in `*c`. Returns 0 if there is none. */
 size_t text_control(const char *text, unsigned *c);
 
 struct node *node_new(struct workflow_arena *arena, enum node_kind kind, struct workflow_place at);
 struct node *node_scalar(
 	struct workflow_arena *arena, const char *text, bool quoted, struct workflow_place at);
-/* Returns -1 if out of memory. `key` is NULL in a list and lives as long as the arena. */
+/* Returns -1 if out of memory. `key` is NULL in a list; else it must live as long as the arena. */
 int node_add(struct workflow_arena *arena, struct node *parent, const char *key,
 	struct workflow_place key_at, struct node *value);
 void node_remove(struct node *parent, size_t index);
-/* NULL if `map` is NULL, is no map, or lacks the key. */
+/* Returns NULL if `map` is NULL, is not a map, or lacks the key. */
 struct node_entry *node_find(const struct node *map, const char *key);
-/* The value of `key` unless it is missing or null. */
+/* Returns the value of `key`; NULL if it is missing or null. */
 struct node *node_get(const struct node *map, const char *key);
-/* {key: NAME, value: VALUE}. NULL if out of memory; `name` lives as long as the arena. */
+/* Makes {key: NAME, value: VALUE}. Returns NULL if out of memory; `name` must live as long as the
+ * arena. */
 struct node *node_variable(struct workflow_arena *arena, const char *name, struct workflow_place at,
 	struct node *value);
 /* Records that `key` was removed from the map, by `option` or (NULL) as invalid. */
@@ -101,28 +104,29 @@ void node_forget(
 	struct workflow_arena *arena, struct node *map, const char *key, const char *option);
 /* Adds a mistake for each duplicate key of `map`. */
 void node_check_duplicates(const struct node *map, const char *file, struct diagnostics *found);
-/* A deep copy of at most `*left` nodes, which is counted down. NULL if there are more, or if out of
- * memory. */
+/* Makes a deep copy and subtracts the number of nodes from `*left`. Returns NULL if there are more
+ * than `*left`, or if out of memory. */
 struct node *node_copy(struct workflow_arena *arena, const struct node *node, size_t *left);
 
-/* Sets the file of a whole tree; `file` lives as long as the arena. */
+/* Sets the file of a whole tree; `file` must live as long as the arena. */
 void node_set_file(struct node *node, const char *file);
 
 bool node_is_null(const struct node *node);
-/* The whole number of a scalar, as the core schema writes it: 12, -3, +4, 0o17, 0xff. Returns false
- * for any other node and for NULL. */
+/* Stores the whole number of a scalar in the form of the core schema: 12, -3, +4, 0o17, 0xff.
+ * Returns false for any other node and for NULL. */
 bool node_whole(const struct node *node, int64_t *out);
 bool is_one_of(const char *text, const char *const *words, size_t n);
-/* 1 for "true", "yes" and "on", 0 for "false", "no" and "off", in any case; -1 for other texts. */
+/* Returns 1 for "true", "yes" and "on", 0 for "false", "no" and "off", in any case; -1 for other
+ * texts. */
 int flag_of_text(const char *text, size_t len);
-/* The type of a NODE_SCALAR by the core schema. */
+/* Returns the type of a NODE_SCALAR by the core schema. */
 enum scalar_type scalar_type(const struct node *node);
-/* "text", "a number", "a map", …, for messages. */
+/* Returns "text", "a number", "a map", …, for messages. */
 const char *node_kind_name(const struct node *node);
 
 #define QUOTE_SIZE 128
-/* `text` shortened to 60 characters and without control characters, in backquotes. Valid until the
- * end of the block. */
+/* Returns `text` shortened to 60 characters and without control characters, in backquotes. The
+ * result is valid until the end of the block. */
 #define quote(text) quote_into((text), (char[QUOTE_SIZE]){0})
 const char *quote_into(const char *text, char out[static QUOTE_SIZE]);
 

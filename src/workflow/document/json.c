@@ -22,7 +22,7 @@ struct json {
 	size_t depth;
 };
 
-/* The position of `p`, which is on the current line. */
+/* Returns the position of `p`, which is on the current line. */
 static struct workflow_place place_at(struct json *j, const char *p)
 {
 	if (j->mark < j->line_start || j->mark > p) {
@@ -63,7 +63,7 @@ static bool starts(const struct json *j, const char *word)
 	return (size_t)(j->end - j->p) >= len && memcmp(j->p, word, len) == 0;
 }
 
-/* Reports a character that begins no value. */
+/* Reports a character that cannot begin a value. */
 static void *fail_value(struct json *j, const char *expected)
 {
 	int c = peek(j);
@@ -109,7 +109,7 @@ static void add_utf8(struct buf *out, uint32_t c)
 		buf_add_char(out, (char)(0x80 | (c >> 6 * more & 0x3f)));
 }
 
-/* After `\u`. Returns NULL, or the mistake. */
+/* Reads the digits after `\u`. Returns NULL, or the mistake. */
 static const char *read_unicode(struct json *j, struct buf *out)
 {
 	uint32_t c, low;
@@ -132,7 +132,7 @@ static const char *read_unicode(struct json *j, struct buf *out)
 	return NULL;
 }
 
-/* After a backslash. Returns NULL, or the mistake. */
+/* Reads an escape after its backslash. Returns NULL, or the mistake. */
 static const char *read_escape(struct json *j, struct buf *out)
 {
 	static const char names[] = "\"\\/bfnrt";
@@ -152,7 +152,7 @@ static const char *read_escape(struct json *j, struct buf *out)
 	return NULL;
 }
 
-/* At the opening quote. NULL if there is a mistake, which is reported. */
+/* Reads a text from its opening quote. Returns NULL after a mistake, which is reported. */
 static const char *read_text(struct json *j)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_FILE);
@@ -182,7 +182,7 @@ static const char *read_text(struct json *j)
 	return workflow_arena_take(j->from->arena, &text);
 }
 
-/* A number of RFC 8259, or true, false, null. */
+/* Returns true for a number of RFC 8259 and for true, false and null. */
 static bool is_json_literal(const char *s)
 {
 	static const char digits[] = "0123456789";
@@ -237,8 +237,8 @@ static struct node *read_literal(struct json *j)
 
 static struct node *read_value(struct json *j);
 
-/* After a member: true if another one follows, false at the end of the map or list, or after a
- * mistake, which is reported and sets `*bad`. */
+/* Reads on after a member. Returns true if another member follows, false at the end of the map or
+ * list, or after a mistake, which is reported and sets `*bad`. */
 static bool next_member(struct json *j, char close, bool *bad)
 {
 	struct workflow_place behind = place_at(j, j->p);

@@ -1,6 +1,6 @@
 /*
- * `${{ env.NAME }}`, `${{ secrets.NAME }}` and, in recorded copies, `${{ file.FIELD }}` and `${{
- * option.FIELD }}` in texts.
+ * References in texts: `${{ env.NAME }}`, `${{ secrets.NAME }}` and, in recorded copies, `${{
+ * file.FIELD }}` and `${{ option.FIELD }}`.
  */
 #ifndef WORKFLOW_DOCUMENT_REFERENCE_H
 #define WORKFLOW_DOCUMENT_REFERENCE_H
@@ -23,7 +23,7 @@ struct reference {
 int reference_find(const char *text, struct reference *out);
 /* Returns true if `text` is one reference and nothing else but spaces. */
 bool reference_is_all(const char *text, struct reference *out);
-/* "env", "secrets", "file", "option". */
+/* Returns "env", "secrets", "file" or "option". */
 const char *reference_prefix(enum workflow_source source);
 
 #endif

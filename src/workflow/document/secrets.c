@@ -23,7 +23,7 @@ static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PAS
 #define DIGITS "0123456789"
 
 /* Keys of well-known services. A match hides the value of any variable, so only values that can be
- * nothing else match, and no name of a run or a file that merely begins like a key. */
+ * nothing else match; the name of a run or a file that only begins like a key does not. */
 static const struct known_key {
 	const char *begins;
 	const char *characters; /* allowed after `begins` */
@@ -115,7 +115,7 @@ bool secret_variable(const char *name, const char *value)
 	return false;
 }
 
-/* The length of "user:password@" at the beginning of the authority; 0 if there is none. */
+/* Returns the length of "user:password@" at the beginning of the authority; 0 if there is none. */
 static size_t user_length(const char *authority)
 {
 	size_t len = strcspn(authority, "/?#");
@@ -206,7 +206,7 @@ static bool url_is_secret(const char *url)
 	return secret_mask_url(url, &masked);
 }
 
-/* Keys of maps of variables, in penstock and in other runners. */
+/* Returns true for the key of a map of variables, in penstock and in other runners. */
 static bool is_variables(const char *key)
 {
 	static const char *const keys[] = {"env", "envs", "environment", "environment_variables",
@@ -224,7 +224,7 @@ enum secret_kind secret_kind_of(
 		return SECRET_NONE;
 	if (is_one_of(entry->key, credential_keys, ARRAY_SIZE(credential_keys)))
 		return SECRET_CREDENTIAL;
-	/* The address of a webhook authorizes to post to it. */
+	/* The address of a webhook is enough to post to the webhook. */
 	if (map_key && strcmp(map_key, "notify") == 0 && strcmp(entry->key, "url") == 0)
 		return SECRET_CREDENTIAL;
 	/* The source of a module: SSH logins use a key, and the user alone is usually "git". */
@@ -249,7 +249,8 @@ enum secret_kind secret_kind_of(
 	return SECRET_NONE;
 }
 
-/* A text with one of dstack's variables may become a secret, with any name. */
+/* Returns true for a text with one of dstack's variables, which may become a secret, with any
+ * name. */
 static bool is_to_come(const struct node *node)
 {
 	const char *rest = node->kind == NODE_SCALAR ? node->text : "";
@@ -261,7 +262,7 @@ static bool is_to_come(const struct node *node)
 	return found < 0;
 }
 
-/* An override may replace the secret by another one. */
+/* Marks a member of a map that is a secret. An override may replace it by another secret. */
 static void mark_entry(struct workflow_arena *arena, const struct node *map,
 	const struct node_entry *entry, const char *map_key, const struct buf *path)
 {
@@ -276,7 +277,7 @@ static void mark_entry(struct workflow_arena *arena, const struct node *map,
 		log_redact(entry->value->text);
 }
 
-/* "NAME=VALUE" in a list. */
+/* Marks "NAME=VALUE" in a list. */
 static void mark_pair(struct workflow_arena *arena, struct node *node, const struct buf *path)
 {
 	const char *equals = node->kind == NODE_SCALAR ? strchr(node->text, '=') : NULL;

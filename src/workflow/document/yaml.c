@@ -25,7 +25,7 @@ struct yaml {
 	size_t n_anchors;
 	size_t left; /* values that may still be read */
 	size_t depth;
-	size_t stray; /* the place of a comma that stopped the reading; 0 if there is none */
+	size_t stray; /* offset of a comma that stopped the reading; 0 if there is none */
 };
 
 static struct workflow_place place_of(const struct yaml *y, const yaml_mark_t *mark)
@@ -38,8 +38,8 @@ static void *fail_at(struct yaml *y, const yaml_mark_t *mark, const char *messag
 	return source_fail(y->from, place_of(y, mark), "%s", message);
 }
 
-/* The byte of the character at `index`, which libyaml counts in characters; the length at the
- * end. */
+/* Returns the offset in bytes of the character `index`, as libyaml counts characters; at the end of
+ * the text its length. */
 static size_t byte_at(const struct yaml *y, size_t index)
 {
 	size_t i = 0;
@@ -49,8 +49,8 @@ static size_t byte_at(const struct yaml *y, size_t index)
 	return i;
 }
 
-/* The comma of `key: "value",`: the last character of its line, after a quoted value. It has no
- * meaning. */
+/* Returns true for the comma of `key: "value",`: the last character of its line, after a quoted
+ * value. Such a comma has no meaning. */
 static bool is_stray_comma(const struct yaml *y, size_t at)
 {
 	size_t before = at;
@@ -67,7 +67,7 @@ static bool is_stray_comma(const struct yaml *y, size_t at)
 	return at == y->len || y->data[at] == '\n';
 }
 
-/* A better message than libyaml's, if the text shows the cause. */
+/* Returns a better message than libyaml's if the text shows the cause, else NULL. */
 static const char *explain(const struct yaml *y, const char *problem, size_t at)
 {
 	int c = at < y->len ? (unsigned char)y->data[at] : -1;
@@ -91,7 +91,8 @@ static const char *explain(const struct yaml *y, const char *problem, size_t at)
 	return NULL;
 }
 
-/* The next event, which the caller deletes. Returns false after a mistake, which is reported. */
+/* Reads the next event, which the caller deletes. Returns false after a mistake, which is
+ * reported. */
 static bool next_event(struct yaml *y, yaml_event_t *event)
 {
 	const yaml_parser_t *p = &y->parser;
@@ -153,7 +154,7 @@ static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 		"there is no anchor &%s before it", quote(name));
 }
 
-/* Tags of the core schema; `quoted` is set for text. */
+/* Returns true for no tag and for tags of the core schema; sets `quoted` for text. */
 static bool tag_is_known(const char *tag, bool *quoted)
 {
 	static const char *const plain[] = {"int", "float", "bool", "null", "map", "seq"};
@@ -185,7 +186,7 @@ static struct node *read_scalar(struct yaml *y, const yaml_event_t *event)
 		    : NULL;
 }
 
-/* The key of a map; NULL after a mistake, which is reported. */
+/* Returns the key of a map; NULL after a mistake, which is reported. */
 static const char *read_key(struct yaml *y, const yaml_event_t *event)
 {
 	const struct node *key;
@@ -202,7 +203,7 @@ static const char *read_key(struct yaml *y, const yaml_event_t *event)
 	return key ? key->text : NULL;
 }
 
-/* Reads to the end of the map or list `node`. Returns false if it was not reached. */
+/* Reads to the end of the map or list `node`. Returns false if the end was not reached. */
 static bool read_members(struct yaml *y, struct node *node, yaml_event_type_t end)
 {
 	for (;;) {
@@ -256,7 +257,7 @@ static struct node *read_container(struct yaml *y, const yaml_event_t *event)
 	return node;
 }
 
-/* The value that begins with `event`; NULL after a mistake, which is reported. */
+/* Returns the value that begins with `event`; NULL after a mistake, which is reported. */
 static struct node *read_node(struct yaml *y, const yaml_event_t *event)
 {
 	const yaml_char_t *anchor = NULL;
@@ -295,7 +296,7 @@ static struct node *read_node(struct yaml *y, const yaml_event_t *event)
 	return node;
 }
 
-/* The one document of the stream. */
+/* Reads the only document of the stream. */
 static struct node *read_stream(struct yaml *y)
 {
 	struct node *root = NULL;
@@ -328,7 +329,8 @@ static struct node *read_stream(struct yaml *y)
 	}
 }
 
-/* Sets `stray` to the place of a comma that has to go before the next try; 0 if there is none. */
+/* Reads the document. Sets `stray` to the offset of a comma that must be removed before the next
+ * try; 0 if there is none. */
 static struct node *read_once(
 	const struct document_source *from, const char *data, size_t len, size_t *stray)
 {
@@ -358,7 +360,7 @@ struct node *yaml_read(const struct document_source *from, const char *data, siz
 	struct node *root = read_once(from, data, len, &stray);
 	char *text = NULL;
 
-	/* Each try reads everything before the comma again, so their number is limited. */
+	/* Each try reads everything before the comma again, so the number of tries is limited. */
 	for (unsigned tries = 0; stray && tries < LIMIT_WORKFLOW_STRAY_COMMAS; tries++) {
 		if (!text)
 			text = workflow_arena_copy(from->arena, data, len);

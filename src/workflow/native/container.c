@@ -8,7 +8,8 @@
 
 /* ---- the image ---- */
 
-/* The mistake in the name of an image of a registry, for a message; NULL if there is none. */
+/* Returns the mistake in the name of an image of a registry, for a message; NULL if there is
+ * none. */
 static const char *name_mistake(const char *name)
 {
 	const char *at = strchr(name, '@');

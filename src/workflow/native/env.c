@@ -60,12 +60,12 @@ static bool keep_variable(struct reader *rd, struct workflow_env *env, const cha
 	return true;
 }
 
-/* The value of a variable; null is the empty text. */
+/* Reads the value of a variable; null is read as the empty text. */
 static void take_value(
 	struct reader *rd, struct node *node, const char *key, struct workflow_text *out)
 {
 	out->at = node->at;
-	/* Redact it before a note quotes it. */
+	/* Redact the value before a note quotes it. */
 	if (node->kind == NODE_SCALAR && secret_variable(key, node->text) &&
 		!strstr(node->text, "${{"))
 		log_redact(node->text);

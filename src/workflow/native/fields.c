@@ -57,7 +57,8 @@ static void read_word(
 		*(unsigned *)member = (unsigned)index;
 }
 
-/* A list that is given must not be empty: it would leave nothing where no list means all. */
+/* Reads a list, which must not be empty: an empty list would allow nothing, and a missing list
+ * allows everything. Returns false if the list is missing. */
 static bool read_members(struct reader *rd, const struct node *map, const struct schema_key *key,
 	bool numbers, struct workflow_texts *out)
 {
@@ -148,7 +149,7 @@ static void read_list(
 	size_t saved = reader_enter(rd, key->name, 0);
 	char *items = list ? workflow_arena_array(rd->arena, list->n + 1, key->below->size) : NULL;
 
-	/* `check` of a member may look at those before it. */
+	/* `check` of a member may examine the members before it. */
 	if (items) {
 		*(void **)member_of(key, out) = items;
 		*length_of(key, out) = list->n;
@@ -170,7 +171,7 @@ static void read_map(
 	struct node *node = node_get(map, key->name), *scalar = node;
 	size_t saved;
 
-	/* {FIRST_KEY: SCALAR} of a scalar that is short for it */
+	/* A scalar that is short for the map becomes {FIRST_KEY: SCALAR}. */
 	if (node && node->kind == NODE_SCALAR && (key->flags & KEY_SHORT)) {
 		node = node_new(rd->arena, NODE_MAP, scalar->at);
 		if (!node ||

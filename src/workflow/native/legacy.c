@@ -1,13 +1,13 @@
 /*
  * Forms outside of the grammar that published workflows have and that can mean only one thing. The
- * tree gets the form of the grammar, and a note says how the legacy form was read.
+ * tree gets the form of the grammar, and a note explains how the legacy form was read.
  */
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "workflow/native/native.h"
 
-/* `resources.ntasks`, as Slurm calls it. */
+/* Renames `resources.ntasks`, as Slurm calls the tasks. */
 static void rename_ntasks(struct reader *rd, struct node *parent)
 {
 	struct node *resources = node_get(parent, "resources");
@@ -19,7 +19,7 @@ static void rename_ntasks(struct reader *rd, struct node *parent)
 	entry->key = "tasks";
 }
 
-/* `gpus` of a step of one task are the GPUs of the task. */
+/* Renames `gpus` of a step of one task, which are the GPUs of the task. */
 static void rename_gpus(struct reader *rd, struct node *run)
 {
 	struct node *resources = node_get(run, "resources");
@@ -33,7 +33,7 @@ static void rename_gpus(struct reader *rd, struct node *run)
 	entry->key = "gpusPerTask";
 }
 
-/* `http` with the bucket of an S3 store and without a URL. */
+/* Renames `http` with the bucket of an S3 store and without a URL. */
 static void rename_http(struct reader *rd, struct node *transport)
 {
 	struct node_entry *entry = node_find(transport, "http");
@@ -45,7 +45,7 @@ static void rename_http(struct reader *rd, struct node *transport)
 	entry->key = "s3";
 }
 
-/* "NAME=VALUE" as an entry of the list. */
+/* Splits an entry "NAME=VALUE" of a list of variables. */
 static void split_variable(struct reader *rd, struct node_entry *entry)
 {
 	struct node *text = entry->value;
@@ -67,7 +67,7 @@ static void split_variable(struct reader *rd, struct node_entry *entry)
 		rd, &text->at, "%s is read as the key before and the value after `=`", quote(name));
 }
 
-/* A map of names to values, or a list of "NAME=VALUE", instead of a list of `key` and `value`. */
+/* Makes a list of `key` and `value` of a map of names to values, or of a list of "NAME=VALUE". */
 static void list_variables(struct reader *rd, struct node *parent, const char *field)
 {
 	struct node_entry *entry = node_find(parent, field);
@@ -95,7 +95,8 @@ static void list_variables(struct reader *rd, struct node *parent, const char *f
 		rd, &entry->key_at, "`%s` is a map: read as a list of `key` and `value`", field);
 }
 
-/* The `run` of a step, created if it is missing. NULL if it is not a map, or if out of memory. */
+/* Returns the `run` of a step, created if it is missing; NULL if it is not a map, or if out of
+ * memory. */
 static struct node *run_of(struct reader *rd, struct node *step, const struct node_entry *member)
 {
 	struct node_entry *entry = node_find(step, "run");
@@ -171,7 +172,7 @@ static void move_into_container(struct reader *rd, struct node *run)
 	}
 }
 
-/* The steps in the list at `key`, which may be missing. */
+/* Normalizes the steps in the list at `key`, which may be missing. */
 static void normalize_steps(struct reader *rd, const struct node *parent, const char *key)
 {
 	static const char *const blocks[] = {"for", "launch"};

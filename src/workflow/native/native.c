@@ -125,7 +125,8 @@ static void read_input_mode(struct reader *rd, const struct node *job)
 		reader_note(rd, &mode->at, "`inputMode` has no effect without an input");
 }
 
-/* True becomes false for an output that cannot be synchronized while the steps run. */
+/* Sets `continuousOutputSync` to false for an output that cannot be synchronized while the steps
+ * run. */
 static void check_continuous(struct reader *rd, const struct node *job)
 {
 	struct workflow_flag *flag = &rd->workflow->continuous_output_sync;
@@ -141,7 +142,8 @@ static void check_continuous(struct reader *rd, const struct node *job)
 	flag->value = false;
 }
 
-/* A step in a container, or in a module that is not loaded and may have one. */
+/* Returns true for a step in a container, and for a module that is not loaded and may have such a
+ * step. */
 static int is_contained(void *cookie, const struct workflow_step *step)
 {
 	(void)cookie;
@@ -330,7 +332,7 @@ static const struct schema_key job_keys[] = {
 };
 const struct schema schema_job = {SCHEMA("workflow", "a workflow", job_keys), .check = check_job};
 
-/* Returns true if a key other than `name` is one of a workflow, or near to one. */
+/* Returns true if a key other than `name` is a key of a workflow, or similar to such a key. */
 static bool has_own_key(const struct node *job)
 {
 	for (size_t i = 0; i < job->n; i++) {

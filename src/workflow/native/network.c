@@ -16,7 +16,7 @@ static bool is_address(const char *text)
 	return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
 }
 
-/* "10.0.0.1/24"; with `plain` also an address without a network. */
+/* Returns true for "10.0.0.1/24"; if `plain`, also for an address without a network. */
 static bool is_cidr(const char *text, bool plain)
 {
 	const char *slash = strchr(text, '/');
@@ -212,7 +212,7 @@ const struct schema schema_interface = {
 	.size = sizeof(struct workflow_interface), AT(workflow_interface, at),
 	.check = check_interface};
 
-/* `dns` and `customNetworkInterfaces` of the run `map`. */
+/* Checks `dns` and `customNetworkInterfaces` of the run `map`. */
 void check_network(struct reader *rd, const struct node *map, const struct workflow_run *run)
 {
 	static const char *const keys[] = {"dns", "customNetworkInterfaces"};

@@ -7,7 +7,7 @@
 
 /* One step of a path: `.key`, `["key"]` or `[3]`. */
 struct segment {
-	const char *key; /* NULL: an index */
+	const char *key; /* NULL if the segment is an index */
 	size_t index;
 };
 
@@ -16,7 +16,7 @@ struct path {
 	size_t n;
 };
 
-/* Parses "[3]" or "[\"key\"]" at `p`. Returns the text after it; NULL if it is invalid. */
+/* Parses "[3]" or "[\"key\"]" at `p`. Returns the text after the bracket; NULL if it is invalid. */
 static const char *parse_bracket(struct workflow_arena *arena, const char *p, struct segment *out)
 {
 	const char *end;
@@ -77,7 +77,8 @@ static bool path_parse(struct workflow_arena *arena, const char *text, struct pa
 	return path->n > 0;
 }
 
-/* The member that a segment selects: of a list by index, or a map in it by its `name` or `key`. */
+/* Returns the member that a segment selects, or NULL: in a list by index, or a map in the list by
+ * its `name` or `key`. */
 static struct node_entry *find_member(const struct node *node, const struct segment *segment)
 {
 	if (node->kind == NODE_LIST) {
@@ -126,8 +127,9 @@ static void *fail(const struct overrides *o, const char *message)
 	return source_fail(&o->from, here(o), "%s", message);
 }
 
-/* The value after `=`: JSON or YAML if it begins like that, else the text itself, typed by the
- * reader of the field. NULL if it is invalid, which is reported. */
+/* Parses the value after `=`: JSON or YAML if it begins with `{`, `[` or `"`, else the text itself,
+ * whose type the reader of the field decides. Returns NULL if the value is invalid, which is
+ * reported. */
 static struct node *parse_value(const struct overrides *o, const char *text)
 {
 	struct diagnostics json_mistakes = {0}, yaml_mistakes = {0};
@@ -157,7 +159,7 @@ static struct node *parse_value(const struct overrides *o, const char *text)
 	return copy ? node_scalar(from.arena, copy, !*copy, here(o)) : NULL;
 }
 
-/* The schema below a field; NULL if it has none. */
+/* Returns the schema below a field; NULL if the field has none. */
 static const struct schema *schema_below(const struct schema *schema, const struct segment *segment)
 {
 	const struct schema_key *field;
@@ -168,7 +170,7 @@ static const struct schema *schema_below(const struct schema *schema, const stru
 	return field ? field->below : NULL;
 }
 
-/* Reports a key that is neither in the map nor in the grammar. */
+/* Returns true if the grammar has the key or there is no schema; else reports the key. */
 static bool key_is_known(const struct overrides *o, const struct schema *schema, const char *key)
 {
 	const char *nearest;
@@ -187,7 +189,7 @@ static bool key_is_known(const struct overrides *o, const struct schema *schema,
 	return false;
 }
 
-/* Adds the member of `node` that `segment` names. NULL on failure, which is reported. */
+/* Adds the member of `node` that `segment` names. Returns NULL on failure, which is reported. */
 static struct node_entry *add_member(const struct overrides *o, struct node *node,
 	const struct schema *schema, const struct segment *segment, struct node *value)
 {
@@ -246,7 +248,7 @@ static void set_variable(
 	}
 }
 
-/* Sets or removes what the last segment names in `node`. */
+/* Sets or removes the member of `node` that the last segment names. */
 static void set_last(const struct overrides *o, struct node *node, const struct schema *schema,
 	const struct segment *segment, struct node *value)
 {
@@ -263,7 +265,7 @@ static void set_last(const struct overrides *o, struct node *node, const struct 
 			entry->key_at = here(o);
 		}
 	} else if (entry) {
-		/* A message about its absence names the option. */
+		/* A message about the missing key names the option. */
 		if (entry->key)
 			node_forget(o->from.arena, node, entry->key, o->from.option);
 		node_remove(node, (size_t)(entry - node->entries));
@@ -272,8 +274,8 @@ static void set_last(const struct overrides *o, struct node *node, const struct 
 	}
 }
 
-/* One level down, creating missing maps and lists. NULL on failure, which is reported, or if there
- * is nothing to remove. */
+/* Goes one level down, and makes missing maps and lists. Returns NULL on failure, which is
+ * reported, or if there is nothing to remove. */
 static struct node *descend(const struct overrides *o, struct node *node,
 	const struct schema *schema, const struct path *path, size_t i, bool removing)
 {
@@ -376,7 +378,7 @@ void overrides_env(struct overrides *o, const char *key_and_value)
 		return;
 	}
 	if (entry && !node_is_null(entry->value))
-		return; /* The reader reports its wrong kind. */
+		return; /* The reader reports that `env` has the wrong kind. */
 	env = node_new(o->from.arena, NODE_LIST, here(o));
 	if (!env)
 		return;

@@ -31,7 +31,7 @@ static const struct schema_key notice_source_keys[] = {
 static const struct schema schema_notice_source = {
 	SCHEMA("notice-source", "a member of `preemption.sources`", notice_source_keys)};
 
-/* {file: PATH} or {command: TEXT} */
+/* Reads {file: PATH} or {command: TEXT}. */
 static void read_made_source(
 	struct reader *rd, const struct node *node, struct workflow_notice_source *out)
 {
@@ -78,7 +78,7 @@ static bool read_source(struct reader *rd, struct node *node, void *out)
 
 static const char *const signal_words[] = {"none", "TERM", "INT", "HUP", "USR1", "USR2", NULL};
 
-/* Also the names that messages do not list. */
+/* Includes the names that messages do not list. */
 static const char *const all_signal_words[] = {"none", "TERM", "INT", "HUP", "USR1", "USR2",
 	"SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", NULL};
 

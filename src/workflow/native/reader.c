@@ -186,7 +186,8 @@ static void report_unresolved(struct reader *rd, const struct node *node, const 
 	}
 }
 
-/* Appends the value of `ref`. Returns false if it has none, or if that is not text; reported. */
+/* Appends the value of `ref`. Returns false if the reference has no value, or if the value is not
+ * text, which is reported. */
 static bool resolve(struct reader *rd, const struct node *node, const char *field,
 	const struct reference *ref, struct buf *out)
 {
@@ -215,8 +216,8 @@ static bool resolve(struct reader *rd, const struct node *node, const char *fiel
 		return false;
 	}
 	if (buf_failed(&value) || memchr(buf_str(&value), 0, value.len)) {
-		reader_error(rd, &node->at, "`%s`: the value of `%s` is too long or no text", field,
-			name);
+		reader_error(rd, &node->at, "`%s`: the value of `%s` is too long or not text",
+			field, name);
 		return false;
 	}
 	if (ref->source != WORKFLOW_FROM_ENV || secret_variable(name, buf_str(&value)))
@@ -225,7 +226,8 @@ static bool resolve(struct reader *rd, const struct node *node, const char *fiel
 	return true;
 }
 
-/* The text of `node` with its references resolved. NULL if one has no value, which is reported. */
+/* Returns the text of `node` with its references resolved; NULL if a reference has no value, which
+ * is reported. */
 static const char *expand(struct reader *rd, const struct node *node, const char *field)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
@@ -242,7 +244,7 @@ static const char *expand(struct reader *rd, const struct node *node, const char
 	}
 	if (found < 0) {
 		reader_error(rd, &node->at,
-			"`%s`: only ${{ env.NAME }} and ${{ secrets.NAME }} can stand in a text",
+			"`%s`: only ${{ env.NAME }} and ${{ secrets.NAME }} are allowed in a text",
 			field);
 		return NULL;
 	}
@@ -270,7 +272,7 @@ bool reader_text_of(
 			rd, &node->at, "`%s` must be text, not %s", field, node_kind_name(node));
 		return false;
 	}
-	/* A plain scalar of YAML takes the type of its field; a literal of JSON has its own. */
+	/* A plain scalar of YAML gets the type of its field; a literal of JSON has its own type. */
 	if (node->literal) {
 		reader_error(rd, &node->at, "`%s` must be text, not %s; put it in quotes", field,
 			node_kind_name(node));
@@ -311,7 +313,8 @@ static const struct {
 	int64_t ms;
 } units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
 
-/* Milliseconds of "90s", "500ms", "1.5h", "2d" or bare seconds; -1 if it is no duration. */
+/* Returns the milliseconds of "90s", "500ms", "1.5h", "2d" or bare seconds; -1 if the text is not a
+ * duration. */
 static int64_t duration_ms(const char *text, int64_t max)
 {
 	char *end = NULL;
@@ -330,7 +333,7 @@ static int64_t duration_ms(const char *text, int64_t max)
 	return -1;
 }
 
-/* "1d" in the largest unit that divides it. */
+/* Returns a duration in the largest unit that divides it, such as "1d". */
 static const char *duration_text(struct reader *rd, int64_t ms)
 {
 	size_t i = 0;

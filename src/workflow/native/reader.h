@@ -1,5 +1,5 @@
 /*
- * Typed values out of a document tree. Each function reports a mistake at its place, leaves the
+ * Reads typed values from a document tree. Each function reports a mistake at its place, leaves the
  * default in the model and continues, so that one reading reports all mistakes.
  */
 #ifndef WORKFLOW_NATIVE_READER_H
@@ -21,7 +21,7 @@ struct reader {
 	struct workflow *workflow;
 	struct workflow_arena *arena;
 	const struct workflow_options *options;
-	struct workflow_site site; /* of a file of another runner */
+	struct workflow_site site; /* facts that a file of another runner does not state */
 	struct diagnostics *found;
 	struct buf path; /* the field that is being read, "steps[0].run"; empty at the top */
 	const struct node *job; /* the whole document */
@@ -31,19 +31,20 @@ struct reader {
 	bool partial;
 	const char *before; /* the documents before the chosen task's; NULL if there are none */
 	unsigned modules; /* nesting of the module that is being read */
-	const char *chain[READER_MODULES]; /* sources of the modules around it */
-	struct workflow_resources least; /* what modules need, if there is no `resources` */
-	struct buf number; /* of the step that is being read, "2.1" */
-	size_t index; /* of the member that reader_each() reads */
+	const char *chain[READER_MODULES]; /* sources of the modules around that module */
+	struct workflow_resources least; /* the needs of modules, if there is no `resources` */
+	struct buf number; /* number of the step that is being read, "2.1" */
+	size_t index; /* index of the member that reader_each() reads */
 };
 
-/* Adds a mistake or a note, about a field if that is not NULL: "`FIELD` TEXT". */
+/* Adds a mistake or a note; if `field` is not NULL the message is "`FIELD` TEXT". */
 void reader_report(struct reader *rd, enum diagnostic_severity severity,
 	const struct workflow_place *at, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 #define reader_error(rd, at, ...) reader_report((rd), DIAGNOSTIC_ERROR, (at), NULL, __VA_ARGS__)
 #define reader_note(rd, at, ...)  reader_report((rd), DIAGNOSTIC_NOTE, (at), NULL, __VA_ARGS__)
-/* The same about the field `key`, or about the current path if `key` is NULL. */
+/* As reader_error() and reader_note(), about the field `key`, or about the current path if `key` is
+ * NULL. */
 #define reader_error_of(rd, at, key, ...)                                                          \
 	reader_report((rd), DIAGNOSTIC_ERROR, (at), reader_field((rd), (key)), __VA_ARGS__)
 #define reader_note_of(rd, at, key, ...)                                                           \
@@ -53,7 +54,8 @@ void reader_report(struct reader *rd, enum diagnostic_severity severity,
  * reader_leave(). */
 size_t reader_enter(struct reader *rd, const char *key, size_t index);
 void reader_leave(struct reader *rd, size_t saved);
-/* The full name of `key` in the current path, for messages; NULL for the path itself. */
+/* Returns the full name of `key` in the current path, for messages; the path itself if `key` is
+ * NULL. */
 const char *reader_field(struct reader *rd, const char *key);
 
 /*
@@ -64,17 +66,18 @@ const char *reader_field(struct reader *rd, const char *key);
 bool reader_read(struct reader *rd, const struct node *map, const struct schema *schema, void *out);
 /* Reads one row into its member of `out`. */
 void reader_key(struct reader *rd, const struct node *map, const struct schema_key *key, void *out);
-/* Calls `read` with each member of the list at `key` and its struct of `size` bytes, which is kept
- * if `read` returns true. Returns the array of `*n` structs; NULL if there is no list. */
+/* Calls `read` for each member of the list at `key` with a struct of `size` bytes, which is kept if
+ * `read` returns true. Returns the array of `*n` structs; NULL if there is no list. */
 void *reader_each(struct reader *rd, const struct node *map, const char *key, size_t size,
 	size_t *n, bool (*read)(struct reader *rd, struct node *item, void *out));
 
 /* Checks that `node` is a map, and each of its keys. */
 bool reader_check_map(struct reader *rd, const struct node *node, const struct schema *schema);
-/* Reports an unknown key. Returns the nearest one, or NULL. */
+/* Reports an unknown key. Returns the nearest known key, or NULL. */
 const char *reader_unknown(
 	struct reader *rd, const struct node_entry *entry, const struct schema *schema);
-/* The map or list at `key`; NULL if it is missing, null, or of another kind, which is reported. */
+/* Returns the map or list at `key`; NULL if it is missing, null, or of another kind, which is
+ * reported. */
 struct node *reader_of_kind(
 	struct reader *rd, const struct node *map, const char *key, enum node_kind kind);
 #define reader_map(rd, map, key)  reader_of_kind((rd), (map), (key), NODE_MAP)
@@ -84,9 +87,9 @@ void reader_missing(
 	struct reader *rd, const struct node *map, const struct schema *schema, const char *key);
 
 /*
- * Each returns true if there is a usable value. Without one `out` is unchanged except for its
- * place, which becomes the map's. References are resolved. The node gets the type it was read as,
- * so that a record of the document is unambiguous.
+ * Each returns true if there is a usable value. Without a usable value `out` is unchanged except
+ * for its place, which becomes that of the node or the map. References are resolved. The node gets
+ * the type that it was read as, so that a record of the document is unambiguous.
  */
 bool reader_text(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out);
@@ -103,11 +106,13 @@ bool reader_credential(struct reader *rd, const struct node *map, const char *ke
  * literal numbers of JSON. Returns true if all members were usable. */
 bool reader_texts(struct reader *rd, const struct node *map, const char *key, bool numbers,
 	struct workflow_texts *out);
-/* The index of `text` in the words of `key`; any other text is reported. */
+/* Stores the index of `text` in the words of `key`. Returns false for any other text, which is
+ * reported. */
 bool reader_word(struct reader *rd, const struct workflow_text *text, const char *field,
 	const struct schema_key *key, size_t *index);
 
-/* Returns true if references in the text were left unresolved on purpose: its value is unknown. */
+/* Returns true if references in the text were left unresolved on purpose, so that its value is
+ * unknown. */
 bool reader_is_open(const struct reader *rd, const struct workflow_text *text);
 /* Returns true if the text was given and its value is known. */
 static inline bool reader_knows(const struct reader *rd, const struct workflow_text *text)
@@ -118,10 +123,11 @@ static inline bool reader_knows(const struct reader *rd, const struct workflow_t
  * is NULL. */
 void reader_refuse(struct reader *rd, const struct workflow_text *text, const char *key,
 	const char *expected, ...) __attribute__((format(printf, 4, 5)));
-/* Reports a reference to a secret: every user of the machine can read command lines. */
+/* Returns false, and reports it, if the text refers to a secret: every user of the machine can read
+ * command lines. */
 bool reader_refuse_secret(struct reader *rd, const struct node *node, const char *field);
-/* Makes a relative path absolute, starting at the folder of the workflow file. The tree gets the
- * new path, too, because its record is read elsewhere. */
+/* Makes a relative path absolute, starting at the folder of the workflow file. The tree also gets
+ * the new path, because the record of the tree is read elsewhere. */
 void reader_anchor(struct reader *rd, struct node *node, struct workflow_text *path);
 /* Returns true if a segment of the path is "." or "..". */
 bool reader_has_dots(const char *path);

@@ -2,7 +2,7 @@
 #include "base/cleanup.h"
 #include "workflow/native/native.h"
 
-/* Beyond any machine, and small enough that their product fits in 64 bits. */
+/* Limits beyond any machine, and small enough that their products fit in 64 bits. */
 #define MAX_TASKS	1000000
 #define MAX_CPUS	65536
 #define MAX_MEM_PER_CPU (16 * 1024 * 1024) /* MB: 16 TB */

@@ -7,7 +7,7 @@
 #include "workflow/native/native.h"
 
 #define MAX_RESTARTS 1000
-#define MAX_ID	     4294967294 /* the next one means "no change" to the kernel */
+#define MAX_ID	     4294967294 /* the next number means "no change" to the kernel */
 
 static void check_shell(struct reader *rd, struct workflow_run *run)
 {

@@ -33,7 +33,8 @@ static bool is_same_word(const char *a, const char *b)
 	}
 }
 
-/* The same letters in another order: two edits, which is too many for a short word. */
+/* Returns true for the same letters in another order: two edits, which is too many for a short
+ * word. */
 static bool is_shuffled(const char *a, const char *b)
 {
 	int counts[256] = {0};
@@ -49,7 +50,8 @@ static bool is_shuffled(const char *a, const char *b)
 	return true;
 }
 
-/* The only key that begins with `name`: endpoint for endpointUrl. */
+/* Returns the only key that begins with `name`, such as endpointUrl for endpoint; NULL if there is
+ * none or several. */
 static const char *only_longer(const struct schema *schema, const char *name)
 {
 	const char *longer = NULL;
@@ -64,8 +66,8 @@ static const char *only_longer(const struct schema *schema, const char *name)
 	return longer;
 }
 
-/* True if `name` is some letters of `key` in their order, with the first and the last one: "cmd" of
- * "command". */
+/* Returns true if `name` is some letters of `key` in their order, with the first and the last one:
+ * "cmd" of "command". */
 static bool is_short_for(const char *name, const char *key)
 {
 	bool ends = *name == *key && name[strlen(name) - 1] == key[strlen(key) - 1];
@@ -75,7 +77,7 @@ static bool is_short_for(const char *name, const char *key)
 	return ends && !*name;
 }
 
-/* The only key that `name` is short for. */
+/* Returns the only key that `name` is short for; NULL if there is none or several. */
 static const char *only_short(const struct schema *schema, const char *name)
 {
 	const char *found = NULL;

@@ -40,7 +40,7 @@ enum {
 	KEY_TEXTS = 1 << 7, /* a list of texts */
 	KEY_ANY = 1 << 8,
 	KEY_CREDENTIAL = 1 << 9,
-	KEY_DURATION = 1 << 10, /* of `min` to `max` milliseconds */
+	KEY_DURATION = 1 << 10, /* a duration from `min` to `max` milliseconds */
 	KEY_WORD = 1 << 11, /* one of `words` */
 	KEY_WORDS = 1 << 12, /* a list of `words` */
 	KEY_WHOLES = 1 << 13, /* a list of whole numbers from `min` to `max` */
@@ -49,18 +49,19 @@ enum {
 
 enum {
 	KEY_REQUIRED = 1 << 0,
-	KEY_SHOWN = 1 << 1, /* the printed model has it even if it was not given */
+	KEY_SHOWN = 1 << 1, /* the printed model has the key even if it was not given */
 	KEY_NO_SECRET = 1 << 2, /* part of a command line, which every user can read */
-	KEY_SHORT = 1 << 3, /* a scalar is short for a map that has it at the first key */
-	KEY_NUMBERS = 1 << 4, /* numbers are taken as they are written, also in JSON */
+	/* a scalar is short for a map that has the scalar as the value of its first key */
+	KEY_SHORT = 1 << 3,
+	KEY_NUMBERS = 1 << 4, /* numbers are read as text, also in JSON */
 	KEY_OWN = 1 << 5, /* `check` of the schema reads it, not fields.c */
 	KEY_LEGACY = 1 << 6, /* accepted with a note (legacy.c); only the JSON Schema has it */
-	KEY_MOVABLE = 1 << 7, /* legacy.c moves it here from the map around this one */
+	KEY_MOVABLE = 1 << 7, /* legacy.c moves the key here from the map around this one */
 };
 
 /* IS(), SET() or UNSET(). */
 struct schema_condition {
-	size_t member; /* one more than its offset; 0: no condition */
+	size_t member; /* one more than the offset of the member; 0 if there is no condition */
 	size_t size;
 	int value;
 	bool differs;
@@ -71,8 +72,9 @@ struct schema_key {
 	unsigned kinds;
 	const struct schema *below;
 	unsigned flags;
-	int64_t min, max; /* both 0: any number */
-	/* Reported with the key, of a flag if it is true: its effect here, if that is unexpected */
+	int64_t min, max; /* any number if both are 0 */
+	/* Reported with the key (with a flag if it is true): the effect of the key, if it is
+	 * unexpected */
 	const char *note;
 	/* Appended to the message about any other number or word. In a dialect, a key that allows
 	 * more than one number is refused as a whole. */
@@ -81,17 +83,17 @@ struct schema_key {
 	const char *const *words; /* NULL-terminated */
 	int64_t preset; /* the default of a number, duration, flag, word or set of words */
 	const char *preset_text; /* the default of a text */
-	/* For the manual, in Markdown: the value if the kind does not say enough, the default if
-	 * it is no constant, and the meaning. A message about a missing key has `says` up to its
+	/* For the manual, in Markdown: the value if the kind does not say enough, the default if it
+	 * is not a constant, and the meaning. A message about a missing key has `says` up to its
 	 * first `;`. */
 	const char *value;
 	const char *otherwise;
 	const char *says;
 
 	/* One more than the offset of the member in the struct that the schema is read into; 0 if
-	 * there is none. Of a list: that of its pointer and its length. */
+	 * there is none. For a list: those of its pointer and of its length. */
 	size_t member, length;
-	size_t size; /* of the member */
+	size_t size; /* size of the member */
 	struct schema_condition shown[2]; /* the printed model omits the key unless both hold */
 };
 
@@ -102,9 +104,10 @@ struct schema {
 	size_t n;
 	size_t size; /* of the struct; 0 if it has none */
 	bool open; /* other keys are allowed */
-	size_t at, given; /* as `member`: place and flag that it was given; 0 if there is none */
-	/* Reads and checks what the rows cannot say. Called with the path entered; all other keys
-	 * were read. May be NULL. */
+	/* as `member`: the place, and the flag that the map was given; 0 if there is none */
+	size_t at, given;
+	/* Reads and checks what the rows cannot express. Called with the path entered, when all
+	 * other keys were read. May be NULL. */
 	void (*check)(struct reader *rd, const struct node *map, void *out);
 };
 
@@ -165,9 +168,10 @@ static inline bool schema_refuses(const struct schema_key *key)
 {
 	return key->refused && !key->member && !key->words && !(key->min && key->min == key->max);
 }
-/* NULL if there is no such key. */
+/* Returns NULL if there is no such key. */
 const struct schema_key *schema_find(const struct schema *schema, const char *name);
-/* The key that is nearest to `name`, also one that differs only in case or separators, or NULL. */
+/* Returns the key that is nearest to `name`, which may differ only in case or separators, or
+ * NULL. */
 const char *schema_nearest(const struct schema *schema, const char *name);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "workflow/native/native.h"
 
-#define MAX_INDEX  1000000000000 /* of a loop; far from the limits of 64 bits */
+#define MAX_INDEX  1000000000000 /* largest index of a loop; far from the limits of 64 bits */
 #define MAX_SIGNAL 64
 
 /* ---- for ---- */
@@ -235,7 +235,7 @@ const struct schema schema_step = {SCHEMA("step", "a step", step_keys),
 static bool read_step(struct reader *rd, struct node *node, void *out)
 {
 	struct workflow_step *step = out;
-	/* The position of the step, "2.1", which names one without `name`. */
+	/* The position of the step, "2.1", which names a step without `name`. */
 	const char *number = workflow_arena_printf(rd->arena, "%s%s%zu", buf_str(&rd->number),
 		rd->number.len ? "." : "", rd->index + 1);
 	const struct node *name = node_get(node, "name");
@@ -350,7 +350,8 @@ static void report_handle(struct reader *rd, const struct workflow_steps *all,
 		step->path, handle->value, search.found->path);
 }
 
-/* The handle that the launch `step` adds to its scope, which has `before`. */
+/* Adds the handle of the launch `step` to its scope, whose last handle is `before`. Returns the
+ * last handle in scope after the step. */
 static const struct handle *add_handle(
 	struct reader *rd, const struct workflow_step *step, const struct handle *before)
 {
@@ -371,7 +372,8 @@ static const struct handle *add_handle(
 	return h;
 }
 
-/* Checks the steps of a list; `*last` is the last handle in scope, of which `all` are the steps. */
+/* Checks the steps of a list; `*last` is the last handle in scope, and `all` are the steps of the
+ * workflow. */
 static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
 	const struct workflow_steps *steps, const struct handle **last)
 {
@@ -385,7 +387,7 @@ static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
 			if (!handle_find(*last, step->depends_on.items[k].value))
 				report_handle(rd, all, step, &step->depends_on.items[k]);
 		}
-		own = *last; /* of a scope that ends with these steps */
+		own = *last; /* last handle in a scope that ends with these steps */
 		handles_of_list(rd, all, &step->steps, open ? last : &own);
 		own = *last;
 		handles_of_list(rd, all, &step->catch_steps, &own);

@@ -318,7 +318,7 @@ static size_t name_length(const char *p)
 	return strspn(p, LETTERS_AND_DIGITS "_");
 }
 
-/* At "}}", "-}}", "|" or ")". */
+/* Returns true at "}}", "-}}", "|", ")" or the end of the text. */
 static bool is_at_end(const struct template *t)
 {
 	return !*t->p || str_starts(t->p, "}}") || str_starts(t->p, "-}}") || *t->p == '|' ||
@@ -361,7 +361,7 @@ static struct value field(struct template *t, const struct value *v, const char 
 	return nil();
 }
 
-/* ".A.B" after a value. */
+/* Reads ".A.B" after a value. */
 static struct value fields(struct template *t, struct value v)
 {
 	while (*t->p == '.' && is_name(t->p[1])) {
@@ -475,7 +475,7 @@ static struct value operand(struct template *t)
 	return fail(t, "unsupported part of Go's templates:", t->p, len ? len : strnlen(t->p, 8));
 }
 
-/* A function with its arguments, or one operand; `piped` is the last argument. */
+/* Reads a function with its arguments, or one operand; `piped` is the last argument. */
 static struct value command(struct template *t, const struct value *piped)
 {
 	struct value args[MAX_ARGUMENTS + 1], v;
@@ -528,7 +528,7 @@ enum block_end { BLOCK_TEXT, BLOCK_ELSE, BLOCK_ELSE_IF, BLOCK_END };
 
 static enum block_end block(struct template *t);
 
-/* The end of an action. */
+/* Reads the end of an action. */
 static void end_action(struct template *t)
 {
 	skip_space(t);
@@ -552,7 +552,7 @@ static bool takes_word(struct template *t, const char *word)
 	return true;
 }
 
-/* The blocks between `if` and its `end`. */
+/* Reads the blocks between `if` and its `end`. */
 static void if_block(struct template *t)
 {
 	bool outer = t->active;
@@ -606,7 +606,7 @@ static void range_block(struct template *t)
 	t->active = outer;
 }
 
-/* "$x := …" and "$x = …". */
+/* Reads "$x := …" or "$x = …". Returns false if this is not an assignment. */
 static bool assignment(struct template *t)
 {
 	const char *p = t->p + 1;
@@ -638,7 +638,7 @@ static bool assignment(struct template *t)
 	return true;
 }
 
-/* After "{{" or "{{-". */
+/* Reads an action after its "{{" or "{{-". */
 static enum block_end action(struct template *t)
 {
 	struct value v;
@@ -683,7 +683,8 @@ static enum block_end action(struct template *t)
 	return BLOCK_TEXT;
 }
 
-/* Reads up to the `else` or `end` of the calling block; BLOCK_TEXT: up to the end of the text. */
+/* Reads up to the `else` or `end` of the calling block; returns BLOCK_TEXT at the end of the
+ * text. */
 static enum block_end block(struct template *t)
 {
 	while (!t->mistake && *t->p) {

@@ -1,7 +1,7 @@
 /*
  * Rendering of a module before it is read: the part of Go's text/template that modules use. Fields
  * (`.Job.resources.tasks`, in any case), `$variables`, `if`, `else`, `range`, `end`, comments, and
- * the functions of template.c are supported; everything else is a mistake that names it.
+ * the functions of template.c are supported; anything else is reported as a mistake.
  */
 #ifndef WORKFLOW_NATIVE_TEMPLATE_H
 #define WORKFLOW_NATIVE_TEMPLATE_H
@@ -14,7 +14,7 @@ struct template_context {
 	struct workflow_arena *arena;
 	const struct node *job; /* `.Job` */
 	const struct node *step; /* `.Step` */
-	const struct workflow_resources *resources; /* of the job, defaults applied */
+	const struct workflow_resources *resources; /* resources of the job, defaults applied */
 };
 
 /* Appends the result of `text`. Returns NULL, or the mistake, owned by the arena, with its line in

@@ -9,7 +9,7 @@
 
 #define PROJECT_MAX 128 /* characters that Weights & Biases allows */
 
-/* A name becomes a variable, which ends at a NUL, and a line of `penstock show`. */
+/* Returns true for a valid name, which becomes a variable and a line of `penstock show`. */
 static bool is_name(const char *text, size_t longest)
 {
 	for (const char *p = text; *p; p++) {

@@ -9,7 +9,8 @@
 #include "workflow/document/secrets.h"
 #include "workflow/native/native.h"
 
-/* The length of a typographic hyphen, which word processors insert for "-"; 0 if there is none. */
+/* Returns the length of a typographic hyphen, which word processors insert for "-"; 0 if there is
+ * none. */
 static size_t hyphen_length(const char *s)
 {
 	static const char *const dashes[] = {
@@ -22,7 +23,7 @@ static size_t hyphen_length(const char *s)
 	return 0;
 }
 
-/* Text that was pasted from a web page may have non-breaking hyphens for "-". */
+/* Replaces typographic hyphens by "-": text that was pasted from a web page may have them. */
 static void plain_dashes(struct reader *rd, const char *key, struct workflow_text *text)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_STRING);
@@ -43,7 +44,7 @@ static void plain_dashes(struct reader *rd, const char *key, struct workflow_tex
 	text->value = copy;
 }
 
-/* The mistake in `url`, for a message; NULL if there is none. */
+/* Returns the mistake in `url`, for a message; NULL if there is none. */
 static const char *url_mistake(const char *url)
 {
 	const char *host, *at;
@@ -146,7 +147,8 @@ static bool is_s3_bucket(const char *name)
 	       !strchr(".-", name[0]) && !strchr(".-", name[len - 1]) && !strstr(name, "..");
 }
 
-/* The store would refuse the bucket with a bare status 400, after the run has begun. */
+/* Reports a bucket that the store would refuse with a bare status 400, after the run has
+ * started. */
 static void refuse_bucket(struct reader *rd, const struct workflow_text *url, const char *name)
 {
 	char *other = workflow_arena_copy(rd->arena, name, strlen(name));
@@ -159,7 +161,7 @@ static void refuse_bucket(struct reader *rd, const struct workflow_text *url, co
 		other && is_s3_bucket(other) ? quote(other) : "");
 }
 
-/* Sets `bucket`, and appends the rest of the URL to `prefix`. */
+/* Sets `bucket`, and appends the path of the URL to `prefix`. */
 static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *prefix)
 {
 	struct workflow_text *url = &s3->bucket_url;
@@ -371,7 +373,7 @@ static const struct schema schema_local = {
 
 /* ---- inputs ---- */
 
-/* False if an unknown key was reported: it may be the misspelled transport. */
+/* Returns false if an unknown key was reported: the key may be the misspelled transport. */
 static bool all_keys_known(const struct node *map, const struct schema *schema)
 {
 	for (size_t i = 0; i < map->n; i++) {
@@ -381,7 +383,7 @@ static bool all_keys_known(const struct node *map, const struct schema *schema)
 	return true;
 }
 
-/* The transport that `map` has. Reports a map without one, or with several. */
+/* Returns the transport that `map` has. Reports a map without a transport, or with several. */
 static enum workflow_transport transport_of(
 	struct reader *rd, const struct node *map, bool is_input)
 {

@@ -25,8 +25,8 @@ static void check_source(struct reader *rd, const struct workflow_text *text)
 
 /* ---- the module ---- */
 
-/* Loads the module and renders it as a template. NULL if that failed, which is reported, or if the
- * module is not fetched yet. */
+/* Loads the module and renders it as a template. Returns NULL on failure, which is reported, or if
+ * the module is not fetched yet. */
 static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -62,8 +62,8 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	return module;
 }
 
-/* Less than the module needs is accepted from the command line, and when the record of a run is
- * read, where modules are not loaded. */
+/* Reports less than the module needs. Such a value is accepted from the command line, with a note,
+ * and when the record of a run is read, as modules are not loaded then. */
 static void check_minimum(struct reader *rd, const struct workflow_use *use, const char *what,
 	int64_t need, const struct workflow_number *have)
 {
@@ -94,8 +94,8 @@ static void read_minimum(
 	saved = reader_enter(rd, "minimumResources", 0);
 	reader_read(rd, map, &schema_resources, &least);
 	reader_leave(rd, saved);
-	/* A workflow without `resources` asks for what its modules need; of memory, for no limit.
-	 * The CPUs per task are set at once, because the module's steps inherit them. */
+	/* A workflow without `resources` gets the needs of its modules, but no limit of memory. The
+	 * CPUs per task are set at once, because the module's steps inherit them. */
 	if (!job->given) {
 		take_larger(&rd->least.tasks, least.tasks.value);
 		take_larger(&rd->least.cpus_per_task, least.cpus_per_task.value);
@@ -126,7 +126,8 @@ static const struct schema_key module_output_keys[] = {
 static const struct schema schema_module_output = {
 	SCHEMA("module-output", "an output of a module", module_output_keys)};
 
-/* The name of an input or output. Unknown keys are allowed there: they only describe it. */
+/* Reads the name of an input or output. Unknown keys are allowed: they only describe the input or
+ * output. */
 static bool read_key(struct reader *rd, const struct node *node, const struct schema *schema,
 	struct workflow_text *key)
 {
@@ -139,7 +140,7 @@ static bool read_key(struct reader *rd, const struct node *node, const struct sc
 	return reader_text(rd, node, "key", key) && check_variable_name(rd, key->value, &key->at);
 }
 
-/* The value of an input: its argument, else its default. */
+/* Reads the value of an input: its argument, else its default. */
 static bool read_input_of(struct reader *rd, struct node *node, void *out)
 {
 	const struct workflow_use *use = rd->use;
@@ -151,7 +152,7 @@ static bool read_input_of(struct reader *rd, struct node *node, void *out)
 	if (!read_key(rd, node, &schema_module_input, &key))
 		return false;
 	*env = (struct workflow_env){.key = key.value, .at = key.at};
-	/* The last argument of that name counts. */
+	/* If several arguments have that name, the last one counts. */
 	for (size_t i = 0; i < use->args.n; i++) {
 		if (strcmp(use->args.items[i].key, key.value) == 0)
 			given = &use->args.items[i];
