@@ -22,7 +22,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 # Read by the build; tests are left out.
-SOURCES = ("LICENSE", "docs", "include", "meson.build", "meson_options.txt", "python", "src", "systemd", "tools")
+LEFT_OUT = ("/__pycache__", "/node_modules", ".pyc")
+SOURCES = ("LICENSE", "docs", "include", "meson.build", "meson_options.txt", "python", "src", "systemd", "tools", "web")
 
 
 def version():
@@ -117,5 +118,5 @@ def build_sdist(sdist_directory, config_settings=None):
             entry.size, entry.mtime = len(text.encode()), int(time.time())
             sdist.addfile(entry, io.BytesIO(text.encode()))
         for part in SOURCES:
-            sdist.add(TOP / part, f"{base}/{part}", filter=lambda entry: None if "__pycache__" in entry.name or entry.name.endswith(".pyc") else entry)
+            sdist.add(TOP / part, f"{base}/{part}", filter=lambda entry: None if entry.name.endswith(LEFT_OUT) else entry)
     return f"{base}.tar.gz"

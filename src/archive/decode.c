@@ -232,7 +232,8 @@ static int decode_filter(enum archive_kind kind, struct ring *in, struct ring *o
 	/* ARCHIVE_WARN would mean an external program in place of the library. */
 	if (!filters[kind] || filters[kind](a) != ARCHIVE_OK)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot unpack %s data: libarchive was built without this format", archive_kind_name(kind));
+			"cannot unpack %s data: libarchive was built without this format",
+			archive_kind_name(kind));
 	archive_read_support_format_raw(a);
 	archive_read_support_format_empty(a);
 	r = archive_read_open(a, &source, NULL, read_source, NULL);

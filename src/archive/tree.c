@@ -451,7 +451,8 @@ static int move_entries(int from, int to, struct penstock_error *err)
 			if (renameat(from, e->d_name, to, e->d_name) == 0)
 				continue;
 			if (errno != ENOTEMPTY && errno != EEXIST)
-				return member_errno(err, e->d_name, "cannot move the member into place");
+				return member_errno(
+					err, e->d_name, "cannot move the member into place");
 			r = merge_dir(from, to, e->d_name, err);
 			if (r < 0)
 				return r;

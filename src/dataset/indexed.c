@@ -54,7 +54,8 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': it was copied between a directory and a "
 			"store");
-	if (r == 0 && source_list(source).objects != in->index.list.objects && !index_stays_below(&in->index))
+	if (r == 0 && source_list(source).objects != in->index.list.objects &&
+		!index_stays_below(&in->index))
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': a name leads out of the directory");
 	if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_UNSUPPORTED)

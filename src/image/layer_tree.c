@@ -52,7 +52,9 @@ static int replace_earlier(
 	int r;
 
 	if (fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : member_errno(err, place->text, "cannot stat the earlier entry");
+		return errno == ENOENT
+			       ? 0
+			       : member_errno(err, place->text, "cannot stat the earlier entry");
 	if (!S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
 		return unlinkat(place->parent, place->base, 0) == 0
 			       ? 0

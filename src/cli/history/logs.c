@@ -191,8 +191,7 @@ static int find_remote_run(
 	if (!log->run)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"this place has no log of a run; `enableLogging: true` in the workflow "
-			"keeps logs "
-			"there");
+			"keeps logs there");
 	return 0;
 }
 

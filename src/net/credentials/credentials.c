@@ -345,7 +345,8 @@ static int fetch_outcome(struct credentials_provider *provider, struct penstock_
 		return -(int)failed->code;
 	}
 	/* Valid keys are better than none. */
-	log_warn("cannot refresh the credentials from %s: %s; continuing with the current credentials",
+	log_warn(
+		"cannot refresh the credentials from %s: %s; continuing with the current credentials",
 		provider->fetcher.name, why);
 	return 0;
 }
@@ -383,8 +384,8 @@ int credentials_get_within(struct credentials_provider *provider,
 	struct penstock_error *err)
 {
 	if (credentials_anonymous(provider))
-		return error_set(
-			err, PENSTOCK_E_PERMISSION, "cannot sign a request: there are no credentials");
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"cannot sign a request: there are no credentials");
 	LOCK_SCOPE(&provider->lock);
 	if (provider->fetcher.fetch) {
 		int r = ensure_usable(provider, patience, err);
