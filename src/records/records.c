@@ -130,7 +130,7 @@ static int raise_sqlite(const struct records *records, const char *what, struct 
 			 "runs are kept), or set PENSTOCK_HOME";
 	else if (code == PENSTOCK_E_UNAVAILABLE)
 		advice = "; another process uses the file; retry";
-	return error_set(err, code, "'%s': cannot %s: %s%s", records->path, what, why, advice);
+	return error_set(err, code, "cannot %s in '%s': %s%s", what, records->path, why, advice);
 }
 
 static int execute(struct records *records, const char *sql, struct penstock_error *err)

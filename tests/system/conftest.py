@@ -29,8 +29,10 @@ INVOKED_WITH = dict(os.environ)
 PATIENCE_S = 60
 # Files whose tests take longest, so that none of them is alone at the end of a run with several workers.
 LONGEST = (
-    "jobs/", "workflow/test_determined", "client/test_dataset", "store/test_clients", "cli/test_objects", "sync/test_overwriting", "run/test_ownership",
-    "sync/test_fire", "run/test_takeover", "ui/test_page", "deploy/test_rolls", "run/test_tracking", "store/test_cors", "store/test_connections",
+    "jobs/", "run/test_takeover", "sync/test_fire", "cli/test_objects", "client/test_dataset", "run/test_ownership", "ui/test_page", "deploy/",
+    "store/test_notifications", "run/test_preemption", "workflow/test_determined", "run/test_keys", "run/test_checkpoints", "sync/test_publish",
+    "store/test_cors", "store/test_connections", "containers/test_images", "transfer/test_races", "transfer/test_verbs", "workflow/test_dialects",
+    "store/test_power", "run/test_tracking",
 )  # fmt: skip
 REMOVED = ("AWS_", "XDG_", "PENSTOCK_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "STORAGE_EMULATOR_")
 KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S", "PENSTOCK_TEST_WITHOUT_PEERS", "PENSTOCK_KILLS", "PENSTOCK_KILL_SEED", "PENSTOCK_SCREENSHOTS")

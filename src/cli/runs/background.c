@@ -97,12 +97,15 @@ static void exit_on_signal(int number)
 void background_allow_interrupt(void)
 {
 	const struct sigaction action = {.sa_handler = exit_on_signal};
+	struct sigaction before;
 	sigset_t set;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
 	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	/* nohup ignores SIGHUP. */
+	if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &action, NULL);
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }

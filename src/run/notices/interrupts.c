@@ -18,10 +18,14 @@
 
 static void interrupt_signals(sigset_t *set)
 {
+	struct sigaction hangup;
+
 	sigemptyset(set);
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGHUP);
+	/* nohup ignores SIGHUP; blocked, it would arrive nevertheless. */
+	if (sigaction(SIGHUP, NULL, &hangup) < 0 || hangup.sa_handler != SIG_IGN)
+		sigaddset(set, SIGHUP);
 	sigaddset(set, SIGUSR1);
 	sigaddset(set, SIGUSR2);
 }
@@ -35,8 +39,7 @@ void interrupts_block_signals(void)
 	sigaddset(&set, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGXFSZ, SIG_IGN); /* a file size limit is reported like a full disk */
-	/* A shell starts background jobs with SIGINT ignored, and an ignored signal never arrives.
-	 * SIGHUP stays ignored, because nohup asks for that. */
+	/* A shell starts background jobs with SIGINT ignored. */
 	signal(SIGINT, SIG_DFL);
 }
 

@@ -189,7 +189,7 @@ def test_an_unusable_home_is_told(penstock, tmp_path):
     penstock.home.mkdir()
     (penstock.home / "runs.db").write_text("no database " * 1000)
     result = penstock.run("ps").exits(70)
-    one_line(result, f"penstock ps: {penstock.home}/runs.db:")
+    one_line(result, f"penstock ps: cannot open the records in '{penstock.home}/runs.db':")
     assert "runs.db" in result.err and (penstock.home / "runs.db").read_text() == "no database " * 1000
 
 

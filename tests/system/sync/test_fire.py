@@ -528,7 +528,7 @@ def test_delete_sync_deletes_nothing_after_a_restore_that_failed(syncs, store):
     for name in ("a", "c"):  # those that the restore had brought already
         (other.out / name).unlink(missing_ok=True)
     answer = other.ask(f"flush {PATIENT_S * 1000}", PATIENT_S + 30)
-    assert answer["result"] == "failed" and " b" in answer["message"], answer
+    assert answer["result"] == "failed" and "'b'" in answer["message"], answer
 
     assert other.paths() == ["a", "c", "new"]
     assert other.warnings()
