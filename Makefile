@@ -103,7 +103,7 @@ test-venvs:
 
 # Each worker of the system tests imports all of their files, which takes it 1 s if they are compiled, otherwise 5.
 .PHONY: test-bytecode
-test-bytecode:
+test-bytecode: all
 	$(PYTEST) tests/system --collect-only -qq >/dev/null
 
 # The Python package as it lies in the build directory, with the system's Python and torch.
