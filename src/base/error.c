@@ -122,28 +122,35 @@ int error_set(struct penstock_error *err, enum penstock_code code, const char *f
 	return set(err, code, message);
 }
 
+/* Returns the last "; ", where the hint of a message begins; its end if there is none. */
+static char *hint_of(char *text)
+{
+	char *hint = text + strlen(text);
+
+	for (char *at = text; (at = strstr(at, "; ")); at++)
+		hint = at;
+	return hint;
+}
+
 int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 {
 	enum penstock_code code = error_code_of_errno(errnum);
-	const char *hint = strstr(fmt, "; ");
-	_cleanup_free_ char *marked = NULL, *text = NULL;
-	char reason[128], *mark;
+	_cleanup_free_ char *text = NULL;
+	char reason[128], *hint;
 	va_list ap;
 
 	if (!err)
 		return -(int)code;
-	/* Marks the place of the reason with a byte that no message contains. */
-	marked = hint ? str_printf("%.*s\1%s", (int)(hint - fmt), fmt, hint)
-		      : str_printf("%s\1", fmt);
 	va_start(ap, fmt);
-	text = marked ? str_vprintf(marked, ap) : NULL;
+	text = str_vprintf(fmt, ap);
 	va_end(ap);
-	mark = text ? strchr(text, '\1') : NULL;
-	if (!mark)
+	if (!text)
 		return set(err, code, NULL);
-	*mark = '\0';
+	/* A value may have a "; ", too. */
+	hint = strstr(fmt, "; ") ? hint_of(text) : text + strlen(text);
 	return set(err, code,
-		str_printf("%s: %s%s", text, strerror_r(errnum, reason, sizeof(reason)), mark + 1));
+		str_printf("%.*s: %s%s", (int)(hint - text), text,
+			strerror_r(errnum, reason, sizeof(reason)), hint));
 }
 
 int error_prefix(struct penstock_error *err, const char *fmt, ...)

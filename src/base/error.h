@@ -20,7 +20,7 @@
 int error_set(struct penstock_error *err, enum penstock_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Like error_set() with ": strerror(errnum)" appended, or put before the first "; ", where a hint
+/* Like error_set() with ": strerror(errnum)" appended, or put before the last "; ", where a hint
  * begins; the code is derived from errnum. */
 int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -18,7 +18,6 @@
 
 /* bytes: larger closed files get no checksum; a checksum is needed to continue a log */
 #define CRC_WHOLE (8 * MIB)
-#define CRC_AGAIN (16 * MIB) /* bytes of a log that are compared again before it appears */
 /* bytes: for larger files the object that they replace is examined first */
 #define HEAD_FIRST  (64 * MIB)
 #define CONFLICTS   4 /* refused preconditions in a row for one file */

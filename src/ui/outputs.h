@@ -6,7 +6,7 @@
  *	GET /api/run?run=ID&place=s3://…	one run, in the form of `penstock show`
  *	GET /api/files?run=ID&place=s3://…	the files of its output
  *
- * A run of this home that another machine has continued comes once, with its last attempt.
+ * A run of this home that another machine has continued comes once, as `penstock ps` shows it here.
  */
 #ifndef UI_OUTPUTS_H
 #define UI_OUTPUTS_H

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -278,6 +279,8 @@ int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	e.out = own < 0 ? NULL : fdopen(own, "w");
 	if (rc == 0 && !e.out)
 		rc = error_errno(err, errno, "cannot write the archive");
+	if (own >= 0 && !e.out)
+		close(own);
 	if (rc == 0 && db_exec(db, SQL_BEGIN_READ, ""))
 		rc = error_set(err, PENSTOCK_E_IO, "cannot read meta.db");
 	if (rc == 0) {

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -456,6 +457,8 @@ int upkeep_import(struct store *store, const struct upkeep_archive *archive,
 			      : error_memory(err);
 	else
 		rc = run(&im, &clean, err);
+	if (own >= 0 && !im.in)
+		close(own);
 	if (rc == 0) {
 		setvbuf(im.in, NULL, _IOFBF, BLOCK);
 		rc = import_format(&im, err);

@@ -81,9 +81,10 @@ static void end_one(struct bulk_task *task)
 	task->error = (struct penstock_error)PENSTOCK_ERROR_INIT;
 	if (own.code == PENSTOCK_E_PRECONDITION && task->item.kind != BULK_DELETE)
 		error_set(&own, PENSTOCK_E_CHANGED,
-			"copied s3://%s/%s but did not remove it: it was replaced meanwhile; "
+			"copied '%s://%s/%s' but did not remove it: it was replaced meanwhile; "
 			"move it again",
-			task->item.from.bucket, task->item.from.key);
+			object_client_scheme(task->item.from.client), task->item.from.bucket,
+			task->item.from.key);
 	else if (own.code && task->item.kind != BULK_DELETE)
 		error_prefix(&own, "copied but cannot remove the source");
 	bulk_task_end(task, own.code ? &own : NULL);

@@ -113,7 +113,9 @@ static int check_parts(struct download *d, struct penstock_error *err)
 			return r;
 		r = parts_etag_judge(d->at.client, d->etag, own, d->own_etag, err);
 	}
-	return r < 0 ? error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key) : 0;
+	return r < 0 ? error_prefix(err, "GET %s://%s/%s", object_client_scheme(d->at.client),
+			       d->at.bucket, d->at.key)
+		     : 0;
 }
 
 /* Gives the part file its final name. */

@@ -91,8 +91,8 @@ void get_parts_learn(struct get_parts *parts, struct object_ref at, uint64_t siz
 	/* The parts must cover the whole object. */
 	if (good && end == size)
 		return;
-	log_debug("s3://%s/%s: no checksums of its parts%s%s", at.bucket, at.key,
-		err.message ? ": " : "", err.message ? err.message : "");
+	log_debug("%s://%s/%s: no checksums of its parts%s%s", object_client_scheme(at.client),
+		at.bucket, at.key, err.message ? ": " : "", err.message ? err.message : "");
 	get_parts_release(parts);
 }
 

@@ -264,7 +264,8 @@ static int check_parts(
 	if (!part)
 		return 0;
 	get_part_damaged(part, i, d->blocks.kind, err);
-	return error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key);
+	return error_prefix(
+		err, "GET %s://%s/%s", object_client_scheme(d->at.client), d->at.bucket, d->at.key);
 }
 
 /* Retries a range at once if it has damaged parts. */
@@ -377,8 +378,8 @@ static void refetch_damaged(struct download *d)
 		part = damaged_part(d, &i, 0, d->size);
 		if (!part)
 			return;
-		log_debug("GET s3://%s/%s: part %u is damaged; fetching it again", d->at.bucket,
-			d->at.key, i);
+		log_debug("GET %s://%s/%s: part %u is damaged; fetching it again",
+			object_client_scheme(d->at.client), d->at.bucket, d->at.key, i);
 		if (d->options->progress)
 			d->options->progress(d->options->cookie, -(int64_t)part->length);
 		if (range_start(d, &d->slots[0], part->offset, part->length, &own) < 0)

@@ -159,7 +159,8 @@ static int check_piece(struct stream *s, const char *data, size_t len, struct pe
 		s->part_at = 0;
 		if (memcmp(got, part->digest, checksum_size(kind)) != 0) {
 			get_part_damaged(part, s->part, kind, err);
-			error_prefix(err, "GET s3://%s/%s", s->at.bucket, s->at.key);
+			error_prefix(err, "GET %s://%s/%s", object_client_scheme(s->at.client),
+				s->at.bucket, s->at.key);
 			return warn_writer(err);
 		}
 		if (checksum_reset(&s->part_sum) < 0)

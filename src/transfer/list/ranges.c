@@ -437,10 +437,10 @@ void list_ranges_free(struct list_ranges *l)
 		http_wake(l->query.at.client->engine);
 	for (unsigned i = 0; i < l->started; i++)
 		pthread_join(l->threads[i], NULL);
-	log_debug("listing of s3://%s: %llu pages of %llu ranges, %llu keys, %llu duplicates",
-		l->query.at.bucket, (unsigned long long)l->counters.pages,
-		(unsigned long long)l->counters.ranges, (unsigned long long)l->used,
-		(unsigned long long)l->counters.dropped);
+	log_debug("listing of %s://%s: %llu pages of %llu ranges, %llu keys, %llu duplicates",
+		object_client_scheme(l->query.at.client), l->query.at.bucket,
+		(unsigned long long)l->counters.pages, (unsigned long long)l->counters.ranges,
+		(unsigned long long)l->used, (unsigned long long)l->counters.dropped);
 	while (l->ranges) {
 		struct range *range = l->ranges;
 

@@ -107,9 +107,22 @@ static void codes_have_names(void **state)
 	assert_string_equal(penstock_code_name((enum penstock_code)999), "unknown");
 }
 
+static void the_reason_comes_before_the_hint(void **state)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	(void)state;
+	error_errno(&err, ENOSPC, "cannot write '%s'; set TMPDIR to another directory", "a; b");
+	assert_string_equal(err.message,
+		"cannot write 'a; b': No space left on device; set TMPDIR to another directory");
+	error_errno(&err, ENOENT, "cannot open '%s'", "a; b");
+	assert_string_equal(err.message, "cannot open 'a; b': No such file or directory");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_reason_comes_before_the_hint),
 		cmocka_unit_test(a_raise_returns_its_code),
 		cmocka_unit_test(errno_gives_code_and_text),
 		cmocka_unit_test(a_message_is_one_line),
