@@ -173,8 +173,8 @@ static void no_write_is_lost(void **state)
 	pthread_t threads[WRITERS];
 	json_t *all;
 
-	for (uint16_t i = 0; i < WRITERS; i++)
-		open_replica(w, &r[i], i + 1);
+	for (int i = 0; i < WRITERS; i++)
+		open_replica(w, &r[i], (uint16_t)(i + 1));
 	for (int i = 0; i < WRITERS; i++)
 		assert_int_equal(0, pthread_create(&threads[i], NULL, write_often, &r[i]));
 	for (int i = 0; i < WRITERS; i++)
