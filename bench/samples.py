@@ -133,8 +133,16 @@ def number(python, script, *arguments, env, patience=None):
     """The number that a program prints last; `patience`: seconds for it."""
     out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=False, capture_output=True, text=True, timeout=patience)
     if out.returncode:
-        raise RuntimeError(out.stderr[-2000:])
+        raise RuntimeError(f"it ended with {out.returncode}: {out.stderr[-2000:]}")
     return float(out.stdout.splitlines()[-1])
+
+
+def number_of_peer(*arguments, **options):
+    """The same for a peer, which is started once more if it crashes."""
+    try:
+        return number(*arguments, **options)
+    except RuntimeError:
+        return number(*arguments, **options)
 
 
 def start_store(folder, listen, durability="full"):
@@ -217,7 +225,7 @@ def main(report):
         calls = [ours("objects", singly=True), lambda: bare(program, folder, endpoint, seconds, keys), ours("objects")]
         for setup, read in PEERS.values() if peers else ():
             script = PEER.replace("SETUP", setup).replace("READ", read)
-            calls.append(lambda script=script: number(peers, script, "", objects, seconds, endpoint, env=environment(folder, endpoint)))
+            calls.append(lambda script=script: number_of_peer(peers, script, "", objects, seconds, endpoint, env=environment(folder, endpoint)))
         figures = report.interleave(ROUNDS, *calls)
         what = "objects of 3 kB, a GET for each"
         report.ratio(what, figures[0], figures[1], at_least=0.6, unit="samples/s", peer_name="bare requests")
