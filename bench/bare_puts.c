@@ -8,7 +8,6 @@
  * Prints the port of 127.0.0.1 on which it listens. Each thread replaces its oldest file after 32.
  */
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -20,36 +19,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { KEPT = 32, HEAD = 16384, BODY = 16 << 20 };
+#include "bare_file.h"
+
+enum { HEAD = 16384, BODY = 16 << 20 };
 
 static const char *directory;
 static atomic_uint threads;
-
-static void fail(const char *call)
-{
-	perror(call);
-	exit(1);
-}
-
-static void write_file(unsigned thread, unsigned at, const char *body, size_t size)
-{
-	char name[4096];
-	ssize_t n;
-	int fd;
-
-	snprintf(name, sizeof(name), "%s/%u-%u", directory, thread, at % KEPT);
-	unlink(name);
-	fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0)
-		fail("open");
-	for (size_t done = 0; done < size; done += (size_t)n) {
-		n = write(fd, body + done, size - done);
-		if (n < 0)
-			fail("write");
-	}
-	if (fsync(fd) < 0 || close(fd) < 0)
-		fail("fsync");
-}
 
 /* Reads until there are `wanted` bytes. Returns the number that there are, fewer at the end. */
 static size_t fill(int fd, char *data, size_t have, size_t wanted, size_t room)
@@ -93,7 +68,7 @@ static void *serve(void *arg)
 		have = fill(fd, data, have, head + size, head + size);
 		if (have < head + size)
 			break;
-		write_file(thread, at, data + head, size);
+		bare_file_write(directory, thread, at, data + head, size);
 		if (write(fd, reply, sizeof(reply) - 1) != (ssize_t)sizeof(reply) - 1)
 			break;
 		have = 0;

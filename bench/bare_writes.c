@@ -7,7 +7,6 @@
  * Each thread writes and syncs new files, and replaces its oldest one after 32. Prints files per
  * second.
  */
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,19 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KEPT 32
+#include "bare_file.h"
 
 static const char *directory;
 static char *body;
 static size_t size;
 static double until;
 static atomic_ulong files;
-
-static void fail(const char *call)
-{
-	perror(call);
-	exit(1);
-}
 
 static double now(void)
 {
@@ -40,23 +33,10 @@ static double now(void)
 
 static void *write_files(void *arg)
 {
-	long thread = (long)arg;
-	char name[4096];
-	ssize_t n;
+	unsigned thread = (unsigned)(long)arg;
 
-	for (unsigned at = 0; now() < until; at = (at + 1) % KEPT) {
-		snprintf(name, sizeof(name), "%s/%ld-%u", directory, thread, at);
-		unlink(name);
-		int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (fd < 0)
-			fail("open");
-		for (size_t done = 0; done < size; done += (size_t)n) {
-			n = write(fd, body + done, size - done);
-			if (n < 0)
-				fail("write");
-		}
-		if (fsync(fd) < 0 || close(fd) < 0)
-			fail("fsync");
+	for (unsigned at = 0; now() < until; at++) {
+		bare_file_write(directory, thread, at, body, size);
 		atomic_fetch_add(&files, 1);
 	}
 	return NULL;

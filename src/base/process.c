@@ -503,6 +503,13 @@ bool process_info(pid_t pid, struct process_info *info)
 	return true;
 }
 
+bool process_ignores(int signal)
+{
+	struct sigaction action;
+
+	return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 bool process_catches(pid_t pid, int signal)
 {
 	char path[32];

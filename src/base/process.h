@@ -154,6 +154,9 @@ int process_environment(pid_t pid, bool (*fn)(void *cookie, const char *pair), v
 size_t process_descendants(
 	pid_t root, bool (*fn)(void *cookie, const struct process_info *info), void *cookie);
 
+/* Returns true if this process ignores the signal, such as SIGHUP under nohup. */
+bool process_ignores(int signal);
+
 /* Returns true if this process may run on more than one processor at a time. */
 bool process_is_parallel(void);
 

@@ -41,6 +41,7 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 {
 	struct dataset_indexed *in = cookie;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	bool copied;
 	int r = source_get(source, INDEX_NAME, in->options->place.cancel, &in->bytes, &own);
 
 	/* Stores deny access to an object that is missing if the caller may not list. */
@@ -48,14 +49,13 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 		return 0;
 	if (r == 0)
 		r = index_read(&in->index, in->bytes.data, in->bytes.len, INDEX_NAME, &own);
+	copied = r == 0 && in->index.list.objects != source_list(source).objects;
 	/* Checksums of the samples would show if the copy is good. */
-	if (r == 0 && in->index.list.objects != source_list(source).objects && !in->index.sums &&
-		!source_is_web(source))
+	if (copied && !in->index.sums && !source_is_web(source))
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': it was copied between a directory and a "
 			"store");
-	if (r == 0 && source_list(source).objects != in->index.list.objects &&
-		!index_stays_below(&in->index))
+	else if (copied && !index_stays_below(&in->index))
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': a name leads out of the directory");
 	if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_UNSUPPORTED)

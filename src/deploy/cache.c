@@ -75,11 +75,12 @@ char *model_dir(const struct deploy_options *o, const char *content)
 
 /* ---- the size limit ---- */
 
-static bool has_content(const json_t *model, const char *content)
+/* A version, and an interrupted fetch of it, have names that begin with its content. */
+static bool has_content(const json_t *model, const char *name)
 {
-	const char *text = json_string_value(json_object_get(model, "content"));
+	const char *content = json_string_value(json_object_get(model, "content"));
 
-	return text && strcmp(text, content) == 0;
+	return content && *content && str_starts(name, content);
 }
 
 /* Returns true if a process runs the deployment in `dir`, or servers of that deployment may still
@@ -112,7 +113,7 @@ enum need {
 	NEEDED /* a live deployment has or starts a server of the version */
 };
 
-static enum need need_of_one(const char *dir, const char *content)
+static enum need need_of_one(const char *dir, const char *name)
 {
 	static const char *const members[] = {"last", "leaving", "again"};
 	_cleanup_free_ char *path = path_join(dir, DEPLOYMENT_STATE);
@@ -126,16 +127,16 @@ static enum need need_of_one(const char *dir, const char *content)
 	if (!root) /* the state is missing or unreadable */
 		return access(path, F_OK) == 0 && is_live(dir, NULL) ? NEEDED : UNUSED;
 	json_array_foreach (json_object_get(root, "servers"), i, server)
-		found = found || has_content(json_object_get(server, "model"), content);
+		found = found || has_content(json_object_get(server, "model"), name);
 	for (i = 0; i < ARRAY_SIZE(members); i++)
-		found = found || has_content(json_object_get(root, members[i]), content);
+		found = found || has_content(json_object_get(root, members[i]), name);
 	if (found)
 		return is_live(dir, root) ? NEEDED : KEPT;
-	return has_content(json_object_get(root, "previous"), content) ? KEPT : UNUSED;
+	return has_content(json_object_get(root, "previous"), name) ? KEPT : UNUSED;
 }
 
 /* Returns the greatest need of the deployments of this home. */
-static enum need need_of(const char *home, const char *content)
+static enum need need_of(const char *home, const char *name)
 {
 	_cleanup_free_ char *dir = path_join(home, DEPLOYMENTS);
 	_cleanup_closedir_ DIR *d = dir ? opendir(dir) : NULL;
@@ -144,7 +145,7 @@ static enum need need_of(const char *home, const char *content)
 
 	while (d && need < NEEDED && (e = fs_next_entry(d))) {
 		_cleanup_free_ char *path = path_join(dir, e->d_name);
-		enum need one = path ? need_of_one(path, content) : NEEDED;
+		enum need one = path ? need_of_one(path, name) : NEEDED;
 
 		if (one > need)
 			need = one;
@@ -152,25 +153,24 @@ static enum need need_of(const char *home, const char *content)
 	return need;
 }
 
-bool deploy_needs(const char *home, const char *content)
+bool deploy_needs(const char *home, const char *name)
 {
-	return need_of(home, content) == NEEDED;
+	return need_of(home, name) == NEEDED;
 }
 
 bool deploy_remove_version(const char *home, const char *place, const char *name)
 {
-	_cleanup_free_ char *content = strndup(name, MODEL_CONTENT_SIZE - 1);
 	_cleanup_free_ char *path = path_join(place, name);
 	_cleanup_free_ char *gone = str_printf("%s/%s" GONE, place, name);
 	_cleanup_free_ char *lock_path = str_printf(
 		"%s/%.*s" LOCK_NAME, place, MODEL_CONTENT_SIZE - 1, name);
 	_cleanup_close_ int lock = -1;
 
-	if (!content || !path || !gone || !lock_path)
+	if (!path || !gone || !lock_path)
 		return false;
 	lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (lock < 0 || fs_lock(lock) != 0 || !fs_is_named(lock, lock_path) ||
-		deploy_needs(home, content))
+		deploy_needs(home, name))
 		return false;
 	fs_remove_tree(gone, NULL);
 	if (rename(path, gone) < 0 || fs_remove_tree(gone, NULL) < 0)
@@ -209,7 +209,7 @@ static int list_kept(const char *home, const char *place, const char *except, st
 	if (!d)
 		return error_errno(err, errno, "cannot read '%s'", place);
 	while ((e = fs_next_entry(d))) {
-		_cleanup_free_ char *path = path_join(place, e->d_name), *content = NULL;
+		_cleanup_free_ char *path = path_join(place, e->d_name);
 		struct kept *items, *k;
 		struct stat st;
 
@@ -227,8 +227,7 @@ static int list_kept(const char *home, const char *place, const char *except, st
 		k = &items[(*n)++];
 		*k = (struct kept){.used = st.st_mtim};
 		snprintf(k->name, sizeof(k->name), "%s", e->d_name);
-		content = strndup(k->name, MODEL_CONTENT_SIZE - 1);
-		k->need = content ? need_of(home, content) : NEEDED;
+		k->need = need_of(home, k->name);
 		k->bytes = fs_disk_bytes(path);
 	}
 	return 0;

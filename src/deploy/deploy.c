@@ -430,13 +430,14 @@ static void ask(struct deployment *d, unsigned slot)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct backend *s = &d->servers[slot];
 	bool starting = s->phase == BACKEND_STARTING;
-	int64_t now = clock_monotonic_ms(), pause = ASK_READY_MS;
-
+	int64_t now = clock_monotonic_ms();
 	/* A server that loads for long is asked less and less often. */
-	if (starting && (now - s->since_ms) / ASK_SHARE < pause)
-		pause = (now - s->since_ms) / ASK_SHARE;
+	int64_t pause = starting ? (now - s->since_ms) / ASK_SHARE : ASK_READY_MS;
+
 	if (pause < ASK_START_MS)
 		pause = ASK_START_MS;
+	else if (pause > ASK_READY_MS)
+		pause = ASK_READY_MS;
 	if (now - s->asked_ms < pause)
 		return;
 	if (backend_ask(s, d->o, d->port, slot == d->front, &err) == 0) {

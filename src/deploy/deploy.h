@@ -72,7 +72,7 @@ bool deploy_is_needed(void);
 /* Directory of the cached versions below HOME: HOME/models/PLACE/CONTENT. */
 #define DEPLOY_MODELS "models"
 /* Returns true if a deployment of this machine has a server of that content, or starts one. */
-bool deploy_needs(const char *home, const char *content);
+bool deploy_needs(const char *home, const char *name);
 /* Removes the version or interrupted fetch `name` in `place`, unless a deployment needs the
  * version. Returns false if nothing was removed. */
 bool deploy_remove_version(const char *home, const char *place, const char *name);

@@ -47,8 +47,9 @@ struct store_body {
 	char *held; /* the whole body, at most `announced` bytes, until the sync */
 };
 
-/* 256 neighbouring ids share a directory, so that concurrent puts sync the same directory. */
-unsigned blob_dir(uint64_t id)
+/* Returns the number of a blob's directory below ROOT/data. 256 neighbouring ids share one, so that
+ * concurrent puts sync the same directory. */
+static unsigned blob_dir(uint64_t id)
 {
 	return (unsigned)(id >> 8) & 0xff;
 }
@@ -56,6 +57,15 @@ unsigned blob_dir(uint64_t id)
 void blob_path(uint64_t id, char out[static BLOB_PATH_SIZE])
 {
 	snprintf(out, BLOB_PATH_SIZE, "data/%02x/%016llx", blob_dir(id), (unsigned long long)id);
+}
+
+bool blob_parse(const char *name, unsigned dir, uint64_t *id)
+{
+	char path[BLOB_PATH_SIZE];
+
+	*id = strtoull(name, NULL, 16);
+	blob_path(*id, path);
+	return blob_dir(*id) == dir && strcmp(path + strlen("data/xx/"), name) == 0;
 }
 
 /* --- pins ---------------------------------------------------------------------------------- */

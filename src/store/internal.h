@@ -170,8 +170,9 @@ int body_keep_key(const struct store_body *body);
 bool blob_is_pinned(struct store *store, uint64_t id);
 /* Unlinks the file now, or later if it must be kept for now. */
 void blob_unlink(struct store *store, uint64_t id);
-/* Returns the number of a blob's directory below ROOT/data. */
-unsigned blob_dir(uint64_t id);
+/* Gets the blob whose file has this name in directory number `dir`. Returns false if the file is
+ * not one of a blob. */
+bool blob_parse(const char *name, unsigned dir, uint64_t *id);
 
 /* --- the sweep (sweep.c) -------------------------------------------------------------------- */
 

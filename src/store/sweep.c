@@ -61,10 +61,9 @@ static int look_into(struct sweep *s, unsigned number)
 	snprintf(path, sizeof(path), "data/%02x/.", number);
 	dir = fs_list_at(s->store->root_fd, path);
 	while (dir && (entry = fs_next_entry(dir)) && !is_stopped(s)) {
-		char *end;
-		uint64_t id = strtoull(entry->d_name, &end, 16);
+		uint64_t id;
 
-		if (strlen(entry->d_name) != 16 || *end || blob_dir(id) != number)
+		if (!blob_parse(entry->d_name, number, &id))
 			continue;
 		if (has_no_row(s, id) && add(s, id) < 0)
 			return -1;

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <stddef.h>
 
+#include "base/process.h"
+
 /* Global, because a signal handler gets no pointer to other data. */
 static atomic_int interrupted;
 
@@ -19,12 +21,11 @@ static void on_signal(int number)
 
 const atomic_int *cli_watch_signals(void)
 {
-	struct sigaction action = {.sa_handler = on_signal}, before;
+	struct sigaction action = {.sa_handler = on_signal};
 
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	/* nohup ignores SIGHUP. */
-	if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+	if (!process_ignores(SIGHUP))
 		sigaction(SIGHUP, &action, NULL);
 	return &interrupted;
 }

@@ -321,8 +321,10 @@ static int models_of_place(struct pruning *p, const char *place, struct penstock
 
 		if (!dir)
 			return error_memory(err);
-		item.used_ns = changed_ns(dir);
-		if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || item.used_ns > p->before_ns)
+		if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+			continue; /* a lock */
+		item.used_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+		if (item.used_ns > p->before_ns)
 			continue;
 		item.in_use = deploy_needs(p->home, names.items[i]);
 		item.bytes = fs_disk_bytes(dir);

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "cli/command.h"
 #include "records/records.h"
 #include "records/layout.h"
@@ -97,15 +98,13 @@ static void exit_on_signal(int number)
 void background_allow_interrupt(void)
 {
 	const struct sigaction action = {.sa_handler = exit_on_signal};
-	struct sigaction before;
 	sigset_t set;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
 	sigaction(SIGINT, &action, NULL);
-	/* nohup ignores SIGHUP. */
-	if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+	if (!process_ignores(SIGHUP))
 		sigaction(SIGHUP, &action, NULL);
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }

@@ -13,18 +13,17 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "run/config/times.h"
 
 static void interrupt_signals(sigset_t *set)
 {
-	struct sigaction hangup;
-
 	sigemptyset(set);
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
-	/* nohup ignores SIGHUP; blocked, it would arrive nevertheless. */
-	if (sigaction(SIGHUP, NULL, &hangup) < 0 || hangup.sa_handler != SIG_IGN)
+	/* A signal that is ignored arrives nevertheless if it is blocked. */
+	if (!process_ignores(SIGHUP))
 		sigaddset(set, SIGHUP);
 	sigaddset(set, SIGUSR1);
 	sigaddset(set, SIGUSR2);

@@ -52,7 +52,7 @@ bool owner_of_request_bucket(struct request *req, struct s3_owner *out)
 
 bool owner_is_sender(const struct request *req, const struct store_bucket *bucket)
 {
-	return strcmp(req->identity->account, *bucket->owner ? bucket->owner : ACCOUNT_FIRST) == 0;
+	return account_is_owner(req->identity->account, bucket->owner);
 }
 
 bool owner_is_expected(struct request *req, const char *name, const char *bucket)
@@ -72,6 +72,5 @@ bool owner_is_expected(struct request *req, const char *name, const char *bucket
 	if (status == STORE_NO_SUCH_BUCKET) /* the operation replies, or creates the bucket */
 		return true;
 	return reply_unless_stored(req, status, &err) &&
-	       (strcmp(account, *found.owner ? found.owner : ACCOUNT_FIRST) == 0 ||
-		       reply_error(req, S3_E_ACCESS_DENIED));
+	       (account_is_owner(account, found.owner) || reply_error(req, S3_E_ACCESS_DENIED));
 }

@@ -100,19 +100,21 @@ static int add_webhook(struct notifier *notify, const char *path, unsigned numbe
 	struct penstock_error *err)
 {
 	char *at = NULL, *name = strtok_r(line, " \t\r", &at), *url = strtok_r(NULL, " \t\r", &at);
-	char *token = strtok_r(NULL, " \t\r", &at), *last = token;
+	char *token = NULL, *word;
 	const char *account = NULL;
 	struct webhook *grown, *hook;
 
 	if (!name || *name == '#')
 		return 0;
-	if (token && !str_starts(token, ACCOUNT_WORD))
-		last = strtok_r(NULL, " \t\r", &at);
-	else
-		token = NULL;
-	if (last && str_starts(last, ACCOUNT_WORD))
-		account = last + strlen(ACCOUNT_WORD);
-	if (!url || (last && !account) || strtok_r(NULL, " \t\r", &at))
+	while ((word = url ? strtok_r(NULL, " \t\r", &at) : NULL) && !account) {
+		if (str_starts(word, ACCOUNT_WORD))
+			account = word + strlen(ACCOUNT_WORD);
+		else if (!token)
+			token = word;
+		else
+			break;
+	}
+	if (!url || word)
 		return bad_line(path, number, "the line has too few or too many words", err);
 	if (strlen(name) >= NAME_MAX_ ||
 		strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
@@ -180,7 +182,7 @@ bool notifier_has(const struct notifier *notify, const char *arn, const char *ow
 {
 	const struct webhook *hook = notify ? find_webhook(notify, arn) : NULL;
 
-	return hook && strcmp(hook->account, *owner ? owner : ACCOUNT_FIRST) == 0;
+	return hook && account_is_owner(hook->account, owner);
 }
 
 bool notifier_any(struct notifier *notify)

@@ -88,16 +88,11 @@ static const struct config_kind kind = {.name = REPLICATION_CONFIG,
 	.parse = parse,
 	.release = release};
 
-static bool is_open_to(const struct target *target, const char *owner)
-{
-	return strcmp(target->account, *owner ? owner : ACCOUNT_FIRST) == 0;
-}
-
 bool replicator_has(const struct replicator *replicator, const char *name, const char *owner)
 {
 	int i = replicator ? targets_find(&replicator->targets, name) : -1;
 
-	return i >= 0 && is_open_to(&replicator->targets.all[i], owner);
+	return i >= 0 && account_is_owner(replicator->targets.all[i].account, owner);
 }
 
 /* --- new versions ---------------------------------------------------------------------------- */
@@ -266,7 +261,7 @@ static bool may_use(const struct lane *lane, const char *name)
 	struct store_bucket bucket;
 
 	return store_bucket_get(lane->owner->store, name, &bucket, &err) != STORE_OK ||
-	       is_open_to(lane->link->target, bucket.owner);
+	       account_is_owner(lane->link->target->account, bucket.owner);
 }
 
 /* Returns false if no rule of the bucket names the destination any more, or if the operator has

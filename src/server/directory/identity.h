@@ -33,6 +33,12 @@ static inline bool account_is_number(const char *text)
 	       strspn(text, "0123456789") == STORE_OWNER_SIZE - 1;
 }
 
+/* Returns true if the account of this number is the `owner`; "" is ACCOUNT_FIRST. */
+static inline bool account_is_owner(const char *number, const char *owner)
+{
+	return strcmp(number, *owner ? owner : ACCOUNT_FIRST) == 0;
+}
+
 #define ACCOUNT_ID_SIZE 65 /* 64 hexadecimal digits and NUL */
 
 /* Lives as long as the server. */

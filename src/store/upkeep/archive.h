@@ -45,6 +45,8 @@ struct tar_member {
 	uint64_t left; /* bytes not yet read */
 };
 
+/* Opens a stream on a copy of the descriptor. NULL with errno on failure. */
+FILE *tar_open(int fd, const char *mode);
 /* Begin and end a member, whose bytes the caller writes in between. Errors stay in `out`. */
 void tar_begin(FILE *out, const char *name, uint64_t size);
 void tar_end(FILE *out, uint64_t size);

@@ -237,13 +237,13 @@ static void remove_old(struct backup *b, struct db *db)
 		snprintf(path, sizeof(path), "data/%02x/.", i);
 		dir = fs_list_at(b->dir_fd, path);
 		while (dir && (entry = fs_next_entry(dir))) {
-			char *end;
-			uint64_t id = strtoull(entry->d_name, &end, 16);
-			_cleanup_reset_ sqlite3_stmt *st = db_bound(
-				db, SQL_BLOB_HAS, "i", (int64_t)id);
+			_cleanup_reset_ sqlite3_stmt *st = NULL;
+			uint64_t id;
 
-			/* A file of another program stays. */
-			if (!*end && db_step(db, st) == SQLITE_DONE &&
+			if (!blob_parse(entry->d_name, i, &id))
+				continue; /* of another program */
+			st = db_bound(db, SQL_BLOB_HAS, "i", (int64_t)id);
+			if (db_step(db, st) == SQLITE_DONE &&
 				unlinkat(dirfd(dir), entry->d_name, 0) < 0)
 				log_debug("cannot remove '%s': %s", entry->d_name, strerror(errno));
 		}

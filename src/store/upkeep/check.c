@@ -405,18 +405,16 @@ static int survey_dir(struct survey *s, unsigned number, struct penstock_error *
 	snprintf(path, sizeof(path), "data/%02x/.", number);
 	dir = fs_list_at(s->store->root_fd, path);
 	while (dir && (entry = fs_next_entry(dir))) {
-		char *end;
-		uint64_t id = strtoull(entry->d_name, &end, 16);
+		uint64_t id;
 
-		blob_path(id, expected);
-		if (*end || strcmp(strrchr(expected, '/') + 1, entry->d_name) != 0 ||
-			strncmp(expected, path, strlen("data/xx")) != 0) {
+		if (!blob_parse(entry->d_name, number, &id)) {
 			found(s, UPKEEP_SURPLUS, false, "data/%02x/%s is not a data file", number,
 				entry->d_name);
 			continue;
 		}
 		if (has_row(s, id) || is_used(s, id))
 			continue;
+		blob_path(id, expected);
 		found(s, UPKEEP_SURPLUS, true, "neither an object nor a row names %s", expected);
 		if (fix(s, &(struct survey_fix){.kind = FIX_SURPLUS, .id = id}, err) < 0)
 			return -(int)err->code;

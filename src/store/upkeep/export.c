@@ -1,6 +1,5 @@
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -271,16 +270,13 @@ int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	_cleanup_reader_ struct db *db = db_reader(store, err);
 	struct exporter e = {
 		.sink.write = take, .at = CURSOR_INIT, .archive = archive, .copied = copied};
-	int own = db ? fcntl(archive->fd, F_DUPFD_CLOEXEC, 0) : -1;
 	int rc = db ? store_hold(store, err) : -PENSTOCK_E_IO;
 
 	*copied = (struct upkeep_copied){0};
 	e.at.db = db;
-	e.out = own < 0 ? NULL : fdopen(own, "w");
+	e.out = db ? tar_open(archive->fd, "w") : NULL;
 	if (rc == 0 && !e.out)
 		rc = error_errno(err, errno, "cannot write the archive");
-	if (own >= 0 && !e.out)
-		close(own);
 	if (rc == 0 && db_exec(db, SQL_BEGIN_READ, ""))
 		rc = error_set(err, PENSTOCK_E_IO, "cannot read meta.db");
 	if (rc == 0) {

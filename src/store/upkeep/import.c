@@ -1,6 +1,5 @@
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -448,17 +447,15 @@ int upkeep_import(struct store *store, const struct upkeep_archive *archive,
 		.store = store, .archive = archive, .copied = copied, .block = malloc(BLOCK)};
 	struct import_txn clean = {.txn.apply = apply_clean};
 	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
-	int own = fcntl(archive->fd, F_DUPFD_CLOEXEC, 0), rc;
+	int rc;
 
 	*copied = (struct upkeep_copied){0};
-	im.in = own < 0 ? NULL : fdopen(own, "r");
+	im.in = tar_open(archive->fd, "r");
 	if (!im.in || !im.block)
 		rc = im.block ? error_errno(err, errno, "cannot read the archive")
 			      : error_memory(err);
 	else
 		rc = run(&im, &clean, err);
-	if (own >= 0 && !im.in)
-		close(own);
 	if (rc == 0) {
 		setvbuf(im.in, NULL, _IOFBF, BLOCK);
 		rc = import_format(&im, err);

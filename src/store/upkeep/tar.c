@@ -1,6 +1,8 @@
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "store/upkeep/archive.h"
 
@@ -70,6 +72,16 @@ static bool get_size(const char in[static 12], uint64_t *size)
 		*size = *size << 3 | (uint64_t)(p[i] - '0');
 	}
 	return true;
+}
+
+FILE *tar_open(int fd, const char *mode)
+{
+	_cleanup_close_ int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	FILE *f = own < 0 ? NULL : fdopen(own, mode);
+
+	if (f)
+		own = -1;
+	return f;
 }
 
 void tar_begin(FILE *out, const char *name, uint64_t size)

@@ -40,10 +40,6 @@ def wrk():
         process.wait()
 
 
-def both(deployment):
-    return wait_for(lambda: (lambda found: found if len(found) == 2 else None)(deployment.mains()))
-
-
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_hundred_versions_and_twenty_kills(deploy, models, wrk):
@@ -54,7 +50,7 @@ def test_a_hundred_versions_and_twenty_kills(deploy, models, wrk):
     for version in range(2, ROLLS + 2):
         if version % (ROLLS // KILLS) == 0:
             # In turn the process in charge and its spare, at any moment of the roll before.
-            os.kill(both(deployment)[version // (ROLLS // KILLS) % 2], signal.SIGKILL)
+            os.kill(deployment.both()[version // (ROLLS // KILLS) % 2], signal.SIGKILL)
         publish(models, version, weights(version))
         deployment.wait_in_service(version)
     wait_for(lambda: checked.versions[-1] == ROLLS + 1)

@@ -92,6 +92,10 @@ class Deployment:
                 pass  # it has ended
         return sorted(found, key=lambda pid: found[pid] in found)
 
+    def both(self):
+        """The process in charge and its spare, once there are both."""
+        return wait_for(lambda: (lambda found: found if len(found) == 2 else None)(self.mains()))
+
     def stop(self):
         """Ends the process in charge, whichever it is."""
         if self.process.running():

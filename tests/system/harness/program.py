@@ -145,7 +145,9 @@ class Process:
             # Readable at the end of the process, for which Popen.wait() would ask again and again.
             end = os.pidfd_open(self.popen.pid)
             try:
-                ready, _, _ = select.select([end], [], [], deadline_s)
+                waiting = select.poll()
+                waiting.register(end, select.POLLIN)
+                ready = waiting.poll(deadline_s * 1000)
             finally:
                 os.close(end)
             if not ready:

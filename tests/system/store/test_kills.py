@@ -31,7 +31,6 @@ RULES = [
         "Expiration": {"Days": 1},
         "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
     },
-    {"ID": "versions", "Status": "Enabled", "Filter": {"Prefix": "old/"}, "NoncurrentVersionExpiration": {"NoncurrentDays": 1}},
 ]
 
 Content = namedtuple("Content", "digest tags")

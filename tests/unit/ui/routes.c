@@ -84,6 +84,18 @@ static void a_read_only_page_changes_nothing(void **state)
 	page_end(&p);
 }
 
+/* Compares a list of words with a line of them. */
+static void assert_words(const char *expected, const json_t *words)
+{
+	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
+	json_t *word;
+	size_t i;
+
+	json_array_foreach (words, i, word)
+		buf_printf(&line, "%s%s", i ? " " : "", json_string_value(word));
+	assert_string_equal(expected, buf_str(&line));
+}
+
 static void a_request_runs_its_verb(void **state)
 {
 	static const char *const requests[][3] = {
@@ -116,25 +128,15 @@ static void a_request_runs_its_verb(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
 		json_auto_t *words = page_json(p, requests[i][0], requests[i][1]);
-		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
-		json_t *word;
-		size_t k;
 
-		json_array_foreach (words, k, word)
-			buf_printf(&line, "%s%s", k ? " " : "", json_string_value(word));
-		assert_string_equal(requests[i][2], buf_str(&line));
+		assert_words(requests[i][2], words);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(actions); i++) {
 		json_auto_t *reply = page_json(p, "POST", actions[i][0]);
 		json_auto_t *words = json_loads(
 			json_string_value(json_object_get(reply, "out")), 0, NULL);
-		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
-		json_t *word;
-		size_t k;
 
-		json_array_foreach (words, k, word)
-			buf_printf(&line, "%s%s", k ? " " : "", json_string_value(word));
-		assert_string_equal(actions[i][1], buf_str(&line));
+		assert_words(actions[i][1], words);
 		assert_int_equal(405, page_ask(p, "GET", actions[i][0])->status);
 	}
 }
