@@ -137,14 +137,6 @@ def number(python, script, *arguments, env, patience=None):
     return float(out.stdout.splitlines()[-1])
 
 
-def number_of_peer(*arguments, **options):
-    """The same for a peer, which is started once more if it crashes."""
-    try:
-        return number(*arguments, **options)
-    except RuntimeError:
-        return number(*arguments, **options)
-
-
 def start_store(folder, listen, durability="full"):
     env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
     command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", listen, "--durability", durability]
@@ -225,7 +217,7 @@ def main(report):
         calls = [ours("objects", singly=True), lambda: bare(program, folder, endpoint, seconds, keys), ours("objects")]
         for setup, read in PEERS.values() if peers else ():
             script = PEER.replace("SETUP", setup).replace("READ", read)
-            calls.append(lambda script=script: number_of_peer(peers, script, "", objects, seconds, endpoint, env=environment(folder, endpoint)))
+            calls.append(lambda script=script: number(peers, script, "", objects, seconds, endpoint, env=environment(folder, endpoint)))
         figures = report.interleave(ROUNDS, *calls)
         what = "objects of 3 kB, a GET for each"
         report.ratio(what, figures[0], figures[1], at_least=0.6, unit="samples/s", peer_name="bare requests")
