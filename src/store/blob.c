@@ -115,7 +115,8 @@ static bool keep(struct store *store, uint64_t id)
 static bool blob_keep(struct store *store, uint64_t id)
 {
 	LOCK_SCOPE(&store->blobs_lock);
-	return (store->relaxed || atomic_load(&store->in_doubt)) && keep(store, id);
+	return ((store->relaxed && id < store->first_unsynced) || atomic_load(&store->in_doubt)) &&
+	       keep(store, id);
 }
 
 static void keep_for_guest(struct store *store, uint64_t id)
@@ -412,7 +413,7 @@ static int write_bytes(
 			err, errno, "cannot write to the store at '%s'", body->store->root);
 	body->end += len;
 	if (!body->store->relaxed && body->end - body->started >= WRITEBACK_STEP) {
-		/* Only a hint: a failure here appears again in the sync. */
+		/* Only starts the writing: fdatasync() reports a failure again. */
 		(void)sync_file_range(body->fd, (off_t)body->started,
 			(off_t)(body->end - body->started), SYNC_FILE_RANGE_WRITE);
 		body->started = body->end;

@@ -296,11 +296,7 @@ static enum store_status batch_try(
 {
 	enum store_status status = STORE_OK;
 	int before = sqlite3_total_changes(store->writer->handle);
-	int rc;
-
-	if (store->mark_missing && relaxed_mark(store, err) < 0)
-		return err->code == PENSTOCK_E_NO_SPACE ? STORE_NO_SPACE : STORE_FAILED;
-	rc = db_run(db_statement(store->writer, SQL_BEGIN));
+	int rc = db_run(db_statement(store->writer, SQL_BEGIN));
 
 	for (struct txn *t = list; t && !rc; t = t->next) {
 		t->status = STORE_OK;

@@ -235,7 +235,7 @@ void cache_settle_all(struct cache *cache);
 
 /* --- relaxed durability (relaxed.c) --------------------------------------------------------- */
 
-/* A sync point is due when the log has this many pages, or some time after a change. */
+/* A sync point is due when the log has this many new pages, or some time after a change. */
 #define RELAXED_PAGES 16000
 
 /* Called before the database is opened, in either mode: discards changes that a crash of the
@@ -247,9 +247,6 @@ int relaxed_check(struct store *store, struct penstock_error *err);
 int relaxed_start(struct store *store, struct penstock_error *err);
 /* Called by the committer, or after it has ended; `last` if the store is being closed. */
 void relaxed_sync_or_warn(struct store *store, bool last);
-/* Writes the mark that is required before any change; store->mark_missing is true if the mark is
- * due. */
-int relaxed_mark(struct store *store, struct penstock_error *err);
 /* Returns how long the committer may wait before the next sync point is due, or -1 if there is
  * nothing to sync. */
 int64_t relaxed_wait_ms(const struct store *store);
@@ -319,8 +316,8 @@ struct store {
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
 	int64_t last_ns; /* modification times never go back */
-	int log_pages; /* relaxed only, like the next */
-	bool mark_missing;
+	int log_pages; /* relaxed only, like the next two */
+	int synced_pages; /* of these, at the last sync point */
 	int64_t unsynced_since_ms; /* 0 if nothing changed since the last sync point */
 
 	/*
@@ -346,6 +343,9 @@ struct store {
 	pthread_mutex_t blobs_lock;
 	struct store_blob *blobs[BLOB_TABLE]; /* under blobs_lock */
 	uint64_t next_blob; /* under blobs_lock */
+	/* Under blobs_lock, relaxed only: the last sync point has no row of this blob or a later
+	 * one. */
+	uint64_t first_unsynced;
 	uint64_t *kept; /* under blobs_lock: to be unlinked when the doubt or the hold ends */
 	size_t n_kept; /* under blobs_lock */
 	bool held_back; /* under blobs_lock: some files are kept because of a guest */

@@ -1,7 +1,11 @@
 #include "store/internal.h"
 
+#include <endian.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -9,18 +13,41 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/str.h"
 
 /*
  * Relaxed durability: nothing is synced when a change is made, so after a crash of the machine the
- * log may contain rows whose bodies never reached the disk. The log is therefore discarded after
- * such a crash: the database itself is written only at sync points, after all earlier changes have
- * reached the disk, and files that it names are not unlinked before the next sync point. A crash
- * leaves the store as it was at its last sync point, with each object whole.
+ * log may contain rows whose bodies never reached the disk. A sync point makes all files and the
+ * log durable, and then notes in ROOT/relaxed how far the log goes. After a crash of the machine
+ * the log is cut to that length: the store is as it was at its last sync point, with each object
+ * whole. The database contains only noted changes, and a file that it or the noted part of the log
+ * may name is not unlinked before the next sync point.
  *
- * The file ROOT/relaxed marks a log that must not be trusted after a crash, and contains the boot
- * id of the machine: a log written since the last boot is complete, even if the process crashed.
+ * ROOT/relaxed contains the boot id of the machine: a log written since the last boot is complete,
+ * even if the process crashed. The salt of the log follows, which changes when SQLite starts the
+ * log again at its beginning, and the number of its pages.
  */
 #define MARK "relaxed"
+#define LOG  "meta.db-wal"
+
+/* Sizes and offsets in the log: https://www.sqlite.org/fileformat2.html#walformat */
+#define LOG_HEADER	 32
+#define LOG_PAGE_SIZE	 8
+#define LOG_SALT	 16
+#define LOG_SALT_SIZE	 8
+#define LOG_FRAME_HEADER 24
+
+struct log_header {
+	char salt[2 * LOG_SALT_SIZE + 1]; /* hexadecimal; "" if there is no log */
+	uint32_t page_size;
+};
+
+struct mark {
+	bool exists;
+	bool this_boot; /* made since the machine started */
+	char salt[2 * LOG_SALT_SIZE + 1]; /* of the log that may be trusted */
+	uint64_t pages;
+};
 
 static int sync_root_dir(struct store *store, struct penstock_error *err)
 {
@@ -28,18 +55,43 @@ static int sync_root_dir(struct store *store, struct penstock_error *err)
 					 : 0;
 }
 
-int relaxed_mark(struct store *store, struct penstock_error *err)
+/* Opens the log. Returns its descriptor, or -1 with `*rc` 0 if there is no log. */
+static int open_log(
+	struct store *store, int flags, struct log_header *out, int *rc, struct penstock_error *err)
+{
+	int fd = openat(store->root_fd, LOG, flags | O_CLOEXEC);
+	uint8_t bytes[LOG_HEADER];
+	ssize_t n = fd < 0 ? -1 : fs_pread_all(fd, bytes, sizeof(bytes), 0);
+
+	*rc = 0;
+	*out = (struct log_header){0};
+	if (n < 0 && (fd >= 0 || errno != ENOENT))
+		*rc = error_errno(err, errno, "cannot read '%s/" LOG "'", store->root);
+	if (n == LOG_HEADER) {
+		str_hex(bytes + LOG_SALT, LOG_SALT_SIZE, out->salt);
+		memcpy(&out->page_size, bytes + LOG_PAGE_SIZE, sizeof(out->page_size));
+		out->page_size = be32toh(out->page_size);
+	}
+	return fd;
+}
+
+/* Notes that the log may be trusted up to its last commit. */
+static int write_mark(struct store *store, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(store->root, MARK);
-	char boot[PROCESS_BOOT_ID_SIZE];
+	char boot[PROCESS_BOOT_ID_SIZE], text[128];
+	_cleanup_close_ int fd = -1;
+	struct log_header log;
 	int rc;
 
 	if (!path)
 		return error_memory(err);
+	fd = open_log(store, O_RDONLY, &log, &rc, err);
+	if (rc < 0)
+		return rc;
 	process_boot_id(boot);
-	rc = fs_write_atomic(path, boot, strlen(boot), 0600, err);
-	store->mark_missing = rc < 0;
-	return rc;
+	snprintf(text, sizeof(text), "%s %s %d", boot, log.salt, store->log_pages);
+	return fs_write_atomic(path, text, strlen(text), 0600, err);
 }
 
 static int remove_mark(struct store *store, struct penstock_error *err)
@@ -55,51 +107,72 @@ static int sync_all(struct store *store, struct penstock_error *err)
 					  : 0;
 }
 
-/* Checks if the mark exists, and if it was made since the machine started. */
-static int read_mark(struct store *store, bool *marked, bool *this_boot, struct penstock_error *err)
+static int read_mark(struct store *store, struct mark *mark, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = openat(store->root_fd, MARK, O_RDONLY | O_CLOEXEC);
-	char boot[PROCESS_BOOT_ID_SIZE], found[PROCESS_BOOT_ID_SIZE] = "";
+	char boot[PROCESS_BOOT_ID_SIZE], text[128] = "", *rest = text, *word;
 
-	*marked = fd >= 0;
+	*mark = (struct mark){.exists = fd >= 0};
 	if (fd < 0)
 		return errno == ENOENT
 			       ? 0
 			       : error_errno(err, errno, "cannot open '%s/" MARK "'", store->root);
-	if (fs_pread_all(fd, found, sizeof(found) - 1, 0) < 0)
+	if (fs_pread_all(fd, text, sizeof(text) - 1, 0) < 0)
 		return error_errno(err, errno, "cannot read '%s/" MARK "'", store->root);
 	process_boot_id(boot);
-	*this_boot = boot[0] && strcmp(boot, found) == 0;
+	mark->this_boot = boot[0] && strcmp(boot, strsep(&rest, " ")) == 0;
+	/* The mark of an older version has only the boot id. */
+	word = strsep(&rest, " ");
+	if (rest && str_to_u64(rest, 0, INT_MAX, &mark->pages))
+		snprintf(mark->salt, sizeof(mark->salt), "%s", word);
+	return 0;
+}
+
+/* Cuts the log to the part that may be trusted. If the log was started again after the mark, all
+ * of that part is in the database. */
+static int cut_log(struct store *store, const struct mark *mark, struct penstock_error *err)
+{
+	struct log_header log;
+	int rc;
+	_cleanup_close_ int fd = open_log(store, O_RDWR, &log, &rc, err);
+	off_t size = 0;
+	struct stat st;
+
+	if (fd < 0 || rc < 0)
+		return rc;
+	if (log.salt[0] && strcmp(log.salt, mark->salt) == 0)
+		size = LOG_HEADER + (off_t)mark->pages * (LOG_FRAME_HEADER + log.page_size);
+	if (fstat(fd, &st) < 0 || (st.st_size > size && ftruncate(fd, size) < 0) || fsync(fd) < 0)
+		return error_errno(err, errno, "cannot cut '%s/" LOG "'", store->root);
 	return 0;
 }
 
 int relaxed_recover(struct store *store, struct penstock_error *err)
 {
-	static const char *const log[] = {"meta.db-wal", "meta.db-shm"};
-	bool marked = false, this_boot = false;
-	int rc = read_mark(store, &marked, &this_boot, err);
+	struct mark mark;
+	int rc = read_mark(store, &mark, err);
 
-	if (rc < 0 || !marked)
+	if (rc < 0 || !mark.exists)
 		return rc;
-	if (this_boot) /* the files are as written; make them durable now */
-		return (rc = sync_all(store, err)) < 0 ? rc : remove_mark(store, err);
+	if (mark.this_boot) { /* the files are as written; make them durable now */
+		rc = sync_all(store, err);
+		return rc < 0 ? rc : remove_mark(store, err);
+	}
 	log_warn("store %s: the machine crashed while durability was relaxed; the last changes "
 		 "were undone",
 		store->root);
-	for (size_t i = 0; i < ARRAY_SIZE(log); i++)
-		if (unlinkat(store->root_fd, log[i], 0) < 0 && errno != ENOENT)
-			return error_errno(
-				err, errno, "cannot remove '%s/%s'", store->root, log[i]);
-	rc = sync_root_dir(store, err);
+	rc = cut_log(store, &mark, err);
+	if (rc == 0 && unlinkat(store->root_fd, "meta.db-shm", 0) < 0 && errno != ENOENT)
+		rc = error_errno(err, errno, "cannot remove '%s/meta.db-shm'", store->root);
 	return rc < 0 ? rc : remove_mark(store, err);
 }
 
 int relaxed_check(struct store *store, struct penstock_error *err)
 {
-	bool marked = false, this_boot = false;
-	int rc = read_mark(store, &marked, &this_boot, err);
+	struct mark mark;
+	int rc = read_mark(store, &mark, err);
 
-	if (rc < 0 || !marked || this_boot)
+	if (rc < 0 || !mark.exists || mark.this_boot)
 		return rc;
 	return error_set(err, PENSTOCK_E_UNSUPPORTED,
 		"cannot read '%s': the machine crashed while durability was relaxed; run "
@@ -107,43 +180,45 @@ int relaxed_check(struct store *store, struct penstock_error *err)
 		store->root);
 }
 
-/* Copies the whole log into the database. `*whole` is false if a reader prevented it. */
-static int copy_log(struct store *store, bool *whole, struct penstock_error *err)
+/* Copies the noted changes into the database, as far as readers allow. SQLite syncs the log first,
+ * then the database. */
+static int copy_log(struct store *store, struct penstock_error *err)
 {
-	int in_log = -1, copied = -1;
+	int pages = -1;
 	int rc = sqlite3_wal_checkpoint_v2(
-		store->writer->handle, "main", SQLITE_CHECKPOINT_TRUNCATE, &in_log, &copied);
+		store->writer->handle, "main", SQLITE_CHECKPOINT_PASSIVE, &pages, NULL);
 
-	*whole = rc == SQLITE_OK && in_log == copied;
-	if (rc == SQLITE_OK || rc == SQLITE_BUSY)
-		return 0;
-	db_error(store->writer, rc, "copy the log into the database", err);
-	return -PENSTOCK_E_IO;
+	if (pages < 0) {
+		db_error(store->writer, rc, "copy the log into the database", err);
+		return -PENSTOCK_E_IO;
+	}
+	store->log_pages = pages;
+	return 0;
 }
 
 /* `last` is true if the store is being closed. */
 static int relaxed_sync_point(struct store *store, bool last, struct penstock_error *err)
 {
-	bool whole = false;
+	uint64_t next;
 	int rc;
 
-	store->log_pages = 0;
+	store->synced_pages = store->log_pages;
 	store->unsynced_since_ms = 0;
-	/* In this order: the log may be trusted only while everything that it names is on the
-	 * disk. */
+	pthread_mutex_lock(&store->blobs_lock);
+	next = store->next_blob;
+	pthread_mutex_unlock(&store->blobs_lock);
+	/* In this order: the log may be trusted only while everything that it names is on the disk,
+	 * and only a part that may be trusted is copied. */
 	rc = sync_all(store, err);
 	if (rc == 0)
-		rc = remove_mark(store, err);
-	if (rc == 0)
-		rc = copy_log(store, &whole, err);
-	if (!last) {
-		int marked = relaxed_mark(store, rc < 0 ? NULL : err);
-
-		rc = rc < 0 ? rc : marked;
-	}
-	if (rc == 0 && whole)
-		blob_unlink_kept(store);
-	return rc;
+		rc = last ? remove_mark(store, err) : write_mark(store, err);
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&store->blobs_lock);
+	store->first_unsynced = next;
+	pthread_mutex_unlock(&store->blobs_lock);
+	blob_unlink_kept(store);
+	return copy_log(store, err);
 }
 
 void relaxed_sync_or_warn(struct store *store, bool last)
@@ -161,6 +236,8 @@ static int count_pages(void *arg, sqlite3 *handle, const char *name, int pages)
 
 	(void)handle;
 	(void)name;
+	if (pages < store->log_pages) /* the log was started again */
+		store->synced_pages = 0;
 	store->log_pages = pages;
 	if (!store->unsynced_since_ms)
 		store->unsynced_since_ms = clock_monotonic_ms();
@@ -169,8 +246,10 @@ static int count_pages(void *arg, sqlite3 *handle, const char *name, int pages)
 
 int relaxed_start(struct store *store, struct penstock_error *err)
 {
+	int rc = copy_log(store, err); /* counts the pages of the log */
+
 	sqlite3_wal_hook(store->writer->handle, count_pages, store);
-	return relaxed_sync_point(store, false, err);
+	return rc < 0 ? rc : relaxed_sync_point(store, false, err);
 }
 
 int64_t relaxed_wait_ms(const struct store *store)
@@ -179,7 +258,7 @@ int64_t relaxed_wait_ms(const struct store *store)
 
 	if (!store->relaxed || !store->unsynced_since_ms)
 		return -1;
-	if (store->log_pages >= RELAXED_PAGES)
+	if (store->log_pages - store->synced_pages >= RELAXED_PAGES)
 		return 0;
 	left = store->unsynced_since_ms + store->relaxed_ms - clock_monotonic_ms();
 	return left < 0 ? 0 : left;

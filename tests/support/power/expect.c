@@ -1,6 +1,7 @@
 #include "expect.h"
 
 #include <err.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/process.h"
 #include "s3/sum/checksum.h"
 #include "store/store.h"
 
@@ -478,11 +480,19 @@ static bool go_on(struct expected *e, unsigned seed)
 /* The replay runs on the machine that made the log: pretends that it was started again. */
 static void change_boot(const char *root)
 {
-	char path[512];
+	char path[512], mark[128];
+	ssize_t n;
+	int fd;
 
 	snprintf(path, sizeof(path), "%s/relaxed", root);
-	if (access(path, F_OK) == 0)
-		fs_write_atomic(path, "another boot", 12, 0600, NULL);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	n = fd < 0 ? 0 : fs_pread_all(fd, mark, sizeof(mark), 0);
+	if (n >= PROCESS_BOOT_ID_SIZE - 1) {
+		memset(mark, '0', PROCESS_BOOT_ID_SIZE - 1);
+		fs_pwrite_all(fd, mark, (size_t)n, 0);
+	}
+	if (fd >= 0)
+		close(fd);
 }
 
 bool expected_check(

@@ -3,11 +3,13 @@
 The store's writes, syncs and replies are recorded while clients use it; the replay (tests/support/power) then loses what was not
 synced, wholly, in part and out of order, between all syncs.
 """
+import sqlite3
 import threading
 
 import pytest
 
 from harness.power import Client, Recording, body
+from harness.waiting import wait_for
 
 pytestmark = pytest.mark.preloads
 
@@ -128,6 +130,37 @@ def test_relaxed_durability_loses_changes_but_never_halves_one(penstock, tmp_pat
     print(output)
     code, output = recording.replay("--every", 25)
     assert code == 1 and "was acknowledged and is gone" in output, output
+
+
+@pytest.mark.long
+def test_sync_points_of_relaxed_durability(penstock, tmp_path):
+    """Three of them, the second while a reader prevents that the log is copied into the database."""
+    recording = Recording(penstock, tmp_path, durability="relaxed")
+    root = recording.disk / recording.STORE
+    mark = root / "relaxed"
+    reader = sqlite3.connect(f"file:{root}/meta.db?mode=ro", uri=True, isolation_level=None)
+    client = Client(recording)
+    for number, reads in enumerate((False, True, False)):
+        client.make_bucket(f"bkt-{number}")
+        if reads:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM objects").fetchall()
+        before = mark.read_bytes()
+        objects(client, f"bkt-{number}", 2)
+        uploads(client, f"bkt-{number}", 1, large=False)
+        for i in range(4):
+            client.put("bkt-0", "replaced", body(number + i, FILE + i))
+        wait_for(lambda: mark.read_bytes() != before, 120)  # noqa: B023
+        client.put("bkt-0", "replaced", body(number, FILE))
+        if reads:
+            reader.execute("COMMIT")
+    reader.close()
+    recording.finish()
+
+    code, output = recording.replay("--disk", recording.disk, "--relaxed", "--every", 10)
+
+    assert code == 0, output
+    print(output)
 
 
 @pytest.mark.long

@@ -2,8 +2,10 @@
 #ifndef TEST_STORE_FIXTURE_H
 #define TEST_STORE_FIXTURE_H
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,11 +36,14 @@ __attribute__((visibility("default"))) int fdatasync(int fd)
 	return 0;
 }
 
+static atomic_bool disk_fails; /* syncs of the file system fail */
+
 int syncfs(int fd);
 __attribute__((visibility("default"))) int syncfs(int fd)
 {
 	(void)fd;
-	return 0;
+	errno = EIO;
+	return atomic_load(&disk_fails) ? -1 : 0;
 }
 
 struct fixture {
