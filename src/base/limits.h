@@ -373,7 +373,7 @@
 #define LIMIT_S3_LIST_BUCKETS 10000
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
-/* Each for TCP and for the Unix socket: */
+/* The next two limits are for each daemon: TCP has one, and the Unix socket has one. */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor, at least 2 */
 /* open connections: at most this, and at most three quarters of the descriptors of the process */
 #define LIMIT_SERVER_CONNECTIONS 32768

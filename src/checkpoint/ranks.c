@@ -88,8 +88,8 @@ static int take_part(const struct save *s, unsigned rank, bool patient, struct c
 		(patient || *part->run || !commit_find_metric(part, GAVE_UP)))
 		return 0;
 	if (commit_find_metric(part, GAVE_UP))
-		return error_set(err, PENSTOCK_E_CANCELLED, "rank %u has given up checkpoint '%s'",
-			rank, s->path);
+		return error_set(err, PENSTOCK_E_CANCELLED,
+			"cannot save checkpoint '%s': rank %u has given up", s->path, rank);
 	if (part->world_size != s->o.world_size)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"rank %u has a world size of %u in checkpoint '%s', but this rank has %u",

@@ -428,7 +428,8 @@ static int place_commit(struct save *s, struct commit *whole, struct penstock_er
 	int r = 0;
 
 	if (whole->n_files == 0)
-		r = error_set(err, PENSTOCK_E_INVALID, "checkpoint '%s' has no file", s->path);
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"cannot save checkpoint '%s': it has no files; add at least one", s->path);
 	for (size_t i = 0; r == 0 && i < s->metrics->n_metrics; i++) {
 		if (commit_set_metric(
 			    whole, s->metrics->metrics[i].name, s->metrics->metrics[i].value) < 0)

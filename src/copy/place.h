@@ -15,7 +15,8 @@
 
 struct place {
 	enum location_kind kind;
-	/* As the user gave it, for messages; a URL without user, query and fragment. Owned. */
+	/* The place as the user gave it, but a URL without user, query and fragment; for messages.
+	 * Owned. */
 	char *text;
 	/* One of these, unless the place is a pipe; owned. */
 	char *key; /* of an object; "" names the bucket */

@@ -9,8 +9,8 @@
 #include "dataset/internal.h"
 #include "s3/sum/checksum.h"
 
-/* A gap before a sample is read rather than skipped if it has at most GAP_SMALL bytes plus
- * GAP_RATIO times the sample. */
+/* A gap before a sample is read, not skipped, if the gap has at most GAP_SMALL bytes plus GAP_RATIO
+ * times the size of the sample, and at most LIMIT_DATASET_GAP bytes. */
 #define GAP_SMALL (4 * KIB)
 #define GAP_RATIO 16
 

@@ -51,7 +51,8 @@ struct deploy_options {
 	bool best_is_max;
 	const char *ready; /* name of an object that completes a version; may be NULL */
 	int64_t interval_ms; /* time between two searches for versions */
-	int64_t settle_ms; /* time that a version without a commit must stay unchanged */
+	/* time that a version must stay unchanged if it has no commit and `ready` is NULL */
+	int64_t settle_ms;
 	int64_t start_ms; /* time within which a server must become healthy */
 	int64_t watch_ms; /* time that the old server stays ready after the new one took over */
 	int64_t drain_ms; /* time after which a server that was asked to end is killed */

@@ -91,14 +91,14 @@ static int refused(const struct registry *reg, struct penstock_error *err)
 
 	if (reg->login.username)
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"'%s' refused the login of '%s', or that user may not read '%s'; check "
-			"`username` and `password` of the container, or log in again with "
-			"'podman login %s'",
-			where, reg->login.username, reg->ref->repository, where);
+			"cannot pull '%s' from '%s': the registry refused the login of '%s', or that "
+			"user may not read the image; check `username` and `password` of the "
+			"container, or log in again with 'podman login %s'",
+			reg->ref->repository, where, reg->login.username, where);
 	return error_set(err, PENSTOCK_E_PERMISSION,
-		"'%s' requires a login for '%s', or has no such image; set `username` and "
-		"`password` of the container, or log in with 'podman login %s'",
-		where, reg->ref->repository, where);
+		"cannot pull '%s' from '%s': the registry requires a login, or has no such image; "
+		"set `username` and `password` of the container, or log in with 'podman login %s'",
+		reg->ref->repository, where, where);
 }
 
 static int fetch_token(struct registry *reg, const struct image_challenge *challenge,

@@ -135,7 +135,7 @@ static void add_missing(struct buf *b, const char *fmt, ...)
 
 enum { OVER_CPUS = 1, OVER_MEMORY = 2, OVER_GPUS = 4, OVER_RUNS = 8 };
 
-/* Returns the limits that `who` would exceed in addition to `there`. */
+/* Returns the limits (OVER_…) that the sum of `there` and `who` exceeds. */
 static unsigned over_limits(const struct claim_limits *limits, const struct claim_limits *there,
 	const struct claim_holder *who)
 {

@@ -33,7 +33,7 @@ struct review {
 	uint64_t expected; /* files with an object */
 	uint64_t listed;
 	uint64_t again;
-	uint64_t nowhere; /* neither in the bucket nor here */
+	uint64_t nowhere; /* not here, and the object was removed or replaced */
 	char first[128]; /* path of the first such file */
 	bool blind; /* the credentials may not read */
 	bool memory;

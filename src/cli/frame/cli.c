@@ -248,8 +248,8 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 	const struct command *command;
 	int code;
 
-	/* A file opened later would get a closed standard descriptor, and messages would be written
-	 * to it. */
+	/* Opens descriptors 0 to 2 if they are closed. Otherwise a file that is opened later gets
+	 * one of these numbers, and messages are written to that file. */
 	for (int fd = 0; fd < 3; fd++) {
 		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
 			open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)

@@ -107,7 +107,7 @@ const struct fact environment_table[] = {
 	{"REGISTRY_AUTH_FILE", "the files of podman and docker", "logins for image registries"},
 	{"DOCKER_CONFIG", "`~/.docker`", "the configuration directory of docker"},
 	{"SSL_CERT_DIR", "that of the system", "a directory of certificate authorities"},
-	{"TMPDIR", "`/tmp`", "temporary files"},
+	{"TMPDIR", "`/var/tmp`", "temporary files"},
 	{"LISTEN_PID", NULL, "of systemd: the process that gets sockets"},
 	{"LISTEN_FDS", NULL, "of systemd: the number of sockets for `penstock serve`"},
 	{"NOTIFY_SOCKET", NULL, "of systemd: where `penstock serve` reports that it is ready"},

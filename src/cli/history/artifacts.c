@@ -476,7 +476,7 @@ static int run_tag(const struct cli *cli)
 }
 
 static const struct command_exit exits[] = {
-	{"66", "There is no such run or tag, or get finds no artifacts"},
+	{"66", "There is no such run or tag, or it has no artifacts"},
 	{"69", "The store does not respond, or the tag exists already"},
 	{"77", "The store refused the credentials"},
 	{NULL, NULL},
@@ -515,9 +515,9 @@ const struct command command_tag = {
 	.min_operands = 1,
 	.max_operands = 3,
 	.description =
-		"A tag is a copy of a run's output, made by the store itself if the output is "
-		"in one. It does not change when the run is restarted; workflows use it with "
-		"`deps` or `artifacts: {tag: TAG}` of an input.",
+		"A tag is a copy of a run's output, made by the store itself if the output is in "
+		"one. The copy does not change when the run is restarted; workflows use a tag "
+		"with `deps` or `artifacts: {tag: TAG}` of an input.",
 	.examples = EXAMPLES(
 		{"penstock tag add v1 train-mnist", "Keep the output of the run under a name"},
 		{"penstock tag list", "List the tags of this machine"},

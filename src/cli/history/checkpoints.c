@@ -623,22 +623,23 @@ const struct command command_checkpoints = {
 	.max_operands = 3,
 	.description =
 		"Works on the checkpoints that a run has committed: in the store of its output, "
-		"or on this machine if the output is not in a store. RUN is an id, the "
-		"beginning of one, or a name; the place of the output needs no record of the "
-		"run, so it works from any machine.\n"
+		"or on this machine if the output is not in a store. RUN is an id, the beginning "
+		"of one, or a name; the place of the output needs no record of the run, so it "
+		"works from any machine.\n"
 		"\n"
-		"Without any, list shows the newest files of the output, which a run that saves "
-		"files of its own continues from; with --json these have `file` instead of "
+		"If there are no checkpoints, list shows the newest files of the output, from "
+		"which a run without commits continues; with --json these have `file` instead of "
 		"`name`.\n"
 		"\n"
-		"Without a NAME, get downloads the newest intact one and reports those that it "
-		"skipped, and verify reads all of them.",
+		"Without a NAME, get downloads the newest intact checkpoint and reports those "
+		"that it skipped, and verify reads all checkpoints.",
 	.options = OPTIONS({0, "json", NULL, "list: print a list of objects"},
 		{'o', "output", "DIR", "get: target directory; default: this directory"},
 		{0, "path", "DIR",
-			"Their directory below the output; default: that of the workflow, or checkpoints"},
-		{0, "here", NULL, "Those on this machine, even if the output is in a store"},
-		{0, "force", NULL, "rm: also the newest"}, REMOTE_OPTIONS),
+			"Directory of the checkpoints below the output; default: that of the "
+			"workflow, or 'checkpoints'"},
+		{0, "here", NULL, "Checkpoints on this machine, even if the output is in a store"},
+		{0, "force", NULL, "rm: also remove the newest checkpoint"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock checkpoints list cifar10",
 			"List the checkpoints of the run, newest first, with steps and metrics"},

@@ -484,15 +484,15 @@ const struct command command_metrics = {
 	.max_operands = UINT_MAX,
 	.description =
 		"Reads the metrics that a training has written into its output: event files of "
-		"TensorBoard, objects per line (metrics*.jsonl, log*.jsonl, *history*.jsonl), "
-		"tables (metrics.csv), the file store of MLflow (mlruns), and the metrics of "
+		"TensorBoard, JSON lines (metrics*.jsonl, log*.jsonl, *history*.jsonl), tables "
+		"(metrics.csv), the file store of MLflow (mlruns), and the metrics of "
 		"checkpoints. Those of the steps' processors, memory, network and GPUs begin with "
-		"usage/. RUN is an id, the beginning of one, or a name; the place of an "
-		"output, or a directory, needs no run.\n"
+		"usage/. RUN is an id, the beginning of one, or a name; the place of an output, "
+		"or a directory, needs no run.\n"
 		"\n"
-		"Without a NAME it lists all of them. A NAME plots those with that name, with "
-		"those last components, or that match a pattern such as '*loss*'. Points that a "
-		"resumed training writes again replace those that were lost.",
+		"Without a NAME it lists all of them. A NAME plots the metrics of that name, "
+		"those that end in /NAME, or those that match a pattern such as '*loss*'. Points "
+		"that a resumed training writes again replace the earlier ones.",
 	.options = OPTIONS({0, "by-time", NULL, "Plot over the time instead of the step"},
 		{0, "json", NULL,
 			"Print a list of objects with `name` and `points`, each [step, time in ms, value]"},

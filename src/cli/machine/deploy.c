@@ -193,19 +193,19 @@ const struct command command_deploy = {
 	.description =
 		"Fetches the newest version of a model, verifies it, and starts COMMAND as its "
 		"server. When the bucket has a newer version, a second server starts next to the "
-		"first; once it is healthy it gets all new connections, and the first one is "
-		"asked to end (SIGTERM) when it has answered its own. A version whose server "
+		"first; once it is healthy it gets all new connections, and after --watch the "
+		"first one gets SIGTERM, to answer its own and exit. A version whose server "
 		"fails is given up, and the one before it stays in service.\n"
 		"\n"
 		"A version is a directory with a number (MODEL/1/, MODEL/2/, as TensorFlow "
 		"Serving and Triton have them) or a checkpoint of a run (with COMMIT.json). If "
-		"there is none, all objects below MODEL are one version, as in a model store of "
-		"TorchServe. A version with a commit counts when all its files are there; any "
-		"other one when it did not change for --settle, or when it has the object "
-		"--ready.\n"
+		"MODEL has neither, all objects below it are one version, as in a model store of "
+		"TorchServe. A version with a commit is complete when all its files are there; "
+		"any other version when it did not change for the time of --settle, or when it "
+		"has the object that --ready names.\n"
 		"\n"
-		"In COMMAND and --health these words are replaced, and the server has them in "
-		"its environment: {model} (PENSTOCK_MODEL, directory of the version), {base} "
+		"In COMMAND and --health these words are replaced, and the server has them in its "
+		"environment: {model} (PENSTOCK_MODEL, directory of the version), {base} "
 		"(PENSTOCK_MODEL_BASE, directory with its number in it), {repository} "
 		"(PENSTOCK_MODEL_REPOSITORY, directory with the model in it), {version} "
 		"(PENSTOCK_MODEL_VERSION), {host} (HOST), {port} (PORT) and {health_port} "
@@ -213,9 +213,9 @@ const struct command command_deploy = {
 		"\n"
 		"With --traffic socket, the default, the server gets a listening socket as "
 		"descriptor 3, as from systemd. With reuseport it listens on {port} itself, with "
-		"SO_REUSEPORT; both versions answer for a short time. With a signal (HUP, USR1 "
-		"or USR2) one server stays, {model} is a symbolic link to the version, and the "
-		"signal asks the server to load it.\n"
+		"SO_REUSEPORT; both versions answer for a short time. With a signal (HUP, USR1 or "
+		"USR2) one server stays, {model} is a symbolic link to the version, and the "
+		"signal makes the server load it.\n"
 		"\n"
 		"If this process is killed, another one continues, and the server does not "
 		"notice. Replicas of many machines change their version one at a time, or "
@@ -235,14 +235,14 @@ const struct command command_deploy = {
 		{0, "settle", "TIME",
 			"A version without a commit is complete when it did not change for so "
 			"long; default: 5s"},
-		{0, "interval", "TIME", "Time between two looks at the bucket; default: 10s"},
+		{0, "interval", "TIME", "Time between two listings of the bucket; default: 10s"},
 		{0, "start-timeout", "TIME",
 			"A server that is not healthy after so long has failed; default: 5m"},
 		{0, "watch", "TIME",
 			"The old server stays for so long after the new one took over, to return "
 			"if that fails; default: 10s"},
 		{0, "drain", "TIME",
-			"A server that was asked to end is killed after so long; default: 30s"},
+			"Time from the SIGTERM to a server until it is killed; default: 30s"},
 		{0, "cache-size", "BYTES",
 			"Space for versions of this model on this machine; default: 50GB"},
 		{0, "unavailable", "N",
@@ -257,7 +257,7 @@ const struct command command_deploy = {
 		{"penstock deploy s3://out/checkpoints --best accuracy:max -- ./serve {model}",
 			"Serve the best checkpoint of a run"},
 		{"penstock deploy s3://models/m --traffic HUP --health /health -- gunicorn app",
-			"Keep one server, and ask it to load each version"},
+			"Keep one server, and signal it to load each version"},
 		{"penstock deploy --status s3://models/mnist",
 			"Show which replica has which version"}),
 	.exits = EXITS({"66", "There is no such bucket or program; with --status: no replica"},

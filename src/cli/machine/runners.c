@@ -187,7 +187,7 @@ const struct command command_runners = {
 	.summary = "show the resources of this machine and who uses them",
 	.description =
 		"Shows the CPUs, memory and GPUs of this machine, the amounts that the runs of "
-		"all users have claimed and that waiting runs ask for, your own claims and "
+		"all users have claimed and that waiting runs request, your own claims and "
 		"limits, and how steps are kept within their claims.\n"
 		"\n"
 		"Limits are set by the administrator in /etc/penstock/config.yaml; you may set "

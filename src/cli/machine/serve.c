@@ -100,32 +100,33 @@ const struct command command_serve = {
 	.group = "This machine",
 	.summary = "serve an S3-compatible object store from a directory",
 	.description =
-		"Serves the object store in DIR until SIGTERM or SIGINT, and prints \"listening "
-		"on URL\", where the keys are and an example once it accepts connections. Addresses are path-style: "
-		"http://ADDRESS:PORT/BUCKET/KEY, unless --domain is given. Any region is accepted.\n"
+		"Serves the object store in DIR until SIGTERM or SIGINT. Once it accepts "
+		"connections, it prints \"listening on URL\", and on stderr the place of the keys "
+		"and an example. Addresses are path-style, http://ADDRESS:PORT/BUCKET/KEY; "
+		"--domain adds hosts of buckets. Any region is accepted.\n"
 		"\n"
-		"The keys of its account are read from PENSTOCK_ACCESS_KEY_ID and "
+		"The keys of the store's own account are read from PENSTOCK_ACCESS_KEY_ID and "
 		"PENSTOCK_SECRET_ACCESS_KEY; if these are not set, keys are generated once and "
 		"kept in DIR/credentials (mode 0600), an AWS credentials file that other tools "
 		"read with AWS_SHARED_CREDENTIALS_FILE.\n"
 		"\n"
 		"Objects are encrypted if a request or their bucket asks for it. The master key "
-		"is in DIR/master-key (mode 0600), which is made if it is missing, or in the "
-		"file that --master-key names: 64 hexadecimal digits on a line. Encrypted objects "
-		"are lost without it. To replace it, put the line of a new key above the old "
-		"one and restart; no body is written again, and the old line is then not "
-		"needed any more.\n"
+		"is in DIR/master-key (mode 0600), which is made if it is missing, or in the file "
+		"that --master-key names: 64 hexadecimal digits on a line. Encrypted objects are "
+		"lost without it. To replace it, put the line of a new key above the old one and "
+		"restart; no body is written again, and the old line is then not needed any "
+		"more.\n"
 		"\n"
 		"On a loopback address it also listens on a Unix socket, in "
 		"/run/user/UID/penstock or /tmp/penstock-UID. penstock itself uses that if both "
 		"run as the same user.\n"
 		"\n"
 		"DIR/webhooks names the webhooks that buckets may notify, one on a line: NAME URL "
-		"[TOKEN]. It is read at the start.\n"
+		"[TOKEN] [account=NUMBER]. The file is read at the start.\n"
 		"\n"
-		"With --log-level debug each request is a line on stderr. Any reply, such as 403 to "
-		"an unsigned request, shows that the store is alive. Only one process can serve a "
-		"directory at a time.",
+		"With --log-level debug each request is a line on stderr. Any reply, such as 403 "
+		"to an unsigned request, shows that the store is alive. Only one process can "
+		"serve a directory at a time.",
 	.options = OPTIONS(
 		{0, "root", "DIR",
 			"Directory of the store; created if missing. Default: the embedded store of this home"},
@@ -136,16 +137,17 @@ const struct command command_serve = {
 			"access_key_id and secret_access_key, and perhaps id and email; an "
 			"access_key_id of null revokes an account"},
 		{0, "replication", "FILE",
-			"The destinations of replication, a JSON array of objects with name, endpoint, "
-			"perhaps bucket, region and account (whose buckets may be sent there), and "
-			"either access_key_id and secret_access_key or profile; a rule of a bucket names "
-			"one as arn:aws:s3:::NAME. FILE may be readable by its owner only if it has keys"},
+			"The destinations of replication, a JSON array of objects with name, "
+			"endpoint, perhaps bucket, region and account (whose buckets may be sent "
+			"there), and either access_key_id and secret_access_key or profile; a "
+			"rule of a bucket names one as arn:aws:s3:::NAME. A FILE with secret keys "
+			"must not be accessible to other users"},
 		{0, "domain", "NAME[,NAME]",
-			"The host BUCKET.NAME is that of a bucket (virtual-host style); paths that "
-			"begin with the bucket stay valid at other hosts"},
+			"Serve BUCKET at the host BUCKET.NAME, too (virtual-host style); "
+			"path-style stays valid at other hosts"},
 		{0, "tls-cert", "FILE",
-			"Serve HTTPS with the certificate in FILE and those that it needs, in PEM; "
-			"a renewed file is used within seconds, or after SIGHUP"},
+			"Serve HTTPS with the certificate chain in FILE, in PEM; a renewed file "
+			"is used within seconds, or after SIGHUP"},
 		{0, "tls-key", "FILE", "The private key of the certificate, in PEM"},
 		{0, "durability", "full|relaxed",
 			"full (default): a write is acknowledged when it is on stable storage. relaxed: "
@@ -155,8 +157,9 @@ const struct command command_serve = {
 			"File of the master key of encrypted objects; created if missing. Default: "
 			"$PENSTOCK_MASTER_KEY_FILE, else DIR/master-key"},
 		{0, "abort-uploads-after", "DURATION",
-			"Abort an unfinished multipart upload this long after it was started and "
-			"received its last part, such as 12h or 30d; 0 disables it. Default: 7d"},
+			"Abort an unfinished multipart upload of any bucket this long after it "
+			"was started and received its last part, such as 12h or 30d; 0 disables "
+			"it. Default: 7d"},
 		{0, "log-interval", "DURATION",
 			"Deliver the access logs of buckets this long after their first line; a crash "
 			"loses what was not delivered. Default: 60s"},
@@ -183,9 +186,10 @@ const struct command command_serve = {
 		{"penstock serve --root /tmp/s --listen 127.0.0.1:0 --durability relaxed",
 			"A throw-away store on a free port"}),
 	.exits = EXITS({"66", "DIR cannot be created or opened"},
-		{"69", "another process serves DIR or uses the port, or a newer penstock created DIR"},
-		{"77", "permission denied"},
-		{"78", "the keys, the credentials file in DIR, or ADDRESS are invalid, or the master "
-		       "key of encrypted objects is missing"}),
+		{"69", "Another process serves DIR or uses the port, or a newer penstock created "
+		       "DIR"},
+		{"77", "Permission denied"},
+		{"78", "The keys, the credentials file in DIR, or ADDRESS are invalid, or the "
+		       "master key of encrypted objects is missing"}),
 	.run = run_serve,
 };

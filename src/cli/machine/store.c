@@ -427,21 +427,22 @@ const struct command command_store = {
 		"Looks after a store of 'penstock serve', that of this home or the one in DIR. "
 		"ACTION is stat, check, scrub, repair, backup, export or import.\n"
 		"\n"
-		"stat prints the number and size of objects, older versions, unfinished uploads and "
-		"files. check compares the database with itself and with the data files, without "
-		"reading these; each problem is a line. scrub reads every object from the disk and "
-		"compares it with its checksums; an interrupted one resumes. repair mends what "
-		"check marks as mendable. It deletes nothing: data files that nothing names are "
-		"moved to DIR/aside.\n"
+		"stat prints the number and size of objects, older versions, unfinished uploads "
+		"and files. check compares the database with itself and with the data files, "
+		"without reading these; each problem is a line. scrub reads every object from the "
+		"disk and compares it with its checksums; an interrupted one resumes. repair "
+		"mends what check marks as mendable. It deletes nothing: data files that nothing "
+		"names are moved to DIR/aside.\n"
 		"\n"
-		"backup PATH makes the directory PATH a store with the state of this instant, which "
-		"'penstock serve --root PATH' serves. If PATH has an earlier backup, only new data "
-		"files are copied; a store, also a backup that was served, is refused. export PATH writes all buckets, or those that are named, with "
-		"older versions and configurations as a tar archive, and import PATH adds the "
-		"buckets of one; both verify every object. PATH may be '-'. With --with-accounts "
-		"accounts, users, groups, roles and policies are in the archive, or imported, "
-		"too; the archive then has their secret keys. Unfinished uploads are in backups "
-		"only.\n"
+		"backup PATH makes the directory PATH a store with the state of this instant, "
+		"which 'penstock serve --root PATH' serves. If PATH has an earlier backup, only "
+		"new data files are copied; a store, or a backup that was served, is refused. A "
+		"master key outside of DIR is not copied. export PATH writes all buckets, or "
+		"those that are named, with older versions and configurations as a tar archive, "
+		"and import PATH adds the buckets of one; both verify every object. PATH may be "
+		"'-'. With --with-accounts accounts, users, groups, roles and policies are in the "
+		"archive, or imported, too; the archive then has their secret keys. Unfinished "
+		"uploads are in backups only.\n"
 		"\n"
 		"stat, check, scrub, backup and export also work while the store is served: they "
 		"see one state, whose data files are kept meanwhile. repair and import need the "
@@ -465,7 +466,7 @@ const struct command command_store = {
 		{"penstock store export --root /srv/store - data | zstd > data.tar.zst",
 			"Keep one bucket as an archive"}),
 	.exits = EXITS({"66", "DIR is not a store, an archive is damaged, or a problem was found"},
-		{"69", "another process serves DIR, or what is to be imported exists"},
+		{"69", "Another process serves DIR, or a bucket of the archive exists"},
 		{"130", "interrupted"}),
 	.run = run_store,
 };

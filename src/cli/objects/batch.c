@@ -245,22 +245,22 @@ const struct command command_batch = {
 	.max_operands = 1,
 	.description =
 		"Reads commands from FILE ('-': standard input), one on each line, as 'cp a.csv "
-		"s3://data/', and runs them with one set of connections and credentials: "
-		"several at a time, but each after earlier lines that touch the same object, "
-		"file, prefix or directory, if one of them writes it. Output is printed in the "
-		"order of the lines; cat, du, ls, mb, presign, put, rb and stat wait for all "
-		"lines before them. The verbs are these and cp, mv, rm and sync, with their "
-		"options. Blanks separate words; '...', \"...\" and \\ quote as in a shell, but "
-		"only the verbs themselves expand anything, and '#' begins a comment.\n"
+		"s3://data/', and runs them with one set of connections and credentials: several "
+		"at a time, but each after earlier lines that touch the same object, file, prefix "
+		"or directory, if one of them writes it. Output is printed in the order of the "
+		"lines. cat, du, ls, mb, presign, put, rb, stat, rm --uploads and lines with '-' "
+		"wait for all lines before them. The verbs are these and cp, mv, rm and sync, "
+		"with their options. Blanks separate words; '...', \"...\" and \\ quote as in a "
+		"shell; '#' begins a comment; only the verbs expand wildcards.\n"
 		"\n"
-		"A line that fails is reported with its number, and the others run. The exit "
-		"code is the highest of all lines. Options for the store apply to every line "
-		"that does not give its own.",
+		"A line that fails is reported with its number, and the others run. The exit code "
+		"is the highest of all lines. Options for the store apply to every line that does "
+		"not give its own.",
 	.options = OPTIONS(
 		{0, "fail-fast", NULL,
 			"Stop at the first line that fails; without --jobs one line at a time"},
-		{'j', "jobs", "N", "At most N lines at a time; default: 8"}, LIMIT_RATE_OPTION,
-		REMOTE_OPTIONS),
+		{'j', "jobs", "N", "At most N lines at a time, 1 to 32; default: 8"},
+		LIMIT_RATE_OPTION, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock batch jobs.txt", "Run the commands in a file"},
 		{"sed 's|.*|rm s3://data/&|' names | penstock batch -",
 			"Run the commands of a pipe"}),

@@ -22,19 +22,19 @@
 	{ 0, "include", "PATTERN", "Copy only names below the source that match; may be repeated" }, \
 	{ 0, "exclude", "PATTERN", "Skip names that match; may be repeated" },          \
 	{ 'n', "dry-run", NULL, "Print what would be done" },                                   \
-	{ 0, "preserve", NULL, "Keep time of change, mode, links and empty directories, in x-amz-meta-mtime and -mode" }, \
+	{ 0, "preserve", NULL, "Keep modification time, mode, symbolic links and empty directories, in x-amz-meta-mtime and -mode" }, \
 	{ 0, "no-follow-symlinks", NULL, "Skip symbolic links; default: follow them" },   \
 	{ 0, "if-none-match", NULL, "Fail for each target that exists" }, \
 	{ 0, "storage-class", "CLASS", "Storage class of new objects, such as STANDARD_IA" },              \
-	{ 0, "content-type", "TYPE", "Type of new objects; default: by the ending of the name" },   \
+	{ 0, "content-type", "TYPE", "Content type of new objects; default: by the extension" },   \
 	{ 0, "metadata", "NAME=VALUE", "Metadata of new objects; may be repeated" },             \
 	{ 0, "parallel", "N", "Requests at a time; default: chosen by the throughput" },                      \
 	{ 0, "part-size", "SIZE", "Size of the parts of an upload; default: by its size" },                  \
 	LIMIT_RATE_OPTION, \
 	{ 0, "resume", NULL, "Keep the progress of an interrupted large transfer, so that the same command resumes it (default)" }, \
 	{ 0, "no-resume", NULL, "Leave nothing of an interrupted transfer" }, \
-	{ 0, "delta", NULL, "Send only the changes of a large file that was sent with this option before" }, \
-	{ 0, "force", NULL, "Also move or delete the state of runs below .penstock/" },                       \
+	{ 0, "delta", NULL, "Send only the changes of a file over 16 MiB that was sent with this option before" }, \
+	{ 0, "force", NULL, "mv, sync --delete: also the state of runs below .penstock/" },                       \
 	{ 'v', "verbose", NULL, "Print a line for each item" },                                         \
 	{ 0, "json", NULL, "Print a JSON array with an object for each item" },                                \
 	REMOTE_OPTIONS, SOURCE_REMOTE_OPTIONS

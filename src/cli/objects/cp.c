@@ -103,11 +103,11 @@ static const struct option_spec options[] = {
 	"If TARGET ends in '/', is a bucket or a local directory, or if there are several "        \
 	"sources, items are put below it under their names; otherwise TARGET is the new "          \
 	"name.\n\n"                                                                                \
-	"'*' (any characters, also '/') and '?' (one) in a source match; the part after the last " \
-	"'/' before the first of them is the name. With --recursive a directory or prefix means "  \
-	"everything below it: its content if it ends in '/' (or is a bucket, or '.'), otherwise "  \
-	"itself under its name. Patterns of --include and --exclude are matched against the "      \
-	"names below the source.\n\n"
+	"In a source '*' matches any characters, also '/', and '?' one; the copy keeps the part "  \
+	"of the name after the last '/' before the first wildcard. With --recursive a directory "  \
+	"or prefix means everything below it: its content if it ends in '/' (or is a bucket, or "  \
+	"'.'), otherwise itself under its name. Patterns of --include and --exclude are matched "  \
+	"against the names below the source.\n\n"
 
 const struct command command_cp = {
 	.name = "cp",
@@ -117,11 +117,12 @@ const struct command command_cp = {
 	.min_operands = 2,
 	.max_operands = UINT_MAX,
 	.description =
-		"Copies many items at a time, each completely or not at all, and verified.\n\n"
+		"Copies many items at a time, each completely or not at all, and verified.\n"
+		"\n"
 		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY, http(s)://..., a file, or '-' for "
-		"standard input. TARGET is one of these; '-' is standard output, a URL gets a "
-		"PUT. " NAMES "Existing targets are overwritten without --no-clobber and "
-		"--if-none-match.",
+		"standard input. TARGET is one of these; '-' is standard output, and a web server "
+		"gets a PUT. " NAMES "Existing targets are overwritten, unless --no-clobber or "
+		"--if-none-match is given.",
 	.options = options,
 	.examples = EXAMPLES({"penstock cp model.pth s3://models/", "Upload a file under its name"},
 		{"penstock cp 's3://data/train/*.tar' shards/", "Download the objects that match"},
@@ -141,9 +142,11 @@ const struct command command_mv = {
 	.max_operands = UINT_MAX,
 	.description =
 		"Copies like 'penstock cp', and removes each source when its copy is complete and "
-		"verified. The state of runs below .penstock/ stays without --force.\n\n"
-		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY or a file, and so is TARGET; one of "
-		"both is an object. " NAMES "Local directories that became empty are removed.",
+		"verified. The state of runs below .penstock/ stays without --force.\n"
+		"\n"
+		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY or a file, and so is TARGET; at "
+		"least one of the two is an object. " NAMES
+		"Local directories that became empty are removed.",
 	.options = options,
 	.examples = EXAMPLES({"penstock mv s3://data/new/a.csv s3://data/old/",
 				     "Move an object, within the store"},

@@ -56,9 +56,9 @@ void remote_many_requests(void);
 /* clang-format off */
 #define SOURCE_REMOTE_OPTIONS                                                                      \
 	{ 0, "source-endpoint-url", "URL", "URL of the store of s3:// sources, if it is another one" }, \
-	{ 0, "source-profile", "NAME", "Its credentials, region and endpoint" },                    \
-	{ 0, "source-region", "NAME", "Its region" },                                               \
-	{ 0, "source-no-sign-request", NULL, "Read it anonymously" }
+	{ 0, "source-profile", "NAME", "Credentials, region and endpoint of the sources from this AWS profile" },                    \
+	{ 0, "source-region", "NAME", "Region of the sources" },                                               \
+	{ 0, "source-no-sign-request", NULL, "Read the sources without credentials" }
 /* clang-format on */
 
 struct remote {

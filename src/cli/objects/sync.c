@@ -53,18 +53,22 @@ const struct command command_sync = {
 	.description =
 		"Copies the items below SOURCE to TARGET, under the same names. Each is a local "
 		"directory or s3://BUCKET[/PREFIX]; a '/' at the end makes no difference. An item "
-		"is copied if the target lacks it, has another size, or is older. An upload gets "
-		"the time of the store, and a download takes it over, so that the next sync finds "
-		"nothing to do.\n"
+		"is copied if the target lacks it, or has it with another size or an earlier "
+		"time. An uploaded object has the time of its arrival in the store, and a "
+		"downloaded file gets the time of its object, so the next sync finds nothing to "
+		"do.\n"
 		"\n"
-		"With --delete items that only the target has are deleted, at the end, and only "
-		"if everything else succeeded. Items that --include and --exclude leave out stay, "
+		"With --delete items that only the target has are deleted at the end, if "
+		"everything else succeeded. Items that --include and --exclude leave out stay, "
 		"and without --force the state of runs below .penstock/.",
 	.options = OPTIONS(
 		{0, "delete", NULL, "Delete items that only the target has, if all else succeeded"},
-		{0, "size-only", NULL, "Take items of the same size as the same"},
-		{0, "exact-timestamps", NULL, "Copy items with another time, also older ones"},
-		{0, "checksum", NULL, "Compare contents; reads all files of the same size"},
+		{0, "size-only", NULL, "Compare sizes only"},
+		{0, "exact-timestamps", NULL,
+			"Copy items with another time, also older ones; for downloads, as an "
+			"uploaded object never has the time of its file"},
+		{0, "checksum", NULL,
+			"Compare contents: read each file that has the size of its object"},
 		COPY_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock sync data/ s3://data/train/", "Upload new and changed files"},

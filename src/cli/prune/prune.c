@@ -154,8 +154,9 @@ const struct command command_prune = {
 		{0, "only", "replaced|output|logs|venvs|images|modules|models|transfers",
 			"Only this kind of things; may be repeated"},
 		{0, "older-than", "AGE",
-			"Remove what was not used, and copies that were made, for this long, such as 7d"},
-		{0, "keep", "N", "The newest copies of each replaced object that stay"},
+			"Remove what was not used for this long, such as 7d, and copies that are "
+			"this old"},
+		{0, "keep", "N", "Keep the N newest copies of each replaced object"},
 		{0, "force", NULL, "Also what may be the only copy"},
 		{0, "json", NULL, "Print an object with all things and the sums"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock prune --dry-run", "Print what can be freed"},

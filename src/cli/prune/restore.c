@@ -288,15 +288,17 @@ const struct command command_restore = {
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description =
-		"Copies the newest copy of FILE that the run kept before it overwrote the object "
-		"back to its place, within the store. The object that is there now is kept in the "
-		"same way first, and the copy stays. FILE is a path below the output, as 'penstock "
-		"show' prints it.\n"
+		"Restores the object of FILE from the newest copy that the run kept before it "
+		"overwrote the object. The store copies it; the current object is kept as a copy "
+		"first, and the restored copy stays. FILE is a path below the output, as "
+		"'penstock show' prints it.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name; the place of an output needs no "
 		"record of the run. A live run is refused.",
-	.options = OPTIONS({0, "all", NULL, "Each file that has a copy, its newest"},
-		{0, "etag", "ETAG", "The copy of the object with this ETag, not the newest"},
+	.options = OPTIONS(
+		{0, "all", NULL, "Restore each file that has a copy, from its newest copy"},
+		{0, "etag", "ETAG",
+			"Restore the copy of the object that had this ETag, instead of the newest"},
 		{0, "run", "ID", "s3://PLACE: the run, if several wrote there"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock restore cifar10 model.pth",
 				     "Put back what the last start of the run replaced"},

@@ -49,16 +49,17 @@ static int check_flushed(
 	if (aside)
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"cannot remove run '%s': it was restarted, and earlier output that was "
-			"not uploaded is in %s; copy what you need, --force removes it",
+			"not uploaded is in '%s'; copy the files that you need, then use --force",
 			run->id, aside);
 	if (run->output && records_was_fenced(&run->last) && has_entries(layout->output))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot remove run '%s': it continued elsewhere while it ran here, and "
-			"its later output is only in %s; copy what you need, --force removes it",
+			"cannot remove run '%s': it continued on another machine, and the later "
+			"output of this machine is only in '%s'; copy the files that you need, "
+			"then use --force",
 			run->id, layout->output);
 	if (run->last.unflushed)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot remove run '%s': its output in %s is not uploaded; 'penstock "
+			"cannot remove run '%s': its output in '%s' is not uploaded; 'penstock "
 			"flush %s' uploads it, --force removes it",
 			run->id, layout->output, run->id);
 	/* Only `penstock flush` records the end of a run that was lost. */

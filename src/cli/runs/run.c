@@ -532,23 +532,24 @@ const struct command command_run = {
 	.max_operands = UINT_MAX,
 	.variables = true,
 	.description =
-		"Runs a workflow: fetches its inputs, runs its steps, and publishes its output "
-		"to object storage while they run. WORKFLOW is a file, - for standard input, "
-		"s3://BUCKET/KEY, or the name of a workflow in the .dstack/workflows.yaml of "
-		"this directory or one above. Several are run one after another, until one "
-		"fails. Files of dstack, Determined and SkyPilot are accepted unchanged; --NAME "
-		"VALUE replaces a variable of dstack's.\n"
+		"Runs a workflow: fetches its inputs, runs its steps, and publishes its output to "
+		"object storage while they run. WORKFLOW is a file, - for standard input, "
+		"s3://BUCKET/KEY, or the name of a workflow in the .dstack/workflows.yaml of this "
+		"directory or one above. Several are run one after another, until one fails. "
+		"Files of dstack, Determined and SkyPilot are accepted unchanged; --NAME VALUE "
+		"replaces a variable of dstack's.\n"
 		"\n"
 		"A run is identified by its name, or else by the contents of its file, together "
 		"with the place of its output; without a name an edited file continues its run "
-		"that has not succeeded. The same command resumes a run that was "
-		"preempted or lost (penstock or the machine was killed), or that failed, from its "
-		"last complete state, with the code and the workflow file that are there now; a "
-		"run that succeeded or was stopped starts from the beginning.\n"
+		"that has not succeeded. The same command resumes a run that was preempted or "
+		"lost (penstock or the machine was killed), or that failed, from its last "
+		"complete state, with the code and the workflow file that are there now; a run "
+		"that succeeded or was stopped starts from the beginning.\n"
 		"\n"
-		"Ctrl-C asks the step to end, a second one kills it; the output is completed "
-		"either way. Before the first step it ends the run at once. While the output is "
-		"being completed a second one leaves the rest for 'penstock flush'.",
+		"Ctrl-C sends SIGTERM to the step, a second Ctrl-C kills the step; the "
+		"output is completed either way. Before the first step Ctrl-C ends the run at "
+		"once. While the output is being completed a second Ctrl-C leaves the rest for "
+		"'penstock flush'.",
 	.options = OPTIONS(
 		{'d', "detach", NULL, "Run in the background; prints the id of each run"},
 		{'n', "dry-run", NULL, "Show what would be run, as JSON, and run nothing"},
@@ -721,13 +722,13 @@ const struct command command_resume = {
 	.description =
 		"Continues a run where it ended: finished steps are skipped, the output is "
 		"restored to its last complete state, and the step that did not finish starts "
-		"again. Changes of the code and of the workflow file are taken, and named; a "
-		"finished step that has changed runs again. RUN is an id, the beginning of one, "
+		"again. Changes of the code and of the workflow file take effect, and are named; "
+		"a finished step that has changed runs again. RUN is an id, the beginning of one, "
 		"or a name.\n"
 		"\n"
 		"With the place of its output in front, the run may be from any machine: its "
-		"workflow is taken from its state there, and credentials from where the "
-		"workflow refers to. The endpoint and credentials given here are used to find it.",
+		"workflow is taken from its state there, and credentials from where the workflow "
+		"refers to. The endpoint and credentials given here are used to find it.",
 	.options = OPTIONS({0, "credentials-from", "FILE",
 				   "Workflow file with the credentials of the original"},
 		KEEP_CONTEXT, {'s', "set", "PATH=VALUE", "Replace a field of the workflow"},

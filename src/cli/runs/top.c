@@ -268,7 +268,8 @@ static int print_once(const struct cli *cli, struct top *top, struct penstock_er
 
 /* ---- keys ---- */
 
-/* Runs penstock with these words, and keeps the last line of its output. */
+/* Runs penstock with the arguments `words`. The output goes to the terminal if `shows`; otherwise
+ * its last line is kept, like the error message if penstock cannot be run. */
 static void run_verb(struct top *top, const char *const *words, bool shows)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);

@@ -167,7 +167,7 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 		return error_memory(err);
 	r = fs_read(path, &kept, err);
 	if (r < 0)
-		return error_prefix(err, "run %s", run->id);
+		return error_prefix(err, "cannot read the workflow of run '%s'", run->id);
 	if (given->again && !given->credentials_from) {
 		r = load_again(home, run, &kept, given->again, err);
 		if (r < 0)

@@ -324,7 +324,8 @@ static int read_repository(
 			return 1;
 		if (e.code)
 			return error_move(err, &e);
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no commit %s", r->url, r->ref);
+		return error_set(
+			err, PENSTOCK_E_NOT_FOUND, "'%s' has no commit '%s'", r->url, r->ref);
 	}
 	if (online && e.code)
 		log_warn("%s: %s; using the commit that was fetched before (%s)", r->url, e.message,
@@ -341,8 +342,9 @@ static int read_repository(
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"its " MODULE_FILE " is longer than the limit of %zu bytes", text->limit);
 	if (rc < 0)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no %s%s" MODULE_FILE " at %s",
-			r->url, r->folder, *r->folder ? "/" : "", buf_str(&commit));
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot read '%s%s" MODULE_FILE "' of commit '%s' of '%s': %s", r->folder,
+			*r->folder ? "/" : "", buf_str(&commit), r->url, e.message);
 	return 0;
 }
 

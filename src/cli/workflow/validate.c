@@ -271,7 +271,8 @@ const struct command command_validate = {
 		{'s', "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
 		{'e', "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
 		{'w', "workflow", "NAME",
-			"Workflow to read, of a dstack file that has several; all if not given"},
+			"Workflow to read, of a dstack or SkyPilot file that has several; default "
+			"for dstack: all"},
 		{'c', "context", "DIR", "Directory whose copy the steps would start in"},
 		{0, "image", "IMAGE",
 			"Container image for the steps of another runner's file, in place of its own"},

@@ -227,7 +227,7 @@ void publisher_watch_time(struct publisher *p)
 	pthread_mutex_init(&c->lock, NULL);
 	clock_cond_init(&c->wake);
 	if (thread_start(&c->thread, "flush", watch_time, c, NULL) < 0) {
-		log_debug("cannot watch the time of the flush: no thread");
+		log_debug("cannot watch the duration of the flush: cannot start a thread");
 		free(c);
 		return;
 	}

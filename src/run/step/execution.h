@@ -82,7 +82,8 @@ int step_start_task(struct step_run *step, const struct step_run_spec *spec,
 
 /* ---- watch.c ---- */
 
-/* Sets timeouts and checks at the start of an execution. */
+/* Sets the times of the timeouts, and of the first check for a hang and of memory, at the start of
+ * an execution. */
 void step_set_times(struct step_run *step);
 void step_set_timer(const struct step_run *step);
 /* Checks timeouts, hangs and memory; asks the execution to end or kills it. */

@@ -131,7 +131,8 @@ static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool roo
 		rootless || is_mapped(container)
 			? "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620"
 			: "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5");
-	/* Half of the memory, as on the machine itself: data loaders share batches here. */
+	/* Without `size` it may use half of the memory, like /dev/shm of the machine: data loaders
+	 * share batches in it. */
 	add_mount(mounts, "/dev/shm", "tmpfs", "shm", "nosuid,noexec,nodev,mode=1777");
 	add_mount(mounts, "/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev");
 	/* sysfs can be mounted only by the owner of the network namespace. */

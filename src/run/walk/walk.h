@@ -30,7 +30,7 @@ struct step_host;
 struct outcome {
 	bool failed;
 	bool after_notice; /* it failed after a notice, which asked it to end */
-	bool cut; /* a part of it was not done because of a notice */
+	bool cut; /* some steps were not done because of a notice */
 	struct step_failure failure;
 };
 

@@ -53,8 +53,8 @@ static int take_bytes(struct visit *v, uint64_t bytes, struct penstock_error *er
 		return 0;
 	str_format_size(most, shown);
 	return error_set(err, PENSTOCK_E_LIMIT,
-		"the context '%s' is larger than %s; list files to exclude in %s, or use --set "
-		"context.maxBytes=BYTES",
+		"cannot copy the context '%s': it is larger than %s; list files to exclude in '%s', "
+		"or use --set context.maxBytes=BYTES",
 		workflow_shown(&context->path), shown,
 		context->ignore == WORKFLOW_IGNORE_DET ? ".detignore" : ".gitignore");
 }

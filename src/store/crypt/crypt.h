@@ -50,7 +50,7 @@ struct crypt {
 int crypt_init(struct crypt *c, const struct store_key *key, const struct seal *seal, bool encrypts,
 	struct penstock_error *err);
 void crypt_release(struct crypt *c);
-/* Encrypts a chunk; `out` gets CRYPT_TAG more bytes. Returns -1 on failure. */
+/* Encrypts a chunk of `len` bytes; `out` gets `len` + CRYPT_TAG bytes. Returns -1 on failure. */
 int crypt_encrypt(struct crypt *c, uint64_t chunk, const void *plain, size_t len, uint8_t *out);
 /* Decrypts `len` bytes, CRYPT_TAG more than `out` gets. Returns -1 if the bytes are not those that
  * were encrypted. */

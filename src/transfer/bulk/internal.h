@@ -202,7 +202,7 @@ bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *f
  * name exists. */
 int bulk_file_make_link(const struct bulk_task *task, const struct bulk_dir *dir,
 	const char *target, size_t len, bool new_only, struct penstock_error *err);
-/* bulk_note_device() for a file without a descriptor that can be synced. */
+/* Like bulk_note_device(), for a new name in `dir` that has no descriptor to sync, as of a link. */
 int bulk_note_dir(struct bulk *bulk, const struct bulk_dir *dir, struct penstock_error *err);
 /* Makes all downloads so far durable. */
 int bulk_sync(struct bulk *bulk, struct penstock_error *err);

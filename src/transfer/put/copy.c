@@ -21,7 +21,7 @@
 #define COPY_PARALLEL 8
 #define COPY_PART     (512 * MIB)
 
-/* The result of a HEAD of the source. */
+/* The result of a HEAD of the source, or of an object that may be its copy. */
 struct copy_source {
 	struct s3_op head;
 	struct object_info info;

@@ -221,7 +221,7 @@ void check_network(struct reader *rd, const struct node *map, const struct workf
 	for (size_t i = 0; i < run->dns.n; i++) {
 		if (reader_knows(rd, &run->dns.items[i]) && !is_address(run->dns.items[i].value))
 			reader_refuse(
-				rd, &run->dns.items[i], "dns", "be addresses, such as 1.1.1.1");
+				rd, &run->dns.items[i], "dns", "be an IP address, such as 1.1.1.1");
 	}
 	/* An unknown network was reported, and is not the host's. */
 	if (run->network != WORKFLOW_NETWORK_HOST ||

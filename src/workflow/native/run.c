@@ -80,7 +80,9 @@ static const struct schema_key run_keys[] = {
 		.value = "`/bin/sh`, `/bin/bash`, `/bin/ash`; in a container also `ENTRYPOINT`",
 		.says = "runs the command"},
 	{"workDir", TEXT(workflow_run, work_dir), .flags = KEY_SHOWN, .value = "absolute path",
-		.otherwise = "`$STORAGE_PATH`", .says = "where the command starts"},
+		.otherwise = "`$STORAGE_PATH/work` with `context`, `python`, `artifacts` or "
+			     "`link`, else `$STORAGE_PATH`, or in a container the image's",
+		.says = "where the command starts"},
 	{"env", VARIABLES(workflow_run, env), .flags = KEY_SHOWN, .below = &schema_env,
 		.says = "variables of this step only"},
 	{"resources", MAP(workflow_run, resources, &schema_step_resources),

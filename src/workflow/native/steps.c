@@ -77,7 +77,7 @@ static void check_for(struct reader *rd, const struct node *map, void *out)
 
 static const struct schema_key for_keys[] = {
 	{"parallel", FLAG(workflow_step, loop.parallel), .flags = KEY_SHOWN,
-		.says = "all iterations run at the same time"},
+		.says = "iterations run at the same time, at most 256"},
 	{"items", TEXTS(workflow_step, loop.items), .flags = KEY_SHOWN | KEY_NUMBERS,
 		.shown = {SET(workflow_step, loop.has_items)}, .otherwise = "or `range`",
 		.says = "one iteration for each, in the variable `item`"},
