@@ -222,8 +222,7 @@
 #define LIMIT_BATCH_HELD (64 * KIB) /* bytes of a line's output, held until its turn */
 /* bytes; smaller objects are sent whole: the two extra requests cost as much */
 #define LIMIT_DELTA_MIN	 (16 * MIB)
-/* days for which the sent version of an object is remembered: about 64 bytes per MiB, at most 500
- * KiB */
+/* days for which the sent version of an object is remembered: 128 bytes per MiB, at most 1 MiB */
 #define LIMIT_DELTA_DAYS 30
 /* days without a new part before the upload is aborted, because its parts cost money */
 #define LIMIT_UPLOAD_JOURNAL_DAYS 7
@@ -400,6 +399,8 @@
 #define LIMIT_STORE_HELD (512 * KIB)
 /* such bodies at a time; others are written as they arrive */
 #define LIMIT_STORE_HELD_BODIES 32
+/* files that wait to be unlinked; with more, the thread that adds a file unlinks them */
+#define LIMIT_STORE_UNLINKS 4096
 /* bytes of a body that is hashed once the body is complete */
 #define LIMIT_SERVER_LATE_HASH (1 * MIB)
 /* bytes of a part, which arrives together with others */

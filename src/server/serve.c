@@ -347,7 +347,9 @@ static int start(struct owner *owner, struct penstock_error *err)
 	int rc = users ? store_open(&owner->store,
 				 &(struct store_options){.root = o->root,
 					 .master_key = o->master_key,
-					 .relaxed = o->relaxed},
+					 .relaxed = o->relaxed,
+					 /* TLS encrypts in this process. */
+					 .no_mapping = o->tls_cert != NULL},
 				 err)
 		       : error_memory(err);
 

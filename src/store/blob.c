@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/must.h"
+#include "base/thread.h"
 
 /* Bytes of a body after which their write-back starts, so that the final sync has little to do. */
 #define WRITEBACK_STEP (8 * MIB)
@@ -99,31 +100,17 @@ struct store_blob *blob_pin(struct store *store, uint64_t id)
 	return blob;
 }
 
-static bool keep(struct store *store, uint64_t id)
-{
-	uint64_t *list = array_grow(store->kept, store->n_kept, sizeof(*list));
+/* --- removal ------------------------------------------------------------------------------- */
 
-	if (list) { /* else the sweep of the next start removes the file */
-		store->kept = list;
-		store->kept[store->n_kept++] = id;
-	}
-	return true;
-}
-
-/* Returns true if the file must be kept for now, because a row may refer to it after a crash; lists
- * it to be unlinked later. */
-static bool blob_keep(struct store *store, uint64_t id)
+/* Adds the id to a list. Without memory the sweep of the next start removes the file. */
+static void id_list_add(struct id_list *list, uint64_t id)
 {
-	LOCK_SCOPE(&store->blobs_lock);
-	return ((store->relaxed && id < store->first_unsynced) || atomic_load(&store->in_doubt)) &&
-	       keep(store, id);
-}
+	uint64_t *ids = array_grow(list->ids, list->n, sizeof(*ids));
 
-static void keep_for_guest(struct store *store, uint64_t id)
-{
-	LOCK_SCOPE(&store->blobs_lock);
-	keep(store, id);
-	store->held_back = true;
+	if (!ids)
+		return;
+	list->ids = ids;
+	list->ids[list->n++] = id;
 }
 
 /* Locks ROOT/hold, so that no guest starts to hold files. Returns false if a guest holds them. */
@@ -141,17 +128,91 @@ static void unlink_now(struct store *store, uint64_t id)
 		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }
 
-void blob_unlink(struct store *store, uint64_t id)
+/* Keeps all files for now, because a guest holds them. */
+static void hold_back(struct store *store)
 {
-	if (blob_keep(store, id))
-		return;
+	LOCK_SCOPE(&store->blobs_lock);
+	for (size_t i = 0; i < store->gone.n; i++)
+		id_list_add(&store->kept, store->gone.ids[i]);
+	store->gone.n = 0;
+	store->held_back = store->kept.n > 0;
+}
+
+/* Unlinks the files of a list of the store, which is empty then, unless a guest holds them. */
+static void unlink_list(struct store *store, struct id_list *from)
+{
+	struct id_list list;
+
 	LOCK_SCOPE(&store->unlink_lock);
 	if (!hold_lock(store)) {
-		keep_for_guest(store, id);
+		hold_back(store);
 		return;
 	}
-	unlink_now(store, id);
+	pthread_mutex_lock(&store->blobs_lock);
+	list = *from;
+	*from = (struct id_list){0};
+	store->held_back = store->held_back && store->kept.n;
+	pthread_mutex_unlock(&store->blobs_lock);
+	for (size_t i = 0; i < list.n; i++)
+		unlink_now(store, list.ids[i]);
 	flock(store->hold_fd, LOCK_UN);
+	free(list.ids);
+}
+
+void blob_unlink_gone(struct store *store)
+{
+	unlink_list(store, &store->gone);
+}
+
+void blob_unlink(struct store *store, uint64_t id)
+{
+	bool now = false;
+
+	pthread_mutex_lock(&store->blobs_lock);
+	/* A row may refer to the file after a crash. */
+	if ((store->relaxed && id < store->first_unsynced) || atomic_load(&store->in_doubt))
+		id_list_add(&store->kept, id);
+	else {
+		id_list_add(&store->gone, id);
+		now = !store->unlinker_runs || store->gone.n >= LIMIT_STORE_UNLINKS;
+		pthread_cond_signal(&store->gone_added);
+	}
+	pthread_mutex_unlock(&store->blobs_lock);
+	if (now)
+		blob_unlink_gone(store);
+}
+
+static void *unlinker_main(void *arg)
+{
+	struct store *store = arg;
+	bool runs = true;
+
+	while (runs) {
+		pthread_mutex_lock(&store->blobs_lock);
+		while (!store->gone.n && store->unlinker_runs)
+			pthread_cond_wait(&store->gone_added, &store->blobs_lock);
+		runs = store->unlinker_runs;
+		pthread_mutex_unlock(&store->blobs_lock);
+		blob_unlink_gone(store);
+	}
+	return NULL;
+}
+
+int blob_unlinker_start(struct store *store, struct penstock_error *err)
+{
+	LOCK_SCOPE(&store->blobs_lock);
+	store->unlinker_runs = thread_start(
+				       &store->unlinker, "unlink", unlinker_main, store, err) == 0;
+	return store->unlinker_runs ? 0 : -(int)PENSTOCK_E_MEMORY;
+}
+
+void blob_unlinker_stop(struct store *store)
+{
+	pthread_mutex_lock(&store->blobs_lock);
+	store->unlinker_runs = false;
+	pthread_cond_signal(&store->gone_added);
+	pthread_mutex_unlock(&store->blobs_lock);
+	pthread_join(store->unlinker, NULL);
 }
 
 void blob_doubt_over(struct store *store)
@@ -165,22 +226,7 @@ void blob_doubt_over(struct store *store)
 
 void blob_unlink_kept(struct store *store)
 {
-	uint64_t *list;
-	size_t n;
-
-	LOCK_SCOPE(&store->unlink_lock);
-	if (!hold_lock(store))
-		return;
-	pthread_mutex_lock(&store->blobs_lock);
-	list = take_pointer(store->kept);
-	n = store->n_kept;
-	store->n_kept = 0;
-	store->held_back = false;
-	pthread_mutex_unlock(&store->blobs_lock);
-	for (size_t i = 0; i < n; i++)
-		unlink_now(store, list[i]);
-	flock(store->hold_fd, LOCK_UN);
-	free(list);
+	unlink_list(store, &store->kept);
 }
 
 void blob_hold_over(struct store *store)
@@ -408,7 +454,13 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 static int write_bytes(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err)
 {
-	if (fs_write_all(body->fd, data, len) < 0)
+	int rc = fs_pwrite_all(body->fd, data, len, (off_t)body->end);
+
+	if (rc < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+		blob_unlink_gone(body->store);
+		rc = fs_pwrite_all(body->fd, data, len, (off_t)body->end);
+	}
+	if (rc < 0)
 		return error_errno(
 			err, errno, "cannot write to the store at '%s'", body->store->root);
 	body->end += len;

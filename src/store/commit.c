@@ -318,6 +318,11 @@ static void batch_run(struct store *store, struct txn *list)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	enum store_status status = batch_try(store, list, &err);
 
+	if (status == STORE_NO_SPACE) {
+		penstock_error_release(&err);
+		blob_unlink_gone(store);
+		status = batch_try(store, list, &err);
+	}
 	if (status == STORE_OK)
 		return;
 	if (!list->next) {

@@ -138,7 +138,7 @@ struct store_blob {
 /* Returns NULL if out of memory. */
 struct store_blob *blob_pin(struct store *store, uint64_t id);
 void blob_unpin(struct store *store, struct store_blob *blob);
-/* Unlinks the file now, or after its last reader has finished. */
+/* Unlinks the file after its last reader has finished. */
 void blob_doom(struct store *store, uint64_t id);
 /* Clears store->in_doubt and unlinks the files kept because of the doubt. */
 void blob_doubt_over(struct store *store);
@@ -168,7 +168,14 @@ bool body_is_encrypted(const struct store_body *body);
 /* For apply functions: adds the row of the store key that the body needs, if it is missing. */
 int body_keep_key(const struct store_body *body);
 bool blob_is_pinned(struct store *store, uint64_t id);
-/* Unlinks the file now, or later if it must be kept for now. */
+/* The thread that unlinks files, so that commits need not wait for the file system. Stopping it
+ * unlinks what is left. */
+int blob_unlinker_start(struct store *store, struct penstock_error *err);
+void blob_unlinker_stop(struct store *store);
+/* Returns when the files are unlinked that the thread has or waits for: on a full disk they may be
+ * the space that a client has just freed. */
+void blob_unlink_gone(struct store *store);
+/* Has the thread unlink the file soon, or later if it must be kept for now. */
 void blob_unlink(struct store *store, uint64_t id);
 /* Gets the blob whose file has this name in directory number `dir`. Returns false if the file is
  * not one of a blob. */
@@ -286,6 +293,12 @@ struct touched {
 	char *key;
 };
 
+/* blob.c: blobs whose files are to be unlinked */
+struct id_list {
+	uint64_t *ids;
+	size_t n;
+};
+
 /* blob.c: memory for bodies that are held whole until they are complete. */
 struct held {
 	pthread_mutex_t lock;
@@ -302,6 +315,7 @@ struct store {
 	bool guest;
 	bool relaxed;
 	int64_t relaxed_ms;
+	bool no_mapping;
 	struct cache *cache;
 	struct keys *keys;
 
@@ -346,8 +360,11 @@ struct store {
 	/* Under blobs_lock, relaxed only: the last sync point has no row of this blob or a later
 	 * one. */
 	uint64_t first_unsynced;
-	uint64_t *kept; /* under blobs_lock: to be unlinked when the doubt or the hold ends */
-	size_t n_kept; /* under blobs_lock */
+	struct id_list kept; /* under blobs_lock: to be unlinked when the doubt or the hold ends */
+	struct id_list gone; /* under blobs_lock: to be unlinked by the thread */
+	pthread_cond_t gone_added; /* with blobs_lock */
+	bool unlinker_runs; /* under blobs_lock */
+	pthread_t unlinker;
 	bool held_back; /* under blobs_lock: some files are kept because of a guest */
 	pthread_mutex_t unlink_lock; /* held while ROOT/hold is locked to remove files */
 	/* Read-locked from looking up a row until its blobs are pinned; write-locked before blobs

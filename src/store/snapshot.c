@@ -223,7 +223,7 @@ const void *store_object_map(const struct store_object *object, uint64_t offset,
 		return object->encryption == STORE_CUSTOMER_KEY
 			       ? NULL
 			       : (const char *)object->body + offset;
-	if (object->encryption != STORE_PLAIN)
+	if (object->encryption != STORE_PLAIN || object->store->no_mapping)
 		return NULL;
 	i = piece_of(object, &offset, length);
 	if (i == object->n_pieces || object->n_pieces > MAPPED_PIECES)

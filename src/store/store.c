@@ -164,7 +164,9 @@ static void store_dispose(struct store *store)
 	pthread_mutex_destroy(&store->held.lock);
 	pthread_rwlock_destroy(&store->pinning);
 	event_queues_free(store);
-	free(store->kept);
+	pthread_cond_destroy(&store->gone_added);
+	free(store->kept.ids);
+	free(store->gone.ids);
 	free(store->root);
 	free(store);
 }
@@ -177,6 +179,7 @@ static void init_locks(struct store *store)
 	clock_cond_init(&store->queue_filled);
 	pthread_mutex_init(&store->readers_lock, NULL);
 	pthread_mutex_init(&store->blobs_lock, NULL);
+	pthread_cond_init(&store->gone_added, NULL);
 	pthread_mutex_init(&store->unlink_lock, NULL);
 	pthread_mutex_init(&store->dirs_lock, NULL);
 	pthread_mutex_init(&store->held.lock, NULL);
@@ -225,6 +228,7 @@ static int open_owner(
 		(rc = keys_open(store, options->master_key, err)) < 0 ||
 		(rc = find_default_encryption(store, err)) < 0 ||
 		(rc = find_next_blob(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
+		(rc = blob_unlinker_start(store, err)) < 0 ||
 		(!options->keep_orphans && (rc = start_sweep(store, err)) < 0) ||
 		(store->relaxed && (rc = relaxed_start(store, err)) < 0))
 		return rc;
@@ -245,6 +249,7 @@ int store_open(struct store **out, const struct store_options *options, struct p
 	init_locks(store);
 	store->guest = options->guest;
 	store->relaxed = options->relaxed;
+	store->no_mapping = options->no_mapping;
 	store->relaxed_ms = options->relaxed_ms ? options->relaxed_ms : STORE_RELAXED_MS;
 	store->root = strdup(options->root);
 	rc = store->root ? cache_new(&store->cache, err) : error_memory(err);
@@ -260,6 +265,8 @@ failed:
 		atomic_store(&store->stop_sweep, true);
 		pthread_join(store->sweeper, NULL);
 	}
+	if (store->unlinker_runs)
+		blob_unlinker_stop(store);
 	store_dispose(store);
 	return rc;
 }
@@ -291,7 +298,8 @@ void store_close(struct store *store)
 	if (store->relaxed)
 		relaxed_sync_or_warn(store, true);
 	blob_hold_over(store);
-	if (swept && !atomic_load(&store->in_doubt) && !store->n_kept)
+	blob_unlinker_stop(store);
+	if (swept && !atomic_load(&store->in_doubt) && !store->kept.n)
 		meta_set(store, "clean", 1, NULL);
 	store_dispose(store);
 }

@@ -81,6 +81,7 @@ struct store_options {
 	 * file may vanish while it is read, unless store_hold() keeps the files. */
 	bool guest;
 	bool keep_orphans; /* no sweep of files that no row names */
+	bool no_mapping; /* store_object_map() maps no file: this process would read the bytes */
 };
 #define STORE_RELAXED_MS 30000
 

@@ -12,7 +12,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Bytes per read of encrypted objects. */
+/* Bytes per read of objects that are not in memory. */
 #define READ_BLOCK (256 * KIB)
 
 /* A reply: the table, and the bytes of objects, which are sent from the store's memory. */
@@ -23,7 +23,7 @@ struct many {
 	struct store_object **objects; /* referenced; NULL if nothing of the object is sent */
 	uint64_t *offsets; /* offsets in the objects */
 	uint8_t *table;
-	bool encrypted; /* some bytes are not in memory, so all are read */
+	bool reads; /* some bytes are not in memory, so all are read */
 	struct MHD_Connection *connection;
 	/* Position in such a reply: */
 	size_t at; /* the current piece */
@@ -88,7 +88,7 @@ static void set_checksum(const struct store_object *object, struct read_many_res
 	memcpy(result->digest, digest, checksum_size(kind));
 }
 
-/* Returns true if bytes of an encrypted object can be read: once the reply has started, an error
+/* Returns true if bytes of an object can be read: once the reply has started, an error
  * would fail all of its reads. */
 static bool is_readable(struct store_object *object, uint64_t offset)
 {
@@ -122,9 +122,9 @@ static unsigned add_object(struct many *m, const struct read_many_item *item,
 		return MHD_HTTP_NOT_IMPLEMENTED;
 	if (length)
 		data = store_object_map(object, item->offset, length);
-	if (!data && (object->encryption == STORE_PLAIN || !is_readable(object, item->offset)))
+	if (!data && !is_readable(object, item->offset))
 		return MHD_HTTP_NOT_IMPLEMENTED;
-	m->encrypted = m->encrypted || !data;
+	m->reads = m->reads || !data;
 	if (item->whole)
 		set_checksum(object, result);
 	result->length = length;
@@ -191,7 +191,7 @@ static size_t count_lines(const char *text)
 	return n < LIMIT_READ_MANY ? n : LIMIT_READ_MANY;
 }
 
-/* --- replies with encrypted objects ----------------------------------------------------------- */
+/* --- replies whose bytes are not in memory ---------------------------------------------------- */
 
 static void next_piece(struct many *m)
 {
@@ -234,10 +234,10 @@ static struct MHD_Response *many_response(struct many *m)
 	size_t table = m->n * READ_MANY_ENTRY;
 
 	m->pieces[0] = (struct MHD_IoVec){m->table, table};
-	return m->encrypted ? MHD_create_response_from_callback(
-				      table + m->bytes, READ_BLOCK, many_read, m, many_free)
-			    : MHD_create_response_from_iovec(
-				      m->pieces, (unsigned)(m->n + 1), many_free, m);
+	return m->reads ? MHD_create_response_from_callback(
+				  table + m->bytes, READ_BLOCK, many_read, m, many_free)
+			: MHD_create_response_from_iovec(
+				  m->pieces, (unsigned)(m->n + 1), many_free, m);
 }
 
 void op_read_many(struct request *req)

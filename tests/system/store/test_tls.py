@@ -7,7 +7,7 @@ import ssl
 import subprocess
 
 import pytest
-from botocore.exceptions import SSLError
+from botocore.exceptions import BotoCoreError, ClientError, SSLError
 
 from harness.program import Store
 from harness.waiting import wait_for
@@ -87,6 +87,22 @@ def test_clients_that_trust_the_authority(secure, ca, penstock, tmp_path):
         client(secure, None).list_buckets()
     wait_for(lambda: "REST.PUT.BUCKET " in (tmp_path / "log").read_text(), 20)
     assert " TLSv1.3 - -\n" in (tmp_path / "log").read_text()
+
+
+def test_a_file_that_loses_its_bytes_ends_no_more_than_its_request(secure, ca):
+    """TLS encrypts in the process of the store, where a mapping without a file below it would be a SIGBUS."""
+    s3 = client(secure, ca.with_suffix(".pem"))
+    s3.create_bucket(Bucket="bkt")
+    s3.put_object(Bucket="bkt", Key="k", Body=bytes(300_000))
+    for _ in range(2):
+        assert s3.get_object(Bucket="bkt", Key="k", Range="bytes=0-199999")["Body"].read() == bytes(200_000)
+
+    (data,) = [path for path in (secure.root / "data").glob("*/*") if path.is_file()]
+    os.truncate(data, 0)
+    with pytest.raises((BotoCoreError, ClientError)):
+        s3.get_object(Bucket="bkt", Key="k", Range="bytes=0-199999")["Body"].read()
+
+    assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["bkt"]
 
 
 def test_versions_before_1_2_and_plain_requests_get_nothing(secure, ca):

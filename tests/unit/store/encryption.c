@@ -329,7 +329,7 @@ static void parts_and_copies_share_encrypted_files(void **state)
 	done.parts = &parts[2];
 	done.n_parts = 1;
 	assert_int_equal(store_complete(f->store, &done, NULL), STORE_OK);
-	assert_int_equal(count_files(f->root), 2);
+	assert_int_equal(count_files(f), 2);
 
 	object = get(f, "copy");
 	assert_int_equal(read_range(object, NULL, size - 10, got, 20), 20);

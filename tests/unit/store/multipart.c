@@ -58,10 +58,10 @@ static void an_object_is_put_together(void **state)
 	assert_int_equal(add_part(f, "k", id, 2, "old", 'o', PART), STORE_OK);
 	assert_int_equal(add_part(f, "k", id, 2, "two", '2', PART), STORE_OK);
 	assert_int_equal(add_part(f, "k", id, 3, "three", '3', PART), STORE_OK);
-	assert_int_equal(count_files(f->root), 3);
+	assert_int_equal(count_files(f), 3);
 	assert_int_equal(finish(f, "k", id, parts, 2), STORE_OK);
 
-	assert_int_equal(count_files(f->root), 2);
+	assert_int_equal(count_files(f), 2);
 	o = get(f, "k");
 	data = content(o);
 	assert_int_equal(o->size, PART + 3);
@@ -219,11 +219,11 @@ static void abandoned_parts_are_removed(void **state)
 	add_part(f, "k", first, 2, "2", 'b', 3);
 	add_part(f, "k", second, 1, "1", 'c', 3);
 	assert_int_equal(store_upload_abort(f->store, "b", "k", first, NULL), STORE_OK);
-	assert_int_equal(count_files(f->root), 1);
+	assert_int_equal(count_files(f), 1);
 	assert_int_equal(store_upload_abort(f->store, "b", "k", first, NULL), STORE_NO_SUCH_UPLOAD);
 
 	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
-	assert_int_equal(count_files(f->root), 0);
+	assert_int_equal(count_files(f), 0);
 }
 
 /* A part may be a range of an object, also of one in several pieces, without copying a byte. */
@@ -250,13 +250,13 @@ static void parts_share_ranges_of_objects(void **state)
 	assert_int_equal(store_part_put(f->store, &range, NULL), STORE_OK);
 	store_object_unref(range.put.source);
 	assert_int_equal(finish(f, "copy", copy, one, 1), STORE_OK);
-	assert_int_equal(count_files(f->root), 2);
+	assert_int_equal(count_files(f), 2);
 
 	store_delete(f->store, "b", &del, 1, NULL);
 	assert_content(f, "copy", "aabb");
 	del.key = "copy";
 	store_delete(f->store, "b", &del, 1, NULL);
-	assert_int_equal(count_files(f->root), 0);
+	assert_int_equal(count_files(f), 0);
 }
 
 /* Uploads are listed by key, then id, in pages, with folding. */
@@ -319,7 +319,7 @@ static void unfinished_uploads_expire(void **state)
 		STORE_NO_SUCH_UPLOAD);
 	assert_int_equal(store_upload_get(f->store, "b", "slow", slow, &found, NULL), STORE_OK);
 	store_upload_release(&found);
-	assert_int_equal(count_files(f->root), 1);
+	assert_int_equal(count_files(f), 1);
 }
 
 int main(void)

@@ -65,7 +65,7 @@ static void what_is_missing_is_named(void **state)
 	assert_null(o);
 	assert_int_equal(put_full(f, &(struct store_put){.bucket = "no", .key = "k"}, "x", 1),
 		STORE_NO_SUCH_BUCKET);
-	assert_int_equal(count_files(f->root), 0);
+	assert_int_equal(count_files(f), 0);
 }
 
 /* A snapshot keeps its bytes when its key is replaced or deleted, and its file goes with it. */
@@ -87,9 +87,9 @@ static void a_reader_keeps_the_old_object(void **state)
 	data = content(o);
 	assert_string_equal(data, old);
 	free(data);
-	assert_int_equal(count_files(f->root), 1);
+	assert_int_equal(count_files(f), 1);
 	store_object_unref(o);
-	assert_int_equal(count_files(f->root), 0);
+	assert_int_equal(count_files(f), 0);
 	free(old);
 	free(new);
 }
@@ -106,7 +106,7 @@ static void replaced_files_are_removed(void **state)
 		assert_content(f, "k", text);
 	}
 
-	assert_int_equal(count_files(f->root), 1);
+	assert_int_equal(count_files(f), 1);
 	free(text);
 }
 
@@ -169,13 +169,13 @@ static void a_copy_shares_bytes(void **state)
 	copy.source = source;
 	assert_int_equal(store_put(f->store, &copy, NULL), STORE_OK);
 	store_object_unref(source);
-	assert_int_equal(count_files(f->root), 1);
+	assert_int_equal(count_files(f), 1);
 
 	store_delete(f->store, "b", &del, 1, NULL);
 	assert_content(f, "copy", text);
 	del.key = "copy";
 	store_delete(f->store, "b", &del, 1, NULL);
-	assert_int_equal(count_files(f->root), 0);
+	assert_int_equal(count_files(f), 0);
 	free(text);
 }
 
@@ -302,12 +302,12 @@ static void orphans_are_swept(void **state)
 	crash_with_object(f->root, text);
 	snprintf(path, sizeof(path), "%s/data/00/00000000000000fe", f->root);
 	fs_write_atomic(path, "orphan", 6, 0600, NULL);
-	assert_int_equal(count_files(f->root), 2);
+	assert_int_equal(count_files(f), 2);
 	fixture_open(f, false);
 
-	while (count_files(f->root) > 1 && clock_monotonic_ms() < deadline)
+	while (count_files(f) > 1 && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(2);
-	assert_int_equal(count_files(f->root), 1);
+	assert_int_equal(count_files(f), 1);
 	assert_content(f, "kept", text);
 	free(text);
 }
@@ -355,7 +355,7 @@ static void a_body_is_complete_with_any_announced_length(void **state)
 	assert_content(f, "nothing", "");
 	assert_content(f, "longer", text);
 	assert_content(f, "unknown", text);
-	assert_int_equal(count_files(f->root), 5);
+	assert_int_equal(count_files(f), 5);
 	free(text);
 }
 
@@ -381,7 +381,7 @@ static void bodies_that_are_not_held_are_as_whole(void **state)
 	bodies[0] = body_in_pieces(f->store, LARGE, text, 5000, 5000);
 	assert_memory_equal(store_body_held(bodies[0]), text, 5000);
 	store_body_free(bodies[0]);
-	assert_int_equal(count_files(f->root), ARRAY_SIZE(bodies));
+	assert_int_equal(count_files(f), ARRAY_SIZE(bodies));
 	free(text);
 }
 
