@@ -35,7 +35,8 @@ static struct records_end end_of(const struct records_attempt *last)
 }
 
 /* Uploads the output and the log, under the lease. */
-static int flush_files(struct run *run, const char *journal, struct penstock_error *err)
+static int flush_files(
+	struct run *run, const char *journal, bool succeeded, struct penstock_error *err)
 {
 	struct sync_options options;
 	int r;
@@ -49,7 +50,7 @@ static int flush_files(struct run *run, const char *journal, struct penstock_err
 		return r;
 	r = publisher_flush_sync(&run->publisher, err);
 	if (r == 0)
-		r = run_checkpoints_settle(&run->publisher, err);
+		r = run_checkpoints_settle(&run->publisher, succeeded, err);
 	if (r == 0)
 		publisher_bound_replaced(&run->publisher);
 	publisher_record(&run->publisher);
@@ -74,7 +75,7 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 	r = publisher_open(&run->publisher, err);
 	if (r < 0)
 		return r;
-	r = flush_files(run, journal, err);
+	r = flush_files(run, journal, end.state == RUN_SUCCEEDED, err);
 	if (run->publisher.lease) {
 		object_client_gate(run->publisher.store->client, NULL);
 		/* Release the lease also after a failure: the state must be neither live nor an end

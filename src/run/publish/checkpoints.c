@@ -237,7 +237,7 @@ static void remove_all(struct keeper *k)
 			err.message ? err.message : penstock_code_name(err.code));
 }
 
-int run_checkpoints_settle(struct publisher *p, struct penstock_error *err)
+int run_checkpoints_settle(struct publisher *p, bool succeeded, struct penstock_error *err)
 {
 	const struct workflow_checkpoints *w = &p->attempt->workflow->checkpoints;
 	_cleanup_(keeper_release) struct keeper k = {0};
@@ -247,7 +247,7 @@ int run_checkpoints_settle(struct publisher *p, struct penstock_error *err)
 	if (!w->given)
 		return 0;
 	r = keeper_init(&k, p, err);
-	k.counts_older = !p->attempt->end.decided || p->attempt->end.state == RUN_SUCCEEDED;
+	k.counts_older = succeeded;
 	if (r == 0 && w->pattern.value && p->sync)
 		keeper_commit_files(&k, false, &n);
 	if (r == 0 && n)

@@ -6,7 +6,7 @@
  *	run_checkpoints_published(p, path);	// from any thread: an object was published
  *	run_checkpoints_stop(p);	// before the last flush: nothing more is started
  *	run_checkpoints_end(p);	// after it; may take as long as the store does
- *	run_checkpoints_settle(p, err);
+ *	run_checkpoints_settle(p, true, err);
  *
  * A thread commits and removes while the steps run. If the output is sent only at the end, all of
  * it is done then. A removal takes three steps, so that no checkpoint that looks whole ever misses
@@ -48,8 +48,9 @@ void run_checkpoints_published(struct publisher *p, const char *path);
 void run_checkpoints_stop(struct publisher *p);
 /* Returns true if the thread still changed something after the request to stop. */
 bool run_checkpoints_end(struct publisher *p);
-/* Commits and removes what is left when all is published; also for `penstock flush`. */
-int run_checkpoints_settle(struct publisher *p, struct penstock_error *err);
+/* Commits and removes what is left when all is published; also for `penstock flush`. If the attempt
+ * has not succeeded, checkpoints from before the run started over stay. */
+int run_checkpoints_settle(struct publisher *p, bool succeeded, struct penstock_error *err);
 /* Reports the number of removed checkpoints. */
 void run_checkpoints_report(const struct publisher *p);
 

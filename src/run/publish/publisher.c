@@ -288,7 +288,8 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 	if (run_checkpoints_end(p) && r == 0 && p->sync)
 		r = publisher_flush_sync(p, err);
 	if (r == 0 && p->attempt->steps_began && !p->fenced)
-		r = run_checkpoints_settle(p, err);
+		r = run_checkpoints_settle(
+			p, !p->attempt->end.decided || p->attempt->end.state == RUN_SUCCEEDED, err);
 	run_checkpoints_report(p);
 	if (r == 0 && !p->fenced)
 		publisher_bound_replaced(p);

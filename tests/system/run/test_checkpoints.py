@@ -258,6 +258,7 @@ def test_retention_leaves_a_finished_run_until_the_next_has_succeeded(penstock, 
     file = workflow(f"{saves} && test -e {tmp_path}/go", checkpoints=keep)
 
     penstock.run("run", "--fresh", file).exits(1)
+    penstock.run("flush", "run").ok()
     assert steps_in(store) == [(3, 1), (3, 2), (4, 1), (4, 2)]
     (tmp_path / "go").touch()
     penstock.run("run", "--fresh", file).ok()
