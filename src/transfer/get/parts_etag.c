@@ -1,5 +1,7 @@
 #include "transfer/get/parts_etag.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,20 +129,41 @@ int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
 	return r < 0 ? r : multipart_etag((const uint8_t(*)[16])digests, count, out, err);
 }
 
+/* Returns HTTP_LENGTH_UNKNOWN if the store does not answer. */
+static uint64_t size_of_part(struct object_ref at, uint64_t number, const atomic_int *cancel)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, number);
+	s3_op_init(&op, "HEAD", at);
+	s3_op_query(&op, "partNumber", text);
+	s3_op_cancel(&op, cancel);
+	return s3_op_perform(&op, NULL) < 0 ? HTTP_LENGTH_UNKNOWN : op.reply.content_length;
+}
+
+bool parts_etag_is_uneven(struct object_ref at, const char *etag, uint64_t size, uint64_t part,
+	const atomic_int *cancel)
+{
+	uint64_t parts = parts_etag_count(etag);
+
+	for (uint64_t i = 1; i < parts; i++) {
+		uint64_t left = size > i * part ? size - i * part : 0;
+		uint64_t there = size_of_part(at, i + 1, cancel);
+
+		if (there == HTTP_LENGTH_UNKNOWN)
+			return false;
+		if (there != (left < part ? left : part))
+			return true;
+	}
+	return false;
+}
+
 uint64_t parts_etag_part_size(
 	struct object_ref at, const char *etag, uint64_t size, const atomic_int *cancel)
 {
-	_cleanup_(s3_op_release) struct s3_op op = {0};
-	uint64_t parts = parts_etag_count(etag), part;
+	uint64_t parts = parts_etag_count(etag), part = parts ? size_of_part(at, 1, cancel) : 0;
 
-	if (!parts)
-		return 0;
-	s3_op_init(&op, "HEAD", at);
-	s3_op_query(&op, "partNumber", "1");
-	s3_op_cancel(&op, cancel);
-	if (s3_op_perform(&op, NULL) < 0)
-		return 0;
-	part = op.reply.content_length;
 	if (!part || part == HTTP_LENGTH_UNKNOWN || part > size)
 		return 0;
 	/* An empty part may follow the full ones. */

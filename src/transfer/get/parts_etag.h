@@ -16,10 +16,14 @@ int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
 /* Extracts the MD5 in an ETag of one part, which is the MD5 of the whole object's MD5. Returns
  * false for any other ETag. */
 bool parts_etag_of_one(const char *etag, uint8_t md5[static 16]);
-/* Requests the size of the parts from the store. Returns 0 if the size is not known, or if the
- * parts but the last differ in size. */
+/* Requests the size of the first part from the store. Returns 0 if the size is not known, or if
+ * parts of this size do not make the object. */
 uint64_t parts_etag_part_size(
 	struct object_ref at, const char *etag, uint64_t size, const atomic_int *cancel);
+/* After a mismatch: requests the sizes of the other parts. Returns true if one of them differs from
+ * `part`, so that an ETag computed with `part` proves nothing. */
+bool parts_etag_is_uneven(struct object_ref at, const char *etag, uint64_t size, uint64_t part,
+	const atomic_int *cancel);
 
 /*
  * Compares `own`, computed from the received bytes, with the object's `etag`. The first mismatch on

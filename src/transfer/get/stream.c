@@ -369,6 +369,8 @@ static int check_parts(struct stream *s, struct penstock_error *err)
 		atomic_store(&s->at.client->md5_etags, true);
 		return 0;
 	}
+	if (parts_etag_is_uneven(s->at, s->info.etag, s->size, s->parts.part, options->cancel))
+		return 0;
 	if (!atomic_load(&s->at.client->md5_etags)) {
 		quiet.progress = NULL;
 		s->options = &quiet;

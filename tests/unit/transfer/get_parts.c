@@ -2,6 +2,7 @@
  * each way to fetch them. */
 #include "objects_fixture.h"
 #include "s3/multipart.h"
+#include "transfer/client/internal.h"
 #include "transfer/compare/object.h"
 
 #define SMALL  300000
@@ -12,6 +13,7 @@ struct shape {
 	const char *name;
 	uint64_t size;
 	uint64_t part;
+	uint64_t second; /* size of the second part, if it is another one */
 	bool empty_last; /* one part more */
 	bool odd_etag; /* it is not made of MD5s */
 	bool sums; /* each part has a CRC32 */
@@ -24,6 +26,9 @@ static const struct shape shapes[] = {
 	{"an ETag of MD5s", SMALL - 1, PART},
 	{"the last part empty", SMALL, PART, .empty_last = true},
 	{"one part", SMALL, SMALL},
+	/* By the first part and the number of parts, these could be of one size. */
+	{"parts of two sizes", 2 * PART + 50000, PART, .second = 50000, .unverified = true},
+	{"the last part as expected", 3 * PART + 50000, PART, .second = 50000, .unverified = true},
 	{"checksums of parts", SMALL, PART, .sums = true, .odd_etag = true},
 	{"checksums that are not told", SMALL, PART, .sums = true, .denied = true},
 	{"checksums, and a key", SMALL, PART, .sums = true, .odd_etag = true, .keyed = true},
@@ -47,6 +52,20 @@ static unsigned part_count(void)
 	return (unsigned)(multipart_count(shape->size, shape->part) + shape->empty_last);
 }
 
+/* Finds the part with this index. Returns its size. */
+static uint64_t find_part(unsigned i, uint64_t *offset)
+{
+	uint64_t part = i == 1 && shape->second ? shape->second : shape->part;
+	uint64_t missing = i > 1 && shape->second ? shape->part - shape->second : 0;
+	uint64_t at = i * shape->part - missing;
+
+	*offset = at < shape->size ? at : shape->size;
+	/* With parts of two sizes the last part ends the object. */
+	if (i + 1 == part_count())
+		part = shape->size - *offset;
+	return shape->size - *offset < part ? shape->size - *offset : part;
+}
+
 static void make_object(const struct shape *of)
 {
 	uint8_t md5s[16][16];
@@ -60,8 +79,7 @@ static void make_object(const struct shape *of)
 		memcpy(object + at, data, shape->size - at < SIZE ? shape->size - at : SIZE);
 	buf_clear(&attributes);
 	for (unsigned i = 0; i < part_count(); i++) {
-		uint64_t at = i * shape->part < shape->size ? i * shape->part : shape->size;
-		uint64_t n = shape->size - at < shape->part ? shape->size - at : shape->part;
+		uint64_t at, n = find_part(i, &at);
 
 		assert_int_equal(0, checksum_of(CHECKSUM_MD5, object + at, n, digest, NULL));
 		memcpy(md5s[i], digest, 16);
@@ -101,11 +119,15 @@ static bool parts_store(struct mini_http *m, const struct mini_request *r, int f
 	uint64_t first = 0, last = shape->size - 1;
 	bool head = strcmp(r->method, "HEAD") == 0;
 	bool ranged = mini_range(r, shape->size, &first, &last);
+	const char *number;
+	uint64_t ignored;
 
 	if (strstr(r->target, "attributes"))
 		return tell_parts(fd);
-	if (strstr(r->target, "partNumber=1"))
-		last = shape->part < shape->size ? shape->part - 1 : last;
+	number = strstr(r->target, "partNumber=");
+	if (number)
+		last = first +
+		       find_part((unsigned)atoi(number + strlen("partNumber=")) - 1, &ignored) - 1;
 	mini_printf(fd, "HTTP/1.1 %s\r\nETag: %s\r\nContent-Length: %" PRIu64 "\r\n%s%s",
 		ranged ? "206 Partial" : "200 OK", etag, last - first + 1,
 		shape->sums ? "x-amz-checksum-crc32: AAAAAA==-3\r\n"
@@ -174,6 +196,8 @@ static const struct way {
 static int fetch(const struct way *way, unsigned damaged, struct fixture *f, struct buf *out)
 {
 	begin(f, parts_store);
+	/* As after another object, whose ETag was made of MD5s. */
+	atomic_store(&f->s3->md5_etags, shape->second != 0);
 	f->trouble = damaged;
 	return way->fetch(f, out);
 }
