@@ -211,8 +211,8 @@ void help_overview(struct buf *out, const struct command *const *commands)
 	help_verbs(out, commands);
 	add_row(out, "help",
 		"show the help of a verb: penstock help VERB; the file: penstock help workflow",
-		14);
-	add_row(out, "version", "show the version, also as --version", 14);
+		15);
+	add_row(out, "version", "show the version, also as --version", 15);
 	buf_add_str(out, "\nOptions:\n");
 	add_options(out, common_options);
 	add_options(out,

@@ -162,8 +162,7 @@ int load_variables(const char *workflows, struct buf *text, char **name, struct 
 static int read_variables_and_defaults(struct load_source *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *folder = *out->shown == '/' ? strdup(out->shown) : NULL;
-	const char *home = getenv("HOME"), *config = str_env("XDG_CONFIG_HOME");
-	_cleanup_free_ char *user = NULL;
+	_cleanup_free_ char *user = user_config_path();
 	int r;
 
 	if (!folder)
@@ -176,10 +175,8 @@ static int read_variables_and_defaults(struct load_source *out, struct penstock_
 	if (str_ends(folder, "/.dstack"))
 		*strrchr(folder, '/') = '\0';
 	out->defaults_name = find_above(*folder ? folder : "/", find_yaml, "penstock");
-	user = config ? path_join(config, "penstock")
-		      : str_printf("%s/.config/penstock", home ? home : "");
-	if (!out->defaults_name && user)
-		out->defaults_name = find_yaml(user, "config");
+	if (!out->defaults_name && user && access(user, F_OK) == 0)
+		out->defaults_name = take_pointer(user);
 	if (r == 0 && out->defaults_name)
 		r = fs_read(out->defaults_name, &out->defaults, err);
 	return r;

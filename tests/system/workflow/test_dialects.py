@@ -227,6 +227,19 @@ def test_what_another_user_has_put_above_is_left_aside(dialects, project, tmp_pa
     assert refused.code != 0 and "workflows.yaml" in refused.err
 
 
+@pytest.mark.parametrize("where", ["XDG_CONFIG_HOME", "PENSTOCK_CONFIG"])
+def test_an_output_of_the_users_configuration(dialects, project, store, tmp_path, where):
+    config = tmp_path / "penstock" / "config.yaml"
+    config.parent.mkdir()
+    config.write_text(penstock_yaml(store))
+    dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key, where: str(config if where == "PENSTOCK_CONFIG" else tmp_path)}
+    dialects.cwd = project({".dstack/workflows.yaml": TWO % "workflow: prepare", ".dstack/variables.yaml": VARIABLES})
+
+    dialects.run("run", "prepare").ok()
+
+    assert [key for key in store.keys("results") if key.startswith("team/") and key.endswith("data/words.txt")]
+
+
 def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tmp_path):
     dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
     dialects.cwd = project({".dstack/workflows.yaml": TWO % "workflow: prepare", ".dstack/variables.yaml": VARIABLES, "penstock.yaml": penstock_yaml(store)})
