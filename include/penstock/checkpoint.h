@@ -26,8 +26,8 @@
  * Ranks. Each rank begins the same step in the same directory (of a shared file system) with its
  * own `rank`, writes files under names of its own, and commits. Rank 0 waits for all others, then
  * writes COMMIT.json; the others return from their commit once it exists. A rank that waits longer
- * than `timeout_s` fails with PENSTOCK_E_TIMEOUT, whose message names the missing ranks, and the
- * checkpoint is not valid.
+ * than `timeout_s` fails with PENSTOCK_E_TIMEOUT, and the checkpoint is not valid. The message of
+ * rank 0 names the missing ranks.
  *
  * Threads. A handle is for one thread at a time (a separate thread may save while the training
  * continues); different handles are independent. Calls block until their end. After fork() only the

@@ -32,7 +32,8 @@ def _worker() -> Tuple[int, int]:
 
 
 def _block(data: Any) -> int:
-    """Returns the number of samples of a block that is one large range: of at most 1 MiB and 1,024 samples.
+    """Returns the number of samples of a block that is one large range: of at most 1 MiB and 1,024 samples. If the samples differ in
+    size, it is 256.
 
     The number is a power of two, as most batch sizes are, so that windows begin with a batch.
     """
@@ -54,8 +55,9 @@ class Loader:
 
     ``data`` is a Dataset or a Mix of several. ``shuffle`` is False, True (any sample anywhere), ``"block"`` (blocks of ``block`` samples in
     a random order, shuffled within) or ``"window"`` (shuffled within each ``window`` blocks of such an order); the last two read large
-    ranges. A block has at most 1 MiB unless ``block`` is given. If ``rank`` and ``world_size`` are not given, they come from
-    torch.distributed or the environment. ``batch_size`` is the number of samples for one rank.
+    ranges. A block has at most 1,024 samples and 1 MiB, or 256 samples if they differ in size, unless ``block`` is given. If ``rank`` and
+    ``world_size`` are not given, they come from torch.distributed or the environment. ``batch_size`` is the number of samples for one
+    rank.
 
     At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
     with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` it is the list,

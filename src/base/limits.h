@@ -1,7 +1,7 @@
 /*
  * All limits of penstock in one place, each with its unit and its reason. A buffer, queue or count
- * without an entry here is a defect. docs/ARCHITECTURE.md says what happens when a limit is
- * reached.
+ * without an entry here, or next to its only user, is a defect. docs/ARCHITECTURE.md says what
+ * happens when a limit is reached.
  */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H

@@ -18,8 +18,6 @@
 #include "image/source.h"
 #include "image/store.h"
 
-#define SKOPEO "/usr/bin/skopeo"
-
 static bool has(const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = path_join(dir, name);
@@ -34,11 +32,12 @@ static int convert(
 {
 	_cleanup_free_ char *from = str_printf("docker-archive:%s", path);
 	_cleanup_free_ char *to = str_printf("oci:%s:image", dir);
-	const char *const argv[] = {SKOPEO, "--insecure-policy", "copy", "--quiet", from, to, NULL};
+	_cleanup_free_ char *skopeo = fs_find_tool("skopeo");
+	const char *const argv[] = {skopeo, "--insecure-policy", "copy", "--quiet", from, to, NULL};
 	int status = 0;
 	int r;
 
-	if (access(SKOPEO, X_OK) < 0)
+	if (!skopeo)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"'%s' was written by 'docker save', which only skopeo can read; install "
 			"skopeo, or write the file as an OCI archive",

@@ -17,7 +17,8 @@
  *	HOME/runs/ID/storage/work/	working directory of steps if the workflow has a context
  *	HOME/runs/ID/state/		journals of staging and sync
  *	HOME/runs/ID/output.before-N/	files not yet uploaded when attempt N started afresh
- *	HOME/runs/ID/published	the journal of sync, after the storage of its attempt is gone
+ *	HOME/runs/ID/published	the journal of sync of an attempt whose storage is gone, or which
+ *				starts from scratch
  *	HOME/runs/ID/tmp/		snapshots of files that change while they are uploaded
  *	HOME/tmp/			$DEEPSQUARE_TMP: shared by this user's runs, survives them
  *	/var/tmp/penstock-world		$DEEPSQUARE_SHARED_WORLD_TMP: shared by all users

@@ -102,15 +102,22 @@ struct store_blob *blob_pin(struct store *store, uint64_t id)
 
 /* --- removal ------------------------------------------------------------------------------- */
 
-/* Adds the id to a list. Without memory the sweep of the next start removes the file. */
-static void id_list_add(struct id_list *list, uint64_t id)
+static void id_list_add(struct store *store, struct id_list *list, uint64_t id)
 {
 	uint64_t *ids = array_grow(list->ids, list->n, sizeof(*ids));
 
+	store->forgot = store->forgot || !ids;
 	if (!ids)
 		return;
 	list->ids = ids;
 	list->ids[list->n++] = id;
+}
+
+static void id_list_move(struct store *store, struct id_list *from, struct id_list *to)
+{
+	for (size_t i = 0; i < from->n; i++)
+		id_list_add(store, to, from->ids[i]);
+	from->n = 0;
 }
 
 /* Locks ROOT/hold, so that no guest starts to hold files. Returns false if a guest holds them. */
@@ -128,40 +135,27 @@ static void unlink_now(struct store *store, uint64_t id)
 		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }
 
-/* Keeps all files for now, because a guest holds them. */
-static void hold_back(struct store *store)
+void store_reclaim(struct store *store)
 {
-	LOCK_SCOPE(&store->blobs_lock);
-	for (size_t i = 0; i < store->gone.n; i++)
-		id_list_add(&store->kept, store->gone.ids[i]);
-	store->gone.n = 0;
-	store->held_back = store->kept.n > 0;
-}
-
-/* Unlinks the files of a list of the store, which is empty then, unless a guest holds them. */
-static void unlink_list(struct store *store, struct id_list *from)
-{
-	struct id_list list;
+	struct id_list list = {0};
+	bool free_now;
 
 	LOCK_SCOPE(&store->unlink_lock);
-	if (!hold_lock(store)) {
-		hold_back(store);
-		return;
-	}
+	free_now = hold_lock(store);
 	pthread_mutex_lock(&store->blobs_lock);
-	list = *from;
-	*from = (struct id_list){0};
-	store->held_back = store->held_back && store->kept.n;
+	if (free_now) {
+		list = store->gone;
+		store->gone = (struct id_list){0};
+	} else {
+		id_list_move(store, &store->gone, &store->kept);
+		store->held_back = store->kept.n > 0;
+	}
 	pthread_mutex_unlock(&store->blobs_lock);
 	for (size_t i = 0; i < list.n; i++)
 		unlink_now(store, list.ids[i]);
-	flock(store->hold_fd, LOCK_UN);
+	if (free_now)
+		flock(store->hold_fd, LOCK_UN);
 	free(list.ids);
-}
-
-void blob_unlink_gone(struct store *store)
-{
-	unlink_list(store, &store->gone);
 }
 
 void blob_unlink(struct store *store, uint64_t id)
@@ -171,15 +165,15 @@ void blob_unlink(struct store *store, uint64_t id)
 	pthread_mutex_lock(&store->blobs_lock);
 	/* A row may refer to the file after a crash. */
 	if ((store->relaxed && id < store->first_unsynced) || atomic_load(&store->in_doubt))
-		id_list_add(&store->kept, id);
+		id_list_add(store, &store->kept, id);
 	else {
-		id_list_add(&store->gone, id);
+		id_list_add(store, &store->gone, id);
 		now = !store->unlinker_runs || store->gone.n >= LIMIT_STORE_UNLINKS;
 		pthread_cond_signal(&store->gone_added);
 	}
 	pthread_mutex_unlock(&store->blobs_lock);
 	if (now)
-		blob_unlink_gone(store);
+		store_reclaim(store);
 }
 
 static void *unlinker_main(void *arg)
@@ -193,17 +187,19 @@ static void *unlinker_main(void *arg)
 			pthread_cond_wait(&store->gone_added, &store->blobs_lock);
 		runs = store->unlinker_runs;
 		pthread_mutex_unlock(&store->blobs_lock);
-		blob_unlink_gone(store);
+		store_reclaim(store);
 	}
 	return NULL;
 }
 
 int blob_unlinker_start(struct store *store, struct penstock_error *err)
 {
+	int rc;
+
 	LOCK_SCOPE(&store->blobs_lock);
-	store->unlinker_runs = thread_start(
-				       &store->unlinker, "unlink", unlinker_main, store, err) == 0;
-	return store->unlinker_runs ? 0 : -(int)PENSTOCK_E_MEMORY;
+	rc = thread_start(&store->unlinker, "unlink", unlinker_main, store, err);
+	store->unlinker_runs = rc == 0;
+	return rc;
 }
 
 void blob_unlinker_stop(struct store *store)
@@ -226,7 +222,10 @@ void blob_doubt_over(struct store *store)
 
 void blob_unlink_kept(struct store *store)
 {
-	unlink_list(store, &store->kept);
+	LOCK_SCOPE(&store->blobs_lock);
+	id_list_move(store, &store->kept, &store->gone);
+	store->held_back = false;
+	pthread_cond_signal(&store->gone_added);
 }
 
 void blob_hold_over(struct store *store)
@@ -236,6 +235,13 @@ void blob_hold_over(struct store *store)
 	pthread_mutex_lock(&store->blobs_lock);
 	due = store->held_back && !store->relaxed && !atomic_load(&store->in_doubt);
 	pthread_mutex_unlock(&store->blobs_lock);
+	if (!due)
+		return;
+	pthread_mutex_lock(&store->unlink_lock);
+	due = hold_lock(store);
+	if (due)
+		flock(store->hold_fd, LOCK_UN);
+	pthread_mutex_unlock(&store->unlink_lock);
 	if (due)
 		blob_unlink_kept(store);
 }
@@ -419,12 +425,17 @@ static uint64_t next_blob_id(struct store *store)
 	return store->next_blob++;
 }
 
+static bool is_full(int error)
+{
+	return error == ENOSPC || error == EDQUOT;
+}
+
 /* Pins the id before its file exists: the sweep skips pinned ids. */
 static int body_create_file(struct store_body *body, struct penstock_error *err)
 {
 	struct store *store = body->store;
 
-	for (;;) {
+	for (bool reclaimed = false;;) {
 		uint64_t id = next_blob_id(store);
 		char path[BLOB_PATH_SIZE];
 		char dir[sizeof("data/xx")];
@@ -445,7 +456,11 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 		}
 		if (body->fd >= 0)
 			return body->encrypted ? sealer_start(body, err) : 0;
-		if (errno != EEXIST) /* a file left by a crash, which the sweep will remove */
+		if (is_full(errno) && !reclaimed) {
+			store_reclaim(store);
+			reclaimed = true;
+		} else if (errno !=
+			   EEXIST) /* a file left by a crash, which the sweep will remove */
 			return error_errno(err, errno, "cannot create '%s/%s'", store->root, path);
 		blob_unpin(store, take_pointer(body->blob));
 	}
@@ -456,8 +471,8 @@ static int write_bytes(
 {
 	int rc = fs_pwrite_all(body->fd, data, len, (off_t)body->end);
 
-	if (rc < 0 && (errno == ENOSPC || errno == EDQUOT)) {
-		blob_unlink_gone(body->store);
+	if (rc < 0 && is_full(errno)) {
+		store_reclaim(body->store);
 		rc = fs_pwrite_all(body->fd, data, len, (off_t)body->end);
 	}
 	if (rc < 0)

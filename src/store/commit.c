@@ -320,7 +320,7 @@ static void batch_run(struct store *store, struct txn *list)
 
 	if (status == STORE_NO_SPACE) {
 		penstock_error_release(&err);
-		blob_unlink_gone(store);
+		store_reclaim(store);
 		status = batch_try(store, list, &err);
 	}
 	if (status == STORE_OK)

@@ -142,6 +142,7 @@ void blob_unpin(struct store *store, struct store_blob *blob);
 void blob_doom(struct store *store, uint64_t id);
 /* Clears store->in_doubt and unlinks the files kept because of the doubt. */
 void blob_doubt_over(struct store *store);
+/* Has the thread unlink the files that were kept. */
 void blob_unlink_kept(struct store *store);
 /* Unlinks the files that were kept for a guest, if there is no guest any more. */
 void blob_hold_over(struct store *store);
@@ -172,9 +173,6 @@ bool blob_is_pinned(struct store *store, uint64_t id);
  * unlinks what is left. */
 int blob_unlinker_start(struct store *store, struct penstock_error *err);
 void blob_unlinker_stop(struct store *store);
-/* Returns when the files are unlinked that the thread has or waits for: on a full disk they may be
- * the space that a client has just freed. */
-void blob_unlink_gone(struct store *store);
 /* Has the thread unlink the file soon, or later if it must be kept for now. */
 void blob_unlink(struct store *store, uint64_t id);
 /* Gets the blob whose file has this name in directory number `dir`. Returns false if the file is
@@ -252,8 +250,9 @@ int relaxed_recover(struct store *store, struct penstock_error *err);
 int relaxed_check(struct store *store, struct penstock_error *err);
 /* Called when the database is open and not yet in use. */
 int relaxed_start(struct store *store, struct penstock_error *err);
-/* Called by the committer, or after it has ended; `last` if the store is being closed. */
-void relaxed_sync_or_warn(struct store *store, bool last);
+/* Called by the committer, or after it has ended; `last` if the store is being closed. Returns
+ * false if the sync point failed. */
+bool relaxed_sync_or_warn(struct store *store, bool last);
 /* Returns how long the committer may wait before the next sync point is due, or -1 if there is
  * nothing to sync. */
 int64_t relaxed_wait_ms(const struct store *store);
@@ -330,8 +329,10 @@ struct store {
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
 	int64_t last_ns; /* modification times never go back */
-	int log_pages; /* relaxed only, like the next two */
+	int log_pages; /* relaxed only, like the next four */
 	int synced_pages; /* of these, at the last sync point */
+	uint64_t sync_points; /* tried since the store was opened */
+	unsigned mark_slot; /* of the next mark: 0 or 1 */
 	int64_t unsynced_since_ms; /* 0 if nothing changed since the last sync point */
 
 	/*
@@ -357,8 +358,7 @@ struct store {
 	pthread_mutex_t blobs_lock;
 	struct store_blob *blobs[BLOB_TABLE]; /* under blobs_lock */
 	uint64_t next_blob; /* under blobs_lock */
-	/* Under blobs_lock, relaxed only: the last sync point has no row of this blob or a later
-	 * one. */
+	/* Under blobs_lock, relaxed only: no sync point has a row of this blob or a later one. */
 	uint64_t first_unsynced;
 	struct id_list kept; /* under blobs_lock: to be unlinked when the doubt or the hold ends */
 	struct id_list gone; /* under blobs_lock: to be unlinked by the thread */
@@ -366,6 +366,7 @@ struct store {
 	bool unlinker_runs; /* under blobs_lock */
 	pthread_t unlinker;
 	bool held_back; /* under blobs_lock: some files are kept because of a guest */
+	bool forgot; /* under blobs_lock: the next start must sweep files that no list has */
 	pthread_mutex_t unlink_lock; /* held while ROOT/hold is locked to remove files */
 	/* Read-locked from looking up a row until its blobs are pinned; write-locked before blobs
 	 * are unlinked, to wait for such readers. */

@@ -2,8 +2,9 @@
 
 #include <endian.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -23,12 +24,19 @@
  * whole. The database contains only noted changes, and a file that it or the noted part of the log
  * may name is not unlinked before the next sync point.
  *
- * ROOT/relaxed contains the boot id of the machine: a log written since the last boot is complete,
- * even if the process crashed. The salt of the log follows, which changes when SQLite starts the
- * log again at its beginning, and the number of its pages.
+ * ROOT/relaxed has two slots, which are written in turn, so that an interrupted write leaves the
+ * earlier note, and a full disk prevents none. A slot contains:
+ *
+ *	BOOT NUMBER SALT PAGES NUMBER
+ *
+ * BOOT is the boot id of the machine: a log written since the last boot is complete, even if the
+ * process crashed. NUMBER counts the sync points; both differ if the slot was written in part. SALT
+ * is that of the log, which changes when SQLite starts the log again at its beginning, and PAGES is
+ * the number of its pages.
  */
-#define MARK "relaxed"
-#define LOG  "meta.db-wal"
+#define MARK	  "relaxed"
+#define MARK_SLOT 4096 /* bytes: a block, which disks write as a whole */
+#define LOG	  "meta.db-wal"
 
 /* Sizes and offsets in the log: https://www.sqlite.org/fileformat2.html#walformat */
 #define LOG_HEADER	 32
@@ -45,6 +53,7 @@ struct log_header {
 struct mark {
 	bool exists;
 	bool this_boot; /* made since the machine started */
+	uint64_t number; /* 0 if no slot is valid */
 	char salt[2 * LOG_SALT_SIZE + 1]; /* of the log that may be trusted */
 	uint64_t pages;
 };
@@ -75,23 +84,36 @@ static int open_log(
 	return fd;
 }
 
-/* Notes that the log may be trusted up to its last commit. */
+/* Notes that the log may be trusted up to its last commit. The first note creates the file. */
 static int write_mark(struct store *store, struct penstock_error *err)
 {
+	char boot[PROCESS_BOOT_ID_SIZE], slots[2 * MARK_SLOT] = "";
+	char *slot = slots + store->mark_slot * MARK_SLOT;
+	uint64_t number = ++store->sync_points;
 	_cleanup_free_ char *path = path_join(store->root, MARK);
-	char boot[PROCESS_BOOT_ID_SIZE], text[128];
-	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int fd = -1, log_fd = -1;
 	struct log_header log;
 	int rc;
 
 	if (!path)
 		return error_memory(err);
-	fd = open_log(store, O_RDONLY, &log, &rc, err);
+	log_fd = open_log(store, O_RDONLY, &log, &rc, err);
 	if (rc < 0)
 		return rc;
 	process_boot_id(boot);
-	snprintf(text, sizeof(text), "%s %s %d", boot, log.salt, store->log_pages);
-	return fs_write_atomic(path, text, strlen(text), 0600, err);
+	snprintf(slot, MARK_SLOT, "%s %016" PRIx64 " %s %08x %016" PRIx64, boot, number, log.salt,
+		(unsigned)store->log_pages, number);
+	if (number == 1) {
+		rc = fs_write_atomic(path, slots, sizeof(slots), 0600, err);
+	} else {
+		fd = openat(store->root_fd, MARK, O_WRONLY | O_CLOEXEC);
+		if (fd < 0 || fs_pwrite_all(fd, slot, MARK_SLOT, slot - slots) < 0 ||
+			fdatasync(fd) < 0)
+			rc = error_errno(err, errno, "cannot write '%s'", path);
+	}
+	store->mark_slot ^= rc ==
+			    0; /* a note that failed is written again, not the last good one */
+	return rc;
 }
 
 static int remove_mark(struct store *store, struct penstock_error *err)
@@ -107,24 +129,43 @@ static int sync_all(struct store *store, struct penstock_error *err)
 					  : 0;
 }
 
+/* Reads a slot into the mark if the slot is valid and later. */
+static void read_slot(const char *text, const char *boot, struct mark *mark)
+{
+	char copy[MARK_SLOT + 1] = "", *rest = copy;
+	const char *words[5] = {NULL};
+	uint64_t number;
+
+	memcpy(copy, text, MARK_SLOT);
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		words[i] = strsep(&rest, " ");
+	/* The mark of an older version has only the boot id. */
+	mark->this_boot = mark->this_boot || (*boot && strcmp(boot, words[0]) == 0);
+	if (!words[4] || rest || strcmp(words[1], words[4]) != 0)
+		return;
+	number = strtoull(words[1], NULL, 16);
+	if (number <= mark->number)
+		return;
+	mark->number = number;
+	mark->pages = strtoull(words[3], NULL, 16);
+	snprintf(mark->salt, sizeof(mark->salt), "%s", words[2]);
+}
+
 static int read_mark(struct store *store, struct mark *mark, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = openat(store->root_fd, MARK, O_RDONLY | O_CLOEXEC);
-	char boot[PROCESS_BOOT_ID_SIZE], text[128] = "", *rest = text, *word;
+	char boot[PROCESS_BOOT_ID_SIZE], slots[2 * MARK_SLOT] = "";
 
 	*mark = (struct mark){.exists = fd >= 0};
 	if (fd < 0)
 		return errno == ENOENT
 			       ? 0
 			       : error_errno(err, errno, "cannot open '%s/" MARK "'", store->root);
-	if (fs_pread_all(fd, text, sizeof(text) - 1, 0) < 0)
+	if (fs_pread_all(fd, slots, sizeof(slots), 0) < 0)
 		return error_errno(err, errno, "cannot read '%s/" MARK "'", store->root);
 	process_boot_id(boot);
-	mark->this_boot = boot[0] && strcmp(boot, strsep(&rest, " ")) == 0;
-	/* The mark of an older version has only the boot id. */
-	word = strsep(&rest, " ");
-	if (rest && str_to_u64(rest, 0, INT_MAX, &mark->pages))
-		snprintf(mark->salt, sizeof(mark->salt), "%s", word);
+	for (size_t i = 0; i < 2; i++)
+		read_slot(slots + i * MARK_SLOT, boot, mark);
 	return 0;
 }
 
@@ -140,7 +181,7 @@ static int cut_log(struct store *store, const struct mark *mark, struct penstock
 
 	if (fd < 0 || rc < 0)
 		return rc;
-	if (log.salt[0] && strcmp(log.salt, mark->salt) == 0)
+	if (mark->number && log.salt[0] && strcmp(log.salt, mark->salt) == 0)
 		size = LOG_HEADER + (off_t)mark->pages * (LOG_FRAME_HEADER + log.page_size);
 	if (fstat(fd, &st) < 0 || (st.st_size > size && ftruncate(fd, size) < 0) || fsync(fd) < 0)
 		return error_errno(err, errno, "cannot cut '%s/" LOG "'", store->root);
@@ -188,45 +229,47 @@ static int copy_log(struct store *store, struct penstock_error *err)
 	int rc = sqlite3_wal_checkpoint_v2(
 		store->writer->handle, "main", SQLITE_CHECKPOINT_PASSIVE, &pages, NULL);
 
-	if (pages < 0) {
-		db_error(store->writer, rc, "copy the log into the database", err);
-		return -PENSTOCK_E_IO;
-	}
-	store->log_pages = pages;
-	return 0;
+	if (pages >= 0)
+		store->log_pages = pages;
+	if (rc == SQLITE_OK || rc == SQLITE_BUSY)
+		return 0;
+	db_error(store->writer, rc, "copy the log into the database", err);
+	return -PENSTOCK_E_IO;
 }
 
 /* `last` is true if the store is being closed. */
 static int relaxed_sync_point(struct store *store, bool last, struct penstock_error *err)
 {
-	uint64_t next;
 	int rc;
 
 	store->synced_pages = store->log_pages;
-	store->unsynced_since_ms = 0;
+	store->unsynced_since_ms = clock_monotonic_ms(); /* if this one fails, it is repeated */
+	/* In this order: a note that fails may be valid, the log may be trusted only while
+	 * everything that it names is on the disk, and only a noted part is copied. */
 	pthread_mutex_lock(&store->blobs_lock);
-	next = store->next_blob;
+	store->first_unsynced = store->next_blob;
 	pthread_mutex_unlock(&store->blobs_lock);
-	/* In this order: the log may be trusted only while everything that it names is on the disk,
-	 * and only a part that may be trusted is copied. */
 	rc = sync_all(store, err);
 	if (rc == 0)
 		rc = last ? remove_mark(store, err) : write_mark(store, err);
 	if (rc < 0)
 		return rc;
-	pthread_mutex_lock(&store->blobs_lock);
-	store->first_unsynced = next;
-	pthread_mutex_unlock(&store->blobs_lock);
-	blob_unlink_kept(store);
+	store->unsynced_since_ms = 0;
+	/* A change whose commit failed is in the log behind the noted part, and may come back if
+	 * the process crashes. */
+	if (!atomic_load(&store->in_doubt))
+		blob_unlink_kept(store);
 	return copy_log(store, err);
 }
 
-void relaxed_sync_or_warn(struct store *store, bool last)
+bool relaxed_sync_or_warn(struct store *store, bool last)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (relaxed_sync_point(store, last, &err) < 0)
-		log_warn("store %s: %s", store->root, err.message ? err.message : "out of memory");
+	if (relaxed_sync_point(store, last, &err) == 0)
+		return true;
+	log_warn("store %s: %s", store->root, err.message ? err.message : "out of memory");
+	return false;
 }
 
 /* Called by SQLite after each commit. */
@@ -246,8 +289,14 @@ static int count_pages(void *arg, sqlite3 *handle, const char *name, int pages)
 
 int relaxed_start(struct store *store, struct penstock_error *err)
 {
-	int rc = copy_log(store, err); /* counts the pages of the log */
+	int rc;
 
+	store->log_pages = -1;
+	rc = copy_log(store, err); /* counts the pages of the log */
+	if (rc == 0 && store->log_pages < 0)
+		rc = error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"cannot open '%s/meta.db': another process copies its log; try again",
+			store->root);
 	sqlite3_wal_hook(store->writer->handle, count_pages, store);
 	return rc < 0 ? rc : relaxed_sync_point(store, false, err);
 }

@@ -278,7 +278,7 @@ bool store_is_relaxed(const struct store *store)
 
 void store_close(struct store *store)
 {
-	bool swept = true;
+	bool swept = true, synced;
 
 	if (!store)
 		return;
@@ -295,11 +295,12 @@ void store_close(struct store *store)
 	committer_stop(store);
 	cache_free(store->cache); /* removes data that only the cache kept */
 	store->cache = NULL;
-	if (store->relaxed)
-		relaxed_sync_or_warn(store, true);
+	synced = !store->relaxed || relaxed_sync_or_warn(store, true);
 	blob_hold_over(store);
 	blob_unlinker_stop(store);
-	if (swept && !atomic_load(&store->in_doubt) && !store->kept.n)
+	if (!synced) /* the database must not get changes of the log that are not noted */
+		sqlite3_db_config(store->writer->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	else if (swept && !atomic_load(&store->in_doubt) && !store->kept.n && !store->forgot)
 		meta_set(store, "clean", 1, NULL);
 	store_dispose(store);
 }

@@ -97,6 +97,9 @@ int store_lock_fd(const struct store *store);
 /* Keeps the data files that exist now, or that a later read of the database names, until the guest
  * is closed: the owner removes no file meanwhile. */
 int store_hold(struct store *store, struct penstock_error *err);
+/* Returns when the files of deleted and replaced objects are unlinked. A thread unlinks them
+ * anyway, but on a full disk they may be the space that a client has just freed. */
+void store_reclaim(struct store *store);
 /* Gets the number of bytes that are free for bodies. */
 int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
 

@@ -192,9 +192,9 @@ struct following {
 	struct follow log;
 	struct run_layout layout; /* of the attempt */
 	int signal_fd;
-	char shown[192]; /* time of the next call to Slurm */
-	int64_t ask_at_ms; /* interval after that call */
-	int64_t ask_ms; /* interval after that */
+	char shown[192]; /* the last status that was reported */
+	int64_t ask_at_ms; /* time of the next call to Slurm */
+	int64_t ask_ms; /* interval after that call */
 	int64_t settle_ms;
 	int64_t ended_at_ms; /* when Slurm first reported the end of the job; 0 if it has not */
 	int said_attempt; /* the attempt whose end was reported, although the run continued */

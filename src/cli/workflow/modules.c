@@ -75,7 +75,7 @@ static int repository_parse(const char *source, struct repository *r, struct pen
 		known |= str_starts(source, schemes[i]);
 	if (!known)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid module '%s': only https://, ssh:// and file:// are supported",
+			"invalid module '%s': only https://, http://, ssh:// and file:// are supported",
 			source);
 	if (strstr(r->folder, ".."))
 		return error_set(err, PENSTOCK_E_INVALID,

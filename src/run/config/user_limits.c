@@ -170,7 +170,8 @@ static int read_file(const char *path,
 		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
 	else if (!root || root->kind != NODE_MAP)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s: must be a map with `limits`, `on` and `slurm`", path);
+			"%s: must be a map of images, limits, on, output, preemption or slurm",
+			path);
 	else
 		r = check_keys(&c, root);
 	if (r == 0)

@@ -1,4 +1,4 @@
-/* Retention of checkpoints: the policy, and the removal in three steps. */
+/* Retention of checkpoints: the policy, and removal in four steps. */
 #include "run/publish/keeper.h"
 
 #include <errno.h>

@@ -88,8 +88,8 @@ static void set_checksum(const struct store_object *object, struct read_many_res
 	memcpy(result->digest, digest, checksum_size(kind));
 }
 
-/* Returns true if bytes of an object can be read: once the reply has started, an error
- * would fail all of its reads. */
+/* Returns true if the byte at `offset` can be read: once the reply has started, an error would fail
+ * all of its reads. */
 static bool is_readable(struct store_object *object, uint64_t offset)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -122,7 +122,7 @@ static unsigned add_object(struct many *m, const struct read_many_item *item,
 		return MHD_HTTP_NOT_IMPLEMENTED;
 	if (length)
 		data = store_object_map(object, item->offset, length);
-	if (!data && !is_readable(object, item->offset))
+	if (!data && !is_readable(object, item->offset + length - 1))
 		return MHD_HTTP_NOT_IMPLEMENTED;
 	m->reads = m->reads || !data;
 	if (item->whole)

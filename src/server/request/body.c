@@ -176,7 +176,14 @@ static bool start_object(struct request *req)
 	uint64_t room;
 
 	if (b->declared != STORE_SIZE_UNKNOWN && b->declared > STORE_INLINE_MAX) {
-		if (store_free_bytes(req->server->store, &room, &err) < 0)
+		struct store *store = req->server->store;
+		int rc = store_free_bytes(store, &room, &err);
+
+		if (rc == 0 && room < b->declared + SPACE_RESERVE) {
+			store_reclaim(store);
+			rc = store_free_bytes(store, &room, &err);
+		}
+		if (rc < 0)
 			return reply_failure(req, &err);
 		if (room < b->declared + SPACE_RESERVE)
 			return reply_error(req, S3_E_STORAGE_FULL);

@@ -2,8 +2,11 @@
 
 The recorder of tests/support/power makes the writes, syncs and creations of one kind of file fail inside the running store.
 """
+import contextlib
 import errno
+import os
 import re
+import subprocess
 
 import pytest
 
@@ -144,3 +147,48 @@ def test_a_log_that_cannot_be_copied_into_the_database_stays(wire, disk):
     wire.port = int(wire.store.address.rsplit(":", 1)[1])
 
     assert contents(wire) == before
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A file system of 64 MiB; the store refuses a body that would leave less than 16 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("durability", ["full", "relaxed"])
+def test_a_client_may_write_what_it_has_just_deleted(penstock, small, durability):
+    store = Store(penstock, small / "store", durability)
+    wire = Wire(store)
+    wire.send("PUT", "/bkt")
+    for i in range(5):
+        assert wire.send("PUT", "/bkt/large", body=bytes(40 << 20)).status == 200, i
+        assert wire.send("DELETE", "/bkt/large").status == 204
+    store.stop().ok()
+
+
+@pytest.mark.long
+def test_a_full_disk_prevents_no_sync_point(penstock, small):
+    """A relaxed store keeps files until its next sync point, half a minute after a change, which then needs no space."""
+    store = Store(penstock, small / "store", "relaxed")
+    mark = store.root / "relaxed"
+    wire = Wire(store)
+    wire.send("PUT", "/bkt")
+    assert wire.send("PUT", "/bkt/large", body=bytes(40 << 20)).status == 200
+    for i in range(50):  # the log gets pages, which are used again
+        wire.send("PUT", f"/bkt/small-{i}", body=body(i, INLINE))
+    before = mark.read_bytes()
+    wait_for(lambda: mark.read_bytes() != before, 90)
+    with open(small / "filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+
+    assert wire.send("DELETE", "/bkt/large").status == 204
+
+    wait_for(lambda: os.statvfs(small).f_bavail * os.statvfs(small).f_frsize > 39 << 20, 90)
+    assert wire.send("PUT", "/bkt/large", body=bytes(10 << 20)).status == 200
+    store.stop().ok()
