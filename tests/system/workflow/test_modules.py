@@ -147,7 +147,7 @@ def test_a_resumed_run_has_its_module(penstock, job, tmp_path):
 
 @pytest.mark.parametrize(
     "source, says",
-    [("./nowhere", "cannot read module './nowhere': "), ("ftp://host/x", "only https://, ssh:// and file://"), ("file:///nowhere/at/all@-x", "neither a tag nor a commit"),
+    [("./nowhere", "cannot read module './nowhere': "), ("ftp://host/x", "only https://"), ("file:///nowhere/at/all@-x", "neither a tag nor a commit"),
      ("https://host/a//../b@v1", "contains '..'")],
 )  # fmt: skip
 def test_a_source_that_is_none_is_told(penstock, job, source, says):
