@@ -401,10 +401,10 @@
 #define LIMIT_STORE_HELD_BODIES 32
 /* files that wait to be unlinked; with more, the thread that adds a file unlinks them */
 #define LIMIT_STORE_UNLINKS 4096
-/* bytes of a body that is hashed once the body is complete */
-#define LIMIT_SERVER_LATE_HASH (1 * MIB)
-/* bytes of a part, which arrives together with others */
-#define LIMIT_SERVER_LATE_HASH_PART (32 * MIB)
+/* bytes of a body that is hashed, together with others, once the body is complete */
+#define LIMIT_SERVER_LATE_HASH (32 * MIB)
+/* bytes of a body whose bucket is looked up only when the body is stored */
+#define LIMIT_SERVER_LATE_BUCKET (1 * MIB)
 /* bytes of a browser's form before its file, or after the file; AWS allows 20 kB of fields */
 #define LIMIT_FORM (32 * KIB)
 #define LIMIT_FORM_FIELDS 100 /* fields before the file; forms have about 15 */

@@ -130,7 +130,7 @@ static bool check_bucket(struct request *req)
 	uint64_t n;
 
 	if (!request_header(req, "expect") && length &&
-		str_to_u64(length, 0, LIMIT_SERVER_LATE_HASH, &n))
+		str_to_u64(length, 0, LIMIT_SERVER_LATE_BUCKET, &n))
 		return true;
 	return op_get_bucket(req, NULL);
 }

@@ -150,12 +150,11 @@ static bool find_length(struct request *req)
 static bool hash_late(struct request *req)
 {
 	const struct request_body *b = &req->body;
-	uint64_t most = req->upload_id ? LIMIT_SERVER_LATE_HASH_PART : LIMIT_SERVER_LATE_HASH;
 
 	return b->kind == BODY_OBJECT && !b->has_md5 && atomic_load(&req->server->active) > 1 &&
 	       b->declared != STORE_SIZE_UNKNOWN &&
 	       (b->declared > STORE_INLINE_MAX || (b->declared && req->upload_id)) &&
-	       b->declared <= most && hasher_expect(req->server->hasher);
+	       b->declared <= LIMIT_SERVER_LATE_HASH && hasher_expect(req->server->hasher);
 }
 
 /* Begins the encryption of the body if the request asks for it. */

@@ -8,7 +8,7 @@
 struct penstock_error;
 struct hasher;
 
-/* Computes the MD5 of parts and of objects of medium size, once they are complete and several at a
+/* Computes the MD5 of bodies of medium size, once they are complete and several at a
  * time (s3/sum/md5_lanes.h): hashing each body alone would be the largest cost of an upload. */
 int hasher_start(struct hasher **out, struct penstock_error *err);
 /* Finishes the queued bodies. */
