@@ -342,6 +342,11 @@ void image_login_release(struct image_login *login)
 	*login = (struct image_login){0};
 }
 
+static bool is_host(const char *key, size_t len, const char *host)
+{
+	return strlen(host) == len && strncasecmp(key, host, len) == 0;
+}
+
 /* Returns true if a key of a login file names this registry. Keys may be URLs, or hosts with a
  * path. */
 static bool key_matches(const char *key, const char *host, const char *path)
@@ -354,13 +359,10 @@ static bool key_matches(const char *key, const char *host, const char *path)
 		key += 7;
 	len = strcspn(key, "/");
 	if (strcmp(host, "registry-1.docker.io") == 0) {
-		bool hub = strncmp(key, "index.docker.io", len) == 0 ||
-			   strncmp(key, "docker.io", len) == 0 ||
-			   strncmp(key, "registry-1.docker.io", len) == 0;
-
-		if (len < strlen("docker.io") || !hub)
+		if (!is_host(key, len, "index.docker.io") && !is_host(key, len, "docker.io") &&
+			!is_host(key, len, host))
 			return false;
-	} else if (strlen(host) != len || strncasecmp(key, host, len) != 0) {
+	} else if (!is_host(key, len, host)) {
 		return false;
 	}
 	key += len;

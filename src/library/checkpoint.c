@@ -99,7 +99,9 @@ int penstock_checkpoint_write(struct penstock_checkpoint *c, const char *name, c
 int penstock_checkpoint_add(
 	struct penstock_checkpoint *c, const char *name, struct penstock_error *err)
 {
-	return save_add(c->save, name, err);
+	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;
+
+	return save_add(c->save, name, err ? err : &ignored);
 }
 
 int penstock_checkpoint_metric(
@@ -166,7 +168,9 @@ int penstock_checkpoint_open(
 int penstock_commit_verify(
 	const struct penstock_commit *commit, bool whole, struct penstock_error *err)
 {
-	return commit_verify(&commit->c, whole, NULL, err);
+	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;
+
+	return commit_verify(&commit->c, whole, NULL, err ? err : &ignored);
 }
 
 void penstock_commit_free(struct penstock_commit *commit)

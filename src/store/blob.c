@@ -135,45 +135,60 @@ static void unlink_now(struct store *store, uint64_t id)
 		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }
 
-void store_reclaim(struct store *store)
+/* Unlinks some of the files that are gone, so that the lock is never held for long. Returns false if
+ * none is left, or if a guest holds them. */
+static bool reclaim_some(struct store *store)
 {
-	struct id_list list = {0};
+	uint64_t ids[256];
+	size_t n = 0;
 	bool free_now;
 
 	LOCK_SCOPE(&store->unlink_lock);
 	free_now = hold_lock(store);
 	pthread_mutex_lock(&store->blobs_lock);
-	if (free_now) {
-		list = store->gone;
-		store->gone = (struct id_list){0};
-	} else {
+	if (!free_now) {
 		id_list_move(store, &store->gone, &store->kept);
 		store->held_back = store->kept.n > 0;
 	}
+	while (store->gone.n && n < ARRAY_SIZE(ids))
+		ids[n++] = store->gone.ids[--store->gone.n];
 	pthread_mutex_unlock(&store->blobs_lock);
-	for (size_t i = 0; i < list.n; i++)
-		unlink_now(store, list.ids[i]);
+	for (size_t i = 0; i < n; i++)
+		unlink_now(store, ids[i]);
 	if (free_now)
 		flock(store->hold_fd, LOCK_UN);
-	free(list.ids);
+	return n > 0;
+}
+
+void store_reclaim(struct store *store)
+{
+	bool waits;
+
+	blob_hold_over(store);
+	while (reclaim_some(store))
+		;
+	pthread_mutex_lock(&store->blobs_lock);
+	waits = store->relaxed && store->kept.n;
+	pthread_mutex_unlock(&store->blobs_lock);
+	if (waits)
+		relaxed_wake(store, true);
 }
 
 void blob_unlink(struct store *store, uint64_t id)
 {
-	bool now = false;
+	bool keep, now;
 
 	pthread_mutex_lock(&store->blobs_lock);
 	/* A row may refer to the file after a crash. */
-	if ((store->relaxed && id < store->first_unsynced) || atomic_load(&store->in_doubt))
-		id_list_add(store, &store->kept, id);
-	else {
-		id_list_add(store, &store->gone, id);
-		now = !store->unlinker_runs || store->gone.n >= LIMIT_STORE_UNLINKS;
-		pthread_cond_signal(&store->gone_added);
-	}
+	keep = (store->relaxed && id < store->first_unsynced) || atomic_load(&store->in_doubt);
+	id_list_add(store, keep ? &store->kept : &store->gone, id);
+	now = !keep && (!store->unlinker_runs || store->gone.n >= LIMIT_STORE_UNLINKS);
+	pthread_cond_signal(&store->gone_added);
 	pthread_mutex_unlock(&store->blobs_lock);
 	if (now)
-		store_reclaim(store);
+		reclaim_some(store);
+	else if (keep && store->relaxed)
+		relaxed_wake(store, false);
 }
 
 static void *unlinker_main(void *arg)
@@ -187,7 +202,8 @@ static void *unlinker_main(void *arg)
 			pthread_cond_wait(&store->gone_added, &store->blobs_lock);
 		runs = store->unlinker_runs;
 		pthread_mutex_unlock(&store->blobs_lock);
-		store_reclaim(store);
+		while (reclaim_some(store))
+			;
 	}
 	return NULL;
 }
@@ -448,19 +464,17 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 			store->root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (body->fd < 0 && errno == ENOENT) {
 			snprintf(dir, sizeof(dir), "data/%02x", blob_dir(id));
-			if (mkdirat(store->root_fd, dir, 0700) < 0 && errno != EEXIST)
-				return error_errno(
-					err, errno, "cannot create '%s/%s'", store->root, dir);
-			body->fd = openat(
-				store->root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+			if (mkdirat(store->root_fd, dir, 0700) == 0 || errno == EEXIST)
+				body->fd = openat(store->root_fd, path,
+					O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		}
 		if (body->fd >= 0)
 			return body->encrypted ? sealer_start(body, err) : 0;
+		/* A file left by a crash is in the way until the sweep has removed it. */
 		if (is_full(errno) && !reclaimed) {
 			store_reclaim(store);
 			reclaimed = true;
-		} else if (errno !=
-			   EEXIST) /* a file left by a crash, which the sweep will remove */
+		} else if (errno != EEXIST)
 			return error_errno(err, errno, "cannot create '%s/%s'", store->root, path);
 		blob_unpin(store, take_pointer(body->blob));
 	}

@@ -360,7 +360,7 @@ static struct txn *queue_take(struct store *store, bool *due)
 	struct txn *list;
 
 	LOCK_SCOPE(&store->queue_lock);
-	*due = relaxed_wait_ms(store) == 0;
+	*due = relaxed_wait_ms(store) == 0 && !store->stopping;
 	while (!*due && !store->queue_head && !store->stopping)
 		*due = !queue_wait(store);
 	if (*due)

@@ -253,6 +253,9 @@ int relaxed_start(struct store *store, struct penstock_error *err);
 /* Called by the committer, or after it has ended; `last` if the store is being closed. Returns
  * false if the sync point failed. */
 bool relaxed_sync_or_warn(struct store *store, bool last);
+/* Has the committer make a sync point in time, or soon if `now`, for the sake of files that are
+ * kept. */
+void relaxed_wake(struct store *store, bool now);
 /* Returns how long the committer may wait before the next sync point is due, or -1 if there is
  * nothing to sync. */
 int64_t relaxed_wait_ms(const struct store *store);
@@ -333,7 +336,9 @@ struct store {
 	int synced_pages; /* of these, at the last sync point */
 	uint64_t sync_points; /* tried since the store was opened */
 	unsigned mark_slot; /* of the next mark: 0 or 1 */
-	int64_t unsynced_since_ms; /* 0 if nothing changed since the last sync point */
+	bool sync_failed;
+	/* any thread: 0 if nothing changed and no file was kept since the last sync point */
+	atomic_llong unsynced_since_ms;
 
 	/*
 	 * A commit failed in the middle of its write or sync. Its changes may reappear when the log

@@ -24,8 +24,8 @@
  * whole. The database contains only noted changes, and a file that it or the noted part of the log
  * may name is not unlinked before the next sync point.
  *
- * ROOT/relaxed has two slots, which are written in turn, so that an interrupted write leaves the
- * earlier note, and a full disk prevents none. A slot contains:
+ * ROOT/relaxed has two slots, which are written in turn and in place: an interrupted write leaves
+ * the earlier note, and most file systems need no space for it. A slot contains:
  *
  *	BOOT NUMBER SALT PAGES NUMBER
  *
@@ -111,8 +111,9 @@ static int write_mark(struct store *store, struct penstock_error *err)
 			fdatasync(fd) < 0)
 			rc = error_errno(err, errno, "cannot write '%s'", path);
 	}
-	store->mark_slot ^= rc ==
-			    0; /* a note that failed is written again, not the last good one */
+	/* A note that failed is written again, and does not replace the last good one. */
+	if (rc == 0)
+		store->mark_slot = !store->mark_slot;
 	return rc;
 }
 
@@ -237,24 +238,37 @@ static int copy_log(struct store *store, struct penstock_error *err)
 	return -PENSTOCK_E_IO;
 }
 
+/* Syncs and notes the log. A sync that failed is not repeated: Linux reports the loss of a page
+ * once, and the next sync would succeed. */
+static int sync_and_note(struct store *store, bool last, struct penstock_error *err)
+{
+	int rc;
+
+	if (store->sync_failed)
+		return error_set(err, PENSTOCK_E_IO,
+			"cannot sync '%s': an earlier sync failed; restart the store", store->root);
+	rc = sync_all(store, err);
+	store->sync_failed = rc < 0;
+	if (rc == 0)
+		rc = last ? remove_mark(store, err) : write_mark(store, err);
+	return rc;
+}
+
 /* `last` is true if the store is being closed. */
 static int relaxed_sync_point(struct store *store, bool last, struct penstock_error *err)
 {
 	int rc;
 
 	store->synced_pages = store->log_pages;
-	store->unsynced_since_ms = clock_monotonic_ms(); /* if this one fails, it is repeated */
 	/* In this order: a note that fails may be valid, the log may be trusted only while
 	 * everything that it names is on the disk, and only a noted part is copied. */
 	pthread_mutex_lock(&store->blobs_lock);
 	store->first_unsynced = store->next_blob;
 	pthread_mutex_unlock(&store->blobs_lock);
-	rc = sync_all(store, err);
-	if (rc == 0)
-		rc = last ? remove_mark(store, err) : write_mark(store, err);
+	rc = sync_and_note(store, last, err);
+	atomic_store(&store->unsynced_since_ms, rc < 0 ? clock_monotonic_ms() : 0);
 	if (rc < 0)
 		return rc;
-	store->unsynced_since_ms = 0;
 	/* A change whose commit failed is in the log behind the noted part, and may come back if
 	 * the process crashes. */
 	if (!atomic_load(&store->in_doubt))
@@ -272,6 +286,23 @@ bool relaxed_sync_or_warn(struct store *store, bool last)
 	return false;
 }
 
+static bool relaxed_begin_wait(struct store *store, int64_t since_ms)
+{
+	long long none = 0;
+
+	return atomic_compare_exchange_strong(&store->unsynced_since_ms, &none, since_ms);
+}
+
+void relaxed_wake(struct store *store, bool now)
+{
+	if (now)
+		atomic_store(&store->unsynced_since_ms, 1);
+	else if (!relaxed_begin_wait(store, clock_monotonic_ms()))
+		return;
+	LOCK_SCOPE(&store->queue_lock);
+	pthread_cond_signal(&store->queue_filled);
+}
+
 /* Called by SQLite after each commit. */
 static int count_pages(void *arg, sqlite3 *handle, const char *name, int pages)
 {
@@ -282,8 +313,7 @@ static int count_pages(void *arg, sqlite3 *handle, const char *name, int pages)
 	if (pages < store->log_pages) /* the log was started again */
 		store->synced_pages = 0;
 	store->log_pages = pages;
-	if (!store->unsynced_since_ms)
-		store->unsynced_since_ms = clock_monotonic_ms();
+	relaxed_begin_wait(store, clock_monotonic_ms());
 	return SQLITE_OK;
 }
 
@@ -303,12 +333,12 @@ int relaxed_start(struct store *store, struct penstock_error *err)
 
 int64_t relaxed_wait_ms(const struct store *store)
 {
-	int64_t left;
+	int64_t since = atomic_load(&store->unsynced_since_ms), left;
 
-	if (!store->relaxed || !store->unsynced_since_ms)
+	if (!store->relaxed || !since)
 		return -1;
 	if (store->log_pages - store->synced_pages >= RELAXED_PAGES)
 		return 0;
-	left = store->unsynced_since_ms + store->relaxed_ms - clock_monotonic_ms();
+	left = since + store->relaxed_ms - clock_monotonic_ms();
 	return left < 0 ? 0 : left;
 }

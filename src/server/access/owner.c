@@ -38,15 +38,14 @@ struct s3_owner owner_of_object(struct request *req, const struct store_object *
 	return owner_of_headers(req, object->headers, object->headers_len);
 }
 
-bool owner_of_request_bucket(struct request *req, struct s3_owner *out)
+bool owner_of_request_bucket(struct request *req, struct store_bucket *bucket, struct s3_owner *out)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_bucket bucket;
 
 	if (!reply_unless_stored(
-		    req, store_bucket_get(req->server->store, req->bucket, &bucket, &err), &err))
+		    req, store_bucket_get(req->server->store, req->bucket, bucket, &err), &err))
 		return false;
-	*out = owner_of_bucket(req, &bucket);
+	*out = owner_of_bucket(req, bucket);
 	return true;
 }
 

@@ -20,8 +20,10 @@ const char *owner_number(const char *headers, size_t len);
 struct s3_owner owner_of_object(struct request *req, const struct store_object *object);
 /* Like owner_of_object(), for the stored headers of an object or an upload. */
 struct s3_owner owner_of_headers(struct request *req, const char *headers, size_t len);
-/* Gets the owner of the request's bucket. Returns false with a reply set. */
-bool owner_of_request_bucket(struct request *req, struct s3_owner *out);
+/* Gets the request's bucket and its owner, whose texts may be in `bucket`. Returns false with a
+ * reply set. */
+bool owner_of_request_bucket(
+	struct request *req, struct store_bucket *bucket, struct s3_owner *out);
 /* Returns true if the sender is of the account that owns the bucket. */
 bool owner_is_sender(const struct request *req, const struct store_bucket *bucket);
 

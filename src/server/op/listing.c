@@ -90,9 +90,10 @@ static void list_reply(struct request *req, struct s3_list *list,
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	_cleanup_(store_list_release) struct store_list found = {0};
+	struct store_bucket bucket;
 	struct s3_owner owner;
 
-	if (owners && !owner_of_request_bucket(req, &owner))
+	if (owners && !owner_of_request_bucket(req, &bucket, &owner))
 		return;
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, query, &found, &err), &err))

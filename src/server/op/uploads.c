@@ -137,10 +137,11 @@ void op_list_parts(struct request *req)
 		.bucket = req->bucket, .key = req->key, .storage_class = "STANDARD"};
 	struct store_upload upload = {0};
 	struct store_part_page page = {0};
+	struct store_bucket bucket;
 	uint64_t marker = 0, max = 1000;
 	enum store_status status;
 
-	if (!find_upload_id(req) || !owner_of_request_bucket(req, &list.owner) ||
+	if (!find_upload_id(req) || !owner_of_request_bucket(req, &bucket, &list.owner) ||
 		!request_query_number(req, "part-number-marker", 0, INT32_MAX, &marker) ||
 		!request_query_number(req, "max-parts", 0, INT32_MAX, &max))
 		return;

@@ -135,9 +135,10 @@ void op_list_versions(struct request *req)
 	struct s3_list list = {0};
 	struct store_list_query query = {0};
 	_cleanup_(store_list_release) struct store_list found = {0};
+	struct store_bucket bucket;
 	struct s3_owner owner;
 
-	if (!op_list_begin(req, &list, &query) || !owner_of_request_bucket(req, &owner))
+	if (!op_list_begin(req, &list, &query) || !owner_of_request_bucket(req, &bucket, &owner))
 		return;
 	query.after = marker ? marker : "";
 	if (version && !*version)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "s3/sum/md5_lanes.h"
 #include "server/directory/identity.h"
 #include "server/request/hash.h"
 #include "server/request/headers.h"
@@ -14,6 +15,9 @@
 
 /* Space kept free for the database when bodies are accepted. */
 #define SPACE_RESERVE (16 * MIB)
+
+/* Bytes of a body that takes so long to hash that its sender notices. */
+#define LARGE (1 * MIB)
 
 void body_release(struct request *req)
 {
@@ -145,13 +149,15 @@ static bool find_length(struct request *req)
 	return true;
 }
 
-/* Returns true if the ETag can be computed once the body is complete. A single body is hashed
- * faster while it arrives. */
+/* Returns true if the ETag is computed once the body is complete. A body that has the hasher for
+ * itself is hashed faster while it arrives, which matters if it is large; parts come together. */
 static bool hash_late(struct request *req)
 {
 	const struct request_body *b = &req->body;
+	bool large = b->declared > LARGE && !req->upload_id;
 
-	return b->kind == BODY_OBJECT && !b->has_md5 && atomic_load(&req->server->active) > 1 &&
+	return b->kind == BODY_OBJECT && !b->has_md5 &&
+	       atomic_load(&req->server->active) > (large ? MD5_LANES / 2 : 1) &&
 	       b->declared != STORE_SIZE_UNKNOWN &&
 	       (b->declared > STORE_INLINE_MAX || (b->declared && req->upload_id)) &&
 	       b->declared <= LIMIT_SERVER_LATE_HASH && hasher_expect(req->server->hasher);

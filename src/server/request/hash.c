@@ -165,7 +165,7 @@ bool hasher_expect(struct hasher *hasher)
 
 	LOCK_SCOPE(&hasher->lock);
 	/* With a long queue hashing in the event loops is faster. */
-	wanted = hasher->waiting < 4 * MD5_LANES;
+	wanted = hasher->waiting + hasher->coming < 8 * MD5_LANES;
 	hasher->coming += wanted;
 	return wanted;
 }

@@ -263,6 +263,7 @@ static int finish(struct backup *b, struct penstock_error *err)
 	b->copied->buckets = stat.n_buckets;
 	b->copied->objects = stat.total.objects + stat.total.versions;
 	free(stat.buckets);
+	free(stat.lags);
 	if (rc == 0) {
 		_cleanup_reader_ struct db *db = db_reader(copy, err);
 

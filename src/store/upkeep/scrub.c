@@ -201,6 +201,7 @@ int upkeep_scrub(struct store *store, struct upkeep_scrub *scrub, struct penstoc
 		scrub->done.all_bytes = stat.total.bytes + stat.total.version_bytes +
 					stat.total.upload_bytes;
 		free(stat.buckets);
+		free(stat.lags);
 	}
 	if (rc == 0)
 		rc = scrub_all(&s, err);

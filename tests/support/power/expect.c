@@ -480,6 +480,7 @@ static bool go_on(struct expected *e, unsigned seed)
 static void change_boot(const char *root)
 {
 	static const size_t slots[] = {0, 4096};
+	static const char other[] = "00000000-0000-0000-0000-000000000000";
 	char path[512], first;
 	int fd;
 
@@ -487,7 +488,7 @@ static void change_boot(const char *root)
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	for (size_t i = 0; fd >= 0 && i < sizeof(slots) / sizeof(slots[0]); i++) {
 		if (fs_pread_all(fd, &first, 1, (off_t)slots[i]) == 1 && first)
-			fs_pwrite_all(fd, "another boot", strlen("another boot"), (off_t)slots[i]);
+			fs_pwrite_all(fd, other, strlen(other), (off_t)slots[i]);
 	}
 	if (fd >= 0)
 		close(fd);
