@@ -16,11 +16,13 @@
 #include "transfer/objects.h"
 #include "workflow/workflow.h"
 
-/* File below the run's state: the workflow whose steps have finished. `runs/ID/workflow` may be
- * newer: it is also written when a run is submitted, or found in a store. */
+/* File below the run's state: the workflow to which the records of finished steps belong.
+ * `runs/ID/workflow` may be newer: that file is also written when a run is submitted, or found in a
+ * store. */
 #define TAKEN "workflow"
 
-/* Skips the write if nothing changed: its fsync takes as long as the rest of a short run. */
+/* Skips the write if nothing changed: the fsync of a write takes as long as the rest of a short
+ * run. */
 static int keep_file(const char *path, const char *text, size_t len, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf there = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
@@ -64,7 +66,7 @@ int run_compare_workflow(struct run *run, struct penstock_error *err)
 	run->changes.first_step = SIZE_MAX;
 	if (!taken)
 		return error_memory(err);
-	/* A run of an older version has only `runs/ID/workflow`. */
+	/* A run that an older penstock began has only `runs/ID/workflow`. */
 	if (fs_read(taken, &before, NULL) < 0) {
 		buf_clear(&before);
 		if (fs_read(run->attempt.layout.workflow, &before, NULL) < 0)
@@ -153,8 +155,8 @@ int run_take_workflow(struct run *run, struct penstock_error *err)
 		return error_memory(err);
 	if (run->attempt.continuing) {
 		report(run);
-		/* Before the workflow is kept: after a kill in between, the next attempt finds the
-		 * same changes. */
+		/* Forget the steps before the workflow is kept: after a kill in between, the next
+		 * attempt finds the same changes. */
 		if (run->changes.first_step != SIZE_MAX)
 			r = finished_cut(steps, run->changes.first_step, err);
 	}

@@ -66,15 +66,15 @@ static bool is_continuing(const struct run *run, const struct records_attempt *l
 		return false;
 	if (run->options->resume)
 		return true;
-	/* The last attempt was to continue an earlier one, and ended before its steps: continue
-	 * again. */
+	/* The last attempt was to continue an earlier one, but ended before its steps, or it failed
+	 * and its retry is pending: continue. */
 	if (access(run->attempt.layout.goes_on, F_OK) == 0)
 		return true;
 	/* Output that was not uploaded is left to `penstock flush`, which may record another
 	 * end. */
 	if (last->state == RUN_FAILED)
 		return !last->unflushed;
-	/* A live state whose lock was free is that of a lost run. */
+	/* The lock was free, so a live state is that of a lost run. */
 	return last->state != RUN_SUCCEEDED && last->state != RUN_STOPPED;
 }
 
@@ -218,7 +218,7 @@ int run_begin(struct run *run, struct penstock_error *err)
 	if (r == 0)
 		r = fs_mkdirs(attempt->layout.dir, 0700, err);
 	if (r == 0) {
-		/* `penstock run` can also start another run. */
+		/* A user of `penstock run` can also start another run. */
 		r = run_take_lock(run, err);
 		if (r == -PENSTOCK_E_EXISTS && !run->options->resume)
 			error_suffix(err, ", or start another with --name");
@@ -260,8 +260,8 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 		break;
 	case WORKFLOW_HTTP:
 		add_field(&text, "http");
-		/* The URL without its password or signature: signed again, the URL is the same
-		 * place. */
+		/* The URL counts without its password or signature: a newly signed URL names the
+		 * same place. */
 		add_field(&text, secret_mask_url(workflow->output.http_url.value, &masked)
 					 ? buf_str(&masked)
 					 : workflow->output.http_url.value);
@@ -278,10 +278,10 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 	return r;
 }
 
-/* The newest run of a file without a name, with the same output. */
+/* Search for the newest run of a file without a name, with the same output. */
 struct edited {
 	const char *file, *output, *home;
-	char *id; /* "" if it does not continue */
+	char *id; /* id of that run; "" if `penstock run` does not continue the run */
 };
 
 static int see_run(void *cookie, const struct records_run *run)

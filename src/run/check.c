@@ -132,15 +132,16 @@ static int check_nodes(const struct workflow *workflow, struct penstock_error *e
 	return workflow_error_at(workflow, &each->at, err);
 }
 
-/* Collects overrides for the steps that ask for more than the job has once the overrides in the
- * message are applied. */
+/* Collects overrides for steps. A step gets overrides if it asks for more than the job has after
+ * the overrides in the message. */
 struct advice {
 	const struct claim_request *job;
 	bool inherited; /* the job has gpusPerTask */
 	struct buf overrides;
 };
 
-/* Writes "steps.0.run" for "steps[0].run", because a shell may read brackets as a pattern. */
+/* Adds an override for a step, with "steps.0.run" for "steps[0].run", because a shell may read
+ * brackets as a pattern. */
 static void advise(struct advice *a, const struct workflow_step *step, const char *key, int64_t n)
 {
 	buf_add_str(&a->overrides, " --set ");

@@ -158,7 +158,8 @@ static void release_lease(struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	/* An attempt that never began its steps leaves the run to be continued, on any machine. */
+	/* Other machines may continue the run after an attempt that continued but never began its
+	 * steps, and before a retry. */
 	bool goes_on = (run->attempt.continuing && !run->attempt.steps_began &&
 			       run->attempt.end.state != RUN_SUCCEEDED) ||
 		       run->result->retry_in_ms >= 0;
@@ -181,7 +182,8 @@ static void release_lease(struct run *run)
 	publisher_unwatch_time(&run->publisher);
 }
 
-/* Removes local files only after a success: they are published, or can be staged again. */
+/* Removes local files only after a success, when they are published or can be staged again. An
+ * output without a transport stays. */
 static void tidy(struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -195,8 +197,8 @@ static void tidy(struct run *run)
 		log_warn("%s", err.message);
 }
 
-/* Writes the last line of the run's log. It comes before the record of the end, so that `logs
- * --follow` shows it. */
+/* Writes the last line of the run's log, and sets the place of the output in the result. This line
+ * comes before the record of the end, so that `logs --follow` shows the line. */
 static void log_end(struct run *run)
 {
 	const char *state = run_state_name(run->attempt.end.state), *more;
@@ -249,7 +251,7 @@ void run_finish(struct run *run)
 		run->attempt.end.state = RUN_SUCCEEDED;
 	}
 	project_collect(&run->attempt);
-	/* Does not wait before the flush: the current work on checkpoints may take long. */
+	/* Stop without waiting for the current work on checkpoints, which may take long. */
 	run_checkpoints_stop(&run->publisher);
 	ending_part(ending, "uploading the output, and comparing its files with their objects");
 	flush_and_decide(run, &end);
@@ -277,8 +279,8 @@ void run_finish(struct run *run)
 			 &err) < 0)
 		log_error("cannot record the end of run '%s': %s", run->attempt.id, err.message);
 	else {
-		/* After the record: a kill in between must not let the next attempt resume with
-		 * half of the storage. */
+		/* Remove the files after the record: a kill in between must not let the next
+		 * attempt resume with half of the storage. */
 		ending_part(ending, "removing the run's local files, which are published");
 		tidy(run);
 	}

@@ -12,7 +12,8 @@
 struct ending;
 struct run_voice;
 
-/* Sets `*out` to NULL if no thread can be started; the other functions accept NULL. */
+/* Sets `*out` to NULL on failure, for example if no thread can be started; the other functions
+ * accept NULL. */
 void ending_begin(struct ending **out, const struct run_voice *voice);
 /* `text` is a string literal. */
 void ending_part(struct ending *ending, const char *text);

@@ -1,6 +1,6 @@
 /*
- * `penstock flush`: uploads what an earlier attempt could not and records the end that it would
- * have had.
+ * `penstock flush`: uploads what the last attempt could not upload, and records the end that the
+ * attempt would have had.
  */
 #include "run/internal.h"
 
@@ -18,7 +18,7 @@
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
-/* The end that the attempt had before its flush failed. */
+/* Returns the end of the attempt. If its flush failed, that is the end before the failure. */
 static struct records_end end_of(const struct records_attempt *last)
 {
 	struct records_end end = {
@@ -188,7 +188,8 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 	snprintf(result->id, sizeof(result->id), "%s", id);
 	result->attempt = attempt->number;
 	result->state = attempt->end.state;
-	/* No hint if another process holds the run, or if its output is not on this machine. */
+	/* Add no hint if another process holds the run, or if there is no output on this
+	 * machine. */
 	if (r < 0 && run.lock_fd >= 0 && err && err->code == PENSTOCK_E_EXISTS)
 		error_suffix(err, "; the output is kept in '%s' until 'penstock rm --force %s'",
 			attempt->layout.output, id);

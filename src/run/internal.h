@@ -23,7 +23,9 @@ struct run {
 	struct workflow_changes changes; /* since the attempt that this one continues */
 	bool after_failure; /* the attempt that this one continues failed */
 	bool only_copy; /* the output of the last attempt may exist nowhere else */
-	bool refused; /* another machine has the run, or has finished it: no attempt is recorded */
+	/* another machine has the run or has ended it, or another run has the output: the attempt
+	 * is not recorded */
+	bool refused;
 	bool finished; /* with `refused`: the run has succeeded on the other machine */
 	int lock_fd; /* runs/ID/lock, held until run_release(); -1 before it is taken */
 	struct reaction reaction;
@@ -40,27 +42,30 @@ struct run {
 void run_init(struct run *run, const struct run_options *options, struct run_result *result);
 void run_release(struct run *run);
 
-/* Begins the run, or refuses it without a trace: a live run of the same identity, resources that
- * can never fit, output that was not uploaded. Records the attempt. */
+/* Begins the run and records the attempt. Fails without an attempt if the run is live, belongs to
+ * another file, is not due or has output that was not uploaded, or if its resources can never
+ * fit. */
 int run_begin(struct run *run, struct penstock_error *err);
-/* Holds runs/ID/lock. If another process holds it, the error names that process. */
+/* Takes runs/ID/lock. If another process holds the lock, the error names that process. */
 int run_take_lock(struct run *run, struct penstock_error *err);
-/* Empties the storage for a fresh start, after moving aside output that may not have been
- * uploaded. */
+/* Empties the storage for a fresh start, after moving aside output that may not have been uploaded.
+ * Does nothing if the attempt continues an earlier one. */
 int run_clear_storage(struct run *run, struct penstock_error *err);
-/* Returns the place of the output for messages and records; NULL if there is no output, or out of
- * memory. */
+/* Returns the place of the output for messages and records; NULL if the output has no transport, or
+ * out of memory. */
 char *run_describe_output(const struct workflow_output *output);
 /* ---- again.c ---- */
 
 /* Writes the workflow as it is run, overrides applied and secrets left out, for `resume` and
- * `flush`. If `source` is not NULL, keeps it too: how the workflow's file was read. */
+ * `flush`. If `source` is not NULL, also keeps `source`, which says how the workflow's file was
+ * read. */
 int run_keep_workflow(const struct run_layout *layout, const struct workflow *workflow,
 	const char *source, struct penstock_error *err);
 /* Compares the workflow with that of the last attempt, for an attempt that continues: steps that
  * have changed, and all after them, do not count as finished. Changes no file. */
 int run_compare_workflow(struct run *run, struct penstock_error *err);
-/* Reports the changes, and keeps the workflow, with which the next attempt compares its own. */
+/* Reports the changes, forgets the finished steps from the first changed one on, and keeps the
+ * workflow for the comparison by the next attempt. */
 int run_take_workflow(struct run *run, struct penstock_error *err);
 
 /* ---- check.c ---- */
@@ -76,7 +81,7 @@ int run_check_on(const struct machine_capacity *machine, const struct workflow *
  * here. */
 void run_finish(struct run *run);
 void run_set_state(struct run *run, enum run_state state);
-/* Notifies the webhook of an event that the workflow asks for. */
+/* Notifies the webhook if the workflow asks for the event. */
 void run_notify(const struct run *run, enum workflow_notify_event event);
 
 #endif

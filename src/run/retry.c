@@ -43,7 +43,7 @@ int64_t retry_pause_ms(int64_t backoff_ms, unsigned n, uint32_t random)
 	return pause * 4 / 5 + pause * 2 / 5 * (int64_t)(random >> 16) / 65535;
 }
 
-/* Number of retries since the run started from scratch or a user continued it. */
+/* Returns the number of retries since the run started from scratch or a user continued it. */
 static unsigned retries_so_far(const struct run *run, const char *path)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(16);
@@ -90,7 +90,7 @@ int64_t run_plan_retry(struct run *run)
 		return -1;
 	}
 	snprintf(text, sizeof(text), "%u", n);
-	/* In this order: if the file `goes_on` exists, the retry was counted. */
+	/* The order matters: a retry that the file `goes_on` announces must have been counted. */
 	if (fs_write_atomic(path, text, strlen(text), 0600, &err) < 0 ||
 		fs_write_atomic(run->attempt.layout.goes_on, "", 0, 0600, &err) < 0) {
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING, "cannot retry: %s", err.message);
@@ -113,7 +113,7 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 	for (;;) {
 		int64_t left = until - clock_monotonic_ms();
 
-		/* A request to save, or a notice that was withdrawn, does not end the wait. */
+		/* A request to save does not end the wait, nor does its withdrawal. */
 		interrupts_clear_event(&run->reaction.interrupts);
 		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 			return error_set(
@@ -124,8 +124,8 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 	}
 }
 
-/* A run that is retried has failed until its next attempt is recorded, and its lock is free for a
- * moment. The wait ends once its lock was free OTHERS_FREE times in a row. */
+/* A run that is retried counts as failed until its next attempt is recorded, and its lock is free
+ * for a moment. So the wait fails only once the lock was free OTHERS_FREE times in a row. */
 enum { OTHERS_POLL_MS = 250, OTHERS_FREE = 8 };
 
 static int wait_for_other(struct run *run, const char *id, struct penstock_error *err)

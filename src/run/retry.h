@@ -1,7 +1,8 @@
 /*
  * `retry` of a workflow: a failed run continues by itself, as another attempt of the same process
- * (run_execute_with_retries()). Between two attempts every other command and machine sees a run
- * that is to be continued.
+ * (run_execute_with_retries()). Between two attempts the run's record says `failed` and the state
+ * next to an S3 output says `lost`. `penstock run` then continues the run, with such an output on
+ * any machine.
  */
 #ifndef RUN_RETRY_H
 #define RUN_RETRY_H
@@ -18,7 +19,7 @@ int64_t run_plan_retry(struct run *run);
  * notice ended the wait. */
 int run_wait_for_retry(struct run *run, struct penstock_error *err);
 /* Waits until the runs whose output is an input have succeeded. Returns PENSTOCK_E_NOT_FOUND if one
- * of them ended without success, PENSTOCK_E_CANCELLED as above. */
+ * of them has not succeeded and does not run, PENSTOCK_E_CANCELLED as above. */
 int run_wait_for_others(struct run *run, struct penstock_error *err);
 
 /*

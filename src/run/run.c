@@ -232,7 +232,7 @@ static void announce(const struct run *run)
 		log_debug("cannot write the run's id: no reader");
 	if (run->options->on_ready)
 		run->options->on_ready();
-	/* In a store other machines may have made attempts since: see run_take_lease(). */
+	/* In a store other machines may have made attempts meanwhile: see run_take_lease(). */
 	if (run->attempt.workflow->output.kind != WORKFLOW_S3)
 		snprintf(number, sizeof(number), ", attempt %d", (int)run->attempt.number);
 	run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "run %s%s%s%s", run->attempt.id, number,

@@ -1,6 +1,6 @@
 /*
- * A run that is also on another machine: decides if this home's records are current, if its storage
- * can be used, and publishes what the next machine needs to continue.
+ * A run that is also on another machine: decides if the records and the storage of this home are
+ * current, and publishes what the next machine needs to continue the run.
  */
 #include "run/internal.h"
 
@@ -27,8 +27,10 @@
 /* Decision made from the state object in the output. */
 struct verdict {
 	struct run *run;
-	bool theirs; /* the last attempt belongs to another home, or is not in these records */
-	bool continuing; /* overrides the local records */
+	/* the last attempt belongs to another home, or is not in these records, or a newer output
+	 * elsewhere was never restored */
+	bool theirs;
+	bool continuing; /* the attempt continues; with `theirs` this overrides the local records */
 	bool ended; /* the run has ended elsewhere: there is nothing to continue */
 };
 
@@ -72,9 +74,11 @@ static void on_lost(void *voice, const char *owner)
 }
 
 /*
- * An attempt that another machine did not finish is continued as if it had run here; a finished one
- * is not. For attempts of this home its records decide, even if the end of an attempt could not be
- * written to the output.
+ * Unless the run starts from scratch (`fresh`, or `resume: never`), an attempt of another machine
+ * is continued if it is unfinished or has failed, and with `resume` also if it was stopped. With
+ * `resume` a run that succeeded elsewhere is refused, with `due` also one that failed or was
+ * stopped there. For attempts of this home its records decide, even if the end of an attempt could
+ * not be written to the output.
  */
 static int decide(void *cookie, const struct lease_found *found, int attempt, int *began,
 	struct penstock_error *err)
@@ -88,8 +92,8 @@ static int decide(void *cookie, const struct lease_found *found, int attempt, in
 	verdict->theirs = found->any && (!found->ours || found->attempt >= run->attempt.number ||
 						run_is_superseded(&run->attempt));
 	if (verdict->theirs) {
-		/* Before the state object names this home: if this attempt ends before it
-		 * restores the newer output, no flush may publish the older files here. */
+		/* Record this before the state object names this home: if this attempt ends before
+		 * it restores the newer output, no flush may publish the older files here. */
 		char text[128];
 		int n = snprintf(
 			text, sizeof(text), "attempt %d on %s", found->attempt, found->host);
@@ -155,9 +159,9 @@ static int take_lease(struct run *run, struct verdict *verdict, struct lease_fou
 }
 
 /*
- * The owner was killed under another home of this machine, and its processes may still run. The
- * path of that home comes from the store, so the directory is used only if it belongs to this user
- * and no other user can write to it. Nothing is killed if a new supervisor runs there.
+ * Ends the processes that an owner left when it was killed under another home of this machine. The
+ * path of that home comes from the store, so the directory of the run is used only if it belongs to
+ * this user and no other user can write there. Nothing is killed if a new supervisor runs there.
  */
 static int end_strays_of(struct run *run, const char *home, struct penstock_error *err)
 {
@@ -286,8 +290,8 @@ static int put_text(void *cookie, struct penstock_error *err)
 		&(struct object_put_options){.cancel = put->cancel}, NULL, err);
 }
 
-/* Publishes the workflow, so that any machine that has its secrets can continue the run: `penstock
- * resume s3://…`. */
+/* Publishes the workflow, so that any machine that has the secrets of the workflow can continue the
+ * run: `penstock resume s3://…`. */
 static int publish_workflow(struct run *run, const struct verdict *verdict,
 	const struct lease_found *found, struct penstock_error *err)
 {
@@ -305,7 +309,7 @@ static int publish_workflow(struct run *run, const struct verdict *verdict,
 		return error_memory(err);
 	if (verdict->theirs && verdict->continuing)
 		compare_published(run, key, &text, found);
-	/* Do not replace the workflow of a later owner if this process was suspended since it took
+	/* Do not replace the workflow of a later owner, if this process was suspended after it took
 	 * the run. */
 	return lease_perform(run->publisher.lease, put.cancel, put_text, &put, err);
 }
@@ -324,8 +328,9 @@ void run_note_elsewhere(const struct run *run, const struct lease_found *found)
 			err.message ? err.message : "out of memory");
 }
 
-/* Refuses a run that another machine has. Its attempt is withdrawn, except that of a batch job and
- * the first one in the background, of which only the records show the reason. */
+/* Refuses a run that another machine has or has ended, or whose output another run has. The attempt
+ * is withdrawn, except in a batch job. The first attempt of a run in the background is also kept:
+ * its record alone shows the reason. */
 static void refuse(struct run *run, const struct verdict *verdict, const struct lease_found *found)
 {
 	if (found->refused || verdict->ended)
@@ -343,7 +348,8 @@ static void forget_elsewhere(const struct run *run)
 		unlink(path);
 }
 
-/* Reports the number only with the lease: before, it may be that of another machine's attempt. */
+/* Reports the number only with the lease: before, the number may be that of another machine's
+ * attempt. continue_from() reports the number of an attempt that continues such an attempt. */
 static void say_number(const struct run *run, const struct verdict *verdict)
 {
 	if (!verdict->theirs || !verdict->continuing)

@@ -1,7 +1,7 @@
 /*
  * One attempt of a run: its workflow, number, paths and end. Every part of src/run works on the
- * attempt; the state of a part (its lease, its containers, its checkpoints) is in a struct of that
- * part.
+ * attempt; the state of a part (such as the lease, the containers, the checkpoints) is in a struct
+ * of that part.
  */
 #ifndef RUN_ATTEMPT_ATTEMPT_H
 #define RUN_ATTEMPT_ATTEMPT_H
@@ -18,7 +18,8 @@
 
 struct workflow;
 
-/* The end of an attempt. The first cause decides it, once. */
+/* The end of an attempt. The first cause decides the end, unless run_end_reset() makes room for
+ * another. */
 struct run_end {
 	bool decided;
 	enum run_state state;
@@ -47,14 +48,15 @@ struct attempt {
 /* Decides the end. If it is decided already, the message is only reported, as a warning. */
 void run_end(struct attempt *attempt, enum run_state state, enum run_class class, int exit_code,
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* Forgets a decided end, except for the step's exit code, so that a worse one can replace it. */
+/* Forgets a decided end, except for the step's exit code, so that a worse end can replace it. */
 void run_end_reset(struct attempt *attempt);
-/* Penstock's exit code for an error of the given class. */
+/* Returns penstock's exit code for an error with the given class and code. */
 int run_exit_code(enum run_class class, enum penstock_code code);
 
 /* Reserves disk space for the records and the log, because a step may fill the disk. */
 void attempt_reserve_space(struct attempt *attempt);
-/* Frees the reserved space. Returns true if there was some: retry what failed for lack of space. */
+/* Frees the reserved space. Returns true if there was some: the caller retries what failed for lack
+ * of space. */
 bool attempt_free_space(struct attempt *attempt);
 
 /* Returns true if the output directory has entries. */

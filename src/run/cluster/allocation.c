@@ -56,7 +56,7 @@ static void find_end(struct slurm_allocation *allocation, const char *job)
 	setenv("SLURM_JOB_END_TIME", text, 1);
 }
 
-/* Returns the seconds after "KEY" and "=" in the output of scontrol, or 0. */
+/* Returns the positive number after "KEY" and "=" in the output of scontrol, or 0. */
 static int seconds_of(const char *text, const char *key)
 {
 	const char *found = strstr(text, key);
@@ -132,7 +132,7 @@ int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home
 	if (r < 0)
 		return r;
 	find_end(allocation, job);
-	/* The site's grace periods for a job that must end. */
+	/* Read the grace periods and the number of requeues that the site allows. */
 	_cleanup_(buf_release) struct buf config = BUF_INIT(LIMIT_SLURM_REPLY),
 					  partition = BUF_INIT(LIMIT_SLURM_REPLY);
 	const char *name = str_env("SLURM_JOB_PARTITION");
@@ -222,7 +222,7 @@ static int requeue(struct slurm_allocation *allocation, struct penstock_error *e
 	int r = slurm_command(
 		(const char *const[]){"scontrol", "requeue", allocation->job.job, NULL}, &out, err);
 
-	/* Requeueing ends this job, possibly before scontrol, which belongs to it, has finished. */
+	/* Requeueing ends this job, possibly before its process scontrol has finished. */
 	if (r == -(int)PENSTOCK_E_CANCELLED)
 		return 0;
 	if (r < 0 && slurm_status_read(allocation->job.job, allocation->id, &status, NULL) == 0 &&
@@ -232,7 +232,7 @@ static int requeue(struct slurm_allocation *allocation, struct penstock_error *e
 }
 
 /* Returns true if the job was preempted on a partition where preemption cancels jobs: Slurm then
- * never requeues it. While the job completes squeue does not show this. */
+ * never requeues the job. While the job completes, squeue does not show such a preemption. */
 static bool was_cancelled_by_preemption(const struct slurm_allocation *allocation)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
@@ -247,8 +247,9 @@ static bool was_cancelled_by_preemption(const struct slurm_allocation *allocatio
 	return when && isdigit((unsigned char)when[strlen(" PreemptTime=")]);
 }
 
-/* Returns true if Slurm has already ended the job: cancelled, or about to be requeued, which it
- * does not report yet. Only after the time limit penstock itself must continue the run. */
+/* Returns true if Slurm has ended the job for good (it was cancelled) or requeues the job, even if
+ * squeue does not report that yet. Returns false after the time limit and after a preemption that
+ * cancels jobs: then penstock itself must continue the run. */
 static bool is_decided(const struct slurm_allocation *allocation)
 {
 	struct slurm_status status;

@@ -83,7 +83,7 @@ static const char **environment_for(const char *program)
 			    !str_starts_any(*pair, kept, ARRAY_SIZE(kept));
 
 		drop |= srun && str_starts(*pair, "SRUN_");
-		/* Only a batch job needs penstock's secrets, because it runs penstock. */
+		/* Only sbatch gets penstock's secrets: the batch job performs the run. */
 		drop |= !submits && process_is_own_secret(*pair);
 		if (!drop && !str_starts_any(*pair, dropped, ARRAY_SIZE(dropped)))
 			env[n++] = *pair;

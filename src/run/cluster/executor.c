@@ -53,8 +53,8 @@ static void free_task(struct task *task)
 
 /* ---- the command line ---- */
 
-/* Replaces "pmix_v4" by "pmix" if this Slurm has another version; other types are passed
- * unchanged. */
+/* Replaces "pmix_v4", for example, by "pmix" if this Slurm has another version of PMIx. Passes
+ * other types unchanged. */
 static const char *mpi_type(const char *wanted)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
@@ -71,7 +71,7 @@ static int add_options(struct strlist *words, const struct task_cluster *c)
 {
 	size_t nodes = c->n < c->n_nodes ? c->n : c->n_nodes;
 
-	/* A step has its CPUs exclusively; that is the default in 20.11, later versions need the
+	/* A step has its CPUs exclusively. This is the default in 20.11; later versions need the
 	 * option. */
 	if (strlist_add_all(words, (const char *const[]){"--exclusive", "--export=ALL", "--chdir=/",
 					   "--input=all", "--kill-on-bad-exit=1", NULL}) < 0 ||
@@ -103,7 +103,7 @@ static bool stays_here(const char *pair)
 	return str_starts_any(pair, names, ARRAY_SIZE(names)) || process_is_own_secret(pair);
 }
 
-/* Adds the words before the options of srun, and its environment. */
+/* Adds the words before the options of srun, and the environment of srun. */
 static int begin_srun(struct strlist *words, struct strlist *env)
 {
 	static const char *const shell[] = {"/bin/sh", "-c", "exec srun \"$@\"", "srun", NULL};
@@ -249,8 +249,8 @@ static bool ended(struct task *task, struct task_end *end)
 	*end = (struct task_end){0};
 	if (find_failed(t, end))
 		return true;
-	/* If no task has reported, use srun's status: the node failed, or the step was not
-	 * started. */
+	/* If no task has reported a failure, srun's status counts: 0 after a success, else the node
+	 * failed or the step was not started. */
 	code = WIFSIGNALED(t->status) ? 128 + WTERMSIG(t->status) : WEXITSTATUS(t->status);
 	if (code > 128 && code < 128 + 65)
 		end->signal = code - 128;

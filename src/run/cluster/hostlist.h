@@ -20,11 +20,11 @@ struct penstock_error;
  */
 int hostlist_expand(const char *text, struct strlist *out, struct penstock_error *err);
 
-/* Returns the number of tasks on a node according to a list such as "2(x3),1", or -1 if the list
- * does not contain the node. */
+/* Returns the number of tasks on a node according to a list such as "2(x3),1", or -1 if the list is
+ * invalid or does not contain the node. */
 int hostlist_count(const char *text, size_t node);
 
-/* Returns the first name; the caller frees it. Returns NULL if there is no name, or out of
+/* Returns the first name; the caller frees it. Returns NULL if the list is invalid, or out of
  * memory. */
 char *hostlist_first(const char *text);
 /* Like hostlist_first(), but returns all names, separated by spaces. */

@@ -200,8 +200,8 @@ bool slurm_status_parse(const char *line, const char *id, struct slurm_status *s
 	return true;
 }
 
-/* Splits the job into its number, and the option that names its cluster if that is not the default,
- * else "". */
+/* Splits the job into its number and the option that names its cluster. The option is "" for the
+ * default cluster. */
 static void split(const char *job, char number[static SLURM_JOB_SIZE],
 	char cluster[static SLURM_JOB_SIZE + 16])
 {

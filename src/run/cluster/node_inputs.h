@@ -1,15 +1,15 @@
 /*
- * Inputs of a run on a disk of the node of its tasks: copied by the first task there, shared by the
- * later ones.
+ * Inputs of a run on a disk of each node: the first task on a node copies them, and the other tasks
+ * there share the copy.
  *
  *	r = node_inputs_take(&inputs, &(struct node_inputs_spec){ ... }, err);
  *	... inputs.path ...			before and during the task
- *	node_inputs_release(&inputs);	// after it
+ *	node_inputs_release(&inputs);	// after the task
  *	node_inputs_sweep(where, id);	// after the run, by one task on each node
  *
  * WHERE/penstock-UID/ID-ATTEMPT/ appears only when it is complete. Its users hold
  * WHERE/penstock-UID/ID-ATTEMPT.lock shared; copying and removing need it exclusively. The copy of
- * an earlier attempt is removed when the next one is made.
+ * an earlier attempt is removed when the next one is made, unless a task still uses that copy.
  */
 #ifndef RUN_CLUSTER_NODE_INPUTS_H
 #define RUN_CLUSTER_NODE_INPUTS_H
@@ -25,7 +25,7 @@ struct node_inputs_spec {
 	const char *where; /* "$SLURM_TMPDIR/x"; the variables are those of this process */
 	const char *id; /* the run's ID */
 	int attempt;
-	/* Called during the copy or the wait for it; returns true to stop. */
+	/* Called during the copy or the wait for the copy; returns true to stop. May be NULL. */
 	bool (*hurry)(void *cookie);
 	void *cookie;
 };

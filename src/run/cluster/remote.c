@@ -93,7 +93,8 @@ static void remote_release(struct remote *r)
 
 /* ---- reading the description ---- */
 
-/* The caller frees the result. Returns NULL if the value is missing, or out of memory. */
+/* The caller frees the result. Returns NULL if the value is missing or invalid, or out of
+ * memory. */
 static char *text_of(const json_t *value)
 {
 	const char *hex = json_string_value(json_object_get(value, "hex"));
@@ -336,7 +337,8 @@ static int take_variables(struct strlist *env, const char *const *names, size_t 
 	return 0;
 }
 
-/* Gets the rank from the first of these variables, set by the launcher. */
+/* Gets the rank from the first of these variables that the launcher has set, and sets RANK and
+ * LOCAL_RANK unless they are set. */
 static int set_launched_rank(struct remote *r)
 {
 	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
@@ -402,11 +404,12 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 		take_variables(&r->env, of_launcher, ARRAY_SIZE(of_launcher)) < 0 ||
 		set_launched_rank(r) < 0)
 		return error_memory(err);
-	/* PMIx fails for a user unknown to the image without a home directory. */
+	/* PMIx fails without a home directory, which a user unknown to the image does not have. */
 	if (r->container.uid && !strlist_get(&r->env, "HOME") &&
 		strlist_set(&r->env, "HOME", "/") < 0)
 		return error_memory(err);
-	/* pids end at 32768 on small machines; a rank may use some before its final process. */
+	/* Each rank needs pids of its own. They end at 32768 on small machines, and a rank may use
+	 * some before its final process. */
 	const char *world = strlist_get(&r->env, "WORLD_SIZE");
 	size_t n = world ? strtoul(world, NULL, 10) : 1;
 	size_t each = n < 30 ? 1000 : 30000 / n;
@@ -444,8 +447,7 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 			"'%s' is not shared with %s; PENSTOCK_HOME must be on a file system that "
 			"all nodes see",
 			r->dir, system.nodename);
-	/* The GPUs that Slurm has assigned to this task, for a container that gets no
-	 * others. */
+	/* Find the GPUs that Slurm has assigned to this task: a container gets no others. */
 	const char *list = str_env("CUDA_VISIBLE_DEVICES");
 	int gpus[CLAIMS_MAX_GPUS];
 	size_t n = 0;
@@ -484,8 +486,8 @@ static void write_end(const struct remote *r, const struct task_end *end)
 		log_warn("%s", err.message);
 }
 
-/* Returns true if Slurm ends the step because one of its tasks has failed; its signal is then not a
- * notice. */
+/* Returns true if Slurm ends the step because one of its tasks has failed. Then the signal of Slurm
+ * is not a notice. */
 static bool a_peer_failed(const struct remote *r)
 {
 	size_t n = strtoul(
@@ -600,8 +602,9 @@ static bool is_wanted(void *cookie)
 	return r->input.len > 0 || poll(fds, ARRAY_SIZE(fds), 0) > 0;
 }
 
-/* Makes the task read the copy of the inputs on this node, under the path that the task knows.
- * Without a copy the task reads the inputs in the home. */
+/* Makes the task read the copy of the inputs on this node. A container sees the copy under the path
+ * that the task knows; other tasks get its path in $DEEPSQUARE_INPUT. Without a copy the task reads
+ * the inputs in the home. */
 static void stage_inputs(struct remote *r)
 {
 	const json_t *given = json_object_get(r->root, "inputs");

@@ -1,12 +1,12 @@
 /*
  * A task on another node: srun starts penstock itself there (`penstock --slurm-task`), which reads
- * the description of the task from its standard input, runs it by the executor for processes or
- * containers, and obeys the commands after it.
+ * the description of the task from its standard input, runs the task by the executor for processes
+ * or containers, and obeys the commands that follow the description.
  *
  *	one line of JSON	the task: words, environment, directory, container
  *	"signal N"		signals the leader
- *	"notify N"		the same, once the leader handles the signal: a notice
- *	"kill", or the end	ends all processes of the task
+ *	"notify N"		signals the leader once it handles the signal: a notice
+ *	"kill", or end of file	ends all processes of the task
  *
  * The supervisor is at the other end, and srun passes the same input to every task. So the tasks
  * end if the supervisor dies. The result is written to DIR/end.RANK: "code signal oom when", `when`
@@ -26,9 +26,9 @@ struct penstock_error;
 #define REMOTE_TASK_WORD "--slurm-task"
 
 /*
- * A rank of a step in containers started by the machine's MPI launcher works in the same way: it
- * gets its description from the environment, obeys the signals that the launcher passes on, and
- * ends with it.
+ * A rank of a step in containers started by the machine's MPI launcher works in the same way. The
+ * rank gets its description from the environment, obeys the signals that the launcher passes on,
+ * and ends with the launcher.
  */
 #define REMOTE_RANK_WORD     "--mpi-task"
 #define REMOTE_RANK_VARIABLE "PENSTOCK_MPI_TASK"

@@ -12,8 +12,9 @@
  *	slurm_allocation_requeue(&allocation, &text, err);	after a preemption: requeues or
  *								submits again
  *
- * HOME/runs/ID/slurm records the job and how it was submitted, HOME/runs/ID/slurm-JOB.out the
- * output apart from the run's own log. The home must be on a file system that the nodes share.
+ * HOME/runs/ID/slurm records the job and how it was submitted. HOME/runs/ID/slurm-JOB.out gets the
+ * output of the job, apart from the run's own log. The home must be on a file system that the nodes
+ * share.
  */
 #ifndef RUN_CLUSTER_SLURM_H
 #define RUN_CLUSTER_SLURM_H
@@ -33,10 +34,11 @@ struct penstock_error;
 
 /*
  * Runs a command and appends its output. Returns PENSTOCK_E_UNAVAILABLE if the command is missing
- * (the message has a hint) or has failed (the message is the command's), PENSTOCK_E_CANCELLED if it
- * was killed, PENSTOCK_E_TIMEOUT if it did not end in time, but may have taken effect. Variables
- * that change or filter the output (SQUEUE_USERS, SLURM_TIME_FORMAT) are removed, and for sbatch
- * and srun also those of a surrounding job.
+ * (the message has a hint) or has failed (the message is the command's), PENSTOCK_E_CANCELLED if
+ * the command was killed, PENSTOCK_E_TIMEOUT if it did not end in time: the command may still have
+ * taken effect. The command gets no variables that change or filter the output (SQUEUE_USERS,
+ * SLURM_TIME_FORMAT) and, except for sbatch, none with penstock's secrets; sbatch and srun also get
+ * none of a surrounding job.
  */
 int slurm_command(const char *const *argv, struct buf *out, struct penstock_error *err);
 /* Executes the command in place of this process, with the same standard streams, and an environment
@@ -54,7 +56,7 @@ int slurm_node_size(int *cpus, int *gpus, struct penstock_error *err);
 
 /* ---- the record of a run's job ---- */
 
-#define SLURM_JOB_SIZE 32 /* digits, and ";cluster" where there are several */
+#define SLURM_JOB_SIZE 32 /* digits, and ";cluster" at a site with several clusters */
 
 struct slurm_job {
 	/* "" while it is being submitted, or if the submission was interrupted */
@@ -62,10 +64,12 @@ struct slurm_job {
 	int attempt; /* the attempt recorded with the submission */
 	/* the user's options for the first start of the job */
 	bool fresh, resume, keep_context;
-	/* The last submission, counted from 1 and written before sbatch is run. The script of each
-	 * has its number: a job of an earlier submission that was thought lost does nothing. */
+	/* Number of the last submission, counted from 1 and written before sbatch is run. The
+	 * script of each submission has its number: a job of an earlier submission that was thought
+	 * lost does nothing. */
 	int submissions;
-	/* owned; a directory on a disk of each node, for inputs; NULL to read them from the home */
+	/* owned; a directory on a disk of each node, for copies of the inputs; NULL to read the
+	 * inputs from the home */
 	char *node_dir;
 	struct strlist options; /* options of sbatch; the script follows */
 };
@@ -86,7 +90,7 @@ struct slurm_status {
 	bool known; /* false if Slurm has forgotten the job, minutes after its end */
 	bool lives; /* the job is pending, or has started and not ended */
 	bool pending; /* the job has no nodes (yet, or again) */
-	bool held; /* the job is pending until a person releases it, or see max_requeue */
+	bool held; /* the job is pending until it is released: by a person, or see max_requeue */
 	bool max_requeue; /* the job is held because it was requeued too often */
 	char state[32]; /* "PENDING", "RUNNING", … */
 	char reason[128]; /* "Priority", "Resources", … */
@@ -97,10 +101,11 @@ struct slurm_status {
  * number of a forgotten job counts as unknown. */
 int slurm_status_read(
 	const char *job, const char *id, struct slurm_status *status, struct penstock_error *err);
-/* Parses a line of squeue with SLURM_STATUS_FORMAT. Returns false if it is invalid. */
+/* Option of squeue for a line that slurm_status_parse() can parse. */
 #define SLURM_STATUS_FORMAT "--format=%T|%r|%N|%e|%o"
-/* SLURM_STATUS_FORMAT after the number of the job and a bar. */
+/* Like SLURM_STATUS_FORMAT, after the number of the job and a bar. */
 #define SLURM_LIST_FORMAT "--format=%i|%T|%r|%N|%e|%o"
+/* Parses a line in SLURM_STATUS_FORMAT. Returns false if the line is invalid. */
 bool slurm_status_parse(const char *line, const char *id, struct slurm_status *status);
 
 /* Signals the supervisor of a job that has started. */
@@ -116,20 +121,21 @@ struct slurm_submission {
 	const struct strlist *options; /* the user's options, which follow penstock's */
 };
 /* Returns PENSTOCK_E_INVALID for features that a cluster cannot provide, with the override that
- * removes them. */
+ * removes them, and for credentials that the batch job cannot read again. */
 int slurm_check(const struct workflow *workflow, struct penstock_error *err);
-/* Makes the options of sbatch: penstock's, then the user's. */
+/* Makes the options of sbatch: penstock's, then the user's. Returns PENSTOCK_E_INVALID if one of
+ * the user's is not allowed. */
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
 	struct penstock_error *err);
-/* Locks the submission of this run until the descriptor is closed; waits for the lock. Returns a
- * negative code on error. */
+/* Waits for the lock of the submission of this run. Returns a descriptor that holds the lock until
+ * it is closed, or a negative code on error. */
 int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err);
 /* Submits the script of the run with `job->options`, and updates `job->job` and the record. The
- * caller holds the lock, and has read or written the record since. */
+ * caller holds the lock, and has read or written the record since it took the lock. */
 int slurm_submit(
 	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
-/* Like slurm_submit(), unless the run was submitted since `job` was read: then it reads the record
- * again and returns 1. */
+/* Like slurm_submit(), but takes the lock itself. If the run was submitted since `job` was read,
+ * only reads the record again and returns 1. */
 int slurm_submit_again(
 	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
 
@@ -151,15 +157,16 @@ struct slurm_allocation {
 	int quit_fd; /* -1 if there is no watcher */
 };
 /* Reads the job's environment, and claims the run's record for this job. Returns PENSTOCK_E_INVALID
- * if this is not a batch job of the run. */
+ * outside of a job, PENSTOCK_E_NOT_FOUND if the run was never submitted, PENSTOCK_E_EXISTS if a
+ * later submission replaces this job. */
 int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home, const char *id,
 	struct penstock_error *err);
 /* Starts a thread that signals this process when a task gets a notice. */
 int slurm_allocation_watch(struct slurm_allocation *allocation, struct penstock_error *err);
 /* Describes a signal to the batch job, and the time that is left. */
 void slurm_describe(const struct slurm_allocation *allocation, int signal, struct notice *notice);
-/* Makes the job run again: requeues it if Slurm allows it, else submits it again. The text is for
- * display. */
+/* Makes the job run again: requeues it if Slurm allows it, else submits it again. Leaves the
+ * decision to Slurm if Slurm has ended the job. The text is for display. */
 int slurm_allocation_requeue(
 	struct slurm_allocation *allocation, struct buf *text, struct penstock_error *err);
 /* Removes the copies of inputs on the disks of the nodes. */

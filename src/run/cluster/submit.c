@@ -31,7 +31,8 @@ struct checking {
 	struct penstock_error *err;
 };
 
-/* The job reads credentials again, when an option or standard input are no longer available. */
+/* The batch job reads credentials again. Options and standard input are no longer available
+ * then. */
 static int check_credential(const struct workflow *workflow,
 	const struct workflow_credential *credential, struct penstock_error *err)
 {

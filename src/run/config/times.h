@@ -4,10 +4,11 @@
 
 #include <stdint.h>
 
-#define STOP_GRACE_DEFAULT_MS 30000 /* most clouds give this time before they end a machine */
+/* most clouds give at least this time before they end a machine */
+#define STOP_GRACE_DEFAULT_MS 30000
 
 /* Returns the milliseconds of the variable `name`, which holds whole seconds up to LIMIT_WAIT_S.
- * Returns `fallback_ms` if it is unset or invalid. */
+ * Returns `fallback_ms` if the variable is unset or invalid. */
 int64_t wait_from_env_ms(const char *name, int64_t fallback_ms);
 
 /* Returns the time between the request to stop and the kill: $PENSTOCK_STOP_GRACE, or the

@@ -7,7 +7,8 @@
  *	  ann: {cpus: 8, memory: 32GiB, gpus: 1, runs: 2}
  *	  "*": {cpus: 4}
  *
- * Also the disk space for all images that a user keeps, again the lower of both:
+ * `images` of both files limits the disk space for all images that a user keeps, again to the lower
+ * of both:
  *
  *	images: {maxSize: 50GiB}
  */
@@ -27,12 +28,12 @@ struct user_config {
 	const char *user; /* the calling user's name */
 	struct penstock_error *err;
 };
-/* Calls `take` with the root of the administrator's file, then of the user's, if they exist and
- * have only known keys. Returns PENSTOCK_E_INVALID if a file is invalid; the message has the
- * place. */
+/* Calls `take` with the root of the administrator's file, then of the user's, unless the file is
+ * missing or empty. Returns PENSTOCK_E_INVALID if a file is invalid or has an unknown key; the
+ * message has the place. Else returns the error of `take`. */
 int user_config_read(int (*take)(const struct user_config *c, const struct node *root, void *out),
 	void *out, struct penstock_error *err);
-/* Raises PENSTOCK_E_INVALID with the place of the node. */
+/* Returns PENSTOCK_E_INVALID; the message has the place of the node. */
 int user_config_wrong(const struct user_config *c, const struct node *node, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -1,8 +1,9 @@
 /*
- * Azure: scheduled events, polled every second, of which only a Preempt event with this machine's
- * name counts. The first reply may take two minutes, because the request enables the service. Once
- * the run's state is written, the event is acknowledged, so that Azure can end the machine early,
- * unless the event names other machines too, which may still be saving.
+ * Azure: scheduled events are polled every second. Only a Preempt event with this machine's name
+ * counts. The first reply may take two minutes, because the request enables the service. Once the
+ * run's state is written, the event is acknowledged, so that Azure can end the machine early. An
+ * event is not acknowledged if it names other machines too, or if other runs on this machine may
+ * still be saving.
  */
 #include <stdio.h>
 #include <stdlib.h>

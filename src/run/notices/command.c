@@ -1,6 +1,6 @@
 /*
- * A command that is run every five seconds; exit code 0 means that the machine is about to end, and
- * the first line of output is the reason.
+ * A command that is run again five seconds after it ended. Exit code 0 means that the machine is
+ * about to end; another exit code withdraws that notice. The first line of output is the reason.
  */
 #include <string.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ static bool wait_for_command(struct notice_watch *watch, struct notice *out)
 	bool reported = watch->state != NULL;
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LINE_BYTES);
 
-	/* A command that fails to run has not withdrawn anything. */
+	/* A command that could not be run, timed out or was killed has not withdrawn anything. */
 	do {
 		const char *const argv[] = {"/bin/sh", "-c", watch->value, NULL};
 		int status = 0;
@@ -51,7 +51,7 @@ static bool wait_for_command(struct notice_watch *watch, struct notice *out)
 				.out = {.take = take_beginning, .cookie = &line}},
 			&status, NULL);
 		buf_truncate(&line, strcspn(buf_str(&line), "\r\n"));
-		/* -1 if it could not be run or timed out. */
+		/* -1 if the command could not be run, timed out or was killed */
 		status = r == 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 
 		if (atomic_load(watch->cancel))

@@ -1,6 +1,6 @@
 /*
- * A file whose creation is the notice; its first line is the reason. Removing it withdraws the
- * notice.
+ * A file whose existence is the notice. The first line of the file is the reason. Removing the file
+ * withdraws the notice.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * Google Compute Engine: requests that hang until a value changes. A request contains the ETag of
- * the last value, so no change between two requests is missed, and asks for a reply after a minute
- * in any case.
+ * Google Compute Engine: requests that hang until a value changes. Each request after the first
+ * contains the ETag of the last value, so that no change between two requests is missed, and asks
+ * for a reply after a minute in any case.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ enum {
 };
 
 struct gcp_state {
-	char etag[80]; /* ETag of the last value; "" if there was none */
+	char etag[80]; /* ETag of the last value; "" if there was none that can be sent */
 	bool reported;
 	bool soon_reported;
 };
@@ -91,7 +91,7 @@ static bool probe(struct notice_watch *watch)
 	return r == 0;
 }
 
-/* Calls `check` with each new value until it reports a notice. A failed request (503 while the
+/* Calls `check` with each value until `check` reports a notice. A failed request (503 while the
  * machine migrates, for example) is retried. */
 static bool follow(struct notice_watch *watch, const char *key, struct notice *out,
 	bool (*check)(struct gcp_state *state, const struct buf *text, struct notice *out))
@@ -128,7 +128,7 @@ static bool check_preempted(struct gcp_state *state, const struct buf *text, str
 {
 	bool preempted = reply_gcp_preempted(buf_str(text), text->len);
 
-	/* Only the value FALSE withdraws the notice, not the reply of some proxy. */
+	/* Only the value FALSE withdraws the notice; the reply of some proxy does not. */
 	if (state->reported == preempted ||
 		(!preempted && !reply_gcp_not_preempted(buf_str(text), text->len)))
 		return false;

@@ -22,7 +22,7 @@ static void interrupt_signals(sigset_t *set)
 	sigemptyset(set);
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
-	/* A signal that is ignored arrives nevertheless if it is blocked. */
+	/* An ignored signal arrives at the signalfd nevertheless if it is blocked. */
 	if (!process_ignores(SIGHUP))
 		sigaddset(set, SIGHUP);
 	sigaddset(set, SIGUSR1);
@@ -69,8 +69,9 @@ static size_t find_active(const struct interrupts *interrupts, const struct noti
 	return i;
 }
 
-/* Merges a notice into an active one. A deadline that is only the default is replaced by a real
- * one, but the remaining time never grows. */
+/* Merges a notice into an active one. A notice that is not `hard` changes nothing. A `hard` one
+ * makes the active notice `hard`, and may bring its deadline forward; the remaining time never
+ * grows. */
 static void add_to(struct notice *active, const struct notice *more)
 {
 	if (!more->hard || (active->hard && more->deadline_ms >= active->deadline_ms))
@@ -119,7 +120,8 @@ static bool withdraw(struct interrupts *interrupts, const struct notice *given)
 	return true;
 }
 
-/* Adds a notice of the end; several notices count as one. Call it with the lock held. */
+/* Adds a notice of the end; several notices count as one. Returns true if the deadline is earlier
+ * than before. Call it with the lock held. */
 static bool ask(struct interrupts *interrupts, const struct notice *given)
 {
 	struct notice *active = interrupts->active;
@@ -140,7 +142,8 @@ static bool ask(struct interrupts *interrupts, const struct notice *given)
 	return interrupts->notice.deadline_ms < before_ms;
 }
 
-/* Records a request to save; each request asks for one more save. Call it with the lock held. */
+/* Records a request to save; each request of a source asks for one more save. Ignores other sources
+ * (returns false) until the first source withdraws its request. Call it with the lock held. */
 static bool ask_for_a_save(struct interrupts *interrupts, const struct notice *given)
 {
 	if (*interrupts->soon.source && !same_source(&interrupts->soon, given))

@@ -13,15 +13,15 @@
  *	phase         first                         second
  *	begin         `cancel` is set               `cancel` stays set in the flush phase, too
  *	steps         the steps are asked to end    they are killed
- *	flush	a note that it is uploading	`cancel` is set: `penstock flush` continues later
+ *	flush	a note: still uploading		`cancel` is set: `penstock flush` continues later
  *
  * A request of the begin phase counts in a flush phase that follows directly, which only sends the
  * run's final state; after steps the count starts again.
  *
- * SIGTERM, SIGUSR1 and SIGUSR2 are notices of the machine (preempted, to be resumed). A notice
- * counts once, even if several arrive: a machine that goes away announces it in several ways, and
- * none of them may end a save in progress. The first request or notice determines the end state of
- * the run.
+ * SIGTERM, SIGUSR1 and SIGUSR2 are notices of the machine (preempted, to be resumed). Several
+ * notices count as one: a machine that goes away announces its end in several ways, and no further
+ * notice may end a save in progress. The first request or notice determines the end state of the
+ * run.
  */
 #ifndef RUN_NOTICES_INTERRUPTS_H
 #define RUN_NOTICES_INTERRUPTS_H
@@ -41,8 +41,8 @@ enum { INTERRUPT_NOTICES = 64 }; /* active at a time: one per source */
 
 struct interrupts {
 	atomic_int cancel; /* non-zero: blocking calls must end */
-	atomic_int reason; /* enum interrupt_reason of the first request */
-	atomic_int count; /* requests in this phase; written under lock */
+	atomic_int reason; /* enum interrupt_reason of the first request or notice */
+	atomic_int count; /* requests in this phase, see interrupts_count(); written under lock */
 	atomic_uint news; /* incremented with each event */
 	enum interrupt_phase phase; /* under lock */
 	/* under lock: sum of all notices of the end; its source is "" if there is none */
@@ -52,8 +52,9 @@ struct interrupts {
 	struct notice active[INTERRUPT_NOTICES]; /* under lock: the parts of `notice` */
 	size_t n_active;
 	unsigned serial; /* under lock */
-	pthread_mutex_t lock; /* a request belongs to one phase */
-	int event_fd; /* readable after each request; interrupts_clear_event() */
+	/* held while a request or a notice is recorded, so that it belongs to one phase */
+	pthread_mutex_t lock;
+	int event_fd; /* readable after each request or notice, until interrupts_clear_event() */
 	int signal_fd;
 	int quit_fd;
 	pthread_t thread;
@@ -61,13 +62,14 @@ struct interrupts {
 	void (*note)(void *cookie, const char *text); /* called from the thread */
 	/* Describes a signal if more is known about it; called from the thread. May be NULL. */
 	void (*describe)(void *cookie, int signal, struct notice *notice);
-	/* Called for each notice with new information, from the thread of its source. */
+	/* Called for each notice with new information, from the thread of its source or of the
+	 * signals. */
 	void (*noticed)(void *cookie, const struct notice *notice);
 	void *cookie;
 };
 
-/* Blocks the signals that interrupts_start() reads, and SIGCHLD and SIGPIPE; call it before the
- * first thread is made. */
+/* Blocks the signals that interrupts_start() reads, and SIGCHLD and SIGPIPE. Ignores SIGXFSZ, and
+ * no longer ignores SIGINT. Call it before the first thread is made. */
 void interrupts_block_signals(void);
 
 /* The signals must be blocked already. */
@@ -76,19 +78,19 @@ void interrupts_stop(struct interrupts *interrupts);
 
 void interrupts_phase(struct interrupts *interrupts, enum interrupt_phase phase);
 enum interrupt_reason interrupts_reason(const struct interrupts *interrupts);
-/* Returns the number of requests in this phase: 0, 1 for a request, 2 and more for a repeated
- * one. */
+/* Returns the number of requests in this phase: 0 if there is none, 2 or more if one was repeated.
+ * Notices before the first request count as one request. */
 int interrupts_count(const struct interrupts *interrupts);
 /* Sets `cancel` without a request, if the remaining data cannot be sent. */
 void interrupts_give_up(struct interrupts *interrupts);
 /* Clears `cancel` again, for the last writes of the run. */
 void interrupts_try_again(struct interrupts *interrupts);
-/* Changes with each request: compare two values to detect a new one. */
+/* Changes with each request or notice: compare two values to detect a new one. */
 unsigned interrupts_news(const struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
 
-/* Reports a notice; any thread. Of several notices of the end the earliest deadline counts; their
- * sum is withdrawn once each source has withdrawn its notice. */
+/* Reports a notice, from any thread. The earliest deadline of several notices of the end counts.
+ * Their sum is withdrawn once each source has withdrawn its notice. */
 void interrupts_notice(struct interrupts *interrupts, const struct notice *given);
 /* Return false if there is no notice. `withdrawn` is set if the notice no longer holds. */
 bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);

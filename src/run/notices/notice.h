@@ -33,7 +33,9 @@ struct notice {
 	/* monotonic time of the machine's end; 0 if unknown, so that the grace period counts */
 	int64_t deadline_ms;
 	int64_t noticed_wall; /* nanoseconds; 0 for the current time */
-	bool hard; /* the deadline comes from the source */
+	/* the machine surely ends at the deadline; if the source gave no deadline, the grace period
+	 * counts */
+	bool hard;
 	bool soon; /* the end may come soon: a good moment to save, but nothing ends */
 	/* the notice of this source no longer holds; with `soon` its warning */
 	bool withdrawn;
@@ -42,9 +44,10 @@ struct notice {
 	unsigned eased; /* in the sum: number of times that a part was withdrawn */
 };
 
-/* Truncates `reason` and replaces characters that could forge a line. */
+/* Clears the notice, and sets the source and the reason. Truncates `reason` and replaces characters
+ * that could forge a line. */
 void notice_set(struct notice *notice, const char *source, const char *reason);
-/* Adds a lead: the end comes in `lead_ms` from now. */
+/* Makes the notice `hard`: the machine ends in `lead_ms` from now. */
 void notice_set_lead(struct notice *notice, int64_t lead_ms);
 
 struct notices_options {
@@ -55,7 +58,8 @@ struct notices_options {
 
 int notices_start(
 	struct notices **out, const struct notices_options *options, struct penstock_error *err);
-/* `alone`: no other run on this machine may still be saving. */
+/* If `alone` (no other run on this machine may still be saving), ends the threads and calls `done`
+ * of the sources. */
 void notices_done(struct notices *notices, bool alone);
 void notices_stop(struct notices *notices); /* `notices` may be NULL */
 
@@ -75,7 +79,9 @@ struct notice_watch {
 	struct notice_shared *shared;
 	const char *value; /* the path of a `file`, or a `command` line */
 	const char *base; /* the address of a metadata service, without a slash at the end */
-	bool sure; /* requested by name: keep probing if it is absent */
+	/* the source is expected here (by name, by a configured address or by the firmware): keep
+	 * probing if it is absent */
+	bool sure;
 	const atomic_int *cancel; /* ends requests */
 	void *state; /* private to the source */
 };
@@ -84,14 +90,14 @@ struct notice_watch {
 struct http_engine *notice_engine(struct notice_watch *watch);
 /* Waits. Returns false if the watch is ending. */
 bool notice_sleep(const struct notice_watch *watch, int64_t ms);
-/* Waits for the next of the times that are `every_ms` apart, regardless of the duration of the
- * query; `*last` is 0 at first. */
+/* Waits for the next of the times that are `every_ms` apart, regardless of the duration of a query;
+ * `*last` is 0 at first. Returns false if the watch is ending. */
 bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_ms);
 
 struct notice_source_ops {
 	const char *name;
-	/* Checks if the machine has this source; may take a second. False is final unless the
-	 * source was requested by name. */
+	/* Checks if the machine has this source; may take a second. False is final unless the watch
+	 * is `sure`. */
 	bool (*probe)(struct notice_watch *watch);
 	/* Blocks until there is a notice (true), or the watch ends (false). Called again after each
 	 * notice. */
@@ -116,7 +122,7 @@ enum notice_cloud {
 	NOTICE_CLOUD_AWS,
 	NOTICE_CLOUD_AZURE
 };
-/* `dir` is /sys/class/dmi/id. Returns UNKNOWN if it does not exist. */
+/* `dir` is /sys/class/dmi/id. Returns NOTICE_CLOUD_UNKNOWN if the directory does not exist. */
 enum notice_cloud notice_machine(const char *dir);
 
 #endif

@@ -101,8 +101,9 @@ static void add(struct notices *notices, const struct notice_source_ops *ops, co
 
 enum { GCP, AWS, AZURE };
 
-/* Returns the configured address of a metadata service: from the environment, else the workflow or
- * the configuration. */
+/* Returns the configured address of a metadata service: from $PENSTOCK_METADATA_*, else the
+ * workflow or the configuration, else (AWS) $AWS_EC2_METADATA_SERVICE_ENDPOINT. NULL if there is
+ * none. */
 static const char *given_address(const struct notices *notices, int cloud)
 {
 	const struct workflow_preemption *p = notices->options.preemption;
@@ -139,7 +140,8 @@ static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t aft
 	}
 }
 
-/* A configured address implies the service; otherwise the firmware decides. */
+/* A configured address implies its service, and excludes services without one. If no address is
+ * configured, the firmware decides. */
 static void add_auto(struct notices *notices)
 {
 	static const enum notice_cloud clouds[] = {
@@ -217,7 +219,8 @@ static void choose(struct notices *notices)
 			break;
 		}
 	}
-	/* Last, because sources requested by name are probed repeatedly. */
+	/* `auto` comes last, because a source that is also requested by name is probed
+	 * repeatedly. */
 	if (automatic)
 		add_auto(notices);
 }
@@ -273,7 +276,7 @@ static void end_threads(struct notices *notices)
 	}
 }
 
-/* Ends the threads first, because their state is private. */
+/* Ends the threads before it calls `done`, because the state of a source belongs to its thread. */
 void notices_done(struct notices *notices, bool alone)
 {
 	bool any = false;

@@ -63,7 +63,7 @@ int reaction_prepare(struct reaction *reaction, struct penstock_error *err)
 	if (!dir)
 		return error_memory(err);
 	remove_file(reaction->attempt->layout.dir,
-		run_file_name(RUN_FILE_NOTICE)); /* of an earlier attempt */
+		run_file_name(RUN_FILE_NOTICE)); /* files of an earlier attempt */
 	remove_file(reaction->attempt->layout.dir, run_file_name(RUN_FILE_PREEMPT));
 	if (fs_remove_tree(dir, err) < 0)
 		return -(int)PENSTOCK_E_IO;
@@ -108,7 +108,8 @@ bool reaction_is_done(const struct reaction *reaction, unsigned long serial)
 
 /* ---- messages ---- */
 
-/* Reads the request of `penstock preempt`: the remaining time. */
+/* Describes a signal. With SIGUSR1 also reads the request of `penstock preempt`, which contains the
+ * remaining milliseconds. */
 static void on_signal(void *cookie, int signal, struct notice *notice)
 {
 	const struct reaction *reaction = cookie;
@@ -338,7 +339,8 @@ int64_t reaction_finally_until(const struct reaction *reaction, const struct not
 	return reaction_tasks_until(reaction, notice) + more;
 }
 
-/* If the deadline is only the default, publishing continues as long as the machine allows. */
+/* Gets the notice. Returns false if no notice holds, or if the notice is not `hard`: then
+ * publishing continues as long as the machine allows. */
 static bool get_sure(struct reaction *reaction, struct notice *notice)
 {
 	return interrupts_get_notice(&reaction->interrupts, notice) && notice->hard &&

@@ -1,9 +1,9 @@
 /*
  * Reaction of a run to requests to stop and to preemption notices. At a notice the tasks first find
- * a file; then their leaders get a signal, if they handle it; at the end of their share of the time
- * all tasks are killed. The remaining time is for publishing.
+ * a file; then each leader that handles the signal gets it; at the end of the tasks' share of the
+ * time all tasks are killed. The remaining time is for publishing.
  *
- *	reaction_init(&reaction, attempt, err)	reads the settings and the signals from now on
+ *	reaction_init(&reaction, attempt, err)	reads the settings; from now on reads the signals
  *	reaction_prepare(&reaction, err)	before the steps: makes the directory of the files
  *	reaction_watch(&reaction, err)		starts the sources of notices
  *	reaction_begin(&reaction, &notice)	writes the file; walk_notice() signals the leaders
@@ -44,14 +44,14 @@ struct reaction {
 
 /* The caller zeroes `*reaction` except for `describe`, and has blocked the signals. */
 int reaction_init(struct reaction *reaction, struct attempt *attempt, struct penstock_error *err);
-/* Like reaction_init() for `penstock flush`: reads only the signals, which only set
- * `interrupts.cancel`. */
+/* Like reaction_init() for `penstock flush`: reads only the signals, not the settings. A signal
+ * sets `interrupts.cancel`, and nothing is reported. */
 int reaction_init_plain(
 	struct reaction *reaction, struct attempt *attempt, struct penstock_error *err);
 void reaction_release(struct reaction *reaction);
 int reaction_prepare(struct reaction *reaction, struct penstock_error *err);
 int reaction_watch(struct reaction *reaction, struct penstock_error *err);
-/* Stops the sources after the state is written. */
+/* Stops the sources. Called after the state is written, which the sources may acknowledge. */
 void reaction_unwatch(struct reaction *reaction);
 
 /* Ends the attempt because of an error of the given class and releases the error. If a request or a
@@ -69,7 +69,8 @@ int reaction_signal(const struct reaction *reaction);
 int64_t reaction_tasks_until(const struct reaction *reaction, const struct notice *notice);
 /* Returns the time at which the steps of `finally` are killed, too. */
 int64_t reaction_finally_until(const struct reaction *reaction, const struct notice *notice);
-/* Returns the time to write the state, published or not; 0 if there is no such time. */
+/* Returns the time at which the state must be written, even if not all is published; 0 if there is
+ * no such time. */
 int64_t reaction_flush_until(struct reaction *reaction);
 /* Returns the time at which the machine ends; 0 if unknown. */
 int64_t reaction_gone_at(struct reaction *reaction);

@@ -8,7 +8,8 @@
 #include "s3/date.h"
 #include "s3/json.h"
 
-/* Copies the text without surrounding space. Returns false if it is longer than any known word. */
+/* Copies the text without surrounding space. Returns false if the text is longer than any known
+ * word, or has a NUL byte. */
 static bool word_of(const char *text, size_t len, char out[static 48])
 {
 	while (len && strchr(" \t\r\n", text[len - 1]) && text[len - 1])

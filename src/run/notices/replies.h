@@ -9,9 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* instance/preempted: TRUE or FALSE, in any case, possibly surrounded by space. */
+/* Returns true if the value of instance/preempted is TRUE, in upper or lower case, possibly
+ * surrounded by space. */
 bool reply_gcp_preempted(const char *text, size_t len);
-/* Returns true for FALSE, but not for other text. */
+/* Like reply_gcp_preempted(), for the value FALSE: returns false for TRUE and for any other
+ * text. */
 bool reply_gcp_not_preempted(const char *text, size_t len);
 
 enum gcp_maintenance { GCP_NO_MAINTENANCE, GCP_MIGRATES, GCP_TERMINATES };
@@ -30,7 +32,7 @@ bool reply_aws_rebalance(const char *text, size_t len);
 struct azure_event {
 	char id[128];
 	char status[24]; /* "Scheduled", "Started" */
-	int64_t not_before_s; /* wall clock; 0 if unknown, or if it has started */
+	int64_t not_before_s; /* wall clock; 0 if unknown, or if the event has started */
 	bool alone; /* the event concerns this machine only */
 };
 /* Finds the first Preempt event that names this machine. Returns 1 if `out` is filled, 0 if no
@@ -39,8 +41,9 @@ int reply_azure_events(const char *text, size_t len, const char *machine, struct
 
 #define LEAD_MIN_MS 5000
 #define LEAD_MAX_MS (24 * 3600 * 1000)
-/* Returns the time until `at_s`: by the sender's clock if its `date` header is valid, because this
- * machine's clock may be wrong. Past and distant times are clamped. */
+/* Returns the milliseconds until `at_s`: by the sender's clock if its `date` header is valid,
+ * because this machine's clock may be wrong; else from `now_s`. Past and distant times are
+ * clamped. */
 int64_t reply_lead_ms(int64_t at_s, const char *date, int64_t now_s);
 
 #endif

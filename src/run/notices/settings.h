@@ -1,6 +1,7 @@
 /*
- * Settings for notices: those of the workflow, else `preemption` of ~/.config/penstock/config.yaml
- * ($PENSTOCK_CONFIG), else that of /etc/penstock/config.yaml ($PENSTOCK_SYSTEM_CONFIG).
+ * Settings for notices. Each is from the workflow, else from `preemption` of
+ * ~/.config/penstock/config.yaml ($PENSTOCK_CONFIG), else from that of /etc/penstock/config.yaml
+ * ($PENSTOCK_SYSTEM_CONFIG).
  */
 #ifndef RUN_NOTICES_SETTINGS_H
 #define RUN_NOTICES_SETTINGS_H
@@ -19,7 +20,8 @@ struct notice_settings {
 int notice_settings_read(struct notice_settings *out, const struct workflow_preemption *workflow,
 	struct penstock_error *err);
 void notice_settings_release(struct notice_settings *settings);
-/* Returns the grace period of a notice without a deadline. */
+/* Returns the grace period of a notice without a deadline: $PENSTOCK_STOP_GRACE, else the setting,
+ * else the default. */
 int64_t notice_settings_grace_ms(const struct notice_settings *settings);
 
 #endif

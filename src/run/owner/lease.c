@@ -118,8 +118,7 @@ static void renew_now(struct lease *lease)
 	pthread_cond_signal(&lease->wake);
 }
 
-/* The gate: fails unless no other owner can have taken the run yet. Called often, by the engine's
- * thread. */
+/* The gate: fails if another owner may have taken the run. Called often, by the engine's thread. */
 static int may_send(void *cookie, struct penstock_error *err)
 {
 	struct lease *lease = cookie;
@@ -139,7 +138,7 @@ static int may_send(void *cookie, struct penstock_error *err)
 		lease->options.run_id, (int)(lease->term_ms * 5 / 6 / 1000));
 }
 
-/* Waits until the ownership is renewed. Returns false if it is lost or *cancel is set. */
+/* Waits until the ownership is sure. Returns false if it is lost or *cancel is set. */
 static bool wait_for_renewal(struct lease *lease, const atomic_int *cancel)
 {
 	if (clock_boottime_ms() >= atomic_load(&lease->held_until_ms)) {

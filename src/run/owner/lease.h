@@ -6,13 +6,14 @@
  *	lease_release(lease, "succeeded", ...);		the last write; frees
  *
  * The object is PREFIX.penstock/runs/ID/state.json. Every write is conditional on the ETag that
- * this owner saw last, so two owners can never both continue; the first refused write means that
- * the ownership is lost (`lost` is called, once). A thread renews the object every third of a term.
- * If no renewal succeeded for five sixths of a term (the process was suspended, the store did not
- * answer), lease_gate() refuses every request that changes anything, so that a contender finds no
- * upload in flight. A contender on another machine takes over only after it has watched the object
- * unchanged for one full term on its own monotonic clock: clocks are never compared. On the same
- * machine the old owner's process decides. A takeover fails at a store that ignores conditions.
+ * this owner saw last, so two owners can never both continue. If another owner has changed the
+ * object, the ownership is lost (`lost` is called, once). A thread renews the object every third of
+ * a term. If no renewal succeeded for five sixths of a term (the process was suspended, the store
+ * did not answer), lease_gate() refuses every request that changes anything, so that a contender
+ * finds no upload in flight. A contender on another machine takes over only after it has watched
+ * the object unchanged for one full term on its own monotonic clock: clocks are never compared.
+ * Such a takeover fails at a store that ignores conditions. A contender on the same machine, in the
+ * same container, takes over if the process of the old owner is gone.
  *
  * The ownership of the output comes with that of the run: a live run that writes there keeps the
  * output, and a takeover from a run that was idle for a term is fenced in the same way (output.c).
@@ -43,13 +44,13 @@ struct lease_options {
 	const char *home_id; /* distinguishes homes of the same path (records/records.h) */
 	int attempt;
 	const atomic_int *cancel; /* ends waiting */
-	void (*waiting)(void *cookie, const char *text); /* called once if a term must be watched */
+	void (*waiting)(void *cookie, const char *text); /* called before a term is watched */
 	/* Called from the lease's thread; `owner` describes the new owner. */
 	void (*lost)(void *cookie, const char *owner);
 	/*
 	 * Called before the state is first written. Sets `*began` to the attempt at which the run
-	 * last started from scratch: to `attempt` if that one does. Its error is returned by
-	 * lease_take(). If NULL, the object keeps its value.
+	 * last started from scratch: to `attempt` if that one does. lease_take() returns the error
+	 * of `decide`. If `decide` is NULL, the object keeps its value.
 	 */
 	int (*decide)(void *decide_cookie, const struct lease_found *found, int attempt, int *began,
 		struct penstock_error *err);
@@ -65,27 +66,29 @@ struct lease_found {
 	bool any;
 	bool unfinished; /* the run was preempted or lost, or its owner is gone */
 	bool ours; /* the records of this home have the run's end */
-	/* lease_take() failed because of this attempt: it is live, or has ended meanwhile */
+	/* lease_take() failed because of this attempt: it is or may be live, or has ended
+	 * meanwhile */
 	bool refused;
 	int attempt; /* the last attempt; 0 if there is none, or if unknown */
 	int began; /* attempt at which the run last started from scratch; 0 if unknown */
-	char state[16]; /* state of that attempt, and its machine */
-	char host[65];
-	/* home of an owner that was killed on this machine; "" if there is none */
+	char state[16]; /* state of that attempt */
+	char host[65]; /* machine of that attempt */
+	/* another home of this machine, under which the owner was killed; "" if there is none */
 	char home[4096];
 };
 
-/* Returns PENSTOCK_E_EXISTS if the run, or another one with the same output, is live; the error
- * names its owner. All strings but `home_id` are borrowed until the release. */
+/* Returns PENSTOCK_E_EXISTS if another owner has or may have the run or its output, or has ended
+ * the run meanwhile; with `completes` also if the output elsewhere is newer. The error names the
+ * other owner if known. All strings but `home_id` are borrowed until the release. */
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
 	struct penstock_error *err);
-/* Makes the lease's thread write the state, which retries failures. On this machine the state in
- * the records counts. */
+/* Makes the lease's thread write the state; the thread retries after a failure. On this machine the
+ * state in the records counts instead. `state` is a string literal; `lease` may be NULL. */
 void lease_set(struct lease *lease, const char *state);
 /* Returns the number of the attempt over all machines. */
 int lease_attempt(const struct lease *lease);
-/* Returns the gate for all requests that change something in the output, except the lease's own. It
- * refuses them while the ownership is in doubt. */
+/* Returns the gate for all requests that change something in the output, except the lease's own.
+ * The gate refuses these requests while the ownership is in doubt. */
 const struct http_gate *lease_gate(const struct lease *lease);
 /*
  * Calls `fn` while the ownership is sure, and again if the gate refused a request of `fn`: the

@@ -48,7 +48,7 @@ struct lease {
 	/* Used by the thread, then by lease_release(). */
 	char etag[OBJECT_ETAG_SIZE]; /* "" if the object must be created */
 	char output_etag[OBJECT_ETAG_SIZE];
-	int64_t doubted_ms; /* time since when owner.json names another run; 0 if it does not */
+	int64_t doubted_ms; /* time since when another run is taking the output; else 0 */
 	int64_t sent_ms; /* start of the last successful write, as clock_boottime_ms() */
 	int64_t beat;
 	int began; /* attempt at which the run last started from scratch; 0 if unknown */
@@ -56,7 +56,7 @@ struct lease {
 	int exit_code;
 };
 
-/* Contents of a state object. */
+/* Contents of a state object, or of owner.json. */
 struct seen {
 	char etag[OBJECT_ETAG_SIZE]; /* "" if there is no object */
 	char run[65];
@@ -79,7 +79,7 @@ struct seen {
 /* ---- state.c ---- */
 
 /* Reads a state object. Returns 0 also if there is no object; then the ETag is empty. Fails if the
- * format is unknown. The caller frees `seen->home`. */
+ * format is unknown; then the ETag is set. The caller frees `seen->home`. */
 int lease_load(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 /* Like lease_load(); `text` gets the contents of the object. */
 int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
@@ -94,12 +94,12 @@ int lease_write_text(struct lease *lease, const char *text, size_t len, struct p
  * because the reply to an earlier write was lost, or because the object was deleted. */
 int lease_write_state(struct lease *lease, const char *state, struct penstock_error *err);
 /* Returns 1 if the state object is that of this process, or was deleted; 0 if `seen` is the new
- * owner. */
+ * owner; a negative code if the object cannot be read. */
 int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);
-/* Opens the gate after a write, once the output was found to be this run's. A contender saw that
- * write no earlier than it was sent, and watches for a whole term. */
+/* Opens the gate after a write, once the output was found to be this run's. A contender saw the
+ * write no earlier than the write was sent, and watches for a whole term. */
 void lease_hold(struct lease *lease);
-/* Returns true if `state` is live; unknown states are. */
+/* Returns true if `state` is live. Unknown states count as live. */
 bool lease_state_is_live(const char *state);
 
 /* ---- output.c: contenders ---- */
@@ -109,22 +109,23 @@ bool lease_owner_is_here(const struct lease *lease, const struct seen *seen);
 /* Returns true if the process of an owner that is visible here runs. */
 bool lease_owner_runs(const struct seen *seen);
 /* Fails unless the store honours the conditions that a takeover from another machine needs. `run`
- * is the owner. */
+ * is the id of the run that `seen` describes. */
 int lease_can_take_over(
 	struct lease *lease, const char *run, const struct seen *seen, struct penstock_error *err);
-/* Watches the object for a term of its owner. Returns 0 if it did not change or has ended, 1 if the
- * owner is live. */
+/* Watches the object for a term of its owner. Returns 1 if the owner is live; 0 if the object did
+ * not change or was deleted, or if the run has ended; a negative code on failure. */
 int lease_watch_term(
 	struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 
 /* ---- output.c: the owner of the output ---- */
 
-/* Takes the output for this run. Returns PENSTOCK_E_EXISTS if a live run writes there; the message
- * names its owner. */
+/* Takes the output for this run. Returns PENSTOCK_E_EXISTS if another run writes or may write
+ * there; the message names that run if known. */
 int lease_take_output(struct lease *lease, struct penstock_error *err);
 enum lease_output { LEASE_OUTPUT_OURS, LEASE_OUTPUT_LOST, LEASE_OUTPUT_UNKNOWN };
-/* Checks that the output is still this run's; LEASE_OUTPUT_UNKNOWN if the store does not answer, or
- * while another run decides if it takes the output. The caller frees `owner->home`. */
+/* Checks that the output is still this run's. Returns LEASE_OUTPUT_UNKNOWN if the store does not
+ * answer, or while another run decides if it takes the output; after a term without a decision,
+ * takes the output back. The caller frees `owner->home`. */
 enum lease_output lease_check_output(struct lease *lease, struct seen *owner);
 
 /* ---- take.c ---- */

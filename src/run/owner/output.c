@@ -1,8 +1,8 @@
 /*
  * Owner of an output. Two runs must not write to one output at a time: each would overwrite the
  * other's files. PREFIX.penstock/owner.json names the run that writes there. The state object of
- * that run says if the run is live, so owner.json is written only when a run takes the output, and
- * never renewed.
+ * that run says if the run is live, so owner.json is written only when a run takes the output or
+ * gives the output back, and never renewed.
  */
 #include <jansson.h>
 #include <stdio.h>

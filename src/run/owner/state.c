@@ -101,8 +101,8 @@ static bool parse(const struct buf *text, struct seen *seen)
 	free(seen->home);
 	seen->home = json_is_string(home) ? strdup(json_string_value(home)) : NULL;
 	copy_string(seen->home_id, sizeof(seen->home_id), json_object_get(owner, "home_id"));
-	/* A number out of range is ignored; the number of the next attempt, one more, must fit,
-	 * too. */
+	/* A number out of range is ignored. INT_MAX is out of range, because the number of the next
+	 * attempt is one higher. */
 	seen->attempt = attempt > 0 && attempt < INT_MAX ? (int)attempt : 0;
 	seen->began = began > 0 && began <= seen->attempt ? (int)began : 0;
 	seen->pid = json_integer_value(json_object_get(owner, "pid"));

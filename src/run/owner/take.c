@@ -58,7 +58,7 @@ static int take_output(struct lease *lease, const struct lease_found *found,
 
 	if (lease_take_output(lease, &e) == 0)
 		return 0;
-	/* Nothing of this attempt has happened: restore the state and the owner from before. */
+	/* This attempt has done nothing yet: restore the state and the owner from before. */
 	if (!before->len || lease_write_text(lease, buf_str(before), before->len, NULL) < 0)
 		lease_write_state(lease,
 			found->unfinished ? "lost"
@@ -148,7 +148,8 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 		found->ours = found->any && has_our_home(lease, &seen) &&
 			      (lease_owner_is_here(lease, &seen) ||
 				      strcmp(seen.host, lease->host) == 0);
-		/* A flush writes "lost" for a run whose supervisor was killed. */
+		/* A flush writes "lost" for a run whose supervisor was killed, and the end of an
+		 * attempt for a run that is to be continued. */
 		found->unfinished = found->any && (lease_state_is_live(seen.state) ||
 							  !strcmp(seen.state, "preempted") ||
 							  !strcmp(seen.state, "lost"));
