@@ -165,9 +165,9 @@ bool cgroup_delegates(const char *dir, const char *controller)
 }
 
 /*
- * Searches upwards from our own group for the first that delegates memory, but not past one with a
- * limit. If there is no such group, uses our own, at least to count CPU time and to find processes
- * left by a step.
+ * Searches upwards from our own group for the first writable group that delegates memory, but not
+ * past a group with a limit of memory or CPU time. If there is no such group, uses our own, if it
+ * is writable, to count CPU time and to find processes left by a step.
  */
 static void find_v2(const char *hierarchy, const char *path)
 {
@@ -189,8 +189,8 @@ static void find_v2(const char *hierarchy, const char *path)
 			return;
 		}
 		slash = strrchr(dir + top, '/');
-		/* pids.max does not count, because systemd sets it for every service; steps have
-		 * their own. */
+		/* pids.max does not count, because systemd sets it for every service; each step has
+		 * its own pids.max. */
 		if (!slash || has_limit(dir, "memory.max") || has_limit(dir, "cpu.max"))
 			break;
 		*slash = '\0';
@@ -216,8 +216,8 @@ static void find_line(char *line)
 		find_v2(is_dir(hybrid) ? hybrid : machine.mount, path);
 }
 
-/* Removes empty groups of killed runs that were never resumed, and the groups in them; a group with
- * processes stays. */
+/* Removes the groups of supervisors that are gone, and the groups in them. A group with processes
+ * stays. */
 static void sweep(int parent, const char *name)
 {
 	_cleanup_closedir_ DIR *d = fs_list_at(parent, name);

@@ -37,7 +37,7 @@ struct cgroup {
 	struct part parts[CGROUP_MAX_PARTS];
 	int fds[CGROUP_MAX_PARTS];
 	size_t n;
-	int born_fd; /* the directory of the last part if that is of version 2, else -1 */
+	int born_fd; /* the directory of the part of version 2; -1 if there is none */
 	bool holds_memory;
 	bool holds_cpus;
 	bool holds_pids;
@@ -56,12 +56,12 @@ static bool write_number(const char *dir, const char *name, uint64_t n)
 
 static bool limit_v1_memory(const char *dir, uint64_t bytes, bool of_run)
 {
-	/* Before Linux 5.11, groups inside count only with this setting. */
+	/* Before Linux 5.11, groups inside this one count only with this setting. */
 	if (of_run)
 		cgroup_write(dir, "memory.use_hierarchy", "1");
 	if (!write_number(dir, "memory.limit_in_bytes", bytes))
 		return false;
-	/* Including swap, if the kernel counts it. */
+	/* Limit memory and swap together, if the kernel counts swap. */
 	write_number(dir, "memory.memsw.limit_in_bytes", bytes);
 	return true;
 }
@@ -76,7 +76,7 @@ static bool limit_v2_memory(const char *dir, uint64_t bytes)
 
 /*
  * A group of version 1 accepts no processes before it has memory nodes. If the parent balances
- * load, it does so for our group, too; enabling it here as well would only make the kernel rebuild
+ * load, it does so for our group, too, so our group does not: otherwise the kernel would rebuild
  * its scheduling domains whenever such a group comes and goes, which stops all processes for
  * milliseconds.
  */
@@ -357,7 +357,7 @@ uint64_t cgroup_memory(const struct cgroup *group)
 
 /* ---- end ---- */
 
-/* Signals all processes of the group; returns their number. */
+/* Signals all processes of the group except this one; returns their number. */
 static int signal_group(const char *dir, int signal)
 {
 	_cleanup_free_ char *path = path_join(dir, "cgroup.procs");
@@ -375,7 +375,8 @@ static int signal_group(const char *dir, int signal)
 	return n;
 }
 
-/* A process may fork while it is being killed, so the group is killed until it is empty. */
+/* A process may fork while it is being killed, so the group is killed until it is empty, for
+ * GONE_WAIT_MS at most. Returns the number of processes at the first attempt. */
 static int end_group(const char *dir)
 {
 	int64_t until = clock_monotonic_ms() + GONE_WAIT_MS;

@@ -1,7 +1,7 @@
 /*
- * A control group for each execution of a step, on machines with version 2, version 1, or both
- * (hybrid), as far as we may create them: the kernel limits and counts the total use of its
- * processes, and processes that they leave are found.
+ * A control group for each execution of a step, if we may create it, on machines with version 2,
+ * version 1, or both (hybrid). The kernel limits and counts the total use of the group's processes,
+ * and processes that a step leaves are found.
  *
  *	cgroup_make(&run, NULL, run_id, &whole, err);	the group around those of all executions of
  *							a run; may be NULL
@@ -11,9 +11,10 @@
  *	cgroup_end(group);				kills remaining processes, removes it
  *
  * Groups are made below our own if that is possible (version 1, or the root of version 2), else
- * below the nearest ancestor that delegates its controllers and that we can write to, such as the
- * slice that systemd delegates to a user. An ancestor above one of our limits is never used,
- * because that would escape the limit. A group must not be used by two threads at the same time.
+ * below the nearest ancestor that we can write to and that delegates memory, such as the slice that
+ * systemd delegates to a user, else below our own, without limits. An ancestor above one of our
+ * limits of memory or CPU time is never used, because that would escape the limit. A group must not
+ * be used by two threads at the same time.
  */
 #ifndef RUN_PROCESS_CGROUPS_H
 #define RUN_PROCESS_CGROUPS_H
@@ -44,10 +45,10 @@ int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_i
 /* Returns descriptors of the files by which a child with one thread joins the group. A NULL group
  * has none. */
 const int *cgroup_fds(const struct cgroup *group, size_t *n);
-/* Returns the descriptor of the last directory, in which a child can be started; NULL if there is
- * none. */
+/* Returns the descriptor of the group's last directory if that is of version 2, so that a child can
+ * be started in it; NULL if it is not. */
 const int *cgroup_born_fd(const struct cgroup *group);
-/* Return true if the kernel enforces this limit. */
+/* Return true if the kernel enforces the limit of memory, CPUs, processes or devices. */
 bool cgroup_holds_memory(const struct cgroup *group);
 bool cgroup_holds_cpus(const struct cgroup *group);
 bool cgroup_holds_pids(const struct cgroup *group);
@@ -64,7 +65,8 @@ void cgroup_read(const struct cgroup *group, struct cgroup_found *out);
 uint64_t cgroup_memory(const struct cgroup *group);
 /* Sends SIGKILL to all processes of the group. */
 void cgroup_kill(const struct cgroup *group);
-/* Kills all processes, waits for their end, removes and frees the group. NULL is allowed. */
+/* Kills all processes, waits for their end, for 5 s per directory at most, removes and frees the
+ * group. NULL is allowed. */
 void cgroup_end(struct cgroup *group);
 
 /* Appends the group's directories, one per line, for cgroup_end_recorded() when the owner is
@@ -74,15 +76,14 @@ int cgroup_record(const struct cgroup *group, struct buf *out);
  * the number of processes. */
 int cgroup_end_recorded(const char *dir);
 
-/* Appends the places of groups and their limits, a line for each hierarchy: "DIR memory cpus
- * pids". */
+/* Appends a line for each hierarchy, "DIR memory cpus pids", with the limits that groups in DIR can
+ * have. */
 int cgroup_place(struct buf *out);
 
 /* Returns true if groups on this machine can close devices. */
 bool cgroup_can_hold_devices(void);
 
-/* For tests: another mount point of the hierarchies and another membership than those of this
- * machine. */
+/* Replaces the mount point of the hierarchies and the membership of this machine, for tests. */
 void cgroup_set_root(const char *mount, const char *membership);
 
 #endif

@@ -40,7 +40,7 @@ bool cgroup_write(const char *dir, const char *name, const char *value);
 /* Reads without the newline at the end. Returns NULL if the file cannot be read. */
 const char *cgroup_text(const char *dir, const char *name, struct buf *b);
 uint64_t cgroup_number(const char *dir, const char *name);
-/* Reads a file of lines "name number". */
+/* Reads the number of `field` from a file of lines "name number". */
 bool cgroup_field(const char *dir, const char *name, const char *field, uint64_t *out);
 /* Returns true if children of the group can have `controller`; enables it if that is allowed. */
 bool cgroup_delegates(const char *dir, const char *controller);

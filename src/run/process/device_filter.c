@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/must.h"
 
-/* Registers by their use; the kernel passes the context in the first. */
+/* Registers, named by their use; the kernel passes the context in register 1. */
 enum { RESULT = BPF_REG_0, CONTEXT = BPF_REG_1, TYPE, MAJOR, MINOR };
 
 enum { INSTRUCTIONS_EACH = 4, INSTRUCTIONS_AROUND = 7 };

@@ -19,8 +19,7 @@ enum { DEVICE_FILTER_MAX = 64 };
 
 /* Returns true if the kernel and our rights allow filters. */
 bool device_filter_allowed(void);
-/* Closes `n` devices, at most DEVICE_FILTER_MAX. Returns false if filters are
- * not allowed. */
+/* Closes `n` devices, at most DEVICE_FILTER_MAX. Returns false if the kernel refuses the filter. */
 bool device_filter_attach(int group_fd, const dev_t *devices, size_t n);
 
 #endif

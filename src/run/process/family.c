@@ -99,8 +99,8 @@ static bool is_ours(const struct killing *k, const struct process_info *info)
 		if (m != k->member && m->leader == info->session)
 			return false;
 	}
-	/* Check if the environment of the process contains the mark; that of another user's process
-	 * cannot be read. */
+	/* Check if the environment of the process contains the mark; the environment of another
+	 * user's process cannot be read. */
 	struct marked marked = {.mark = k->member->mark};
 
 	process_environment(info->pid, match_mark, &marked, NULL);
@@ -132,7 +132,7 @@ static bool read_children(const char *thread, struct buf *out)
 	return fd >= 0 && !buf_failed(out);
 }
 
-/* Counts leaders and earlier children. */
+/* Counts leaders, their helpers, and children that existed before any task. */
 static size_t count_known(void)
 {
 	size_t n = 0;

@@ -1,15 +1,15 @@
 /*
  * Assigns the descendants of this process to tasks, if several tasks are alive. The supervisor is a
- * subreaper, so processes left by a task become its children; tasks are distinguished by their
- * leader, by the session that the leader started, and by a mark in the environment, which processes
- * still have after they left the session.
+ * subreaper, so processes left by a task become children of the supervisor; tasks are distinguished
+ * by their leader, by the session that the leader started, and by a mark in the environment, which
+ * processes still have after they left the session.
  *
  *	family_mark(mark);	// put it in the environment of the task
  *	family_join(&member, leader, mark);	// at its start
  *	family_kill(&member);	// kills it, and the processes it left
  *	family_leave(&member);
  *
- * One thread calls these functions, as it does everything that starts and ends tasks.
+ * One thread calls these functions and all others that start and end tasks.
  */
 #ifndef RUN_PROCESS_FAMILY_H
 #define RUN_PROCESS_FAMILY_H

@@ -20,8 +20,8 @@ struct gpus_used {
 	uint64_t memory; /* bytes */
 };
 
-/* `minors` are the numbers of /dev/nvidia0, …. Returns false if there is no library, or it does not
- * know one of these GPUs. */
+/* `minors` are the numbers of /dev/nvidia0, …. Returns false if there is no library, or if the
+ * library cannot read one of these GPUs. */
 bool gpus_read(const int *minors, size_t n, struct gpus_used *out);
 
 #endif

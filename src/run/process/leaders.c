@@ -15,7 +15,7 @@
 #include "base/process.h"
 #include "run/process/leaders.h"
 
-/* Returns true for shells and programs that only start another one: their child is notified
+/* Returns true for shells and programs that only start another program: their children are notified
  * instead. */
 static bool is_wrapper(pid_t pid)
 {
@@ -98,8 +98,8 @@ static bool has_signalfd(pid_t pid, uint64_t bit)
 
 /*
  * Returns true if the process takes the signal by sigwait() or signalfd(). A blocked signal is not
- * enough: a process that blocks it for a moment dies from it right after. So every thread must
- * either block the signal or wait for it.
+ * enough: a process that blocks the signal for a moment dies from it afterwards. So every thread
+ * must either block the signal or wait for it.
  */
 static bool waits_for(pid_t pid, int signal)
 {

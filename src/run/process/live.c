@@ -24,8 +24,8 @@
 #include "run/process/cgroups.h"
 #include "s3/sum/checksum.h"
 
-/* A write completes at once, unless the machine is very busy; after this many attempts the writer
- * has been killed. */
+/* A write completes at once, unless the machine is very busy; after TORN_ATTEMPTS the writer counts
+ * as killed. */
 enum { TORN_ATTEMPTS = 50, TORN_PAUSE_MS = 2, CRC_DIGITS = 8 };
 
 void live_step_release(struct live_step *step)
@@ -55,8 +55,7 @@ static json_t *json_list(const struct strlist *list)
 
 /*
  * A file has one line with the data known before there are tasks, and one for the tasks. Files are
- * overwritten while others read them, so each line has a checksum, and the second names its first
- * line.
+ * overwritten while others read them, so each line has a checksum and the serial of the execution.
  */
 static int add_line(struct buf *out, json_t *object)
 {
@@ -252,8 +251,8 @@ int live_started(
 
 void live_over(struct live_files *files, struct live_file *file)
 {
-	/* Write an empty first line. If the write fails, the file names groups that are gone and
-	 * processes that have been replaced. */
+	/* Write an empty first line. If the write fails, the file still names groups and processes
+	 * that are gone. */
 	(void)!pwrite(file->fd, "\n", 1, 0);
 	file->next = files->free;
 	files->free = file;
@@ -310,8 +309,8 @@ static int read_step(const json_t *object, struct live_step *step)
 	return 0;
 }
 
-/* Reads a line and advances `rest`. Returns NULL if it is incomplete; the caller releases the
- * result. */
+/* Reads a line and advances `rest`. Returns NULL if the line is incomplete or damaged; the caller
+ * releases the result. */
 static json_t *read_line(char **rest)
 {
 	char *line = strsep(rest, "\n");
@@ -338,14 +337,14 @@ static int load_once(const char *path, json_t **out)
 	if (!groups)
 		return -1;
 	tasks = read_line(&rest);
-	/* Otherwise the second line belongs to an earlier execution in this file, or is missing. */
+	/* If the serials differ, the second line belongs to an earlier execution, or is missing. */
 	if (json_equal(json_object_get(groups, "serial"), json_object_get(tasks, "serial")))
 		json_object_update(groups, tasks);
 	*out = json_incref(groups);
 	return 1;
 }
 
-/* Returns NULL if there is no record; the caller releases the result. */
+/* Returns NULL if there is no complete record; the caller releases the result. */
 static json_t *load(const char *run_dir, unsigned long number)
 {
 	_cleanup_free_ char *path = path_of(run_dir, number);
@@ -475,8 +474,8 @@ int live_end(const char *run_dir)
 
 /* ---- the record of one execution ---- */
 
-/* Other machines of a cluster read the file too, and may see a file that is open here late. It is
- * written and closed instead. */
+/* Other machines of a cluster read the file, too, and may see late what is written to a file that
+ * stays open, so the file is written and closed. */
 static int write_alone(struct step_life *life, const struct run_life *run,
 	const struct live_step *step, struct penstock_error *err)
 {

@@ -1,8 +1,8 @@
 /*
  * The living processes of a run, for other processes: a file in runs/ID/live for each execution of
- * a step. `penstock exec` enters its namespaces; if the supervisor was killed, the next attempt
- * ends the processes in its control groups. So the groups are recorded before they contain
- * processes.
+ * a step. `penstock exec` enters the namespaces of an execution; if the supervisor was killed, the
+ * next attempt ends the processes in the recorded control groups. So the groups are recorded before
+ * they contain processes.
  *
  *	live_files_new(&files, dir, err);
  *	live_begin(files, &step, &file, err);	// with its groups
@@ -33,7 +33,8 @@ struct live_step {
 	pid_t *pids; /* pids of the leaders, by rank */
 	size_t n;
 	struct strlist cgroups; /* directories */
-	/* namespaces of the tasks for a command to join; empty for those of the machine */
+	/* namespaces of the tasks, for a command to join; empty for tasks in the machine's
+	 * namespaces */
 	struct strlist enter;
 	/*
 	 * The tasks are on the nodes of a cluster, and `pids` is empty. Each task has its own file
@@ -70,8 +71,8 @@ void live_each_of_cluster(
 /* Returns the node of a task on a cluster; the caller frees it. Returns NULL if the task has not
  * started or has ended. */
 char *live_node(const char *step_dir, unsigned long rank);
-/* Kills all processes in the control groups of an attempt whose supervisor is gone, and removes its
- * records. Returns the number of processes. */
+/* Kills all processes in the control groups of an attempt whose supervisor is gone, and removes the
+ * attempt's records. Returns the number of processes. */
 int live_end(const char *run_dir);
 
 /*
@@ -82,9 +83,9 @@ int live_end(const char *run_dir);
  *	step_life_end(&life, &run);
  *	run_life_end(&run);	// after the last execution of the run
  *
- * A failure to record is only a warning: `penstock exec` then misses the execution. If this process
- * is killed, the next attempt misses it as well, unless it finds the processes by their
- * environment.
+ * A failure to record is not an error: `penstock exec` then misses the execution. If this process
+ * is killed, the next attempt misses the execution as well, unless the environment of its processes
+ * names the run.
  */
 struct run_life {
 	const char *dir; /* runs/ID; borrowed */

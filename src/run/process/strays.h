@@ -11,10 +11,10 @@ struct run_layout;
 #define STRAYS_GRACE_MS 5000 /* grace period, unless the user sets another */
 
 /*
- * Sends SIGTERM, and after `grace_ms` SIGKILL, to every process of the run except this one and its
- * ancestors; then kills the processes that hid their environment, found by their control group. The
- * same workflow under another PENSTOCK_HOME has the same id, but is not affected. Returns the
- * number of processes, or a negative code if some do not end.
+ * Sends SIGTERM (not if `grace_ms` is 0), and after `grace_ms` SIGKILL, to every process of the run
+ * except this one and its ancestors; then kills the processes that hid their environment, found by
+ * their control group. The same workflow under another PENSTOCK_HOME has the same id, but is not
+ * affected. Returns the number of processes, or a negative code if some do not end.
  */
 int strays_end(const char *run_id, const struct run_layout *layout, int grace_ms,
 	struct penstock_error *err);

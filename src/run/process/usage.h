@@ -1,6 +1,6 @@
 /*
- * Use of resources without a control group: of a step's processes, the sum over its leaders and
- * their descendants, and of the machine's network.
+ * Use of resources without a control group: the sum over the leaders of a step and their
+ * descendants, and the traffic of the machine's network.
  */
 #ifndef RUN_PROCESS_USAGE_H
 #define RUN_PROCESS_USAGE_H
@@ -15,8 +15,8 @@ struct usage {
 };
 
 void usage_read(const pid_t *leaders, size_t n, struct usage *out);
-/* Returns bytes with shared memory divided among its users; slow. Processes that cannot be read
- * count as 0. */
+/* Returns the resident bytes, with shared memory divided among its users; slow. Processes that
+ * cannot be read count as 0. */
 uint64_t usage_pss(const pid_t *leaders, size_t n);
 
 /* The bytes that the interfaces of this machine have received and sent, loopback left out. */

@@ -14,8 +14,8 @@
 #include "run/publish/keeper.h"
 #include "run/publish/publisher.h"
 
-/* Pauses between two checks: for the objects of removed commits, and for newer checkpoints, if no
- * sync reports that they are safe. */
+/* Pauses between two checks for the objects of removed checkpoints, and for newer checkpoints that
+ * no event of the sync reports. */
 enum { CHECK_MS = 250, CHECK_NEWER_MS = 2000 };
 
 struct checkpoint_keeper {
@@ -227,8 +227,8 @@ static void remove_all(struct keeper *k)
 	keeper_retire(k);
 	if (r < 0 || !k->going.n)
 		return;
-	/* First the commits, then all other files, then once more the files that a killed attempt
-	 * had left. */
+	/* Flush after the removal of the commits, of all other files, and of files that a killed
+	 * attempt had left. */
 	for (int i = 0; r == 0 && !keeper_remove_rest(k) && p->sync && i < 3; i++)
 		r = publisher_flush_sync(p, &err);
 	if (r < 0)

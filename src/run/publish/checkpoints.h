@@ -1,18 +1,19 @@
 /*
  * Checkpoints of a run: finds the one that an attempt continues from, commits the files of programs
- * that write no commits, and removes those that the workflow does not keep.
+ * that write no commits, and removes the checkpoints that the workflow does not keep.
  *
  *	run_checkpoints_begin(p, err);	// after the output is restored and the sync has started
  *	run_checkpoints_published(p, path);	// from any thread: an object was published
  *	run_checkpoints_stop(p);	// before the last flush: nothing more is started
- *	run_checkpoints_end(p);	// after it; may take as long as the store does
+ *	run_checkpoints_end(p);	// after the last flush; may take as long as the store does
  *	run_checkpoints_settle(p, true, err);
  *
- * A thread commits and removes while the steps run. If the output is sent only at the end, all of
- * it is done then. A removal takes three steps, so that no checkpoint that looks whole ever misses
- * a part, here or in the store, even after a kill: the commit is removed here, then its object,
- * then all the rest. What will be removed is recorded first, in STATE/retired and in the store, and
- * stays on record until the store has nothing of it: the next attempt removes the rest.
+ * A thread commits and removes while the steps run. If the output is sent only at the end,
+ * checkpoints are committed and removed then. A removal takes three steps, so that no checkpoint
+ * that looks whole ever misses a part, here or in the store, even after a kill: the commit is
+ * removed here, then its object, then all the rest. What will be removed is recorded first, in
+ * STATE/retired and in the store, and stays on record until the store has nothing of it: the next
+ * attempt removes the rest.
  */
 #ifndef RUN_PUBLISH_CHECKPOINTS_H
 #define RUN_PUBLISH_CHECKPOINTS_H
@@ -41,12 +42,12 @@ void run_checkpoints_release(struct run_checkpoints *checkpoints);
 /* Finds the newest whole checkpoint and reports those that it skips. Call it again if steps run
  * again in the same process. */
 int run_checkpoints_find(struct publisher *p, struct penstock_error *err);
-/* Like run_checkpoints_find() if the attempt continues; then starts the thread if there is work for
- * it. */
+/* If the attempt continues, commits restored files and calls run_checkpoints_find(). Then starts
+ * the thread if there is work for it. */
 int run_checkpoints_begin(struct publisher *p, struct penstock_error *err);
 void run_checkpoints_published(struct publisher *p, const char *path);
 void run_checkpoints_stop(struct publisher *p);
-/* Returns true if the thread still changed something after the request to stop. */
+/* Returns true if the thread may have changed files after the request to stop. */
 bool run_checkpoints_end(struct publisher *p);
 /* Commits and removes what is left when all is published; also for `penstock flush`. If the attempt
  * has not succeeded, checkpoints from before the run started over stay. */

@@ -18,17 +18,17 @@ struct keeper {
 	char *dir; /* the directory of the checkpoints */
 	const atomic_int *cancel; /* if set, nothing more is started */
 	/* Checkpoints whose commits are removed, as paths below the output after one letter: 'd' (a
-	 * directory) or 'f' (a file) if it is still to be removed here, 'D' or 'F' if only its
-	 * objects are left. In that case a local file is a new one. */
+	 * directory) or 'f' (a file) if the local files are still to be removed, 'D' or 'F' if only
+	 * the objects are. In the latter case a local file is a new one. */
 	struct strlist going;
 	/* commits of attempts before the run started over, from the store; read once */
 	struct commit_list older;
 	bool knows_older;
 	/* The checkpoints of `older` count, too: the attempt has succeeded. Until then a run that
-	 * started over may still fail, and those are all that there is. */
+	 * started over may still fail, and `older` may have its only checkpoints. */
 	bool counts_older;
 	char *verified; /* path of the newest checkpoint that was verified */
-	bool late; /* files were changed after the request to stop */
+	bool late; /* files may have been changed after the request to stop */
 };
 
 int keeper_init(struct keeper *k, struct publisher *p, struct penstock_error *err);
@@ -37,24 +37,25 @@ void keeper_release(struct keeper *k);
 /* "path/NAME" below the output, or "NAME" if checkpoints are in the output itself; free() it. */
 char *keeper_relative(const struct publisher *p, const char *name);
 char *keeper_local(const struct publisher *p, const char *relative);
-/* Path of the commit of a directory, or of a single file; free() it. */
+/* Returns the path of the commit of a directory, or of a single file; free() it. */
 char *checkpoint_commit(const char *relative, bool single);
-/* Returns false if the directory is a link or below one: files elsewhere, such as the checkpoints
- * of another run, must not be removed or overwritten. */
+/* Returns false if the directory is missing, a link, or below a link: files elsewhere, such as the
+ * checkpoints of another run, must not be removed or overwritten. */
 bool keeper_is_inside(struct keeper *k);
 
 /* ---- commit_files.c ---- */
 
-/* Returns true if `checkpoints.pattern` matches the name. */
+/* Returns true if `checkpoints.pattern` matches the name, and it is not a name of penstock's own
+ * files. */
 bool checkpoint_matches(const struct publisher *p, const char *name);
 /* Returns true if `checkpoints.pattern` makes the file at this path below the output a checkpoint.
  * `cookie` is the publisher. */
 bool checkpoint_is_single(void *cookie, const char *path);
 /* Commits the files of programs that write no commits, in the order of their times. `all`: every
- * file there is complete; else only published files are taken. A file older than a committed one
- * had a commit, which retention removed, or came too late to be the newest. `*committed` gets the
- * number of new commits. Returns false if a file does not count yet: it is not published, or was
- * touched after that. No event follows if it turns out to be unchanged. */
+ * file there is complete; else only published files are taken. A file older than a committed one is
+ * skipped: retention removed its commit, or it came too late to be the newest. `*committed` gets
+ * the number of new commits. Returns false if a file does not count yet: it is not published, or
+ * was touched after that. No event follows if the file turns out to be unchanged. */
 bool keeper_commit_files(struct keeper *k, bool all, size_t *committed);
 
 /* ---- older.c ---- */
@@ -67,17 +68,19 @@ int keeper_load_older(struct keeper *k, struct penstock_error *err);
 /* Reads the list of checkpoints that an earlier attempt started to remove, here or on another
  * machine. */
 int keeper_load_retired(struct keeper *k, struct penstock_error *err);
-/* Removes the local files of those checkpoints, before a step can save one of them again. If the
- * attempt starts from scratch, there are none, and only their objects are left to remove. */
+/* Removes the local files of the checkpoints in `going`, before a step can save one of them again.
+ * If the attempt starts from scratch, there are no such files, and only the objects are left to
+ * remove. */
 void keeper_remove_leftovers(struct keeper *k);
 /*
- * First step of a removal, for all checkpoints that the policy does not keep: their commits.
- * Returns false if a checkpoint here does not count yet: it is not published, or was touched
- * after that. No event follows if it turns out to be unchanged.
+ * First step of a removal: removes the commits of all checkpoints that the policy does not keep.
+ * Returns false if the newest checkpoint cannot be verified, or if one here does not count yet: it
+ * is not published, or was touched after that. No event follows if that checkpoint turns out to be
+ * unchanged.
  */
 bool keeper_retire(struct keeper *k);
 /* Last step: removes all other files, here and in the store, once the store has no commit. Returns
- * true if the store has none of their objects any more. */
+ * true if nothing is left to remove, or if nothing may be removed there. */
 bool keeper_remove_rest(struct keeper *k);
 
 #endif

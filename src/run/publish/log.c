@@ -43,7 +43,8 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 	int r;
 
 	if (fd < 0 && errno == ENOENT)
-		return 0; /* killed before the log existed, and now flushed */
+		/* The attempt was killed before its log existed, and is flushed now. */
+		return 0;
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read the log '%s'", upload->to.path);
 	if (upload->any_sent && (uint64_t)st.st_size == upload->sent)

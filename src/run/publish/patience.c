@@ -180,8 +180,8 @@ struct flush_clock {
 	bool last_words, stop; /* under lock */
 };
 
-/* Waits, with the lock held, for the deadline, for a changed notice, or for a new request. Returns
- * true at the deadline. */
+/* Waits for the deadline or a new request, at most CLOCK_CHECK_MS; call it with the lock held.
+ * Returns true at the deadline. */
 static bool wait_for_deadline(struct flush_clock *c)
 {
 	int64_t until = c->last_words ? reaction_gone_at(c->publisher->reaction)

@@ -52,7 +52,7 @@ void publisher_release(struct publisher *p);
 int publisher_open(struct publisher *p, struct penstock_error *err);
 int publisher_start(struct publisher *p, struct penstock_error *err);
 int publisher_start_log(struct publisher *p, struct penstock_error *err);
-/* Uploads the missing part of the log. Does nothing if the log is not uploaded. */
+/* Uploads the log and the usage a last time. Does nothing if they are not uploaded. */
 int publisher_finish_log(struct publisher *p, struct penstock_error *err);
 void publisher_sync_options(struct publisher *p, const char *journal, struct sync_options *options);
 /* Completes the output and the log. On failure the local storage still has the missing files. */
@@ -73,7 +73,8 @@ bool publisher_sends_http(const struct publisher *p);
 struct sync_status;
 /* Reports once that the store does not reply, and once that it replies again. */
 void publisher_report_store(struct publisher *p, const struct sync_status *status);
-/* Flushes until all is published, or nothing moved for `storePatience` while uploads fail. */
+/* Flushes until all is published. Gives up if nothing moved for `storePatience` while uploads fail,
+ * if the machine ends, if another owner has the run, or after a permanent error. */
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err);
 int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 /*
@@ -84,7 +85,7 @@ int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 void publisher_watch_time(struct publisher *p);
 void publisher_watch_last_words(struct publisher *p);
 void publisher_unwatch_time(struct publisher *p);
-/* The user's step between a failed flush with `code` and 'penstock flush' in a message, such as
+/* Returns the words between a failed flush with `code` and 'penstock flush' in a message, such as
  * "; make room in the store, then". */
 const char *publisher_flush_hint(enum penstock_code code);
 

@@ -1,4 +1,4 @@
-/* Retention of checkpoints: the policy, and removal in four steps. */
+/* Retention of checkpoints: the policy, and removal in three steps. */
 #include "run/publish/keeper.h"
 
 #include <errno.h>
@@ -214,7 +214,7 @@ static int note_read(const struct keeper *k, struct buf *text, struct penstock_e
 }
 
 /*
- * Records the checkpoints that will be removed, all at once, so that an attempt that continues
+ * Records all checkpoints that will be removed in one write, so that an attempt that continues
  * removes the rest. Returns the number of items of `gone`, from the first, that were recorded; the
  * others follow later.
  */
@@ -262,8 +262,9 @@ static int remove_commit(struct keeper *k, const struct commit_entry *e)
 	return fs_fsync_dir(e->single ? k->dir : e->path, NULL);
 }
 
-/* Collects the local checkpoints and, if they count, those in the store of attempts before the run
- * started over. free() the array; its items are borrowed from `local` and the keeper. */
+/* Collects the local checkpoints and, if they count, the checkpoints in the store that attempts
+ * before the run started over had. free() the array; its items are borrowed from `local` and the
+ * keeper. */
 static int add_older(struct keeper *k, const struct commit_list *local, struct commit_list *all)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -347,7 +348,8 @@ static bool remove_here(const struct keeper *k, char *item)
 	return true;
 }
 
-/* Returns true if nothing of the item is left, here and in the store. */
+/* Returns true if nothing of the item is left, here and in the store, or if the checkpoint was
+ * saved again. */
 static bool remove_item(struct keeper *k, char *item)
 {
 	const char *relative = item + 1;

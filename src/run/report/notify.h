@@ -1,6 +1,6 @@
 /*
- * The webhook of a run: a POST at its start, its end and its failure. A thread sends them, so that
- * no step waits for a receiver, and the end of the run waits for a few seconds at most.
+ * The webhook of a run: a POST at its start, its end and its failure. A thread sends the requests,
+ * so that no step waits for a receiver, and the end of the run waits for a few seconds at most.
  *
  *	notify_start(&notify, workflow->notify, err);
  *	notify_send(notify, WORKFLOW_NOTIFY_START, &(struct notify_event){ ... });

@@ -41,7 +41,7 @@ struct stream {
 	struct output_task *task; /* NULL for the streams of all tasks */
 	int read_fd;
 	int write_fd;
-	bool ended; /* all writers have closed it */
+	bool ended; /* all writers have closed the pipe */
 	int terminal_fd;
 	struct screen *screen; /* instead of `terminal_fd` if that is a terminal; else NULL */
 	struct buf pending; /* may be the beginning of a secret */
@@ -49,7 +49,7 @@ struct stream {
 	struct buf line; /* of a labelled stream: a line that is not yet ended by a newline */
 };
 
-/* Freed by the pump thread after `removed` is set. */
+/* Freed by the pump thread after `removed` is set, or by output_free(). */
 struct output_task {
 	struct output_task *next; /* under the output's lock */
 	struct stream streams[2];
@@ -83,7 +83,7 @@ struct output {
 	bool log_warned; /* under log_lock */
 	pthread_t thread;
 	struct pumped pumped; /* owned by the thread */
-	int wake_fd; /* eventfd: a drain or the stop was requested */
+	int wake_fd; /* eventfd: a drain or the stop was requested, or the tasks have changed */
 
 	pthread_mutex_t lock;
 	pthread_cond_t drained;
@@ -133,7 +133,7 @@ static size_t write_some(struct output *output, const char *data, size_t len)
 	return done;
 }
 
-/* Writes the short line whole or not at all. */
+/* Writes the line with the number of missing bytes, whole or not at all. */
 static bool write_gap(struct output *output)
 {
 	uint64_t size = atomic_load(&output->log_size);
@@ -215,10 +215,10 @@ static void put(struct output *output, struct stream *stream, const char *data, 
 		return;
 	}
 	/* A reader that has closed its pipe must not end the run, and a reader that does not read
-	 * must not delay the end of the run: after the stop it gets two more seconds. */
+	 * must not delay the end of the run: after the stop the latter gets two more seconds. */
 	while (len && stream->terminal_fd >= 0) {
 		struct pollfd p = {stream->terminal_fd, POLLOUT, 0};
-		/* PIPE_BUF: fits if poll() reports it writable */
+		/* PIPE_BUF: this many bytes fit if poll() reports the pipe writable */
 		size_t chunk = len < 4096 ? len : 4096;
 
 		if (poll(&p, 1, 200) == 0) {
@@ -271,7 +271,7 @@ static bool is_labelled(const struct stream *stream)
 	return stream->task && stream->task->label;
 }
 
-/* Shows and logs pending data, except for the possible beginning of a secret; all of it if
+/* Shows and logs pending data, except for the possible beginning of a secret, which is shown if
  * `last`. */
 static void emit(struct output *output, struct stream *stream, bool last)
 {
@@ -297,7 +297,8 @@ static void emit(struct output *output, struct stream *stream, bool last)
 		}
 		return;
 	}
-	/* The shown part was no secret; otherwise the mask follows it. */
+	/* Skip the part that was shown, unless it turned out to be of a secret: then the mask
+	 * follows it. */
 	if (skip > masked.len || memcmp(buf_str(&masked), buf_str(&stream->pending), skip) != 0)
 		skip = 0;
 	if (taken)
@@ -419,7 +420,7 @@ static void gather(struct output *output, struct pumped *p)
 		p->fds[p->n + 1 + i] = screen_poll(&output->screens[i]);
 }
 
-/* Shows what is left of removed tasks. */
+/* Shows the remaining output of removed tasks, and frees the tasks. */
 static void end_removed(struct output *output)
 {
 	struct output_task *gone = NULL;

@@ -7,13 +7,14 @@
  *	output_task_fd(one, 1), output_task_started(one);	// labelled
  *	output_remove(output, one);	// after the task has ended
  *	output_drain(output);	// after the last child of a step has ended
- *	output_stop(output);	// closes the log, durable; later notes are dropped
+ *	output_stop(output);	// syncs and closes the log; later notes are dropped
  *	output_free(output);	// when no thread writes notes any more
  *
- * One thread reads all pipes. A terminal that does not read blocks the steps, as it would without
- * penstock, but neither the sync nor the reaction to signals. The log takes stdout and stderr in
- * their order. A full disk does not stop the run: the last LIMIT_LOG_WAITING bytes of the log wait
- * for space, and a line before them has the number of missing bytes.
+ * One thread reads all pipes. A pipe whose reader does not read blocks the steps, as it would
+ * without penstock, but neither the sync nor the reaction to signals. A slow terminal blocks no
+ * step (screen.h). The log takes stdout and stderr in their order. A full disk does not stop the
+ * run: the last LIMIT_LOG_WAITING bytes of the log wait for space, and a line before them has the
+ * number of missing bytes.
  */
 #ifndef RUN_REPORT_OUTPUT_H
 #define RUN_REPORT_OUTPUT_H
@@ -35,8 +36,8 @@ struct output_task;
 int output_add(struct output *output, const char *label, struct output_task **out,
 	struct penstock_error *err);
 int output_task_fd(const struct output_task *task, int which);
-/* Passes what the task writes to stderr to `parse` as well, from the thread that pumps. NULL ends
- * that: `parse` does not run and is not called again once the call returns. */
+/* Passes what the task writes to stderr to `parse` as well, from the thread that pumps. A NULL
+ * `parse` ends that: the earlier function does not run any more once the call returns. */
 typedef void (*output_parse_fn)(void *cookie, const char *data, size_t len);
 void output_task_parse(struct output_task *task, output_parse_fn parse, void *cookie);
 /* Closes the write ends of the pipes, once the task has started with copies of them. */
@@ -54,7 +55,7 @@ void output_drain(struct output *output);
 void output_retry(struct output *output);
 /* Returns the number of bytes in the log so far. */
 uint64_t output_size(const struct output *output);
-/* `output` may be NULL, here and below. */
+/* `output` may be NULL, for output_stop() and output_free(). */
 void output_stop(struct output *output);
 /* Call it after output_stop(). */
 void output_free(struct output *output);

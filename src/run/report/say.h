@@ -1,5 +1,5 @@
 /*
- * Messages of a run. Each goes to the observer; messages and warnings also go to the run's log.
+ * Events of a run. Each goes to the observer; messages and warnings also go to the run's log.
  *
  *	run_say(&voice, RUN_EVENT_WARNING, "'%s' did not end", name);
  */

@@ -39,7 +39,8 @@ static bool is_behind(const struct screen *screen)
 	return screen->fd >= 0 && screen->text.len > 0;
 }
 
-/* Keeps the line that is being shown and the newer half of the rest, with a note between them. */
+/* Keeps the line that is being shown and the last LIMIT_SCREEN / 2 bytes, with a note between
+ * them. */
 static void skip(struct screen *screen)
 {
 	const char *begin = buf_str(&screen->text), *end = begin + screen->text.len;

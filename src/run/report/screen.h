@@ -33,7 +33,8 @@ void screen_put(struct screen *screen, const char *data, size_t len);
 /* Writes what the terminal takes now. */
 void screen_flush(struct screen *screen);
 struct pollfd screen_poll(const struct screen *screen);
-/* Waits until all is shown, unless the last wait timed out and nothing was shown since. */
+/* Waits until all is shown, at most `ms`. Does not wait if the last wait timed out and nothing was
+ * shown since. */
 void screen_settle(struct screen *screen, int ms);
 void screen_release(struct screen *screen);
 

@@ -11,9 +11,9 @@
  *	usage_file_add(&file, path, &(struct usage_sample){.time_ms = now, .name = "a", .cpu = 1});
  *	usage_file_close(&file);
  *
- * Samples get rarer with the age of the attempt, so that a file never has much more than 600 lines
- * for each tenfold age: 5,000 in a week. They also get rarer if there are many steps or processes:
- * all samples together take at most 1/500 of a processor. An attempt whose disk is full has fewer
+ * Samples get rarer with the age of the attempt, so that a step has at most about 1,400 lines for
+ * each tenfold age: 5,000 in a week. They also get rarer if there are many steps or processes: all
+ * samples together take at most 1/500 of a processor. An attempt whose disk is full has fewer
  * samples.
  */
 #ifndef RUN_REPORT_USAGE_FILE_H

@@ -1,4 +1,5 @@
-/* Recursive copies of directories: contents, permissions, times and links, but not owners. */
+/* Recursive copies of directories: contents, links, permissions (the owner always has access), and
+ * times of files, but not owners. */
 #ifndef RUN_STAGE_COPY_TREE_H
 #define RUN_STAGE_COPY_TREE_H
 
@@ -21,11 +22,12 @@ struct copy_tree {
 	/* Called before and after the entries of a directory. */
 	int (*enter)(void *cookie, int dir, const char *path, struct penstock_error *err);
 	void (*leave)(void *cookie);
-	/* Called before a file is copied, and for each piece of it. */
+	/* `file` is called before a file is copied, `moved` after each piece of the file. */
 	int (*file)(
 		void *cookie, const char *path, const struct stat *st, struct penstock_error *err);
 	int (*moved)(void *cookie, size_t bytes, struct penstock_error *err);
-	/* Called first for each file or link, which is `name` in the open directory `dir`. */
+	/* Called for each file or link that is not left out, before the copy; `name` is its name in
+	 * the open directory `dir`. */
 	int (*seen)(void *cookie, int dir, const char *name, const char *path,
 		const struct stat *st, struct penstock_error *err);
 	/* Called for a device, FIFO or socket, which is never copied. */

@@ -17,14 +17,14 @@
 #include "base/log.h"
 #include "transfer/http_fetch.h"
 
-/* Number of restarts if the source changes during the fetch. */
+/* Number of attempts if the source changes during the fetch. */
 #define CHANGES 3
 
 struct fetch {
 	struct stage_input *in;
 	struct unpacker *unpacker; /* NULL if the file is not unpacked, or unpacking has finished */
 	struct unpack_options unpack;
-	char *path; /* owned; of the fetched file */
+	char *path; /* owned; path of the fetched file */
 	char *placed; /* owned; its final place, next to the files unpacked from it */
 	struct http_fetch_result result;
 	struct unpack_stats stats;
@@ -131,8 +131,8 @@ static bool has_size(const char *path, uint64_t size)
 	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
 }
 
-/* Returns true if an earlier attempt fetched the file but did not finish the input; the file may
- * already be in its place. */
+/* Returns true if an earlier attempt fetched the file but did not finish the input. Moves a file
+ * back that is already in its final place. */
 static bool was_fetched(const struct fetch *f, struct stage_mark *mark)
 {
 	const struct stage_mark *known = &f->in->state->marks[f->in->index];

@@ -31,7 +31,7 @@ struct stage {
 
 /* ---- the plan ---- */
 
-/* Two inputs that are single files with the same name would replace each other. */
+/* Two inputs that are single files with the same name in one directory would replace each other. */
 static int check_names(const struct stage *s, struct penstock_error *err)
 {
 	for (size_t i = 0; i < s->n; i++) {

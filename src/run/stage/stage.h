@@ -6,8 +6,9 @@
  *		.layout = &layout, .cancel = &cancel }, &inputs_json, err);
  *
  * An HTTP input keeps the base name of its URL, next to the files unpacked from it; an S3 input
- * consists of the objects below its path; `path` of an entry of `inputs` is a directory below. The
- * directory has mode 0700 while it is filled, `inputMode` is applied at the end. An interrupted
+ * consists of the objects below its path, a local input of one file or the contents of a directory;
+ * `path` of an entry of `inputs` is a directory below the input directory. The input directory has
+ * mode 0700 while it is filled; `inputMode` is applied at the end, if it is given. An interrupted
  * staging is resumed; complete inputs (marks in layout->state with URL, ETag, size and digest) are
  * not fetched again. Known sizes are checked against the free space before the first byte.
  */
@@ -37,8 +38,8 @@ struct stage_options {
 
 /*
  * Appends a JSON array to `provenance` (may be NULL): an object for each input with `source`
- * (without secrets), `etag` or `sha256`, `bytes`, `files`. The error names the input and has a
- * hint.
+ * (without secrets), `bytes`, `files`, and `etag` and `sha256` if known. The error names the input
+ * and has a hint.
  */
 int stage_inputs(
 	const struct stage_options *options, struct buf *provenance, struct penstock_error *err);

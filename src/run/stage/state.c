@@ -151,7 +151,7 @@ static int identify(struct stage_state *state, const char *dir, struct penstock_
 	return 0;
 }
 
-/* JSON contains only Unicode; other bytes of a name are shown as %XX. */
+/* JSON contains only Unicode; in a name that is not UTF-8, bytes above 0x7f are shown as %XX. */
 static char *printable(const char *source)
 {
 	json_auto_t *probe = json_string(source);
@@ -223,7 +223,7 @@ static int open_state(
 		}
 		return 0;
 	}
-	/* Remove the files of an earlier staging of other inputs. */
+	/* Remove all files of an earlier staging. */
 	_cleanup_closedir_ DIR *dir = opendir(layout->state);
 	const struct dirent *e;
 	r = fs_remove_tree(layout->input, err);

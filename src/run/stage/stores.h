@@ -64,7 +64,7 @@ void stores_release(struct stores *stores);
 void stores_hurry(struct stores *stores);
 
 /* Resolves credentials, region and endpoint, and makes a client; sends nothing. The result is owned
- * by `stores`. Any thread. Errors have the place in the workflow. */
+ * by `stores`. Any thread may call it. An error names the place in the workflow. */
 int stores_open(struct stores *stores, const struct workflow *workflow,
 	const struct workflow_s3 *s3, struct run_store **out, struct penstock_error *err);
 

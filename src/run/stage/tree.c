@@ -81,7 +81,7 @@ static void note_object(void *cookie, const struct copy_item *item)
 		d->no_memory = true;
 }
 
-/* Unpacks each archive into its own directory. */
+/* Unpacks each archive into the directory that contains it. */
 static int unpack_each(
 	const struct stage_input *in, const struct strlist *names, struct penstock_error *err)
 {

@@ -237,8 +237,8 @@ int container_words(const char *line, struct strlist *out, struct penstock_error
 	}
 }
 
-/* A shell runs the command. Without a shell the image's entry point runs it, or the image's own
- * command if there is none. */
+/* A shell runs the command. If the shell is ENTRYPOINT, or if there is no command, the image's
+ * entry point gets the words of the command, or of the image's own command if there is none. */
 static int set_argv(struct container_setup *setup, const struct workflow_run *what,
 	const struct image *image, struct penstock_error *err)
 {
@@ -262,7 +262,7 @@ static int set_argv(struct container_setup *setup, const struct workflow_run *wh
 
 /* ---- the environment ---- */
 
-/* Variables of the caller that mean the same in a container. */
+/* Returns true for variables of the caller that mean the same in a container. */
 static bool is_inherited(const char *pair, bool x11)
 {
 	static const char *const names[] = {"TERM=", "TZ=", "http_proxy=", "https_proxy=",

@@ -96,7 +96,7 @@ bool step_end_explain(
 			"%s was killed by signal %d (%s); see 'penstock logs %s'", who, end->signal,
 			sigdescr_np(end->signal) ? sigdescr_np(end->signal) : "unknown", run_id);
 	} else if (end->code) {
-		/* A step's own 64 to 78 would read as penstock's. */
+		/* An exit code of 64 to 78 of a step would be taken for one of penstock's own. */
 		out->exit_code = end->code >= 64 && end->code <= 78 ? EXIT_OTHER : end->code;
 		out->step_code = end->code;
 		snprintf(out->text, sizeof(out->text), "%s exited with %d; see 'penstock logs %s'",

@@ -22,10 +22,10 @@ struct penstock_error;
 int env_file_parse(const char *text, size_t len, struct strlist *env, struct penstock_error *err);
 
 struct env_file_odd {
-	unsigned n; /* skipped lines that are not comments */
+	unsigned n; /* skipped lines that are neither empty nor comments */
 	unsigned lines[3]; /* the first of them, from 1 */
 	char block[80]; /* "KEY<<MARK" (shortened) without an end; "" if there is none */
-	size_t whole; /* bytes of complete lines before that block */
+	size_t whole; /* bytes of complete lines, only of those before `block` if it is set */
 };
 
 /* Does not count skipped lines that begin before `from`, which an earlier call has counted. */

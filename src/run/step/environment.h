@@ -1,9 +1,9 @@
 /*
  * The environment of steps. From lowest to highest precedence: penstock's own environment (without
- * its PENSTOCK_ settings), the credentials and endpoint of the output's or else the input's store,
- * the variables of experiment trackers, those of a task's rank, the job's env, $DEEPSQUARE_ENV of
- * earlier steps, the variables of DeepSquare and penstock, those of a container's image, those of
- * this execution, the step's env.
+ * the settings that a step must not inherit), the credentials and endpoint of the output's or else
+ * the input's store, the variables of experiment trackers, those of a task's rank, the job's env,
+ * $DEEPSQUARE_ENV of earlier steps, the variables of DeepSquare and penstock, those of a
+ * container's image, those of this execution, the step's env.
  */
 #ifndef RUN_STEP_ENVIRONMENT_H
 #define RUN_STEP_ENVIRONMENT_H
@@ -27,7 +27,7 @@ struct environment_container {
 struct environment_spec {
 	const struct workflow *workflow;
 	const struct workflow_run *step;
-	/* "K=V" below the workflow's variables; NULL-terminated, or NULL */
+	/* "K=V" with less precedence than the workflow's variables; NULL-terminated, or NULL */
 	const char *const *defaults;
 	const char *const *extra; /* "K=V" of this execution; NULL-terminated, or NULL */
 	/* $DEEPSQUARE_ENV of a module, read after that of the run; NULL if there is none */

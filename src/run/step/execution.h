@@ -30,7 +30,7 @@ struct step_run {
 	const struct executor *executor;
 	bool clustered; /* runs on the nodes of a cluster: all tasks are one process here */
 	struct step_task *tasks;
-	size_t n; /* processes that are started: one for an MPI launcher */
+	size_t n; /* processes that are started: one for an MPI launcher or on a cluster */
 	size_t n_started;
 	size_t n_ended;
 	int epoll_fd;
@@ -75,7 +75,7 @@ struct step_run {
 const char *step_cwd(const struct step_run *step);
 /* Adds a descriptor to the execution's epoll; `which` is a rank, or UINT64_MAX for the timer. */
 int step_watch_fd(const struct step_run *step, int fd, uint64_t which, struct penstock_error *err);
-/* Fills in the ranks that all tasks get; finds a port if there are several. */
+/* Fills in `ranks`, which all tasks share; finds a master port if there are several tasks. */
 int step_fill_ranks(struct step_run *step, struct ranks *ranks, struct penstock_error *err);
 int step_start_task(struct step_run *step, const struct step_run_spec *spec,
 	const struct ranks *ranks, size_t rank, struct penstock_error *err);

@@ -71,7 +71,7 @@ struct step_host {
 	struct run_times times;
 	struct usage_file usage;
 	unsigned long serial; /* number of the last execution */
-	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them */
+	int ports[LIMIT_WORKFLOW_PORTS]; /* the first workflow->ports of them are set */
 	struct key_server *keys; /* owned; a list of endpoints of temporary keys */
 	/* token of the endpoints on nodes of a cluster; "" before the first */
 	char keys_token[KEY_TOKEN_SIZE];
@@ -86,8 +86,8 @@ struct step_host {
 /* Finds the steps' free ports, which stay the same for the whole attempt, and writes them to the
  * file `ports` of the run. */
 int step_host_find_ports(struct step_host *host, struct penstock_error *err);
-/* Call it after the last execution: releases the cleanup of containers, the endpoints of keys, the
- * control groups, the records of processes and the usage file. */
+/* Call it after the last execution: ends the cleanup of containers, and releases the endpoints of
+ * keys, the control groups, the records of processes and the usage file. */
 void step_host_end(struct step_host *host);
 
 /* Writes the Unix time at which an execution that begins now must have ended: the earliest of its

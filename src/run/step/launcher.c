@@ -155,7 +155,7 @@ int launcher_command(const struct workflow_run *step, const char *path, struct s
 	return 0;
 }
 
-/* ---- containers started by it ---- */
+/* ---- containers started by a launcher ---- */
 
 int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const int *gpus,
 	size_t n_gpus, struct strlist *argv, struct strlist *env, struct penstock_error *err)

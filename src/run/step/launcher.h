@@ -16,16 +16,16 @@ bool launcher_wanted(const struct workflow_run *step);
 /* Adds the launcher, which is searched in `path`, and its options, without the command. */
 int launcher_words(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err);
-/* Adds the whole command line; `path` is the step's PATH. Returns PENSTOCK_E_NOT_FOUND if there is
- * no launcher. */
+/* Adds the whole command line; `path` is the step's PATH. Fails with PENSTOCK_E_NOT_FOUND if there
+ * is no launcher. */
 int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err);
 
 /* ---- containers started by a launcher ---- */
 
 /*
- * The launcher starts penstock itself (`penstock --mpi-task`), once for each rank, which runs the
- * rank in a container with the launcher's variables. The command is passed in the launcher's
+ * The launcher starts penstock itself (`penstock --mpi-task`) once for each rank. That process runs
+ * the rank in a container with the launcher's variables. The command is passed in the launcher's
  * environment, which only its owner can read.
  */
 

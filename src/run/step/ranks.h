@@ -21,7 +21,7 @@ struct step_end;
 struct ranks {
 	size_t n; /* tasks */
 	int master_port; /* if there are several tasks; 0 before it is found */
-	const int *gpus; /* GPUs of the step; NULL if this machine has none */
+	const int *gpus; /* GPUs of the step; NULL if this machine has none, or in a container */
 	size_t n_gpus; /* total */
 	/* The step can open no other GPU, so its libraries count them from 0. */
 	bool only_gpus;
@@ -29,8 +29,8 @@ struct ranks {
 	size_t n_ports;
 };
 
-/* Adds the variables of the task with this rank, "K=V"; with `launcher`, those of the process that
- * starts all tasks. Returns -1 if out of memory. */
+/* Adds the variables of the task with this rank, "K=V"; ranks_launcher_environment() adds those of
+ * the process that starts all tasks. Returns -1 if out of memory. */
 int ranks_environment(const struct ranks *ranks, size_t rank, struct strlist *env);
 /* Like ranks_environment(), with placeholders that the node fills in (run/cluster/remote.h). */
 int ranks_cluster_environment(const struct ranks *ranks, struct strlist *env);
@@ -41,7 +41,7 @@ int ranks_launcher_environment(const struct ranks *ranks, struct strlist *env);
 extern const char ranks_mpi_wrapper[];
 
 /* Finds `n` different free TCP ports of this machine, outside the range from which the kernel takes
- * ports for connections. */
+ * ports for connections if there are enough. */
 int free_ports(int *ports, size_t n, struct penstock_error *err);
 
 /* Fills in what the executor for clusters needs. The executor borrows `*dir`; free() it once the
@@ -50,7 +50,8 @@ int step_cluster(struct task_cluster *out, const struct attempt *attempt,
 	const struct slurm_allocation *slurm, const struct workflow_run *what, const char *name,
 	unsigned long serial, char **dir, struct penstock_error *err);
 
-/* Marks the end as out of memory if Slurm's messages, as far as `memory` was read, say so. */
+/* Marks the end as out of memory if Slurm's messages, of which `memory` has the contents, say
+ * so. */
 void step_cluster_explain(
 	const struct slurm_memory *memory, const struct workflow_run *what, struct step_end *end);
 

@@ -189,7 +189,8 @@ unsigned long step_run_serial(const struct step_run *step)
 
 /* ---- its end ---- */
 
-/* The first task that fails ends the others, unless the execution was asked to end. */
+/* The first task that fails ends the others, unless the execution was asked to end or got a
+ * notice. */
 static void take_end(struct step_run *step, size_t rank, const struct task_end *end)
 {
 	step->tasks[rank].ended = true;

@@ -1,6 +1,6 @@
 /*
- * One execution of a `run` block, from the start of its tasks to the end of all their processes.
- * Without threads: one thread polls several executions.
+ * One execution of a `run` block, from the start of its tasks to the end of all their processes. An
+ * execution has no thread: one thread polls several executions.
  *
  *	struct step_run *step = NULL;
  *
@@ -32,8 +32,8 @@ struct step_run;
 struct step_run_spec {
 	const struct workflow_run *step;
 	const char *name; /* for messages; borrowed until step_run_free() */
-	/* "K=V" of this execution, above the job's and below the step's own; NULL-terminated, or
-	 * NULL. */
+	/* "K=V" of this execution, with more precedence than the job's variables and less than the
+	 * step's own; NULL-terminated, or NULL. */
 	const char *const *env;
 	/* $DEEPSQUARE_ENV of a module, in addition to that of the run; NULL if there is none */
 	const char *env_file;
@@ -57,8 +57,10 @@ enum step_stop {
 struct step_end {
 	int code; /* exit status; undefined if signal is set */
 	int signal; /* signal that killed the task; 0 if it exited */
-	int rank; /* rank of the task that failed; -1 if there was only one task, or none failed */
-	bool oom; /* out of memory: it reached its limit */
+	/* rank of the task that failed; -1 if there was only one task, none failed, or the whole
+	 * step was stopped */
+	int rank;
+	bool oom; /* out of memory: the step, or the whole run, reached its limit */
 	bool done; /* the execution left its mark of completion, in spite of a notice */
 	/* penstock killed some of its tasks: files that they were writing may be incomplete */
 	bool killed;

@@ -40,7 +40,7 @@ static int hide_profile(struct strlist *env, const struct environment_spec *spec
 	if (aws_config_load(&config, NULL) < 0 || !aws_config_has_credentials(&config, profile))
 		return 0;
 	aws_config_without_credentials(&config, profile, PROFILE, &text);
-	/* A step can replace this directory. */
+	/* A step can replace this directory by a link. */
 	dir = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (buf_failed(&text))
 		return -1;
@@ -95,8 +95,8 @@ int store_environment_keys(struct strlist *env, const struct credentials *keys)
 	return keys->session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys->session_token) : 0;
 }
 
-/* Returns NULL if there is no store that S3 clients can use. Of Google's keys they can use only
- * HMAC keys. */
+/* Returns NULL if there is no store that S3 clients can use. S3 clients can use only HMAC keys of
+ * Google. */
 static const struct s3_settings *settings_of(const struct environment_spec *spec)
 {
 	const struct s3_settings *s = spec->store ? object_client_settings(spec->store) : NULL;

@@ -80,7 +80,7 @@ void step_set_timer(const struct step_run *step)
 	timerfd_settime(step->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
 }
 
-/* ---- ending it ---- */
+/* ---- ending an execution ---- */
 
 void step_signal_all(struct step_run *step, int signal)
 {
@@ -117,7 +117,7 @@ void step_stop(struct step_run *step, enum step_stop why, int64_t after_ms)
 	step_signal_all(step, SIGTERM);
 }
 
-/* ---- what it uses ---- */
+/* ---- use of resources ---- */
 
 /* Checks for activity since the last check; less than a hundredth of a CPU does not count. */
 static void check_hang(struct step_run *step, int64_t now)

@@ -33,7 +33,7 @@ static int make_within(const char *box, const char *name, mode_t mode, struct pe
 
 	if (!path)
 		return error_memory(err);
-	/* Regardless of our umask. */
+	/* chmod() sets the mode under any umask. */
 	if (mkdir(path, mode) < 0 || chmod(path, mode) < 0)
 		return error_errno(err, errno, "cannot make '%s'", path);
 	return 0;
@@ -74,7 +74,7 @@ static void make_ahead(char *tmp)
 {
 	char *box = NULL;
 
-	(void)make(&box, tmp, NULL); /* on failure box_take() makes it and reports the error */
+	(void)make(&box, tmp, NULL); /* on failure box_take() makes the box and reports the error */
 	LOCK_SCOPE(&ahead.lock);
 	if (box && !ahead.box) {
 		free(ahead.tmp);

@@ -1,7 +1,7 @@
 /*
  * Directories of containers on disk: the upper directory of an overlay, and the work directory of
- * overlayfs. If one container follows another, the directories of the next one are made while this
- * one runs, because on a busy disk that takes longer than the rest of a start.
+ * overlayfs. If one container follows another, the directories of the next one are made while the
+ * current one runs, because making them on a busy disk takes longer than the rest of a start.
  *
  *	r = box_take(&box, tmp, err);
  *	...
@@ -20,7 +20,7 @@ struct penstock_error;
  * program in place of the one that penstock is about to start.
  */
 bool box_is_safe_in(const char *tmp);
-/* Makes a directory of a task in `tmp`, whose name has `infix`; the caller frees the path. */
+/* Makes a directory for a task in `tmp`, with `infix` in its name; the caller frees the path. */
 int box_make(char **out, const char *tmp, const char *infix, struct penstock_error *err);
 /* Gets a new directory in `tmp` with "upper" and "work"; the caller frees the path. */
 int box_take(char **out, const char *tmp, struct penstock_error *err);
@@ -35,8 +35,8 @@ void box_finish(void);
  */
 /* Removes the directory at once if too many are waiting, or no thread can be started. */
 void litter_remove(char *dir);
-/* Makes the thread call `fn` with a path, which it takes. Returns false if too many jobs are
- * waiting, or no thread can be started. */
+/* Makes the thread call `fn`, which frees `path`. Returns false and leaves `path` to the caller if
+ * too many jobs are waiting, or no thread can be started. */
 bool litter_hand_over(void (*fn)(char *path), char *path);
 void litter_finish(void);
 

@@ -150,8 +150,8 @@ enum {
 	SCANS = HELPERS + 1, /* each can end during one scan */
 };
 
-/* Searches the children of `parent`, and their children, because crun's helper may still be
- * between. Returns false if the kernel does not list children. */
+/* Searches the children of `parent`, and their children, because crun's helper may still be between
+ * the init and the task. Returns false if the kernel does not list children. */
 static bool search_below(pid_t parent, struct search *search, int depth)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -212,7 +212,7 @@ bool boxed_ended(struct task *task, struct task_end *end)
 	if (!process_wait(&t->process, 0, &t->status))
 		return false;
 	*end = (struct task_end){0};
-	/* If the task has written no status, the init was killed, and the task with it. */
+	/* If the init has written no status, it was killed, and the task with it. */
 	if (read(t->status_fd, &status, sizeof(status)) != (ssize_t)sizeof(status))
 		status = SIGKILL;
 	if (WIFSIGNALED(status))

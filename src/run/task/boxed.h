@@ -1,7 +1,7 @@
 /*
  * Tasks whose processes are below our init, the first process of its own pid namespace: the end of
- * the init, for any reason, ends all of them and their mounts, and the init dies with penstock.
- * Shared by containers and isolated steps.
+ * the init, for any reason, ends all these processes and their mounts, and the init dies with
+ * penstock. Shared by containers and isolated steps.
  */
 #ifndef RUN_TASK_BOXED_H
 #define RUN_TASK_BOXED_H
@@ -26,7 +26,7 @@ struct boxed_task {
 	bool own_user;
 };
 
-/* Members of the executor interface: all but `name` and `start`. */
+/* Members of the executor interface except for `name` and `start`; `notify` and `left` are NULL. */
 #define BOXED_EXECUTOR                                                                             \
 	.ended = boxed_ended, .signal = boxed_signal, .kill = boxed_kill, .enter = boxed_enter,    \
 	.free = boxed_free

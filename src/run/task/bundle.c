@@ -15,7 +15,8 @@
 #include "run/task/executor.h"
 #include "run/task/cdi.h"
 
-/* Docker's default capabilities, without making devices and raw sockets. */
+/* Docker's default capabilities, without those for making devices, raw sockets and the audit
+ * log. */
 static const char *const capabilities[] = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID",
 	"CAP_FOWNER", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP",
 	"CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL"};
@@ -91,7 +92,7 @@ static const char *sealed(const char *source)
 	return syscall(SYS_mount_setattr, -1, "", 0, NULL, 0) == 0 || errno != ENOSYS ? ",rro" : "";
 }
 
-/* Adds a bind mount with `options`, and those that make it read-only. */
+/* Adds a bind mount with `options` and the options that make it read-only. */
 static void add_read_only(
 	json_t *mounts, const char *source, const char *place, const char *options)
 {
@@ -109,7 +110,7 @@ static void add_bind(json_t *mounts, const char *source, const char *place, bool
 		add_mount(mounts, place, "bind", source, "rbind,rprivate,nosuid,nodev,rw");
 }
 
-/* Returns true if the container's user is not root, which the caller is in every container. */
+/* Returns true if the container's user is not root: without a mapping the caller is root there. */
 static bool is_mapped(const struct task_container *container)
 {
 	return container->uid || container->gid;
@@ -131,8 +132,8 @@ static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool roo
 		rootless || is_mapped(container)
 			? "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620"
 			: "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5");
-	/* Without `size` it may use half of the memory, like /dev/shm of the machine: data loaders
-	 * share batches in it. */
+	/* Without `size`, /dev/shm may use half of the memory, like /dev/shm of the machine: data
+	 * loaders share batches in it. */
 	add_mount(mounts, "/dev/shm", "tmpfs", "shm", "nosuid,noexec,nodev,mode=1777");
 	add_mount(mounts, "/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev");
 	/* sysfs can be mounted only by the owner of the network namespace. */
@@ -140,7 +141,7 @@ static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool roo
 		add_read_only(mounts, "/sys", "/sys", "rbind,rprivate,nosuid,noexec,nodev");
 	else
 		add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
-	/* The files of /etc that describe this machine. */
+	/* Mount the files of /etc that describe this machine. */
 	_cleanup_free_ char *resolv = path_join(dir, "resolv.conf");
 
 	if (own_network && resolv)

@@ -9,7 +9,7 @@ struct task_spec;
 
 /*
  * Returns the text of config.json, freed by the caller, or NULL if out of memory. The root is
- * `rootfs` in the same directory, and DIR has the container's resolv.conf. `rootless` is set if
+ * `rootfs` in the same directory, and `dir` has the container's resolv.conf. `rootless` is set if
  * penstock is root only in a user namespace.
  */
 char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless);

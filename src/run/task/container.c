@@ -1,7 +1,7 @@
 /*
- * Steps in containers. Seen from here the processes of a container are our init (init.c), the first
- * process of the container's namespaces, and below it the processes started by crun. So the end of
- * the init, for any reason, ends all of them and their mounts; the init dies with penstock.
+ * Steps in containers. The processes of a container are our init (init.c), the first process of the
+ * container's namespaces, and below the init the processes started by crun. So the end of the init,
+ * for any reason, ends all these processes and their mounts; the init dies with penstock.
  */
 #include "run/task/executor.h"
 
@@ -60,7 +60,7 @@ static void starting_release(struct starting *s)
 /* ---- the directory of a container ---- */
 
 /* Formats the options. Layers are named relative to their directory, the topmost first. Returns -1
- * if they are too long, or out of memory. */
+ * if the options are too long, or out of memory. */
 static int overlay_options(
 	const struct starting *s, const char *upper, const char *more, char **out)
 {

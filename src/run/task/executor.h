@@ -91,8 +91,8 @@ struct task_cluster {
 	bool no_binding;
 	const char *mpi; /* srun's type of MPI; NULL for the default */
 	const char *name; /* for display */
-	/* Inputs in the shared home, and the directory on each node to which they are copied; NULL
-	 * if they are not copied. */
+	/* Inputs in the shared home, and the directory on each node to which they are copied.
+	 * `inputs` is NULL if they are not copied. */
 	const char *inputs, *node_dir;
 	const char *run_id;
 	int attempt;
@@ -101,7 +101,7 @@ struct task_cluster {
 	 * serves to its task with this token; NULL if the environment has all keys, or there are
 	 * none. */
 	const char *keys_endpoint, *keys_region, *keys_token;
-	/* a file to which a task writes that the cluster has asked it to end; may be NULL */
+	/* a file in which a task notes that the cluster has asked the task to end; may be NULL */
 	const char *notice;
 };
 
@@ -151,7 +151,7 @@ struct executor {
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);
 	/* Adds the namespaces of the task (names as in /proc/PID/ns) that a command must join to
-	 * run next to it; NULL if the task runs in those of the machine. */
+	 * run next to it; NULL if the task runs in the namespaces of the machine. */
 	int (*enter)(const struct task *task, struct strlist *namespaces);
 	void (*free)(struct task *task);
 };
@@ -167,8 +167,8 @@ extern const struct executor executor_slurm;
 /* Called after the last container of a run has ended: waits for the cleanup. */
 void executor_container_finish(void);
 
-/* Removes the remains of containers of a killed supervisor in their `tmp`; call it only if no
- * container runs there. */
+/* Removes the directories that containers of a killed supervisor left in `tmp`; call it only if no
+ * container uses `tmp`. */
 void executor_container_sweep(const char *tmp);
 
 #endif

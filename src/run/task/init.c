@@ -85,8 +85,8 @@ static int mount_overlay(const struct init_plan *plan)
 	return mount("overlay", plan->rootfs, "overlay", flags, plan->overlay_memory);
 }
 
-/* crun rejects machines with control groups of both versions, even if asked not to manage them, as
- * it is here. It checks the mounts, so show it an empty directory. */
+/* crun rejects machines with control groups of both versions, even if it is not to manage them.
+ * crun checks the mounts, so show it an empty directory. */
 static int hide_cgroups(void)
 {
 	struct statfs st;
@@ -99,8 +99,8 @@ static int hide_cgroups(void)
 
 /*
  * A container could write to crun's file through /proc while crun starts it. crun prevents that by
- * becoming a copy of itself, unless it is on a read-only mount (since 1.8): then it need not start
- * twice, which takes a quarter of its time. Returns the path to execute.
+ * becoming a copy of itself, but not (since 1.8) if its file is on a read-only mount. That mount
+ * saves the second start, a quarter of crun's time. Returns the path to execute.
  */
 static const char *protect_crun(const struct init_plan *plan)
 {
@@ -124,8 +124,8 @@ static const char *protect_crun(const struct init_plan *plan)
 
 /* ---- the task ---- */
 
-/* Makes the kernel continue with the next pid. Without CONFIG_CHECKPOINT_RESTORE the pids are used
- * up one by one. */
+/* Makes the kernel continue with the pid after `last_pid`. Without CONFIG_CHECKPOINT_RESTORE the
+ * pids are used up one by one. */
 static void begin_numbers_at(int last_pid, struct seen *seen)
 {
 	char text[16];
@@ -195,7 +195,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 		fail(report_fd, INIT_MOUNTS);
 	if (mount_overlay(plan) < 0)
 		fail(report_fd, INIT_ROOT);
-	/* The proc of the namespace, in which crun finds its own pids. */
+	/* Mount the proc of the namespace, in which crun finds its own pids. */
 	if (mount("proc", "/proc", "proc", MS_NODEV | MS_NOSUID | MS_NOEXEC, NULL) < 0)
 		fail(report_fd, INIT_PROC);
 	if (network_start(&plan->network, body_fd, &seen) < 0)

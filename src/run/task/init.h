@@ -1,7 +1,7 @@
 /*
- * The first process of a container's namespaces: it mounts the image's layers, lets crun start the
- * task, waits for it, and takes everything with it when it ends or is killed: the kernel ends all
- * processes of its namespace, and the mounts vanish with the last of them.
+ * The first process of a container's namespaces. It mounts the image's layers, lets crun start the
+ * task, and waits for the end of the task. When the first process ends or is killed, the kernel
+ * ends all processes of its namespace, and the mounts vanish with the last of them.
  */
 #ifndef RUN_TASK_INIT_H
 #define RUN_TASK_INIT_H
@@ -13,7 +13,8 @@
 
 #include "run/task/network.h"
 
-/* In shared memory: the reports to the parent, until init_run() closes its report descriptor. */
+/* The reports to the parent, in shared memory; complete once init_run() has closed its report
+ * descriptor. */
 struct init_report {
 	pid_t task; /* the task's pid in the namespace; 0 if crun did not start the task */
 	char log[2048]; /* the beginning of crun's error message */
@@ -33,7 +34,7 @@ struct init_plan {
 	/* mount options with the upper directory in memory, if the disk's file system does not
 	 * support one */
 	char *overlay_memory;
-	char *rootfs; /* below the bundle, like the files above and the next one */
+	char *rootfs; /* in the bundle, as are config_path, log, pid_file and program */
 	char *pid_file;
 	char *program; /* mount point for crun itself */
 	char *memory; /* the directory for overlay_memory */
@@ -41,7 +42,7 @@ struct init_plan {
 	struct network_plan network;
 	int last_pid; /* pids are above this number; 0 if any */
 	bool rootless;
-	bool slave; /* later mounts of the machine are visible here */
+	bool slave; /* later mounts of the machine are visible in the container */
 	char uid_map[32], gid_map[32]; /* mappings of a user namespace */
 };
 

@@ -27,7 +27,7 @@
 #include "run/task/keys.h"
 
 #define NETWORK_MS 10000
-#define READY_FD   7 /* on which the network's program reports that it is ready */
+#define READY_FD   7 /* descriptor by which slirp4netns reports that it is ready */
 #define AGAIN_S	   1 /* delay before a program with `stays` is restarted */
 #define MARK	   "PENSTOCK_NETWORK=1"
 
@@ -144,8 +144,8 @@ int network_prepare(struct network_setup *s, const struct task_spec *spec, const
 	s->plan.program = (const char *const *)s->program.items;
 	if (r < 0)
 		return r;
-	/* Names are resolved by the program that provides the step's network, unless the
-	 * workflow names servers. */
+	/* Unless the workflow names servers, slirp4netns resolves names, and with pasta the step
+	 * uses the servers of the machine. */
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 	_cleanup_close_ int fd = -1;
 
@@ -231,7 +231,8 @@ static void run_program(const struct network_plan *plan, int wait_fd, int ready_
 	become(plan->program);
 }
 
-/* One program reports that it is ready, the other goes to the background and exits with 0. */
+/* slirp4netns reports that it is ready; pasta goes to the background, and its first process exits
+ * with 0. */
 static int wait_until_ready(pid_t pid, int ready_fd, struct seen *seen)
 {
 	struct pollfd p = {ready_fd, POLLIN, 0};
@@ -285,7 +286,7 @@ static void make_interfaces(const struct network_plan *plan)
 	for (size_t i = 0; i < plan->n_commands; i++) {
 		const struct network_command *command = &plan->commands[i];
 
-		/* Visible to the programs of the interface alone, and on no disk. */
+		/* The file is visible to the programs of the interfaces alone, and on no disk. */
 		if (command->file &&
 			network_write_file(command->file, O_CREAT | O_EXCL, command->text) < 0)
 			_exit(1);
@@ -295,8 +296,8 @@ static void make_interfaces(const struct network_plan *plan)
 	close(log);
 	for (size_t i = 0; i < plan->n_commands; i++) {
 		if (plan->commands[i].stays && process_fork_in_body() == 0) {
-			/* The output of the command goes to the step's output: it names the address
-			 * that is reachable from outside. */
+			/* The output of the command goes to the step's output: that output names
+			 * the address that is reachable from outside. */
 			for (;;) {
 				pid_t pid = process_fork_in_body();
 
@@ -357,8 +358,8 @@ int network_start(const struct network_plan *plan, int body_fd, struct seen *see
 		run_program(plan, go[0], ready[1]);
 	close(go[0]);
 	close(ready[1]);
-	/* The namespace is named by a file, because not every user may see that of this process in
-	 * /proc. */
+	/* The namespace is named by a file, because not every user may see the namespace of this
+	 * process in /proc. */
 	if (pid < 0 || unshare(CLONE_NEWNET) < 0 ||
 		mount("/proc/self/ns/net", plan->netns, NULL, MS_BIND, NULL) < 0 ||
 		write(go[1], &c, 1) != 1)

@@ -34,7 +34,7 @@ int seen_wait(pid_t pid, int *status, struct seen *seen);
  * sets errno on failure. */
 int network_write_file(const char *path, int flags, const char *text);
 
-/* An interface in addition to that of the connecting program. */
+/* The command for an interface in addition to that of the connecting program. */
 struct network_command {
 	const char *const *argv;
 	const char *file; /* below NETWORK_RUN, written before the command runs; may be NULL */
@@ -71,9 +71,9 @@ int network_prepare(struct network_setup *setup, const struct task_spec *spec, c
 	struct penstock_error *err);
 void network_release(struct network_setup *setup);
 
-/* Moves the caller, a process without threads, into its own network. If the run has a key server, a
- * socket on the same port there is passed to the parent through `body_fd`. Returns -1 and sets
- * errno on failure. */
+/* Moves the caller, a process without threads, into its own network; does nothing for the machine's
+ * network. If the run has a key server, a socket on the same port there is passed to the parent
+ * through `body_fd`. Returns -1 and sets errno on failure. */
 int network_start(const struct network_plan *plan, int body_fd, struct seen *seen);
 
 /* Reports a failure: the output of the commands, or the name of the program. */

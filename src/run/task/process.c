@@ -117,9 +117,9 @@ static bool signal_if_caught(void *cookie, const struct process_info *info)
 
 /*
  * A shell between penstock and the program that saves does not pass a signal on, and workers of the
- * program (data loaders) must not die from it before the save. So the leader gets it if it has a
- * handler, else its first descendants that have one; if none has, the whole session gets it, like
- * from a terminal.
+ * program (data loaders) must not die from it before the save. So the leader gets the signal if it
+ * has a handler, else its topmost descendants that have one. If no process has a handler, the
+ * leader's process group gets the signal, as from a terminal.
  */
 static void signal_task(struct task *task, int signal)
 {

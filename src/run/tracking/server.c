@@ -131,7 +131,7 @@ static int find_experiment(
 	if (r == 0)
 		return mlflow_read_experiment(
 			buf_str(&talk->reply), talk->reply.len, place->experiment, err);
-	/* Another run may have created it meanwhile. */
+	/* Another run may have created the experiment meanwhile. */
 	if (!refused_with(talk, "RESOURCE_ALREADY_EXISTS"))
 		return error_move(err, &e);
 	return get_experiment(talk, name, place, err);

@@ -18,7 +18,7 @@
 #include "run/tracking/mlflow.h"
 
 struct mlflow_server {
-	const char *base; /* "http://HOST/BASE" without a user; all are borrowed */
+	const char *base; /* "http://HOST/BASE" without a user; all members are borrowed */
 	const struct mlflow_login *login;
 	const atomic_int *cancel; /* may be NULL */
 	int64_t patience_ms; /* time for all requests of one call together */

@@ -176,7 +176,7 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 	bool written = is_written(walk, seen), shared = seen->shared;
 	struct env_file_odd odd;
 
-	/* A step replaced the file. */
+	/* A shorter file was replaced by a step, so check all of it. */
 	if (text->len < seen->bytes)
 		seen->bytes = 0;
 	env_file_check(buf_str(text), text->len, seen->bytes, &odd);

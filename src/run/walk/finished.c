@@ -248,7 +248,7 @@ int finished_settle(const char *path, const char *storage, struct penstock_error
 	return 0;
 }
 
-/* The number of the top-level step of a line; -1 if the line is not about a step. */
+/* Returns the number of the top-level step of a line; -1 if the line is not about a step. */
 static long step_of(const char *line)
 {
 	return str_starts(line, "d ") || str_starts(line, "i ") ? strtol(line + 2, NULL, 10) : -1;

@@ -5,12 +5,12 @@
  *	d PATH		the step, or the iteration of a parallel loop, is finished
  *	i PATH N	the iterations 0 to N of a loop that runs one after the other are finished
  *	b BOOT		what follows was done in this boot of the machine
- *	s		all that these steps wrote is on the disk
+ *	s		all that the steps above wrote is on the disk
  *
  * PATH is made of the numbers of steps within their lists and of iterations, "2.i17.0". Lines are
  * not synced one by one: a step whose line is lost in a crash of the machine runs again. The files
  * that steps write are not synced either, because that may take seconds: after another boot nothing
- * counts as finished, unless an attempt that ended in order synced them.
+ * counts as finished, unless an attempt that ended in order synced these files.
  */
 #ifndef RUN_WALK_FINISHED_H
 #define RUN_WALK_FINISHED_H
@@ -22,15 +22,15 @@
 struct penstock_error;
 struct finished_steps;
 
-/* Reads the entries if `continuing`, else starts with none. `boot` is that of this machine; NULL or
- * "" if it does not matter. */
+/* Reads the entries if `continuing`, else starts with none. `boot` is the ID of this machine's
+ * boot; NULL or "" if the boot does not matter. */
 int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
 	struct penstock_error *err);
-/* Returns false if another boot left the file, or the file is missing: then no step counts as
- * finished. */
+/* Returns false if another boot left the file without a sync, or the file is missing: then no step
+ * counts as finished. Returns true if the boot does not matter. */
 bool finished_is_believed(const struct finished_steps *progress);
-/* Called at the end of an attempt: if a step finished, makes the files below `storage` durable and
- * records that they are. May take seconds. */
+/* Called at the end of an attempt: if a step finished, syncs the file system of `storage` and
+ * records that. May take seconds. */
 int finished_settle(const char *path, const char *storage, struct penstock_error *err);
 void finished_free(struct finished_steps *progress);
 /* Removes the entries of the step number `first` of the workflow and of all after it. */

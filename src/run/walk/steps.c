@@ -266,7 +266,7 @@ static void check_time(struct watch *watch)
 {
 	int64_t now_ms = clock_monotonic_ms();
 
-	/* Repeated: a program that was starting may handle the signal now. */
+	/* Repeat the notice: a program that was starting may handle the signal now. */
 	if (watch->noticed && !watch->withdrawn && !watch->walk.killed)
 		walk_notice(&watch->walk, reaction_signal(watch->reaction));
 	if (watch->kill_at_ms && !watch->walk.killed && now_ms >= watch->kill_at_ms &&

@@ -12,8 +12,8 @@ struct step_host;
 /* Runs the steps that are not finished yet and decides the end unless they succeed. None of their
  * processes is alive when the function returns. */
 void run_steps(struct step_host *host, struct reaction *reaction, struct publisher *publisher);
-/* At the end of a preempted attempt: makes the files of finished steps durable, since the next
- * attempt may come after another boot. */
+/* Makes the files of finished steps durable at the end of a preempted attempt, since the next
+ * attempt may come after another boot. Does nothing if the output was not `flushed`. */
 void run_settle_storage(const struct attempt *attempt, bool flushed);
 
 #endif

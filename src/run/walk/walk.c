@@ -248,7 +248,8 @@ static void advance_loop(struct walk *walk, struct frame *loop)
 
 /* ---- steps ---- */
 
-/* Returns true if all launches that the step depends on have ended. */
+/* Returns true if all launches that the step depends on have ended, or if the step may not
+ * begin. */
 static bool depends(struct walk *walk, struct frame *frame)
 {
 	const struct workflow_texts *handles = &frame->step->depends_on;

@@ -1,7 +1,8 @@
 /*
  * The tree of steps while it runs: one frame for each list, step and loop that has started and not
  * ended. Nothing here blocks: a frame is advanced after it was pushed, because it is new, or
- * because the work that it waited for has ended; steps.c polls the live executions. One thread.
+ * because the work that it waited for has ended; steps.c polls the live executions. One thread
+ * calls these functions.
  *
  *	list	its steps, one after the other; may be a scope, whose launches end with it
  *	step	dependsOn, if, the body, catch, finally
@@ -29,7 +30,7 @@ struct step_host;
 /* Outcome of a part of the tree. */
 struct outcome {
 	bool failed;
-	bool after_notice; /* it failed after a notice, which asked it to end */
+	bool after_notice; /* the part failed after a notice had asked it to end */
 	bool cut; /* some steps were not done because of a notice */
 	struct step_failure failure;
 };
@@ -43,7 +44,7 @@ struct scope {
 
 struct launch {
 	struct launch *next; /* next launch of the scope */
-	struct launch *outer; /* the launch that started it; NULL if it was the foreground */
+	struct launch *outer; /* the launch that contains this one; NULL in the foreground */
 	struct scope *scope;
 	const struct workflow_step *step;
 	char *name; /* for messages; owned */
@@ -75,7 +76,7 @@ struct frame {
 	struct frame *parent; /* NULL for the whole workflow, or a launch */
 	struct launch *launch; /* the innermost launch around the frame; NULL in the foreground */
 	struct scope *scope;
-	struct scope *own_scope; /* owned; NULL if it uses that of its parent */
+	struct scope *own_scope; /* owned; NULL if the frame uses its parent's scope */
 	char *name; /* for messages, "outer / inner"; owned */
 	char *path; /* for finished.h; owned */
 	struct strlist own_env;
@@ -115,7 +116,7 @@ int run_check_first_step(const struct attempt *attempt, struct penstock_error *e
 struct env_seen; /* env.c */
 
 struct walk {
-	struct attempt *attempt; /* borrowed, as are the next three */
+	struct attempt *attempt; /* borrowed, as are the next four */
 	struct reaction *reaction;
 	struct publisher *publisher;
 	struct step_host *host;
@@ -172,9 +173,10 @@ void frame_fail(struct frame *frame, enum run_class class, struct penstock_error
 void frame_fail_memory(struct frame *frame);
 /* Records that a part of the frame is not done because of a notice. */
 void frame_cut(struct walk *walk, struct frame *frame);
-/* Returns true if the frame, or the launch around it, was asked to end. */
+/* Returns true if the run, or the launch around the frame, was asked to end, and the frame is not
+ * in a `finally`. */
 bool frame_is_stopping(const struct walk *walk, const struct frame *frame);
-/* Returns true if a step may begin there. */
+/* Returns true if a step may begin in the frame. */
 bool frame_may_begin(const struct walk *walk, const struct frame *frame);
 /* Make a frame, or one for a list of steps, below `parent`. Return NULL if out of memory. */
 struct frame *frame_new(
@@ -185,7 +187,7 @@ struct frame *frame_list(struct frame *parent, const struct workflow_steps *list
 int frame_own_env(struct frame *frame);
 int frame_own_scope(struct frame *frame);
 void frame_free(struct frame *frame);
-/* Ends the frame, advances its parent, and frees it. */
+/* Ends the frame, pushes its parent, and frees the frame; the root is freed with the walk. */
 void frame_end(struct walk *walk, struct frame *frame);
 
 /* Returns false if the step has to wait for descriptors until another execution ends. */
@@ -195,12 +197,13 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 /* Handles the end of the frame's execution. Returns false while the execution runs. */
 bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end);
 
-/* Adds or removes a frame that owns the $DEEPSQUARE_ENV file `path`; its state is freed with the
- * last one. Returns -1 if out of memory. */
+/* Adds or removes a frame that owns the $DEEPSQUARE_ENV file `path`; the state of the file is freed
+ * with the last owner. Returns -1 if out of memory. */
 int walk_env_own(struct walk *walk, const char *path);
 void walk_env_disown(struct walk *walk, const char *path);
 /* Called before and after an execution that may write to its $DEEPSQUARE_ENV. walk_env_check()
- * reports lines that set no variable. */
+ * reports lines that set no variable, and makes a value without its end, or an unreadable file, the
+ * fault of the step. */
 void walk_env_begin(struct walk *walk, const struct frame *frame);
 void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end);
 void walk_env_release(struct walk *walk);
@@ -208,7 +211,8 @@ void walk_env_release(struct walk *walk);
 /* Exit codes of the condition's shell. Bash exits with 0 if it cannot read the command. */
 enum { CONDITION_YES = 10, CONDITION_NO = 11, CONDITION_WRONG = 2 };
 
-/* `if`: bash's [[ ]] in the environment of the step. Returns false if the frame has failed. */
+/* Starts bash's [[ ]] for `if`, in the environment of the step. Returns false if the frame has
+ * failed. */
 bool condition_begin(struct walk *walk, struct frame *frame);
 void condition_ended(struct walk *walk, struct frame *frame, const struct step_end *end);
 
@@ -220,8 +224,9 @@ struct launch *launch_find(const struct frame *frame, const char *handle);
 void launch_ended(struct walk *walk, struct launch *launch, const struct outcome *outcome);
 /* Adds the variables PID_… of the live launches. */
 int launch_add_pids(const struct walk *walk, const struct frame *frame, struct strlist *env);
-/* Ends the launches of the scope. Returns true if all of them have ended; else the frame is pushed
- * once they have. */
+/* Ends the launches of the scope; those without a signal move to the scope of the run, which waits
+ * for them, or ends them if a step has failed. Returns true if no live launch is left in the scope;
+ * else the frame is pushed when one ends. */
 bool scope_close(struct walk *walk, struct scope *scope, struct frame *frame);
 void scope_free(struct scope *scope);
 void launch_free(struct launch *launch);
@@ -233,7 +238,8 @@ void launch_check_deadlines(struct walk *walk);
 /* Creates the file if it is missing; the caller owns the path `*file`. */
 int module_env_begin(
 	const struct run_layout *layout, const char *path, char **file, struct penstock_error *err);
-/* Appends the outputs, with the prefix of `use`, to `outer`, or to the run's file if it is NULL. */
+/* Appends the outputs, with the prefix of `use`, to `outer`, or to the run's file if `outer` is
+ * NULL. */
 int module_env_export(const struct run_layout *layout, const char *path,
 	const struct workflow_use *use, const char *outer, struct penstock_error *err);
 

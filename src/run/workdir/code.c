@@ -165,7 +165,7 @@ static int publish(struct code *code, const char *digest, struct penstock_error 
 	return note_seen(code, about.digest, digest, err);
 }
 
-/* Makes the working directory's code the published one. */
+/* Replaces the code in the working directory by the published code. */
 static int take_published(struct code *code, const char *seen, struct penstock_error *err)
 {
 	const struct code_published *from = &code->published;
@@ -223,7 +223,8 @@ static int copy_all(struct code *code, struct penstock_error *err)
 	return r < 0 ? r : publish(code, digest, err);
 }
 
-/* Takes the code that is here if it has changed, else that of another machine. */
+/* Takes the code that is here if it has changed, else the code of another machine if that has
+ * changed. */
 static int update(struct code *code, struct penstock_error *err)
 {
 	const struct attempt *attempt = code->attempt;

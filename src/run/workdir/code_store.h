@@ -1,7 +1,7 @@
 /*
  * The copy of a run's code next to its output, `.penstock/runs/ID/context.zip`: any machine that
  * continues the run can have the code of the last attempt. The object's metadata has the digest of
- * the files, and the attempt that ran them.
+ * the files, the attempt that ran them, and its host.
  */
 #ifndef RUN_WORKDIR_CODE_STORE_H
 #define RUN_WORKDIR_CODE_STORE_H
@@ -29,8 +29,9 @@ struct code_published {
 
 int code_store_look(
 	const struct code_store *store, struct code_published *out, struct penstock_error *err);
-/* Publishes the files below `dir`. Returns PENSTOCK_E_LIMIT if they have more than
- * LIMIT_CONTEXT_PUBLISHED bytes, PENSTOCK_E_INVALID if a link leads out of `dir`. */
+/* Publishes the files below `dir`. Fails with PENSTOCK_E_LIMIT if they have more than
+ * LIMIT_CONTEXT_PUBLISHED bytes, PENSTOCK_E_INVALID if a link leads out of `dir`,
+ * PENSTOCK_E_UNSUPPORTED if a name is not UTF-8. */
 int code_store_put(const struct code_store *store, const struct context_files *files,
 	const char *dir, const struct code_published *about, struct penstock_error *err);
 /* Fetches the published files to a new directory. The caller removes the directory and frees

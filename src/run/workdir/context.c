@@ -232,7 +232,8 @@ static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
 	return !now || (before && context_file_is_same(before, now));
 }
 
-/* Steps may have replaced directories by links: nothing outside is removed. */
+/* Removes the files that are no longer in the context. Steps may have replaced directories by
+ * links: nothing is removed through these. */
 static void remove_gone(const struct visit *v)
 {
 	for (size_t i = 0; i < v->before->n; i++) {

@@ -30,7 +30,7 @@ struct repository {
 	char *dir; /* ours */
 	struct strlist env; /* environment of git; with penstock's repository, once that exists */
 	int64_t began_ms;
-	char top[4096]; /* reported by git; the index may be missing */
+	char top[4096]; /* reported by git, as are the next three; the index may be missing */
 	char objects[4096];
 	char index[4096];
 	char commit[COMMIT_MAX + 1];
@@ -192,8 +192,8 @@ static int copy_index(const struct repository *r, struct penstock_error *err)
 		if (sendfile(to, from, &at, (size_t)(st.st_size - at)) <= 0)
 			break;
 	}
-	/* git compares times with that of the index to find files that may have changed within the
-	 * same clock tick. */
+	/* git compares the times of files with that of the index to find files that may have
+	 * changed within the same clock tick. */
 	if (to < 0 || at < st.st_size ||
 		futimens(to, (const struct timespec[]){st.st_atim, st.st_mtim}) < 0)
 		return error_errno(err, errno, "cannot copy the index");
@@ -243,8 +243,8 @@ static int make_own(struct repository *r, struct penstock_error *err)
 	return copy_index(r, NULL) < 0 ? read_tree(r, err) : 0;
 }
 
-/* Returns true if the commit contains files of the context: a directory in a user's home that is
- * itself a repository, for example, may have none. */
+/* Returns true if the commit contains files of the context. If a user's home is a repository, for
+ * example, its commit may have no file of a directory in it. */
 static bool is_in_commit(const struct repository *r)
 {
 	bool any = false;

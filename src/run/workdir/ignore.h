@@ -1,5 +1,5 @@
 /*
- * Patterns of excluded files, in the format of .gitignore: one per line, the last match decides. A
+ * Patterns of excluded files, in the format of .gitignore: one per line; the last match decides. A
  * leading `!` includes, a trailing `/` matches directories only, `/` elsewhere binds the pattern to
  * its directory; `*`, `?` and `[a-z]` do not match `/`, `**` does.
  */
@@ -23,8 +23,8 @@ struct ignore {
 };
 
 void ignore_release(struct ignore *ignore);
-/* Adds each line of `text`; `base` is the length of its directory's path as passed to
- * ignore_match(), 0 at the top. Returns -1 if out of memory. */
+/* Adds each line of `text`; `base` is the length of the path of its directory, including the `/`,
+ * as passed to ignore_match(); 0 at the top. Returns -1 if out of memory. */
 int ignore_add(struct ignore *ignore, const char *text, size_t base);
 /* Removes all but the first `n` rules. */
 void ignore_truncate(struct ignore *ignore, size_t n);

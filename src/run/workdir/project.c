@@ -168,7 +168,8 @@ static int link_input(const struct attempt *attempt, const struct workflow_input
 
 /* ---- artifacts ---- */
 
-/* "data/" and "data" are directories, "model.pth" is a file: its last name contains a dot. */
+/* "model.pth" is a file, because its last name has a dot after the first character; "data/" and
+ * "data" are directories. */
 static bool is_file_name(const char *path)
 {
 	const char *name = path_last(path);
@@ -186,7 +187,8 @@ static char *without_slash(const char *dir, const char *path)
 	return joined;
 }
 
-/* Moves `from` to `to`, which may be an existing directory; with `keep` existing files are kept. */
+/* Moves `from` to `to`, which may be an existing directory; with `keep` existing files are kept,
+ * and their counterparts in `from` removed. */
 static int move_into(const char *from, const char *to, bool keep, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *list = NULL;

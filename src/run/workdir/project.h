@@ -14,13 +14,14 @@
  * empty if there is no commit. */
 #define PROJECT_COMMIT "work"
 
-/* Directory below $STORAGE_PATH, first in PYTHONPATH: `python.determined`. */
+/* Directory of `python.determined` below $STORAGE_PATH, first in PYTHONPATH. */
 #define PROJECT_DETERMINED "determined"
 
 struct code_store;
 
-/* Called after the inputs are staged. Files that an earlier attempt laid out stay. `store` is NULL
- * if the code is not published. `cancel` ends the call, if set. */
+/* Called after the inputs are staged. Files that an earlier attempt laid out stay, unless they have
+ * changed in the context. `store` is NULL if the code is not published. `cancel` ends the call, if
+ * set. */
 int project_lay_out(const struct attempt *attempt, const struct code_store *store,
 	const atomic_int *cancel, struct penstock_error *err);
 /* Installs the Python packages, and the file of `python.determined`; pip prints to the run's log.
