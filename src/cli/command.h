@@ -7,8 +7,8 @@
  *			{0, "json", NULL, "Print a list of objects"}),
  *		.run = run_ps };
  *
- * A verb also has a line in commands.h. Its row defines the parsing,
- * `--help`, the man page, the completion and the check of the operands. The verb itself is
+ * A verb also has a line in commands.h. The row of a verb defines the parsing, `--help`, the man
+ * page, the completion and the check of the operands. The verb itself is
  *
  *	int ps_print(bool all, struct penstock_error *err);
  *
@@ -20,8 +20,9 @@
  *	}
  *
  * The function returns the exit code. Requested output goes to stdout (checked for errors on exit),
- * everything else through log.h or cli_fail() to stderr. --help, --quiet and --log-level are common
- * to all verbs and handled here. An argument "-" is an operand, as are all arguments after "--".
+ * everything else through log.h or cli_fail() to stderr. --help, --quiet, --log-level and --color
+ * are common to all verbs and handled here. An argument "-" is an operand, as are all arguments
+ * after "--".
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -38,8 +39,8 @@ struct penstock_error;
 struct option_spec {
 	char letter; /* 0 if there is none */
 	const char *name; /* long name without dashes; NULL ends a table */
-	/* "N", "PATH=VALUE", or "WORD|WORD" for a list of valid words; NULL if the option takes
-	 * none */
+	/* "N", "PATH=VALUE", or "WORD|WORD" for a list of valid words; NULL if the option takes no
+	 * argument */
 	const char *argument;
 	const char *help; /* a phrase without a full stop; wrapped when printed */
 };
@@ -112,23 +113,23 @@ bool cli_number(const struct cli *cli, const char *option, int64_t min, int64_t 
 bool cli_duration_ms(
 	const struct cli *cli, const char *option, int64_t fallback_ms, int64_t *out_ms);
 
-/* "penstock VERB: text; see 'penstock VERB --help'" on stderr; returns CLI_EXIT_USAGE. */
+/* Prints "penstock VERB: text; see 'penstock VERB --help'" to stderr. Returns CLI_EXIT_USAGE. */
 int cli_misuse(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Calls cli_misuse() if any of these options (NULL-terminated) was given, as "--json WHY".
- * Otherwise returns 0. */
+/* Calls cli_misuse() if any of these options (NULL-terminated) was given, as "--json WHY". Returns
+ * its exit code, else 0. */
 int cli_refuse_options(const struct cli *cli, const char *const *options, const char *why);
 /* The same if more than one of the options was given. */
 int cli_refuse_together(const struct cli *cli, const char *const *options);
-/* "penstock VERB: message" on stderr, with secrets masked; releases the error; returns its exit
- * code. */
+/* Prints "penstock VERB: message" to stderr, with secrets masked. Releases the error, and returns
+ * the exit code for it. */
 int cli_fail(const struct cli *cli, struct penstock_error *err);
 /* Like cli_fail(), but returns `invalid_code` for PENSTOCK_E_INVALID. */
 int cli_fail_as(const struct cli *cli, struct penstock_error *err, int invalid_code);
 /* The verb's name. */
 const char *cli_verb(const struct cli *cli);
 
-/* Parses another command line from its words, for cli_run(); free it with cli_free(). It inherits
- * --quiet. Returns NULL if there is nothing to run; `*code` is then the exit code. */
+/* Parses `words` as another command line, for cli_run(). The line inherits --quiet; free the line
+ * with cli_free(). Returns NULL if there is nothing to run; `*code` is then the exit code. */
 struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code);
 int cli_run(const struct cli *line);
 void cli_free(struct cli *line);
@@ -139,8 +140,9 @@ const char *cli_where(void);
  * own; otherwise stdout. */
 FILE *cli_out(void);
 void cli_set_out(FILE *out);
-/* Returns true if output to this descriptor is coloured: --color requests it, or the descriptor is
- * a terminal and NO_COLOR is not set. */
+/* Returns true if output to this descriptor is coloured. --color decides; by default, the output is
+ * coloured if the descriptor is a terminal, NO_COLOR is not set or is "", and TERM is not
+ * "dumb". */
 bool cli_colours(int fd);
 /* Returns true if --quiet was given: print only errors and requested output. */
 bool cli_quiet(const struct cli *cli);

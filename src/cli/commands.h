@@ -1,4 +1,4 @@
-/* The verbs, in the order of `penstock --help`; each is defined in the file of its name. */
+/* The verbs, in the order of `penstock --help`. */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 

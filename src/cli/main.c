@@ -10,7 +10,7 @@
 
 int main(int argc, char **argv)
 {
-	/* A task of a step on a node of a cluster: srun starts it, not a user. */
+	/* Words of processes that penstock, srun or mpirun starts, not a user. */
 	if (argc == 2 && strcmp(argv[1], REMOTE_TASK_WORD) == 0)
 		return remote_task_main();
 	if (argc == 2 && strcmp(argv[1], REMOTE_RANK_WORD) == 0)

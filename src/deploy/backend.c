@@ -23,9 +23,10 @@
 enum { ASK_MS = 2000 };
 
 /*
- * The command waits for a line on its standard input, which is sent once its pid is on record:
- * otherwise a kill of this process could leave a server that no other process knows. The socket is
- * number PROCESS_HANDED_FD, and servers expect it as 3 (sd_listen_fds(3)).
+ * The shell waits for a line on its standard input. This process sends the line after it has
+ * recorded the shell's pid: otherwise a kill of this process could leave a server that no other
+ * process knows. The socket is number PROCESS_HANDED_FD, and servers expect it as 3
+ * (sd_listen_fds(3)).
  */
 #define WAIT "read -r go || exit 1; exec 0</dev/null; "
 static const char start_script[] = WAIT "exec \"$@\"";
@@ -54,7 +55,7 @@ void backend_set(struct backend *s, enum backend_phase phase)
 
 /* ---- the command ---- */
 
-/* Values of the placeholders in braces, and of the environment variables. */
+/* A value, and the names of its placeholder and of its environment variable. */
 struct values {
 	const char *name;
 	const char *environment;
@@ -82,7 +83,8 @@ static int fill_values(struct values values[static VALUES], const struct backend
 	};
 	_cleanup_free_ char *name = model_name(o);
 	size_t len = strlen(s->model.directory);
-	/* The link leads to the directory of the version; base and repository are its parents. */
+	/* With DEPLOY_SIGNAL, s->dir is a link to the directory of the version, at or below the
+	 * base. */
 	bool link = o->traffic == DEPLOY_SIGNAL;
 
 	memcpy(values, names, sizeof(names));

@@ -1,4 +1,5 @@
-/* Versions on this machine: fetched once for all its replicas, verified, and limited in size. */
+/* Caches versions on this machine: fetches a version once for all replicas, verifies it, and limits
+ * the size of all versions of a model. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -75,7 +76,8 @@ char *model_dir(const struct deploy_options *o, const char *content)
 
 /* ---- the size limit ---- */
 
-/* A version, and an interrupted fetch of it, have names that begin with its content. */
+/* Returns true if `name` is the version `model` or an interrupted fetch of that version: the names
+ * of both begin with its content. */
 static bool has_content(const json_t *model, const char *name)
 {
 	const char *content = json_string_value(json_object_get(model, "content"));
@@ -186,7 +188,7 @@ struct kept {
 	enum need need;
 };
 
-/* Unused versions come first. */
+/* Sorts by need, then by the time of the last use: unused versions first. */
 static int by_use(const void *a, const void *b)
 {
 	const struct kept *x = a, *y = b;
@@ -233,8 +235,8 @@ static int list_kept(const char *home, const char *place, const char *except, st
 	return 0;
 }
 
-/* Removes the least recently used versions until the new one fits; removes nothing if the new
- * version cannot fit. */
+/* Removes versions that no live deployment needs, in the order of by_use(), until the new version
+ * fits. Removes nothing if the new version cannot fit. */
 static int make_room(const struct deploy_options *o, const char *place, const struct model *model,
 	struct penstock_error *err)
 {

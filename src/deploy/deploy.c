@@ -25,15 +25,17 @@
 enum {
 	TICK_MS = 50,
 	ASK_START_MS = 100, /* time between the first health checks of a server that starts */
-	ASK_SHARE = 10, /* later: the time since the start, divided by this */
-	ASK_READY_MS = 5000, /* time between two health checks of a server in service */
+	ASK_SHARE = 10, /* later checks: the pause is the time since the start, divided by this */
+	/* time between two health checks of a server in service; the maximum for a server that
+	 * starts */
+	ASK_READY_MS = 5000,
 	UNHEALTHY = 3, /* failed health checks in a row after which a server in service is killed */
 	BACK_OFF_MS = 100, /* pause before a server starts again, doubled by each failure */
 	BACK_OFF_MAX_MS = 10000,
 	FAILURES = 3, /* failed starts in a row after which the previous version returns */
 	HANDSHAKE_MS = 200,
-	STEADY_MS = 60000, /* uptime after which earlier failures do not count */
-	SAME = 1000 /* maximum number of deployments of one model with port 0 */
+	STEADY_MS = 60000, /* time in a phase after which earlier failures do not count */
+	SAME = 1000 /* maximum number of deployments of one model and host with port 0 */
 };
 
 struct deployment {
@@ -49,7 +51,7 @@ struct deployment {
 	unsigned first; /* the slot of the first socket in the group of the filter */
 	int64_t retire_ms; /* when a ready server behind the one in front is asked to end */
 	struct model previous; /* the version in service before the one in front */
-	/* The version of a server in front that has ended, until it starts again. */
+	/* The version that starts in front at `again_ms`. */
 	struct model again;
 	int64_t again_ms;
 	unsigned failures;
@@ -161,7 +163,7 @@ static void adopt(struct deployment *d, struct backend *s, const json_t *from)
 	}
 }
 
-/* A roll in progress keeps its turn. */
+/* Continues a roll in progress, which keeps its turn. */
 static void continue_roll(struct deployment *d)
 {
 	const struct backend *front = &d->servers[d->front], *other = &d->servers[!d->front];
@@ -230,7 +232,7 @@ static void failed(struct deployment *d, const struct model *model, const char *
 	follow_failed(&d->follow, model, why, front->phase == BACKEND_READY);
 }
 
-/* The version in front starts again after a pause. */
+/* Starts `model` in front after a pause. Takes the members of `model`. */
 static void start_later(struct deployment *d, struct model *model)
 {
 	unsigned shift = d->failures < 10 ? d->failures : 10;
@@ -307,7 +309,7 @@ static int64_t retire_after(const struct deployment *d)
 	return d->o->watch_ms > HANDSHAKE_MS ? d->o->watch_ms : HANDSHAKE_MS;
 }
 
-/* A server is healthy for the first time. */
+/* The server in `slot` has become healthy after its start or a signal. */
 static void ready(struct deployment *d, unsigned slot)
 {
 	struct backend *s = &d->servers[slot];
@@ -356,7 +358,8 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 		start_later(d, &before);
 	} else if (other->phase == BACKEND_READY) {
 		move_traffic(d, !d->front);
-		failed(d, model, why); /* first, or the version is offered again */
+		/* before in_service(): otherwise the version is offered again */
+		failed(d, model, why);
 		in_service(d, other, false);
 	} else if (++d->failures >= FAILURES && !was_ready) {
 		struct model before = d->previous;
@@ -424,7 +427,7 @@ static void signal_back(struct deployment *d)
 	save(d);
 }
 
-/* Asks a server for its health, if a check is due. */
+/* Asks a server for its health if a check is due, and acts on the reply. */
 static void ask(struct deployment *d, unsigned slot)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -743,7 +746,7 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 	if (r == 0 && !atomic_load(options->cancel))
 		r = error_set(
 			err, PENSTOCK_E_NOT_FOUND, "there is no bucket '%s'", options->bucket);
-	/* Later connections are refused, not held until their server ends. */
+	/* New connections are refused, not held until the servers end. */
 	close_sockets(&d);
 	end_servers(&d);
 	follow_stop(&d.follow);

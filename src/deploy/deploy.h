@@ -56,14 +56,15 @@ struct deploy_options {
 	int64_t start_ms; /* time within which a server must become healthy */
 	int64_t watch_ms; /* time that the old server stays ready after the new one took over */
 	int64_t drain_ms; /* time after which a server that was asked to end is killed */
-	uint64_t cache_size; /* bytes of versions on this machine */
+	uint64_t cache_size; /* bytes of the versions of this model on this machine */
 	unsigned unavailable; /* replicas that roll at a time, over all machines */
 	bool no_state; /* write nothing to the bucket */
 	const atomic_int *cancel;
 };
 
 /* Serves until `cancel` is set, then ends the servers. Fails with PENSTOCK_E_EXISTS if another
- * process deploys this prefix on this address, or listens on the address. */
+ * process deploys this prefix on this address, or listens on the address, and with
+ * PENSTOCK_E_NOT_FOUND if there is no such program, or no bucket and nothing to serve. */
 int deploy_run(const struct deploy_options *options, struct penstock_error *err);
 
 /* Waits, if this process is a spare, until it is needed. Returns false if the process must exit.
@@ -72,10 +73,11 @@ bool deploy_is_needed(void);
 
 /* Directory of the cached versions below HOME: HOME/models/PLACE/CONTENT. */
 #define DEPLOY_MODELS "models"
-/* Returns true if a deployment of this machine has a server of that content, or starts one. */
+/* Returns true if a live deployment of `home` needs the version or interrupted fetch `name`: the
+ * deployment has or starts a server of the version, or has a state that cannot be read. */
 bool deploy_needs(const char *home, const char *name);
 /* Removes the version or interrupted fetch `name` in `place`, unless a deployment needs the
- * version. Returns false if nothing was removed. */
+ * version. Returns false if the version was not removed, or not completely. */
 bool deploy_remove_version(const char *home, const char *place, const char *name);
 
 /* Prints the replicas of a prefix, and the versions in service. */

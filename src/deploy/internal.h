@@ -49,7 +49,8 @@ struct versions {
 	size_t n_commits;
 	struct seen_content *contents;
 	size_t n_contents;
-	size_t n_unmeasured; /* commits of the last look that lack the metric of `best` */
+	/* commits of the last look that lack the metric of `best`; 0 if another one has it */
+	size_t n_unmeasured;
 };
 void versions_release(struct versions *v);
 /* Contents that are left out: they, or servers of them, failed. */
@@ -63,7 +64,7 @@ struct refused {
 bool refused_has(const struct refused *refused, const char *content);
 /* Finds the newest complete version, or the best one. Returns 1 if there is one, which the caller
  * releases, else 0. `*settles` is true if a version was too new or changed during the look, so that
- * the next look may find more. */
+ * the next look may find another version. */
 int versions_look(struct versions *v, const struct refused *refused, struct model *out,
 	bool *settles, struct penstock_error *err);
 
@@ -121,8 +122,9 @@ unsigned traffic_waiting(int socket);
 
 /* ---- relay.c: connections that wait at a socket whose server has gone ---- */
 
-/* Accepts the waiting connections and relays each to the server in front, in threads that end with
- * the connection. For that server the connections come from this machine. Does not block. */
+/* Accepts the waiting connections, closes health checks, and relays each other connection to the
+ * server in front, in threads that end with the connection. For that server the connections come
+ * from this machine. Does not block. */
 void relay_waiting(int socket);
 
 /* ---- backend.c: one process ---- */
@@ -198,18 +200,19 @@ struct replicas {
 };
 struct replica_state {
 	const char *state; /* "serving", "rolling", "failed", "waiting" */
-	const struct model *model; /* the version in service; NULL if there is none */
-	const struct model *next; /* the version that it rolls to, or that failed; may be NULL */
+	/* the version in service; NULL, or without a name, if there is none */
+	const struct model *model;
+	const struct model *next; /* the version that it rolls to, or that failed; as `model` */
 	const char *why; /* reason why `next` failed; NULL if it has not */
 };
 int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t port,
 	struct penstock_error *err);
 void replicas_release(struct replicas *r);
-/* Writes this replica's entry, or removes it if `state` is NULL. */
+/* Writes this replica's entry, or removes it if `state` is NULL. Does nothing with `no_state`. */
 int replicas_write(
 	struct replicas *r, const struct replica_state *state, struct penstock_error *err);
-/* Writes the entry as "rolling" unless `unavailable` others roll. Returns 1 if it is our turn, else
- * 0. */
+/* Writes the entry as "rolling" unless `unavailable` others roll. Returns 1 if it is our turn, as
+ * always with `no_state`, else 0. */
 int replicas_take_turn(
 	struct replicas *r, const struct replica_state *state, struct penstock_error *err);
 
@@ -221,7 +224,7 @@ struct follow {
 	pthread_t thread;
 	bool started;
 	atomic_int stop;
-	atomic_int give_up; /* ends the last request, which takes too long */
+	atomic_int give_up; /* ends the last request if it takes too long */
 	bool ended; /* under the lock */
 	uint16_t port;
 	struct model last; /* served by an earlier process; offered without the store */
@@ -232,7 +235,7 @@ struct follow {
 	bool offers;
 	struct model next;
 	struct cached cached;
-	/* From main. */
+	/* From main, except `missing`. */
 	struct model tried; /* the last offer that main has taken */
 	bool wakes; /* the thread has to read the members below */
 	bool missing; /* set by the thread: there is no bucket, and nothing to serve */
@@ -246,7 +249,8 @@ struct follow {
 void follow_init(struct follow *f, const struct deploy_options *o);
 /* Starts the thread; main has reported the version in service, if there is one. */
 int follow_start(struct follow *f, uint16_t port, struct penstock_error *err);
-/* Removes this replica from the state object and ends the thread. */
+/* Removes this replica from the state object, unless its last write failed, ends the thread, and
+ * releases the members. */
 void follow_stop(struct follow *f);
 /* Reports the version in service. `rolled` is true if an offer has put it in service, so that an
  * earlier failure is forgotten. */

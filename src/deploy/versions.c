@@ -184,8 +184,9 @@ static bool is_replaced(const struct penstock_error *err)
 	       err->code == PENSTOCK_E_CHANGED;
 }
 
-/* Gets the commit at `file`, or NULL if the commit is invalid or cannot be read. Each object is
- * read once. Fails with PENSTOCK_E_CHANGED if the object has changed since the listing. */
+/* Gets the commit at `file`, or NULL if the commit is invalid or cannot be read. A commit that was
+ * read is kept for the next look. Fails with PENSTOCK_E_CHANGED if the object has changed since the
+ * listing, and with errors that may pass. */
 static int read_commit(struct versions *v, const struct model_file *file, const struct commit **out,
 	struct penstock_error *err)
 {
@@ -306,7 +307,7 @@ static int add_candidate(struct look *look, const char *name, size_t len,
 	return 0;
 }
 
-/* The objects are in byte order, so that the objects of a directory are adjacent. */
+/* The objects are in byte order, so the objects of a directory are adjacent. */
 static int find_candidates(
 	struct look *look, struct candidate **candidates, size_t *n, struct penstock_error *err)
 {
@@ -347,7 +348,7 @@ static int compare(const void *a, const void *b, void *cookie)
 /* ---- one version ---- */
 
 /* Returns true for files in the directory of the version, and for files next to that directory,
- * such as Triton's config.pbtxt. */
+ * such as Triton's config.pbtxt. Returns true for all files if the version is the whole prefix. */
 static bool is_of(const char *path, const struct candidate *c)
 {
 	return !c->len || (!strchr(path, '/') && strcmp(path, COMMIT_NAME) != 0) ||
@@ -415,8 +416,8 @@ static int has_settled(struct versions *v, const char *content, struct penstock_
 }
 
 /* Returns 1 if the version is complete, else 0. A version with a commit is complete if it has all
- * files of the commit, another one if it has the `ready` object, or, without such an object, if it
- * has not changed for `settle_ms`. */
+ * files of the commit. Without a commit it is complete if it has the object `ready`, or, if `ready`
+ * is NULL, if it has not changed for `settle_ms`. */
 static int is_complete(const struct look *look, const struct candidate *c, const char *content,
 	bool *settles, struct penstock_error *err)
 {

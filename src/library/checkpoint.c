@@ -13,7 +13,7 @@
 #include "library/library.h"
 
 #define TIMEOUT_DEFAULT 600.0
-#define TIMEOUT_MAX	1e9 /* s; its milliseconds fit the types used */
+#define TIMEOUT_MAX	1e9 /* seconds; as milliseconds, fits an int64_t */
 
 struct penstock_checkpoint {
 	struct save *save;

@@ -18,13 +18,13 @@ struct penstock_dataset {
 	struct ahead *ahead;
 	struct penstock_transfer *transfer; /* NULL until a store is needed */
 	struct penstock_transfer_options options; /* set only while the data set is being opened */
-	pid_t pid; /* the process that made `transfer` */
+	pid_t pid; /* the process that made `transfer`, or the set if that is NULL */
 };
 
 /* ---- the set ---- */
 
 /* Makes the transfer handle of this process. A forked child cannot use its parent's handle, because
- * the child lacks the handle's threads; it does not free that handle either. */
+ * the child lacks the handle's threads. The child does not free that handle either. */
 static int open_transfer(struct penstock_dataset *set, struct penstock_error *err)
 {
 	struct penstock_transfer *mine;

@@ -8,7 +8,7 @@
 #include "library/library.h"
 #include "transfer/file_reader.h"
 
-/* Pointers to the public and the internal struct can be converted, also for ranges. */
+/* A pointer to a public range can be converted to a pointer to an internal range. */
 _Static_assert(
 	sizeof(struct penstock_file_range) == sizeof(struct file_range) &&
 		offsetof(struct penstock_file_range, offset) ==
@@ -31,7 +31,7 @@ static int open_client(
 	return library_client(opening->transfer, google, opening->cancel, out, err);
 }
 
-/* Returns the threads of the handle, created for its first file. */
+/* Sets `*out` to the threads of the handle, which its first file creates. */
 static int pool_of(struct penstock_transfer *t, struct file_pool **out, struct penstock_error *err)
 {
 	int r = 0;

@@ -25,14 +25,16 @@ struct penstock_transfer {
 	struct store_place places[2]; /* s3://, gs:// */
 	struct strlist texts; /* the strings of `places` */
 
-	/* Protected by the lock; NULL until first used, then kept until the handle is freed. */
+	/* The lock protects `clients` and `files`, which are NULL until first used and are then
+	 * kept until the handle is freed. */
 	pthread_mutex_t lock;
 	struct object_client *clients[2];
 	struct file_pool *files;
 };
 
-/* Copies the members that the caller's header knows of a struct that starts with its size; members
- * that only a newer library knows must be zero. `size` is that of `own`; `given` may be NULL. */
+/* Copies the caller's struct `given`, which may be NULL, to `own`. Both begin with their size;
+ * `size` is that of `own`. Fails with PENSTOCK_E_INVALID if the size of `given` is invalid, and
+ * with PENSTOCK_E_UNSUPPORTED if a member of `given` that `own` lacks is not zero. */
 int library_adopt(
 	void *own, size_t size, const void *given, const char *what, struct penstock_error *err);
 
@@ -40,14 +42,15 @@ int library_adopt(
  * both structs is the size. */
 void library_give(void *to, const void *own, size_t size);
 
-/* The client for s3:// or gs://, opened at its first use. */
+/* Sets `*out` to the client for s3:// or gs://, which is opened at its first use and owned by
+ * `t`. */
 int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err);
-/* Another handle with the same options, for a child after fork(). */
+/* Makes another handle with the same options, except `cancel`, for a child after fork(). */
 int library_transfer_again(struct penstock_transfer **out, const struct penstock_transfer *of,
 	struct penstock_error *err);
-/* A library prints nothing by itself: the log of this process is silent until
- * penstock_set_log(). */
+/* Passes the log of this process to the callback of penstock_set_log(). Without a callback the log
+ * is silent. */
 void library_log_begin(void);
 
 #endif

@@ -15,7 +15,7 @@
 struct penstock_plan {
 	/* of all sets; in a mix, n, epoch and set are replaced for each pick */
 	struct order_options options;
-	struct order order; /* of one set without a mix */
+	struct order order; /* used only without a mix */
 	struct deal deal;
 	uint64_t id;
 
@@ -47,7 +47,7 @@ static int find_word(int *out, const char *word, const char *const *words, const
 		what, word, words[0]);
 }
 
-/* Sets n of the plan's options to the positions of an epoch. */
+/* Makes the mix, and sets n of the plan's options to the number of positions in an epoch. */
 static int init_mix(struct penstock_plan *plan, const struct penstock_plan_options *own,
 	struct penstock_error *err)
 {

@@ -192,7 +192,7 @@ int library_client(struct penstock_transfer *t, bool google, const atomic_int *c
 	return 0;
 }
 
-/* A parsed object URL. */
+/* A parsed object URL, and its client. */
 struct target {
 	struct location location;
 	struct object_ref at; /* points into `location` */
@@ -221,7 +221,7 @@ static int target_of(struct target *out, struct penstock_transfer *t, const char
 	return library_client(t, location->google, flag_of(cancel), &out->at.client, err);
 }
 
-/* Parses the URL of an object and adopts the options of the call. */
+/* Parses the URL, opens its client, and adopts the options of the call. */
 static int call_begin(struct target *out, struct penstock_call_options *call,
 	struct penstock_transfer *t, const char *url, bool needs_key,
 	const struct penstock_call_options *given, struct penstock_error *err)
@@ -285,7 +285,8 @@ static int describe(
 	return 0;
 }
 
-/* Ends a call: releases `info`, and describes the object if the caller wants a description. */
+/* Ends a call that returned `r`: describes the object if the call succeeded and `object` is not
+ * NULL, and releases `info`. */
 static int finish(
 	int r, struct object_info *info, struct penstock_object *object, struct penstock_error *err)
 {
@@ -297,7 +298,7 @@ static int finish(
 			r = describe(&own, info, err);
 		if (r == 0)
 			library_give(object, &own, sizeof(own));
-		/* Members that the caller's struct lacks. */
+		/* Releases the members that the caller's struct lacks. */
 		if (r == 0 && object->struct_size < sizeof(own)) {
 			memset(&own, 0, object->struct_size);
 			release_members(&own);
@@ -535,7 +536,7 @@ int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct pe
 
 /* ---- copying ---- */
 
-/* bulk_finish() returns the error of its only item. */
+/* Copies through this machine. bulk_finish() returns the error of the only item. */
 static int copy_through(struct penstock_transfer *t, const struct target *from,
 	const struct target *to, const struct penstock_call_options *call,
 	struct penstock_error *err)
@@ -604,7 +605,7 @@ struct lister {
 static int on_listed(void *cookie, const struct object_info *info)
 {
 	const struct lister *lister = cookie;
-	/* Not copied: valid during the call. */
+	/* The strings are not copied: they are valid only during the call. */
 	const struct penstock_object object = {.struct_size = sizeof(object),
 		.key = info->key,
 		.size = info->size,

@@ -13,7 +13,8 @@
 
 #define ETAG_BYTES 8
 #define PACKED_MIN 4096 /* bytes; shorter bodies are one packet or a few */
-/* Allows the page's own script and style, and images that the page makes of bytes. */
+/* Allows the page's own script, style, images and requests, and images that the page makes of
+ * bytes. */
 #define POLICY                                                                                     \
 	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "    \
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

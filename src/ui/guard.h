@@ -9,10 +9,10 @@
  *
  * - The Host is an IP address, localhost, the name of this machine, or a name given with --host:
  *   any other name that resolves to this machine (DNS rebinding) is refused.
- * - Requests below /api have the cookie, and come from the page itself as far as the browser
- *   reports (Sec-Fetch-Site, Origin).
- * - Requests that change something have the header X-Penstock, which no page of another origin can
- *   send, and are refused with --read-only.
+ * - Requests below /api, and all requests except GET and HEAD, have the cookie, and come from the
+ *   page itself as far as the browser reports (Sec-Fetch-Site, Origin).
+ * - Requests other than GET and HEAD have the header X-Penstock, which no page of another origin
+ *   can send, and are refused with --read-only.
  */
 #ifndef UI_GUARD_H
 #define UI_GUARD_H

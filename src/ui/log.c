@@ -168,7 +168,7 @@ static bool open_named(struct exchange *x, struct log *log, enum MHD_Result *sen
 
 /* ---- bytes ---- */
 
-/* Waits until the log is longer than `size`, or ends. */
+/* Waits until the log is longer than `size` or ends, for WAIT_MS at most. */
 static void wait_for_more(struct exchange *x, struct log *log, uint64_t size)
 {
 	int64_t end = clock_monotonic_ms() + WAIT_MS;

@@ -34,7 +34,7 @@
 
 enum output {
 	LIST, /* JSON with an ETag */
-	DONE, /* {"out": text}: the verb changes something, and may take long */
+	DONE, /* {"out": text}: the verb may change something and take long */
 	BYTES /* contents of any size */
 };
 
@@ -262,7 +262,7 @@ static enum MHD_Result about(struct exchange *x)
 				      user ? user->pw_name : NULL, "readOnly", x->ui->read_only));
 }
 
-/* The workflow as it was run, which has no secrets. */
+/* Sends the workflow as it was run, which has no secrets. */
 static enum MHD_Result workflow(struct exchange *x)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_UI_PIECE);

@@ -8,8 +8,8 @@
  *	...
  *	ui_stop(ui);
  *
- * A request of the page runs a verb of this program with --json and returns what it prints, so the
- * page shows what the verbs show, and an action on it is a verb. Logs are read directly.
+ * Most requests of the page run a verb of this program and return what the verb prints, so the page
+ * shows what the verbs show, and an action on the page is a verb. Logs are read directly.
  *
  * The URL has a token. GET /?token=TOKEN sets a cookie that all requests below /api need; guard.h
  * has the other conditions.
@@ -30,7 +30,7 @@ struct ui_options {
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
 	uint16_t port; /* 0 for a free port */
 	bool read_only; /* refuse requests that change runs or objects */
-	const struct strlist *hosts; /* more names of this host in URLs */
+	const struct strlist *hosts; /* names of this host in URLs, besides localhost and its own */
 	const struct strlist *outputs; /* places whose runs of other machines are shown, too */
 };
 

@@ -8,8 +8,8 @@
  *	DELETE /api/upload?url=…&id=ID			removes the upload
  *
  * The parts are kept in the file HOME/uploads/ID, so an upload continues after a lost connection, a
- * closed browser and a restart: the same URL, size and time of the file have the same id.
- * `penstock cp` stores the file, which is removed after that.
+ * closed browser and a restart: uploads of the same URL, store, size and time of the file have the
+ * same id. `penstock cp` stores the file, which is removed after that.
  */
 #ifndef UI_UPLOAD_H
 #define UI_UPLOAD_H
@@ -23,7 +23,7 @@ enum MHD_Result upload_begin(struct exchange *x);
  * no reply before it has sent the whole body. */
 void upload_part_add(struct exchange *x, const char *data, size_t len);
 enum MHD_Result upload_part_end(struct exchange *x);
-/* Removes the bytes that an incomplete part has written. `part` may be NULL. */
+/* Frees the part, and removes the bytes of an incomplete one. `part` may be NULL. */
 void upload_part_free(struct upload_part *part);
 enum MHD_Result upload_finish(struct exchange *x);
 enum MHD_Result upload_forget(struct exchange *x);

@@ -52,7 +52,8 @@ ssize_t verb_read(struct verb *verb, char *data, size_t len);
 /* Waits for the verb; call it after the end of the output. Returns the exit code, with the message
  * of a failure. */
 int verb_wait(struct verb *verb, struct buf *message);
-/* Kills the verb if it is running. `verb` may be NULL. */
+/* Ends the verb if it is still running, by SIGTERM and then SIGKILL, and frees `verb`, which may be
+ * NULL. */
 void verb_close(struct verb *verb);
 
 #endif

@@ -49,12 +49,12 @@ int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstoc
 void cluster_release(struct cluster *cluster);
 
 /* Submits the run and, unless --detach was given, follows it to its end. Returns the exit code. The
- * options given with the workflow are stored with it, because the job does not get the command
- * line. */
+ * stored workflow contains the options that were given for it, because the job does not get the
+ * command line. */
 int cluster_run(
 	const struct cli *cli, const struct run_options *options, const struct cluster *cluster);
 
-/* Returns true if the run was last submitted to a cluster. */
+/* Returns true if the run was ever submitted to a cluster. */
 bool cluster_has(const char *home, const char *id);
 
 /*
@@ -65,7 +65,8 @@ bool cluster_has(const char *home, const char *id);
 int cluster_follow(const struct cli *cli, struct records *records, const char *home, const char *id,
 	const struct follow *how, int *code, struct penstock_error *err);
 
-/* Stops the run and waits for its end. Fails with PENSTOCK_E_NOT_FOUND if it has no live job. */
+/* Stops the run and waits for its end. Fails with PENSTOCK_E_NOT_FOUND if the run has no live
+ * job. */
 int cluster_stop(const struct cli *cli, struct records *records, const char *home,
 	const struct records_run *run, int64_t grace_ms, struct penstock_error *err);
 

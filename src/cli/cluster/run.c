@@ -237,7 +237,7 @@ static void last_words(const struct following *f, const char *job, char line[sta
 	}
 }
 
-/* Records the end of a run whose job Slurm has ended before its penstock could. */
+/* Records the end of a run whose job Slurm has ended before the job's penstock recorded an end. */
 static int record_gone(struct following *f, const struct slurm_job *job,
 	const struct slurm_status *status, const struct records_attempt *last)
 {
@@ -322,7 +322,8 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 	return r;
 }
 
-/* Returns the signal that ends the output of the log, but not the run; 0 if there is none. */
+/* Waits up to `wait_ms` for a signal, which ends the output of the log, but not the run. Returns
+ * 128+n for signal n, or 0. */
 static int wait_for_signal(struct following *f, int wait_ms)
 {
 	struct pollfd fd = {f->signal_fd, POLLIN, 0};
@@ -425,7 +426,8 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 
 /* ---- ending ---- */
 
-/* Cancels a pending job; nothing of it is running. */
+/* Cancels a pending job, if there is one, and records the end of the run, of which nothing is
+ * running. */
 static int stop_waiting(struct records *records, const struct records_run *run, const char *job,
 	struct penstock_error *err)
 {
@@ -466,7 +468,7 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 			return r;
 		if (!*number && !is_submitting(home, run->id))
 			return stop_waiting(records, run, number, err);
-		/* Retry while the controller is busy. */
+		/* Retry while the controller is busy or the run is being submitted. */
 		if (!*number || slurm_status_read(number, run->id, &status, err) < 0) {
 			if (clock_monotonic_ms() >= patient_until)
 				return *number ? -(int)PENSTOCK_E_UNAVAILABLE

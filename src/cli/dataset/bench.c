@@ -24,7 +24,7 @@ struct measure {
 	const char *name;
 	enum order_kind kind;
 	uint64_t samples, bytes;
-	double seconds, cpu_seconds; /* of all threads */
+	double seconds, cpu_seconds; /* elapsed time; CPU time of all threads */
 };
 
 static double cpu_now(void)

@@ -10,7 +10,7 @@
 
 /* Prints the format, the numbers, the fields of the first sample, and the state of the index. */
 int dataset_inspect(struct set_operand *in, const char *url, struct penstock_error *err);
-/* Reads samples for some seconds in each order. */
+/* Reads samples for some seconds in each order, and prints the speeds and what limits them. */
 int dataset_bench(struct set_operand *in, const char *url, struct penstock_error *err);
 
 #endif

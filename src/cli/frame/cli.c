@@ -57,7 +57,7 @@ static int print_help(const struct cli *cli, const struct command *command)
 	return print_text(&text);
 }
 
-/* Pages for the build: --man [VERB], --completion SHELL, --table NAME FORMAT. */
+/* Prints a page: --man [VERB], --completion SHELL, --table NAME FORMAT. */
 static int print_page(const struct cli *cli, const char *what, const char *name, const char *format)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -78,7 +78,7 @@ static int print_page(const struct cli *cli, const char *what, const char *name,
 	return print_text(&text);
 }
 
-/* For the scripts of --completion. */
+/* Prints the words that may follow, for the scripts of --completion. */
 static int print_completion(const struct cli *cli, char *const *words, size_t n)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -87,7 +87,7 @@ static int print_completion(const struct cli *cli, char *const *words, size_t n)
 	return print_text(&text);
 }
 
-/* `penstock help [VERB]` */
+/* `penstock help [VERB|workflow]` */
 static int run_help(const struct cli *cli)
 {
 	const char *verb = cli_operand(cli, 1);
@@ -203,7 +203,7 @@ static int check_stdout(int code)
 	return code ? code : CLI_EXIT_INTERNAL;
 }
 
-/* True for "PATH=VALUE" of --set if neither its path nor its value may be a secret. */
+/* Returns true for "PATH=VALUE" of --set if neither its path nor its value may be a secret. */
 static bool is_plain_set(const char *set)
 {
 	static const char *const words[] = {"key", "token", "secret", "pass", "pwd", "credential",

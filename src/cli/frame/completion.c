@@ -38,7 +38,7 @@ static void offer_words(const struct completion *c, const char *words, const cha
 	}
 }
 
-/* Offers the paths of `--set` below `prefix`. Skips steps in steps and modules. */
+/* Offers the paths of `--set` below `prefix`. Skips modules, and steps in steps. */
 static void offer_paths(const struct completion *c, const struct schema *schema, const char *prefix)
 {
 	for (size_t i = 0; i < schema->n; i++) {

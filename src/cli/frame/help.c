@@ -37,7 +37,8 @@ const struct command_exit *exits_at(const struct command *command, size_t i)
 	}
 }
 
-/* The width of the terminal within limits, as very long lines are hard to read. */
+/* Returns the width of the terminal, within limits because very long lines are hard to read, or
+ * WIDTH if stdout is not a terminal. */
 static size_t columns(void)
 {
 	struct winsize size;
@@ -88,7 +89,7 @@ void wrap_text(struct buf *out, const char *text, size_t indent, size_t width, s
 	buf_add_char(out, '\n');
 }
 
-/* "  left         right, wrapped"; a long left part has a line of its own. */
+/* Appends "  left         right, wrapped"; a long left part has a line of its own. */
 static void add_row(struct buf *out, const char *left, const char *right, size_t column)
 {
 	size_t used = INDENT + strlen(left);

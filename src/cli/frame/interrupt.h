@@ -1,6 +1,6 @@
 /*
  * Ctrl-C for verbs that transfer data: the first SIGINT, SIGTERM or SIGHUP sets a flag, a second
- * one ends the process.
+ * one ends the process. A SIGHUP that was ignored at the start stays ignored.
  */
 #ifndef CLI_FRAME_INTERRUPT_H
 #define CLI_FRAME_INTERRUPT_H

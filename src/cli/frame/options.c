@@ -160,8 +160,8 @@ static int refuse_without_word(const struct cli *cli, const char *wanted)
 		cli_verb(cli), (int)strcspn(words, "|"), words, first);
 }
 
-/* Reports a mistyped option that was taken for a variable, with the missing operand as its
- * value. */
+/* Reports the missing operand, or a mistyped option that was taken for a variable with the operand
+ * as its value. */
 static int refuse_missing(const struct cli *cli)
 {
 	for (size_t i = 0; i < cli->variables.n; i++) {
@@ -216,7 +216,8 @@ static int take_option(struct cli *cli, size_t i, const char *argument)
 	return 0;
 }
 
-/* Builds getopt_long()'s tables of a verb; the '+' for penstock itself stops at the verb. */
+/* Builds getopt_long()'s tables of a verb; the '+', for penstock itself and for verbs with
+ * `own_operands`, stops at the first operand. */
 static void make_tables(const struct cli *cli, struct option *longs, char *shorts)
 {
 	char *s = shorts;

@@ -30,7 +30,7 @@ const struct option_spec *options_at(const struct command *command, size_t i);
 /* Sets the colors of all output: "auto", "always", "never"; NULL keeps the setting. Returns false
  * for anything else. */
 bool cli_set_colours(const char *when);
-/* Returns 0, or an exit code after it has reported the error. */
+/* Returns 0, or the exit code after an error message. */
 int cli_parse(struct cli *cli, int argc, char **argv);
 void cli_release(struct cli *cli);
 

@@ -19,7 +19,7 @@ struct fact {
 	const char *says; /* Markdown */
 };
 
-/* Every environment variable that penstock itself reads, and that a user may set. */
+/* The environment variables that penstock itself reads, and that a user may set for penstock. */
 extern const struct fact environment_table[];
 /* Exit codes of `penstock run`; other verbs have a subset. */
 extern const struct fact exit_table[];

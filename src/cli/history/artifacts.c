@@ -361,7 +361,8 @@ static int tag_dir(struct session *s, const char *tag, const char *from, const c
 	_cleanup_free_ char *to = NULL;
 	int r = artifacts_tag_path(&to, s->home, tag, "", err);
 
-	/* Remove the name first: a tag always refers to a complete copy. */
+	/* A killed call may have left files. The name is written last: a tag always refers to a
+	 * complete copy. */
 	if (r == 0)
 		r = fs_remove_tree(to, err);
 	if (r == 0)

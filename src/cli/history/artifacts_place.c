@@ -207,7 +207,7 @@ int artifacts_find(struct artifacts_place *out, const char *home, struct records
 /* The newest run of a name in the dstack project of a workflow file. */
 struct search {
 	const char *name, *file;
-	size_t len; /* of the file up to the project's workflows */
+	size_t len; /* bytes of `file` up to the project's workflows */
 	char id[RECORDS_ID_SIZE];
 };
 

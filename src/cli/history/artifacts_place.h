@@ -1,5 +1,5 @@
 /*
- * Finds the output of a run, or of the run that has a tag: in a store or on this machine. Tags are
+ * Finds the output of a run, or the copy that a tag names: in a store or on this machine. Tags are
  * files HOME/tags/NAME.json next to the local copies.
  */
 #ifndef CLI_HISTORY_ARTIFACTS_PLACE_H
@@ -17,21 +17,22 @@ struct artifacts_place {
 	bool live; /* the run has not ended */
 	char *dir; /* on this machine; NULL if it is in a store */
 	char *prefix; /* in a store: "a/b/" */
-	struct workflow *workflow; /* its output names the store; NULL if `dir` is set */
+	struct workflow *workflow; /* its output names the store; NULL for a tag on this machine */
 	char id[RECORDS_ID_SIZE];
 	struct stores stores;
 	struct run_store *store; /* set by artifacts_open() */
 };
 
 /* `word` is a run, as for records_find(), or ":TAG". With `finished`, the run's last attempt must
- * have succeeded. */
+ * have succeeded or be live. */
 int artifacts_find(struct artifacts_place *out, const char *home, struct records *records,
 	const char *word, bool finished, struct penstock_error *err);
 /* Opens the store that has the output of `workflow`. */
 int artifacts_open(struct artifacts_place *place, const char *home, struct penstock_error *err);
 void artifacts_place_release(struct artifacts_place *place);
 
-/* Returns HOME/tags/NAME + ending. Fails with PENSTOCK_E_INVALID if the name is invalid. */
+/* Sets `*out` to HOME/tags/TAG + `ending`; free() it. Fails with PENSTOCK_E_INVALID if the name of
+ * the tag is invalid. */
 int artifacts_tag_path(char **out, const char *home, const char *tag, const char *ending,
 	struct penstock_error *err);
 

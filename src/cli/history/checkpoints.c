@@ -39,7 +39,7 @@ struct session {
 	const char *bucket;
 	char *prefix; /* "a/b/checkpoints/" */
 	char *output; /* the whole output: "a/b/", or its directory if it is not in a store */
-	char *path; /* of checkpoints, below the output */
+	char *path; /* the directory of the checkpoints, below the output */
 	/* newest first; paths are local, or names if they are in a store */
 	struct commit_list list;
 };
@@ -324,7 +324,7 @@ static int list(const struct session *s, bool json)
 	return show_list(&grid, array, 0);
 }
 
-/* A run without a commit resumes from the files of its output. */
+/* Lists the newest files of the output, from which a run without a commit resumes. */
 static int list_output(const struct cli *cli, const struct session *s, struct penstock_error *err)
 {
 	_cleanup_(output_files_release) struct output_files files = {0};
@@ -458,7 +458,7 @@ static void take_back(const struct commit_entry *e, const char *base, const char
 }
 
 /* Downloads a checkpoint and verifies it. The commit is written last, so a killed call leaves no
- * valid checkpoint; a damaged download is removed. */
+ * valid checkpoint. A damaged download is removed, unless its commit was there before. */
 static int get(
 	const struct session *s, const char *name, const char *to, struct penstock_error *err)
 {
@@ -532,8 +532,8 @@ static int remove_local(const struct session *s, const char *name, struct pensto
 	return fs_remove_tree(path, err);
 }
 
-/* Returns true if all files of the commit exist with the right sizes: then the run could probably
- * resume from it. */
+/* Returns true if all files of the commit exist with the right sizes: then the run can probably
+ * resume from the commit. */
 static bool seems_whole(const struct session *s, const struct commit_entry *e)
 {
 	if (!e->commit)

@@ -101,7 +101,7 @@ static int show_attempt(const struct cli *cli, const char *home, const struct re
 	return r == 0 && log.fd < 0 ? error_errno(err, ENOENT, "cannot open '%s'", layout.log) : r;
 }
 
-/* The line between the logs of several attempts. */
+/* Prints a line before the log of an attempt if there are several attempts. */
 static void print_heading(int64_t attempt, int64_t last)
 {
 	if (last < 2)
@@ -110,7 +110,8 @@ static void print_heading(int64_t attempt, int64_t last)
 	fflush(stdout);
 }
 
-/* Prints the logs of all attempts in order; reports and skips attempts without a log. */
+/* Prints the logs of all attempts in order; reports and skips attempts without a log, but fails if
+ * the last attempt has none. */
 static int show_all(const struct cli *cli, const char *home, const struct records_run *run,
 	const struct follow *how, struct penstock_error *err)
 {
@@ -147,8 +148,7 @@ static void remote_log_release(struct remote_log *log)
 	free(log->run);
 }
 
-/* Notes the run of ".penstock/runs/ID/log/N" if it is the requested run, or if none was
- * requested. */
+/* Notes the run of ".penstock/runs/ID/log/N". Sets `several` if another run was noted before. */
 static int note_run(void *cookie, const struct object_info *info)
 {
 	struct remote_log *log = cookie;

@@ -178,7 +178,7 @@ static int read_all(struct session *s, const struct cli *cli, struct penstock_er
 
 /* ---- selecting ---- */
 
-/* True if `word` is the whole name, its last components, or a pattern that matches. */
+/* Returns true if `word` is the whole name, its last components, or a pattern that matches. */
 static bool matches(const char *name, const char *word)
 {
 	size_t len = strlen(name), n = strlen(word);

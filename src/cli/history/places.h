@@ -16,7 +16,8 @@ struct records_run;
  * place. `host` is the machine of that attempt. */
 typedef int (*places_fn)(void *cookie, const struct records_run *run, const char *host);
 
-/* Passes the newest run first. Invalid states are reported and skipped. */
+/* Passes the runs of each operand, the newest run first. Invalid states are reported and
+ * skipped. */
 int places_each(const struct cli *cli, places_fn fn, void *cookie, struct penstock_error *err);
 
 #endif

@@ -35,8 +35,8 @@ struct listing {
 	const struct strlist *states; /* empty for all runs */
 	size_t hidden;
 	struct cluster_view cluster;
-	/* the run to add is not on a machine yet: a recorded notice is about its previous
-	 * machine */
+	/* the run to add is in a store, or not on a machine yet: no notice recorded here is about
+	 * its machine */
 	bool elsewhere;
 	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this machine */
 };
@@ -109,7 +109,8 @@ static json_t *run_json(
 	return object;
 }
 
-/* "3 min", "2 h", "5 d"; "-" if an end is missing. */
+/* Formats a span of time as "3 min", "2 h" or "5 d"; as "-" if the start is missing or after the
+ * end. */
 static const char *show_span(int64_t from_ns, int64_t to_ns, char out[64])
 {
 	int64_t s = (to_ns - from_ns) / NS_PER_S;
@@ -188,7 +189,8 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	return 0;
 }
 
-/* Adds the run in its corrected state, if the cluster knows more than the records. */
+/* Adds the run. Corrects its state if the cluster or another machine knows more than the
+ * records. */
 static int add_run(void *cookie, const struct records_run *run)
 {
 	struct listing *listing = cookie;

@@ -201,10 +201,11 @@ static int by_path(const struct known *a, const struct known *b)
 }
 
 /*
- * Adds to `object` the lists "outputs" (path, url, size, etag, mtime), "replaced" (path, kept,
- * etag, and for an S3 output: url, and restore, the command that restores it) and "partial" (path).
- * `base` is the URL of the output, "s3://bucket/prefix/", and `endpoint` that of its store, or
- * "embedded"; each may be NULL. A run without a journal has empty lists.
+ * Adds to `object` the lists "outputs" (path, url, size, etag, mtime, open), "replaced" (path,
+ * etag, kept, size, and for an output in a store: url, and restore, the command that restores the
+ * object) and "partial" (path). `base` is the URL of the output, "s3://bucket/prefix/", and
+ * `endpoint` that of its store, or "embedded"; each may be NULL. A run without a journal has empty
+ * lists.
  */
 static int read_outputs(json_t *object, const char *journal_path, const char *base,
 	const char *endpoint, struct penstock_error *err)
@@ -248,7 +249,8 @@ static int read_outputs(json_t *object, const char *journal_path, const char *ba
 
 /* ---- collecting one JSON object, the source of the text, too ---- */
 
-/* Adds the cost up to now, or up to the last report of a lost attempt; nothing without a price. */
+/* Adds the cost up to the end of the attempt, up to now for a live one, or up to the last report of
+ * a lost one; nothing without a price. */
 static void add_cost(json_t *object, const struct records_attempt *a, const json_t *provenance)
 {
 	const char *price = json_string_value(json_object_get(provenance, "price"));
@@ -372,7 +374,7 @@ static json_t *read_workflow(const char *workflow_path)
 	return json_incref(job ? job : root);
 }
 
-/* Adds the outputs that the local journal lists. */
+/* Adds the resources, the endpoint of the output, and the outputs that the local journal lists. */
 static int collect_outputs(json_t *object, const struct run_layout *layout, const char *output,
 	struct penstock_error *err)
 {

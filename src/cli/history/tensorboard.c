@@ -51,7 +51,8 @@ static void session_release(struct session *s)
 
 /* ---- finding the logs ---- */
 
-/* Replaces the characters with which TensorBoard separates names and places. */
+/* Adds a log. Replaces the characters in `name` with which TensorBoard separates names and places;
+ * fails if `place` has a comma. */
 static int add_log(
 	struct session *s, const char *name, const char *place, struct penstock_error *err)
 {

@@ -1,9 +1,9 @@
 /*
- * Loads libraries that few commands need when their first function is called, instead of at the
- * start of the program: libcurl, libarchive and libmicrohttpd depend on some thirty others, which
- * would take half the time of a trivial run. The files in this folder define the functions that
- * penstock uses, under their own names, so callers need not change; as the linker finds the
- * functions here, it does not link the libraries.
+ * Loads a library when its first function is called, not at the start of the program. Few commands
+ * need libcurl, libarchive and libmicrohttpd, and loading these and the thirty libraries that they
+ * depend on would take half the time of a trivial run. The files in this folder define the
+ * functions that penstock uses, under their own names, so callers need not change; as the linker
+ * finds the functions here, it does not link the libraries.
  *
  * A function that is missing in such a file makes the program link the library again, silently;
  * test_libraries_that_few_need_are_not_loaded_with_the_program detects that.
@@ -32,7 +32,8 @@ struct lazy_library {
 bool lazy_library_load(struct lazy_library *library);
 
 /* Defines `library` of FILE. The includer defines LAZY_SECTION before it includes this header.
- * REAL(f) is the library's function, valid after LOADED; LAZY_FUNCTION(f) makes it known. */
+ * REAL(f) is the library's function, valid after LOADED; LAZY_FUNCTION(f) makes the function
+ * known. */
 #define LAZY_JOIN_(a, b) a##b
 #define LAZY_JOIN(a, b)	 LAZY_JOIN_(a, b)
 #define LAZY_TEXT_(a)	 #a
@@ -48,7 +49,7 @@ bool lazy_library_load(struct lazy_library *library);
 #define LOADED	lazy_library_load(&library)
 #define REAL(f) ((__typeof__(&(f)))lazy_##f.real)
 
-/* A function whose arguments come from the library, which is therefore loaded. */
+/* A function that is called only after another one has loaded the library. */
 #define LAZY(result, f, parameters, arguments)                                                     \
 	LAZY_FUNCTION(f)                                                                           \
 	result f parameters                                                                        \

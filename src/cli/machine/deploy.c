@@ -79,7 +79,8 @@ static int read_numbers(const struct cli *cli, struct deploy_options *out)
 	return 0;
 }
 
-/* Refuses options that cannot be used together. Returns 0 or an exit code. */
+/* Refuses a missing command, an invalid --health, and options that cannot be used together. Returns
+ * 0 or an exit code. */
 static int check(const struct cli *cli, const struct deploy_options *o)
 {
 	struct in6_addr address;

@@ -323,7 +323,8 @@ static void check_bucket(struct doctor *doctor, struct remote *remote, const str
 		doctor_say(doctor, VERDICT_OK, "bucket", NULL, "%s can be listed", at->bucket);
 }
 
-/* Checks libraries and credentials; sends requests only with --bucket, for that bucket. */
+/* Checks libraries, the embedded store and credentials. Lists a bucket of another store only with
+ * --bucket. */
 static void check_store(struct doctor *doctor, const struct cli *cli, const struct location *at)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -108,7 +108,7 @@ void doctor_containers(struct doctor *doctor, const char *home)
 	pid_t child;
 
 	if (!dir || !mkdtemp(dir))
-		return; /* the check of the home has reported it */
+		return; /* the check of the home has reported the error */
 	child = fork();
 	if (child == 0)
 		_exit(try_container(dir));
@@ -144,7 +144,8 @@ void doctor_containers(struct doctor *doctor, const char *home)
 
 /* ---- other programs ---- */
 
-/* Runs a program and reads its first lines. Returns false with `err` if it is missing or fails. */
+/* Runs a program and reads its output. Returns false with `err` if the program is missing or
+ * fails. */
 static bool ask(const char *const *given, struct buf *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *program = fs_find_program(str_env("PATH"), given[0]);

@@ -15,7 +15,7 @@
 #include "image/kept.h"
 #include "records/records.h"
 
-/* Digits of a digest that are shown and accepted as a name. */
+/* Digits of a digest that are shown, and the fewest that are accepted as a name. */
 #define SHORT_DIGITS 12
 
 static const char *name_of(const struct image_kept *image)

@@ -63,7 +63,7 @@ static json_t *bucket_json(const struct upkeep_bucket *b)
 		(json_int_t)b->uploads, "upload_bytes", (json_int_t)b->upload_bytes);
 }
 
-/* Returns the age of the oldest pending version. */
+/* Returns the age of the oldest pending version in seconds. */
 static double age_of(const struct upkeep_lag *lag)
 {
 	int64_t ns = clock_wall_ns() - lag->oldest_ns;

@@ -63,7 +63,8 @@ static int check_words(
 		near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-/* Adds the words after the verb, so that options of the line itself come later and win. */
+/* Adds the inherited options after the verb, before the options of the line, which take
+ * precedence. */
 static int add_inherited(const struct batch *batch, struct strlist *words)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(inherited); i++) {
@@ -106,7 +107,8 @@ static int read_line(const struct batch *batch, struct batch_line *line, const c
 	return 0;
 }
 
-/* Errors of the line are part of its output; --quiet and --log-level apply only to the line. */
+/* Errors of the line are part of the line's output. The line's --quiet and --log-level apply to
+ * that line only. */
 static struct batch_line *make_line(
 	struct batch *batch, struct batch_lines *lines, const struct buf *text, bool too_long)
 {
@@ -142,7 +144,8 @@ static struct batch_line *make_line(
 	return line;
 }
 
-/* Returns 0 at the end of the file. Discards the end of a line that is too long. */
+/* Returns false at the end of the file, or if the file cannot be read. Discards the end of a line
+ * that is too long. */
 static int next_line(FILE *file, struct buf *text, bool *too_long)
 {
 	int c;

@@ -2,7 +2,7 @@
  * The lines of a batch, several at a time:
  *
  *	batch_lines_begin(&lines, jobs, fail_fast);
- *	while (batch_lines_add(&lines, line))	// waits for room; false if it is to end
+ *	while (batch_lines_add(&lines, line))	// waits for room; false if the batch is to end
  *		...
  *	batch_lines_end(&lines);	// waits for all; sets lines.n_failed, lines.code
  *
@@ -87,7 +87,7 @@ void batch_line_free(struct batch_line *line);
 /* Redirects the output of the calling thread to the line, until batch_line_let_go(). */
 void batch_line_take(struct batch_line *line);
 void batch_line_let_go(struct batch_line *line);
-/* Fills in the places of the line; in batch_places.c. */
+/* Fills in the places, `in_turn` and `heavy` of the line; in batch_places.c. */
 void batch_line_plan(struct batch_line *line);
 bool batch_places_clash(const struct batch_line *a, const struct batch_line *b);
 

@@ -1,4 +1,4 @@
-/* Finds the places that a line of a batch reads and writes; in doubt, it adds a place. */
+/* Finds the places that a line of a batch reads and writes. If in doubt, adds a place. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -81,8 +81,8 @@ int copying_open(struct copying *v, const struct place *from, const struct place
 	int r = open_stores(v, from && place_is_object(from) ? from : NULL,
 		place_is_object(to) ? to : NULL, err);
 
-	/* Keep the progress of uploads in the home: next to the source it would be uploaded,
-	 * too. */
+	/* Keep the progress of uploads in the home: next to the source the progress would be
+	 * uploaded, too. */
 	if (r == 0 && (delta || cli_has(v->cli, "resume")))
 		r = records_home(&home, err);
 	else if (r == 0 && resume)

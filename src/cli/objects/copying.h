@@ -50,7 +50,7 @@
 
 struct copying {
 	const struct cli *cli;
-	struct remote remote; /* of the target, and of the source unless another store was named */
+	struct remote remote; /* of the target, and of the source unless it is in another store */
 	struct remote source;
 	struct copy_options options;
 	char *resume_dir, *delta_dir; /* owned */
@@ -69,7 +69,7 @@ int copying_open(struct copying *v, const struct place *from, const struct place
 /* Ends a verb before its copy has pushed an item: prints and releases the error; returns the exit
  * code. */
 int copying_refuse(struct copying *v, struct penstock_error *err);
-/* Prints the error if `r` is negative, and the summary; returns the exit code. */
+/* Ends the copy: prints the error if `r` is negative, and the summary. Returns the exit code. */
 int copying_end(struct copying *v, int r, struct penstock_error *err);
 /* Warns about the state of runs that was skipped; `verb` is "moves" or "deletes". */
 void copying_warn_spared(const struct copying *v, const char *verb);

@@ -60,7 +60,8 @@ static bool is_printable(const char *value)
 	return true;
 }
 
-/* Returns the exit code of cli_misuse() if a value is not NAME=VALUE or cannot be a header. */
+/* Returns the exit code of cli_misuse() if a value is not NAME=VALUE or cannot be a header, or if a
+ * name is given twice; else 0. */
 static int check_metadata(const struct cli *cli, const struct strlist *given)
 {
 	/* Characters of a header name. */
@@ -460,7 +461,7 @@ static int parse(const char *text, bool needs_key, struct location *out, struct 
 	return r;
 }
 
-/* Refuses mistyped operands before it looks for credentials. */
+/* Refuses mistyped operands. The caller looks for credentials after that. */
 static int check_operands(const struct cli *cli, bool needs_key, struct penstock_error *err)
 {
 	int r = 0;

@@ -8,11 +8,11 @@
  *	remote_open(&remote, cli, err);
  *	object_head(object_at(remote.client, bucket, key), &info, err);
  *
- * The endpoint "embedded" is the embedded store, joined or started as for workflows. It is the
- * default if it exists and no other store is configured. After
- * remote_open() SIGINT, SIGTERM and SIGHUP set `cancel`, which ends every request of the engine;
- * pass it to calls that take a flag. The verb then fails, and remote_fail() returns the shell's
- * exit code for the signal.
+ * The endpoint "embedded" is the embedded store, joined or started as for workflows. The embedded
+ * store is the default if it exists and no other store is configured. After remote_open() SIGINT,
+ * SIGTERM and SIGHUP set `cancel`, which ends every request of the engine; pass `cancel` to calls
+ * that take a flag. The verb then fails, and remote_fail() returns the shell's exit code for the
+ * signal.
  */
 #ifndef CLI_OBJECTS_REMOTE_H
 #define CLI_OBJECTS_REMOTE_H
@@ -102,7 +102,9 @@ unsigned remote_limit_parallel(void);
 void remote_share_begin(void);
 void remote_share_end(void);
 
-/* Like cli_fail(), but returns 128 + the signal's number if a signal ended the verb. */
+/* Like cli_fail(), but prints nothing and returns 128 + the signal's number if a signal ended the
+ * verb, and returns CLI_EXIT_USAGE for PENSTOCK_E_INVALID and CLI_EXIT_UNAVAILABLE for
+ * PENSTOCK_E_CORRUPT. */
 int remote_fail(const struct cli *cli, struct penstock_error *err);
 
 /* Reads the options of a new object: --metadata, --part-size, --content-type, --storage-class and
@@ -126,7 +128,8 @@ int remote_operands(
 /*
  * Calls `fn`, as object_list() does, for every object whose key begins with the key of `at` or
  * matches its wildcard. Sends several requests at a time, but calls `fn` in byte order of the keys.
- * Without a wildcard `delimiter` may be "/". Fails with PENSTOCK_E_NOT_FOUND if there is no object.
+ * Without a wildcard `delimiter` may be "/". Fails with PENSTOCK_E_NOT_FOUND if there is no object,
+ * unless `at` has no key.
  */
 int remote_list(struct remote *remote, const struct location *at, const char *delimiter,
 	object_list_fn fn, void *cookie, struct penstock_error *err);
@@ -136,7 +139,7 @@ int remote_each(struct remote *remote, const struct location *at, object_list_fn
 	struct penstock_error *err);
 
 /* Parts of `rm` and `ls`, for objects and for unfinished multipart uploads. Each returns the exit
- * code; uploads_end() aborts the uploads that are as old as --older-than. */
+ * code; uploads_end() aborts the uploads that are at least as old as --older-than. */
 int rm_objects(const struct cli *cli);
 int uploads_list(const struct cli *cli);
 int uploads_end(const struct cli *cli);

@@ -23,7 +23,7 @@ struct removal {
 	struct fold fold;
 	uint64_t sizes[LIMIT_S3_LIST_KEYS]; /* of the keys */
 	uint64_t removed, bytes;
-	bool several; /* an operand matches more than its key */
+	bool several; /* an operand may match more than its key */
 	uint64_t refused;
 	bool force; /* also the state of runs */
 	uint64_t spared; /* objects of runs that were skipped */

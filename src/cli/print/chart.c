@@ -58,7 +58,7 @@ static struct column bounds_of(const double *values, size_t n)
 	return all;
 }
 
-/* Returns where `value` is between two bounds: 0 to n - 1. */
+/* Returns the position of `value` between two bounds: 0 to n - 1. */
 static size_t place(double value, double low, double high, size_t n)
 {
 	double share = high / 2 - low / 2 > 0 ? (value / 2 - low / 2) / (high / 2 - low / 2) : 0.5;

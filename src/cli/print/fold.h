@@ -6,7 +6,7 @@
  *	if (fold_shows(&fold, from, to, err))
  *		fprintf(stderr, "%s\n", err->message);
  *	...
- *	fold_end(&fold, note, cookie);	// note: "and 1,990 more errors like: AccessDenied: …"
+ *	fold_end(&fold, note, cookie);	// note: "and 1990 more like: AccessDenied: …"
  *
  * Errors are alike if their messages are, apart from the names of the items, paths and numbers. An
  * error that repeats (penstock_error) has one line.
@@ -34,7 +34,8 @@ struct fold {
  * FOLD_CAUSES causes. `from` and `to` are names in the message, or NULL. */
 bool fold_shows(
 	struct fold *fold, const char *from, const char *to, const struct penstock_error *err);
-/* Passes a note for each cause of which errors were not printed, and releases the causes. */
+/* Passes a note for each cause with errors that were not printed, except errors that repeat.
+ * Releases the causes. */
 void fold_end(struct fold *fold, void (*note)(void *cookie, const char *text), void *cookie);
 
 #endif

@@ -45,7 +45,7 @@ static int seek_to_last(int fd, int64_t lines)
 /* ---- times ---- */
 
 /* Reads the next line of the times, "OFFSET MS". Skips a line that a full disk has truncated. An
- * incomplete line at the end is read again later. Returns false if there is no line. */
+ * incomplete line at the end is left for the next call. Returns false if there is no line. */
 static bool next_time(struct follow *log)
 {
 	_cleanup_free_ char *line = NULL;

@@ -10,8 +10,8 @@
  *	} while (key != 'q' && key != FULL_SCREEN_END);
  *	full_screen_end();
  *
- * SIGINT, SIGTERM and SIGHUP end the wait for a key, and are left to cli_interrupted(). A page that
- * is left by any other way than full_screen_end() is restored at exit.
+ * SIGINT, SIGTERM and SIGHUP end the wait for a key, and are left to cli_interrupted(). If
+ * full_screen_end() was not called, the original page is restored at exit.
  */
 #ifndef CLI_PRINT_FULL_SCREEN_H
 #define CLI_PRINT_FULL_SCREEN_H
@@ -26,7 +26,7 @@ enum {
 /* Returns -1 if stdin or stdout is not a terminal. */
 int full_screen_begin(void);
 void full_screen_draw(void);
-/* Shows the page, and waits for a key up to `ms`. */
+/* Shows the page, and waits for a key, up to `ms`, or without a limit if `ms` is -1. */
 int full_screen_key(int ms);
 /* Restores the original page, for another program or permanently. full_screen_begin() shows this
  * page again. */

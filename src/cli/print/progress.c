@@ -91,8 +91,8 @@ void progress_free(struct progress *p)
 	free(p);
 }
 
-/* "12.3 MB of 170 MB, 85.1 MB/s, 2 s to go"; without bytes for a while "12.3 MB of 170 MB, no data
- * since 17:03:11" */
+/* Appends "12.3 MB of 170 MB, 85.1 MB/s, 2 s to go", or without bytes for a while
+ * "12.3 MB of 170 MB, no data since 17:03:11". */
 static void describe(const struct item *item, int64_t now, struct buf *out)
 {
 	char done[STR_SIZE_SIZE];
@@ -129,7 +129,7 @@ static void describe(const struct item *item, int64_t now, struct buf *out)
 		buf_printf(out, ", %" PRIu64 " s to go", (item->total - item->done) / per_s + 1);
 }
 
-/* "name  [########      ]  text", cut to the width so that no line wraps. */
+/* Appends "name  [########      ]  text", cut to the width so that no line wraps. */
 static void draw_item(const struct item *item, int64_t now, int width, struct buf *out)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);

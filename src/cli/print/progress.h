@@ -20,15 +20,17 @@
 
 struct progress;
 
-/* Returns NULL if out of memory; all functions accept NULL and then show nothing. */
+/* Returns NULL if out of memory. All functions accept NULL, and then show nothing, except
+ * progress_note(). */
 struct progress *progress_new(bool quiet);
-/* `total` is 0 if unknown. An item is finished when `done` equals `total`. */
+/* `total` is 0 if unknown. An item with a known `total` is finished when `done` reaches `total`. */
 void progress_update(struct progress *p, const char *name, uint64_t done, uint64_t total);
 /* Also shown with --quiet: the caller decides. Uses log_info(). */
 void progress_note(struct progress *p, const char *text);
 /* Marks all items as finished, regardless of their last update. */
 void progress_complete(struct progress *p);
-/* Ends the bars: finished bars stay on the terminal, unfinished bars are removed. */
+/* Ends the bars: finished bars stay on the terminal, unfinished bars and a single line are
+ * removed. */
 void progress_clear(struct progress *p);
 
 /*

@@ -30,7 +30,7 @@ void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 
 /* ---- the line on the terminal ---- */
 
-/* "1234 of 60000"; a '+' means that more may be found. */
+/* Shows "1234 of 60000"; a '+' after it means that more items may be found. */
 static void look(void *cookie)
 {
 	struct report *report = cookie;
@@ -256,7 +256,7 @@ void report_error(struct report *report, struct penstock_error *err)
 
 /* ---- the summary ---- */
 
-/* Returns the rate of the part of `bytes` that this call transferred. */
+/* Returns the rate, in bytes per second, of the part of `bytes` that this call transferred. */
 static uint64_t rate_of(const struct report *report, uint64_t bytes, int64_t ms)
 {
 	uint64_t before = atomic_load(&report->resumed);

@@ -33,7 +33,7 @@ struct report {
 	struct json_stream stream;
 	int64_t began_ms;
 
-	/* The members from here to `moved` are protected by the lock. */
+	/* The lock protects `stream`, `code` and the members from here to `fold`. */
 	pthread_mutex_t lock;
 	struct progress *progress; /* NULL if no line is shown */
 	bool walked; /* all items have been found */
@@ -43,9 +43,10 @@ struct report {
 	struct fold fold;
 	atomic_llong moved; /* bytes */
 	atomic_ullong resumed; /* the part of `moved` that an earlier call transferred */
-	atomic_ullong kept, kept_items; /* bytes of items that failed, for the next call */
+	/* bytes and number of unfinished items that are kept for the next call */
+	atomic_ullong kept, kept_items;
 
-	int code; /* the worst code so far */
+	int code; /* the largest exit code so far */
 };
 /* clang-format off */
 #define REPORT_INIT { .lock = PTHREAD_MUTEX_INITIALIZER }

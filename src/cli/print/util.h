@@ -25,12 +25,12 @@ int show_run(const struct cli *cli, size_t i, struct records **records, char **h
 /* Returns the columns of the terminal `fd`; 0 if it is not a terminal. */
 unsigned show_width(int fd);
 
-/* Columns as wide as their widest cell. Cells are added row by row; on a terminal the last column
- * is cut to what fits. Control characters are shown as '?'. */
+/* Columns as wide as their widest cell. Cells are added row by row; on a terminal each row is cut
+ * to the width of the terminal. Control characters are shown as '?'. */
 struct grid {
 	struct strlist cells;
 	size_t columns;
-	bool whole; /* the last column is never cut */
+	bool whole; /* rows are never cut */
 	size_t state_column; /* the words of this column are coloured; SIZE_MAX if there is none */
 };
 /* Returns a table with these titles; use GRID_INIT() for a table without titles. */
@@ -52,9 +52,9 @@ void grid_release(struct grid *grid);
 void show_name(FILE *to, const char *name);
 
 /*
- * If another machine has made a later attempt of a run, as far as is known here, makes it the last
- * attempt of `run`: its number, and its state, which is RUN_MOVED if the attempt had not ended.
- * `host` gets the machine, or "".
+ * If another machine has made a later attempt of a run that is not live here, as far as is known
+ * here, makes that attempt the last one of `run`: its number, and its state, which is RUN_MOVED if
+ * the attempt had not ended. `host` gets the machine, or "".
  */
 #define SHOW_HOST_SIZE 65
 void show_elsewhere(const char *home, struct records_run *run, char host[static SHOW_HOST_SIZE]);
@@ -74,15 +74,15 @@ json_t *json_time(int64_t wall_ns);
 /* Adds an attempt's fields to `object`. */
 void json_add_attempt(json_t *object, const struct records_attempt *attempt);
 
-/* Returns the message of the last attempt, or for a lost run how to resume it; NULL if there is
- * none. */
+/* Returns the message of the last attempt, or for a lost run without a message how to resume it;
+ * NULL if there is none. */
 #define SHOW_MESSAGE_SIZE 80
 const char *show_message(const struct records_run *run, char out[static SHOW_MESSAGE_SIZE]);
 
-/* "2026-11-21 10:05:00", local; "-" for 0. */
+/* Formats a time as "2026-11-21 10:05:00", local; "-" for 0. */
 #define SHOW_TIME_SIZE 24
 const char *show_time(int64_t wall_ns, char out[static SHOW_TIME_SIZE]);
-/* "850 ms", "12.3 s", "5 min 3 s", "2 h 10 min". */
+/* Formats a duration as "850 ms", "12.3 s", "5 min 3 s" or "2 h 10 min". */
 #define SHOW_DURATION_SIZE 32
 const char *show_duration(int64_t ms, char out[static SHOW_DURATION_SIZE]);
 

@@ -162,7 +162,8 @@ static bool takes(struct pruning *p, const struct copies_place *place,
 	return removed;
 }
 
-/* Subtracts the copies that could not be removed from the sum. */
+/* Moves the copies that were to be removed, but still exist, from the sum of removed copies to that
+ * of failures. */
 static void report_rest(
 	struct pruning *p, const struct replaced_list *list, const struct prune_item *item)
 {

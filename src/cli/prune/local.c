@@ -30,8 +30,8 @@ static int64_t changed_ns(const char *path)
 	return lstat(path, &st) == 0 ? st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec : 0;
 }
 
-/* Adds the names in a directory that end with `ending`, sorted; none if there is no such
- * directory. */
+/* Adds the names in a directory that end with `ending`, except hidden ones; none if there is no
+ * such directory. */
 static int names_in(
 	struct strlist *names, const char *dir, const char *ending, struct penstock_error *err)
 {
@@ -127,7 +127,7 @@ int prune_output(struct pruning *p, struct penstock_error *err)
 	return each_run(p, output_of_run, err);
 }
 
-/* True if the workflow stores its logs next to its output. */
+/* Returns true if the workflow stores its logs next to its output. */
 static bool stores_logs(const char *dir, const struct records_run *run)
 {
 	_cleanup_free_ char *path = path_join(dir, run_file_name(RUN_FILE_WORKFLOW));
@@ -149,8 +149,8 @@ struct stored {
 	int attempts;
 };
 
-/* The log of an attempt is only on this machine if the attempt was killed, started no upload or
- * could not finish the upload. */
+/* The log of an attempt is only on this machine if the attempt was killed, started no upload, could
+ * not finish the upload, or lost the run to another owner. */
 static int note_stored(void *cookie, const struct records_attempt *a)
 {
 	struct stored *stored = cookie;

@@ -45,10 +45,10 @@ struct pruning {
 struct prune_item {
 	const char *kind, *what; /* "venvs", a path or URL */
 	const char *run; /* id; NULL if the thing belongs to no run */
-	uint64_t n; /* parts, such as copies; counted as that many things */
+	uint64_t n; /* parts, such as copies; counted as that many things; 0 counts as 1 */
 	uint64_t bytes;
 	int64_t used_ns;
-	bool in_use; /* by a live run or transfer */
+	bool in_use; /* by a live run, deployment or transfer */
 	bool only_copy; /* of something that a user or a step made */
 
 	size_t index, cell; /* its place in the report; set by prune_takes() */

@@ -154,7 +154,8 @@ static bool is_etag(const char *key, const char *state, const char *etag)
 	return strncmp(dir, etag, len) == 0 && strchr("./~", dir[len]);
 }
 
-/* Returns the newest copy of the file, or the one with that ETag of the object. */
+/* Returns the newest copy of the file, or NULL if there is none. If `etag` is not NULL, looks only
+ * for copies of the object with that ETag. */
 static const struct replaced_copy *find_copy(
 	const struct session *s, const char *path, const char *etag)
 {

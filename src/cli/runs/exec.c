@@ -152,8 +152,8 @@ static int add_options(struct strlist *argv, const char *job, const char *node)
 }
 
 /* Replaces this process with an srun that starts one more step in the job of the run, on the node
- * of that task, sharing its resources. The step runs penstock: `EXEC_NODE_WORD DIR RANK WORD...`,
- * where DIR is the step's directory in the run's tmp/. */
+ * of that task, sharing the resources of the running step. The step runs penstock: `EXEC_NODE_WORD
+ * DIR RANK WORD...`, where DIR is the step's directory in the run's tmp/. */
 static int run_on_cluster(const struct strlist *words, const char *home,
 	const struct records_run *run, const struct live_step *step, int64_t rank,
 	struct penstock_error *err)

@@ -131,7 +131,7 @@ static int list(struct search *search, struct penstock_error *err)
 	return r;
 }
 
-/* Does not touch the workflow file of a run that is live here. */
+/* Fetches the workflow of a run that is not live here: a live run still uses its workflow file. */
 static int fetch_workflow(struct search *search, const char *home, struct records_run *run,
 	struct penstock_error *err)
 {
@@ -156,7 +156,7 @@ static int fetch_workflow(struct search *search, const char *home, struct record
 	return r < 0 ? r : fs_write_atomic(path, text.data, text.len, 0600, err);
 }
 
-/* If another machine has had the run since, its state and its workflow count. */
+/* Takes the state and the workflow from the store if another machine has made a later attempt. */
 static int take_newer(struct search *search, const char *home, struct records_run *run,
 	struct penstock_error *err)
 {

@@ -12,7 +12,8 @@ struct records;
 struct records_run;
 
 /* Finds the run that the operand names, by its id, the beginning of one, or its name, and fetches
- * its workflow to `home`. If the local records have the run, they take precedence. */
+ * its workflow to `home`. If the local records have the run, they take precedence, unless another
+ * machine has made a later attempt. */
 int resume_remote_find(const struct cli *cli, const char *home, struct records *records,
 	struct records_run *run, struct penstock_error *err);
 

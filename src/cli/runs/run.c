@@ -250,8 +250,8 @@ static int dry_run(const struct cli *cli, const struct session *session, bool el
 	return 0;
 }
 
-/* Sets `*here` in the child, which has run the workflow; otherwise the child continues in the
- * background. */
+/* Returns twice: in the child, with `*here` set, after the workflow has ended; in the parent as
+ * soon as the child, which continues in the background, has recorded the run or has ended. */
 static int detach(
 	const struct cli *cli, struct session *session, struct run_options *options, bool *here)
 {
@@ -282,7 +282,7 @@ struct row {
 	struct session *sessions;
 	size_t n;
 	struct strlist operands, tasks; /* of each; "" for a file with one workflow */
-	size_t n_dstack; /* from .dstack/workflows.yaml */
+	size_t n_dstack; /* workflows from files of dstack */
 	/* the given variables that at least one workflow has; NULL if there is only one workflow */
 	bool *used;
 	struct strlist sets;
@@ -304,8 +304,8 @@ static void row_release(struct row *row)
 	cluster_release(&row->cluster);
 }
 
-/* Loads workflow `i`. Sets `*code` to an exit code if variables were given for a workflow without
- * any, or if the configuration is invalid. */
+/* Loads workflow `i`. Sets `*code` to an exit code if variables were given and no workflow is from
+ * dstack, or if the configuration is invalid. */
 static int load_given(
 	const struct cli *cli, size_t i, struct row *row, int *code, struct penstock_error *err)
 {

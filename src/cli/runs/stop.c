@@ -123,7 +123,7 @@ static int run_stop(const struct cli *cli)
 	if (r == 0 && cluster_has(home, run.id)) {
 		if (cli_has(cli, "grace"))
 			r = write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err);
-		/* Without a live job its processes can only be on this machine. */
+		/* Without a live job the processes of the run can only be on this machine. */
 		if (r == 0)
 			r = cluster_stop(cli, records, home, &run, grace_ms, &err);
 		on_cluster = r != -(int)PENSTOCK_E_NOT_FOUND;

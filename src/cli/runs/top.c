@@ -36,10 +36,10 @@ struct row {
 	enum run_state state;
 	int attempt;
 	int64_t started_ns;
-	uint64_t lag_ms, waiting; /* of the sync; bytes */
+	uint64_t lag_ms, waiting; /* lag of the sync; bytes that are not published */
 	struct usage usage;
 	int64_t read_at_ms; /* monotonic */
-	double cpu; /* processors since the last refresh; negative if unknown */
+	double cpu; /* processors used since the last refresh; negative if unknown */
 	double gpu; /* negative if unknown */
 };
 

@@ -25,7 +25,7 @@ static char *line_of(const struct buf *text, int number)
 	return at ? strndup(at, strcspn(at, "\r\n")) : NULL;
 }
 
-/* True if the line may hold a secret, even under a mistyped key. */
+/* Returns true if the line may hold a secret, even under a mistyped key. */
 static bool may_hold_secret(const char *line)
 {
 	static const char *const words[] = {"key", "token", "secret", "pass", "pwd", "credential",
@@ -38,7 +38,8 @@ static bool may_hold_secret(const char *line)
 	return false;
 }
 
-/* Prints the line of the file, and a mark below the place. */
+/* Prints the line of the file, and a mark below the place, unless the line may hold a secret or
+ * does not fit. */
 static void print_line_of(const struct diagnostic *d, const struct buf *text)
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);

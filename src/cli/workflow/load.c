@@ -87,7 +87,7 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	}
 }
 
-/* True if a variable may be a secret, which is not kept next to a run. */
+/* Returns true if a variable may be a secret, which is not kept next to a run. */
 static bool has_secret(const struct strlist *variables)
 {
 	static const char *const words[] = {"key", "token", "secret", "passw", "credential"};

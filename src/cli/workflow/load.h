@@ -22,14 +22,14 @@ struct load_given {
 	const char *context; /* --context */
 	bool strict; /* --strict: notes are errors */
 	bool here, on_cluster; /* the workflow is to run on this machine, or on a cluster */
-	struct workflow_options options; /* sets, env, arguments, used, keep_references */
+	struct workflow_options options; /* sets, image, env, arguments, used, keep_references */
 };
 
 /* All bytes that are needed to read the workflow. */
 struct load_source {
 	struct buf bytes, variables, defaults;
 	char *shown; /* the name for messages and records: an absolute path, "<stdin>" or the URL */
-	char *pick, *run_args; /* NULL if not given */
+	char *pick, *run_args; /* `pick` is NULL if not given */
 	char *context;
 	char *variables_name, *defaults_name;
 	/* the workflows of .dstack/workflows/, if the file is in that directory */
@@ -39,7 +39,8 @@ struct load_source {
 	/* set by load_source_read(): the file as JSON, without overrides; empty if a variable was
 	 * given that may be a secret */
 	struct buf as_written;
-	/* the file is .dstack/workflows.yaml or NAME.dstack.yml, and may have variables */
+	/* the file is .dstack/workflows.yaml, NAME.dstack.yml or in .dstack/workflows/, and may
+	 * have variables */
 	bool dstack;
 	/* set if reading failed only because of the configuration: the workflow itself has no
 	 * errors */
@@ -57,8 +58,8 @@ struct workflow_options load_source_options(
 int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err);
 
-/* Warns of each plaintext key in the file (for stores only the first), and how to move it out. The
- * warnings become notes in `found`, or go to the log if `found` is NULL. */
+/* Warns of plaintext keys in the file and how to move them out: of at most ten keys, and for stores
+ * only of the first. The warnings become notes in `found`, or go to the log if `found` is NULL. */
 void load_warn_of_keys(const struct workflow *wf, struct diagnostics *found);
 
 /* Prints diagnostics on stderr; on a terminal with lines of `text`, which is the content of `file`.
@@ -67,7 +68,7 @@ void load_print_found(const struct diagnostics *found, const char *file, const s
 /* On a terminal, prints the number of errors and notes. */
 void load_print_total(const struct diagnostics *found, const char *file);
 
-/* Reads dstack's variables, from the directory of its workflows. The caller frees `name`, which is
+/* Reads dstack's variables from the directory of its workflows. The caller frees `name`, which is
  * NULL if there are none. */
 int load_variables(
 	const char *workflows, struct buf *text, char **name, struct penstock_error *err);

@@ -20,8 +20,9 @@ char *load_again_pick(const char *home, const char *id);
 
 /*
  * Replaces `record`, the workflow of the run's last attempt, by a workflow with the changes of the
- * file, and sets `*source` to the new description, or to NULL if the file cannot be read again.
- * Prints errors of the file.
+ * file, and sets `*source` to the new description. Sets `*source` to NULL, and keeps `record`, if
+ * the file is unchanged or cannot be read again, or if the changes cannot be applied. Prints errors
+ * of the file.
  */
 int load_again(const char *home, const struct records_run *run, struct buf *record, char **source,
 	struct penstock_error *err);

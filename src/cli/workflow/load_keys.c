@@ -24,8 +24,8 @@ struct keys {
 	size_t more;
 };
 
-/* `what` is the variable, or NULL for a key of a store or registry. `name` is the name to propose
- * for the secret. */
+/* `what` is the variable, "password" for a registry, or NULL for a key of a store. `name` is the
+ * name to propose for the secret. */
 static void warn(
 	struct keys *k, const struct workflow_place *at, const char *what, const char *name)
 {
@@ -68,7 +68,7 @@ static bool warn_of_store(struct keys *k, const struct workflow_s3 *s3)
 	return true;
 }
 
-/* True for "$NAME" and "${NAME}": the key is stored elsewhere. */
+/* Returns true for "$NAME" and "${NAME}": the key is stored elsewhere. */
 static bool is_variable_reference(const char *value)
 {
 	bool braces = str_starts(value, "${");
@@ -80,7 +80,7 @@ static bool is_variable_reference(const char *value)
 	return braces ? strcmp(end, "}") == 0 : *end == '\0';
 }
 
-/* True for the name of a password, which people choose from words and any characters. */
+/* Returns true for the name of a password, which people choose from words and any characters. */
 static bool is_password(const char *name)
 {
 	size_t len = strlen(name);
@@ -94,7 +94,7 @@ static bool is_password(const char *name)
 	return false;
 }
 
-/* True for a path to the key: "creds/account.json", "account.json", "~/.secret/token". */
+/* Returns true for a path to the key: "creds/account.json", "account.json", "~/.secret/token". */
 static bool is_path(const char *value)
 {
 	const char *dot = strrchr(value, '.');
@@ -105,7 +105,7 @@ static bool is_path(const char *value)
 	return dot && dot[1] >= 'a' && dot[1] <= 'z' && ending <= 5 && !dot[1 + ending];
 }
 
-/* True if the value cannot be a key, despite its name: "<|endoftext|>", "disabled",
+/* Returns true if the value cannot be a key, despite its name: "<|endoftext|>", "disabled",
  * "$HOME/account". */
 static bool is_no_key(const char *name, const char *value)
 {

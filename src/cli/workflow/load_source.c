@@ -318,7 +318,8 @@ int load_source_find(
 	return r < 0 ? r : read_variables_and_defaults(out, err);
 }
 
-/* Fills in workflow_options.site for a workflow that starts elsewhere. */
+/* Fills in the endpoint and the region, all that is known of the site of a workflow that starts
+ * elsewhere. */
 static int describe_account(void *cookie, struct workflow_site *out, struct penstock_error *err)
 {
 	struct load_source *source = cookie;

@@ -168,7 +168,7 @@ static int git_logged_in(enum git_login_ways which, const char *dir, const struc
 	return rc < 0 ? rc : git(&way, dir, args, NULL, err);
 }
 
-/* Contacts the repository's server. */
+/* Runs a git that contacts the repository's server, with the login. */
 static int git_there(const char *dir, const struct repository *r, const char *const *args,
 	struct penstock_error *err)
 {

@@ -140,8 +140,8 @@ bool secret_find(const char *name, struct buf *value)
 	return entry && keyring("lookup", name, NULL, value, &err) == 0 && value->len > 0;
 }
 
-/* Removes the secret from the keyring, too. If that fails, the name stays on the list, so that `rm`
- * can be repeated; a new value is stored anyway. */
+/* Removes an old value from the keyring, unless the new value goes there. If the removal fails, the
+ * name stays on the list, so that `rm` can be repeated; a new value is stored anyway. */
 static int clear_before(
 	const json_t *json, const char *name, const json_t *value, struct penstock_error *err)
 {

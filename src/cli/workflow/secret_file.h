@@ -11,10 +11,10 @@
 
 struct penstock_error;
 
-/* Appends the secret's value: PENSTOCK_SECRET_NAME of the environment, otherwise the stored
- * value. */
+/* Appends the secret's value: PENSTOCK_SECRET_NAME of the environment, otherwise the stored value.
+ * Returns false if there is none. */
 bool secret_find(const char *name, struct buf *value);
-/* Letters, digits and _, without a digit in front. */
+/* Returns true for letters, digits and _, without a digit in front. */
 bool secret_name_is_valid(const char *name);
 
 /* Stores the value, replacing an earlier one. */
