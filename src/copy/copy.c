@@ -410,7 +410,7 @@ static bool is_amazon(const char *endpoint)
 	static const char domain[] = ".amazonaws.com";
 	const char *host = strstr(endpoint, "://"), *end = host ? strstr(host, domain) : NULL;
 
-	/* The name must end there. */
+	/* The host name must end after the domain. */
 	return end && strcspn(host + 3, "/:") == (size_t)(end + strlen(domain) - (host + 3));
 }
 

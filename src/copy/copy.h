@@ -24,12 +24,15 @@
 
 /* An item for a report. All texts live until the callback returns. */
 struct copy_item {
-	/* "upload", "download", "copy", "delete"; "skip" if the item failed before */
+	/* "upload", "download", "copy", "delete"; "skip" if the item failed before it was
+	 * submitted. NULL in `same` of a sync. */
 	const char *action;
 	bool moved; /* the source is removed, too */
-	const char *from; /* for messages; NULL for a deletion */
+	const char *from; /* for messages; what a deletion deletes; NULL in `same` */
 	const char *to; /* for messages; NULL if there is none */
-	const char *name; /* a download's path below the target directory; else NULL */
+	/* the path of a download, or in `same` of the item, below the target directory; else
+	 * NULL */
+	const char *name;
 	uint64_t size;
 	const char *etag; /* NULL or "" if unknown */
 	void *tag; /* the tag passed to copy_push(); NULL if there is none */
@@ -39,7 +42,7 @@ struct copy_item {
  * callback may be NULL. */
 struct copy_report {
 	void (*found)(void *cookie, uint64_t size);
-	void (*walked)(void *cookie); /* no more items will be found */
+	void (*walked)(void *cookie); /* called before each wait for the items found so far */
 	void (*moved)(void *cookie, int64_t bytes); /* any thread; negative before a retry */
 	/* Any thread. `kept`: bytes of a large failed item that the next copy does not transfer
 	 * again. `resumed`: bytes that an earlier copy kept, reported after `moved`. */
@@ -69,7 +72,8 @@ struct copy_options {
 	bool preserve; /* time, mode, links and empty directories */
 	bool no_clobber; /* an existing target is skipped */
 	bool force; /* also move or delete the state of runs below .penstock/ */
-	/* A file with the size and time of its object is kept: resumes an interrupted copy. */
+	/* A local file with the size and time of its object is not fetched again: resumes an
+	 * interrupted copy. */
 	bool keep_same;
 	bool resume; /* large downloads; uploads resume if put.resume_dir is set */
 	bool no_sync; /* downloads are not synced at the end */
@@ -79,10 +83,10 @@ struct copy_options {
 	/* Local symbolic links are skipped; otherwise they are followed, or kept with
 	 * `preserve`. */
 	bool skip_links;
-	struct path_filter filter; /* NULL lists match everything */
-	/* For all new objects: if_none_match, content_type, metadata, storage_class, part_size,
-	 * resume_dir, delta_dir. With delta_dir, large downloads are recorded, too: the next upload
-	 * of such a file sends only its changes. */
+	struct path_filter filter; /* NULL lists filter nothing */
+	/* For all new objects: content_type, metadata, storage_class, part_size, resume_dir,
+	 * delta_dir; if_none_match for files, too. With delta_dir, large downloads are recorded,
+	 * too: the next upload of such a file sends only its changes. */
 	struct object_put_options put;
 	unsigned parallel; /* requests at a time; 0 to adapt the number */
 	const atomic_int *cancel;
@@ -107,7 +111,8 @@ int copy_begin(struct copy *c, const struct copy_options *options, struct pensto
  * that the copy must end. */
 int copy_push(
 	struct copy *c, const struct bulk_item *item, uint64_t size, struct penstock_error *err);
-/* Waits for all items. Failed items are not an error, unless stop_at_first_error is set. */
+/* Waits for all items. Failed items are not an error, unless stop_at_first_error is set or the
+ * error would occur for every item. */
 int copy_finish(struct copy *c, struct penstock_error *err);
 /* Reports an item that could not be submitted; returns an error if the copy must end. Releases
  * `item_err`. `from` is for messages. */
@@ -137,8 +142,8 @@ struct copy_request {
 	const struct place *target;
 	bool recursive;
 };
-/* Refuses pairs that cannot be copied, and sources with the same name at the target. Needs no
- * struct copy. */
+/* Refuses pairs that cannot be copied, sources with the same name at the target, and sources in
+ * both s3:// and gs://. Needs no struct copy. */
 int copy_check(const struct copy_request *request, bool move, struct penstock_error *err);
 /* Refuses a target that is the source or below the source. */
 int copy_check_overlap(

@@ -11,13 +11,14 @@ static inline bool copy_is_cancelled(const struct copy *c)
 
 /* Fails with PENSTOCK_E_INVALID and a message that starts with the place as the user gave it. */
 int copy_refuse(struct penstock_error *err, const struct place *place, const char *why);
-/* Returns "s3://bucket/key" or gs://. free() it; NULL if out of memory. */
+/* Returns "s3://bucket/key" or "gs://bucket/key"; free() it. NULL if out of memory. */
 char *copy_object_text(struct object_ref object);
 /* Fills in the target side of an item. */
 void copy_item_target(const struct copy *c, const struct target *target, const struct place *place,
 	struct bulk_item *item);
 
-/* pipe.c: pairs that a bulk cannot copy: pipes, and from a web server to a store. */
+/* pipe.c: pairs that a bulk cannot copy: a pipe, or a web server and something other than a
+ * file. */
 bool copy_is_pipe(const struct place *source, const struct place *target);
 /* `name` is NULL if the target itself is meant. */
 int copy_pipe(struct copy *c, const struct place *source, const struct place *target,
@@ -30,7 +31,7 @@ static inline void copy_report(struct copy *c,
 	if (report)
 		report(c->o.report.cookie, item);
 }
-/* Also counts the item as failed. Does not release the error. */
+/* Reports a failed item, and counts it unless it was cancelled. Does not release the error. */
 void copy_report_failed(
 	struct copy *c, const struct copy_item *item, const struct penstock_error *err);
 

@@ -1,6 +1,6 @@
 /*
- * Standard input and output, and copies between a web server and a store. Data without a length or
- * a name is held in a temporary directory of TMPDIR.
+ * Standard input and output, and copies between a web server and a store. Data from or for a web
+ * server is held in a temporary directory of TMPDIR.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -52,7 +52,8 @@ static inline struct object_ref place_object(
 {
 	return object_at(client, place->bucket, place->key);
 }
-/* True if '*' and '?' of the place match a path below its base. Returns -1 if out of memory. */
+/* Returns 1 if the pattern of the place matches a path below its base, 0 if not, -1 if out of
+ * memory. */
 int place_matches(const struct place *place, const char *path);
 /* Returns the last component without a slash; "" if there is none, NULL if out of memory. free()
  * it. */
@@ -61,8 +62,8 @@ char *place_name(const struct place *place);
 /* The place of one item; at most one of the texts is set. */
 struct target {
 	char *key, *path, *url;
-	/* Bytes of `path` that name the target directory: missing directories are made below it. 0
-	 * if `path` is the target itself. */
+	/* Bytes of `path` that name the target directory: missing directories are made below that
+	 * directory. 0 if `path` is the target itself. */
 	size_t path_root;
 };
 /* Resolves `name` ("a/b") below the place, or the place itself if `name` is NULL. Fails with
@@ -71,8 +72,8 @@ int target_resolve(struct target *out, const struct place *place, const char *na
 	struct penstock_error *err);
 void target_release(struct target *target);
 
-/* PENSTOCK_E_INVALID if `name` cannot be a path below a directory: it is absolute, or has an empty
- * part, ".", ".." or a part of more than 255 bytes. One "/" at its end is allowed. */
+/* PENSTOCK_E_INVALID if `name` cannot be a path below a directory: it is empty or absolute, or has
+ * an empty part, ".", ".." or a part of more than 255 bytes. One "/" at its end is allowed. */
 int place_check_file_name(const char *name, struct penstock_error *err);
 /* True if this relative path or key belongs to penstock's own state of runs. */
 bool place_is_of_runs(const char *path);

@@ -68,7 +68,7 @@ static int refuse_same(const struct place *a, const struct place *b, struct pens
 		a->text, b->text);
 }
 
-/* Two sources cannot get the same name. */
+/* Refuses two sources that may get the same name. */
 static int check_names(const struct copy_request *request, bool move, struct penstock_error *err)
 {
 	struct named *names = request->n > 1 ? calloc(request->n, sizeof(*names)) : NULL;
@@ -255,7 +255,7 @@ static int push_tree(struct copy *c, const struct copy_request *request, const s
 
 /* ---- sources ---- */
 
-/* Copies the object of that name, and with `recursive` also the objects below it. */
+/* Copies the object with the source's key, and with `recursive` also the objects below it. */
 static int push_key(struct copy *c, const struct copy_request *request, const struct place *source,
 	struct penstock_error *err)
 {

@@ -138,7 +138,7 @@ static int on_verdict(void *cookie, enum compare_verdict verdict, const struct e
 	const struct entry *to, struct penstock_error *err)
 {
 	struct syncing *s = cookie;
-	/* A link at the target is replaced in any case. */
+	/* A link at the target is replaced unless the object holds the same link. */
 	bool link = to && to->kind == ENTRY_LINK;
 
 	s->found += from != NULL;
@@ -175,8 +175,8 @@ static int compare(struct syncing *s, struct penstock_error *err)
 
 /* ---- deletions ---- */
 
-/* Opens each directory below the descriptor of the target: a link in its place would lead out of
- * the tree. */
+/* Opens each directory below the descriptor of the target: a link in place of a directory would
+ * lead out of the tree. */
 static int remove_file(struct syncing *s, const char *name, struct penstock_error *err)
 {
 	const char *slash = strrchr(name, '/'), *base = s->sync->target->base;

@@ -10,8 +10,8 @@
  *		source_tree_push(&tree, &entry, err);	// in the order of the names
  *	source_tree_end(&tree, err);
  *
- * Names that the target cannot have and unreadable files are reported and skipped. A move
- * also skips the state of runs.
+ * Names that the target cannot have and unreadable files are reported and skipped. A move without
+ * `force` also skips the state of runs.
  */
 #ifndef COPY_TREE_H
 #define COPY_TREE_H
@@ -23,8 +23,8 @@ struct source_tree {
 	struct copy *copy;
 	const struct place *source, *target;
 	const char *under; /* precedes each name at the target: "" or "name/" */
-	/* A file at the target that is not among the entries: no other file may have its name or be
-	 * below it. NULL if there is none. */
+	/* A file at the target that is not among the entries: no other file may have the same name
+	 * or be below that name. NULL if there is none. */
 	const char *taken;
 
 	uint64_t entries; /* entries that were not spared */
@@ -40,12 +40,12 @@ int source_tree_open(struct source_tree *tree, const struct place *place, struct
 /* An error means that the copy must end. */
 int source_tree_push(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
-/* Passes an entry that the target has already, in the same order. */
+/* Call it in place of source_tree_push() for an entry that the target has already. */
 int source_tree_keep(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
 int source_tree_end(struct source_tree *tree, struct penstock_error *err);
 void source_tree_release(struct source_tree *tree);
-/* Calls all functions above, from open to end. */
+/* Opens the source, submits all its entries, and ends. */
 int source_tree_push_all(struct source_tree *tree, struct penstock_error *err);
 
 /* Makes only the checks of source_tree_push(), for a download. Fails with PENSTOCK_E_INVALID if the
@@ -58,13 +58,14 @@ bool source_tree_has_file(const struct source_tree *tree, const struct entry *en
 
 /* ---- directory.c ---- */
 
-/* Makes the directory `target` of an object "a/". */
+/* Makes the directory `target` of an object "a/"; a move then deletes the object. */
 int directory_make(struct source_tree *tree, const struct entry *entry, const struct target *target,
 	struct penstock_error *err);
-/* Called for the next local directory in the order; `wanted` if the target lacks the directory. */
+/* Called for each local entry in order. Puts the previous directory as an object if the directory
+ * is empty. `wanted`: the entry is a directory that the target lacks. */
 int directory_enter(
 	struct source_tree *tree, const char *path, bool wanted, struct penstock_error *err);
-/* Keeps an empty directory as an object "a/", as s3fs does. */
+/* Puts the directory `tree->empty`, if there is one, as an object "a/", as s3fs does. */
 int directory_put_empty(struct source_tree *tree, struct penstock_error *err);
 /* Removes the empty directories below a path, and with `itself` the path, too. */
 void directory_remove_empty(const char *path, bool itself);

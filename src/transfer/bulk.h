@@ -14,13 +14,13 @@
  *	bulk_free(bulk);
  *
  * One thread pushes and finishes. bulk_push() blocks while too much is in flight, so memory is
- * bounded for any number of items. `on_done` is called on that same thread, from within these
- * calls, once for each item that was pushed, in the order in which the items end. A failed item
- * does not stop the others unless `stop_at_first_error` is set.
+ * bounded for any number of items. `on_done` is called on that same thread, from within bulk_push()
+ * and bulk_finish(), once for each item that was pushed, in the order in which the items end. A
+ * failed item does not stop the others unless `stop_at_first_error` is set.
  *
- * Objects and files appear whole and verified, or not at all: a download is written next to its
- * target and renamed. Requests are retried as net/http/http.h says; after a 503 or 429 fewer
- * requests are sent at a time.
+ * Objects and files appear whole and verified, or not at all: a download is written to an unnamed
+ * or temporary file, which gets the target's name at the end. Requests are retried as
+ * net/http/http.h says; after a 503 or 429 fewer requests are sent at a time.
  */
 #ifndef TRANSFER_BULK_H
 #define TRANSFER_BULK_H
@@ -63,7 +63,8 @@ struct bulk_item {
 	size_t path_root;
 	/* Size, ETag and time of the source, from a listing; saves a request. NULL if not known. */
 	const struct object_info *known;
-	const char *if_match; /* ETag of the only object to replace */
+	/* of an upload, or of a copy between stores: ETag of the only object to replace */
+	const char *if_match;
 	bool if_none_match; /* only create; in addition to the option for all items */
 	const char *content_type; /* of an upload; NULL for the type in the options */
 	/* mv: deletes the source once the target is verified, and durable if it is a file */
@@ -74,8 +75,9 @@ struct bulk_item {
 struct bulk_options {
 	const atomic_int *cancel;
 	unsigned parallel; /* limit of requests in flight; 0 to adapt it to the store */
-	/* For uploads and copies: if_none_match, content_type, metadata, storage_class, part_size,
-	 * resume_dir, delta_dir; other members are ignored. Borrowed; may be NULL. */
+	/* For uploads and copies: content_type, metadata, storage_class, part_size, resume_dir. For
+	 * downloads, too: if_none_match, delta_dir. Other members are ignored. Borrowed; may be
+	 * NULL. */
 	const struct object_put_options *put;
 	bool resume; /* large downloads resume, see object_get_file() */
 	bool set_times; /* downloads get the object's modification time */
@@ -91,8 +93,9 @@ struct bulk_options {
 	struct http_engine *twin;
 	object_progress_fn progress; /* called from any thread */
 	object_kept_fn kept, resumed; /* called from any thread */
-	/* `info` describes the object after an upload or copy, and the source of a download; NULL
-	 * after a failure or a deletion, and it may be NULL for a URL. `err` is NULL on success. */
+	/* `info` describes the object after an upload or copy, and the source of a download; `info`
+	 * is NULL after a failure or a deletion, and may be NULL for a URL. `err` is NULL on
+	 * success. */
 	void (*on_done)(void *cookie, const struct bulk_item *item, const struct object_info *info,
 		const struct penstock_error *err);
 	void *cookie; /* passed to all callbacks */
@@ -105,26 +108,28 @@ struct bulk_totals {
 };
 
 /* Opens (O_PATH) the directory that the first `len` bytes of `path` name. `root` is the descriptor
- * of the directory in the first `root_len` bytes; below it missing directories are created and no
- * link is followed. */
+ * of the directory in the first `root_len` bytes; below that directory, missing directories are
+ * created and no link is followed. Returns a descriptor. */
 int bulk_make_below(
 	int root, const char *path, size_t root_len, size_t len, struct penstock_error *err);
 /* Adds `given` (may be NULL) and, with `preserve`, time and mode of a file. Returns -1 if out of
  * memory. */
 int bulk_keep(
 	struct strlist *out, const struct strlist *given, bool preserve, const struct stat *st);
-/* Read the metadata that `preserve` wrote. Return false if there is none. */
+/* bulk_kept_time() and bulk_kept_mode() read metadata that `preserve` wrote. They return false if
+ * the value is missing or invalid. */
 bool bulk_kept_time(const struct strlist *metadata, struct timespec *out);
 /* The mode includes the type of the file. */
 bool bulk_kept_mode(const struct strlist *metadata, mode_t *out);
 
 int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_options *options,
 	struct penstock_error *err);
-/* PENSTOCK_E_CANCELLED if the caller cancelled, or if an item failed and `stop_at_first_error` is
- * set. */
+/* PENSTOCK_E_CANCELLED if the caller cancelled, after bulk_stop(), or if an item failed and
+ * `stop_at_first_error` is set. */
 int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_error *err);
-/* Waits for all pushed items. Returns the first item's error if any failed. `totals` may be NULL.
- * More items can be pushed afterwards unless the bulk was stopped. */
+/* Waits for all pushed items. Returns the error of the first item that failed, else the error of
+ * the sync. `totals` may be NULL. More items can be pushed afterwards unless the bulk was
+ * stopped. */
 int bulk_finish(struct bulk *bulk, struct bulk_totals *totals, struct penstock_error *err);
 /* Makes the file of `fd`, which already has its final name, durable together with the downloads. */
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);

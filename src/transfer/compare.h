@@ -16,7 +16,7 @@
 enum compare_verdict {
 	COMPARE_SAME,
 	COMPARE_NEW, /* only in `from` */
-	COMPARE_CHANGED, /* in both; copy it from `from` */
+	COMPARE_CHANGED, /* in both, but different: to be copied from `from` */
 	COMPARE_GONE /* only in `to` */
 };
 
@@ -37,7 +37,7 @@ struct compare_rules {
 	bool exact_times; /* the times must be equal */
 	/*
 	 * The content decides: local MD5s against ETags, part by part for objects uploaded in
-	 * parts; if the ETag is not made of MD5s, the checksum that the store keeps (a HEAD of each
+	 * parts; if the ETags do not match, the checksum that the store keeps (a HEAD of each
 	 * object). `from` and `to` must be set.
 	 */
 	bool checksum;
@@ -50,8 +50,8 @@ struct compare_rules {
 typedef int (*compare_fn)(void *cookie, enum compare_verdict verdict, const struct entry *from,
 	const struct entry *to, struct penstock_error *err);
 
-/* Calls `fn` in order of the paths and reads both sources to their ends. The time of a directory
- * object ("a/") is ignored. PENSTOCK_E_INTERNAL if a source is not sorted. */
+/* Calls `fn` in order of the paths and reads both sources to their ends. Size and time of a
+ * directory ("a/") are ignored. PENSTOCK_E_INTERNAL if a source is not sorted. */
 int compare_trees(struct entry_source *from, struct entry_source *to,
 	const struct compare_rules *rules, compare_fn fn, void *cookie, struct penstock_error *err);
 

@@ -15,8 +15,9 @@
  *	file_reader_free(file);
  *	file_pool_free(pool);
  *
- * All bytes are of the version that was opened, else PENSTOCK_E_CHANGED. Requests are retried by
- * transfer/reads.h. Any number of threads may read one file; a file does not survive fork().
+ * All bytes are of the version that was opened, else PENSTOCK_E_CHANGED; of a local file, only the
+ * length is checked. Requests are retried by transfer/reads.h. Any number of threads may read one
+ * file; a file does not survive fork().
  */
 #ifndef TRANSFER_FILE_READER_H
 #define TRANSFER_FILE_READER_H
@@ -32,8 +33,8 @@ struct http_engine;
 struct object_client;
 struct penstock_error;
 
-/* The threads that read for many files: LIMIT_FILE_THREADS, started when they are needed. The
- * engine is borrowed. Free all files first. */
+/* The threads that read for many files: at most LIMIT_FILE_THREADS, started when they are needed.
+ * The engine is borrowed. Free all files first. */
 int file_pool_new(struct file_pool **out, struct http_engine *engine, struct penstock_error *err);
 void file_pool_free(struct file_pool *pool);
 
@@ -48,7 +49,7 @@ struct file_options {
 	bool (*stop)(void *cookie);
 	void *cookie; /* passed to `stop` */
 	const atomic_int *cancel; /* ends calls once it is non-zero; may be NULL */
-	uint64_t ahead; /* most bytes to read ahead; 0 for none */
+	uint64_t ahead; /* most bytes to read ahead, at most LIMIT_FILE_AHEAD_MAX; 0 for none */
 	/* Opens only this version, else PENSTOCK_E_CHANGED; NULL for the current version. */
 	const char *version;
 	/* With `version`: `size` is the size of that version, so opening the file sends no request.
@@ -65,7 +66,7 @@ uint64_t file_reader_size(const struct file_reader *file);
 /* Returns the ETag, the Last-Modified, or the time of a local file; valid as long as `file`. */
 const char *file_reader_version(const struct file_reader *file);
 
-/* Reads `size` bytes, or fewer if the file ends before. */
+/* Reads `size` bytes, or fewer if the file ends earlier. */
 int file_reader_read(struct file_reader *file, uint64_t offset, void *data, size_t size,
 	size_t *got, struct penstock_error *err);
 

@@ -7,12 +7,13 @@
  *	http_fetch(engine, url, &(struct http_fetch_options){ .directory = input,
  *		.consume = unpack, .cookie = unpacker }, &r, err);
  *
- * If the server supports ranges, they are fetched in parallel into "NAME.MARK.penstock-part" under
- * the first reply's validator (ETag, else Last-Modified); otherwise one stream is read. A fetch
- * that was interrupted resumes at the next byte. "NAME.MARK.penstock-part.json" records the ranges
- * that are complete, so the same call after a kill resumes; a resource that changed meanwhile is
- * fetched from its beginning. If every byte is already there, the last byte is requested. At the
- * end the length and, if given, the sha256 are verified, and the file is synced and renamed.
+ * If the server supports ranges, the file is fetched in parallel ranges into
+ * "NAME.MARK.penstock-part" under the first reply's validator (ETag, else Last-Modified); otherwise
+ * one stream is read. A request that was interrupted resumes at the next byte.
+ * "NAME.MARK.penstock-part.json" records the ranges that are complete, so the same call after a
+ * kill (not after a reboot) resumes; a resource that changed meanwhile is fetched from its
+ * beginning. If every byte is already there, the last byte is requested. At the end the length and,
+ * if given, the sha256 are verified, and the file is synced and renamed.
  *
  * A web page in place of a file (a login, a notice) and a body in a Content-Encoding that was not
  * requested are errors.
@@ -38,15 +39,16 @@ struct http_fetch_options {
 	const char *directory; /* must exist */
 	const char *name; /* the file's name; NULL to take it from the URL */
 	const char *sha256; /* 64 hexadecimal digits; NULL if it is not checked */
-	unsigned parallel; /* limit of ranges in flight; 0 for 8 */
-	uint64_t chunk_size; /* bytes per range; 0 for 8 MiB */
+	unsigned parallel; /* limit of ranges in flight, at most 64; 0 for 8 */
+	uint64_t chunk_size; /* bytes per range, at least 4 KiB; 0 for 8 MiB */
 	int64_t patience_ms; /* time to wait for an unreachable server (net/http/http.h) */
 	/* Does not sync the file: for callers who fetch it again after a power loss. */
 	bool no_sync;
 	/* PENSTOCK_E_PRECONDITION if the file exists when it would be renamed */
 	bool if_none_match;
-	/* Called once, as soon as the size is known (UINT64_MAX if the server does not give it);
-	 * `missing` bytes are still to be fetched. Returns a negative code to refuse with `err`. */
+	/* Called as soon as the size is known (UINT64_MAX if the server does not give it), and
+	 * again after a restart; `missing` bytes are still to be fetched. Returns a negative code
+	 * to refuse with `err`. */
 	int (*on_size)(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err);
 	/* If the size is unknown: called before each `bytes` are written, on another thread.
 	 * Returns a negative code to refuse with `err`. NULL for no limit. */
@@ -80,14 +82,16 @@ void http_fetch_result_release(struct http_fetch_result *result);
 /*
  * `url` is http://…, https://…, file:///… or the path of a local file. Errors:
  * PENSTOCK_E_NOT_FOUND, PENSTOCK_E_PERMISSION, PENSTOCK_E_CORRUPT (length or sha256),
- * PENSTOCK_E_CHANGED, and those of http_perform().
+ * PENSTOCK_E_CHANGED, PENSTOCK_E_EXISTS (another process fetches the file), PENSTOCK_E_INVALID (a
+ * web page or an encoding), PENSTOCK_E_PRECONDITION, and those of http_perform().
  */
 int http_fetch(struct http_engine *engine, const char *url,
 	const struct http_fetch_options *options, struct http_fetch_result *result,
 	struct penstock_error *err);
 
-/* Appends the file name that a URL gives: its last path segment, percent-decoded. An invalid file
- * name (empty, "." or "..", control characters, "/") becomes "download" or "_". */
+/* Appends the file name that a URL gives: its last path segment, percent-decoded. Control
+ * characters and "/" become "_"; a name of more than 200 bytes keeps its end; "", "." and ".."
+ * become "download". */
 int http_fetch_name(const char *url, struct buf *out);
 
 #endif

@@ -13,7 +13,8 @@
  *		puts(entry.path);
  *
  * Byte order means that "/" sorts like any other byte: "a-b", "a.txt", "a/x", "a0". Both kinds of
- * stream use it, so that two can be merged (compare.h). A source is used by one thread at a time.
+ * stream have this order, so that two streams can be merged (compare.h). A source is used by one
+ * thread at a time.
  */
 #ifndef TRANSFER_LISTING_H
 #define TRANSFER_LISTING_H
@@ -30,7 +31,8 @@ struct penstock_error;
 
 enum entry_kind {
 	ENTRY_FILE, /* a file, or an object */
-	ENTRY_DIRECTORY, /* if requested, and keys that end in "/"; the path ends in "/" */
+	/* a local directory, if requested, or a key that ends in "/"; the path ends in "/", too */
+	ENTRY_DIRECTORY,
 	ENTRY_LINK, /* a symbolic link that is not followed; `size` is the length of its target */
 	ENTRY_PREFIX /* a common prefix, if there is a delimiter */
 };
@@ -60,20 +62,21 @@ static inline void entry_source_freep(struct entry_source **source)
 }
 
 /* Called on the caller's thread for every entry, and by a walk for every directory ("a/") before it
- * is opened. Returns false to leave out the entry, a directory with all its contents. */
+ * is opened. Returns false to leave out the entry; a walk then leaves out a directory with its
+ * contents. */
 typedef bool (*entry_filter_fn)(void *cookie, const char *path, bool directory);
 
 struct object_source_options {
 	/* Number of bytes of each key that are not part of the path; at most the length of the
 	 * prefix. 0 for the whole prefix. */
 	size_t cut;
-	bool whole_keys; /* the path is the key, `cut` is ignored */
+	bool whole_keys; /* the path is the whole key; `cut` is ignored */
 	const char *after; /* leaves out the keys up to this one; NULL for all keys; borrowed */
 	/* NULL to list everything below; else common prefixes are listed too, and `parallel` is
 	 * 1 */
 	const char *delimiter;
-	/* Limit of requests in flight; 0 to choose a limit; 1 reads a few pages ahead, one after
-	 * another. */
+	/* Limit of requests in flight, at most 32; 0 for 8; with 1, a few pages are read ahead, one
+	 * after another. */
 	unsigned parallel;
 	entry_filter_fn takes; /* may be NULL */
 	void *cookie;
@@ -82,10 +85,10 @@ struct object_source_options {
 /*
  * Streams the objects below the prefix `at.key` ("" or NULL for the whole bucket). Long listings
  * are fetched in several ranges of keys at a time. A store that ignores the start key is listed
- * page by page; one that does not sort its keys is sorted here (in an unlinked file in TMPDIR if
- * the list is long). A key whose path would be empty is left out. PENSTOCK_E_PROTOCOL if the store
- * lists keys outside the prefix, makes no progress, or turns out to be unsorted after entries were
- * returned that cannot be taken back.
+ * page by page. The keys of a store that does not sort them are sorted by this process (in an
+ * unlinked file in TMPDIR if the list is long). A key whose path would be empty is left out.
+ * PENSTOCK_E_PROTOCOL if the store lists keys outside the prefix, makes no progress, or turns out
+ * to be unsorted after entries were returned that cannot be taken back.
  */
 int entry_source_objects(struct entry_source **out, struct object_ref at,
 	const struct object_source_options *options, struct penstock_error *err);
@@ -104,8 +107,9 @@ struct walk_options {
 	/*
 	 * Reports an entry that cannot be listed: an unreadable directory, a socket, a dangling
 	 * link. Returns 0 to leave out the entry, else the walk ends with `problem`. If
-	 * `on_problem` is NULL, the walk ends with the first problem. Entries that vanish during
-	 * the walk are left out without a report.
+	 * `on_problem` is NULL, the walk ends with the first problem. A lack of memory or of
+	 * descriptors always ends the walk. Entries that vanish during the walk are left out
+	 * without a report.
 	 */
 	int (*on_problem)(void *cookie, const char *path, const struct penstock_error *problem);
 	void *cookie;

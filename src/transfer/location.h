@@ -55,10 +55,10 @@ char *location_prefix(const char *key);
 /* True if `text` has a slash, which no name of a run has, and is the path of an existing
  * directory. */
 bool location_is_dir(const char *text);
-/* True if the key or path contains '*' or '?'. */
+/* True if the key or path contains '*' or '?', unless the location is literal. */
 bool location_has_wildcard(const struct location *location);
-/* Returns the length of the key up to the last '/' before the first wildcard: the prefix to
- * list. */
+/* Returns the length of the prefix to list: the key or path up to and including the last '/' before
+ * the first wildcard, or all of it if there is no wildcard. */
 size_t location_literal_prefix(const struct location *location);
 
 /* '*' matches any characters, '?' one; everything else is literal. */

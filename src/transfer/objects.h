@@ -78,14 +78,15 @@ typedef void (*object_kept_fn)(void *cookie, uint64_t bytes);
 
 /*
  * Opens the store at `place` (net/credentials/credentials.h), whose strings are borrowed for this
- * call only. The only requests it sends are those to a metadata service that has the keys; the
- * engine's cancel flag ends them too. The engine is borrowed and outlives the client. The bucket is
- * in the host name on amazonaws.com, and in the path elsewhere.
+ * call only. The call sends requests only to a metadata service that has the keys; the cancel flags
+ * of `place` and of the engine end these requests. The engine is borrowed and outlives the client.
+ * The bucket is in the host name on amazonaws.com (over https:// only if it has no dot), and in the
+ * path elsewhere.
  *
- * On Google Cloud Storage (always at storage.googleapis.com) an object's `etag` is its generation
- * in quotes, and conditions are generation-match headers. If the XML API lacks an operation, a
- * slower one is used: copies of any size and uploads under a condition go in one request, and each
- * key of a deletion takes a request of its own.
+ * On Google Cloud Storage (`place->google`, or any endpoint at storage.googleapis.com) an object's
+ * `etag` is its generation in quotes, and conditions are generation-match headers. If the XML API
+ * lacks an operation, a slower one is used: copies of any size and uploads under a condition go in
+ * one request, and each key of a deletion takes a request of its own.
  */
 int object_client_open(struct object_client **out, struct http_engine *engine,
 	const struct store_place *place, struct penstock_error *err);
@@ -148,7 +149,8 @@ struct object_put_options {
 	/*
 	 * Reports an upload in parts, on the calling thread: before it is requested (`id` is NULL),
 	 * when the store has named it, and when nothing of it is left in the store (`over`). A
-	 * caller that records the upload can abort it after a kill. May be NULL.
+	 * caller that records the upload can abort it after a kill. Not called for a stream. May be
+	 * NULL.
 	 */
 	void (*parts)(void *cookie, const char *key, const char *id, bool over);
 	/*
@@ -174,9 +176,9 @@ int object_put(struct object_ref at, const void *data, size_t len,
 	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err);
 /*
- * Sends the first `size` bytes of `fd` (pread; the offset is unchanged), in parallel parts if it is
- * large. PENSTOCK_E_CHANGED if the file became shorter or still_valid() returned false. Sends an
- * end-to-end checksum and verifies the store's reply.
+ * Sends the first `size` bytes of `fd` (pread; the offset is unchanged), in parallel parts if the
+ * file is large. PENSTOCK_E_CHANGED if the file became shorter or still_valid() returned false.
+ * Sends an end-to-end checksum and verifies the store's reply.
  */
 int object_put_file(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct object_info *info,
@@ -194,8 +196,8 @@ void object_remember(struct object_ref at, const char *etag, int fd, uint64_t si
  * Sends the bytes of `fd` (a pipe, a socket, any descriptor) until end of file; their number is
  * unknown. Parts are held until they are sent: up to `parallel` of 8 MiB in memory (within
  * LIMIT_STREAM_MEMORY). Beyond 8 GB parts grow, so that 10,000 suffice for any object, and are held
- * in unlinked files in TMPDIR. `cancel` is checked after each read, including one that a signal
- * interrupts. still_valid() is called before the object becomes visible.
+ * in unlinked files in TMPDIR. `cancel` is also checked every 50 ms while no input arrives.
+ * still_valid() is called before the object becomes visible.
  */
 int object_put_stream(struct object_ref at, int fd, const struct object_put_options *options,
 	struct object_info *info, struct penstock_error *err);
@@ -204,8 +206,9 @@ struct object_get_options {
 	const char *if_match;
 	uint64_t offset; /* start of a range; used with `length` */
 	uint64_t length; /* 0 for the rest of the object */
-	/* Size and ETag from a listing or an earlier HEAD: saves object_get_file() a request. If
-	 * the object was replaced meanwhile the call fails with PENSTOCK_E_CHANGED. */
+	/* Size and ETag from a listing or an earlier HEAD: saves object_get_file() a request for a
+	 * small object. If the object was replaced meanwhile, the call fails with
+	 * PENSTOCK_E_CHANGED. */
 	const struct object_info *known;
 	unsigned parallel; /* limit of ranges in flight; 0 to adapt it to the store */
 	bool relaxed; /* object_get_file(): renames without a sync; the caller syncs */
@@ -223,9 +226,9 @@ int object_get(struct object_ref at, const struct object_get_options *options, s
 	struct object_info *info, struct penstock_error *err);
 #define OBJECT_PART_SUFFIX ".penstock-part"
 /*
- * Writes the object to `path` through "path.penstock-part" (shortened if the name is too long):
- * parallel ranges under If-Match if it is large; length and the store's checksum, if it has one,
- * verified; then synced and renamed.
+ * Writes the object to a temporary file next to `path` (its name ends in OBJECT_PART_SUFFIX), in
+ * parallel ranges under If-Match if the object is large. Verifies the length, and the store's
+ * checksum if there is one, then syncs the file and renames it to `path`.
  */
 int object_get_file(struct object_ref at, const char *path,
 	const struct object_get_options *options, struct object_info *info,
@@ -235,8 +238,8 @@ int object_get_file(struct object_ref at, const char *path,
  * Passes the object to `fn` in order, piece by piece, on the calling thread, while the next pieces
  * are fetched (at most `parallel` of LIMIT_STREAM_RANGE bytes are held). A negative code from `fn`
  * ends the call with that error. The store's checksum of the whole object is verified at the end,
- * that of a part before its last piece is passed on, so PENSTOCK_E_CORRUPT may come after damaged
- * bytes. PENSTOCK_E_CHANGED if the object was replaced meanwhile.
+ * and the checksum of a part before the part's last piece is passed on, so PENSTOCK_E_CORRUPT may
+ * come after damaged bytes. PENSTOCK_E_CHANGED if the object was replaced meanwhile.
  */
 typedef int (*object_stream_fn)(
 	void *cookie, const void *data, size_t len, struct penstock_error *err);
@@ -258,7 +261,7 @@ struct object_deletion {
 	/* Called for every key that the store refused to delete. May be NULL. */
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err);
 	void *cookie;
-	/* Cleans up after a cancelled call: the engine's cancel flag does not end it, but
+	/* Cleans up after a cancelled call: the engine's cancel flag does not end the deletion, but
 	 * LIMIT_TIDY_MS does. */
 	bool tidies_up;
 };
@@ -305,8 +308,8 @@ struct object_exact {
  * MD5s instead if the store supports no checksums. A failure leaves nothing in the store. */
 int object_put_exact(
 	struct object_ref at, const struct object_exact *object, struct penstock_error *err);
-/* Sets a document of an object, such as its tags, or deletes it if `xml` is NULL. `sub` is its
- * subresource, `version` NULL for the current one. */
+/* Sets a document of an object, such as its tags, or deletes the document if `xml` is NULL. `sub`
+ * is the subresource ("tagging"); `version` is NULL for the current version. */
 int object_put_document(struct object_ref at, const char *sub, const char *version,
 	const struct buf *xml, struct penstock_error *err);
 /* Deletes an object, with `headers` in the form of struct object_exact. */
@@ -316,8 +319,8 @@ int object_delete_exact(
 struct object_copy_options {
 	const char *if_match; /* ETag of the source */
 	bool if_none_match; /* destination: only create */
-	/* larger objects are copied in parts of this size; 0: only those beyond LIMIT_S3_PUT_MAX,
-	 * in large parts */
+	/* larger objects are copied in parts of this size; if 0, objects beyond LIMIT_S3_PUT_MAX
+	 * are copied in large parts */
 	uint64_t part_size;
 	/*
 	 * content_type, metadata and storage_class of the copy. NULL members: as the source, except
@@ -337,11 +340,13 @@ int object_copy(struct object_ref from, struct object_ref to,
 	const struct object_copy_options *options, struct object_info *info,
 	struct penstock_error *err);
 
-/* Returns 0 to continue, 1 to stop the listing without an error. `info` belongs to the caller. */
+/* Returns 0 to continue, 1 to stop the listing without an error. `info` is valid only during the
+ * call. */
 typedef int (*object_list_fn)(void *cookie, const struct object_info *info);
 /*
- * Lists the objects below the prefix `at.key` in byte order of the keys. `delimiter` and `cancel`
- * may be NULL. PENSTOCK_E_PROTOCOL if the store lists keys outside the prefix or makes no progress.
+ * Lists the objects below the prefix `at.key` in the store's order, normally the byte order of the
+ * keys. `delimiter` and `cancel` may be NULL. PENSTOCK_E_PROTOCOL if the store lists keys outside
+ * the prefix or makes no progress.
  */
 int object_list(struct object_ref at, const char *delimiter, object_list_fn fn, void *cookie,
 	const atomic_int *cancel, struct penstock_error *err);
@@ -377,7 +382,7 @@ struct object_conditions {
 	bool remove; /* If-Match on DELETE */
 };
 /* Probes once per client with a small object "<prefix>probe-<random>", which is removed; a kill
- * leaves it. */
+ * leaves the object. */
 int object_probe_conditions(
 	struct object_ref at, struct object_conditions *honoured, struct penstock_error *err);
 

@@ -11,8 +11,8 @@
  *
  * A store that speaks plain HTTP is read on connections of the calling thread (net/plain), which
  * costs a fifth of a request of the engine. Anything unusual there (another status, a closed
- * connection, silence), HTTPS and Google's store go to the client's engine, with its retries,
- * limits and messages. docs/decisions/datasets.md has the figures.
+ * connection, silence), HTTPS, a proxy, and the stores of Amazon and Google go to the client's
+ * engine, with its retries, limits and messages. docs/decisions/datasets.md has the figures.
  *
  * reads_new_web() is for resources of the web: `key` is a URL, and `etag` the version that
  * web_find() found.
@@ -80,7 +80,8 @@ void reads_patience(struct object_reads *reads, int64_t ms);
  * `error` has the reason. Once `cancel` (may be NULL) is set, the remaining reads fail with
  * PENSTOCK_E_CANCELLED. Once a read fails with PENSTOCK_E_UNAVAILABLE or PENSTOCK_E_TIMEOUT after
  * its retries, reads that have not started fail with PENSTOCK_E_UNAVAILABLE. An error of the call
- * itself, such as credentials that cannot be found, is returned with nothing read.
+ * itself, such as credentials that cannot be found, is returned as a negative code; then no read is
+ * valid.
  */
 int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);

@@ -281,7 +281,7 @@ static const char *const credential_keys[] = {"aws_access_key_id", "role_arn", "
 	"aws_secret_access_key", "aws_session_token", "aws_security_token", "source_profile",
 	"credential_source", "role_session_name", "external_id", "mfa_serial", "duration_seconds",
 	"sso_account_id", "sso_role_name", "sso_region",
-	/* These refer to other sections, or the step gets them in another way. */
+	/* The last three keys refer to other sections, or the step gets them in another way. */
 	"services", "endpoint_url", "region"};
 
 bool aws_config_has_credentials(const struct aws_config *config, const char *profile)

@@ -46,7 +46,8 @@ const char *aws_config_endpoint(
 	const struct aws_config *config, const char *profile, const char *service);
 /* Returns true if the profile is a source of credentials, of any kind. */
 bool aws_config_has_credentials(const struct aws_config *config, const char *profile);
-/* Appends a config file with the other settings of the profile as profile `name`. */
+/* Appends a config file with profile `name`: the settings of `profile` without credentials,
+ * endpoint, region and services. */
 void aws_config_without_credentials(
 	const struct aws_config *config, const char *profile, const char *name, struct buf *out);
 bool aws_config_has_profile(const struct aws_config *config, const char *profile);

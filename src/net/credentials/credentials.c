@@ -413,7 +413,7 @@ static bool same(const struct credentials *a, const struct credentials *b)
 	       same_text(a->session_token, b->session_token) && same_text(a->bearer, b->bearer);
 }
 
-/* The next credentials_get() reports a failed fetch. */
+/* If the fetch fails, the next credentials_get() fetches again, and reports the error. */
 bool credentials_refused(
 	struct credentials_provider *provider, const struct credentials *refused, bool *pending)
 {

@@ -46,11 +46,12 @@ int credentials_provider_new_anonymous(
 	struct credentials_provider **out, struct penstock_error *err);
 
 /*
- * Makes a provider of keys that expire. `fetch` is called if there are no keys yet, or if the
- * current keys expire within five minutes; for keys issued for a shorter time, after a quarter of
- * their remaining life. One thread fetches at a time; others continue with keys that are still
- * valid, else they wait for the fetch and get its error. `cancel` is set once no caller waits any
- * more. The provider owns the cookie: `release` (may be NULL) is also called if this call fails.
+ * Makes a provider of keys that expire. `fetch` is called if there are no keys yet, if the keys
+ * were rejected, or if they expire within five minutes; for keys issued for a shorter time, after a
+ * quarter of their remaining life. One thread fetches at a time; other threads continue with keys
+ * that are still valid, else wait for the fetch and get its error. `cancel` is set once no caller
+ * waits any more. The provider owns the cookie: `release` (may be NULL) is also called if this call
+ * fails.
  */
 struct credentials_fetcher {
 	const char *name; /* for messages; a literal */
@@ -83,7 +84,7 @@ int credentials_get_within(struct credentials_provider *provider,
 	const struct credentials_patience *patience, struct credentials *out,
 	struct penstock_error *err);
 /* Like credentials_get(), but never waits: returns true, and replaces `present`, if there are valid
- * credentials that differ from it. For hooks, which must not block. */
+ * credentials that differ from `present`. For hooks, which must not block. */
 bool credentials_renewed(struct credentials_provider *provider, struct credentials *present);
 /*
  * Reports that the store rejected the credentials `refused` before their expiry. If they are still
@@ -111,7 +112,7 @@ struct store_place {
 	const char *google_key; /* path of a Google key file */
 	const char *google_key_json; /* content of a Google key file */
 	bool *no_keys; /* set if no source has keys; may be NULL */
-	/* Either cancels the query of the metadata service; may be NULL. */
+	/* Either flag cancels the query of the metadata service. Both may be NULL. */
 	const atomic_int *cancel, *cancel_all;
 };
 
@@ -120,7 +121,7 @@ struct s3_settings {
 	char *region; /* never NULL; us-east-1 by default */
 	struct credentials_provider *credentials;
 	/* Source of the keys: "given", "anonymous", "environment", "web identity", "role",
-	 * "profile", "credential_process", "container", "instance". */
+	 * "profile", "credential_process", "container", "instance", "key file", "gcloud". */
 	const char *source;
 	bool google; /* Google Cloud Storage, with its headers and signatures */
 	struct google_key *key; /* key of a service account or a user; may be NULL */

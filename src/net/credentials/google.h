@@ -1,5 +1,5 @@
 /*
- * Google's credentials: key files, and the OAuth tokens that they are exchanged for.
+ * Google's credentials: key files, and the OAuth tokens for which key files are exchanged.
  *
  *	struct google_key *key = NULL;
  *
@@ -51,7 +51,7 @@ int google_key_load(struct google_key **out, const char *path, struct penstock_e
 void google_key_free(struct google_key *key);
 void google_key_freep(struct google_key **key);
 
-/* Makes a provider of tokens for `key`, which must outlive it. */
+/* Makes a provider of tokens for `key`, which must outlive the provider. */
 int credential_source_google(struct credentials_provider **out, const struct google_key *key,
 	struct penstock_error *err);
 /* Makes a provider of tokens for this machine's service account, from its metadata service

@@ -40,7 +40,8 @@ int credential_source_instance(struct credentials_provider **out, struct penstoc
  * Makes a provider for the role of this ECS task or EKS pod, from
  * AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or …_FULL_URI, with the token of
  * AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE (read each time) or …_TOKEN. Returns PENSTOCK_E_INVALID if
- * neither URI is set, or if …_FULL_URI uses plain HTTP to another machine.
+ * neither URI is set, or if …_FULL_URI uses plain HTTP to a machine other than this one and the
+ * services of ECS and EKS.
  */
 int credential_source_container(struct credentials_provider **out, struct penstock_error *err);
 

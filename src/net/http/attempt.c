@@ -1,4 +1,4 @@
-/* One attempt: sets up a curl handle for a call; its callbacks read the request body. */
+/* One attempt: sets up a curl handle for a call, and reads the request body in curl's callbacks. */
 #include "net/http/internal.h"
 
 #include <errno.h>
@@ -149,8 +149,8 @@ static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_s
 	return fd;
 }
 
-/* libcurl copies texts. If memory runs out it keeps the previous value: a DELETE would be sent as a
- * GET. */
+/* libcurl copies texts. If memory runs out, libcurl keeps the previous value: a DELETE would be
+ * sent as a GET. */
 #define SET_TEXT(handle, option, text)                                                             \
 	do {                                                                                       \
 		if (curl_easy_setopt((handle)->curl, option, text) != CURLE_OK)                    \

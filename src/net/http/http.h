@@ -1,5 +1,5 @@
 /*
- * The HTTP engine: one thread owns every connection, other threads submit requests to it.
+ * The HTTP engine: one thread owns every connection; other threads submit requests to it.
  *
  *	struct http_engine *engine = NULL;
  *	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
@@ -47,8 +47,8 @@ struct http_limit {
 };
 
 struct http_engine_options {
-	/* Called on the engine's thread, at most every 15 s, while a request with `patience_ms`
-	 * waits for a host: "HOST:PORT" and the reason. May be NULL. */
+	/* Called on the engine's thread, at most every 15 s for each host, while a request with
+	 * `patience_ms` waits for the host: "HOST:PORT" and the reason. May be NULL. */
 	void (*on_wait)(void *cookie, const char *host, const char *why, int64_t waited_ms);
 	void *cookie;
 	unsigned max_connections; /* to all hosts; 128 if 0 */
@@ -165,9 +165,9 @@ struct http_sink {
 /*
  * Part of a resource. The engine sends the Range header, expects 206 with the matching
  * Content-Range, and after an interruption requests only the missing bytes, provided that the new
- * reply has the same validator (ETag, else Last-Modified) as the first; otherwise the request fails
- * with PENSTOCK_E_CHANGED. A 200 is PENSTOCK_E_UNSUPPORTED, unless `full_is_fine` is set, `offset`
- * is 0 and nothing was received yet.
+ * reply has the same validator (strong ETag, else Last-Modified) as the first; otherwise the
+ * request fails with PENSTOCK_E_CHANGED. Without a validator, the body starts again. A 200 is
+ * PENSTOCK_E_UNSUPPORTED, unless `full_is_fine` is set, `offset` is 0 and nothing was received yet.
  */
 struct http_range {
 	bool wanted;
@@ -179,14 +179,14 @@ struct http_range {
 enum http_verdict {
 	HTTP_VERDICT_DEFAULT,
 	HTTP_VERDICT_RETRY, /* the attempt failed, regardless of its status; it may be repeated */
-	HTTP_VERDICT_WAIT, /* like RETRY, but not counted: keys for the retry are in flight */
+	HTTP_VERDICT_WAIT, /* like RETRY, but not counted: new keys are being fetched */
 	HTTP_VERDICT_FAIL /* the attempt failed and is not repeated */
 };
 
 /*
  * Permission to send a request that changes data. The engine's thread calls may_send() before every
- * attempt and every piece of the body. If it returns non-zero the request fails with `err`, and no
- * more bytes are sent.
+ * attempt and every piece of the body. If it returns a negative code, the request fails with `err`,
+ * and no more bytes are sent.
  */
 struct http_gate {
 	int (*may_send)(void *cookie, struct penstock_error *err);
@@ -208,10 +208,12 @@ struct http_request {
 	int64_t connect_timeout_ms; /* the engine's if 0 */
 	int64_t stall_timeout_ms; /* the engine's if 0 */
 	unsigned max_attempts; /* the engine's if 0; 1 if the request must not be repeated */
-	/* bytes received at a time; the engine's `buffer` if 0, which is also the maximum */
+	/* bytes received at a time; the engine's `buffer` if 0, which is also the maximum; not used
+	 * by a request with a body */
 	size_t receive_buffer;
-	/* Retries a server that is absent or not ready (refused, not resolved, cut, no reply, 5xx,
-	 * 429) for this long without progress, regardless of the number of attempts. */
+	/* Retries a server that is absent or not ready (refused, not resolved, cut, no reply, or a
+	 * status that is retried) for this long without progress, regardless of the number of
+	 * attempts, unless `max_attempts` is 1. */
 	int64_t patience_ms;
 	/*
 	 * Uses a new connection: libcurl repeats a request by itself when a reused connection turns
@@ -231,8 +233,8 @@ struct http_request {
 	 * Allows a resend, for requests that are harmless if they reach the server twice: a request
 	 * that is silent for this much longer than the mean wait of bulk requests to its host
 	 * (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS) is abandoned and sent again on a new
-	 * connection, as long as few requests are. Never if 0. Only with a sink and a source that
-	 * can start again.
+	 * connection, at most three times, and as long as few requests are resent. Never if 0. Only
+	 * with a sink and a source that can start again.
 	 */
 	int64_t resend_ms;
 	/* never through a proxy: for metadata services, which are on the machine itself */
@@ -245,16 +247,17 @@ struct http_request {
 	const struct http_gate *gate; /* may be NULL */
 	const char *what; /* for messages: "GET s3://bucket/key"; method and URL if NULL */
 
-	/* Called before every attempt (counted from 1) to sign and add dates. If it returns
-	 * non-zero the request fails with `err`. */
+	/* Called before every attempt (counted from 1) to sign and add dates. If it returns a
+	 * negative code, the request fails with `err`. */
 	int (*prepare)(void *cookie, struct http_request *request, unsigned attempt,
 		struct penstock_error *err);
 	/* Called once the headers of a reply have arrived, for any status, before they are used:
-	 * may add or change headers. If it returns non-zero the attempt fails with `err`. */
+	 * may add or change headers. If it returns a negative code, the attempt fails with
+	 * `err`. */
 	int (*translate)(void *cookie, struct http_reply *reply, struct penstock_error *err);
 	/*
-	 * Called after the headers of a reply with an expected status, before its first byte. If it
-	 * returns non-zero the attempt fails with `err`, and is repeated if
+	 * Called after the headers of a reply with an expected status, before the first byte of the
+	 * body. If it returns a negative code, the attempt fails with `err`, and is repeated if
 	 * error_is_retryable(err).
 	 */
 	int (*on_headers)(void *cookie, const struct http_reply *reply, struct penstock_error *err);
@@ -283,7 +286,7 @@ struct http_reply {
 	unsigned attempts;
 	unsigned resent; /* attempts that were abandoned because they were silent (`resend_ms`) */
 	bool resumed; /* the body was assembled from several attempts */
-	bool sent_before; /* the server may have executed an earlier attempt */
+	bool sent_before; /* the server may have executed an attempt that got no definite reply */
 	char *effective_url; /* owned; after redirects; NULL if it is the requested URL */
 };
 /* clang-format off */
@@ -295,14 +298,16 @@ const char *http_reply_header(const struct http_reply *reply, const char *name);
 
 /*
  * Runs the request to its end. `reply` (may be NULL) is filled on failure too, as far as possible.
- * On an unexpected status the error has `http_status` set and a matching code: 401 and 403
- * PERMISSION, 404 and 410 NOT_FOUND, 409 EXISTS, 412 PRECONDITION, 5xx and 429 UNAVAILABLE, …
+ * On an unexpected status the error has `http_status` set and a matching code: 401, 403 and 407
+ * PERMISSION, 404 and 410 NOT_FOUND, 405 and 501 UNSUPPORTED, 412 PRECONDITION, 507 NO_SPACE, 408,
+ * 409, 429 and other 5xx UNAVAILABLE, …
  */
 int http_perform(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err);
 
 /* Starts the request and returns; the engine uses `request` and `reply` until `done`. Fails only if
- * out of memory or if the engine is shutting down; then `done` is not called. */
+ * out of memory, if the engine's thread cannot start, or if the engine is shutting down; then
+ * `done` is not called. */
 int http_submit(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err);
 /* Makes every paused sink try again; a sink that still has no room returns HTTP_PAUSE again. Any
@@ -321,7 +326,7 @@ bool http_host_is_local(const char *host, size_t len);
  * -1 if both together are longer than half of the buffer's limit, or if out of memory. */
 int http_add_basic(struct buf *out, const char *user, const char *password);
 
-/* Formats `url` for display: without user, password and query. */
+/* Appends `url` for display, without user, password, query and fragment. */
 void http_url_display(const char *url, struct buf *out);
 
 #endif

@@ -84,7 +84,7 @@ struct call {
 	bool in_head; /* between a status line and the empty line */
 	bool headers_done; /* of the final reply */
 	bool good; /* the status of the reply is expected */
-	bool body_cut; /* the engine ended the transfer: it has enough of an error body */
+	bool body_cut; /* the engine ended the transfer, because enough of an error body arrived */
 	bool fatal; /* `error` must not be retried, regardless of its code */
 	bool absent; /* the server is absent or not ready */
 	bool waits; /* HTTP_VERDICT_WAIT */
@@ -120,7 +120,7 @@ struct http_engine {
 	unsigned n_queued;
 	struct http_handle *pool;
 	unsigned n_pool;
-	bool submitted; /* by a request's own `done`: do not block in poll now */
+	bool submitted; /* a callback submitted a request: do not block in poll now */
 	int64_t last_tick_ms;
 	struct {
 		unsigned most, most_before; /* most requests at a time: this window, the previous */

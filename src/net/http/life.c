@@ -1,6 +1,6 @@
 /*
  * Start and end of the engine. Before the first request there is no thread, and libcurl is not
- * loaded.
+ * used.
  */
 #include "net/http/http.h"
 

@@ -17,7 +17,7 @@
 #define VERDICT_WAIT_MS	     500
 #define WAIT_REPORT_AFTER_MS 1000 /* a short outage is not worth a line */
 #define WAIT_REPORT_EVERY_MS 15000 /* interval of the reports for one host */
-#define PATIENT_CAP_MS	     5000 /* longest delay between attempts while a host is absent */
+#define PATIENT_CAP_MS	     5000 /* longest back-off of a request with `patience_ms` */
 
 struct curl_meaning {
 	CURLcode code;
@@ -136,7 +136,7 @@ static bool sink_restart(struct call *call)
 }
 
 /* Returns true if there is something left to request after the bytes kept. An empty range cannot be
- * requested: it would mean everything to the end. */
+ * requested: a length of 0 means everything to the end. */
 static bool has_rest(const struct call *call)
 {
 	const struct http_range *range = &call->request->range;
@@ -254,8 +254,8 @@ static bool body_complete(struct call *call, struct penstock_error *err)
 
 /*
  * Returns true if all bytes of a part arrived although the reply did not end: the connection was
- * cut, or silent, before the final chunk. After an error of a hook or a sink returns false; a
- * timeout of the engine is ignored.
+ * cut, or silent, before the final chunk. Returns false after an error of a hook or a sink, but
+ * ignores a timeout of the engine.
  */
 static bool part_arrived(const struct call *call, CURLcode result)
 {

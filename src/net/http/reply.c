@@ -281,7 +281,8 @@ static int unfold(struct strlist *headers, const char *line, size_t len, struct 
 static int header_line(struct call *call, const char *line, size_t len, struct penstock_error *err)
 {
 	struct http_reply *reply = call->reply;
-	/* A line of white space does not end the headers for libcurl, so it must not here. */
+	/* A line of white space does not end the headers for libcurl, and must not end them for
+	 * us. */
 	bool end = len && (line[0] == '\r' || line[0] == '\n');
 	char *copy;
 	int r;

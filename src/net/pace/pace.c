@@ -5,7 +5,7 @@
 
 #define WINDOW_MIN_MS 150 /* long enough for some dozens of reads, short compared with a transfer */
 #define WINDOW_MAX_MS 2000
-/* typical waits in a window: time for new connections to show their effect */
+/* number of typical waits in a window, so that new connections show their effect */
 #define WINDOW_WAITS 3
 #define HOLD_WINDOWS 20
 /* Factor by which the rate must grow after doubling and after a quarter more, and to which it may

@@ -56,7 +56,7 @@ struct pace {
 void pace_init(struct pace *pace, unsigned max);
 void pace_moved(struct pace *pace, uint64_t bytes);
 void pace_refused(struct pace *pace, int64_t now, unsigned active);
-/* `starved`: fewer requests than the limit are in flight, because there are no more. */
+/* `starved`: fewer requests than the limit are in flight, because no more are queued. */
 void pace_tick(struct pace *pace, int64_t now, bool starved);
 
 #endif

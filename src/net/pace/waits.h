@@ -1,6 +1,6 @@
 /*
- * Waits for the first byte of a reply, of one kind of request to one server. They decide when a
- * request counts as slow, and if it may be sent again. Pure arithmetic;
+ * Waits for the first byte of a reply, of one kind of request to one server. The waits decide when
+ * a request counts as slow, and if the request may be sent again. Pure arithmetic;
  * docs/decisions/adaptive-concurrency.md has the rule and its figures.
  *
  *	struct waits waits;

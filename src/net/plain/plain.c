@@ -34,7 +34,7 @@ struct connection {
 	int fd; /* -1 if it is closed */
 	bool waits_to_send; /* epoll also reports room to send */
 	bool kept; /* the connection has carried a reply before this request */
-	bool keep; /* the server keeps it open after this reply */
+	bool keep; /* the server keeps the connection open after this reply */
 	struct plain_get *get; /* in progress; NULL if the connection is idle */
 	unsigned turn; /* value of `plain->turn` that selected the address of `fd` */
 	unsigned tries; /* connections of this request that had no reply */

@@ -15,9 +15,9 @@
  * Content-Length. Anything else ends the request without `good`: a refused or cut connection,
  * another status, a chunked body, silence. A request is sent again only in three cases: on a new
  * connection if its kept connection turns out to be closed, to the server's next address if the
- * connection fails before the reply, and on another connection if the request waits much longer
- * for its reply than others, as long as few do (net/pace/waits.h). After many failures in a row
- * the requests that have not started are skipped.
+ * connection fails before the reply, and on another connection if the request waits much longer for
+ * its reply than other requests, as long as few requests do (net/pace/waits.h). After many failures
+ * in a row the requests that have not started are skipped.
  */
 #ifndef NET_PLAIN_PLAIN_H
 #define NET_PLAIN_PLAIN_H
@@ -51,10 +51,10 @@ struct plain_get {
 /*
  * `authority` is "HOST:PORT" or "HOST" (port 80); the host's name is resolved at the first use and
  * after a failure. A penstock store on this machine is reached over its Unix socket
- * (base/near_socket.h). `connections` is their maximum number; 0 means LIMIT_PLAIN_CONNECTIONS. A
- * run uses more connections the longer replies take, and half as many after a 429 or 503. Sends
- * nothing. One thread at a time may use the struct; a child after fork() frees its copy and makes
- * a new one.
+ * (base/near_socket.h). `connections` is the maximum number of connections; 0 means
+ * LIMIT_PLAIN_CONNECTIONS. A run uses more connections if earlier replies took longer, and half as
+ * many after a 429 or 503. Sends nothing. One thread at a time may use the struct; a child after
+ * fork() frees its copy and makes a new one.
  */
 int plain_new(struct plain **out, const char *authority, unsigned connections,
 	struct penstock_error *err);

@@ -50,8 +50,8 @@ int bulk_copy_complete(struct bulk_flight *f, enum bulk_way *way, struct penstoc
 		return r;
 	object_etag_copy(task->info.etag, reply.etag);
 	/* A store may ignore the condition on the source. An equal ETag proves that the right
-	 * object was copied; without it, on an unknown store, a worker copies again and checks the
-	 * source. */
+	 * object was copied; without an equal ETag, on an unknown store, a worker copies again and
+	 * checks the source. */
 	if (strcmp(task->info.etag, task->known.etag) != 0 && !client->aws &&
 		!atomic_load(&client->own_kind)) {
 		*way = BULK_TO_WORKER;

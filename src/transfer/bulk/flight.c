@@ -10,7 +10,7 @@
 #include "base/process.h"
 #include "net/http/http.h"
 
-/* Initial number of requests in flight; once it has grown, it hides a round trip of 50 ms. */
+/* Initial size of the window; once the window has grown, it hides a round trip of 50 ms. */
 #define WINDOW_FIRST 16
 /* With this many requests in flight, one thread is not enough. */
 #define TWIN_FROM 8
@@ -45,7 +45,8 @@ static unsigned window_most(const struct bulk *bulk)
 	return most && most < LIMIT_BULK_FLIGHTS ? most : LIMIT_BULK_FLIGHTS;
 }
 
-/* Call it with the lock held. Grows the window by one after as many successes as it is large. */
+/* Call it with the lock held. Grows the window by one after as many ended flights as the window is
+ * large. */
 static void window_grow(struct bulk *bulk)
 {
 	if (bulk->window_hold) {
@@ -179,10 +180,10 @@ static void flight_submit(struct bulk *bulk, struct bulk_task *task, bool to_twi
 }
 
 /*
- * Fills the window; with `landed` one flight of that engine has ended. The next flights use the
- * same engine: its thread, which runs this function, need not be woken, and ends no flight before
- * this function returns. The thread that frees the bulk waits for the last flight: the bulk must
- * not be used after that flight.
+ * Fills the window; with `landed`, one flight of the engine that `on_twin` selects has ended. The
+ * next flights use the same engine: its thread, which runs this function, need not be woken, and
+ * ends no flight before this function returns. The thread that frees the bulk waits for the last
+ * flight: the bulk must not be used after that flight.
  */
 static void start_next(struct bulk *bulk, bool landed, bool on_twin)
 {

@@ -52,8 +52,8 @@ void bulk_flight_start(struct bulk_task *task);
 int bulk_upload_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_download_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
-/* Called after the request succeeded. BULK_TO_WORKER in `*way` means that a worker must repeat
- * it. */
+/* Called after the request succeeded. BULK_TO_WORKER in `*way` means that a worker must repeat the
+ * item. */
 int bulk_upload_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_download_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_copy_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);

@@ -83,9 +83,11 @@ struct bulk {
 	unsigned flying_twin; /* flights on the second engine */
 	bool twin_tried;
 	unsigned window; /* limit of flights */
-	/* successes since the window last grew; it grows by one after `window` of them */
+	/* flights ended since the window last grew; the window grows by one after `window`
+	 * flights */
 	unsigned window_credit;
-	/* flights left from before the window was halved; it does not grow until they have ended */
+	/* flights left from before the window was halved; the window does not grow until they have
+	 * ended */
 	unsigned window_hold;
 	pthread_cond_t landed; /* signals that no flight is left */
 	struct bulk_list queue; /* tasks for workers */
@@ -126,7 +128,7 @@ struct bulk_task *bulk_list_take(struct bulk_list *list);
 
 /* Ends the task, and takes the contents of `err`; NULL after a success. */
 void bulk_task_end(struct bulk_task *task, struct penstock_error *err);
-/* bulk_task_end(), but after a success the source of a move is deleted first. */
+/* Like bulk_task_end(), but after a success the source object of a move is deleted first. */
 void bulk_task_over(struct bulk_task *task, struct penstock_error *err);
 /* Queues the task for the next free worker. */
 void bulk_queue(struct bulk_task *task);
@@ -135,7 +137,8 @@ void bulk_remove_source(struct bulk_task *task);
 /* Call it with the lock held: sends a small batch of deletions when no other item could join it. */
 void bulk_flush_removals(struct bulk *bulk);
 /* Call it with the lock held: true if the pushing thread should wake up. While enough items are
- * queued it can sleep, and a wake-up for each item costs two threads more than the work. */
+ * queued that thread can sleep: a wake-up for each item would cost both threads more time than the
+ * work. */
 bool bulk_wants_pusher(const struct bulk *bulk);
 static inline bool bulk_stopped(const struct bulk *bulk)
 {
@@ -152,14 +155,15 @@ bool bulk_source_valid(void *cookie);
 /* Makes the options of one upload from the item and the bulk's options. */
 void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
 	struct object_put_options *out);
-/* Removes the source of a move; a file that has changed since it was sent stays. */
+/* Removes the source file of a move. PENSTOCK_E_CHANGED if the file has changed since it was sent;
+ * then the file stays. */
 int bulk_source_done(const struct upload_source *source, struct penstock_error *err);
 
 /* stream.c: copies an object of one store through this machine into another. */
 int bulk_stream(struct bulk_task *task, struct penstock_error *err);
 
 /* ---- delete.c ---- */
-/* Deletes the sources of a task and its batch, and ends them. */
+/* Deletes the sources of a task and of its batch, and ends these tasks. */
 void bulk_delete(struct bulk_task *head);
 
 /* ---- flight.c ---- */
@@ -202,7 +206,8 @@ bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *f
  * name exists. */
 int bulk_file_make_link(const struct bulk_task *task, const struct bulk_dir *dir,
 	const char *target, size_t len, bool new_only, struct penstock_error *err);
-/* Like bulk_note_device(), for a new name in `dir` that has no descriptor to sync, as of a link. */
+/* Like bulk_note_device(), for a new name in `dir` that has no descriptor to sync, such as a
+ * link. */
 int bulk_note_dir(struct bulk *bulk, const struct bulk_dir *dir, struct penstock_error *err);
 /* Makes all downloads so far durable. */
 int bulk_sync(struct bulk *bulk, struct penstock_error *err);

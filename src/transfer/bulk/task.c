@@ -6,7 +6,7 @@
 #include "base/thread.h"
 #include "net/http/http.h"
 
-#define REPORT_BATCH 64 /* items reported together while no caller waits for room */
+#define REPORT_BATCH 64 /* items reported together while enough flights are queued */
 
 void bulk_list_add(struct bulk_list *list, struct bulk_task *task)
 {
@@ -101,7 +101,8 @@ void bulk_queue(struct bulk_task *task)
 
 /* ---- the end of tasks ---- */
 
-/* Call it with the lock held: queues the collected deletions as one request, first in line. */
+/* Call it with the lock held: puts the collected deletions, as one request, at the front of
+ * `queue`. */
 static void removals_close(struct bulk *bulk)
 {
 	struct bulk_task *head = bulk_list_take(&bulk->removals);

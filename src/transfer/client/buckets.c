@@ -72,7 +72,7 @@ int bucket_list(struct object_client *client,
 	r = s3_op_read(&op, s3_buckets_parse, &buckets, err);
 	if (r < 0)
 		return r;
-	/* Some stores list them in order of creation. */
+	/* Some stores list buckets in order of creation. */
 	if (buckets.n)
 		qsort(buckets.buckets, buckets.n, sizeof(*buckets.buckets), by_name);
 	for (size_t i = 0; i < buckets.n; i++) {

@@ -361,7 +361,7 @@ int s3_op_ready(struct s3_op *op, struct penstock_error *err)
 	credentials_release(&op->keys);
 	if (credentials_anonymous(op->at.client->settings.credentials))
 		return 0;
-	/* The keys are fetched here and not in op_prepare(), because that takes time. */
+	/* The keys are fetched here and not in op_prepare(), because a fetch takes time. */
 	return credentials_get_within(op->at.client->settings.credentials,
 		&(struct credentials_patience){.cancel = op->request.cancel,
 			.cancel_all = op->request.tidies_up
@@ -763,7 +763,7 @@ static enum http_verdict op_classify(
 	bool pending;
 
 	/* If the credentials expired during a transfer, fetch new ones and retry. Attempts while
-	 * they are fetched use the old credentials, and do not count. */
+	 * new credentials are fetched use the old ones, and do not count. */
 	if (verdict != HTTP_VERDICT_FAIL || !expired || op->refusals >= REFUSALS_MAX ||
 		!credentials_refused(op->at.client->settings.credentials, &op->keys, &pending))
 		return verdict;

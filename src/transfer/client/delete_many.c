@@ -61,7 +61,7 @@ static bool was_asked(const struct deletion *d, const char *key)
 }
 
 /* Reports the errors of keys. An error for a key that was not requested must concern a requested
- * key, but which one is unknown, so it fails the whole request. */
+ * key, but which one is unknown, so the error fails the whole request. */
 static int report_outcomes(
 	struct deletion *d, const struct s3_delete_result *result, struct penstock_error *whole)
 {

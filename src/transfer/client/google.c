@@ -95,8 +95,8 @@ bool google_header(const char *method, const struct sigv4_header *in, struct sig
 
 /* ---- replies ---- */
 
-/* Finds the value after "crc32c=" in the x-goog-hash headers, which may be several or one list.
- * Returns its length, 0 if missing. */
+/* Finds the value after `kind` ("crc32c=", "md5=") in the x-goog-hash headers, which may be several
+ * or one list. Returns the length of the value; 0 if it is missing. */
 static size_t hash_of(const struct http_reply *reply, const char *kind, const char **value)
 {
 	static const char name[] = "x-goog-hash:";

@@ -4,10 +4,10 @@
  *	before a request is sent, google_header() translates each of its headers;
  *	when the headers of a reply have arrived, google_reply() adds S3's to them.
  *
- * The generation of an object takes the place of its ETag: it changes with each overwrite, also by
- * the same bytes, and Google's preconditions use it. `ETag` of a reply becomes the generation in
- * quotes, as in listings (s3/message/messages.h), and If-Match: "N" is sent as
- * x-goog-if-generation-match: N, If-None-Match: * as 0.
+ * The generation of an object takes the place of its ETag: the generation changes with each
+ * overwrite, also by the same bytes, and Google's preconditions use the generation. `ETag` of a
+ * reply becomes the generation in quotes, as in listings (s3/message/messages.h), and If-Match: "N"
+ * is sent as x-goog-if-generation-match: N, If-None-Match: * as 0.
  */
 #ifndef TRANSFER_CLIENT_GOOGLE_H
 #define TRANSFER_CLIENT_GOOGLE_H

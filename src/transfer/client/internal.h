@@ -114,7 +114,7 @@ static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
 }
 /* Keeps the reply's XML in `op->document`; an Error document in it is an error. */
 void s3_op_wants_document(struct s3_op *op);
-/* Sends a body of XML; `what` names it in the error if it is too large. */
+/* Sets a body of XML; `what` names the body in the error if it is too large. */
 void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what);
 /* s3_op_wants_document() and s3_op_perform(). */
 int s3_op_ask(struct s3_op *op, struct penstock_error *err);
@@ -134,7 +134,7 @@ int s3_op_url(struct s3_op *op, struct penstock_error *err);
  * this step. */
 int s3_op_ready(struct s3_op *op, struct penstock_error *err);
 int s3_op_perform(struct s3_op *op, struct penstock_error *err);
-/* Sets up and performs the HEAD of an object; with `sums` it asks for the object's checksums.
+/* Sets up and performs the HEAD of an object; with `sums`, also requests the object's checksums.
  * `info` is NULL or zeroed; release it also after a failure. */
 int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, bool sums,
 	const atomic_int *cancel, struct object_info *info, struct penstock_error *err);
@@ -158,12 +158,12 @@ void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag);
 /* Finds the checksum of the whole object in a reply. Returns its kind, or CHECKSUM_NONE. */
 enum checksum_kind object_reply_checksum(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
-/* The same, else finds the MD5 in the ETag of an object in one piece, unless the user turned
- * verification off. */
+/* Like object_reply_checksum(), else finds the MD5 as object_reply_md5() does, unless the user
+ * turned verification off. */
 enum checksum_kind object_reply_digest(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
 /* Returns the kind of CRC that a multipart object has for each part: the ETag shows that there are
- * parts, a header shows the kind. CHECKSUM_NONE if there is none. */
+ * parts, and a header shows the kind. CHECKSUM_NONE if there is none. */
 enum checksum_kind object_reply_part_checksum(const struct http_reply *reply, const char *etag);
 /* True if the user wants downloads verified (AWS_RESPONSE_CHECKSUM_VALIDATION). */
 bool object_response_checksums(void);
@@ -179,8 +179,8 @@ bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 /* Every store returns an object's ETag. A reply without one came from something else (a proxy, a
  * login page): PENSTOCK_E_PROTOCOL. Serves as an `on_headers` whose cookie begins with the op. */
 int s3_op_check_etag(void *cookie, const struct http_reply *reply, struct penstock_error *err);
-/* The same, and the reply must have this ETag ("" for any): stores and caches may ignore
- * If-Match. */
+/* Like s3_op_check_etag(), but the reply must also have this ETag ("" for any), else
+ * PENSTOCK_E_CHANGED: stores and caches may ignore If-Match. */
 int s3_op_check_same(struct s3_op *op, const struct http_reply *reply, const char *etag,
 	struct penstock_error *err);
 
@@ -197,16 +197,16 @@ struct fan {
 void fan_init(struct fan *fan, struct http_engine *engine, const atomic_int *cancel);
 void fan_release(struct fan *fan);
 /* Submits a request whose `done` calls fan_ended() last. The first failure stops the other
- * requests; their memory may be freed after fan_finish(). `*flying` (`flying` may be NULL) is true
- * until fan_ended(). */
+ * requests. The memory of all requests may be freed after fan_finish(). `*flying` (`flying` may be
+ * NULL) is true until fan_ended(). */
 int fan_submit(struct fan *fan, struct http_request *request, struct http_reply *reply,
 	atomic_bool *flying, struct penstock_error *err);
 /* Ends a request, and takes the contents of `err`; NULL after a success. */
 void fan_ended(struct fan *fan, atomic_bool *flying, struct penstock_error *err);
 /* Reports a failure outside of a request, and stops all requests. */
 void fan_fail(struct fan *fan, struct penstock_error *err);
-/* Waits until fewer than `limit` requests are in flight; returns false, at once if `limit` is above
- * 1, if a request failed or the caller cancelled. */
+/* Waits until fewer than `limit` requests are in flight; returns true. If a request failed or the
+ * caller cancelled, returns false: at once if `limit` is above 1, else after the last request. */
 bool fan_wait(struct fan *fan, unsigned limit);
 /* True if a request failed or the caller cancelled. */
 bool fan_failed(struct fan *fan);

@@ -21,7 +21,7 @@
 static const unsigned usual_parts[] = {
 	8, 5, 16, 10, 15, 20, 25, 32, 50, 64, 100, 128, 256, 512, 1024};
 
-/* Opens the file of an entry; returns -1 with an error. */
+/* Opens the file of an entry; returns its descriptor, or a negative error. */
 static int open_file(
 	const struct compare_side *side, const struct entry *entry, struct penstock_error *err)
 {

@@ -1,4 +1,4 @@
-/* Threads that read for the files of a handle. */
+/* Threads that read for the files of a pool. */
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -209,8 +209,8 @@ bool file_pool_wait(struct file_pool *p, struct file_job *job, int ms)
 	return job->state == JOB_ENDED;
 }
 
-/* Cancels a job, and removes it from the queue if no thread has started it. Returns false if it is
- * still running. */
+/* Cancels a job, and removes it from the queue if no thread has started it. Returns false if the
+ * job is still running. */
 static bool withdraw(struct file_pool *p, struct file_job *job)
 {
 	LOCK_SCOPE(&p->lock);

@@ -34,7 +34,7 @@ struct file_reader {
 	/* Under the lock. */
 	uint64_t end; /* end of the last read */
 	uint64_t row; /* bytes of the sequential reads up to `end` */
-	bool sequential; /* there were several such reads */
+	bool sequential; /* the last read continued earlier reads */
 	struct block *blocks; /* in the order of their offsets */
 	char *spare[SPARE]; /* memory of blocks of LIMIT_FILE_BLOCK */
 	size_t n_spare;
@@ -85,7 +85,7 @@ static int start(struct file_reader *f, struct file_job *job, struct object_read
 }
 
 /* Starts a job and waits for its end: at most LIMIT_READS reads, which the connections of one
- * thread do at the same time. Without reads it finds the source. */
+ * thread do at the same time. Without reads, the job runs file_source_find(). */
 static int run(
 	struct file_reader *f, struct object_read *items, size_t n, struct penstock_error *err)
 {

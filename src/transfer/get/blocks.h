@@ -1,5 +1,5 @@
 /*
- * The blocks of a file that is fetched in ranges: the checksum of each block, which combine to the
+ * The blocks of a file that is fetched in ranges: the checksums of all blocks, which combine to the
  * checksum of the whole file, and the blocks that an earlier call has fetched.
  *
  *	get_blocks_init(&b, size, kind, err);
@@ -19,7 +19,7 @@
 #include "s3/sum/checksum.h"
 #include "transfer/state/record_file.h"
 
-/* Ranges start at multiples of this value; every block size divides it. */
+/* The largest block size, which every block size divides. */
 #define GET_BLOCK_MAX LIMIT_GET_RANGE
 
 struct get_blocks {

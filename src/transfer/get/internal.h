@@ -1,6 +1,6 @@
 /*
  * Shared by the files that implement object_get_file(): a download, and the two ways to fetch its
- * bytes (ranges.c). get.c decides what to fetch, verifies and publishes it.
+ * bytes (ranges.c). get.c decides what to fetch, and verifies and publishes the file.
  */
 #ifndef TRANSFER_GET_INTERNAL_H
 #define TRANSFER_GET_INTERNAL_H
@@ -28,7 +28,7 @@ struct download {
 	enum checksum_kind part_kind;
 	struct get_parts parts; /* filled by the calling thread, then also read by the engine's */
 	atomic_bool parts_known;
-	bool parts_checked; /* the file was verified against them */
+	bool parts_checked; /* the file was verified against the parts' checksums */
 	bool encrypted; /* encrypted under a key, so the ETag is not made of the bytes */
 	struct range_slot *slots;
 	unsigned n_slots;

@@ -11,9 +11,10 @@
  *	rename(part.path, path), get_part_finish(&part);	// or get_part_abandon(&part, keep);
  *	get_part_release(&part);
  *
- * A part file is resumed only if the journal names it (name and inode), the object is the same
- * (source, size, ETag) and its blocks have the recorded checksums. Otherwise it is left untouched:
- * it may belong to another program.
+ * A part file is resumed only if the journal names it (name and inode) and the object is the same
+ * (source, size, ETag). Blocks without their recorded checksum are fetched again. The part file of
+ * another object is removed or emptied. A file that the journal does not name is left untouched: it
+ * may belong to another program.
  */
 #ifndef TRANSFER_GET_JOURNAL_H
 #define TRANSFER_GET_JOURNAL_H
@@ -36,7 +37,8 @@ struct get_part {
 /* clang-format on */
 
 /* Opens the part file of `path`. `source` identifies the object among all others; NULL for no
- * journal. If the journal cannot be created, the download cannot be resumed. */
+ * journal, and the name that part_file_open() chooses. If the journal cannot be created, the
+ * download cannot be resumed. */
 int get_part_open(
 	struct get_part *part, const char *path, const char *source, struct penstock_error *err);
 /* Call it when the object is known: loads the blocks that are present into `blocks` (which has the

@@ -335,8 +335,8 @@ static int range_start(struct download *d, struct range_slot *slot, uint64_t off
 		     : fan_submit(&d->fan, &slot->op.request, &slot->op.reply, &slot->flying, err);
 }
 
-/* Returns a slot whose range has arrived, or an unused one. Its last bytes may still be queued for
- * the writer. */
+/* Returns an unused slot, or one whose range has arrived and is written. Waits for the writer only
+ * if there is no other. Returns NULL if all slots are in flight. */
 static struct range_slot *free_slot(struct download *d)
 {
 	struct range_slot *came = NULL;

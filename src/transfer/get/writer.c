@@ -43,7 +43,7 @@ struct get_writer {
 	bool ending;
 };
 
-/* Call it with the lock held; drops it while it writes. */
+/* Call it with the lock held; drops the lock while writing. */
 static void write_first(struct get_writer *w)
 {
 	struct piece piece = w->pieces[w->first];

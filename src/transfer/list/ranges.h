@@ -6,9 +6,9 @@
  *		... page->items[page->at .. page->n) ..., list_page_free(page)
  *	list_ranges_free(ranges);
  *
- * The keys of all pages together are in strictly rising order. If the store does not support this,
- * list_ranges_next() reports how, and the caller starts again: with one range, or by sorting all
- * keys.
+ * The keys of all pages together are in strictly rising order. If the store's listing does not
+ * allow this, list_ranges_next() returns the reason, and the caller starts again: with one range,
+ * or by sorting all keys.
  */
 #ifndef TRANSFER_LIST_RANGES_H
 #define TRANSFER_LIST_RANGES_H

@@ -147,7 +147,8 @@ static size_t common_length(const struct list_sorter *s)
 		struct list_record r = record_at(s->text + s->items[i].at);
 		size_t n = r.text_len < common ? r.text_len : common;
 
-		/* The texts nearly always agree there, so compare all bytes at once first. */
+		/* The texts nearly always agree in these bytes, so compare all bytes at once
+		 * first. */
 		if (n < common || memcmp(r.text, first.text, n) != 0) {
 			for (common = 0; common < n && r.text[common] == first.text[common];)
 				common++;

@@ -120,7 +120,7 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 		return 0;
 	}
 	if (r < 0) {
-		/* The failed condition may be that of the source, so name it. */
+		/* The failed condition may be that of the source, so name the source. */
 		error_suffix(&own, " (copying %s://%s/%s)", object_client_scheme(from.client),
 			from.bucket, from.key);
 		return error_move(err, &own);

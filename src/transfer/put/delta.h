@@ -7,8 +7,8 @@
  *	delta_plan(&plan, &now, earlier, least, part, err);
  *	... plan.sent bytes are to be sent; the store copies the rest
  *
- * A tag is a GMAC (128 bits) under a random key for each file, which never leaves this machine:
- * different blocks have the same tag with a probability below 2^-112, even if an attacker made
+ * A tag is a GMAC (128 bits) under a random key for each file. The key never leaves this machine.
+ * Different blocks have the same tag with a probability below 2^-112, even if an attacker made
  * them, because the key is secret. A GMAC costs a tenth of a SHA-256. The checksum of the object
  * verifies the result as a whole.
  */
@@ -40,8 +40,8 @@ struct delta_sums {
 	uint8_t (*crcs)[8]; /* checksums of `kind`, one per block, after a scan */
 };
 
-/* Prepares a scan with the block size and the key of `earlier`; if it is NULL, with a block size
- * that suits `size` and a new key. */
+/* Prepares a scan with the block size and the key of `earlier`; if `earlier` is NULL, with a block
+ * size that suits `size` and a new key. */
 int delta_sums_init(struct delta_sums *sums, uint64_t size, const struct delta_sums *earlier,
 	enum checksum_kind kind, struct penstock_error *err);
 void delta_sums_release(struct delta_sums *sums);
@@ -56,7 +56,7 @@ void delta_crc(const struct delta_sums *sums, uint64_t offset, uint64_t length,
 /* Reads the record of an object: its ETag, and the tags. `etag` is owned, NULL if there is no
  * record. Returns -1 if out of memory. */
 int delta_read(struct record_file *file, struct delta_sums *sums, char **etag);
-/* Returns -1 if the record cannot be written; it is empty then. */
+/* Returns -1 if the record cannot be written; the record is empty then. */
 int delta_write(struct record_file *file, const struct delta_sums *sums, const char *etag);
 
 /* A part of the object. */
@@ -71,7 +71,8 @@ struct delta_plan {
 	uint64_t sent;
 };
 /* Plans the parts that send the fewest bytes. All parts but the last have at least `least` bytes;
- * parts that are sent have about `part` bytes. Fails only if out of memory. */
+ * parts that are sent have less than twice `part` bytes, or one block. Fails only if out of
+ * memory. */
 int delta_plan(struct delta_plan *plan, const struct delta_sums *now,
 	const struct delta_sums *earlier, uint64_t least, uint64_t part,
 	struct penstock_error *err);

@@ -361,7 +361,7 @@ static int etag_of_object(struct upload *u, struct object_info *info, struct pen
 		"the object is not the one that was sent");
 }
 
-/* Verifies size, checksum and ETag by a HEAD. */
+/* Verifies size and checksum by a HEAD, and takes the ETag from its reply. */
 static int look_at_object(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op head = {0};

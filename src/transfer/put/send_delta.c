@@ -1,8 +1,8 @@
 /*
  * Uploads an object that replaces an older version of itself: blocks with unchanged tags are copied
- * by the store (UploadPartCopy, under the older version's ETag), the rest is sent. If that saves
- * too little, or fails, everything is sent. The tags of the sent object are recorded afterwards in
- * any case, as are those of an object that a restore fetched.
+ * by the store (UploadPartCopy, under the older version's ETag), and the rest is sent. If that
+ * saves too little, or fails, everything is sent. The tags of the sent object are recorded
+ * afterwards in both cases, as are those of an object that a download fetched.
  */
 #include "transfer/put/send_delta.h"
 
@@ -70,7 +70,7 @@ struct delta_upload {
 	int fd;
 	uint64_t size;
 	const struct object_put_options *options;
-	/* its fd is -1 if another upload uses the record, or it is not available */
+	/* its fd is -1 if another upload uses the record, or the record is not available */
 	struct record_file file;
 	struct delta_sums earlier, now;
 	char *etag; /* of the earlier object; may be NULL */

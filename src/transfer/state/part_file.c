@@ -177,7 +177,7 @@ bool part_file_is_private(int fd)
 	       st.st_uid == geteuid();
 }
 
-/* Returns -1 if another process uses the file, or it is not private. */
+/* Returns -1 if another process uses the file, or the file is not private. */
 static int take_over(const char *name)
 {
 	_cleanup_close_ int fd = open(
@@ -194,7 +194,8 @@ static int make(const char *name)
 		name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 
 	/* If fs_lock() fails, the file system has no locks, so no other process can take over the
-	 * file. A process that has taken it over before it is locked here owns it. */
+	 * file. If another process took over the file before this process locked it, that process
+	 * owns the file. */
 	if (fd >= 0 && fs_lock(fd) > 0) {
 		errno = EEXIST;
 		return -1;

@@ -1,6 +1,7 @@
 /*
- * The file that a download writes before it has its final name: next to it, so that it can be
- * renamed, and ending in OBJECT_PART_SUFFIX, so that it is not taken for a complete file.
+ * The file that a download writes before it has its final name. The file is next to the target, so
+ * that it can be renamed. Its name ends in OBJECT_PART_SUFFIX, so that it is not taken for a
+ * complete file.
  *
  *	part_file_open(path, &fd, &part, err);
  *	... write to fd
@@ -32,14 +33,15 @@ bool part_file_is_marked(const char *name, size_t *stem);
 /* True for a regular file that this user owns and that has only one name, so that no other file is
  * changed through it. */
 bool part_file_is_private(int fd);
-/* True if a name in an open directory is that of an unfinished download: a marked name, a journal,
- * or a name in a journal next to it. False for a user's own file, regardless of its suffix. */
+/* True if a name in an open directory is that of an unfinished download: a marked name, also with
+ * ".json" after it, a journal, or a name in a journal next to it. False for a user's own file,
+ * regardless of its suffix. */
 bool part_file_is_ours(int dir, const char *name);
 
 /*
  * Opens an empty file that no other process uses as long as `*fd` is open. A file of the first name
- * is taken over from a download that was killed; if another process uses the file, or it is not
- * private, it is left untouched and a random name is used.
+ * is taken over from a download that was killed; if another process uses the file, or the file is
+ * not private, the file is left untouched and a random name is used.
  */
 int part_file_open(const char *path, int *fd, char **part, struct penstock_error *err);
 

@@ -31,7 +31,7 @@ struct fetch {
 	char *part_path;
 	char *journal_path;
 	int fd; /* of the part file, locked */
-	bool fresh; /* the part file was just created, so a journal is about another one */
+	bool fresh; /* the part file was just created, so a journal is about another file */
 
 	/* Properties of the resource, from its first reply or the journal. */
 	_Atomic uint64_t size; /* HTTP_LENGTH_UNKNOWN if not known */
@@ -49,7 +49,7 @@ struct fetch {
 
 	/* Owned by the calling thread. */
 	uint64_t consumed; /* bytes passed on */
-	char *block; /* buffer for reading them back */
+	char *block; /* buffer for reading bytes back */
 	struct checksum *sha256;
 	_Atomic uint64_t fetched;
 

@@ -18,7 +18,8 @@
 struct penstock_error;
 
 /* Makes `request` a GET of the resource in its stored encoding; the URL is borrowed. `if_range` is
- * a strong ETag or a date; NULL for any version. Release its headers, also after a failure. */
+ * a strong ETag or a date; NULL for any version. Release the request's headers, also after a
+ * failure. */
 int web_request(struct http_request *request, const char *url, const char *if_range,
 	struct penstock_error *err);
 /* True if the reply to a range shows that the resource was replaced: If-Range returns a replaced
