@@ -244,7 +244,7 @@ void ahead_drop(struct ahead_job *job)
 	if (!job)
 		return;
 	a = job->ahead;
-	/* A job of the parent is a copy here, and no thread works on it. */
+	/* In a child, a job of the parent is a copy, on which no thread works. */
 	if (job->pid != getpid())
 		return;
 	atomic_store(&job->cancel, 1);

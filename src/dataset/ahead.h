@@ -32,14 +32,17 @@ int ahead_new(
 	struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err);
 /* Cancels and frees the remaining jobs. The caller may then use or free their `data`. */
 void ahead_free(struct ahead *ahead);
-/* `ids` is copied; `data` as in dataset_read(), and borrowed until ahead_wait() or ahead_drop(). */
+/* `ids` is copied. `data` is as in dataset_read(), and is borrowed until ahead_wait() or
+ * ahead_drop(). */
 int ahead_start(struct ahead *ahead, const uint64_t *ids, size_t n, void *data,
 	struct ahead_job **out, struct penstock_error *err);
-/* Waits at most `ms` and returns true if the job has ended. Frees nothing. */
+/* Waits at most `ms`. Returns true if the job has ended, or is a job of the parent. Frees
+ * nothing. */
 bool ahead_ended(struct ahead_job *job, int ms);
-/* Waits for the end of the job and frees it. Returns its result. */
+/* Waits for the end of the job, and frees the job. Returns the result of the job. */
 int ahead_wait(struct ahead_job *job, struct penstock_error *err);
-/* Cancels the job, waits for its end and frees it. NULL is allowed. */
+/* Cancels the job, waits for its end and frees the job. Does nothing for NULL or a job of the
+ * parent. */
 void ahead_drop(struct ahead_job *job);
 
 #endif

@@ -138,7 +138,7 @@ void dataset_free(struct dataset *set)
 {
 	if (!set)
 		return;
-	/* A child after fork() does not free the readers of its parent, one of whose threads may
+	/* A child after fork() does not free the readers of its parent: a thread of the parent may
 	 * have been changing the list. */
 	for (size_t i = 0; i < set->n_idle && atomic_load(&set->pid) == getpid(); i++)
 		source_reader_free(set->idle[i]);

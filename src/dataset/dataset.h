@@ -18,7 +18,8 @@
  * any number of threads may read; each reads with connections of its own. A child after fork() may
  * use a data set of its parent: its first read makes new connections.
  *
- * Reads of neighbouring samples are joined, so that records in a row are one request.
+ * Reads of neighbouring samples are joined, so that records in a row are one request of up to
+ * LIMIT_DATASET_JOIN bytes.
  *
  * An index (dataset/index/index.h) next to the shards replaces the listing and the scan, unless the
  * options name another format or other settings. The index is trusted: a shard that was replaced
@@ -51,24 +52,25 @@ struct dataset_options {
 	/* for "tokens": tokens of a sample, and from the start of one sample to the next */
 	uint64_t window, stride;
 	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h). A sample is then its pixels
-	 * and, except in "objects", the sample as it is stored. Both are 0 if images are not
-	 * decoded. */
+	 * and, except in "objects", the sample as it is stored. Height and width are 0 if images
+	 * are not decoded. */
 	uint32_t decode_height, decode_width;
 	/* the column with the image; the first with an image if NULL; copied */
 	const char *decode_column;
-	/* Samples of "objects" have a field "label", an int64: the number of the first folder of
-	 * their name among dataset_class(). */
+	/* Adds a field "label" (int64) to samples of "objects": the number of the first folder in
+	 * the name of the sample, as for dataset_class(). */
 	bool labels;
 	/* Lists and scans the shards again: neither uses nor keeps an index. */
 	bool fresh;
 };
 
-/* Lists the shards and finds the samples. An empty data set is PENSTOCK_E_INVALID. */
+/* Lists the shards and finds the samples. PENSTOCK_E_NOT_FOUND if there is no file,
+ * PENSTOCK_E_INVALID if no file has a sample. */
 int dataset_open(
 	struct dataset **out, const struct dataset_options *options, struct penstock_error *err);
 void dataset_free(struct dataset *set);
 
-/* Returns the number of files with samples. */
+/* Returns the number of shards, without other files of the place. */
 size_t dataset_shards(const struct dataset *set);
 uint64_t dataset_count(const struct dataset *set);
 /* Returns the name of the format, "objects" if each object is a sample. */
@@ -89,19 +91,19 @@ int dataset_write_index(
 /* Compares a data set that has an index with a fresh list of the same place. */
 enum dataset_state {
 	DATASET_CURRENT,
-	/* Shards have other versions and the same sizes, and the checksum of each sample is known:
-	 * samples are read as long as their checksums match. */
+	/* Shards have the same names and sizes and other versions, and the checksum of each sample
+	 * is known: samples are read as long as their checksums match. */
 	DATASET_COPIED,
 	DATASET_OUTDATED
 };
 enum dataset_state dataset_compare(const struct dataset *set, const struct dataset *fresh);
 
-/* Return the number and the names of the folders with samples, in byte order; 0 if there are no
- * labels. */
+/* dataset_classes() returns the number of folders with samples, or 0 if there are no labels.
+ * dataset_class() returns the name of folder `i` in byte order. */
 size_t dataset_classes(const struct dataset *set);
 const char *dataset_class(const struct dataset *set, size_t i);
-/* Gets the field "label" of a sample, which refers to the set. Returns false if there are no
- * labels. */
+/* Gets the field "label" of a sample. The field refers to memory of the set. Returns false if there
+ * are no labels. */
 bool dataset_label(const struct dataset *set, uint64_t id, struct format_field *out);
 
 /* The place where a sample is stored. */
@@ -113,18 +115,20 @@ struct dataset_place {
 /* `id` is less than the count. */
 struct dataset_place dataset_find(const struct dataset *set, uint64_t id);
 /* Sets `offsets` (n + 1) to the places of the samples in a batch, one after the other, and
- * offsets[n] to the size of the batch in bytes. PENSTOCK_E_INVALID if an id is too large. */
+ * offsets[n] to the size of the batch in bytes. PENSTOCK_E_INVALID if an id is too large,
+ * PENSTOCK_E_LIMIT if the batch has more than LIMIT_DATASET_BYTES. */
 int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uint64_t *offsets,
 	struct penstock_error *err);
 
 /*
  * Reads samples, in any order and with repetitions, into `data`, at the places of dataset_layout().
  * Returns the first failure, with the shard and the offset. An image that cannot be decoded is
- * PENSTOCK_E_CORRUPT.
+ * PENSTOCK_E_CORRUPT, or PENSTOCK_E_LIMIT if it has too many pixels or scans.
  */
 int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	const atomic_int *cancel, struct penstock_error *err);
-/* Splits the bytes of a sample into fields; an object that is a sample has one field, "data". */
+/* Splits the bytes of a sample into fields; an object that is a sample has the field "data", and
+ * "label" if there are labels. */
 int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
 	struct format_fields *out, struct penstock_error *err);
 

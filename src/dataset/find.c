@@ -265,8 +265,8 @@ static int prepare_records(struct finding *f, struct dataset_shard *shard, struc
 	return r;
 }
 
-/* Sets the shard's format, and its records if the format has records; `in` reads the shard. An
- * index.json has set the format before. */
+/* Sets the shard's format, and its records if the format has records; `in` reads the shard. If
+ * there is an index.json, it has already set the format. */
 static int prepare(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 	struct penstock_error *err)
 {

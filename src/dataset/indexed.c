@@ -19,7 +19,8 @@ _Static_assert(sizeof(struct dataset_range) == sizeof(struct index_range) &&
 
 /* ---- settings ---- */
 
-/* Returns true if the index has the format and the settings of the options. */
+/* Returns true if the index has the format and the settings of the options, or if the options have
+ * no format. */
 static bool is_wanted(const struct index *index, const struct dataset_options *options)
 {
 	struct index_settings s;
@@ -44,13 +45,13 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 	bool copied;
 	int r = source_get(source, INDEX_NAME, in->options->place.cancel, &in->bytes, &own);
 
-	/* Stores deny access to an object that is missing if the caller may not list. */
+	/* Stores deny access to a missing object if the caller may not list. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND || r == -(int)PENSTOCK_E_PERMISSION)
 		return 0;
 	if (r == 0)
 		r = index_read(&in->index, in->bytes.data, in->bytes.len, INDEX_NAME, &own);
 	copied = r == 0 && in->index.list.objects != source_list(source).objects;
-	/* Checksums of the samples would show if the copy is good. */
+	/* Without checksums of the samples a damaged copy would not be noticed. */
 	if (copied && !in->index.sums && !source_is_web(source))
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': it was copied between a directory and a "
@@ -122,7 +123,7 @@ int dataset_named(
 	struct detect_object object = {.name = "index.json", .size = text.len, .head = text.data};
 	const char *reason;
 
-	/* As for the index, access may be denied to a missing object. */
+	/* Like for the index, a store may deny access to a missing object. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND || r == -(int)PENSTOCK_E_PERMISSION)
 		return 0;
 	object.head_len = text.len < DETECT_BYTES ? text.len : DETECT_BYTES;

@@ -21,14 +21,15 @@ struct strlist;
 /* The samples of a shard. */
 struct dataset_shard {
 	uint64_t first; /* number of its first sample; the entry after the last has the count */
-	const struct format *format; /* NULL if the shard has no samples */
+	const struct format *format; /* NULL if the file is not a shard */
 	struct records records; /* for a format with records */
 };
 
 struct dataset {
 	struct source *source;
 	const char *name; /* name of the format; static */
-	const struct format *format; /* format of all shards; NULL if each shard has its own */
+	/* format of all shards; NULL for objects, or if each shard has its own */
+	const struct format *format;
 	bool has_records;
 	struct index_settings settings; /* settings of the format */
 	struct buf document; /* index.json of the data set */
@@ -37,7 +38,8 @@ struct dataset {
 	enum dataset_origin origin;
 	/* CRC32C of each sample, in `index`; NULL if checksums are not known */
 	const uint32_t *sums;
-	/* The index.json with the formats of the shards; NULL in other formats. */
+	/* The index.json of MosaicML or litData, also for tokens in chunks of litData; else
+	 * NULL. */
 	struct mds_index *mds;
 	struct litdata_index *litdata;
 	uint64_t count;
@@ -65,23 +67,23 @@ struct dataset {
 int dataset_find_samples(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err);
 
-/* Sets the format, with shards unless each shard is a sample. */
+/* Sets the format, and allocates `shards` unless each shard is a sample. */
 int dataset_set_format(struct dataset *set, const char *name, struct penstock_error *err);
-/* Initializes the records of a format whose settings describe them. */
+/* Initializes the records of "records", "tokens" or CIFAR from the settings. */
 int dataset_init_records(
 	const struct dataset *set, struct records *records, struct penstock_error *err);
 /* Parses `document`, and sets the formats of the shards that it lists. */
 int dataset_parse_document(struct dataset *set, struct penstock_error *err);
 
-/* The settings of the format that are among the options. */
+/* Returns the settings of a format, as the options give them. */
 struct index_settings dataset_settings(const char *format, const struct dataset_options *options);
 
 /* aside.c: returns true for files that usually lie next to shards: descriptions, Megatron's "x.idx"
  * of "x.bin", and "x.gz" if "x" is there. */
 bool dataset_is_aside(const struct source *source, const char *name);
 
-/* labels.c: dataset_find_labels() takes labels from the folders, dataset_free_labels() frees them,
- * also after a failure. */
+/* labels.c: dataset_find_labels() takes labels from the folders. dataset_free_labels() frees the
+ * labels, also after a failure. */
 int dataset_find_labels(struct dataset *set, struct penstock_error *err);
 void dataset_free_labels(struct dataset *set);
 
@@ -98,12 +100,13 @@ struct dataset_indexed {
 };
 int dataset_listed(void *cookie, const struct source *source, struct source_list *out,
 	struct penstock_error *err);
-/* For a directory of the web: adds the files that its index.json lists. */
+/* For a directory of the web: adds the files that its index.json lists, and the index.json. */
 int dataset_named(
 	void *cookie, const struct source *source, struct strlist *out, struct penstock_error *err);
 /* Returns the operand of 'penstock dataset index' that rebuilds the index. */
 const char *dataset_index_operand(const struct source *source);
-/* Sets format and samples; takes ownership of `bytes`. */
+/* Sets format and samples. Moves `bytes` into the set, also on failure, unless dataset_set_format()
+ * fails. */
 int dataset_use_index(struct dataset *set, const struct index *index, struct buf *bytes,
 	struct penstock_error *err);
 /* Undoes the search for samples. */
@@ -126,10 +129,11 @@ int dataset_no_sample(
 int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size_t gap, char *data,
 	const atomic_int *cancel, struct penstock_error *err);
 
-/* kept.c: uses the result of an earlier scan. Returns false if there is none. */
+/* kept.c: uses the result of an earlier scan. Returns false if there is none for these shards. */
 bool dataset_use_kept(struct dataset *set, const struct dataset_options *options);
-/* Claims the scan of a large data set for this process, or waits for the process that has the
- * claim; *claim is then -1. Returns true if another process may have kept a result meanwhile. */
+/* Claims the scan of a large data set for this process, or waits up to LIMIT_DATASET_CLAIM_MS for
+ * the process that has the claim. `*claim` is -1 unless this process has the claim. Returns true if
+ * another process may have kept a result. */
 bool dataset_claim_scan(
 	const struct dataset *set, const struct dataset_options *options, int *claim);
 /* `claim` may be -1. */

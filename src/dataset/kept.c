@@ -34,7 +34,7 @@ static char *directory(void)
 	return home ? path_join(home, DIRECTORY) : NULL;
 }
 
-/* Returns NULL if out of memory. */
+/* Returns NULL if there is no home, if the place cannot be resolved, or if out of memory. */
 static char *path_of(const struct dataset *set, const struct dataset_options *o, const char *suffix)
 {
 	_cleanup_free_ char *dir = directory(), *place = source_identity(set->source), *key = NULL;

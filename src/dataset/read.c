@@ -56,8 +56,8 @@ static uint64_t gap_before(const struct sample *s)
 	return gap < LIMIT_DATASET_GAP ? gap : LIMIT_DATASET_GAP;
 }
 
-/* A range grows as long as the next sample is near. A range is received in place if its samples are
- * adjacent in the caller's memory, too. */
+/* A range grows up to LIMIT_DATASET_JOIN bytes as long as the next sample is near. A range is
+ * received in place if its samples are adjacent in the caller's memory, too. */
 static void join_samples(struct batch *b, size_t n)
 {
 	b->n_reads = 0;
@@ -142,8 +142,8 @@ static int wrong_sum(
 	return error_move(err, &own);
 }
 
-/* Compares the samples, of which `used` have bytes, with the checksums in the index, if there are
- * any. */
+/* Compares the `used` samples that have bytes with the checksums in the index, if the index has
+ * checksums. */
 static int verify(
 	const struct dataset *set, const struct batch *b, size_t used, struct penstock_error *err)
 {
@@ -165,8 +165,8 @@ static bool has_changed(const struct batch *b)
 	return false;
 }
 
-/* A shard of another version may be a copy, if the checksums of its samples are known and will show
- * that. From the first such shard on, versions are not compared. */
+/* A shard of another version may be a copy, unless it is on the web. If the checksums of the
+ * samples are known, they decide: from the first such shard on, versions are not compared. */
 static int read_batch(const struct dataset *set, struct source_reader *reader, struct batch *b,
 	size_t used, const atomic_int *cancel, struct penstock_error *err)
 {

@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "dataset/internal.h"
 
-/* Images that a thread decodes with one allocation for the fields of a sample, 40 KB. */
+/* Number of images for which a thread allocates the fields of a sample (40 KB) once. */
 #define IMAGES_AT_A_TIME 8
 
 /* Memory for the fields of one sample after the other. */
@@ -74,7 +74,7 @@ static int decode_one(const struct dataset *set, uint64_t id, const char *stored
 	return error_move(err, &own);
 }
 
-/* Reads samples as they are stored into memory of their own: a batch of objects has only pixels. */
+/* Reads stored samples into memory of their own, since a batch of objects has only pixels. */
 static int read_apart(struct dataset *set, const uint64_t *ids, size_t n, char **stored,
 	const atomic_int *cancel, struct penstock_error *err)
 {

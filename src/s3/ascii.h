@@ -59,7 +59,7 @@ static inline bool ascii_starts(const char *s, const char *prefix)
 	return true;
 }
 
-/* 1 for A-Z a-z 0-9 - . _ ~ */
+/* Has 1 for A-Z a-z 0-9 - . _ ~ and 0 for other bytes. */
 extern const uint8_t ascii_unreserved[256];
 
 static inline size_t ascii_encode_byte(char *out, unsigned char c, bool keep_slash)

@@ -39,10 +39,10 @@ struct condition_state {
 };
 
 /*
- * `read` is true for GET and HEAD. With false, for a write, If-None-Match gives CONDITION_FAILED
- * instead of 304, and If-Modified-Since has no effect. A write with If-Match to a missing object
- * gives CONDITION_FAILED; S3 replies to such a write with 404 NoSuchKey, so the caller also checks
- * `exists`. For the source of a copy use conditions_evaluate_copy_source().
+ * `read` is true for GET and HEAD. If `read` is false, as for a write, If-None-Match gives
+ * CONDITION_FAILED instead of 304, and If-Modified-Since has no effect. A write with If-Match to a
+ * missing object gives CONDITION_FAILED; S3 replies to such a write with 404 NoSuchKey, so the
+ * caller also checks `exists`. For the source of a copy use conditions_evaluate_copy_source().
  */
 enum condition_result conditions_evaluate(
 	const struct conditions *c, const struct condition_state *state, bool read);

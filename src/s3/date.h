@@ -21,7 +21,8 @@ bool date_parse_http(const char *s, int64_t *seconds);
 bool date_parse_mail(const char *s, int64_t *seconds);
 /* Parses exactly "20130524T000000Z". */
 bool date_parse_basic(const char *s, int64_t *seconds);
-/* Parses "2009-10-12T17:50:30[.fraction](Z|+hh:mm|-hh:mm)", or the basic form. */
+/* Parses "2009-10-12T17:50:30[.fraction](Z|+hh:mm|-hh:mm)", or the basic form. Returns false for a
+ * date outside the range of 64 bits, from 1677 to 2262. */
 bool date_parse_iso(const char *s, int64_t *ns);
 /* Like date_parse_iso() for an expiry: a date that 64 bits cannot hold (after 2262) gives
  * INT64_MAX, which means "never". */

@@ -213,8 +213,8 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 
 /* ---- for the code that keeps checkpoints ---- */
 
-/* Calls `fn` for the file `path`, or for all files below that directory, until it returns non-zero.
- * Returns that result, or 0. Under lock. */
+/* Calls `fn` for the file `path`, or for all files below the directory `path`, until `fn` returns
+ * non-zero. Returns that result, or 0. Under lock. */
 static int each_file(
 	struct sync *s, const char *path, int (*fn)(void *cookie, struct entry *e), void *cookie)
 {
@@ -274,7 +274,7 @@ static int retire(void *cookie, struct entry *e)
 	if (e->below || !(e->flags & ENTRY_PUBLISHED))
 		return 0;
 	/* An object of an attempt before the run started over also belongs to this run. If a file
-	 * has its name again, the file replaces the object. */
+	 * has that name again, the file replaces the object. */
 	if ((e->flags & ENTRY_OLDER) && !is_older(e))
 		return 0;
 	e->flags &= (uint16_t)~ENTRY_OLDER;

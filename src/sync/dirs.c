@@ -117,7 +117,7 @@ void dirs_watch(struct sync *s, struct dir *d, int fd)
 		s->status.polling = true;
 		return;
 	}
-	/* The same directory had another name: it was moved here. */
+	/* The directory was watched under another name: it was moved. */
 	other = dirs_of_watch(s, wd);
 	if (other)
 		dirs_unwatch(s, other);

@@ -135,7 +135,7 @@ static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 	return rc < 0 ? rc : again == 0;
 }
 
-/* If `fresh`, scans and checks of earlier flushes do not count. */
+/* If `fresh`, scans of earlier flushes do not count. */
 static int flush(struct sync *s, bool fresh, int64_t deadline_ms, struct penstock_error *err)
 {
 	unsigned reviews = 0;

@@ -4,9 +4,9 @@
  *
  *	sync_http_output(engine, "https://host/upload/x", output_dir, tmp_dir, NULL, &reply, err);
  *
- * The body of the server's reply (often a download link) is returned. A directory without files and
- * links sends nothing. The zip holds directories, symbolic links, modes and times; it is written to
- * `tmp_dir` (created if missing) and removed again.
+ * The body of the server's reply (often a download link) is returned. Nothing is sent if the
+ * directory has neither files nor links. The zip holds directories, symbolic links, modes and
+ * times; it is written to `tmp_dir` (created if missing) and removed again.
  */
 #ifndef SYNC_HTTP_OUTPUT_H
 #define SYNC_HTTP_OUTPUT_H

@@ -86,7 +86,7 @@ struct sync {
 	int wake_fd;
 	atomic_int cancel; /* ends uploads in flight */
 
-	pthread_mutex_t event_lock; /* protects the next two */
+	pthread_mutex_t event_lock; /* protects `events` and `delivering` */
 	struct event_line *events;
 	bool delivering;
 
@@ -122,7 +122,7 @@ struct sync {
 	int64_t manifest_ms; /* earliest time of the next manifest */
 	uint64_t generation;
 	char manifest_etag[OBJECT_ETAG_SIZE];
-	/* when the store received the manifest that was there at the start; 0 if none was */
+	/* when the store received the manifest that was read at the start; 0 if there was none */
 	int64_t manifest_ns;
 	uint64_t uploads; /* number of the last upload, for its metadata */
 	uint64_t scans_wanted, scans_done; /* a flush needs a scan that starts after the flush */
@@ -170,7 +170,8 @@ void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t
 void sync_deliver(struct sync *s);
 void sync_wake_owner(struct sync *s);
 
-/* flush.c; under lock. Returns true if all files of this flush have been sent or cannot be sent. */
+/* flush.c; under lock. Returns true if the scan of this flush is complete and all its files have
+ * been sent or cannot be sent. */
 bool flush_is_settled(const struct sync *s);
 
 /* observe.c; under lock */
@@ -194,7 +195,8 @@ void dirs_watch(struct sync *s, struct dir *d, int fd);
 void dirs_forget(struct sync *s, struct dir *d);
 /* Schedules another scan soon, as a name cannot be handled now. A flush waits for that scan. */
 void observe_again(struct sync *s, int64_t now_ms);
-/* As observe_again(), with a warning that memory or descriptors are short. */
+/* Like observe_again(), with a warning that memory or descriptors are short, at most one per
+ * minute. */
 void observe_short(struct sync *s, const char *what);
 void observe_no_memory(struct sync *s);
 
@@ -222,7 +224,7 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 /* Appends the key of the file `path`. Returns -PENSTOCK_E_LIMIT if the key is longer than S3
  * allows, and -PENSTOCK_E_INVALID if the encoded name is that of another file. */
 int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
-/* Sends the content of a suspect file to partial/; also for restore/. */
+/* Sends the content of a suspect or open file to partial/; also for restore/. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
 
@@ -255,8 +257,9 @@ void recheck_over(struct sync *s);
 
 /*
  * review.c; without the lock, when no file waits. Lists the output once, compares it with the
- * table, and sends files again whose objects were removed or replaced; `again` counts them. Fails
- * if a file is neither in the bucket nor on this machine, and names the first.
+ * table, and sends again each file whose object was removed or replaced. With deleteSync, also
+ * deletes objects of this sync that have no file. `again` counts both. Fails if a file is neither
+ * in the bucket nor on this machine, and names the first such file.
  */
 int review_output(struct sync *s, uint64_t *again, struct penstock_error *err);
 
@@ -272,7 +275,7 @@ void leftovers_parts(void *sync, const char *key, const char *id, bool over);
  * if there is a manifest of an earlier sync. Without the lock, before the sync is attached. */
 void leftovers_end(struct sync *s, bool earlier);
 /* Returns true if a sync of this journal wrote `manifest`, also if the sync was killed before it
- * recorded this. Under lock. */
+ * recorded the manifest. Under lock. */
 bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest);
 
 /* keep.c */
@@ -301,8 +304,8 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 bool keep_is_of_sync(const struct sync *s, const struct object_info *there);
 /* Returns true if any attempt of this run uploaded the object. */
 bool keep_is_of_run(const struct sync *s, const struct object_info *there);
-/* Keeps the object `there`, which has the key `key`. Returns 1 if it is kept and recorded, 0 if it
- * changed or is gone and must be examined again. */
+/* Keeps the object `there`, which has the key `key`. Returns 1 if the object is kept and recorded,
+ * 0 if the object changed or is gone and must be examined again. */
 int keep_object(struct sync *s, const char *path, const char *key, const struct object_info *there,
 	struct penstock_error *err);
 /* Records the copies of an earlier attempt that was killed before it recorded them, and forgets
@@ -315,7 +318,7 @@ int keep_find(struct sync *s, struct penstock_error *err);
  * missing or differs, or if the commit is invalid. */
 enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uint64_t size);
 /* Returns 0 if `there`, the object under the file's key, may be kept and overwritten, and
- * -PENSTOCK_E_EXISTS if it belongs to a checkpoint that another run has committed. */
+ * -PENSTOCK_E_EXISTS if it belongs to a checkpoint that another run or program has committed. */
 int checkpoints_may_replace(struct sync *s, const char *path, const struct object_info *there,
 	struct penstock_error *err);
 
@@ -325,8 +328,8 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 int state_replay(struct sync *s, struct penstock_error *err);
 /* Marks the records as valid for this boot. */
 void boot_believe(struct sync *s);
-/* Compares the table with the files, and sets their states: published, closed, suspect. Before the
- * threads. */
+/* Compares the table with the files, and sets their states: published, closed, suspect, gone.
+ * Before the threads. */
 int state_reconcile(struct sync *s, struct penstock_error *err);
 void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
 int state_rewrite_journal(struct sync *s, struct penstock_error *err);
@@ -335,7 +338,8 @@ int state_rewrite_journal(struct sync *s, struct penstock_error *err);
 void state_write_journal(struct sync *s);
 
 /* state_manifest.c */
-/* Reads the manifest and the kept copies in the bucket. Without the lock. */
+/* Probes which conditions the store honours, reads the manifest and the kept copies in the bucket,
+ * and calls leftovers_end(). Without the lock. */
 int state_attach(struct sync *s, struct penstock_error *err);
 /* Writes the manifest. Without the lock. Returns -PENSTOCK_E_PRECONDITION if ownership was lost. */
 int state_write_manifest(struct sync *s, struct penstock_error *err);

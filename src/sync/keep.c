@@ -191,7 +191,7 @@ static bool is_fresh(struct sync *s, const char *key)
 }
 
 /* Examines the key of the copy. Returns 1 if the copy is there, 2 if the key has another object, 0
- * if it has none or may not be read. */
+ * if the key has no object or may not be read. */
 static int look_for_copy(struct sync *s, const char *key, const struct object_info *there,
 	struct penstock_error *err)
 {
@@ -240,8 +240,8 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 	_cleanup_(buf_release) struct buf version = BUF_INIT(LIMIT_STRING);
 	int rc;
 
-	/* "null" is the version from before the bucket had versions, or while they were suspended;
-	 * then an overwrite replaces it. */
+	/* "null" is a version that was written before the bucket had versions, or while versions
+	 * were suspended. An overwrite may replace such a version. */
 	if (there->version_id && strcmp(there->version_id, "null") != 0) {
 		buf_printf(&version, "version:%s", there->version_id);
 		if (buf_failed(&version))

@@ -1,7 +1,7 @@
 /*
- * Leftovers of a sync that was killed. The journal names every sync of this directory, and every
- * upload in parts from before its request until nothing is left of it, so leftovers can be
- * distinguished from uploads of other programs.
+ * Leftovers of a sync that was killed. The journal names the last syncs of this directory, and
+ * every upload in parts, from before the request until nothing of the upload is left. So leftovers
+ * can be distinguished from uploads of other programs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 #include "base/limits.h"
 #include "sync/internal.h"
 
-/* Stores refuse signed requests if the clocks differ by more, so the store's date of an upload
- * differs from the date in the journal by less. */
+/* Stores refuse signed requests if the clocks differ by more than this, so the store's date of an
+ * upload differs from the date in the journal by less. */
 #define CLOCKS_DIFFER (INT64_C(15) * 60 * NS_PER_S)
 
 struct leftover {
@@ -177,8 +177,8 @@ static int on_probe(void *cookie, const struct object_info *info)
 	return 0;
 }
 
-/* Removes the objects with which an attempt that was killed probed the store. Their keys have this
- * run's prefix, so no other run uses them. */
+/* Removes the objects and uploads with which an attempt that was killed probed the store. Their
+ * keys have this run's prefix, so no other run uses them. */
 static void end_probes(struct sync *s)
 {
 	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_S3_KEY * 3);

@@ -100,8 +100,8 @@ static int collect(void *cookie, struct entry *e)
 	return b->memory;
 }
 
-/* Returns 1 if the file holds the same bytes as the object, 0 if not; `now` is then the identity of
- * the file. */
+/* Returns 1 if the file holds the same bytes as the object or cannot be opened, else 0, with the
+ * identity of the file in `now`. */
 static int look_at(struct sync *s, const char *path, const struct ident *seen,
 	const struct published *p, struct ident *now, struct penstock_error *err)
 {
@@ -119,7 +119,7 @@ static int look_at(struct sync *s, const char *path, const struct ident *seen,
 	return recheck_content(s, fd, path, now->size, p, err);
 }
 
-/* Compares one file. `again` counts the files that are sent once more. */
+/* Compares one file. Adds 1 to `again` if the file differs from its object. */
 static int recheck(struct sync *s, const char *path, uint64_t *again, struct penstock_error *err)
 {
 	struct published p;

@@ -27,8 +27,8 @@ static int hash_hex(const char *text, char out[static 33])
 	return 0;
 }
 
-/* Makes an ETag a part of a key: hashed if it has other characters, and replaced by time and size
- * if it is missing. */
+/* Makes a part of a key from an ETag. An ETag that is too long, or has other characters than
+ * letters, digits and '-', is hashed; a missing ETag is replaced by time and size. */
 static int token_of(const struct object_info *there, char out[static TOKEN_SIZE])
 {
 	size_t len = strlen(there->etag);

@@ -66,7 +66,7 @@ int replaced_key(const char *state, const char *path, const struct object_info *
 const char *replaced_path(const char *state, const char *key, struct buf *decoded);
 bool replaced_is_of_run(const char *state, const char *key);
 
-/* Lists the copies; the key of `state` ends with a slash. */
+/* Lists the copies, at most LIMIT_REPLACED; the key of `state` ends with a slash. */
 int replaced_read(struct replaced_list *list, struct object_ref state, const atomic_int *cancel,
 	struct penstock_error *err);
 void replaced_release(struct replaced_list *list);

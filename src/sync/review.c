@@ -21,8 +21,8 @@
 #include "sync/internal.h"
 
 #define LIST_MORE                                                                                  \
-	10000 /* keys of others that are skipped; after that each file is requested by name */
-#define LIST_TIMES 4 /* keys that are skipped for each file of this run */
+	10000 /* list ends after this many keys and LIST_TIMES per file; later files are requested */
+#define LIST_TIMES 4 /* keys of the list for each file of this run */
 #define BATCH	   64 /* files requested between two passes over the table */
 #define UNKNOWN	   1000 /* new objects without a file that are requested */
 /* stores refuse requests if the clocks differ by more */
@@ -33,16 +33,17 @@ struct review {
 	uint64_t expected; /* files with an object */
 	uint64_t listed;
 	uint64_t again;
-	uint64_t nowhere; /* not here, and the object was removed or replaced */
-	char first[128]; /* path of the first such file */
+	/* files that are not on this machine and whose object was removed or replaced */
+	uint64_t nowhere;
+	char first[128]; /* path of the first of these files */
 	bool blind; /* the credentials may not read */
 	bool memory;
 	struct strlist paths; /* paths of files to be requested */
 	struct strlist unknown; /* new objects without a file */
 };
 
-/* Returns false for objects of an attempt before the run started over and for files that were
- * deleted locally: these are not checked. */
+/* Returns false for objects of an attempt before the run started over, and for files that were
+ * deleted locally or have an unpublished change: these objects are not checked. */
 static bool is_expected(const struct entry *e)
 {
 	return (e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER) && !e->below &&
@@ -88,7 +89,8 @@ static int on_object(void *cookie, const struct object_info *info)
 	return r->memory;
 }
 
-/* Handles the object of a file: it is as expected, or is sent again, or is lost. Under lock. */
+/* Handles the object of a file: the object is as expected, or the file is sent again, or is lost.
+ * Under lock. */
 static void judge(struct review *r, struct entry *e, const char *path, bool there, bool same)
 {
 	if (same) {

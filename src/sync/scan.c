@@ -48,7 +48,8 @@ static bool scan_open(struct sync *s, struct dir *d)
 	return true;
 }
 
-/* Ends the scan of a directory that was read to its end: names that were not found are gone. */
+/* Ends the scan of a directory that was read to its end: names that were not found are looked
+ * up. */
 static void scan_close(struct sync *s, int64_t now_ms)
 {
 	struct dir *d = s->scan_dir;

@@ -201,7 +201,7 @@ static int replay_record(void *cookie, const struct journal_record *r)
 		break;
 	}
 	e = table_get_path(&s->table, r->path);
-	if (e && e->below) { /* a directory had its name before */
+	if (e && e->below) { /* a directory had the name before */
 		table_remove(&s->table, e);
 		e = table_get_path(&s->table, r->path);
 	}

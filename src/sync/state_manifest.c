@@ -314,10 +314,11 @@ static FILE *stream_of(int fd)
 }
 
 /*
- * Examines the manifest in the bucket after a refused condition. Returns 1 if it is the one to be
- * written, whose reply was lost. Returns 0 if the manifest must be sent again, because the bucket
- * has none, or an earlier one of this process whose reply was lost: `etag` is then the ETag that
- * the object must have. Returns -PENSTOCK_E_PRECONDITION if another run wrote the manifest.
+ * Examines the manifest in the bucket after a refused condition. Returns 1 if the bucket has the
+ * manifest to be written, and only the reply was lost. Returns 0 if the manifest must be sent
+ * again, because the bucket has none, or has an earlier one of this process that got no reply:
+ * `etag` is then the ETag that the object must have. Returns -PENSTOCK_E_PRECONDITION if another
+ * run wrote the manifest.
  */
 static int manifest_conflict(struct sync *s, const char *upload, char etag[OBJECT_ETAG_SIZE],
 	struct object_info *info, struct penstock_error *err)

@@ -21,9 +21,10 @@
  * stayed unchanged for a short moment; the object appears whole or not at all. A file that changes
  * during its upload is taken from a snapshot the next time. Within one directory files are
  * published in the order of their closes. Files that stay open are published by append if a prefix
- * of them is useful (opened with O_APPEND, text, TFRecord; never if is_whole() is true), else they
- * go to `<state_prefix>/partial/` until they are closed. Files that were closed by a kill of their
- * writer are suspect: they go to `partial/` too, and the last good object stays.
+ * of them is useful (opened with O_APPEND, text, events of TensorBoard; never if is_whole() is
+ * true), else they go to `<state_prefix>/partial/` until they are closed. Files that were closed by
+ * a kill of their writer are suspect: they go to `partial/` too, and the last good object stays.
+ * Logs that only grew are published to their end.
  *
  * Keys. A file `a/b` becomes the object `prefix + "a/b"`. Names that are not UTF-8 are published
  * percent-encoded, with a warning. Nothing below `.penstock/` of the directory is published.
@@ -106,11 +107,12 @@ struct sync_options {
 	sync_event_fn on_event;
 	sync_whole_fn is_whole; /* may be NULL */
 	void *cookie; /* passed to pids, on_event and is_whole */
-	int workers; /* number of upload threads; 0 for SYNC_WORKERS */
+	int workers; /* number of upload threads, at most SYNC_WORKERS_MAX; 0 for SYNC_WORKERS */
 	/* a file is sent when unchanged for this time after its close; 0 for SYNC_QUIET_MS */
 	int quiet_ms;
 	int append_ms; /* pause between two publications of an open file; 0 for SYNC_APPEND_MS */
-	int scan_ms; /* least time between two slow scans; 0 for SYNC_SCAN_MS */
+	/* least time between two periodic scans; without inotify at most 1 s; 0 for SYNC_SCAN_MS */
+	int scan_ms;
 	const atomic_int *cancel; /* polled by sync_restore() and sync_flush(); may be NULL */
 };
 
@@ -122,18 +124,18 @@ struct sync_options {
 /*
  * Reads the journal, watches the directory, starts the threads. Does not wait for the bucket. Files
  * that the journal of an earlier attempt records as closed, and that are unchanged, are published;
- * files that differ from it are suspect. Without a journal every file that is there counts as
- * closed.
+ * after a stop of the machine only those that sync_settle() synced. Files that differ from the
+ * journal are suspect. Without a journal every file that is there counts as closed.
  */
 int sync_start(struct sync **out, const struct sync_options *options, struct penstock_error *err);
 
 /*
  * Publishes everything that is not published yet, and the manifest; returns when all of it is
- * durable. Call it when the tasks have ended. `deadline_ms` is a time of clock_monotonic_ms(); 0
- * waits without a limit, also through temporary failures. The newest checkpoint goes first. Errors:
- * the first failure, with the number of files and bytes not sent (PENSTOCK_E_TIMEOUT, _PERMISSION,
- * _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another run took the output over. The sync
- * continues; the flush can be called again.
+ * durable. Call sync_flush() when the tasks have ended. `deadline_ms` is a time of
+ * clock_monotonic_ms(); 0 waits without a limit, also through temporary failures. The newest
+ * checkpoint goes first. Errors: the first failure, with the number of files and bytes not sent
+ * (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another
+ * run took the output over. The sync continues; the flush can be called again.
  */
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 /* Continues a flush that failed, if no file was written since: files that were checked are not
@@ -160,9 +162,9 @@ void sync_kill_coming(struct sync *s);
 void sync_kill_over(struct sync *s);
 
 /*
- * Syncs files that a flush could not send to the disk, as they exist on this machine only, so that
- * they count after a power loss. May take seconds. Without this call a restore after a stop of the
- * machine treats files that were closed and not sent as suspect.
+ * Makes the unsent files durable on the disk, so that they count after a power loss. May take
+ * seconds. Does nothing without a journal or on a network file system. Without this call a restore
+ * after a stop of the machine treats files that were closed and not sent as suspect.
  */
 void sync_settle(struct sync *s);
 
@@ -174,7 +176,7 @@ struct sync_status {
 	int64_t lag_ms; /* age of the oldest unpublished change; 0 if there is none */
 	uint64_t files_suspect;
 	uint64_t deleted;
-	uint64_t compared; /* files whose content flushes have compared with what was published */
+	uint64_t compared; /* number of comparisons of a file with its object by flushes */
 	bool lost; /* another run took the output over */
 	uint64_t scans; /* number of scans of the whole directory */
 	bool polling; /* no inotify (limit reached, network file system): scans only */
@@ -188,20 +190,21 @@ void sync_get_status(struct sync *s, struct sync_status *status);
 
 /*
  * Announces that the machine stops at `deadline_ms` of clock_monotonic_ms() (0 if it does not). A
- * flush does not start an upload over a good object that would not finish by then at the current
- * rate, and fails with PENSTOCK_E_TIMEOUT.
+ * flush does not start an upload over a good object if the upload would end after the deadline at
+ * the current rate, and fails with PENSTOCK_E_TIMEOUT.
  */
 void sync_hurry(struct sync *s, int64_t deadline_ms);
 
 /*
- * For retention. When the file `path`, or a file below that directory, is removed locally, its
- * object is deleted too if this run published it (even without deleteSync). Objects of files that
- * are removed already, or that only an attempt before the run started over had, are deleted now.
- * Returns false, and changes nothing, until the restore has been verified.
+ * For retention. When the file `path`, or a file below the directory `path`, is removed locally,
+ * its object is deleted too if this run published the object (even without deleteSync). Objects of
+ * files that are removed already, or that only an attempt before the run started over had, are
+ * deleted now. Returns false, and changes nothing, until the sync is attached and the restore has
+ * been verified (or the run has started over).
  */
 bool sync_retire(struct sync *s, const char *path);
-/* Returns true if the bucket has an object of the file, or of one below that directory, that this
- * run published. */
+/* Returns true if this run has an object of the file `path`, or of a file below the directory
+ * `path`, in the bucket. */
 bool sync_has_object(struct sync *s, const char *path);
 /* Adds the paths of the commits that only attempts before the run started over had. Returns 1, or 0
  * if the commits are not known yet. */
@@ -216,8 +219,8 @@ bool sync_is_published(struct sync *s, const char *path);
  * -PENSTOCK_E_CORRUPT if another program replaced the object. */
 int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct penstock_error *err);
 
-/* Removes the copies of replaced objects that `bound` does not keep: after a flush, when everything
- * that replaced them is published. Does nothing if the store refuses to list. */
+/* Removes the copies of replaced objects that `bound` does not keep. Call sync_bound_replaced()
+ * after a flush, when the replacements are published. Does nothing if the store refuses to list. */
 int sync_bound_replaced(struct sync *s, const struct replaced_bound *bound,
 	struct replaced_sum *removed, struct penstock_error *err);
 
@@ -235,11 +238,12 @@ struct sync_restored {
 };
 /*
  * Makes `options->dir` hold the run's last complete state: the manifest and newer objects of this
- * run, except local files that are newer and whose close the journal recorded. Restores content,
- * mtime, mode, symbolic links and empty directories; every file is verified. Other local files are
- * suspect: they are moved to `private_dir/suspect/` until they have been sent to `partial/`. No
- * sync may be running on the directory. On failure the directory keeps what was restored so far,
- * and a repeated call continues. deleteSync deletes nothing until a restore has succeeded.
+ * run, except local files that are newer and whose close the journal recorded, or that a complete
+ * local checkpoint names. Restores content, mtime, mode, symbolic links and empty directories;
+ * every file is verified. Other local files are suspect: they are moved to `private_dir/suspect/`
+ * until they have been sent to `partial/`. No sync may be running on the directory. On failure the
+ * directory keeps what was restored so far, and a repeated call continues. deleteSync deletes
+ * nothing until a restore has succeeded.
  */
 int sync_restore(const struct sync_options *options, struct sync_restored *restored,
 	struct penstock_error *err);

@@ -18,7 +18,7 @@
 
 /* bytes: larger closed files get no checksum; a checksum is needed to continue a log */
 #define CRC_WHOLE (8 * MIB)
-/* bytes: for larger files the object that they replace is examined first */
+/* bytes: a file of this size or more without a recorded object is sent after a HEAD request */
 #define HEAD_FIRST  (64 * MIB)
 #define CONFLICTS   4 /* refused preconditions in a row for one file */
 #define SNIFF	    4096 /* bytes read to decide if a prefix of the file is useful */
@@ -70,7 +70,7 @@ int upload_key(struct sync *s, const char *path, struct buf *key, struct penstoc
 }
 
 /* Returns true if the file still holds the bytes that it held when the upload started. A rename of
- * another file over it changes only its inode. */
+ * another file over this one changes only the ctime. */
 static bool file_unchanged(const struct upload *u)
 {
 	struct ident now;
@@ -274,8 +274,8 @@ static bool open_file(
 }
 
 /* Returns true if the job is still valid after all pending events: the file may have been closed
- * again since the job was made. Files that were closed before it was read must have their place in
- * the queue first, or a marker appears before its data. */
+ * again since the job was made. Files that were closed before the copy must have their place in the
+ * queue first, or a marker appears before its data. */
 static bool is_in_turn(struct upload *u)
 {
 	struct job job = *u->job;
@@ -459,9 +459,10 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 }
 
 /*
- * Deletes an object after a look at it: if the store cannot delete by ETag, or the recorded ETag is
- * missing or does not match. The object may be the recorded one, an upload of this sync whose reply
- * was lost, or of an attempt before the run started over, which is kept first. Other objects stay.
+ * Deletes an object after a HEAD request. Used if the store cannot delete by ETag, or if the
+ * recorded ETag is missing or does not match. Deletes the recorded object, an upload of this sync
+ * that got no reply, or an object of an attempt before the run started over, which is kept first.
+ * Other objects stay.
  */
 static int delete_unrecorded(struct upload *u, struct penstock_error *err)
 {

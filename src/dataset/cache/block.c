@@ -179,7 +179,7 @@ static bool verify(struct block_cache *c, const struct block_file *file, uint64_
 	return true;
 }
 
-/* Sets the time of the file, by which files are removed. */
+/* Sets the time of the file, at most once in TOUCH_MS. The oldest files are removed first. */
 static void touch(struct block_file *file)
 {
 	int64_t now = clock_monotonic_ms();
@@ -209,7 +209,8 @@ const char *block_cache_get(
 
 /* ---- writing ---- */
 
-/* Locks the byte with the number of the block. The lock ends when this descriptor is closed. */
+/* Locks or unlocks the byte with the number of the block. The lock ends when this descriptor is
+ * closed. */
 static bool lock_block(const struct block_file *file, uint64_t block, short type)
 {
 	struct flock lock = {

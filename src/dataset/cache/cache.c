@@ -23,7 +23,7 @@ void block_cache_turn_off(struct block_cache *c, int errnum, const char *what)
 }
 
 /* Creates the directory of this user. Other users may write to the parent directory, but must not
- * be able to put files here. Returns NULL, or the reason for a failure. */
+ * be able to put files into this one. Returns NULL, or the reason for a failure. */
 static const char *make_dir(struct block_cache *c, const struct block_cache_options *o)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -65,8 +65,9 @@ struct block_file {
 		.fd = -1                                                                           \
 	}
 
-/* Opens the file of a shard, whose `identity` contains its place and version. Creates a missing
- * file if `make` is set. Returns false if the file is missing or cannot be used. */
+/* Opens the file of a shard, whose `identity` contains its place and version. The caller has set
+ * `shard` and `size` of `file`. Creates a missing file if `make` is set. Returns false if the file
+ * is missing or cannot be used. */
 bool block_file_open(
 	struct block_cache *cache, struct block_file *file, const char *identity, bool make);
 void block_file_close(struct block_file *file);
@@ -80,10 +81,10 @@ enum block_claim {
 	CACHE_CLAIMED, /* the caller must fetch the block; no other reader does */
 	CACHE_PRESENT, /* another reader has fetched the block */
 	CACHE_BUSY, /* another reader is fetching the block */
-	CACHE_FULL /* there is no room for the block */
+	CACHE_FULL /* there is no room for the block, or nothing more is written */
 };
-/* Claims a block that is missing, until block_cache_put(), block_cache_give_up() or the end of the
- * process. */
+/* Claims a block that is missing, until block_cache_put(), block_cache_give_up() or
+ * block_file_close(). */
 enum block_claim block_cache_claim(
 	struct block_cache *cache, struct block_file *file, uint64_t block, char *scratch);
 /* Writes a claimed block. */

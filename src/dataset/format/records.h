@@ -41,8 +41,8 @@ struct records {
 	struct record_column columns[RECORD_COLUMNS];
 };
 
-/* Records of `size` bytes, as one field "data" of bytes. PENSTOCK_E_INVALID if `size` is 0 or too
- * large. */
+/* Records of `size` bytes, as one field "data" of bytes. PENSTOCK_E_INVALID if `size` is 0, or if a
+ * number is larger than LIMIT_S3_OBJECT_MAX. */
 int records_init(struct records *r, uint64_t header, uint64_t size, uint64_t trailer,
 	struct penstock_error *err);
 /* The binary versions of CIFAR: "label" or "coarse" and "fine", then "image" (3, 32, 32). */
@@ -72,17 +72,18 @@ struct npy {
 	uint64_t offset; /* bytes before the values */
 };
 /* Sets `r` to the rows of an array along its first axis, as records of the format `name` (static),
- * "npy" or "idx". Returns NULL, or the reason for which the array has no rows. */
+ * "npy" or "idx". Returns NULL, or the reason for which the array is refused. */
 const char *records_of_array(struct records *r, const char *name, const struct npy *array);
 /* Bytes that npy_header_size() needs. */
 #define NPY_START 12
 /* Returns the bytes of the header, from the first NPY_START of the file; 0 if the file is not a
- * .npy file. */
+ * .npy file of version 1, 2 or 3. */
 uint64_t npy_header_size(const unsigned char start[static NPY_START]);
-/* Parses a header of that size. Returns NULL, or the reason for which the header is refused;
- * `*code` is then PENSTOCK_E_CORRUPT or PENSTOCK_E_UNSUPPORTED. */
+/* Parses a header of `len` bytes, as npy_header_size() returned. Returns NULL, or the reason for
+ * which the header is refused; `*code` is then PENSTOCK_E_CORRUPT or PENSTOCK_E_UNSUPPORTED. */
 const char *npy_parse(struct npy *npy, const unsigned char *header, size_t len, int *code);
-/* Turns a field of bytes that is a .npy file into an array; leaves other fields unchanged. */
+/* Turns a field of bytes that is a .npy file into an array, or into a number if it has no
+ * dimensions; leaves other fields unchanged. */
 void npy_field(struct format_field *field);
 
 #endif

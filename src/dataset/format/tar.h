@@ -1,5 +1,5 @@
 /*
- * Tar archives of WebDataset: consecutive members KEY.EXT with the same key are one sample, EXT in
+ * Tar archives of WebDataset: consecutive members KEY.EXT with the same key are one sample. EXT in
  * lower case is the name of a field. The key ends at the first dot of the last component.
  *
  * A sample is the range from the first header of its first member to the padded end of its last

@@ -59,7 +59,7 @@ static _Noreturn void on_error(j_common_ptr jpeg)
 	fail(jpeg->client_data, memory ? PENSTOCK_E_MEMORY : PENSTOCK_E_CORRUPT, reason);
 }
 
-/* Treats warnings of lost pixels as errors; decoders ignore the others. */
+/* Treats warnings of lost pixels as errors, and ignores other warnings. */
 static void on_message(j_common_ptr jpeg, int level)
 {
 	if (level >= 0)

@@ -15,7 +15,7 @@
  * YCCK are taken as inverted, as Adobe's programs write them, without a colour profile. The
  * orientation in EXIF is not applied.
  *
- * The input is untrusted. A damaged image is PENSTOCK_E_CORRUPT, an image of more than
+ * The input is untrusted. A damaged image is PENSTOCK_E_CORRUPT. An image of more than
  * LIMIT_JPEG_PIXELS or LIMIT_JPEG_SCANS is PENSTOCK_E_LIMIT. Nothing is kept between calls; any
  * number of threads may decode.
  */

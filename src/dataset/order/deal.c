@@ -53,7 +53,7 @@ int deal_init(struct deal *d, const struct deal_options *options, struct penstoc
 		return 0;
 	d->rest = left % step_size(d);
 	share = d->rest / d->o.ranks;
-	more = d->rest % d->o.ranks; /* ranks with a lower number get one more */
+	more = d->rest % d->o.ranks; /* ranks below this number get one sample more */
 	if (d->o.rest == DEAL_PAD) {
 		share += more > 0;
 		more = 0;

@@ -159,8 +159,8 @@ static bool all_are_taken(const struct mix *m, uint64_t p)
 	return true;
 }
 
-/* Returns the smallest number of positions for which `holds` is true, and with it for all greater
- * numbers, or LIMIT_DATASET_SAMPLES + 1 if there is none. */
+/* Returns the smallest number of positions for which `holds` is true, or LIMIT_DATASET_SAMPLES + 1
+ * if there is none. `holds` must be true for all greater numbers, too. */
 static uint64_t first_where(const struct mix *m, bool (*holds)(const struct mix *, uint64_t))
 {
 	uint64_t low = 0, high = LIMIT_DATASET_SAMPLES + 1;

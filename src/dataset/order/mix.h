@@ -60,7 +60,8 @@ struct mix_pick {
 };
 
 /* PENSTOCK_E_INVALID if a number is out of its range, or a set with MIX_ENDS has too few samples
- * for the length; PENSTOCK_E_LIMIT if an epoch would be longer than LIMIT_DATASET_SAMPLES. */
+ * for the length; PENSTOCK_E_LIMIT if an epoch would be longer than LIMIT_DATASET_SAMPLES, or if
+ * more than INT64_MAX samples of a set would have been taken. */
 int mix_new(struct mix **out, const struct mix_options *options, struct penstock_error *err);
 void mix_free(struct mix *m);
 static inline void mix_freep(struct mix **m)

@@ -62,7 +62,7 @@ int order_init(struct order *o, const struct order_options *options, struct pens
 
 /*
  * The grid is the order with a whole block in each slot: positions after the short block are larger
- * by `missing` there. Slots and windows begin at multiples of their size.
+ * by `missing` in the grid. Slots and windows begin at multiples of their size.
  */
 struct window {
 	uint64_t at; /* start of the window in the grid */

@@ -36,7 +36,8 @@ struct order_options {
 	uint64_t n; /* samples; at most LIMIT_DATASET_SAMPLES */
 	uint64_t block; /* samples; for ORDER_BLOCK and ORDER_WINDOW */
 	uint64_t window; /* blocks; for ORDER_WINDOW */
-	/* at most INT64_MAX each: JSON in other languages has no larger integers */
+	/* `seed` and `epoch` are at most INT64_MAX: JSON in other languages has no larger
+	 * integers */
 	uint64_t seed;
 	uint64_t epoch;
 	uint64_t set; /* number of the set in a mix; each has an order of its own */

@@ -16,7 +16,7 @@
 #include "dataset/pack/internal.h"
 #include "s3/sum/checksum.h"
 
-/* Bytes and samples that a shard reads at a time. */
+/* Bytes and samples that are read at a time for one shard. */
 #define BATCH_BYTES   (8 * MIB)
 #define BATCH_SAMPLES 1024
 /* Estimate of the bytes around a value: the header of a member of a tar. */
@@ -228,8 +228,8 @@ static void add_key(struct work *w)
 		.type = FORMAT_TEXT};
 }
 
-/* Uses the key that an earlier pack has stored in a field, and removes the field, if the key can be
- * the name of a file. Returns false if out of memory. */
+/* For a tar: if an earlier pack has stored a key in a field, and the key can be the name of a file,
+ * uses that key and removes the field. Returns false if out of memory. */
 static bool take_key(struct work *w)
 {
 	struct format_fields *f = w->fields;
@@ -519,7 +519,7 @@ static int write_shard(void *cookie, size_t i, struct penstock_error *err)
 	return r;
 }
 
-/* Sets the properties that all samples share from the first sample. */
+/* Takes the properties that all samples share from the first sample. */
 static int begin(struct pack *p, struct penstock_error *err)
 {
 	_cleanup_(work_release) struct work w = {0};

@@ -25,8 +25,8 @@ struct object_client;
 struct penstock_error;
 
 struct pack_target {
-	const char *url; /* s3://…, gs://… or a directory, which is created; all borrowed */
-	/* As of struct source_place. */
+	const char *url; /* s3://…, gs://… or a directory, which is created; borrowed */
+	/* Like open() of struct source_place. */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
 	void *cookie;
@@ -37,10 +37,10 @@ struct pack_options {
 	uint64_t shard_bytes; /* a shard ends with the sample that reaches this size */
 	int zstd; /* level of compression for shards of MDS; 0 if shards are not compressed */
 	size_t jobs; /* shards written at a time; each is in memory as a whole */
-	bool shuffle; /* in an order by `seed`; by number if false */
+	bool shuffle; /* writes the samples in an order by `seed`, not by number */
 	uint64_t seed;
-	/* Removes earlier shards and indexes from the target; else PENSTOCK_E_EXISTS if anything
-	 * is there. */
+	/* Removes earlier shards and indexes from the target. If false, a target that is not empty
+	 * is PENSTOCK_E_EXISTS. */
 	bool force;
 	const atomic_int *cancel;
 	/* Gets the samples and bytes so far, from any thread; may be NULL. */

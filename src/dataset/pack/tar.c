@@ -172,8 +172,8 @@ static const char *suffix_of(const struct format_field *f, const char *name)
 	return f->size > 4 && memcmp(f->data, "\x89PNG", 4) == 0 ? ".png" : ".bin";
 }
 
-/* Returns KEY.FIELD.EXT, or NULL if out of memory. Characters that a name cannot have become
- * '_'. */
+/* Returns KEY.FIELD.EXT, KEY.FIELD.INDEX.EXT for a value of a list, or KEY.EXT for an object; NULL
+ * if out of memory. FIELD is in lower case; characters that a name cannot have become '_'. */
 static char *member_name(const struct pack_sample *s, const struct format_field *f)
 {
 	_cleanup_free_ char *name = strndup(f->name, f->name_len);

@@ -195,7 +195,7 @@ static size_t join(const struct claim *claims, size_t n, char *data, struct sour
 	return k;
 }
 
-/* Passes the error of a range to the reads that need it. */
+/* Passes the error of a range to the reads that need bytes of the range. */
 static void fail(struct batch *b, struct source_read *range)
 {
 	for (size_t i = 0; i < b->n; i++) {
@@ -283,8 +283,8 @@ static int read_straight(struct batch *b, struct penstock_error *err)
 
 /* ---- the reads of a call ---- */
 
-/* Fails the reads that were not done when another read failed. Returns the number of all failed
- * reads. */
+/* Fails the reads that were not done when another read failed or the call was cancelled. Returns
+ * the number of all failed reads. */
 static int fail_rest(struct batch *b)
 {
 	int failed = 0;
@@ -311,8 +311,8 @@ static bool is_too_late(struct source *s, int64_t since)
 	return true;
 }
 
-/* Runs until no read is waiting. Returns 0, a number above 0 if some reads failed, or a negative
- * error of the call. */
+/* Runs until no read is waiting. Returns 0, a number above 0 if some reads failed or the call was
+ * cancelled, or a negative error of the call. */
 static int fill(struct batch *b, struct penstock_error *err)
 {
 	int64_t since = clock_monotonic_ms();

@@ -67,7 +67,7 @@ struct source {
 	uint64_t unpacked; /* bytes of contents in memory, or taken for them */
 	uint64_t clock;
 	struct block_cache *cache; /* cache of objects; NULL if there is none */
-	/* reads wait for no blocks of other processes until then */
+	/* reads do not wait for blocks of other processes before this time */
 	_Atomic int64_t no_wait_until_ms;
 };
 
@@ -95,7 +95,8 @@ static inline bool source_is_local(const struct source *s)
  * million shards need only two blocks of memory. */
 int source_add(struct source *s, const struct entry *entry, struct penstock_error *err);
 void source_borrow(struct source *s, const struct source_list *list);
-/* Copies a list from another place, which does not have the versions of the shards here. */
+/* Copies the list of an index that was copied from another kind of place. The versions in that list
+ * do not apply, so versions are not compared. */
 int source_adopt(struct source *s, const struct source_list *list, struct penstock_error *err);
 
 /* web.c: finds the shards of an http:// or https:// URL. */
@@ -118,8 +119,8 @@ void packed_init(struct source *s);
 void packed_after_fork(struct source *s);
 void packed_release(struct source *s);
 
-/* reader.c: returns the open file of a shard, or else a closed one, for which the file that was not
- * used for the longest time is closed. The last LIMIT_DATASET_FILES files stay open. */
+/* reader.c: returns the open file of a shard, or a closed one to be opened. If LIMIT_DATASET_FILES
+ * files are open, closes the file that was not used for the longest time. */
 struct block_file *source_file(struct source_reader *reader, size_t shard);
 /* read.c: reads shards as they are stored; n > 0. */
 int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,

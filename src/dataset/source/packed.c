@@ -160,7 +160,8 @@ static int read_head(struct source_reader *reader, struct source_read *read, con
 
 /* ---- in memory ---- */
 
-/* Under the lock: waits until another thread has changed something. */
+/* Under the lock: waits for a change by another thread, at most POLL_MS. Fails if the call was
+ * cancelled. */
 static int await(struct source *s, const atomic_int *cancel, struct penstock_error *err)
 {
 	if (cancel && atomic_load(cancel))

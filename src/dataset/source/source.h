@@ -71,8 +71,8 @@ struct source_list {
 
 struct source_place {
 	const char *url; /* s3://…, gs://…, http(s)://…, or a local path */
-	/* Gets the client of s3:// or gs://, which outlives the source; a child after fork() calls
-	 * it again. */
+	/* Gets the client of s3:// or gs://, which outlives the source. source_after_fork() calls
+	 * open() again. */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
 	/* Like open(), for the engine of http:// and https://. */
@@ -86,7 +86,7 @@ struct source_place {
 	int (*listed)(void *cookie, const struct source *source, struct source_list *out,
 		struct penstock_error *err);
 	/* Called for a directory of the web without such a list: adds the names of the directory's
-	 * files to `out`, if these are known. May be NULL. */
+	 * files to `out`, if the names are known. May be NULL. */
 	int (*named)(void *cookie, const struct source *source, struct strlist *out,
 		struct penstock_error *err);
 	void *listed_cookie; /* for listed() and named() */
@@ -106,8 +106,9 @@ bool source_is_single(const struct source *source);
 struct source_list source_list(const struct source *source);
 /* Returns true if two lists have the same shards in the same versions. */
 bool source_list_equal(struct source_list a, struct source_list b);
-/* Returns a text that identifies the place in files that other processes share: the endpoint and
- * the URL, or the absolute path. The caller frees the text. Returns NULL if out of memory. */
+/* Returns a text that identifies the place in files that other processes share: endpoint, bucket
+ * and prefix of objects, the URL of the web, or the real path of a directory or file. The caller
+ * frees the text. Returns NULL if out of memory, or if the path cannot be resolved. */
 char *source_identity(const struct source *source);
 /* Appends the file or object `name` below the prefix. PENSTOCK_E_NOT_FOUND if there is none. */
 int source_get(const struct source *source, const char *name, const atomic_int *cancel,
@@ -144,7 +145,8 @@ struct source_content {
 /* Declares a shard compressed: from now on reads and sizes refer to its content. The first read
  * fetches and unpacks the whole shard; the content stays in memory until other shards need the room
  * (LIMIT_DATASET_UNPACKED). Must be called before other threads read. PENSTOCK_E_LIMIT if the shard
- * is too large. */
+ * or its content is larger than LIMIT_DATASET_PACKED, but PENSTOCK_E_CORRUPT if only the content of
+ * a gzip file is. */
 int source_unpack(struct source *source, size_t shard, const struct source_content *content,
 	struct penstock_error *err);
 /* Returns true if some shards are compressed. */

@@ -52,7 +52,7 @@ struct s3_grant {
 /* AccessControlPolicy. */
 struct s3_acl {
 	struct arena arena;
-	const char *owner, *list; /* not NULL after a parse */
+	const char *owner, *list; /* not NULL after s3_acl_parse() */
 	struct s3_grant *grants;
 	size_t n;
 };

@@ -40,7 +40,8 @@ int pattern_fill(const struct pattern *pattern, const struct policy_question *qu
 	struct buf *memory, struct pattern *out);
 /* Compares a text with a filled pattern. */
 bool pattern_match(const struct pattern *filled, const char *text, bool any_case);
-/* Compares the six parts of an ARN, which colons separate, one by one. */
+/* Compares the six parts of an ARN, which colons separate, one by one. A text or pattern with fewer
+ * parts is compared as a whole. */
 bool pattern_match_arn(const struct pattern *filled, const char *arn);
 /* Returns true if the pattern has neither wildcards nor variables. */
 bool pattern_is_fixed(const struct pattern *pattern);

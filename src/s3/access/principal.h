@@ -15,7 +15,7 @@ enum principal_kind {
 	PRINCIPAL_ARN, /* a user, a role, or a session of a role */
 	PRINCIPAL_CANONICAL, /* the canonical id of an account */
 	PRINCIPAL_SERVICE,
-	PRINCIPAL_FEDERATED, /* a user of an identity provider; never matches here */
+	PRINCIPAL_FEDERATED, /* a user of an identity provider; never matches */
 };
 
 struct principal {

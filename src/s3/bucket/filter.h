@@ -13,7 +13,7 @@
 #include "s3/message/messages.h"
 
 /* Makes a text "key=value" of each tag, encoded as in x-amz-tagging. Returns S3_OK, or the error
- * for the reply; `message` is then its text, "" for the default text. */
+ * for the reply; `message` is then the text of the error, "" for the default text. */
 enum s3_error s3_filter_tags(struct arena *arena, const struct s3_texts *keys,
 	const struct s3_texts *values, struct s3_texts *out, const char **message);
 /* Returns true if an object has all tags of `wanted`. `tags` are those of the object, as

@@ -39,7 +39,7 @@ struct s3_lifecycle_rule {
 	unsigned noncurrent_days;
 	unsigned keep; /* number of newest noncurrent versions that stay */
 	unsigned upload_days;
-	/* As in the document. */
+	/* The texts of the document. */
 	struct {
 		const char *status, *prefix, *filter, *and, *expiration, *days, *date, *marker;
 		const char *noncurrent, *noncurrent_days, *keep, *upload, *upload_days;

@@ -21,7 +21,7 @@ struct s3_notification_rule {
 	const char *queue; /* the name of the destination (an ARN) */
 	struct s3_texts events; /* "s3:ObjectCreated:*" */
 	const char *prefix, *suffix; /* NULL if there is none */
-	/* As in the document. */
+	/* The texts of the document. */
 	struct s3_texts names, values;
 };
 

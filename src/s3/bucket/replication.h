@@ -32,7 +32,7 @@ struct s3_replication_rule {
 	const char *bucket; /* the name of the destination, without "arn:aws:s3:::" */
 	bool first; /* the first of the rules with that destination */
 	const char *class; /* the storage class of the copies; NULL for that of the version */
-	/* As in the document. */
+	/* The texts of the document. */
 	struct {
 		const char *status, *priority, *prefix, *filter, *and, *markers, *marker_status;
 		const char *destination, *account, *translation, *encryption, *time, *metrics;

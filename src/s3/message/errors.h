@@ -91,7 +91,7 @@ struct s3_error_info {
 	int status; /* HTTP */
 	bool retryable; /* the same request may succeed a little later */
 	enum penstock_code means;
-	const char *message; /* as in <Message>, without a full stop */
+	const char *message; /* as in <Message> */
 };
 
 /* Never returns NULL; a value out of range gives InternalError. */

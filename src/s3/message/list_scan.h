@@ -1,7 +1,7 @@
 /*
  * Fast scanner for lists of objects in the form in which stores nearly always write them: plain
- * ASCII elements without attributes. It takes a fraction of the time of the XML parser, which is
- * most of the time of a long listing.
+ * ASCII elements without attributes. The XML parser takes most of the time of a long listing; the
+ * scanner takes a fraction of that time.
  */
 #ifndef S3_MESSAGE_LIST_SCAN_H
 #define S3_MESSAGE_LIST_SCAN_H

@@ -84,7 +84,8 @@ struct s3_version {
 	const char *checksum_algorithm, *checksum_type;
 	uint64_t size;
 };
-/* ListVersionsResult. A parse skips the members that repeat the request. */
+/* ListVersionsResult. A parse skips the owner, the common prefixes, the checksums and the members
+ * that repeat the request. */
 struct s3_versions {
 	struct arena arena;
 	const char *bucket, *prefix, *delimiter;

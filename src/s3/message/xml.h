@@ -21,7 +21,8 @@ void xml_declaration(struct buf *out);
 void xml_open_root(struct buf *out, const char *name);
 void xml_open(struct buf *out, const char *name);
 void xml_close(struct buf *out, const char *name);
-/* Writes escaped text; characters that XML 1.0 cannot represent become &#xFFFD;. */
+/* Writes escaped text; characters that XML 1.0 cannot represent, and bytes that are not UTF-8,
+ * become &#xFFFD;. */
 void xml_text(struct buf *out, const char *s, size_t n);
 /* Returns true if a reader of xml_text() gets `s` back: XML 1.0 cannot represent most control
  * characters. */
@@ -49,7 +50,8 @@ struct xml_events {
 /*
  * Parses one complete document, which messages call `what`. Fails with PENSTOCK_E_PROTOCOL if the
  * document is not well-formed, is deeper than LIMIT_XML_DEPTH, or has a document type declaration,
- * and with PENSTOCK_E_LIMIT if it is longer than LIMIT_XML_BODY.
+ * and with PENSTOCK_E_LIMIT if the document is longer than LIMIT_XML_BODY or the path of an element
+ * longer than 4,096 bytes.
  */
 int xml_parse(const char *data, size_t len, const struct xml_events *events, const char *what,
 	struct penstock_error *err);

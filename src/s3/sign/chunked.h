@@ -56,7 +56,8 @@ struct chunked_options {
 
 struct chunked_decoder {
 	struct chunked_options options;
-	enum s3_error error; /* S3_OK unless decoding failed (S3_OK also if a callback failed) */
+	/* S3_OK unless decoding failed (S3_OK also if a callback failed or memory ran out) */
+	enum s3_error error;
 	/* the members below are private to the decoder */
 	struct sigv4_chain chain;
 	struct checksum hash;

@@ -70,7 +70,8 @@ struct sigv4_request {
 	/*
 	 * Lower-case hex SHA-256 of the body or one of the SIGV4_… words: the value of
 	 * x-amz-content-sha256. If NULL, signing uses UNSIGNED-PAYLOAD, and verifying uses the
-	 * header, or for a presigned request without the header its parameter, or UNSIGNED-PAYLOAD.
+	 * header. If a presigned request lacks the header, verifying uses the parameter
+	 * X-Amz-Content-Sha256, else UNSIGNED-PAYLOAD.
 	 */
 	const char *payload_hash;
 };
@@ -95,7 +96,8 @@ struct sigv4_cached_key {
 };
 #define SIGV4_CACHED_KEYS 8
 
-/* The words of the vendor. Google's two kinds are for signing only. */
+/* The words of the vendor. Google's two kinds are for signing only, and SIGV4_GOOG_RSA only for
+ * sigv4_presign(). */
 enum sigv4_kind { SIGV4_AWS, SIGV4_GOOG_HMAC, SIGV4_GOOG_RSA };
 
 struct sigv4 {

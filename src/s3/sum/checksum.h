@@ -65,9 +65,9 @@ size_t checksum_size(enum checksum_kind kind);
 /* Returns "CRC64NVME", as in x-amz-checksum-algorithm and <ChecksumAlgorithm>, or NULL for
  * CHECKSUM_NONE and CHECKSUM_MD5. */
 const char *checksum_name(enum checksum_kind kind);
-/* Returns "x-amz-checksum-crc64nvme", or NULL for the same two. */
+/* Returns "x-amz-checksum-crc64nvme", or NULL for CHECKSUM_NONE and CHECKSUM_MD5. */
 const char *checksum_header(enum checksum_kind kind);
-/* Returns "ChecksumCRC64NVME", as in XML, or NULL for the same two. */
+/* Returns "ChecksumCRC64NVME", as in XML, or NULL for CHECKSUM_NONE and CHECKSUM_MD5. */
 const char *checksum_element(enum checksum_kind kind);
 /* Finds a kind by its name, header or element, in any case. Returns CHECKSUM_NONE if unknown. */
 enum checksum_kind checksum_find(const char *name);

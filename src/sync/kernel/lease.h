@@ -22,9 +22,10 @@ enum lease {
 enum lease lease_check(int fd);
 
 /*
- * Copies the first `size` bytes of `fd` to a file without a name in `tmp_dir` while it has no
+ * Copies the first `size` bytes of `fd` to a file without a name in `tmp_dir` while `fd` has no
  * writer. Returns the descriptor of the copy, or -code, with *why:
- *	PENSTOCK_E_CHANGED: a writer has the file, or came and was let through
+ *	PENSTOCK_E_CHANGED: a writer has the file, or came and was let through, or the file
+ *		became shorter
  *	other: the copy could not be written (no space), or read
  * If `patient`, a writer that comes near the end of the copy waits for the last few MiB: for files
  * that have a writer almost all the time. Without leases the copy is made anyway; the caller then
@@ -33,8 +34,9 @@ enum lease lease_check(int fd);
 int lease_snapshot(int fd, uint64_t size, const char *tmp_dir, bool patient, enum lease *lease,
 	struct penstock_error *why);
 
-/* Reads the first `size` bytes if no writer has the file open; the outcome is stored in *lease.
- * Returns -1 if a writer has the file open, or if it is shorter or cannot be read. */
+/* Reads the first `size` bytes if no writer has the file open, or if there are no leases; stores
+ * the outcome in *lease. Returns -1 if a writer has the file open, or if the file is shorter or
+ * cannot be read. */
 int lease_read(int fd, void *to, size_t size, enum lease *lease);
 
 #endif

@@ -31,7 +31,7 @@ void procs_release(struct procs *procs);
 struct proc *proc_ref(struct proc *p);
 void proc_unref(struct procs *procs, struct proc *p);
 enum proc_fate proc_fate(const struct proc *p);
-/* For tests of the behaviour of old kernels. */
+/* Simulates old kernels, for tests. */
 void proc_forget_pidfd_info(bool forget);
 
 /* A file whose writers are searched for. */

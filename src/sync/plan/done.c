@@ -7,7 +7,7 @@
 
 #define PAUSE_FIRST_MS 500
 #define PAUSE_MAX_MS   30000
-#define PAUSE_FLUSH_MS 2000 /* the caller waits */
+#define PAUSE_FLUSH_MS 2000 /* longest pause in a flush, as the caller waits */
 
 /* A job that ended. */
 struct ended {
@@ -177,7 +177,7 @@ static void failed(struct plan *p, const struct ended *d)
 	p->pause_until_ms = d->now_ms + p->pause_ms;
 }
 
-/* The file was not what it was at the start of its upload, or a writer had it open. */
+/* Handles a file that changed during its upload, or that a writer had open. */
 static void changed_under(struct plan *p, const struct ended *d)
 {
 	struct entry *e = d->job->entry;
@@ -212,8 +212,8 @@ static void tried(struct work *w, int64_t now_ms)
 		w->opening->grown_ms = now_ms;
 }
 
-/* Handles a commit whose data is not published yet, perhaps because it was opened again: other
- * files of the directory do not wait for it. */
+/* Handles a commit whose data is not published yet, perhaps because the data was opened again:
+ * other files of the directory do not wait for it. */
 static void too_early(struct plan *p, const struct ended *d)
 {
 	struct work *w = d->job->work;

@@ -20,7 +20,7 @@ bool line_next(struct plan *p, struct dir *d, int64_t now_ms);
 bool line_is_full(const struct plan *p, const struct dir *d);
 /* Moves as many files into the queues as there is room for, one of each directory in turn. */
 void line_refill(struct plan *p, int64_t now_ms);
-/* plan_task_ended() for the files in the line. */
+/* Does the work of plan_task_ended() for the files in the line. */
 void line_task_ended(struct plan *p, bool killed, int64_t now_ms);
 
 #endif

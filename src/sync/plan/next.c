@@ -117,7 +117,8 @@ static const struct work *successor_of(const struct plan *p, const struct work *
 {
 	const struct work *found = NULL;
 	const struct entry *e = gone->entry;
-	/* The object holds one of these versions: the recorded one, or one whose reply was lost. */
+	/* The object holds one of these versions: the recorded one, or one whose upload got no
+	 * reply. */
 	const uint64_t known = e->flags & ENTRY_PUBLISHED ? gone->published.ino : 0,
 		       unsure = e->flags & ENTRY_UNSURE ? e->seen.ino : 0;
 
@@ -304,7 +305,8 @@ static int64_t grown_due(const struct plan *p, const struct work *w)
 	return (o->grown_ms ? o->grown_ms : o->opened_ms) + pause;
 }
 
-/* Finds a job for a file outside the queues: open, suspect, or set aside after a failure. */
+/* Finds a job for an open or suspect file outside the queues. Puts a file that was set aside after
+ * a failure back into its queue. */
 static bool side_job(struct plan *p, struct work *w, int64_t now_ms, enum job_kind *kind)
 {
 	struct entry *e = w->entry;
@@ -348,7 +350,7 @@ bool plan_next(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms
 		p->sweep_ms = now_ms + PLAN_SWEEP_MS;
 		for (struct work *w = p->table->works; w; w = w->all_next) {
 			if (side_job(p, w, now_ms, &kind)) {
-				p->sweep_ms = 0; /* there may be more */
+				p->sweep_ms = 0; /* there may be another job */
 				hand_out(p, w, kind, now_ms, job);
 				return true;
 			}

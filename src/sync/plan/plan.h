@@ -81,7 +81,7 @@ struct job {
 	struct ident grown, sent;
 	uint64_t grown_crc;
 	int64_t partial_ms; /* time since the file went to partial/; INT64_MAX if never */
-	char etag[ENTRY_ETAG_SIZE]; /* ETag of the object; "" if this run published none */
+	char etag[ENTRY_ETAG_SIZE]; /* ETag of the object; "" if there is none or if `older` */
 	bool older; /* the object is of an attempt before the run started over */
 };
 
@@ -137,8 +137,8 @@ struct plan {
 	int64_t deadline_ms;
 	bool late;
 	unsigned n_busy;
-	int64_t busy_since_ms, busy_ms; /* busy_ms: total time of sending ... */
-	uint64_t busy_bytes; /* ... this number of bytes */
+	int64_t busy_since_ms, busy_ms; /* busy_ms: total time in which jobs ran */
+	uint64_t busy_bytes; /* bytes of the objects that were published in that time */
 	size_t n_queued; /* works with a place in a queue */
 	struct dir *lined;
 	size_t n_parked;
@@ -155,7 +155,7 @@ void plan_set_state(struct plan *p, struct entry *e, enum entry_event event, enu
 /* Reports that the file was written to, or that a writer has it open. Returns 0, or -1 if out of
  * memory. */
 int plan_changed(struct plan *p, struct entry *e, int64_t now_ms);
-/* As plan_changed(), if only a refused lease shows the writer; `kind` is how the file was closed
+/* Like plan_changed(), but only a refused lease shows the writer; `kind` is how the file was closed
  * last. */
 int plan_refused(struct plan *p, struct entry *e, enum close_kind kind, int64_t now_ms);
 /* Reports that the file was closed, or moved into place, with its present `ident` and `mode`.
@@ -180,9 +180,10 @@ void plan_delete(struct plan *p, struct entry *e, int64_t now_ms);
 void plan_late(struct plan *p, struct entry *e, int64_t now_ms);
 /* Reports that a name that was gone exists again. No worker may be deleting its object. */
 void plan_returned(struct plan *p, struct entry *e);
-/* Makes a file suspect whose last close is not confirmed. Returns -1 if out of memory. */
+/* Handles a file whose last close is not confirmed: the file becomes suspect, or is sent as the
+ * rest of a log. Returns -1 if out of memory. */
 int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int64_t now_ms);
-/* Sends a file again whose object is missing (`missing`) or was replaced. Returns -1 if out of
+/* Sends again a file whose object is missing (`missing`) or was replaced. Returns -1 if out of
  * memory. */
 int plan_again(struct plan *p, struct entry *e, bool missing, int64_t now_ms);
 void plan_task_ended(struct plan *p, bool killed, int64_t now_ms);
@@ -199,7 +200,7 @@ void plan_add_writer(struct work *w, struct proc *proc, bool append);
  */
 void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen);
 void plan_queue_frozen(struct plan *p, struct dir *d);
-/* If no copy could be made, the first file that waits for a copy is sent as it is. */
+/* If no copy could be made, the head of the queue is sent as it is. */
 void plan_freeze_failed(struct dir *d);
 /* Forgets the copy, if there is one. */
 void plan_thaw(struct plan *p, struct work *w);
@@ -216,7 +217,8 @@ void plan_flush_begin(struct plan *p);
 void plan_flush_end(struct plan *p);
 /* Returns the number of changes that the flush has not handled yet, with the files in the line. */
 size_t plan_flush_pending(const struct plan *p);
-/* Returns true if the change of `w` is still to be published; false if partial/ has it as it is. */
+/* Returns true if the change of `w` is still to be published. Returns false for a suspect file that
+ * partial/ has as it is. */
 bool plan_is_waiting(const struct work *w);
 
 #endif

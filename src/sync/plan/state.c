@@ -172,7 +172,8 @@ void plan_drop_work(struct plan *p, struct entry *e)
 
 	if (!w || w->send != SEND_IDLE)
 		return;
-	/* Without a work `seen` is what the object holds, not what was here last. */
+	/* Without a work `seen` is the version that the object holds, not the last local
+	 * version. */
 	if (e->state == ENTRY_GONE && (e->flags & ENTRY_PUBLISHED))
 		e->seen = w->published;
 	queue_remove(p, w);

@@ -10,8 +10,8 @@
 /*
  * Asserts a condition that always holds. If it does not, the plan has a defect: a debug build and
  * the tests abort. A release build continues, as a crash would end the run's steps; but from then
- * on it deletes no object, and each flush fails with what was wrong, so that the output here is
- * kept and `penstock flush` can publish it from the journal.
+ * on the plan deletes no object, and each flush fails with what was wrong, so that the output here
+ * is kept and `penstock flush` can publish it from the journal.
  */
 #define PLAN_MUST(p, condition) ((condition) ? (void)0 : plan_fault((p), #condition))
 void plan_fault(struct plan *p, const char *what);
@@ -25,7 +25,8 @@ void plan_drop_work(struct plan *p, struct entry *e);
 /* Returns true if the file may be a marker, which points to others. */
 bool plan_is_small(const struct entry *e);
 void plan_forget_writers(struct plan *p, struct work *w);
-/* Handles a file whose writer was killed: it becomes suspect, or is sent as the rest of a log. */
+/* Handles a file whose writer was killed: the file becomes suspect, or is sent as the rest of a
+ * log. */
 void plan_make_suspect(struct plan *p, struct entry *e, struct work *w);
 /* Accepts the close of a file: the file is to be published, and the journal records the close. */
 void plan_trust(struct plan *p, struct entry *e, enum entry_event event);

@@ -106,13 +106,13 @@ struct opening {
 	struct proc *writers[WORK_WRITERS];
 	struct ident sent; /* the version that partial/ or the grown object holds */
 	int64_t opened_ms;
-	int64_t grown_ms; /* last publication, or attempt, while it was open */
+	int64_t grown_ms; /* last publication, or attempt, while the file was open */
 	int64_t grown_cost_ms; /* how long that publication took */
-	int64_t partial_ms; /* when it last went to partial/; 0 if never */
+	int64_t partial_ms; /* when the file last went to partial/; 0 if never */
 	uint8_t looked; /* how often its writers were searched for */
 	/* Only a refused lease shows that the file is open; `closed_as` is the kind of its last
-	 * close. The kernel reports a close before the writer is gone for leases, so there may be
-	 * no other close. */
+	 * close. The kernel reports a close before it grants leases again, so no other close may
+	 * follow. */
 	bool by_lease;
 	uint8_t closed_as; /* enum close_kind */
 };
@@ -156,10 +156,10 @@ enum work_wait {
  * uses:
  *
  *	OPEN	 opening, changed_ms, doomed, modified, appender; it keeps its place in the queue
- *	HELD	 ready_ms: then its exit counts as a good one
+ *	HELD	 ready_ms: time at which its exit counts as a good one
  *	CLOSED	 ready_ms, how, wait, close, first_close, waiting_ms, behind, unseen, found, frozen
  *	SUSPECT	 opening->sent: what partial/ has of it; not in the queue
- *	GONE	 ready_ms: then its object is deleted
+ *	GONE	 ready_ms: time at which its object is deleted
  */
 struct work {
 	struct entry *entry;
@@ -229,8 +229,9 @@ void table_release(struct table *t);
 struct entry *table_find(const struct table *t, const struct dir *dir, const char *name);
 /* Finds or makes the entry of a name (state CLEAN, no identity). Returns NULL if out of memory. */
 struct entry *table_get(struct table *t, struct dir *dir, const char *name);
-/* As table_get(), by a path relative to the top; makes the directories on the way. Returns NULL
- * with errno ENOMEM, or with ENOTDIR if one of these directories is a file. */
+/* Like table_get(), by a path relative to the top; makes the directories on the way. Returns NULL
+ * with errno ENOMEM, or with ENOTDIR if one of these directories is a file or if a name is empty or
+ * has more than 255 bytes. */
 struct entry *table_get_path(struct table *t, const char *path);
 struct entry *table_find_path(const struct table *t, const char *path);
 /* Turns an entry into a directory. Returns NULL if out of memory. */
@@ -238,11 +239,11 @@ struct dir *table_make_dir(struct table *t, struct entry *e);
 /* Forgets an entry, its work, and for a directory everything below. */
 void table_remove(struct table *t, struct entry *e);
 
-/* Finds or makes it. Returns NULL if out of memory. */
+/* Finds or makes the work of `e`. Returns NULL if out of memory. */
 struct work *table_work(struct table *t, struct entry *e, int64_t now_ms);
 /* Moves the work to the front of the list of all works. */
 void table_touch_work(struct table *t, struct work *w);
-/* Finds or makes it. Returns NULL if out of memory. */
+/* Finds or makes the opening of `w`. Returns NULL if out of memory. */
 struct opening *work_open(struct work *w);
 /* Frees the work of `e`, which must not be queued, and which no worker may have. */
 void table_drop_work(struct table *t, struct entry *e);
@@ -255,7 +256,8 @@ int table_each_below(const struct dir *d, int (*fn)(void *cookie, struct entry *
 /* Appends the path relative to the top. */
 void entry_path(const struct entry *e, struct buf *out);
 void dir_path(const struct dir *d, struct buf *out);
-/* Sets the ETag; NULL or "" removes it. Returns -1 if out of memory. */
+/* Sets the ETag; NULL, "" or an ETag of ENTRY_ETAG_SIZE bytes or more removes it. Returns -1 if out
+ * of memory. */
 int entry_set_etag(struct entry *e, const char *etag);
 #define ENTRY_ETAG_SIZE 136
 /* Returns true if the entry has this ETag, or if its ETag is unknown. */

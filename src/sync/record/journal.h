@@ -3,7 +3,7 @@
  * a kill which files are whole.
  *
  *	journal_open(&j, path, err);			reads nothing
- *	journal_replay(path, fn, cookie, NULL, err);	before that, of the earlier attempts
+ *	journal_replay(path, fn, cookie, NULL, err);	called first: reads earlier attempts
  *	journal_add(j, &record); ... journal_write(j);	to the kernel: survives a kill of penstock
  *	journal_sync(j);				to the disk: survives a power loss
  *
@@ -79,11 +79,13 @@ void journal_format(struct buf *out, const struct journal_record *record);
 int journal_open(struct journal **out, const char *path, struct penstock_error *err);
 void journal_free(struct journal *j);
 
-/* Adds a record in memory. journal_write() writes it. */
+/* Adds a record in memory. Calls journal_write() if much is pending. */
 void journal_add(struct journal *j, const struct journal_record *record);
 /* Notes that a record could not be added: the journal counts as damaged until it is rewritten. */
 void journal_lost(struct journal *j);
-/* Passes the added records to the kernel. Returns -1 with errno if they could not be written. */
+/* Passes the added records to the kernel. Returns -1 with errno if no record could be written.
+ * After a signal or a short write returns 0; the other records stay pending, and a torn record is
+ * lost (journal_damaged()). */
 int journal_write(struct journal *j);
 /* Calls fdatasync(), which may block for a long time. Returns -1 with errno. */
 int journal_sync(struct journal *j);

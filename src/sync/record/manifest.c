@@ -134,8 +134,8 @@ static bool get_name(json_t *object, const char *member, struct buf *into, const
 	return true;
 }
 
-/* Returns true for a relative path without empty, "." and ".." parts. The path is used below the
- * output directory. */
+/* Returns true for a relative path without empty, "." and ".." parts and parts of more than 255
+ * bytes. The path is used below the output directory. */
 static bool path_is_safe(const char *path)
 {
 	for (;;) {

@@ -13,15 +13,15 @@
 /* Appends `path` with '%', '"', '\\', space, control characters and bytes that are not UTF-8 as
  * "%XX". */
 void names_encode(struct buf *out, const char *path);
-/* The reverse, appended to `out`. Returns -1 if an escape in the text is invalid, or if `out` is
- * full or out of memory. */
+/* Appends the path that names_encode() encoded as `text`. Returns -1 if an escape in the text is
+ * invalid, or if `out` is full or out of memory. */
 int names_decode(struct buf *out, const char *text);
 
 /* Appends the key (below the prefix) of the file `path`: the path itself if it is UTF-8, else its
  * percent-encoded form. Returns true if the path was encoded. */
 bool names_key(struct buf *out, const char *path);
-/* The reverse: returns the decoded name, which is in `decoded`, if that name is not UTF-8, else
- * `key`. */
+/* Does the reverse of names_key(): returns the decoded name, which is in `decoded`, if that name is
+ * not UTF-8, else `key`. */
 const char *names_of_key(struct buf *decoded, const char *key);
 
 #endif

@@ -19,7 +19,7 @@
 #include "sync/record/names.h"
 #include "sync/restore/internal.h"
 
-#define FETCH_TRIES 3 /* times that objects are fetched again that change meanwhile */
+#define FETCH_TRIES 3 /* how often objects that change meanwhile are fetched again */
 /* the store may date a multipart upload by its start */
 #define LISTED_SINCE (INT64_C(3600) * NS_PER_S)
 
@@ -158,7 +158,8 @@ static int64_t mtime_of(const struct object_info *info)
 	return s * NS_PER_S + ns;
 }
 
-/* Restores the object under the key as the newest version of the file, if this run wrote it. */
+/* Takes the object under the key as the newest version of the file, to be fetched, if this run
+ * wrote the object and no unsent local version is newer. */
 static int adopt(struct restore *r, const char *path, const char *key, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
@@ -298,8 +299,8 @@ static void finish_file(struct restore *r, struct entry *e)
 	r->stats.bytes_fetched += e->seen.size;
 }
 
-/* An object of a checkpoint is missing or damaged. The other checkpoints do not depend on it, and
- * are restored. */
+/* Leaves out a file whose object is missing or damaged, if the file is part of a checkpoint: other
+ * checkpoints do not depend on the file. Returns false if the restore must fail. */
 static bool leave_out(
 	struct restore *r, struct entry *e, const char *path, const struct penstock_error *err)
 {
@@ -508,7 +509,7 @@ static int fetch_all(struct restore *r, struct penstock_error *err)
 	return rc;
 }
 
-/* Links, empty directories, and the modes and times of directories, from the bottom up. */
+/* Restores links and empty directories, then modes and times from the bottom up. */
 static int restore_rest(struct restore *r, struct penstock_error *err)
 {
 	for (size_t i = 0; i < r->n_dirs + r->n_links; i++) {

@@ -77,7 +77,7 @@ struct mds_shard {
 struct mds_index {
 	struct mds_shard *shards;
 	size_t n;
-	struct mds_columns **columns; /* distinct sets of columns; usually all shards share one */
+	struct mds_columns **columns; /* each is shared by adjacent shards with the same columns */
 	size_t n_columns;
 };
 
@@ -93,9 +93,9 @@ static inline void mds_index_freep(struct mds_index **index)
 struct mds_spec {
 	const char *name, *encoding;
 };
-/* Sorts the columns by name. PENSTOCK_E_INVALID if a name appears twice, PENSTOCK_E_UNSUPPORTED if
- * an encoding cannot be written; bytes, str, int, json, jpeg, png, ndarray and the types of NumPy
- * can be. */
+/* Creates columns, in the order of their names. PENSTOCK_E_INVALID if a name appears twice or is
+ * too long, or if `n` is 0 or more than LIMIT_FORMAT_FIELDS; PENSTOCK_E_UNSUPPORTED if an encoding
+ * cannot be written; bytes, str, int, json, jpeg, png, ndarray and the types of NumPy can be. */
 int mds_columns_new(struct mds_columns **out, const struct mds_spec *specs, size_t n,
 	struct penstock_error *err);
 void mds_columns_free(struct mds_columns *columns);

@@ -62,7 +62,7 @@ static const char *check_value(const struct mds_column *c, const struct format_f
 	}
 }
 
-/* Returns the size of the smallest integers that hold all dimensions, as a power of two. */
+/* Returns the binary logarithm of the size of the smallest integers that hold all dimensions. */
 static unsigned dims_width(const struct format_field *v)
 {
 	uint64_t max = 0;
