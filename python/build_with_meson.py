@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
-# Read by the build; tests are left out.
+# The build reads SOURCES; tests are not among them.
 LEFT_OUT = ("/__pycache__", "/node_modules", ".pyc")
 SOURCES = ("LICENSE", "docs", "include", "meson.build", "meson_options.txt", "python", "src", "systemd", "tools", "web")
 
@@ -39,7 +39,7 @@ def dist_info():
     return f"penstock-{version()}.dist-info"
 
 
-# fsspec finds the protocol "penstock" by it.
+# fsspec finds the protocol "penstock" by this entry point.
 ENTRY_POINTS = "[fsspec.specs]\npenstock = penstock.fsspec:FileSystem\n"
 
 

@@ -20,8 +20,8 @@
  * written there (by these functions, or by the program below penstock_checkpoint_path()). It is
  * valid once it has its COMMIT.json, which lists every file with size and CRC-64/NVME and is
  * written last, when all files are synced. A program that dies at any moment leaves a checkpoint
- * that is valid and complete, or one without a commit, which the next save removes.
- * docs/checkpoints.md has the format.
+ * that is valid and complete, or one without a commit, which the first save of a later attempt
+ * removes. docs/checkpoints.md has the format.
  *
  * Ranks. Each rank begins the same step in the same directory (of a shared file system) with its
  * own `rank`, writes files under names of its own, and commits. Rank 0 waits for all others, then
@@ -78,9 +78,9 @@ struct penstock_checkpoint_options {
 /* clang-format on */
 
 /*
- * Begins the checkpoint of `step` in `dir`, which is created if missing, and removes what earlier
- * attempts left there without a commit. `options` may be NULL. PENSTOCK_E_EXISTS if this step of
- * this attempt is already committed.
+ * Begins the checkpoint of `step` in `dir`, which is created if missing. Rank 0 removes the
+ * checkpoints without a commit that earlier attempts left in `dir`. `options` may be NULL.
+ * PENSTOCK_E_EXISTS if this step of this attempt is already committed.
  */
 PENSTOCK_API int penstock_checkpoint_begin(struct penstock_checkpoint **out, const char *dir,
 	uint64_t step, const struct penstock_checkpoint_options *options,
@@ -91,9 +91,9 @@ PENSTOCK_API int penstock_checkpoint_begin(struct penstock_checkpoint **out, con
 PENSTOCK_API const char *penstock_checkpoint_path(const struct penstock_checkpoint *checkpoint);
 
 /*
- * Appends to the file `name` ("model.bin", "optimizer/0.bin": relative, without ".." and hidden
- * names), which the first call creates. The checksum is computed during the write, so the file is
- * not read again.
+ * Appends to the file `name` ("model.bin", "optimizer/0.bin": relative, without "..", not
+ * COMMIT.json, and without a component that starts with ".penstock-"), which the first call
+ * creates. The checksum is computed during the write, so the file is not read again.
  */
 PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoint, const char *name,
 	const void *data, size_t size, struct penstock_error *err);
@@ -109,15 +109,15 @@ PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoi
 	const char *name, double value, struct penstock_error *err);
 
 /*
- * Syncs everything and makes the checkpoint valid. After a failure the checkpoint is not valid, and
- * the handle can only be freed. If a rank other than 0 fails with PENSTOCK_E_TIMEOUT or
- * PENSTOCK_E_CANCELLED, rank 0 may still commit the checkpoint.
+ * Syncs everything and makes the checkpoint valid. After a failure the handle can only be freed,
+ * and the checkpoint is not valid, unless only the sync of COMMIT.json failed. If a rank other than
+ * 0 fails with PENSTOCK_E_TIMEOUT or PENSTOCK_E_CANCELLED, rank 0 may still commit the checkpoint.
  */
 PENSTOCK_API int penstock_checkpoint_commit(
 	struct penstock_checkpoint *checkpoint, struct penstock_error *err);
 
-/* Frees the handle and removes uncommitted files (with several ranks, those of this rank). NULL is
- * allowed. */
+/* Frees the handle. If the checkpoint is not committed, rank 0 removes all of it, and another rank
+ * removes the files of its handle. NULL is allowed. */
 PENSTOCK_API void penstock_checkpoint_free(struct penstock_checkpoint *checkpoint);
 
 /* ---- finding and reading ---- */
@@ -180,7 +180,8 @@ PENSTOCK_API bool penstock_commit_metric(
 
 struct penstock_commit_file {
 	size_t struct_size;
-	/* relative to the checkpoint's directory; of a single file its own name */
+	/* relative to the checkpoint's directory; the name of the file if the checkpoint is a
+	 * file */
 	const char *name;
 	uint64_t size;
 	uint64_t crc64nvme;

@@ -101,7 +101,7 @@ PENSTOCK_API const char *penstock_dataset_class(const struct penstock_dataset *s
 /* Returns the bytes of each sample if the format gives all samples one size, else 0. */
 PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set);
 /* Finds the shard of a sample, named relative to the URL, and the sample's place in the shard.
- * `name` is valid as long as the set. PENSTOCK_E_INVALID if the number is too large. */
+ * `name` is valid as long as the set. PENSTOCK_E_INVALID if the sample number is too large. */
 PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id,
 	const char **name, uint64_t *offset, uint64_t *size, struct penstock_error *err);
 

@@ -11,7 +11,6 @@ struct copy_piece {
 };
 
 /*
- *
  * Copies every piece; the pieces of one call must not overlap. Uses at most `threads` threads, the
  * caller included, and only the caller if no thread can be started. All threads have finished when
  * the call returns.

@@ -1,5 +1,5 @@
 /*
- * The part of libpenstock that penstock.data needs: each Python method calls one function of
+ * The part of libpenstock that penstock.data needs: the Python methods call the functions of
  * <penstock/dataset.h>. Sample indexes are passed as bytes of uint64 in the machine's byte order.
  * Samples are read into a bytearray, which NumPy and torch use without a copy. Reads run without
  * the interpreter lock.

@@ -23,7 +23,7 @@ class CheckpointExists(CheckpointError):
 
 
 class CheckpointTimeout(CheckpointError):
-    """Other ranks did not finish their part in time; the message names them."""
+    """Other ranks did not finish their part in time. On rank 0 the message names the missing ranks."""
 
 
 _KINDS = {"corrupt": CheckpointDamaged, "exists": CheckpointExists, "timeout": CheckpointTimeout}

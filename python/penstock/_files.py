@@ -244,7 +244,7 @@ def _reopen(url: str, store: Store, ahead: int, known: Tuple[str, int], at: int)
 
 
 class _Upload(io.RawIOBase):
-    """Passes written bytes to an upload in a thread. The object appears when this is closed, and never after abort()."""
+    """Passes written bytes to an upload in a thread. The object appears when the upload is closed, and never after abort()."""
 
     def __init__(self, url: str, store: Store, create: bool) -> None:
         self.name, self.mode = url, "xb" if create else "wb"

@@ -59,7 +59,7 @@ class Loader:
     ``world_size`` are not given, they come from torch.distributed or the environment. ``batch_size`` is the number of samples for one
     rank.
 
-    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
+    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if not whole, and ``pad`` fills it
     with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` it is the list,
     or one array if each sample is an array. ``transform`` is called with each sample first. ``collate="torch"`` makes tensors of arrays and
     numbers, column by column, and leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is available, from

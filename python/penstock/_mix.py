@@ -61,7 +61,7 @@ class Mix:
         return self._firsts[-1]
 
     def place(self, sample: int) -> Tuple[str, int, int]:
-        """Returns the name of the shard of a sample, below the URL of its set, and the offset and size of the sample in it."""
+        """Returns the name of the shard of a sample, below the URL of its set, and the offset and size of the sample in the shard."""
         data, number = self._find(sample)
         place: Tuple[str, int, int] = data.place(number)
         return place

@@ -1,9 +1,9 @@
 /*
- * The module, and the part of libpenstock that penstock.checkpoint needs: each Python function
- * calls one function of <penstock/checkpoint.h>. Uses only the limited API of Python 3.9, so that
- * one binary serves all later versions. Paths are passed as bytes. That API has no buffers, so
- * memory is passed as bytes or as an address and a size; the Python side keeps it alive during the
- * call. Calls that may block release the interpreter lock.
+ * The module, and the part of libpenstock that penstock.checkpoint needs: the Python functions call
+ * those of <penstock/checkpoint.h>. The module uses only the limited API of Python 3.9, so that one
+ * binary serves all later versions. Paths are passed as bytes. That API has no buffers, so memory
+ * is passed as bytes or as an address and a size; the Python side keeps it alive during the call.
+ * Calls that may block release the interpreter lock.
  */
 #include "_native.h"
 
@@ -47,7 +47,7 @@ static PyObject *fail(struct penstock_error *err)
 /* ---- saving a checkpoint ---- */
 
 struct saving {
-	PyObject_HEAD struct penstock_checkpoint *checkpoint; /* NULL once committed or given up */
+	PyObject_HEAD struct penstock_checkpoint *checkpoint; /* NULL after commit() or give_up() */
 	volatile int cancel;
 	/* A call is running without the interpreter lock: no other thread may use the checkpoint.
 	 * Protected by that lock. */
@@ -250,7 +250,7 @@ static PyObject *saving_abandon(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* Any thread may call this method at any time, but no other method. */
+/* While a call runs, another thread may call this method, but no other. */
 static PyObject *saving_cancel(PyObject *object, PyObject *unused)
 {
 	(void)unused;

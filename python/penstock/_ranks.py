@@ -17,7 +17,7 @@ def group() -> Any:
 
 
 def ranks() -> Tuple[int, int]:
-    """Returns (rank, world size) from the process group, else from the environment set by penstock, torchrun or MPI, else (0, 1)."""
+    """Returns (rank, world size) from the process group, else from the environment set by penstock, torchrun, MPI or srun, else (0, 1)."""
     distributed = group()
     if distributed is not None:
         return distributed.get_rank(), distributed.get_world_size()

@@ -45,7 +45,7 @@ class Pending:
             self._run()
 
     def abandon(self) -> bool:
-        """Prevents a save that has not started from starting; returns True if so."""
+        """Returns True if the save has not started, and prevents it from starting."""
         with self._mutex:
             self._abandoned = not self._running
         return self._abandoned

@@ -3,7 +3,8 @@
 Saving takes two steps. ``TorchState`` pickles the state without the memory of its tensors, which is fast, and lists that
 memory. ``write()`` then writes both to the file, at any later time and from any thread.
 
-Reading unpickles only types on an allow-list: tensors and the types of states, nothing that could run code from the file.
+With ``weights_only``, reading unpickles only types on an allow-list: tensors and the types of states, nothing that could
+run code from the file.
 """
 import inspect
 import io

@@ -5,8 +5,8 @@ checksum. If a process is killed, the previous checkpoint remains. ``penstock ru
 restores the newest complete one on the next machine.
 
 Environment, set by ``penstock run`` but optional: ``PENSTOCK_CHECKPOINT_DIR`` (directory of the checkpoints),
-``PENSTOCK_CHECKPOINT`` (the restored checkpoint), ``PENSTOCK_PREEMPT_FILE``, ``PENSTOCK_DEADLINE``, ``PENSTOCK_DONE_FILE``,
-and ``RANK`` and ``WORLD_SIZE`` if there are several processes.
+``PENSTOCK_CHECKPOINT`` (the restored checkpoint), ``PENSTOCK_PREEMPT_FILE``, ``PENSTOCK_SAVE_FILE``, ``PENSTOCK_DEADLINE``,
+``PENSTOCK_DONE_FILE``, and ``RANK`` and ``WORLD_SIZE`` if there are several processes.
 """
 import math
 import operator
@@ -217,9 +217,10 @@ def wait() -> None:
 def latest(dir: Optional[PathLike] = None) -> Optional[Checkpoint]:
     """Returns the newest complete checkpoint, with all checksums verified; None if there is none.
 
-    The newest has the highest attempt, then the highest step, in ``dir`` (as in ``save()``). If there is none, returns the
-    restored checkpoint, ``$PENSTOCK_CHECKPOINT``. Corrupt checkpoints are skipped with a warning that gives the reason. In an
-    initialised process group all ranks get the result of rank 0, so all must call this function. Waits for a save in progress.
+    The newest has the highest attempt, then the highest step, in ``dir`` (as in ``save()``). If there is none and ``dir`` is
+    not given, returns the restored checkpoint, ``$PENSTOCK_CHECKPOINT``. Corrupt checkpoints are skipped with a warning that
+    gives the reason. In an initialised process group all ranks get the result of rank 0, so all must call this function.
+    Waits for a save in progress.
     """
     saver.settle()
     distributed = group()

@@ -168,7 +168,7 @@ class Dataset:
         return self._samples(ids, read, 0, len(samples))
 
     def place(self, sample: int) -> Tuple[str, int, int]:
-        """Returns the name of the shard of a sample, below the URL, and the offset and size of the sample in it."""
+        """Returns the name of the shard of a sample, below the URL, and the offset and size of the sample in the shard."""
         return self._set.place(self._number(sample))
 
     def _number(self, sample: int) -> int:

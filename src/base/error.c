@@ -52,8 +52,8 @@ void penstock_error_release(struct penstock_error *err)
 	*err = (struct penstock_error)PENSTOCK_ERROR_INIT;
 }
 
-/* Turns a message into one line: it may quote untrusted text, such as a library's message, a name
- * or a reply. */
+/* Turns a message into one line: the message may quote untrusted text, such as a library's message,
+ * a name or a reply. */
 static void make_one_line(char *message)
 {
 	size_t len = strlen(message);
@@ -122,7 +122,7 @@ int error_set(struct penstock_error *err, enum penstock_code code, const char *f
 	return set(err, code, message);
 }
 
-/* Returns the last "; ", where the hint of a message begins; its end if there is none. */
+/* Returns the last "; " of `text`, where the hint begins; the end of `text` if there is none. */
 static char *hint_of(char *text)
 {
 	char *hint = text + strlen(text);

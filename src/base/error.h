@@ -20,12 +20,13 @@
 int error_set(struct penstock_error *err, enum penstock_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Like error_set() with ": strerror(errnum)" appended, or put before the last "; ", where a hint
- * begins; the code is derived from errnum. */
+/* Like error_set() with ": strerror(errnum)" appended. If `fmt` contains a "; ", which begins a
+ * hint, the text is inserted before the last "; ". The code is derived from errnum. */
 int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Puts "prefix: " before the existing message. Returns the existing -code. */
+/* Puts "prefix: " before the existing message. Returns the existing -code, or -PENSTOCK_E_INTERNAL
+ * if `err` is NULL. */
 int error_prefix(struct penstock_error *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -256,8 +256,8 @@ DIR *fs_list_at(int dir, const char *name)
 	return list;
 }
 
-/* A removal in progress. At most REMOVE_DEPTH descriptors are open, regardless of the depth of the
- * tree. */
+/* A removal in progress. At most REMOVE_DEPTH descriptors besides `top` are open, regardless of the
+ * depth of the tree. */
 struct removal {
 	const char *path; /* for messages */
 	int top; /* root of the tree; directories that are too deep are moved here */
@@ -271,7 +271,7 @@ static int raise_removal(const struct removal *removal)
 	return error_errno(removal->err, errno, "cannot remove '%s'", removal->path);
 }
 
-/* Opens a directory; makes the directory writable and readable first if we own it. */
+/* Opens a directory. If we own the directory and cannot read it, makes it accessible first. */
 static DIR *open_for_removal(int parent, const char *name)
 {
 	DIR *dir = fs_list_at(parent, name);

@@ -22,8 +22,9 @@ char *path_join(const char *dir, const char *name);
 /* Returns the part of `path` after its last slash. */
 const char *path_last(const char *path);
 /* Returns the absolute path of the directory with all of penstock's local data: $PENSTOCK_HOME,
- * else $XDG_DATA_HOME/penstock, else ~/.local/share/penstock. Does not create the directory. The
- * caller frees the path. Returns NULL if out of memory or if getcwd() fails. */
+ * else $XDG_DATA_HOME/penstock, else ~/.local/share/penstock (below /root without $HOME). Does not
+ * create the directory. The caller frees the path. Returns NULL if out of memory or if getcwd()
+ * fails. */
 char *home_path(void);
 
 /* Creates `path` and its missing parents with `mode`. Existing directories are not an error. */
@@ -34,8 +35,8 @@ int fs_read(const char *path, struct buf *out, struct penstock_error *err);
 /* Like fs_read() for a file in a directory that others, such as steps, can write to: symbolic links
  * are not followed, and anything but a regular file (a FIFO would block the reader) is INVALID. */
 int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err);
-/* Opens a file for fs_read_plain() without blocking; `flags` and `mode` are as in open(). Returns a
- * negative code on failure. */
+/* Opens a file like fs_read_plain(), without blocking, for reading or writing; `flags` and `mode`
+ * are as in open(). Returns a negative code on failure. */
 int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_error *err);
 
 /* Replaces `path` with `data`: temporary file in the same directory, fdatasync, rename, fsync of
@@ -52,8 +53,8 @@ int fs_rename_new(const char *from, const char *to);
 
 /*
  * Replaces the file `name` in the open directory without a sync: the file is useless after a crash
- * of the machine, and a sync takes long. Other processes may have put links or FIFOs there, so this
- * follows no link and opens no existing file. Returns -1 with errno.
+ * of the machine, and a sync takes long. Other processes may have put links or FIFOs there, so the
+ * function follows no link and opens no existing file. Returns -1 with errno.
  */
 int fs_write_text_at(int dir, const char *name, const char *text, mode_t mode);
 
@@ -74,12 +75,12 @@ ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset);
 /*
  * Opens (O_PATH) the directory that the first `len` bytes of `path` name below `root`, without
  * following symbolic links. `make` creates missing directories. Returns -1 with errno (ENOTDIR if a
- * component is not a directory); `*at` is then the length of the path up to the component that
- * failed.
+ * component is not a directory); `*at` is then the length of the path up to and including the
+ * component that failed.
  */
 int fs_open_below(int root, const char *path, size_t len, bool make, size_t *at);
 
-/* Opens `path` as if `root` were "/": symbolic links, absolute paths and ".." cannot leave it.
+/* Opens `path` as if `root` were "/": symbolic links, absolute paths and ".." cannot leave `root`.
  * Returns -1 with errno. */
 int fs_open_in_root(int root, const char *path, int flags);
 
@@ -91,7 +92,8 @@ int fs_remove_tree(const char *path, struct penstock_error *err);
 int fs_remove_tree_at(int parent, const char *name, const char *shown, struct penstock_error *err);
 
 /* Locks the whole file, which must be open for writing, exclusively until the descriptor and every
- * copy of it are closed. Returns 1 if another process holds a lock, -1 with errno. */
+ * copy of it are closed. Returns 1 if another descriptor holds a lock, one of this process included
+ * if it was opened separately. Returns -1 with errno. */
 int fs_lock(int fd);
 /* Releases the lock for all copies of the descriptor, such as those of forked children. */
 void fs_unlock(int fd);
@@ -104,8 +106,8 @@ int fs_lock_file(const char *path, struct penstock_error *err);
 int fs_lock_shared(int fd);
 /* Returns true if another process holds the lock, exclusive or shared. */
 bool fs_lock_in_use(int fd);
-/* Returns true if another process holds the lock exclusively. Only queries, so it never blocks a
- * process that takes the lock. */
+/* Returns true if another process holds the lock exclusively. Only queries, like fs_lock_in_use(),
+ * so neither function blocks a process that takes the lock. */
 bool fs_lock_held(int fd);
 
 /* Returns true if `path`, not a symbolic link, still leads to the open file: the file may have been

@@ -136,7 +136,7 @@
 /* bytes of buffer per connection that receives or sends, ... */
 #define LIMIT_HTTP_BUFFER	    (256 * KIB)
 /* ... in a run, whose supervisor thereby stays below 32 MiB with 48 connections, and in verbs that
- * read its output */
+ * read the output of a run */
 #define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB)
 #define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB) /* ... for the reply of a request that sends */
 /* connections of a host that move bulk data; other connections are left for short requests */
@@ -155,7 +155,8 @@
 #define LIMIT_READS_RESEND_MS	    100
 /* connections of one thread that reads samples over plain HTTP */
 #define LIMIT_PLAIN_CONNECTIONS	    64
-/* bytes of the buffer for the head of such a reply and the part of the body that arrives with it */
+/* bytes of the buffer for the head of a reply over plain HTTP, and for the bytes of the body that
+ * arrive with the head */
 #define LIMIT_PLAIN_HEAD	    (16 * KIB)
 /* bytes of a reply or a file that are copied at a time to several places: small enough to stay in
  * the CPU's cache */
@@ -208,7 +209,7 @@
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and delivered at a time */
 /* bytes of freed memory that the verbs keep instead of returning it at once ... */
 #define LIMIT_TRANSFER_KEPT (16 * MIB)
-#define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* ... except for blocks larger than this */
+#define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* ... blocks larger than this are returned */
 /* heaps shared by the threads of the verbs: memory freed in one of 16 is of no use to the others */
 #define LIMIT_TRANSFER_ARENAS 2
 /* bytes of items in flight or waiting, with their small bodies */
@@ -250,14 +251,14 @@
 #define LIMIT_DATASET_SHARDS  50000000 /* objects or files; 100 bytes of memory each */
 /* shards of a data set of the web without an index: each takes a request when it is opened */
 #define LIMIT_DATASET_WEB	  100000
-#define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of their names and ETags */
+#define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of the names and ETags of the shards */
 #define LIMIT_DATASET_INDEX   (16 * GIB) /* bytes of the index of a data set */
 /* ms: the result of a scan that took longer is kept in the home, for this number of days after its
  * last use */
 #define LIMIT_DATASET_SCAN_MS 100
 #define LIMIT_DATASET_KEPT_DAYS 30
 /* bytes: of a larger data set only one process at a time scans the shards; and ms for which other
- * processes wait for it, because that process may be stopped */
+ * processes wait for that process, which may be stopped */
 #define LIMIT_DATASET_SCAN_MIN (64 * MIB)
 #define LIMIT_DATASET_CLAIM_MS 60000
 #define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
@@ -318,7 +319,8 @@
 #define LIMIT_TRACKING_NAME 250 /* bytes of the name of an experiment */
 /* bytes of a reply of MLflow, which lists every metric and parameter of a run */
 #define LIMIT_TRACKING_REPLY (16 * MIB)
-/* ms: upper bound of the back-off; longer outages need a person */
+/* ms: upper bound of the back-off, unless the first pause is longer; longer outages need a
+ * person */
 #define LIMIT_RETRY_PAUSE_MS (10 * 60 * 1000)
 /* seconds of a wait or grace period that the environment sets */
 #define LIMIT_WAIT_S (7 * 24 * 3600)
@@ -372,12 +374,12 @@
 #define LIMIT_S3_LIST_BUCKETS 10000
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
-/* The next two limits are for each daemon: TCP has one, and the Unix socket has one. */
+/* The next two limits are for each daemon: one daemon serves TCP, another one the Unix socket. */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor, at least 2 */
 /* open connections: at most this, and at most three quarters of the descriptors of the process */
 #define LIMIT_SERVER_CONNECTIONS 32768
-/* connections kept free for clients with valid keys, at most a quarter of them; our own client
- * opens 64 to one host */
+/* connections kept free for clients with valid keys, at most a quarter of all; our own client opens
+ * 64 to one host */
 #define LIMIT_SERVER_ROOM 64
 /* seconds after which a TCP connection without a valid signature is closed: a head of 64 KiB takes
  * as long at 2 kB per second */

@@ -296,7 +296,7 @@ bool log_redact_failed(void)
 	return state.withhold;
 }
 
-/* Redacts the text both as given and percent-decoded. */
+/* Hides the text in all later lines, both as given and percent-decoded. */
 static int redact_percent_encoded(const char *text, size_t len)
 {
 	char *plain = strndup(text, len);
@@ -369,7 +369,7 @@ static bool may_begin(const char *text)
 	return state.pairs[pair / 8] >> pair % 8 & 1;
 }
 
-/* Returns the length of a secret that begins at `text`, or 0 if there is none. */
+/* Returns the length of the longest secret that begins at `text`, or 0 if there is none. */
 static size_t secret_length_at(const char *text)
 {
 	size_t longest = 0;
@@ -536,8 +536,8 @@ static void write_line(enum log_level level, const char *line)
 	}
 }
 
-/* Replaces control characters: names of files and objects are untrusted, and must not move the
- * cursor or forge a line. */
+/* Replaces control characters except tabs, and indents further lines: names of files and objects
+ * are untrusted, and must not move the cursor or forge a line. */
 static void add_shown(struct buf *out, const char *text)
 {
 	while (*text) {

@@ -40,7 +40,8 @@ void log_set_sink(log_sink_fn sink, void *cookie);
  */
 int log_redact(const char *secret);
 int log_redact_part(const char *secret, size_t len); /* not NUL-terminated */
-/* Hides the password of a URL ("http://user:password@host/"), or its user if it has no password. */
+/* Hides the password of a URL ("http://user:password@host/") and the text "user:password", or the
+ * user if the URL has no password. */
 int log_redact_user(const char *url);
 /* Returns true if a query parameter of that name signs or authorises a URL, for all known
  * vendors. */
@@ -56,10 +57,10 @@ void log_redact_clear(void);
 void log_redact_into(struct buf *out, const char *text);
 
 /*
- * Like log_redact_into() for a stream of arbitrary bytes: appends data[0..len) to `out` with
- * secrets replaced and returns the number of bytes consumed. The bytes that are left, fewer than
- * the longest secret has, may begin a secret: pass them again together with the following data, or
- * with `last` at the end.
+ * Like log_redact_into() for a stream of arbitrary bytes, but replaces only the texts of
+ * log_redact(): appends data[0..len) to `out` and returns the number of bytes consumed. The bytes
+ * that are left, fewer than the longest secret has, may begin a secret: pass them again together
+ * with the following data, or with `last` at the end.
  */
 size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool last);
 

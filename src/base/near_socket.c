@@ -60,7 +60,7 @@ static bool is_safe_parent(const char *path)
 }
 
 /* Opens the user's preferred directory (0) or the fallback (1), and gets its path. Returns -1 if
- * the directory is missing, or if other users have access to it. */
+ * the directory is missing, or if other users have access to it or can replace it. */
 static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 {
 	_cleanup_close_ int fd = -1;
@@ -154,7 +154,8 @@ static int listen_in(unsigned which, const char *address, struct sockaddr_un *na
 	_cleanup_close_ int directory = open_directory(which, true, path);
 	_cleanup_close_ int fd = -1;
 
-	/* A socket on a file system shared by several machines looks dead from all but one. */
+	/* A socket on a file system shared by several machines looks dead from all machines but
+	 * one. */
 	if (directory < 0 || fs_is_network(path) || !make_name(path, true, address, &hidden) ||
 		!make_name(path, false, address, name) || !lock(directory))
 		return -1;

@@ -21,8 +21,8 @@
 #include <sys/un.h>
 
 /*
- * Sets `name` and returns a non-blocking socket that listens there. Returns -1 if `address` is not
- * a loopback address, or if neither directory can be used. The caller holds the port, so an
+ * Sets `name` and returns a non-blocking socket that listens on `name`. Returns -1 if `address` is
+ * not a loopback address, or if neither directory can be used. The caller holds the port, so an
  * existing socket of that name is left over from an earlier process and is replaced. Removes stale
  * sockets, too.
  */
@@ -30,7 +30,7 @@ int near_listen(const struct sockaddr *address, struct sockaddr_un *name);
 
 void near_unlink(const struct sockaddr_un *name);
 
-/* Returns true, and sets `name`, if a server for `address` listens there now. */
+/* Returns true, and sets `name`, if a server for `address` listens on `name` now. */
 bool near_find(const struct sockaddr *address, struct sockaddr_un *name);
 
 /* Enlarges the send buffer if `fd` is a Unix socket. */

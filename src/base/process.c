@@ -132,8 +132,8 @@ enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_E
 
 /*
  * The C library reserves two signals and refuses to change them; our parent may have ignored these,
- * too, so this uses the system call. All zeros mean the default action in every layout of the
- * kernel's struct.
+ * too, so the function uses the system call. All zeros mean the default action in every layout of
+ * the kernel's struct.
  */
 static void reset_signals(void)
 {
@@ -197,8 +197,8 @@ static int set_affinity(const struct process_spec *spec)
 	return sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* In its own pid namespace a child cannot see its parent, so it checks if the report pipe still has
- * a reader: the parent is the only one. */
+/* In its own pid namespace a child cannot see its parent, so the child checks if the report pipe
+ * still has a reader. */
 static bool parent_ended(const struct process_spec *spec, int report, pid_t parent)
 {
 	struct pollfd p = {report, POLLOUT, 0};
@@ -299,7 +299,7 @@ pid_t process_fork_in_body(void)
 }
 
 /* Forks into the control group whose directory is `dir`. Returns -1 if the kernel does not support
- * it (before Linux 5.7) or does not permit it. */
+ * such a fork (before Linux 5.7) or does not permit it. */
 static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
 {
 #if defined(SYS_clone3) && !defined(FORK_WATCHED)

@@ -105,15 +105,15 @@ pid_t process_fork_in_body(void);
 void process_body_failed(int report_fd, int step, int errnum) __attribute__((noreturn));
 
 /*
- * Starts the process. Every other descriptor is closed in the child, its signals are unblocked and
- * have their default actions. A failure in the child before it runs argv[0] (missing program,
- * missing directory) is reported as this call's error; no child is left then.
+ * Starts the process. The child has only the descriptors that `spec` names. Its signals are
+ * unblocked and have their default actions. A failure in the child before it runs argv[0] (missing
+ * program, missing directory) is reported as this call's error; no child is left then.
  */
 int process_spawn(
 	struct process *process, const struct process_spec *spec, struct penstock_error *err);
 
 /* Waits at most `ms` (-1: no limit, 0: only checks). Returns true if the process has ended;
- * `status` is then that of waitpid(). */
+ * `status` is then that of waitpid(), unless an earlier call has set it. */
 bool process_wait(struct process *process, int ms, int *status);
 
 /* Returns true if process_spawn() made this child and it has not been reaped, so it has an owner
@@ -135,7 +135,7 @@ struct process_info {
 	pid_t session;
 	char state; /* R, S, D, Z, … */
 	bool exiting; /* SIGKILL is pending, or the kernel is ending the process (PF_EXITING) */
-	/* since boot; with the pid it identifies a process until the next boot */
+	/* clock ticks since boot; with the pid they identify a process until the next boot */
 	uint64_t start_ticks;
 };
 /* Returns false if there is no such process. */

@@ -92,7 +92,7 @@ static int deliver(const struct runner *r, const struct stream *s, const char *d
 }
 
 /* Returns the number of bytes read, at most `most`; 0 if there is nothing to read now or the stream
- * has ended. */
+ * has ended; a negative code on failure. */
 static int read_some(
 	const struct runner *r, struct stream *s, size_t most, struct penstock_error *err)
 {

@@ -74,8 +74,8 @@ static void *member_main(void *arg)
 		pthread_mutex_lock(&team->lock);
 		if (why.code && !team->failure.code)
 			error_move(&team->failure, &why);
-		/* Set `stop` last: it ends other calls, whose errors must not be recorded before
-		 * this one. */
+		/* Set `stop` last: `stop` ends other calls, and their errors must not be recorded
+		 * before this error. */
 		if (failed)
 			atomic_store(work->stop, 1);
 	}

@@ -266,7 +266,7 @@ static bool to_crc(const json_t *json, uint64_t *crc)
 	return true;
 }
 
-/* True if the document has no checksum, or the right one. */
+/* Returns true if the document has no checksum, or the right one. */
 static bool seal_holds(const json_t *root, const char *data, size_t len)
 {
 	const json_t *seal = json_object_get(root, "crc64nvme");

@@ -35,7 +35,9 @@ struct commit_metric {
 };
 
 struct commit_file {
-	char *name; /* relative to the checkpoint's directory; of a single file its own name */
+	/* relative to the checkpoint's directory; the name of the file if the checkpoint is a
+	 * file */
+	char *name;
 	uint64_t size;
 	uint64_t crc; /* CRC-64/NVME */
 };
@@ -70,10 +72,12 @@ static inline uint64_t commit_crc(const uint8_t digest[static 8])
 	return be64toh(crc);
 }
 
-/* True for a relative path of plain names: no "..", no control characters, no component that starts
- * with COMMIT_HIDDEN, and not COMMIT.json. */
+/* Returns true for a relative path of plain names: no "." or "..", no control characters, no empty
+ * component and none that starts with COMMIT_HIDDEN, and not COMMIT.json. The path has at most
+ * LIMIT_CHECKPOINT_NAME bytes, and a component at most 255. */
 bool commit_name_is_good(const char *name);
-/* True if `name`, without directories, is the name of a commit: COMMIT.json, or a single file's. */
+/* Returns true if `name`, without directories, is the name of a commit: COMMIT.json, or a single
+ * file's. */
 bool commit_is_name(const char *name);
 
 /* Returns -1 if out of memory. */
@@ -93,7 +97,8 @@ int commit_format(const struct commit *c, struct buf *out, struct penstock_error
  * PENSTOCK_E_UNSUPPORTED if it has a later format. `name` is for messages. */
 int commit_parse(struct commit **out, const char *data, size_t len, const char *name,
 	struct penstock_error *err);
-/* True if an invalid document was meant to be a commit; otherwise it is an ordinary file. */
+/* Returns true if an invalid document was meant to be a commit; otherwise it is an ordinary
+ * file. */
 bool commit_is_meant(const char *data, size_t len);
 
 #endif

@@ -9,7 +9,8 @@ static bool is_better(
 	return a > b; /* of equal items, the later item */
 }
 
-/* Returns the number of items with a better metric than item `i`. */
+/* Returns the number of items with a better metric than item `i`: items of its trial, or of all
+ * trials with `all`. */
 static uint64_t rank_by_metric(
 	const struct keep_policy *p, const struct keep_item *items, size_t n, size_t i, bool all)
 {

@@ -22,7 +22,7 @@ int save_sync_dir(int fd, const char *path, struct penstock_error *err)
 
 /*
  * Closes the file before it gets its name, so that the name never belongs to a file with a writer.
- * Removes the leftover of a killed save, or another program's file: a FIFO there would block
+ * Removes the leftover of a killed save, or another program's file: a FIFO of that name would block
  * forever.
  */
 int save_place_at(int dir, const char *path, const char *hidden, const char *name,

@@ -43,7 +43,8 @@ static int read_small(const struct save *s, const char *name, struct buf *out)
 	return n > 0;
 }
 
-/* Sleeps and returns 0; fails with PENSTOCK_E_TIMEOUT after `until_ms`. */
+/* Sleeps and returns 0. Fails with PENSTOCK_E_CANCELLED if cancelled, and after `until_ms` with
+ * PENSTOCK_E_TIMEOUT, for which the caller sets the message. */
 static int rest(
 	const struct save *s, int64_t until_ms, int64_t *pause_ms, struct penstock_error *err)
 {

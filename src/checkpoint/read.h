@@ -8,8 +8,8 @@
  * PENSTOCK_E_NOT_FOUND if it has none; PENSTOCK_E_CORRUPT if the commit is invalid. */
 int commit_open(struct commit **out, const char *path, struct penstock_error *err);
 
-/* Verifies that a commit found at checkpoint `name` belongs to it; `single` if the commit is next
- * to a file. Fails with PENSTOCK_E_CORRUPT if not. */
+/* Verifies that a commit found at checkpoint `name` belongs to the checkpoint and names a file;
+ * `single` if the commit is next to a file. Fails with PENSTOCK_E_CORRUPT if not. */
 int commit_check_place(
 	const struct commit *c, const char *name, bool single, struct penstock_error *err);
 

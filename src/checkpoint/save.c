@@ -25,7 +25,8 @@
 
 /* ---- files below the checkpoint ---- */
 
-/* Opens the parent directory of `name`, made if missing. Returns -1 with errno on failure. */
+/* Opens the parent directory of `name`; `make` creates missing directories. Returns -1 with errno
+ * on failure. */
 static int open_parent(const struct save *s, const char *name, bool make)
 {
 	const char *slash = strrchr(name, '/');
@@ -318,8 +319,8 @@ const char *save_path(const struct save *s)
 
 /* ---- committing ---- */
 
-/* Adds the files that the program has written but not added: those below `dir` in the open
- * directory `at`, whose path in the checkpoint is `path`. */
+/* Adds the files that the program has written but not added, below the directory `dir` in the open
+ * directory `at`. `path` is the path of `dir` in the checkpoint. */
 static int add_tree(struct save *s, int at, const char *dir, const char *path, unsigned depth,
 	struct penstock_error *err)
 {
@@ -356,7 +357,7 @@ static int add_tree(struct save *s, int at, const char *dir, const char *path, u
 	return r;
 }
 
-/* Syncs a file and verifies its size. */
+/* Syncs a file, verifies its size and completes its checksum. */
 static int seal_file(struct save *s, struct save_file *f, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open_in(s, f->name, O_RDONLY | O_NONBLOCK);
@@ -512,8 +513,8 @@ void save_free(struct save *s)
 		return;
 	close_out(s);
 	commit = s->path ? path_join(s->path, COMMIT_NAME) : NULL;
-	/* A commit that has its name but could not be synced is kept, as readers may have seen
-	 * it. */
+	/* A commit that has its name but could not be synced is kept, because readers may have seen
+	 * the commit. */
 	if (s->pid == getpid() && s->fd >= 0 && !s->committed && commit &&
 		access(commit, F_OK) < 0 && errno == ENOENT)
 		remove_own(s);

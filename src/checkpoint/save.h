@@ -8,11 +8,11 @@
  *	.penstock-save		a random word of rank 0, written when it starts
  *	.penstock-rank-R.json  the files of rank R, as a commit with that word as its run
  *
- * A rank writes its list with the word that it finds, and again when the word changes, so that
- * a leftover of a killed save of the same step is never taken for a part of a new save. A rank
- * that gives up writes a list with a metric that says so, and with the word, or with "" if rank 0
- * has not started. A list with "" may be a leftover of a killed save, so rank 0 accepts the list
- * only after some seconds: each rank removes its leftover when it starts. All files are removed
+ * A rank writes its list with the word that it finds, and again when the word changes, so that a
+ * leftover of a killed save of the same step is never taken for a part of a new save. A rank that
+ * gives up writes a list with a metric that says so, and with the word, or with "" if rank 0 has
+ * not started. A list with "" may be a leftover of a killed save, so rank 0 accepts the list only
+ * after some seconds: each rank removes its leftover when it starts. Rank 0 removes these files
  * once COMMIT.json exists.
  */
 #ifndef CHECKPOINT_SAVE_H
@@ -37,7 +37,8 @@ int save_write(struct save *s, const char *name, const void *data, size_t size,
 int save_add(struct save *s, const char *name, struct penstock_error *err);
 int save_metric(struct save *s, const char *name, double value, struct penstock_error *err);
 int save_commit(struct save *s, struct penstock_error *err);
-/* Removes an uncommitted checkpoint. `s` may be NULL. */
+/* Removes an uncommitted checkpoint (a rank other than 0 removes only its own files) and frees `s`,
+ * which may be NULL. */
 void save_free(struct save *s);
 
 /* Commits a file that a program has written: `DIR/NAME` gets `DIR/NAME.COMMIT.json`. Reads the file

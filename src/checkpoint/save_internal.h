@@ -1,4 +1,4 @@
-/* Shared by save.c and ranks.c. */
+/* Shared by save.c, place.c and ranks.c. */
 #ifndef CHECKPOINT_SAVE_INTERNAL_H
 #define CHECKPOINT_SAVE_INTERNAL_H
 
@@ -29,7 +29,7 @@ struct save {
 	char *dir; /* the directory of all checkpoints */
 	char *path; /* the directory of this checkpoint */
 	int fd; /* the open directory `path` */
-	struct save_options o; /* run_id is owned */
+	struct save_options o; /* run_id belongs to the caller; `run` is our copy */
 	char *run;
 	uint64_t step;
 	struct save_file *files;

@@ -1,4 +1,5 @@
-/* Files with a JSON object on each line. An object without the number of a step has no metrics. */
+/* Files with a JSON object on each line. An object without the number of a step or of an epoch has
+ * no metrics. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -68,9 +69,9 @@ static int64_t time_of(const json_t *value, double unit_ms)
 		       : 0;
 }
 
-/* Finds the step and the time of a line. Returns false if the line has no step. In a file with
- * steps, a line with only an epoch gets the step of the line before: the small number of an epoch
- * would look like a step of a resumed training run. */
+/* Finds the step and the time of a line. Returns false if the line has neither a step nor an epoch,
+ * or a step beyond 2^53. In a file with steps, a line with only an epoch gets the last step before
+ * the line: the small number of an epoch would look like a step of a resumed training run. */
 static bool read_place(struct metrics_feed *feed, json_t *line, struct metrics_point *point)
 {
 	const json_t *epoch = json_object_get(line, "epoch");

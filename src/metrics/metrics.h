@@ -14,11 +14,11 @@
  * read.h does so for all files of an output.
  *
  * | file | kind | name of a series |
- * | `*.tfevents.*` | event file of TensorBoard | its directory and the tag |
+ * | `*tfevents*` | event file of TensorBoard | its directory and the tag |
  * | `metrics*.jsonl`, `log*.jsonl`, `*history*.jsonl` | an object per line | directory and member |
  * | `metrics.csv`, `*.usage` | a table whose first line has the names | directory and column |
- * | `mlruns/E/R/metrics/NAME` | file store of MLflow | its directory and NAME |
- * | `COMMIT.json`, `*.COMMIT.json` | commit of a checkpoint | directory above it and metric |
+ * | `mlruns/E/R/metrics/NAME` | file store of MLflow | `mlruns/E/R` and NAME |
+ * | `COMMIT.json`, `*.COMMIT.json` | commit of a checkpoint | directory of checkpoints, metric |
  *
  * A file may still grow: the bytes of an incomplete record are kept for the next call.
  * All input is untrusted. Not thread-safe.
@@ -59,7 +59,7 @@ struct metrics_series {
 	char *name; /* UTF-8 */
 	struct metrics_point *points;
 	size_t n, room;
-	/* Beyond LIMIT_METRICS_POINTS only each `stride`th point is kept, and the last one. */
+	/* Beyond LIMIT_METRICS_POINTS only each `stride`th point is kept, and the last point. */
 	uint64_t stride, seen;
 	bool provisional; /* the last point is kept only as long as it is the last */
 	struct metrics_repeat *repeats; /* the first LIMIT_METRICS_REPEATS repeats */
@@ -74,7 +74,8 @@ struct metrics {
 
 void metrics_release(struct metrics *metrics);
 /* Adds a point to the series GROUP/NAME, or NAME if the group is "". Bytes of the name that are not
- * UTF-8, and control characters, become '?'; those beyond LIMIT_METRICS_NAME are left out. */
+ * UTF-8, and control characters, become '?'; bytes beyond LIMIT_METRICS_NAME are left out. A new
+ * series beyond LIMIT_METRICS_SERIES is only counted in `dropped`. */
 int metrics_add(struct metrics *metrics, const char *group, const char *name,
 	const struct metrics_point *point, struct penstock_error *err);
 /* Returns NULL if there is no such series. */

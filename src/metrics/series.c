@@ -73,7 +73,8 @@ static void thin(struct metrics_series *s)
 	s->stride *= 2;
 }
 
-/* Drops the points from `step` on, of which `last` is the last point. */
+/* Drops the points from `step` on, and notes them as repeated; `last` is the last of these
+ * points. */
 static int go_back(struct metrics_series *s, int64_t step, const struct metrics_point *last)
 {
 	struct metrics_repeat *list;

@@ -159,10 +159,10 @@ static unsigned asked_for(const struct claim_holder *who)
 }
 
 /*
- * Returns an earlier waiting run of our user that needs resources that we would take, or NULL if
- * there is none. Adds the limits for which such runs wait to `over`. Runs that wait only for runs
- * before them wait for the same limits; a run that no longer waits is about to take its resources,
- * which are kept for it.
+ * Returns the last of the earlier waiting runs of our user that need resources that we would take,
+ * or NULL if there is none. Adds the limits for which such runs wait to `over`. A run that exceeds
+ * no limit waits for the limits of the runs before it, if it needs the same resources. Otherwise
+ * the run is about to take its resources, which are kept for it.
  */
 static const struct claims_file *held_before_us(const struct attempt *a,
 	const struct claims_scan *scan, const struct claim_limits *there, unsigned *over)

@@ -14,9 +14,9 @@
  *
  * Each claim is a file in a directory of this machine that all users see ($PENSTOCK_CLAIMS_DIR,
  * else /run/lock/penstock, else /tmp/penstock-claims). The holder keeps the file locked (flock) as
- * long as it lives, so the claim of a dead process is free at once. Waiting requests are served in
- * the order of their arrival. Links and files with other names are ignored: another user can hold
- * resources, but cannot make us write elsewhere.
+ * long as the holder lives, so the claim of a dead process is free at once. Waiting requests are
+ * served in the order of their arrival. Links and files with other names are ignored: another user
+ * can hold resources, but cannot make us write elsewhere.
  *
  * Children must not inherit the claim's descriptor: it is close-on-exec, and process_spawn() closes
  * it.
@@ -68,15 +68,15 @@ struct claim_request {
 	int64_t mem_per_cpu; /* MB of 2^20 bytes; 0 if no memory is claimed */
 	int64_t gpus; /* GPUs of the whole run */
 	const struct claim_limits *limits; /* limits of the calling user; may be NULL */
-	/* Places of these keys in the workflow, for the overrides in messages; "resources" and
-	 * "gpus" if NULL. */
+	/* Keys of the workflow for the overrides in messages: the map of the resources, and the key
+	 * of the GPUs in the map. "resources" and "gpus" if NULL. */
 	const char *path; /* "resources", "steps.0.resources" */
 	const char *gpus_key; /* "gpus", "gpusPerTask" */
 };
 
-/* Returns PENSTOCK_E_INVALID if the machine can never fit the request: "the workflow asks for 8
- * CPUs, this machine has 2; run with --set resources.cpusPerTask=2". `fitting` gets the request
- * after these overrides; it may be NULL. */
+/* Returns PENSTOCK_E_INVALID if the machine, or the limits of the user, can never fit the request:
+ * "the workflow asks for 8 CPUs, this machine has 2; run with --set resources.cpusPerTask=2".
+ * `fitting` gets the request after these overrides; it may be NULL. */
 int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
 	struct claim_request *fitting, struct penstock_error *err);
 

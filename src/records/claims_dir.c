@@ -186,7 +186,8 @@ int claims_dirs_lock(struct claims_dirs *dirs, const atomic_int *cancel, struct 
 	for (int i = 0; i < CLAIMS_DIRS; i++) {
 		int r;
 
-		/* A directory that we cannot write to and that has no lock file has no claims. */
+		/* A directory without a lock file, other than the one that we write to, has no
+		 * claims. */
 		if (dirs->fds[i] < 0 ||
 			(i != dirs->own && faccessat(dirs->fds[i], "lock", F_OK, 0) < 0))
 			continue;

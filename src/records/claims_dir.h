@@ -24,7 +24,8 @@ struct claims_dirs {
 	int own; /* index of the directory that we write to; -1 if there is none */
 };
 
-/* Creates missing directories if `create` is set, and then fails unless we can write to one. */
+/* Opens the directories. With `create`, creates missing directories until we can write to one, and
+ * fails if we can write to none. $PENSTOCK_CLAIMS_DIR is not tested for that. */
 int claims_dirs_open(struct claims_dirs *dirs, bool create, struct penstock_error *err);
 void claims_dirs_release(struct claims_dirs *dirs);
 
@@ -52,7 +53,8 @@ int claims_scan_read(struct claims_scan *scan, const struct claims_dirs *dirs, b
 	struct penstock_error *err);
 void claims_scan_release(struct claims_scan *scan);
 
-/* Writes and locks a file. It counts as long as its descriptor (*out, close-on-exec) is open. */
+/* Writes and locks a file. The file counts as long as its descriptor (*out, close-on-exec) is
+ * open. */
 int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *file, int *out,
 	struct penstock_error *err);
 

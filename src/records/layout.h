@@ -9,7 +9,7 @@
  *	HOME/runs/ID/live/N		a living execution of a step: run/process/live.h
  *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
  *	HOME/runs/ID/log/N		the output of attempt N
- *	HOME/runs/ID/log/N.times	when it grew: run_log_times()
+ *	HOME/runs/ID/log/N.times	when the output grew: run_log_times()
  *	HOME/runs/ID/log/N.usage	what its steps used: run/report/usage_file.h
  *	HOME/runs/ID/context/N.diff	difference between the context that attempt N copied and its
  *					Git commit
@@ -17,7 +17,7 @@
  *	HOME/runs/ID/storage/work/	working directory of steps if the workflow has a context
  *	HOME/runs/ID/state/		journals of staging and sync
  *	HOME/runs/ID/output.before-N/	files not yet uploaded when attempt N started afresh
- *	HOME/runs/ID/published	the journal of sync of an attempt whose storage is gone, or which
+ *	HOME/runs/ID/published	the journal of sync of an attempt whose storage is gone, or that
  *				starts from scratch
  *	HOME/runs/ID/tmp/		snapshots of files that change while they are uploaded
  *	HOME/tmp/			$DEEPSQUARE_TMP: shared by this user's runs, survives them
@@ -102,8 +102,8 @@ void run_layout_release(struct run_layout *layout);
 /* Returns the attempt number in a file such as `began`, or 0 if there is none. */
 int run_layout_read_attempt(const char *path);
 
-/* Creates missing directories: `world_tmp` for all users (01777), the others for this user alone
- * (0700). */
+/* Creates missing directories except `work`: `world_tmp` for all users (01777), the others for this
+ * user alone (0700). Returns PENSTOCK_E_INVALID if a step has replaced a directory. */
 int run_layout_create(const struct run_layout *layout, struct penstock_error *err);
 
 /* Removes the storage, journals and snapshots of earlier attempts; keeps logs, the lock and the

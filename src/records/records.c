@@ -237,9 +237,9 @@ static int check_ours(struct records *records, struct penstock_error *err)
 }
 
 /*
- * Sets the durability of the next transaction. Facts that must not be lost (the start and the end
- * of an attempt) are synced; other facts of the last moments may be missing after a power failure,
- * in which case the run is lost anyway.
+ * Sets the durability of the following transactions. Facts that must not be lost (the start and the
+ * end of an attempt) are synced; other facts of the last moments may be missing after a power
+ * failure, in which case the run is lost anyway.
  */
 static int set_durable(struct records *records, bool durable, struct penstock_error *err)
 {

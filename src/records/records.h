@@ -107,7 +107,7 @@ int records_withdraw(
 /* Removes an attempt that was not allowed to begin, and the run if it has no other attempt. */
 int records_drop(struct records *records, const char *id, int attempt, struct penstock_error *err);
 
-/* Returns PENSTOCK_E_INTERNAL if the state may not follow the current one. */
+/* Returns PENSTOCK_E_INTERNAL if the state may not follow the current state. */
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,
 	struct penstock_error *err);
 int records_set_provenance(struct records *records, const char *id, int attempt,

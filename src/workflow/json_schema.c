@@ -207,7 +207,7 @@ static void add_definition(struct generator *g, const struct schema *schema)
 		buf_add_str(g->out, i ? ", " : "");
 		add_key(g, &schema->keys[i]);
 	}
-	/* Keys of `run` in the step around it, a legacy form */
+	/* The step around `run` may have keys of `run`, a legacy form. */
 	if (schema == &schema_step) {
 		const struct schema *run = schema_find(&schema_step, "run")->below;
 

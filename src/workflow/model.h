@@ -6,7 +6,7 @@
  * reading. Every value has the place where it was given, so that a later message can say
  * "wf.json:5:20: resources.cpusPerTask asks for 8, this machine has 2": workflow_place_format().
  * Defaults are already applied; `given` (or a non-zero line or an option in `at`) is set if the
- * file has the value.
+ * file or an option gives the value.
  *
  * Secrets: `value` of a text may be a secret if `shown` differs from it. Print, record and log
  * `shown` only (workflow_shown()). All secret values were passed to log_redact() while reading.
@@ -118,8 +118,8 @@ struct workflow_step_resources {
 	struct workflow_number mem_per_cpu; /* MB; default: the job's; 0 if not limited */
 	/* default: the job's gpusPerTask if given, else 0 */
 	struct workflow_number gpus_per_task;
-	/* including threads; 0 if not limited; LIMIT_STEP_PROCESSES if neither the step nor the job
-	 * gives it */
+	/* including threads; 0 if not limited; if neither the step nor the job gives it, `given` is
+	 * false and the run chooses a limit (run/step/group.c) */
 	struct workflow_number max_processes;
 	bool own_processes; /* the step gives maxProcesses, not the job */
 	struct workflow_place at;
@@ -194,7 +194,7 @@ struct workflow_input {
 	struct workflow_text link;
 	/* 64 lower-case digits of the fetched file; value NULL if not given */
 	struct workflow_text sha256;
-	struct workflow_flag unpack; /* default: true for HTTP and LOCAL, false for S3 */
+	struct workflow_flag unpack; /* default: true for HTTP and LOCAL, else false */
 	struct workflow_place at;
 };
 
@@ -262,7 +262,9 @@ struct workflow_run {
 	/* "/bin/sh" (default), "/bin/bash", "/bin/ash"; "ENTRYPOINT" only in a container: `command`
 	 * is then the arguments */
 	struct workflow_text shell;
-	struct workflow_text work_dir; /* absolute; value NULL for $STORAGE_PATH */
+	/* absolute; value NULL for $STORAGE_PATH/work if `has_work_dir`, else $STORAGE_PATH or, in
+	 * a container, the directory of the image */
+	struct workflow_text work_dir;
 	struct workflow_env_list env;
 	struct workflow_step_resources resources;
 	/* limits of each execution; `hang` is the job's if not given */
@@ -385,7 +387,7 @@ enum workflow_ignore {
 struct workflow_context {
 	struct workflow_text path; /* value NULL if not given */
 	enum workflow_ignore ignore;
-	struct workflow_number max_bytes; /* 0 if only the disk limits it */
+	struct workflow_number max_bytes; /* 0 if only the disk limits the context */
 	struct workflow_place at;
 };
 
@@ -433,7 +435,8 @@ struct workflow_preemption {
 	struct workflow_place at;
 };
 
-/* Checkpoints of the output that are kept; all of them without `keep`. The newest always is. */
+/* Checkpoints of the output that are kept; all of them without `keep`. The newest is always
+ * kept. */
 struct workflow_checkpoints {
 	bool given;
 	struct workflow_text path; /* below the output, "." or "a/b"; default "checkpoints" */
@@ -469,11 +472,11 @@ enum workflow_retry_class {
 	WORKFLOW_RETRY_ALL = 127
 };
 struct workflow_retry {
-	struct workflow_number max; /* attempts after a failure; 0 if there is none */
+	struct workflow_number max; /* attempts after a failure; 0 if there are no retries */
 	int *codes; /* exit codes of a step, 1 to 255 */
 	size_t n_codes;
 	unsigned classes; /* enum workflow_retry_class; a match of code or class is enough */
-	/* ms before the first retry; doubled for each later one */
+	/* ms before the first retry; doubled for each later retry */
 	struct workflow_number backoff;
 	struct workflow_place at;
 };
@@ -497,7 +500,7 @@ struct workflow {
 	 * given */
 	struct workflow_number input_mode;
 	struct workflow_output output;
-	struct workflow_flag continuous_output_sync; /* false if the output does not support it */
+	struct workflow_flag continuous_output_sync; /* false if the output is not in a store */
 	struct workflow_replaced replaced;
 	struct workflow_steps steps; /* at least one */
 	struct workflow_virtual_network *virtual_networks;
@@ -508,9 +511,12 @@ struct workflow {
 	 * directory */
 	struct workflow_text *artifacts;
 	size_t n_artifacts;
-	bool has_work_dir; /* steps start in a directory of their own: one of the above is given */
+	/* steps start in a directory of their own: a context, Python, an artifact or a `link` of an
+	 * input is given */
+	bool has_work_dir;
 	enum workflow_resume resume;
-	struct workflow_timeouts timeouts; /* limits of the whole run, from its first step */
+	/* `timeout` of the whole run, from its first step; default `hang` of each step */
+	struct workflow_timeouts timeouts;
 	/* ms that the final upload waits for a store without a reply */
 	struct workflow_number store_patience;
 	struct workflow_number ports; /* number of free ports for its steps */

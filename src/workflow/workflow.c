@@ -112,8 +112,8 @@ static bool ask_for_site(struct reader *rd)
 	return false;
 }
 
-/* Sets the digest, which is the identity of a workflow without a name. It is the digest of the
- * document, as a translation also contains facts about this machine. Returns NULL after an
+/* Sets the digest, which is the identity of a workflow without a name. The digest is that of the
+ * document, because a translation also contains facts about this machine. Returns NULL after an
  * error. */
 static struct node *digested(struct reader *rd, struct node *node)
 {
@@ -180,7 +180,7 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 		overrides_set(&o, sets->items[i]);
 	for (size_t i = 0; !rd->partial && env && i < env->n; i++)
 		overrides_env(&o, env->items[i]);
-	/* Again, for legacy forms in overrides. */
+	/* Overrides may have legacy forms, too. */
 	legacy_forms_normalize(rd, job);
 	wf->own->job = job;
 	read_native(rd, job);

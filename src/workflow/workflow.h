@@ -11,7 +11,7 @@
  *	workflow_free(wf);
  *
  * The bytes are JSON if the first character other than space is `{`, else YAML. Files of dstack,
- * Determined and SkyPilot are recognised by their keys (docs/dialects.md). Returns
+ * Determined and SkyPilot are recognised by their keys (docs/dialects.md). workflow_read() returns
  * -PENSTOCK_E_INVALID if there is a mistake; all mistakes are in `found`, and `err` has their
  * number.
  */
@@ -137,7 +137,7 @@ int workflow_json_schema(struct buf *out);
 int workflow_write_record(const struct workflow *workflow, struct buf *out);
 
 /*
- * As workflow_write_record(), for the file itself: without overrides, and checked for its syntax
+ * Like workflow_write_record(), for the file itself: without overrides, and checked for its syntax
  * only. Two versions of a file are compared by these texts (workflow/changes.h).
  */
 int workflow_write_file(const char *name, const void *data, size_t len,

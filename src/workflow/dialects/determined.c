@@ -174,8 +174,8 @@ struct experiment {
 
 /* ---- hyperparameters ---- */
 
-/* Returns V for `{type: const, val: V}`; other types need a search. Returns NULL if the value is
- * not constant, which is reported. */
+/* Returns V for `{type: const, val: V}`, a map with such values replaced, or any other value as it
+ * is. Returns NULL for a value that needs a search, which is reported. */
 static struct node *constant_of(struct experiment *e, struct node *node)
 {
 	const char *type = node->kind == NODE_MAP ? dialect_text(node, "type") : NULL;
@@ -388,7 +388,7 @@ static void put_mounts(struct experiment *e)
 
 /* ---- the command ---- */
 
-/* A command that sets PYTHONPATH keeps the directory of `python.determined` in it. */
+/* Keeps the directory of `python.determined` in the PYTHONPATH that a command sets. */
 static const char *with_python_path(struct experiment *e, const char *text)
 {
 	static const char key[] = "PYTHONPATH=";
@@ -432,7 +432,7 @@ static void put_command(struct experiment *e)
 	e->launched = text && determined_is_launched(text);
 	text = text ? determined_launch(e->rd, entrypoint, text, e->slots) : NULL;
 	text = text ? with_python_path(e, text) : NULL;
-	/* Determined's containers run this hook too, and need bash for it. */
+	/* Determined's containers run this hook too, and need bash for the hook. */
 	text = text ? workflow_arena_printf(e->rd->arena,
 			      "if [ -f startup-hook.sh ]; then . ./startup-hook.sh; fi\n%s", text)
 		    : NULL;
@@ -538,7 +538,7 @@ static void put_directory(
 	put_mount(e, mounts, path->text, inside, false, slave, &path->at);
 }
 
-/* Without a type, as in Determined, the store of the configuration is used. */
+/* Uses the store of the configuration if there is no type, as Determined does. */
 static void put_default_storage(struct experiment *e, const struct node *storage)
 {
 	static const char *const places[] = {"bucket", "host_path", "container_path"};
@@ -580,7 +580,7 @@ static void put_storage(struct experiment *e)
 	}
 }
 
-/* Determined's rules are per trial; with one trial the best of all are its best. */
+/* Determined's rules are per trial; with one trial the best of all are the best of the trial. */
 static void put_retention(struct experiment *e)
 {
 	const struct node *storage = node_get(e->root, "checkpoint_storage");

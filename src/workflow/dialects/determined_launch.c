@@ -55,8 +55,8 @@ static size_t skip_space(const char *text, size_t at)
 	return at;
 }
 
-/* Finds the interpreter before `at`, which may have options: "python3 -u". Returns false if no
- * interpreter is there. */
+/* Finds the interpreter before `at`; the interpreter may have options: "python3 -u". Returns false
+ * if no interpreter is there. */
 static bool find_python(const char *text, size_t at, size_t *python)
 {
 	while (at) {

@@ -359,7 +359,8 @@ bool dialect_memory(const char *text, int64_t *bytes)
 	return *bytes > 0;
 }
 
-/* The shortest decimal form that reads back as the same number. `.inf` and the like become text. */
+/* Appends the shortest decimal form that reads back as the same number. `.inf` and the like become
+ * text. */
 static void json_number(struct buf *out, const struct node *node)
 {
 	double value = strtod(node->text, NULL);

@@ -69,7 +69,8 @@ void dstack_put_variables(struct reader *rd, const struct node *workflow, struct
 void dstack_put_deps(
 	struct reader *rd, const struct node *list, const struct node *map, struct node *job);
 /* Reports arguments of the command line that the workflow, not expanded yet, does not use. Returns
- * false if there is one. */
+ * false if there is one. If the options have `used`, marks the used arguments and reports
+ * nothing. */
 bool dstack_check_arguments(struct reader *rd, const struct node *workflow);
 
 /* Returns true if a command of Determined starts one of its launch layers. */
@@ -101,7 +102,7 @@ void native_variable_text(struct reader *rd, struct node *list, const char *name
 /* Adds a map of names to values, or a list of "NAME=VALUE" and "NAME", to a list of variables. */
 void native_variables(struct reader *rd, struct node *list, const struct node *from);
 /* Adds a container for `image`, split into registry and name, to a `run`. `auth`, a map with
- * `username` and `password`, may be NULL. */
+ * `username` and `password`, may be NULL, and is ignored for an image of the command line. */
 struct node *native_container(
 	struct reader *rd, struct node *run, const struct node *image, const struct node *auth);
 /* Returns the image of the command line, else `image` of the file, which may be NULL. */
@@ -138,7 +139,8 @@ int64_t dialect_set(const struct reader *rd, const char *field, int64_t value);
 /* Returns the CPUs for a file that names none: those of the machine, 1 if the machine is not
  * known. */
 int64_t dialect_cpus(const struct reader *rd);
-/* Adds the default CPUs of each task to `resources` of the job, if the file names none. */
+/* Adds the default CPUs of each task to `resources` of the job, if the file names none and the CPUs
+ * of the machine are known. */
 void native_default_cpus(struct reader *rd, struct node *job);
 
 /* The resources of each node, with the nodes of the document that give them, or NULL. */
@@ -147,7 +149,8 @@ struct native_share {
 	int64_t memory; /* MiB */
 	const struct node *cpu_at, *memory_at, *gpu_at;
 };
-/* Adds `resources` to the job, with one task for each node. */
+/* Adds `resources` to the job, with one task for each node. Adds nothing for one node without any
+ * resource of the file. */
 void native_resources(struct reader *rd, struct node *job, const struct workflow_place *at,
 	const struct native_share *share);
 /* Adds the transport for files of this machine, which are not unpacked. */

@@ -136,7 +136,7 @@ static const struct {
 struct chosen {
 	struct reader *rd;
 	const struct node *map; /* the workflow */
-	const struct node *list; /* all workflows of the file; NULL if it has only this one */
+	const struct node *list; /* all workflows of the file; NULL if the file has only this one */
 	const struct node *image; /* NULL if steps run on the host */
 	enum provider provider;
 	const char *script; /* from a `provider` with its arguments in one text */

@@ -183,8 +183,8 @@ static bool range_of(struct task *t, const struct node *node, bool memory, struc
 				       memory, out);
 }
 
-/* Returns as many as the machine has, within the range; `least` is the minimum of a range without
- * one. */
+/* Returns as many as the machine has, within the range; `least` is the minimum of a range that has
+ * no minimum. */
 static int64_t take(const struct range *range, int64_t here, int64_t least)
 {
 	int64_t count = range->min >= 0 ? (int64_t)range->min : least;
@@ -420,7 +420,8 @@ static void put_files(struct task *t)
 	}
 }
 
-/* Adds a directory of this machine, or a volume by its name, which becomes a part of the output. */
+/* Adds a directory of this machine, or a volume by its name. A volume becomes a part of the
+ * output. */
 static void put_volume(struct task *t, const struct node *item)
 {
 	const struct node *name = node_get(item, "name");

@@ -27,7 +27,8 @@ static const struct node *map_at(const struct node *map, const char *key)
 	return found && found->kind == NODE_MAP ? found : NULL;
 }
 
-/* Finds the variables of the file. It is read again for each workflow, which is cheap. */
+/* Finds the variables of variables.yaml. The file is read again for each workflow, which is
+ * cheap. */
 static void find_maps(struct variables *v)
 {
 	const struct workflow_options *o = v->rd->options;
@@ -275,7 +276,7 @@ void dstack_put_variables(struct reader *rd, const struct node *workflow, struct
 	native_variable_text(rd, env, "run_name", v.workflow, &env->at);
 }
 
-/* Returns true if `${{ name }}` or `${{ run.args }}` is below `node`. */
+/* Returns true if `${{ name }}` is in `node` or below it. */
 static bool is_used(const struct node *node, const char *name)
 {
 	size_t len = strlen(name);

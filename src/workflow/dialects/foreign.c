@@ -25,7 +25,7 @@ static const struct {
 		"give the name of a workflow of .dstack/workflows.yaml"},
 };
 
-/* Texts by the first line of code. A word with a blank at its end has more after it. */
+/* Texts by the first line of code. A word ends with a blank if more text must follow the word. */
 static const struct {
 	const char *begins, *contains, *is, *instead;
 } texts[] = {

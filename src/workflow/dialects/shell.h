@@ -47,9 +47,10 @@ struct node *shell_input(struct shell *s, struct node *inputs, const char *targe
 /* Mounts a path of the host, which the shell does not expand. A relative target is below the
  * working directory. */
 void shell_bind(struct shell *s, const char *host, const char *target, bool read_only);
-/* The command of a step: `first`, the lines above, and `commands`. */
+/* Returns the command of a step: `first`, the lines for links, and `commands`, after the mounts on
+ * the host. */
 const char *shell_command(struct shell *s, const char *first, const char *commands);
-/* `body`, for `program -c`, after the mounts on the host. */
+/* Returns `body`, for `program -c`, after the mounts on the host. */
 const char *shell_mounted(struct shell *s, const char *program, const char *body);
 
 #endif

@@ -90,8 +90,8 @@ static void put_variables(struct task *t)
 
 /* ---- the image ---- */
 
-/* Returns true for an image of a machine, whose name no registry has: ami-…, projects/…,
- * skypilot:…, and the names of Azure with three colons. */
+/* Returns true for an image of a machine: ami-…, projects/…, skypilot:… and the like, and names
+ * without `/` that have no colon or, as those of Azure, several. */
 static bool is_of_machine(const char *image)
 {
 	static const char *const starts[] = {
@@ -126,7 +126,7 @@ static const struct node *image_of(struct task *t)
 
 /* ---- steps ---- */
 
-/* Nodes are given by their addresses, as SkyPilot does. */
+/* Nodes are named by their addresses, as in SkyPilot. */
 static const char first_lines[] =
 	"export SKYPILOT_TASK_ID=\"$PENSTOCK_RUN_ID\" "
 	"SKYPILOT_INTERNAL_JOB_ID=\"$PENSTOCK_RUN_ID\"\n"

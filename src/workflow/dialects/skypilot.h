@@ -26,8 +26,8 @@ void skypilot_put_resources(struct task *t);
 
 /* In skypilot_files.c: inputs, the output, and their targets. */
 void skypilot_put_files(struct task *t);
-/* Returns `text` with the values of `$NAME` and `${NAME}` from `envs`; NULL if a name is unknown,
- * which is reported. */
+/* Returns `text` with the values of `$NAME` and `${NAME}` from the command line, `envs` and
+ * `secrets`; NULL if a name is unknown, which is reported. */
 const char *skypilot_expand(struct task *t, const struct workflow_place *at, const char *text);
 
 #endif

@@ -239,8 +239,8 @@ static int64_t read_memory(struct task *t, const struct node *node, int64_t cpus
 	return bytes / MIB * (each ? cpus : 1);
 }
 
-/* Adds the exit codes after which the run is retried, up to LIMIT_WORKFLOW_RETRIES times, and which
- * do not count as restarts. */
+/* Adds the restarts, and the exit codes after which the run is retried, up to
+ * LIMIT_WORKFLOW_RETRIES times. These retries do not count as restarts. */
 static void put_recovery(struct task *t, const struct node *recovery)
 {
 	struct node *codes = node_get(recovery, "recover_on_exit_codes");

@@ -14,15 +14,16 @@ void json_add_tree(struct buf *out, const struct node *node, const char *key, bo
 void json_add_line(struct buf *out, size_t depth);
 
 /*
- * The digest of a workflow: SHA-256, in lower-case hexadecimal, of its JSON with keys sorted by
- * their bytes, no space, nulls and credentials left out, variables that hold secrets as null, URLs
- * without user and signature. Comments, order of keys, JSON or YAML, and the `job:` wrapper make no
- * difference. Returns -PENSTOCK_E_LIMIT if it is too large, or -PENSTOCK_E_MEMORY.
+ * Computes the digest of a workflow: SHA-256, in lower-case hexadecimal, of its JSON with keys
+ * sorted by their bytes, no space, nulls and credentials left out, variables that hold secrets as
+ * null, URLs without user and signature. Comments, order of keys, JSON or YAML, and the `job:`
+ * wrapper make no difference. Returns -PENSTOCK_E_LIMIT if the JSON is too large, or
+ * -PENSTOCK_E_MEMORY.
  */
 int canonical_digest(const struct node *job, char digest[static 65]);
 
 /* Appends the tree with its order of keys, and with inline secrets as `${{ file.FIELD }}` or `${{
- * option.FIELD }}`. Returns -1 if it is too large, or if out of memory. */
+ * option.FIELD }}`. Returns -1 if the text is too large, or if out of memory. */
 int record_write(const struct node *job, struct buf *out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * Mistakes and notes about a workflow: a list in file order, with at most LIMIT_WORKFLOW_ERRORS
- * mistakes. The caller prints it:
+ * mistakes and as many notes. The caller prints the list:
  *
  *	for (size_t i = 0; i < found.n; i++)
  *		diagnostic_format(&found.items[i], &line);
@@ -19,7 +19,7 @@
 
 /* The place where a value was given. */
 struct workflow_place {
-	int line; /* 1-based; 0 if it comes from `option`, or was not given */
+	int line; /* 1-based; 0 if the value comes from `option`, or was not given */
 	int column; /* 1-based, in characters */
 	const char *option; /* "--set resources.tasks", "--env KEY"; NULL for the file */
 	const char *file; /* file of a module; NULL for the file of the workflow */
@@ -54,11 +54,12 @@ void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity
 void diagnostics_vadd(struct diagnostics *list, enum diagnostic_severity severity, const char *file,
 	const struct workflow_place *at, const char *fmt, va_list ap)
 	__attribute__((format(printf, 5, 0)));
-/* Moves messages that `list` does not have yet; `from` is empty afterwards. */
+/* Moves messages that `list` does not have yet, and sorts `list`; `from` is empty afterwards. */
 void diagnostics_take(struct diagnostics *list, struct diagnostics *from);
 /* Makes every note a mistake. */
 void diagnostics_be_strict(struct diagnostics *list);
-/* Returns true if there are mistakes and all are in the file `file`, which may be NULL. */
+/* Returns true if there are mistakes and all are in the file `file`, none in an option. `file` may
+ * be NULL, which no mistake is in. */
 bool diagnostics_all_of(const struct diagnostics *list, const char *file);
 /* Sorts by line and column; messages without a position come last. */
 void diagnostics_sort(struct diagnostics *list);

@@ -130,8 +130,8 @@ const char *node_kind_name(const struct node *node);
 #define quote(text) quote_into((text), (char[QUOTE_SIZE]){0})
 const char *quote_into(const char *text, char out[static QUOTE_SIZE]);
 
-/* Appends "parent.key", "key" at the top, "parent[index]" for a NULL key, or "parent["a.b"]" for a
- * key with dots. */
+/* Appends "parent.key", "key" at the top, "parent[index]" for a NULL key, or "parent["a.b"]" for an
+ * empty key or a key with dots, brackets or quotes. */
 void field_append(struct buf *path, const char *key, size_t index);
 
 #endif

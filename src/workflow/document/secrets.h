@@ -17,17 +17,18 @@ enum secret_kind {
 	SECRET_URL, /* a URL that is public except for its user and query */
 };
 
-/* The kind of the scalar `entry` in `map`; `map_key` is the key of `map` in its parent, NULL at the
- * top and in lists. */
+/* Returns the kind of the scalar `entry` in `map`; `map_key` is the key of `map` in its parent,
+ * NULL at the top and in lists. */
 enum secret_kind secret_kind_of(
 	const struct node *map, const struct node_entry *entry, const char *map_key);
-/* Returns true for names such as "WANDB_API_KEY" or "HF_TOKEN" if the value is long enough, and for
- * every name if the value can only be a key of a well-known service. */
+/* Returns true for names such as "WANDB_API_KEY" or "HF_TOKEN" if the value has 8 bytes or more and
+ * is neither digits alone nor an absolute path. Returns true for every name if the value can only
+ * be a key of a well-known service. */
 bool secret_variable(const char *name, const char *value);
 /* Returns true for names such as "SIGNING_KEY" with a random value: a guess, good enough for a
  * warning only. */
 bool secret_may_be_key(const char *name, const char *value);
-/* Appends `url` with its user and a signing query as "***". Returns true if there was one. */
+/* Appends `url` with its user and a signing query as "***". Returns true if either was replaced. */
 bool secret_mask_url(const char *url, struct buf *out);
 /* Passes the secret parts of `url` to log_redact(). */
 void secret_redact_url(const char *url);

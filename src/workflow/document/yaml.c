@@ -38,8 +38,8 @@ static void *fail_at(struct yaml *y, const yaml_mark_t *mark, const char *messag
 	return source_fail(y->from, place_of(y, mark), "%s", message);
 }
 
-/* Returns the offset in bytes of the character `index`, as libyaml counts characters; at the end of
- * the text its length. */
+/* Returns the offset in bytes of the character `index`, as libyaml counts characters; the length of
+ * the text if `index` is its end. */
 static size_t byte_at(const struct yaml *y, size_t index)
 {
 	size_t i = 0;

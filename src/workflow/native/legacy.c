@@ -33,7 +33,7 @@ static void rename_gpus(struct reader *rd, struct node *run)
 	entry->key = "gpusPerTask";
 }
 
-/* Renames `http` with the bucket of an S3 store and without a URL. */
+/* Renames `http` with the bucket of an S3 store and without a URL to `s3`. */
 static void rename_http(struct reader *rd, struct node *transport)
 {
 	struct node_entry *entry = node_find(transport, "http");
@@ -114,7 +114,8 @@ static struct node *run_of(struct reader *rd, struct node *step, const struct no
 	return run;
 }
 
-/* Moves a member of `from` into `to`, with a note. Returns false if `to` already has it. */
+/* Moves a member of `from` into `to`, with a note. Returns false if `to` already has the member, is
+ * not a map, or if out of memory. */
 static bool move_member(struct reader *rd, struct node *from, size_t i, struct node *to,
 	const char *into, const char *read_as)
 {

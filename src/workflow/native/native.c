@@ -332,7 +332,8 @@ static const struct schema_key job_keys[] = {
 };
 const struct schema schema_job = {SCHEMA("workflow", "a workflow", job_keys), .check = check_job};
 
-/* Returns true if a key other than `name` is a key of a workflow, or similar to such a key. */
+/* Returns true if a key other than `name` is a key of a workflow, or similar to such a key, or if
+ * there are no keys. */
 static bool has_own_key(const struct node *job)
 {
 	for (size_t i = 0; i < job->n; i++) {

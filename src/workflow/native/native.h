@@ -55,11 +55,13 @@ static inline void take_larger(struct workflow_number *number, int64_t value)
 		number->value = value;
 }
 void read_inputs(struct reader *rd, const struct node *job);
-/* Checks a URL. The shown form has "***" instead of the user and the signature. */
+/* Checks a URL. The shown form has "***" instead of the user, and instead of a query with a
+ * signature. */
 void check_url(struct reader *rd, const char *key, struct workflow_text *url);
 /* Returns true for a path that the steps may use below the output, which "." is not. */
 bool is_below_output(const char *path);
-/* Reports a path at `key` (NULL for the current path) that is not below the directory `where`. */
+/* Reports a path at `key` (NULL for the current path) that is not below the directory `where`, and
+ * returns false. */
 bool check_below(
 	struct reader *rd, const char *key, const char *where, const struct workflow_text *path);
 /* Reads `artifacts` of a job. */

@@ -40,7 +40,7 @@ static const char *parse_bracket(struct workflow_arena *arena, const char *p, st
 	return end + 1;
 }
 
-/* Returns false if `text` is not a path of at least one segment. */
+/* Returns false if `text` is not a path of at least one segment. Drops a leading `job`. */
 static bool path_parse(struct workflow_arena *arena, const char *text, struct path *path)
 {
 	const char *p = text;
@@ -77,8 +77,8 @@ static bool path_parse(struct workflow_arena *arena, const char *text, struct pa
 	return path->n > 0;
 }
 
-/* Returns the member that a segment selects, or NULL: in a list by index, or a map in the list by
- * its `name` or `key`. */
+/* Returns the member that a segment selects, or NULL: in a map by key, in a list by index, or a map
+ * in the list by its `name` or `key`. */
 static struct node_entry *find_member(const struct node *node, const struct segment *segment)
 {
 	if (node->kind == NODE_LIST) {
@@ -127,9 +127,9 @@ static void *fail(const struct overrides *o, const char *message)
 	return source_fail(&o->from, here(o), "%s", message);
 }
 
-/* Parses the value after `=`: JSON or YAML if it begins with `{`, `[` or `"`, else the text itself,
- * whose type the reader of the field decides. Returns NULL if the value is invalid, which is
- * reported. */
+/* Parses the value after `=`: JSON or YAML if the value begins with `{` or `[`, JSON if it begins
+ * with `"` and is valid, else the text itself, whose type the reader of the field decides. Returns
+ * NULL if the value is invalid, which is reported. */
 static struct node *parse_value(const struct overrides *o, const char *text)
 {
 	struct diagnostics json_mistakes = {0}, yaml_mistakes = {0};
@@ -320,8 +320,8 @@ void overrides_set(struct overrides *o, const char *path_and_value)
 	if (!name)
 		return;
 	if (!equals) {
-		/* Without `=` the text may be a misplaced value, perhaps a secret: do not show
-		 * it. */
+		/* Without `=` the text may be a misplaced value, perhaps a secret: do not show the
+		 * text. */
 		fail(o, "takes PATH=VALUE, such as resources.tasks=1");
 		return;
 	}

@@ -186,7 +186,8 @@ static void report_unresolved(struct reader *rd, const struct node *node, const 
 	}
 }
 
-/* Appends the value of `ref`. Returns false if the reference has no value, or if the value is not
+/* Appends the value of `ref`, or with `places_only` the reference itself if it has no value outside
+ * of the inputs and the output. Returns false if the reference has no value, or if the value is not
  * text, which is reported. */
 static bool resolve(struct reader *rd, const struct node *node, const char *field,
 	const struct reference *ref, struct buf *out)
@@ -226,8 +227,8 @@ static bool resolve(struct reader *rd, const struct node *node, const char *fiel
 	return true;
 }
 
-/* Returns the text of `node` with its references resolved; NULL if a reference has no value, which
- * is reported. */
+/* Returns the text of `node` with its references resolved, or unchanged with `keep_references`;
+ * NULL if a reference is invalid or has no value, which is reported. */
 static const char *expand(struct reader *rd, const struct node *node, const char *field)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
@@ -313,8 +314,8 @@ static const struct {
 	int64_t ms;
 } units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
 
-/* Returns the milliseconds of "90s", "500ms", "1.5h", "2d" or bare seconds; -1 if the text is not a
- * duration. */
+/* Returns the milliseconds of "90s", "500ms", "1.5h", "2d" or bare seconds; max + 1 if there are
+ * more than `max`; -1 if the text is not a duration. */
 static int64_t duration_ms(const char *text, int64_t max)
 {
 	char *end = NULL;

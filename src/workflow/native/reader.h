@@ -31,7 +31,7 @@ struct reader {
 	bool partial;
 	const char *before; /* the documents before the chosen task's; NULL if there are none */
 	unsigned modules; /* nesting of the module that is being read */
-	const char *chain[READER_MODULES]; /* sources of the modules around that module */
+	const char *chain[READER_MODULES]; /* sources of that module and of the modules around it */
 	struct workflow_resources least; /* the needs of modules, if there is no `resources` */
 	struct buf number; /* number of the step that is being read, "2.1" */
 	size_t index; /* index of the member that reader_each() reads */
@@ -43,8 +43,8 @@ void reader_report(struct reader *rd, enum diagnostic_severity severity,
 	__attribute__((format(printf, 5, 6)));
 #define reader_error(rd, at, ...) reader_report((rd), DIAGNOSTIC_ERROR, (at), NULL, __VA_ARGS__)
 #define reader_note(rd, at, ...)  reader_report((rd), DIAGNOSTIC_NOTE, (at), NULL, __VA_ARGS__)
-/* As reader_error() and reader_note(), about the field `key`, or about the current path if `key` is
- * NULL. */
+/* Like reader_error() and reader_note(), about the field `key`, or about the current path if `key`
+ * is NULL. */
 #define reader_error_of(rd, at, key, ...)                                                          \
 	reader_report((rd), DIAGNOSTIC_ERROR, (at), reader_field((rd), (key)), __VA_ARGS__)
 #define reader_note_of(rd, at, key, ...)                                                           \
@@ -71,7 +71,7 @@ void reader_key(struct reader *rd, const struct node *map, const struct schema_k
 void *reader_each(struct reader *rd, const struct node *map, const char *key, size_t size,
 	size_t *n, bool (*read)(struct reader *rd, struct node *item, void *out));
 
-/* Checks that `node` is a map, and each of its keys. */
+/* Reports unknown keys of `node`. Returns false if `node` is not a map, which is also reported. */
 bool reader_check_map(struct reader *rd, const struct node *node, const struct schema *schema);
 /* Reports an unknown key. Returns the nearest known key, or NULL. */
 const char *reader_unknown(
@@ -82,14 +82,15 @@ struct node *reader_of_kind(
 	struct reader *rd, const struct node *map, const char *key, enum node_kind kind);
 #define reader_map(rd, map, key)  reader_of_kind((rd), (map), (key), NODE_MAP)
 #define reader_list(rd, map, key) reader_of_kind((rd), (map), (key), NODE_LIST)
-/* Reports a key that `map` lacks, unless `map` has a misspelled one. */
+/* Reports that `map` lacks `key`, unless another key of `map` looks like a misspelling of `key`. */
 void reader_missing(
 	struct reader *rd, const struct node *map, const struct schema *schema, const char *key);
 
 /*
- * Each returns true if there is a usable value. Without a usable value `out` is unchanged except
- * for its place, which becomes that of the node or the map. References are resolved. The node gets
- * the type that it was read as, so that a record of the document is unambiguous.
+ * Each of the next functions returns true if there is a usable value. Without a usable value `out`
+ * is unchanged except for its place, which becomes that of the node or the map. References are
+ * resolved. The node gets the type that it was read as, so that a record of the document is
+ * unambiguous.
  */
 bool reader_text(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out);
@@ -123,11 +124,12 @@ static inline bool reader_knows(const struct reader *rd, const struct workflow_t
  * is NULL. */
 void reader_refuse(struct reader *rd, const struct workflow_text *text, const char *key,
 	const char *expected, ...) __attribute__((format(printf, 4, 5)));
-/* Returns false, and reports it, if the text refers to a secret: every user of the machine can read
+/* Reports a text that refers to a secret, and returns false: every user of the machine can read
  * command lines. */
 bool reader_refuse_secret(struct reader *rd, const struct node *node, const char *field);
-/* Makes a relative path absolute, starting at the folder of the workflow file. The tree also gets
- * the new path, because the record of the tree is read elsewhere. */
+/* Makes a relative path absolute, starting at the folder of the workflow file, if the name of that
+ * file is absolute. The tree also gets the new path, because the record of the tree is read
+ * elsewhere. */
 void reader_anchor(struct reader *rd, struct node *node, struct workflow_text *path);
 /* Returns true if a segment of the path is "." or "..". */
 bool reader_has_dots(const char *path);

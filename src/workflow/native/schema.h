@@ -55,8 +55,8 @@ enum {
 	KEY_SHORT = 1 << 3,
 	KEY_NUMBERS = 1 << 4, /* numbers are read as text, also in JSON */
 	KEY_OWN = 1 << 5, /* `check` of the schema reads it, not fields.c */
-	KEY_LEGACY = 1 << 6, /* accepted with a note (legacy.c); only the JSON Schema has it */
-	KEY_MOVABLE = 1 << 7, /* legacy.c moves the key here from the map around this one */
+	KEY_LEGACY = 1 << 6, /* accepted with a note (legacy.c); only the JSON Schema has the key */
+	KEY_MOVABLE = 1 << 7, /* legacy.c moves the key into its map from the surrounding map */
 };
 
 /* IS(), SET() or UNSET(). */
@@ -76,8 +76,8 @@ struct schema_key {
 	/* Reported with the key (with a flag if it is true): the effect of the key, if it is
 	 * unexpected */
 	const char *note;
-	/* Appended to the message about any other number or word. In a dialect, a key that allows
-	 * more than one number is refused as a whole. */
+	/* Appended to the message about any other number or word. In a dialect, the key is refused
+	 * as a whole, unless it allows exactly one number. */
 	const char *refused;
 
 	const char *const *words; /* NULL-terminated */
@@ -138,7 +138,7 @@ struct schema {
 /* A struct within the struct; MAP_OF: the struct itself. */
 #define MAP(s, m, schema) .kinds = KEY_MAP, .below = (schema), .member = offsetof(struct s, m) + 1
 #define MAP_OF(schema)	  .kinds = KEY_MAP, .below = (schema), .member = 1
-/* An array of structs or, of whole numbers, of int. */
+/* LIST: an array of structs. WHOLES: an array of int. */
 #define LIST(s, items, n, schema)                                                                  \
 	.kinds = KEY_LIST, .below = (schema), .member = offsetof(struct s, items) + 1,             \
 	.length = MEMBER_OF(s, n, size_t)
@@ -170,8 +170,8 @@ static inline bool schema_refuses(const struct schema_key *key)
 }
 /* Returns NULL if there is no such key. */
 const struct schema_key *schema_find(const struct schema *schema, const char *name);
-/* Returns the key that is nearest to `name`, which may differ only in case or separators, or
- * NULL. */
+/* Returns the key that is nearest to `name`, or NULL. A key that differs only in case, `_` or `-`
+ * is the nearest. */
 const char *schema_nearest(const struct schema *schema, const char *name);
 
 #endif

@@ -70,7 +70,8 @@ static void check_for(struct reader *rd, const struct node *map, void *out)
 	read_steps(rd, map, "steps", &step->steps);
 }
 
-/* `steps` may also be next to `for` and `launch`, with a note, so it is not required here. */
+/* `steps` may also be next to `for` and `launch`, with a note, so the tables do not require
+ * `steps`. */
 #define STEPS(items, n, text)                                                                      \
 	LIST(workflow_step, items, n, &schema_step), .value = "list of [steps](#steps)",           \
 						     .says = (text)
@@ -91,7 +92,7 @@ static const struct schema schema_for = {SCHEMA("for", "`for`", for_keys), .chec
 
 /* ---- launch and dependsOn ---- */
 
-/* Handles are case-insensitive: upper case, as in PID_NAME. */
+/* Handles are case-insensitive; makes them upper case, as in PID_NAME. */
 static bool take_handle(struct reader *rd, struct workflow_text *text, const char *key)
 {
 	char *upper;

@@ -129,7 +129,7 @@ static void add_scalar(struct buf *out, const struct node *node)
 		buf_add_str(out, *node->text ? node->text : "null");
 }
 
-/* One line for each member, so that the text fits into a list or map of its kind. */
+/* Writes one line for each member, so that the text fits into a list or map of its kind. */
 static struct value to_yaml(struct template *t, const struct value *v)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_WORKFLOW_FILE);
@@ -283,7 +283,7 @@ static struct value call(struct template *t, const char *name, const struct valu
 	if (strcmp(name, "and") == 0 || strcmp(name, "or") == 0) {
 		size_t i = 0;
 
-		/* The first argument that decides, else the last one */
+		/* The result is the first argument that decides, else the last argument. */
 		while (i + 1 < n && is_true(&args[i]) == (*name == 'a'))
 			i++;
 		return args[i];

@@ -271,7 +271,7 @@ static void check_store(struct reader *rd, const struct node *map, const struct 
 		check_region(rd, map, s3);
 	check_bucket(rd, s3, &prefix);
 	check_path(rd, s3, &prefix);
-	/* "/a//b/" becomes "a//b/": exactly one slash, and at the end. */
+	/* "/a//b/" becomes "a//b/": no slash in front, and exactly one at the end. */
 	path = buf_str(&prefix) + strspn(buf_str(&prefix), "/");
 	len = strlen(path);
 	while (len > 0 && path[len - 1] == '/')
