@@ -145,8 +145,8 @@ static bool find_length(struct request *req)
 	return true;
 }
 
-/* Returns true if the ETag can be computed once the body is complete. A single body is hashed
- * faster while it arrives. */
+/* Returns true if the hasher computes the ETag once the body is complete; announces the body then.
+ * A single request is faster if its body is hashed while it arrives. */
 static bool hash_late(struct request *req)
 {
 	const struct request_body *b = &req->body;
