@@ -28,8 +28,8 @@ enum archive_kind {
  * with a weak magic number (lzma, compress) also need their suffix in `name`. */
 enum archive_kind archive_detect(const void *data, size_t len, const char *name);
 
-/* Returns true for the header of a tar member, and for zeros, which are an empty archive, if `name`
- * has the suffix of a tar. */
+/* Returns true for the header of a tar member. Returns true for a block of zeros, which is an empty
+ * archive, if `name` contains ".tar" or ends in ".tgz". */
 bool archive_is_tar(const void *data, size_t len, const char *name);
 
 /* Returns true if the name has the suffix of an archive or a compressed file. */

@@ -21,7 +21,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 
-/* Progress is reported after this many members, and after this many bytes. */
+/* Progress is reported after this many members, or after this many bytes. */
 #define REPORT_MEMBERS 256
 #define REPORT_BYTES   (1 * MIB)
 #define END_MARK       512 /* zero bytes that end a tar */
@@ -299,7 +299,8 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 	return extract(&x, path, 128 * KIB, write_members, err);
 }
 
-/* Compares all members with the list. Returns 0 if they are the same, else 1. */
+/* Amends all members from the list. Returns 0, 1 if the members and the list differ, or a negative
+ * code. */
 static int amend_members(struct extraction *x, struct penstock_error *err)
 {
 	uint64_t members = 0;

@@ -37,14 +37,14 @@ void ring_written(struct ring *r, size_t len);
 /* Copies all of `len`. Returns -1 if the reader refuses. */
 int ring_write(struct ring *r, const void *data, size_t len);
 /* Copies all of `len` (at most the ring's size) if there is space now. Returns 1 if the bytes were
- * copied, 0 if there is no space, -1 if the reader refuses. */
+ * copied or are discarded, 0 if there is no space, -1 if the reader refuses. */
 int ring_try_write(struct ring *r, const void *data, size_t len);
 void ring_close(struct ring *r);
 void ring_break(struct ring *r);
 void ring_abort(struct ring *r);
 
-/* Waits for RING_PEEK queued bytes or the end. Returns the number of contiguous bytes, 0 at the
- * end, or -1 if the writer failed. */
+/* Waits for RING_PEEK queued bytes or the end. Returns the length of the next span of contiguous
+ * bytes, 0 at the end, or -1 if the writer failed. */
 ssize_t ring_read_span(struct ring *r, const char **p);
 void ring_read(struct ring *r, size_t len);
 /* State of a reader that reads span by span. */
@@ -53,7 +53,7 @@ struct ring_reader {
 	size_t span; /* length of the last span */
 	bool broken; /* the writer failed */
 };
-/* Returns the span of the last call to the ring, and gets the next one as ring_read_span() does. */
+/* Marks the last span as read, and gets the next one as ring_read_span() does. */
 ssize_t ring_next(struct ring_reader *reader, const char **p);
 /* Waits until RING_PEEK bytes are queued or the writer has ended. Returns the number of contiguous
  * bytes (all queued bytes if nothing was read before), or -1 if the writer failed. */

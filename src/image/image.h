@@ -26,7 +26,7 @@
  *	locks/use-ID		locked while an image is used; ID is the start of its manifest's
  *				digest
  *	locks/all		locked shared while an image is looked up or pulled, exclusively
- *				while an image is removed
+ *				while images or layers are removed
  *	image-XXXXXX/		contents of an image archive, while locks/image-XXXXXX is locked
  *	tags/SHA256		digest that a name referred to last; SHA256 is the hash of the name
  *	places/			mount points of containers (run/step/containers.c)

@@ -124,7 +124,7 @@ int layer_directory(struct layer_tree *t, struct member_place *place, const stru
 {
 	mode_t mode = (meta->mode & 07777) | (t->owners ? 0 : S_IRWXU);
 	struct stat earlier;
-	/* The directory replaces a whiteout, so it has to hide that of a lower layer. */
+	/* The directory replaces a whiteout, so it has to hide the directory of a lower layer. */
 	bool hides = place->len &&
 		     fstatat(place->parent, place->base, &earlier, AT_SYMLINK_NOFOLLOW) == 0 &&
 		     (S_ISCHR(earlier.st_mode) && earlier.st_rdev == makedev(0, 0));

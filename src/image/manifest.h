@@ -48,7 +48,7 @@ struct image_challenge {
 bool image_challenge_parse(struct image_challenge *challenge, const char *header);
 void image_challenge_release(struct image_challenge *challenge);
 
-/* Returns the token in a token service's reply; free() it. NULL if there is none. */
+/* Returns the token in a token service's reply, or NULL if there is none; free() it. */
 char *image_token_parse(const char *data, size_t len);
 
 /* Login for one registry in a login file (Docker's config.json, podman's auth.json). */
@@ -60,7 +60,7 @@ struct image_login {
 	bool named;
 };
 /* `host` is the host of the reference; `repository` matches podman's keys with a path. Returns 1 if
- * there is an entry, 0 if there is none. */
+ * there is a login or a helper, 0 if there is neither. */
 int image_login_parse(struct image_login *login, const char *data, size_t len, const char *host,
 	const char *repository, struct penstock_error *err);
 void image_login_release(struct image_login *login);

@@ -3,8 +3,8 @@
  * functions.
  *
  * The part before the first "/" is a host if it contains "." or ":" or is "localhost"; if another
- * registry is given separately, it is a part of the path. Docker's own registry has several names;
- * its official images are below "library/".
+ * registry is given separately, this part belongs to the path. Docker's own registry has several
+ * names; its official images are below "library/".
  */
 #ifndef IMAGE_REFERENCE_H
 #define IMAGE_REFERENCE_H

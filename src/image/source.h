@@ -25,10 +25,11 @@ struct image_source_ops {
 	int (*config)(struct image_source *source, const struct image_blob *blob, struct buf *out,
 		struct penstock_error *err);
 	/* Writes the blob into the ring, and returns at its end; closes the ring, or breaks it on
-	 * failure. Any thread. */
+	 * failure. May be called from any thread. */
 	int (*layer)(struct image_source *source, const struct image_blob *blob, struct ring *ring,
 		struct penstock_error *err);
-	/* Reports that the ring's reader has freed space. Any thread. May be NULL. */
+	/* Reports that the ring's reader has freed space. May be called from any thread. May be
+	 * NULL. */
 	void (*drained)(struct image_source *source);
 	void (*free)(struct image_source *source);
 };
@@ -46,8 +47,8 @@ struct registry_options {
 	/* deadline of the request for the manifest, as in net/http/http.h; 0 if there is none */
 	int64_t manifest_deadline_ms;
 	int64_t patience_ms; /* of every request, as in net/http/http.h */
-	/* Reports bytes of layers received; negative for bytes that must be fetched again. Any
-	 * thread. */
+	/* Reports bytes of layers received; negative for bytes that must be fetched again. Called
+	 * from any thread. */
 	void (*progress)(void *cookie, int64_t bytes);
 	void *cookie;
 };
@@ -68,7 +69,8 @@ static inline void image_source_free(struct image_source *source)
 }
 
 /* Finds the user's login for the registry in $REGISTRY_AUTH_FILE, podman's auth.json and Docker's
- * config.json. Its strings are NULL if there is none. The password is passed to log_redact(). */
+ * config.json, and through their helpers. The strings of `login` are NULL if there is no login. The
+ * password is passed to log_redact(). */
 int login_find(struct image_login *login, const struct image_reference *reference,
 	const atomic_int *cancel, struct penstock_error *err);
 

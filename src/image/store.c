@@ -196,8 +196,8 @@ static bool is_from_other_boot(const char *mark)
 }
 
 /*
- * Removes a layer that was not synced before the last reboot, since its contents may be lost; it
- * will be pulled again. Syncs a layer that has been there for a while, which costs little by then.
+ * Removes a layer that was not synced before the machine was restarted, since its contents may be
+ * lost; the layer is then pulled again. Syncs a layer that is older than SYNCED_BY_NOW_S.
  */
 static void settle(const struct image_store *store, const char *name, int dir_fd, bool *synced)
 {

@@ -20,8 +20,9 @@ struct image_store {
 	const atomic_int *cancel;
 };
 
-/* Creates the directories, removes what killed processes left, and syncs layers that are at least a
- * minute old and not synced yet. */
+/* Creates the directories. Removes what killed processes left, and layers that were not synced
+ * before the machine was restarted. Syncs layers that are more than a minute old and not synced
+ * yet. */
 int image_store_open(struct image_store *store, struct penstock_error *err);
 
 /* Returns "DIR/KIND/NAME"; free() it. NULL if out of memory. */
@@ -45,8 +46,9 @@ int image_store_tag_write(const struct image_store *store, const char *name, con
 int image_store_tag_remove(
 	const struct image_store *store, const char *name, struct penstock_error *err);
 
-/* Open lock files (image/kept.h): the gate is locked shared while an image is pulled, the use lock
- * while this image is in use. Return a descriptor, or -1 with errno on failure. */
+/* Return a descriptor of a lock file, or -1 with errno on failure. The gate is locked shared while
+ * an image is looked up or pulled, and exclusively while images or layers are removed. The use lock
+ * is locked shared while the image is in use. */
 int image_store_gate_fd(const struct image_store *store);
 int image_store_use_fd(const struct image_store *store, const char *digest);
 

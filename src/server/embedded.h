@@ -9,11 +9,11 @@
  *		return -1;
  *	... store->endpoint with the keys of store->account, path-style addressing ...
  *
- * Acquire takes a shared lock on ROOT/users; the owner stays while any process holds one. The
- * kernel drops the lock when its holder dies for any reason, so nothing has to be cleaned up after
- * a kill -9. A child process keeps the store alive only if it acquires it itself: the descriptor is
- * close-on-exec. The owner runs in its own session with no inherited descriptors, survives the
- * process that started it, and logs to ROOT/server.log.
+ * Acquire takes a shared lock on ROOT/users; the owner stays while any process holds such a lock.
+ * The kernel drops the lock when its holder dies for any reason, so nothing has to be cleaned up
+ * after a kill -9. A child process keeps the owner alive only if the child acquires the store
+ * itself: the descriptor is close-on-exec. The owner runs in its own session with no inherited
+ * descriptors, survives the process that started it, and logs to ROOT/server.log.
  *
  * Files in ROOT that belong to this protocol:
  *	lock		exclusively locked by the owner for its lifetime; contains its start token
@@ -58,8 +58,8 @@ struct embedded_store_options {
 
 /*
  * Returns once the owner accepts requests. Blocks; may be called from any thread, and several times
- * by one process. Fails with PENSTOCK_E_UNAVAILABLE if no owner started in time; the message has
- * the first line that the owner has printed.
+ * by one process. Fails with PENSTOCK_E_UNAVAILABLE if no owner accepts requests in time, or if the
+ * owner cannot start; the message then has the first line that the owner has printed.
  */
 int embedded_store_acquire(struct embedded_store **out,
 	const struct embedded_store_options *options, struct penstock_error *err);

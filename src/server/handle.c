@@ -25,9 +25,9 @@
 /* --- start and end -------------------------------------------------------------------------- */
 
 /*
- * Ends the query where it begins. The server reads its own copy; libmicrohttpd would split the
- * query into its parameters, and if they do not fit in the connection's memory, it neither answers
- * nor frees the request.
+ * Cuts off the query after its "?". The server reads its own copy; libmicrohttpd would split the
+ * query into its parameters, and if the parameters do not fit in the connection's memory,
+ * libmicrohttpd neither answers nor frees the request.
  */
 static void hide_query(const char *uri)
 {
@@ -201,8 +201,8 @@ static enum MHD_Result skip_body(struct request *req, uint64_t limit)
 
 /*
  * A rejection that is sent before the body was read makes libmicrohttpd close the connection, and a
- * client that is still sending may never see it. So the body is read and dropped, unless the client
- * waits for "100 Continue" (then it sends none) or it is very long.
+ * client that is still sending may never see the reply. So the body is read and dropped, unless the
+ * client waits for "100 Continue" (then the client sends no body) or the body is very long.
  */
 static enum MHD_Result refuse(struct request *req)
 {
@@ -232,7 +232,7 @@ static void notice_end_of_stream(struct request *req)
 		shutdown(info->connect_fd, SHUT_RD);
 }
 
-/* Replies and closes the connection, where the end of the request is unknown. */
+/* Replies and closes the connection, because the end of the request is unknown. */
 static enum MHD_Result cut_off(struct request *req)
 {
 	reply_header(req, "Connection", "close");

@@ -43,7 +43,7 @@
 /* Interval of the check for unfinished uploads, unless a quarter of their maximum age is
  * shorter. */
 #define EXPIRE_MS (3600 * 1000)
-/* The log of an embedded owner is truncated beyond this size. */
+/* The log of an embedded owner is truncated when the owner starts if it is larger than this. */
 #define SERVER_LOG_MAX (1 * MIB)
 
 /* SD_LISTEN_FDS_START of systemd */

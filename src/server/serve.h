@@ -33,20 +33,20 @@ struct serve_options {
 };
 
 /*
- * Prints "listening on URL" once it accepts requests, and notifies systemd if systemd has started
+ * Prints "listening on URL" once requests are accepted, and notifies systemd if systemd has started
  * this process; a socket from systemd replaces the address. SIGHUP reopens the access log if there
- * is one, and reads the certificate again. Returns 0 after SIGTERM or SIGINT, when the requests in
- * progress have ended. Must be called before the process has other threads; both signals stay
- * blocked.
+ * is one, and reads the certificate again. Returns 0 after SIGTERM or SIGINT, or when an embedded
+ * owner has no users any more, once the requests in progress have ended or `drain_ms` is over. Must
+ * be called before the process has other threads; the signals stay blocked.
  */
 int serve_run(const struct serve_options *options, struct penstock_error *err);
 
-/* Returns a negative code if a name in the list, which has commas, is not a valid host name. */
+/* Returns a negative code if a name in the comma-separated list is not a valid host name. */
 int serve_check_domains(const char *domains, struct penstock_error *err);
 /* Splits "127.0.0.1:9000", "[::1]:9000" or ":9000"; `address` gets a copy. */
 int serve_parse_listen(
 	const char *text, char **address, uint16_t *port, struct penstock_error *err);
-/* Like serve_parse_listen(), for metrics: the default address is the loopback: "9100", ":9100". */
+/* Like serve_parse_listen(), for metrics: in "9100" and ":9100" the address is the loopback. */
 int serve_parse_metrics(
 	const char *text, char **address, uint16_t *port, struct penstock_error *err);
 

@@ -8,7 +8,7 @@
 
 struct penstock_error;
 
-/* Both files as stat() sees them; zeros if one is missing. */
+/* Both files as stat() sees them; a missing file has zeros. */
 struct tls_files {
 	struct tls_file {
 		ino_t ino;

@@ -12,7 +12,8 @@
 
 /* "pnst" */
 #define APPLICATION_ID 0x706e7374
-/* Size of the write-ahead log in pages at which the committer copies it into the database. */
+/* Size of the write-ahead log in pages at which the committer copies it into the database, unless
+ * durability is relaxed. */
 #define CHECKPOINT_PAGES "4000"
 
 static const char *const sql_text[SQL_COUNT_] = {

@@ -38,8 +38,7 @@ struct store_event_count store_event_count(const struct store *store, const char
 		     : (struct store_event_count){0};
 }
 
-/* --- adding an event without a change
- * -------------------------------------------------------------- */
+/* --- adding an event without a change -------------------------------------------------------- */
 
 struct event_txn {
 	struct txn txn;

@@ -21,7 +21,7 @@ bool store_header_next(
 	const char *headers, size_t len, const char **p, const char **name, const char **value);
 /* Returns the value of a header, or NULL if it is missing. `name` is in lower case. */
 const char *store_header_find(const char *headers, size_t len, const char *name);
-/* Appends a pair. */
+/* Appends a pair, with the name in lower case. */
 void store_header_add(struct buf *out, const char *name, const char *value);
 /* Appends all headers, with `value` as the value of the header `name`; leaves that header out if
  * `value` is NULL. */

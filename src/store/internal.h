@@ -29,7 +29,7 @@ struct db {
 
 int db_open(struct store *store, bool writer, struct db **out, struct penstock_error *err);
 void db_close(struct db *db);
-/* Returns a statement ready to be bound, or NULL on an error, which db_error() reports. */
+/* Returns a statement ready to be bound, or NULL on an error, which db_failed() reports. */
 sqlite3_stmt *db_statement(struct db *db, enum db_sql sql);
 /*
  * Returns a statement with its parameters bound, one for each letter: 'i' an int64_t, 't' a text or
@@ -76,10 +76,10 @@ static inline void db_resetp(sqlite3_stmt **st)
 
 /*
  * A change that passes through the committer. `apply` runs inside a transaction that may contain
- * other changes: it checks first and then writes only final data, so that a rejected change does
+ * other changes. It checks first and then writes only final data, so that a rejected change does
  * not affect the others. `apply` returns 0 (also with a status other than STORE_OK) or an SQLite
- * error code; after an error code the whole batch is rolled back and each of its changes is retried
- * alone.
+ * error code. After an error code the whole batch is rolled back, and each of its changes is
+ * retried alone if there are several; if the disk is full, the whole batch is retried first.
  */
 struct txn {
 	struct txn *next;
@@ -102,8 +102,8 @@ enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_
 int txn_touch(struct store *store, const char *bucket, const char *key);
 /* Marks all keys of all buckets. */
 void txn_touch_all(struct store *store);
-/* Add one reference to the blob of each piece (txn->status is STORE_CHANGED if a blob is gone), or
- * remove one. */
+/* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,
+ * and adds no reference, if a blob is gone. */
 int txn_ref_pieces(
 	struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n);
 int txn_unref_layout(struct store *store, const void *layout, size_t len);
@@ -138,13 +138,15 @@ struct store_blob {
 /* Returns NULL if out of memory. */
 struct store_blob *blob_pin(struct store *store, uint64_t id);
 void blob_unpin(struct store *store, struct store_blob *blob);
-/* Unlinks the file after its last reader has finished. */
+/* Has the file unlinked, as by blob_unlink(), when nothing pins it any more. */
 void blob_doom(struct store *store, uint64_t id);
-/* Clears store->in_doubt and unlinks the files kept because of the doubt. */
+/* Clears store->in_doubt, and has the files unlinked that were kept because of the doubt; with
+ * relaxed durability the next sync point does that. */
 void blob_doubt_over(struct store *store);
 /* Has the thread unlink the files that were kept. */
 void blob_unlink_kept(struct store *store);
-/* Unlinks the files that were kept for a guest, if there is no guest any more. */
+/* Has the thread unlink the files that were kept for a guest, if no guest holds files any more. Has
+ * no effect with relaxed durability or while a commit is in doubt. */
 void blob_hold_over(struct store *store);
 #define BLOB_PATH_SIZE 32
 /* Formats the path below the root: "data/3f/00000000000a3f12". */
@@ -169,8 +171,8 @@ bool body_is_encrypted(const struct store_body *body);
 /* For apply functions: adds the row of the store key that the body needs, if it is missing. */
 int body_keep_key(const struct store_body *body);
 bool blob_is_pinned(struct store *store, uint64_t id);
-/* The thread that unlinks files, so that commits need not wait for the file system. Stopping it
- * unlinks what is left. */
+/* The thread that unlinks files, so that commits need not wait for the file system.
+ * blob_unlinker_stop() unlinks the remaining files, unless a guest holds them. */
 int blob_unlinker_start(struct store *store, struct penstock_error *err);
 void blob_unlinker_stop(struct store *store);
 /* Has the thread unlink the file soon, or later if it must be kept for now. */
@@ -187,11 +189,11 @@ void *blob_sweep(void *arg);
 /* --- keys (keys.c) -------------------------------------------------------------------------- */
 
 struct keys;
-/* Reads the master key, and unwraps the keys of the store. `file` is NULL for the file in the
- * root. */
+/* Reads the master key, and unwraps the keys of the store. `file` is NULL for the file in the root;
+ * a missing file is created if the store has no keys. */
 int keys_open(struct store *store, const char *file, struct penstock_error *err);
-/* The same for a guest, which changes nothing; without the master key a guest reads no encrypted
- * object. */
+/* Like keys_open() for a guest, which changes nothing; without the master key a guest reads no
+ * object that is encrypted with a key of the store. */
 int keys_open_guest(
 	struct store *store, struct db *db, const char *file, struct penstock_error *err);
 /* Wipes and frees the keys. */
@@ -234,13 +236,13 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 /* Removes the key and rejects puts until the matching settle. */
 void cache_touch(struct cache *cache, const char *bucket, const char *key);
 void cache_settle(struct cache *cache, const char *bucket, const char *key);
-/* The same two for all keys. */
+/* Like the two functions above, for all keys. */
 void cache_touch_all(struct cache *cache);
 void cache_settle_all(struct cache *cache);
 
 /* --- relaxed durability (relaxed.c) --------------------------------------------------------- */
 
-/* A sync point is due when the log has this many new pages, or some time after a change. */
+/* A sync point is due when the log has this many new pages, or `relaxed_ms` after a change. */
 #define RELAXED_PAGES 16000
 
 /* Called before the database is opened, in either mode: discards changes that a crash of the
@@ -275,7 +277,7 @@ struct event_queue {
 	struct event_queue *next;
 	char *target;
 	size_t limit; /* 0 if unlimited */
-	/* Owned by the committer, like the next two: in the current batch. */
+	/* Owned by the committer, like the next two: changes by the current batch. */
 	int64_t changed; /* events added minus events removed */
 	int64_t changed_bytes;
 	bool added;
@@ -331,19 +333,21 @@ struct store {
 	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
-	int64_t last_ns; /* modification times never go back */
+	int64_t last_ns; /* the last modification time; a new one is always later */
 	int log_pages; /* relaxed only, like the next four */
-	int synced_pages; /* of these, at the last sync point */
-	uint64_t sync_points; /* tried since the store was opened */
-	unsigned mark_slot; /* of the next mark: 0 or 1 */
-	bool sync_failed;
+	/* value of `log_pages` at the last sync point, or 0 if the log was started again */
+	int synced_pages;
+	/* notes in ROOT/relaxed, including failed ones, since the store was opened */
+	uint64_t sync_points;
+	unsigned mark_slot; /* slot of the next mark: 0 or 1 */
+	bool sync_failed; /* nothing is noted any more */
 	/* any thread: 0 if nothing changed and no file was kept since the last sync point */
 	atomic_llong unsynced_since_ms;
 
 	/*
 	 * A commit failed in the middle of its write or sync. Its changes may reappear when the log
-	 * is replayed after a crash, so files are kept until a later change has overwritten them in
-	 * the log; files left by a crash are swept at the next start.
+	 * is replayed after a crash, so files are kept until a later change has overwritten these
+	 * changes in the log; files left by a crash are swept at the next start.
 	 */
 	atomic_bool in_doubt;
 
@@ -458,7 +462,8 @@ struct object_row {
 };
 /* Writes the row as it is. */
 int object_write(struct store *store, int64_t bucket, const struct object_row *row);
-/* Makes the object of a key, in place of `old` or as its next version. */
+/* Makes the object of a key, in place of `old` or as its next version; a replica that is not the
+ * newest becomes an older version. */
 int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct old_object *old);
 
@@ -487,7 +492,8 @@ int version_headers(struct store *store, int64_t bucket, const char *key,
 int version_delete(
 	struct store *store, int64_t bucket, const char *key, const struct old_object *old);
 /* Before a new version or a marker: keeps the object of the key among the older versions, unless
- * it is the "null" that the new one replaces, and makes `*modified_ns` later than all of them. */
+ * the object is the "null" that the new one replaces; deletes an older "null" that the new one
+ * replaces. Makes `*modified_ns` later than the times of all versions. */
 int version_make_room(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
 	struct old_object *old, int64_t *modified_ns);
 /* Adds an older version. */
@@ -500,7 +506,7 @@ int version_mark(struct store *store, const struct txn *txn, int64_t bucket, con
 	int64_t modified_ns);
 /* Makes the newest of the older versions the object of the key, unless it is a marker. */
 int version_restore(struct store *store, int64_t bucket, const char *key);
-/* Gets the time before which the versions are that a list has after `version`. */
+/* Gets the time before which a list continues after the version `version`. */
 int version_limit(
 	struct db *db, int64_t bucket, const char *key, const char *version, int64_t *modified_ns);
 /* Sets *newer if the key has a version, or a marker, of that time or later. */
@@ -513,7 +519,7 @@ int version_is_newer(
 #define LOCK_CONFIG	 "object-lock"
 #define LOCK_CONFIG_SIZE 32
 struct store_lock lock_parse(const char *text);
-/* For apply functions: gets the lock of a bucket, or sets it. */
+/* For apply functions: get, or set, the lock of a bucket. */
 int lock_of_bucket(struct store *store, int64_t bucket, bool *has, struct store_lock *out);
 int lock_set(struct store *store, int64_t bucket, const struct store_lock *lock);
 /* Appends the default retention of the bucket to the headers of a new version that has none. */

@@ -1,7 +1,7 @@
 /*
- * The keys of the store. A file outside of the database has the master key; it wraps the store
- * keys, which are rows of the table `keys`; the newest of them is the origin of the data keys of
- * new bodies. A new master key changes a few rows and no body.
+ * The keys of the store. A file outside of the database has the master key, which wraps the store
+ * keys. The store keys are rows of the table `keys`; the newest one is the origin of the data keys
+ * of new bodies. A new master key changes a few rows and no body.
  */
 #include "store/internal.h"
 
@@ -109,7 +109,7 @@ static int read_lines(char *text, struct masters *out, struct penstock_error *er
 	return rc;
 }
 
-/* Reads the file; creates it if it is missing and no body was ever encrypted. */
+/* Reads the file; creates it if it is missing and the store has no keys. */
 static int read_file(const char *path, bool in_use, struct masters *out, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STORE_KEY_FILE);
@@ -268,7 +268,7 @@ static int open_with(
 		return rc;
 	if (keys->n && !rotated)
 		return 0;
-	/* The new key becomes a row together with the first body that needs it. */
+	/* The new key becomes a row in rewrap(), or together with the first body that needs it. */
 	rc = new_key(keys, &masters->keys[0], err);
 	if (rc < 0 || !rotated)
 		return rc;

@@ -46,7 +46,8 @@ struct list_walk {
 	struct list_bound bound;
 	struct store_list *out;
 	enum db_sql sql;
-	/* Where the list continues among the rows of the key `query->after`, if it does. */
+	/* The place among the rows of the key `query->after` at which the list continues, if
+	 * any. */
 	const char *after_id; /* an upload or a version; NULL to continue after that key */
 	char id[STORE_UPLOAD_ID_SIZE + 1]; /* the first text after the id of the upload */
 	int64_t before_ns; /* time of the version */

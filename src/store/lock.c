@@ -32,8 +32,8 @@ void store_retention_format(
 {
 	int64_t until_ns = retention->until_ns, rest = until_ns % NS_PER_MS;
 
-	/* Replies have milliseconds. Rounded up, a retention that a client repeats is not
-	 * shorter. */
+	/* Replies have milliseconds. The time is rounded up, so that a retention that a client
+	 * repeats is not shorter. */
 	if (rest > 0 && until_ns <= INT64_MAX - NS_PER_MS)
 		until_ns += NS_PER_MS - rest;
 	snprintf(out, STORE_RETENTION_SIZE, "%c %" PRId64, letters[retention->mode], until_ns);

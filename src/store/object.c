@@ -188,7 +188,8 @@ int version_add(struct store *store, int64_t bucket, const struct object_row *ro
 	return write_row(store, SQL_VERSION_ADD, bucket, row);
 }
 
-/* Makes the row that of a version other than "null"; `headers` gets its headers. */
+/* Makes `row` a version other than "null", with the default retention of the bucket, and notifies
+ * the observers; `headers` gets its headers. */
 static int make_version(struct store *store, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct buf *headers)
 {

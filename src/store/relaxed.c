@@ -21,8 +21,8 @@
  * log may contain rows whose bodies never reached the disk. A sync point makes all files and the
  * log durable, and then notes in ROOT/relaxed how far the log goes. After a crash of the machine
  * the log is cut to that length: the store is as it was at its last sync point, with each object
- * whole. The database contains only noted changes, and a file that it or the noted part of the log
- * may name is not unlinked before the next sync point.
+ * whole. The database contains only noted changes. A file that the database or the noted part of
+ * the log may name is not unlinked before the next sync point.
  *
  * ROOT/relaxed has two slots, which are written in turn and in place: an interrupted write leaves
  * the earlier note, and most file systems need no space for it. A slot contains:
@@ -30,9 +30,9 @@
  *	BOOT NUMBER SALT PAGES NUMBER
  *
  * BOOT is the boot id of the machine: a log written since the last boot is complete, even if the
- * process crashed. NUMBER counts the sync points; both differ if the slot was written in part. SALT
- * is that of the log, which changes when SQLite starts the log again at its beginning, and PAGES is
- * the number of its pages.
+ * process crashed. NUMBER counts the sync points; the two copies differ if the slot was written in
+ * part. SALT is that of the log, which changes when SQLite starts the log again at its beginning.
+ * PAGES is the number of pages of the log.
  */
 #define MARK	  "relaxed"
 #define MARK_SLOT 4096 /* bytes: a block, which disks write as a whole */
@@ -130,7 +130,8 @@ static int sync_all(struct store *store, struct penstock_error *err)
 					  : 0;
 }
 
-/* Reads a slot into the mark if the slot is valid and later. */
+/* Reads a slot into the mark if the slot is valid and its number is higher than that of the
+ * mark. */
 static void read_slot(const char *text, const char *boot, struct mark *mark)
 {
 	char copy[MARK_SLOT + 1] = "", *rest = copy;
@@ -260,8 +261,9 @@ static int relaxed_sync_point(struct store *store, bool last, struct penstock_er
 	int rc;
 
 	store->synced_pages = store->log_pages;
-	/* In this order: a note that fails may be valid, the log may be trusted only while
-	 * everything that it names is on the disk, and only a noted part is copied. */
+	/* The order matters. `first_unsynced` is set first, because a note whose write fails may be
+	 * valid. Everything is synced before the note, because a noted log is trusted. Only a noted
+	 * part of the log is copied into the database. */
 	pthread_mutex_lock(&store->blobs_lock);
 	store->first_unsynced = store->next_blob;
 	pthread_mutex_unlock(&store->blobs_lock);

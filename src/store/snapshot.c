@@ -9,7 +9,7 @@
 #include "base/fs.h"
 #include "store/header.h"
 
-/* A process has 65,530 mappings by default. */
+/* Objects with more pieces are not mapped: a process has 65,530 mappings by default. */
 #define MAPPED_PIECES 4096
 
 struct store_object *store_object_ref(struct store_object *object)

@@ -208,7 +208,7 @@ static int open_guest(
 	return rc;
 }
 
-/* Changes make the directory a store of its own, which no backup overwrites. */
+/* An owner's changes make the directory a store of its own, which no backup may overwrite. */
 static int remove_backup_mark(struct store *store, struct penstock_error *err)
 {
 	if (unlinkat(store->root_fd, STORE_BACKUP_MARK, 0) < 0 && errno != ENOENT)

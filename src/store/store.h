@@ -60,13 +60,15 @@ enum store_status {
 	STORE_NO_SUCH_VERSION,
 	STORE_BUCKET_EXISTS,
 	STORE_BUCKET_NOT_EMPTY,
-	STORE_PRECONDITION, /* if_match or if_none_match failed */
+	STORE_PRECONDITION, /* a condition failed, or the key already has the replica */
 	STORE_INVALID_PART, /* missing, or its ETag or checksum differs from the caller's */
-	STORE_PART_TOO_SMALL, /* all parts but the last have at least LIMIT_S3_PART_MIN */
+	STORE_PART_TOO_SMALL, /* a part other than the last has less than LIMIT_S3_PART_MIN */
 	STORE_TOO_LARGE, /* the total of the parts exceeds LIMIT_S3_OBJECT_MAX */
 	STORE_LOCKED, /* Object Lock protects the version */
 	STORE_BUCKET_STATE, /* the versioning of the bucket does not allow the change */
-	STORE_CHANGED, /* a source piece is gone: read the source again and retry */
+	/* a source piece is gone, or a header is not as expected: read the object again and
+	 * retry */
+	STORE_CHANGED,
 	STORE_NO_SPACE,
 	STORE_FAILED,
 };
@@ -85,20 +87,21 @@ struct store_options {
 };
 #define STORE_RELAXED_MS 30000
 
-/* Opens the store. Fails with PENSTOCK_E_EXISTS if another process owns the root. Files left by a
- * crash are swept by a background thread. */
+/* Opens the store. Fails with PENSTOCK_E_EXISTS if another process owns the root, except for a
+ * guest. A background thread of the owner sweeps files left by a crash. */
 int store_open(struct store **out, const struct store_options *options, struct penstock_error *err);
 /* Closes the store, after every object was released and every body freed. `store` may be NULL. */
 void store_close(struct store *store);
 /* Returns true if changes are not synced when they are made. */
 bool store_is_relaxed(const struct store *store);
-/* Returns the open, locked ROOT/lock. */
+/* Returns the open, locked ROOT/lock, or -1 for a guest. */
 int store_lock_fd(const struct store *store);
 /* Keeps the data files that exist now, or that a later read of the database names, until the guest
  * is closed: the owner removes no file meanwhile. */
 int store_hold(struct store *store, struct penstock_error *err);
-/* Returns when the files of deleted and replaced objects are unlinked. A thread unlinks them
- * anyway, but on a full disk they may be the space that a client has just freed. */
+/* Unlinks the files of deleted and replaced objects, except files that must be kept for now. A
+ * thread unlinks them anyway, but on a full disk they may be the space that a client has just
+ * freed. */
 void store_reclaim(struct store *store);
 /* Gets the number of bytes that are free for bodies. */
 int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
@@ -114,7 +117,7 @@ void store_commits(struct store *store, struct store_commits *out);
 
 #define STORE_REGION_SIZE 64
 #define STORE_OWNER_SIZE  13 /* the number of an account and NUL */
-/* The stored header of an object with its owner. */
+/* The stored header with the owner of an object. */
 #define STORE_OWNER_HEADER ":owner"
 
 enum store_versioning {
@@ -216,8 +219,8 @@ struct store_new_version {
 	uint64_t size;
 	bool marker;
 	const char *note; /* the name of the header that has changed; NULL for a new version */
-	/* As in struct store_object; `more` gets headers to add to a new version, and is NULL for a
-	 * marker. */
+	/* As in struct store_object; NULL and 0 for a marker. `more` gets headers to add to a new
+	 * version; it is NULL for a marker and for a changed header. */
 	const char *headers;
 	size_t headers_len;
 	struct buf *more;
@@ -226,7 +229,7 @@ struct store_observer {
 	/* `change` and `version` are called in the transaction of a change, which fails if they
 	 * fail. They return 0 or the code of store_event_add(). Each may be NULL. */
 	int (*change)(void *cookie, struct store *store, const struct store_change *change);
-	/* Not called for replicas, nor for the markers of store_expire(). */
+	/* Not called when a replica, or a marker of store_expire(), is made. */
 	int (*version)(void *cookie, struct store *store, const struct store_new_version *version);
 	void (*added)(void *cookie); /* called after a commit that added events; must not block */
 	void *cookie;
@@ -236,9 +239,10 @@ struct store_observer {
 /* Adds an observer; must be called before any change. The callback `change` gets the changes that
  * have an origin. */
 void store_observe(struct store *store, const struct store_observer *observer);
-/* For an observer: adds an event, a text for delivery to a target. Beyond the limit of the target
- * the event is dropped and counted. `bytes` are counted while the event is pending; if `bytes` is
- * not 0, the text begins with this number. */
+/* For an observer: adds an event, a text for delivery to a target. Has no effect if
+ * store_event_targets() has not added the target. Beyond the limit of the target the event is
+ * dropped and counted. `bytes` are counted while the event is pending; if `bytes` is not 0, the
+ * text begins with this number. */
 int store_event_add(
 	struct store *store, const char *target, uint64_t bytes, const char *text, size_t len);
 /* Adds an event in a transaction of its own. */
@@ -348,8 +352,8 @@ int store_body_read(struct store_body *body, uint64_t offset, void *data, size_t
 uint64_t store_body_size(const struct store_body *body);
 /* Returns true if store_body_sync() has nothing to wait for. */
 bool store_body_is_inline(const struct store_body *body);
-/* Makes the bytes and the name of their file durable; blocks. No more bytes may be written
- * afterwards. */
+/* Makes the bytes and the name of their file durable, unless durability is relaxed; blocks. No more
+ * bytes may be written afterwards. */
 int store_body_sync(struct store_body *body, struct penstock_error *err);
 /* Removes the bytes unless a put of an object or a part took them over. `body` may be NULL. */
 void store_body_free(struct store_body *body);
@@ -415,7 +419,7 @@ struct store_object {
 	size_t body_len;
 };
 
-/* If it returns STORE_NO_SUCH_KEY, `*out` is the delete marker, or NULL if there is no delete
+/* If the result is STORE_NO_SUCH_KEY, `*out` is the delete marker, or NULL if there is no delete
  * marker. */
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err);
@@ -434,8 +438,8 @@ static inline void store_object_unrefp(struct store_object **object)
 {
 	store_object_unref(*object);
 }
-/* Returns true if a copy with this encryption may share the bytes of an object, if a customer's key
- * is the same. Otherwise the copy needs a body. */
+/* Returns true if a copy with this encryption may share the bytes of an object. With
+ * STORE_CUSTOMER_KEY the two keys must also be the same. Otherwise the copy needs a body. */
 bool store_object_is_shareable(const struct store_object *object, enum store_encryption encryption);
 /* Returns the value of a stored header, or NULL if it is missing. `name` is in lower case. */
 const char *store_object_header(const struct store_object *object, const char *name);
@@ -448,9 +452,10 @@ const char *store_object_header(const struct store_object *object, const char *n
 const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length);
 
 /*
- * Opens the file that contains these bytes contiguously, from `*at` in it: for sendfile(). The
- * caller closes the file, which stays valid without the object. Returns -1 if the bytes are in the
- * row, in several pieces or encrypted; map or read them then.
+ * Opens the file that contains these bytes contiguously, from offset `*at` of the file on: for
+ * sendfile(). The caller closes the file, which stays valid without the object. Returns -1 if the
+ * bytes are in the row, in several pieces or encrypted, or if the file cannot be opened; map or
+ * read the bytes then.
  */
 int store_object_open(
 	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at);
@@ -501,11 +506,12 @@ struct store_put {
 	uint64_t size;
 	int64_t modified_ns;
 	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
-	/* Called once, by another thread, when the results are set; must not block. */
+	/* Called once when the results are set: by the committer's thread, or by the caller's
+	 * thread if the put cannot be submitted. Must not block. */
 	void (*done)(struct store_put *put, void *cookie);
 	void *cookie;
 };
-/* Returns at once; `done` is always called. */
+/* Returns without waiting; `done` is always called. */
 void store_put_submit(struct store *store, struct store_put *put);
 /* Waits; the results are also in `put`, and the error is moved to err. */
 enum store_status store_put(struct store *store, struct store_put *put, struct penstock_error *err);
@@ -549,7 +555,8 @@ struct store_delete {
 	 * name. */
 	const char *replica;
 	/* Results. */
-	enum store_status status; /* STORE_OK also if the object is missing; may be STORE_LOCKED */
+	/* STORE_OK also if the object is missing; else STORE_PRECONDITION or STORE_LOCKED */
+	enum store_status status;
 	bool existed;
 	bool marker; /* a delete marker was made, or deleted */
 	char made[STORE_VERSION_SIZE]; /* the version of the marker that was made, else "" */
@@ -592,12 +599,12 @@ enum store_status store_walk(struct store *store, const struct store_walk_step *
 	struct store_walk *walk, struct penstock_error *err);
 
 enum store_expiry_kind {
-	STORE_EXPIRE_OBJECT, /* the current version; with versioning it gets a delete marker */
+	STORE_EXPIRE_OBJECT, /* the current version; with versioning its key gets a delete marker */
 	STORE_EXPIRE_VERSION, /* a version or marker that is noncurrent */
 	STORE_EXPIRE_MARKER, /* a marker that is the only version of its key */
 };
-/* A version to delete if it is still as a walk found it. Object Lock protects the version as from a
- * client. */
+/* A version to delete if it is still as a walk found it. Object Lock protects the version as in
+ * store_delete(). */
 struct store_expiry {
 	enum store_expiry_kind kind;
 	const char *key;
@@ -621,8 +628,9 @@ enum store_lock_mode {
 	STORE_COMPLIANCE, /* protected until a time */
 };
 
-/* Two of the store's own headers protect a version from store_delete(): a retention, and a legal
- * hold, which has no end. A delete marker can always be made, and deleted. */
+/* Two of the store's own headers protect a version from store_delete() and store_expire(): a
+ * retention, and a legal hold, which has no end. A delete marker can always be made, and
+ * deleted. */
 #define STORE_RETENTION_HEADER ":retention" /* the text of store_retention_format() */
 #define STORE_HOLD_HEADER      ":legal-hold"
 #define STORE_HOLD_ON	       "ON" /* any other value means no hold */
@@ -636,13 +644,13 @@ void store_retention_format(
 	const struct store_retention *retention, char out[static STORE_RETENTION_SIZE]);
 struct store_retention store_retention_parse(const char *text);
 struct store_retention store_object_retention(const struct store_object *object);
-/* Returns true if a retention may be replaced: an active retention only gets longer, except for a
- * caller that bypasses STORE_GOVERNANCE. */
+/* Returns true if a retention may be replaced: an active retention keeps its mode and does not get
+ * shorter, except for a caller that bypasses STORE_GOVERNANCE. */
 bool store_retention_may_become(const struct store_retention *old,
 	const struct store_retention *new, int64_t now_ns, bool bypass);
 
-/* The Object Lock of a bucket, whose versions may have a retention and a legal hold. It is never
- * removed. */
+/* The Object Lock of a bucket, whose versions may have a retention and a legal hold. Object Lock is
+ * never removed from a bucket. */
 struct store_lock {
 	enum store_lock_mode mode; /* mode of the default retention of new versions */
 	unsigned days, years; /* length of the default retention; one of the two is 0 */

@@ -39,7 +39,7 @@ static bool has_no_row(const struct sweep *s, uint64_t id)
 	return db_step(s->db, st) == SQLITE_DONE;
 }
 
-/* Returns -1 if out of memory, like the next two. */
+/* Returns -1 if out of memory, like look_into() and find_files(). */
 static int add(struct sweep *s, uint64_t id)
 {
 	uint64_t *list = array_grow(s->ids, s->n, sizeof(*list));

@@ -261,8 +261,8 @@ bool access_check_sender(struct request *req)
 	       reply_error(req, S3_E_NO_SUCH_BUCKET);
 }
 
-/* A sender that may make an object may also give it tags and grants, unless a statement denies it.
- * Locks, and all that a new bucket gets, need a statement that allows them. */
+/* A sender that may make an object may also give the object tags and grants, unless a statement
+ * denies this. Locks, and all that a new bucket gets, need a statement that allows them. */
 static const struct {
 	const char *header, *of_object, *of_bucket;
 	bool needed;

@@ -8,8 +8,8 @@
  *		.bucket = from->bucket, .key = from->key }))
  *		return;
  *
- * A request of the root of the account, in a bucket without a policy, costs one lookup in a table
- * in memory.
+ * If the store has only one account, a request of its root in a bucket without a policy costs one
+ * lookup in a table in memory.
  */
 #ifndef SERVER_ACCESS_ACCESS_H
 #define SERVER_ACCESS_ACCESS_H
@@ -26,7 +26,7 @@ struct access_subject {
 	const char *tags; /* of the request's document, as a query; NULL to use x-amz-tagging */
 };
 
-/* ACCESS_DENIED: a statement denies it; ACCESS_REFUSED: no statement allows it. */
+/* ACCESS_DENIED: a statement denies the action; ACCESS_REFUSED: no statement allows the action. */
 enum access_result {
 	ACCESS_REFUSED,
 	ACCESS_DENIED,
@@ -46,11 +46,12 @@ bool access_check_subject(
  * used. */
 bool access_check(struct request *req, const char *action);
 /* For an operation that checks each of its subjects: refuses an anonymous sender unless something
- * in the bucket is public, and all senders if the bucket is missing. Returns false with a reply
- * set. */
+ * in the bucket is public, and any other known sender if the bucket is missing. Returns false with
+ * a reply set. */
 bool access_check_sender(struct request *req);
-/* Checks req->action, and the actions that headers of the request ask for in addition: tags, grants
- * and locks of a new object or bucket, and the bypass of a lock. Returns false with a reply set. */
+/* Checks req->action, and the actions that headers of the request ask for in addition: tags,
+ * grants, locks and ownership of a new object or bucket, a replica, and the bypass of a lock.
+ * Returns false with a reply set. */
 bool access_check_request(struct request *req);
 /* Checks an action in addition to that of the request, such as s3:PutObjectTagging with a new
  * object. If `needed`, a statement must allow the action; otherwise only a statement that denies it

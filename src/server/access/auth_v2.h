@@ -1,8 +1,8 @@
 /*
  * Signature Version 2, HMAC-SHA1: presigned URLs (AWSAccessKeyId, Expires and Signature in the
  * query), the only kind that s3cmd makes; "Authorization: AWS KEY:SIGNATURE"; and forms of old
- * uploaders. AWS's "Signing and authenticating REST requests (Signature Version 2)" defines it.
- * The signature covers neither the body nor most headers, so version 4 is better.
+ * uploaders. AWS's "Signing and authenticating REST requests (Signature Version 2)" defines all
+ * three. The signature covers neither the body nor most headers, so version 4 is better.
  */
 #ifndef SERVER_ACCESS_AUTH_V2_H
 #define SERVER_ACCESS_AUTH_V2_H

@@ -11,8 +11,9 @@ struct request;
 struct store_bucket;
 struct store_object;
 
-/* Return the owner as replies name it; both texts live as long as the server. `number` may be "",
- * which is ACCOUNT_FIRST. */
+/* Return the owner as replies name it. `number` may be "", which is ACCOUNT_FIRST. The texts of an
+ * account in the directory live as long as the server; for an unknown account the id is "" and the
+ * name is `number` itself. */
 struct s3_owner owner_of_account(struct request *req, const char *number);
 struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *bucket);
 /* Returns the number of the account that made the object or upload with these stored headers. */

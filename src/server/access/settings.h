@@ -1,6 +1,7 @@
 /*
- * The settings of a bucket that decide on access: its policy, its public access block and its
- * object ownership. These settings are kept in memory, so that most requests read no table.
+ * The settings of a bucket that decide on access: its policy, its list of grants, its public access
+ * block and its object ownership. These settings are kept in memory, so that most requests read no
+ * table.
  *
  *	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
  *
@@ -51,7 +52,8 @@ struct access_settings {
 	struct policy *policy; /* NULL if there is none */
 	bool policy_is_public;
 	bool policy_is_unreadable; /* all is denied, except to repair the policy */
-	bool policy_binds_root; /* also for the root's requests about the policy */
+	/* the policy also applies to the root's requests about the policy */
+	bool policy_binds_root;
 	bool has_block;
 	struct access_block block;
 	enum object_ownership ownership;

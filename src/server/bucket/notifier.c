@@ -38,7 +38,7 @@
 #define RETRY_MAX_MS 60000
 /* Time for a webhook to reply. */
 #define ATTEMPT_MS 10000
-/* A slow webhook has the thread for this time, then the next webhook has it. */
+/* Time after which a slow webhook leaves the thread to the next webhook. */
 #define TURN_MS 1000
 /* Interval between two reports of a webhook that lags behind. */
 #define REPORT_MS 60000
@@ -352,9 +352,8 @@ static void postpone(const struct notifier *notify, struct webhook *hook,
 		err->http_status ? "the webhook refuses them" : penstock_code_name(err->code));
 }
 
-/* Returns true for an event that its webhook has refused so often that it would never accept the
- * event, while later events wait in vain. A redirection, which is not followed, is a refusal, too;
- * 408 and 429 are not. */
+/* Returns true if the webhook has refused the event so often that later events would wait in vain.
+ * A redirection, which is not followed, is a refusal, too; 408 and 429 are not. */
 static bool is_given_up(
 	struct webhook *hook, const struct store_event *event, const struct penstock_error *err)
 {

@@ -1,5 +1,5 @@
 /*
- * Notifications of buckets: an observer of the store writes an event in the transaction of its
+ * Notifications of buckets: an observer of the store writes an event in the transaction of a
  * change, and a thread delivers the event to a webhook at least once, and the events of a webhook
  * in their order. An event that its webhook refuses again and again is dropped, so that it does not
  * block others.

@@ -9,8 +9,8 @@
 struct directory;
 struct penstock_error;
 
-/* Adds the accounts of the file, all or none. For an account that exists, replaces its name, id,
- * email address, and the root key that the file has given it. */
+/* Adds the accounts of the file, all or none. For an account that exists, replaces its name, its id
+ * and email address if the file has them, and the root key that an earlier file has given it. */
 int accounts_read(struct directory *directory, const char *path, struct penstock_error *err);
 
 #endif

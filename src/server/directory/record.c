@@ -31,7 +31,7 @@ const char *record_text(const json_t *record, const char *member)
 	return text ? text : "";
 }
 
-/* Returns true if `path` is the path of the record, and its name. */
+/* Returns true if `path` is the path and the name of the record. */
 static bool is_at(const json_t *record, const char *path)
 {
 	const char *folder = record_text(record, "path");

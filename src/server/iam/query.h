@@ -1,7 +1,7 @@
 /*
  * The query API of IAM and STS: a POST to "/" with a form that names an Action, signed for the
- * service "iam" or "sts". The signature covers the hash of the body, so it is verified at the end
- * of the body.
+ * service "iam" or "sts". The signature covers the hash of the body, so the signature is verified
+ * at the end of the body.
  */
 #ifndef SERVER_IAM_QUERY_H
 #define SERVER_IAM_QUERY_H

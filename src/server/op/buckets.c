@@ -321,7 +321,7 @@ static bool may_delete(struct request *req, const struct s3_delete_item *item)
 		       access_of(req, "s3:BypassGovernanceRetention", &subject) == ACCESS_ALLOWED);
 }
 
-/* Adds the outcome for one key, or nothing. `done` is NULL if access was refused. */
+/* Adds the outcome for one key; if `quiet`, only an error. `done` is NULL if access was refused. */
 static void delete_outcome(const struct s3_delete_item *item, const struct store_delete *done,
 	struct s3_delete_result *result, bool quiet)
 {

@@ -420,7 +420,8 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	return true;
 }
 
-/* Hashes the range. The bytes are written to a file if the source has no file to share. */
+/* Hashes the range, unless the ETag of the source is its MD5. Writes the bytes to a file if they
+ * cannot be shared with the source. */
 static int part_source(struct request *req, struct store_object *source, struct penstock_error *err)
 {
 	struct store_put *put = &req->part.put;

@@ -21,7 +21,7 @@
 #include "server/sse/sse.h"
 #include "store/header.h"
 
-/* Bytes per read of an object in several pieces. */
+/* Bytes per read of an object that is decrypted, or that is not in one file. */
 #define READ_BLOCK (256 * KIB)
 
 /* Bytes per read of an object that is verified on the way, by many connections at a time. */
@@ -100,8 +100,8 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 	if (n > 0 && stream->object) {
 		checksum_update(&stream->sum, buf, (size_t)n);
 		stream->summed += (size_t)n;
-		/* The last bytes of a damaged object are not sent, so that no client takes it for
-		 * complete. */
+		/* The last bytes of a damaged object are not sent, so that no client takes the
+		 * object for complete. */
 		if (stream->summed == stream->object->size &&
 			compare(stream->req, stream->object, &stream->sum, &err) < 0)
 			n = -1;
@@ -121,8 +121,8 @@ static void stream_free(void *cls)
 }
 
 /* Verifies an object of one block before the reply starts; a larger object is verified while it is
- * sent. Returns false with a reply set if the object is damaged, or if out of memory. If it cannot
- * be read, the reply will fail, too. */
+ * sent. Returns false with a reply set if the object is damaged, or if out of memory. If the object
+ * cannot be read, the reply will fail, too. */
 static bool verify_small(struct request *req, struct store_object *object, const struct extent *e)
 {
 	_cleanup_free_ char *data = NULL;

@@ -1,4 +1,4 @@
-/* The operations: each is set as `finish` by route.c or called by it. */
+/* The operations: route.c sets each of them as `finish`, or calls it. */
 #ifndef SERVER_OP_OP_H
 #define SERVER_OP_OP_H
 
@@ -25,7 +25,7 @@ bool op_subject_exists(struct request *req);
 /* A change of one of the store's own headers of the object, or version, of a request. */
 struct op_note {
 	const char *name;
-	const char *value; /* NULL removes it */
+	const char *value; /* NULL removes the header */
 	/* Returns false with a reply set if this change of the object is not allowed; NULL if the
 	 * change is always allowed. */
 	bool (*allowed)(struct request *req, const struct store_object *object, const void *arg);
@@ -78,8 +78,9 @@ const char *op_token_decode(struct request *req, const char *token);
 
 /* Reads prefix, delimiter, encoding and length of a list. Returns false with a reply set. */
 bool op_list_begin(struct request *req, struct s3_list *list, struct store_list_query *query);
-/* Returns false if a name has characters that XML 1.0 lacks. Such a page is encoded even if the
- * client does not ask for it: the page names its encoding, and a changed key would be wrong. */
+/* Returns false if a name has characters that XML 1.0 lacks. A page with such a name is encoded
+ * even if the client asks for no encoding: the page names its encoding, and a changed key would be
+ * wrong. */
 bool op_names_fit(const struct store_list *found);
 
 void op_list_buckets(struct request *req);
@@ -144,8 +145,8 @@ void op_read_many(struct request *req);
 void op_put_object_begin(struct request *req);
 /* Stores the complete body; then `after` replies. */
 void op_store_object(struct request *req, void (*after)(struct request *req));
-/* Checks before the body is sent if an object already fails the condition. Returns false with a
- * reply set. */
+/* Before the body is sent: refuses a request with If-None-Match: * if the object exists; other
+ * conditions are checked when the change takes effect. Returns false with a reply set. */
 bool op_check_condition_early(struct request *req);
 /* Handles a browser's form. */
 void op_post_object_begin(struct request *req);

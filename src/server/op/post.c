@@ -95,7 +95,8 @@ static const char *need_field(struct request *req, const char *name, const char 
 	return value;
 }
 
-/* Replaces ${filename}, which all fields may contain. Some browsers send a whole path. */
+/* Replaces ${filename}, which all fields except the policy may contain. Some browsers send a whole
+ * path. */
 static bool insert_filename(struct request *req, const char *filename)
 {
 	static const char variable[] = "${filename}";

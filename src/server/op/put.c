@@ -16,7 +16,8 @@
 
 /* --- storing a body --------------------------------------------------------------------------- */
 
-/* Called on the committer's thread: only wakes the connection. */
+/* Called on the committer's thread, or by submit() if the put cannot be submitted: only wakes the
+ * connection. */
 static void put_done(struct store_put *put, void *cookie)
 {
 	(void)put;
@@ -42,7 +43,8 @@ static void submit(struct request *req)
 		store_put_submit(req->server->store, &req->put);
 }
 
-/* Called on a worker's thread, where it may block on the disk. */
+/* Called on a worker's thread, where it may block on the disk; with relaxed durability also on
+ * other threads, because it then does not block. */
 static void sync_and_submit(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -53,7 +55,7 @@ static void sync_and_submit(struct request *req)
 		submit(req);
 }
 
-/* Called on the hasher's thread. */
+/* Called on the hasher's thread, or on the event loop if the body is hashed already. */
 static void hashed(struct request *req)
 {
 	if (store_is_relaxed(req->server->store))
@@ -62,7 +64,7 @@ static void hashed(struct request *req)
 		workers_submit(req->server->workers, sync_and_submit, req);
 }
 
-/* Makes the body of the prepared put durable; then `after` replies. */
+/* Makes the body durable and submits the prepared put; then `after` replies. */
 static void commit_body(struct request *req, struct store_put *put, request_fn after)
 {
 	put->bucket = req->bucket;

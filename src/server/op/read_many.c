@@ -15,7 +15,8 @@
 /* Bytes per read of objects that are not in memory. */
 #define READ_BLOCK (256 * KIB)
 
-/* A reply: the table, and the bytes of objects, which are sent from the store's memory. */
+/* A reply: the table, and the bytes of objects, which are sent from the store's memory unless
+ * `reads` is set. */
 struct many {
 	size_t n;
 	uint64_t bytes; /* bytes of objects in the reply */
@@ -25,7 +26,7 @@ struct many {
 	uint8_t *table;
 	bool reads; /* some bytes are not in memory, so all are read */
 	struct MHD_Connection *connection;
-	/* Position in such a reply: */
+	/* Position in a reply whose bytes are read: */
 	size_t at; /* the current piece */
 	uint64_t start; /* start of the current piece */
 	struct store_reader *reader; /* reader of the piece's object; may be NULL */

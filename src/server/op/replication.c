@@ -119,7 +119,7 @@ bool op_replica_add(struct request *req, struct buf *out)
 	return !buf_failed(out) || reply_error(req, S3_E_SLOW_DOWN);
 }
 
-/* Returns the worst state of several destinations. */
+/* Returns the worst state of several destinations, or "REPLICA" for a replica. */
 const char *op_replica_status(const char *before, const char *name, const char *value)
 {
 	if (strcmp(name, STORE_REPLICA_HEADER) == 0)

@@ -59,8 +59,8 @@ static int from_environment(struct account *out, struct penstock_error *err)
 	return account_set(out, id, secret, err) < 0 ? -PENSTOCK_E_MEMORY : 1;
 }
 
-/* Returns the value of "name = value" in the file's only profile, or NULL if there is none; free()
- * it. */
+/* Returns the value of the first "name = value" in the file, in any profile, or NULL if there is
+ * none; free() it. */
 static char *file_value(char *text, const char *name)
 {
 	size_t len = strlen(name);

@@ -149,8 +149,9 @@ static bool find_length(struct request *req)
 	return true;
 }
 
-/* Returns true if the ETag is computed once the body is complete. A body that has the hasher for
- * itself is hashed faster while it arrives, which matters if it is large; parts come together. */
+/* Returns true if the hasher computes the ETag once the body is complete; announces the body then.
+ * A body that has the hasher for itself is hashed faster while it arrives, which matters if it is
+ * large; parts come together. */
 static bool hash_late(struct request *req)
 {
 	const struct request_body *b = &req->body;

@@ -7,9 +7,9 @@
  *
  * A connection without a valid signature is ended LIMIT_SERVER_STRANGER_SECONDS after it was
  * opened. The oldest such connection is ended earlier if fewer than LIMIT_SERVER_ROOM connections
- * are free. shutdown() ends a connection; its event loop then closes it. Functions may be called by
- * any thread, those for one connection by one thread at a time. A NULL connection is allowed and is
- * not counted.
+ * (or a quarter of the limit, if that is less) are free. shutdown() ends a connection; its event
+ * loop then closes it. Functions may be called by any thread, those for one connection by one
+ * thread at a time. A NULL connection is allowed and is not counted.
  */
 #ifndef SERVER_REQUEST_CONNECTIONS_H
 #define SERVER_REQUEST_CONNECTIONS_H

@@ -8,8 +8,9 @@
 struct penstock_error;
 struct hasher;
 
-/* Computes the MD5 of bodies of medium size, once they are complete and several at a
- * time (s3/sum/md5_lanes.h): hashing each body alone would be the largest cost of an upload. */
+/* Computes the MD5 of bodies of up to LIMIT_SERVER_LATE_HASH bytes, once they are complete and
+ * several at a time (s3/sum/md5_lanes.h): hashing each body alone would be the largest cost of an
+ * upload. */
 int hasher_start(struct hasher **out, struct penstock_error *err);
 /* Finishes the queued bodies. */
 void hasher_stop(struct hasher *hasher);
@@ -19,7 +20,7 @@ bool hasher_expect(struct hasher *hasher);
 /* Withdraws an announced body. */
 void hasher_forget(struct hasher *hasher);
 /* Takes the complete, announced body of a suspended request: sets its ETag, then calls `next` on
- * another thread. */
+ * the hasher's thread. If the body cannot be read, sets the reply and wakes the request. */
 void hasher_submit(struct hasher *hasher, request_fn next, struct request *req);
 
 #endif

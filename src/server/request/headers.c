@@ -24,7 +24,7 @@ static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", 
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
 	"SNOW", "EXPRESS_ONEZONE"};
 
-/* Compares the first letters before it calls strcasecmp(): most names differ in the first
+/* Compares the first letters before strcasecmp() is called: most names differ in the first
  * letter. */
 static bool same_name(const char *a, const char *b)
 {

@@ -43,7 +43,7 @@ struct server {
 	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
 	struct tls *tls; /* NULL for plain HTTP */
 
-	/* constant while the server runs */
+	/* The members up to `signer` are constant while the server runs. */
 	struct store *store;
 	struct MHD_Daemon *near; /* for clients on this machine; may be NULL */
 	struct sockaddr_un near_name;

@@ -80,7 +80,8 @@ struct sealer {
 /* Takes some bytes of `*data`. Returns the number of bytes in `out` to write, perhaps 0, or -1 on
  * failure. */
 ssize_t sealer_take(struct sealer *s, const char **data, size_t *len);
-/* Returns the number of last bytes in `out` to write, or -1 on failure. */
+/* Encrypts the bytes that are left. Returns the number of bytes in `out` to write, perhaps 0, or -1
+ * on failure. */
 ssize_t sealer_end(struct sealer *s);
 
 /* Decrypts a file that a sealer has encrypted. */

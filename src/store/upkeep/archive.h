@@ -45,7 +45,7 @@ struct tar_member {
 	uint64_t left; /* bytes not yet read */
 };
 
-/* Opens a stream on a copy of the descriptor. NULL with errno on failure. */
+/* Opens a stream on a copy of the descriptor. Returns NULL with errno on failure. */
 FILE *tar_open(int fd, const char *mode);
 /* Begin and end a member, whose bytes the caller writes in between. Errors stay in `out`. */
 void tar_begin(FILE *out, const char *name, uint64_t size);
@@ -92,7 +92,8 @@ int export_bucket_read(json_t *json, struct export_bucket *out, struct penstock_
 /* Makes the document of accounts, users, groups, roles and managed policies, and counts its
  * records. */
 int export_records_json(struct db *db, json_t **out, uint64_t *count, struct penstock_error *err);
-/* Adds all records, or none. Fails with PENSTOCK_E_EXISTS if the store has other ones. */
+/* Adds all records, or none. Fails with PENSTOCK_E_EXISTS if the store has a record that is missing
+ * or different in the archive. */
 int import_records(
 	struct store *store, const json_t *document, uint64_t *count, struct penstock_error *err);
 

@@ -250,7 +250,8 @@ static void remove_old(struct backup *b, struct db *db)
 	}
 }
 
-/* Removes the files of the earlier backup that the new one does not name. */
+/* Counts the objects of the backup, and removes the files of the earlier backup that the new one
+ * does not name. */
 static int finish(struct backup *b, struct penstock_error *err)
 {
 	struct store *copy;

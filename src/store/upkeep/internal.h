@@ -56,8 +56,9 @@ void cursor_describe(const struct cursor *at, const struct cursor_row *row, stru
 enum verify_result {
 	VERIFY_GOOD,
 	VERIFY_NOTHING, /* some bytes have no checksum, or the key is a customer's */
-	VERIFY_DAMAGED, /* the message names the checksum */
-	VERIFY_FAILED, /* the object cannot be read, or the sink failed */
+	/* the message has the checksum, or why the bytes cannot be read or decrypted */
+	VERIFY_DAMAGED,
+	VERIFY_FAILED, /* another failure of a read, or the sink failed */
 };
 struct verify_sink {
 	/* Gets the bytes in order; returns a negative code to stop. May be NULL. */

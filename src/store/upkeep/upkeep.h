@@ -78,8 +78,8 @@ struct upkeep_report {
 };
 /* Compares the database with itself and with the names and sizes of the data files. */
 int upkeep_check(struct store *store, struct upkeep_report *report, struct penstock_error *err);
-/* The same for an owner, and repairs the mendable problems. No data file is deleted: files that no
- * object uses are moved to ROOT/aside. */
+/* Like upkeep_check() for an owner, and repairs the mendable problems. No data file is deleted:
+ * files that no object uses are moved to ROOT/aside. */
 int upkeep_repair(struct store *store, struct upkeep_report *report, struct penstock_error *err);
 
 /* --- scrub ----------------------------------------------------------------------------------- */
@@ -131,8 +131,8 @@ struct upkeep_archive {
 int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
 /* Adds the buckets of such an archive, each after it was read and verified completely. A bucket
- * that exists is an error, and so are accounts of the store that are missing or different in the
- * archive. */
+ * that exists is an error. If accounts are imported, an account of the store that is missing or
+ * different in the archive is an error, too. */
 int upkeep_import(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
 

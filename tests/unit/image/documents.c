@@ -163,7 +163,7 @@ static void the_nearest_entry_of_a_login_file_counts(void **state)
 	static const char file[] =
 		"{\"auths\": {\"https://index.docker.io/v1/\": {\"auth\": \"bmFtZTp3b3Jk\"}, "
 		"\"ghcr.io\": {\"auth\": \"eDp5\"}, \"ghcr.io/org\": {\"auth\": "
-		"\"bmFtZTp3b3Jk\"}, \"empty.io\": {}}, \"credHelpers\": {\"gcr.io\": \"gcloud\"}, "
+		"\"bmFtZTp3b3Jk\"}, \"empty.io\": {}, \"registry-1\": {\"auth\": \"eDp5\"}}, \"credHelpers\": {\"gcr.io\": \"gcloud\"}, "
 		"\"credsStore\": \"../evil\"}";
 	static const struct {
 		const char *host, *repository;
