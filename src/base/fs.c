@@ -256,8 +256,8 @@ DIR *fs_list_at(int dir, const char *name)
 	return list;
 }
 
-/* A removal in progress. At most REMOVE_DEPTH descriptors besides `top` are open, regardless of the
- * depth of the tree. */
+/* A removal in progress. At most REMOVE_DEPTH descriptors in addition to `top` are open, regardless
+ * of the depth of the tree. */
 struct removal {
 	const char *path; /* for messages */
 	int top; /* root of the tree; directories that are too deep are moved here */

@@ -135,8 +135,8 @@ static void unlink_now(struct store *store, uint64_t id)
 		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }
 
-/* Unlinks some of the files that are gone, so that the lock is never held for long. Returns false if
- * none is left, or if a guest holds them. */
+/* Unlinks some of the files that are gone, so that the lock is never held for long. Returns false
+ * if none is left, or if a guest holds them. */
 static bool reclaim_some(struct store *store)
 {
 	uint64_t ids[256];
@@ -162,15 +162,10 @@ static bool reclaim_some(struct store *store)
 
 void store_reclaim(struct store *store)
 {
-	bool waits;
-
 	blob_hold_over(store);
 	while (reclaim_some(store))
 		;
-	pthread_mutex_lock(&store->blobs_lock);
-	waits = store->relaxed && store->kept.n;
-	pthread_mutex_unlock(&store->blobs_lock);
-	if (waits)
+	if (store->relaxed) /* for files that are kept */
 		relaxed_wake(store, true);
 }
 

@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "store/crypt/crypt.h"
 #include "store/store.h"
@@ -255,9 +256,6 @@ int relaxed_start(struct store *store, struct penstock_error *err);
 /* Called by the committer, or after it has ended; `last` if the store is being closed. Returns
  * false if the sync point failed. */
 bool relaxed_sync_or_warn(struct store *store, bool last);
-/* Has the committer make a sync point in time, or soon if `now`, for the sake of files that are
- * kept. */
-void relaxed_wake(struct store *store, bool now);
 /* Returns how long the committer may wait before the next sync point is due, or -1 if there is
  * nothing to sync. */
 int64_t relaxed_wait_ms(const struct store *store);
@@ -537,5 +535,27 @@ typedef int (*put_apply)(struct store *store, struct txn *txn);
 void put_submit(struct store *store, struct store_put *put, put_apply apply);
 enum store_status put_run(
 	struct store *store, struct store_put *put, put_apply apply, struct penstock_error *err);
+
+/* --- sync points for files that are kept ---------------------------------------------------- */
+
+/* Starts the time until the next sync point. Returns false if it runs already. */
+static inline bool relaxed_begin_wait(struct store *store, int64_t since_ms)
+{
+	long long none = 0;
+
+	return atomic_compare_exchange_strong(&store->unsynced_since_ms, &none, since_ms);
+}
+
+/* Has the committer make a sync point in time, or soon if `now`, to release files that are kept. */
+static inline void relaxed_wake(struct store *store, bool now)
+{
+	if (now)
+		atomic_store(&store->unsynced_since_ms, 1);
+	else if (!relaxed_begin_wait(store, clock_monotonic_ms()))
+		return;
+	pthread_mutex_lock(&store->queue_lock);
+	pthread_cond_signal(&store->queue_filled);
+	pthread_mutex_unlock(&store->queue_lock);
+}
 
 #endif

@@ -288,23 +288,6 @@ bool relaxed_sync_or_warn(struct store *store, bool last)
 	return false;
 }
 
-static bool relaxed_begin_wait(struct store *store, int64_t since_ms)
-{
-	long long none = 0;
-
-	return atomic_compare_exchange_strong(&store->unsynced_since_ms, &none, since_ms);
-}
-
-void relaxed_wake(struct store *store, bool now)
-{
-	if (now)
-		atomic_store(&store->unsynced_since_ms, 1);
-	else if (!relaxed_begin_wait(store, clock_monotonic_ms()))
-		return;
-	LOCK_SCOPE(&store->queue_lock);
-	pthread_cond_signal(&store->queue_filled);
-}
-
 /* Called by SQLite after each commit. */
 static int count_pages(void *arg, sqlite3 *handle, const char *name, int pages)
 {

@@ -20,8 +20,8 @@
 #include "sync/record/names.h"
 #include "sync/internal.h"
 
-#define LIST_MORE                                                                                  \
-	10000 /* list ends after this many keys and LIST_TIMES per file; later files are requested */
+/* a list ends after this many keys and LIST_TIMES per file; later files are requested */
+#define LIST_MORE  10000
 #define LIST_TIMES 4 /* keys of the list for each file of this run */
 #define BATCH	   64 /* files requested between two passes over the table */
 #define UNKNOWN	   1000 /* new objects without a file that are requested */

@@ -30,7 +30,8 @@ struct ui_options {
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
 	uint16_t port; /* 0 for a free port */
 	bool read_only; /* refuse requests that change runs or objects */
-	const struct strlist *hosts; /* names of this host in URLs, besides localhost and its own */
+	/* names of this host in URLs, in addition to localhost and its own */
+	const struct strlist *hosts;
 	const struct strlist *outputs; /* places whose runs of other machines are shown, too */
 };
 
