@@ -162,10 +162,15 @@ static bool reclaim_some(struct store *store)
 
 void store_reclaim(struct store *store)
 {
+	bool waits;
+
 	blob_hold_over(store);
 	while (reclaim_some(store))
 		;
-	if (store->relaxed) /* for files that are kept */
+	pthread_mutex_lock(&store->blobs_lock);
+	waits = store->relaxed && store->kept.n;
+	pthread_mutex_unlock(&store->blobs_lock);
+	if (waits)
 		relaxed_wake(store, true);
 }
 
@@ -178,7 +183,8 @@ void blob_unlink(struct store *store, uint64_t id)
 	keep = (store->relaxed && id < store->first_unsynced) || atomic_load(&store->in_doubt);
 	id_list_add(store, keep ? &store->kept : &store->gone, id);
 	now = !keep && (!store->unlinker_runs || store->gone.n >= LIMIT_STORE_UNLINKS);
-	pthread_cond_signal(&store->gone_added);
+	if (!keep)
+		pthread_cond_signal(&store->gone_added);
 	pthread_mutex_unlock(&store->blobs_lock);
 	if (now)
 		reclaim_some(store);
@@ -436,11 +442,6 @@ static uint64_t next_blob_id(struct store *store)
 	return store->next_blob++;
 }
 
-static bool is_full(int error)
-{
-	return error == ENOSPC || error == EDQUOT;
-}
-
 /* Pins the id before its file exists: the sweep skips pinned ids. */
 static int body_create_file(struct store_body *body, struct penstock_error *err)
 {
@@ -466,7 +467,7 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 		if (body->fd >= 0)
 			return body->encrypted ? sealer_start(body, err) : 0;
 		/* A file left by a crash is in the way until the sweep has removed it. */
-		if (is_full(errno) && !reclaimed) {
+		if (error_code_of_errno(errno) == PENSTOCK_E_NO_SPACE && !reclaimed) {
 			store_reclaim(store);
 			reclaimed = true;
 		} else if (errno != EEXIST)
@@ -480,7 +481,7 @@ static int write_bytes(
 {
 	int rc = fs_pwrite_all(body->fd, data, len, (off_t)body->end);
 
-	if (rc < 0 && is_full(errno)) {
+	if (rc < 0 && error_code_of_errno(errno) == PENSTOCK_E_NO_SPACE) {
 		store_reclaim(body->store);
 		rc = fs_pwrite_all(body->fd, data, len, (off_t)body->end);
 	}

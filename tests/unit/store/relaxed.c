@@ -66,11 +66,18 @@ static const char *filled(char c)
 	return text;
 }
 
+static void assert_killed(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
 /* Changes an object in a relaxed store and deletes another, and dies. */
 static void change_and_die(struct fixture *f)
 {
 	pid_t pid;
-	int status;
 
 	store_close(f->store);
 	f->store = NULL;
@@ -84,8 +91,7 @@ static void change_and_die(struct fixture *f)
 		store_delete(f->store, "b", &item, 1, NULL);
 		raise(SIGKILL);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_killed(pid);
 	assert_true(is_marked(f));
 }
 
@@ -165,7 +171,6 @@ static void a_reader_does_not_move_the_last_sync_point(void **state)
 	char path[128];
 	sqlite3 *reader;
 	pid_t pid;
-	int status;
 
 	put_old(f);
 	store_close(f->store);
@@ -186,8 +191,7 @@ static void a_reader_does_not_move_the_last_sync_point(void **state)
 		put(f, "small", "third", "third");
 		raise(SIGKILL);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_killed(pid);
 	pretend_another_boot(f);
 
 	fixture_open(f, false);
@@ -201,7 +205,6 @@ static void a_note_that_failed_may_be_valid(void **state)
 	struct fixture *f = *state;
 	int64_t deadline = clock_monotonic_ms() + 60000;
 	pid_t pid;
-	int status;
 
 	put_old(f);
 	store_close(f->store);
@@ -223,8 +226,7 @@ static void a_note_that_failed_may_be_valid(void **state)
 		store_reclaim(f->store);
 		raise(SIGKILL);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_killed(pid);
 	pretend_another_boot(f);
 
 	fixture_open(f, false);
