@@ -62,6 +62,15 @@ const char *run_class_name(enum run_class class)
 	return (unsigned)class < RUN_CLASS_COUNT_ ? class_names[class] : "unknown";
 }
 
+enum run_class run_class_find(const char *name)
+{
+	unsigned i = RUN_CLASS_COUNT_ - 1;
+
+	while (i > 0 && (!name || strcmp(name, class_names[i]) != 0))
+		i--;
+	return (enum run_class)i;
+}
+
 bool run_state_is_live(enum run_state state)
 {
 	return state <= RUN_FLUSHING;

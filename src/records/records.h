@@ -68,6 +68,8 @@ enum run_class {
 	RUN_CLASS_COUNT_ /* not a class */
 };
 const char *run_class_name(enum run_class class);
+/* Returns RUN_CLASS_NONE for NULL and for other names. */
+enum run_class run_class_find(const char *name);
 
 /*
  * Gets the absolute path of $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock, else

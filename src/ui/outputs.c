@@ -66,8 +66,8 @@ bool outputs_is_live(struct ui *ui, const char *run)
 		run_state_find(json_string_value(json_object_get(outputs->seen, run))));
 }
 
-/* Runs a verb that prints a list. Returns the list, or NULL with the failure in `result`. */
-static json_t *list_of(const struct ui *ui, const struct strlist *words, struct verb_result *result)
+/* Runs a verb that prints JSON. Returns its value, or NULL with the failure in `result`. */
+static json_t *json_of(const struct ui *ui, const struct strlist *words, struct verb_result *result)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
@@ -90,7 +90,7 @@ static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_resul
 
 	if (verb_add(&words, "ps", "--all", "--json", "--", place, NULL) < 0)
 		return NULL;
-	list = list_of(ui, &words, result);
+	list = json_of(ui, &words, result);
 	/* The place of a run is its output, even if the run was listed from a shorter prefix. */
 	LOCK_SCOPE(&ui->outputs->seen_lock);
 	json_array_foreach (list, i, run) {
@@ -220,30 +220,24 @@ enum MHD_Result outputs_runs(struct exchange *x)
 enum MHD_Result outputs_run(struct exchange *x)
 {
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
+	_cleanup_(strlist_release) struct strlist words = {0};
 	const char *place = param(x, "place"), *id = param(x, "run");
-	json_auto_t *runs = NULL;
 	json_t *run;
-	size_t i;
 
 	if (!id || !verb_is_object(place))
 		return answer_error(
 			x, MHD_HTTP_BAD_REQUEST, "'place' must be s3://BUCKET/PATH/ or gs://…");
-	runs = runs_of_place(x->ui, place, &result);
-	if (!runs)
+	if (verb_add(&words, "show", "--json", "--", id, place, NULL) < 0)
+		return MHD_NO;
+	run = json_of(x->ui, &words, &result);
+	if (!run)
 		return answer_verb_failed(x, result.code, buf_str(&result.message));
-	json_array_foreach (runs, i, run) {
-		json_t *attempt;
-
-		if (strcmp(s3_json_text(run, "id"), id) != 0)
-			continue;
-		/* The state has the last attempt only. */
-		attempt = json_copy(run);
-		json_object_set_new(run, "attempts", json_pack("[o]", attempt));
-		json_object_set_new(run, "steps", json_array());
-		return answer_json(x, json_incref(run));
+	json_object_set(run, "place", json_object_get(run, "output"));
+	{
+		LOCK_SCOPE(&x->ui->outputs->seen_lock);
+		json_object_set(x->ui->outputs->seen, id, json_object_get(run, "state"));
 	}
-	return answer_error(
-		x, MHD_HTTP_NOT_FOUND, "there is no state of run '%s' in '%s'", id, place);
+	return answer_json(x, run);
 }
 
 enum MHD_Result outputs_files(struct exchange *x)
@@ -261,7 +255,7 @@ enum MHD_Result outputs_files(struct exchange *x)
 			x, MHD_HTTP_BAD_REQUEST, "'place' must be s3://BUCKET/PATH/ or gs://…");
 	if (verb_add(&words, "ls", "--recursive", "--raw", "--json", "--", place, NULL) < 0)
 		return MHD_NO;
-	objects = list_of(x->ui, &words, &result);
+	objects = json_of(x->ui, &words, &result);
 	if (!objects)
 		return answer_verb_failed(x, result.code, buf_str(&result.message));
 	cut = strlen(key + 1);

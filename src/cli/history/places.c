@@ -104,24 +104,17 @@ static int read_state(
 	struct place *place, const char *prefix, const char *key, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
-	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	json_t *state = NULL;
+	json_t *state;
 	int r = object_get(object_at(place->remote.client, place->at.bucket, key),
-		&(struct object_get_options){.cancel = place->remote.cancel}, &text, NULL, &own);
+		&(struct object_get_options){.cancel = place->remote.cancel}, &text, NULL, err);
 
-	if (r == -(int)PENSTOCK_E_NOT_FOUND)
-		return 0;
-	if (r == 0) {
-		state = json_loadb(buf_str(&text), text.len, 0, NULL);
-		if (records_is_id(json_string_value(json_object_get(state, "run"))))
-			return add_state(place, prefix, state, err);
-		json_decref(state);
-		r = error_set(&own, PENSTOCK_E_CORRUPT, "'%s' is not the state of a run", key);
-	}
-	if (r == -(int)PENSTOCK_E_CANCELLED)
-		return error_move(err, &own);
-	log_warn("%s", own.message);
-	return 0;
+	if (r < 0)
+		return r;
+	state = json_loadb(buf_str(&text), text.len, 0, NULL);
+	if (records_is_id(json_string_value(json_object_get(state, "run"))))
+		return add_state(place, prefix, state, err);
+	json_decref(state);
+	return error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not the state of a run", key);
 }
 
 static int note_run(void *cookie, const struct object_info *info)
@@ -142,8 +135,14 @@ static int read_output(void *cookie, size_t i, struct penstock_error *err)
 
 	for (size_t k = 0; r == 0 && k < runs.n; k++) {
 		_cleanup_free_ char *key = str_printf("%sstate.json", runs.items[k]);
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 
-		r = key ? read_state(place, prefix, key, err) : error_memory(err);
+		r = key ? read_state(place, prefix, key, &own) : error_memory(&own);
+		if (r == -(int)PENSTOCK_E_CANCELLED || r == -(int)PENSTOCK_E_MEMORY)
+			return error_move(err, &own);
+		if (r < 0 && r != -(int)PENSTOCK_E_NOT_FOUND)
+			log_warn("%s", own.message);
+		r = 0;
 	}
 	return r;
 }
@@ -157,12 +156,13 @@ static int newest_first(const void *a, const void *b)
 	return (x->started_ns < y->started_ns) - (x->started_ns > y->started_ns);
 }
 
-static int pass(const struct found *found, places_fn fn, void *cookie)
+static int pass(const struct found *found, const struct buf *workflow, places_fn fn, void *cookie)
 {
 	const json_t *owner = json_object_get(found->state, "owner");
 	const char *state = json_string_value(json_object_get(found->state, "state"));
 	const char *name = json_string_value(json_object_get(found->state, "name"));
 	const char *host = json_string_value(json_object_get(owner, "host"));
+	const char *class = json_string_value(json_object_get(found->state, "class"));
 	struct records_run run = {.name = (char *)(uintptr_t)name,
 		.workflow = found->output,
 		.output = found->output,
@@ -174,12 +174,14 @@ static int pass(const struct found *found, places_fn fn, void *cookie)
 	last->state = run_state_find(state);
 	if (last->state == RUN_STATE_COUNT_)
 		last->state = RUN_LOST;
+	last->class = run_class_find(class);
 	last->attempt = (int)json_integer_value(json_object_get(found->state, "attempt"));
+	last->steps_done = (int)json_integer_value(json_object_get(found->state, "steps_done"));
 	last->exit_code = (int)json_integer_value(json_object_get(found->state, "exit_code"));
 	last->started_ns = found->started_ns;
 	if (!run_state_is_live(last->state))
 		last->ended_ns = time_of(found->state, "updated");
-	return fn(cookie, &run, host ? host : "");
+	return fn(cookie, &run, host ? host : "", workflow);
 }
 
 static int each_in(struct place *place, places_fn fn, void *cookie, struct penstock_error *err)
@@ -199,7 +201,7 @@ static int each_in(struct place *place, places_fn fn, void *cookie, struct penst
 	if (place->n)
 		qsort(place->found, place->n, sizeof(*place->found), newest_first);
 	for (size_t i = 0; r == 0 && i < place->n; i++)
-		r = pass(&place->found[i], fn, cookie);
+		r = pass(&place->found[i], NULL, fn, cookie);
 	return r;
 }
 
@@ -215,4 +217,27 @@ int places_each(const struct cli *cli, places_fn fn, void *cookie, struct pensto
 			r = each_in(&place, fn, cookie, err);
 	}
 	return r;
+}
+
+int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, void *cookie,
+	struct penstock_error *err)
+{
+	_cleanup_(place_release) struct place place = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	_cleanup_free_ char *prefix = NULL, *state = NULL, *workflow = NULL;
+	int r = remote_open_at(&place.remote, cli, i, false, &place.at, err);
+
+	if (r < 0)
+		return r;
+	prefix = location_prefix(place.at.key);
+	state = prefix ? str_printf("%s" RUN_STATE_ROOT "%s/state.json", prefix, id) : NULL;
+	workflow = prefix ? str_printf("%s" RUN_STATE_ROOT "%s/workflow", prefix, id) : NULL;
+	if (!state || !workflow)
+		return error_memory(err);
+	r = read_state(&place, prefix, state, err);
+	if (r < 0)
+		return r;
+	r = object_get(object_at(place.remote.client, place.at.bucket, workflow),
+		&(struct object_get_options){.cancel = place.remote.cancel}, &text, NULL, NULL);
+	return pass(&place.found[0], r == 0 ? &text : NULL, fn, cookie);
 }

@@ -2,22 +2,32 @@
  * Runs of any machine, by the states that they keep next to their outputs in a store:
  *
  *	r = places_each(cli, add_run, &listing, err);	// the operands of the verb are places
+ *	r = places_find(cli, 1, id, show, &shown, err);	// operand 1 is the output of a run
  *
  * A place is an output, or a prefix whose directories are outputs.
  */
 #ifndef CLI_HISTORY_PLACES_H
 #define CLI_HISTORY_PLACES_H
 
+#include <stddef.h>
+
+struct buf;
 struct cli;
 struct penstock_error;
 struct records_run;
 
 /* Receives a run with the id, name and last attempt of its state; `output` and `workflow` are its
- * place. `host` is the machine of that attempt. */
-typedef int (*places_fn)(void *cookie, const struct records_run *run, const char *host);
+ * place. `host` is the machine of that attempt. `text` is the workflow of the run as it was run,
+ * for places_find(); NULL if it cannot be read, and for places_each(). */
+typedef int (*places_fn)(
+	void *cookie, const struct records_run *run, const char *host, const struct buf *text);
 
 /* Passes the runs of each operand, the newest run first. Invalid states are reported and
  * skipped. */
 int places_each(const struct cli *cli, places_fn fn, void *cookie, struct penstock_error *err);
+/* Passes the run with this whole id whose output is operand `i`. Returns PENSTOCK_E_NOT_FOUND if
+ * its state is not there. */
+int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, void *cookie,
+	struct penstock_error *err);
 
 #endif

@@ -207,10 +207,12 @@ static int add_run(void *cookie, const struct records_run *run)
 }
 
 /* Adds a run of any machine that its state in a store describes. */
-static int add_stored(void *cookie, const struct records_run *run, const char *host)
+static int add_stored(
+	void *cookie, const struct records_run *run, const char *host, const struct buf *workflow)
 {
 	struct listing *listing = cookie;
 
+	(void)workflow;
 	snprintf(listing->host, sizeof(listing->host), "%s", host);
 	return add_seen(listing, run);
 }

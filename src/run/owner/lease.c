@@ -200,6 +200,12 @@ void lease_set(struct lease *lease, const char *state)
 	pthread_cond_signal(&lease->wake);
 }
 
+void lease_set_steps(struct lease *lease, size_t done)
+{
+	if (lease)
+		atomic_store(&lease->steps_done, (int)done);
+}
+
 bool lease_is_lost(struct lease *lease)
 {
 	if (!lease)

@@ -23,6 +23,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 struct lease;
 struct object_client;
@@ -85,6 +86,9 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 /* Makes the lease's thread write the state; the thread retries after a failure. On this machine the
  * state in the records counts instead. `state` is a string literal; `lease` may be NULL. */
 void lease_set(struct lease *lease, const char *state);
+/* Notes the number of finished top-level steps, which the next write of the state has. `lease` may
+ * be NULL. */
+void lease_set_steps(struct lease *lease, size_t done);
 /* Returns the number of the attempt over all machines. */
 int lease_attempt(const struct lease *lease);
 /* Returns the gate for all requests that change something in the output, except the lease's own.

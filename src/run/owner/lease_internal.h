@@ -32,6 +32,7 @@ struct lease {
 	atomic_ulong refusals;
 	/* clock_boottime_ms() until which no other owner can have the run */
 	atomic_llong held_until_ms;
+	atomic_int steps_done; /* finished top-level steps */
 	pthread_t thread;
 
 	pthread_mutex_t lock;
@@ -70,6 +71,7 @@ struct seen {
 	int64_t format;
 	int attempt;
 	int began;
+	int steps_done;
 	int64_t pid;
 	int64_t start_ticks;
 	int64_t term_ms;

@@ -55,14 +55,15 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 	lease->beat++;
 	clock_format_rfc3339(clock_wall_ns(), now);
 	root = json_pack(
-		"{s:i, s:s, s:s*, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
+		"{s:i, s:s, s:s*, s:i, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
 		"s:s, s:s}, s:{s:i, s:I}, s:s}",
 		"format", LEASE_FORMAT, "run", lease->options.run_id, "name", lease->options.name,
-		"attempt", lease->options.attempt, "began", lease->began, "state", state, "class",
-		lease->class, "exit_code", lease->exit_code, "owner", "host", lease->host,
-		"boot_id", lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(),
-		"start_ticks", (json_int_t)lease->start_ticks, "home", lease->options.home,
-		"home_id", lease->options.home_id, "since", lease->since, "lease", "term_ms",
+		"attempt", lease->options.attempt, "began", lease->began, "steps_done",
+		atomic_load(&lease->steps_done), "state", state, "class", lease->class, "exit_code",
+		lease->exit_code, "owner", "host", lease->host, "boot_id", lease->boot_id, "pid_ns",
+		lease->pid_ns, "pid", (json_int_t)getpid(), "start_ticks",
+		(json_int_t)lease->start_ticks, "home", lease->options.home, "home_id",
+		lease->options.home_id, "since", lease->since, "lease", "term_ms",
 		(int)lease->term_ms, "beat", (json_int_t)lease->beat, "updated", now);
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	return text ? lease_write_text(lease, text, strlen(text), err) : error_memory(err);
@@ -85,6 +86,7 @@ static bool parse(const struct buf *text, struct seen *seen)
 	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
 	json_int_t attempt = json_integer_value(json_object_get(root, "attempt"));
 	json_int_t began = json_integer_value(json_object_get(root, "began"));
+	json_int_t steps = json_integer_value(json_object_get(root, "steps_done"));
 	const json_t *owner = json_object_get(root, "owner");
 	const json_t *home;
 
@@ -105,6 +107,7 @@ static bool parse(const struct buf *text, struct seen *seen)
 	 * attempt is one higher. */
 	seen->attempt = attempt > 0 && attempt < INT_MAX ? (int)attempt : 0;
 	seen->began = began > 0 && began <= seen->attempt ? (int)began : 0;
+	seen->steps_done = steps > 0 && steps < INT_MAX ? (int)steps : 0;
 	seen->pid = json_integer_value(json_object_get(owner, "pid"));
 	seen->start_ticks = json_integer_value(json_object_get(owner, "start_ticks"));
 	seen->term_ms = json_integer_value(

@@ -97,7 +97,14 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 	if (o->attempt <= seen->attempt)
 		o->attempt = o->completes ? seen->attempt : seen->attempt + 1;
 	lease->began = found->began;
-	return o->decide ? o->decide(o->decide_cookie, found, o->attempt, &lease->began, err) : 0;
+	if (o->decide) {
+		int r = o->decide(o->decide_cookie, found, o->attempt, &lease->began, err);
+
+		if (r < 0)
+			return r;
+	}
+	lease_set_steps(lease, lease->began == o->attempt ? 0 : (size_t)seen->steps_done);
+	return 0;
 }
 
 /*

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "run/owner/lease.h"
 #include "run/walk/finished.h"
 #include "run/publish/publisher.h"
 #include "run/step/host.h"
@@ -80,6 +81,9 @@ static void record_step(struct walk *walk, struct frame *frame)
 	if (!may_record(walk, frame))
 		return;
 	if (list == walk->root) {
+		if (walk->steps_done <= i)
+			walk->steps_done = i + 1;
+		lease_set_steps(walk->publisher->lease, walk->steps_done);
 		/* A top-level step that is not recorded is run again. */
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 		struct attempt *a = walk->attempt;
@@ -565,7 +569,9 @@ int walk_begin(struct walk *walk, struct step_host *host, struct reaction *react
 		.publisher = publisher,
 		.host = host,
 		.progress = progress,
+		.steps_done = host->attempt->steps_done,
 	};
+	lease_set_steps(publisher->lease, walk->steps_done);
 	walk->ready_end = &walk->ready;
 	walk->root = frame_list(NULL, &walk->attempt->workflow->steps, "", "");
 	if (!walk->root || frame_own_scope(walk->root) < 0) {

@@ -122,6 +122,7 @@ struct walk {
 	struct step_host *host;
 	struct finished_steps *progress;
 	struct frame *root;
+	size_t steps_done; /* top-level steps up to the last that is finished */
 	struct frame *ready, **ready_end;
 	struct frame *live; /* frames with an execution */
 	size_t n_live;

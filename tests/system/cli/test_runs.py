@@ -426,3 +426,33 @@ def test_runs_of_all_machines_are_listed_by_the_states_in_a_store(penstock, stor
     assert "failed on" in penstock.run("ps", "s3://out/exp/", env=store.env).ok().out
     assert listed("s3://out/nothing/").json() == []
     listed("s3://no-such-bucket/").exits(66)
+
+
+def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_path):
+    other, go = Penstock(tmp_path / "other"), tmp_path / "go"
+    path = write_workflow(tmp_path, "true", f"until test -e {go}; do sleep 0.05; done; exit 3", "true", name="far",
+                          output=s3_place(store, "/far"), resources={"tasks": 1, "cpusPerTask": 1, "memPerCpu": 128, "gpus": 0})  # fmt: skip
+    process = other.popen("run", path, env={"PENSTOCK_LEASE_TERM": "3"})
+
+    def shown(run, *words, place="s3://out/far/"):
+        return penstock.run("show", *words, run, place, env=store.env)
+
+    def steps():
+        return [(step["name"], step["state"]) for step in shown(run, "--json").ok().json()["steps"]]
+
+    run = wait_for(lambda: other.ps() and other.ps()[0]["id"])
+    wait_for(lambda: shown(run, "--json").code == 0)
+    wait_for(lambda: steps() == [("s1", "done"), ("s2", "running"), ("s3", "to do")])
+    go.touch()
+    process.wait()
+    assert steps() == [("s1", "done"), ("s2", "failed"), ("s3", "to do")]
+    seen = shown(run, "--json").json()
+    assert (seen["name"], seen["state"], seen["exit_code"], seen["output"]) == ("far", "failed", 3, "s3://out/far/")
+    assert seen["resources"]["memPerCpu"] == 128
+    assert [attempt["attempt"] for attempt in seen["attempts"]] == [1]
+    assert "s2" in shown(run).ok().out
+    shown("0" * 12).exits(66)
+    shown(run, place="s3://no-such-bucket/").exits(66)
+    shown(run[:4]).exits(64)
+    shown(run, place="far").exits(64)
+    other.close()

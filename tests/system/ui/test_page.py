@@ -347,6 +347,7 @@ def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, t
     seen(tab, "succeeded")
     open_run(tab, "far")
     assert not tab.get_by_role("button", name=re.compile("Stop|Resume")).count()
+    tab.locator("ol.steps li", has_text="done").first.wait_for()
     tab_of(tab, "Files")
     tab.get_by_role("button", name="result.json").click()
     tab.get_by_text('"a": [').wait_for()
