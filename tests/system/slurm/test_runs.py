@@ -110,6 +110,19 @@ def test_a_run_that_runs_is_stopped_with_its_output_complete_and_resumed_on_slur
     assert cluster_store.text("results", "a/n") == "1\n2\n"
 
 
+def test_a_run_that_went_on_here_is_resumed_here(login, workflow):
+    path = workflow("echo on ${SLURM_JOB_ID:-none}; exit 7")
+    login.on_slurm(path).wait().exits(7)
+    login.run("run", "--on", "local", path).exits(7)
+
+    here = login.run("resume", "t").exits(7)
+    login.on_slurm(path).wait().exits(7)
+    there = login.run("resume", "t").exits(7)
+
+    assert "on none\n" in here.out
+    assert re.search(r"on \d+\n", there.out)
+
+
 @pytest.mark.long
 def test_a_job_that_is_cancelled_saves_and_is_not_requeued(login, workflow, slurm):
     command = 'trap "echo saved; exit 0" TERM; echo begun; while :; do sleep 0.1; done'
