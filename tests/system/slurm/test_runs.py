@@ -80,6 +80,18 @@ def test_ctrl_c_ends_the_following_and_not_the_run(login, workflow, tmp_path):
     assert login.ps()[0]["state"] == "succeeded"
 
 
+def test_nohup_protects_the_following_from_a_hangup(login, workflow, tmp_path):
+    go = tmp_path / "go"
+    login.prefix = ["nohup"]
+    process = login.on_slurm(workflow(f"echo begun; while [ ! -e {go} ]; do sleep 0.1; done; echo done"))
+    process.wait_for_output("begun")
+
+    process.send(signal.SIGHUP)
+    go.touch()
+
+    assert "done" in process.wait().ok().out
+
+
 # ---- stopping ----
 
 
