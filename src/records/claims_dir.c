@@ -356,14 +356,16 @@ static int scan_dir(
 			release_file(&file);
 			continue;
 		}
-		grown = scan->n < LIMIT_CLAIM_FILES
-				? array_grow(scan->files, scan->n, sizeof(*grown))
-				: NULL;
-		if (!grown) {
+		if (scan->n == LIMIT_CLAIM_FILES) {
 			release_file(&file);
 			return error_set(err, PENSTOCK_E_LIMIT,
 				"cannot read the claims: more than %d files in '%s'",
 				LIMIT_CLAIM_FILES, path);
+		}
+		grown = array_grow(scan->files, scan->n, sizeof(*grown));
+		if (!grown) {
+			release_file(&file);
+			return error_memory(err);
 		}
 		scan->files = grown;
 		scan->files[scan->n++] = file;

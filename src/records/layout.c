@@ -27,6 +27,7 @@ static const char *const file_names[RUN_FILE_COUNT_] = {
 	[RUN_FILE_SLURM_LOCK] = "slurm.lock",
 	[RUN_FILE_SLURM_SCRIPT] = "slurm.sh",
 	[RUN_FILE_SLURM_NOTICE] = "slurm-notice",
+	[RUN_FILE_SLURM_LEFT] = "slurm-left",
 };
 
 const char *run_file_name(enum run_file file)

@@ -52,6 +52,7 @@ enum run_file {
 	RUN_FILE_SLURM_LOCK,
 	RUN_FILE_SLURM_SCRIPT,
 	RUN_FILE_SLURM_NOTICE,
+	RUN_FILE_SLURM_LEFT, /* exists while the last attempt is not one of the job */
 	RUN_FILE_COUNT_
 };
 /* Returns the name below the run's directory, "" for RUN_FILE_DIR. */

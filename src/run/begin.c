@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "records/supervisor.h"
+#include "run/cluster/slurm.h"
 #include "run/config/user_limits.h"
 #include "run/internal.h"
 #include "run/run.h"
@@ -179,6 +180,8 @@ int run_record_elsewhere(
 	if (r == 0)
 		r = run_keep_workflow(&layout, workflow, options->source, err);
 	run_layout_release(&layout);
+	if (r == 0)
+		r = slurm_job_leave(options->home, id, false, err);
 	if (r < 0)
 		return r;
 	return records_begin(options->records,
@@ -225,6 +228,8 @@ int run_begin(struct run *run, struct penstock_error *err)
 	}
 	if (r == 0)
 		r = load_last_attempt(run, err);
+	if (r == 0)
+		r = slurm_job_leave(attempt->home, attempt->id, !run->options->slurm, err);
 	if (r == 0)
 		r = record_begin(run, err);
 	return r;

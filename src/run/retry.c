@@ -113,8 +113,10 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 	for (;;) {
 		int64_t left = until - clock_monotonic_ms();
 
-		/* A request to save does not end the wait, nor does its withdrawal. */
+		/* Requests to save, and notices that were withdrawn already, do not end the
+		 * wait. */
 		interrupts_clear_event(&run->reaction.interrupts);
+		interrupts_forget_notice(&run->reaction.interrupts);
 		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 			return error_set(
 				err, PENSTOCK_E_CANCELLED, "ended before the next attempt");

@@ -445,8 +445,10 @@ enum MHD_Result log_search(struct exchange *x)
 	uint64_t begin;
 	int64_t offset;
 
-	if (!search.text || !param_number(x, "offset", 0, INT64_MAX, 0, &offset))
+	if (!search.text)
 		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'text' is missing");
+	if (!param_number(x, "offset", 0, INT64_MAX, 0, &offset))
+		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'offset' is invalid");
 	if (!open_named(x, &log, &sent))
 		return sent;
 	block = malloc(BLOCK);

@@ -66,17 +66,27 @@ bool outputs_is_live(struct ui *ui, const char *run)
 		run_state_find(json_string_value(json_object_get(outputs->seen, run))));
 }
 
+static void fail(struct verb_result *result, const char *message)
+{
+	result->code = 70;
+	buf_clear(&result->message);
+	buf_add_str(&result->message, message);
+}
+
 /* Runs a verb that prints JSON. Returns its value, or NULL with the failure in `result`. */
 static json_t *json_of(const struct ui *ui, const struct strlist *words, struct verb_result *result)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	json_t *value = NULL;
 
 	if (verb_run(words, READ_MS, &ui->stopping, result, &err) < 0) {
-		result->code = 70;
-		buf_clear(&result->message);
-		buf_add_str(&result->message, err.message);
+		fail(result, err.message);
+	} else if (!result->code) {
+		value = json_loadb(buf_str(&result->out), result->out.len, 0, NULL);
+		if (!value)
+			fail(result, "cannot read the output of the verb: it is not JSON");
 	}
-	return result->code ? NULL : json_loadb(buf_str(&result->out), result->out.len, 0, NULL);
+	return value;
 }
 
 /* ---- runs ---- */
@@ -88,8 +98,10 @@ static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_resul
 	json_t *list, *run;
 	size_t i;
 
-	if (verb_add(&words, "ps", "--all", "--json", "--", place, NULL) < 0)
+	if (verb_add(&words, "ps", "--all", "--json", "--", place, NULL) < 0) {
+		fail(result, "out of memory");
 		return NULL;
+	}
 	list = json_of(ui, &words, result);
 	/* The place of a run is its output, even if the run was listed from a shorter prefix. */
 	LOCK_SCOPE(&ui->outputs->seen_lock);

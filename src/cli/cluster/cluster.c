@@ -122,7 +122,7 @@ bool cluster_has(const char *home, const char *id)
 {
 	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 
-	return slurm_job_read(&job, home, id, NULL) == 0;
+	return !slurm_job_is_left(home, id) && slurm_job_read(&job, home, id, NULL) == 0;
 }
 
 /* ---- the state of several runs ---- */
@@ -175,7 +175,7 @@ bool cluster_view_correct(struct cluster_view *view, const char *home, const cha
 	bool waits;
 
 	if ((attempt->state != RUN_LOST && attempt->state != RUN_PREEMPTED) ||
-		slurm_job_read(&job, home, id, NULL) < 0)
+		slurm_job_is_left(home, id) || slurm_job_read(&job, home, id, NULL) < 0)
 		return false;
 	if (!view->asked)
 		view->jobs = ask_for_all();

@@ -54,7 +54,7 @@ void cluster_release(struct cluster *cluster);
 int cluster_run(
 	const struct cli *cli, const struct run_options *options, const struct cluster *cluster);
 
-/* Returns true if the run was ever submitted to a cluster. */
+/* Returns true if the run was submitted to a cluster, and not started on this machine since. */
 bool cluster_has(const char *home, const char *id);
 
 /*

@@ -17,6 +17,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "cli/print/follow.h"
 #include "records/supervisor.h"
 #include "records/layout.h"
@@ -406,7 +407,8 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
+	if (!process_ignores(SIGHUP))
+		sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	f.signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	if (f.signal_fd < 0)

@@ -30,8 +30,14 @@ static int64_t changed_ns(const char *path)
 	return lstat(path, &st) == 0 ? st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec : 0;
 }
 
-/* Adds the names in a directory that end with `ending`, except hidden ones; none if there is no
- * such directory. */
+/* Numbers within names are in numeric order. */
+static int by_name(const void *a, const void *b)
+{
+	return strverscmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Adds the names in a directory that end with `ending`, sorted, except hidden ones; none if there
+ * is no such directory. */
 static int names_in(
 	struct strlist *names, const char *dir, const char *ending, struct penstock_error *err)
 {
@@ -44,6 +50,8 @@ static int names_in(
 			strlist_add(names, e->d_name) < 0)
 			return error_memory(err);
 	}
+	if (names->n)
+		qsort(names->items, names->n, sizeof(*names->items), by_name);
 	return 0;
 }
 

@@ -1,11 +1,13 @@
 /* The job of a run, and its state in Slurm. */
 #include "run/cluster/slurm.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -113,6 +115,27 @@ void slurm_job_release(struct slurm_job *job)
 	free(job->node_dir);
 	strlist_release(&job->options);
 	*job = (struct slurm_job){0};
+}
+
+int slurm_job_leave(const char *home, const char *id, bool left, struct penstock_error *err)
+{
+	_cleanup_free_ char *job = run_path(home, id, RUN_FILE_SLURM);
+	_cleanup_free_ char *mark = run_path(home, id, RUN_FILE_SLURM_LEFT);
+
+	if (!job || !mark)
+		return error_memory(err);
+	if (left)
+		return access(job, F_OK) == 0 ? fs_write_atomic(mark, "", 0, 0600, err) : 0;
+	return unlink(mark) < 0 && errno != ENOENT
+		       ? error_errno(err, errno, "cannot remove '%s'", mark)
+		       : 0;
+}
+
+bool slurm_job_is_left(const char *home, const char *id)
+{
+	_cleanup_free_ char *mark = run_path(home, id, RUN_FILE_SLURM_LEFT);
+
+	return mark && access(mark, F_OK) == 0;
 }
 
 /* ---- its state ---- */

@@ -142,16 +142,31 @@ static int on_moved(void *cookie, size_t bytes, struct penstock_error *err)
 	return is_urgent(cookie) ? cancelled(err) : 0;
 }
 
+/* Returns 1 with the lock, or 0 if another process has it. */
+static int try_lock(int fd, int kind, const char *path, struct penstock_error *err)
+{
+	if (flock(fd, kind | LOCK_NB) == 0)
+		return 1;
+	return errno == EWOULDBLOCK || errno == EINTR
+		       ? 0
+		       : error_errno(err, errno, "cannot lock '%s'", path);
+}
+
 /* Returns 0 with the exclusive lock if there is no copy, 1 with a shared lock if there is one. */
 static int wait_for_copy(
 	int fd, const char *path, const struct node_inputs_spec *spec, struct penstock_error *err)
 {
 	for (;;) {
-		if (flock(fd, LOCK_SH | LOCK_NB) == 0 && access(path, F_OK) == 0)
-			return 1;
-		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-			return access(path, F_OK) == 0 ? flock(fd, LOCK_SH) == 0 : 0;
-		/* Drop the shared lock before taking the exclusive one, or two waiters deadlock. */
+		int r = try_lock(fd, LOCK_SH, path, err);
+
+		if (r < 0 || (r > 0 && access(path, F_OK) == 0))
+			return r;
+		r = try_lock(fd, LOCK_EX, path, err);
+		if (r < 0)
+			return r;
+		if (r > 0 && access(path, F_OK) < 0)
+			return 0;
+		/* Drop the lock while waiting, or two waiters with the shared one deadlock. */
 		flock(fd, LOCK_UN);
 		if (is_urgent(spec))
 			return cancelled(err);
@@ -206,7 +221,8 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 				fs_remove_tree(part, NULL);
 			if (r < 0)
 				return r;
-			flock(out->lock, LOCK_SH);
+			if (flock(out->lock, LOCK_SH) < 0)
+				return error_errno(err, errno, "cannot lock '%s'", lock);
 		}
 		if (access(out->path, F_OK) == 0 && fs_is_named(out->lock, lock))
 			return 0;

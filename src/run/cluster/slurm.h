@@ -79,6 +79,11 @@ int slurm_job_read(
 int slurm_job_write(
 	const struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
 void slurm_job_release(struct slurm_job *job);
+/* Notes that the attempt that begins runs on this machine and not in the job, or with `left` false
+ * that it runs in a job again. Does nothing for a run that was never submitted. */
+int slurm_job_leave(const char *home, const char *id, bool left, struct penstock_error *err);
+/* Returns true if an attempt on this machine began after those of the job. */
+bool slurm_job_is_left(const char *home, const char *id);
 /* Sets `job->node_dir` to $PENSTOCK_SLURM_NODE_DIR, or else to `configured`, which may be NULL.
  * Frees the previous value. */
 int slurm_job_set_node_dir(

@@ -208,6 +208,8 @@ bool interrupts_forget_notice(struct interrupts *interrupts)
 	interrupts->notice = (struct notice){0};
 	atomic_store(&interrupts->reason, INTERRUPT_NONE);
 	atomic_store(&interrupts->count, 0);
+	if (interrupts->phase == PHASE_BEGIN)
+		atomic_store(&interrupts->cancel, 0);
 	return true;
 }
 

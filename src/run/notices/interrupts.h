@@ -95,8 +95,8 @@ void interrupts_notice(struct interrupts *interrupts, const struct notice *given
 /* Return false if there is no notice. `withdrawn` is set if the notice no longer holds. */
 bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);
 bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out);
-/* Removes a withdrawn notice that had no effect. Returns false if the notice still holds, or the
- * user has requested the end, too. */
+/* Removes a withdrawn notice that had no effect, and in the begin phase clears `cancel`. Returns
+ * false if the notice still holds, or the user has requested the end, too. */
 bool interrupts_forget_notice(struct interrupts *interrupts);
 
 #endif

@@ -164,37 +164,11 @@ static void add_auto(struct notices *notices)
 	}
 }
 
-/* $PENSTOCK_PREEMPTION_SOURCES: comma-separated names, for workflows and configurations without
- * sources. */
-static void add_named(struct notices *notices, const char *names)
-{
-	static const char *const clouds[] = {"gcp", "aws", "azure"};
-
-	bool automatic = false;
-
-	for (; *names; names += strcspn(names, ","), names += *names == ',') {
-		size_t len = strcspn(names, ",");
-
-		automatic |= len == 4 && strncmp(names, "auto", len) == 0;
-		for (int i = 0; i < 3; i++) {
-			if (strlen(clouds[i]) == len && strncmp(names, clouds[i], len) == 0)
-				add_cloud(notices, i, true, 0);
-		}
-	}
-	if (automatic)
-		add_auto(notices);
-}
-
 static void choose(struct notices *notices)
 {
 	const struct workflow_preemption *p = notices->options.preemption;
-	const char *names = getenv("PENSTOCK_PREEMPTION_SOURCES");
-	bool automatic = false;
+	bool automatic = !p->sources_given;
 
-	if (!p->sources_given) {
-		add_named(notices, names ? names : "auto");
-		return;
-	}
 	for (size_t i = 0; i < p->n_sources; i++) {
 		const struct workflow_notice_source *source = &p->sources[i];
 

@@ -1,5 +1,6 @@
 #include "run/notices/settings.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -72,6 +73,43 @@ static int read_file(struct notice_settings *out, const char *path, struct penst
 	return r;
 }
 
+/* Reads the sources from $PENSTOCK_PREEMPTION_SOURCES, if neither the workflow nor a file names
+ * any. */
+static int read_environment(struct notice_settings *out, struct penstock_error *err)
+{
+	static const char *const words[] = {
+		[WORKFLOW_NOTICE_AUTO] = "auto",
+		[WORKFLOW_NOTICE_GCP] = "gcp",
+		[WORKFLOW_NOTICE_AWS] = "aws",
+		[WORKFLOW_NOTICE_AZURE] = "azure",
+	};
+	const char *names = getenv("PENSTOCK_PREEMPTION_SOURCES");
+	struct workflow_preemption *p = &out->preemption;
+
+	if (!names || p->sources_given)
+		return 0;
+	p->sources_given = true;
+	p->sources = workflow_arena_array(&out->arena, strlen(names) / 2 + 1, sizeof(*p->sources));
+	if (!p->sources)
+		return error_memory(err);
+	for (; *names; names += strcspn(names, ","), names += *names == ',') {
+		size_t len = strcspn(names, ","), k = 0;
+
+		if (len == 0 || (len == 4 && strncmp(names, "none", len) == 0))
+			continue;
+		while (k < ARRAY_SIZE(words) &&
+			(strlen(words[k]) != len || strncmp(names, words[k], len) != 0))
+			k++;
+		if (k == ARRAY_SIZE(words))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"invalid PENSTOCK_PREEMPTION_SOURCES: '%.*s' is not auto, gcp, "
+				"aws, azure or none",
+				(int)len, names);
+		p->sources[p->n_sources++].kind = (enum workflow_notice_kind)k;
+	}
+	return 0;
+}
+
 int notice_settings_read(struct notice_settings *out, const struct workflow_preemption *workflow,
 	struct penstock_error *err)
 {
@@ -82,7 +120,9 @@ int notice_settings_read(struct notice_settings *out, const struct workflow_pree
 	if (!own)
 		return error_memory(err);
 	r = read_file(out, own, err);
-	return r < 0 ? r : read_file(out, system_config_path(), err);
+	if (r == 0)
+		r = read_file(out, system_config_path(), err);
+	return r < 0 ? r : read_environment(out, err);
 }
 
 void notice_settings_release(struct notice_settings *settings)

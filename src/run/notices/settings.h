@@ -1,7 +1,7 @@
 /*
  * Settings for notices. Each is from the workflow, else from `preemption` of
  * ~/.config/penstock/config.yaml ($PENSTOCK_CONFIG), else from that of /etc/penstock/config.yaml
- * ($PENSTOCK_SYSTEM_CONFIG).
+ * ($PENSTOCK_SYSTEM_CONFIG). The sources are else from $PENSTOCK_PREEMPTION_SOURCES.
  */
 #ifndef RUN_NOTICES_SETTINGS_H
 #define RUN_NOTICES_SETTINGS_H
@@ -16,7 +16,7 @@ struct notice_settings {
 	struct workflow_arena arena;
 };
 
-/* Returns PENSTOCK_E_INVALID if a file is invalid; the message has the place. */
+/* Returns PENSTOCK_E_INVALID if a file or the variable is invalid; the message has the place. */
 int notice_settings_read(struct notice_settings *out, const struct workflow_preemption *workflow,
 	struct penstock_error *err);
 void notice_settings_release(struct notice_settings *settings);

@@ -282,8 +282,11 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	lease->output_key = str_printf("%s.penstock/owner.json", options->prefix);
 	r = lease->key && lease->output_key ? lease_take_state(lease, found, err)
 					    : error_memory(err);
-	if (r == 0)
+	if (r == 0) {
 		r = thread_start(&lease->thread, "lease", renew, lease, err);
+		if (r < 0)
+			lease_give_back(lease, found);
+	}
 	if (r < 0) {
 		lease_free(lease);
 		return r;

@@ -50,6 +50,15 @@ static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_e
 	return r;
 }
 
+void lease_give_back(struct lease *lease, const struct lease_found *found)
+{
+	lease_write_state(lease,
+		found->unfinished ? "lost"
+		: found->any	  ? found->state
+				  : "failed",
+		NULL);
+}
+
 /* Takes the output after the run, so that other runs see this one meanwhile. */
 static int take_output(struct lease *lease, const struct lease_found *found,
 	const struct buf *before, struct penstock_error *err)
@@ -60,11 +69,7 @@ static int take_output(struct lease *lease, const struct lease_found *found,
 		return 0;
 	/* This attempt has done nothing yet: restore the state and the owner from before. */
 	if (!before->len || lease_write_text(lease, buf_str(before), before->len, NULL) < 0)
-		lease_write_state(lease,
-			found->unfinished ? "lost"
-			: found->any	  ? found->state
-					  : "failed",
-			NULL);
+		lease_give_back(lease, found);
 	return error_move(err, &e);
 }
 

@@ -358,8 +358,10 @@ static bool remove_item(struct keeper *k, char *item)
 	_cleanup_free_ char *local = keeper_local(k->publisher, relative);
 	_cleanup_free_ char *local_commit = commit ? keeper_local(k->publisher, commit) : NULL;
 
+	if (!local || !local_commit)
+		return false;
 	/* The checkpoint was saved again meanwhile, as a new one. */
-	if (!local || !local_commit || access(local_commit, F_OK) == 0)
+	if (access(local_commit, F_OK) == 0)
 		return true;
 	/* Remove the commit once more: an earlier removal may have been killed, or came before the
 	 * store had the object. */

@@ -57,7 +57,7 @@ static int put_peer(struct buf *text, const struct workflow_peer *peer, struct p
 static int describe_wireguard(struct step_network *out, struct task_interface *interface,
 	const struct workflow_interface *given, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_STRING);
 	int r;
 
 	buf_add_str(&text, "[Interface]\n");
@@ -70,7 +70,6 @@ static int describe_wireguard(struct step_network *out, struct task_interface *i
 		return r;
 	if (buf_failed(&text) || strlist_add(&out->texts, buf_str(&text)) < 0)
 		return error_memory(err);
-	explicit_bzero(text.data, text.cap);
 	interface->kind = TASK_INTERFACE_WIREGUARD;
 	interface->config = out->texts.items[out->texts.n - 1];
 	return 0;

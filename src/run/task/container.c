@@ -200,7 +200,7 @@ static int spawn(struct starting *s, struct penstock_error *err)
 		},
 		err);
 	s->plan.crun = NULL; /* it is local to this function */
-	if (r == -(int)PENSTOCK_E_UNSUPPORTED)
+	if (r < 0 && s->plan.report->crun_failed)
 		r = explain_crun(s, err);
 	return r;
 }

@@ -213,6 +213,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 		plan->report->log[n > 0 ? n : 0] = '\0';
 		if (fd >= 0)
 			close(fd);
+		plan->report->crun_failed = true;
 		errno = EIO;
 		fail(report_fd, INIT_CRUN);
 	}
@@ -248,7 +249,7 @@ int init_explain(void *cookie, int step, int errnum, struct penstock_error *err)
 		return network_explain(&plan->network, errnum, err);
 	case INIT_CRUN:
 		/* crun's log has the reason; the caller reads that log. */
-		return error_set(err, PENSTOCK_E_UNSUPPORTED, "crun cannot start the container");
+		return error_set(err, PENSTOCK_E_IO, "crun cannot start the container");
 	default:
 		return error_errno(err, errnum, "cannot prepare the container");
 	}

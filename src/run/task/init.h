@@ -17,6 +17,7 @@
  * descriptor. */
 struct init_report {
 	pid_t task; /* the task's pid in the namespace; 0 if crun did not start the task */
+	bool crun_failed;
 	char log[2048]; /* the beginning of crun's error message */
 };
 

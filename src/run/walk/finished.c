@@ -117,11 +117,13 @@ static int load(struct finished_steps *progress, const char *path, struct pensto
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_RUN_PROGRESS);
 	char *rest, *line;
+	int r;
 
 	if (access(path, F_OK) < 0)
 		return 0;
-	if (fs_read(path, &text, err) < 0)
-		return -(int)PENSTOCK_E_INVALID;
+	r = fs_read(path, &text, err);
+	if (r < 0)
+		return r;
 	rest = text.data;
 	/* A line without a newline is incomplete. */
 	while (rest && (line = strsep(&rest, "\n")) && rest) {

@@ -89,8 +89,9 @@ static int add_requirements(struct buf *out, const char *path, const char *shown
 			size_t len = strlen(includes[i]);
 			_cleanup_free_ char *below = NULL;
 
-			if (strncmp(line, includes[i], len) != 0 || !strchr(" \t=", line[len]) ||
-				!line[len])
+			/* pip also accepts `-rFILE`. */
+			if (strncmp(line, includes[i], len) != 0 || !line[len] ||
+				(line[1] == '-' && !strchr(" \t=", line[len])))
 				continue;
 			line += len + strspn(line + len, " \t=");
 			line[strcspn(line, " \t#")] = '\0';

@@ -27,24 +27,24 @@ static const struct node *map_at(const struct node *map, const char *key)
 	return found && found->kind == NODE_MAP ? found : NULL;
 }
 
-/* Finds the variables of variables.yaml. The file is read again for each workflow, which is
- * cheap. */
+/* Finds the variables of variables.yaml. The file is read again for each workflow, which is cheap;
+ * its mistakes are reported once. */
 static void find_maps(struct variables *v)
 {
 	const struct workflow_options *o = v->rd->options;
+	struct diagnostics found = {0};
 	const struct node *root, *all;
 
 	if (!o->variables)
 		return;
 	root = document_read(
-		v->rd->arena, o->variables_name, o->variables, o->variables_len, v->rd->found);
-	all = root && root->kind == NODE_MAP ? node_get(root, "variables") : NULL;
-	if (root && (!all || all->kind != NODE_MAP)) {
-		diagnostics_add(v->rd->found, DIAGNOSTIC_ERROR, o->variables_name, &root->at,
+		v->rd->arena, o->variables_name, o->variables, o->variables_len, &found);
+	all = root && root->kind == NODE_MAP ? map_at(root, "variables") : NULL;
+	if (root && !all)
+		diagnostics_add(&found, DIAGNOSTIC_ERROR, o->variables_name, &root->at,
 			"`variables` is missing: a map of workflows, each a map of values");
-		v->good = false;
-		return;
-	}
+	v->good = v->good && !found.errors;
+	diagnostics_take(v->rd->found, &found);
 	v->global = map_at(all, "global");
 	v->own = map_at(all, v->workflow);
 }
@@ -258,10 +258,9 @@ void dstack_put_variables(struct reader *rd, const struct node *workflow, struct
 {
 	struct variables v = {.rd = rd, .good = true, .workflow = dialect_text(workflow, "name")};
 	_cleanup_(buf_release) struct buf args = BUF_INIT(LIMIT_STRING);
-	size_t errors = rd->found->errors;
 
 	find_maps(&v);
-	if (rd->found->errors > errors)
+	if (!v.good)
 		return;
 	for (size_t i = 0; v.global && i < v.global->n; i++) {
 		if (!v.own || !node_find(v.own, v.global->entries[i].key))

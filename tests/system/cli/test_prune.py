@@ -200,6 +200,16 @@ def test_the_record_of_a_transfer_that_runs_stays(penstock, store, tmp_path):
     assert pruned(penstock, *options) == [("transfers", 1, None)]
 
 
+def test_the_list_is_in_the_order_of_the_names(penstock):
+    names = [f"record-{number}" for number in (10, 2, 30, 4, 1, 20, 3)]
+    for name in names:
+        (penstock.home / "transfers" / name).mkdir(parents=True)
+
+    report = penstock.run("prune", "--dry-run", "--json", "--older-than", "0s").ok().json()
+
+    assert [os.path.basename(each["what"]) for each in report["items"]] == [f"record-{number}" for number in (1, 2, 3, 4, 10, 20, 30)]
+
+
 def test_what_cannot_be_removed_is_not_in_the_sum(penstock):
     place = penstock.home / "venvs" / ("a" * 64)
     place.mkdir(parents=True)

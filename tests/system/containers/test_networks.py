@@ -173,16 +173,21 @@ def tunnel(key, peer):
     return {"customNetworkInterfaces": [{"wireguard": {"address": ["10.9.0.2/24"], "privateKey": key, "peers": [end]}}]}
 
 
+def place_of(where, tmp_path):
+    """The keys of `run` for a step on the machine, or in a container."""
+    if where == "machine":
+        return {}
+    if not os.path.exists(BUSYBOX):
+        pytest.skip("busybox-static is not installed")
+    return {"container": {"image": str(write_layout(tmp_path / "image", image([busybox()])))}}
+
+
 @root_only
 @pytest.mark.parametrize("where", ["machine", "container"])
 def test_a_step_reaches_another_network_through_wireguard(penstock, workflow, far_away, tmp_path, where):
     prefix, key, peer = far_away
     penstock.prefix = prefix
-    place = {}
-    if where == "container":
-        if not os.path.exists(BUSYBOX):
-            pytest.skip("busybox-static is not installed")
-        place = {"container": {"image": str(write_layout(tmp_path / "image", image([busybox()])))}}
+    place = place_of(where, tmp_path)
     fetch = "wget -q -O - http://10.9.0.1:8000/file" if place else "curl -sS --max-time 60 http://10.9.0.1:8000/file"
 
     result = penstock.run("run", workflow({"command": f"{fetch}; ls /run/wireguard 2> /dev/null; true"} | tunnel(key, peer) | place)).ok()
@@ -193,14 +198,16 @@ def test_a_step_reaches_another_network_through_wireguard(penstock, workflow, fa
 
 
 @root_only
-def test_a_tunnel_that_cannot_be_made_is_told(penstock, workflow, far_away):
+@pytest.mark.parametrize("where", ["machine", "container"])
+def test_a_tunnel_that_cannot_be_made_is_told(penstock, workflow, far_away, tmp_path, where):
     prefix, key, peer = far_away
     penstock.prefix = prefix
+    step = {"command": "echo never"} | place_of(where, tmp_path)
 
-    told = penstock.run("run", workflow({"command": "echo never"} | tunnel("this-is-no-key", peer)))
-    lines = penstock.run("run", workflow({"command": "echo never"} | tunnel(f"{key}\nPostUp = touch /tmp/never", peer)), "--fresh")
+    told = penstock.run("run", workflow(step | tunnel("this-is-no-key", peer)))
+    lines = penstock.run("run", workflow(step | tunnel(f"{key}\nPostUp = touch /tmp/never", peer)), "--fresh")
 
-    assert told.code == 70 and told.out == ""
+    assert told.code == 70 and told.out == "" and "crun" not in told.err
     assert lines.code == 65 and "PrivateKey" in lines.err and lines.out == ""
 
 

@@ -268,7 +268,7 @@ class ClusterPenstock(Penstock):
 
     def popen(self, *arguments, env=None, cwd=None, stdin=subprocess.DEVNULL):
         merged = {key: value for key, value in (self.env | (env or {})).items() if value is not None}
-        words = self.cluster.inside(self.cluster.control, [str(binary()), *map(str, arguments)])
+        words = self.cluster.inside(self.cluster.control, [*self.prefix, str(binary()), *map(str, arguments)])
         process = Process(words, merged, cwd or self.cwd, stdin)
         self.started.append(process)
         return process

@@ -80,6 +80,18 @@ def test_ctrl_c_ends_the_following_and_not_the_run(login, workflow, tmp_path):
     assert login.ps()[0]["state"] == "succeeded"
 
 
+def test_nohup_protects_the_following_from_a_hangup(login, workflow, tmp_path):
+    go = tmp_path / "go"
+    login.prefix = ["nohup"]
+    process = login.on_slurm(workflow(f"echo begun; while [ ! -e {go} ]; do sleep 0.1; done; echo done"))
+    process.wait_for_output("begun")
+
+    process.send(signal.SIGHUP)
+    go.touch()
+
+    assert "done" in process.wait().ok().out
+
+
 # ---- stopping ----
 
 
@@ -108,6 +120,19 @@ def test_a_run_that_runs_is_stopped_with_its_output_complete_and_resumed_on_slur
     resumed = login.run("resume", "t").ok()
     assert "Slurm job" in resumed.err
     assert cluster_store.text("results", "a/n") == "1\n2\n"
+
+
+def test_a_run_that_went_on_here_is_resumed_here(login, workflow):
+    path = workflow("echo on ${SLURM_JOB_ID:-none}; exit 7")
+    login.on_slurm(path).wait().exits(7)
+    login.run("run", "--on", "local", path).exits(7)
+
+    here = login.run("resume", "t").exits(7)
+    login.on_slurm(path).wait().exits(7)
+    there = login.run("resume", "t").exits(7)
+
+    assert "on none\n" in here.out
+    assert re.search(r"on \d+\n", there.out)
 
 
 @pytest.mark.long

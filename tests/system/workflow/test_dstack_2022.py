@@ -46,6 +46,18 @@ def test_variables_are_in_the_environment_and_options_of_the_command(penstock, p
     assert other.out.startswith("0.5 3 3 train\n") and unknown.code != 0
 
 
+@pytest.mark.parametrize("variables", ["variables: [a]\n", "variables: {\n"])
+def test_a_mistake_of_the_variables_is_reported_once(penstock, project, variables):
+    project({
+        ".dstack/workflows.yaml": "workflows: [{name: train, provider: bash, commands: ['true']}]\n",
+        ".dstack/variables.yaml": variables,
+    })  # fmt: skip
+
+    refused = penstock.run("run", "train").exits(65)
+
+    assert refused.err.count("variables.yaml:") == 1
+
+
 def test_a_workflow_is_found_in_the_folder_of_workflows_with_the_project_as_context(penstock, project):
     where = project({
         ".dstack/workflows/first.yaml": "workflows: [{name: prepare, provider: bash, commands: [cat main.txt > data.txt], artifacts: [data.txt]}]\n",

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/error.h"
 #include "base/fs.h"
 #include "run/walk/finished.h"
 
@@ -154,6 +155,20 @@ static void the_boot_and_the_sync_are_on_record(void **state)
 	assert_string_equal(buf_str(&text), "b this-boot\nd 0\ns\n");
 }
 
+static void a_record_that_cannot_be_read_has_one_code(void **state)
+{
+	struct finished_steps *progress = NULL;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r;
+
+	(void)state;
+	r = finished_open(&progress, "/tmp", true, NULL, &err);
+
+	assert_true(r < 0);
+	assert_int_equal(r, -(int)err.code);
+	assert_null(progress);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -165,6 +180,7 @@ int main(void)
 			what_lies_in_something_finished_is_not_kept, make_file, remove_file),
 		cmocka_unit_test_setup_teardown(
 			a_million_iterations_are_read_at_once, make_file, remove_file),
+		cmocka_unit_test(a_record_that_cannot_be_read_has_one_code),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

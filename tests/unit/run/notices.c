@@ -16,11 +16,14 @@
 
 #include <cmocka.h>
 
+#include <penstock/error.h>
+
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/process.h"
 #include "run/notices/interrupts.h"
 #include "run/notices/replies.h"
+#include "run/notices/settings.h"
 #include "run/process/leaders.h"
 
 #define TEXT(s) (s), strlen(s)
@@ -417,6 +420,35 @@ static void a_notice_stands_while_one_source_does(void **state)
 	assert_true(interrupts_forget_notice(&i));
 }
 
+static void the_environment_names_sources_if_no_file_does(void **state)
+{
+	const struct workflow_preemption none = {0}, given = {.sources_given = true};
+	struct notice_settings s;
+
+	(void)state;
+	setenv("PENSTOCK_CONFIG", "/nowhere/at/all", 1);
+	setenv("PENSTOCK_SYSTEM_CONFIG", "/nowhere/at/all", 1);
+
+	setenv("PENSTOCK_PREEMPTION_SOURCES", "aws,none,auto", 1);
+	assert_int_equal(0, notice_settings_read(&s, &none, NULL));
+	assert_true(s.preemption.sources_given && s.preemption.n_sources == 2);
+	assert_int_equal(WORKFLOW_NOTICE_AWS, s.preemption.sources[0].kind);
+	assert_int_equal(WORKFLOW_NOTICE_AUTO, s.preemption.sources[1].kind);
+	notice_settings_release(&s);
+
+	setenv("PENSTOCK_PREEMPTION_SOURCES", "azur", 1);
+	assert_int_equal(-PENSTOCK_E_INVALID, notice_settings_read(&s, &none, NULL));
+	notice_settings_release(&s);
+	assert_int_equal(0, notice_settings_read(&s, &given, NULL));
+	assert_int_equal(0, s.preemption.n_sources);
+	notice_settings_release(&s);
+
+	unsetenv("PENSTOCK_PREEMPTION_SOURCES");
+	assert_int_equal(0, notice_settings_read(&s, &none, NULL));
+	assert_false(s.preemption.sources_given);
+	notice_settings_release(&s);
+}
+
 static void a_reason_is_text_of_one_line(void **state)
 {
 	struct notice notice;
@@ -473,6 +505,7 @@ int main(void)
 		cmocka_unit_test(several_notices_ask_once),
 		cmocka_unit_test(a_notice_that_is_withdrawn_can_be_forgotten),
 		cmocka_unit_test(a_notice_stands_while_one_source_does),
+		cmocka_unit_test(the_environment_names_sources_if_no_file_does),
 		cmocka_unit_test(a_reason_is_text_of_one_line),
 		cmocka_unit_test(a_recommendation_asks_for_nothing),
 	};

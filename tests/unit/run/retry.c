@@ -4,7 +4,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <penstock/error.h>
+
 #include "base/limits.h"
+#include "run/internal.h"
 #include "run/retry.h"
 #include "workflow/workflow.h"
 #include "workflow/model.h"
@@ -45,11 +48,31 @@ static void only_codes_of_the_list_are_its(void **state)
 	assert_false(workflow_retry_has_code(&none, 0));
 }
 
+static void a_notice_that_was_withdrawn_ends_no_pause(void **state)
+{
+	const struct run_options options = {.wait_ms = 0};
+	struct run run = {.options = &options, .reaction.interrupts.event_fd = -1};
+	struct interrupts *interrupts = &run.reaction.interrupts;
+	struct notice notice;
+
+	(void)state;
+	pthread_mutex_init(&interrupts->lock, NULL);
+	notice_set(&notice, "azure", "Preempt");
+	interrupts_notice(interrupts, &notice);
+	assert_int_equal(run_wait_for_retry(&run, NULL), -PENSTOCK_E_CANCELLED);
+	notice.withdrawn = true;
+	interrupts_notice(interrupts, &notice);
+
+	assert_int_equal(run_wait_for_retry(&run, NULL), 0);
+	assert_int_equal(atomic_load(&interrupts->cancel), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_pause_is_twice_the_last_one_up_to_a_limit),
 		cmocka_unit_test(only_codes_of_the_list_are_its),
+		cmocka_unit_test(a_notice_that_was_withdrawn_ends_no_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,6 +100,30 @@ static void the_end_of_a_task_is_read_from_its_file(void **state)
 	assert_int_equal(fs_remove_tree(dir, NULL), 0);
 }
 
+/* A run that was never submitted leaves no job. */
+static void an_attempt_here_leaves_the_job_until_the_next_submission(void **state)
+{
+	const struct slurm_job job = {.job = "12"};
+	char home[] = "/tmp/penstock-test-XXXXXX";
+	_cleanup_free_ char *dir = NULL;
+
+	(void)state;
+	assert_non_null(mkdtemp(home));
+	dir = path_join(home, "runs/a1");
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+
+	assert_int_equal(slurm_job_leave(home, "a1", true, NULL), 0);
+	assert_false(slurm_job_is_left(home, "a1"));
+	assert_int_equal(slurm_job_write(&job, home, "a1", NULL), 0);
+	assert_int_equal(slurm_job_leave(home, "a1", true, NULL), 0);
+	assert_true(slurm_job_is_left(home, "a1"));
+	assert_int_equal(slurm_job_leave(home, "a1", false, NULL), 0);
+	assert_false(slurm_job_is_left(home, "a1"));
+	assert_int_equal(slurm_job_leave(home, "a1", false, NULL), 0);
+
+	assert_int_equal(fs_remove_tree(home, NULL), 0);
+}
+
 /* What releases of Slurm from 20.11 on say of too little memory, in pieces of any size; and what is
  * none of it. */
 static void a_step_with_too_little_memory_is_told_by_what_slurm_prints(void **state)
@@ -155,6 +179,7 @@ int main(void)
 		cmocka_unit_test(a_job_of_somebody_else_is_none),
 		cmocka_unit_test(other_lines_are_refused),
 		cmocka_unit_test(the_end_of_a_task_is_read_from_its_file),
+		cmocka_unit_test(an_attempt_here_leaves_the_job_until_the_next_submission),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,6 +167,19 @@ static void a_search_finds_lines_and_their_numbers(void **state)
 	json_decref(found);
 }
 
+static void a_search_names_its_invalid_parameter(void **state)
+{
+	struct world *w = *state;
+	struct page_reply *r;
+
+	r = page_ask(&w->p, "GET", "/api/log-search?run=" RUN);
+	assert_int_equal(400, r->status);
+	assert_non_null(strstr(r->body, "'text'"));
+	r = page_ask(&w->p, "GET", "/api/log-search?text=loss&offset=-1&run=" RUN);
+	assert_int_equal(400, r->status);
+	assert_non_null(strstr(r->body, "'offset'"));
+}
+
 static void a_search_of_many_matches_continues(void **state)
 {
 	enum { LINES = 1500 };
@@ -203,6 +216,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(places_of_lines_stay_few, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			a_search_finds_lines_and_their_numbers, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			a_search_names_its_invalid_parameter, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			a_search_of_many_matches_continues, begin_world, end_world),
 	};

@@ -175,6 +175,10 @@ static inline int play_verb(int n, char **words)
 		fputs("the first half", stdout);
 		return 69;
 	}
+	if (strcmp(last, "s3://b/text") == 0) {
+		puts("no JSON");
+		return 0;
+	}
 	for (int i = 0; i < n; i++)
 		json_array_append_new(list, json_string(words[i]));
 	json_dumpf(list, stdout, JSON_COMPACT);

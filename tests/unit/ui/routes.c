@@ -170,6 +170,9 @@ static void a_failure_has_its_status_and_its_message(void **state)
 	assert_int_equal(404, r->status);
 	assert_string_equal("{\"error\":\"cannot find the run 'missing'\",\"code\":66}", r->body);
 	assert_int_equal(500, page_ask(p, "GET", "/api/run?run=killed")->status);
+	r = page_ask(p, "GET", "/api/files?place=s3://b/text&run=" RUN);
+	assert_int_equal(500, r->status);
+	assert_non_null(strstr(r->body, "\"code\":70"));
 	assert_int_equal(404, page_ask(p, "POST", "/api/stop?run=missing")->status);
 	assert_int_equal(404, page_ask(p, "GET", "/api/file?path=missing&run=" RUN)->status);
 }
