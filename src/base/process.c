@@ -128,7 +128,8 @@ enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_E
 #define REPORT_FD 3
 #define EXTRA_FD  PROCESS_HANDED_FD
 #define FREE_FD	  5 /* the first descriptor that is free for copies */
-/* without close_range() (before Linux 5.9, or refused by a filter) no more descriptors are closed */
+/* Descriptors from this one on stay open without close_range(), which Linux has since 5.9 and a
+ * filter may refuse. */
 #define CLOSE_MAX 65536
 
 /*

@@ -39,8 +39,8 @@ struct registry {
 
 /* ---- logging in ---- */
 
-/* Takes a text such as "Bearer …", or NULL, in place of the last one. A token stays hidden no longer:
- * it has expired, or the pull has ended. */
+/* Takes a text such as "Bearer …", or NULL, in place of the last one. The last token is not hidden
+ * any more: it has expired, or the pull has ended. */
 static void set_authorization(struct registry *reg, char *authorization)
 {
 	if (authorization)

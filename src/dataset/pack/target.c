@@ -235,7 +235,7 @@ bool pack_undo(const struct pack *p)
 {
 	_cleanup_(strlist_release) struct strlist names = {0};
 	char name[PACK_NAME_SIZE];
-	/* The index may be there: the reply to its request was lost, or its directory not synced. */
+	/* The index may be there: its reply was lost, or its directory could not be synced. */
 	bool good = strlist_add(&names, INDEX_NAME) == 0;
 
 	for (size_t i = 0; good && i < p->n; i++) {

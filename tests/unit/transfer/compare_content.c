@@ -135,8 +135,8 @@ static void checksums_decide_at_last(void **state)
 	assert_int_equal(0, verdict("\"encrypted\"", 1000, 1));
 }
 
-/* A file that is gone, or that ends early, is not the same as its object; the others of the tree are
- * compared. */
+/* A file that is gone, or that ends early, is not the same as its object; other files of the tree
+ * are compared. */
 static void an_unreadable_file_counts_as_different(void **state)
 {
 	char etag[35];
