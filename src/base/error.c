@@ -15,6 +15,9 @@
 /* Replaces a message that cannot be allocated; never freed. */
 static char out_of_memory[] = "out of memory";
 
+/* Code of the last error that the thread raised with NULL; error_prefix() returns it. */
+static _Thread_local enum penstock_code dropped = PENSTOCK_E_INTERNAL;
+
 static const char *const names[PENSTOCK_CODE_COUNT_] = {
 	[PENSTOCK_OK] = "success",
 	[PENSTOCK_E_INVALID] = "invalid",
@@ -100,6 +103,12 @@ static char *joined(const char *a, const char *b, const char *c)
 	return a && c ? str_printf("%s%s%s", a, b, c) : NULL;
 }
 
+static int drop(enum penstock_code code)
+{
+	dropped = code;
+	return -(int)code;
+}
+
 static int set(struct penstock_error *err, enum penstock_code code, char *message)
 {
 	replace_message(err, message);
@@ -115,7 +124,7 @@ int error_set(struct penstock_error *err, enum penstock_code code, const char *f
 	va_list ap;
 
 	if (!err)
-		return -(int)code;
+		return drop(code);
 	va_start(ap, fmt);
 	message = str_vprintf(fmt, ap);
 	va_end(ap);
@@ -140,7 +149,7 @@ int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	va_list ap;
 
 	if (!err)
-		return -(int)code;
+		return drop(code);
 	va_start(ap, fmt);
 	text = str_vprintf(fmt, ap);
 	va_end(ap);
@@ -160,7 +169,7 @@ int error_prefix(struct penstock_error *err, const char *fmt, ...)
 	va_list ap;
 
 	if (!err)
-		return -(int)PENSTOCK_E_INTERNAL;
+		return -(int)dropped;
 	va_start(ap, fmt);
 	head = str_vprintf(fmt, ap);
 	va_end(ap);
@@ -188,7 +197,7 @@ void error_suffix(struct penstock_error *err, const char *fmt, ...)
 
 int error_memory(struct penstock_error *err)
 {
-	return err ? set(err, PENSTOCK_E_MEMORY, NULL) : -(int)PENSTOCK_E_MEMORY;
+	return err ? set(err, PENSTOCK_E_MEMORY, NULL) : drop(PENSTOCK_E_MEMORY);
 }
 
 int error_move(struct penstock_error *dst, struct penstock_error *src)
@@ -202,6 +211,7 @@ int error_move(struct penstock_error *dst, struct penstock_error *src)
 		*dst = *src;
 		*src = (struct penstock_error)PENSTOCK_ERROR_INIT;
 	} else {
+		drop(src->code);
 		penstock_error_release(src);
 	}
 	return code;

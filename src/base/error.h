@@ -25,8 +25,8 @@ int error_set(struct penstock_error *err, enum penstock_code code, const char *f
 int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Puts "prefix: " before the existing message. Returns the existing -code, or -PENSTOCK_E_INTERNAL
- * if `err` is NULL. */
+/* Puts "prefix: " before the existing message. Returns the existing -code; if `err` is NULL, the
+ * -code of the last error that this thread raised with NULL. */
 int error_prefix(struct penstock_error *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

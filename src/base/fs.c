@@ -81,31 +81,27 @@ static int read_whole(int fd, const char *path, struct buf *out, struct penstock
 {
 	for (;;) {
 		size_t want = out->limit - out->len;
+		char one, *room = &one;
 		ssize_t n;
-		char *room;
 
 		if (want > 64 * 1024)
 			want = 64 * 1024;
-		if (want == 0) { /* full: fine at the end of the file, too long otherwise */
-			char one;
-
-			n = read(fd, &one, 1);
-			if (n == 0)
-				return 0;
-			return error_set(err, PENSTOCK_E_LIMIT,
-				"cannot read '%s': longer than the limit of %zu bytes", path,
-				out->limit);
-		}
-		room = buf_reserve(out, want);
+		/* At the limit one more byte shows if the file ends here. */
+		if (want > 0)
+			room = buf_reserve(out, want);
 		if (!room)
 			return buf_error(out, path, err);
-		n = read(fd, room, want);
+		n = read(fd, room, want > 0 ? want : 1);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return error_errno(err, errno, "cannot read '%s'", path);
 		if (n == 0)
 			return 0;
+		if (want == 0)
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"cannot read '%s': longer than the limit of %zu bytes", path,
+				out->limit);
 		buf_grown(out, (size_t)n);
 	}
 }
@@ -383,12 +379,12 @@ static int set_lock(int fd, short type)
 	return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Returns true if another lock excludes one of this type. */
+/* Returns true if another lock excludes one of this type, or may: the query failed. */
 static bool is_excluded(int fd, short type)
 {
 	struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
 
-	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+	return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
 }
 
 int fs_lock(int fd)

@@ -104,10 +104,10 @@ int fs_lock_wait(int fd, const atomic_int *cancel);
 int fs_lock_file(const char *path, struct penstock_error *err);
 /* Like fs_lock(), but shared: any number of processes can hold it if none holds it exclusively. */
 int fs_lock_shared(int fd);
-/* Returns true if another process holds the lock, exclusive or shared. */
+/* Returns true if another process holds the lock, exclusive or shared, or if that is unknown. */
 bool fs_lock_in_use(int fd);
-/* Returns true if another process holds the lock exclusively. Only queries, like fs_lock_in_use(),
- * so neither function blocks a process that takes the lock. */
+/* Returns true if another process holds the lock exclusively, or if that is unknown. Only queries,
+ * like fs_lock_in_use(), so neither function blocks a process that takes the lock. */
 bool fs_lock_held(int fd);
 
 /* Returns true if `path`, not a symbolic link, still leads to the open file: the file may have been

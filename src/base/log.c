@@ -527,7 +527,7 @@ static void write_line(enum log_level level, const char *line)
 		state.sink(state.cookie, level, line);
 		return;
 	}
-	if (state.level == LOG_DEBUG) {
+	if (log_enabled(LOG_DEBUG)) {
 		clock_format_rfc3339(clock_wall_ns(), now);
 		fprintf(log_stream(), "%s %s penstock: %s\n", now, level_names[level], line);
 	} else {

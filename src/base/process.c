@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <pthread.h>
@@ -129,6 +128,9 @@ enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_E
 #define REPORT_FD 3
 #define EXTRA_FD  PROCESS_HANDED_FD
 #define FREE_FD	  5 /* the first descriptor that is free for copies */
+/* Descriptors from this one on stay open without close_range(), which Linux has since 5.9 and a
+ * filter may refuse. */
+#define CLOSE_MAX 65536
 
 /*
  * The C library reserves two signals and refuses to change them; our parent may have ignored these,
@@ -147,6 +149,14 @@ static void reset_signals(void)
 	}
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+void process_close_from(int first)
+{
+	if (close_range((unsigned)first, ~0U, 0) == 0)
+		return;
+	for (int fd = first; fd < CLOSE_MAX; fd++)
+		close(fd);
 }
 
 /* Moves the three standard descriptors to 0, 1 and 2 (through copies, so that none is overwritten),
@@ -180,7 +190,8 @@ static int set_fds(const struct process_spec *spec, int report)
 		if (dup2(copies[i], i) < 0)
 			return -1;
 	}
-	return close_range(extra >= 0 ? FREE_FD : EXTRA_FD, ~0U, 0) < 0 && errno != ENOSYS ? -1 : 0;
+	process_close_from(extra >= 0 ? FREE_FD : EXTRA_FD);
+	return 0;
 }
 
 static int set_affinity(const struct process_spec *spec)
@@ -197,26 +208,26 @@ static int set_affinity(const struct process_spec *spec)
 	return sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* In its own pid namespace a child cannot see its parent, so the child checks if the report pipe
- * still has a reader. */
-static bool parent_ended(const struct process_spec *spec, int report, pid_t parent)
+/* Checks if the report pipe still has a reader: in another pid namespace a child cannot see its
+ * parent. */
+static bool parent_ended(int report)
 {
 	struct pollfd p = {report, POLLOUT, 0};
 
-	if (!spec->namespaces)
-		return getppid() != parent;
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
 /* Makes only async-signal-safe calls, because the parent may have other threads. Joins the first
  * `n_cgroups` groups. */
-static void run_child(const struct process_spec *spec, size_t n_cgroups, int report, pid_t parent)
+static void run_child(const struct process_spec *spec, size_t n_cgroups, const int report_ends[2])
 {
 	struct failure failure = {0, STEP_SESSION};
+	int report = report_ends[1];
 
+	close(report_ends[0]);
 	if (spec->die_with_parent) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (parent_ended(spec, report, parent))
+		if (parent_ended(report))
 			_exit(127); /* the parent ended before the call above */
 	}
 	if (spec->new_session && setsid() < 0)
@@ -318,7 +329,7 @@ static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
 }
 
 /* Forks; the child is on the list before others can see it. */
-static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
+static pid_t fork_child(const struct process_spec *spec, const int report_ends[2])
 {
 	size_t to_join = spec->n_cgroups;
 	sigset_t all;
@@ -343,7 +354,7 @@ static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 			pid = spec->namespaces ? fork_into(spec->namespaces) : fork();
 	}
 	if (pid == 0)
-		run_child(spec, to_join, report, self);
+		run_child(spec, to_join, report_ends);
 	if (pid > 0)
 		spawned[n_spawned++] = pid;
 	pthread_mutex_unlock(&spawned_lock);
@@ -405,7 +416,7 @@ int process_spawn(
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return error_errno(err, errno, "cannot make a pipe");
 	read_end = ends[0];
-	p.pid = fork_child(spec, ends[1], getpid());
+	p.pid = fork_child(spec, ends);
 	saved = errno;
 	close(ends[1]);
 	if (p.pid < 0)

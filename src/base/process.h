@@ -96,6 +96,9 @@ struct process_spec {
  */
 bool process_is_own_secret(const char *pair);
 
+/* Closes the descriptors from `first` on. Async-signal-safe: for the children of any fork(). */
+void process_close_from(int first);
+
 /* fork() for bodies. The C library's fork() takes locks (of the allocator, of streams); if a thread
  * of the parent held a lock when the body's process was created, that lock would never be
  * released. */

@@ -85,29 +85,29 @@ static struct save_file *find_file(const struct save *s, const char *name)
 	return f;
 }
 
-static struct save_file *new_file(struct save *s, const char *name, struct penstock_error *err)
+static int new_file(
+	struct save_file **out, struct save *s, const char *name, struct penstock_error *err)
 {
 	struct save_file *f;
 
-	if (HASH_COUNT(s->files) == LIMIT_CHECKPOINT_FILES) {
-		error_set(err, PENSTOCK_E_LIMIT, "checkpoint '%s' has more than %d files", s->path,
-			LIMIT_CHECKPOINT_FILES);
-		return NULL;
-	}
+	if (HASH_COUNT(s->files) == LIMIT_CHECKPOINT_FILES)
+		return error_set(err, PENSTOCK_E_LIMIT, "checkpoint '%s' has more than %d files",
+			s->path, LIMIT_CHECKPOINT_FILES);
 	f = calloc(1, sizeof(*f));
 	if (f)
 		f->name = strdup(name);
 	if (f && f->name && checksum_init(&f->sum, CHECKSUM_CRC64NVME, err) == 0) {
 		HASH_ADD_KEYPTR(hh, s->files, f->name, strlen(f->name), f);
-		if (f->hh.tbl)
-			return f;
+		if (f->hh.tbl) {
+			*out = f;
+			return 0;
+		}
 		checksum_release(&f->sum);
 	}
 	if (f)
 		free(f->name);
 	free(f);
-	error_memory(err);
-	return NULL;
+	return error_memory(err);
 }
 
 static void close_out(struct save *s)
@@ -122,6 +122,7 @@ static int open_out(struct save *s, const char *name, struct penstock_error *err
 {
 	struct save_file *f = find_file(s, name);
 	bool fresh = !f;
+	int r = 0;
 
 	if (s->out >= 0 && f == s->open)
 		return 0;
@@ -130,9 +131,9 @@ static int open_out(struct save *s, const char *name, struct penstock_error *err
 			"cannot append to '%s/%s': the file was already added", s->path, name);
 	close_out(s);
 	if (fresh)
-		f = new_file(s, name, err);
-	if (!f)
-		return err ? -(int)err->code : -(int)PENSTOCK_E_MEMORY;
+		r = new_file(&f, s, name, err);
+	if (r < 0)
+		return r;
 	s->open = f;
 	s->out = open_in(s, name, O_WRONLY | (fresh ? O_CREAT | O_TRUNC : O_APPEND));
 	return s->out < 0 ? raise(s, name, err) : 0;
@@ -187,9 +188,9 @@ int save_add(struct save *s, const char *name, struct penstock_error *err)
 	if (!S_ISREG(st.st_mode))
 		return error_set(
 			err, PENSTOCK_E_INVALID, "'%s/%s' is not a regular file", s->path, name);
-	f = new_file(s, name, err);
-	if (!f)
-		return err ? -(int)err->code : -(int)PENSTOCK_E_MEMORY;
+	r = new_file(&f, s, name, err);
+	if (r < 0)
+		return r;
 	f->done = true;
 	f->size = (uint64_t)st.st_size;
 	sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);

@@ -276,6 +276,8 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 		}
 		model_release(&kept);
 	}
+	/* Without a record the server starts, too: serve() repeats the write, and no service is
+	 * worse than a server that a kill in between would leave behind. */
 	save(d);
 	backend_go(s);
 }

@@ -47,6 +47,7 @@ struct versions {
 	const struct deploy_options *o;
 	struct seen_commit *commits;
 	size_t n_commits;
+	size_t next_commit; /* where the search for the next commit begins */
 	struct seen_content *contents;
 	size_t n_contents;
 	/* commits of the last look that lack the metric of `best`; 0 if another one has it */

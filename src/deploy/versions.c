@@ -85,6 +85,9 @@ struct look {
 	size_t cut; /* bytes of the prefix */
 	struct model_file *files;
 	size_t n;
+	/* indexes of the files next to the directories, which belong to each version */
+	size_t *loose;
+	size_t n_loose;
 	bool too_many, no_memory;
 	bool unfinished; /* a checkpoint has no commit yet */
 };
@@ -117,6 +120,7 @@ static void look_release(struct look *look)
 	for (size_t i = 0; i < look->n; i++)
 		free(look->files[i].path);
 	free(look->files);
+	free(look->loose);
 }
 
 static int list(struct look *look, struct penstock_error *err)
@@ -140,6 +144,7 @@ static int list(struct look *look, struct penstock_error *err)
 struct candidate {
 	const char *name; /* not NUL-terminated */
 	size_t len; /* 0 for the whole prefix */
+	size_t first, n; /* its files are look.files[first..first+n) and the loose files */
 	bool numbered;
 	uint64_t number;
 	const struct commit *commit; /* NULL if there is none */
@@ -198,10 +203,12 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 
 	if (!key)
 		return error_memory(err);
+	/* Most looks ask for the commits in one order: begin after the last one. */
 	for (size_t i = 0; i < v->n_commits && !seen; i++) {
-		if (strcmp(v->commits[i].path, file->path) == 0 &&
-			strcmp(v->commits[i].etag, file->etag) == 0)
-			seen = &v->commits[i];
+		struct seen_commit *c = &v->commits[(v->next_commit + i) % v->n_commits];
+
+		if (strcmp(c->path, file->path) == 0 && strcmp(c->etag, file->etag) == 0)
+			seen = c;
 	}
 	if (!seen) {
 		commits = array_grow(v->commits, v->n_commits, sizeof(*commits));
@@ -215,6 +222,7 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 		snprintf(seen->etag, sizeof(seen->etag), "%s", file->etag);
 		v->n_commits++;
 	}
+	v->next_commit = (size_t)(seen - v->commits) + 1;
 	seen->used = true;
 	*out = seen->commit;
 	if (!seen->unread)
@@ -268,11 +276,14 @@ static void forget_unused(struct versions *v)
 		v->contents[i].used = false;
 }
 
-static int add_candidate(struct look *look, const char *name, size_t len,
+/* Adds the directory of `n_files` files, the first of which is look->files[first]. */
+static int add_candidate(struct look *look, size_t first, size_t n_files, size_t len,
 	struct candidate **candidates, size_t *n, struct penstock_error *err)
 {
+	const char *name = look->files[first].path;
 	const struct model_file *file = find_file(look, name, len, COMMIT_NAME);
-	struct candidate c = {.name = name, .len = len, .metric = NAN};
+	struct candidate c = {
+		.name = name, .len = len, .first = first, .n = n_files, .metric = NAN};
 	_cleanup_free_ char *text = strndup(name, len);
 	struct candidate *items;
 	uint64_t step;
@@ -307,27 +318,39 @@ static int add_candidate(struct look *look, const char *name, size_t len,
 	return 0;
 }
 
+static int add_loose(struct look *look, size_t i, struct penstock_error *err)
+{
+	size_t *grown;
+
+	if (strcmp(look->files[i].path, COMMIT_NAME) == 0)
+		return 0;
+	grown = array_grow(look->loose, look->n_loose, sizeof(*grown));
+	if (!grown)
+		return error_memory(err);
+	look->loose = grown;
+	grown[look->n_loose++] = i;
+	return 0;
+}
+
 /* The objects are in byte order, so the objects of a directory are adjacent. */
 static int find_candidates(
 	struct look *look, struct candidate **candidates, size_t *n, struct penstock_error *err)
 {
-	const char *last = "";
-	size_t last_len = 0;
+	int r = 0;
 
-	for (size_t i = 0; i < look->n; i++) {
+	for (size_t i = 0, end; r == 0 && i < look->n; i = end) {
 		const char *path = look->files[i].path, *slash = strchr(path, '/');
 		size_t len = slash ? (size_t)(slash - path) : 0;
-		int r;
 
-		if (!len || (len == last_len && strncmp(path, last, len) == 0))
-			continue;
-		last = path;
-		last_len = len;
-		r = add_candidate(look, path, len, candidates, n, err);
-		if (r < 0)
-			return r;
+		end = i + 1;
+		while (len && end < look->n && strncmp(look->files[end].path, path, len + 1) == 0)
+			end++;
+		if (len)
+			r = add_candidate(look, i, end - i, len, candidates, n, err);
+		else if (!slash)
+			r = add_loose(look, i, err);
 	}
-	return 0;
+	return r;
 }
 
 /* Sorts the better candidate first: by metric, else by number, else by commit. */
@@ -347,44 +370,49 @@ static int compare(const void *a, const void *b, void *cookie)
 
 /* ---- one version ---- */
 
-/* Returns true for files in the directory of the version, and for files next to that directory,
- * such as Triton's config.pbtxt. Returns true for all files if the version is the whole prefix. */
-static bool is_of(const char *path, const struct candidate *c)
+/* Adds the file to the version and to the checksum of its content. */
+static int add_file(struct model *out, const struct model_file *f, struct checksum *sum,
+	struct penstock_error *err)
 {
-	return !c->len || (!strchr(path, '/') && strcmp(path, COMMIT_NAME) != 0) ||
-	       (strncmp(path, c->name, c->len) == 0 && path[c->len] == '/');
+	out->files[out->n] = *f;
+	out->files[out->n].path = strdup(f->path);
+	if (!out->files[out->n].path)
+		return error_memory(err);
+	out->n++;
+	out->size += f->size;
+	checksum_update(sum, f->path, strlen(f->path) + 1);
+	checksum_update(sum, &f->size, sizeof(f->size));
+	checksum_update(sum, f->etag, strlen(f->etag) + 1);
+	return 0;
 }
 
+/* Fills in a version: the files in its directory, and the files next to that directory, such as
+ * Triton's config.pbtxt, all in byte order. */
 static int fill_model(const struct look *look, const struct candidate *c, struct model *out,
 	struct penstock_error *err)
 {
+	/* The whole prefix has its loose files already. */
+	size_t n_loose = c->len ? look->n_loose : 0, before = 0;
 	struct checksum sum = {0};
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	int r;
 
 	out->directory = c->len ? str_printf("%.*s/", (int)c->len, c->name) : strdup("");
-	out->files = calloc(look->n + 1, sizeof(*out->files));
+	out->files = calloc(c->n + n_loose + 1, sizeof(*out->files));
 	if (!out->directory || !out->files)
 		return error_memory(err);
 	r = checksum_init(&sum, CHECKSUM_SHA256, err);
 	if (r < 0)
 		return r;
 	checksum_update(&sum, out->directory, strlen(out->directory) + 1);
-	for (size_t i = 0; r == 0 && i < look->n; i++) {
-		const struct model_file *f = &look->files[i];
+	while (before < n_loose && look->loose[before] < c->first)
+		before++;
+	for (size_t i = 0; r == 0 && i < c->n + n_loose; i++) {
+		size_t at = i < before		? look->loose[i]
+			    : i - before < c->n ? c->first + i - before
+						: look->loose[i - c->n];
 
-		if (!is_of(f->path, c))
-			continue;
-		out->files[out->n] = *f;
-		out->files[out->n].path = strdup(f->path);
-		if (!out->files[out->n].path)
-			r = error_memory(err);
-		else
-			out->n++;
-		out->size += f->size;
-		checksum_update(&sum, f->path, strlen(f->path) + 1);
-		checksum_update(&sum, &f->size, sizeof(f->size));
-		checksum_update(&sum, f->etag, strlen(f->etag) + 1);
+		r = add_file(out, &look->files[at], &sum, err);
 	}
 	checksum_final(&sum, digest);
 	checksum_release(&sum);
@@ -470,6 +498,7 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 		v->n_unmeasured = 0;
 		qsort_r(candidates, n, sizeof(*candidates), compare, (void *)v->o);
 	}
+	whole.n = look.n;
 	whole_counts = look.n && !v->o->best && !look.unfinished && (!commit || whole.commit);
 	for (size_t i = 0; r == 0 && i < (n ? n : whole_counts); i++) {
 		const struct candidate *c = n ? &candidates[i] : &whole;

@@ -39,12 +39,15 @@ struct registry {
 
 /* ---- logging in ---- */
 
-static void set_secret(struct registry *reg, char *authorization, const char *secret)
+/* Takes a text such as "Bearer …", or NULL, in place of the last one. The last token is not hidden
+ * any more: it has expired, or the pull has ended. */
+static void set_authorization(struct registry *reg, char *authorization)
 {
-	log_redact(secret);
-	if (reg->authorization)
-		explicit_bzero(reg->authorization, strlen(reg->authorization));
-	free(reg->authorization);
+	if (authorization)
+		log_redact(strchr(authorization, ' ') + 1);
+	if (reg->authorization && str_starts(reg->authorization, "Bearer "))
+		log_redact_forget(strchr(reg->authorization, ' ') + 1);
+	str_wipe(reg->authorization);
 	reg->authorization = authorization;
 }
 
@@ -139,7 +142,7 @@ static int fetch_token(struct registry *reg, const struct image_challenge *chall
 				"the token service of '%s' replied without a token",
 				reg->ref->shown_host);
 		else
-			set_secret(reg, authorization, token);
+			set_authorization(reg, authorization);
 	}
 	if (token)
 		explicit_bzero(token, strlen(token));
@@ -166,7 +169,7 @@ static int log_in(struct registry *reg, const struct http_reply *reply, const ch
 
 		r = authorization ? 0 : refused(reg, err);
 		if (authorization)
-			set_secret(reg, authorization, authorization + strlen("Basic "));
+			set_authorization(reg, authorization);
 	} else {
 		r = fetch_token(reg, &challenge, deadline_ms, err);
 	}
@@ -476,9 +479,7 @@ static void free_registry(struct image_source *source)
 	struct registry *reg = (struct registry *)source;
 
 	image_login_release(&reg->login);
-	if (reg->authorization)
-		explicit_bzero(reg->authorization, strlen(reg->authorization));
-	free(reg->authorization);
+	set_authorization(reg, NULL);
 	free(reg->base);
 	pthread_mutex_destroy(&reg->lock);
 	free(reg);

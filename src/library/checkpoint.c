@@ -99,9 +99,7 @@ int penstock_checkpoint_write(struct penstock_checkpoint *c, const char *name, c
 int penstock_checkpoint_add(
 	struct penstock_checkpoint *c, const char *name, struct penstock_error *err)
 {
-	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;
-
-	return save_add(c->save, name, err ? err : &ignored);
+	return save_add(c->save, name, err);
 }
 
 int penstock_checkpoint_metric(
@@ -168,9 +166,7 @@ int penstock_checkpoint_open(
 int penstock_commit_verify(
 	const struct penstock_commit *commit, bool whole, struct penstock_error *err)
 {
-	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;
-
-	return commit_verify(&commit->c, whole, NULL, err ? err : &ignored);
+	return commit_verify(&commit->c, whole, NULL, err);
 }
 
 void penstock_commit_free(struct penstock_commit *commit)

@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "server/request/account.h"
 
@@ -203,9 +204,7 @@ static void exec_owner(
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (dup2(null_fd, 0) < 0 || dup2(out_fd, 1) < 0 || dup2(out_fd, 2) < 0)
 		_exit(1);
-	if (close_range(3, ~0U, 0) < 0)
-		for (int fd = 3; fd < 65536; fd++)
-			close(fd);
+	process_close_from(3);
 	if (chdir("/") < 0)
 		_exit(1);
 	execve(executable, argv, envp);

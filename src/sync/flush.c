@@ -135,7 +135,7 @@ static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 	return rc < 0 ? rc : again == 0;
 }
 
-/* If `fresh`, scans of earlier flushes do not count. */
+/* If `fresh`, scans and comparisons of earlier flushes do not count. */
 static int flush(struct sync *s, bool fresh, int64_t deadline_ms, struct penstock_error *err)
 {
 	unsigned reviews = 0;
@@ -146,6 +146,8 @@ static int flush(struct sync *s, bool fresh, int64_t deadline_ms, struct penstoc
 	penstock_error_release(&s->attach_error);
 	plan_flush_begin(&s->plan);
 	s->scans_wanted += fresh;
+	if (fresh)
+		recheck_forget(s);
 	s->attach_ms = 0;
 	pthread_cond_broadcast(&s->work);
 	sync_wake_owner(s);
@@ -163,8 +165,6 @@ static int flush(struct sync *s, bool fresh, int64_t deadline_ms, struct penstoc
 		clock_cond_wait_until_ms(&s->idle, &s->lock, wake_ms);
 	}
 	plan_flush_end(&s->plan);
-	if (state == 1)
-		recheck_over(s);
 	pthread_mutex_unlock(&s->lock);
 	sync_deliver(s);
 	return state < 0 ? state : 0;

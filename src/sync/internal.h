@@ -251,9 +251,8 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
  */
 int recheck_output(
 	struct sync *s, int64_t deadline_ms, uint64_t *again, struct penstock_error *err);
-/* Forgets the comparisons of a complete flush: the next flush compares all files again. Under
- * lock. */
-void recheck_over(struct sync *s);
+/* Forgets the comparisons of earlier flushes: the next one compares all files. Under lock. */
+void recheck_forget(struct sync *s);
 
 /*
  * review.c; without the lock, when no file waits. Lists the output once, compares it with the

@@ -175,11 +175,10 @@ static int forget(void *cookie, struct entry *e)
 	return 0;
 }
 
-void recheck_over(struct sync *s)
+void recheck_forget(struct sync *s)
 {
 	MUST_HOLD(&s->lock);
-	if (recheck_counts(s))
-		table_each(&s->table, forget, NULL);
+	table_each(&s->table, forget, NULL);
 }
 
 int recheck_output(struct sync *s, int64_t deadline_ms, uint64_t *again, struct penstock_error *err)

@@ -44,7 +44,8 @@ struct upload {
 
 int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err)
 {
-	bool encoded, taken;
+	bool encoded, taken, warned;
+	struct entry *e;
 
 	buf_add_str(key, s->o.prefix);
 	encoded = names_key(key, path);
@@ -53,14 +54,20 @@ int upload_key(struct sync *s, const char *path, struct buf *key, struct penstoc
 	if (encoded) {
 		pthread_mutex_lock(&s->lock);
 		taken = table_find_path(&s->table, key->data + strlen(s->o.prefix)) != NULL;
+		e = table_find_path(&s->table, path);
+		warned = e && (e->flags & ENTRY_WARNED);
+		if (e && !taken)
+			e->flags |= ENTRY_WARNED;
 		pthread_mutex_unlock(&s->lock);
 		if (taken)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"the name of the file is not UTF-8, and its percent-encoded form "
 				"is the name of another file; rename one of these files");
-		sync_emit(s, SYNC_WARNING, path, 0,
-			"the name of the file is not UTF-8, which S3 requires: published as '%s'",
-			buf_str(key));
+		if (!warned)
+			sync_emit(s, SYNC_WARNING, path, 0,
+				"the name of the file is not UTF-8, which S3 requires: published "
+				"as '%s'",
+				buf_str(key));
 	}
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,

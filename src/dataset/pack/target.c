@@ -234,8 +234,9 @@ static bool remove_objects(const struct pack *p, const struct strlist *names)
 bool pack_undo(const struct pack *p)
 {
 	_cleanup_(strlist_release) struct strlist names = {0};
-	bool good = true;
 	char name[PACK_NAME_SIZE];
+	/* The index may be there: its reply was lost, or its directory could not be synced. */
+	bool good = strlist_add(&names, INDEX_NAME) == 0;
 
 	for (size_t i = 0; good && i < p->n; i++) {
 		pack_name(p, i, name);

@@ -24,9 +24,6 @@
 #define RENEW_AFTER_NS (1 * NS_PER_S)
 /* Interval between checks of the waiters' cancel flags. */
 #define POLL_MS 50
-/* Number of generations of fetched secrets that stay hidden in logs; older secrets have long
- * expired. */
-#define HIDDEN_GENERATIONS 8
 
 struct credentials_provider {
 	bool anonymous;
@@ -137,6 +134,32 @@ static void retire(struct credentials_provider *provider, struct credentials *ol
 	credentials_release(oldest);
 	*oldest = *old;
 	*old = (struct credentials){0};
+}
+
+int hidden_tokens_add(struct hidden_tokens *hidden, const char *token, size_t len)
+{
+	char **oldest = &hidden->ring[hidden->n % HIDDEN_GENERATIONS];
+	const char *last = hidden->n ? hidden->ring[(hidden->n - 1) % HIDDEN_GENERATIONS] : NULL;
+	char *copy;
+
+	if (last && strlen(last) == len && memcmp(last, token, len) == 0)
+		return 0;
+	copy = strndup(token, len);
+	if (!copy || log_redact(copy) < 0) {
+		str_wipe(copy);
+		return -1;
+	}
+	log_redact_forget(*oldest);
+	str_wipe(*oldest);
+	*oldest = copy;
+	hidden->n++;
+	return 0;
+}
+
+void hidden_tokens_release(struct hidden_tokens *hidden)
+{
+	for (size_t i = 0; i < HIDDEN_GENERATIONS; i++)
+		str_wipe(hidden->ring[i]);
 }
 
 int credentials_provider_new_static(struct credentials_provider **out, const char *access_key_id,

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "net/credentials/sources.h"
 #include "net/credentials/credentials.h"
@@ -87,6 +86,7 @@ struct metadata {
 	char *url; /* URL of the service (EC2), or of the credentials (containers) */
 	char *token_file; /* containers; may be NULL */
 	char *token; /* containers; may be NULL */
+	struct hidden_tokens hidden;
 	int64_t timeout_ms; /* limit for one attempt */
 	unsigned attempts;
 };
@@ -98,6 +98,7 @@ static void metadata_free(void *cookie)
 	free(m->url);
 	free(m->token_file);
 	str_wipe(m->token);
+	hidden_tokens_release(&m->hidden);
 	free(m);
 }
 
@@ -204,8 +205,7 @@ int credential_source_instance(struct credentials_provider **out, struct penstoc
 /* --- ECS and EKS ----------------------------------------------------------------------------- */
 
 /* Reads the token file each time, because it is rotated. */
-static int container_header(
-	const struct metadata *m, struct buf *header, struct penstock_error *err)
+static int container_header(struct metadata *m, struct buf *header, struct penstock_error *err)
 {
 	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_HTTP_HEADERS);
 	const char *token = m->token;
@@ -227,7 +227,7 @@ static int container_header(
 	if (!len || strpbrk(buf_str(header), "\r\n"))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"the container authorization token must be one line");
-	if (log_redact_part(token, len) < 0)
+	if (hidden_tokens_add(&m->hidden, token, len) < 0)
 		return error_memory(err);
 	return buf_failed(header) ? buf_error(header, "the authorization token", err) : 0;
 }
@@ -235,7 +235,7 @@ static int container_header(
 static int fetch_container(
 	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
-	const struct metadata *m = cookie;
+	struct metadata *m = cookie;
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_(buf_wipe) struct buf header = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_wipe) struct buf reply = BUF_INIT(LIMIT_METADATA_REPLY);

@@ -69,6 +69,20 @@ int credential_source_role(struct credentials_provider **out, const struct sts_r
 int credential_source_web_identity(
 	struct credentials_provider **out, const struct sts_role *role, struct penstock_error *err);
 
+/* Generations of a secret that stay hidden in logs; older ones have long expired. */
+#define HIDDEN_GENERATIONS 8
+
+/* The last tokens of a source whose token is rotated; zero the struct before the first call. */
+struct hidden_tokens {
+	char *ring[HIDDEN_GENERATIONS];
+	size_t n; /* number of tokens so far */
+};
+/* Hides the token in logs, in place of the oldest one, unless the token is the last one. Returns -1
+ * if out of memory. */
+int hidden_tokens_add(struct hidden_tokens *hidden, const char *token, size_t len);
+/* The tokens stay hidden. */
+void hidden_tokens_release(struct hidden_tokens *hidden);
+
 /* ---- parsers shared by the sources, without side effects; also used by the fuzzer ---- */
 
 /*

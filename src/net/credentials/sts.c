@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "net/credentials/sources.h"
 #include "net/credentials/credentials.h"
@@ -112,6 +111,7 @@ struct sts {
 	char *session_name;
 	char *external_id;
 	char *token_file;
+	struct hidden_tokens hidden; /* tokens of that file */
 	unsigned duration_s;
 	struct credentials_provider *source;
 };
@@ -128,6 +128,7 @@ static void sts_free(void *cookie)
 	free(sts->session_name);
 	free(sts->external_id);
 	free(sts->token_file);
+	hidden_tokens_release(&sts->hidden);
 	free(sts);
 }
 
@@ -231,7 +232,7 @@ static int post(const struct sts *sts, const atomic_int *cancel, const struct bu
 static int fetch(
 	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
-	const struct sts *sts = cookie;
+	struct sts *sts = cookie;
 	_cleanup_(buf_wipe) struct buf token = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_wipe) struct buf form = BUF_INIT(4 * LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_wipe) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
@@ -245,7 +246,7 @@ static int fetch(
 			r = error_set(err, PENSTOCK_E_INVALID, "'%s' is empty", sts->token_file);
 		if (r < 0)
 			return error_prefix(err, "the web identity token");
-		if (log_redact(buf_str(&token)) < 0)
+		if (hidden_tokens_add(&sts->hidden, buf_str(&token), token.len) < 0)
 			return error_memory(err);
 	}
 	r = form_of(sts, sts->token_file ? buf_str(&token) : NULL, &form, err);

@@ -579,11 +579,14 @@ enum store_status directory_change(struct directory *d, const struct directory_c
 		error_memory(err);
 		return STORE_FAILED;
 	}
-	for (size_t i = 0; i < n; i++)
-		if (prepare(&next, &changes[i]) < 0) {
-			error_memory(err);
-			return STORE_FAILED;
-		}
+	for (size_t i = 0; i < n; i++) {
+		if (prepare(&next, &changes[i]) == 0)
+			continue;
+		while (i-- > 0)
+			forget_secrets(changes[i].value);
+		error_memory(err);
+		return STORE_FAILED;
+	}
 	status = store_record_set(d->store, next.stored, n, err);
 	if (status == STORE_OK)
 		swap_in(d, &next); /* `next` has the old records */

@@ -2,10 +2,11 @@
  * The local record of what was closed and what was published, so that the next attempt knows after
  * a kill which files are whole.
  *
- *	journal_open(&j, path, err);			reads nothing
- *	journal_replay(path, fn, cookie, NULL, err);	called first: reads earlier attempts
- *	journal_add(j, &record); ... journal_write(j);	to the kernel: survives a kill of penstock
- *	journal_sync(j);				to the disk: survives a power loss
+ *	journal_replay(path, fn, cookie, NULL, err);	// reads earlier attempts
+ *	journal_open(&j, path, err);			// for appending
+ *	journal_add(j, &record);
+ *	journal_write(j);	// to the kernel: survives a kill of penstock
+ *	journal_sync(j);	// to the disk: survives a power loss
  *
  * One record is one line: a CRC of the rest, a letter, fields separated by spaces, names
  * percent-encoded. A line whose CRC is wrong (cut by a crash, or by a full disk) is skipped, so a

@@ -39,6 +39,7 @@ static void aside_failed(
 		err->message ? err->message : "");
 }
 
+/* Returns 1 if the file could not be sent, and others cannot be sent now, either. */
 static int aside_send(
 	struct sync *s, const char *path, const char *file, struct penstock_error *err)
 {
@@ -59,11 +60,11 @@ static int aside_send(
 	if (rc == -PENSTOCK_E_CANCELLED)
 		return error_move(err, &e);
 	aside_failed(s, path, file, &e);
-	return 1;
+	return e.repeats || error_is_retryable(&e);
 }
 
 /* Sends all regular files below `name` in the open directory `at`; `dir` is the path of `name`, and
- * `path` its place in the output. Returns 1, and stops, if a file could not be sent. */
+ * `path` its place in the output. Returns 1, and stops, if no file can be sent now. */
 static int send_below(struct sync *s, int at, const char *name, const char *dir, const char *path,
 	struct penstock_error *err)
 {

@@ -45,15 +45,15 @@ static unsigned window_most(const struct bulk *bulk)
 	return most && most < LIMIT_BULK_FLIGHTS ? most : LIMIT_BULK_FLIGHTS;
 }
 
-/* Call it with the lock held. Grows the window by one after as many ended flights as the window is
- * large. */
-static void window_grow(struct bulk *bulk)
+/* Call it with the lock held when a flight has ended. Grows the window by one after as many good
+ * flights as the window is large. */
+static void window_grow(struct bulk *bulk, bool good)
 {
 	if (bulk->window_hold) {
 		bulk->window_hold--;
 		return;
 	}
-	if (++bulk->window_credit < bulk->window)
+	if (!good || ++bulk->window_credit < bulk->window)
 		return;
 	bulk->window_credit = 0;
 	if (bulk->window < window_most(bulk))
@@ -180,13 +180,15 @@ static void flight_submit(struct bulk *bulk, struct bulk_task *task, bool to_twi
 }
 
 /*
- * Fills the window; with `landed`, one flight of the engine that `on_twin` selects has ended. The
- * next flights use the same engine: its thread, which runs this function, need not be woken, and
- * ends no flight before this function returns. The thread that frees the bulk waits for the last
- * flight: the bulk must not be used after that flight.
+ * Fills the window after the end of a flight of the engine that `on_twin` selects; `good` if the
+ * flight did not fail. The next flights use the same engine: its thread, which runs this function,
+ * need not be woken, and ends no flight before this function returns. The thread that frees the
+ * bulk waits for the last flight: the bulk must not be used after that flight.
  */
-static void start_next(struct bulk *bulk, bool landed, bool on_twin)
+static void start_next(struct bulk *bulk, bool good, bool on_twin)
 {
+	bool landed = true;
+
 	for (;;) {
 		struct bulk_task *task = NULL;
 
@@ -194,7 +196,7 @@ static void start_next(struct bulk *bulk, bool landed, bool on_twin)
 		if (landed) {
 			bulk->flying--;
 			bulk->flying_twin -= on_twin;
-			window_grow(bulk);
+			window_grow(bulk, good);
 		}
 		if (bulk->flying < bulk->window || bulk_stopped(bulk))
 			task = bulk_list_take(&bulk->line);
@@ -206,6 +208,7 @@ static void start_next(struct bulk *bulk, bool landed, bool on_twin)
 		if (!task)
 			return;
 		landed = !submit(task);
+		good = false;
 	}
 }
 
@@ -224,7 +227,7 @@ void bulk_flight_start(struct bulk_task *task)
 		on_twin = task->flight->on_twin;
 	pthread_mutex_unlock(&bulk->lock);
 	if (now && !submit(task))
-		start_next(bulk, true, on_twin);
+		start_next(bulk, false, on_twin);
 }
 
 /* Runs on the thread of the flight's engine. */
@@ -235,7 +238,7 @@ static void flight_done(void *cookie, struct http_request *request, struct http_
 	struct bulk *bulk = f->task->bulk;
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
 	enum bulk_way way = BULK_STRAIGHT;
-	bool on_twin = f->on_twin;
+	bool good, on_twin = f->on_twin;
 
 	(void)request;
 	(void)reply;
@@ -256,8 +259,9 @@ static void flight_done(void *cookie, struct http_request *request, struct http_
 		log_debug("%s; retrying in a worker", own.message ? own.message : "failed");
 		way = BULK_TO_WORKER;
 	}
+	good = !own.code;
 	flight_over(f, way, &own);
-	start_next(bulk, true, on_twin);
+	start_next(bulk, good, on_twin);
 }
 
 int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penstock_error *err)

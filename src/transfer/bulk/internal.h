@@ -83,7 +83,7 @@ struct bulk {
 	unsigned flying_twin; /* flights on the second engine */
 	bool twin_tried;
 	unsigned window; /* limit of flights */
-	/* flights ended since the window last grew; the window grows by one after `window`
+	/* good flights since the window last grew; the window grows by one after `window`
 	 * flights */
 	unsigned window_credit;
 	/* flights left from before the window was halved; the window does not grow until they have

@@ -68,7 +68,9 @@ static int list_page(struct object_ref at, object_upload_fn fn, void *cookie, st
 	buf_add_str(key, page.next_key_marker);
 	if (page.next_upload_id_marker)
 		buf_add_str(id, page.next_upload_id_marker);
-	return buf_failed(key) ? buf_error(key, "the listing's marker", err) : 1;
+	if (buf_failed(key) || buf_failed(id))
+		return buf_error(buf_failed(key) ? key : id, "the listing's marker", err);
+	return 1;
 }
 
 int object_list_uploads(

@@ -97,6 +97,16 @@ static int head_checksum(const struct compare_side *side, const struct entry *ob
 	return r;
 }
 
+/* A file that cannot be read counts as different: its transfer replaces it, or reports the reason
+ * and lets the others continue. */
+static int unreadable(int r, struct penstock_error *err)
+{
+	if (r == -(int)PENSTOCK_E_CANCELLED || r == -(int)PENSTOCK_E_MEMORY)
+		return r;
+	penstock_error_release(err);
+	return 0;
+}
+
 static int file_and_object(const struct compare_rules *rules, const struct compare_side *files,
 	const struct entry *file, const struct compare_side *objects, const struct entry *object,
 	struct penstock_error *err)
@@ -110,11 +120,11 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 	int r;
 
 	if (fd < 0)
-		return fd;
+		return unreadable(fd, err);
 	if (object_etag_md5(object->etag, theirs)) {
 		r = checksum_of_file(fd, CHECKSUM_MD5, 0, file->size, rules->cancel, own, err);
 		if (r < 0)
-			return error_prefix(err, "%s", file->path);
+			return unreadable(r, err);
 		if (memcmp(own, theirs, 16) == 0)
 			return 1;
 	}
@@ -123,7 +133,7 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 
 		r = parts_etag_of_file(fd, file->size, sizes[i], parts, rules->cancel, etag, err);
 		if (r < 0)
-			return error_prefix(err, "%s", file->path);
+			return unreadable(r, err);
 		if (strcmp(etag, object->etag) == 0)
 			return 1;
 	}
@@ -133,8 +143,7 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 	if (r < 0 || kind == CHECKSUM_NONE)
 		return r;
 	r = checksum_of_file(fd, kind, 0, file->size, rules->cancel, own, err);
-	return r < 0 ? error_prefix(err, "%s", file->path)
-		     : memcmp(own, theirs, checksum_size(kind)) == 0;
+	return r < 0 ? unreadable(r, err) : memcmp(own, theirs, checksum_size(kind)) == 0;
 }
 
 static int two_objects(const struct compare_rules *rules, const struct entry *from,

@@ -242,14 +242,16 @@ enum scalar_type scalar_type(const struct node *node)
 bool node_whole(const struct node *node, int64_t *out)
 {
 	const char *text = node && node->kind == NODE_SCALAR ? node->text : "";
+	const char *characters = "+-0123456789";
 	char *end;
 	int base = 10;
 
 	if (text[0] == '0' && (text[1] == 'o' || text[1] == 'x')) {
 		base = text[1] == 'o' ? 8 : 16;
+		characters = base == 8 ? "01234567" : "0123456789abcdefABCDEF";
 		text += 2;
 	}
-	if (text[strspn(text, base == 16 ? "0123456789abcdefABCDEF" : "+-0123456789")])
+	if (text[strspn(text, characters)])
 		return false;
 	errno = 0;
 	*out = strtoll(text, &end, base);

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.fault_proxy import s3_error
 from harness.program import TOP
 from harness.waiting import wait_for
 
@@ -198,6 +199,17 @@ def test_an_interrupt_leaves_no_shards_in_a_store_and_says_so(penstock, tmp_path
 
     assert store.keys("bucket") == [] and "s3://bucket/d/" in result.err
     penstock.run(*pack, env=store.env).ok()
+
+
+# The request has stored it, and is reported as failed.
+def test_a_failure_at_the_index_leaves_no_index(penstock, tmp_path, store, fault_proxy, source):
+    store.client.create_bucket(Bucket="bucket")
+    refused = fault_proxy.fault(method="PUT", path=INDEX, status=403, body=s3_error("AccessDenied"), carry_out=True)
+
+    penstock.run("pack", source, "s3://bucket/d", "--format", "tar", env=store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}).exits(77)
+
+    assert refused.hits == 1
+    assert store.keys("bucket") == []
 
 
 # Else the shards, or the files, would be samples no more.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.fault_proxy import s3_error
 from harness.sync_driver import Syncer, limited
 from harness.waiting import wait_for
 
@@ -85,6 +86,18 @@ def test_a_flush_on_a_network_file_system_finds_what_the_times_do_not_tell(penst
     assert sync.object("array")[:6] == b"after "
     sync.flush()
     assert len(sync.events("published", "array")) == published + 1
+
+
+def test_a_flush_after_a_failed_one_compares_all_files_again(penstock, store, tmp_path, fault_proxy):
+    # The first flush has compared all files, and fails at the list of the bucket.
+    sync = Syncer(penstock, store, tmp_path, "--network", "--traceless", endpoint=fault_proxy.url)
+    publish(sync)
+    refused = fault_proxy.fault(method="GET", query="list-type=2", status=400, body=s3_error("InvalidRequest"))
+    assert sync.ask("flush 60000", PATIENT_S)["result"] == "failed" and refused.hits == 1
+
+    change(sync.out / "array")
+
+    check_flush_finds_it(sync)
 
 
 def test_what_was_written_last_on_a_network_file_system_is_published_by_the_flush(penstock, store, tmp_path):

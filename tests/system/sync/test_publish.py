@@ -261,7 +261,11 @@ def test_files_with_odd_names_are_published(syncs):
     for name in names:
         key = name.decode() if name != b"bad\xff\xfe" else "bad%FF%FE"
         assert sync.object(key) == name
-    assert any("not UTF-8" in warning for warning in sync.warnings())
+    with open(os.path.join(os.fsencode(sync.out), b"bad\xff\xfe"), "ab") as file:
+        file.write(b", again")
+    sync.flush()
+    assert sync.object("bad%FF%FE") == b"bad\xff\xfe, again"
+    assert len(sync.events("warning", "bad%FF%FE")) == 1
 
 
 # Links, empty directories, empty files, modes and times stand in the manifest; pipes are named and left out.

@@ -152,6 +152,24 @@ def test_what_was_being_written_at_a_kill_is_suspect(attempts):
     assert second.object("ckpt.pth") == b"good" * 1000
 
 
+# The key of the first one would be too long, in every attempt.
+def test_a_suspect_that_cannot_be_sent_does_not_hold_up_the_others(attempts):
+    first = attempts(1)
+    (first.out / "file").write_bytes(b"x")
+    first.flush().quit()
+    unsendable = first.private.joinpath("suspect", "1", *["d" * 200] * 5, "file")
+    other = first.private / "suspect" / "2" / "other"
+    for path in (unsendable, other):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"half")
+
+    third = attempts(3, start=False)
+    third.restore()
+
+    assert third.partial("other") == b"half"
+    assert unsendable.exists() and not other.exists()
+
+
 # The same when the task was killed and penstock lived: the next attempt starts from the good one.
 def test_a_suspect_of_the_last_attempt_is_replaced_by_the_good_one(attempts):
     first = attempts(1)

@@ -60,6 +60,25 @@ static void context_is_put_around_a_message(void **state)
 	assert_int_equal(err.code, PENSTOCK_E_NOT_FOUND);
 }
 
+/* A caller that wants no message gets the code of the failure through every layer. */
+static void context_keeps_the_code_of_an_error_without_a_message(void **state)
+{
+	_cleanup_error_ struct penstock_error other = PENSTOCK_ERROR_INIT;
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+
+	(void)state;
+	error_set(NULL, PENSTOCK_E_NOT_FOUND, "no such key");
+	error_set(&other, PENSTOCK_E_LIMIT, "in another place");
+	assert_int_equal(error_prefix(NULL, "run %s", "7"), -PENSTOCK_E_NOT_FOUND);
+	error_errno(NULL, ENOSPC, "cannot write 'f'");
+	assert_int_equal(error_prefix(NULL, "x"), -PENSTOCK_E_NO_SPACE);
+	error_memory(NULL);
+	assert_int_equal(error_prefix(NULL, "x"), -PENSTOCK_E_MEMORY);
+	error_set(&own, PENSTOCK_E_TIMEOUT, "late");
+	error_move(NULL, &own);
+	assert_int_equal(error_prefix(NULL, "x"), -PENSTOCK_E_TIMEOUT);
+}
+
 /* A moved error is in one place only, and its source is empty afterwards. */
 static void errors_move(void **state)
 {
@@ -127,6 +146,7 @@ int main(void)
 		cmocka_unit_test(errno_gives_code_and_text),
 		cmocka_unit_test(a_message_is_one_line),
 		cmocka_unit_test(context_is_put_around_a_message),
+		cmocka_unit_test(context_keeps_the_code_of_an_error_without_a_message),
 		cmocka_unit_test(errors_move),
 		cmocka_unit_test(out_of_memory_is_an_error_like_others),
 		cmocka_unit_test(codes_have_names),

@@ -111,6 +111,7 @@ static void reading_is_bounded(void **state)
 	_cleanup_(buf_release) struct buf exact = BUF_INIT(5);
 	_cleanup_(buf_release) struct buf small = BUF_INIT(4);
 	_cleanup_(buf_release) struct buf big = BUF_INIT(300000);
+	_cleanup_(buf_release) struct buf full = BUF_INIT(0);
 	char *text = calloc(1, 200001);
 
 	(void)state;
@@ -123,6 +124,8 @@ static void reading_is_bounded(void **state)
 	assert_int_equal(fs_read(at("f"), &big, NULL), 0);
 	assert_int_equal(big.len, 200000);
 	assert_int_equal(fs_read(at("missing"), &small, NULL), -PENSTOCK_E_NOT_FOUND);
+	/* A directory cannot be read: that is no matter of the limit. */
+	assert_int_equal(fs_read(dir, &full, NULL), -PENSTOCK_E_IO);
 	assert_true(fs_read(dir, &small, NULL) < 0);
 	free(text);
 }
@@ -233,9 +236,12 @@ static void a_lock_is_had_once(void **state)
 	int first = open(at("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	int second = open(at("lock"), O_RDWR | O_CLOEXEC);
 	int looking = open(at("lock"), O_RDONLY | O_CLOEXEC);
+	int blind = open(at("lock"), O_PATH | O_CLOEXEC);
 
 	(void)state;
 	assert_false(fs_lock_held(looking));
+	assert_true(fs_lock_held(blind)); /* cannot be queried */
+	close(blind);
 	assert_int_equal(fs_lock(first), 0);
 	assert_int_equal(fs_lock(second), 1);
 	assert_true(fs_lock_held(looking));

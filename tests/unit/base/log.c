@@ -62,6 +62,30 @@ static void levels_are_obeyed(void **state)
 	assert_false(log_enabled(LOG_ERROR));
 }
 
+/* Lines of a thread have a time if its own level is debug, also if the level of the process is
+ * not. */
+static void the_own_level_of_a_thread_decides_if_its_lines_have_a_time(void **state)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *stream = open_memstream(&text, &size);
+
+	(void)state;
+	assert_non_null(stream);
+	log_set_sink(NULL, NULL);
+	log_set_stream(stream);
+	log_own_level();
+	log_set_level(LOG_DEBUG);
+	log_info("x");
+	log_no_own_level();
+	log_info("y");
+	log_set_stream(NULL);
+	fclose(stream);
+
+	assert_non_null(strstr(text, "Z info penstock: x\npenstock: y\n"));
+	free(text);
+}
+
 /* A name of a file or an object cannot forge a line, or command a terminal. */
 static void names_are_only_text(void **state)
 {
@@ -270,6 +294,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(levels_are_obeyed),
+		TEST(the_own_level_of_a_thread_decides_if_its_lines_have_a_time),
 		TEST(names_are_only_text),
 		TEST(secrets_are_masked),
 		TEST(encoded_secrets_are_masked),

@@ -7,12 +7,15 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -292,6 +295,88 @@ static void a_child_can_die_with_its_parent(void **state)
 	close(ends[1]);
 }
 
+enum { CANNOT_TEST = 77 }; /* exit code of a process that may not prepare its test */
+
+/* Runs `body` in a process of its own, and returns its exit code. */
+static int in_process(void (*body)(void))
+{
+	pid_t pid = fork();
+	int status = -1;
+
+	if (pid == 0) {
+		body();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void run_in_another_pid_namespace(void)
+{
+	const char *argv[] = {"/bin/true", NULL};
+	struct process p;
+	int status = -1;
+
+	if (unshare(CLONE_NEWPID | (geteuid() ? CLONE_NEWUSER : 0)) < 0)
+		_exit(CANNOT_TEST);
+	if (process_spawn(&p,
+		    &(struct process_spec){.argv = argv,
+			    .stdin_fd = -1,
+			    .stdout_fd = -1,
+			    .stderr_fd = -1,
+			    .die_with_parent = true},
+		    NULL) < 0 ||
+		!process_wait(&p, -1, &status))
+		_exit(1);
+	_exit(status ? 2 : 0);
+}
+
+/* As under `unshare --pid`: the child sees 0 as its parent, which is not a parent that ended. */
+static void a_child_may_be_in_another_pid_namespace(void **state)
+{
+	int code = in_process(run_in_another_pid_namespace);
+
+	(void)state;
+	if (code == CANNOT_TEST)
+		skip();
+	assert_int_equal(code, 0);
+}
+
+static void run_without_close_range(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog filter = {ARRAY_SIZE(code), code};
+	struct process p;
+	int status;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
+		_exit(CANNOT_TEST);
+	if (spawn(&p, "exec sleep 10", -1, NULL) < 0)
+		_exit(1);
+	if (process_wait(&p, 0, &status))
+		_exit(2);
+	process_signal(&p, SIGKILL);
+}
+
+/* On Linux 5.3 to 5.8 a child must close its copy of the report pipe, too: process_spawn() would
+ * wait until the child ends. */
+static void a_child_can_run_without_close_range(void **state)
+{
+	int code = in_process(run_without_close_range);
+
+	(void)state;
+	if (code == CANNOT_TEST)
+		skip();
+	assert_int_equal(code, 0);
+}
+
 /* Start ticks and boot id identify a process: they do not change, and differ from those of other
  * processes. */
 static void a_process_is_named_by_its_start(void **state)
@@ -448,6 +533,8 @@ int main(void)
 		cmocka_unit_test(a_child_begins_with_default_signals),
 		cmocka_unit_test(a_wait_has_a_deadline),
 		cmocka_unit_test(a_child_can_die_with_its_parent),
+		cmocka_unit_test(a_child_may_be_in_another_pid_namespace),
+		cmocka_unit_test(a_child_can_run_without_close_range),
 		cmocka_unit_test(a_body_forks_while_others_hold_locks),
 		cmocka_unit_test(a_process_is_named_by_its_start),
 		cmocka_unit_test(helpers_do_not_get_our_secrets),

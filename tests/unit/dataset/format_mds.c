@@ -469,6 +469,7 @@ static void test_columns_that_cannot_be_written_are_refused(void **state)
 		{{{"a", "int"}, {"b", "pkl"}}, PENSTOCK_E_UNSUPPORTED},
 		{{{"a", "int"}, {"b", "pil"}}, PENSTOCK_E_UNSUPPORTED},
 		{{{"a", "int"}, {"b", "ndarray:uint8:0"}}, PENSTOCK_E_INVALID},
+		{{{"a", "int"}, {"b\xff", "int"}}, PENSTOCK_E_INVALID},
 	};
 
 	(void)state;

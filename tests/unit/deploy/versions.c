@@ -91,6 +91,14 @@ static void the_greatest_number_is_the_newest(void **state)
 	assert_int_equal(w->model.n, 2); /* its file, and the one next to the versions */
 	assert_string_equal(w->model.files[0].path, "10/w");
 	assert_int_equal(w->model.size, 4);
+	make(w, "0.txt", "x");
+	make(w, "10/a/b", "x");
+	assert_string_equal(look(w), "10");
+	assert_int_equal(w->model.n, 4);
+	assert_string_equal(w->model.files[0].path, "0.txt");
+	assert_string_equal(w->model.files[1].path, "10/a/b");
+	assert_string_equal(w->model.files[2].path, "10/w");
+	assert_string_equal(w->model.files[3].path, "config.pbtxt");
 }
 
 static void the_content_is_that_of_its_files(void **state)

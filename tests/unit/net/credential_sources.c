@@ -308,6 +308,58 @@ static void a_web_identity_is_not_signed_and_its_token_is_kept_out_of_logs(void 
 	mini_stop(&s.server);
 }
 
+/* A run of weeks reads a new token every few hours. The last ones stay hidden. */
+static void check_rotation(struct credentials_provider *provider, const char *source)
+{
+	struct buf line = BUF_INIT(1000), shown = BUF_INIT(1000);
+	size_t before = log_redact_count();
+
+	for (int i = 0; i < 30; i++) {
+		struct credentials c = {0};
+		char token[64];
+
+		snprintf(token, sizeof(token), "token-of-%s-number-%06d", source, i);
+		free(file("rotated", token));
+		assert_int_equal(0, credentials_get(provider, &c, NULL));
+		credentials_release(&c);
+		credentials_invalidate(provider);
+		if (i >= 28)
+			buf_printf(&line, "%s ", token);
+	}
+	assert_in_range(log_redact_count(), before, before + 8 * 10 /* forms of a text */);
+	log_redact_into(&shown, buf_str(&line));
+	assert_string_equal("*** *** ", buf_str(&shown));
+	buf_release(&line);
+	buf_release(&shown);
+}
+
+static void tokens_that_are_rotated_do_not_all_stay_hidden(void **state)
+{
+	struct service container = {.body = KEYS}, sts = {.body = STS_KEYS};
+	struct credentials_provider *provider = NULL;
+	char *path = file("rotated", "first");
+
+	(void)state;
+	unsetenv("http_proxy");
+	serve(&container);
+	serve(&sts);
+	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", container.url, 1);
+	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", path, 1);
+	assert_int_equal(0, credential_source_container(&provider, NULL));
+	check_rotation(provider, "container");
+	credentials_provider_free(provider);
+	assert_int_equal(
+		0, credential_source_web_identity(&provider,
+			   &(struct sts_role){
+				   .sts_url = sts.url, .role_arn = "arn", .token_file = path},
+			   NULL));
+	check_rotation(provider, "sts");
+	credentials_provider_free(provider);
+	free(path);
+	mini_stop(&container.server);
+	mini_stop(&sts.server);
+}
+
 static void a_process_prints_keys(void **state)
 {
 	struct credentials_provider *provider = NULL;
@@ -546,6 +598,7 @@ int main(void)
 		cmocka_unit_test_setup(a_refusal_of_sts_is_told, clean),
 		cmocka_unit_test_setup(
 			a_web_identity_is_not_signed_and_its_token_is_kept_out_of_logs, clean),
+		cmocka_unit_test_setup(tokens_that_are_rotated_do_not_all_stay_hidden, clean),
 		cmocka_unit_test_setup(a_process_prints_keys, clean),
 		cmocka_unit_test_setup(a_process_may_leave_another_behind, clean),
 		cmocka_unit_test_setup(the_instance_is_the_last_resort, clean),

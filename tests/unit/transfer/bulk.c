@@ -216,6 +216,28 @@ static void a_store_that_is_busy_gets_fewer_requests_at_a_time(void **state)
 	end_world(&w);
 }
 
+/* Objects that are missing do not show that the store can take more requests. */
+static void failed_requests_do_not_grow_the_window(void **state)
+{
+	struct bulk *bulk = NULL;
+	struct world w;
+	unsigned before;
+
+	(void)state;
+	begin_world(&w);
+	assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+	before = bulk->window;
+	assert_int_equal(0,
+		push_all(&w, bulk, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3},
+			MANY, true));
+	assert_int_equal(-(int)PENSTOCK_E_NOT_FOUND, bulk_finish(bulk, &w.totals, &w.err));
+
+	assert_true(w.failed > before);
+	assert_int_equal(before, bulk->window);
+	bulk_free(bulk);
+	end_world(&w);
+}
+
 /* The first GET of every third object is damaged: what comes is not what was stored. */
 static bool flip_a_bit(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
@@ -567,6 +589,7 @@ int main(void)
 		cmocka_unit_test(an_item_that_fails_is_named_and_alone),
 		cmocka_unit_test(a_store_that_is_busy_gets_it_all_in_the_end),
 		cmocka_unit_test(a_store_that_is_busy_gets_fewer_requests_at_a_time),
+		cmocka_unit_test(failed_requests_do_not_grow_the_window),
 		cmocka_unit_test(damaged_bytes_are_fetched_again),
 		cmocka_unit_test(a_cancelled_bulk_leaves_no_piece_of_a_file),
 		cmocka_unit_test(only_create_leaves_what_is_there),

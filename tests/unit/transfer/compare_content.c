@@ -135,6 +135,19 @@ static void checksums_decide_at_last(void **state)
 	assert_int_equal(0, verdict("\"encrypted\"", 1000, 1));
 }
 
+/* A file that is gone, or that ends early, is not the same as its object; other files of the tree
+ * are compared. */
+static void an_unreadable_file_counts_as_different(void **state)
+{
+	char etag[35];
+
+	(void)state;
+	md5_etag(data, 1000, etag);
+	assert_int_equal(0, verdict(etag, 1000, 0));
+	make_file("f", data, 999);
+	assert_int_equal(0, verdict(etag, 1000, 0));
+}
+
 /* Two files are read; one that got shorter meanwhile is an error. */
 static void files_are_read(void **state)
 {
@@ -162,6 +175,7 @@ static const struct CMUnitTest tests[] = {
 	IN_DIR(plain_etags_decide),
 	IN_DIR(etags_of_parts_decide),
 	IN_DIR(checksums_decide_at_last),
+	IN_DIR(an_unreadable_file_counts_as_different),
 	IN_DIR(files_are_read),
 };
 

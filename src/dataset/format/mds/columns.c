@@ -193,6 +193,10 @@ int mds_columns_new(struct mds_columns **out, const struct mds_spec *specs, size
 			code = PENSTOCK_E_UNSUPPORTED;
 			fault = "its encoding can only be read";
 		}
+		if (!fault && !str_is_utf8(c->name, strlen(c->name))) {
+			code = PENSTOCK_E_INVALID;
+			fault = "its name is not UTF-8";
+		}
 		if (fault && code == PENSTOCK_E_MEMORY)
 			return error_memory(err);
 		if (fault)

@@ -93,9 +93,10 @@ static inline void mds_index_freep(struct mds_index **index)
 struct mds_spec {
 	const char *name, *encoding;
 };
-/* Creates columns, in the order of their names. PENSTOCK_E_INVALID if a name appears twice or is
- * too long, or if `n` is 0 or more than LIMIT_FORMAT_FIELDS; PENSTOCK_E_UNSUPPORTED if an encoding
- * cannot be written; bytes, str, int, json, jpeg, png, ndarray and the types of NumPy can be. */
+/* Creates columns, in the order of their names. PENSTOCK_E_INVALID if a name appears twice, is too
+ * long or is not UTF-8, or if `n` is 0 or more than LIMIT_FORMAT_FIELDS; PENSTOCK_E_UNSUPPORTED if
+ * an encoding cannot be written; bytes, str, int, json, jpeg, png, ndarray and the types of NumPy
+ * can be. */
 int mds_columns_new(struct mds_columns **out, const struct mds_spec *specs, size_t n,
 	struct penstock_error *err);
 void mds_columns_free(struct mds_columns *columns);

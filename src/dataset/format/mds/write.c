@@ -128,7 +128,7 @@ int mds_sample_add(const struct mds_columns *columns, const struct format_field 
 /* ---- documents ---- */
 
 /* Returns the settings that a shard and its entry in the index have in common, or NULL if out of
- * memory or if a name is not UTF-8. */
+ * memory. */
 static json_t *settings(const struct mds_columns *columns)
 {
 	json_t *names = json_array(), *codes = json_array(), *sizes = json_array();
@@ -160,8 +160,7 @@ static int add_json(struct buf *out, const json_t *json, struct penstock_error *
 					 : NULL;
 
 	if (!text)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot write the columns: a name is not UTF-8, or out of memory");
+		return error_memory(err);
 	buf_add_str(out, text);
 	return 0;
 }
@@ -210,10 +209,7 @@ static int add_shard(const struct mds_columns *columns, const struct mds_written
 			"hashes", "sha1", shard->zip_sha1);
 	if (!json || !more || json_object_update(json, more) < 0 ||
 		(shard->zip && json_object_update(json, zip) < 0))
-		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot write the entry of shard '%s': a name is not UTF-8, or out of "
-			"memory",
-			shard->basename);
+		return error_memory(err);
 	return add_json(out, json, err);
 }
 
