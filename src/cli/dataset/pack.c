@@ -228,7 +228,7 @@ const struct command command_pack = {
 		"for those with one array. Objects whose names differ in what follows the first "
 		"dot, such as 1.jpg and 1.cls, are one sample of tar, mds and tfrecord.\n\n"
 		"Each shard appears whole, and the index last. A command that fails, also by Ctrl-C, "
-		"removes its shards. Those that a kill leaves have no index, and --force removes "
+		"removes its shards. Shards that a kill leaves have no index, and --force removes "
 		"them. TARGET must not be in SOURCE, and SOURCE not in TARGET.",
 	.options = OPTIONS(
 		{0, "format", "tar|mds|tfrecord|records|npy", "Format of the new shards; required"},

@@ -204,7 +204,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 /* ---- run ---- */
 
 static const struct command_exit run_exits[] = {
-	{"1-255", "The step's own exit code; its 64 to 78 are shown as 79"},
+	{"1-255", "The exit code of the step; a code of 64 to 78 is shown as 79"},
 	{"65", "The workflow has mistakes, or needs something that this machine does not have"},
 	{"66", "An input, an image, the output's bucket or the workflow file is missing, damaged or out of reach"},
 	{"69", "A service does not respond, or the run is live already"},
