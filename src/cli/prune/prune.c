@@ -147,7 +147,7 @@ const struct command command_prune = {
 		"without --force: output that was not uploaded, logs that are not in a store, "
 		"copies of objects that no run published.\n"
 		"\n"
-		"With a RUN, or the place of an output (as of a run of another machine), only its "
+		"With a RUN, or the place of an output (of a run of another machine), only its "
 		"copies of replaced objects are removed. 'penstock restore' restores one; 'penstock "
 		"rm' removes whole runs.",
 	.options = OPTIONS({'n', "dry-run", NULL, "Only print what would be removed"},

@@ -150,7 +150,7 @@ struct http_sink {
 	struct buf *buf; /* appended to; its limit bounds the body */
 	int fd; /* written with pwrite from `offset` */
 	uint64_t offset;
-	uint64_t limit; /* most bytes that an fd may receive; no limit if 0 */
+	uint64_t limit; /* maximum number of bytes for an fd; no limit if 0 */
 	enum http_take (*write)(
 		void *cookie, const void *data, size_t len, struct penstock_error *err);
 	/* Discards everything received: the body starts again. NULL if the sink cannot restart. */

@@ -123,7 +123,8 @@ struct http_engine {
 	bool submitted; /* a callback submitted a request: do not block in poll now */
 	int64_t last_tick_ms;
 	struct {
-		unsigned most, most_before; /* most requests at a time: this window, the previous */
+		/* maximum of requests at a time: in this window, in the previous one */
+		unsigned most, most_before;
 		int64_t window_ms; /* start of the window */
 		unsigned kept; /* connections that libcurl keeps; 0 if not set */
 		int64_t since_ms; /* last use of a connection; 0 if all connections are closed */
