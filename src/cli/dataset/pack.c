@@ -225,7 +225,7 @@ const struct command command_pack = {
 		"format read the shards, too.\n\n"
 		"tar is WebDataset's, mds MosaicML Streaming's with its index.json, tfrecord has a "
 		"tf.train.Example for each sample. records and npy are for samples of one size, npy "
-		"for those with one array. Objects whose names differ in what follows the first "
+		"for samples with one array. Objects whose names differ only after the first "
 		"dot, such as 1.jpg and 1.cls, are one sample of tar, mds and tfrecord.\n\n"
 		"Each shard appears whole, and the index last. A command that fails, also by Ctrl-C, "
 		"removes its shards. Shards that a kill leaves have no index, and --force removes "

@@ -267,7 +267,7 @@ class Session:
 
 
 class Watcher:
-    """Replaces the master, of which the package asks if it is to be preempted."""
+    """Replaces the master, which the package queries for preemptions."""
 
     start = close = lambda self: None
 
