@@ -22,7 +22,7 @@
 
 struct packing {
 	struct set_operand in;
-	struct remote remote; /* of the target */
+	struct remote remote; /* store of the target */
 	struct progress *progress;
 	struct pack_options options;
 	struct pack_target target;

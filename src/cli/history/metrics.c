@@ -30,9 +30,9 @@ enum { WIDTH = 80, HEIGHT = 14, SPARK = 16 };
 
 struct session {
 	struct metrics metrics;
-	struct remote remote; /* of a place */
+	struct remote remote; /* the store, if the operand is a place */
 	struct location at;
-	struct artifacts_place place; /* of a run */
+	struct artifacts_place place; /* the output, if the operand is a run */
 	struct records *records;
 	char *home;
 	bool live; /* files are still written */

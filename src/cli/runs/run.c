@@ -84,11 +84,11 @@ struct session {
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for messages */
 	char *source; /* how the file was read, for the next resume; NULL if unchanged */
-	struct artifacts_place *places; /* of inputs that are other runs' output; one per input */
+	struct artifacts_place *places; /* outputs of other runs that are inputs; one per input */
 	struct strlist after; /* ids of those other runs that have not ended */
 	struct view view;
 	struct stores_embedded_ops embedded;
-	char id[RECORDS_ID_SIZE]; /* of the run that has ended in this process */
+	char id[RECORDS_ID_SIZE]; /* id of the run that has ended in this process */
 	int attempt;
 };
 
@@ -281,7 +281,7 @@ static int detach(
 struct row {
 	struct session *sessions;
 	size_t n;
-	struct strlist operands, tasks; /* of each; "" for a file with one workflow */
+	struct strlist operands, tasks; /* one per workflow; tasks: "" for a file with one */
 	size_t n_dstack; /* workflows from files of dstack */
 	/* the given variables that at least one workflow has; NULL if there is only one workflow */
 	bool *used;

@@ -21,9 +21,9 @@
 struct lookup {
 	const char *file;
 	bool given; /* the file is from --credentials-from, and is not the original */
-	struct buf bytes; /* of that file; empty if the file is missing */
+	struct buf bytes; /* contents of `file`; empty if the file is missing */
 	char *pick; /* the workflow, if the file has several */
-	struct buf variables; /* of dstack, from the same directory */
+	struct buf variables; /* variables.yaml of dstack, from the same directory */
 	char *variables_name; /* NULL if there are none */
 	bool places_only; /* see workflow_options */
 };

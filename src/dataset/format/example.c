@@ -26,7 +26,7 @@ enum {
 struct split {
 	const struct format_piece *piece;
 	struct format_fields *out;
-	struct protobuf name; /* of the feature */
+	struct protobuf name; /* name of the feature */
 	struct penstock_error *err;
 };
 

@@ -21,8 +21,8 @@ struct shard {
 	uint64_t size;
 	size_t name; /* offset in `text` */
 	union {
-		size_t etag; /* of an object: offset in `text` */
-		int64_t mtime_ns; /* of a file */
+		size_t etag; /* ETag of an object, as an offset in `text` */
+		int64_t mtime_ns; /* time of a file */
 	};
 };
 

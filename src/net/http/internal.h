@@ -82,7 +82,7 @@ struct call {
 	uint64_t expected; /* body length of a 206; HTTP_LENGTH_UNKNOWN otherwise */
 	size_t header_bytes;
 	bool in_head; /* between a status line and the empty line */
-	bool headers_done; /* of the final reply */
+	bool headers_done; /* all headers of the final reply have arrived */
 	bool good; /* the status of the reply is expected */
 	bool body_cut; /* the engine ended the transfer, because enough of an error body arrived */
 	bool fatal; /* `error` must not be retried, regardless of its code */
