@@ -32,8 +32,8 @@ struct download {
 	bool encrypted; /* encrypted under a key, so the ETag is not made of the bytes */
 	struct range_slot *slots;
 	unsigned n_slots;
-	struct get_writer
-		*writer; /* writes a download in ranges; NULL if the engine's thread writes */
+	/* writes a download in ranges; NULL if the engine's thread writes */
+	struct get_writer *writer;
 	/* damaged parts are fetched again; changes only while nothing is in flight */
 	bool refetching;
 	struct fan fan;
