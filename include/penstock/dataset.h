@@ -51,11 +51,11 @@ struct penstock_dataset_options {
 	 * (MosaicML), "litdata". NULL to detect the format by an index, or by the name and the
 	 * first bytes of a large shard. */
 	const char *format;
-	uint64_t record_size; /* bytes; of "records" */
+	uint64_t record_size; /* for "records": bytes of a record */
 	uint64_t header, trailer; /* bytes before the first record of a shard and after the last */
-	const char *dtype; /* of "tokens": "uint16" (if NULL) or "uint32" */
-	uint64_t window; /* of "tokens": tokens of a sample */
-	/* of "tokens": tokens from the start of one sample to that of the next; 0 for `window` */
+	const char *dtype; /* for "tokens": "uint16" (if NULL) or "uint32" */
+	uint64_t window; /* for "tokens": tokens of a sample */
+	/* for "tokens": tokens from the start of a sample to the start of the next; 0 for `window` */
 	uint64_t stride;
 	/* Options of the store, which are copied; NULL as for penstock_transfer_new(). */
 	const struct penstock_transfer_options *transfer;
@@ -212,9 +212,9 @@ struct penstock_field {
 	const void *data; /* in the sample, or in the fields; not aligned */
 	size_t size; /* bytes */
 	const char *type; /* "bytes", "text", "json", "number", "array" */
-	const char *dtype; /* of a number or an array: "uint8", "float32", …; NULL otherwise */
+	const char *dtype; /* for a number or an array: "uint8", "float32", …; NULL otherwise */
 	bool big_endian;
-	unsigned ndim; /* of an array */
+	unsigned ndim; /* number of dimensions of an array */
 	const uint64_t *dims;
 	uint32_t index, count; /* in a list of values with one name; 0 if the field is not a list */
 	const char *mode; /* "RGB", … of an image's pixels, `mode_len` bytes; NULL otherwise */

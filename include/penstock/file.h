@@ -43,7 +43,7 @@ struct penstock_file;
 
 struct penstock_file_options {
 	size_t struct_size;
-	uint64_t ahead; /* most bytes to read ahead, up to 1 GiB; 0 for 32 MiB */
+	uint64_t ahead; /* maximum of bytes to read ahead, up to 1 GiB; 0 for 32 MiB */
 	bool no_ahead; /* disables read-ahead */
 	/* Opens only this version (penstock_file_version()), else PENSTOCK_E_CHANGED. NULL for the
 	 * current version. */

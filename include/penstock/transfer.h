@@ -138,7 +138,7 @@ struct penstock_call_options {
 	/* Reports the bytes moved since the last call; negative if some must be moved again. May
 	 * run on any thread. */
 	void (*progress)(void *cookie, int64_t bytes);
-	void *cookie; /* of `progress` */
+	void *cookie; /* passed to `progress` */
 	struct penstock_cancel *cancel; /* cancels this call; may be NULL */
 };
 /* clang-format off */

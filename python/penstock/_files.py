@@ -157,7 +157,7 @@ class File(io.BufferedIOBase):
     pickled file is opened again at the same version and position.
     """
 
-    # Not a subclass of io.BufferedReader: NumPy up to 1.24 reads from the descriptor of those, and there is no descriptor.
+    # Not a subclass of io.BufferedReader: NumPy up to 1.24 reads from the descriptor of such files, and there is no descriptor.
     def __init__(self, raw: _Raw) -> None:
         self._source = raw
         self._buffered = io.BufferedReader(raw, BUFFER)

@@ -139,7 +139,7 @@ def _page_locked(size: int) -> Any:
 
 
 def _threads() -> int:
-    """Returns the number of copying threads: that of torch's threads, which are idle meanwhile, or of the CPUs without torch; at most 8."""
+    """Returns the number of threads that copy: as many as torch has, which are idle during a copy, or one per CPU without torch; at most 8."""
     torch = torch_if_loaded()
     return int(min(torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0)), _MAX_THREADS))
 

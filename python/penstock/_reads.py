@@ -73,7 +73,7 @@ class Read:
         if not self._found:
             try:
                 samples = self._data._samples(self._ids, self._read, first, last)
-            except DatasetDamaged as error:  # of text, JSON and the like
+            except DatasetDamaged as error:  # text, JSON and the like can be damaged
                 self._check(error)
             else:
                 at = memoryview(self._read[1]).cast("Q")

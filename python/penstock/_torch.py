@@ -71,7 +71,7 @@ def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
     """Returns a torch DataLoader of the batches of a loader; the loader counts the delivered batches."""
     for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
         if name in options:
-            raise TypeError(f"invalid option {name!r}: batches and their order are those of the Loader")
+            raise TypeError(f"invalid option {name!r}: the Loader determines the batches and their order")
     place = torch.zeros(3, dtype=torch.int64).share_memory_()
 
     class Workers(torch.utils.data.DataLoader):  # type: ignore[misc]

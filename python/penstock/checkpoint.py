@@ -129,7 +129,7 @@ def save(
         nothing and returns the path of the first save while that exists; a second save by another process of the same attempt
         is an error.
     metrics
-        Numbers by name, such as ``{"loss": 0.25}``, by which a run may select the best checkpoints. Those of rank 0 are used.
+        Numbers by name, such as ``{"loss": 0.25}``, by which a run may select the best checkpoints. The metrics of rank 0 are used.
     dir
         Directory of checkpoints; default ``$PENSTOCK_CHECKPOINT_DIR``, else ``$DEEPSQUARE_OUTPUT/checkpoints``.
     asynchronous

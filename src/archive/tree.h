@@ -25,7 +25,7 @@ struct tree_options {
 	/* the archive's file name, which no member may use; borrowed */
 	const char *archive;
 	uint64_t max_bytes, max_members;
-	/* most unpacked bytes per byte in `packed`, from LIMIT_ARCHIVE_RATIO_FROM unpacked bytes */
+	/* maximum of unpacked bytes per byte in `packed`, from LIMIT_ARCHIVE_RATIO_FROM on */
 	uint64_t max_ratio;
 	/* bytes of the archive received so far; borrowed; may be NULL */
 	const atomic_ullong *packed;

@@ -41,7 +41,7 @@ struct unpacker {
 	struct ring fed, decoded;
 
 	/* written by the front before it sets `passive`, refuses the input, or ends */
-	enum archive_kind kind; /* of the outer format */
+	enum archive_kind kind; /* the outer format */
 	enum unpack_result result;
 	bool needs_file;
 	bool zip_streamed; /* a zip is unpacked, but not yet compared with its list */

@@ -72,7 +72,7 @@ struct unpack_options {
 	/* Unpacks the files of unpack_keeps_whole() too; an input that is not an archive is an
 	 * error. */
 	bool always;
-	uint64_t max_bytes; /* of all contents; if 0: free space at the start minus 5 % */
+	uint64_t max_bytes; /* limit for all contents; if 0: free space at the start minus 5 % */
 	uint64_t max_members; /* LIMIT_ARCHIVE_MEMBERS if 0 */
 	/* Limit of the ratio of contents to archive bytes, beyond LIMIT_ARCHIVE_RATIO_FROM. If 0:
 	 * $PENSTOCK_UNPACK_RATIO, else LIMIT_ARCHIVE_RATIO. */

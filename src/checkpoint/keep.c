@@ -6,7 +6,7 @@ static bool is_better(
 	if (items[a].metric != items[b].metric)
 		return p->larger ? items[a].metric > items[b].metric
 				 : items[a].metric < items[b].metric;
-	return a > b; /* of equal items, the later item */
+	return a > b; /* the later one of equal items */
 }
 
 /* Returns the number of items with a better metric than item `i`: items of its trial, or of all

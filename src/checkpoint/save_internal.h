@@ -19,7 +19,7 @@
 struct save_file {
 	char *name;
 	uint64_t size;
-	struct checksum sum; /* of the bytes written; unused if `done` */
+	struct checksum sum; /* checksum of the bytes written; unused if `done` */
 	uint64_t crc;
 	bool done; /* added by save_add(): nothing can be appended */
 	UT_hash_handle hh; /* by name, in the order in which they were added */

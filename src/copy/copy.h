@@ -75,7 +75,7 @@ struct copy_options {
 	/* A local file with the size and time of its object is not fetched again: resumes an
 	 * interrupted copy. */
 	bool keep_same;
-	bool resume; /* large downloads; uploads resume if put.resume_dir is set */
+	bool resume; /* resume large downloads; uploads resume if put.resume_dir is set */
 	bool no_sync; /* downloads are not synced at the end */
 	/* The first failed item ends the copy, and its error is returned. Otherwise only an error
 	 * that every item would have (`repeats` of penstock_error) ends the copy. */

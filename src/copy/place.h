@@ -19,10 +19,10 @@ struct place {
 	 * Owned. */
 	char *text;
 	/* One of these, unless the place is a pipe; owned. */
-	char *key; /* of an object; "" names the bucket */
-	char *path; /* of a local file or directory */
-	char *url; /* of a web server */
-	char bucket[64]; /* of an object */
+	char *key; /* key of an object; "" names the bucket */
+	char *path; /* path of a local file or directory */
+	char *url; /* URL of a web server */
+	char bucket[64]; /* bucket of an object */
 	bool google; /* the object is in gs:// */
 	bool literal; /* '*' and '?' are ordinary characters, and so is a "/" at the end of a key */
 	bool wildcard; /* '*' or '?' in the place match other characters */

@@ -239,7 +239,7 @@ static int remove_gone(struct syncing *s, struct penstock_error *err)
 	/* A mistyped name of the source looks like an empty source. */
 	if (!s->found && !s->copy->o.force)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot delete at the target what '%s' lacks: the source is empty; use "
+			"cannot delete all items of the target: the source '%s' is empty; use "
 			"--force",
 			s->sync->source->text);
 	if (fflush(s->gone) != 0 || fseek(s->gone, 0, SEEK_SET) != 0)

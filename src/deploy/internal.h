@@ -193,10 +193,10 @@ enum { REPLICAS_TERM_MS = 15000 }; /* a replica that rolls writes more often tha
 struct replicas {
 	const struct deploy_options *o;
 	char *name; /* "HOST:PORT" */
-	/* Beats of other replicas that roll, and when each was first seen. */
+	/* Heartbeat numbers of other replicas that roll, and when each was first seen. */
 	struct seen_beat *beats;
 	size_t n_beats;
-	int64_t beat;
+	int64_t beat; /* heartbeat number of this replica: counts the writes of its entry */
 	const atomic_int *cancel; /* ends requests in progress */
 };
 struct replica_state {

@@ -80,8 +80,8 @@ int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t p
 	char host[65] = "";
 	int rc;
 
-	/* Beats begin with the clock, so that they differ from those of an earlier process of this
-	 * replica. */
+	/* Heartbeat numbers begin with the clock, so that they differ from the numbers of an earlier
+	 * process of this replica. */
 	*r = (struct replicas){.o = o, .beat = clock_wall_ns(), .cancel = o->cancel};
 	gethostname(host, sizeof(host) - 1);
 	r->name = strcmp(o->host, "127.0.0.1") == 0 || strcmp(o->host, "0.0.0.0") == 0
@@ -145,8 +145,8 @@ static json_t *pack_entry(
 	return entry;
 }
 
-/* Returns the number of other replicas that roll, and whose beat has changed within a term of this
- * machine's clock: the clocks of machines are not compared. */
+/* Returns the number of other replicas that roll, and whose heartbeat has changed within a term of
+ * this machine's clock: the clocks of machines are not compared. */
 static unsigned count_rolling(struct replicas *r, const json_t *replicas)
 {
 	int64_t now = clock_monotonic_ms();

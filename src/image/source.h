@@ -46,7 +46,7 @@ struct registry_options {
 	const atomic_int *cancel;
 	/* deadline of the request for the manifest, as in net/http/http.h; 0 if there is none */
 	int64_t manifest_deadline_ms;
-	int64_t patience_ms; /* of every request, as in net/http/http.h */
+	int64_t patience_ms; /* patience of every request, as in net/http/http.h */
 	/* Reports bytes of layers received; negative for bytes that must be fetched again. Called
 	 * from any thread. */
 	void (*progress)(void *cookie, int64_t bytes);

@@ -13,7 +13,7 @@
 #include "library/library.h"
 
 struct penstock_plan {
-	/* of all sets; in a mix, n, epoch and set are replaced for each pick */
+	/* options of all sets; in a mix, n, epoch and set are replaced for each pick */
 	struct order_options options;
 	struct order order; /* used only without a mix */
 	struct deal deal;

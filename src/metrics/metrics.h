@@ -85,14 +85,14 @@ struct metrics_feed {
 	struct metrics *metrics; /* borrowed */
 	const struct metrics_format *format; /* NULL if the file has no metrics */
 	char *group;
-	char *name; /* of the only series of a file of MLflow; NULL in other files */
+	char *name; /* name of the only series of a file of MLflow; NULL in other files */
 	struct buf pending; /* the beginning of an incomplete record */
-	uint64_t offset; /* of `pending` in the file */
+	uint64_t offset; /* offset of `pending` in the file */
 	uint64_t skip; /* bytes still to skip of a record that is too large for metrics */
 	bool over; /* ignore the rest of the file */
 	bool stepped; /* a line had a step */
 	double step; /* the last step */
-	struct strlist columns; /* of a table */
+	struct strlist columns; /* columns of a table */
 	char problem[160]; /* the first problem, with its offset; "" if there is none */
 };
 

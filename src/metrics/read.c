@@ -134,7 +134,7 @@ int metrics_read_object(struct metrics *metrics, struct object_ref at, const cha
 
 struct listing {
 	size_t prefix;
-	struct strlist paths; /* of objects with metrics */
+	struct strlist paths; /* paths of objects with metrics */
 	struct penstock_error *err;
 	int r;
 };

@@ -274,7 +274,8 @@ static int set_journal(struct records *records, struct penstock_error *err)
 
 static int open_database(struct records *records, struct penstock_error *err)
 {
-	int fd = open(records->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* sets its mode */
+	/* SQLite would create the file with the mode 0644. */
+	int fd = open(records->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	int r;
 
 	if (fd < 0)

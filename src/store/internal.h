@@ -139,7 +139,7 @@ struct store_blob {
 /* Returns NULL if out of memory. */
 struct store_blob *blob_pin(struct store *store, uint64_t id);
 void blob_unpin(struct store *store, struct store_blob *blob);
-/* Has the file unlinked, as by blob_unlink(), when nothing pins it any more. */
+/* Has the file unlinked, as blob_unlink() does, when nothing pins the file any more. */
 void blob_doom(struct store *store, uint64_t id);
 /* Clears store->in_doubt, and has the files unlinked that were kept because of the doubt; with
  * relaxed durability the next sync point does that. */

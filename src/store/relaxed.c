@@ -54,7 +54,7 @@ struct mark {
 	bool exists;
 	bool this_boot; /* made since the machine started */
 	uint64_t number; /* 0 if no slot is valid */
-	char salt[2 * LOG_SALT_SIZE + 1]; /* of the log that may be trusted */
+	char salt[2 * LOG_SALT_SIZE + 1]; /* salt of the log that may be trusted */
 	uint64_t pages;
 };
 

@@ -153,7 +153,7 @@ enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uin
 
 /* ---- commits of others ---- */
 
-/* Sets the error that names the owner of the commit and the way to make room. */
+/* Sets the error that names the owner of the commit and the command that moves it away. */
 static int refuse(const struct sync *s, const char *commit, const struct object_info *there,
 	struct penstock_error *err)
 {

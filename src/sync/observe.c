@@ -51,8 +51,8 @@ static void gone(struct sync *s, struct entry *e, int64_t now_ms)
 	}
 	dirs_forget(s, d);
 	s->plan.manifest_dirty = true;
-	/* The entry is needed while objects of files below, or of a file that had this name before,
-	 * are still to be deleted or stay. */
+	/* The entry is needed as long as the bucket has objects of files below the directory, or of
+	 * an earlier file of this name. */
 	if (!d->first && !d->head && !d->busy && !d->lined && !e->work)
 		table_remove(&s->table, e);
 	else if (e->state != ENTRY_GONE)

@@ -63,10 +63,10 @@ struct bulk_item {
 	size_t path_root;
 	/* Size, ETag and time of the source, from a listing; saves a request. NULL if not known. */
 	const struct object_info *known;
-	/* of an upload, or of a copy between stores: ETag of the only object to replace */
+	/* upload, and copy between stores: ETag of the only object to replace */
 	const char *if_match;
 	bool if_none_match; /* only create; in addition to the option for all items */
-	const char *content_type; /* of an upload; NULL for the type in the options */
+	const char *content_type; /* upload: NULL for the type in the options */
 	/* mv: deletes the source once the target is verified, and durable if it is a file */
 	bool remove_source;
 	void *tag; /* not used by the bulk */

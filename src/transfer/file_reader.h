@@ -49,7 +49,7 @@ struct file_options {
 	bool (*stop)(void *cookie);
 	void *cookie; /* passed to `stop` */
 	const atomic_int *cancel; /* ends calls once it is non-zero; may be NULL */
-	uint64_t ahead; /* most bytes to read ahead, at most LIMIT_FILE_AHEAD_MAX; 0 for none */
+	uint64_t ahead; /* bytes to read ahead, at most LIMIT_FILE_AHEAD_MAX; 0 for none */
 	/* Opens only this version, else PENSTOCK_E_CHANGED; NULL for the current version. */
 	const char *version;
 	/* With `version`: `size` is the size of that version, so opening the file sends no request.

@@ -43,7 +43,7 @@ struct entry {
 	size_t path_len;
 	enum entry_kind kind;
 	uint64_t size;
-	int64_t mtime_ns; /* of an object: the time at which the store received it */
+	int64_t mtime_ns; /* for an object, the time at which the store received it */
 	/* Both are NULL for files. */
 	const char *key;
 	const char *etag; /* with quotes; "" if the store's listing has none */

@@ -32,7 +32,7 @@
 #define WAIT_MS	 20000
 #define FETCH_MS 60000
 
-/* Maximum number of places in an index: those of every `every`-th line. */
+/* Maximum number of places in an index, which has the place of every `every`-th line. */
 #define PLACES 10000
 struct log_index {
 	char *path; /* NULL if unused */

@@ -38,7 +38,7 @@ struct run_options;
 struct cluster {
 	bool slurm;
 	bool given; /* set by an option, not by a configuration */
-	struct strlist options; /* of sbatch */
+	struct strlist options; /* options of sbatch */
 	char *node_dir; /* owned; for inputs, on a disk of each node; NULL if not set */
 };
 /* Reads the options, and the configuration for options that were not given. Fails with

@@ -188,10 +188,10 @@ struct following {
 	const struct cli *cli;
 	struct records *records;
 	const char *home, *id;
-	int first_attempt; /* of the submission */
-	int attempt; /* whose log is followed; 0 if there is none */
+	int first_attempt; /* first attempt of the submission */
+	int attempt; /* attempt with the followed log; 0 if there is none */
 	struct follow log;
-	struct run_layout layout; /* of the attempt */
+	struct run_layout layout; /* layout of `attempt` */
 	int signal_fd;
 	char shown[192]; /* the last status that was reported */
 	int64_t ask_at_ms; /* time of the next call to Slurm */

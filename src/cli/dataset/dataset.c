@@ -81,12 +81,12 @@ const struct command command_dataset = {
 		"processor if this command keeps it busy, the bandwidth if larger reads move no "
 		"more bytes, and otherwise the latency of the reads.",
 	.options = OPTIONS({0, "format", "FORMAT", "Format of the shards; default: detected"},
-		{0, "seconds", "DURATION", "Of bench: time of each order; default: 3s"},
-		{0, "json", NULL, "Of inspect and bench: print JSON"}, SET_OPTIONS, REMOTE_OPTIONS),
+		{0, "seconds", "DURATION", "bench: time of each order; default: 3s"},
+		{0, "json", NULL, "inspect, bench: print JSON"}, SET_OPTIONS, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock dataset index s3://cifar10/train/", "Write the index of a data set"},
 		{"penstock dataset index tokens/ --format tokens --window 2049 --stride 2048",
-			"With the settings of its format, which the index keeps"},
+			"Give the settings of the format, which the index keeps"},
 		{"penstock dataset inspect s3://cifar10/train/ --json",
 			"Print its content as JSON"},
 		{"penstock dataset bench s3://cifar10/train/ --seconds 5s",

@@ -22,7 +22,7 @@
 
 struct packing {
 	struct set_operand in;
-	struct remote remote; /* of the target */
+	struct remote remote; /* store of the target */
 	struct progress *progress;
 	struct pack_options options;
 	struct pack_target target;
@@ -225,10 +225,10 @@ const struct command command_pack = {
 		"format read the shards, too.\n\n"
 		"tar is WebDataset's, mds MosaicML Streaming's with its index.json, tfrecord has a "
 		"tf.train.Example for each sample. records and npy are for samples of one size, npy "
-		"for those with one array. Objects whose names differ in what follows the first "
+		"for samples with one array. Objects whose names differ only after the first "
 		"dot, such as 1.jpg and 1.cls, are one sample of tar, mds and tfrecord.\n\n"
 		"Each shard appears whole, and the index last. A command that fails, also by Ctrl-C, "
-		"removes its shards. Those that a kill leaves have no index, and --force removes "
+		"removes its shards. Shards that a kill leaves have no index, and --force removes "
 		"them. TARGET must not be in SOURCE, and SOURCE not in TARGET.",
 	.options = OPTIONS(
 		{0, "format", "tar|mds|tfrecord|records|npy", "Format of the new shards; required"},

@@ -16,12 +16,12 @@
 
 /* clang-format off */
 #define SET_OPTIONS                                                                             \
-	{ 0, "record-size", "BYTES", "Of records: bytes of each" },                             \
-	{ 0, "header", "BYTES", "Of records: bytes before the first one of a shard" },          \
-	{ 0, "trailer", "BYTES", "Of records: bytes after the last one" },                      \
-	{ 0, "dtype", "uint16|uint32", "Of tokens: their type; default: uint16" },              \
-	{ 0, "window", "N", "Of tokens: tokens of a sample" },                                  \
-	{ 0, "stride", "N", "Of tokens: from one sample to the next; default: the window" }
+	{ 0, "record-size", "BYTES", "records: bytes of each record" },                         \
+	{ 0, "header", "BYTES", "records: bytes before the first record of a shard" },          \
+	{ 0, "trailer", "BYTES", "records: bytes after the last record of a shard" },           \
+	{ 0, "dtype", "uint16|uint32", "tokens: type of a token; default: uint16" },            \
+	{ 0, "window", "N", "tokens: number of tokens of a sample" },                           \
+	{ 0, "stride", "N", "tokens: tokens from one sample to the next; default: the window" }
 /* clang-format on */
 
 /* clang-format off */

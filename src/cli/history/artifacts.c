@@ -31,7 +31,7 @@ struct session {
 	struct records *records;
 	char *home;
 	struct artifacts_place place;
-	int lock_fd; /* of the tags */
+	int lock_fd; /* lock of the tags */
 };
 
 static void session_release(struct session *s)

@@ -13,7 +13,7 @@
 struct penstock_error;
 
 struct artifacts_place {
-	char *name; /* of the run or tag */
+	char *name; /* name of the run or tag */
 	bool live; /* the run has not ended */
 	char *dir; /* on this machine; NULL if it is in a store */
 	char *prefix; /* in a store: "a/b/" */

@@ -30,9 +30,9 @@ enum { WIDTH = 80, HEIGHT = 14, SPARK = 16 };
 
 struct session {
 	struct metrics metrics;
-	struct remote remote; /* of a place */
+	struct remote remote; /* the store, if the operand is a place */
 	struct location at;
-	struct artifacts_place place; /* of a run */
+	struct artifacts_place place; /* the output, if the operand is a run */
 	struct records *records;
 	char *home;
 	bool live; /* files are still written */
@@ -486,7 +486,7 @@ const struct command command_metrics = {
 		"Reads the metrics that a training has written into its output: event files of "
 		"TensorBoard, JSON lines (metrics*.jsonl, log*.jsonl, *history*.jsonl), tables "
 		"(metrics.csv), the file store of MLflow (mlruns), and the metrics of "
-		"checkpoints. Those of the steps' processors, memory, network and GPUs begin with "
+		"checkpoints. Names of metrics of processors, memory, network and GPUs begin with "
 		"usage/. RUN is an id, the beginning of one, or a name; the place of an output, "
 		"or a directory, needs no run.\n"
 		"\n"
@@ -500,10 +500,11 @@ const struct command command_metrics = {
 		{0, "points", "N", "With --json or --csv: at most N points of a metric, evenly"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock metrics cifar10", "List the metrics of the run"},
-		{"penstock metrics cifar10 loss", "Plot those with that name"},
+		{"penstock metrics cifar10 loss", "Plot the metrics with that name"},
 		{"penstock metrics s3://bucket/results '*accuracy'",
-			"Plot those of a run of another machine"},
-		{"penstock metrics cifar10 --csv > metrics.csv", "Pass them to another program"}),
+			"Plot metrics of a run of another machine"},
+		{"penstock metrics cifar10 --csv > metrics.csv",
+			"Write the metrics for another program"}),
 	.exits = EXITS({"66", "There is no such run, bucket or metric"},
 		{"69", "The store does not respond"},
 		{"77", "The store denies access, or there are no credentials"}),

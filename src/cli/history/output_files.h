@@ -29,7 +29,7 @@ struct output_file {
 struct output_files {
 	struct output_file newest[OUTPUT_FILES]; /* the newest first */
 	size_t n;
-	uint64_t total, bytes; /* of all files */
+	uint64_t total, bytes; /* number and bytes of all files */
 };
 
 /* Finds the files of an output. Skips penstock's own state. The key of `at` ends with a slash, or

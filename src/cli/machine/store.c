@@ -424,7 +424,7 @@ const struct command command_store = {
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description =
-		"Looks after a store of 'penstock serve', that of this home or the one in DIR. "
+		"Maintains a store of 'penstock serve': the store of this home, or the one in DIR. "
 		"ACTION is stat, check, scrub, repair, backup, export or import.\n"
 		"\n"
 		"stat prints the number and size of objects, older versions, unfinished uploads "

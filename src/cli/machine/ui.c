@@ -85,11 +85,11 @@ const struct command command_ui = {
 			"A name of this machine in the address, other than localhost and its own: "
 			"requests for other names are refused; may be repeated"},
 		{0, "read-only", NULL, "Refuse to change runs and objects"}),
-	.examples = EXAMPLES({"penstock ui", "Look at the runs of this machine"},
+	.examples = EXAMPLES({"penstock ui", "Show the runs of this machine"},
 		{"penstock ui --output s3://bucket/experiments/",
-			"And at those of all machines with an output there"},
+			"Show also the runs of all machines with an output there"},
 		{"penstock ui --read-only --listen 0.0.0.0:8780 --host gpu7.example.com",
-			"Let colleagues look at them"}),
+			"Let colleagues look at the runs"}),
 	.exits = EXITS({"69", "Another process uses the port"}),
 	.run = run_ui,
 };

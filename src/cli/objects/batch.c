@@ -27,9 +27,9 @@ static const char *const inherited[] = {
 
 struct batch {
 	const struct cli *cli;
-	const char *name; /* of the file, for messages */
+	const char *name; /* name of the file, for messages */
 	bool is_stdin;
-	uint64_t line; /* its number */
+	uint64_t line; /* number of the current line */
 };
 
 static bool reads_stdin(const struct strlist *words)

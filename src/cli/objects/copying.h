@@ -50,7 +50,7 @@
 
 struct copying {
 	const struct cli *cli;
-	struct remote remote; /* of the target, and of the source unless it is in another store */
+	struct remote remote; /* store of the target, and of the source unless `source` is used */
 	struct remote source;
 	struct copy_options options;
 	char *resume_dir, *delta_dir; /* owned */

@@ -76,7 +76,7 @@ static int check_metadata(const struct cli *cli, const struct strlist *given)
 			return cli_misuse(cli, "--metadata '%s' is not NAME=VALUE", text);
 		if (strspn(text, letters) < n)
 			return cli_misuse(cli,
-				"--metadata '%s': a name is made of letters, digits, '-', '_' and "
+				"--metadata '%s': invalid name; use letters, digits, '-', '_' and "
 				"'.'",
 				text);
 		if (!is_printable(value))
@@ -162,7 +162,7 @@ static struct {
 	struct http_engine *engine, *twin;
 	struct shared_remote {
 		struct shared_remote *next;
-		char *name; /* from the options */
+		char *name; /* endpoint, profile, region and key; identifies the store */
 		struct remote remote;
 	} * remotes;
 } shared;

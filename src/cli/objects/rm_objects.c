@@ -21,7 +21,7 @@ struct removal {
 	struct strlist keys; /* found, not removed yet */
 	struct strlist kept; /* refused keys of the last batch */
 	struct fold fold;
-	uint64_t sizes[LIMIT_S3_LIST_KEYS]; /* of the keys */
+	uint64_t sizes[LIMIT_S3_LIST_KEYS]; /* sizes of the objects of `keys` */
 	uint64_t removed, bytes;
 	bool several; /* an operand may match more than its key */
 	uint64_t refused;

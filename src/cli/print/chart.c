@@ -89,7 +89,7 @@ void chart_spark(const double *y, size_t n, unsigned width, char out[static CHAR
 }
 
 struct canvas {
-	uint8_t *dots; /* of each character, as in a braille pattern */
+	uint8_t *dots; /* dots of each character, as in a braille pattern */
 	size_t columns, rows; /* characters */
 };
 

@@ -25,7 +25,7 @@ struct follow_time {
 struct follow {
 	const char *path;
 	int fd; /* -1 until the file exists */
-	int64_t lines; /* of the existing log, print only the last `lines`; -1 for all */
+	int64_t lines; /* number of lines of the existing log to print, the last ones; -1 for all */
 	bool stamped; /* print the time of each line; run_log_times() */
 	int64_t since_ms; /* print only what was written since then; 0 for all */
 

@@ -36,7 +36,7 @@ struct item {
 	int64_t began_ms;
 	int64_t moved_ms; /* last change of `done`, and its time of day */
 	int64_t moved_ns;
-	int64_t said_ms; /* of the last plain line */
+	int64_t said_ms; /* time of the last plain line */
 	bool said;
 	bool finished;
 };

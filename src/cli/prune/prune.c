@@ -142,12 +142,12 @@ const struct command command_prune = {
 		"transfers: records of interrupted transfers, and files that a browser has sent in "
 		"part.\n"
 		"\n"
-		"What was used within 30 days stays (--older-than), except copies, which have "
-		"bounds of their own. What may be the only copy of something is listed as such and "
-		"stays without --force: output that was not uploaded, logs that are not in a store, "
+		"Things that were used within 30 days stay (--older-than), except copies, which "
+		"have limits of their own. A possible only copy is listed as such and stays "
+		"without --force: output that was not uploaded, logs that are not in a store, "
 		"copies of objects that no run published.\n"
 		"\n"
-		"With a RUN, or the place of an output (as of a run of another machine), only its "
+		"With a RUN, or the place of an output (of a run of another machine), only its "
 		"copies of replaced objects are removed. 'penstock restore' restores one; 'penstock "
 		"rm' removes whole runs.",
 	.options = OPTIONS({'n', "dry-run", NULL, "Only print what would be removed"},

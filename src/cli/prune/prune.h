@@ -49,7 +49,7 @@ struct prune_item {
 	uint64_t bytes;
 	int64_t used_ns;
 	bool in_use; /* by a live run, deployment or transfer */
-	bool only_copy; /* of something that a user or a step made */
+	bool only_copy; /* the only copy of something that a user or a step made */
 
 	size_t index, cell; /* its place in the report; set by prune_takes() */
 };
@@ -89,7 +89,7 @@ int prune_replaced_of(struct pruning *p, const char *id, struct penstock_error *
 struct copies_place {
 	struct object_client *client; /* borrowed */
 	const char *bucket;
-	const char *prefix; /* of the output: "" or "a/b/" */
+	const char *prefix; /* prefix of the output: "" or "a/b/" */
 	const char *scheme; /* "s3" or "gs" */
 	char id[RECORDS_ID_SIZE];
 };

@@ -24,7 +24,7 @@ struct search {
 	struct location at;
 	char *prefix; /* "a/b/.penstock/runs/" */
 	const char *word;
-	struct strlist ids; /* of all runs that have a state in this place */
+	struct strlist ids; /* ids of all runs that have a state in this place */
 	bool no_memory;
 };
 

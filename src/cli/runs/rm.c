@@ -167,8 +167,8 @@ const struct command command_rm = {
 		"With s3:// operands it removes objects: one key, all keys that match a pattern "
 		"with '*' and '?', or with --recursive a key and all below it. The "
 		"patterns of --include and --exclude are matched against the part after the "
-		"last '/' before the first wildcard. What runs keep below .penstock/ (state, "
-		"logs, copies of what they overwrote) is left, unless it is named itself, or "
+		"last '/' before the first wildcard. Objects of runs below .penstock/ (state, "
+		"logs, copies of overwritten objects) are not removed, unless they are named, or "
 		"with --force.",
 	.options = OPTIONS(
 		{0, "force", NULL,

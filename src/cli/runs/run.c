@@ -84,11 +84,11 @@ struct session {
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for messages */
 	char *source; /* how the file was read, for the next resume; NULL if unchanged */
-	struct artifacts_place *places; /* of inputs that are other runs' output; one per input */
+	struct artifacts_place *places; /* outputs of other runs that are inputs; one per input */
 	struct strlist after; /* ids of those other runs that have not ended */
 	struct view view;
 	struct stores_embedded_ops embedded;
-	char id[RECORDS_ID_SIZE]; /* of the run that has ended in this process */
+	char id[RECORDS_ID_SIZE]; /* id of the run that has ended in this process */
 	int attempt;
 };
 
@@ -204,7 +204,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 /* ---- run ---- */
 
 static const struct command_exit run_exits[] = {
-	{"1-255", "The step's own exit code; its 64 to 78 are shown as 79"},
+	{"1-255", "The exit code of the step; a code of 64 to 78 is shown as 79"},
 	{"65", "The workflow has mistakes, or needs something that this machine does not have"},
 	{"66", "An input, an image, the output's bucket or the workflow file is missing, damaged or out of reach"},
 	{"69", "A service does not respond, or the run is live already"},
@@ -281,7 +281,7 @@ static int detach(
 struct row {
 	struct session *sessions;
 	size_t n;
-	struct strlist operands, tasks; /* of each; "" for a file with one workflow */
+	struct strlist operands, tasks; /* one per workflow; tasks: "" for a file with one */
 	size_t n_dstack; /* workflows from files of dstack */
 	/* the given variables that at least one workflow has; NULL if there is only one workflow */
 	bool *used;

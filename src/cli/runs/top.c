@@ -75,7 +75,7 @@ struct reading {
 	const struct top *top;
 	struct row *rows;
 	size_t n;
-	struct row *row; /* whose steps are read */
+	struct row *row; /* the row that gets the steps */
 	bool no_memory;
 };
 

@@ -21,9 +21,9 @@
 struct lookup {
 	const char *file;
 	bool given; /* the file is from --credentials-from, and is not the original */
-	struct buf bytes; /* of that file; empty if the file is missing */
+	struct buf bytes; /* contents of `file`; empty if the file is missing */
 	char *pick; /* the workflow, if the file has several */
-	struct buf variables; /* of dstack, from the same directory */
+	struct buf variables; /* variables.yaml of dstack, from the same directory */
 	char *variables_name; /* NULL if there are none */
 	bool places_only; /* see workflow_options */
 };
@@ -129,7 +129,7 @@ int load_source_read(struct workflow **out, struct load_source *source,
 	load_print_found(&found, source->shown, &source->bytes);
 	if (r == 0 && found.errors)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s has %zu notes, which --strict makes errors", source->shown,
+			"%s has %zu notes, which are errors with --strict", source->shown,
 			found.errors);
 	source->wrong_defaults = options.defaults_name &&
 				 diagnostics_all_of(&found, options.defaults_name);

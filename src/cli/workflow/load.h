@@ -34,7 +34,7 @@ struct load_source {
 	char *variables_name, *defaults_name;
 	/* the workflows of .dstack/workflows/, if the file is in that directory */
 	struct strlist siblings;
-	/* of `s3://`; NULL until a file of another runner needs them */
+	/* settings for `s3://`; NULL until a file of another runner needs them */
 	char *endpoint_url, *region;
 	/* set by load_source_read(): the file as JSON, without overrides; empty if a variable was
 	 * given that may be a secret */

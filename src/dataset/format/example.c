@@ -10,7 +10,7 @@
 #include "dataset/format/protobuf.h"
 #include "dataset/format/tfrecord.h"
 
-/* Numbers of fields. */
+/* Field numbers of the protobuf messages Example, Features, Feature and the lists of values. */
 enum {
 	EXAMPLE_FEATURES = 1,
 	FEATURES_ENTRY = 1,
@@ -26,7 +26,7 @@ enum {
 struct split {
 	const struct format_piece *piece;
 	struct format_fields *out;
-	struct protobuf name; /* of the feature */
+	struct protobuf name; /* name of the feature */
 	struct penstock_error *err;
 };
 

@@ -55,7 +55,7 @@ static inline uint32_t get_be32(const void *p)
  */
 struct window {
 	const struct shard_reader *shard; /* NULL for a sample, whose bytes `data` has */
-	const char *name; /* of the shard, if `shard` is NULL */
+	const char *name; /* name of the shard, if `shard` is NULL */
 	unsigned char *data;
 	uint64_t offset;
 	size_t len, cap;

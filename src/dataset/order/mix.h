@@ -16,7 +16,7 @@
  *		.seed = 42, .epoch = pick.pass, .set = pick.set}, err);
  *	sample = order_at(&order, pick.position);
  *
- * Of the first p positions, set k has p * weight[k] / sum(weights), with an error of less than 1.68
+ * Set k has p * weight[k] / sum(weights) of the first p positions, with an error of less than 1.68
  * for any number of sets, less than 1 for three and at most 1/2 for two. mix.c has the reason.
  * Weights in the ratio of the sets' sizes, with MIX_ENDS, take each sample once.
  */

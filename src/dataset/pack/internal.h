@@ -53,7 +53,7 @@ struct pack_done {
 	bool begun; /* the shard may be at the target */
 	uint64_t size;
 	uint64_t unpacked; /* bytes before the compression; 0 if not compressed */
-	char sha1[41]; /* of a compressed shard */
+	char sha1[41]; /* SHA-1 of a compressed shard */
 	uint64_t n; /* samples */
 	struct index_range *ranges;
 	uint32_t *sums;

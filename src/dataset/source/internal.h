@@ -21,8 +21,8 @@ struct shard {
 	uint64_t size;
 	size_t name; /* offset in `text` */
 	union {
-		size_t etag; /* of an object: offset in `text` */
-		int64_t mtime_ns; /* of a file */
+		size_t etag; /* ETag of an object, as an offset in `text` */
+		int64_t mtime_ns; /* time of a file */
 	};
 };
 
@@ -64,7 +64,7 @@ struct source {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* Under the lock. */
-	uint64_t unpacked; /* bytes of contents in memory, or taken for them */
+	uint64_t unpacked; /* bytes of contents in memory, or reserved for contents */
 	uint64_t clock;
 	struct block_cache *cache; /* cache of objects; NULL if there is none */
 	/* reads do not wait for blocks of other processes before this time */

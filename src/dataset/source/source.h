@@ -49,8 +49,8 @@ struct source_entry {
 	uint64_t size;
 	uint64_t name; /* offset in the text */
 	union {
-		uint64_t etag; /* of an object: offset in the text */
-		int64_t mtime_ns; /* of a file */
+		uint64_t etag; /* ETag of an object, as an offset in the text */
+		int64_t mtime_ns; /* time of a file */
 	};
 };
 

@@ -53,7 +53,7 @@ int credential_source_process(
 /* All strings are copied. */
 struct sts_role {
 	const char *sts_url; /* https://sts.REGION.amazonaws.com, or a store with STS */
-	const char *region; /* of the signature */
+	const char *region; /* region of the signature */
 	const char *role_arn; /* web identity: NULL or "" if the store needs none */
 	const char *session_name; /* penstock-PID if NULL */
 	const char *external_id; /* may be NULL */

@@ -95,7 +95,7 @@ struct http_counters {
 	uint64_t retries;
 	uint64_t failures; /* requests that failed */
 	uint64_t connections; /* opened */
-	uint64_t bytes_sent; /* of bodies */
+	uint64_t bytes_sent; /* bytes of bodies */
 	uint64_t bytes_received;
 	uint64_t resent; /* silent requests that were sent again on another connection */
 	/* limit of concurrent `bulk` requests to one host: the highest limit of any host */
@@ -150,7 +150,7 @@ struct http_sink {
 	struct buf *buf; /* appended to; its limit bounds the body */
 	int fd; /* written with pwrite from `offset` */
 	uint64_t offset;
-	uint64_t limit; /* most bytes that an fd may receive; no limit if 0 */
+	uint64_t limit; /* maximum number of bytes for an fd; no limit if 0 */
 	enum http_take (*write)(
 		void *cookie, const void *data, size_t len, struct penstock_error *err);
 	/* Discards everything received: the body starts again. NULL if the sink cannot restart. */
@@ -276,11 +276,11 @@ struct http_request {
 int http_request_header(struct http_request *request, const char *name, const char *value);
 
 struct http_reply {
-	int status; /* of the last attempt; 0 if that got no reply */
+	int status; /* status of the last attempt; 0 if that attempt got no reply */
 	struct strlist headers; /* "Name: value", of the last reply (not of redirects) */
 	uint64_t content_length; /* HTTP_LENGTH_UNKNOWN if not given */
-	uint64_t range_offset; /* of a 206 */
-	uint64_t total_size; /* of the resource, from Content-Range or Content-Length */
+	uint64_t range_offset; /* start of the range of a 206 */
+	uint64_t total_size; /* size of the resource, from Content-Range or Content-Length */
 	uint64_t body_bytes; /* accepted by the sink, in all attempts that count */
 	struct buf error_body; /* beginning of the body of an unexpected status */
 	unsigned attempts;

@@ -82,7 +82,7 @@ struct call {
 	uint64_t expected; /* body length of a 206; HTTP_LENGTH_UNKNOWN otherwise */
 	size_t header_bytes;
 	bool in_head; /* between a status line and the empty line */
-	bool headers_done; /* of the final reply */
+	bool headers_done; /* all headers of the final reply have arrived */
 	bool good; /* the status of the reply is expected */
 	bool body_cut; /* the engine ended the transfer, because enough of an error body arrived */
 	bool fatal; /* `error` must not be retried, regardless of its code */
@@ -123,7 +123,8 @@ struct http_engine {
 	bool submitted; /* a callback submitted a request: do not block in poll now */
 	int64_t last_tick_ms;
 	struct {
-		unsigned most, most_before; /* most requests at a time: this window, the previous */
+		/* maximum of requests at a time: in this window, in the previous one */
+		unsigned most, most_before;
 		int64_t window_ms; /* start of the window */
 		unsigned kept; /* connections that libcurl keeps; 0 if not set */
 		int64_t since_ms; /* last use of a connection; 0 if all connections are closed */

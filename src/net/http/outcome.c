@@ -205,8 +205,8 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 			(int)strcspn(text, ":"), text);
 	else if (result == CURLE_PEER_FAILED_VERIFICATION)
 		error_set(err, meaning->means,
-			"%s; if the server has its own authority, put the path of its "
-			"certificate in SSL_CERT_FILE or AWS_CA_BUNDLE",
+			"%s; if the server has its own certificate authority, put the path "
+			"of its certificate in SSL_CERT_FILE or AWS_CA_BUNDLE",
 			text);
 	else
 		error_set(err, meaning->means, "%s", text);

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define WAITS_SAMPLES 64 /* latest waits that are remembered */
-#define WAITS_RESENDS 3 /* most resends of one request */
+#define WAITS_RESENDS 3 /* maximum number of resends of one request */
 
 struct waits {
 	uint32_t last[WAITS_SAMPLES]; /* ms */

@@ -20,7 +20,7 @@
 #include "net/pace/waits.h"
 
 #define TICK_MS 50 /* interval of the checks of the cancel flag and for silence */
-#define EVENTS	64 /* most events of one epoll_wait() */
+#define EVENTS	64 /* maximum number of events of one epoll_wait() */
 /* Connections to a server that replies at once. Each NEAR_MS of the median wait adds NEAR more. */
 #define NEAR	16
 #define NEAR_MS 4

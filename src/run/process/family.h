@@ -34,7 +34,7 @@ void family_leave(struct family_member *member);
 /* Returns true if processes of the task other than its leader are alive. */
 bool family_left(const struct family_member *member);
 /* Kills all processes of the task, and reaps all but the leader. Processes that cannot be assigned
- * are killed with the last task. */
+ * to a task are killed with the last task. */
 void family_kill(struct family_member *member);
 
 #endif

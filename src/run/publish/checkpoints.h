@@ -11,9 +11,9 @@
  * A thread commits and removes while the steps run. If the output is sent only at the end,
  * checkpoints are committed and removed then. A removal takes three steps, so that no checkpoint
  * that looks whole ever misses a part, here or in the store, even after a kill: the commit is
- * removed here, then its object, then all the rest. What will be removed is recorded first, in
- * STATE/retired and in the store, and stays on record until the store has nothing of it: the next
- * attempt removes the rest.
+ * removed here, then its object, then all the rest. Each checkpoint to be removed is first recorded
+ * in STATE/retired and in the store, and stays on record until the store has nothing of it: the
+ * next attempt removes the rest.
  */
 #ifndef RUN_PUBLISH_CHECKPOINTS_H
 #define RUN_PUBLISH_CHECKPOINTS_H

@@ -55,7 +55,7 @@ struct candidate {
 struct candidates {
 	struct candidate *items;
 	size_t n;
-	int64_t newest_ns; /* of the committed files */
+	int64_t newest_ns; /* time of the newest committed file */
 };
 
 static void candidates_release(struct candidates *c)

@@ -46,7 +46,7 @@ struct stream {
 	struct screen *screen; /* instead of `terminal_fd` if that is a terminal; else NULL */
 	struct buf pending; /* may be the beginning of a secret */
 	size_t shown; /* bytes of `pending` that were shown already */
-	struct buf line; /* of a labelled stream: a line that is not yet ended by a newline */
+	struct buf line; /* incomplete line of a labelled stream */
 };
 
 /* Freed by the pump thread after `removed` is set, or by output_free(). */

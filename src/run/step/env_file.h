@@ -23,7 +23,7 @@ int env_file_parse(const char *text, size_t len, struct strlist *env, struct pen
 
 struct env_file_odd {
 	unsigned n; /* skipped lines that are neither empty nor comments */
-	unsigned lines[3]; /* the first of them, from 1 */
+	unsigned lines[3]; /* numbers of the first skipped lines, from 1 */
 	char block[80]; /* "KEY<<MARK" (shortened) without an end; "" if there is none */
 	size_t whole; /* bytes of complete lines, only of those before `block` if it is set */
 };

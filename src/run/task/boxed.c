@@ -192,8 +192,8 @@ pid_t boxed_find(pid_t init, pid_t inner)
 
 	if (inner <= 0)
 		return init;
-	/* A helper that ends between the scan of the init's children and that of its own passes its
-	 * child to the init, which was scanned before. */
+	/* A helper that ends after the scan of the init's children, and before the scan of its own
+	 * children, passes its child to the init, which was scanned before. */
 	for (int scans = 0; scans < SCANS && !search.found; scans++) {
 		/* Scanning all processes is slow if there are many. */
 		if (!search_below(init, &search, 0))

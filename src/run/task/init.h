@@ -52,7 +52,7 @@ struct init_plan {
 int init_become_root(const char *uid_map, const char *gid_map);
 
 /* The body for process_spawn(), with a plan as its cookie; body_fd receives the status of the task,
- * as of waitpid(). */
+ * in the form of waitpid(). */
 int init_run(void *cookie, int report_fd, int body_fd);
 int init_explain(void *cookie, int step, int errnum, struct penstock_error *err);
 /* Returns the namespaces that the new process creates. */

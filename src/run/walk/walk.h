@@ -94,7 +94,7 @@ struct frame {
 	int error_code; /* exit code of the step's body */
 	bool noticed; /* the execution knows of a notice */
 	int restarts; /* restarts of the execution after failures */
-	struct step_run *run; /* the execution, or that of its condition; owned */
+	struct step_run *run; /* execution of the command or of the condition; owned */
 	struct workflow_run condition; /* the command of `if` */
 
 	const struct workflow_steps *list; /* steps of a FRAME_LIST */

@@ -33,11 +33,11 @@ struct visit {
 	size_t rules[LIMIT_ARCHIVE_DEPTH + 2]; /* number of rules before each open directory */
 	size_t depth;
 	struct stat home;
-	/* of a scan */
+	/* Used by a scan. */
 	const struct context_files *known;
 	struct context_files *found;
 	uint64_t bytes;
-	/* of a copy */
+	/* Used by a copy. */
 	const struct context_files *before, *now;
 	int target;
 };

@@ -267,7 +267,7 @@ class Session:
 
 
 class Watcher:
-    """Replaces the master, of which the package asks if it is to be preempted."""
+    """Replaces the master, which the package queries for preemptions."""
 
     start = close = lambda self: None
 
@@ -398,7 +398,7 @@ def replace_core(module):
 
 
 def replace_code(module):
-    """Makes the code in a checkpoint that of the working directory: there is no second copy as in Determined's containers."""
+    """Writes the code of the working directory into a checkpoint: there is no second copy as in Determined's containers."""
     original = module.write_user_code
     module.write_user_code = lambda path, on_cluster=False: original(path, False)
 

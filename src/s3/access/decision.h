@@ -23,7 +23,7 @@ struct access_facts {
 	/* result of the caller's own policies; POLICY_ALLOW for the root of an account */
 	enum policy_result identity;
 	enum policy_result bucket; /* result of the bucket's policy */
-	bool acl; /* a list of grants allows the request */
+	bool acl; /* an ACL allows the request */
 	bool restricted; /* the bucket is public, and its public access is restricted */
 };
 

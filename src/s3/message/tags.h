@@ -28,7 +28,8 @@ struct penstock_error;
 /* tags that an object or a bucket may have */
 #define S3_OBJECT_TAGS 10
 #define S3_BUCKET_TAGS 50
-/* most tags of a text that is parsed: more than allowed, so that s3_tagging_check() can refuse */
+/* Maximum number of tags in a parsed text: more than allowed, so that s3_tagging_check() can refuse
+ * them. */
 #define S3_TAGS_MAX 1000
 
 struct s3_tag {

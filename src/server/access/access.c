@@ -154,7 +154,7 @@ static bool creates_bucket(const struct request *req)
 }
 
 /* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy of the bucket was
- * asked. */
+ * evaluated. */
 static enum access_result decide(struct request *req, const char *action, const char *key,
 	const struct access_subject *subject, bool *plain)
 {

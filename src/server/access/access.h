@@ -23,7 +23,8 @@ struct access_subject {
 	const char *bucket; /* "" for the service */
 	const char *key; /* NULL for the bucket itself */
 	const char *version; /* NULL if none is named */
-	const char *tags; /* of the request's document, as a query; NULL to use x-amz-tagging */
+	/* tags of the request's document, as a query; NULL to use x-amz-tagging */
+	const char *tags;
 };
 
 /* ACCESS_DENIED: a statement denies the action; ACCESS_REFUSED: no statement allows the action. */

@@ -228,8 +228,8 @@ bool grants_of_request(
 
 /* --- the decision ---------------------------------------------------------------------------- */
 
-/* Actions that lists allow, as AWS maps them. The list of the object decides on actions on existing
- * objects, the list of the bucket on others. */
+/* Actions that ACLs allow, as AWS maps them. The ACL of the object decides on actions on existing
+ * objects, the ACL of the bucket on others. */
 static const struct {
 	const char *action;
 	unsigned permission; /* 0 if no grant allows it */

@@ -46,7 +46,7 @@ struct s3_owner grants_owner_of(
 /* --- the decision ---------------------------------------------------------------------------- */
 
 struct access_subject;
-/* Result of the lists that apply to an action. */
+/* Result of the ACLs that apply to an action. */
 struct grants_answer {
 	bool allows; /* a grant allows the action */
 	/* Another account than that of the bucket owns the object: the policy of the bucket can
@@ -54,7 +54,7 @@ struct grants_answer {
 	bool is_foreign;
 	bool is_owner; /* the sender is of the account that owns the object */
 };
-/* Asks the lists of the bucket and of the object for an action. Returns a negative code if the
+/* Checks an action against the ACLs of the bucket and of the object. Returns a negative code if the
  * object cannot be read. */
 int grants_ask(struct request *req, const struct access_settings *settings, const char *action,
 	const struct access_subject *subject, struct grants_answer *out);

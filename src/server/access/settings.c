@@ -15,7 +15,7 @@
 #include "server/directory/identity.h"
 #include "server/request/request.h"
 
-/* Maximum number of buckets whose settings are kept. Of two buckets with the same slot, the last
+/* Maximum number of buckets whose settings are kept. If two buckets have the same slot, the last
  * one is kept. */
 #define SLOTS 1024
 

@@ -72,7 +72,7 @@ static inline void settings_unrefp(struct access_settings **settings)
 	settings_unref(*settings);
 }
 
-/* Returns true if the policy of the bucket, or its list of grants, allows something to all. */
+/* Returns true if the policy of the bucket, or its ACL, allows something to all users. */
 bool settings_are_public(const struct access_settings *settings);
 
 /* Return the name of a control, or NULL for OWNERSHIP_MISSING, and the control of a name. */

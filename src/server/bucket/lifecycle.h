@@ -42,7 +42,7 @@ struct lifecycle_walk {
 	const char *text;
 	size_t text_len;
 	uint64_t generation; /* generation of the store at the last comparison */
-	size_t n_versions, n_uploads; /* results: what was deleted */
+	size_t n_versions, n_uploads; /* results: numbers of deleted versions and uploads */
 };
 int lifecycle_walk(struct lifecycle_walk *walk, struct penstock_error *err);
 

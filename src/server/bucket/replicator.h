@@ -5,8 +5,8 @@
  * LIMIT_REPLICATION_LANES threads, and waits for no other one.
  *
  * An event has the text "SIZE KIND BUCKET VERSION CLASS KEY": KIND is "v", "m" for a delete marker,
- * or "n" for tags or a lock that have changed; CLASS is the storage class at the destination, or
- * "-" for that of the version, or the header of the store that has changed. The event is removed
+ * or "n" for tags or a lock that have changed; CLASS is the storage class at the destination ("-"
+ * for the class of the version), or the name of the header that has changed. The event is removed
  * when the destination has the version; the same transaction sets the new state of the version.
  *
  *	r = replicator_start(&replicator, store, "replication.json", 1000, err);

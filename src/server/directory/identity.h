@@ -72,7 +72,8 @@ struct identity {
 	const struct account_info *owner; /* NULL if anonymous */
 	char account[STORE_OWNER_SIZE]; /* "" if anonymous */
 	const char *arn; /* "arn:aws:sts::NUMBER:assumed-role/ROLE/SESSION" of an assumed role */
-	const char *principal_arn; /* aws:PrincipalArn: of an assumed role, that of the role */
+	/* aws:PrincipalArn: `arn`, or for an assumed role the ARN of the role */
+	const char *principal_arn;
 	const char *user_id; /* aws:userid */
 	const char *user_name; /* aws:username; NULL unless it is a user */
 	const char *record; /* name of the record in the directory; NULL if anonymous */

@@ -183,7 +183,7 @@ static int make_body(
 	const struct request_encryption *e = &req->encryption;
 	int rc;
 
-	store_body_free(take_pointer(req->body.object)); /* of an earlier attempt */
+	store_body_free(take_pointer(req->body.object)); /* left by an earlier attempt */
 	rc = store_body_new(req->server->store, size, may_inline, &req->body.object, err);
 	if (rc < 0 || e->mode == STORE_PLAIN)
 		return rc;

@@ -241,7 +241,7 @@ static void remove_old(struct backup *b, struct db *db)
 			uint64_t id;
 
 			if (!blob_parse(entry->d_name, i, &id))
-				continue; /* of another program */
+				continue; /* a file of another program */
 			st = db_bound(db, SQL_BLOB_HAS, "i", (int64_t)id);
 			if (db_step(db, st) == SQLITE_DONE &&
 				unlinkat(dirfd(dir), entry->d_name, 0) < 0)

@@ -72,7 +72,7 @@ struct upkeep_report {
 	void *cookie;
 	/* Results. */
 	uint64_t problems, mendable;
-	uint64_t objects, files; /* number of those checked */
+	uint64_t objects, files; /* numbers of checked objects and files */
 	/* true if surplus files were not searched, because the owner may be writing new files */
 	bool served;
 };

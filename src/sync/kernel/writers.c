@@ -173,7 +173,7 @@ void pid_list_add(void *arg, pid_t pid)
 	pid_t *pids = array_grow(list->pids, list->n, sizeof(*pids));
 
 	if (!pids)
-		return; /* one writer fewer is known: its close counts as unseen */
+		return; /* out of memory: the close of an unknown writer counts as unseen */
 	list->pids = pids;
 	pids[list->n++] = pid;
 }

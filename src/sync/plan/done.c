@@ -197,7 +197,7 @@ static void changed_under(struct plan *p, const struct ended *d)
 	if (e->state != ENTRY_CLOSED)
 		return;
 	if (d->r->outcome == JOB_WRITER && d->send != SEND_RECLOSED && work_open(w)) {
-		/* Its close will come; a close that was missed is found by the scan. */
+		/* The writer will close the file; the scan finds a close that was missed. */
 		plan_set_state(p, e, EVENT_WRITTEN, ENTRY_OPEN);
 		w->opening->opened_ms = d->now_ms;
 		return;

@@ -99,7 +99,7 @@ enum job_outcome {
 struct job_result {
 	enum job_outcome outcome;
 	enum job_kind kind; /* JOB_GROWN may have ended as JOB_PARTIAL */
-	struct ident ident; /* what was sent */
+	struct ident ident; /* identity of the version that was sent */
 	uint64_t sent; /* bytes sent: less than the size if the store copied a part */
 	/* ETag of the object under the file's name; owned by the caller of plan_done() */
 	char *etag;

@@ -88,8 +88,8 @@ void plan_thaw(struct plan *p, struct work *w)
 	w->frozen = NULL;
 }
 
-/* If two files were closed in turn while both waited, the smaller one may name the larger,
- * which goes first. Otherwise the order of their closes counts. */
+/* If two files were closed alternately while both waited, the larger file goes first: the smaller
+ * one may be a marker that names the larger. Otherwise the order of their closes counts. */
 static bool goes_before(const struct work *w, const struct work *other)
 {
 	if (w->first_close > other->frozen->close || other->first_close > w->frozen->close ||

@@ -44,7 +44,7 @@ struct manifest_item {
 	mode_t mode; /* with the type */
 	uint64_t crc;
 	bool has_crc;
-	bool older; /* of an attempt before the run started over: not to be restored or deleted */
+	bool older; /* from before the run started over: not to be restored or deleted */
 	bool deleted;
 };
 

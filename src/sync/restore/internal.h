@@ -42,7 +42,7 @@ int restore_times(
 void restore_drop_begun(const struct restore *r);
 /* Compares everything below the directory `path` with the table. */
 int restore_check_dir(struct restore *r, const char *path, struct penstock_error *err);
-/* Marks a file of the table that is missing locally as to be fetched. */
+/* Marks a file of the table that is missing locally: the restore fetches it. */
 int restore_note_missing(void *cookie, struct entry *e);
 
 #endif

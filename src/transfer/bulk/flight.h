@@ -27,8 +27,8 @@ struct bulk_flight {
 	char *data; /* the whole body if it is small, in both directions */
 	size_t size, got;
 	struct upload_source source;
-	int fd; /* of a new file */
-	struct bulk_dir *dir; /* of a new file */
+	int fd; /* descriptor of a new file */
+	struct bulk_dir *dir; /* directory of a new file */
 	char *part; /* the temporary name; NULL for an unnamed file */
 	struct checksum sum;
 	enum checksum_kind kind;

@@ -14,11 +14,11 @@
 struct file_source {
 	atomic_uint refs;
 	enum { FILE_LOCAL, FILE_OBJECT, FILE_WEB } kind;
-	struct object_client *client; /* of an object */
+	struct object_client *client; /* client for an object */
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
 	char *key; /* key of an object, a URL, or a path */
 	char *shown; /* name for messages: a URL without its query, which may be a secret */
-	int fd; /* of a local file; else -1 */
+	int fd; /* descriptor of a local file; else -1 */
 	uint64_t size;
 	char version[OBJECT_ETAG_SIZE];
 };

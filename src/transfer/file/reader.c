@@ -43,7 +43,7 @@ struct file_reader {
 /* A piece of a read: bytes of a block, or a request. */
 struct part {
 	struct block *block; /* NULL for a request */
-	struct file_job job; /* of a request */
+	struct file_job job; /* job of a request */
 	struct object_read item; /* the bytes, and their place in memory */
 };
 

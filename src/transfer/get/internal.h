@@ -17,14 +17,14 @@ struct download {
 	struct object_ref at;
 	const struct object_get_options *options;
 	uint64_t from; /* the object's byte at the file's offset 0 */
-	uint64_t size; /* of the file */
+	uint64_t size; /* size of the file */
 	char etag[OBJECT_ETAG_SIZE];
-	enum checksum_kind kind; /* of the whole object; CHECKSUM_NONE if the store has none */
+	enum checksum_kind kind; /* checksum of the whole object; CHECKSUM_NONE if there is none */
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
 	struct get_part part;
-	struct get_blocks blocks; /* of a download in ranges */
-	/* of the parts; CHECKSUM_NONE if the object is in one piece, or its parts' checksums cannot
-	 * be combined */
+	struct get_blocks blocks; /* blocks of a download in ranges */
+	/* checksum of each part; CHECKSUM_NONE if the object is in one piece, or if the checksums
+	 * of its parts cannot be combined */
 	enum checksum_kind part_kind;
 	struct get_parts parts; /* filled by the calling thread, then also read by the engine's */
 	atomic_bool parts_known;
@@ -32,7 +32,8 @@ struct download {
 	bool encrypted; /* encrypted under a key, so the ETag is not made of the bytes */
 	struct range_slot *slots;
 	unsigned n_slots;
-	struct get_writer *writer; /* of a download in ranges; NULL if the engine's thread writes */
+	/* writes a download in ranges; NULL if the engine's thread writes */
+	struct get_writer *writer;
 	/* damaged parts are fetched again; changes only while nothing is in flight */
 	bool refetching;
 	struct fan fan;

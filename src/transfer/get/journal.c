@@ -25,7 +25,7 @@
 /* The journal's record of an earlier call. */
 struct recorded {
 	char source[65];
-	char *name; /* of the part file; owned */
+	char *name; /* name of the part file; owned */
 	uint64_t size, inode;
 	char *etag; /* owned */
 	enum checksum_kind kind;

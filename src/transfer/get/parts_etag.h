@@ -36,7 +36,7 @@ int parts_etag_judge(struct object_client *client, const char *etag, const char 
 
 /* Computes such an ETag from a stream of bytes. */
 struct parts_etag_sum {
-	struct checksum md5; /* of the current part */
+	struct checksum md5; /* MD5 of the current part */
 	uint64_t part, left; /* size of a part; bytes missing in the current part */
 	uint8_t (*digests)[16];
 	size_t n, room;

@@ -27,8 +27,8 @@ struct range_slot {
 	uint64_t written; /* bytes written */
 	/* bytes received and not written, at most LIMIT_GET_GATHER; may be NULL */
 	char *gathered;
-	struct checksum sum; /* of an object that is fetched whole */
-	struct get_run run; /* of a range; owned by the writer if there is one */
+	struct checksum sum; /* checksum of an object that is fetched whole */
+	struct get_run run; /* pieces of a range; owned by the writer if there is one */
 	struct get_line line;
 };
 

@@ -37,7 +37,7 @@ struct stream {
 	struct stream_slot *slots;
 	unsigned n_slots;
 	struct fan fan;
-	struct checksum sum; /* of the bytes passed on */
+	struct checksum sum; /* checksum of the bytes passed on */
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
 	/* used if there is no checksum: the ETag from MD5s of parts; unused if `room` is 0 */
 	struct parts_etag_sum parts;

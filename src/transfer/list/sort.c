@@ -17,7 +17,7 @@
 
 #define FIRST_TEXT  ((size_t)4 * KIB)
 #define FIRST_ITEMS ((size_t)64)
-#define RUN_BUFFER  ((size_t)64 * KIB) /* most memory for one run that is read back */
+#define RUN_BUFFER  ((size_t)64 * KIB) /* maximum memory for one run that is read back */
 #define RUN_LEAST   ((size_t)4 * KIB)
 
 struct head {

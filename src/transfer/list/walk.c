@@ -1,8 +1,8 @@
 /*
- * The files below a directory in byte order of their paths. The names of each directory on the way
- * down are sorted, those of directories with a trailing "/", and visited one by one; so the walk
- * holds the remaining names of the directories above, and moves some of them to files (sort.h) if
- * they become too many.
+ * The files below a directory in byte order of their paths. The names in each directory on the way
+ * down are sorted, names of directories with a "/" at the end, and visited one by one; so the walk
+ * holds the remaining names of the directories above, and moves some of the names to files (sort.h)
+ * if they become too many.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -14,15 +14,15 @@ struct put_body {
 	bool last; /* the object becomes visible with the last byte */
 	bool (*still_valid)(void *cookie);
 	object_progress_fn progress;
-	void *cookie; /* of both callbacks */
+	void *cookie; /* cookie of both callbacks */
 
 	/* Set by put_body_attach(). */
 	enum guard guard;
-	enum checksum_kind kind; /* of the guard */
+	enum checksum_kind kind; /* kind of the guard's checksum */
 	bool inline_body; /* small: sent from memory with the headers */
 	bool chunked;
 	char *small; /* owned */
-	struct checksum sum; /* of the sent bytes: trailer or MD5 */
+	struct checksum sum; /* checksum of the sent bytes: trailer or MD5 */
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	/* Progress of the sending. */
 	uint64_t sent;

@@ -45,9 +45,9 @@ struct upload {
 	int fd; /* the file, or the input if `stream`; -1 if all parts are copied */
 	bool stream; /* the length is unknown: parts grow, and are held until they are sent */
 	bool ended; /* end of the stream */
-	uint64_t size; /* of a stream: its bytes so far */
+	uint64_t size; /* size of the file, or bytes of the stream so far */
 	uint64_t part_size; /* unused for a stream */
-	unsigned parts; /* of a stream: parts so far */
+	unsigned parts; /* number of parts; for a stream, parts so far */
 	const struct object_put_options *options;
 	enum guard guard;
 	char *id;

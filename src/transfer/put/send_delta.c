@@ -70,10 +70,10 @@ struct delta_upload {
 	int fd;
 	uint64_t size;
 	const struct object_put_options *options;
-	/* its fd is -1 if another upload uses the record, or the record is not available */
+	/* file.fd is -1 if another upload uses the record, or the record is not available */
 	struct record_file file;
 	struct delta_sums earlier, now;
-	char *etag; /* of the earlier object; may be NULL */
+	char *etag; /* ETag of the earlier object; may be NULL */
 };
 
 static void delta_upload_release(struct delta_upload *d)

@@ -14,8 +14,8 @@ struct upload;
 /* The parts of one upload. */
 struct put_delta {
 	const struct delta_plan *plan;
-	const struct delta_sums *sums; /* of the file */
-	const char *etag; /* of the object that parts are copied from */
+	const struct delta_sums *sums; /* block sums of the file */
+	const char *etag; /* ETag of the object that parts are copied from */
 	bool failed; /* sending the whole file may still succeed */
 };
 

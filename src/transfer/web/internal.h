@@ -16,7 +16,7 @@ struct fetch_slot {
 	struct fetch *fetch;
 	bool used;
 	atomic_bool flying;
-	uint64_t index; /* of the chunk */
+	uint64_t index; /* index of the chunk */
 	uint64_t offset;
 	uint64_t length;
 	_Atomic uint64_t at; /* bytes written to the file */
@@ -30,7 +30,7 @@ struct fetch {
 	char *final_path;
 	char *part_path;
 	char *journal_path;
-	int fd; /* of the part file, locked */
+	int fd; /* descriptor of the part file, locked */
 	bool fresh; /* the part file was just created, so a journal is about another file */
 
 	/* Properties of the resource, from its first reply or the journal. */

@@ -240,8 +240,8 @@ static void put_variables(struct experiment *e, const struct node *environment)
 		native_variable_text(e->rd, e->env, "DET_STORAGE_CONFIG",
 			dialect_json(e->rd, storage), &storage->at);
 	native_variable_text(e->rd, e->env, "DET_SLOT_IDS", slot_ids(e), at);
-	/* The value has a map for each of the two kinds of machines, or the variables
-	 * themselves. */
+	/* The value has a map of variables for machines with GPUs and one for machines without, or
+	 * the variables themselves. */
 	cuda = cuda ? cuda : node_get(all, "gpu");
 	if ((cpu && cpu->kind != NODE_SCALAR) || (cuda && cuda->kind != NODE_SCALAR))
 		all = e->slots ? cuda : cpu;

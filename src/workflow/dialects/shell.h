@@ -22,7 +22,7 @@
 
 struct shell {
 	struct reader *rd;
-	const char *commands; /* of all steps, to look for words in */
+	const char *commands; /* commands of all steps, which are searched for words */
 	bool contained; /* the steps run in a container */
 	const char *python; /* the version of Python on the host; NULL for that of python3 */
 

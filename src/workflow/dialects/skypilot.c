@@ -91,7 +91,7 @@ static void put_variables(struct task *t)
 /* ---- the image ---- */
 
 /* Returns true for an image of a machine: ami-…, projects/…, skypilot:… and the like, and names
- * without `/` that have no colon or, as those of Azure, several. */
+ * without `/` that have no colon, or several colons as names of Azure have. */
 static bool is_of_machine(const char *image)
 {
 	static const char *const starts[] = {

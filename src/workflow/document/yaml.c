@@ -154,7 +154,7 @@ static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 		"there is no anchor &%s before it", quote(name));
 }
 
-/* Returns true for no tag and for tags of the core schema; sets `quoted` for text. */
+/* Returns true if there is no tag, or a tag of the core schema; sets `quoted` for text. */
 static bool tag_is_known(const char *tag, bool *quoted)
 {
 	static const char *const plain[] = {"int", "float", "bool", "null", "map", "seq"};

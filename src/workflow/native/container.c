@@ -125,7 +125,7 @@ static const struct schema_key mount_keys[] = {
 	{"hostDir", TEXT(workflow_mount, host_dir), .flags = KEY_REQUIRED | KEY_SHOWN,
 		.value = "absolute path", .says = "the directory of this machine"},
 	{"containerDir", TEXT(workflow_mount, container_dir), .flags = KEY_REQUIRED | KEY_SHOWN,
-		.value = "absolute path", .says = "its path in the container"},
+		.value = "absolute path", .says = "the path of the directory in the container"},
 	{"options", WORD(workflow_mount, read_only, mount_words), .flags = KEY_SHOWN,
 		.says = "writable or read-only"},
 	{"propagation", WORD(workflow_mount, slave, propagation_words),

@@ -12,7 +12,7 @@ static const struct schema_key env_keys[] = {
 	{"key", .kinds = KEY_TEXT, .flags = KEY_REQUIRED, .value = "name of a variable",
 		.says = "letters, digits and `_`, no digit first; not `PATH` or `LD_LIBRARY_PATH`"},
 	{"value", .kinds = KEY_TEXT, .flags = KEY_REQUIRED,
-		.says = "its text; variables in it are not replaced"},
+		.says = "the text of the variable; variables in the text are not replaced"},
 };
 const struct schema schema_env = {SCHEMA("variable", "an entry of `env`", env_keys)};
 

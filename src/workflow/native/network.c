@@ -256,7 +256,7 @@ static void check_virtual_network(struct reader *rd, const struct node *map, voi
 
 static const struct schema_key virtual_network_keys[] = {
 	{"name", TEXT(workflow_virtual_network, name), .flags = KEY_REQUIRED | KEY_SHOWN,
-		.says = "its name for `vnet`"},
+		.says = "the name of the network, for `vnet`"},
 	{"gatewayAddress", TEXT(workflow_virtual_network, gateway_address),
 		.flags = KEY_REQUIRED | KEY_SHOWN, .value = "`ADDRESS/BITS`",
 		.says = "an address with its network, such as 10.0.0.1/24"},

@@ -31,7 +31,8 @@ struct reader {
 	bool partial;
 	const char *before; /* the documents before the chosen task's; NULL if there are none */
 	unsigned modules; /* nesting of the module that is being read */
-	const char *chain[READER_MODULES]; /* sources of that module and of the modules around it */
+	/* sources of the module that is being read and of the modules around it */
+	const char *chain[READER_MODULES];
 	struct workflow_resources least; /* the needs of modules, if there is no `resources` */
 	struct buf number; /* number of the step that is being read, "2.1" */
 	size_t index; /* index of the member that reader_each() reads */

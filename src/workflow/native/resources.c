@@ -41,7 +41,7 @@ static const struct schema_key resources_keys[] = {
 			"`tasks`, and steps inherit it"},
 	{"tasksPerNode", NUMBER(workflow_resources, tasks_per_node, 1, MAX_TASKS),
 		.otherwise = "any number",
-		.says = "tasks on each node of a cluster; with more tasks than these the run needs "
+		.says = "tasks on each node of a cluster; a run with more tasks needs "
 			"`--on slurm`; ours"},
 	{"maxProcesses", NUMBER(workflow_resources, max_processes, 0, MAX_PROCESSES),
 		.otherwise = "512 for each CPU of the step, at least 4096",

@@ -115,7 +115,7 @@ static const struct schema_key run_keys[] = {
 	{"mapRoot", .kinds = KEY_FLAG, .flags = KEY_OWN,
 		.says = "the older form of `mapUid: 0` and `mapGid: 0`"},
 	{"disableCpuBinding", FLAG(workflow_run, disable_cpu_binding),
-		.says = "its tasks may use every CPU of the run"},
+		.says = "the tasks of the step may use every CPU of the run"},
 	{"mpi", WORD(workflow_run, mpi, mpi_words), .otherwise = "the machine's",
 		.says = "how several tasks find each other"},
 	{"image", .kinds = KEY_TEXT, .flags = KEY_LEGACY},

@@ -102,7 +102,7 @@ struct schema {
 	const char *what; /* in messages: "`resources`", "a step" */
 	const struct schema_key *keys;
 	size_t n;
-	size_t size; /* of the struct; 0 if it has none */
+	size_t size; /* size of the struct; 0 if there is none */
 	bool open; /* other keys are allowed */
 	/* as `member`: the place, and the flag that the map was given; 0 if there is none */
 	size_t at, given;

@@ -282,8 +282,8 @@ static const struct schema_key use_keys[] = {
 	{"steps", .kinds = KEY_LIST, .below = &schema_step,
 		.says = "steps that the module may insert among its own"},
 	{"module", .kinds = KEY_MAP, .below = &schema_module, .otherwise = "loaded from `source`",
-		.says = "the module itself, in the record of a run, which so continues with the "
-			"module that it began with"},
+		.says = "the module itself; the record of a run contains it, so that the run continues "
+			"with the module that it began with"},
 };
 const struct schema schema_use = {SCHEMA("use", "`use`", use_keys)};
 

@@ -41,7 +41,7 @@ enum mds_kind {
 	MDS_NDARRAY,
 	MDS_PIL,
 	MDS_JPEG_ARRAY,
-	MDS_LIST, /* of bytes */
+	MDS_LIST, /* list of bytes */
 	MDS_LIST_PIL
 };
 
