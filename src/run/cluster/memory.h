@@ -4,8 +4,9 @@
  * kernel kills one process of a step. But slurmstepd and srun report the end in the stderr of the
  * tasks, in words that have hardly changed since 20.11.
  *
- *	slurm_memory_read(&memory, data, len);	for all output, in pieces of any size
- *	memory.over
+ *	slurm_memory_read(&memory, data, len);	// for all output, in pieces of any size
+ *	if (memory.over)	// one of the messages was seen
+ *		...
  */
 #ifndef RUN_CLUSTER_MEMORY_H
 #define RUN_CLUSTER_MEMORY_H

@@ -1,9 +1,9 @@
 /*
  * The state object of a run in its output, and with it the ownership of the run.
  *
- *	lease_take(&lease, &options, &found, err);	before anything of the run is written
- *	lease_set(lease, "running");			at every change of state
- *	lease_release(lease, "succeeded", ...);		the last write; frees
+ *	lease_take(&lease, &options, &found, err);		// before anything of the run is written
+ *	lease_set(lease, "running");				// at every change of state
+ *	lease_release(lease, "succeeded", NULL, 0, err);	// the last write; frees
  *
  * The object is PREFIX.penstock/runs/ID/state.json. Every write is conditional on the ETag that
  * this owner saw last, so two owners can never both continue. If another owner has changed the

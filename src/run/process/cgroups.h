@@ -3,12 +3,12 @@
  * version 1, or both (hybrid). The kernel limits and counts the total use of the group's processes,
  * and processes that a step leaves are found.
  *
- *	cgroup_make(&run, NULL, run_id, &whole, err);	the group around those of all executions of
- *							a run; may be NULL
- *	cgroup_make(&group, run, run_id, &wanted, err);	NULL if no group can be made here
- *	... the child writes "0" to cgroup_fds(group, &n) before it runs its program
- *	cgroup_read(group, &found);			peak, OOM kills, CPU time
- *	cgroup_end(group);				kills remaining processes, removes it
+ *	cgroup_make(&run, NULL, run_id, &whole, err);	// the group around those of all executions of
+ *							// a run; may be NULL
+ *	cgroup_make(&group, run, run_id, &wanted, err);	// NULL if no group can be made here
+ *	... // the child writes "0" to cgroup_fds(group, &n) before it runs its program
+ *	cgroup_read(group, &found);			// peak, OOM kills, CPU time
+ *	cgroup_end(group);				// kills remaining processes, removes it
  *
  * Groups are made below our own if that is possible (version 1, or the root of version 2), else
  * below the nearest ancestor that we can write to and that delegates memory, such as the slice that

@@ -1,9 +1,9 @@
 /*
  * The connections of the port. Clients without a valid signature leave room for clients with keys.
  *
- *	c = connections_opened(connections, fd);	when the connection is accepted
- *	connections_known(connections, c);		once a signature was valid
- *	connections_closed(connections, c);		before its descriptor is closed
+ *	c = connections_opened(connections, fd);	// when the connection is accepted
+ *	connections_known(connections, c);		// once a signature was valid
+ *	connections_closed(connections, c);		// before its descriptor is closed
  *
  * A connection without a valid signature is ended LIMIT_SERVER_STRANGER_SECONDS after it was
  * opened. The oldest such connection is ended earlier if fewer than LIMIT_SERVER_ROOM connections
