@@ -751,8 +751,8 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 	/* New connections are refused, not held until the servers end. */
 	close_sockets(&d);
 	end_servers(&d);
-	follow_stop(&d.follow);
 	if (r == 0)
 		save(&d);
+	follow_stop(&d.follow);
 	return r;
 }
