@@ -24,6 +24,8 @@ struct access_subject {
 	const char *key; /* NULL for the bucket itself */
 	const char *version; /* NULL if none is named */
 	const char *tags; /* of the request's document, as a query; NULL to use x-amz-tagging */
+	bool locks; /* the next members count, and not the headers x-amz-object-lock-... */
+	const char *lock_mode, *lock_until, *lock_hold; /* of the request's document, or NULL */
 };
 
 /* ACCESS_DENIED: a statement denies the action; ACCESS_REFUSED: no statement allows the action. */
