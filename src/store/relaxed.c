@@ -167,8 +167,8 @@ static int read_mark(struct store *store, struct mark *mark, struct penstock_err
 	return 0;
 }
 
-/* Overwrites the boot ids, because a sync failed: Linux reports the loss of a page once, so the sync
- * of the next process would succeed. */
+/* Overwrites the boot ids, because a sync failed: Linux reports the loss of a page once, so the
+ * sync of the next process would succeed. */
 static void distrust_log(struct store *store)
 {
 	_cleanup_close_ int fd = openat(store->root_fd, MARK, O_RDWR | O_CLOEXEC);
