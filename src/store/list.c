@@ -124,7 +124,7 @@ static int list_add(
 	return 0;
 }
 
-enum walk_step { WALK_SEEK, WALK_END, WALK_FAILED };
+enum walk_step { WALK_SEEK, WALK_END, WALK_FAILED, WALK_NO_MEMORY };
 
 /* Walks from the bound until the end or until seeking is cheaper. */
 static enum walk_step walk_run(struct list_walk *walk, struct db *db, sqlite3_stmt *st)
@@ -146,7 +146,7 @@ static enum walk_step walk_run(struct list_walk *walk, struct db *db, sqlite3_st
 			return WALK_END;
 		}
 		if (list_add(walk, st, key, fold ? fold : len, fold != 0) < 0)
-			return WALK_FAILED;
+			return WALK_NO_MEMORY;
 		if (fold)
 			return bound_skip(&walk->bound, key, fold) ? WALK_SEEK : WALK_END;
 	}
@@ -194,7 +194,7 @@ static sqlite3_stmt *walk_bind(struct list_walk *walk, struct db *db, int64_t bu
 static enum walk_step walk_next(struct list_walk *walk, enum walk_step step)
 {
 	walk->id[0] = '\0';
-	if (walk->sql != SQL_VERSION_LIST_REST || step == WALK_FAILED || walk->out->truncated)
+	if (walk->sql != SQL_VERSION_LIST_REST || step == WALK_NO_MEMORY || walk->out->truncated)
 		return step;
 	walk->sql = SQL_VERSION_LIST;
 	if (step == WALK_END && walk->bound.len < sizeof(walk->bound.key))
@@ -223,10 +223,8 @@ static enum store_status list_read(struct db *db, enum db_sql sql,
 	if (walk_begin(&walk, db, id) < 0)
 		return db_failed(db, "list a bucket", err);
 	out->entries = calloc(query->max, sizeof(*out->entries));
-	if (!out->entries) {
-		error_memory(err);
-		return STORE_FAILED;
-	}
+	if (!out->entries)
+		step = WALK_NO_MEMORY;
 	while (step == WALK_SEEK) {
 		_cleanup_reset_ sqlite3_stmt *st = walk_bind(&walk, db, id);
 
@@ -235,7 +233,10 @@ static enum store_status list_read(struct db *db, enum db_sql sql,
 			return db_failed(db, "list a bucket", err);
 		step = walk_next(&walk, step);
 	}
-	return STORE_OK;
+	if (step == WALK_END)
+		return STORE_OK;
+	error_memory(err);
+	return STORE_FAILED;
 }
 
 static enum store_status list(struct store *store, enum db_sql sql,

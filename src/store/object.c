@@ -539,6 +539,8 @@ int annotation_apply(struct store *store, struct txn *txn, const struct store_an
 	rc = object_find(store, bucket, a->key, a->version, &old);
 	if (rc == 0 && (!old.exists || old.marker))
 		txn->status = a->version ? STORE_NO_SUCH_VERSION : STORE_NO_SUCH_KEY;
+	else if (rc == 0 && a->modified_ns && a->modified_ns != old.modified_ns)
+		txn->status = STORE_CHANGED;
 	else if (rc == 0)
 		rc = version_headers(store, bucket, a->key, &old, &headers);
 	if (rc == 0 && txn->status == STORE_OK && !is_expected(a, &headers))

@@ -30,9 +30,11 @@
  *	BOOT NUMBER SALT PAGES NUMBER
  *
  * BOOT is the boot id of the machine: a log written since the last boot is complete, even if the
- * process crashed. NUMBER counts the sync points; the two copies differ if the slot was written in
- * part. SALT is that of the log, which changes when SQLite starts the log again at its beginning.
- * PAGES is the number of pages of the log.
+ * process crashed. After a failed sync it is overwritten by zeros: the kernel may have lost pages
+ * of the log, so that the next start cuts the log as after a crash of the machine. NUMBER counts
+ * the sync points; the two copies differ if the slot was written in part. SALT is that of the log,
+ * which changes when SQLite starts the log again at its beginning. PAGES is the number of pages of
+ * the log.
  */
 #define MARK	  "relaxed"
 #define MARK_SLOT 4096 /* bytes: a block, which disks write as a whole */
@@ -124,12 +126,6 @@ static int remove_mark(struct store *store, struct penstock_error *err)
 	return sync_root_dir(store, err);
 }
 
-static int sync_all(struct store *store, struct penstock_error *err)
-{
-	return syncfs(store->root_fd) < 0 ? error_errno(err, errno, "cannot sync '%s'", store->root)
-					  : 0;
-}
-
 /* Reads a slot into the mark if the slot is valid and its number is higher than that of the
  * mark. */
 static void read_slot(const char *text, const char *boot, struct mark *mark)
@@ -171,6 +167,41 @@ static int read_mark(struct store *store, struct mark *mark, struct penstock_err
 	return 0;
 }
 
+/* Overwrites the boot ids, because a sync failed: Linux reports the loss of a page once, so the
+ * sync of the next process would succeed. */
+static void distrust_log(struct store *store)
+{
+	_cleanup_close_ int fd = openat(store->root_fd, MARK, O_RDWR | O_CLOEXEC);
+	char slots[2 * MARK_SLOT + 1] = "", zeros[MARK_SLOT];
+	int rc = 0;
+
+	if (fd < 0 && errno == ENOENT)
+		return;
+	memset(zeros, '0', sizeof(zeros));
+	if (fd < 0 || fs_pread_all(fd, slots, sizeof(slots) - 1, 0) < 0)
+		rc = -1;
+	for (off_t i = 0; i < 2 && rc == 0; i++) {
+		size_t len = strcspn(slots + i * MARK_SLOT, " ");
+
+		if (len < MARK_SLOT)
+			rc = fs_pwrite_all(fd, zeros, len, i * MARK_SLOT);
+	}
+	if (rc < 0 || fdatasync(fd) < 0)
+		log_warn("cannot write '%s/" MARK "': %s", store->root, strerror(errno));
+}
+
+/* Syncs everything. */
+static int sync_all(struct store *store, struct penstock_error *err)
+{
+	int rc;
+
+	if (syncfs(store->root_fd) == 0)
+		return 0;
+	rc = error_errno(err, errno, "cannot sync '%s'", store->root);
+	distrust_log(store);
+	return rc;
+}
+
 /* Cuts the log to the part that may be trusted. If the log was started again after the mark, all
  * of that part is in the database. */
 static int cut_log(struct store *store, const struct mark *mark, struct penstock_error *err)
@@ -201,8 +232,8 @@ int relaxed_recover(struct store *store, struct penstock_error *err)
 		rc = sync_all(store, err);
 		return rc < 0 ? rc : remove_mark(store, err);
 	}
-	log_warn("store %s: the machine crashed while durability was relaxed; the last changes "
-		 "were undone",
+	log_warn("store %s: the machine crashed, or a sync failed, while durability was relaxed; "
+		 "the last changes were undone",
 		store->root);
 	rc = cut_log(store, &mark, err);
 	if (rc == 0 && unlinkat(store->root_fd, "meta.db-shm", 0) < 0 && errno != ENOENT)
@@ -218,8 +249,8 @@ int relaxed_check(struct store *store, struct penstock_error *err)
 	if (rc < 0 || !mark.exists || mark.this_boot)
 		return rc;
 	return error_set(err, PENSTOCK_E_UNSUPPORTED,
-		"cannot read '%s': the machine crashed while durability was relaxed; run "
-		"'penstock serve' once to undo the last changes",
+		"cannot read '%s': the machine crashed, or a sync failed, while durability was "
+		"relaxed; start 'penstock serve' again to undo the last changes",
 		store->root);
 }
 
@@ -239,8 +270,7 @@ static int copy_log(struct store *store, struct penstock_error *err)
 	return -PENSTOCK_E_IO;
 }
 
-/* Syncs and notes the log. A sync that failed is not repeated: Linux reports the loss of a page
- * once, and the next sync would succeed. */
+/* Syncs and notes the log. A sync that failed is not repeated: see distrust_log(). */
 static int sync_and_note(struct store *store, bool last, struct penstock_error *err)
 {
 	int rc;

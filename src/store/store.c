@@ -237,7 +237,7 @@ static int open_owner(
 
 int store_open(struct store **out, const struct store_options *options, struct penstock_error *err)
 {
-	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
+	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;
 	struct store *store = calloc(1, sizeof(*store));
 	int rc;
 

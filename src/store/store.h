@@ -538,6 +538,9 @@ struct store_annotation {
 	const char *value; /* NULL removes the header */
 	const char *expected; /* NULL if the header must be missing */
 	bool any; /* any value is expected */
+	/* Time of the version that the caller has seen: a newer one of the same name stays as it
+	 * is, with STORE_CHANGED. 0 for any version of that name. */
+	int64_t modified_ns;
 };
 enum store_status store_annotate(
 	struct store *store, const struct store_annotation *annotation, struct penstock_error *err);

@@ -321,6 +321,9 @@ static int has_resource(const struct statement *s, const struct policy_question 
 			return rc;
 		if (rc > 0 && pattern_match_arn(&filled, q->resource))
 			return !s->not_resources;
+		/* NotResource with a variable that has no value must not allow all resources. */
+		if (rc == 0 && s->not_resources && !s->denies)
+			return 0;
 	}
 	return s->not_resources;
 }

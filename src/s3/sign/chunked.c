@@ -222,6 +222,8 @@ static int parse_trailer(struct chunked_decoder *d, struct penstock_error *err)
 	buf_add_char(&d->trailers, ':');
 	buf_add(&d->trailers, value, value_len);
 	buf_add_char(&d->trailers, '\n');
+	if (d->trailers.failure == BUF_NO_MEMORY)
+		return out_of_memory(d, err);
 	if (buf_failed(&d->trailers))
 		return fail(d, S3_E_MALFORMED_TRAILER, err, "the trailers are too long");
 	return 0;

@@ -104,7 +104,7 @@ static enum access_result ask(const struct access_settings *settings, const char
 	question.resource = buf_str(&resource);
 	facts.identity = identity_evaluate(who, &question);
 	facts.bucket = policy_evaluate(settings->policy, &question);
-	if (grants_ask(source->req, settings, action, source->subject, &grants) < 0)
+	if (grants_ask(source->req, settings, action, source->subject, source->object, &grants) < 0)
 		return ACCESS_FAILED;
 	apply_grants(&facts, &grants);
 	if (facts.bucket == POLICY_FAILED || facts.identity == POLICY_FAILED)
@@ -153,15 +153,31 @@ static bool creates_bucket(const struct request *req)
 	return req->action && strcmp(req->action, "s3:CreateBucket") == 0;
 }
 
+/* Keeps the object that a decision has read for the operation. */
+static void keep_object(
+	struct request *req, const struct access_subject *subject, struct store_object **object)
+{
+	if (!*object || (*object)->marker)
+		return;
+	store_object_unref(req->decided.object);
+	req->decided.bucket = subject->bucket;
+	req->decided.key = subject->key;
+	req->decided.version = subject->version;
+	req->decided.object = take_pointer(*object);
+}
+
 /* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy of the bucket was
  * evaluated. */
 static enum access_result decide(struct request *req, const char *action, const char *key,
 	const struct access_subject *subject, bool *plain)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
+	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
 	const struct policy_caller caller = identity_caller(req->identity);
-	struct values_source source = {.req = req, .subject = subject, .caller = &caller};
+	struct values_source source = {
+		.req = req, .subject = subject, .caller = &caller, .object = &object};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum access_result result;
 
 	*plain = true;
 	source.owner = caller.account;
@@ -184,7 +200,9 @@ static enum access_result decide(struct request *req, const char *action, const 
 			!directory_is_shared(req->server->directory)))
 		return ACCESS_ALLOWED;
 	*plain = false;
-	return ask(settings, action, key, &source);
+	result = ask(settings, action, key, &source);
+	keep_object(req, subject, &object);
+	return result;
 }
 
 enum access_result access_of(

@@ -25,6 +25,8 @@ struct access_subject {
 	const char *version; /* NULL if none is named */
 	/* tags of the request's document, as a query; NULL to use x-amz-tagging */
 	const char *tags;
+	bool locks; /* the next members count, and not the headers x-amz-object-lock-... */
+	const char *lock_mode, *lock_until, *lock_hold; /* of the request's document, or NULL */
 };
 
 /* ACCESS_DENIED: a statement denies the action; ACCESS_REFUSED: no statement allows the action. */

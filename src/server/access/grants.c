@@ -270,34 +270,38 @@ static bool allows(struct request *req, const struct access_settings *settings, 
 					.ignore_public = settings->block.ignore_acls});
 }
 
-static int ask_object(struct request *req, const struct access_settings *settings,
-	unsigned permission, const struct access_subject *subject, struct grants_answer *out)
+int grants_read(struct request *req, const struct access_subject *subject,
+	struct store_object **object, bool *found)
 {
-	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store *store = req->server->store;
-	enum store_status status = subject->version
-					   ? store_version_get(store, subject->bucket, subject->key,
-						     subject->version, &object, &err)
-					   : store_object_get(store, subject->bucket, subject->key,
-						     &object, &err);
-	const char *owner;
+	enum store_status status = STORE_OK;
 
+	if (!*object)
+		status = subject->version ? store_version_get(store, subject->bucket, subject->key,
+						    subject->version, object, &err)
+					  : store_object_get(store, subject->bucket, subject->key,
+						    object, &err);
 	penstock_error_release(&err);
-	if (status == STORE_FAILED || status == STORE_NO_SPACE)
-		return -PENSTOCK_E_IO;
-	if (status != STORE_OK || object->marker)
-		return 0;
-	owner = owner_number(object->headers, object->headers_len);
+	*found = *object && !(*object)->marker;
+	return status == STORE_FAILED || status == STORE_NO_SPACE ? -PENSTOCK_E_IO : 0;
+}
+
+static int ask_object(struct request *req, const struct access_settings *settings,
+	unsigned permission, const struct access_subject *subject, struct store_object **object,
+	struct grants_answer *out)
+{
+	const char *owner;
+	bool found;
+	int rc = grants_read(req, subject, object, &found);
+
+	if (rc < 0 || !found)
+		return rc;
+	owner = owner_number((*object)->headers, (*object)->headers_len);
 	out->is_foreign = strcmp(owner, settings->owner) != 0;
 	out->is_owner = strcmp(owner, req->identity->account) == 0;
 	out->allows = allows(
-		req, settings, owner, store_object_header(object, ACL_HEADER), permission);
-	store_object_unref(req->decided.object);
-	req->decided.bucket = subject->bucket;
-	req->decided.key = subject->key;
-	req->decided.version = subject->version;
-	req->decided.object = take_pointer(object);
+		req, settings, owner, store_object_header(*object, ACL_HEADER), permission);
 	return 0;
 }
 
@@ -325,7 +329,8 @@ static int ask_upload(
 }
 
 int grants_ask(struct request *req, const struct access_settings *settings, const char *action,
-	const struct access_subject *subject, struct grants_answer *out)
+	const struct access_subject *subject, struct store_object **object,
+	struct grants_answer *out)
 {
 	size_t i = 0;
 
@@ -338,7 +343,8 @@ int grants_ask(struct request *req, const struct access_settings *settings, cons
 	if (i == ARRAY_SIZE(lists) || settings->ownership == BUCKET_OWNER_ENFORCED)
 		return 0;
 	if (lists[i].of_object)
-		return subject->key ? ask_object(req, settings, lists[i].permission, subject, out)
+		return subject->key ? ask_object(req, settings, lists[i].permission, subject,
+					      object, out)
 				    : 0;
 	out->allows = allows(req, settings, settings->owner, settings->acl, lists[i].permission);
 	return 0;

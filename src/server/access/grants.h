@@ -54,10 +54,16 @@ struct grants_answer {
 	bool is_foreign;
 	bool is_owner; /* the sender is of the account that owns the object */
 };
-/* Checks an action against the ACLs of the bucket and of the object. Returns a negative code if the
- * object cannot be read. */
+/* Reads the object of a subject, unless `*object` has it already, so that all parts of a decision
+ * see the same object. *found is false if it is missing or a delete marker. Returns a negative code
+ * if it cannot be read. */
+int grants_read(struct request *req, const struct access_subject *subject,
+	struct store_object **object, bool *found);
+/* Checks an action against the ACLs of the bucket and of the object; `object` is as for
+ * grants_read(). Returns a negative code if the object cannot be read. */
 int grants_ask(struct request *req, const struct access_settings *settings, const char *action,
-	const struct access_subject *subject, struct grants_answer *out);
+	const struct access_subject *subject, struct store_object **object,
+	struct grants_answer *out);
 
 /* Returns true if the request has x-amz-acl or x-amz-grant-... */
 bool grants_are_asked(const struct request *req);

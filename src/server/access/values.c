@@ -15,6 +15,7 @@
 #include "s3/message/tags.h"
 #include "s3/uri.h"
 #include "server/access/access.h"
+#include "server/access/grants.h"
 #include "server/directory/identity.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
@@ -176,6 +177,15 @@ static int signature_age(const struct values_source *source, struct policy_value
 	return take_copy(source, out, text);
 }
 
+/* A presigned request has no such header: its payload is unsigned, or has the hash in its query. */
+static int content_sha256(const struct values_source *source, struct policy_values *out)
+{
+	const struct request *req = source->req;
+
+	return take(out, req->auth.payload_hash ? req->auth.payload_hash
+						: request_header(req, "x-amz-content-sha256"));
+}
+
 /* For a key the prefix is the key itself: a sender who may list the key may learn that it is
  * missing. */
 static int prefix(const struct values_source *source, struct policy_values *out)
@@ -231,9 +241,26 @@ static int creates_object(const struct values_source *source, struct policy_valu
 				 : "true");
 }
 
+/* Gets the value of s3:object-lock-NAME: that of the document, if the request sets locks by one. */
+static const char *lock_value(const struct values_source *source, const char *name)
+{
+	const struct access_subject *s = source->subject;
+	char header[TEXT_MAX];
+
+	if (!s->locks) {
+		snprintf(header, sizeof(header), "x-amz-object-lock-%s", name);
+		return request_header(source->req, header);
+	}
+	if (strcasecmp(name, "mode") == 0)
+		return s->lock_mode;
+	if (strcasecmp(name, "retain-until-date") == 0)
+		return s->lock_until;
+	return strcasecmp(name, "legal-hold") == 0 ? s->lock_hold : NULL;
+}
+
 static int remaining_days(const struct values_source *source, struct policy_values *out)
 {
-	const char *until = request_header(source->req, "x-amz-object-lock-retain-until-date");
+	const char *until = lock_value(source, "retain-until-date");
 	char text[TEXT_MAX];
 	int64_t ns;
 
@@ -268,23 +295,15 @@ static int take_tags(const struct values_source *source, struct policy_values *o
 static int existing_tag(
 	const struct values_source *source, struct policy_values *out, const char *name)
 {
-	const struct access_subject *s = source->subject;
-	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status;
+	bool found;
 
-	if (!s->key)
+	if (!source->subject->key)
 		return 0;
-	status = s->version ? store_version_get(source->req->server->store, s->bucket, s->key,
-				      s->version, &object, &err)
-			    : store_object_get(
-				      source->req->server->store, s->bucket, s->key, &object, &err);
-	penstock_error_release(&err);
-	if (status == STORE_FAILED)
+	if (grants_read(source->req, source->subject, source->object, &found) < 0)
 		return -PENSTOCK_E_IO;
-	return status == STORE_OK
-		       ? take_tags(source, out, store_object_header(object, TAGS_HEADER), name)
-		       : 0;
+	return found ? take_tags(
+			       source, out, store_object_header(*source->object, TAGS_HEADER), name)
+		     : 0;
 }
 
 /* A copy ignores tags of the request, unless they replace those of its source. */
@@ -343,20 +362,17 @@ static const struct {
 	{"s3:signatureAge", signature_age},
 	{"s3:signatureversion", signature_version},
 	{"s3:VersionId", version_id},
+	{"s3:x-amz-content-sha256", content_sha256},
 	{"s3:x-amz-copy-source", copy_source},
 };
 
 /* Gets the header that a key such as s3:x-amz-acl, s3:if-match or s3:object-lock-mode means. */
 static int header(const struct values_source *source, struct policy_values *out, const char *name)
 {
-	char text[TEXT_MAX];
-
-	if (strncasecmp(name, "object-lock-", 12) == 0) {
-		snprintf(text, sizeof(text), "x-amz-%s", name);
-		name = text;
-	} else if (strncasecmp(name, "x-amz-", 6) != 0 && strncasecmp(name, "if-", 3) != 0) {
+	if (strncasecmp(name, "object-lock-", 12) == 0)
+		return take(out, lock_value(source, name + 12));
+	if (strncasecmp(name, "x-amz-", 6) != 0 && strncasecmp(name, "if-", 3) != 0)
 		return 0;
-	}
 	return take(out, request_header(source->req, name));
 }
 

@@ -7,6 +7,7 @@
 struct access_subject;
 struct request;
 struct s3_tagging;
+struct store_object;
 
 /* The cookie of a question. */
 struct values_source {
@@ -14,6 +15,7 @@ struct values_source {
 	const struct access_subject *subject;
 	const struct policy_caller *caller;
 	const char *owner; /* the account of the bucket */
+	struct store_object **object; /* gets the object of the subject if the decision reads it */
 };
 
 /* A callback for struct policy_question. The values live as long as the request. */

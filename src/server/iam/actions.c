@@ -193,6 +193,7 @@ static bool verify(struct request *req)
 					    clock_wall_ns() / NS_PER_S);
 		signer->generic = false;
 	}
+	req->auth.payload_hash = NULL; /* `hex` ends here */
 	if (failure != SIGV4_VALID) {
 		const struct s3_error_info *info = s3_error_info(sigv4_failure_error(failure));
 

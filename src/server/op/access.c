@@ -44,13 +44,26 @@ static void set_config(struct request *req, const char *name, const char *text, 
 
 /* --- policies -------------------------------------------------------------------------------- */
 
+/* As with AWS, only the account of the bucket reads and changes its policy, even if the policy
+ * allows this to others: a policy for s3:* must not pass on the bucket itself. Returns false with a
+ * reply set. */
+static bool is_of_account(struct request *req)
+{
+	struct store_bucket bucket;
+
+	return op_get_bucket(req, &bucket) &&
+	       (owner_is_sender(req, &bucket) || reply_error(req, S3_E_METHOD_NOT_ALLOWED));
+}
+
 void op_bucket_policy(struct request *req)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(POLICY_BUCKET_MAX + 1);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status = store_config_get(
-		req->server->store, req->bucket, POLICY_CONFIG, &text, &err);
+	enum store_status status;
 
+	if (!is_of_account(req))
+		return;
+	status = store_config_get(req->server->store, req->bucket, POLICY_CONFIG, &text, &err);
 	if (status == STORE_NO_SUCH_KEY) {
 		reply_code(req, MHD_HTTP_NOT_FOUND, "NoSuchBucketPolicy",
 			"The bucket policy does not exist");
@@ -94,7 +107,7 @@ void op_put_bucket_policy(struct request *req)
 	struct policy *policy = NULL;
 	int rc;
 
-	if (!settings)
+	if (!settings || !is_of_account(req))
 		return;
 	if (document->len > POLICY_BUCKET_MAX) {
 		reply_code(req, MHD_HTTP_BAD_REQUEST, "MalformedPolicy",
@@ -121,7 +134,8 @@ void op_put_bucket_policy(struct request *req)
 
 void op_delete_bucket_policy(struct request *req)
 {
-	set_config(req, POLICY_CONFIG, NULL, MHD_HTTP_NO_CONTENT);
+	if (is_of_account(req))
+		set_config(req, POLICY_CONFIG, NULL, MHD_HTTP_NO_CONTENT);
 }
 
 /* --- the public access block ----------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "s3/access/acl.h"
 #include "server/directory/directory.h"
 #include "server/access/grants.h"
+#include "server/access/owner.h"
 #include "server/access/settings.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -72,6 +73,14 @@ void op_object_acl(struct request *req)
 	grants_end(&scope);
 }
 
+/* The list is that of the object's owner: if another account has replaced the object meanwhile, its
+ * object keeps its own list. */
+static bool has_owner(struct request *req, const struct store_object *object, const void *arg)
+{
+	return strcmp(owner_number(object->headers, object->headers_len), arg) == 0 ||
+	       reply_error(req, S3_E_ACCESS_DENIED);
+}
+
 void op_put_object_acl(struct request *req)
 {
 	struct grants_scope scope = GRANTS_SCOPE_INIT;
@@ -84,8 +93,11 @@ void op_put_object_acl(struct request *req)
 		/* Changes this version, and not a newer one, which may have another owner. */
 		if (!req->version && object->versioned)
 			req->version = request_strdup(req, object->version);
-		op_annotate(req, &(struct op_note){
-					 .name = ACL_HEADER, .value = text, .status = MHD_HTTP_OK});
+		op_annotate(req, &(struct op_note){.name = ACL_HEADER,
+					 .value = text,
+					 .allowed = has_owner,
+					 .arg = owner_number(object->headers, object->headers_len),
+					 .status = MHD_HTTP_OK});
 	}
 	grants_end(&scope);
 }

@@ -22,7 +22,8 @@ static bool try_annotate(struct request *req, const struct op_note *note)
 				.name = note->name,
 				.value = note->value,
 				.expected = store_object_header(object, note->name),
-				.any = !note->allowed},
+				.any = !note->allowed,
+				.modified_ns = object->modified_ns},
 			&err);
 		/* Another version has become the current one. */
 		if (status == STORE_NO_SUCH_VERSION && !req->version)

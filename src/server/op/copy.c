@@ -314,21 +314,18 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 }
 
 /* Calls `attempt` until it returns true, with a reply set. `attempt` returns false if the source
- * was replaced meanwhile. */
+ * was replaced meanwhile; the sender may have no right to read the new one. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {
 	struct source from = {0};
-	int tries = 0;
 
-	if (!parse_source(req, &from) || !may(req, "s3:GetObject", &from))
+	if (!parse_source(req, &from))
 		return;
-	while (!attempt(req, &from)) {
-		if (++tries == COPY_TRIES) {
-			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
+	for (int i = 0; i < COPY_TRIES; i++)
+		if (!may(req, "s3:GetObject", &from) || attempt(req, &from))
 			return;
-		}
-	}
+	reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
 }
 
 static void reply_source_version(struct request *req, const struct store_object *source)

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "s3/date.h"
 #include "s3/message/lock.h"
+#include "server/access/access.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -109,6 +110,18 @@ static struct store_object *find_version(struct request *req)
 		       : NULL;
 }
 
+/* Checks an action whose document a policy may depend on, so that it is checked only now. Returns
+ * false with a reply set. */
+static bool may(struct request *req, const char *action, struct access_subject document)
+{
+	document.locks = true;
+	document.bucket = req->bucket;
+	document.key = req->key;
+	document.version = req->version;
+	return access_check_subject(req, action, &document) &&
+	       (!lock_is_bypassed(req) || access_check(req, "s3:BypassGovernanceRetention"));
+}
+
 static void reply_not_locked(struct request *req)
 {
 	reply_code(req, MHD_HTTP_NOT_FOUND, "NoSuchObjectLockConfiguration",
@@ -136,24 +149,16 @@ void op_retention(struct request *req)
 }
 
 /* Returns false with a reply set. An empty document removes the retention. */
-static bool read_retention(struct request *req, struct store_retention *out)
+static bool read_retention(
+	struct request *req, const struct s3_retention *document, struct store_retention *out)
 {
-	const struct buf *document = &req->body.document;
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct s3_retention wanted = {0};
-	bool ok;
-
 	*out = (struct store_retention){0};
-	if (s3_retention_parse(buf_str(document), document->len, &wanted, &err) < 0)
-		return reply_document_error(req, S3_E_MALFORMED_XML, &err);
-	if (wanted.mode)
-		out->mode = lock_mode_find(wanted.mode);
-	if (!wanted.mode != !wanted.until || (wanted.mode && out->mode == STORE_NOT_LOCKED))
-		ok = reply_error(req, S3_E_MALFORMED_XML);
-	else
-		ok = !wanted.until || lock_until(req, wanted.until, &out->until_ns);
-	s3_retention_release(&wanted);
-	return ok;
+	if (document->mode)
+		out->mode = lock_mode_find(document->mode);
+	if (!document->mode != !document->until ||
+		(document->mode && out->mode == STORE_NOT_LOCKED))
+		return reply_error(req, S3_E_MALFORMED_XML);
+	return !document->until || lock_until(req, document->until, &out->until_ns);
 }
 
 static bool may_become(struct request *req, const struct store_object *object, const void *arg)
@@ -164,20 +169,38 @@ static bool may_become(struct request *req, const struct store_object *object, c
 	       reply_error(req, S3_E_OBJECT_LOCKED);
 }
 
-void op_put_retention(struct request *req)
+static void set_retention(struct request *req, const struct store_retention *retention)
 {
-	struct store_retention retention;
-	struct store_lock lock;
 	char text[STORE_RETENTION_SIZE];
 
-	if (!lock_of_request(req, &lock) || !read_retention(req, &retention))
-		return;
-	store_retention_format(&retention, text);
+	store_retention_format(retention, text);
 	op_annotate(req, &(struct op_note){.name = STORE_RETENTION_HEADER,
-				 .value = retention.mode == STORE_NOT_LOCKED ? NULL : text,
+				 .value = retention->mode == STORE_NOT_LOCKED ? NULL : text,
 				 .allowed = may_become,
-				 .arg = &retention,
+				 .arg = retention,
 				 .status = MHD_HTTP_OK});
+}
+
+void op_put_retention(struct request *req)
+{
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_retention wanted = {0};
+	struct store_retention retention;
+	struct store_lock lock;
+	int rc = s3_retention_parse(buf_str(document), document->len, &wanted, &err);
+
+	if (may(req, "s3:PutObjectRetention",
+		    (struct access_subject){
+			    .lock_mode = wanted.mode, .lock_until = wanted.until}) &&
+		lock_of_request(req, &lock)) {
+		if (rc < 0)
+			reply_document_error(req, S3_E_MALFORMED_XML, &err);
+		else if (read_retention(req, &wanted, &retention))
+			set_retention(req, &retention);
+	}
+	penstock_error_release(&err);
+	s3_retention_release(&wanted);
 }
 
 /* --- legal holds ----------------------------------------------------------------------------- */
@@ -204,18 +227,20 @@ void op_put_legal_hold(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_legal_hold wanted = {0};
 	struct store_lock lock;
+	int rc = s3_legal_hold_parse(buf_str(document), document->len, &wanted, &err);
 
-	if (!lock_of_request(req, &lock))
-		return;
-	if (s3_legal_hold_parse(buf_str(document), document->len, &wanted, &err) < 0) {
-		reply_document_error(req, S3_E_MALFORMED_XML, &err);
-		return;
+	if (may(req, "s3:PutObjectLegalHold",
+		    (struct access_subject){.lock_hold = wanted.status}) &&
+		lock_of_request(req, &lock)) {
+		if (rc < 0)
+			reply_document_error(req, S3_E_MALFORMED_XML, &err);
+		else if (!wanted.status || !lock_hold_is_valid(wanted.status))
+			reply_error(req, S3_E_MALFORMED_XML);
+		else
+			op_annotate(req, &(struct op_note){.name = STORE_HOLD_HEADER,
+						 .value = wanted.status,
+						 .status = MHD_HTTP_OK});
 	}
-	if (!wanted.status || !lock_hold_is_valid(wanted.status))
-		reply_error(req, S3_E_MALFORMED_XML);
-	else
-		op_annotate(req, &(struct op_note){.name = STORE_HOLD_HEADER,
-					 .value = wanted.status,
-					 .status = MHD_HTTP_OK});
+	penstock_error_release(&err);
 	s3_legal_hold_release(&wanted);
 }

@@ -96,17 +96,19 @@ static const char *need_field(struct request *req, const char *name, const char 
 }
 
 /* Replaces ${filename}, which all fields except the policy may contain. Some browsers send a whole
- * path. */
+ * path. The replaced fields together are limited as the form is: the form of an unknown sender must
+ * not become a hundred long names. */
 static bool insert_filename(struct request *req, const char *filename)
 {
 	static const char variable[] = "${filename}";
 	struct form *form = req->form;
+	size_t left = LIMIT_FORM;
 
 	for (const char *p = filename; *p; p++)
 		if (*p == '/' || *p == '\\')
 			filename = p + 1;
 	for (size_t i = 0; i < form->n; i++) {
-		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_FORM);
+		_cleanup_(buf_release) struct buf text = BUF_INIT(left);
 		const char *at = form->fields[i].value, *found;
 
 		if (!strstr(at, variable) || strcmp(form->fields[i].name, "policy") == 0)
@@ -120,6 +122,7 @@ static bool insert_filename(struct request *req, const char *filename)
 			return reply_error(req, text.failure == BUF_NO_MEMORY
 							? S3_E_SLOW_DOWN
 							: S3_E_MAX_POST_PRE_DATA_LENGTH_EXCEEDED);
+		left -= text.len;
 		form->fields[i].value = request_strdup(req, buf_str(&text));
 		if (!form->fields[i].value)
 			return reply_error(req, S3_E_SLOW_DOWN);

@@ -285,10 +285,18 @@ bool body_begin_file(struct request *req)
 	return find_checksum(req) && find_md5(req) && start_object(req);
 }
 
+/* Returns the hash of the body that the signature covers, which a presigned URL may have in its
+ * query. */
+static const char *announced_sha256(const struct request *req)
+{
+	return req->auth.payload_hash ? req->auth.payload_hash
+				      : request_header(req, "x-amz-content-sha256");
+}
+
 bool body_begin(struct request *req, enum body_kind kind, uint64_t limit)
 {
 	struct request_body *b = &req->body;
-	const char *sha256 = request_header(req, "x-amz-content-sha256");
+	const char *sha256 = announced_sha256(req);
 	uint8_t digest[32];
 
 	b->kind = kind;
@@ -388,7 +396,7 @@ bool body_finish(struct request *req)
 	if (b->has_sha256) {
 		checksum_final(&b->sha256, digest);
 		str_hex(digest, 32, hex);
-		if (strcasecmp(request_header(req, "x-amz-content-sha256"), hex) != 0)
+		if (strcasecmp(announced_sha256(req), hex) != 0)
 			return reply_error(req, S3_E_XAMZ_CONTENT_SHA256_MISMATCH);
 	}
 	if (b->has_md5) {

@@ -97,6 +97,9 @@ bool framing_check(struct request *req, const char *version)
 		return malformed(req, "there are several Content-Length headers");
 	if (encodings > 1 || (encodings && lengths))
 		return malformed(req, "there is a Transfer-Encoding and another length");
+	/* RFC 9112, 6.1: a proxy of version 1.0 may have passed on an encoding that it ignores. */
+	if (encodings && strcmp(version, MHD_HTTP_VERSION_1_1) != 0)
+		return malformed(req, "there is a Transfer-Encoding in a version other than 1.1");
 	if (strcasecmp(encoding, "chunked") != 0)
 		return reply_errorf(
 			req, S3_E_NOT_IMPLEMENTED, "A Transfer-Encoding may only be chunked");

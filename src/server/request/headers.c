@@ -31,39 +31,56 @@ static bool same_name(const char *a, const char *b)
 	return ascii_lower(a[0]) == ascii_lower(b[0]) && strcasecmp(a, b) == 0;
 }
 
-/* Returns "first,second" without white space at the ends, in the request's arena. */
-static const char *joined(struct request *req, const char *first, const char *second)
+static void trim_end(struct buf *text)
+{
+	while (text->len && strchr(" \t", text->data[text->len - 1]))
+		buf_truncate(text, text->len - 1);
+}
+
+/* Joins the values of `h` and of all headers from `i` on that have its name, with commas between
+ * them, and clears the names of the latter. All are joined at once: one by one, the copies of a
+ * long list would need the square of its length. Returns false if out of memory. */
+static bool join_with_rest(struct request *req, struct sigv4_header *h, size_t i)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_HTTP_HEADERS);
-	size_t n = strlen(first);
+	const char *joined;
 
-	while (n && (first[n - 1] == ' ' || first[n - 1] == '\t'))
-		n--;
-	buf_add(&text, first, n);
-	buf_printf(&text, ",%s", second + strspn(second, " \t"));
-	return buf_failed(&text) ? NULL : request_strdup(req, buf_str(&text));
+	buf_add_str(&text, h->value);
+	for (; i < req->n_headers; i++) {
+		struct sigv4_header *other = &req->headers[i];
+
+		if (!other->name || !same_name(h->name, other->name))
+			continue;
+		trim_end(&text);
+		buf_printf(&text, ",%s", other->value + strspn(other->value, " \t"));
+		other->name = NULL;
+	}
+	joined = buf_failed(&text) ? NULL : request_strdup(req, buf_str(&text));
+	if (joined)
+		h->value = joined;
+	return joined != NULL;
 }
 
 bool headers_join(struct request *req)
 {
+	bool whole = true;
 	size_t n = 0;
 
 	for (size_t i = 0; i < req->n_headers; i++) {
 		const struct sigv4_header *h = &req->headers[i];
 		size_t k = 0;
 
+		if (!h->name)
+			continue;
 		while (k < n && !same_name(req->headers[k].name, h->name))
 			k++;
-		if (k == n) {
+		if (k == n)
 			req->headers[n++] = *h;
-			continue;
-		}
-		req->headers[k].value = joined(req, req->headers[k].value, h->value);
-		if (!req->headers[k].value)
-			return reply_error(req, S3_E_SLOW_DOWN);
+		else
+			whole = join_with_rest(req, &req->headers[k], i) && whole;
 	}
 	req->n_headers = n;
-	return true;
+	return whole || reply_error(req, S3_E_SLOW_DOWN);
 }
 
 /* Appends the codings except aws-chunked, which applied to the transfer only. */

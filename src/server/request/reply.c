@@ -292,13 +292,12 @@ struct store_object *reply_unless_found(
 		return take_pointer(req->decided.object);
 	status = version ? store_version_get(store, bucket, key, version, &object, &err)
 			 : store_object_get(store, bucket, key, &object, &err);
-	if (object && object->marker)
+	if (req->hides_missing && (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_VERSION))
+		reply_error(req, S3_E_ACCESS_DENIED);
+	else if (object && object->marker)
 		reply_marker(req, object, version != NULL);
 	else if (status == STORE_OK)
 		return object;
-	else if (req->hides_missing &&
-		 (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_VERSION))
-		reply_error(req, S3_E_ACCESS_DENIED);
 	else
 		reply_unless_stored(req, status, &err);
 	store_object_unref(object);

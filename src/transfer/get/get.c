@@ -111,10 +111,8 @@ static int check_parts(struct download *d, struct penstock_error *err)
 			d->part.fd, d->size, part, parts_etag_count(d->etag), o->cancel, own, err);
 		if (r < 0)
 			return r;
-		if (strcmp(own, d->etag) != 0 &&
-			parts_etag_is_uneven(d->at, d->etag, d->size, part, o->cancel))
-			return 0;
-		r = parts_etag_judge(d->at.client, d->etag, own, d->own_etag, err);
+		r = parts_etag_judge(&(struct parts_etag){d->at, d->etag, d->size, part, o->cancel},
+			own, d->own_etag, err);
 	}
 	return r < 0 ? error_prefix(err, "GET %s://%s/%s", object_client_scheme(d->at.client),
 			       d->at.bucket, d->at.key)

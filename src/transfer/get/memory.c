@@ -40,10 +40,9 @@ static int verify_etag(struct memory_get *g, const struct object_info *of, const
 	}
 	if (r < 0)
 		return r;
-	if (strcmp(own, of->etag) != 0 &&
-		parts_etag_is_uneven(g->at, of->etag, of->size, part, g->options->cancel))
-		return 0;
-	return parts_etag_judge(g->at.client, of->etag, own, g->own_etag, err);
+	return parts_etag_judge(
+		&(struct parts_etag){g->at, of->etag, of->size, part, g->options->cancel}, own,
+		g->own_etag, err);
 }
 
 static int verify_memory(struct memory_get *g, const struct s3_op *op, const char *data, size_t len,

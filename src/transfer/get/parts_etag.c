@@ -33,22 +33,6 @@ bool parts_etag_of_one(const char *etag, uint8_t md5[static 16])
 	return object_etag_md5(whole, md5);
 }
 
-int parts_etag_judge(struct object_client *client, const char *etag, const char *own,
-	char first[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
-{
-	if (strcmp(own, etag) == 0) {
-		atomic_store(&client->md5_etags, true);
-		return 0;
-	}
-	if (strcmp(own, first) == 0 && !atomic_load(&client->md5_etags)) {
-		atomic_store(&client->odd_etags, true);
-		return 0;
-	}
-	memcpy(first, own, MULTIPART_ETAG_SIZE);
-	return error_set(
-		err, PENSTOCK_E_CORRUPT, "the bytes do not match the MD5s in the object's ETag");
-}
-
 int parts_etag_sum_init(
 	struct parts_etag_sum *sum, uint64_t part, uint64_t count, struct penstock_error *err)
 {
@@ -142,21 +126,47 @@ static uint64_t size_of_part(struct object_ref at, uint64_t number, const atomic
 	return s3_op_perform(&op, NULL) < 0 ? HTTP_LENGTH_UNKNOWN : op.reply.content_length;
 }
 
-bool parts_etag_is_uneven(struct object_ref at, const char *etag, uint64_t size, uint64_t part,
-	const atomic_int *cancel)
+/* Returns true if a part is known to have another size than it would have in an object whose parts
+ * have one size. */
+static bool is_uneven(const struct parts_etag *of)
 {
-	uint64_t parts = parts_etag_count(etag);
+	uint64_t parts = parts_etag_count(of->etag);
 
 	for (uint64_t i = 1; i < parts; i++) {
-		uint64_t left = size > i * part ? size - i * part : 0;
-		uint64_t there = size_of_part(at, i + 1, cancel);
+		uint64_t left = of->size > i * of->part ? of->size - i * of->part : 0;
+		uint64_t there = size_of_part(of->at, i + 1, of->cancel);
 
 		if (there == HTTP_LENGTH_UNKNOWN)
 			return false;
-		if (there != (left < part ? left : part))
+		if (there != (left < of->part ? left : of->part))
 			return true;
 	}
 	return false;
+}
+
+int parts_etag_mismatch(struct penstock_error *err)
+{
+	return error_set(
+		err, PENSTOCK_E_CORRUPT, "the bytes do not match the MD5s in the object's ETag");
+}
+
+int parts_etag_judge(const struct parts_etag *of, const char *own,
+	char first[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
+{
+	struct object_client *client = of->at.client;
+
+	if (strcmp(own, of->etag) == 0) {
+		atomic_store(&client->md5_etags, true);
+		return 0;
+	}
+	if (is_uneven(of))
+		return 0;
+	if (strcmp(own, first) == 0 && !atomic_load(&client->md5_etags)) {
+		atomic_store(&client->odd_etags, true);
+		return 0;
+	}
+	memcpy(first, own, MULTIPART_ETAG_SIZE);
+	return parts_etag_mismatch(err);
 }
 
 uint64_t parts_etag_part_size(

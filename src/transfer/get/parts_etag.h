@@ -20,19 +20,26 @@ bool parts_etag_of_one(const char *etag, uint8_t md5[static 16]);
  * parts of this size do not make the object. */
 uint64_t parts_etag_part_size(
 	struct object_ref at, const char *etag, uint64_t size, const atomic_int *cancel);
-/* After a mismatch: requests the sizes of the other parts. Returns true if one of them differs from
- * `part`, so that an ETag computed with `part` proves nothing. */
-bool parts_etag_is_uneven(struct object_ref at, const char *etag, uint64_t size, uint64_t part,
-	const atomic_int *cancel);
 
+/* An object with such an ETag, whose parts have the size `part`. */
+struct parts_etag {
+	struct object_ref at;
+	const char *etag;
+	uint64_t size, part;
+	const atomic_int *cancel;
+};
 /*
- * Compares `own`, computed from the received bytes, with the object's `etag`. The first mismatch on
- * a store proves nothing, as the store's ETags may not be made of MD5s: after PENSTOCK_E_CORRUPT
- * the caller fetches the bytes once more, and only a result that differs from the first one
- * (`first`, kept by the caller, initially empty) means damage. Returns 0 if the bytes are accepted.
+ * Compares `own`, computed from the received bytes, with the object's ETag. After a mismatch the
+ * sizes of the other parts are requested: if one of them differs, `own` proves nothing. The first
+ * mismatch on a store proves nothing either, as the store's ETags may not be made of MD5s: after
+ * PENSTOCK_E_CORRUPT the caller fetches the bytes once more, and only a result that differs from
+ * the first one (`first`, kept by the caller, initially empty) means damage. Returns 0 if the bytes
+ * are accepted.
  */
-int parts_etag_judge(struct object_client *client, const char *etag, const char *own,
+int parts_etag_judge(const struct parts_etag *of, const char *own,
 	char first[static MULTIPART_ETAG_SIZE], struct penstock_error *err);
+/* Raises PENSTOCK_E_CORRUPT. */
+int parts_etag_mismatch(struct penstock_error *err);
 
 /* Computes such an ETag from a stream of bytes. */
 struct parts_etag_sum {

@@ -138,6 +138,13 @@ static int warn_writer(struct penstock_error *err)
 	return -(int)PENSTOCK_E_CORRUPT;
 }
 
+static int damaged(const struct stream *s, struct penstock_error *err)
+{
+	error_prefix(
+		err, "GET %s://%s/%s", object_client_scheme(s->at.client), s->at.bucket, s->at.key);
+	return warn_writer(err);
+}
+
 /* Verifies parts, so that the bytes that complete a damaged part are not passed on. */
 static int check_piece(struct stream *s, const char *data, size_t len, struct penstock_error *err)
 {
@@ -159,9 +166,7 @@ static int check_piece(struct stream *s, const char *data, size_t len, struct pe
 		s->part_at = 0;
 		if (memcmp(got, part->digest, checksum_size(kind)) != 0) {
 			get_part_damaged(part, s->part, kind, err);
-			error_prefix(err, "GET %s://%s/%s", object_client_scheme(s->at.client),
-				s->at.bucket, s->at.key);
-			return warn_writer(err);
+			return damaged(s, err);
 		}
 		if (checksum_reset(&s->part_sum) < 0)
 			return error_memory(err);
@@ -184,7 +189,7 @@ static int hand_piece(struct stream *s, const void *data, size_t len, object_str
 	r = fn(cookie, data, len, err);
 	if (s->options->progress)
 		s->options->progress(s->options->cookie, (int64_t)len);
-	return r;
+	return r < 0 ? r : 0;
 }
 
 static int hand_over(
@@ -351,43 +356,36 @@ static int pass_by(void *cookie, const void *data, size_t len, struct penstock_e
 	return 0;
 }
 
-/* The first mismatch of an ETag on a store proves nothing, as the ETag may not be made of MD5s: the
- * bytes are read once more, and only a different result means damage. */
+/* Reads the bytes once more after the first mismatch. They were passed on already, so they are
+ * accepted only if they make the same ETag again. */
 static int check_parts(struct stream *s, struct penstock_error *err)
 {
 	const struct object_get_options *options = s->options;
+	const struct parts_etag of = {s->at, s->info.etag, s->size, s->parts.part, options->cancel};
 	struct object_get_options quiet = *options;
-	char first[MULTIPART_ETAG_SIZE], second[MULTIPART_ETAG_SIZE];
+	char own[MULTIPART_ETAG_SIZE], first[MULTIPART_ETAG_SIZE] = "";
 	int r;
 
 	if (!s->parts.room)
 		return 0;
-	r = parts_etag_sum_final(&s->parts, first, err);
-	if (r < 0)
-		return r;
-	if (strcmp(first, s->info.etag) == 0) {
-		atomic_store(&s->at.client->md5_etags, true);
-		return 0;
-	}
-	if (parts_etag_is_uneven(s->at, s->info.etag, s->size, s->parts.part, options->cancel))
-		return 0;
-	if (!atomic_load(&s->at.client->md5_etags)) {
+	r = parts_etag_sum_final(&s->parts, own, err);
+	if (r == 0)
+		r = parts_etag_judge(&of, own, first, err);
+	if (r == -(int)PENSTOCK_E_CORRUPT && !atomic_load(&s->at.client->md5_etags)) {
+		penstock_error_release(err);
 		quiet.progress = NULL;
 		s->options = &quiet;
 		r = read_all(s, pass_by, NULL, err);
 		s->options = options;
 		if (r == 0)
-			r = parts_etag_sum_final(&s->parts, second, err);
+			r = parts_etag_sum_final(&s->parts, own, err);
 		if (r < 0)
 			return r;
-		if (strcmp(first, second) == 0) {
-			atomic_store(&s->at.client->odd_etags, true);
-			return 0;
-		}
+		r = parts_etag_judge(&of, own, first, err);
+		if (r == 0 && strcmp(own, first) != 0)
+			r = parts_etag_mismatch(err);
 	}
-	object_error(err, PENSTOCK_E_CORRUPT, "GET", s->at,
-		"the bytes do not match the MD5s in the object's ETag");
-	return warn_writer(err);
+	return r == -(int)PENSTOCK_E_CORRUPT ? damaged(s, err) : r;
 }
 
 int object_get_stream(struct object_ref at, const struct object_get_options *options,

@@ -56,11 +56,13 @@ int reads_sign(
 		buf_printf(out, "%s: %s\r\n", headers[i].name, headers[i].value);
 	if (k->access_key_id) {
 		buf_add_str(out, "Authorization: ");
-		if (sigv4_sign(&s->reads->sigv4, &request,
-			    (struct sigv4_identity){
-				    &keys, s->reads->client->settings.region, "s3", s->now},
-			    out, NULL, err) < 0)
-			return -(int)err->code;
+		int r = sigv4_sign(&s->reads->sigv4, &request,
+			(struct sigv4_identity){
+				&keys, s->reads->client->settings.region, "s3", s->now},
+			out, NULL, err);
+
+		if (r < 0)
+			return r;
 		buf_add_str(out, "\r\n");
 	}
 	buf_add_str(out, "\r\n");

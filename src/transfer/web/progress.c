@@ -10,9 +10,11 @@
 
 int fetch_announce(struct fetch *f, uint64_t missing, struct penstock_error *err)
 {
-	if (!f->options->on_size)
-		return 0;
-	return f->options->on_size(f->options->cookie, f->size, missing, err);
+	int r = 0;
+
+	if (f->options->on_size)
+		r = f->options->on_size(f->options->cookie, f->size, missing, err);
+	return r < 0 ? r : 0;
 }
 
 int fetch_consume(struct fetch *f, uint64_t until, struct penstock_error *err)

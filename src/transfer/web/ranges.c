@@ -298,7 +298,9 @@ static void range_collect(struct fetch *f, struct fetch_slot *slot)
 
 static int ranges_pump(struct fetch *f, struct penstock_error *err)
 {
-	for (unsigned i = 0; i < f->n_slots; i++) {
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < f->n_slots; i++) {
 		struct fetch_slot *slot = &f->slots[i];
 
 		if (atomic_load(&slot->flying))
@@ -308,10 +310,9 @@ static int ranges_pump(struct fetch *f, struct penstock_error *err)
 			f->next++;
 		if (f->next == f->n_chunks || fan_failed(&f->fan))
 			continue;
-		if (range_start(f, slot, f->next++, err) < 0)
-			return -(int)err->code;
+		r = range_start(f, slot, f->next++, err);
 	}
-	return 0;
+	return r;
 }
 
 /* Returns the number of bytes from the first on that are in the file, including those of the first

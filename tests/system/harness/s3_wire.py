@@ -78,7 +78,7 @@ class Wire:
         )
         return headers
 
-    def presign(self, method, path, expires=60, skew_s=0, **parameters):
+    def presign(self, method, path, expires=60, skew_s=0, payload="UNSIGNED-PAYLOAD", **parameters):
         date = self.stamp(skew_s)
         query = parameters | {
             "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
@@ -89,7 +89,7 @@ class Wire:
         }
         text = "&".join(f"{quote(k)}={quote(v)}" for k, v in query.items())
         headers = {"host": f"{self.host}:{self.port}"}
-        return text + "&X-Amz-Signature=" + self.signature(method, path, text, headers, "UNSIGNED-PAYLOAD", date)[0]
+        return text + "&X-Amz-Signature=" + self.signature(method, path, text, headers, payload, date)[0]
 
     # --- aws-chunked
 

@@ -1,6 +1,8 @@
 """Whoever has no keys takes no place that those with the keys need."""
+import re
 import select
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +80,25 @@ def test_a_head_without_an_end_is_not_waited_for(store):
     client.sendall(signed)
     assert wire.read(client).status == 200
     client.close()
+
+
+# A list of repeated headers was once copied for each of its lines
+def test_a_refused_head_takes_no_more_memory_than_it_has_bytes(store):
+    def resident():
+        return int(re.search(r"^VmRSS:\s*(\d+)", Path(f"/proc/{store.process.pid}/status").read_text(), re.M).group(1)) * 1024
+
+    wire = Wire(store)
+    head = b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n" + (b"x-list: " + b"v" * 380 + b"\r\n") * 100 + b"\r\n"
+    before = resident()
+
+    crowd = [wire.connect() for _ in range(64)]
+    for one in crowd:
+        one.sendall(head + b"123456789")
+    for one in crowd:
+        assert not select.select([one], [], [], 0.01)[0]
+
+    assert resident() - before < 64 << 20
+    for one in crowd:
+        one.sendall(b"0")
+        assert wire.read(one).code == "NoSuchBucket"
+        one.close()

@@ -108,6 +108,20 @@ def test_a_missing_object_is_hidden_from_those_who_may_not_list_it(s3, anyone):
     assert refused(anyone.get_object, Bucket="bkt", Key="other") == DENIED
 
 
+def test_a_deleted_object_is_hidden_as_well(s3, anyone):
+    s3.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
+    s3.put_object(Bucket="bkt", Key="data/x", Body=b"text")
+    s3.delete_object(Bucket="bkt", Key="data/x")
+    put_policy(s3, statement("s3:GetObject", "bkt/data/*"))
+
+    with pytest.raises(ClientError) as failure:
+        anyone.get_object(Bucket="bkt", Key="data/x")
+
+    reply = failure.value.response
+    assert reply["Error"]["Code"] == "AccessDenied"
+    assert "x-amz-delete-marker" not in reply["ResponseMetadata"]["HTTPHeaders"]
+
+
 def test_a_deny_also_holds_for_the_owner_but_not_for_the_policy_itself(s3):
     s3.put_object(Bucket="bkt", Key="k", Body=b"text")
     put_policy(s3, statement("s3:*", "bkt", "Deny"), statement(["s3:DeleteObject", "s3:PutObject"], effect="Deny"))

@@ -210,6 +210,13 @@ def test_the_name_of_the_file_has_no_directory(wire):
         assert key in keys(wire)
 
 
+def test_the_name_of_the_file_does_not_make_a_short_form_long(wire):
+    """The store keeps the fields of senders that it does not know."""
+    parts = [(f"x-ignore-{i}", "${filename}${filename}") for i in range(90)]
+
+    assert post(wire, [*parts, ("key", "k"), ("file", "text", "f" * 16_000)]).code == "MaxPostPreDataLengthExceeded"
+
+
 def test_checksums_and_conditions_hold_as_for_a_put(wire):
     good = {"key": "k", "x-amz-checksum-crc32": crc32(b"text")}
     md5 = base64.b64encode(hashlib.md5(b"other").digest()).decode()

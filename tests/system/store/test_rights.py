@@ -8,12 +8,15 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from datetime import datetime, timedelta, timezone
 
 import pytest
+from botocore import UNSIGNED
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from harness.s3_wire import Wire
 from store.test_iam import OTHER, accounts, client, other, policy, refused, user_with_key  # noqa: F401
 
 BODY = b"hello"
@@ -204,3 +207,51 @@ def test_tags_of_a_copy_are_those_of_its_source(store):
     iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy("s3:*"))
     iam.put_user_policy(UserName="jo", PolicyName="no", PolicyDocument=policy("s3:PutObjectTagging", effect="Deny"))
     assert refused(s3.copy_object, Bucket="own", Key="next", CopySource="own/tagged") == "AccessDenied"
+
+
+def test_a_policy_for_all_actions_does_not_pass_on_the_bucket(accounts):  # noqa: F811
+    accounts.client.create_bucket(Bucket="own")
+    accounts.client.put_bucket_policy(Bucket="own", Policy=everyone("own"))
+
+    for s3 in (other(accounts, "s3"), accounts.boto3(signature_version=UNSIGNED)):
+        s3.put_object(Bucket="own", Key="k", Body=b"x")
+        assert refused(s3.get_bucket_policy, Bucket="own") == "MethodNotAllowed"
+        assert refused(s3.put_bucket_policy, Bucket="own", Policy=everyone("own")) == "MethodNotAllowed"
+        assert refused(s3.delete_bucket_policy, Bucket="own") == "MethodNotAllowed"
+    assert accounts.client.get_bucket_policy(Bucket="own")["Policy"] == everyone("own")
+
+
+def test_a_denied_unsigned_payload_is_denied_in_a_url(store):
+    store.client.create_bucket(Bucket="own")
+    store.client.put_bucket_policy(Bucket="own", Policy=deny("s3:PutObject", {"StringEquals": {"s3:x-amz-content-sha256": "UNSIGNED-PAYLOAD"}}))
+    wire = Wire(store)
+    host = {"host": f"{wire.host}:{wire.port}"}
+
+    assert wire.send("PUT", "/own/k", body=b"x").status == 200
+    assert wire.send("PUT", "/own/k", body=b"x", payload="UNSIGNED-PAYLOAD").code == "AccessDenied"
+    assert wire.raw("PUT", "/own/k?" + wire.presign("PUT", "/own/k"), host, b"x").code == "AccessDenied"
+
+
+def test_a_policy_limits_the_locks_of_a_document(store):
+    """A header with another date meets no condition."""
+    store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
+    store.client.put_object(Bucket="own", Key="k", Body=b"x")
+    iam, key, secret = user_with_key(store)
+    s3 = client(store, "s3", key, secret)
+    days = {"NumericLessThanEquals": {"s3:object-lock-remaining-retention-days": "10"}}
+    hold = {"StringEquals": {"s3:object-lock-legal-hold": "ON"}}
+    statements = [{"Effect": "Allow", "Action": action, "Resource": "*", "Condition": condition}
+                  for action, condition in (("s3:PutObjectRetention", days), ("s3:PutObjectLegalHold", hold))]  # fmt: skip
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": statements}))
+
+    def retain(days):
+        until = datetime.now(timezone.utc) + timedelta(days=days)
+        return {"Bucket": "own", "Key": "k", "Retention": {"Mode": "GOVERNANCE", "RetainUntilDate": until}}
+
+    near = (datetime.now(timezone.utc) + timedelta(days=1)).isoformat()
+    s3.meta.events.register("before-sign.s3", lambda request, **_: request.headers.add_header("x-amz-object-lock-retain-until-date", near))
+    s3.put_object_retention(**retain(5))
+    assert refused(s3.put_object_retention, **retain(50)) == "AccessDenied"
+    assert refused(s3.put_object_retention, Bucket="own", Key="k", Retention={}) == "AccessDenied"
+    s3.put_object_legal_hold(Bucket="own", Key="k", LegalHold={"Status": "ON"})
+    assert refused(s3.put_object_legal_hold, Bucket="own", Key="k", LegalHold={"Status": "OFF"}) == "AccessDenied"

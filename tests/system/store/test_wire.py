@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from harness.s3_wire import Wire, crc32
+from harness.s3_wire import EMPTY, Wire, crc32
 
 STREAM = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 UNSIGNED = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
@@ -78,6 +78,16 @@ def test_presigned_urls_expire_and_cover_method_and_query(wire):
     put = wire.presign("PUT", "/bkt/by-url")
     assert wire.raw("PUT", f"/bkt/by-url?{put}", host, b"by url").status == 200
     assert stored(wire, "/bkt/by-url") == b"by url"
+
+
+def test_a_url_for_an_empty_body_takes_no_other(wire):
+    host = {"host": f"{wire.host}:{wire.port}"}
+    query = wire.presign("PUT", "/bkt/k", payload=EMPTY, **{"X-Amz-Content-Sha256": EMPTY})
+
+    assert wire.raw("PUT", f"/bkt/k?{query}", host, b"new").code == "XAmzContentSHA256Mismatch"
+    assert stored(wire) == b"old"
+    assert wire.raw("PUT", f"/bkt/k?{query}", host).status == 200
+    assert stored(wire) == b""
 
 
 # --- the body
@@ -373,6 +383,7 @@ def test_all_of_the_allowed_metadata_can_be_signed(wire):
         b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 4\r\n\r\n",
         b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"PUT /bkt/k HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\n",
         b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
         b"GET /bkt/k HTTP/1.1\nHost: x\r\n\r\n",

@@ -1,5 +1,7 @@
 #include "s3_test.h"
 
+#include "alloc_fail.h"
+
 #include "base/str.h"
 #include "s3/sign/chunked.h"
 
@@ -292,6 +294,27 @@ static void the_decoder_is_bounded(void **state)
 	buf_release(&sink.trailers);
 }
 
+static void out_of_memory_is_no_fault_of_the_body(void **state)
+{
+	static const char body[] = "5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n";
+	bool fired = true;
+
+	(void)state;
+	for (size_t n = 1; fired; n++) {
+		struct sink sink = {.data = BUF_INIT(1000), .trailers = BUF_INIT(1000)};
+		struct result r;
+
+		alloc_fail_arm(n);
+		r = decode(CHUNKED_UNSIGNED_TRAILER, 5, body, sizeof(body) - 1, 7, &sink);
+		fired = alloc_fail_disarm();
+
+		assert_true(r.rc == 0 || (fired && r.rc == -PENSTOCK_E_MEMORY));
+		assert_int_equal(r.error, S3_OK);
+		buf_release(&sink.data);
+		buf_release(&sink.trailers);
+	}
+}
+
 static void the_mode_follows_from_the_header(void **state)
 {
 	(void)state;
@@ -351,6 +374,7 @@ int main(void)
 		cmocka_unit_test(signed_bodies_hold_only_unchanged),
 		cmocka_unit_test(the_chain_notices_what_is_missing),
 		cmocka_unit_test(the_decoder_is_bounded),
+		cmocka_unit_test(out_of_memory_is_no_fault_of_the_body),
 		cmocka_unit_test(the_mode_follows_from_the_header),
 		cmocka_unit_test(what_is_encoded_is_decoded),
 	};

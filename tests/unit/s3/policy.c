@@ -296,6 +296,22 @@ static void actions_and_resources_are_matched(void **state)
 	}
 }
 
+/* The statement neither allows all resources, nor does it deny fewer. */
+static void a_variable_without_a_value_allows_no_more(void **state)
+{
+	static const char rest[] = "\"NotResource\":\"arn:aws:s3:::b/${aws:username}/*\"";
+	char allow[1000], deny[1000];
+
+	(void)state;
+	snprintf(allow, sizeof(allow), ALLOW(ALL GET "%s"), rest);
+	snprintf(deny, sizeof(deny), POLICY("[{\"Effect\":\"Deny\"," ALL GET "%s}]"), rest);
+
+	assert_int_equal(
+		ask(allow, "s3:GetObject", "arn:aws:s3:::b/k", &anonymous, NULL), POLICY_NEITHER);
+	assert_int_equal(
+		ask(deny, "s3:GetObject", "arn:aws:s3:::b/k", &anonymous, NULL), POLICY_DENY);
+}
+
 /* Variables came with the version of 2012. */
 static void an_old_policy_has_no_variables(void **state)
 {
@@ -499,6 +515,7 @@ int main(void)
 		cmocka_unit_test(principals_are_matched),
 		cmocka_unit_test(a_deny_beats_any_allow),
 		cmocka_unit_test(actions_and_resources_are_matched),
+		cmocka_unit_test(a_variable_without_a_value_allows_no_more),
 		cmocka_unit_test(an_old_policy_has_no_variables),
 		cmocka_unit_test(conditions_are_evaluated),
 		cmocka_unit_test(a_value_that_cannot_be_read_is_a_failure),

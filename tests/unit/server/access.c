@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "server/access/access.h"
@@ -15,6 +16,8 @@
 #include "server/directory/identity.h"
 #include "server/access/settings.h"
 #include "server/request/request.h"
+#include "server/request/tags.h"
+#include "store/header.h"
 
 #define A   "000000000000" /* the first account */
 #define B   "222222222222"
@@ -163,10 +166,56 @@ static void senders_may_do_what_the_table_says(void **state)
 	}
 }
 
+static void put_tagged(struct fixture *f)
+{
+	_cleanup_(buf_release) struct buf headers = BUF_INIT(1000);
+	struct store_put put = {.bucket = "b", .key = "k", .etag = "e"};
+
+	store_header_add(&headers, TAGS_HEADER, "a=b");
+	put.headers = headers.data;
+	put.headers_len = headers.len;
+	assert_int_equal(store_body_new(f->server.store, 0, true, &put.body, NULL), 0);
+	assert_int_equal(store_body_sync(put.body, NULL), 0);
+	assert_int_equal(store_put(f->server.store, &put, NULL), STORE_OK);
+	store_body_free(put.body);
+}
+
+/* Else the operation could read a newer object, which has other tags. */
+static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **state)
+{
+	static const char policy[] =
+		"{\"Version\":\"2012-10-17\",\"Statement\":{\"Effect\":\"Allow\","
+		"\"Principal\":\"*\",\"Action\":\"s3:GetObject\","
+		"\"Resource\":\"arn:aws:s3:::b/*\",\"Condition\":"
+		"{\"StringEquals\":{\"s3:ExistingObjectTag/a\":\"b\"}}}}";
+	struct fixture *f = *state;
+	struct request *req = calloc(1, sizeof(*req));
+	const struct access_subject subject = {.bucket = "b", .key = "k"};
+
+	assert_non_null(req);
+	put_tagged(f);
+	set(f, BLOCK_CONFIG, NULL);
+	set(f, OWNERSHIP_CONFIG, "BucketOwnerEnforced");
+	set(f, POLICY_CONFIG, policy);
+	req->server = &f->server;
+	req->identity = sender(f, NOBODY, NULL);
+	req->anonymous = true;
+
+	assert_int_equal(access_of(req, "s3:GetObject", &subject), ACCESS_ALLOWED);
+
+	assert_non_null(req->decided.object);
+	assert_ptr_equal(req->decided.key, subject.key);
+	store_object_unref(req->decided.object);
+	identity_unref(req->identity);
+	arena_release(&req->arena);
+	free(req);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(senders_may_do_what_the_table_says),
+		cmocka_unit_test(the_object_that_a_condition_has_read_is_the_one_that_is_read),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -373,11 +373,33 @@ static void a_failed_allocation_is_reported_and_nothing_is_half_done(void **stat
 		fail_each_allocation(f, &steps[i]);
 }
 
+/* The connection of the first list is used again, so that only the list itself needs memory. */
+static void a_list_out_of_memory_says_so(void **state)
+{
+	struct fixture *f = *state;
+	bool fired = true;
+
+	assert_int_equal(put(f, "small", "old", "old"), STORE_OK);
+	assert_int_equal(put(f, "large", "old", "old"), STORE_OK);
+	assert_true(list_all(f, NULL));
+	for (size_t n = 1; fired; n++) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		bool done;
+
+		alloc_fail_arm(n);
+		done = list_all(f, &err);
+		fired = alloc_fail_disarm();
+
+		assert_int_equal(err.code, done ? PENSTOCK_OK : PENSTOCK_E_MEMORY);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			a_failed_allocation_is_reported_and_nothing_is_half_done, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_list_out_of_memory_says_so, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

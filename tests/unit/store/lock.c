@@ -97,6 +97,23 @@ static void a_locked_null_version_is_not_deleted(void **state)
 	}
 }
 
+/* Without versions each object of a key is "null". */
+static void only_the_object_that_was_seen_is_annotated(void **state)
+{
+	struct fixture *f = *state;
+	struct store_put put = {.key = "k"};
+	struct store_annotation a = {
+		.bucket = "b", .key = "k", .name = ":a", .value = "1", .any = true};
+
+	assert_int_equal(put_full(f, &put, "one", 3), STORE_OK);
+	a.modified_ns = put.modified_ns;
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
+	assert_int_equal(put_full(f, &put, "two", 3), STORE_OK);
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_CHANGED);
+	a.modified_ns = 0;
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
+}
+
 static void a_retention_is_of_whole_milliseconds(void **state)
 {
 	char text[STORE_RETENTION_SIZE];
@@ -244,6 +261,7 @@ int main(void)
 		TEST(a_bucket_with_a_lock_keeps_its_versions),
 		TEST(a_locked_version_is_not_deleted),
 		TEST(a_locked_null_version_is_not_deleted),
+		TEST(only_the_object_that_was_seen_is_annotated),
 		cmocka_unit_test(a_retention_is_of_whole_milliseconds),
 		TEST(a_delete_marker_is_made_and_deleted_all_the_same),
 		TEST(new_versions_get_the_default_retention),

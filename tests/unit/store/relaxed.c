@@ -251,6 +251,40 @@ static void closing_without_a_sync_goes_back_to_the_last_one(void **state)
 	assert_content(f, "large", filled('o'));
 }
 
+/* Linux reports a lost page once: the sync of the next start succeeds. */
+static void a_failed_sync_undoes_the_last_changes_in_the_same_boot(void **state)
+{
+	struct fixture *f = *state;
+
+	put_old(f);
+	store_close(f->store);
+	open_relaxed(f, 3600000);
+	put(f, "large", "new", filled('n'));
+	atomic_store(&failing, FAIL_SYNCFS);
+	store_close(f->store);
+	atomic_store(&failing, FAIL_NOTHING);
+
+	fixture_open(f, false);
+	assert_content(f, "large", filled('o'));
+	assert_content(f, "small", "old");
+}
+
+/* The first sync after a crash of the process. */
+static void a_failed_sync_of_the_start_undoes_the_last_changes(void **state)
+{
+	struct fixture *f = *state;
+
+	put_old(f);
+	change_and_die(f);
+	atomic_store(&failing, FAIL_SYNCFS);
+	assert_true(store_open(&f->store, &(struct store_options){.root = f->root}, NULL) < 0);
+	atomic_store(&failing, FAIL_NOTHING);
+
+	fixture_open(f, false);
+	assert_content(f, "large", filled('o'));
+	assert_content(f, "deleted", filled('d'));
+}
+
 /* No sync point names the file of an object that was put and replaced since the last one. */
 static void files_that_no_sync_point_names_are_removed_at_once(void **state)
 {
@@ -322,6 +356,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_note_that_failed_may_be_valid, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			closing_without_a_sync_goes_back_to_the_last_one, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_failed_sync_undoes_the_last_changes_in_the_same_boot, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_failed_sync_of_the_start_undoes_the_last_changes, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			files_that_no_sync_point_names_are_removed_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(sync_points_come_by_themselves, setup, teardown),

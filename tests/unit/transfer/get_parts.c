@@ -317,6 +317,34 @@ static void an_etag_that_fits_nothing_is_no_proof(void **state)
 	free(object);
 }
 
+static int append_and_count(void *cookie, const void *bytes, size_t len, struct penstock_error *err)
+{
+	int r = append(cookie, bytes, len, err);
+
+	return r < 0 ? r : 1;
+}
+
+/* Only a negative code ends a stream. */
+static void a_positive_result_of_the_callback_does_not_cut_a_stream(void **state)
+{
+	static const struct shape two_pieces = {
+		"two pieces", LIMIT_STREAM_RANGE + PART, LIMIT_STREAM_RANGE};
+	struct buf got = BUF_INIT(64 * MIB);
+	struct fixture f;
+
+	(void)state;
+	make_object(&two_pieces);
+	begin(&f, parts_store);
+
+	assert_int_equal(0, object_get_stream(object_at(f.s3, "b", "k"), NULL, append_and_count,
+				    &got, &f.info, &f.err));
+
+	assert_int_equal(shape->size, got.len);
+	buf_release(&got);
+	end(&f);
+	free(object);
+}
+
 /* A restore asks this before it fetches what may be there already. */
 static void a_file_is_compared_with_what_is_known_of_the_object(void **state)
 {
@@ -372,6 +400,7 @@ int main(void)
 		cmocka_unit_test(what_came_damaged_is_fetched_again),
 		cmocka_unit_test(what_is_damaged_each_time_is_an_error),
 		cmocka_unit_test(an_etag_that_fits_nothing_is_no_proof),
+		cmocka_unit_test(a_positive_result_of_the_callback_does_not_cut_a_stream),
 		cmocka_unit_test(a_file_is_compared_with_what_is_known_of_the_object),
 	};
 

@@ -151,6 +151,29 @@ static void a_server_without_ranges_gives_one_stream(void **state)
 	end(&f);
 }
 
+static int announce_and_count(
+	void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err)
+{
+	announce(cookie, size, missing, err);
+	return 1;
+}
+
+/* Only a negative code refuses a size. */
+static void a_positive_result_of_on_size_does_not_cut_a_stream(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, serve_without_ranges);
+	f.options.on_size = announce_and_count;
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_int_equal(SIZE, f.consumed);
+	end(&f);
+}
+
 static void a_stream_of_unknown_length_ends_with_the_connection(void **state)
 {
 	struct fixture f;
@@ -429,6 +452,7 @@ int main(void)
 		cmocka_unit_test(ranges_are_fetched_in_parallel_and_handed_over_in_order),
 		cmocka_unit_test(cut_ranges_are_continued),
 		cmocka_unit_test(a_server_without_ranges_gives_one_stream),
+		cmocka_unit_test(a_positive_result_of_on_size_does_not_cut_a_stream),
 		cmocka_unit_test(a_stream_of_unknown_length_ends_with_the_connection),
 		cmocka_unit_test(a_cut_stream_begins_again_and_each_byte_is_handed_over_once),
 		cmocka_unit_test(a_stream_that_comes_back_different_is_noticed),
