@@ -22,9 +22,9 @@ static const char *const mode_words[] = {"min", "max", NULL};
 
 static const struct schema_key best_keys[] = {
 	{"metric", TEXT(workflow_checkpoints, metric), .flags = KEY_REQUIRED,
-		.says = "the name of the number in a checkpoint that is compared"},
+		.says = "the metric that is compared"},
 	{"mode", WORD(workflow_checkpoints, larger, mode_words), .flags = KEY_SHOWN,
-		.says = "the smallest or the largest is the best"},
+		.says = "`min`: the smallest value is the best; `max`: the largest"},
 	{"n", NUMBER(workflow_checkpoints, best, 1, MAX_KEPT), .flags = KEY_SHOWN, .preset = 1,
 		.says = "how many of the best are kept"},
 };
@@ -45,7 +45,7 @@ static const struct schema_key keep_keys[] = {
 	{"latest", NUMBER(workflow_checkpoints, latest, 1, MAX_KEPT),
 		.says = "how many of the newest are kept"},
 	{"every", NUMBER(workflow_checkpoints, every, 1, INT64_MAX), .value = "steps",
-		.says = "keeps those whose step is a multiple of it"},
+		.says = "keeps the checkpoints whose step is a multiple of this number"},
 	{"best", MAP_OF(&schema_best), .shown = {SET(workflow_checkpoints, metric.value)},
 		.says = "keeps the best by a metric"},
 };
@@ -70,9 +70,10 @@ static const struct schema_key checkpoints_keys[] = {
 	{"path", TEXT(workflow_checkpoints, path), .flags = KEY_SHOWN, .preset_text = "checkpoints",
 		.value = "path below the output, or `.`", .says = "where the checkpoints are"},
 	{"pattern", TEXT(workflow_checkpoints, pattern), .value = "such as `*.pth`",
-		.says = "files with matching names are checkpoints by themselves"},
+		.says = "a file whose name matches is a checkpoint by itself"},
 	{"keep", MAP_OF(&schema_keep), .shown = {SET(workflow_checkpoints, keeps)},
-		.otherwise = "all", .says = "which checkpoints are kept; the newest always is"},
+		.otherwise = "all",
+		.says = "which checkpoints are kept; the newest is always kept"},
 };
 const struct schema schema_checkpoints = {SCHEMA("checkpoints", "`checkpoints`", checkpoints_keys),
 	.given = offsetof(struct workflow_checkpoints, given) + 1, AT(workflow_checkpoints, at),

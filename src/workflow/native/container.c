@@ -123,14 +123,14 @@ static const char *const propagation_words[] = {"rprivate", "rslave", NULL};
 
 static const struct schema_key mount_keys[] = {
 	{"hostDir", TEXT(workflow_mount, host_dir), .flags = KEY_REQUIRED | KEY_SHOWN,
-		.value = "absolute path", .says = "the directory of this machine"},
+		.value = "absolute path", .says = "the path of the directory on this machine"},
 	{"containerDir", TEXT(workflow_mount, container_dir), .flags = KEY_REQUIRED | KEY_SHOWN,
 		.value = "absolute path", .says = "the path of the directory in the container"},
 	{"options", WORD(workflow_mount, read_only, mount_words), .flags = KEY_SHOWN,
 		.says = "writable or read-only"},
 	{"propagation", WORD(workflow_mount, slave, propagation_words),
-		.says = "`rslave`: what is mounted below the directory after the start is in the "
-			"container, too; ours"},
+		.says = "`rslave`: the container also sees what is later mounted below the "
+			"directory; ours"},
 };
 const struct schema schema_mount = {SCHEMA("mount", "a mount", mount_keys),
 	.size = sizeof(struct workflow_mount), AT(workflow_mount, at), .check = check_mount};
@@ -152,16 +152,15 @@ static void check_container(struct reader *rd, const struct node *map, void *out
 static const struct schema_key container_keys[] = {
 	{"image", TEXT(workflow_container, image), .flags = KEY_REQUIRED | KEY_SHOWN | KEY_MOVABLE,
 		.value = "`NAME[:TAG][@sha256:…]`, or an absolute path",
-		.says = "the image that the step runs in; a path is an archive below "
-			"`$STORAGE_PATH` or of this machine"},
+		.says = "the image that the step runs in; a path names an archive below "
+			"`$STORAGE_PATH` or on this machine"},
 	{"registry", TEXT(workflow_container, registry), .value = "host",
-		.otherwise = "that of the image's name, else Docker's",
+		.otherwise = "the registry in the image's name, else Docker's",
 		.says = "the registry; `http://HOST` if it has no TLS"},
 	{"username", TEXT(workflow_container, username),
 		.otherwise = "the login of `podman login` or `docker login`",
-		.says = "needed with `password` to log in"},
-	{"password", CREDENTIAL(workflow_container, password),
-		.says = "needed with `username` to log in"},
+		.says = "the user at the registry; give `username` and `password`, or neither"},
+	{"password", CREDENTIAL(workflow_container, password), .says = "the password of that user"},
 	{"apptainer", .kinds = KEY_FLAG, .says = "no effect",
 		.note = "has no effect: the image is the same, only the engine differs"},
 	{"deepsquareHosted", .kinds = KEY_FLAG, .says = "no effect",
@@ -173,7 +172,7 @@ static const struct schema_key container_keys[] = {
 	{"readOnlyRootFS", FLAG(workflow_container, read_only_root),
 		.says = "the root file system of the image is read-only"},
 	{"mounts", LIST(workflow_container, mounts, n_mounts, &schema_mount),
-		.says = "directories of the machine in the container"},
+		.says = "directories of the machine that are mounted in the container"},
 };
 const struct schema schema_container = {SCHEMA("container", "`container`", container_keys),
 	.given = offsetof(struct workflow_container, given) + 1, AT(workflow_container, at),

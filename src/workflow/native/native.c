@@ -32,7 +32,8 @@ static const struct schema_key notify_keys[] = {
 	{"events", WORDS(workflow_notify, events, event_words), .flags = KEY_SHOWN,
 		.preset = WORKFLOW_NOTIFY_START | WORKFLOW_NOTIFY_END | WORKFLOW_NOTIFY_FAILURE,
 		.otherwise = "all three",
-		.says = "the steps begin; the run has ended, with any result; the run has failed"},
+		.says = "`start`: the steps begin; `end`: the run has ended, with any result; "
+			"`failure`: the run has failed"},
 };
 static const struct schema schema_notify = {
 	SCHEMA("notify", "`notify`", notify_keys), AT(workflow_notify, at), .check = check_notify};
@@ -54,8 +55,7 @@ static void check_retry(struct reader *rd, const struct node *map, void *out)
 
 static const struct schema_key retry_keys[] = {
 	{"max", NUMBER(workflow_retry, max, 1, LIMIT_WORKFLOW_RETRIES), .flags = KEY_REQUIRED,
-		.says = "attempts after failures; counted since the run began or a person continued "
-			"it"},
+		.says = "number of retries, counted since the run began or a user resumed it"},
 	{"codes", WHOLES(workflow_retry, codes, n_codes, 1, 255),
 		.says = "exit codes of a step after which the run is retried"},
 	{"classes", WORDS(workflow_retry, classes, class_words),
@@ -66,8 +66,8 @@ static const struct schema_key retry_keys[] = {
 			"listed"},
 	{"backoff", DURATION(workflow_retry, backoff, 1, BACKOFF_MAX_MS), .flags = KEY_SHOWN,
 		.preset = BACKOFF_MS, .value = "duration up to 1d",
-		.says = "before the first retry; each later one waits twice as long, up to 10 "
-			"minutes (or `backoff`, if that is longer), ± 20 %"},
+		.says = "the pause before the first retry; each later pause is twice as long, "
+			"up to 10 minutes (or `backoff`, if that is longer), ± 20 %"},
 };
 static const struct schema schema_retry = {
 	SCHEMA("retry", "`retry`", retry_keys), AT(workflow_retry, at), .check = check_retry};
@@ -79,7 +79,8 @@ static const struct schema schema_retry = {
 
 static const struct schema_key replaced_keys[] = {
 	{"keep", NUMBER(workflow_replaced, keep, 0, REPLACED_KEPT_MAX), .flags = KEY_SHOWN,
-		.preset = REPLACED_KEPT, .says = "how many copies of each file stay, the newest"},
+		.preset = REPLACED_KEPT,
+		.says = "how many copies of each object stay: the newest ones"},
 	{"age", DURATION(workflow_replaced, age, 1, INT64_MAX / 1000000), .otherwise = "no limit",
 		.value = "duration such as `30d`", .says = "older copies are removed as well"},
 };
@@ -239,11 +240,11 @@ static const struct schema_key job_keys[] = {
 		.says = "names the run; part of its [identity](#identity); ours"},
 	{"resources", MAP(workflow, resources, &schema_resources), .flags = KEY_SHOWN,
 		.value = "[map](#resources)", .otherwise = "what the largest step needs",
-		.says = "of this machine, for the whole run"},
+		.says = "CPUs, memory and GPUs of this machine for the whole run"},
 	{"env", VARIABLES(workflow, env), .flags = KEY_SHOWN, .below = &schema_env,
 		.says = "[variables](#variables) of every step"},
 	{"enableLogging", FLAG(workflow, enable_logging), .flags = KEY_SHOWN,
-		.says = "with an S3 output: also keeps the log of each attempt there, in "
+		.says = "also keeps the log of each attempt in the bucket of the output, in "
 			"`.penstock/runs/ID/log/`"},
 	{"input", .kinds = KEY_MAP, .below = &schema_input, .value = "[input](#inputs)",
 		.says = "what is copied into `$DEEPSQUARE_INPUT` before the first step"},
@@ -258,12 +259,14 @@ static const struct schema_key job_keys[] = {
 		.shown = {SET(workflow, output.kind)}, .value = "[output](#output)",
 		.says = "where `$DEEPSQUARE_OUTPUT` is kept"},
 	{"continuousOutputSync", FLAG(workflow, continuous_output_sync), .flags = KEY_SHOWN,
-		.says = "publishes files as soon as they are complete, not only at the end; S3 "
-			"only: an HTTP output is uploaded once, at the end, and a note says so"},
+		.says = "publishes files as soon as they are complete, not only at the end; "
+			"needs an output in a bucket: an HTTP output is uploaded once, at the "
+			"end, and a note reports that"},
 	{"replaced", MAP(workflow, replaced, &schema_replaced),
 		.shown = {SET(workflow, replaced.given)}, .otherwise = "`keep: 3`",
 		.value = "[map](#replaced)",
-		.says = "how many copies of replaced objects stay in the bucket; S3 only; ours"},
+		.says = "how many copies of replaced objects stay in the bucket of the output; "
+			"ours"},
 	{"virtualNetworks",
 		LIST(workflow, virtual_networks, n_virtual_networks, &schema_virtual_network),
 		.value = "list of `name`, `gatewayAddress`",
@@ -286,15 +289,16 @@ static const struct schema_key job_keys[] = {
 		.flags = KEY_REQUIRED | KEY_SHOWN | KEY_OWN, .value = "list of [steps](#steps)",
 		.says = "the steps to run, one after the other"},
 	{"resume", WORD(workflow, resume, resume_words), .flags = KEY_SHOWN,
-		.says = "whether the same command continues an attempt that was interrupted; ours"},
+		.says = "`auto`: the same command continues a run that was interrupted or has "
+			"failed; `never`: it starts over; ours"},
 	{"timeout", DURATION(workflow, timeouts.timeout, 1, LIMIT_WORKFLOW_DURATION),
 		.value = "duration such as `90s`, `30m`, `12h`, `2d`; a bare number is seconds",
-		.says = "how long the steps may take together; then running steps are asked to "
-			"exit, and killed after the grace period of `penstock stop`; class "
-			"`timeout`; ours"},
+		.says = "the time limit of all steps together; then running steps are asked to "
+			"exit, and killed after the grace period of `penstock stop`, and the "
+			"run fails with the class `timeout`; ours"},
 	{"hangTimeout", DURATION(workflow, timeouts.hang, 1, LIMIT_WORKFLOW_DURATION),
-		.says = "a step that prints nothing and uses no CPU for so long is stopped the same "
-			"way; ours"},
+		.says = "a step that prints nothing and uses no CPU for this time is stopped in "
+			"the same way; ours"},
 	{"storePatience", DURATION(workflow, store_patience, 1, LIMIT_WORKFLOW_DURATION),
 		.otherwise = "`30s`",
 		.says = "how long the final upload waits, without any progress, for a store that "
@@ -305,25 +309,27 @@ static const struct schema_key job_keys[] = {
 		.says = "how many free TCP ports of this machine the steps get, as `$PORT_0`, "
 			"`$PORT_1`, …; `penstock ps` shows them; ours"},
 	{"price", TEXT(workflow, price), .flags = KEY_NUMBERS, .value = "number such as `2.49`",
-		.says = "of one hour of this machine, in any currency: [`penstock show`](#price) "
-			"and the page have the cost of each attempt; ours"},
+		.says = "the price of one hour of this machine, in any currency; [`penstock "
+			"show`](#price) and the page of `penstock ui` have the cost of each "
+			"attempt; ours"},
 	{"secrets", .kinds = KEY_TEXTS, .value = "list of names",
-		.says = "each is a variable of every step, as `${{ secrets.NAME }}` in `env` would "
-			"make it; `env` wins; ours"},
+		.says = "every step gets each of these secrets as a variable, as with `${{ "
+			"secrets.NAME }}` in `env`; `env` takes precedence; ours"},
 	{"mounts", LIST(workflow, mounts, n_mounts, &schema_mount),
 		.value = "list of `hostDir`, `containerDir`, `options`",
-		.says = "[mounts](containers.md#the-command) of every step in a container, before the "
-			"step's own; ours"},
+		.says = "[mounts](containers.md#the-command) of every step in a container; "
+			"mounts of the step come after these; ours"},
 	{"notify", MAP(workflow, notify, &schema_notify),
 		.shown = {SET(workflow, notify.url.value)}, .value = "[map](#notify)",
 		.says = "a webhook; ours"},
 	{"preemption", MAP(workflow, preemption, &schema_preemption), .otherwise = "detected",
 		.value = "[map](preemption.md)",
-		.says = "who says that the machine goes away, how the steps are warned, and how "
-			"much time there is; ours"},
+		.says = "sources of preemption notices, the signal to the steps, and the time "
+			"that is left; ours"},
 	{"checkpoints", MAP(workflow, checkpoints, &schema_checkpoints),
 		.shown = {SET(workflow, checkpoints.given)}, .otherwise = "all are kept",
-		.value = "[map](checkpoints.md)", .says = "which checkpoints are kept; ours"},
+		.value = "[map](checkpoints.md)",
+		.says = "where checkpoints are, and which are kept; ours"},
 	{"retry", MAP(workflow, retry, &schema_retry), .shown = {SET(workflow, retry.max.value)},
 		.value = "[map](#retry)", .says = "failures after which the run is retried; ours"},
 	{"tracking", MAP(workflow, tracking, &schema_tracking),

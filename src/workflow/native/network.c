@@ -71,15 +71,16 @@ static void check_peer(struct reader *rd, const struct node *map, void *out)
 
 static const struct schema_key peer_keys[] = {
 	{"publicKey", TEXT(workflow_peer, public_key), .flags = KEY_REQUIRED | KEY_SHOWN,
-		.says = "the key of the peer"},
+		.says = "the public key of the peer"},
 	{"preSharedKey", CREDENTIAL(workflow_peer, pre_shared_key), .flags = KEY_SHOWN,
-		.says = "a second secret that both sides have"},
+		.says = "a secret that both peers share, in addition to their keys"},
 	{"allowedIPs", TEXTS(workflow_peer, allowed_ips), .flags = KEY_SHOWN,
 		.value = "list of `ADDRESS/BITS`", .says = "the addresses behind the peer"},
 	{"endpoint", TEXT(workflow_peer, endpoint), .flags = KEY_SHOWN, .value = "`HOST:PORT`",
 		.says = "where the peer listens"},
 	{"persistentKeepalive", NUMBER(workflow_peer, persistent_keepalive, 0, MAX_KEEPALIVE),
-		.flags = KEY_SHOWN, .otherwise = "0", .says = "seconds between packets; 0: none"},
+		.flags = KEY_SHOWN, .otherwise = "0",
+		.says = "seconds between keepalive packets; 0: no such packets"},
 };
 static const struct schema schema_peer = {SCHEMA("peer", "a peer of `wireguard`", peer_keys),
 	.size = sizeof(struct workflow_peer), AT(workflow_peer, at), .check = check_peer};
@@ -97,9 +98,9 @@ static const struct schema_key wireguard_keys[] = {
 	{"address", TEXTS(workflow_interface, wireguard.address), .flags = KEY_SHOWN,
 		.value = "list of `ADDRESS/BITS`", .says = "the addresses of the interface"},
 	{"privateKey", CREDENTIAL(workflow_interface, wireguard.private_key),
-		.flags = KEY_REQUIRED | KEY_SHOWN, .says = "the key of this side"},
+		.flags = KEY_REQUIRED | KEY_SHOWN, .says = "the private key of the interface"},
 	{"peers", LIST(workflow_interface, wireguard.peers, wireguard.n_peers, &schema_peer),
-		.flags = KEY_SHOWN, .says = "the other sides"},
+		.flags = KEY_SHOWN, .says = "the peers of the interface"},
 };
 static const struct schema schema_wireguard = {
 	SCHEMA("wireguard", "`wireguard`", wireguard_keys), .check = check_wireguard};
@@ -141,14 +142,16 @@ static void check_bore(struct reader *rd, const struct node *map, void *out)
 
 static const struct schema_key bore_keys[] = {
 	{"boreAddress", TEXT(workflow_interface, bore.address), .flags = KEY_SHOWN,
-		.value = "`HOST:PORT`", .otherwise = "required", .says = "the server"},
+		.value = "`HOST:PORT`", .otherwise = "required",
+		.says = "the address of the server"},
 	{"targetPort", NUMBER(workflow_interface, bore.target_port, 1, MAX_PORT),
 		.flags = KEY_REQUIRED | KEY_SHOWN, .says = "the port that the step listens on"},
 	{"secret", CREDENTIAL(workflow_interface, bore.secret), .flags = KEY_SHOWN,
-		.says = "the `-id` of the route; `bore` takes it as a word of its command line"},
-	{"address", .kinds = KEY_TEXT, .says = "the older key, with `port`, for `boreAddress`"},
+		.says = "the `-id` of the route: an argument of `bore`, so other users of this "
+			"machine can see it"},
+	{"address", .kinds = KEY_TEXT, .says = "with `port`, the older form of `boreAddress`"},
 	{"port", .kinds = KEY_WHOLE, .min = 1, .max = MAX_PORT, .otherwise = "7835",
-		.says = "the older key, with `address`"},
+		.says = "the port of `address`"},
 };
 static const struct schema schema_bore = {SCHEMA("bore", "`bore`", bore_keys), .check = check_bore};
 
@@ -197,13 +200,13 @@ static void check_interface(struct reader *rd, const struct node *map, void *out
 static const struct schema_key interface_keys[] = {
 	{"wireguard", MAP_OF(&schema_wireguard),
 		.shown = {IS(workflow_interface, kind, WORKFLOW_WIREGUARD)},
-		.says = "`wg0` and so on, made by `wg-quick` (package wireguard-tools) before the "
-			"step begins, through the kernel or, if that has no WireGuard, "
-			"wireguard-go. Keys are never written to disk"},
+		.says = "an interface `wg0`, `wg1`, …, which `wg-quick` (package "
+			"wireguard-tools) makes before the step begins, with the kernel's "
+			"WireGuard or else with wireguard-go. Keys are never written to disk"},
 	{"bore", MAP_OF(&schema_bore), .shown = {IS(workflow_interface, kind, WORKFLOW_BORE)},
 		.says = "the program `bore` (github.com/jkuri/bore) makes a port of the step "
-			"reachable at a server; it is restarted until the step listens, and its "
-			"output goes to the log"},
+			"reachable at a server; penstock restarts `bore` until the step "
+			"listens, and adds its output to the log"},
 	{"vnet", MAP_OF(&schema_vnet), .shown = {IS(workflow_interface, kind, WORKFLOW_VNET)},
 		.says = "refused when the run starts"},
 };

@@ -24,9 +24,9 @@ struct made_source {
 
 static const struct schema_key notice_source_keys[] = {
 	{"file", TEXT(made_source, file), .value = "absolute path",
-		.says = "the notice has come when this file exists"},
+		.says = "there is a notice while this file exists"},
 	{"command", TEXT(made_source, command), .flags = KEY_NO_SECRET,
-		.says = "the notice has come when this command exits with 0"},
+		.says = "there is a notice if this command exits with 0"},
 };
 static const struct schema schema_notice_source = {
 	SCHEMA("notice-source", "a member of `preemption.sources`", notice_source_keys)};
@@ -120,11 +120,11 @@ static void check_metadata(struct reader *rd, const struct node *map, void *out)
 
 static const struct schema_key metadata_keys[] = {
 	{"gcp", TEXT(workflow_preemption, gcp), .value = "URL", .otherwise = "the cloud's",
-		.says = "of Google Cloud"},
+		.says = "the address of Google Cloud's metadata service"},
 	{"aws", TEXT(workflow_preemption, aws), .value = "URL", .otherwise = "the cloud's",
-		.says = "of AWS"},
+		.says = "the address of AWS's metadata service"},
 	{"azure", TEXT(workflow_preemption, azure), .value = "URL", .otherwise = "the cloud's",
-		.says = "of Azure"},
+		.says = "the address of Azure's metadata service"},
 };
 static const struct schema schema_metadata = {
 	SCHEMA("metadata", "`preemption.metadata`", metadata_keys), .check = check_metadata};
@@ -157,8 +157,9 @@ static const struct schema_key preemption_keys[] = {
 		.words = all_signal_words, .otherwise = "`TERM`",
 		.says = "the signal that the steps get after a notice"},
 	{"grace", DURATION(workflow_preemption, grace, 1, LIMIT_WORKFLOW_DURATION),
-		.otherwise = "that of the source",
-		.says = "from a notice to the end of the machine, if the source does not say"},
+		.otherwise = "the source's, else 30s",
+		.says = "the time from a notice to the end of the machine, if the source does "
+			"not give it"},
 	{"reserve", DURATION(workflow_preemption, reserve, 1, LIMIT_WORKFLOW_DURATION),
 		.otherwise = "a sixth of `grace`, 1 s to 30 s",
 		.says = "the part of `grace` that is kept for publishing"},

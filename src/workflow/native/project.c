@@ -30,8 +30,8 @@ static void check_artifacts_of(struct reader *rd, const struct node *map, void *
 
 static const struct schema_key artifacts_of_keys[] = {
 	{"run", TEXT(workflow_artifacts, run),
-		.says = "the name of a run, or give `tag`; its newest attempt must have succeeded"},
-	{"tag", TEXT(workflow_artifacts, tag), .says = "a tag of `penstock tag`, instead of `run`"},
+		.says = "the name of a run whose newest attempt succeeded; give `run` or `tag`"},
+	{"tag", TEXT(workflow_artifacts, tag), .says = "a tag that `penstock tag` made"},
 };
 const struct schema schema_artifacts_of = {
 	SCHEMA("artifacts", "`artifacts` of an input", artifacts_of_keys),
@@ -64,8 +64,9 @@ static const struct schema_key context_keys[] = {
 		.says = "a directory, relative to the folder of the workflow file; it is copied to "
 			"`$STORAGE_PATH/work`, where every step without `workDir` starts"},
 	{"ignore", WORD(workflow_context, ignore, ignore_words), .flags = KEY_SHOWN,
-		.says = "leaves out nothing; or `.git` and the matches of `.gitignore`; or the "
-			"files that Determined leaves out and the matches of `.detignore`"},
+		.says = "`gitignore` leaves out `.git` and the matches of `.gitignore`; "
+			"`detignore` leaves out the matches of `.detignore` and what Determined "
+			"leaves out"},
 	{"maxBytes", NUMBER(workflow_context, max_bytes, 1, INT64_MAX), .value = "bytes",
 		.says = "a larger context is an error, before anything runs"},
 };
@@ -96,17 +97,17 @@ static void check_python(struct reader *rd, const struct node *map, void *out)
 static const struct schema_key python_keys[] = {
 	{"requirements", TEXT(workflow_python, requirements), .flags = KEY_SHOWN,
 		.value = "path in the working directory",
-		.says = "packages of the steps; installed once by pip into an environment that "
-			"runs with the same requirements share"},
+		.says = "a requirements file; pip installs its packages once, into an "
+			"environment that all runs with the same requirements share"},
 	{"version", TEXT(workflow_python, version), .flags = KEY_SHOWN, .value = "such as `3.11`",
-		.otherwise = "that of `python3`",
+		.otherwise = "the version of `python3`",
 		.says = "the version of Python; it must be installed on this machine"},
 	{"systemPackages", FLAG(workflow_python, system_packages), .flags = KEY_SHOWN, .preset = 1,
 		.says = "the packages of the machine are visible, and those that meet the "
 			"requirements are not installed again"},
 	{"determined", FLAG(workflow_python, determined), .flags = KEY_SHOWN,
-		.says = "the `determined` package works without its master: checkpoints go to the "
-			"output, metrics to files of it"},
+		.says = "the `determined` package works without its master: checkpoints and "
+			"metrics go to the output"},
 };
 const struct schema schema_python = {SCHEMA("python", "`python`", python_keys),
 	.given = offsetof(struct workflow_python, given) + 1, AT(workflow_python, at),

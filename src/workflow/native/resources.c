@@ -27,7 +27,7 @@ static void check_resources(struct reader *rd, const struct node *map, void *out
 
 static const struct schema_key resources_keys[] = {
 	{"tasks", NUMBER(workflow_resources, tasks, 1, MAX_TASKS), .flags = KEY_SHOWN, .preset = 1,
-		.says = "processes"},
+		.says = "number of processes"},
 	{"cpusPerTask", NUMBER(workflow_resources, cpus_per_task, 1, MAX_CPUS), .flags = KEY_SHOWN,
 		.preset = 1, .says = "CPUs of each task"},
 	{"memPerCpu", NUMBER(workflow_resources, mem_per_cpu, 1, MAX_MEM_PER_CPU),
@@ -37,16 +37,16 @@ static const struct schema_key resources_keys[] = {
 		.shown = {UNSET(workflow_resources, gpus_per_task.given)}, .otherwise = "0",
 		.says = "GPUs of the whole run"},
 	{"gpusPerTask", NUMBER(workflow_resources, gpus_per_task, 0, MAX_GPUS),
-		.says = "the older key, instead of `gpus`: `gpus` is then `gpusPerTask` times "
-			"`tasks`, and steps inherit it"},
+		.says = "the older form of `gpus`, which is then `gpusPerTask` times `tasks`; "
+			"steps inherit `gpusPerTask`"},
 	{"tasksPerNode", NUMBER(workflow_resources, tasks_per_node, 1, MAX_TASKS),
 		.otherwise = "any number",
 		.says = "tasks on each node of a cluster; a run with more tasks needs "
 			"`--on slurm`; ours"},
 	{"maxProcesses", NUMBER(workflow_resources, max_processes, 0, MAX_PROCESSES),
 		.otherwise = "512 for each CPU of the step, at least 4096",
-		.says = "processes and threads of a step, over all its tasks; 0: not limited by "
-			"penstock; ours"},
+		.says = "how many processes and threads a step may have, over all its tasks; 0: "
+			"not limited by penstock; ours"},
 	{"ntasks", .kinds = KEY_WHOLE, .min = 1, .max = MAX_TASKS, .flags = KEY_LEGACY},
 };
 const struct schema schema_resources = {SCHEMA("resources", "`resources`", resources_keys),
@@ -84,8 +84,8 @@ static void check_step_resources(struct reader *rd, const struct node *map, void
 static const struct schema_key step_resources_keys[] = {
 	{"tasks", NUMBER(workflow_step_resources, tasks, 1, MAX_TASKS), .flags = KEY_SHOWN,
 		.preset = 1,
-		.says = "processes; `tasks: 2` of the run makes room for two, it does not start "
-			"them"},
+		.says = "number of processes; `tasks` of the run only reserves resources for "
+			"this number, and starts no process"},
 	{"cpusPerTask", NUMBER(workflow_step_resources, cpus_per_task, 1, MAX_CPUS),
 		.flags = KEY_SHOWN, .otherwise = "the run's", .says = "CPUs of each task"},
 	{"memPerCpu", NUMBER(workflow_step_resources, mem_per_cpu, 1, MAX_MEM_PER_CPU),
@@ -95,7 +95,8 @@ static const struct schema_key step_resources_keys[] = {
 		.flags = KEY_SHOWN, .otherwise = "the run's `gpusPerTask`, else 0",
 		.says = "GPUs of each task"},
 	{"maxProcesses", NUMBER(workflow_step_resources, max_processes, 0, MAX_PROCESSES),
-		.otherwise = "the run's", .says = "processes and threads of the step; ours"},
+		.otherwise = "the run's",
+		.says = "how many processes and threads the step may have; ours"},
 	{"ntasks", .kinds = KEY_WHOLE, .min = 1, .max = MAX_TASKS, .flags = KEY_LEGACY},
 	{"gpus", .kinds = KEY_WHOLE, .min = 0, .max = MAX_GPUS, .flags = KEY_LEGACY},
 };

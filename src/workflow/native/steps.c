@@ -41,7 +41,8 @@ static const struct schema_key range_keys[] = {
 	{"end", NUMBER(workflow_step, loop.end, -MAX_INDEX, MAX_INDEX),
 		.flags = KEY_REQUIRED | KEY_SHOWN, .says = "the last index, which is included"},
 	{"increment", NUMBER(workflow_step, loop.increment, -MAX_INDEX, MAX_INDEX),
-		.flags = KEY_SHOWN, .preset = 1, .says = "may be negative"},
+		.flags = KEY_SHOWN, .preset = 1,
+		.says = "the difference of two indices; may be negative"},
 };
 static const struct schema schema_range = {
 	SCHEMA("range", "`range`", range_keys), .check = check_range};
@@ -80,11 +81,13 @@ static const struct schema_key for_keys[] = {
 	{"parallel", FLAG(workflow_step, loop.parallel), .flags = KEY_SHOWN,
 		.says = "iterations run at the same time, at most 256"},
 	{"items", TEXTS(workflow_step, loop.items), .flags = KEY_SHOWN | KEY_NUMBERS,
-		.shown = {SET(workflow_step, loop.has_items)}, .otherwise = "or `range`",
-		.says = "one iteration for each, in the variable `item`"},
+		.shown = {SET(workflow_step, loop.has_items)},
+		.says = "one iteration for each text, in the variable `item`; give `items` or "
+			"`range`"},
 	{"range", MAP_OF(&schema_range), .shown = {UNSET(workflow_step, loop.has_items)},
-		.value = "[map](#for)", .otherwise = "or `items`",
-		.says = "one iteration for each number, in the variable `index`"},
+		.value = "[map](#for)",
+		.says = "one iteration for each number, in the variable `index`; give `items` "
+			"or `range`"},
 	{"steps", STEPS(steps.items, steps.n, "the steps of each iteration"),
 		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "required"},
 };
@@ -133,7 +136,8 @@ static const struct schema_key launch_keys[] = {
 		.says = "the name for `dependsOn`; case does not matter"},
 	{"signalOnParentStepExit", NUMBER(workflow_step, launch.signal, 0, MAX_SIGNAL),
 		.flags = KEY_SHOWN, .preset = 15,
-		.says = "the signal for its steps that still run when its scope ends; 0: none"},
+		.says = "the signal that its steps get if they still run when the scope of the "
+			"launch ends; 0: no signal"},
 	{"steps", STEPS(steps.items, steps.n, "the steps to launch, one after the other"),
 		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "required"},
 };
@@ -201,13 +205,13 @@ static void check_step(struct reader *rd, const struct node *node, void *out)
 static const struct schema_key step_keys[] = {
 	{"name", TEXT(workflow_step, name), .flags = KEY_SHOWN,
 		.otherwise = "\"step 2.1\", its position",
-		.says = "for messages and overrides; names may repeat"},
+		.says = "names the step in messages and overrides; names may repeat"},
 	{"dependsOn", TEXTS(workflow_step, depends_on), .value = "list of handles",
 		.says = "waits until these [launches](#launch-and-dependson) have ended"},
 	{"if", TEXT(workflow_step, condition), .flags = KEY_NO_SECRET | KEY_NUMBERS,
 		.otherwise = "always",
-		.says = "the step is skipped unless bash's `[[ … ]]` is true; evaluated after "
-			"`dependsOn`"},
+		.says = "a condition for bash's `[[ … ]]`, evaluated after `dependsOn`; the "
+			"step is skipped if the condition is false"},
 	{"run", MAP(workflow_step, run, &schema_run), .flags = KEY_OWN,
 		.shown = {IS(workflow_step, kind, WORKFLOW_STEP_RUN)}, .value = "[map](#run)",
 		.says = "one command"},

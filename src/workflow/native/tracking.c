@@ -67,11 +67,11 @@ static const char *const wandb_modes[] = {"offline", "online", NULL};
 static const struct schema_key wandb_keys[] = {
 	{"project", TEXT(workflow_wandb, project), .flags = KEY_REQUIRED,
 		.says = "the name of the project"},
-	{"entity", TEXT(workflow_wandb, entity), .otherwise = "that of the key",
+	{"entity", TEXT(workflow_wandb, entity), .otherwise = "the owner of the API key",
 		.value = "user or team", .says = "the owner of the project"},
 	{"mode", WORD(workflow_wandb, online, wandb_modes), .flags = KEY_SHOWN,
-		.says = "keeps the run in `wandb/` of the output, for `wandb sync`; or sends it "
-			"while the steps run"},
+		.says = "`offline` keeps the data in `wandb/` of the output, for `wandb sync`; "
+			"`online` sends them while the steps run"},
 };
 static const struct schema schema_wandb = {SCHEMA("wandb", "`wandb`", wandb_keys),
 	.given = offsetof(struct workflow_wandb, given) + 1, AT(workflow_wandb, at),
@@ -93,7 +93,7 @@ static void check_aim(struct reader *rd, const struct node *map, void *out)
 static const struct schema_key aim_keys[] = {
 	{"repo", TEXT(workflow_aim, repo), .flags = KEY_SHOWN, .preset_text = ".",
 		.value = "path below the output, absolute path, or `aim://HOST:PORT`",
-		.says = "the directory that has `.aim`, or the address of a server of Aim"},
+		.says = "the directory of the `.aim` repository, or the address of an Aim server"},
 };
 static const struct schema schema_aim = {SCHEMA("aim", "`aim`", aim_keys),
 	.given = offsetof(struct workflow_aim, given) + 1, AT(workflow_aim, at),
@@ -109,7 +109,7 @@ static void check_tracking(struct reader *rd, const struct node *map, void *out)
 static const struct schema_key tracking_keys[] = {
 	{"mlflow", MAP(workflow_tracking, mlflow, &schema_mlflow),
 		.shown = {SET(workflow_tracking, mlflow.given)},
-		.says = "a server of MLflow, at which penstock makes one run for all attempts"},
+		.says = "an MLflow server, where one MLflow run has all attempts of the run"},
 	{"wandb", MAP(workflow_tracking, wandb, &schema_wandb),
 		.shown = {SET(workflow_tracking, wandb.given)}, .says = "Weights & Biases"},
 	{"aim", MAP(workflow_tracking, aim, &schema_aim),

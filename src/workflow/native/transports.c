@@ -114,8 +114,8 @@ static void check_http(struct reader *rd, const struct node *map, void *out)
 static const struct schema_key http_keys[] = {
 	{"url", .kinds = KEY_TEXT, .member = 1, .size = sizeof(struct workflow_text),
 		.flags = KEY_REQUIRED | KEY_SHOWN, .value = "URL",
-		.says = "begins with `https://` or `http://`; the file is kept under the last part "
-			"of its path"},
+		.says = "begins with `https://` or `http://`; the last part of its path is the "
+			"name of the file"},
 };
 static const struct schema schema_http = {SCHEMA("http", "`http`", http_keys), .check = check_http};
 
@@ -293,8 +293,9 @@ static void check_s3(struct reader *rd, const struct node *map, void *out)
 
 static const struct schema_key s3_keys[] = {
 	{"region", TEXT(workflow_s3, region), .flags = KEY_SHOWN,
-		.otherwise = "required, except for `embedded`",
-		.says = "the region of the store, or us-east-1 if it has none"},
+		.otherwise = "us-east-1 for `embedded`",
+		.says = "the region of the store, or us-east-1 if the store has none; required, "
+			"except for `embedded`"},
 	{"bucketUrl", TEXT(workflow_s3, bucket_url), .flags = KEY_REQUIRED | KEY_SHOWN,
 		.value = "`s3://BUCKET`", .says = "the bucket, such as s3://my-bucket"},
 	{"path", TEXT(workflow_s3, path), .flags = KEY_REQUIRED | KEY_SHOWN,
@@ -308,15 +309,15 @@ static const struct schema_key s3_keys[] = {
 		.otherwise = "with `accessKeyId`", .says = "give both keys or neither"},
 	{"endpointUrl", TEXT(workflow_s3, endpoint_url), .flags = KEY_REQUIRED | KEY_SHOWN,
 		.value = "URL, or `embedded`",
-		.says = "the URL of the store, such as https://s3.us-east-2.amazonaws.com, or "
-			"`embedded`; without bucket and credentials. `embedded` is penstock's own "
-			"store on this machine"},
+		.says = "the URL of the store without bucket and credentials, such as "
+			"https://s3.us-east-2.amazonaws.com; `embedded` is penstock's own store "
+			"on this machine"},
 	{"deleteSync", FLAG(workflow_s3, delete_sync), .flags = KEY_SHOWN,
-		.says = "an output's objects that this run published are deleted with their files; "
-			"no effect on inputs"},
+		.says = "for an output: if a file that this run published is deleted, its "
+			"object is deleted, too; no effect on inputs"},
 	{"createBucket", FLAG(workflow_s3, create_bucket),
-		.says = "make the bucket of an output if there is none; in the embedded store it "
-			"is always made; no effect on inputs"},
+		.says = "for an output: creates the bucket if it is missing, as the embedded "
+			"store always does; no effect on inputs"},
 };
 const struct schema schema_s3 = {
 	SCHEMA("s3", "`s3`", s3_keys), AT(workflow_s3, at), .check = check_s3};
@@ -339,8 +340,9 @@ static const struct schema_key gs_keys[] = {
 	{"secretAccessKey", CREDENTIAL(workflow_s3, secret_access_key), .flags = KEY_SHOWN,
 		.says = "the secret of the HMAC key; give both keys or neither"},
 	{"serviceAccountKey", CREDENTIAL(workflow_s3, service_account_key), .flags = KEY_SHOWN,
-		.otherwise = "see after the table",
-		.says = "the JSON of a service account's key file, as `${{ secrets.GCP_KEY }}`"},
+		.otherwise = "`GOOGLE_APPLICATION_CREDENTIALS`, HMAC key, gcloud, machine",
+		.says = "the JSON of a service account's key file, as `${{ secrets.GCP_KEY }}`; "
+			"the defaults are tried in this order"},
 	{"endpointUrl", TEXT(workflow_s3, endpoint_url), .value = "URL",
 		.otherwise = "`https://storage.googleapis.com`",
 		.says = "another server, such as an emulator"},
@@ -489,13 +491,13 @@ static const struct schema_key input_keys[] = {
 		.value = "relative path", .otherwise = "the input directory",
 		.says = "where the data goes below the input directory"},
 	{"link", TEXT(workflow_input, link), .value = "relative path, or `.`",
-		.says = "where in the working directory the data also appears, as a link; `.` links "
-			"each of its entries"},
+		.says = "a path in the working directory that becomes a link to the data; `.`: "
+			"a link there for each entry of the data"},
 	{"sha256", TEXT(workflow_input, sha256), .value = "64 hexadecimal digits",
-		.says = "the digest of the file as it was fetched; not for `s3` and `gs`"},
+		.says = "the digest of the file before it is unpacked; not for `s3` and `gs`"},
 	{"unpack", FLAG(workflow_input, unpack), .flags = KEY_SHOWN,
 		.otherwise = "true for `http` and `local`, false for `s3` and `gs`",
-		.says = "unpacks archives, one level deep, next to themselves"},
+		.says = "unpacks archives next to themselves, but not the archives in them"},
 	{"mode", .kinds = KEY_WORD, .words = copy_words, .flags = KEY_SHOWN,
 		.refused = "inputs are copied, never mounted", .says = "inputs are copied"},
 };

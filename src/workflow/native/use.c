@@ -113,8 +113,9 @@ static void read_minimum(
 static const struct schema_key module_input_keys[] = {
 	{"key", .kinds = KEY_TEXT, .flags = KEY_REQUIRED, .says = "the name of the input"},
 	{"description", .kinds = KEY_ANY, .says = "for readers"},
-	{"default", .kinds = KEY_TEXT, .otherwise = "none: the input must be given",
-		.says = "the value if `args` has none"},
+	{"default", .kinds = KEY_TEXT,
+		.says = "the value if `args` does not give the input; an input without a "
+			"default must be given"},
 };
 static const struct schema schema_module_input = {
 	SCHEMA("module-input", "an input of a module", module_input_keys)};
@@ -218,7 +219,7 @@ static const struct schema_key module_keys[] = {
 		.says = "the name of the module"},
 	{"description", .kinds = KEY_ANY, .says = "for readers"},
 	{"minimumResources", .kinds = KEY_MAP, .below = &schema_resources, .flags = KEY_OWN,
-		.says = "the workflow's `resources` must be at least these"},
+		.says = "the workflow's `resources` must be at least as large"},
 	{"resources", .kinds = KEY_MAP, .below = &schema_resources, .flags = KEY_LEGACY},
 	{"inputs", .kinds = KEY_LIST, .below = &schema_module_input,
 		.says = "the variables that `args` gives"},
@@ -272,13 +273,14 @@ static struct node *find_module(struct reader *rd, struct node *map, const struc
 static const struct schema_key use_keys[] = {
 	{"source", TEXT(workflow_step, use.source), .flags = KEY_REQUIRED | KEY_SHOWN,
 		.value = "a directory, or a Git repository",
-		.says = "where `module.yaml` is: a directory, or a Git repository as "
+		.says = "the place of `module.yaml`, such as ./modules/prepare or "
 			"github.com/OWNER/NAME@TAG"},
 	{"args", VARIABLES(workflow_step, use.args), .flags = KEY_SHOWN, .below = &schema_env,
 		.says = "the module's inputs"},
 	{"exportEnvAs", TEXT(workflow_step, use.export_env_as), .flags = KEY_SHOWN,
 		.value = "name of a variable",
-		.says = "outputs become variables with this name and `_` in front"},
+		.says = "a prefix: each output of the module becomes a variable with this name "
+			"and `_` in front"},
 	{"steps", .kinds = KEY_LIST, .below = &schema_step,
 		.says = "steps that the module may insert among its own"},
 	{"module", .kinds = KEY_MAP, .below = &schema_module, .otherwise = "loaded from `source`",
