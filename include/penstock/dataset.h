@@ -55,7 +55,7 @@ struct penstock_dataset_options {
 	uint64_t header, trailer; /* bytes before the first record of a shard and after the last */
 	const char *dtype; /* for "tokens": "uint16" (if NULL) or "uint32" */
 	uint64_t window; /* for "tokens": tokens of a sample */
-	/* for "tokens": tokens from the start of a sample to the start of the next; 0 for `window` */
+	/* for "tokens": tokens from the start of a sample to the next start; 0 for `window` */
 	uint64_t stride;
 	/* Options of the store, which are copied; NULL as for penstock_transfer_new(). */
 	const struct penstock_transfer_options *transfer;

@@ -80,8 +80,8 @@ int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t p
 	char host[65] = "";
 	int rc;
 
-	/* Heartbeat numbers begin with the clock, so that they differ from the numbers of an earlier
-	 * process of this replica. */
+	/* Heartbeat numbers begin with the clock, so that they differ from the numbers of an
+	 * earlier process of this replica. */
 	*r = (struct replicas){.o = o, .beat = clock_wall_ns(), .cancel = o->cancel};
 	gethostname(host, sizeof(host) - 1);
 	r->name = strcmp(o->host, "127.0.0.1") == 0 || strcmp(o->host, "0.0.0.0") == 0

@@ -26,8 +26,8 @@ struct block_cache {
 /* Ends writing, and logs the reason the first time. */
 void block_cache_turn_off(struct block_cache *c, int errnum, const char *what);
 
-/* room.c: reserves space for `bytes` on disk, if necessary by removing other files. Returns false if
- * there is no space. */
+/* room.c: reserves space for `bytes` on disk, if necessary by removing other files. Returns false
+ * if there is no space. */
 bool block_cache_take_room(struct block_cache *c, uint64_t bytes);
 
 #endif

@@ -3,13 +3,13 @@
  * a file; then each leader that handles the signal gets it; at the end of the tasks' share of the
  * time all tasks are killed. The remaining time is for publishing.
  *
- *	reaction_init(&reaction, attempt, err);	// reads the settings; from now on reads the signals
- *	reaction_prepare(&reaction, err);	// before the steps: makes the directory of the files
+ *	reaction_init(&reaction, attempt, err);	// reads the settings
+ *	reaction_prepare(&reaction, err);	// makes the directory of the files
  *	reaction_watch(&reaction, err);		// starts the sources of notices
- *	reaction_begin(&reaction, &notice);	// writes the file; walk_notice() signals the leaders
- *	reaction_tasks_until(&reaction, &notice);	// when to kill all that still runs
- *	reaction_flush_until(&reaction);		// when to write the state, published or not
- *	reaction_release(&reaction)
+ *	reaction_begin(&reaction, &notice);	// writes the file; walk_notice() signals
+ *	reaction_tasks_until(&reaction, &notice);	// when to kill the tasks
+ *	reaction_flush_until(&reaction);	// when to write the state, published or not
+ *	reaction_release(&reaction);
  */
 #ifndef RUN_NOTICES_REACTION_H
 #define RUN_NOTICES_REACTION_H

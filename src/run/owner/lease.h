@@ -1,7 +1,7 @@
 /*
  * The state object of a run in its output, and with it the ownership of the run.
  *
- *	lease_take(&lease, &options, &found, err);		// before anything of the run is written
+ *	lease_take(&lease, &options, &found, err);		// before the run writes anything
  *	lease_set(lease, "running");				// at every change of state
  *	lease_release(lease, "succeeded", NULL, 0, err);	// the last write; frees
  *

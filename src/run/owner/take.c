@@ -108,7 +108,7 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 		if (r < 0)
 			return r;
 	}
-	lease_set_steps(lease, lease->began == o->attempt ? 0 : (size_t)seen->steps_done);
+	atomic_store(&lease->steps_done, lease->began == o->attempt ? 0 : seen->steps_done);
 	return 0;
 }
 

@@ -3,8 +3,8 @@
  * version 1, or both (hybrid). The kernel limits and counts the total use of the group's processes,
  * and processes that a step leaves are found.
  *
- *	cgroup_make(&run, NULL, run_id, &whole, err);	// the group around those of all executions of
- *							// a run; may be NULL
+ *	cgroup_make(&run, NULL, run_id, &whole, err);	// the group of a run, around those of
+ *							// its executions; may be NULL
  *	cgroup_make(&group, run, run_id, &wanted, err);	// NULL if no group can be made here
  *	... // the child writes "0" to cgroup_fds(group, &n) before it runs its program
  *	cgroup_read(group, &found);			// peak, OOM kills, CPU time

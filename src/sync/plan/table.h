@@ -152,8 +152,8 @@ enum work_wait {
 /*
  * A change that is not published yet. Every OPEN, HELD, CLOSED or SUSPECT entry has a work; a GONE
  * entry has one while its object is to be deleted, and a directory has one while the object of an
- * earlier file of the same name is to be deleted. CLEAN and PARKED entries have none. The fields that each state
- * uses:
+ * earlier file of the same name is to be deleted. CLEAN and PARKED entries have none. The fields
+ * that each state uses:
  *
  *	OPEN	 opening, changed_ms, doomed, modified, appender; it keeps its place in the queue
  *	HELD	 ready_ms: time at which its exit counts as a good one

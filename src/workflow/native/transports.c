@@ -310,8 +310,8 @@ static const struct schema_key s3_keys[] = {
 	{"endpointUrl", TEXT(workflow_s3, endpoint_url), .flags = KEY_REQUIRED | KEY_SHOWN,
 		.value = "URL, or `embedded`",
 		.says = "the URL of the store without bucket and credentials, such as "
-			"https://s3.us-east-2.amazonaws.com; `embedded` is penstock's own store "
-			"on this machine"},
+			"https://s3.us-east-2.amazonaws.com, or `embedded`; that is penstock's "
+			"own store on this machine"},
 	{"deleteSync", FLAG(workflow_s3, delete_sync), .flags = KEY_SHOWN,
 		.says = "for an output: if a file that this run published is deleted, its "
 			"object is deleted, too; no effect on inputs"},

@@ -313,8 +313,9 @@ static void few_requests_are_sent_again(void **state)
 	assert_int_equal(run(f, N, NULL, 0, 5000), N);
 	atomic_store(&f->hangs, N);
 	run(f, N, "/hangs", 1, 1500);
-	/* FAILURES of them end the run. */
-	assert_in_range(atomic_load(&f->odd), 16, 2 * 16 + 8);
+	/* FAILURES of them end the run. On a busy machine replies are slow, so that the run uses
+	 * more than the 16 connections of a near server. */
+	assert_in_range(atomic_load(&f->odd), 16, 2 * LIMIT_PLAIN_CONNECTIONS + 8);
 }
 
 static void a_distant_server_gets_more_connections(void **state)
