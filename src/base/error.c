@@ -211,7 +211,8 @@ int error_move(struct penstock_error *dst, struct penstock_error *src)
 		*dst = *src;
 		*src = (struct penstock_error)PENSTOCK_ERROR_INIT;
 	} else {
-		drop(src->code);
+		if (src->code)
+			drop(src->code);
 		penstock_error_release(src);
 	}
 	return code;

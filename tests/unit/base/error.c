@@ -77,6 +77,9 @@ static void context_keeps_the_code_of_an_error_without_a_message(void **state)
 	error_set(&own, PENSTOCK_E_TIMEOUT, "late");
 	error_move(NULL, &own);
 	assert_int_equal(error_prefix(NULL, "x"), -PENSTOCK_E_TIMEOUT);
+	/* A success does not replace the code. */
+	assert_int_equal(error_move(NULL, &own), 0);
+	assert_int_equal(error_prefix(NULL, "x"), -PENSTOCK_E_TIMEOUT);
 }
 
 /* A moved error is in one place only, and its source is empty afterwards. */
