@@ -208,18 +208,21 @@ static int set_affinity(const struct process_spec *spec)
 	return sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* Checks if the report pipe still has a reader: in another pid namespace a child cannot see its
- * parent. */
-static bool parent_ended(int report)
+/* Returns true if the child has another parent, or if the report pipe has no reader: in another pid
+ * namespace the parent is always 0. The pipe alone is not enough, because a child that another
+ * thread forks has a copy of the reader for a moment. */
+static bool parent_ended(int report, pid_t parent)
 {
 	struct pollfd p = {report, POLLOUT, 0};
+	pid_t now = getppid();
 
-	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+	return (now && now != parent) || (poll(&p, 1, 0) == 1 && (p.revents & POLLERR));
 }
 
 /* Makes only async-signal-safe calls, because the parent may have other threads. Joins the first
  * `n_cgroups` groups. */
-static void run_child(const struct process_spec *spec, size_t n_cgroups, const int report_ends[2])
+static void run_child(
+	const struct process_spec *spec, size_t n_cgroups, const int report_ends[2], pid_t parent)
 {
 	struct failure failure = {0, STEP_SESSION};
 	int report = report_ends[1];
@@ -227,7 +230,7 @@ static void run_child(const struct process_spec *spec, size_t n_cgroups, const i
 	close(report_ends[0]);
 	if (spec->die_with_parent) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (parent_ended(report))
+		if (parent_ended(report, parent))
 			_exit(127); /* the parent ended before the call above */
 	}
 	if (spec->new_session && setsid() < 0)
@@ -332,6 +335,7 @@ static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
 static pid_t fork_child(const struct process_spec *spec, const int report_ends[2])
 {
 	size_t to_join = spec->n_cgroups;
+	pid_t self = getpid();
 	sigset_t all;
 	sigset_t before;
 	pid_t *room;
@@ -354,7 +358,7 @@ static pid_t fork_child(const struct process_spec *spec, const int report_ends[2
 			pid = spec->namespaces ? fork_into(spec->namespaces) : fork();
 	}
 	if (pid == 0)
-		run_child(spec, to_join, report_ends);
+		run_child(spec, to_join, report_ends, self);
 	if (pid > 0)
 		spawned[n_spawned++] = pid;
 	pthread_mutex_unlock(&spawned_lock);
