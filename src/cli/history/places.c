@@ -68,12 +68,13 @@ static int list_prefixes(struct place *place, struct penstock_error *err)
 		note_prefix, place, place->remote.cancel, err);
 }
 
+/* Returns 0 if the time is missing or before 1970: differences of other times fit into 64 bits. */
 static int64_t time_of(const json_t *object, const char *name)
 {
 	const char *text = json_string_value(json_object_get(object, name));
 	int64_t ns = 0;
 
-	return text && date_parse_iso(text, &ns) ? ns : 0;
+	return text && date_parse_iso(text, &ns) && ns > 0 ? ns : 0;
 }
 
 static int add_state(

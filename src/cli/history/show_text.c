@@ -191,8 +191,9 @@ static void print_summary(const json_t *object, const struct records_run *run, c
 	json_t *value;
 	size_t i;
 
-	printf("run %s%s%s%s\n", run->id, run->name ? " (" : "", run->name ? run->name : "",
-		run->name ? ")" : "");
+	printf("run %s%s", run->id, run->name ? " (" : "");
+	show_name(stdout, run->name ? run->name : "");
+	puts(run->name ? ")" : "");
 	add_state(&grid, run, host);
 	add_notice(&grid, json_object_get(object, "notice"));
 	add_line(&grid, "workflow", run->workflow);

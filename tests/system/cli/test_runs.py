@@ -456,3 +456,25 @@ def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_pat
     shown(run[:4]).exits(64)
     shown(run, place="far").exits(64)
     other.close()
+
+
+# Another program may have written the state.
+def test_a_state_with_odd_values_is_shown_without_them(penstock, store):
+    run, place = "0123456789ab", "s3://out/odd/"
+    state = {
+        "run": run, "name": "\x1b[2Jodd", "attempt": "one", "steps_done": -5, "state": ["running"], "class": 7, "exit_code": 1 << 40,
+        "owner": {"host": None, "since": "1700-01-01T00:00:00Z"}, "updated": {},
+    }  # fmt: skip
+    workflow = {"resources": "none", "steps": [{"name": 5}, [], {"name": "last"}]}
+    store.client.create_bucket(Bucket="out")
+    for name, value in (("state.json", state), ("workflow", workflow)):
+        store.client.put_object(Bucket="out", Key=f"odd/.penstock/runs/{run}/{name}", Body=json.dumps(value).encode())
+
+    shown = penstock.run("show", run, place, env=store.env).ok().out
+    seen = penstock.run("show", "--json", run, place, env=store.env).json()
+
+    assert "odd" in shown and "\x1b" not in shown
+    assert (seen["state"], seen["attempt"], seen["started"]) == ("lost", 0, None)
+    assert [step["state"] for step in seen["steps"]] == ["to do"] * 3
+    assert seen["steps"][2]["name"] == "last"
+    penstock.run("ps", place, env=store.env).ok()
