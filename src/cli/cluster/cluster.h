@@ -70,6 +70,10 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 int cluster_stop(const struct cli *cli, struct records *records, const char *home,
 	const struct records_run *run, int64_t grace_ms, struct penstock_error *err);
 
+/* Cancels the job of a run that was started on this machine while the job was pending, if the job
+ * is still pending. */
+int cluster_cancel_left(const char *home, const char *id, struct penstock_error *err);
+
 /* Slurm's state of several runs, read once, when the first run needs it. */
 struct cluster_view {
 	bool asked;

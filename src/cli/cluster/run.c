@@ -506,3 +506,17 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 		pause_ms = pause_ms * 3 / 2 < 5000 ? pause_ms * 3 / 2 : 5000;
 	}
 }
+
+int cluster_cancel_left(const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_(slurm_job_release) struct slurm_job job = {0};
+	struct slurm_status status = {0};
+	int r;
+
+	if (!slurm_job_is_left(home, id) || slurm_job_read(&job, home, id, NULL) < 0 || !job.job[0])
+		return 0;
+	r = slurm_status_read(job.job, id, &status, err);
+	if (r == 0 && status.pending)
+		r = slurm_cancel(job.job, err);
+	return r < 0 ? error_prefix(err, "cannot cancel Slurm job %s of run '%s'", job.job, id) : 0;
+}

@@ -131,6 +131,9 @@ static int run_stop(const struct cli *cli)
 			penstock_error_release(&err);
 			r = 0;
 		}
+	} else if (r == 0 && cluster_cancel_left(home, run.id, &err) < 0) {
+		log_warn("%s", err.message);
+		penstock_error_release(&err);
 	}
 	if (r == 0 && !on_cluster)
 		r = supervisor_find(home, run.id, &supervisor, &err);

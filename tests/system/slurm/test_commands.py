@@ -187,6 +187,18 @@ def test_a_job_of_another_cluster_is_asked_for_there(penstock, fake, workflow):
     assert fake.calls("squeue")[0].endswith(" --clusters=west") and fake.calls("scancel") == ["scancel 1 --clusters=west"]
 
 
+# Else it could not be submitted again, and the job would run it once more.
+def test_a_stop_of_a_run_that_went_on_here_cancels_the_job_that_waits(penstock, fake, workflow):
+    submit(penstock, workflow).ok()
+    penstock.run("run", "--on", "local", workflow).ok()
+
+    penstock.run("stop", "t").ok()
+
+    assert fake.calls("scancel") == ["scancel 1"]
+    fake.write("answer.1", "CANCELLED|None|n1|N/A|RUN")
+    submit(penstock, workflow).ok()
+
+
 def test_a_run_whose_submission_did_not_end_can_be_stopped(penstock, fake, workflow, wait_for):
     fake.write("sbatch.waits", "")
     first = penstock.popen("run", "--on", "slurm", "-d", workflow)
