@@ -63,10 +63,31 @@ static int aside_send(
 	return e.repeats || error_is_retryable(&e);
 }
 
+/* Files that earlier attempts set aside. */
+struct left {
+	struct sync *s;
+	struct strlist older; /* directories of the attempts before the one whose files are sent */
+};
+
+/* Returns true if an older version of the file could not be sent: a later attempt sends the older
+ * version, which must not replace a newer object. */
+static bool has_older(const struct left *left, const char *path)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < left->older.n && !found; i++) {
+		_cleanup_free_ char *file = path_join(left->older.items[i], path);
+		struct stat st;
+
+		found = !file || (lstat(file, &st) == 0 && S_ISREG(st.st_mode));
+	}
+	return found;
+}
+
 /* Sends all regular files below `name` in the open directory `at`; `dir` is the path of `name`, and
  * `path` its place in the output. Returns 1, and stops, if no file can be sent now. */
-static int send_below(struct sync *s, int at, const char *name, const char *dir, const char *path,
-	struct penstock_error *err)
+static int send_below(const struct left *left, int at, const char *name, const char *dir,
+	const char *path, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *list = fs_list_at(at, name);
 	const struct dirent *d;
@@ -84,11 +105,11 @@ static int send_below(struct sync *s, int at, const char *name, const char *dir,
 			return error_memory(err);
 		if (fstatat(dirfd(list), d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		if (S_ISREG(st.st_mode)) {
-			rc = aside_send(s, below, file, err);
-			sync_deliver(s);
+		if (S_ISREG(st.st_mode) && !has_older(left, below)) {
+			rc = aside_send(left->s, below, file, err);
+			sync_deliver(left->s);
 		} else if (S_ISDIR(st.st_mode)) {
-			rc = send_below(s, dirfd(list), d->d_name, file, below, err);
+			rc = send_below(left, dirfd(list), d->d_name, file, below, err);
 		}
 	}
 	return rc;
@@ -109,6 +130,7 @@ static int is_attempt(const struct dirent *d)
 static int aside_send_left(struct sync *s, struct penstock_error *err)
 {
 	_cleanup_free_ char *all = path_join(s->o.private_dir, "suspect");
+	struct left left = {.s = s};
 	struct dirent **names = NULL;
 	int rc = 0, n;
 
@@ -123,10 +145,13 @@ static int aside_send_left(struct sync *s, struct penstock_error *err)
 		if (!dir)
 			rc = error_memory(err);
 		else if (rc == 0)
-			rc = send_below(s, AT_FDCWD, dir, dir, "", err);
+			rc = send_below(&left, AT_FDCWD, dir, dir, "", err);
+		if (rc == 0 && strlist_add(&left.older, dir) < 0)
+			rc = error_memory(err);
 		free(names[i]);
 	}
 	free(names);
+	strlist_release(&left.older);
 	return rc < 0 ? rc : 0;
 }
 

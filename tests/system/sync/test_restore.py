@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from harness.fault_proxy import s3_error
 from harness.sync_driver import Syncer
 from harness.waiting import wait_for
 
@@ -168,6 +169,28 @@ def test_a_suspect_that_cannot_be_sent_does_not_hold_up_the_others(attempts):
 
     assert third.partial("other") == b"half"
     assert unsendable.exists() and not other.exists()
+
+
+# An older version that is sent later would replace a newer one.
+def test_versions_of_a_suspect_are_sent_in_their_order(attempts, fault_proxy):
+    first = attempts(1)
+    (first.out / "file").write_bytes(b"x")
+    first.flush().quit()
+    older, newer = (first.private / "suspect" / str(number) / "ckpt.pth" for number in (1, 2))
+    for path in (older, newer):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(path.parent.name.encode())
+    refused = fault_proxy.fault(method="PUT", path="partial/ckpt.pth", status=403, body=s3_error("AccessDenied"))
+
+    third = attempts(3, start=False, endpoint=fault_proxy.url)
+    third.restore()
+    assert refused.hits == 1 and older.exists() and newer.exists()
+    third.kill()
+    fourth = attempts(4, start=False)
+    fourth.restore()
+
+    assert fourth.partial("ckpt.pth") == b"2"
+    assert not older.exists() and not newer.exists()
 
 
 # The same when the task was killed and penstock lived: the next attempt starts from the good one.
