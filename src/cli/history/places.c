@@ -226,6 +226,7 @@ int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, v
 	_cleanup_(place_release) struct place place = {.lock = PTHREAD_MUTEX_INITIALIZER};
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
 	_cleanup_free_ char *prefix = NULL, *state = NULL, *workflow = NULL;
+	const struct found *found;
 	int r = remote_open_at(&place.remote, cli, i, false, &place.at, err);
 
 	if (r < 0)
@@ -238,7 +239,13 @@ int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, v
 	r = read_state(&place, prefix, state, err);
 	if (r < 0)
 		return r;
+	found = &place.found[0];
+	if (strcmp(json_string_value(json_object_get(found->state, "run")), id) != 0)
+		return error_set(
+			err, PENSTOCK_E_CORRUPT, "'%s' is the state of another run", state);
 	r = object_get(object_at(place.remote.client, place.at.bucket, workflow),
-		&(struct object_get_options){.cancel = place.remote.cancel}, &text, NULL, NULL);
-	return pass(&place.found[0], r == 0 ? &text : NULL, fn, cookie);
+		&(struct object_get_options){.cancel = place.remote.cancel}, &text, NULL, err);
+	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
+		return pass(found, NULL, fn, cookie);
+	return r < 0 ? r : pass(found, &text, fn, cookie);
 }

@@ -18,7 +18,7 @@ struct records_run;
 
 /* Receives a run with the id, name and last attempt of its state; `output` and `workflow` are its
  * place. `host` is the machine of that attempt. `text` is the workflow of the run as it was run,
- * for places_find(); NULL if it cannot be read, and for places_each(). */
+ * for places_find(); NULL if there is none, and for places_each(). */
 typedef int (*places_fn)(
 	void *cookie, const struct records_run *run, const char *host, const struct buf *text);
 

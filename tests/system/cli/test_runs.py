@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import time
 from pathlib import Path
@@ -478,3 +479,16 @@ def test_a_state_with_odd_values_is_shown_without_them(penstock, store):
     assert [step["state"] for step in seen["steps"]] == ["to do"] * 3
     assert seen["steps"][2]["name"] == "last"
     penstock.run("ps", place, env=store.env).ok()
+
+
+def test_a_run_that_is_recorded_has_its_steps(penstock, tmp_path):
+    with socket.socket() as silent:  # the run does not get beyond its lease
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        place = {"s3": {"region": "r", "bucketUrl": "s3://b", "path": "/", "accessKeyId": "k", "secretAccessKey": "s",
+                        "endpointUrl": f"http://127.0.0.1:{silent.getsockname()[1]}"}}  # fmt: skip
+        penstock.run("run", "-d", write_workflow(tmp_path, "true", name="held", output=place)).ok()
+
+        assert [step["name"] for step in penstock.run("show", "--json", "held").json()["steps"]] == ["s1"]
+
+        penstock.run("stop", "--grace", "1s", "held")
