@@ -313,11 +313,26 @@ static enum store_status batch_try(
 	return status;
 }
 
+/* After a failed sync the next start undoes all later changes, so none may be acknowledged. */
+static void refuse(struct store *store, struct txn *list)
+{
+	for (struct txn *t = list; t; t = t->next) {
+		t->status = STORE_FAILED;
+		error_set(&t->err, PENSTOCK_E_IO,
+			"cannot change '%s': a sync failed; restart the store", store->root);
+	}
+}
+
 static void batch_run(struct store *store, struct txn *list)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status = batch_try(store, list, &err);
+	enum store_status status;
 
+	if (store->sync_failed) {
+		refuse(store, list);
+		return;
+	}
+	status = batch_try(store, list, &err);
 	if (status == STORE_NO_SPACE) {
 		penstock_error_release(&err);
 		store_reclaim(store);

@@ -338,7 +338,7 @@ struct store {
 	/* notes in ROOT/relaxed, including failed ones, since the store was opened */
 	uint64_t sync_points;
 	unsigned mark_slot; /* slot of the next mark: 0 or 1 */
-	bool sync_failed; /* nothing is noted any more */
+	bool sync_failed; /* nothing is noted any more, and changes are refused */
 	/* any thread: 0 if nothing changed and no file was kept since the last sync point */
 	atomic_llong unsynced_since_ms;
 

@@ -153,19 +153,6 @@ static bool creates_bucket(const struct request *req)
 	return req->action && strcmp(req->action, "s3:CreateBucket") == 0;
 }
 
-/* Keeps the object that a decision has read for the operation. */
-static void keep_object(
-	struct request *req, const struct access_subject *subject, struct store_object **object)
-{
-	if (!*object || (*object)->marker)
-		return;
-	store_object_unref(req->decided.object);
-	req->decided.bucket = subject->bucket;
-	req->decided.key = subject->key;
-	req->decided.version = subject->version;
-	req->decided.object = take_pointer(*object);
-}
-
 /* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy of the bucket was
  * evaluated. */
 static enum access_result decide(struct request *req, const char *action, const char *key,
@@ -200,9 +187,18 @@ static enum access_result decide(struct request *req, const char *action, const 
 			!directory_is_shared(req->server->directory)))
 		return ACCESS_ALLOWED;
 	*plain = false;
+	/* All decisions on a subject, and the operation, use the same object. */
+	object = request_take_object(req, subject->bucket, subject->key, subject->version);
 	result = ask(settings, action, key, &source);
-	keep_object(req, subject, &object);
+	if (object && !object->marker)
+		request_keep_object(
+			req, subject->bucket, subject->key, subject->version, take_pointer(object));
 	return result;
+}
+
+static void drop_object(struct request *req)
+{
+	store_object_unref(take_pointer(req->decided.object));
 }
 
 enum access_result access_of(
@@ -210,6 +206,7 @@ enum access_result access_of(
 {
 	bool plain;
 
+	drop_object(req); /* the keys of a list may have the same address */
 	return decide(req, name_of(action, subject), subject->key, subject, &plain);
 }
 
@@ -301,8 +298,10 @@ static const struct {
 
 bool access_check_implied(struct request *req, const char *action, bool needed)
 {
-	const struct access_subject subject = {.bucket = req->bucket, .key = req->key};
-	enum access_result result = access_of(req, action, &subject);
+	const struct access_subject subject = {
+		.bucket = req->bucket, .key = req->key, .version = req->version};
+	bool plain;
+	enum access_result result = decide(req, action, req->key, &subject, &plain);
 
 	if (result == ACCESS_FAILED)
 		return reply_error(req, S3_E_SLOW_DOWN);
@@ -355,5 +354,6 @@ bool access_check_again(struct request *req)
 		  request_identify(req, before->access_key_id, before->token);
 
 	identity_unref(before);
+	drop_object(req);
 	return ok && access_check_request(req);
 }

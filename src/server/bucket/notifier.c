@@ -384,6 +384,21 @@ static bool settle(struct notifier *notify, struct webhook *hook, const struct s
 	return true;
 }
 
+/* Removes events that are settled. Returns false with *err set if the events stay. */
+static bool remove_delivered(const struct notifier *notify, const struct webhook *hook,
+	const struct store_event_end *ends, size_t n, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+
+	if (!n || store_event_remove(notify->store, hook->name, ends, n, &own) == STORE_OK)
+		return true;
+	log_warn("webhook '%s': events will be repeated: %s", hook->name,
+		own.message ? own.message : "out of memory");
+	penstock_error_release(err);
+	error_move(err, &own);
+	return false;
+}
+
 /* Delivers some events of a webhook. Returns true if there may be more. */
 static bool deliver(struct notifier *notify, struct webhook *hook)
 {
@@ -408,6 +423,11 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 			done++;
 		}
 	}
+	if (!remove_delivered(notify, hook, ends, done, &err)) {
+		/* With a full disk, the events must not be sent again without a pause. */
+		failed = true;
+		done = 0;
+	}
 	if (failed && !atomic_load(&notify->cancel)) {
 		postpone(notify, hook, &events[done], &err);
 	} else {
@@ -415,10 +435,6 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 			log_info("webhook '%s' accepts events again", hook->name);
 		hook->pause_ms = hook->retry_ms = hook->report_ms = 0;
 	}
-	penstock_error_release(&err);
-	if (done && store_event_remove(notify->store, hook->name, ends, done, &err) != STORE_OK)
-		log_warn("webhook '%s': events will be repeated: %s", hook->name,
-			err.message ? err.message : "out of memory");
 	store_event_list_free(events, n);
 	return !failed && (done == BATCH || done < n);
 }

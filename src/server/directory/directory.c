@@ -543,9 +543,9 @@ static int prepare(struct next *next, const struct directory_change *change)
 	stored->value = json_dumps(change->value, JSON_COMPACT);
 	if (!stored->value || json_object_set(next->records, change->name, change->value) < 0 ||
 		index_keys(next->keys, change->name, change->value, true) < 0 ||
-		hide_secrets(change->value) < 0)
+		note_account(&next->accounts, next->known, change->name, change->value) < 0)
 		return -1;
-	return note_account(&next->accounts, next->known, change->name, change->value);
+	return hide_secrets(change->value); /* last: no later failure leaves secrets hidden */
 }
 
 static void swap_in(struct directory *d, struct next *next)

@@ -90,9 +90,9 @@ void op_put_object_acl(struct request *req)
 
 	if (object && grants_begin(req, &scope) &&
 		grants_of_request(req, &scope, grants_owner_of(req, &scope, object).id, &text)) {
-		/* Changes this version, and not a newer one, which may have another owner. */
-		if (!req->version && object->versioned)
-			req->version = request_strdup(req, object->version);
+		/* A newer object may have another owner, or grant this sender nothing. */
+		request_keep_object(
+			req, req->bucket, req->key, req->version, store_object_ref(object));
 		op_annotate(req, &(struct op_note){.name = ACL_HEADER,
 					 .value = text,
 					 .allowed = has_owner,

@@ -1,6 +1,7 @@
 /* Changes of stored headers of an object, which change neither its bytes nor its time. */
 #include "server/op/op.h"
 
+#include "server/access/access.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -39,12 +40,12 @@ static bool try_annotate(struct request *req, const struct op_note *note)
 
 void op_annotate(struct request *req, const struct op_note *note)
 {
-	int tries = 0;
-
-	while (!try_annotate(req, note)) {
-		if (++tries == ANNOTATE_TRIES) {
-			reply_error(req, S3_E_OPERATION_ABORTED);
+	for (int i = 0; i < ANNOTATE_TRIES; i++) {
+		/* The sender may have no right to change the new object. */
+		if (i && !(note->may ? note->may(req, note) : access_check_request(req)))
 			return;
-		}
+		if (try_annotate(req, note))
+			return;
 	}
+	reply_error(req, S3_E_OPERATION_ABORTED);
 }

@@ -112,14 +112,21 @@ static struct store_object *find_version(struct request *req)
 
 /* Checks an action whose document a policy may depend on, so that it is checked only now. Returns
  * false with a reply set. */
-static bool may(struct request *req, const char *action, struct access_subject document)
+static bool may(struct request *req, const char *action, const struct access_subject *document)
 {
-	document.locks = true;
-	document.bucket = req->bucket;
-	document.key = req->key;
-	document.version = req->version;
-	return access_check_subject(req, action, &document) &&
-	       (!lock_is_bypassed(req) || access_check(req, "s3:BypassGovernanceRetention"));
+	return access_check_subject(req, action, document) &&
+	       (!lock_is_bypassed(req) ||
+		       access_check_subject(req, "s3:BypassGovernanceRetention", document));
+}
+
+static bool may_retain(struct request *req, const struct op_note *note)
+{
+	return may(req, "s3:PutObjectRetention", note->subject);
+}
+
+static bool may_hold(struct request *req, const struct op_note *note)
+{
+	return may(req, "s3:PutObjectLegalHold", note->subject);
 }
 
 static void reply_not_locked(struct request *req)
@@ -169,18 +176,6 @@ static bool may_become(struct request *req, const struct store_object *object, c
 	       reply_error(req, S3_E_OBJECT_LOCKED);
 }
 
-static void set_retention(struct request *req, const struct store_retention *retention)
-{
-	char text[STORE_RETENTION_SIZE];
-
-	store_retention_format(retention, text);
-	op_annotate(req, &(struct op_note){.name = STORE_RETENTION_HEADER,
-				 .value = retention->mode == STORE_NOT_LOCKED ? NULL : text,
-				 .allowed = may_become,
-				 .arg = retention,
-				 .status = MHD_HTTP_OK});
-}
-
 void op_put_retention(struct request *req)
 {
 	const struct buf *document = &req->body.document;
@@ -188,16 +183,29 @@ void op_put_retention(struct request *req)
 	struct s3_retention wanted = {0};
 	struct store_retention retention;
 	struct store_lock lock;
+	char text[STORE_RETENTION_SIZE];
 	int rc = s3_retention_parse(buf_str(document), document->len, &wanted, &err);
+	const struct access_subject subject = {.bucket = req->bucket,
+		.key = req->key,
+		.version = req->version,
+		.locks = true,
+		.lock_mode = wanted.mode,
+		.lock_until = wanted.until};
+	struct op_note note = {.name = STORE_RETENTION_HEADER,
+		.allowed = may_become,
+		.arg = &retention,
+		.may = may_retain,
+		.subject = &subject,
+		.status = MHD_HTTP_OK};
 
-	if (may(req, "s3:PutObjectRetention",
-		    (struct access_subject){
-			    .lock_mode = wanted.mode, .lock_until = wanted.until}) &&
-		lock_of_request(req, &lock)) {
-		if (rc < 0)
+	if (may_retain(req, &note) && lock_of_request(req, &lock)) {
+		if (rc < 0) {
 			reply_document_error(req, S3_E_MALFORMED_XML, &err);
-		else if (read_retention(req, &wanted, &retention))
-			set_retention(req, &retention);
+		} else if (read_retention(req, &wanted, &retention)) {
+			store_retention_format(&retention, text);
+			note.value = retention.mode == STORE_NOT_LOCKED ? NULL : text;
+			op_annotate(req, &note);
+		}
 	}
 	penstock_error_release(&err);
 	s3_retention_release(&wanted);
@@ -228,18 +236,24 @@ void op_put_legal_hold(struct request *req)
 	struct s3_legal_hold wanted = {0};
 	struct store_lock lock;
 	int rc = s3_legal_hold_parse(buf_str(document), document->len, &wanted, &err);
+	const struct access_subject subject = {.bucket = req->bucket,
+		.key = req->key,
+		.version = req->version,
+		.locks = true,
+		.lock_hold = wanted.status};
+	const struct op_note note = {.name = STORE_HOLD_HEADER,
+		.value = wanted.status,
+		.may = may_hold,
+		.subject = &subject,
+		.status = MHD_HTTP_OK};
 
-	if (may(req, "s3:PutObjectLegalHold",
-		    (struct access_subject){.lock_hold = wanted.status}) &&
-		lock_of_request(req, &lock)) {
+	if (may_hold(req, &note) && lock_of_request(req, &lock)) {
 		if (rc < 0)
 			reply_document_error(req, S3_E_MALFORMED_XML, &err);
 		else if (!wanted.status || !lock_hold_is_valid(wanted.status))
 			reply_error(req, S3_E_MALFORMED_XML);
 		else
-			op_annotate(req, &(struct op_note){.name = STORE_HOLD_HEADER,
-						 .value = wanted.status,
-						 .status = MHD_HTTP_OK});
+			op_annotate(req, &note);
 	}
 	penstock_error_release(&err);
 	s3_legal_hold_release(&wanted);

@@ -8,6 +8,7 @@
 
 #define REMOTE_SIZE 46 /* size of an IPv6 address as text */
 
+struct access_subject;
 struct buf;
 struct request;
 struct s3_list;
@@ -30,6 +31,10 @@ struct op_note {
 	 * change is always allowed. */
 	bool (*allowed)(struct request *req, const struct store_object *object, const void *arg);
 	const void *arg; /* passed to allowed() */
+	/* Checks the access of the sender again after the object has changed. Returns false with a
+	 * reply set. NULL to use access_check_request(). */
+	bool (*may)(struct request *req, const struct op_note *note);
+	const struct access_subject *subject; /* for may() */
 	unsigned status; /* status of the reply */
 };
 /* Makes the change and replies. */

@@ -148,7 +148,10 @@ static enum store_status add_item(struct request *req, struct many *m,
 		    &(struct access_subject){.bucket = req->bucket, .key = item->key}) ==
 		ACCESS_ALLOWED) {
 		result.status = MHD_HTTP_NOT_FOUND;
-		status = store_object_get(req->server->store, req->bucket, item->key, &object, err);
+		object = request_take_object(req, req->bucket, item->key, NULL);
+		if (!object)
+			status = store_object_get(
+				req->server->store, req->bucket, item->key, &object, err);
 	}
 	if (status == STORE_OK && object)
 		result.status = add_object(m, item, object, &result);

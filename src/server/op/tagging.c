@@ -45,19 +45,25 @@ void op_tagging(struct request *req)
 	reply_version(req, object);
 }
 
+static bool may_tag(struct request *req, const struct op_note *note)
+{
+	return access_check_subject(req, "s3:PutObjectTagging", note->subject);
+}
+
 void op_put_tagging(struct request *req)
 {
 	const char *text = read_tags(req, S3_OBJECT_TAGS);
+	const struct access_subject subject = {
+		.bucket = req->bucket, .key = req->key, .version = req->version, .tags = text};
+	const struct op_note note = {.name = TAGS_HEADER,
+		.value = text && *text ? text : NULL,
+		.may = may_tag,
+		.subject = &subject,
+		.status = MHD_HTTP_OK};
 
 	/* Checked only now, because a policy may depend on the tags. */
-	if (text && access_check_subject(req, "s3:PutObjectTagging",
-			    &(struct access_subject){.bucket = req->bucket,
-				    .key = req->key,
-				    .version = req->version,
-				    .tags = text}))
-		op_annotate(req, &(struct op_note){.name = TAGS_HEADER,
-					 .value = *text ? text : NULL,
-					 .status = MHD_HTTP_OK});
+	if (text && may_tag(req, &note))
+		op_annotate(req, &note);
 }
 
 void op_delete_tagging(struct request *req)

@@ -284,12 +284,11 @@ struct store_object *reply_unless_found(
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store *store = req->server->store;
-	struct store_object *object = NULL;
+	struct store_object *object = request_take_object(req, bucket, key, version);
 	enum store_status status;
 
-	if (req->decided.object && req->decided.bucket == bucket && req->decided.key == key &&
-		req->decided.version == version)
-		return take_pointer(req->decided.object);
+	if (object)
+		return object;
 	status = version ? store_version_get(store, bucket, key, version, &object, &err)
 			 : store_object_get(store, bucket, key, &object, &err);
 	if (req->hides_missing && (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_VERSION))

@@ -125,9 +125,8 @@ struct request {
 	bool known; /* the sender was verified */
 
 	bool anonymous; /* the request has no signature */
-	/* The object that the access check has read, if any. reply_unless_found() takes it, so that
-	 * the request reads the object that was allowed, and no newer one. The names are compared
-	 * by address. */
+	/* The object that the access check has read, if any: further checks and the operation use
+	 * the object that was allowed, and no newer one. The names are compared by address. */
 	struct {
 		const char *bucket, *key, *version;
 		struct store_object *object;
@@ -187,6 +186,14 @@ bool request_has_query(const struct request *req, const char *name);
  * malformed. */
 bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
+
+/* Keeps the object that a decision has read, with its reference, in place of an earlier one. */
+void request_keep_object(struct request *req, const char *bucket, const char *key,
+	const char *version, struct store_object *object);
+/* Takes the object that was kept for these names. Returns NULL if there is none; the object is
+ * never a delete marker. */
+struct store_object *request_take_object(
+	struct request *req, const char *bucket, const char *key, const char *version);
 
 /* Records that a signature on the connection was valid. */
 void request_sender_is_known(struct request *req);

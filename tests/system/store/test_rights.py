@@ -232,6 +232,17 @@ def test_a_denied_unsigned_payload_is_denied_in_a_url(store):
     assert wire.raw("PUT", "/own/k?" + wire.presign("PUT", "/own/k"), host, b"x").code == "AccessDenied"
 
 
+def sent_early(s3):
+    """Sends a date of tomorrow as a header, where the document has another one."""
+    near = (datetime.now(timezone.utc) + timedelta(days=1)).isoformat()
+    s3.meta.events.register("before-sign.s3", lambda request, **_: request.headers.add_header("x-amz-object-lock-retain-until-date", near))
+
+
+def retention(days):
+    until = datetime.now(timezone.utc) + timedelta(days=days)
+    return {"Bucket": "own", "Key": "k", "Retention": {"Mode": "GOVERNANCE", "RetainUntilDate": until}}
+
+
 def test_a_policy_limits_the_locks_of_a_document(store):
     """A header with another date meets no condition."""
     store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
@@ -244,14 +255,25 @@ def test_a_policy_limits_the_locks_of_a_document(store):
                   for action, condition in (("s3:PutObjectRetention", days), ("s3:PutObjectLegalHold", hold))]  # fmt: skip
     iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": statements}))
 
-    def retain(days):
-        until = datetime.now(timezone.utc) + timedelta(days=days)
-        return {"Bucket": "own", "Key": "k", "Retention": {"Mode": "GOVERNANCE", "RetainUntilDate": until}}
-
-    near = (datetime.now(timezone.utc) + timedelta(days=1)).isoformat()
-    s3.meta.events.register("before-sign.s3", lambda request, **_: request.headers.add_header("x-amz-object-lock-retain-until-date", near))
-    s3.put_object_retention(**retain(5))
-    assert refused(s3.put_object_retention, **retain(50)) == "AccessDenied"
+    sent_early(s3)
+    s3.put_object_retention(**retention(5))
+    assert refused(s3.put_object_retention, **retention(50)) == "AccessDenied"
     assert refused(s3.put_object_retention, Bucket="own", Key="k", Retention={}) == "AccessDenied"
     s3.put_object_legal_hold(Bucket="own", Key="k", LegalHold={"Status": "ON"})
     assert refused(s3.put_object_legal_hold, Bucket="own", Key="k", LegalHold={"Status": "OFF"}) == "AccessDenied"
+
+
+def test_a_policy_limits_the_bypass_of_a_lock_by_its_document(store):
+    store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
+    store.client.put_object(Bucket="own", Key="k", Body=b"x")
+    store.client.put_object_retention(**retention(50))
+    iam, key, secret = user_with_key(store)
+    s3 = client(store, "s3", key, secret)
+    days = {"NumericLessThanEquals": {"s3:object-lock-remaining-retention-days": "10"}}
+    statements = [{"Effect": "Allow", "Action": "s3:PutObjectRetention", "Resource": "*"},
+                  {"Effect": "Allow", "Action": "s3:BypassGovernanceRetention", "Resource": "*", "Condition": days}]  # fmt: skip
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": statements}))
+    sent_early(s3)
+
+    assert refused(s3.put_object_retention, BypassGovernanceRetention=True, **retention(20)) == "AccessDenied"
+    s3.put_object_retention(BypassGovernanceRetention=True, **retention(5))

@@ -166,12 +166,12 @@ static void senders_may_do_what_the_table_says(void **state)
 	}
 }
 
-static void put_tagged(struct fixture *f)
+static void put_tagged(struct fixture *f, const char *tags)
 {
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(1000);
 	struct store_put put = {.bucket = "b", .key = "k", .etag = "e"};
 
-	store_header_add(&headers, TAGS_HEADER, "a=b");
+	store_header_add(&headers, TAGS_HEADER, tags);
 	put.headers = headers.data;
 	put.headers_len = headers.len;
 	assert_int_equal(store_body_new(f->server.store, 0, true, &put.body, NULL), 0);
@@ -180,7 +180,8 @@ static void put_tagged(struct fixture *f)
 	store_body_free(put.body);
 }
 
-/* Else the operation could read a newer object, which has other tags. */
+/* Else the operation could read a newer object, which has other tags. The keys of a list may have
+ * the same address, so decisions on them do not share an object. */
 static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **state)
 {
 	static const char policy[] =
@@ -193,7 +194,7 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	const struct access_subject subject = {.bucket = "b", .key = "k"};
 
 	assert_non_null(req);
-	put_tagged(f);
+	put_tagged(f, "a=b");
 	set(f, BLOCK_CONFIG, NULL);
 	set(f, OWNERSHIP_CONFIG, "BucketOwnerEnforced");
 	set(f, POLICY_CONFIG, policy);
@@ -201,10 +202,14 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	req->identity = sender(f, NOBODY, NULL);
 	req->anonymous = true;
 
-	assert_int_equal(access_of(req, "s3:GetObject", &subject), ACCESS_ALLOWED);
+	assert_true(access_check_subject(req, "s3:GetObject", &subject));
+	put_tagged(f, "a=c");
+	assert_true(access_check_subject(req, "s3:GetObject", &subject));
 
 	assert_non_null(req->decided.object);
 	assert_ptr_equal(req->decided.key, subject.key);
+	assert_string_equal(store_object_header(req->decided.object, TAGS_HEADER), "a=b");
+	assert_int_equal(access_of(req, "s3:GetObject", &subject), ACCESS_REFUSED);
 	store_object_unref(req->decided.object);
 	identity_unref(req->identity);
 	arena_release(&req->arena);

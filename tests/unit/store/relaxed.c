@@ -269,6 +269,30 @@ static void a_failed_sync_undoes_the_last_changes_in_the_same_boot(void **state)
 	assert_content(f, "small", "old");
 }
 
+/* The next start undoes all changes after the last sync point. */
+static void no_change_is_acknowledged_after_a_failed_sync(void **state)
+{
+	struct fixture *f = *state;
+	int64_t deadline = clock_monotonic_ms() + 60000;
+	int before = atomic_load(&n_failures);
+
+	put_old(f);
+	store_close(f->store);
+	open_relaxed(f, 1);
+	atomic_store(&failing, FAIL_SYNCFS);
+	put(f, "large", "new", filled('n'));
+	while (atomic_load(&n_failures) == before && clock_monotonic_ms() < deadline)
+		clock_sleep_ms(1);
+	atomic_store(&failing, FAIL_NOTHING);
+
+	assert_int_equal(put(f, "small", "new", "new"), STORE_FAILED);
+	assert_content(f, "small", "old");
+	store_close(f->store);
+	fixture_open(f, false);
+	assert_content(f, "large", filled('o'));
+	assert_int_equal(put(f, "small", "new", "new"), STORE_OK);
+}
+
 /* The first sync after a crash of the process. */
 static void a_failed_sync_of_the_start_undoes_the_last_changes(void **state)
 {
@@ -358,6 +382,8 @@ int main(void)
 			closing_without_a_sync_goes_back_to_the_last_one, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_failed_sync_undoes_the_last_changes_in_the_same_boot, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			no_change_is_acknowledged_after_a_failed_sync, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_failed_sync_of_the_start_undoes_the_last_changes, setup, teardown),
 		cmocka_unit_test_setup_teardown(
