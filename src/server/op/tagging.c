@@ -49,7 +49,7 @@ void op_put_tagging(struct request *req)
 {
 	const char *text = read_tags(req, S3_OBJECT_TAGS);
 
-	/* Checked only now, because a policy may depend on the tags. */
+	/* The access is checked only now, because a policy may depend on the tags. */
 	if (text && access_check_subject(req, "s3:PutObjectTagging",
 			    &(struct access_subject){.bucket = req->bucket,
 				    .key = req->key,
