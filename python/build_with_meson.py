@@ -1,8 +1,8 @@
 """Builds the package for pip (PEP 517) with the build of the whole project.
 
-A wheel contains the extension module and the program with its man pages and completion. It contains no libraries: it needs those
-of the machine that built it. The module is abi3 and works with every Python from 3.9 on. tools/package/portable makes the wheel
-for other machines; it calls `pack_wheel()` with its own build.
+A wheel contains the extension module and the program with its man pages and completion. A wheel contains no libraries: it needs
+the libraries of the machine that built it. The module is abi3 and works with every Python from 3.9 on. tools/package/portable
+makes the wheel for other machines; it calls `pack_wheel()` with its own build.
 """
 import base64
 import hashlib
@@ -69,7 +69,7 @@ def name_in_wheel(path):
 
 
 def pack_wheel(wheel_directory, installed, platform, licenses=None):
-    """Packs the files that `meson install` put below `installed` and those of the directory `licenses`; returns the file name."""
+    """Packs the files that `meson install` put below `installed` and the files of `licenses`; returns the name of the wheel."""
     tag = f"cp39-abi3-{platform}"
     name = f"penstock-{version()}-{tag}.whl"
     record = []

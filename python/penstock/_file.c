@@ -238,8 +238,8 @@ struct file {
 	PyObject_HEAD struct penstock_file *file; /* NULL once it is closed */
 	PyObject *transfer;
 	pid_t pid;
-	/* Calls that run without the interpreter lock; the last one closes a file that was closed
-	 * meanwhile. Protected by that lock. */
+	/* Calls that run without the interpreter lock; the last call closes a file that was closed
+	 * meanwhile. The interpreter lock protects the count. */
 	unsigned busy;
 	bool closing;
 };

@@ -57,7 +57,7 @@ def shown(url: str) -> str:
 
 
 def interruptible(call: Callable[["_native.Cancel"], _Result]) -> _Result:
-    """Runs a call to libpenstock that may wait for long, so that Ctrl-C ends the call."""
+    """Runs a call to libpenstock that may wait a long time, so that Ctrl-C ends the call."""
     cancel = _native.Cancel()
     ended: List[Any] = []
 
@@ -248,9 +248,9 @@ class _Upload(io.RawIOBase):
 
     def __init__(self, url: str, store: Store, create: bool) -> None:
         self.name, self.mode = url, "xb" if create else "wb"
-        # Not a pipe: its reader sees the end only when all children after fork() have closed their copies.
+        # Not a pipe: the reader of a pipe sees the end only when all children after fork() have closed their copies.
         self._socket, other = socket.socketpair()
-        self._socket.settimeout(None)  # not the one of socket.setdefaulttimeout()
+        self._socket.settimeout(None)  # not the timeout of socket.setdefaulttimeout()
         other.settimeout(None)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PIPE)
         self._cancel = _native.Cancel()

@@ -15,7 +15,7 @@ _STATE_VERSION = 1
 _STATE = ("version", "seed", "epoch", "delivered", "samples", "order")
 _JOIN = 8 << 20  # bytes of consecutive samples that are read together
 _SHUFFLES: Dict[Any, str] = {False: "none", True: "full", None: "none"}
-_BATCH = 1 << 24  # most samples of a batch
+_BATCH = 1 << 24  # maximum number of samples of a batch
 _RANKS = 1 << 20
 
 
@@ -32,8 +32,8 @@ def _worker() -> Tuple[int, int]:
 
 
 def _block(data: Any) -> int:
-    """Returns the number of samples of a block that is one large range: of at most 1 MiB and 1,024 samples. If the samples differ in
-    size, it is 256.
+    """Returns the number of samples of a block: of one range of at most 1 MiB and 1,024 samples, but at least one sample. If the
+    samples differ in size, the number is 256.
 
     The number is a power of two, as most batch sizes are, so that windows begin with a batch.
     """
@@ -157,7 +157,7 @@ class Loader:
         """Returns the number of batches of the first read, and the number of batches of each later read.
 
         A read has a window or some blocks, which are large ranges. If the epoch starts within a window, the first read ends with that
-        window. In a mix the window is that of the set with the largest share.
+        window. A mix uses the window of the set with the largest share.
         """
         block, window = self._blocks
         step = self.batch_size * self._ranks()[1]
@@ -286,7 +286,7 @@ class Loader:
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """Continues at a position from state_dict(), also one saved by another number of ranks. Uses the seed of the state.
 
-        Raises ValueError if the samples or their order are not those of the state: some samples would be repeated and others skipped.
+        Raises ValueError if the samples or their order differ from the state: some samples would be repeated and others skipped.
         """
         try:
             version, seed, epoch, delivered, samples, order = (operator.index(state[name]) for name in _STATE)

@@ -11,10 +11,10 @@ from penstock import _native
 
 _HUGE_PAGE = 2 << 20
 _ALIGNMENT = 64
-# Bytes that one thread copies at a time; fewer are not worth starting a thread.
+# Bytes that one thread copies at a time; fewer bytes are not worth another thread.
 _PIECE = 8 << 20
 _MAX_THREADS = 8
-# Defined by Linux, missing in Python's mmap.
+# Linux defines this flag; Python's mmap lacks it.
 _MADV_WIPEONFORK = 18
 
 
@@ -154,7 +154,7 @@ class Source:
 
 
 def blocks_of(sources: List[Source], buffer: HostBuffer, copy: bool) -> List[Block]:
-    """Returns the sources' bytes in host memory: copied into ``buffer``, or in place if all are in host memory and not ``copy``."""
+    """Returns the sources' bytes in host memory: copied into ``buffer``, or in place if all are in host memory and ``copy`` is False."""
     if copy or any(source.block is None for source in sources):
         return buffer.take(sources)
     return [source.block for source in sources if source.block is not None]

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Iterator, Set, Tuple
 from penstock._reads import CAUSES, Report
 
 _INTERVAL_S = 0.2
-_RECORD_S = 60.0  # between the lines of a long epoch: a process that is killed leaves its last line
-_WARNINGS = 100  # most shards that are named in warnings
+_RECORD_S = 60.0  # seconds between the lines of a long epoch: a process that is killed leaves its last line
+_WARNINGS = 100  # maximum number of shards that warnings name
 
 
 class Meter:

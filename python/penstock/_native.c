@@ -1,9 +1,9 @@
 /*
  * The module, and the part of libpenstock that penstock.checkpoint needs: the Python functions call
- * those of <penstock/checkpoint.h>. The module uses only the limited API of Python 3.9, so that one
- * binary serves all later versions. Paths are passed as bytes. This API has no buffers, so memory
- * is passed as bytes or as an address and a size; the Python side keeps it alive during the call.
- * Calls that may block release the interpreter lock.
+ * the functions of <penstock/checkpoint.h>. The module uses only the limited API of Python 3.9, so
+ * that one binary serves all later versions. Paths are passed as bytes. This API has no buffers, so
+ * memory is passed as bytes or as an address and a size; the Python side keeps it alive during the
+ * call. Calls that may block release the interpreter lock.
  */
 #include "_native.h"
 
@@ -50,7 +50,7 @@ struct saving {
 	PyObject_HEAD struct penstock_checkpoint *checkpoint; /* NULL after commit() or give_up() */
 	volatile int cancel;
 	/* A call is running without the interpreter lock: no other thread may use the checkpoint.
-	 * Protected by that lock. */
+	 * The interpreter lock protects `busy`. */
 	bool busy;
 };
 
@@ -250,7 +250,7 @@ static PyObject *saving_abandon(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* While a call runs, another thread may call this method, but no other. */
+/* While a call runs, another thread may call this method, but no other method. */
 static PyObject *saving_cancel(PyObject *object, PyObject *unused)
 {
 	(void)unused;
@@ -332,7 +332,7 @@ static PyObject *files_of(const struct penstock_commit *commit)
 	return list;
 }
 
-/* (path, step, attempt, run, time_ns, world_size, metrics, files) */
+/* Returns (path, step, attempt, run, time_ns, world_size, metrics, files). */
 static PyObject *tuple_of(const struct penstock_commit *commit)
 {
 	PyObject *path = PyUnicode_DecodeFSDefault(penstock_commit_path(commit));
@@ -384,7 +384,8 @@ static void on_passed(void *cookie, const char *path, const char *why)
 	c->state = PyEval_SaveThread();
 }
 
-/* latest(dir): (newest verified commit or None, [(path, why)] of checkpoints skipped) */
+/* latest(dir): returns the newest verified commit or None, and (path, why) of each skipped
+ * checkpoint. */
 static PyObject *native_latest(PyObject *module, PyObject *args)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -436,7 +437,8 @@ static int on_listed(
 	return c->failed ? 1 : 0;
 }
 
-/* list(dir): newest first; (path, why) in place of a commit that cannot be read */
+/* list(dir): returns the commits, newest first, and (path, why) in place of a commit that cannot be
+ * read. */
 static PyObject *native_list(PyObject *module, PyObject *args)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -463,7 +465,7 @@ static PyObject *native_list(PyObject *module, PyObject *args)
 	return fail(&err);
 }
 
-/* open(path, verify): the commit; `verify` checks every byte */
+/* open(path, verify): returns the commit; `verify` checks every byte. */
 static PyObject *native_open(PyObject *module, PyObject *args)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

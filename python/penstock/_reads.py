@@ -6,7 +6,7 @@ from penstock._errors import DatasetDamaged, DatasetError
 
 AT_A_TIME = 8  # reads in flight at most
 CAUSES = {"corrupt": "damaged", "changed": "changed", "not found": "missing"}  # causes of skipped samples, by the code of the error
-_PARTS = 8  # most parts of a shard that are read again while every part is damaged
+_PARTS = 8  # a shard without a readable part is split into at most this number of parts
 _LARGE = 1 << 20  # bytes; smaller memory comes from pages that the process already has
 
 

@@ -72,7 +72,7 @@ class _Flattener:
         return f"{path}.{name}" if path else str(name)
 
     def new_name(self, path: str) -> str:
-        """Returns a unique name: the path, which two tensors share only if a key contains a dot."""
+        """Returns a unique name: the path, with a number if another tensor has the same path, such as ``{1: a, "1": b}``."""
         name, again = path or "tensor", 1
         while name in self.entries or name == "__metadata__":
             again += 1
@@ -120,7 +120,7 @@ class SafetensorsState:
     def __init__(self, state: Any, buffer: HostBuffer, copy: bool):
         flat = _Flattener()
         node = flat.node(state, "")
-        # Types with large elements first, so that every tensor is aligned to its element size.
+        # The tensors with large elements come first, so that every tensor is aligned to its element size.
         names, kinds, end = list(flat.entries), [kind for kind, _ in flat.entries.values()], 0
         order = sorted(range(len(names)), key=lambda at: -_bytes_each(kinds[at]))
         header: Dict[str, Any] = {"__metadata__": {"format": "pt", _METADATA: json.dumps(node, separators=(",", ":"), allow_nan=False)}}

@@ -1,4 +1,4 @@
-"""Saves on a background thread, one at a time. An error of a save is raised by the next call."""
+"""Saves on a background thread, one at a time. The next call raises the error of a failed save."""
 import atexit
 import os
 import sys
@@ -20,8 +20,8 @@ class Pending:
         self._result: Optional[str] = None
         self._error: Optional[BaseException] = None
         self._seen = False
-        # A lock that is released when the save has ended. Thread.join() may consider a thread finished after a signal handler's
-        # exception interrupted it. An Event has an inner lock, on which a signal handler that waits here could deadlock.
+        # A lock that is released when the save has ended. After a signal handler's exception has interrupted Thread.join(), the
+        # thread may look finished. An Event has an inner lock, on which a signal handler that waits here could deadlock.
         self._done = False
         self._gate = threading.Lock()
         self._gate.acquire()
@@ -93,7 +93,7 @@ class Pending:
         return self._result
 
     def end(self) -> None:
-        """Returns when the save has ended or can no longer start, so the caller may reuse its memory. Cancels waiting for other ranks."""
+        """Returns when the save has ended or cannot start any more: its memory may be reused. Cancels the wait for other ranks."""
         while not self._done and not self.abandon():
             saving = self.saving
             if saving is not None:
@@ -116,7 +116,7 @@ class Saver:
         self.preparing = False
 
     def settle(self) -> None:
-        """Waits for the save in progress; raises its error unless that was raised before."""
+        """Waits for the save in progress; raises the error of the save unless wait() has raised it before."""
         with self.lock:
             pending = self.pending
             if pending is None:

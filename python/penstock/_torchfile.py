@@ -202,8 +202,8 @@ class RestrictedUnpickler(pickle.Unpickler):
 class _StateUnpickler(RestrictedUnpickler):
     """Unpickles an open file and reads each storage when the pickle refers to it.
 
-    torch.load(weights_only=True) cannot be used: its allow-list has no arrays, and before torch 2.0 not even floats. torch 1.13
-    ignores its argument pickle_module.
+    torch.load(weights_only=True) cannot be used: its allow-list has no arrays, and before torch 2.0 not even floats. Nor can
+    torch.load(pickle_module=…) be used: torch 1.13 ignores the argument.
     """
 
     def __init__(self, records: "_Records", map_location: Any):

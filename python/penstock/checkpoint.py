@@ -49,7 +49,7 @@ class Checkpoint(NamedTuple):
     """A committed checkpoint, as described by its COMMIT.json."""
 
     path: str
-    """Directory of the checkpoint, or its file if a program without commits wrote it."""
+    """Directory of the checkpoint, or its file if the checkpoint is a single file with a commit next to it."""
     step: int
     attempt: int
     """Attempt of the run, from 1."""
@@ -58,7 +58,7 @@ class Checkpoint(NamedTuple):
     time: float
     """Time of the commit: Unix time in seconds."""
     world_size: int
-    """Number of ranks that saved it."""
+    """Number of ranks that saved the checkpoint."""
     metrics: Dict[str, float]
     files: List[File]
 
@@ -80,7 +80,7 @@ def _directory(given: Optional[PathLike]) -> str:
 
 
 def _metrics(given: Optional[Mapping[str, float]]) -> Dict[bytes, float]:
-    """Returns the finite metrics. Others cannot be compared when the best checkpoints are selected."""
+    """Returns the finite metrics. A selection of the best checkpoints cannot compare other numbers."""
     metrics = {}
     for name, value in (given or {}).items():
         if not isinstance(name, str) or not name or "\0" in name:
@@ -126,8 +126,8 @@ def save(
         ``format="safetensors"`` dicts, lists and tuples of tensors, arrays of numpy, numbers, text and None.
     step
         Training step, in any unit, not negative. A second save of the same step by the same process in the same directory does
-        nothing and returns the path of the first save while that exists; a second save by another process of the same attempt
-        is an error.
+        nothing and returns the path of the first save while this checkpoint exists; a second save by another process of the same
+        attempt is an error.
     metrics
         Numbers by name, such as ``{"loss": 0.25}``, by which a run may select the best checkpoints. The metrics of rank 0 are used.
     dir
@@ -156,7 +156,7 @@ def save(
     place, who, chosen = (_directory(dir), step), ranks(), _metrics(metrics)
     title = f"saving step {step} in {place[0]}"
     with saver.lock:
-        # Nested if a signal handler saves during save(). The shared buffer may be in use then, so use another buffer.
+        # The call is nested if a signal handler saves during save(). The shared buffer may be in use then, so use another buffer.
         nested, saver.preparing = saver.preparing, True
         asynchronously = asynchronous and not nested
         try:
@@ -271,7 +271,7 @@ def load(
         Rank whose part is loaded; default this process's rank.
     weights_only
         Load only tensors, arrays, numbers, text and collections from a torch file and refuse all other types, which could run
-        code. If False, any type is unpickled: only for files that you trust.
+        code. If False, any type is unpickled: use this only for files that you trust.
 
     Raises CheckpointDamaged if data is corrupt or missing, CheckpointError if the checkpoint has no part for this rank (for a
     different number of ranks use ``penstock.dcp``) or if the file is refused.

@@ -34,7 +34,7 @@ from penstock._reads import Memory, Read
 
 __all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader", "Mix", "tensors"]
 
-_SIDE = 8192  # most pixels of a side of a decoded image
+_SIDE = 8192  # maximum width and height of a decoded image
 
 for _public in (DatasetChanged, DatasetDamaged, DatasetError, Loader, Mix, tensors):
     _public.__module__ = __name__  # the public module, for messages
@@ -62,7 +62,7 @@ def _dtype(name: str, big_endian: bool) -> Any:
 
 
 class _Column:
-    """A field of a format whose samples all have it at the same place."""
+    """A field of a format in which every sample has the field at the same place."""
 
     def __init__(self, field: Any) -> None:
         self.name, dtype, big, dims, self.at, self.size = field

@@ -6,10 +6,10 @@
     dcp.save(state_dict, storage_writer=storage.Writer(step))
     dcp.load(state_dict, storage_reader=storage.Reader())
 
-With torch 1.13 and 2.0 use ``save_state_dict`` and ``load_state_dict``. The files are those of torch's FileSystemWriter, so
-its FileSystemReader also reads them. In addition, a checkpoint is committed only when all ranks have written and synced their
-part, it is verified before it is read, and ``penstock run`` uploads and restores it. A checkpoint may be loaded by a different
-number of ranks than saved it.
+With torch 1.13 and 2.0 use ``save_state_dict`` and ``load_state_dict``. torch's FileSystemWriter writes the files, so torch's
+FileSystemReader also reads them. In addition, a checkpoint is committed only when all ranks have written and synced their part,
+it is verified before it is read, and ``penstock run`` uploads and restores it. The number of ranks that load a checkpoint may
+differ from the number that saved it.
 """
 import dataclasses
 import enum
@@ -35,8 +35,8 @@ def _import_storage() -> Any:
         return importlib.import_module("torch.distributed.checkpoint")
     except ModuleNotFoundError:
         pass
-    # Before torch 2.0 the module had another name, and a default value that Python 3.11, which Debian 12 combines with it,
-    # accepts only from hashable classes.
+    # Before torch 2.0 the module had another name, and a field of a dataclass had a default value that Python 3.11 accepts only
+    # if the class of the value is hashable. Debian 12 has torch 1.13 and Python 3.11.
     plain = dataclasses.dataclass
 
     def hashable(cls: Any = None, **options: Any) -> Any:
@@ -60,7 +60,7 @@ class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
     step, metrics, dir, timeout
         As in ``penstock.checkpoint.save()``.
     options
-        Options of torch's FileSystemWriter: ``single_file_per_rank``, ``sync_files`` and those of later versions.
+        Options of torch's FileSystemWriter: ``single_file_per_rank``, ``sync_files``, and the options of later versions.
 
     All ranks of the default process group take part, and rank 0 is the coordinator. When ``save`` returns on rank 0, the
     checkpoint is committed. The other ranks return when their part is on disk; ``penstock.checkpoint.wait()`` and their next
@@ -189,7 +189,7 @@ class _MetadataUnpickler(RestrictedUnpickler):
     _PACKAGES = ("torch.distributed.checkpoint", "torch.distributed._shard.checkpoint", "torch.distributed._shard.sharded_tensor", "torch.distributed._shard")
 
     def find_class(self, module: str, name: str) -> Any:
-        # Python 3.11 pickles members of an enumeration this way.
+        # Python 3.11 pickles a member of an enumeration as a call of getattr().
         return _member if (module, name) == ("builtins", "getattr") else super().find_class(module, name)
 
     def is_allowed(self, module: str, name: str) -> bool:

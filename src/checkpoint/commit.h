@@ -44,7 +44,7 @@ struct commit_file {
 
 struct commit {
 	char *path; /* the directory or file of the checkpoint; may be NULL */
-	bool single; /* the commit of a single file, next to it */
+	bool single; /* the commit of a single file, next to the file */
 	uint64_t step;
 	unsigned attempt;
 	char *run;
@@ -73,11 +73,11 @@ static inline uint64_t commit_crc(const uint8_t digest[static 8])
 }
 
 /* Returns true for a relative path of plain names: no "." or "..", no control characters, no empty
- * component and none that starts with COMMIT_HIDDEN, and not COMMIT.json. The path has at most
+ * component, no component that starts with COMMIT_HIDDEN, and not COMMIT.json. The path has at most
  * LIMIT_CHECKPOINT_NAME bytes, and a component at most 255. */
 bool commit_name_is_good(const char *name);
-/* Returns true if `name`, without directories, is the name of a commit: COMMIT.json, or a single
- * file's. */
+/* Returns true if `name`, without directories, is the name of a commit: COMMIT.json, or the name of
+ * a file with COMMIT_SUFFIX. */
 bool commit_is_name(const char *name);
 
 /* Returns -1 if out of memory. */
@@ -86,7 +86,8 @@ int commit_set_metric(struct commit *c, const char *name, double value);
 const struct commit_metric *commit_find_metric(const struct commit *c, const char *name);
 const struct commit_file *commit_find_file(const struct commit *c, const char *name);
 uint64_t commit_size(const struct commit *c);
-/* Sorts by name; PENSTOCK_E_EXISTS if two names are the same. Call it before commit_format(). */
+/* Sorts the files by name. Fails with PENSTOCK_E_EXISTS if two names are the same. Called before
+ * commit_format(). */
 int commit_sort_files(struct commit *c, struct penstock_error *err);
 /* The newer commit is greater: by attempt, then step, then time. */
 int commit_compare(const struct commit *a, const struct commit *b);

@@ -14,12 +14,12 @@ struct keep_item {
 };
 
 struct keep_policy {
-	uint64_t latest; /* number of the newest of each trial to keep */
-	uint64_t best; /* number of the best of each trial to keep, among those with the metric */
-	uint64_t best_all; /* number of the best of all trials to keep */
+	uint64_t latest; /* number of newest items of each trial to keep */
+	uint64_t best; /* number of items of each trial with the best metric to keep */
+	uint64_t best_all; /* number of best items of all trials to keep */
 	bool larger; /* larger is better */
 	uint64_t every; /* keep each step that is a multiple of this; 0 if unused */
-	bool newest; /* always keep the newest of all */
+	bool newest; /* always keep the newest item */
 };
 
 /* `items` are ordered from the oldest to the newest; `keep` gets one result for each. */

@@ -17,7 +17,7 @@
 
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50
-#define GAVE_UP_MS   3000 /* after this wait, a give-up without rank 0's word counts */
+#define GAVE_UP_MS   3000 /* after this wait, rank 0 accepts that a rank gave up without the word */
 #define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric by which a rank gives up */
 
 static void part_name(unsigned rank, char out[static 64])
@@ -73,8 +73,9 @@ int ranks_open(struct save *s, struct penstock_error *err)
 				 : save_place(s, SAVE_WORD_NAME, &text, err);
 }
 
-/* Returns 1 if the part of `rank` is present and added, or 0 if not yet. `patient`: the rank may
- * still start, so a give-up without rank 0's word is ignored. */
+/* Adds the part of `rank` to `whole`. Returns 1, or 0 if there is no part yet. Fails if the rank
+ * has given up. With `patient`, a part that gives up without rank 0's word is ignored, because the
+ * rank may still start. */
 static int take_part(const struct save *s, unsigned rank, bool patient, struct commit *whole,
 	struct buf *text, struct penstock_error *err)
 {

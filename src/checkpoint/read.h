@@ -5,11 +5,13 @@
 #include "checkpoint/commit.h"
 
 /* Reads the commit of checkpoint `path`: a directory, or a file with its commit next to it.
- * PENSTOCK_E_NOT_FOUND if it has none; PENSTOCK_E_CORRUPT if the commit is invalid. */
+ * Fails with PENSTOCK_E_NOT_FOUND if there is no commit, and with PENSTOCK_E_CORRUPT if the commit
+ * is invalid. */
 int commit_open(struct commit **out, const char *path, struct penstock_error *err);
 
-/* Verifies that a commit found at checkpoint `name` belongs to the checkpoint and names a file;
- * `single` if the commit is next to a file. Fails with PENSTOCK_E_CORRUPT if not. */
+/* Verifies that a commit found at checkpoint `name` names a file, and if `single` only the file
+ * `name`. `single` is true if the commit is next to a file. Fails with PENSTOCK_E_CORRUPT if
+ * not. */
 int commit_check_place(
 	const struct commit *c, const char *name, bool single, struct penstock_error *err);
 
@@ -18,8 +20,8 @@ int commit_check_place(
 int commit_verify(
 	const struct commit *c, bool whole, const volatile int *cancel, struct penstock_error *err);
 
-/* Computes the checksum of the first `size` bytes of `fd`. Fails with PENSTOCK_E_CORRUPT if there
- * are fewer. */
+/* Computes the checksum of the first `size` bytes of `fd`. Fails with PENSTOCK_E_CORRUPT if the
+ * file is shorter. */
 int commit_checksum(int fd, uint64_t size, const volatile int *cancel, uint64_t *crc,
 	struct penstock_error *err);
 
@@ -36,9 +38,10 @@ struct commit_list {
 	struct commit_entry *items; /* newest first */
 	size_t n;
 };
-/* Lists everything in `dir` that has a commit, even if invalid; a missing directory is empty. */
+/* Lists everything in `dir` that has a commit, even an invalid commit. If `dir` is missing, the
+ * list is empty. */
 int commit_list_read(struct commit_list *list, const char *dir, struct penstock_error *err);
-/* Sorts the newest first. */
+/* Sorts the list, the newest checkpoint first. */
 void commit_list_sort(struct commit_list *list);
 void commit_list_release(struct commit_list *list);
 

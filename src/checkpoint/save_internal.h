@@ -66,7 +66,7 @@ int ranks_gather(struct save *s, struct commit *whole, struct penstock_error *er
 int ranks_answer(struct save *s, struct penstock_error *err);
 /* Other ranks: informs rank 0 that this rank has given up. */
 void ranks_give_up(struct save *s);
-/* Removes the files of the ranks. */
+/* Rank 0: removes the parts of the other ranks and the word. */
 void ranks_close(const struct save *s);
 
 #endif

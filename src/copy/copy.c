@@ -404,7 +404,7 @@ static bool same_address(const char *a, const char *b)
 	return same;
 }
 
-/* Returns true for an endpoint of Amazon; those in China are another store. */
+/* Returns true for an endpoint of Amazon; the endpoints in China are another store. */
 static bool is_amazon(const char *endpoint)
 {
 	static const char domain[] = ".amazonaws.com";

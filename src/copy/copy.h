@@ -11,8 +11,8 @@
  *	copy_end(&copy);
  *
  * Many items are in flight at a time (transfer/bulk.h). Items appear whole or not at all, and are
- * verified. A failed item is reported, and the other items continue, unless its error would occur
- * for each of them, too. The engine prints nothing.
+ * verified. A failed item is reported, and the other items continue, unless every item would have
+ * the same error. The engine prints nothing.
  */
 #ifndef COPY_COPY_H
 #define COPY_COPY_H
@@ -28,7 +28,7 @@ struct copy_item {
 	 * submitted. NULL in `same` of a sync. */
 	const char *action;
 	bool moved; /* the source is removed, too */
-	const char *from; /* for messages; what a deletion deletes; NULL in `same` */
+	const char *from; /* for messages; in a deletion the deleted item; NULL in `same` */
 	const char *to; /* for messages; NULL if there is none */
 	/* the path of a download, or in `same` of the item, below the target directory; else
 	 * NULL */
@@ -120,7 +120,7 @@ int copy_item_failed(struct copy *c, const char *from, struct penstock_error *it
 	struct penstock_error *err);
 /* Cancels all items, also from a callback; copy_finish() returns PENSTOCK_E_CANCELLED. */
 void copy_cancel(struct copy *c);
-/* Cancels what is in flight without reports, and frees everything. */
+/* Cancels the items in flight without reports, and frees everything. */
 void copy_end(struct copy *c);
 
 /* True if two endpoint URLs lead to one store: the same address, or both Amazon. */

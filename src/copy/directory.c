@@ -128,7 +128,7 @@ static int remove_if_empty(const char *path, const struct stat *st, int type, st
 	(void)st;
 	(void)at;
 	if (type == FTW_DP && (!kept_root || strcmp(path, kept_root) != 0))
-		rmdir(path); /* fails if it is not empty */
+		rmdir(path); /* fails if the directory is not empty */
 	return 0;
 }
 

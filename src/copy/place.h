@@ -29,8 +29,8 @@ struct place {
 	bool directory; /* the place ends in "/", or is a bucket or a local directory */
 	/*
 	 * Start of all names below the place: "" or a key with a "/" at its end; a local path
-	 * without a "/" at its end; a URL with one. For a wildcard, only the directories before it.
-	 * Owned; NULL for pipes.
+	 * without a "/" at its end; a URL with a "/" at its end. If the place has a wildcard,
+	 * `base` has only the directories before the wildcard. Owned; NULL for pipes.
 	 */
 	char *base;
 };

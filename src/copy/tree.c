@@ -30,8 +30,8 @@ static bool leaves_out_all(const struct path_filter *filter, const char *directo
 	return false;
 }
 
-/* Matches a directory without its slash. A directory is excluded if everything in the directory
- * is. */
+/* Matches a directory without its slash. A directory is excluded if everything in the directory is
+ * excluded. */
 static bool filter_takes(struct copy *c, const char *path)
 {
 	_cleanup_free_ char *name = NULL;

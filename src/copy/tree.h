@@ -40,7 +40,7 @@ int source_tree_open(struct source_tree *tree, const struct place *place, struct
 /* An error means that the copy must end. */
 int source_tree_push(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
-/* Call it in place of source_tree_push() for an entry that the target has already. */
+/* Called in place of source_tree_push() for an entry that the target has already. */
 int source_tree_keep(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
 int source_tree_end(struct source_tree *tree, struct penstock_error *err);
@@ -62,7 +62,7 @@ bool source_tree_has_file(const struct source_tree *tree, const struct entry *en
 int directory_make(struct source_tree *tree, const struct entry *entry, const struct target *target,
 	struct penstock_error *err);
 /* Called for each local entry in order. Puts the previous directory as an object if the directory
- * is empty. `wanted`: the entry is a directory that the target lacks. */
+ * is empty. `wanted` is true if the entry is a directory that the target lacks. */
 int directory_enter(
 	struct source_tree *tree, const char *path, bool wanted, struct penstock_error *err);
 /* Puts the directory `tree->empty`, if there is one, as an object "a/", as s3fs does. */

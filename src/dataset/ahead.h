@@ -11,8 +11,9 @@
  *	r = ahead_wait(next, err);	// the batch is in memory; the job is freed
  *	ahead_free(ahead);
  *
- * Jobs begin in the order of their starts. Each of the first jobs starts a thread. A child after
- * fork() has threads of its own; to wait for a job of the parent is PENSTOCK_E_INVALID.
+ * Jobs begin in the order of the calls of ahead_start(). Each of the first jobs starts a thread. A
+ * child after fork() has threads of its own; ahead_wait() for a job of the parent fails with
+ * PENSTOCK_E_INVALID.
  */
 #ifndef DATASET_AHEAD_H
 #define DATASET_AHEAD_H

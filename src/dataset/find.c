@@ -180,7 +180,7 @@ static const char *token_dtype(const char *type)
 	return strcmp(type, "int32") == 0 ? "uint32" : type;
 }
 
-/* `type` is that of the tokens in the file `index`. */
+/* `type` is the type of the tokens that the file `index` declares. */
 static int check_dtype(
 	const struct dataset *set, const char *index, const char *type, struct penstock_error *err)
 {
@@ -445,7 +445,8 @@ static int detect(struct dataset *set, const atomic_int *cancel, const char **na
 	return r;
 }
 
-/* Reads the index of litData if there is one: tokens are then in the chunks that it lists. */
+/* Reads the index of litData if there is one: tokens are then in the chunks that the index
+ * lists. */
 static int find_token_chunks(
 	struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
 {

@@ -123,7 +123,7 @@ int dataset_named(
 	struct detect_object object = {.name = "index.json", .size = text.len, .head = text.data};
 	const char *reason;
 
-	/* Like for the index, a store may deny access to a missing object. */
+	/* As for the index, a store may deny access to a missing object. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND || r == -(int)PENSTOCK_E_PERMISSION)
 		return 0;
 	object.head_len = text.len < DETECT_BYTES ? text.len : DETECT_BYTES;

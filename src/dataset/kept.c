@@ -1,8 +1,8 @@
 /*
- * Results of scans that took long, in the home: datasets/DIGEST.index. The digest is that of the
- * place and the options; the list of shards in the file decides if the result applies. DIGEST.lock
- * is locked by the process that scans, so that processes that open the set at the same time, such
- * as the ranks of a training run, wait for the result.
+ * Results of scans that took long, in the home: datasets/DIGEST.index. DIGEST is a hash of the
+ * place and the options; the list of shards in the file decides if the result applies. The process
+ * that scans locks DIGEST.lock, so that processes that open the set at the same time, such as the
+ * ranks of a training run, wait for the result.
  */
 #include <dirent.h>
 #include <fcntl.h>

@@ -32,7 +32,8 @@ int metadata_ask(struct http_engine *engine, const struct metadata_request *ask,
 	struct http_reply *reply, struct penstock_error *err);
 
 /* Gets an AWS session token (IMDSv2), valid for `ttl_s` seconds, as the header that later requests
- * need. `how` has the timeout, the attempts and the cancel flag; its URL is that of the service. */
+ * need. `how` has the timeout, the attempts and the cancel flag; `how->url` is the URL of the
+ * service. */
 int metadata_aws_token(struct http_engine *engine, const struct metadata_request *how,
 	unsigned ttl_s, struct buf *header, struct penstock_error *err);
 

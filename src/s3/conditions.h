@@ -46,8 +46,8 @@ struct condition_state {
  */
 enum condition_result conditions_evaluate(
 	const struct conditions *c, const struct condition_state *state, bool read);
-/* Evaluates the x-amz-copy-source-if-… headers like those of a read, but returns CONDITION_FAILED
- * instead of CONDITION_NOT_MODIFIED. */
+/* Evaluates the x-amz-copy-source-if-… headers like the conditions of a read, but returns
+ * CONDITION_FAILED instead of CONDITION_NOT_MODIFIED. */
 enum condition_result conditions_evaluate_copy_source(
 	const struct conditions *c, const struct condition_state *state);
 

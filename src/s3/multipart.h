@@ -26,8 +26,8 @@ bool multipart_range(
 	uint64_t total, uint64_t part_size, unsigned number, uint64_t *offset, uint64_t *length);
 
 /*
- * Returns the size of part `number` for an upload of unknown length. Starts at the default and
- * grows in steps so that 10,000 parts reach LIMIT_S3_OBJECT_MAX, with little memory at the
+ * Returns the size of part `number` for an upload of unknown length. The size starts at the default
+ * and grows in steps, so that 10,000 parts reach LIMIT_S3_OBJECT_MAX, with little memory at the
  * beginning.
  */
 uint64_t multipart_growing_size(unsigned number);

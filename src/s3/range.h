@@ -38,8 +38,8 @@ enum range_result {
 /* `header` may be NULL. `out` is set for RANGE_PART only, and is then within `size`. */
 enum range_result range_parse(const char *header, uint64_t size, struct byte_range *out);
 
-/* Parses "bytes=first-last" with both ends, as required by UploadPartCopy. Returns false if it is
- * malformed or reversed. */
+/* Parses "bytes=first-last" with both ends, as required by UploadPartCopy. Returns false if the
+ * range is malformed or reversed. */
 bool range_parse_copy_source(const char *header, struct byte_range *out);
 
 #define RANGE_UNKNOWN_SIZE UINT64_MAX

@@ -308,7 +308,8 @@ static enum MHD_Result finish(struct request *req)
 {
 	if (req->phase == REQUEST_BODY) {
 		req->phase = REQUEST_READY;
-		/* the request may be suspended here: do not touch req in that case */
+		/* If finish() suspends the request, another thread may use `req` from then on:
+		 * only `phase` may be read after the call. */
 		if (body_finish(req) && (!has_body(req) || access_check_again(req)))
 			req->finish(req);
 		else

@@ -414,7 +414,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	sigaddset(&signals, SIGINT);
 	if (options->log_file || options->tls_cert)
 		sigaddset(&signals, SIGHUP);
-	/* Blocked permanently: a second signal must not interrupt the orderly exit. */
+	/* The signals stay blocked: a second signal must not interrupt the orderly exit. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	/* Each connection takes a descriptor. */

@@ -127,8 +127,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 		*mine = connections_opened(port->server->connections, info->connect_fd);
 }
 
-/* A request in flight takes a descriptor in addition to that of its connection: a quarter of the
- * descriptors is left for requests. */
+/* A request in flight takes a descriptor in addition to the descriptor of its connection: a quarter
+ * of the descriptors is left for requests. */
 static unsigned connection_limit(void)
 {
 	struct rlimit files;
@@ -140,7 +140,7 @@ static unsigned connection_limit(void)
 }
 
 /* Takes over `fd`. On failure libmicrohttpd does not report if it has closed `fd`, so the caller
- * must not close `fd`. `cookie` is that of `notify`; `tls` may be NULL. */
+ * must not close `fd`. `notify` gets `cookie`; `tls` may be NULL. */
 static struct MHD_Daemon *start_daemon(struct server *server, int fd,
 	MHD_NotifyConnectionCallback notify, void *cookie, unsigned limit, const struct tls *tls)
 {
@@ -166,7 +166,7 @@ static struct MHD_Daemon *start_daemon(struct server *server, int fd,
 		MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)(16 * KIB),
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_SERVER_IDLE_SECONDS,
 		MHD_OPTION_URI_LOG_CALLBACK, request_new, server, MHD_OPTION_STRICT_FOR_CLIENT,
-		/* earlier versions know less, and reply less: framing.c */
+		/* Versions before 1.0 check less, and reply to fewer errors; framing.c checks. */
 		MHD_get_version()[0] == '0' ? 0 : 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
 		NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
 }
@@ -482,7 +482,7 @@ int server_reopen_log(struct server *server, struct penstock_error *err)
 
 static void server_free(struct server *server)
 {
-	monitor_stop(server->monitor); /* the monitor reads all that follows */
+	monitor_stop(server->monitor); /* first: the monitor reads the other members */
 	hasher_stop(server->hasher); /* the hasher passes work to the workers */
 	workers_stop(server->workers);
 	connections_stop(server->connections);

@@ -88,8 +88,8 @@ struct bulk_options {
 	/* Downloads are not synced at the end: for files that are cheap to fetch again. */
 	bool no_sync;
 	bool stop_at_first_error;
-	/* A second engine, used while many items are in flight; outlives the bulk. If it is NULL
-	 * the bulk makes its own. */
+	/* A second engine, used while many items are in flight; outlives the bulk. If NULL, the
+	 * bulk makes one. */
 	struct http_engine *twin;
 	object_progress_fn progress; /* called from any thread */
 	object_kept_fn kept, resumed; /* called from any thread */
@@ -133,7 +133,7 @@ int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_e
 int bulk_finish(struct bulk *bulk, struct bulk_totals *totals, struct penstock_error *err);
 /* Makes the file of `fd`, which already has its final name, durable together with the downloads. */
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);
-/* Cancels all items: those in flight end with PENSTOCK_E_CANCELLED, and no more can be pushed. */
+/* Cancels all items: items in flight end with PENSTOCK_E_CANCELLED, and no more can be pushed. */
 void bulk_stop(struct bulk *bulk);
 /* Cancels items in flight without reporting them. */
 void bulk_free(struct bulk *bulk);

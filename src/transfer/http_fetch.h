@@ -83,7 +83,7 @@ void http_fetch_result_release(struct http_fetch_result *result);
  * `url` is http://…, https://…, file:///… or the path of a local file. Errors:
  * PENSTOCK_E_NOT_FOUND, PENSTOCK_E_PERMISSION, PENSTOCK_E_CORRUPT (length or sha256),
  * PENSTOCK_E_CHANGED, PENSTOCK_E_EXISTS (another process fetches the file), PENSTOCK_E_INVALID (a
- * web page or an encoding), PENSTOCK_E_PRECONDITION, and those of http_perform().
+ * web page or an encoding), PENSTOCK_E_PRECONDITION, and the errors of http_perform().
  */
 int http_fetch(struct http_engine *engine, const char *url,
 	const struct http_fetch_options *options, struct http_fetch_result *result,

@@ -136,8 +136,8 @@ struct object_put_options {
 	unsigned parallel; /* limit of parts in flight; 0 to adapt it to the store */
 	object_progress_fn progress;
 	void *cookie;
-	/* Incremented by the bytes that were sent, without those of parts that the store copied or
-	 * had from an earlier call. May be NULL. */
+	/* Incremented by the bytes that were sent, without the bytes of parts that the store copied
+	 * or had from an earlier call. May be NULL. */
 	atomic_ullong *sent;
 	const atomic_int *cancel;
 	/*
@@ -186,8 +186,8 @@ int object_put_file(struct object_ref at, int fd, uint64_t size,
 
 /*
  * Records that the first `size` bytes of `fd` are the object with this ETag, which was just
- * fetched: a later object_put_file() with that `delta_dir` sends only the difference. If the record
- * cannot be kept, everything is sent.
+ * fetched: a later object_put_file() with the same `delta_dir` sends only the difference. If the
+ * record cannot be kept, everything is sent.
  */
 void object_remember(struct object_ref at, const char *etag, int fd, uint64_t size,
 	const char *delta_dir, const atomic_int *cancel);
@@ -323,9 +323,9 @@ struct object_copy_options {
 	 * are copied in large parts */
 	uint64_t part_size;
 	/*
-	 * content_type, metadata and storage_class of the copy. NULL members: as the source, except
-	 * the class, which is the store's default. Other members are ignored. Borrowed; may be
-	 * NULL.
+	 * content_type, metadata and storage_class of the copy. A member that is NULL is taken from
+	 * the source, except the storage class: NULL is the store's default. Other members are
+	 * ignored. Borrowed; may be NULL.
 	 */
 	const struct object_put_options *put;
 	/* A store reports nothing until a part is done, so each part's bytes are reported at once.

@@ -97,7 +97,7 @@ struct web_info {
 int web_find(struct http_engine *engine, const char *url, const atomic_int *cancel,
 	struct web_info *out, struct penstock_error *err);
 
-/* Copies `len` bytes of a read, which begin at its byte `at`, to the places of its pieces. Calls
+/* Copies `len` bytes of a read, from byte `at` of the read on, to the places of its pieces. Calls
  * are in the order of the bytes; a read that restarts begins with byte 0. */
 void read_pieces_add(struct read_pieces *pieces, uint64_t at, const void *data, size_t len);
 

@@ -50,7 +50,7 @@ struct block_cache_options {
 int block_cache_new(struct block_cache **out, const struct block_cache_options *options,
 	struct penstock_error *err);
 void block_cache_free(struct block_cache *cache);
-/* To be called once in a child after fork(). Files that are open belong to the parent. */
+/* Call this function once in a child after fork(). Files that are open belong to the parent. */
 void block_cache_after_fork(struct block_cache *cache);
 
 /* The open file of a shard. An open file is not evicted. */

@@ -10,7 +10,7 @@
 #define CACHE_NAME_BYTES 16 /* bytes of the digest that is the name of a file */
 
 struct block_cache {
-	char *dir; /* the directory of this user, below that of the options */
+	char *dir; /* the directory of this user, below the directory of the options */
 	uint64_t limit; /* bytes */
 	size_t n;
 	/* For each shard, a bit for each block that this process has verified; NULL until there is

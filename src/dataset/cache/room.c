@@ -1,8 +1,8 @@
 /*
  * The size of the cache. The file "lock" has the number of bytes that processes have taken. Each
- * process increases the number in large steps, and locks the file meanwhile. At the limit, files
- * are counted, and those that were not used for the longest time are removed. The number may be too
- * large after a kill; the count corrects it.
+ * process increases the number in large steps, and locks the file meanwhile. At the limit, a
+ * process counts the files, and removes the least recently used ones. The number may be too large
+ * after a kill; the count corrects it.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -3,15 +3,15 @@
  * lower case is the name of a field. The key ends at the first dot of the last component.
  *
  * A sample is the range from the first header of its first member to the padded end of its last
- * member. Members other than files, hidden files, names without an extension, and names that begin
- * with a component __NAME__ are skipped. Types of fields follow from their extension: text, JSON,
- * NumPy arrays, bytes.
+ * member. A scan skips hidden files, members that are not files, names without an extension, and
+ * names that begin with a component __NAME__. Types of fields follow from their extension: text,
+ * JSON, NumPy arrays, bytes.
  *
  *	format_tar.scan(&format_tar, &shard, add, cookie, err);
  *
  *	// The index that DALI's wds2idx writes, version 1.2, instead of a scan:
  *	tar_index_scan(text, len, &shard, add, cookie, err);
- *	tar_index_format(&shard, &out, err);	// writes one
+ *	tar_index_format(&shard, &out, err);	// writes an index
  */
 #ifndef DATASET_FORMAT_TAR_H
 #define DATASET_FORMAT_TAR_H

@@ -17,7 +17,7 @@ struct reader {
 	size_t line;
 	const struct shard_reader *shard;
 	uint64_t last; /* padded end of the previous member */
-	/* range of the sample on this line; `keyed` is set if it has a member */
+	/* range of the sample on this line; `keyed` is set once the sample has a member */
 	uint64_t start, stop;
 	bool keyed;
 	char key[LIMIT_TAR_NAME + 1];
@@ -75,7 +75,7 @@ static void place(struct reader *in, uint64_t data, uint64_t stop)
 	in->stop = stop;
 }
 
-/* "EXT OFFSET SIZE NAME"; the extension is part of the name. */
+/* Reads "EXT OFFSET SIZE NAME"; the extension is part of the name. */
 static int component(struct reader *in, struct penstock_error *err)
 {
 	char name[LIMIT_TAR_NAME + 1];

@@ -114,7 +114,7 @@ static int pax_record(
 	return len ? 0 : corrupt(walk, "invalid size in an extended header", err);
 }
 
-/* Records are "LENGTH KEY=VALUE\n"; the length is that of the whole record. */
+/* Records are "LENGTH KEY=VALUE\n"; LENGTH counts the whole record. */
 static int pax_records(
 	struct tar_walk *walk, const unsigned char *p, size_t len, struct penstock_error *err)
 {

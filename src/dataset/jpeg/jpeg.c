@@ -41,7 +41,7 @@ static void decoder_free(struct decoder **d)
 	free(*d);
 }
 
-/* ---- what libjpeg calls ---- */
+/* ---- callbacks of libjpeg ---- */
 
 static _Noreturn void fail(struct decoder *d, enum penstock_code code, const char *reason)
 {
@@ -158,7 +158,7 @@ static void decode(struct decoder *d, const void *data, size_t len, const struct
 	resize_columns(&d->down, d->rows, (size_t)size->width * 3, d->sums, pixels);
 }
 
-/* Returns false if libjpeg jumped. */
+/* Returns false if the decoder has failed, which jumps to `failed`. */
 static bool try_decode(struct decoder *d, const void *data, size_t len,
 	const struct jpeg_size *size, uint8_t *pixels)
 {

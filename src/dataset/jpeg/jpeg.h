@@ -10,10 +10,10 @@
  *
  * The pixels are RGB, row by row. The largest centred rectangle with the shape of the result is cut
  * from the image, and scaled: by the inverse DCT, to 1/2, 1/4 or 1/8 while that is not smaller than
- * the result, and then by a triangle filter as wide as the step between two pixels of the result,
- * at least one pixel (bilinear if it enlarges). Grey becomes RGB of three equal values. CMYK and
- * YCCK are taken as inverted, as Adobe's programs write them, without a colour profile. The
- * orientation in EXIF is not applied.
+ * the result, and then by a triangle filter. To each side, the filter reaches as far as the step
+ * between two pixels of the result, at least one pixel (an enlargement is bilinear). Grey becomes
+ * RGB of three equal values. CMYK and YCCK are taken as inverted, as Adobe's programs write them,
+ * without a colour profile. The orientation in EXIF is not applied.
  *
  * The input is untrusted. A damaged image is PENSTOCK_E_CORRUPT. An image of more than
  * LIMIT_JPEG_PIXELS or LIMIT_JPEG_SCANS is PENSTOCK_E_LIMIT. Nothing is kept between calls; any

@@ -6,8 +6,8 @@
  *
  * The mixer is the finalizer of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom
  * Number Generators", OOPSLA 2014), with the constants of variant 13 of Stafford ("Better Bit
- * Mixing", 2011). It is a bijection, so that different numbers give different keys. It is not for
- * secrets.
+ * Mixing", 2011). The mixer is a bijection, so that different numbers give different keys. The keys
+ * are not for secrets.
  */
 #ifndef DATASET_ORDER_KEY_H
 #define DATASET_ORDER_KEY_H

@@ -4,11 +4,11 @@
  * the number of positions that reach a set before any position follows from the weights on its
  * path, and the set at a position from one descent.
  *
- * A rounding is wrong by 1/2 at most. The error of a set is its own, plus that of each node above,
- * times the share of the set in the weight of that node, up to a child of the root. In a Huffman
- * tree the node two levels up weighs as much as the two nodes below it on the path together, or
- * more, so that weights on a path grow like Fibonacci numbers, and the sum is less than
- * (1 + 1 + 1/2 + 1/3 + 1/5 + 1/8 + ...) / 2 < 1.68.
+ * A rounding is wrong by 1/2 at most. The error of a set is its own error, plus the error of each
+ * node above times the share of the set in the node's weight, up to a child of the root. In a
+ * Huffman tree the node two levels up weighs as much as the two nodes below it on the path
+ * together, or more, so that weights on a path grow like Fibonacci numbers, and the sum is less
+ * than (1 + 1 + 1/2 + 1/3 + 1/5 + 1/8 + ...) / 2 < 1.68.
  *
  * After sum(weights) positions each set has had exactly its weight, and the deal begins again.
  */

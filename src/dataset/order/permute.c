@@ -11,8 +11,8 @@
 #include "base/must.h"
 #include "dataset/order/key.h"
 
-/* Returns the number of rounds after which the statistics are those of random permutations. Small
- * halves mix slowly, because a round decides little. docs/decisions/datasets.md has the
+/* Returns the number of rounds after which the results have the statistics of random permutations.
+ * Small halves mix slowly, because a round changes few bits. docs/decisions/datasets.md has the
  * measurement. */
 static unsigned rounds_for(unsigned right_bits)
 {

@@ -1,4 +1,5 @@
-/* Writes the indexes of a packed data set: that of the format, if it has one, and penstock's. */
+/* Writes the indexes of a packed data set: the index of the format, if the format has one, and the
+ * index of penstock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,9 +8,8 @@
  *		.cookie = library}, &options, &done, err);
  *
  * Each shard appears as a whole, and the index last: without an index the shards may be incomplete.
- * A call that fails removes the files that it wrote. Objects that differ only in what follows the
- * first dot of the last part of their names ("1.jpg", "1.cls") become one sample of a format with
- * fields.
+ * A call that fails removes the files that it wrote. Objects whose names differ only after the
+ * first dot of the last component ("1.jpg", "1.cls") become one sample of a format with fields.
  */
 #ifndef DATASET_PACK_PACK_H
 #define DATASET_PACK_PACK_H

@@ -117,8 +117,8 @@ static bool is_below(const char *place, const char *above)
 	       (!place[len] || place[len] == '/' || above[len - 1] == '/');
 }
 
-/* The shards of the source must not be removed before they are read, and those of the target must
- * not become files of the source. */
+/* The shards of the source must not be removed before they are read, and the shards of the target
+ * must not become files of the source. */
 static int check_overlap(const struct pack *p, struct penstock_error *err)
 {
 	const struct source *source = dataset_source(p->set);
@@ -235,7 +235,8 @@ bool pack_undo(const struct pack *p)
 {
 	_cleanup_(strlist_release) struct strlist names = {0};
 	char name[PACK_NAME_SIZE];
-	/* The index may be there: its reply was lost, or its directory could not be synced. */
+	/* The index may exist although its write has failed: the reply of the store was lost, or
+	 * the directory could not be synced. */
 	bool good = strlist_add(&names, INDEX_NAME) == 0;
 
 	for (size_t i = 0; good && i < p->n; i++) {

@@ -11,7 +11,8 @@
 #include "dataset/source/internal.h"
 
 #define POLL_MS 50 /* interval at which a waiting thread checks for cancellation */
-/* Bytes of a shard that a scan fetches: its first block, which zstd makes of at most 128 KiB. */
+/* Bytes of a shard that a scan fetches: at least the first block, which has at most 128 KiB in
+ * zstd. */
 #define HEAD (160 * KIB)
 
 /* ---- unpacking ---- */

@@ -121,7 +121,7 @@ size_t source_count(const struct source *source);
 /* Returns the name of a shard relative to the URL, or the last component of the URL of a single
  * shard. Valid as long as the source. */
 const char *source_name(const struct source *source, size_t shard);
-/* Returns the bytes of a shard, or those of its content if the shard is compressed. */
+/* Returns the bytes of a shard, or the bytes of its content if the shard is compressed. */
 uint64_t source_size(const struct source *source, size_t shard);
 /* Returns the number of the shard with this name, or SIZE_MAX if there is none. */
 size_t source_find(const struct source *source, const char *name);
@@ -146,7 +146,7 @@ struct source_content {
  * fetches and unpacks the whole shard; the content stays in memory until other shards need the room
  * (LIMIT_DATASET_UNPACKED). Must be called before other threads read. PENSTOCK_E_LIMIT if the shard
  * or its content is larger than LIMIT_DATASET_PACKED, but PENSTOCK_E_CORRUPT if only the content of
- * a gzip file is. */
+ * a gzip file is larger. */
 int source_unpack(struct source *source, size_t shard, const struct source_content *content,
 	struct penstock_error *err);
 /* Returns true if some shards are compressed. */
@@ -167,14 +167,15 @@ struct source_read {
 	struct penstock_error error; /* set by source_read(); the caller releases it */
 };
 
-/* Called once when the data set is open: from then on reads wait LIMIT_READS_PATIENCE_MS for an
- * unavailable store, instead of LIMIT_OPEN_PATIENCE_MS. */
+/* Call this function once when the data set is open: from then on reads wait
+ * LIMIT_READS_PATIENCE_MS for an unavailable store, instead of LIMIT_OPEN_PATIENCE_MS. */
 void source_opened(struct source *source);
 /* From now on a shard of another version and the same size is not an error, since the caller
  * verifies each sample. Does nothing for a source of the web. */
 void source_accept_versions(struct source *source);
 bool source_accepts_versions(const struct source *source);
-/* To be called once in a child after fork(): its readers need a client of their own. */
+/* Call this function once in a child after fork(): the child's readers need a client of their
+ * own. */
 int source_after_fork(struct source *source, struct penstock_error *err);
 /* Creates connections and buffers for one thread at a time. A child after fork() creates its own
  * reader. */

@@ -21,7 +21,7 @@ struct chain {
 	const char *profile;
 	const char *source; /* the source of the credentials; a literal */
 	unsigned depth; /* number of nested roles */
-	struct penstock_error instance; /* why the instance gave no credentials */
+	struct penstock_error instance; /* error of the instance, if it gave no credentials */
 };
 
 static const char *first(const char *a, const char *b)

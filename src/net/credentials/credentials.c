@@ -261,7 +261,7 @@ static int64_t renewal_of(const struct credentials *c)
 	return clock_monotonic_ns() + (wait > RENEW_AFTER_NS ? wait : RENEW_AFTER_NS);
 }
 
-/* Stores the outcome of a fetch for all waiters. Call it under the lock. */
+/* Under the lock: stores the outcome of a fetch for all waiters. */
 static void take_fetched(struct credentials_provider *provider, struct credentials *fetched,
 	struct penstock_error *err)
 {
@@ -310,7 +310,7 @@ static void *fetch_main(void *arg)
 	return NULL;
 }
 
-/* Starts a fetch on its own thread, so that waiters can leave. Call it under the lock. */
+/* Under the lock: starts a fetch on its own thread, so that waiters can leave. */
 static int fetch_begin(struct credentials_provider *provider, struct penstock_error *err)
 {
 	int r;
@@ -329,8 +329,8 @@ static bool is_set(const atomic_int *flag)
 	return flag && atomic_load(flag);
 }
 
-/* Waits until the current fetch has ended, or until the waiter is cancelled or times out. Call it
- * under the lock. */
+/* Under the lock: waits until the current fetch has ended, or until the waiter is cancelled or
+ * times out. */
 static int fetch_wait(struct credentials_provider *provider,
 	const struct credentials_patience *patience, struct penstock_error *err)
 {
@@ -352,7 +352,7 @@ static int fetch_wait(struct credentials_provider *provider,
 	return r;
 }
 
-/* Returns the outcome of the fetch. Call it under the lock. */
+/* Under the lock: returns the outcome of the fetch. */
 static int fetch_outcome(struct credentials_provider *provider, struct penstock_error *err)
 {
 	const struct penstock_error *failed = &provider->failed;
@@ -374,7 +374,7 @@ static int fetch_outcome(struct credentials_provider *provider, struct penstock_
 	return 0;
 }
 
-/* Waits until the current keys can be used. Call it under the lock. */
+/* Under the lock: waits until the current keys can be used. */
 static int ensure_usable(struct credentials_provider *provider,
 	const struct credentials_patience *patience, struct penstock_error *err)
 {

@@ -147,7 +147,7 @@ bool s3_settings_embedded(const struct store_place *given);
  * GS_SECRET_ACCESS_KEY; the key file in GOOGLE_APPLICATION_CREDENTIALS; AWS_ACCESS_KEY_ID, if it is
  * one of Google's ("GOOG…"); gcloud's application default credentials; none if
  * STORAGE_EMULATOR_HOST is set; the machine's metadata service, unless NO_GCE_CHECK is "true".
- * Project: GOOGLE_CLOUD_PROJECT, else that of the key file.
+ * Project: GOOGLE_CLOUD_PROJECT, else the project of the key file.
  */
 int gs_settings_resolve(
 	struct s3_settings *out, const struct store_place *given, struct penstock_error *err);

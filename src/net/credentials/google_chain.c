@@ -108,7 +108,7 @@ static int from_environment(struct s3_settings *s, struct penstock_error *err)
 	return r;
 }
 
-/* The file written by "gcloud auth application-default login". */
+/* Looks for the file that "gcloud auth application-default login" writes. */
 static int from_gcloud(struct s3_settings *s, struct penstock_error *err)
 {
 	const char *folder = str_env("CLOUDSDK_CONFIG");

@@ -111,7 +111,7 @@ struct sts {
 	char *session_name;
 	char *external_id;
 	char *token_file;
-	struct hidden_tokens hidden; /* tokens of that file */
+	struct hidden_tokens hidden; /* tokens from `token_file` */
 	unsigned duration_s;
 	struct credentials_provider *source;
 };

@@ -513,7 +513,8 @@ void *http_engine_main(void *arg)
 		/* Fill free connections before waiting for anything else. */
 		started = start_calls(engine);
 		idle_check(engine);
-		/* Checked last: a call that cannot start ends, and `done` may submit another. */
+		/* `submitted` is checked last: a call that cannot start ends, and its `done` may
+		 * submit another one. */
 		if (started || engine->submitted)
 			continue;
 		curl_multi_poll(engine->multi, NULL, 0, poll_timeout(engine), NULL);

@@ -1,4 +1,4 @@
-/* Closes connections that no request uses: at first those beyond recent use, later all of them. */
+/* Closes connections that no request uses: first the connections beyond recent use, later all. */
 #include "net/http/internal.h"
 
 #include "base/clock.h"

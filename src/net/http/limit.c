@@ -1,4 +1,4 @@
-/* The limit of bytes per second: the engine's thread sleeps once it has moved too many. */
+/* The limit of bytes per second: the engine's thread sleeps once it has moved too many bytes. */
 #include "net/http/internal.h"
 
 #include "base/clock.h"

@@ -27,7 +27,8 @@ struct waits {
 };
 
 void waits_init(struct waits *waits);
-/* Records the wait of a request that was answered. Each one also allows a twentieth of a resend. */
+/* Records the wait of a request that was answered, and adds a twentieth of a resend to the
+ * budget. */
 void waits_add(struct waits *waits, int64_t wait_ms);
 /* Returns the quantile, in tenths, of the latest waits (5: the median), or -1 if no wait is
  * known. */

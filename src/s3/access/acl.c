@@ -92,7 +92,8 @@ static int malformed(struct penstock_error *err)
 		"emailAddress=\"...\", with commas between them");
 }
 
-/* Gets name="value" or name=value, up to the comma after it. Returns false if it is malformed. */
+/* Gets name="value" or name=value, up to the comma after it. Returns false if the pair is
+ * malformed. */
 static bool next_pair(const char **at, struct span *name, struct span *value)
 {
 	const char *p = *at + strspn(*at, " \t");

@@ -100,8 +100,8 @@ bool acl_is_private(const char *text, const char *owner);
 /* Returns true if `text` is NULL, or grants full control to `owner` and nothing else. */
 bool acl_is_default(const char *text, const char *owner);
 
-/* Writes the AccessControlPolicy. `name_of` returns the name of an account, or NULL if it is
- * unknown. */
+/* Writes the AccessControlPolicy. `name_of` returns the name of an account, or NULL if the account
+ * is unknown. */
 void acl_write(struct buf *out, const struct s3_owner *owner, const char *text,
 	const char *(*name_of)(void *cookie, const char *id), void *cookie);
 

@@ -28,7 +28,7 @@ struct conditions {
 	size_t n;
 };
 
-/* Reads the element Condition. `flags` are those of pattern_read(). */
+/* Reads the element Condition. `flags` is as in pattern_read(). */
 int conditions_read(struct conditions *out, struct arena *arena, json_t *element,
 	enum policy_kind kind, unsigned flags, struct penstock_error *err);
 /* Returns 1 if all conditions hold, 0 if one does not, or a negative code. */

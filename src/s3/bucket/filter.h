@@ -16,8 +16,8 @@
  * for the reply; `message` is then the text of the error, "" for the default text. */
 enum s3_error s3_filter_tags(struct arena *arena, const struct s3_texts *keys,
 	const struct s3_texts *values, struct s3_texts *out, const char **message);
-/* Returns true if an object has all tags of `wanted`. `tags` are those of the object, as
- * s3_tagging_write_query() writes them, or NULL if there are none. */
+/* Returns true if an object has all tags of `wanted`. `tags` has the tags of the object, as
+ * s3_tagging_write_query() writes them, or is NULL if there are none. */
 bool s3_filter_has(const struct s3_texts *wanted, const char *tags);
 /* Writes an element Tag for each key and its value. */
 void s3_filter_write_tags(

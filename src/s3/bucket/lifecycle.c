@@ -79,7 +79,8 @@ static bool read_date(struct s3_lifecycle *l, const char *text, int64_t *out)
 
 /* ---- conditions ---- */
 
-/* Takes the longest of several prefixes. Refuses them unless the longest begins with all others. */
+/* Takes the longest of several prefixes. Refuses the prefixes unless the longest begins with all
+ * others. */
 static bool read_prefix(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 {
 	const struct s3_texts *all = &rule->raw.prefixes;

@@ -31,7 +31,7 @@ struct s3_replication_rule {
 	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
 	const char *bucket; /* the name of the destination, without "arn:aws:s3:::" */
 	bool first; /* the first of the rules with that destination */
-	const char *class; /* the storage class of the copies; NULL for that of the version */
+	const char *class; /* the storage class of the copies; NULL for the version's class */
 	/* The texts of the document. */
 	struct {
 		const char *status, *priority, *prefix, *filter, *and, *markers, *marker_status;

@@ -1,7 +1,7 @@
 /*
  * XML as used by S3: elements with text. The writer appends to a bounded buffer (check it once at
- * the end with buf_failed()); the reader is expat with a limited depth and size. It rejects any
- * document type declaration, and ignores namespaces, attributes, comments and processing
+ * the end with buf_failed()); the reader is expat with a limited depth and size. The reader rejects
+ * any document type declaration, and ignores namespaces, attributes, comments and processing
  * instructions.
  */
 #ifndef S3_MESSAGE_XML_H

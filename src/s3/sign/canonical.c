@@ -1,4 +1,4 @@
-/* The canonical form of a request, which is what its signature covers. */
+/* The canonical form of a request: the text that the signature covers. */
 #include "s3/sign/internal.h"
 
 #include <string.h>

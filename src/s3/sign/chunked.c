@@ -149,7 +149,7 @@ static int parse_head(struct chunked_decoder *d, struct penstock_error *err)
 	return 0;
 }
 
-/* Compares the signature `given` with that of the hashed data, and advances the chain. */
+/* Compares `given` with the signature of the hashed data, and advances the chain. */
 static int check_signature(struct chunked_decoder *d,
 	int (*signature_of)(struct sigv4 *ws, const struct sigv4_chain *chain, const char *sha256,
 		char out[static SIGV4_SIGNATURE_SIZE]),

@@ -88,7 +88,7 @@ static const char *find_header(const struct sigv4_request *req, const char *name
 	return NULL;
 }
 
-/* Copies a piece of text. Returns false if it does not fit or contains a NUL. */
+/* Copies a piece of text. Returns false if the text does not fit or contains a NUL. */
 static bool copy_span(const char *p, size_t n, char *out, size_t size)
 {
 	if (n >= size || memchr(p, '\0', n))
@@ -98,7 +98,8 @@ static bool copy_span(const char *p, size_t n, char *out, size_t size)
 	return true;
 }
 
-/* Percent-decodes a piece of text into `out`. Returns false if it is malformed or does not fit. */
+/* Percent-decodes a piece of text into `out`. Returns false if the text is malformed or does not
+ * fit. */
 static bool decode_span(const struct span *v, char *out, size_t size)
 {
 	size_t at = 0;

@@ -162,7 +162,7 @@ enum sigv4_failure {
 	SIGV4_UNSUPPORTED, /* another scheme: Signature Version 2, or ECDSA */
 	SIGV4_AMBIGUOUS, /* signed both in the header and in the query */
 	SIGV4_DATE_MISSING, /* neither x-amz-date nor Date, or invalid */
-	SIGV4_SCOPE_DATE, /* the date of the credential scope differs from that of the request */
+	SIGV4_SCOPE_DATE, /* the date of the credential scope is not the date of the request */
 	SIGV4_SCOPE_SERVICE, /* the service is not s3, or the scope does not end in aws4_request */
 	SIGV4_SKEWED,
 	SIGV4_EXPIRED,

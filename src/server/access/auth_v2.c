@@ -54,8 +54,8 @@ static int by_name(const void *a, const void *b)
 		(*(const struct sigv4_header *const *)b)->name);
 }
 
-/* Appends "name:value\n" for each x-amz- header, sorted. A URL has the token of a session in its
- * query, which is signed like a header. */
+/* Appends "name:value\n" for each x-amz- header, sorted. The token of a session, which a URL has in
+ * its query, is signed like a header. */
 static void add_headers(struct request *req, struct buf *out)
 {
 	const struct sigv4_header *found[REQUEST_HEADERS_MAX + 1];

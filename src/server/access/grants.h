@@ -49,8 +49,8 @@ struct access_subject;
 /* Result of the ACLs that apply to an action. */
 struct grants_answer {
 	bool allows; /* a grant allows the action */
-	/* Another account than that of the bucket owns the object: the policy of the bucket can
-	 * only deny an action on it, and the bucket's account needs a grant. */
+	/* The object does not belong to the account of the bucket: the policy of the bucket can
+	 * only deny an action on the object, and the bucket's account needs a grant. */
 	bool is_foreign;
 	bool is_owner; /* the sender is of the account that owns the object */
 };

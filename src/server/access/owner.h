@@ -28,8 +28,8 @@ bool owner_of_request_bucket(
 /* Returns true if the sender is of the account that owns the bucket. */
 bool owner_is_sender(const struct request *req, const struct store_bucket *bucket);
 
-/* Compares the owner of `bucket` with the number in the header `name`, if the request has it.
- * Returns false with a reply set. */
+/* Compares the owner of `bucket` with the number in the header `name`, if the request has this
+ * header. Returns false with a reply set. */
 bool owner_is_expected(struct request *req, const char *name, const char *bucket);
 
 #endif

@@ -199,7 +199,8 @@ int settings_get(struct server *server, const char *bucket, struct access_settin
 	struct penstock_error *err)
 {
 	_cleanup_(settings_unrefp) struct access_settings *s = NULL;
-	/* Read before the tables, so that the settings are at least as new as this generation. */
+	/* The generation is read before the tables, so that the settings are at least as new as
+	 * the generation. */
 	uint64_t generation = store_config_generation(server->store);
 	struct penstock_error problem = PENSTOCK_ERROR_INIT;
 

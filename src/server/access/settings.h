@@ -75,7 +75,8 @@ static inline void settings_unrefp(struct access_settings **settings)
 /* Returns true if the policy of the bucket, or its ACL, allows something to all users. */
 bool settings_are_public(const struct access_settings *settings);
 
-/* Return the name of a control, or NULL for OWNERSHIP_MISSING, and the control of a name. */
+/* ownership_name() returns NULL for OWNERSHIP_MISSING, and ownership_find() returns
+ * OWNERSHIP_MISSING for an unknown name. */
 const char *ownership_name(enum object_ownership ownership);
 enum object_ownership ownership_find(const char *name);
 

@@ -22,7 +22,7 @@
 
 #define TEXT_MAX 64
 
-/* Adds a value, which is absent if `text` is NULL. */
+/* Adds a value, or nothing if `text` is NULL. */
 static int take(struct policy_values *out, const char *text)
 {
 	if (text && out->n < POLICY_VALUES_MAX)
@@ -177,7 +177,8 @@ static int signature_age(const struct values_source *source, struct policy_value
 	return take_copy(source, out, text);
 }
 
-/* A presigned request has no such header: its payload is unsigned, or has the hash in its query. */
+/* A presigned request has no x-amz-content-sha256 header: the payload is unsigned, or the query has
+ * its hash. */
 static int content_sha256(const struct values_source *source, struct policy_values *out)
 {
 	const struct request *req = source->req;
@@ -241,7 +242,8 @@ static int creates_object(const struct values_source *source, struct policy_valu
 				 : "true");
 }
 
-/* Gets the value of s3:object-lock-NAME: that of the document, if the request sets locks by one. */
+/* Gets the value of s3:object-lock-NAME: from the document if the request sets the lock by a
+ * document, else from a header. */
 static const char *lock_value(const struct values_source *source, const char *name)
 {
 	const struct access_subject *s = source->subject;
@@ -366,7 +368,7 @@ static const struct {
 	{"s3:x-amz-copy-source", copy_source},
 };
 
-/* Gets the header that a key such as s3:x-amz-acl, s3:if-match or s3:object-lock-mode means. */
+/* Gets the value of a key that names a header: s3:x-amz-acl, s3:if-match, s3:object-lock-mode. */
 static int header(const struct values_source *source, struct policy_values *out, const char *name)
 {
 	if (strncasecmp(name, "object-lock-", 12) == 0)

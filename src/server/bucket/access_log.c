@@ -41,7 +41,7 @@ struct access_log {
 	/* Under lock: */
 	struct pending *pending;
 	int64_t since_ms; /* when the first pending line came; 0 if there is none */
-	size_t bytes; /* bytes of all lines, also of those being delivered */
+	size_t bytes; /* bytes of all lines, including lines in delivery */
 	size_t n_dropped; /* since the last delivery */
 	bool full; /* an object has enough lines */
 	bool stopping;

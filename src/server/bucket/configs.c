@@ -88,7 +88,8 @@ static int read_all(struct configs *configs, struct store_config **names, char *
 
 static int refresh(struct configs *configs, struct penstock_error *err)
 {
-	/* Read before the configurations, so that the next call sees a change in between. */
+	/* The generation is read before the configurations, so that the next call sees a change
+	 * in between. */
 	uint64_t generation = store_config_generation(configs->store);
 	struct store_config *names;
 	char *parsed;

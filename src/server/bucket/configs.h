@@ -5,7 +5,7 @@
  *	// kind: its name, the size of the parsed form, and how it is parsed and released
  *	r = configs_new(&configs, store, kind, err);
  *	...
- *	logging = configs_get(configs, "bucket"); // NULL if it has none
+ *	logging = configs_get(configs, "bucket"); // NULL if the bucket has none
  *	configs_done(configs);
  */
 #ifndef SERVER_BUCKET_CONFIGS_H

@@ -34,7 +34,7 @@
 
 /* Events that are read, and then removed, together. */
 #define BATCH 100
-/* A webhook that fails is tried again after a pause, and then after twice as long each time. */
+/* Longest pause of a webhook that fails. Each pause is twice as long as the one before. */
 #define RETRY_MAX_MS 60000
 /* Time for a webhook to reply. */
 #define ATTEMPT_MS 10000
@@ -51,7 +51,7 @@ struct webhook {
 	int64_t retry_ms; /* when the webhook is tried again; 0 if it does not fail */
 	int64_t pause_ms;
 	int64_t report_ms; /* when its lag is reported again */
-	uint64_t n_dropped; /* dropped because too many wait; as reported */
+	uint64_t n_dropped; /* dropped because too many wait: the number in the last report */
 	int64_t refused_id; /* the event that was refused last */
 	int refusals; /* number of refusals of that event */
 	atomic_ullong n_refused; /* dropped, because they were refused too often */
@@ -63,7 +63,7 @@ struct notifier {
 	int64_t retry_ms; /* the first pause of a webhook that fails */
 	struct webhook *hooks;
 	size_t n;
-	struct http_engine *engine; /* NULL if there is no webhook, like the thread */
+	struct http_engine *engine; /* NULL if there is no webhook; there is no thread then */
 	atomic_int cancel;
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -465,7 +465,7 @@ static void deliver_all(struct notifier *notify)
 	}
 }
 
-/* Returns the time until the first webhook is tried again, or -1 if there is none. */
+/* Returns the time until the first webhook is tried again, or -1 if no webhook fails. */
 static int64_t next_retry(const struct notifier *notify)
 {
 	int64_t now_ms = clock_monotonic_ms(), least = -1;

@@ -34,8 +34,8 @@ int notifier_start(struct notifier **out, struct store *store, const char *root,
 	struct penstock_error *err);
 /* Returns true if a bucket has notifications; false if `notify` is NULL. */
 bool notifier_any(struct notifier *notify);
-/* Returns true if the operator has named that webhook for buckets of this account; `owner` may be
- * "", which is ACCOUNT_FIRST. */
+/* Returns true if the operator has named a webhook with this ARN for the account `owner`, which may
+ * be "" for ACCOUNT_FIRST. */
 bool notifier_has(const struct notifier *notify, const char *arn, const char *owner);
 /* Adds AWS's test event for a new destination. */
 int notifier_test(struct notifier *notify, const char *arn, const char *bucket,
@@ -50,7 +50,7 @@ struct notifier_stat {
 /* Gets the figures of webhook `i`. Returns false if there is no such webhook, or `notify` is
  * NULL. */
 bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out);
-/* Ends a delivery in progress, whose event stays. `notify` may be NULL. */
+/* Ends a delivery in progress, whose event stays in the queue. `notify` may be NULL. */
 void notifier_stop(struct notifier *notify);
 
 #endif

@@ -18,7 +18,7 @@ struct replica_version {
 	bool marker; /* a delete marker */
 	/* The stored header whose new value is sent; NULL to send the version. */
 	const char *note;
-	const char *class; /* storage class at the destination; NULL for that of the version */
+	const char *class; /* storage class at the destination; NULL for the version's class */
 };
 enum replica_outcome {
 	REPLICA_SENT, /* the destination has the version */

@@ -32,7 +32,7 @@
 /* After this time, events that are done are removed, although other events of the batch are not
  * done. */
 #define TURN_MS 1000
-/* A destination that fails is tried again after a pause, and then after twice as long each time. */
+/* Longest pause of a destination that fails. Each pause is twice as long as the one before. */
 #define RETRY_MAX_MS 60000
 /* Interval between two reports of a destination that lags behind. */
 #define REPORT_MS 60000
@@ -57,7 +57,7 @@ struct link {
 	char header[sizeof(REPLICATION_HEADER) +
 		    TARGET_NAME_SIZE]; /* stored header with the state of a version */
 	struct lane lanes[LANES];
-	atomic_llong report_ms; /* when the lag is reported again; 0 if there is none */
+	atomic_llong report_ms; /* when the lag is reported again; 0 if no lag was reported */
 	atomic_ullong sent, failed;
 };
 

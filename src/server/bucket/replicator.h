@@ -1,8 +1,8 @@
 /*
  * Replication of buckets: an observer of the store adds an event to a queue in the transaction of a
- * new version, and threads send the version to the destinations of the rules that mean it. The
- * versions of a key are sent in their order, by the same thread; each destination has
- * LIMIT_REPLICATION_LANES threads, and waits for no other one.
+ * new version, and threads send the version to the destinations of the rules that apply to it. The
+ * versions of a key are sent in their order, by the same thread. Each destination has
+ * LIMIT_REPLICATION_LANES threads, so that no destination waits for another one.
  *
  * An event has the text "SIZE KIND BUCKET VERSION CLASS KEY": KIND is "v", "m" for a delete marker,
  * or "n" for tags or a lock that have changed; CLASS is the storage class at the destination ("-"
@@ -43,8 +43,8 @@ struct store;
  * again after `retry_ms`, and then after longer pauses. */
 int replicator_start(struct replicator **out, struct store *store, const char *targets,
 	int64_t retry_ms, struct penstock_error *err);
-/* Returns true if the operator has named that destination, for buckets of that owner: the
- * number of an account, or "". */
+/* Returns true if the operator has named the destination `name` for the account `owner`, which may
+ * be "" for ACCOUNT_FIRST. */
 bool replicator_has(const struct replicator *replicator, const char *name, const char *owner);
 struct replicator_stat {
 	const char *name;

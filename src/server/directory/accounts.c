@@ -58,8 +58,8 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 /* --- records --------------------------------------------------------------------------------- */
 
 /* Sets the key of the file, whose id is also in "file_key"; keys that the account made itself are
- * kept. A record without "file_key" comes from a version that kept no such keys. If the file has
- * the same key as before, the key stays inactive or deleted if the account made it so. */
+ * kept. A record without "file_key" comes from a version of penstock that kept no such keys. If the
+ * file has the same key as before, the key stays inactive or deleted if the account made it so. */
 static int set_keys(json_t *record, const json_t *entry)
 {
 	const json_t *before = json_object_get(record, "file_key");
@@ -94,7 +94,7 @@ static int set_keys(json_t *record, const json_t *entry)
 		       : 0;
 }
 
-/* Sets the canonical id: that of the file, else the old one, else a random one. */
+/* Sets the canonical id: the id in the file, else the old id, else a random id. */
 static int set_id(json_t *record, const json_t *entry)
 {
 	unsigned char random[32];
@@ -177,7 +177,7 @@ static int add(struct directory *d, const char *path, size_t i, json_t *entry, j
 	return 0;
 }
 
-/* Compares the accounts with each other and with those that the store has. */
+/* Compares the accounts with each other and with the accounts of the store. */
 static int check(const struct directory *d, const char *path, const json_t *list, json_t *changed,
 	struct penstock_error *err)
 {

@@ -275,8 +275,8 @@ static struct identity *make_and_keep(
 	return identity;
 }
 
-/* Returns true if the request has the token of its key, or no token if the key has none, and if the
- * key has not expired. */
+/* Returns true if a key without a session token comes without one, or if a key comes with its own
+ * token and has not expired. */
 static bool is_valid(const struct identity *identity, const char *token, enum s3_error *problem)
 {
 	*problem = S3_E_INVALID_TOKEN;

@@ -33,7 +33,7 @@ static inline bool account_is_number(const char *text)
 	       strspn(text, "0123456789") == STORE_OWNER_SIZE - 1;
 }
 
-/* Returns true if the account of this number is the `owner`; "" is ACCOUNT_FIRST. */
+/* Returns true if the account `number` is `owner`, which may be "" for ACCOUNT_FIRST. */
 static inline bool account_is_owner(const char *number, const char *owner)
 {
 	return strcmp(number, *owner ? owner : ACCOUNT_FIRST) == 0;
@@ -75,7 +75,7 @@ struct identity {
 	/* aws:PrincipalArn: `arn`, or for an assumed role the ARN of the role */
 	const char *principal_arn;
 	const char *user_id; /* aws:userid */
-	const char *user_name; /* aws:username; NULL unless it is a user */
+	const char *user_name; /* aws:username; NULL unless the identity is a user */
 	const char *record; /* name of the record in the directory; NULL if anonymous */
 	int64_t issued_s, expires_s; /* 0 unless temporary */
 

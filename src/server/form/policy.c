@@ -180,7 +180,7 @@ static enum s3_error evaluate(const json_t *conditions, const struct policy_form
 		sizes->min = c.min > sizes->min ? c.min : sizes->min;
 		sizes->max = c.max < sizes->max ? c.max : sizes->max;
 	}
-	/* Otherwise a form would be valid for each bucket. */
+	/* Without a condition on the bucket, a form would be valid for every bucket. */
 	if (!is_covered(conditions, "bucket")) {
 		buf_add_str(message, "Invalid according to Policy: Extra input fields: bucket");
 		return S3_E_ACCESS_DENIED;

@@ -19,7 +19,7 @@
 
 #define SESSION_MIN_S	   900
 #define SESSION_MAX_S	   129600 /* for a user; a role has its own limit */
-#define ROOT_SESSION_MAX_S 3600 /* also for a session that a session of a role asks for */
+#define ROOT_SESSION_MAX_S 3600 /* also if a session of a role assumes a role */
 #define SESSION_ARNS_MAX   10
 #define SESSION_POLICY_MAX 2048 /* characters */
 

@@ -2,7 +2,7 @@
  * A file to which lines are appended, each by one write and without a sync.
  *
  *	log_file_open(&file, "/var/log/penstock.log", err);
- *	log_file_write(file, &line); // what cannot be written is lost
+ *	log_file_write(file, &line); // a line that cannot be written is lost
  *	log_file_reopen(file, err); // after it was renamed
  *	log_file_close(file);
  *

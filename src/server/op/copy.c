@@ -65,7 +65,7 @@ static bool parse_source(struct request *req, struct source *out)
 	return owner_is_expected(req, "x-amz-source-expected-bucket-owner", out->bucket);
 }
 
-/* Returns NULL with a reply set. For a named delete marker the reply differs from that to a GET. */
+/* Returns NULL with a reply set. A GET of a named delete marker gets another reply. */
 static struct store_object *find_source(struct request *req, const struct source *from)
 {
 	_cleanup_(store_object_unrefp) struct store_object *source = NULL;
@@ -264,8 +264,9 @@ static bool copy_headers(struct request *req, const struct source *from,
 	return true;
 }
 
-/* Selects the checksum of the copy: that of the source, unless the request names another algorithm
- * or the bytes are written again and the parts are gone. Returns false with a reply set. */
+/* Selects the checksum of the copy. The checksum of the source is kept, unless the request names
+ * another algorithm, or the bytes are written again: the copy then has no parts, and a composite
+ * checksum would be wrong. Returns false with a reply set. */
 static bool choose_checksum(struct request *req, const struct store_object *source, bool shared,
 	enum checksum_kind *computed)
 {
@@ -420,8 +421,8 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	return true;
 }
 
-/* Hashes the range, unless the ETag of the source is its MD5. Writes the bytes to a file if they
- * cannot be shared with the source. */
+/* Hashes the range, unless the ETag of the source is the MD5 of the range. Writes the bytes to a
+ * file if they cannot be shared with the source. */
 static int part_source(struct request *req, struct store_object *source, struct penstock_error *err)
 {
 	struct store_put *put = &req->part.put;

@@ -37,7 +37,7 @@ struct extent {
 	uint64_t length;
 	bool partial;
 	unsigned part; /* the requested part number; 0 if none was requested */
-	const struct store_part *stored; /* that part; NULL if the object has no parts */
+	const struct store_part *stored; /* the stored part of this number; NULL if there is none */
 };
 
 /* --- bodies ---------------------------------------------------------------------------------- */

@@ -145,7 +145,7 @@ void op_put_legal_hold(struct request *req);
 void op_tagging(struct request *req);
 void op_put_tagging(struct request *req);
 void op_delete_tagging(struct request *req);
-/* Many reads: s3/message/read_many.h. */
+/* Replies to many reads in one request (s3/message/read_many.h). */
 void op_read_many(struct request *req);
 void op_put_object_begin(struct request *req);
 /* Stores the complete body; then `after` replies. */

@@ -308,8 +308,8 @@ static int on_file(void *cookie, const char *name, struct penstock_error *err)
 			"POST requires exactly one file upload per request.");
 	else if (authenticate(req) && insert_filename(req, name) && take_key(req) &&
 		 check_policy(req)) {
-		/* Only after the checks: forms are public, and an expired form would make every
-		 * sender known. */
+		/* The sender is known only after the checks: forms are public, and an expired form
+		 * would make every sender known. */
 		if (!req->anonymous)
 			request_sender_is_known(req);
 		begin_object(req);

@@ -196,8 +196,8 @@ static void op_upload_part(struct request *req)
 {
 	struct store_put *put = &req->part.put;
 
-	/* put->checksum.algorithm is that of the upload; the part may have been sent with another
-	 * algorithm. */
+	/* put->checksum.algorithm is the algorithm of the upload; the part may have been sent with
+	 * another one. */
 	if (req->body.extra_kind && checksum_find(put->checksum.algorithm) == req->body.extra_kind)
 		snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
 			req->body.extra_value);

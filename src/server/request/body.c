@@ -149,9 +149,9 @@ static bool find_length(struct request *req)
 	return true;
 }
 
-/* Returns true if the hasher computes the ETag once the body is complete; announces the body then.
- * A body that has the hasher for itself is hashed faster while it arrives, which matters if it is
- * large; parts come together. */
+/* Returns true, and announces the body to the hasher, if the hasher computes the ETag once the body
+ * is complete. The hasher is fast with several bodies at a time; a single body is hashed faster
+ * while it arrives, which matters for a large body. Parts of an upload come together. */
 static bool hash_late(struct request *req)
 {
 	const struct request_body *b = &req->body;

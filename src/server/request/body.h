@@ -44,7 +44,7 @@ struct request_body {
 
 /* Reads the headers that describe the body. Returns false with a reply set. */
 bool body_begin(struct request *req, enum body_kind kind, uint64_t limit);
-/* Like body_begin(), for a form, whose bytes `take` gets. */
+/* Like body_begin(), for a form; `take` gets the bytes of the form. */
 bool body_begin_form(struct request *req, body_take_fn take, uint64_t limit);
 /* Begins the file in a form; the headers are those of the form. Returns false with a reply set. */
 bool body_begin_file(struct request *req);

@@ -37,9 +37,9 @@ static void trim_end(struct buf *text)
 		buf_truncate(text, text->len - 1);
 }
 
-/* Joins the values of `h` and of all headers from `i` on that have its name, with commas between
- * them, and clears the names of the latter. All are joined at once: one by one, the copies of a
- * long list would need the square of its length. Returns false if out of memory. */
+/* Joins the values of `h` and of all headers from `i` on with the name of `h`, with commas between
+ * the values, and clears the names of these headers. All values are joined in one pass, because
+ * joining one by one takes quadratic time. Returns false if out of memory. */
 static bool join_with_rest(struct request *req, struct sigv4_header *h, size_t i)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_HTTP_HEADERS);

@@ -27,7 +27,7 @@ bool headers_condition(struct request *req, struct store_condition *out);
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified);
 /* Removes quotes, if present, in place. */
 char *etag_unquote(char *etag);
-/* Returns true if a header has the value of a checksum, of any algorithm. */
+/* Returns true for the name of a header with a checksum of any algorithm. */
 bool headers_is_checksum(const char *name);
 /* Adds the x-amz-checksum-… headers of a reply. */
 void reply_checksum(struct request *req, const struct store_checksum *checksum);

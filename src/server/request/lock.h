@@ -25,7 +25,8 @@ bool lock_is_bypassed(const struct request *req);
 /* Appends the pairs of the retention and the hold that the request asks for. Returns false with a
  * reply set. */
 bool lock_add(struct request *req, struct buf *out);
-/* Refuses a body without a checksum, if it is to be locked. Returns false with a reply set. */
+/* Refuses a body without a checksum if the object is to be locked. Returns false with a reply
+ * set. */
 bool lock_has_checksum(struct request *req);
 /* Add the retention, or the hold, of a version to the reply; `text` is its stored header. */
 void reply_retention(struct request *req, const char *text);

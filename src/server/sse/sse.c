@@ -237,7 +237,7 @@ bool sse_add(struct request *req, struct buf *out)
 
 /* --- uploads --------------------------------------------------------------------------------- */
 
-/* Compares the key of the request, which must have a key, with that of the upload. */
+/* Compares the key of the request, which must have a key, with the key of the upload. */
 static bool same_key(struct request *req, const char *text)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -24,8 +24,8 @@ struct request;
 /* Reads the headers that ask for encryption or bring keys, and wipes the keys from the request.
  * `sub` is the subresource of the request, or NULL. */
 bool sse_read(struct request *req, const char *sub);
-/* Selects the encryption of a new object or upload: that of the request, else that of the bucket.
- * Appends the stored header that names the encryption. */
+/* Selects the encryption of a new object or upload: the method that the request names, else the
+ * default of the bucket. Appends the stored header that names the encryption. */
 bool sse_add(struct request *req, struct buf *out);
 /* Selects the encryption of a part, whose request must have the key of its upload. */
 bool sse_of_part(struct request *req, const struct store_upload *upload);

@@ -78,7 +78,7 @@ int bulk_source_open(struct upload_source *source, struct penstock_error *err)
 	return 0;
 }
 
-/* Uploads a link as an object that holds its target. */
+/* Uploads a link as an object that holds the target of the link. */
 static int upload_link(struct bulk_task *task, const struct stat *st, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist metadata = {0};
@@ -331,7 +331,7 @@ static int know_source(struct bulk_task *task, struct penstock_error *err)
 	return 0;
 }
 
-/* Call it after a condition of a copy failed: reports a replaced source, which would look as if the
+/* Called after a condition of a copy failed: reports a replaced source, which would look as if the
  * target existed. */
 static int condition_error(
 	const struct bulk_item *item, const char *if_match, struct penstock_error *err)

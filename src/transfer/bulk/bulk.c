@@ -87,7 +87,7 @@ static void task_run(struct bulk_task *task)
 	bulk_task_over(task, r < 0 ? &err : NULL);
 }
 
-/* Call it with the lock held: if no worker could be started, the waiting thread runs the tasks. */
+/* Under the lock: if no worker could be started, the waiting thread runs the tasks. */
 static void help_out(struct bulk *bulk)
 {
 	struct bulk_task *task;
@@ -121,7 +121,7 @@ static void report(struct bulk *bulk, struct bulk_task *task)
 		error_move(&bulk->first, &task->error);
 }
 
-/* Call it with the lock held; drops it during the callbacks. */
+/* Under the lock, which is dropped during the callbacks. */
 static void report_ended(struct bulk *bulk)
 {
 	struct bulk_list ended = bulk->ended;
@@ -149,7 +149,7 @@ static void check_cancel(struct bulk *bulk)
 		bulk_stop(bulk);
 }
 
-/* Call it with the lock held. */
+/* Under the lock. */
 static void wait_a_little(struct bulk *bulk)
 {
 	bulk->flush = true;
@@ -159,7 +159,7 @@ static void wait_a_little(struct bulk *bulk)
 	bulk->flush = false;
 }
 
-/* Call it with the lock held. */
+/* Under the lock. */
 static int make_room(struct bulk *bulk, size_t charge, struct penstock_error *err)
 {
 	for (;;) {
@@ -174,7 +174,7 @@ static int make_room(struct bulk *bulk, size_t charge, struct penstock_error *er
 	}
 }
 
-/* Returns the message for an item with missing members; NULL if it is complete. */
+/* Returns the message for an item with missing members; NULL if the item is complete. */
 static const char *item_problem(const struct bulk_item *item)
 {
 	bool from = item->from_url || (item->from.client && item->from.bucket && item->from.key);

@@ -45,7 +45,7 @@ static struct bulk_dir *dir_new(const char *path, size_t len, int fd)
 	return dir;
 }
 
-/* Returns the directory that was requested last if it is the requested one, else NULL. */
+/* Returns the directory of the last request if its path is the requested one, else NULL. */
 static struct bulk_dir *dir_again(
 	struct bulk *bulk, struct bulk_dir *const *kept, const char *path, size_t len)
 {
@@ -202,8 +202,8 @@ int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd
 }
 
 /* Names an unnamed file, by its descriptor alone if the kernel allows that (with
- * CAP_DAC_READ_SEARCH, or since Linux 6.10 for the process that opened it): going through /proc
- * costs a third of the link. */
+ * CAP_DAC_READ_SEARCH, or since Linux 6.10 for the process that opened the file): the way through
+ * /proc takes a third of the time of a link. */
 static int link_to(struct bulk *bulk, int fd, int dir, const char *name)
 {
 	bool by_proc = atomic_load(&bulk->link_by_proc);
@@ -390,7 +390,7 @@ int bulk_file_make_link(const struct bulk_task *task, const struct bulk_dir *dir
 	return r < 0 ? bulk_dir_named(dir, err) : 0;
 }
 
-/* ---- making it durable ---- */
+/* ---- durability ---- */
 
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err)
 {

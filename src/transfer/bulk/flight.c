@@ -45,8 +45,8 @@ static unsigned window_most(const struct bulk *bulk)
 	return most && most < LIMIT_BULK_FLIGHTS ? most : LIMIT_BULK_FLIGHTS;
 }
 
-/* Call it with the lock held when a flight has ended. Grows the window by one after as many good
- * flights as the window is large. */
+/* Under the lock, after the end of a flight: grows the window by one after as many good flights as
+ * the window is large. */
 static void window_grow(struct bulk *bulk, bool good)
 {
 	if (bulk->window_hold) {
@@ -157,7 +157,7 @@ static bool submit(struct bulk_task *task)
 	return r == 0;
 }
 
-/* Call it with the lock held. Without memory for a second engine the first one is used. */
+/* Under the lock. Without memory for a second engine the first one is used. */
 static bool has_twin(struct bulk *bulk)
 {
 	struct http_engine *twin = bulk->options.twin;
@@ -171,7 +171,7 @@ static bool has_twin(struct bulk *bulk)
 	return atomic_load(&bulk->twin) != NULL;
 }
 
-/* Call it with the lock held. `to_twin`: prefer the second engine. */
+/* Under the lock. `to_twin` prefers the second engine. */
 static void flight_submit(struct bulk *bulk, struct bulk_task *task, bool to_twin)
 {
 	task->flight->on_twin = has_twin(bulk) && to_twin;
@@ -180,8 +180,8 @@ static void flight_submit(struct bulk *bulk, struct bulk_task *task, bool to_twi
 }
 
 /*
- * Fills the window after the end of a flight of the engine that `on_twin` selects; `good` if the
- * flight did not fail. The next flights use the same engine: its thread, which runs this function,
+ * Fills the window after the end of a flight of the engine that `on_twin` selects; `good` is false
+ * if the flight failed. The next flights use the same engine: its thread, which runs this function,
  * need not be woken, and ends no flight before this function returns. The thread that frees the
  * bulk waits for the last flight: the bulk must not be used after that flight.
  */

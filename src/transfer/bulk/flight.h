@@ -1,6 +1,6 @@
 /*
- * A small item in flight: one request of the engine, without a thread of its own. It is prepared on
- * the thread that pushes, and ends on the engine's:
+ * A small item in flight: one request of the engine, without a thread of its own. A flight is
+ * prepared on the thread that pushes, and ends on the engine's thread:
  *
  *	bulk_flight_prepare() -> queued -> submitted -> done: verified, written -> the task ends
  *

@@ -34,7 +34,7 @@ struct bulk_dir {
 struct upload_source {
 	struct bulk_task *task;
 	int fd; /* -1 if not open */
-	struct stat st; /* state when it was opened */
+	struct stat st; /* state of the file when it was opened */
 	uint64_t resumed; /* bytes that were reported as resumed */
 };
 
@@ -52,8 +52,7 @@ struct bulk_task {
 
 	struct bulk_flight *flight; /* NULL if not in flight */
 
-	/* The source of this task, and those of the tasks in `batch`, are deleted in one
-	 * request. */
+	/* The sources of this task and of the tasks in `batch` are deleted in one request. */
 	bool removing;
 	struct bulk_list batch;
 
@@ -134,11 +133,10 @@ void bulk_task_over(struct bulk_task *task, struct penstock_error *err);
 void bulk_queue(struct bulk_task *task);
 /* Queues the deletion of the task's source, together with others. */
 void bulk_remove_source(struct bulk_task *task);
-/* Call it with the lock held: sends a small batch of deletions when no other item could join it. */
+/* Under the lock: sends a small batch of deletions when no other item could join the batch. */
 void bulk_flush_removals(struct bulk *bulk);
-/* Call it with the lock held: true if the pushing thread should wake up. While enough items are
- * queued that thread can sleep: a wake-up for each item would cost both threads more time than the
- * work. */
+/* Under the lock: true if the pushing thread should wake up. While enough items are queued that
+ * thread can sleep: a wake-up for each item would cost both threads more time than the work. */
 bool bulk_wants_pusher(const struct bulk *bulk);
 static inline bool bulk_stopped(const struct bulk *bulk)
 {
@@ -186,9 +184,9 @@ int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char
  * code. */
 int bulk_dir_named(const struct bulk_dir *dir, struct penstock_error *err);
 
-/* Creates a file that gets the item's name once it is complete. `part` is its temporary name, NULL
- * if it is unnamed. The caller closes the file, and unlinks `*part` unless the file was
- * published. */
+/* Creates a file that gets the item's name once the file is complete. `*part` is the temporary
+ * name, or NULL for an unnamed file. The caller closes the file, and unlinks `*part` unless the
+ * file was published. */
 int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd, char **part,
 	struct penstock_error *err);
 int bulk_file_publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, char **part,

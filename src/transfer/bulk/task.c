@@ -76,7 +76,7 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Call it with the lock held. If no thread can be started, the existing threads suffice. */
+/* Under the lock. If no thread can be started, the existing threads suffice. */
 static void start_worker(struct bulk *bulk)
 {
 	unsigned most = bulk->options.parallel;
@@ -101,8 +101,7 @@ void bulk_queue(struct bulk_task *task)
 
 /* ---- the end of tasks ---- */
 
-/* Call it with the lock held: puts the collected deletions, as one request, at the front of
- * `queue`. */
+/* Under the lock: puts the collected deletions, as one request, at the front of `queue`. */
 static void removals_close(struct bulk *bulk)
 {
 	struct bulk_task *head = bulk_list_take(&bulk->removals);

@@ -18,7 +18,7 @@
 
 /* Bytes of a body whose SHA-256 is signed; a larger body is protected by its checksum. */
 #define SIGNED_BODY_MAX (16 * KIB)
-/* Attempts with refused credentials, without those while new credentials are fetched. */
+/* Attempts with refused credentials; attempts while new credentials are fetched do not count. */
 #define REFUSALS_MAX 5
 /* Sets of new credentials after refused ones; the last set gets only one attempt. */
 #define RENEWALS_MAX 3
@@ -602,7 +602,7 @@ static bool adjust_clock(struct s3_op *op, const struct http_reply *reply)
 	return true;
 }
 
-/* Decides by the status of a reply without a document, such as that to a HEAD. */
+/* Decides by the status of a reply without a document, such as the reply to a HEAD. */
 static enum http_verdict judge_status(
 	struct s3_op *op, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -715,7 +715,7 @@ static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
 	       reply->content_length != 0 && !has_store_header(reply);
 }
 
-/* Notes if the store is penstock: it accepts trailers, so that files need to be read only once. */
+/* Notes if the store is penstock, which accepts trailers, so that files are read only once. */
 static void learn_store(struct object_client *client, const struct http_reply *reply)
 {
 	const char *server = atomic_load(&client->own_kind) || client->google

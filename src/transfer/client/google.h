@@ -2,7 +2,7 @@
  * Translates between S3 and Google Cloud Storage's XML API. The rest of this layer speaks S3 only:
  *
  *	before a request is sent, google_header() translates each of its headers;
- *	when the headers of a reply have arrived, google_reply() adds S3's to them.
+ *	when the headers of a reply have arrived, google_reply() adds S3's headers.
  *
  * The generation of an object takes the place of its ETag: the generation changes with each
  * overwrite, also by the same bytes, and Google's preconditions use the generation. `ETag` of a

@@ -86,7 +86,8 @@ struct s3_op {
 	bool may_be_error; /* a 200 reply may carry an Error document */
 	bool skew_adjusted;
 	bool refused; /* the store called the credentials of an attempt expired */
-	unsigned refusals; /* such attempts, without those while new credentials were fetched */
+	/* attempts with refused credentials, except attempts while new ones were fetched */
+	unsigned refusals;
 	unsigned renewals; /* sets of credentials that replaced refused ones */
 	struct credentials keys;
 	char *what;

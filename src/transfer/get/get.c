@@ -85,8 +85,8 @@ static int download_run(struct download *d, struct penstock_error *err)
 	return download_whole(d, false, err);
 }
 
-/* Verifies what was not verified on arrival, by reading the file once more: a multipart object that
- * was fetched in one piece, or whose parts do not align with the blocks. */
+/* Reads the file once more to verify an object that was not verified on arrival: a multipart object
+ * that was fetched in one piece, or whose parts do not align with the blocks. */
 static int check_parts(struct download *d, struct penstock_error *err)
 {
 	const struct object_get_options *o = d->options;

@@ -26,7 +26,8 @@ struct download {
 	/* checksum of each part; CHECKSUM_NONE if the object is in one piece, or if the checksums
 	 * of its parts cannot be combined */
 	enum checksum_kind part_kind;
-	struct get_parts parts; /* filled by the calling thread, then also read by the engine's */
+	/* filled by the calling thread, then also read by the engine's thread */
+	struct get_parts parts;
 	atomic_bool parts_known;
 	bool parts_checked; /* the file was verified against the parts' checksums */
 	bool encrypted; /* encrypted under a key, so the ETag is not made of the bytes */

@@ -37,7 +37,7 @@ static void recorded_release(struct recorded *recorded)
 	free(recorded->etag);
 }
 
-/* Reads the lines before those of the blocks. Returns -1 if out of memory. */
+/* Reads the lines before the lines of the blocks. Returns -1 if out of memory. */
 static int read_recorded(struct record_file *journal, struct recorded *recorded)
 {
 	char *f[4];
@@ -70,7 +70,7 @@ static uint64_t inode_of(int fd)
 	return fstat(fd, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Opens the part file that the journal names. Returns -1 if it is missing, or another file. */
+/* Opens the part file that the journal names. Returns -1 if the file is missing or another one. */
 static int open_recorded(const char *path, const struct recorded *recorded, char **out)
 {
 	_cleanup_free_ char *part = NULL;

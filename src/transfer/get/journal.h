@@ -36,21 +36,21 @@ struct get_part {
 #define GET_PART_INIT { .fd = -1, .journal = RECORD_FILE_INIT }
 /* clang-format on */
 
-/* Opens the part file of `path`. `source` identifies the object among all others; NULL for no
- * journal, and the name that part_file_open() chooses. If the journal cannot be created, the
- * download cannot be resumed. */
+/* Opens the part file of `path`. `source` identifies the object among all others; if NULL, there is
+ * no journal, and part_file_open() chooses the name. If the journal cannot be created, the download
+ * cannot be resumed. */
 int get_part_open(
 	struct get_part *part, const char *path, const char *source, struct penstock_error *err);
-/* Call it when the object is known: loads the blocks that are present into `blocks` (which has the
+/* Called when the object is known: loads the blocks that are present into `blocks` (which has the
  * object's size and kind), or empties the file. Returns the number of bytes present, or a negative
  * code. */
 int64_t get_part_begin(struct get_part *part, const char *etag, struct get_blocks *blocks,
 	struct penstock_error *err);
 /* Drops everything that was fetched. */
 int get_part_restart(struct get_part *part, struct penstock_error *err);
-/* Call it after the part file got its final name. */
+/* Called after the part file got its final name; removes the journal. */
 void get_part_finish(struct get_part *part);
-/* Call it after a failure; with `keep` the next call can resume. */
+/* Called after a failure; with `keep` the next call can resume. */
 void get_part_abandon(struct get_part *part, bool keep);
 void get_part_release(struct get_part *part);
 

@@ -415,9 +415,9 @@ static int run_ranges(struct download *d, struct penstock_error *err)
 }
 
 /*
- * Compares the checksum of the whole object. A checksum that cannot be combined from those of
- * blocks (MD5, SHA) requires reading the file once more, which takes longer than the transfer; such
- * a checksum is used only if the store has nothing better.
+ * Compares the checksum of the whole object. A checksum that cannot be combined from the checksums
+ * of the blocks (MD5, SHA) requires reading the file once more, which takes longer than the
+ * transfer; such a checksum is used only if the store has nothing better.
  */
 static int check_whole(struct download *d, struct penstock_error *err)
 {
@@ -431,7 +431,7 @@ static int check_whole(struct download *d, struct penstock_error *err)
 	return r < 0 ? r : check_digest(d, got, err);
 }
 
-/* True if each part was compared. A part that starts or ends within a block was not. */
+/* True if each part was compared. A part that starts or ends within a block was not compared. */
 static bool all_compared(const struct download *d)
 {
 	uint8_t got[CHECKSUM_MAX_SIZE];
@@ -446,10 +446,11 @@ static bool all_compared(const struct download *d)
 	return d->parts.n > 0;
 }
 
-/* Sets up the blocks, and takes over those that an earlier call has fetched. */
+/* Sets up the blocks, and takes over the blocks that an earlier call has fetched. */
 static int prepare_blocks(struct download *d, struct penstock_error *err)
 {
-	/* Use only checksums that combine from those of the blocks; a journal needs one of them. */
+	/* Use only a checksum that can be combined from the blocks' checksums; a journal needs such
+	 * a checksum. */
 	enum checksum_kind kind = checksum_is_crc(d->kind)	  ? d->kind
 				  : d->part_kind != CHECKSUM_NONE ? d->part_kind
 				  : d->part.journaled		  ? CHECKSUM_CRC64NVME

@@ -356,8 +356,8 @@ static int pass_by(void *cookie, const void *data, size_t len, struct penstock_e
 	return 0;
 }
 
-/* Reads the bytes once more after the first mismatch. They were passed on already, so they are
- * accepted only if they make the same ETag again. */
+/* Reads the bytes once more after the first mismatch. The first bytes were passed on already, and
+ * are accepted only if the bytes make the same ETag again. */
 static int check_parts(struct stream *s, struct penstock_error *err)
 {
 	const struct object_get_options *options = s->options;

@@ -43,7 +43,7 @@ struct get_writer {
 	bool ending;
 };
 
-/* Call it with the lock held; drops the lock while writing. */
+/* Under the lock, which is dropped while writing. */
 static void write_first(struct get_writer *w)
 {
 	struct piece piece = w->pieces[w->first];
@@ -70,7 +70,7 @@ static void write_first(struct get_writer *w)
 	}
 }
 
-/* Call it with the lock held. */
+/* Under the lock. */
 static bool is_to_begin(const struct get_writer *w)
 {
 	return w->ending || w->n >= BEGIN_WITH || (w->n && w->draining);

@@ -1,9 +1,9 @@
 /*
- * The key space is a list of ranges, each from its first key up to the next range's. A thread takes
- * the first idle range and fetches its next page; if all ranges are busy, the thread splits a
- * range, some pages (`reach`) ahead of the known keys, using the model of split.h. A range ends
- * when one of its pages reaches the next range's start. The number of pages a range had then
- * adjusts the reach.
+ * The key space is a list of ranges, each up to the first key of the next range. A thread takes the
+ * first idle range and fetches its next page; if all ranges are busy, the thread splits a range,
+ * some pages (`reach`) ahead of the known keys, using the model of split.h. A range ends when one
+ * of its pages reaches the next range's start. The number of pages a range had then adjusts the
+ * reach.
  */
 #include "transfer/list/ranges.h"
 
@@ -26,7 +26,7 @@
 #define MAX_PARALLEL 32
 #define CHAIN_AHEAD  4 /* pages read ahead if there is one range */
 #define PAGE_KEYS    1000
-#define MODEL_SAMPLE 16 /* the model learns one key of this many */
+#define MODEL_SAMPLE 16 /* the model learns one key in this many */
 /* A page in flight also holds its document and the parser's results. */
 #define UNDER_WAY_COST 6
 
@@ -310,7 +310,7 @@ static void accept(struct list_ranges *l, struct range *range, struct list_page 
 
 /* ---- the threads ---- */
 
-/* True if one more page may be fetched, as always for the range that the caller waits for. */
+/* True if one more page may be fetched; always true for the range that the caller waits for. */
 static bool has_room(const struct list_ranges *l, const struct range *range)
 {
 	if (range == l->ranges && !range->head)

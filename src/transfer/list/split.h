@@ -1,8 +1,8 @@
 /*
  * Finds split points among the unknown keys of a listing. A model learns which bytes occur at each
  * position of the keys, treats keys as numbers with one digit for each position, and extrapolates
- * from the distance that one page covers to that of several pages. A wrong guess is harmless: any
- * text is a valid split, but may have fewer or more keys before it than desired.
+ * from the distance that one page covers to the distance of several pages. A wrong guess is
+ * harmless: any text is a valid split, but may have fewer or more keys before it than desired.
  */
 #ifndef TRANSFER_LIST_SPLIT_H
 #define TRANSFER_LIST_SPLIT_H

@@ -33,7 +33,7 @@ static void copy_source_release(struct copy_source *source)
 	object_info_release(&source->info);
 }
 
-/* Call it if the reply to a copy was lost or is unclear: returns true if the object at `at` is the
+/* Called if the reply to a copy was lost or is unclear: returns true if the object at `at` is the
  * copy. Works only if both objects have an ETag that is an MD5, or a checksum. */
 static bool copy_is_there(
 	const struct copy_source *source, struct object_ref at, struct object_info *info)
@@ -120,7 +120,7 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 		return 0;
 	}
 	if (r < 0) {
-		/* The failed condition may be that of the source, so name the source. */
+		/* The failed condition may be the one on the source, so name the source. */
 		error_suffix(&own, " (copying %s://%s/%s)", object_client_scheme(from.client),
 			from.bucket, from.key);
 		return error_move(err, &own);
@@ -301,7 +301,7 @@ static int refused(int r, struct penstock_error *err)
 }
 
 /* Completes a multipart upload over an existing object under If-None-Match, which must fail.
- * Returns 1 if it does. */
+ * Returns 1 if the Complete fails. */
 static int probe_complete(struct object_ref at, struct penstock_error *err)
 {
 	static const char text[] = "complete";

@@ -293,7 +293,8 @@ static int add_spans(struct delta_plan *plan, const struct delta_sums *now, uint
 {
 	uint64_t blocks = end - first, target = (copy ? COPY_PART : part) / now->block;
 	uint64_t pieces = blocks / (target ? target : 1);
-	/* At least `target` blocks, and less than twice that. */
+	/* Each span has at least `target` blocks (unless there are fewer), and less than twice as
+	 * many. */
 	unsigned n = pieces ? (unsigned)pieces : 1;
 	struct delta_span *grown = realloc(plan->spans, (plan->n + n) * sizeof(*grown));
 

@@ -46,7 +46,7 @@ int put_body_sum(const struct put_body *body, enum checksum_kind kind,
 enum put_sum { PUT_SUM_UNKNOWN, PUT_SUM_SAME, PUT_SUM_DIFFERS };
 enum put_sum put_compare_sum(
 	const struct object_client *client, const char *checksum, const uint8_t *digest);
-/* Reads the whole body; true if the ETag is its MD5. */
+/* Reads the whole body; true if the ETag is the MD5 of the body. */
 bool put_body_has_md5(const struct put_body *body, const char *etag);
 /* Verifies after success that the store has the sent bytes. PENSTOCK_E_CORRUPT if not. */
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);

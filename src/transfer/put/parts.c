@@ -274,8 +274,8 @@ static void whole_digest(struct upload *u)
 			u->results[i].length);
 }
 
-/* Computes the ETag that the object must get if the parts' ETags are MD5s; returns false if they
- * are not. */
+/* Computes the ETag that the object must get if the parts' ETags are MD5s; returns false if the
+ * parts have other ETags. */
 static bool expected_etag(const struct upload *u, char etag[static MULTIPART_ETAG_SIZE])
 {
 	uint8_t(*md5)[16] = calloc(u->parts, sizeof(*md5));
@@ -310,8 +310,8 @@ static int verify_object(
 		"the store assembled other bytes than were sent");
 }
 
-/* Call it if the reply to the Complete was lost or is unclear: returns true if the object exists
- * and has the sent bytes. */
+/* Called if the reply to the Complete was lost or is unclear: returns true if the object exists and
+ * has the sent bytes. */
 static bool complete_was_done(struct upload *u, struct object_info *info)
 {
 	_cleanup_(s3_op_release) struct s3_op head = {0};
@@ -500,7 +500,8 @@ void upload_release(struct upload *u)
 	free(u->slots);
 }
 
-/* Starts an upload, or resumes that of an earlier call. Returns 1 if its object already exists. */
+/* Starts an upload, or resumes the upload of an earlier call. Returns 1 if the object already
+ * exists. */
 static int upload_begin(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -511,7 +512,7 @@ static int upload_begin(struct upload *u, struct object_info *info, struct penst
 	report_upload(u, false);
 	r = upload_start(u, &own);
 	/* A store that replied with an error has not started an upload; a store that did not reply
-	 * may have. */
+	 * may have started one. */
 	if (r < 0 && own.http_status)
 		report_upload(u, true);
 	if (r < 0)

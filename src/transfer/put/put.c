@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 
-/* Call it if a condition failed but an earlier attempt may have been executed: returns true if the
+/* Called if a condition failed but an earlier attempt may have been executed: returns true if the
  * object has the sent bytes. */
 static bool put_was_done(struct s3_op *op, struct put_body *body)
 {

@@ -332,7 +332,7 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 	return 0;
 }
 
-/* ---- its parts ---- */
+/* ---- the parts of the earlier upload ---- */
 
 /* Accepts a part in the store's list only if the journal has the same record. */
 static void compare_part(struct upload *u, const struct s3_part *part)

@@ -47,7 +47,7 @@ void put_resume_started(struct put_resume *r, const struct upload *u);
 void put_resume_part(struct put_resume *r, const struct upload *u, unsigned number);
 /* Aborts uploads whose file is missing or has changed, and old uploads; once per client. */
 void put_resume_sweep(struct object_client *client, const char *dir);
-/* Closes the journal; without `keep` it is removed. */
+/* Closes the journal, and removes the journal unless `keep` is set. */
 void put_resume_end(struct put_resume *r, bool keep);
 
 #endif

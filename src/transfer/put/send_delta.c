@@ -2,7 +2,7 @@
  * Uploads an object that replaces an older version of itself: blocks with unchanged tags are copied
  * by the store (UploadPartCopy, under the older version's ETag), and the rest is sent. If that
  * saves too little, or fails, everything is sent. The tags of the sent object are recorded
- * afterwards in both cases, as are those of an object that a download fetched.
+ * afterwards in both cases. object_remember() records the tags of an object that was downloaded.
  */
 #include "transfer/put/send_delta.h"
 
@@ -126,7 +126,7 @@ static int send_parts(struct delta_upload *d, struct object_info *info, struct p
 	return 0;
 }
 
-/* Call it once the object exists: the record is kept only if the file has not changed since it was
+/* Called once the object exists: the record is kept only if the file has not changed since it was
  * read. */
 static void keep_record(
 	struct delta_upload *d, const struct stat *before, const struct object_info *info)

@@ -33,9 +33,9 @@ bool part_file_is_marked(const char *name, size_t *stem);
 /* True for a regular file that this user owns and that has only one name, so that no other file is
  * changed through it. */
 bool part_file_is_private(int fd);
-/* True if a name in an open directory is that of an unfinished download: a marked name, also with
- * ".json" after it, a journal, or a name in a journal next to it. False for a user's own file,
- * regardless of its suffix. */
+/* True if a name in an open directory belongs to an unfinished download: a marked name, also with
+ * ".json" after it, a journal, or a file that a journal next to it names. False for a user's own
+ * file, regardless of its suffix. */
 bool part_file_is_ours(int dir, const char *name);
 
 /*

@@ -28,7 +28,7 @@ struct penstock_error;
 struct record_file {
 	int fd; /* locked */
 	char *path;
-	struct buf text; /* contents when it was opened */
+	struct buf text; /* contents of the file when it was opened */
 	size_t at;
 };
 /* clang-format off */
@@ -53,7 +53,7 @@ unsigned record_file_next(struct record_file *f, char *fields[], unsigned max);
 char record_file_peek(struct record_file *f);
 
 /* record_add_text() appends a field, percent-encoded; "-" if `text` is NULL or empty.
- * record_decode() decodes a field in place, "-" to "". Returns false if it is invalid. */
+ * record_decode() decodes a field in place, "-" to "". Returns false if the field is invalid. */
 void record_add_text(struct buf *line, const char *text);
 bool record_decode(char *field);
 

@@ -108,7 +108,7 @@ static void fetch_release(struct fetch *f)
 	free(f->journal_path);
 }
 
-/* Forgets the properties of the resource. Call it only before bytes were passed on. */
+/* Forgets the properties of the resource. Called only before bytes were passed on. */
 static void fetch_reset(struct fetch *f)
 {
 	unlink(f->journal_path);
@@ -145,8 +145,8 @@ static int fetch_once(struct fetch *f, int restarts, struct penstock_error *err)
 
 	if (restarts == 0 && !f->fresh && fetch_journal_load(f)) {
 		f->result->resumed = true;
-		/* Each range verifies that the resource is the same; if no range is missing, a
-		 * request verifies that. */
+		/* Each range verifies that the resource is the same. If no range is missing, a
+		 * request for the last byte verifies this. */
 		r = bytes_missing(f) ? 0 : fetch_recheck(f, err);
 		if (r == 0)
 			r = fetch_announce(f, bytes_missing(f), err);

@@ -37,7 +37,7 @@ struct fetch {
 	_Atomic uint64_t size; /* HTTP_LENGTH_UNKNOWN if not known */
 	char *etag;
 	char *last_modified;
-	atomic_bool web_page; /* the type is that of a web page, but the name is not */
+	atomic_bool web_page; /* the Content-Type is a web page's, and the name is another file's */
 
 	/* For ranges. */
 	uint64_t chunk;

@@ -26,7 +26,7 @@ static void progress(struct fetch *f, int64_t bytes)
 		f->options->progress(f->options->cookie, bytes);
 }
 
-/* The engine's thread made progress: wakes the calling thread. */
+/* Wakes the calling thread after progress of the engine's thread. */
 static void signal_moved(struct fetch *f)
 {
 	LOCK_SCOPE(&f->fan.lock);
@@ -315,8 +315,8 @@ static int ranges_pump(struct fetch *f, struct penstock_error *err)
 	return r;
 }
 
-/* Returns the number of bytes from the first on that are in the file, including those of the first
- * incomplete range. */
+/* Returns the number of bytes from the first on that are in the file, including the bytes of the
+ * first incomplete range. */
 static uint64_t contiguous(const struct fetch *f)
 {
 	uint64_t bytes = f->prefix * f->chunk;

@@ -8,7 +8,7 @@ int web_request(struct http_request *request, const char *url, const char *if_ra
 	request->method = "GET";
 	request->url = url;
 	request->follow_redirects = true;
-	/* Otherwise a server may choose an encoding. */
+	/* Without this header, a server may choose an encoding. */
 	if (http_request_header(request, "Accept-Encoding", "identity") < 0 ||
 		(if_range && http_request_header(request, "If-Range", if_range) < 0))
 		return error_memory(err);

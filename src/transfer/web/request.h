@@ -4,7 +4,7 @@
  *	r = web_request(&request, "https://host/a.tar", "\"etag\"", err);
  *	...
  *	if (web_is_replaced(reply))
- *		... it is another version
+ *		... the server has another version
  *	strlist_release(&request.headers);
  */
 #ifndef TRANSFER_WEB_REQUEST_H
