@@ -191,7 +191,7 @@ static bool begin_stages(struct run *run)
 	return true;
 }
 
-/* Called last before the steps: a run that does not reach its steps is not tracked. */
+/* The last stage before the steps, so that a run that does not reach its steps is not tracked. */
 static int track(struct run *run, struct penstock_error *err)
 {
 	int r;

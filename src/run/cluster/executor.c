@@ -274,7 +274,7 @@ static void signal_task(struct task *task, int signal)
 	order((struct slurm_task *)task, text);
 }
 
-/* Each task signals its own leader, as soon as the leader handles the signal. */
+/* Each task signals its own leader, as soon as the leader has a handler for the signal. */
 static unsigned notify(struct task *task, int signal)
 {
 	char text[24];
