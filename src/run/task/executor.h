@@ -25,8 +25,8 @@ struct json_t;
 struct key_server;
 struct penstock_error;
 
-/* Directory next to that of the layers: the lowest layer of every container, which provides the
- * mount points (run/step/containers.c makes it); and the last entry made in it. */
+/* Directory next to the directory of the layers: the lowest layer of every container, which
+ * provides the mount points (run/step/containers.c makes it); and the last entry made in it. */
 #define CONTAINER_PLACES      "places"
 #define CONTAINER_PLACES_LAST "deepsquare"
 
