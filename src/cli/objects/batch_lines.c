@@ -9,7 +9,7 @@
 
 /* ---- output of the lines ---- */
 
-/* Called with the lock held. */
+/* Prints the buffered output. Call it with the lock held. */
 static void tape_play(struct batch_tape *tape)
 {
 	if (!tape->held.len)
@@ -135,7 +135,7 @@ static void lines_advance(struct batch_lines *lines)
 	pthread_cond_broadcast(&lines->moved);
 }
 
-/* Called with the lock held. */
+/* Call it with the lock held. */
 static bool may_run(const struct batch_lines *lines, const struct batch_line *line)
 {
 	if (line->in_turn && line != lines->first)
