@@ -299,7 +299,8 @@ static bool has_variables(const json_t *list)
 	return json_object_get(json_array_get(list, 0), "key") != NULL;
 }
 
-/* Merges variables: those of the file as it is now, and those that only the record has. */
+/* Merges variables: the variables of the file as it is now, and the variables that only the record
+ * has. */
 static json_t *merge_variables(const json_t *before, const json_t *now, const json_t *record)
 {
 	json_t *out = json_array();
