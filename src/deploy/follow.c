@@ -43,7 +43,7 @@ struct follower {
 	bool no_bucket; /* the last listing found no bucket */
 };
 
-/* Reports an error, unless its message is that of the last report. */
+/* Reports an error, unless the last report had the same message. */
 static void report(char **said, const struct penstock_error *err)
 {
 	if (err->code == PENSTOCK_E_CANCELLED || (*said && strcmp(*said, err->message) == 0))

@@ -25,8 +25,8 @@ struct model_file {
 	uint64_t size;
 };
 
-/* One version. Its content is a checksum of the names, sizes and ETags of its files: a version
- * whose files change becomes a different version. */
+/* One version. The content of a version is a checksum of the names, sizes and ETags of its files: a
+ * version whose files change becomes a different version. */
 struct model {
 	char *name; /* name of its directory; for a whole prefix, the start of the content */
 	char *directory; /* "" or "3/", below the prefix */

@@ -251,7 +251,7 @@ static int on_image(void *cookie, struct penstock_error *err)
 	return provenance_record(cookie, err);
 }
 
-/* The files that tasks are writing when they are killed are incomplete. */
+/* A file that a task is writing when the task is killed is incomplete. */
 static void on_kill(void *cookie)
 {
 	const struct publisher *publisher = cookie;

@@ -112,8 +112,8 @@ static bool are_named(const json_t *list)
 	return true;
 }
 
-/* Compares the items of `list` with those of the same name in `other`; if `removed`, notes only the
- * items that `other` lacks. */
+/* Compares the items of `list` with the items of the same name in `other`; if `removed`, notes only
+ * the items that `other` lacks. */
 static void compare_named(
 	struct comparison *c, const json_t *list, const json_t *other, bool removed)
 {

@@ -100,8 +100,8 @@ void batch_line_free(struct batch_line *line)
 	free(line);
 }
 
-/* Removes the ended lines at the head, and prints the buffered output of the next line. Called with
- * the lock held. */
+/* Removes the ended lines at the head, and prints the buffered output of the next line. Call it
+ * with the lock held. */
 static void lines_advance(struct batch_lines *lines)
 {
 	struct batch_line *line;
@@ -150,7 +150,7 @@ static bool may_run(const struct batch_lines *lines, const struct batch_line *li
 	return true;
 }
 
-/* Returns NULL if no line may run now; sets `*any` if any line is waiting. Called with the lock
+/* Returns NULL if no line may run now; sets `*any` if any line is waiting. Call it with the lock
  * held. */
 static struct batch_line *pick(struct batch_lines *lines, bool *any)
 {

@@ -71,7 +71,7 @@ static int add_options(struct strlist *words, const struct task_cluster *c)
 {
 	size_t nodes = c->n < c->n_nodes ? c->n : c->n_nodes;
 
-	/* A step has its CPUs exclusively. This is the default in 20.11; later versions need the
+	/* A step has its CPUs exclusively, which is the default in 20.11; later versions need the
 	 * option. */
 	if (strlist_add_all(words, (const char *const[]){"--exclusive", "--export=ALL", "--chdir=/",
 					   "--input=all", "--kill-on-bad-exit=1", NULL}) < 0 ||

@@ -314,8 +314,9 @@ static bool has_more_to_show(const struct stream *stream)
 	       stream->shown < stream->pending.len;
 }
 
-/* Called if no more data came for a while. A prompt may end with a letter that begins a secret, so
- * a few bytes are shown. They stay pending, so that the rest of a late secret is still masked. */
+/* Shows the first bytes of pending data if no more data came for a while. A prompt may end with a
+ * letter that begins a secret, so a few bytes are shown. These bytes stay pending, so that the rest
+ * of a late secret is still masked. */
 static void show_beginning(struct output *output, struct stream *stream)
 {
 	size_t until = stream->pending.len < SHOWN_MAX ? stream->pending.len : SHOWN_MAX;

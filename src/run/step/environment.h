@@ -30,7 +30,7 @@ struct environment_spec {
 	/* "K=V" with less precedence than the workflow's variables; NULL-terminated, or NULL */
 	const char *const *defaults;
 	const char *const *extra; /* "K=V" of this execution; NULL-terminated, or NULL */
-	/* $DEEPSQUARE_ENV of a module, read after that of the run; NULL if there is none */
+	/* $DEEPSQUARE_ENV of a module, read after the file of the run; NULL if there is none */
 	const char *env_file;
 	const struct run_layout *layout;
 	const struct object_client *store; /* for the step's own clients; NULL if there is none */

@@ -1,5 +1,5 @@
 /*
- * Steps as processes of this machine with their own network. They run below an init, like
+ * Steps as processes of this machine with their own network. The steps run below an init, like
  * containers: the init owns the namespaces, and the connection between the network of the step and
  * the network of the machine ends with the init.
  */

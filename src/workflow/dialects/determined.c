@@ -214,8 +214,8 @@ static const char *slot_ids(struct experiment *e)
 	return workflow_arena_take(e->rd->arena, &ids);
 }
 
-/* Adds the variables that Determined gives a task, then those of the file. The command exports the
- * variables that are known only when it starts. */
+/* Adds the variables that Determined gives a task, then the variables of the file. The command
+ * exports the variables that are known only when it starts. */
 static void put_variables(struct experiment *e, const struct node *environment)
 {
 	const struct workflow_place *at = &e->root->at;
