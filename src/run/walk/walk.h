@@ -202,9 +202,9 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end);
  * with the last owner. Returns -1 if out of memory. */
 int walk_env_own(struct walk *walk, const char *path);
 void walk_env_disown(struct walk *walk, const char *path);
-/* Call them before and after an execution that may write to its $DEEPSQUARE_ENV. walk_env_check()
- * reports lines that set no variable, and makes a value without its end, or an unreadable file, the
- * fault of the step. */
+/* Call walk_env_begin() before, and walk_env_check() after an execution that may write to its
+ * $DEEPSQUARE_ENV. walk_env_check() reports lines that set no variable, and makes a value without
+ * its end, or an unreadable file, the fault of the step. */
 void walk_env_begin(struct walk *walk, const struct frame *frame);
 void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end);
 void walk_env_release(struct walk *walk);
