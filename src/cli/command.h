@@ -115,8 +115,8 @@ bool cli_duration_ms(
 
 /* Prints "penstock VERB: text; see 'penstock VERB --help'" to stderr. Returns CLI_EXIT_USAGE. */
 int cli_misuse(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Calls cli_misuse() if any of these options (NULL-terminated) was given, as "--json WHY". Returns
- * its exit code, else 0. */
+/* Calls cli_misuse() with "--json WHY" if any of these options (NULL-terminated), here --json, was
+ * given. Returns the exit code, or 0 if no option was given. */
 int cli_refuse_options(const struct cli *cli, const char *const *options, const char *why);
 /* The same if more than one of the options was given. */
 int cli_refuse_together(const struct cli *cli, const char *const *options);

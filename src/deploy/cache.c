@@ -200,8 +200,8 @@ static int by_use(const void *a, const void *b)
 	return (x->used.tv_nsec > y->used.tv_nsec) - (x->used.tv_nsec < y->used.tv_nsec);
 }
 
-/* Lists the versions of a model and interrupted fetches, except those of `except`. Completes
- * interrupted removals. */
+/* Lists the versions of a model and interrupted fetches, except names that begin with `except`.
+ * Completes interrupted removals. */
 static int list_kept(const char *home, const char *place, const char *except, struct kept **out,
 	size_t *n, struct penstock_error *err)
 {

@@ -265,7 +265,7 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 
 		s->model = (struct model){0};
 		backend_release(s);
-		/* The version may not be the cause: no process could be started. */
+		/* No process could be started, so the version is probably not the cause. */
 		d->failures++;
 		if (slot == d->front) {
 			log_warn("version '%s' is started later: %s", kept.name, err.message);
@@ -276,8 +276,8 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 		}
 		model_release(&kept);
 	}
-	/* Without a record the server starts, too: serve() repeats the write, and no service is
-	 * worse than a server that a kill in between would leave behind. */
+	/* The server starts even if save() fails: serve() repeats the write. A missing service
+	 * would be worse than a server that a kill in between leaves behind. */
 	save(d);
 	backend_go(s);
 }
@@ -292,8 +292,8 @@ static void in_service(struct deployment *d, const struct backend *s, bool rolle
 	save(d);
 }
 
-/* Sends new connections to the server in `slot`. The state is written first: a process that takes
- * over must not send them back. */
+/* Sends new connections to the server in `slot`. The state is written first, so that a process that
+ * takes over does not send new connections to the other server again. */
 static void move_traffic(struct deployment *d, unsigned slot)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -305,7 +305,8 @@ static void move_traffic(struct deployment *d, unsigned slot)
 		log_error("%s", err.message);
 }
 
-/* Leaves time for connections whose handshake is in progress: they are in no accept queue yet. */
+/* Returns the time that the other server stays ready. HANDSHAKE_MS is the minimum, because
+ * connections whose handshake is in progress are in no accept queue yet. */
 static int64_t retire_after(const struct deployment *d)
 {
 	return d->o->watch_ms > HANDSHAKE_MS ? d->o->watch_ms : HANDSHAKE_MS;
@@ -360,7 +361,7 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 		start_later(d, &before);
 	} else if (other->phase == BACKEND_READY) {
 		move_traffic(d, !d->front);
-		/* before in_service(): otherwise the version is offered again */
+		/* Call failed() before in_service(): otherwise the version is offered again. */
 		failed(d, model, why);
 		in_service(d, other, false);
 	} else if (++d->failures >= FAILURES && !was_ready) {
@@ -743,7 +744,7 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 	r = begin(&d, err);
 	if (r == 0)
 		serve(&d);
-	/* Comes first: the spare would take over if a second signal ended this process. */
+	/* Dismiss the spare first: it would take over if a second signal ended this process. */
 	spare_dismiss(&d.spare);
 	if (r == 0 && !atomic_load(options->cancel))
 		r = error_set(

@@ -13,7 +13,8 @@
  * process is killed; servers survive both.
  *
  * A version is a directory of the prefix that has a number as its name, or contains the commit of a
- * checkpoint (docs/deploy.md). Without such a directory the whole prefix is one version.
+ * checkpoint (docs/deploy.md). Without such a directory the whole prefix is one version. A replica
+ * is one deployment of the prefix; it rolls while a new version replaces the version in service.
  */
 #ifndef DEPLOY_DEPLOY_H
 #define DEPLOY_DEPLOY_H
@@ -29,7 +30,7 @@ struct penstock_error;
 
 /* Ways to move the traffic from one server to the next. */
 enum deploy_traffic {
-	DEPLOY_SOCKET, /* we listen, and hand a socket to each server */
+	DEPLOY_SOCKET, /* this process listens, and hands a socket to each server */
 	DEPLOY_REUSEPORT, /* servers listen themselves, with SO_REUSEPORT */
 	DEPLOY_SIGNAL /* the server loads the new model when it gets a signal */
 };
@@ -56,8 +57,8 @@ struct deploy_options {
 	int64_t start_ms; /* time within which a server must become healthy */
 	int64_t watch_ms; /* time that the old server stays ready after the new one took over */
 	int64_t drain_ms; /* time after which a server that was asked to end is killed */
-	uint64_t cache_size; /* bytes of the versions of this model on this machine */
-	unsigned unavailable; /* replicas that roll at a time, over all machines */
+	uint64_t cache_size; /* maximum bytes of the versions of this model on this machine */
+	unsigned unavailable; /* maximum number of replicas that roll at a time */
 	bool no_state; /* write nothing to the bucket */
 	const atomic_int *cancel;
 };

@@ -43,7 +43,7 @@ struct follower {
 	bool no_bucket; /* the last listing found no bucket */
 };
 
-/* Reports an error, unless its message is that of the last report. */
+/* Reports an error, unless the last report had the same message. */
 static void report(char **said, const struct penstock_error *err)
 {
 	if (err->code == PENSTOCK_E_CANCELLED || (*said && strcmp(*said, err->message) == 0))
@@ -386,7 +386,7 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled)
 	if (!model_set(&f->serving, model->name, model->content))
 		log_warn("out of memory");
 	changed(f, model);
-	/* The version that rolls is still to be reported. */
+	/* Keep `tried` until its result is reported, and while it is in service. */
 	if (!f->rolling && strcmp(f->tried.content, model->content) != 0)
 		model_release(&f->tried);
 }

@@ -25,8 +25,8 @@ struct model_file {
 	uint64_t size;
 };
 
-/* One version. Its content is a checksum of the names, sizes and ETags of its files: a version
- * whose files change becomes a different version. */
+/* One version. The content of a version is a checksum of the names, sizes and ETags of its files: a
+ * version whose files change becomes a different version. */
 struct model {
 	char *name; /* name of its directory; for a whole prefix, the start of the content */
 	char *directory; /* "" or "3/", below the prefix */
@@ -54,7 +54,7 @@ struct versions {
 	size_t n_unmeasured;
 };
 void versions_release(struct versions *v);
-/* Contents that are left out: they, or servers of them, failed. */
+/* Contents that are not served, because their fetch or their server failed. */
 struct refused {
 	struct refused_content {
 		char content[MODEL_CONTENT_SIZE];
@@ -98,10 +98,10 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 
 /*
  * Two listening sockets with one address, one for each server. A socket filter of their group
- * chooses the socket that gets a new connection: that of the server in front, or that of the server
- * behind it if the connection comes from TRAFFIC_PROBE, from which we ask a new server for its
- * health. Both sockets stay open while servers come and go, so their order in the group does not
- * change, unless a server shuts its socket down (traffic_mend()).
+ * chooses the socket that gets a new connection: the socket of the server in front, or of the
+ * server behind it if the connection comes from TRAFFIC_PROBE, the source address of health checks.
+ * Both sockets stay open while servers come and go, so their order in the group does not change,
+ * unless a server shuts its socket down (traffic_mend()).
  */
 #define TRAFFIC_PROBE	     "127.80.69.78"
 #define TRAFFIC_PROBE_NUMBER 0x7f50454e
@@ -162,8 +162,8 @@ int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port
 /* Lets the command start, after its pid is on record. Without this call the server ends with this
  * process. */
 void backend_go(struct backend *s);
-/* Returns true if the server has ended, and kills the processes that it has left. `status` is that
- * of waitpid(), or -1 if the server is not our child. */
+/* Returns true if the server has ended, and kills the processes that it has left. `status` is the
+ * status from waitpid(), or -1 if the server is not our child. */
 bool backend_has_ended(struct backend *s, int *status);
 
 /* ---- spare.c: the process that continues after a kill ---- */
@@ -203,8 +203,8 @@ struct replica_state {
 	const char *state; /* "serving", "rolling", "failed", "waiting" */
 	/* the version in service; NULL, or without a name, if there is none */
 	const struct model *model;
-	const struct model *next; /* the version that it rolls to, or that failed; as `model` */
-	const char *why; /* reason why `next` failed; NULL if it has not */
+	const struct model *next; /* the version that rolls or failed; NULL like `model` */
+	const char *why; /* reason why `next` failed; NULL if `next` has not failed */
 };
 int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t port,
 	struct penstock_error *err);
@@ -226,7 +226,7 @@ struct follow {
 	bool started;
 	atomic_int stop;
 	atomic_int give_up; /* ends the last request if it takes too long */
-	bool ended; /* under the lock */
+	bool ended; /* the thread has ended */
 	uint16_t port;
 	struct model last; /* served by an earlier process; offered without the store */
 

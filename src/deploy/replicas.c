@@ -182,8 +182,8 @@ static unsigned count_rolling(struct replicas *r, const json_t *replicas)
 	return n;
 }
 
-/* Repeats the change, up to TRIES times, until no other replica has changed the object in between.
- * Returns 1, or 0 if `turn` is true and too many other replicas roll. */
+/* Writes or removes this replica's entry: up to TRIES times, until no other replica has changed the
+ * object in between. Returns 1, or 0 if `turn` is true and too many other replicas roll. */
 static int change(struct replicas *r, const struct replica_state *state, bool turn,
 	struct penstock_error *err)
 {

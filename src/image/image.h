@@ -10,9 +10,9 @@
  *
  * Each layer has its own directory and is unpacked while it arrives, once for all images and runs.
  * Several processes may request the same image: one pulls each layer, the others wait for its lock.
- * A reference with a digest needs no request if its layers are stored. A tag is resolved by the
- * registry; if the registry is unreachable, the image last pulled under that tag is used, and the
- * user is notified.
+ * A reference with a digest needs no request if the layers of the image are stored. The registry
+ * resolves a tag; if the registry is unreachable, image_get() uses the image last pulled under that
+ * tag, and notifies the user.
  *
  * Below `dir`:
  *	indexes/SHA256		a list of manifests, one for each platform
@@ -21,7 +21,7 @@
  *	configs/SHA256		the configuration of an image
  *	layers/ID/		the files of a layer; ID is the start of its digest
  *	layers/ID.part/		a layer that the holder of the lock unpacks; garbage if not locked
- *	layers/ID.new		the boot in which the layer was unpacked, until it is synced
+ *	layers/ID.new		the boot ID at the time of unpacking, until the layer is synced
  *	locks/ID		locked while a layer is pulled
  *	locks/use-ID		locked while an image is used; ID is the start of its manifest's
  *				digest
@@ -55,7 +55,7 @@ struct image_config {
 };
 
 struct image {
-	char *name; /* as users write it, "ghcr.io/org/name:tag" */
+	char *name; /* full name, "ghcr.io/org/name:tag", or path of the file */
 	char digest[IMAGE_DIGEST_SIZE]; /* digest of this platform's manifest */
 	struct strlist layers; /* absolute paths, lowest first */
 	struct image_config config;
@@ -84,7 +84,8 @@ struct image_request {
  * Gets the image and protects its layers from removal until image_free() (image/kept.h). Errors:
  * INVALID (the name), NOT_FOUND (no such image, tag or platform), PERMISSION (the registry refuses
  * the login or requires one), UNAVAILABLE (the registry does not reply), CORRUPT (digest mismatch
- * or broken archive), NO_SPACE, LIMIT, CANCELLED and those of the formats and the HTTP engine.
+ * or broken archive), NO_SPACE, LIMIT, CANCELLED and the errors of the formats and of the HTTP
+ * engine.
  */
 int image_get(struct image **out, const struct image_request *request, struct penstock_error *err);
 void image_free(struct image *image);

@@ -22,7 +22,7 @@
 
 struct image_kept {
 	char digest[IMAGE_DIGEST_SIZE];
-	struct strlist names; /* tags that refer to the image; empty if it is from a file */
+	struct strlist names; /* references that lead to it; empty if it is from a file */
 	struct strlist layers; /* directories of the layers */
 	uint64_t *sizes; /* bytes of each layer on disk */
 	uint64_t bytes; /* bytes of all layers on disk, including shared layers */
@@ -44,7 +44,7 @@ uint64_t image_kept_bytes(const struct image_kept_list *list, const bool *gone);
 /* Removes the manifest and the tags; the next sweep removes the layers. Fails with EXISTS if a run
  * uses the image or a pull is in progress. */
 int image_kept_remove(const char *dir, const struct image_kept *image, struct penstock_error *err);
-/* Selection of images to remove. A shared layer is freed with its last image, and counts once. */
+/* Selection of images to remove. A layer that several images share counts once. */
 struct image_prune {
 	/* remove images that were last used before this time; no image if INT64_MIN */
 	int64_t before_ns;

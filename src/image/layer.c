@@ -36,8 +36,8 @@ static la_ssize_t read_tar(struct archive *a, void *cookie, const void **data)
 	ssize_t n = layer_stream_read(&u->stream, &p);
 
 	/* Some tools write no padding after the last member and no end marker: fill the last block
-	 * with zeros. copy_data() makes sure that these zeros are never taken for file data, and a
-	 * header has a checksum. */
+	 * with zeros. copy_data() makes sure that these zeros never become file data, and zeros are
+	 * no valid header, because a header has a checksum. */
 	if (n == 0) {
 		static const char zeros[TAR_BLOCK];
 

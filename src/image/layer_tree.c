@@ -43,8 +43,9 @@ static int open_linked(const struct members *m, const char *path)
 	return fs_open_in_root(m->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Removes the entry of an earlier member with the same name. Its path may lead through links of the
- * layer, which are correct only if the layer is "/", so the whole path is never used. */
+/* Removes the entry of an earlier member with the same name. The path of the entry may lead through
+ * links of the layer, which are correct only if the layer is "/", so the whole path is never
+ * used. */
 static int replace_earlier(
 	struct members *m, struct member_place *place, struct penstock_error *err)
 {
@@ -124,7 +125,7 @@ int layer_directory(struct layer_tree *t, struct member_place *place, const stru
 {
 	mode_t mode = (meta->mode & 07777) | (t->owners ? 0 : S_IRWXU);
 	struct stat earlier;
-	/* The directory replaces a whiteout, so it has to hide the directory of a lower layer. */
+	/* A directory that replaces a whiteout has to hide the directory of a lower layer. */
 	bool hides = place->len &&
 		     fstatat(place->parent, place->base, &earlier, AT_SYMLINK_NOFOLLOW) == 0 &&
 		     (S_ISCHR(earlier.st_mode) && earlier.st_rdev == makedev(0, 0));

@@ -39,8 +39,8 @@ struct registry {
 
 /* ---- logging in ---- */
 
-/* Takes a text such as "Bearer …", or NULL, in place of the last one. The last token is not hidden
- * any more: it has expired, or the pull has ended. */
+/* Replaces the authorization by a text such as "Bearer …", or by NULL. The log no longer masks the
+ * previous token, which has expired or whose pull has ended. */
 static void set_authorization(struct registry *reg, char *authorization)
 {
 	if (authorization)
@@ -451,7 +451,8 @@ static int probe(const struct registry *reg, const char *scheme, struct penstock
 	return http_perform(reg->options.engine, &request, &reply, err);
 }
 
-/* Falls back to HTTP only on this machine, where the connection cannot be overheard. */
+/* Falls back to HTTP only for a registry on this machine, where no other user can read the
+ * traffic. */
 static int choose_scheme(
 	const struct registry *reg, const char **scheme, struct penstock_error *err)
 {

@@ -20,7 +20,7 @@ struct image_store {
 	const atomic_int *cancel;
 };
 
-/* Creates the directories. Removes what killed processes left, and layers that were not synced
+/* Creates the directories. Removes the remains of killed processes, and layers that were not synced
  * before the machine was restarted. Syncs layers that are more than a minute old and not synced
  * yet. */
 int image_store_open(struct image_store *store, struct penstock_error *err);
@@ -46,9 +46,9 @@ int image_store_tag_write(const struct image_store *store, const char *name, con
 int image_store_tag_remove(
 	const struct image_store *store, const char *name, struct penstock_error *err);
 
-/* Return a descriptor of a lock file, or -1 with errno on failure. The gate is locked shared while
- * an image is looked up or pulled, and exclusively while images or layers are removed. The use lock
- * is locked shared while the image is in use. */
+/* Return a descriptor of a lock file, or -1 with errno on failure. The first is the lock of the
+ * whole store: shared while a process looks up or pulls an image, exclusive while a process removes
+ * images or layers. The second is the lock of one image, shared while the image is in use. */
 int image_store_gate_fd(const struct image_store *store);
 int image_store_use_fd(const struct image_store *store, const char *digest);
 

@@ -1,4 +1,5 @@
-/* A run that is started again: compares its workflow with that of the attempt that it continues. */
+/* A run that is started again: compares its workflow with the workflow of the attempt that it
+ * continues. */
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>

@@ -75,7 +75,7 @@ static bool is_continuing(const struct run *run, const struct records_attempt *l
 	 * end. */
 	if (last->state == RUN_FAILED)
 		return !last->unflushed;
-	/* The lock was free, so a live state is that of a lost run. */
+	/* The lock was free, so a run that is recorded as live is lost. */
 	return last->state != RUN_SUCCEEDED && last->state != RUN_STOPPED;
 }
 
@@ -89,7 +89,8 @@ static int load_last_attempt(struct run *run, struct penstock_error *err)
 		return 0;
 	if (r < 0)
 		return error_move(err, &e);
-	/* This process holds the lock: a live state is that of a supervisor that is gone. */
+	/* This process holds the lock, so the supervisor of a run that is recorded as live is
+	 * gone. */
 	run->strays = run_state_is_live(last.state) || last.state == RUN_LOST;
 	/* An HTTP output is sent only after the steps have finished. */
 	run->only_copy = run->strays || last.unflushed || records_was_fenced(&last) ||
@@ -287,7 +288,7 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 	return r;
 }
 
-/* Search for the newest run of a file without a name, with the same output. */
+/* State of the search for the newest run of a file without a name, with the same output. */
 struct edited {
 	const char *file, *output, *home;
 	char *id; /* id of that run; "" if `penstock run` does not continue the run */

@@ -61,7 +61,7 @@ static int check_kind(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-/* Checks also modules and networks; the machine's programs for a network only if `here`. */
+/* Also checks modules and networks. Checks the machine's programs for a network only if `here`. */
 static int check_step(void *cookie, const struct workflow_step *step)
 {
 	const struct refusal *refusal = cookie;
@@ -91,7 +91,7 @@ static int check_steps(const struct workflow *workflow, bool here, struct pensto
 	return workflow_walk(&workflow->steps, check_step, &refusal);
 }
 
-/* Returns the place of the option that asks for too much, else that of the resources. */
+/* Returns the place of the option that asks for too much, else the place of the resources. */
 static const struct workflow_place *place_of_misfit(
 	const struct machine_capacity *machine, const struct workflow *workflow)
 {

@@ -18,7 +18,7 @@
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
-/* Returns the end of the attempt. If its flush failed, that is the end before the failure. */
+/* Returns the end of the attempt, or, if its flush failed, the end before the failure. */
 static struct records_end end_of(const struct records_attempt *last)
 {
 	struct records_end end = {
@@ -127,7 +127,8 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	/* This process holds the lock: a live state is that of a supervisor that is gone. */
+	/* This process holds the lock, so the supervisor of a run that is recorded as live is
+	 * gone. */
 	if (run_state_is_live(last.state))
 		last.state = RUN_LOST;
 	run->attempt.number = last.attempt;

@@ -1,4 +1,4 @@
-/* State of a run in progress: for the files of src/run itself, not for those of its folders. */
+/* State of a run in progress: for the files of src/run itself, not for the files of its folders. */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
 
@@ -42,9 +42,9 @@ struct run {
 void run_init(struct run *run, const struct run_options *options, struct run_result *result);
 void run_release(struct run *run);
 
-/* Begins the run and records the attempt. Fails without an attempt if the run is live, belongs to
- * another file, is not due or has output that was not uploaded, or if its resources can never
- * fit. */
+/* Begins the run and records the attempt. Fails, and records no attempt, if the run is live,
+ * belongs to another file, is not due or has output that was not uploaded, or if its resources can
+ * never fit. */
 int run_begin(struct run *run, struct penstock_error *err);
 /* Takes runs/ID/lock. If another process holds the lock, the error names that process. */
 int run_take_lock(struct run *run, struct penstock_error *err);
@@ -61,8 +61,8 @@ char *run_describe_output(const struct workflow_output *output);
  * read. */
 int run_keep_workflow(const struct run_layout *layout, const struct workflow *workflow,
 	const char *source, struct penstock_error *err);
-/* Compares the workflow with that of the last attempt, for an attempt that continues: steps that
- * have changed, and all after them, do not count as finished. Changes no file. */
+/* Compares the workflow with the workflow of the last attempt, for an attempt that continues: steps
+ * that have changed, and all after them, do not count as finished. Changes no file. */
 int run_compare_workflow(struct run *run, struct penstock_error *err);
 /* Reports the changes, forgets the finished steps from the first changed one on, and keeps the
  * workflow for the comparison by the next attempt. */

@@ -25,7 +25,7 @@ int run_wait_for_others(struct run *run, struct penstock_error *err);
 /*
  * Pause before the n-th retry (from 1): `backoff_ms`, doubled each time up to LIMIT_RETRY_PAUSE_MS,
  * or `backoff_ms` if that is longer. `random` then makes the pause up to a fifth shorter or longer,
- * so that many runs do not return at once.
+ * so that many runs do not retry at the same time.
  */
 int64_t retry_pause_ms(int64_t backoff_ms, unsigned n, uint32_t random);
 

@@ -191,7 +191,7 @@ static bool begin_stages(struct run *run)
 	return true;
 }
 
-/* Called last before the steps: a run that does not reach its steps is not tracked. */
+/* The last stage before the steps, so that a run that does not reach its steps is not tracked. */
 static int track(struct run *run, struct penstock_error *err)
 {
 	int r;
@@ -251,7 +251,7 @@ static int on_image(void *cookie, struct penstock_error *err)
 	return provenance_record(cookie, err);
 }
 
-/* The files that tasks are writing when they are killed are incomplete. */
+/* A file that a task is writing when the task is killed is incomplete. */
 static void on_kill(void *cookie)
 {
 	const struct publisher *publisher = cookie;

@@ -29,7 +29,7 @@ struct stores_embedded_ops;
 
 struct run_options {
 	const struct workflow *workflow; /* borrowed */
-	const char *id; /* id of the run; NULL for that of run_identity() */
+	const char *id; /* id of the run; NULL for the id from run_identity() */
 	const char *workflow_path; /* path shown in the records */
 	const char *provenance; /* JSON object of the caller (overrides, versions), or NULL */
 	/* how the workflow's file was read, kept as runs/ID/source for the caller; NULL leaves that
@@ -126,9 +126,9 @@ bool run_is_left_alone(const char *home, const char *id);
  * of the output. */
 int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err);
-/* Finds the newest run of an edited file without a name, which `penstock run` continues if the run
- * failed, was preempted or lost. If the file has a run of its present contents, `id` is that run.
- * `id` is "" if there is no such run. */
+/* Finds the run that `penstock run` continues for an edited file without a name: the run of the
+ * file's present contents, or else the newest run of the file with this output, if that run failed,
+ * was preempted or was lost. `id` is "" if there is no such run. */
 int run_find_edited(const struct run_options *options, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err);
 

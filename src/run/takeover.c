@@ -77,8 +77,8 @@ static void on_lost(void *voice, const char *owner)
  * Unless the run starts from scratch (`fresh`, or `resume: never`), an attempt of another machine
  * is continued if it is unfinished or has failed, and with `resume` also if it was stopped. With
  * `resume` a run that succeeded elsewhere is refused, with `due` also one that failed or was
- * stopped there. For attempts of this home its records decide, even if the end of an attempt could
- * not be written to the output.
+ * stopped there. For attempts of this home the records of the home decide, even if the end of an
+ * attempt could not be written to the output.
  */
 static int decide(void *cookie, const struct lease_found *found, int attempt, int *began,
 	struct penstock_error *err)
@@ -348,8 +348,9 @@ static void forget_elsewhere(const struct run *run)
 		unlink(path);
 }
 
-/* Reports the number only with the lease: before, the number may be that of another machine's
- * attempt. continue_from() reports the number of an attempt that continues such an attempt. */
+/* Reports the number only once this attempt has the lease: before that, an attempt of another
+ * machine may have the same number. continue_from() reports the number of an attempt that continues
+ * such an attempt. */
 static void say_number(const struct run *run, const struct verdict *verdict)
 {
 	if (!verdict->theirs || !verdict->continuing)

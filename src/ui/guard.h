@@ -7,6 +7,8 @@
  *	if (status)
  *		return answer_error(x, status, "%s", reason);
  *
+ * A request is answered under these conditions:
+ *
  * - The Host is an IP address, localhost, the name of this machine, or a name given with --host:
  *   any other name that resolves to this machine (DNS rebinding) is refused.
  * - Requests below /api, and all requests except GET and HEAD, have the cookie, and come from the

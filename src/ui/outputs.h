@@ -6,7 +6,8 @@
  *	GET /api/run?run=ID&place=s3://…	one run, in the form of `penstock show`
  *	GET /api/files?run=ID&place=s3://…	the files of its output
  *
- * A run of this home that another machine has continued comes once, as `penstock ps` shows it here.
+ * A run of this home that another machine has continued is listed once, as `penstock ps` of this
+ * home shows the run.
  */
 #ifndef UI_OUTPUTS_H
 #define UI_OUTPUTS_H

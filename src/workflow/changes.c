@@ -112,8 +112,8 @@ static bool are_named(const json_t *list)
 	return true;
 }
 
-/* Compares the items of `list` with those of the same name in `other`; if `removed`, notes only the
- * items that `other` lacks. */
+/* Compares the items of `list` with the items of the same name in `other`; if `removed`, notes only
+ * the items that `other` lacks. */
 static void compare_named(
 	struct comparison *c, const json_t *list, const json_t *other, bool removed)
 {
@@ -299,7 +299,8 @@ static bool has_variables(const json_t *list)
 	return json_object_get(json_array_get(list, 0), "key") != NULL;
 }
 
-/* Merges variables: those of the file as it is now, and those that only the record has. */
+/* Merges variables: the variables of the file as it is now, and the variables that only the record
+ * has. */
 static json_t *merge_variables(const json_t *before, const json_t *now, const json_t *record)
 {
 	json_t *out = json_array();

@@ -96,7 +96,8 @@ struct workflow_container {
 	struct workflow_place at;
 };
 
-/* For the whole job. Without `resources` in the file: the needs of its largest step. */
+/* Resources of the whole job. If the file has no `resources`, they are the needs of its largest
+ * step. */
 struct workflow_resources {
 	struct workflow_number tasks; /* ≥ 1 */
 	struct workflow_number cpus_per_task; /* ≥ 1 */
@@ -489,7 +490,7 @@ struct workflow {
 
 	struct workflow_text name; /* value NULL if the digest is the identity */
 	struct workflow_resources resources;
-	/* variables of the job: its `secrets`, its `env`, and last those of --env */
+	/* variables of the job: its `secrets`, its `env`, and last the variables of --env */
 	struct workflow_env_list env;
 	struct workflow_mount *mounts; /* mounts of every container, before the mounts of its own */
 	size_t n_mounts;
@@ -540,8 +541,8 @@ static inline const char *workflow_shown(const struct workflow_text *text)
 	return text->shown ? text->shown : text->value;
 }
 
-/* Calls `fn` for every step of the tree in file order, including those of `catch`, `finally` and
- * modules. Stops at the first non-zero return of `fn` and returns it. */
+/* Calls `fn` for every step of the tree in file order, including the steps of `catch`, `finally`
+ * and modules. Stops at the first non-zero return of `fn` and returns it. */
 int workflow_walk(const struct workflow_steps *steps,
 	int (*fn)(void *cookie, const struct workflow_step *step), void *cookie);
 

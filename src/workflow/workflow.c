@@ -112,9 +112,9 @@ static bool ask_for_site(struct reader *rd)
 	return false;
 }
 
-/* Sets the digest, which is the identity of a workflow without a name. The digest is that of the
- * document, because a translation also contains facts about this machine. Returns NULL after an
- * error. */
+/* Sets the digest, which is the identity of a workflow without a name. The digest covers the
+ * document and not its translation, which also contains facts about this machine. Returns NULL
+ * after an error. */
 static struct node *digested(struct reader *rd, struct node *node)
 {
 	int r = node ? canonical_digest(node, rd->workflow->digest) : 0;

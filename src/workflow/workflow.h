@@ -38,8 +38,8 @@ typedef bool (*workflow_resolve_fn)(
 /* Facts that files of other runners do not state. */
 struct workflow_site {
 	int cpus, gpus; /* CPUs and GPUs of the machine; `cpus` is 0 if unknown */
-	bool nodes; /* the numbers are those of each node of a cluster */
-	const char *endpoint_url, *region; /* for `s3://BUCKET`; NULL for those of AWS */
+	bool nodes; /* the numbers are for each node of a cluster */
+	const char *endpoint_url, *region; /* for `s3://BUCKET`; NULL for AWS */
 };
 
 struct workflow_options {

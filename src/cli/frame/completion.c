@@ -171,7 +171,7 @@ static void offer_operand(
 	}
 }
 
-/* Offers the values of an option; those of the common options are not in the table. */
+/* Offers the values of an option. The table lacks the values of --set and of the common options. */
 static void offer_argument(const struct completion *c, const struct option_spec *option)
 {
 	if (strcmp(option->name, "set") == 0)

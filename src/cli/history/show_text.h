@@ -6,7 +6,7 @@
 
 #include "records/records.h"
 
-/* `host` is the machine of the last attempt if that is another one, else "". */
+/* `host` is the machine of the last attempt; "" if it is this machine. */
 void show_print(const json_t *object, const struct records_run *run, const char *host);
 
 #endif

@@ -127,7 +127,7 @@ static int add_dir(struct session *s, const char *word, struct penstock_error *e
 		    : error_errno(err, errno, "cannot find '%s'", word);
 }
 
-/* Files on this machine are newer than those in the store. */
+/* Files on this machine are newer than the files in the store. */
 static int add_run(struct session *s, const char *word, size_t i, struct penstock_error *err)
 {
 	struct artifacts_place *place = &s->places[i];

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A function of a library; the linker collects those of a file in one section. */
+/* A function of a library; the linker collects the functions of a file in one section. */
 struct lazy_function {
 	const char *name;
 	void *real; /* NULL until the library is loaded */

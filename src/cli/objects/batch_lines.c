@@ -9,7 +9,7 @@
 
 /* ---- output of the lines ---- */
 
-/* Called with the lock held. */
+/* Prints the buffered output. Call it with the lock held. */
 static void tape_play(struct batch_tape *tape)
 {
 	if (!tape->held.len)
@@ -100,8 +100,8 @@ void batch_line_free(struct batch_line *line)
 	free(line);
 }
 
-/* Removes the ended lines at the head, and prints the buffered output of the next line. Called with
- * the lock held. */
+/* Removes the ended lines at the head, and prints the buffered output of the next line. Call it
+ * with the lock held. */
 static void lines_advance(struct batch_lines *lines)
 {
 	struct batch_line *line;
@@ -135,7 +135,7 @@ static void lines_advance(struct batch_lines *lines)
 	pthread_cond_broadcast(&lines->moved);
 }
 
-/* Called with the lock held. */
+/* Call it with the lock held. */
 static bool may_run(const struct batch_lines *lines, const struct batch_line *line)
 {
 	if (line->in_turn && line != lines->first)
@@ -150,7 +150,7 @@ static bool may_run(const struct batch_lines *lines, const struct batch_line *li
 	return true;
 }
 
-/* Returns NULL if no line may run now; sets `*any` if any line is waiting. Called with the lock
+/* Returns NULL if no line may run now; sets `*any` if any line is waiting. Call it with the lock
  * held. */
 static struct batch_line *pick(struct batch_lines *lines, bool *any)
 {

@@ -136,7 +136,7 @@ static bool is_one_of(const char *verb, const char *const *list)
 	return *list;
 }
 
-/* cp and mv; `places` are the sources and, last, the target. */
+/* Adds the places of cp or mv; `places` are the sources and, last, the target. */
 static void plan_copy(struct batch_line *line, const struct place *places, size_t n)
 {
 	const struct place *target = &places[n - 1];
@@ -177,7 +177,7 @@ static void plan_others(struct batch_line *line, const struct place *places, siz
 		add(line, place_text(place, place->wildcard ? "" : NULL), tree, write);
 		line->heavy = line->heavy || (rm && tree);
 	}
-	/* Without an operand: all buckets. */
+	/* Without an operand the verb concerns all buckets. */
 	if (!n)
 		add(line, strdup("object:"), true, write);
 }

@@ -220,7 +220,7 @@ static void on_wait(void *cookie, const char *host, const char *why, int64_t wai
 	log_info("waiting for %s: %s, retrying", host, why);
 }
 
-/* Called with the lock held if the engine is shared. */
+/* Call it with the lock held if the engine is shared. */
 static int open_engine(struct remote *remote, struct penstock_error *err)
 {
 	struct http_engine **engine = shared.on ? &shared.engine : &remote->engine;

@@ -45,7 +45,7 @@ static void column_add(struct column *c, double value)
 
 static double column_mean(const struct column *c)
 {
-	/* The sum of large values is infinite; the mean is not. */
+	/* The sum of large values may be infinite, although the mean is finite. */
 	return isfinite(c->sum) ? c->sum / (double)c->n : c->low / 2 + c->high / 2;
 }
 

@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "cli/frame/interrupt.h"
 
-/* Control sequences of ECMA-48, and those of xterm. */
+/* Control sequences of ECMA-48 and of xterm. */
 #define OTHER_PAGE  "\033[?1049h\033[?25l" /* without a cursor */
 #define FIRST_PAGE  "\033[?25h\033[?1049l"
 #define BEGIN_FRAME "\033[?2026h\033[H\033[2J" /* supporting terminals show a frame at once */

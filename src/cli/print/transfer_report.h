@@ -53,7 +53,7 @@ struct report {
 /* clang-format on */
 
 void report_begin(struct report *report, const struct cli *cli, bool dry_run);
-/* Valid as long as the report. */
+/* The result is valid as long as the report. */
 struct copy_report report_callbacks(struct report *report);
 /* Reports an error of the whole verb. Releases the error. */
 void report_error(struct report *report, struct penstock_error *err);

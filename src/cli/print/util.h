@@ -66,8 +66,8 @@ int show_json(json_t *value);
 int show_list(struct grid *grid, json_t *array, int r);
 /* Returns a string (bytes that are not UTF-8 become U+FFFD), or null for NULL and "". */
 json_t *json_text(const char *text);
-/* Returns the preemption notice of a run (run/reaction.h): source, reason, noticed, deadline, soon,
- * withdrawn; null if there is none. */
+/* Returns the preemption notice of a run (run/notices/reaction.h): source, reason, noticed,
+ * deadline, soon, withdrawn; null if there is none. */
 json_t *json_notice(const char *home, const struct records_run *run);
 /* Returns RFC 3339, or null for 0. */
 json_t *json_time(int64_t wall_ns);

@@ -162,8 +162,8 @@ static bool takes(struct pruning *p, const struct copies_place *place,
 	return removed;
 }
 
-/* Moves the copies that were to be removed, but still exist, from the sum of removed copies to that
- * of failures. */
+/* Moves the copies that were to be removed, but still exist, from the sum of removed copies to the
+ * sum of failures. */
 static void report_rest(
 	struct pruning *p, const struct replaced_list *list, const struct prune_item *item)
 {
@@ -257,7 +257,7 @@ int prune_replaced_at(
 	return r;
 }
 
-/* `locked`: the caller holds the lock of the run; false if the run is live. */
+/* `locked` is true if the caller holds the lock of the run, and false if the run is live. */
 static int prune_place(
 	struct pruning *p, struct artifacts_place *found, bool locked, struct penstock_error *err)
 {
@@ -279,7 +279,7 @@ static int prune_place(
 	if (r < 0)
 		return r;
 	r = prune_run(p, &place, &bound, r > 0, &list, err);
-	/* Also after a failure, because some copies are removed. */
+	/* Forget the copies also after a failure, because some of them were removed. */
 	f = locked ? copies_forget(p->home, place.id, &list, r == 0 ? err : NULL) : 0;
 	return r == 0 ? f : r;
 }

@@ -362,7 +362,8 @@ static char *describe_overrides(const struct strlist *sets, const struct strlist
 	return json_dumps(root, JSON_COMPACT);
 }
 
-/* A file with several tasks adds an operand for each task. Returns -1 if out of memory. */
+/* Adds the operand, once for each task of a file with several tasks. Returns -1 if out of
+ * memory. */
 static int add_operand(const struct cli *cli, struct row *row, const char *operand)
 {
 	_cleanup_(strlist_release) struct strlist tasks = {0};
@@ -588,8 +589,8 @@ const struct command command_run = {
 
 /* ---- resume and flush ---- */
 
-/* Finds the run of the operand. With `remote`, also a run that only has a state next to its output;
- * without `steps`, for a verb that starts no step. */
+/* Finds the run of the operand. With `remote`, also finds a run that only has a state next to its
+ * output. `steps` is false for a verb that starts no step. */
 static int find_run(const struct cli *cli, bool remote, bool steps, struct session *session,
 	struct records_run *run, struct penstock_error *err)
 {

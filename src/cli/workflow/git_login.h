@@ -1,5 +1,5 @@
 /*
- * Passes the user and password in the address of a Git repository to git. They are removed from the
+ * Passes the user and password in the address of a Git repository to git. Both are removed from the
  * address, because git and its helpers have the address among their arguments, which every user can
  * read. Instead git gets them through a credential helper that reads a file in memory: they are in
  * no argument, in no environment and on no disk.

@@ -24,8 +24,8 @@ struct keys {
 	size_t more;
 };
 
-/* `what` is the variable, "password" for a registry, or NULL for a key of a store. `name` is the
- * name to propose for the secret. */
+/* Warns of one key. `what` is the variable, "password" for a registry, or NULL for a key of a
+ * store. `name` is the name to propose for the secret. */
 static void warn(
 	struct keys *k, const struct workflow_place *at, const char *what, const char *name)
 {

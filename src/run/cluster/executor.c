@@ -71,7 +71,7 @@ static int add_options(struct strlist *words, const struct task_cluster *c)
 {
 	size_t nodes = c->n < c->n_nodes ? c->n : c->n_nodes;
 
-	/* A step has its CPUs exclusively. This is the default in 20.11; later versions need the
+	/* A step has its CPUs exclusively, which is the default in 20.11; later versions need the
 	 * option. */
 	if (strlist_add_all(words, (const char *const[]){"--exclusive", "--export=ALL", "--chdir=/",
 					   "--input=all", "--kill-on-bad-exit=1", NULL}) < 0 ||
@@ -274,7 +274,7 @@ static void signal_task(struct task *task, int signal)
 	order((struct slurm_task *)task, text);
 }
 
-/* Each task signals its own leader, as soon as the leader handles the signal. */
+/* Each task signals its own leader, as soon as the leader has a handler for the signal. */
 static unsigned notify(struct task *task, int signal)
 {
 	char text[24];

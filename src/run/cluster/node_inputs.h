@@ -7,7 +7,7 @@
  *	node_inputs_release(&inputs);	// after the task
  *	node_inputs_sweep(where, id);	// after the run, by one task on each node
  *
- * WHERE/penstock-UID/ID-ATTEMPT/ appears only when it is complete. Its users hold
+ * WHERE/penstock-UID/ID-ATTEMPT/ appears only when it is complete. Users of the copy hold
  * WHERE/penstock-UID/ID-ATTEMPT.lock shared; copying and removing need it exclusively. The copy of
  * an earlier attempt is removed when the next one is made, unless a task still uses that copy.
  */
@@ -22,7 +22,7 @@ struct penstock_error;
 
 struct node_inputs_spec {
 	const char *from; /* the inputs in the shared home */
-	const char *where; /* "$SLURM_TMPDIR/x"; the variables are those of this process */
+	const char *where; /* "$SLURM_TMPDIR/x", with variables of this process */
 	const char *id; /* the run's ID */
 	int attempt;
 	/* Called during the copy or the wait for the copy; returns true to stop. May be NULL. */

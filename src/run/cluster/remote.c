@@ -408,8 +408,8 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 	if (r->container.uid && !strlist_get(&r->env, "HOME") &&
 		strlist_set(&r->env, "HOME", "/") < 0)
 		return error_memory(err);
-	/* Each rank needs pids of its own. They end at 32768 on small machines, and a rank may use
-	 * some before its final process. */
+	/* Each rank needs pids of its own. Pids end at 32768 on small machines, and a rank may use
+	 * some pids before its final process. */
 	const char *world = strlist_get(&r->env, "WORLD_SIZE");
 	size_t n = world ? strtoul(world, NULL, 10) : 1;
 	size_t each = n < 30 ? 1000 : 30000 / n;

@@ -82,7 +82,7 @@ void slurm_job_release(struct slurm_job *job);
 /* Notes that the attempt that begins runs on this machine and not in the job, or with `left` false
  * that it runs in a job again. Does nothing for a run that was never submitted. */
 int slurm_job_leave(const char *home, const char *id, bool left, struct penstock_error *err);
-/* Returns true if an attempt on this machine began after those of the job. */
+/* Returns true if an attempt on this machine began after the attempts of the job. */
 bool slurm_job_is_left(const char *home, const char *id);
 /* Sets `job->node_dir` to $PENSTOCK_SLURM_NODE_DIR, or else to `configured`, which may be NULL.
  * Frees the previous value. */
@@ -128,8 +128,8 @@ struct slurm_submission {
 /* Returns PENSTOCK_E_INVALID for features that a cluster cannot provide, with the override that
  * removes them, and for credentials that the batch job cannot read again. */
 int slurm_check(const struct workflow *workflow, struct penstock_error *err);
-/* Makes the options of sbatch: penstock's, then the user's. Returns PENSTOCK_E_INVALID if one of
- * the user's is not allowed. */
+/* Makes the options of sbatch: penstock's, then the user's. Returns PENSTOCK_E_INVALID if an option
+ * of the user is not allowed. */
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
 	struct penstock_error *err);
 /* Waits for the lock of the submission of this run. Returns a descriptor that holds the lock until

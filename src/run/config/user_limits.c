@@ -55,7 +55,7 @@ static int read_limit(const struct user_config *c, const char *key, const struct
 	return 0;
 }
 
-/* Checks every entry, also those of other users. */
+/* Checks every entry, also the entries of other users. */
 static int read_users(
 	const struct user_config *c, const struct node *limits, struct claim_limits *out)
 {

@@ -1,7 +1,7 @@
 /*
- * The limits of what one user's runs claim together: `limits` of /etc/penstock/config.yaml
- * ($PENSTOCK_SYSTEM_CONFIG) and of ~/.config/penstock/config.yaml ($PENSTOCK_CONFIG), the lower of
- * both.
+ * Limits of the resources that all runs of one user claim together: `limits` of
+ * /etc/penstock/config.yaml ($PENSTOCK_SYSTEM_CONFIG) and of ~/.config/penstock/config.yaml
+ * ($PENSTOCK_CONFIG), the lower of both.
  *
  *	limits:
  *	  ann: {cpus: 8, memory: 32GiB, gpus: 1, runs: 2}
@@ -40,7 +40,8 @@ int user_config_wrong(const struct user_config *c, const struct node *node, cons
 /* Reads the limits of the calling user. Returns PENSTOCK_E_INVALID as user_config_read() does. */
 int user_limits_read(struct claim_limits *out, struct penstock_error *err);
 
-/* Sets `*out` to UINT64_MAX if there is no bound. Returns PENSTOCK_E_INVALID as above. */
+/* Reads the limit of the disk space for images, in bytes; UINT64_MAX if there is no limit. Returns
+ * PENSTOCK_E_INVALID as above. */
 int user_images_bound(uint64_t *out, struct penstock_error *err);
 
 /* Return the path of the user's file (the caller frees it; NULL if out of memory) and of the

@@ -36,12 +36,12 @@ struct notice {
 	/* the machine surely ends at the deadline; if the source gave no deadline, the grace period
 	 * counts */
 	bool hard;
-	bool soon; /* the end may come soon: a good moment to save, but nothing ends */
-	/* the notice of this source no longer holds; with `soon` its warning */
+	bool soon; /* a warning: the end may come soon; the tasks may save, and none is ended */
+	/* the notice of this source no longer holds; with `soon`, its warning no longer holds */
 	bool withdrawn;
 	unsigned origin; /* the source among several of the same name; 0 for a signal */
 	unsigned serial; /* number of the notice; changes with new information */
-	unsigned eased; /* in the sum: number of times that a part was withdrawn */
+	unsigned eased; /* in interrupts.notice: number of withdrawals of its parts */
 };
 
 /* Clears the notice, and sets the source and the reason. Truncates `reason` and replaces characters

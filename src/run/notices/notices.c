@@ -250,7 +250,7 @@ static void end_threads(struct notices *notices)
 	}
 }
 
-/* Ends the threads before it calls `done`, because the state of a source belongs to its thread. */
+/* Ends the threads, then calls `done`, because the state of a source belongs to its thread. */
 void notices_done(struct notices *notices, bool alone)
 {
 	bool any = false;

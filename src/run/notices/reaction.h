@@ -51,7 +51,8 @@ int reaction_init_plain(
 void reaction_release(struct reaction *reaction);
 int reaction_prepare(struct reaction *reaction, struct penstock_error *err);
 int reaction_watch(struct reaction *reaction, struct penstock_error *err);
-/* Stops the sources. Called after the state is written, which the sources may acknowledge. */
+/* Stops the sources. Call it after the state is written: some sources then acknowledge their
+ * notice. */
 void reaction_unwatch(struct reaction *reaction);
 
 /* Ends the attempt because of an error of the given class and releases the error. If a request or a
@@ -62,7 +63,7 @@ void reaction_end_error(
 /* Writes the file for the tasks. A notice that only says "soon" has a file of its own, because a
  * task may exit as soon as the preempt file exists. */
 void reaction_begin(struct reaction *reaction, const struct notice *notice);
-/* Removes the file again after a withdrawal; `soon`: the file that asks for a save. */
+/* Removes the file again after a withdrawal; if `soon`, the file that asks for a save. */
 void reaction_take_back(const struct reaction *reaction, bool soon);
 
 int reaction_signal(const struct reaction *reaction);

@@ -17,16 +17,16 @@ bool reply_gcp_preempted(const char *text, size_t len);
 bool reply_gcp_not_preempted(const char *text, size_t len);
 
 enum gcp_maintenance { GCP_NO_MAINTENANCE, GCP_MIGRATES, GCP_TERMINATES };
-/* instance/maintenance-event. Unknown words mean no maintenance. */
+/* Parses instance/maintenance-event. Unknown words mean no maintenance. */
 enum gcp_maintenance reply_gcp_maintenance(const char *text, size_t len);
 
 struct aws_action {
 	char action[24]; /* "terminate", "stop", "hibernate" */
 	int64_t time_ns; /* wall clock; 0 if unknown */
 };
-/* spot/instance-action. Returns false if invalid. */
+/* Parses spot/instance-action. Returns false if the reply is invalid. */
 bool reply_aws_action(const char *text, size_t len, struct aws_action *out);
-/* events/recommendations/rebalance. Returns false if invalid. */
+/* Parses events/recommendations/rebalance. Returns false if the reply is invalid. */
 bool reply_aws_rebalance(const char *text, size_t len);
 
 struct azure_event {

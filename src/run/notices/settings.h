@@ -1,7 +1,8 @@
 /*
- * Settings for notices. Each is from the workflow, else from `preemption` of
- * ~/.config/penstock/config.yaml ($PENSTOCK_CONFIG), else from that of /etc/penstock/config.yaml
- * ($PENSTOCK_SYSTEM_CONFIG). The sources are else from $PENSTOCK_PREEMPTION_SOURCES.
+ * Settings for notices. Each setting is from the workflow, else from `preemption` of
+ * ~/.config/penstock/config.yaml ($PENSTOCK_CONFIG), else from `preemption` of
+ * /etc/penstock/config.yaml ($PENSTOCK_SYSTEM_CONFIG). If none of them has `sources`, the sources
+ * are from $PENSTOCK_PREEMPTION_SOURCES.
  */
 #ifndef RUN_NOTICES_SETTINGS_H
 #define RUN_NOTICES_SETTINGS_H

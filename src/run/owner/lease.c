@@ -118,7 +118,7 @@ static void renew_now(struct lease *lease)
 	pthread_cond_signal(&lease->wake);
 }
 
-/* The gate: fails if another owner may have taken the run. Called often, by the engine's thread. */
+/* The gate. Fails if another owner may have taken the run. The engine's thread calls it often. */
 static int may_send(void *cookie, struct penstock_error *err)
 {
 	struct lease *lease = cookie;
@@ -224,7 +224,8 @@ bool lease_moved_to(struct lease *lease, struct lease_found *found)
 	return true;
 }
 
-/* $PENSTOCK_LEASE_TERM in seconds: for slow stores and machines, and for tests. */
+/* Returns the term. $PENSTOCK_LEASE_TERM has seconds, for slow stores and machines, and for
+ * tests. */
 static int64_t term_ms(void)
 {
 	const char *given = getenv("PENSTOCK_LEASE_TERM");

@@ -15,8 +15,9 @@
  * Such a takeover fails at a store that ignores conditions. A contender on the same machine, in the
  * same container, takes over if the process of the old owner is gone.
  *
- * The ownership of the output comes with that of the run: a live run that writes there keeps the
- * output, and a takeover from a run that was idle for a term is fenced in the same way (output.c).
+ * The owner of the run also owns its output: as long as a run is live, no other run can take the
+ * output of that run. A takeover of the output of a run that was idle for a term is fenced in the
+ * same way (output.c).
  */
 #ifndef RUN_OWNER_LEASE_H
 #define RUN_OWNER_LEASE_H
@@ -50,8 +51,8 @@ struct lease_options {
 	void (*lost)(void *cookie, const char *owner);
 	/*
 	 * Called before the state is first written. Sets `*began` to the attempt at which the run
-	 * last started from scratch: to `attempt` if that one does. lease_take() returns the error
-	 * of `decide`. If `decide` is NULL, the object keeps its value.
+	 * last started from scratch: to `attempt` if this attempt starts from scratch. lease_take()
+	 * returns the error of `decide`. If `decide` is NULL, the object keeps its value.
 	 */
 	int (*decide)(void *decide_cookie, const struct lease_found *found, int attempt, int *began,
 		struct penstock_error *err);

@@ -95,8 +95,8 @@ int lease_write_text(struct lease *lease, const char *text, size_t len, struct p
 /* Like lease_write_text(), with this owner and `state`. Writes once more if the store refuses
  * because the reply to an earlier write was lost, or because the object was deleted. */
 int lease_write_state(struct lease *lease, const char *state, struct penstock_error *err);
-/* Returns 1 if the state object is that of this process, or was deleted; 0 if `seen` is the new
- * owner; a negative code if the object cannot be read. */
+/* Returns 1 if this process wrote the state object, or if the object was deleted; 0 if `seen` is
+ * the new owner; a negative code if the object cannot be read. */
 int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);
 /* Opens the gate after a write, once the output was found to be this run's. A contender saw the
  * write no earlier than the write was sent, and watches for a whole term. */
@@ -134,7 +134,7 @@ enum lease_output lease_check_output(struct lease *lease, struct seen *owner);
 
 /* Takes the run's state object and its output, or fails with the owner's name. */
 int lease_take_state(struct lease *lease, struct lease_found *found, struct penstock_error *err);
-/* Replaces the live state of this attempt, which has done nothing yet, by the one that was
+/* Replaces the live state of this attempt, which has done nothing yet, by the state that was
  * found. */
 void lease_give_back(struct lease *lease, const struct lease_found *found);
 

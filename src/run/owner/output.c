@@ -80,8 +80,8 @@ static int check_owner(struct lease *lease, const char *run, char checked[static
 
 /*
  * Checks again after the write: the former owner may have restarted or resumed in between, and
- * found the output its own. If two runs write first and check after that, at least one sees the
- * other, and gives the output back. Until the check the former owner only waits.
+ * found that it owns the output. If two runs write first and check after that, at least one sees
+ * the other, and gives the output back. Until the check the former owner only waits.
  */
 static int check_again(
 	struct lease *lease, const char *run, const char *checked, struct penstock_error *err)

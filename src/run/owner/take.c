@@ -11,7 +11,7 @@
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
 
-/* Owners of older versions have no home id. */
+/* A state that an older version wrote has no home id. */
 static bool has_our_home(const struct lease *lease, const struct seen *seen)
 {
 	return seen->home && strcmp(seen->home, lease->options.home) == 0 &&
@@ -59,7 +59,7 @@ void lease_give_back(struct lease *lease, const struct lease_found *found)
 		NULL);
 }
 
-/* Takes the output after the run, so that other runs see this one meanwhile. */
+/* Takes the output. The attempt already has the run, so that other runs see this one meanwhile. */
 static int take_output(struct lease *lease, const struct lease_found *found,
 	const struct buf *before, struct penstock_error *err)
 {
@@ -114,8 +114,8 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 
 /*
  * Checks both objects after they were written: another run may have taken one of them meanwhile,
- * and a store that ignores conditions lets two write at the same moment. If these checks took
- * longer than the gate stays open, the next renewal opens the gate.
+ * and a store that ignores conditions lets two processes write at the same moment. If these checks
+ * took longer than the gate stays open, the next renewal opens the gate.
  */
 static int confirm(struct lease *lease, struct penstock_error *err)
 {

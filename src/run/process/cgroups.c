@@ -56,7 +56,8 @@ static bool write_number(const char *dir, const char *name, uint64_t n)
 
 static bool limit_v1_memory(const char *dir, uint64_t bytes, bool of_run)
 {
-	/* Before Linux 5.11, groups inside this one count only with this setting. */
+	/* Before Linux 5.11, the memory of groups inside this group counts only with this
+	 * setting. */
 	if (of_run)
 		cgroup_write(dir, "memory.use_hierarchy", "1");
 	if (!write_number(dir, "memory.limit_in_bytes", bytes))

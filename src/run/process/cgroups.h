@@ -3,8 +3,8 @@
  * version 1, or both (hybrid). The kernel limits and counts the total use of the group's processes,
  * and processes that a step leaves are found.
  *
- *	cgroup_make(&run, NULL, run_id, &whole, err);	// the group of a run, around those of
- *							// its executions; may be NULL
+ *	cgroup_make(&run, NULL, run_id, &whole, err);	// the group of a run, which contains the
+ *							// groups of its executions; may be NULL
  *	cgroup_make(&group, run, run_id, &wanted, err);	// NULL if no group can be made here
  *	... // the child writes "0" to cgroup_fds(group, &n) before it runs its program
  *	cgroup_read(group, &found);			// peak, OOM kills, CPU time
@@ -45,8 +45,8 @@ int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_i
 /* Returns descriptors of the files by which a child with one thread joins the group. A NULL group
  * has none. */
 const int *cgroup_fds(const struct cgroup *group, size_t *n);
-/* Returns the descriptor of the group's last directory if that is of version 2, so that a child can
- * be started in it; NULL if it is not. */
+/* Returns the descriptor of the group's directory of version 2, in which a child can be started;
+ * NULL if the group has no such directory. */
 const int *cgroup_born_fd(const struct cgroup *group);
 /* Return true if the kernel enforces the limit of memory, CPUs, processes or devices. */
 bool cgroup_holds_memory(const struct cgroup *group);

@@ -6,7 +6,7 @@
  *		...	// the processes can open them
  *
  * The filter is a BPF program (BPF_PROG_TYPE_CGROUP_DEVICE, Linux 4.15), which needs CAP_BPF or
- * CAP_SYS_ADMIN. It ends with the group. Filters of groups above keep their effect.
+ * CAP_SYS_ADMIN. The filter ends with the group. Filters of groups above keep their effect.
  */
 #ifndef RUN_PROCESS_DEVICE_FILTER_H
 #define RUN_PROCESS_DEVICE_FILTER_H

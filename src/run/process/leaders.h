@@ -5,10 +5,11 @@
 #include <sys/types.h>
 
 /*
- * Sends the signal to the leader if that handles the signal. If it does not and is a shell, or
- * another program that only starts programs, its children get the signal by the same rule. No other
- * process gets the signal, so that the signal kills none, and a program's helpers (data loaders)
- * are left alone. Returns the number of processes signalled.
+ * Sends the signal to the leader if the leader handles the signal. If the leader does not handle
+ * the signal, and is a shell or another program that only starts programs, the children of the
+ * leader get the signal by the same rule. No other process gets the signal, so that the signal
+ * kills no process, and does not reach the helpers of a program (data loaders). Returns the number
+ * of processes signalled.
  */
 unsigned leaders_signal(pid_t leader, int signal);
 

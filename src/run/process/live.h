@@ -38,8 +38,8 @@ struct live_step {
 	struct strlist enter;
 	/*
 	 * The tasks are on the nodes of a cluster, and `pids` is empty. Each task has its own file
-	 * with its node: live_write() and live_each() with the step's directory in the run's tmp/
-	 * and its rank as the serial.
+	 * with its node: For these files, the `run_dir` of live_write() and live_each() is the
+	 * step's directory in the run's tmp/, and the serial is the rank of the task.
 	 */
 	bool cluster;
 	char *node; /* node of a task on a cluster, by the cluster's name */

@@ -108,7 +108,7 @@ static bool matches(struct keeper *k, const char *name)
 	return false;
 }
 
-/* Returns true if the file may be committed now. `all`: every file there is complete. */
+/* Returns true if the file may be committed now. If `all`, every file there is complete. */
 static bool is_ready(const struct keeper *k, const char *name, bool all)
 {
 	_cleanup_free_ char *relative = keeper_relative(k->publisher, name);

@@ -34,7 +34,8 @@ struct keeper {
 int keeper_init(struct keeper *k, struct publisher *p, struct penstock_error *err);
 void keeper_release(struct keeper *k);
 
-/* "path/NAME" below the output, or "NAME" if checkpoints are in the output itself; free() it. */
+/* Returns "path/NAME" below the output, or "NAME" if checkpoints are in the output itself; free()
+ * it. */
 char *keeper_relative(const struct publisher *p, const char *name);
 char *keeper_local(const struct publisher *p, const char *relative);
 /* Returns the path of the commit of a directory, or of a single file; free() it. */
@@ -51,7 +52,7 @@ bool checkpoint_matches(const struct publisher *p, const char *name);
 /* Returns true if `checkpoints.pattern` makes the file at this path below the output a checkpoint.
  * `cookie` is the publisher. */
 bool checkpoint_is_single(void *cookie, const char *path);
-/* Commits the files of programs that write no commits, in the order of their times. `all`: every
+/* Commits the files of programs that write no commits, in the order of their times. If `all`, every
  * file there is complete; else only published files are taken. A file older than a committed one is
  * skipped: retention removed its commit, or it came too late to be the newest. `*committed` gets
  * the number of new commits. Returns false if a file does not count yet: it is not published, or

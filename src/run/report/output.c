@@ -43,7 +43,7 @@ struct stream {
 	int write_fd;
 	bool ended; /* all writers have closed the pipe */
 	int terminal_fd;
-	struct screen *screen; /* instead of `terminal_fd` if that is a terminal; else NULL */
+	struct screen *screen; /* NULL unless `terminal_fd` is a terminal */
 	struct buf pending; /* may be the beginning of a secret */
 	size_t shown; /* bytes of `pending` that were shown already */
 	struct buf line; /* incomplete line of a labelled stream */
@@ -61,7 +61,8 @@ struct output_task {
 	atomic_bool removed;
 };
 
-/* Descriptors of the pump: the eventfd, the two common streams, those of each task. */
+/* Descriptors of the pump: the eventfd, the two common streams, the streams of each task, and the
+ * screens. */
 struct pumped {
 	struct pollfd *fds;
 	struct stream **streams; /* streams[i] is read by fds[i + 1] */
@@ -101,7 +102,7 @@ static bool output_patience_is_over(struct output *output)
 }
 
 /* Notes the time of the bytes that come next, at most once a second. Other writers append to the
- * log, too: the size is that of the file. */
+ * log, too, so the size is read from the file. */
 static void note_time(struct output *output)
 {
 	int64_t now = clock_monotonic_ns();
@@ -152,7 +153,7 @@ static bool write_gap(struct output *output)
 	return false;
 }
 
-/* Under log_lock. */
+/* Call it with log_lock held. */
 static void write_waiting(struct output *output)
 {
 	if (output->dropped && !write_gap(output))
@@ -161,7 +162,7 @@ static void write_waiting(struct output *output)
 		write_some(output, buf_str(&output->waiting), output->waiting.len));
 }
 
-/* Keeps the end of unwritten data; under log_lock. */
+/* Keeps the end of unwritten data. Call it with log_lock held. */
 static void hold_back(struct output *output, const char *data, size_t len)
 {
 	size_t most = LIMIT_LOG_WAITING;
@@ -297,8 +298,8 @@ static void emit(struct output *output, struct stream *stream, bool last)
 		}
 		return;
 	}
-	/* Skip the part that was shown, unless it turned out to be of a secret: then the mask
-	 * follows it. */
+	/* Skip the part that was shown. If that part turned out to be the beginning of a secret,
+	 * the mask of the secret is shown after the part. */
 	if (skip > masked.len || memcmp(buf_str(&masked), buf_str(&stream->pending), skip) != 0)
 		skip = 0;
 	if (taken)
@@ -313,8 +314,9 @@ static bool has_more_to_show(const struct stream *stream)
 	       stream->shown < stream->pending.len;
 }
 
-/* Called if no more data came for a while. A prompt may end with a letter that begins a secret, so
- * a few bytes are shown. They stay pending, so that the rest of a late secret is still masked. */
+/* Shows the first bytes of pending data if no more data came for a while. A prompt may end with a
+ * letter that begins a secret, so a few bytes are shown. These bytes stay pending, so that the rest
+ * of a late secret is still masked. */
 static void show_beginning(struct output *output, struct stream *stream)
 {
 	size_t until = stream->pending.len < SHOWN_MAX ? stream->pending.len : SHOWN_MAX;
@@ -505,7 +507,7 @@ static void *pump_thread(void *cookie)
 	return NULL;
 }
 
-/* The write end blocks, like that of a shell's pipe. */
+/* The write end blocks, like the write end of a shell's pipe. */
 static int stream_open(struct stream *stream, int terminal_fd, struct penstock_error *err)
 {
 	int ends[2];

@@ -30,8 +30,8 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 	struct penstock_error *err);
 /* Returns a descriptor that is close-on-exec and stays owned by the output. `which` is 1 or 2. */
 int output_write_fd(const struct output *output, int which);
-/* Pipes for one task. With a label each of its lines is shown whole, after the label; with an empty
- * one, lines of an MPI launcher are shown after their rank. */
+/* Pipes for one task. With a label each line of the task is shown whole, after the label. With an
+ * empty label, lines of an MPI launcher are shown after their rank. */
 struct output_task;
 int output_add(struct output *output, const char *label, struct output_task **out,
 	struct penstock_error *err);
@@ -44,7 +44,8 @@ void output_task_parse(struct output_task *task, output_parse_fn parse, void *co
 void output_task_started(struct output_task *task);
 /* Returns the number of bytes that the task has printed so far. */
 uint64_t output_task_bytes(const struct output_task *task);
-/* Data that is still in the task's pipes is shown at the next output_drain() at the latest. */
+/* Removes the task's pipes. Data that is still in the pipes is shown at the next output_drain() at
+ * the latest. */
 void output_remove(struct output *output, struct output_task *task);
 /* Writes a line of penstock's own to the log. */
 void output_note(struct output *output, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -12,8 +12,8 @@
  *	usage_file_close(&file);
  *
  * Samples get rarer with the age of the attempt, so that a step has at most about 1,400 lines for
- * each tenfold age: 5,000 in a week. They also get rarer if there are many steps or processes: all
- * samples together take at most 1/500 of a processor. An attempt whose disk is full has fewer
+ * each tenfold age: 5,000 in a week. Samples also get rarer if there are many steps or processes:
+ * all samples together take at most 1/500 of a processor. An attempt whose disk is full has fewer
  * samples.
  */
 #ifndef RUN_REPORT_USAGE_FILE_H

@@ -48,7 +48,7 @@ static void count_bytes(void *cookie, int64_t bytes)
 	stage_input_moved(d->in, bytes);
 }
 
-/* Returns the ETag of the input: that of its only object, or one made of the sum. */
+/* Returns the ETag of the input: the ETag of its only object, or one made of the sum. */
 static char *sum_as_etag(const struct download *d, uint64_t objects)
 {
 	char hex[2 * SHA256_BYTES + 1];

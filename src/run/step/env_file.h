@@ -25,7 +25,7 @@ struct env_file_odd {
 	unsigned n; /* skipped lines that are neither empty nor comments */
 	unsigned lines[3]; /* numbers of the first skipped lines, from 1 */
 	char block[80]; /* "KEY<<MARK" (shortened) without an end; "" if there is none */
-	size_t whole; /* bytes of complete lines, only of those before `block` if it is set */
+	size_t whole; /* bytes of complete lines; if `block` is set, of the lines before it */
 };
 
 /* Does not count skipped lines that begin before `from`, which an earlier call has counted. */

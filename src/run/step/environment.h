@@ -1,9 +1,9 @@
 /*
  * The environment of steps. From lowest to highest precedence: penstock's own environment (without
  * the settings that a step must not inherit), the credentials and endpoint of the output's or else
- * the input's store, the variables of experiment trackers, those of a task's rank, the job's env,
- * $DEEPSQUARE_ENV of earlier steps, the variables of DeepSquare and penstock, those of a
- * container's image, those of this execution, the step's env.
+ * the input's store, the variables of experiment trackers, the variables of a task's rank, the
+ * job's env, $DEEPSQUARE_ENV of earlier steps, the variables of DeepSquare and penstock, the
+ * variables of a container's image, the variables of this execution, the step's env.
  */
 #ifndef RUN_STEP_ENVIRONMENT_H
 #define RUN_STEP_ENVIRONMENT_H
@@ -30,7 +30,7 @@ struct environment_spec {
 	/* "K=V" with less precedence than the workflow's variables; NULL-terminated, or NULL */
 	const char *const *defaults;
 	const char *const *extra; /* "K=V" of this execution; NULL-terminated, or NULL */
-	/* $DEEPSQUARE_ENV of a module, read after that of the run; NULL if there is none */
+	/* $DEEPSQUARE_ENV of a module, read after the file of the run; NULL if there is none */
 	const char *env_file;
 	const struct run_layout *layout;
 	const struct object_client *store; /* for the step's own clients; NULL if there is none */

@@ -28,8 +28,8 @@ struct workflow_step_resources;
  * Shares of the CPUs and GPUs that a run has claimed, one for each execution of a step. Executions
  * that run at the same time get different ones while there are enough, then the least shared ones.
  */
-/* Number of executions that have each CPU and GPU; the indices are those of the claim's lists. The
- * caller zeroes the struct. */
+/* Number of executions that have each CPU and GPU, in the order of the claim's lists. The caller
+ * zeroes the struct. */
 struct shares {
 	uint16_t cpus[CLAIMS_MAX_CPUS];
 	uint16_t gpus[CLAIMS_MAX_GPUS];

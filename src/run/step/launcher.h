@@ -30,7 +30,7 @@ int launcher_command(const struct workflow_run *step, const char *path, struct s
  */
 
 /* Turns the task in a container into a task of the machine, which runs the launcher; completes
- * `argv` and `env` (the environment of a step without a container). `gpus` are those of all
+ * `argv` and `env` (the environment of a step without a container). `gpus` are the GPUs of all
  * ranks. */
 int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const int *gpus,
 	size_t n_gpus, struct strlist *argv, struct strlist *env, struct penstock_error *err);

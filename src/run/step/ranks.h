@@ -1,6 +1,6 @@
 /*
- * Variables that distinguish the tasks of a step: those of torch.distributed, and each task's GPUs.
- * Variables of the workflow override them.
+ * Variables that distinguish the tasks of a step: the variables of torch.distributed, and each
+ * task's GPUs. Variables of the workflow override them.
  */
 #ifndef RUN_STEP_RANKS_H
 #define RUN_STEP_RANKS_H
@@ -23,14 +23,14 @@ struct ranks {
 	int master_port; /* if there are several tasks; 0 before it is found */
 	const int *gpus; /* GPUs of the step; NULL if this machine has none, or in a container */
 	size_t n_gpus; /* total */
-	/* The step can open no other GPU, so its libraries count them from 0. */
+	/* The step can open no other GPUs, so its libraries count its GPUs from 0. */
 	bool only_gpus;
 	const int *ports; /* ports of the run */
 	size_t n_ports;
 };
 
-/* Adds the variables of the task with this rank, "K=V"; ranks_launcher_environment() adds those of
- * the process that starts all tasks. Returns -1 if out of memory. */
+/* Adds the variables of the task with this rank, "K=V"; ranks_launcher_environment() adds the
+ * variables of the process that starts all tasks. Returns -1 if out of memory. */
 int ranks_environment(const struct ranks *ranks, size_t rank, struct strlist *env);
 /* Like ranks_environment(), with placeholders that the node fills in (run/cluster/remote.h). */
 int ranks_cluster_environment(const struct ranks *ranks, struct strlist *env);

@@ -26,7 +26,8 @@
 
 enum { REAP_WAIT_MS = 10000 };
 
-/* Called twice for each execution, see run/process/live.h. */
+/* Records the processes of an execution. Called twice for each execution, see
+ * run/process/live.h. */
 static void record_life(struct step_run *step,
 	void (*record)(struct step_life *life, struct run_life *run, const struct live_step *step))
 {

@@ -35,7 +35,7 @@ struct step_run_spec {
 	/* "K=V" of this execution, with more precedence than the job's variables and less than the
 	 * step's own; NULL-terminated, or NULL. */
 	const char *const *env;
-	/* $DEEPSQUARE_ENV of a module, in addition to that of the run; NULL if there is none */
+	/* $DEEPSQUARE_ENV of a module, in addition to the file of the run; NULL if there is none */
 	const char *env_file;
 	const struct run_store *store; /* the tasks get its credentials; NULL if there is none */
 	/* checkpoint to continue from, below the output; NULL if there is none */
@@ -53,7 +53,7 @@ enum step_stop {
 	STEP_OVER_MEMORY, /* more memory than its limit, without a control group */
 };
 
-/* End of an execution; with several tasks that of the first task that failed. */
+/* End of an execution; with several tasks, the end of the first task that failed. */
 struct step_end {
 	int code; /* exit status; undefined if signal is set */
 	int signal; /* signal that killed the task; 0 if it exited */
@@ -97,8 +97,8 @@ unsigned long step_run_serial(const struct step_run *step);
 void step_run_kill(struct step_run *step);
 void step_run_free(struct step_run *step);
 
-/* Writes the option that raises a limit, "--set resources.memPerCpu=MB"; `own`: the step sets the
- * limit, not the job. */
+/* Writes the option that raises a limit, "--set resources.memPerCpu=MB"; if `own`, the step sets
+ * the limit, else the job. */
 void step_more(const struct workflow_step_resources *res, bool own, const char *key_and_value,
 	char out[static STEP_MORE_SIZE]);
 

@@ -216,8 +216,8 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	return 0;
 }
 
-/* Returns the CPUs of one task: an equal part, all CPUs of the step if that has more tasks than
- * CPUs, or without binding all CPUs of the run. */
+/* Returns the CPUs of one task: all CPUs of the run if binding is disabled, all CPUs of the step if
+ * the step has more tasks than CPUs, else an equal part of them. */
 static const int *cpus_of(const struct step_run *step, size_t rank, size_t *n)
 {
 	size_t each = step->share.n_cpus / step->n;

@@ -187,7 +187,8 @@ static json_t *linux_of(const struct task_container *container)
 		"type", "ipc", "maskedPaths", strings(masked, ARRAY_SIZE(masked)), "readonlyPaths",
 		strings(read_only, ARRAY_SIZE(read_only)));
 
-	/* Our user has one id in a user namespace, and there it is already mapped to root. */
+	/* A container whose user is not root needs another user namespace: if penstock is not root,
+	 * the namespace of the init has only one id, and maps it to root. */
 	if (root && is_mapped(container)) {
 		json_array_append_new(
 			json_object_get(root, "namespaces"), json_pack("{s:s}", "type", "user"));

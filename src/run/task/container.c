@@ -121,8 +121,8 @@ static int prepare(struct starting *s, struct penstock_error *err)
 	r = box_take(&s->task->box, tmp, err);
 	if (r < 0)
 		return r;
-	/* A mount point, shared by all containers if that is safe: each sees its own mount there,
-	 * and the directory stays. */
+	/* The bundle is a mount point, which all containers share if that is safe: each container
+	 * sees its own mount there, and the directory stays. */
 	s->plan.bundle = path_join(box_is_safe_in(tmp) ? tmp : s->task->box, "bundle");
 	s->plan.memory = path_join(s->task->box, "memory");
 	if (!s->plan.bundle || !s->plan.memory)

@@ -25,8 +25,8 @@ struct json_t;
 struct key_server;
 struct penstock_error;
 
-/* Directory next to that of the layers: the lowest layer of every container, which provides the
- * mount points (run/step/containers.c makes it); and the last entry made in it. */
+/* Directory next to the directory of the layers: the lowest layer of every container, which
+ * provides the mount points (run/step/containers.c makes it); and the last entry made in it. */
 #define CONTAINER_PLACES      "places"
 #define CONTAINER_PLACES_LAST "deepsquare"
 
@@ -164,7 +164,7 @@ extern const struct executor executor_isolated;
 /* Runs tasks on the nodes of the allocation, through srun, each by one of the executors above. */
 extern const struct executor executor_slurm;
 
-/* Called after the last container of a run has ended: waits for the cleanup. */
+/* Waits for the cleanup. Call it after the last container of a run has ended. */
 void executor_container_finish(void);
 
 /* Removes the directories that containers of a killed supervisor left in `tmp`; call it only if no

@@ -1,5 +1,5 @@
 /*
- * The first process of a container's namespaces. It mounts the image's layers, lets crun start the
+ * The first process of a container's namespaces: it mounts the image's layers, lets crun start the
  * task, and waits for the end of the task. When the first process ends or is killed, the kernel
  * ends all processes of its namespace, and the mounts vanish with the last of them.
  */

@@ -1,7 +1,7 @@
 /*
- * Steps as processes of this machine with their own network. They run below an init, like
- * containers: the init owns the namespaces, and the connection of the step's network to the
- * machine's ends with the init.
+ * Steps as processes of this machine with their own network. The steps run below an init, like
+ * containers: the init owns the namespaces, and the connection between the network of the step and
+ * the network of the machine ends with the init.
  */
 #include "run/task/executor.h"
 

@@ -32,8 +32,8 @@ struct penstock_error;
 int key_token_make(char out[static KEY_TOKEN_SIZE], struct penstock_error *err);
 void key_token_forget(char token[static KEY_TOKEN_SIZE]);
 
-/* Gets the server of this provider from the list, or adds one. `token` is that of a new server;
- * NULL if the server makes its own. The provider is borrowed. */
+/* Gets the server of this provider from the list, or adds one. `token` is the token of a new
+ * server; NULL if the server makes its own. The provider is borrowed. */
 int key_server_get(struct key_server **out, struct key_server **list,
 	struct credentials_provider *provider, const char *token, struct penstock_error *err);
 /* Frees the whole list and the servers' own sockets; all other listeners must be gone. */

@@ -77,7 +77,7 @@ int network_check(const struct task_network *network, struct penstock_error *err
 	return r;
 }
 
-/* wg-quick takes the interface's name from that of the file. */
+/* wg-quick takes the interface's name from the name of the file. */
 static int add_wireguard(struct network_setup *s, const struct task_interface *interface, size_t i,
 	struct penstock_error *err)
 {

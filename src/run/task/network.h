@@ -1,6 +1,6 @@
 /*
- * The private network of a step: slirp4netns or pasta connects it to the machine's, and further
- * interfaces are created in it.
+ * The private network of a step: slirp4netns or pasta connects it to the network of the machine,
+ * and further interfaces are created in it.
  *
  *	network_prepare(&setup, spec, box, err);	// finds the programs
  *	network_start(&setup.plan, body_fd, &seen);	// in the init, without allocating memory
@@ -34,7 +34,7 @@ int seen_wait(pid_t pid, int *status, struct seen *seen);
  * sets errno on failure. */
 int network_write_file(const char *path, int flags, const char *text);
 
-/* The command for an interface in addition to that of the connecting program. */
+/* The command for an interface in addition to the interface of slirp4netns or pasta. */
 struct network_command {
 	const char *const *argv;
 	const char *file; /* below NETWORK_RUN, written before the command runs; may be NULL */

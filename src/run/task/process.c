@@ -104,7 +104,7 @@ static void signal_one(struct signalling *s, pid_t pid)
 		s->signalled++;
 }
 
-/* Signals the topmost processes that handle the signal, but not those below them. */
+/* Signals the topmost processes that handle the signal, but not the processes below them. */
 static bool signal_if_caught(void *cookie, const struct process_info *info)
 {
 	struct signalling *s = cookie;

@@ -183,7 +183,7 @@ int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_w
 		r = find_experiment(&talk, wanted->experiment, &found, err);
 	if (r == 0)
 		r = find_run(&talk, wanted, &found, err);
-	/* Keep also a run that could not be set running: creating another one would make a second
+	/* Also keep a run that could not be set running: creating another one would make a second
 	 * run. */
 	if (*found.run)
 		*place = found;

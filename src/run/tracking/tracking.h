@@ -37,8 +37,8 @@ struct tracking {
  * out of memory or if the records cannot be read. */
 int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
 	const atomic_int *cancel, struct penstock_error *err);
-/* Adds the variables of a step. `output` is the directory as the step sees it, `endpoint` that of
- * the output's store for S3, or NULL. Returns -1 if out of memory. */
+/* Adds the variables of a step. `output` is the directory as the step sees it; `endpoint` is the S3
+ * endpoint of the output's store, or NULL. Returns -1 if out of memory. */
 int tracking_environment(const struct tracking *tracking, const char *output, const char *endpoint,
 	struct strlist *env);
 /* Returns the tracked runs as a JSON array, or NULL if out of memory; free() it. */

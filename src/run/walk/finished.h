@@ -29,8 +29,8 @@ int finished_open(struct finished_steps **out, const char *path, bool continuing
 /* Returns false if another boot left the file without a sync, or the file is missing: then no step
  * counts as finished. Returns true if the boot does not matter. */
 bool finished_is_believed(const struct finished_steps *progress);
-/* Called at the end of an attempt: if a step finished, syncs the file system of `storage` and
- * records that. May take seconds. */
+/* If a step finished, syncs the file system of `storage` and records that. May take seconds. Call
+ * it at the end of an attempt. */
 int finished_settle(const char *path, const char *storage, struct penstock_error *err);
 void finished_free(struct finished_steps *progress);
 /* Removes the entries of the step number `first` of the workflow and of all after it. */

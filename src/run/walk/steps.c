@@ -155,8 +155,7 @@ static void check_notices(struct watch *watch)
 		take_back_notice(watch);
 }
 
-/* Called at the kill time of a withdrawn notice: continues if no step has ended because of the
- * notice. */
+/* Continues at the kill time of a withdrawn notice, if no step has ended because of the notice. */
 static bool forget_notice(struct watch *watch)
 {
 	if (!watch->withdrawn || watch->walk.cut || watch->walk.killed || !take_back_notice(watch))

@@ -202,9 +202,9 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end);
  * with the last owner. Returns -1 if out of memory. */
 int walk_env_own(struct walk *walk, const char *path);
 void walk_env_disown(struct walk *walk, const char *path);
-/* Called before and after an execution that may write to its $DEEPSQUARE_ENV. walk_env_check()
- * reports lines that set no variable, and makes a value without its end, or an unreadable file, the
- * fault of the step. */
+/* Call walk_env_begin() before, and walk_env_check() after an execution that may write to its
+ * $DEEPSQUARE_ENV. walk_env_check() reports lines that set no variable, and makes a value without
+ * its end, or an unreadable file, the fault of the step. */
 void walk_env_begin(struct walk *walk, const struct frame *frame);
 void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end);
 void walk_env_release(struct walk *walk);
@@ -225,16 +225,17 @@ struct launch *launch_find(const struct frame *frame, const char *handle);
 void launch_ended(struct walk *walk, struct launch *launch, const struct outcome *outcome);
 /* Adds the variables PID_… of the live launches. */
 int launch_add_pids(const struct walk *walk, const struct frame *frame, struct strlist *env);
-/* Ends the launches of the scope; those without a signal move to the scope of the run, which waits
- * for them, or ends them if a step has failed. Returns true if no live launch is left in the scope;
- * else the frame is pushed when one ends. */
+/* Ends the launches of the scope; launches without a signal move to the scope of the run, which
+ * waits for them, or ends them if a step has failed. Returns true if no live launch is left in the
+ * scope; else the frame is pushed when one ends. */
 bool scope_close(struct walk *walk, struct scope *scope, struct frame *frame);
 void scope_free(struct scope *scope);
 void launch_free(struct launch *launch);
 /* Kills launches at their deadline. */
 void launch_check_deadlines(struct walk *walk);
 
-/* $DEEPSQUARE_ENV of a module with exported outputs: a file of its own next to that of the run. */
+/* $DEEPSQUARE_ENV of a module with exported outputs: a file of its own next to the file of the
+ * run. */
 
 /* Creates the file if it is missing; the caller owns the path `*file`. */
 int module_env_begin(

@@ -145,7 +145,7 @@ static int note_seen(
 	return fs_write_atomic(code->seen_path, text, (size_t)n, 0600, err);
 }
 
-/* Publishes the code in the working directory, which is that of `now`. A failure is only reported:
+/* Publishes the code in the working directory; `now` lists its files. A failure is only reported:
  * the run continues. */
 static int publish(struct code *code, const char *digest, struct penstock_error *err)
 {

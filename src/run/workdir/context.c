@@ -233,7 +233,7 @@ static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
 }
 
 /* Removes the files that are no longer in the context. Steps may have replaced directories by
- * links: nothing is removed through these. */
+ * links: nothing is removed through these links. */
 static void remove_gone(const struct visit *v)
 {
 	for (size_t i = 0; i < v->before->n; i++) {

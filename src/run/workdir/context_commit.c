@@ -192,7 +192,7 @@ static int copy_index(const struct repository *r, struct penstock_error *err)
 		if (sendfile(to, from, &at, (size_t)(st.st_size - at)) <= 0)
 			break;
 	}
-	/* git compares the times of files with that of the index to find files that may have
+	/* git compares the times of files with the time of the index to find files that may have
 	 * changed within the same clock tick. */
 	if (to < 0 || at < st.st_size ||
 		futimens(to, (const struct timespec[]){st.st_atim, st.st_mtim}) < 0)
@@ -306,7 +306,8 @@ static int run_diff(const struct repository *r, struct diff *diff, struct pensto
 	_cleanup_free_ char *excluded = exclusion(r);
 	int rc;
 
-	/* Shows new files like changed ones. Unreadable files are not in the copy either. */
+	/* Show new files like changed files. Unreadable files are not in the copy of the context
+	 * either. */
 	rc = git(r,
 		(const char *const[]){
 			"add", "--intent-to-add", "--ignore-errors", "--", ".", excluded, NULL},

@@ -24,9 +24,9 @@ struct context_commit_spec {
 
 /*
  * Sets *json to an object with `commit`, and `diff`, a path, if files were changed, added or
- * removed; files in .gitignore do not count. `cut`: only the beginning was kept. `unknown`: the
- * reason why there is no `diff`. The caller frees `*json`, which is NULL if no commit has files of
- * the directory, or git is missing.
+ * removed; files in .gitignore do not count. With `cut`, only the beginning of the differences was
+ * kept; `unknown` is the reason why there is no `diff`. The caller frees `*json`, which is NULL if
+ * no commit has files of the directory, or git is missing.
  */
 int context_commit_describe(
 	const struct context_commit_spec *spec, char **json, struct penstock_error *err);

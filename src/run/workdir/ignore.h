@@ -23,8 +23,9 @@ struct ignore {
 };
 
 void ignore_release(struct ignore *ignore);
-/* Adds each line of `text`; `base` is the length of the path of its directory, including the `/`,
- * as passed to ignore_match(); 0 at the top. Returns -1 if out of memory. */
+/* Adds each line of `text`; `base` is the length of the path of the directory to which the lines
+ * apply, including the `/`, as passed to ignore_match(); 0 at the top. Returns -1 if out of
+ * memory. */
 int ignore_add(struct ignore *ignore, const char *text, size_t base);
 /* Removes all but the first `n` rules. */
 void ignore_truncate(struct ignore *ignore, size_t n);

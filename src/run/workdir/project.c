@@ -34,8 +34,8 @@ static int make_parents(const char *path, struct penstock_error *err)
 	return fs_mkdirs(parent, 0700, err);
 }
 
-/* Returns the path of `target` relative to that of a link, both below `top`: a container sees `top`
- * at another place, but with the same relative paths. */
+/* Returns the path of `target` relative to the link at `path`, both below `top`: a container sees
+ * `top` at another place, but with the same relative paths. */
 static char *relative(const char *top, const char *path, const char *target)
 {
 	struct buf out = BUF_INIT(PATH_MAX);
@@ -98,8 +98,8 @@ static int link_entries(
 	return r;
 }
 
-/* Returns the path of the file if the input's path in the store is that of a single object; NULL if
- * there are more or other objects. */
+/* Returns the path of the file if the input's path in the store is the name of a single object;
+ * NULL if there are more or other objects. */
 static char *object_of(const char *dir, const struct workflow_input *input)
 {
 	size_t len = strlen(input->s3.prefix);

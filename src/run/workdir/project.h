@@ -19,17 +19,17 @@
 
 struct code_store;
 
-/* Called after the inputs are staged. Files that an earlier attempt laid out stay, unless they have
- * changed in the context. `store` is NULL if the code is not published. `cancel` ends the call, if
- * set. */
+/* Lays out the working directory, after the inputs are staged. Files that an earlier attempt laid
+ * out stay, unless they have changed in the context. `store` is NULL if the code is not published.
+ * `cancel` ends the call, if set. */
 int project_lay_out(const struct attempt *attempt, const struct code_store *store,
 	const atomic_int *cancel, struct penstock_error *err);
 /* Installs the Python packages, and the file of `python.determined`; pip prints to the run's log.
  * `venv` stays empty if there are no packages. */
 int project_install(const struct attempt *attempt, const atomic_int *cancel, struct venv *venv,
 	struct penstock_error *err);
-/* Called before the flush: moves artifacts that steps created in the working directory into the
- * output. */
+/* Moves artifacts that steps created in the working directory into the output. Call it before the
+ * flush. */
 void project_collect(const struct attempt *attempt);
 
 #endif

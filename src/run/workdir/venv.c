@@ -202,7 +202,7 @@ void venv_release(struct venv *venv)
 	*venv = (struct venv){0};
 }
 
-/* Locks the environment as used; called with the lock of its making held. */
+/* Locks the environment as used. Call it with the lock DIR.lock held. */
 static int mark_used(const char *dir, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = str_printf("%s.use", dir);

@@ -7,13 +7,13 @@
 #include "workflow/dialects/dialect.h"
 #include "workflow/dialects/shell.h"
 
-/* The size limit of a context, which is Determined's: (128 MiB / 8) * 6 - 1 MiB. */
+/* Determined's size limit of a context: (128 MiB / 8) * 6 - 1 MiB. */
 #define CONTEXT_BYTES (95 * MIB)
 
 #define CONTAINER_WORK "/deepsquare/work" /* the copy of the context, in a container */
 #define WORKDIR	       "/run/determined/workdir" /* the same in Determined's containers */
 
-#define MOST_KEPT 1000000 /* checkpoints; the limit of native/checkpoints.c */
+#define MOST_KEPT 1000000 /* checkpoints; the limit of workflow/native/checkpoints.c */
 
 /* clang-format off */
 #define NO_CLUSTER "has no effect: there is one machine and no scheduler"
@@ -214,8 +214,8 @@ static const char *slot_ids(struct experiment *e)
 	return workflow_arena_take(e->rd->arena, &ids);
 }
 
-/* Adds the variables that Determined gives a task, then those of the file. The command exports the
- * variables that are known only when it starts. */
+/* Adds the variables that Determined gives a task, then the variables of the file. The command
+ * exports the variables that are known only when it starts. */
 static void put_variables(struct experiment *e, const struct node *environment)
 {
 	const struct workflow_place *at = &e->root->at;

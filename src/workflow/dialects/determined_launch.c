@@ -12,7 +12,7 @@
 #define LAUNCH	"-m determined.launch."
 #define HARNESS "python3 -m determined.exec.harness"
 
-/* A launch layer in the text of a command. Offsets are those in the command's text. */
+/* A launch layer in the text of a command. Offsets are positions in the command's text. */
 struct launch {
 	size_t python; /* start of the interpreter */
 	size_t module; /* start of "-m" */
@@ -161,8 +161,8 @@ static const char *launched(struct reader *rd, const char *text, const struct la
 			"env USE_TORCH_DISTRIBUTED=True %.*s-m torch.distributed.run --standalone "
 			"--nnodes=1 --nproc_per_node=%lld --max_restarts=0 %s%s--no_python %s",
 			python, text, n, l->options, *l->options ? " " : "", script);
-	/* The GPUs are those in CUDA_VISIBLE_DEVICES. Each run uses another port, so that two runs
-	 * can share this machine. */
+	/* DeepSpeed uses the GPUs in CUDA_VISIBLE_DEVICES. Each run uses another port, so that two
+	 * runs can share this machine. */
 	if (strcmp(l->name, "deepspeed") == 0)
 		return workflow_arena_printf(rd->arena,
 			"env USE_DEEPSPEED=1 %.*s-m deepspeed.launcher.runner --master_addr localhost "

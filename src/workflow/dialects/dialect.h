@@ -3,7 +3,7 @@
  * the tree of a native workflow. Each value keeps its place, so that mistakes that the native
  * reader finds are reported there, too. `--set`, the record and the digest use the native tree.
  *
- * The tables are those of native/schema.h. In a dialect `note` is reported with a key, and
+ * workflow/native/schema.h describes the tables. In a dialect `note` is reported with a key, and
  * `refused` is the reason why a key, or any number but `min`, is not supported.
  */
 #ifndef WORKFLOW_DIALECTS_DIALECT_H
@@ -136,7 +136,7 @@ const char *dialect_home_path(struct reader *rd, const char *path);
 int64_t dialect_set(const struct reader *rd, const char *field, int64_t value);
 #define dialect_gpus(rd, value)	 dialect_set((rd), "resources.gpusPerTask", (value))
 #define dialect_nodes(rd, value) dialect_set((rd), "resources.tasks", (value))
-/* Returns the CPUs for a file that names none: those of the machine, 1 if the machine is not
+/* Returns the CPUs for a file that names none: the CPUs of the machine, or 1 if the machine is not
  * known. */
 int64_t dialect_cpus(const struct reader *rd);
 /* Adds the default CPUs of each task to `resources` of the job, if the file names none and the CPUs

@@ -75,7 +75,7 @@ static const char put_lines[] =
 	"\telse if [ -d \"$to\" ] && [ ! -L \"$to\" ]; then rmdir -- \"$to\"; fi; "
 	"ln -sfn -- \"$from\" \"$to\"; fi; }\n";
 
-/* The home has a link for each entry of the user's. */
+/* The home has a link for each entry of the user's home. */
 static const char home_lines[] =
 	"penstock_home=$STORAGE_PATH/home; mkdir -p \"$penstock_home\"\n"
 	"if [ \"$HOME\" != \"$penstock_home\" ]; then penstock_links \"$HOME\" \"$penstock_home\"; fi\n"

@@ -24,7 +24,7 @@ struct shell {
 	struct reader *rd;
 	const char *commands; /* commands of all steps, which are searched for words */
 	bool contained; /* the steps run in a container */
-	const char *python; /* the version of Python on the host; NULL for that of python3 */
+	const char *python; /* the version of Python on the host; NULL for the version of python3 */
 
 	/* Lines that put files at their targets when a step starts. */
 	struct buf links; /* by links, below the home and in a container */

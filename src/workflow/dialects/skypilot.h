@@ -21,7 +21,7 @@ struct task {
 
 /* In skypilot_resources.c. */
 extern const struct schema skypilot_resources;
-/* Chooses the resources, and adds those of the run. */
+/* Chooses the resources, and adds the resources of the run. */
 void skypilot_put_resources(struct task *t);
 
 /* In skypilot_files.c: inputs, the output, and their targets. */

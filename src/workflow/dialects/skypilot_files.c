@@ -22,7 +22,8 @@ static const struct schema_key mount_keys[] = {
 static const struct schema schema_mount = {SCHEMA(NULL, "a file mount", mount_keys)};
 /* clang-format on */
 
-/* The lowest score of a mount to which steps write; a bucket given by its name alone has less. */
+/* The lowest score of a mount to which steps write. A bucket that is given by its name alone has a
+ * lower score. */
 #define WRITTEN 3
 
 /* One of `file_mounts`. */

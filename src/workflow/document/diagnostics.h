@@ -58,8 +58,8 @@ void diagnostics_vadd(struct diagnostics *list, enum diagnostic_severity severit
 void diagnostics_take(struct diagnostics *list, struct diagnostics *from);
 /* Makes every note a mistake. */
 void diagnostics_be_strict(struct diagnostics *list);
-/* Returns true if there are mistakes and all are in the file `file`, none in an option. `file` may
- * be NULL, which no mistake is in. */
+/* Returns true if there are mistakes and all are in the file `file`, none in an option. Returns
+ * false if `file` is NULL. */
 bool diagnostics_all_of(const struct diagnostics *list, const char *file);
 /* Sorts by line and column; messages without a position come last. */
 void diagnostics_sort(struct diagnostics *list);

@@ -99,7 +99,7 @@ struct node *node_get(const struct node *map, const char *key);
  * arena. */
 struct node *node_variable(struct workflow_arena *arena, const char *name, struct workflow_place at,
 	struct node *value);
-/* Records that `key` was removed from the map, by `option` or (NULL) as invalid. */
+/* Records that `key` was removed from the map: by `option`, or as invalid if `option` is NULL. */
 void node_forget(
 	struct workflow_arena *arena, struct node *map, const char *key, const char *option);
 /* Adds a mistake for each duplicate key of `map`. */

@@ -1,6 +1,6 @@
 /*
- * A strict JSON reader (RFC 8259) that knows the position of every value. It stops at the first
- * syntax error, because later ones would be guesses.
+ * A strict JSON reader (RFC 8259) that knows the position of every value. The reader stops at the
+ * first syntax error, because later errors would be guesses.
  */
 #include <stdint.h>
 #include <string.h>

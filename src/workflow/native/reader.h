@@ -29,7 +29,7 @@ struct reader {
 	const struct workflow_use *use; /* the use of the module whose inputs are being read */
 	/* Invalid parts of another runner's file were left out: do not report missing keys. */
 	bool partial;
-	const char *before; /* the documents before the chosen task's; NULL if there are none */
+	const char *before; /* the documents before the chosen task; NULL if there are none */
 	unsigned modules; /* nesting of the module that is being read */
 	/* sources of the module that is being read and of the modules around it */
 	const char *chain[READER_MODULES];
@@ -89,7 +89,7 @@ void reader_missing(
 
 /*
  * Each of the next functions returns true if there is a usable value. Without a usable value `out`
- * is unchanged except for its place, which becomes that of the node or the map. References are
+ * is unchanged except for its place, which becomes the place of the node or the map. References are
  * resolved. The node gets the type that it was read as, so that a record of the document is
  * unambiguous.
  */
@@ -97,14 +97,14 @@ bool reader_text(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out);
 bool reader_text_of(
 	struct reader *rd, struct node *node, const char *field, struct workflow_text *out);
-/* A whole number or a duration within the bounds of `key`. */
+/* Reads a whole number or a duration within the bounds of `key`. */
 bool reader_number(struct reader *rd, const struct node *map, const struct schema_key *key,
 	struct workflow_number *out);
 bool reader_flag(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_flag *out);
 bool reader_credential(struct reader *rd, const struct node *map, const char *key,
 	struct workflow_credential *out);
-/* A list of texts. A single text is read as a list of one, with a note; `numbers` also allows
+/* Reads a list of texts. A single text is read as a list of one, with a note; `numbers` also allows
  * literal numbers of JSON. Returns true if all members were usable. */
 bool reader_texts(struct reader *rd, const struct node *map, const char *key, bool numbers,
 	struct workflow_texts *out);

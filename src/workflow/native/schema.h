@@ -91,7 +91,7 @@ struct schema_key {
 	const char *says;
 
 	/* One more than the offset of the member in the struct that the schema is read into; 0 if
-	 * there is none. For a list: those of its pointer and of its length. */
+	 * there is none. For a list, `member` is for its pointer, and `length` for its length. */
 	size_t member, length;
 	size_t size; /* size of the member */
 	struct schema_condition shown[2]; /* the printed model omits the key unless both hold */
@@ -104,7 +104,8 @@ struct schema {
 	size_t n;
 	size_t size; /* size of the struct; 0 if there is none */
 	bool open; /* other keys are allowed */
-	/* as `member`: the place, and the flag that the map was given; 0 if there is none */
+	/* like `member`, for the place and for the flag that the map was given; 0 if there is
+	 * none */
 	size_t at, given;
 	/* Reads and checks what the rows cannot express. Called with the path entered, when all
 	 * other keys were read. May be NULL. */
@@ -148,7 +149,8 @@ struct schema {
 
 #define SCHEMA(text, in_messages, rows)                                                            \
 	.name = (text), .what = (in_messages), .keys = (rows), .n = ARRAY_SIZE(rows)
-/* Conditions on a member: an int or enum is `v`; anything is not 0, or is 0. */
+/* Conditions on a member. IS: an int or enum has the value `v`. SET: a value of any type is not 0.
+ * UNSET: the value is 0. */
 #define IS(s, m, v)                                                                                \
 	{                                                                                          \
 		offsetof(struct s, m) + 1, sizeof(((struct s *)NULL)->m), (v), false               \

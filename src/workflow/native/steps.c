@@ -95,7 +95,7 @@ static const struct schema schema_for = {SCHEMA("for", "`for`", for_keys), .chec
 
 /* ---- launch and dependsOn ---- */
 
-/* Handles are case-insensitive; makes them upper case, as in PID_NAME. */
+/* Makes a handle upper case, as in PID_NAME, because handles are case-insensitive. */
 static bool take_handle(struct reader *rd, struct workflow_text *text, const char *key)
 {
 	char *upper;

@@ -62,8 +62,8 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	return module;
 }
 
-/* Reports less than the module needs. Such a value is accepted from the command line, with a note,
- * and when the record of a run is read, as modules are not loaded then. */
+/* Reports a value that is less than the module needs. Such a value is accepted from the command
+ * line, with a note, and when the record of a run is read, as modules are not loaded then. */
 static void check_minimum(struct reader *rd, const struct workflow_use *use, const char *what,
 	int64_t need, const struct workflow_number *have)
 {
