@@ -22,6 +22,7 @@
 #include "base/process.h"
 #include "base/process_run.h"
 #include "run/cluster/node_inputs.h"
+#include "run/cluster/node_usage.h"
 #include "run/cluster/remote.h"
 #include "run/cluster/slurm.h"
 
@@ -31,7 +32,7 @@ struct slurm_task {
 	struct task task; /* must be the first member */
 	struct process process;
 	int orders; /* a pipe that the tasks read */
-	size_t n;
+	size_t n, n_nodes; /* tasks, and nodes that have some of them */
 	char *dir; /* the results of the tasks */
 	int status;
 };
@@ -193,6 +194,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 	t->process = (struct process)PROCESS_INIT;
 	t->orders = -1;
 	t->n = spec->cluster->n;
+	t->n_nodes = t->n < spec->cluster->n_nodes ? t->n : spec->cluster->n_nodes;
 	t->dir = strdup(spec->cluster->dir);
 	if (!t->dir) {
 		free_task(&t->task);
@@ -295,6 +297,13 @@ static void kill_task(struct task *task)
 		process_signal(&t->process, SIGKILL);
 }
 
+static bool use(const struct task *task, struct usage_sample *sum)
+{
+	const struct slurm_task *t = (const struct slurm_task *)task;
+
+	return node_usage_sum(t->dir, t->n_nodes, sum);
+}
+
 const struct executor executor_slurm = {
 	.name = "slurm",
 	.start = start,
@@ -302,5 +311,6 @@ const struct executor executor_slurm = {
 	.signal = signal_task,
 	.notify = notify,
 	.kill = kill_task,
+	.use = use,
 	.free = free_task,
 };

@@ -32,6 +32,7 @@
 #include "run/task/cdi.h"
 #include "run/task/keys.h"
 #include "run/cluster/node_inputs.h"
+#include "run/cluster/node_usage.h"
 #include "run/process/live.h"
 #include "run/process/leaders.h"
 
@@ -65,6 +66,7 @@ struct remote {
 	int signal_fd;
 	bool signalled; /* Slurm has signalled this process, like every process of the step */
 	int to_notify; /* a signal that the leader does not handle yet; 0 if there is none */
+	struct node_usage usage;
 };
 
 static void remote_release(struct remote *r)
@@ -72,6 +74,7 @@ static void remote_release(struct remote *r)
 	key_servers_free(r->keys);
 	s3_settings_release(&r->store);
 	node_inputs_release(&r->inputs);
+	node_usage_end(&r->usage);
 	buf_release(&r->input);
 	json_decref(r->root);
 	json_decref(r->cdi);
@@ -548,6 +551,7 @@ static int wait_for_end(struct remote *r)
 	while (!r->executor->ended(r->task, &end)) {
 		struct pollfd fds[] = {{r->task->event_fd, POLLIN, 0}, {r->signal_fd, POLLIN, 0},
 			{r->input_ended ? -1 : STDIN_FILENO, POLLIN, 0}};
+		int64_t wait_ms = r->launched ? -1 : node_usage_sample(&r->usage, r->dir);
 
 		if (r->to_notify) {
 			unsigned notified = r->executor->notify
@@ -557,8 +561,9 @@ static int wait_for_end(struct remote *r)
 			if (notified)
 				r->to_notify = 0;
 		}
-		if (poll(fds, ARRAY_SIZE(fds), r->to_notify ? NOTIFY_AGAIN_MS : -1) < 0 &&
-			errno != EINTR)
+		if (r->to_notify && (wait_ms < 0 || wait_ms > NOTIFY_AGAIN_MS))
+			wait_ms = NOTIFY_AGAIN_MS;
+		if (poll(fds, ARRAY_SIZE(fds), (int)wait_ms) < 0 && errno != EINTR)
 			r->executor->kill(r->task);
 		if (fds[1].revents) {
 			/* Every process of the step got the signal, including the task, but not
@@ -693,7 +698,7 @@ static void record_life(const struct remote *r)
 static int task_main(bool launched)
 {
 	_cleanup_(remote_release) struct remote r = {
-		.inputs.lock = -1, .signal_fd = -1, .launched = launched};
+		.inputs.lock = -1, .signal_fd = -1, .launched = launched, .usage = NODE_USAGE_INIT};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	sigset_t set;
 	int code;

@@ -99,7 +99,7 @@ size_t step_leaders(const struct step_run *step, pid_t *leaders);
 /* Gets the processor time and the memory, which may be NULL, from the control group as far as it
  * counts them, else from the processes. */
 void step_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory);
-/* Begins to record the usage of an execution, unless it runs on the nodes of a cluster. */
+/* Begins to record the usage of an execution. */
 void step_sample_begin(struct step_run *step, int64_t now);
 void step_sample(struct step_run *step, int64_t now);
 

@@ -35,18 +35,10 @@ void step_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory)
 		*memory = usage.rss;
 }
 
-/* A sum gets smaller when a process ends, or an interface is removed. */
-static double rate(uint64_t now, uint64_t before, int64_t ms)
-{
-	return now > before && ms > 0 ? (double)(now - before) / (double)ms : 0;
-}
-
 void step_sample_begin(struct step_run *step, int64_t now)
 {
 	struct gpus_used gpus;
 
-	if (step->clustered)
-		return;
 	/* Loading the library takes as long as hundreds of samples, and must not count as one. */
 	if (step->share.n_gpus)
 		gpus_read(step->share.gpus, step->share.n_gpus, &gpus);
@@ -55,30 +47,41 @@ void step_sample_begin(struct step_run *step, int64_t now)
 	usage_network_read(&step->sampled_network);
 }
 
-void step_sample(struct step_run *step, int64_t now)
+static void read_here(struct step_run *step, int64_t ms, struct usage_sample *sample)
 {
-	struct usage_file *file = &step->host->usage;
-	int64_t ms = now - step->sampled_at_ms, began_ns = usage_file_clock_ns();
-	struct usage_sample sample = {.time_ms = clock_wall_ns() / NS_PER_MS, .name = step->name};
 	struct usage_network network;
 	struct gpus_used gpus;
 	uint64_t cpu_ms;
 
-	step_use(step, &cpu_ms, &sample.memory);
+	step_use(step, &cpu_ms, &sample->memory);
 	usage_network_read(&network);
-	sample.cpu = rate(cpu_ms, step->sampled_cpu_ms, ms);
-	sample.received = rate(network.received, step->sampled_network.received, ms) * 1000;
-	sample.sent = rate(network.sent, step->sampled_network.sent, ms) * 1000;
-	sample.has_gpus = step->share.n_gpus &&
-			  gpus_read(step->share.gpus, step->share.n_gpus, &gpus);
-	if (sample.has_gpus) {
-		sample.gpu = gpus.busy;
-		sample.gpu_memory = gpus.memory;
+	sample->cpu = usage_rate(cpu_ms, step->sampled_cpu_ms, ms);
+	sample->received = usage_rate(network.received, step->sampled_network.received, ms) * 1000;
+	sample->sent = usage_rate(network.sent, step->sampled_network.sent, ms) * 1000;
+	sample->has_gpus = step->share.n_gpus &&
+			   gpus_read(step->share.gpus, step->share.n_gpus, &gpus);
+	if (sample->has_gpus) {
+		sample->gpu = gpus.busy;
+		sample->gpu_memory = gpus.memory;
 	}
-	usage_file_add(file, step->host->attempt->layout.log, &sample);
-	step->sampled_at_ms = now;
 	step->sampled_cpu_ms = cpu_ms;
 	step->sampled_network = network;
+}
+
+void step_sample(struct step_run *step, int64_t now)
+{
+	struct usage_file *file = &step->host->usage;
+	int64_t began_ns = usage_file_clock_ns();
+	struct usage_sample sample = {.time_ms = clock_wall_ns() / NS_PER_MS, .name = step->name};
+	bool sampled = true;
+
+	if (step->executor->use)
+		sampled = step->n_started && step->executor->use(step->tasks[0].task, &sample);
+	else
+		read_here(step, now - step->sampled_at_ms, &sample);
+	if (sampled)
+		usage_file_add(file, step->host->attempt->layout.log, &sample);
+	step->sampled_at_ms = now;
 	file->spent_ns += usage_file_clock_ns() - began_ns;
 	step->sample_at_ms = now + usage_file_interval_ms(file, now);
 }

@@ -24,6 +24,7 @@ struct image;
 struct json_t;
 struct key_server;
 struct penstock_error;
+struct usage_sample;
 
 /* Directory next to the directory of the layers: the lowest layer of every container, which
  * provides the mount points (run/step/containers.c makes it); and the last entry made in it. */
@@ -150,6 +151,9 @@ struct executor {
 	/* Returns true if processes other than the leader are alive; NULL if that cannot happen. */
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);
+	/* Adds the usage on other nodes, as of their last samples, to `sum`. Returns false if there
+	 * is none yet. NULL if the task runs on this machine. */
+	bool (*use)(const struct task *task, struct usage_sample *sum);
 	/* Adds the namespaces of the task (names as in /proc/PID/ns) that a command must join to
 	 * run next to it; NULL if the task runs in the namespaces of the machine. */
 	int (*enter)(const struct task *task, struct strlist *namespaces);

@@ -169,6 +169,24 @@ def test_two_tasks_on_two_nodes_know_their_ranks_and_find_each_other(login, work
     assert f"{slurm.net}.11" in done.out
 
 
+def test_the_usage_on_all_nodes_is_sampled(login, workflow, tmp_path):
+    go = tmp_path / "go"
+    command = f"(head -c 60000000 /dev/zero; until [ -e {go} ]; do :; done) | tail -n 1 | wc -c"
+    two = {"tasks": 2, "cpusPerTask": 1}
+    process = login.on_slurm(workflow(command, run={"resources": two}, resources=two), "--sbatch=--nodes=2")
+
+    def samples():
+        runs = login.ps()
+        path = login.home / "runs" / runs[0]["id"] / "log" / "1.usage" if runs else None
+        rows = [line.split(",") for line in path.read_text().splitlines()[1:]] if path and path.exists() else []
+        return [(row[1], float(row[2]), int(row[3])) for row in rows]
+
+    # tail keeps what head has written: 60 MB on each of two nodes.
+    wait_for(lambda: any(name == '"train"' and cpu > 0.2 and memory > 115_000_000 for name, cpu, memory in samples()))
+    go.touch()
+    process.wait().exits(0)
+
+
 def test_a_task_of_skypilot_with_two_nodes_has_one_task_on_each(login, tmp_path, slurm):
     path = tmp_path / "task.yaml"
     path.write_text("""

@@ -1,0 +1,150 @@
+#include "run/cluster/node_usage.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "run/process/gpus.h"
+
+/* A sample replaces the one before in place, so all lines have the same length. */
+enum { LINE = 120 };
+
+/* Gets the numbers of the step's GPUs on this node. Names that only the driver knows count as
+ * none. */
+static void find_gpus(struct node_usage *u)
+{
+	const char *list = str_env("SLURM_STEP_GPUS");
+
+	while (list && *list && u->n_gpus < CLAIMS_MAX_GPUS) {
+		size_t len = strcspn(list, ",");
+		char word[16];
+		uint64_t number;
+
+		snprintf(word, sizeof(word), "%.*s", (int)len, list);
+		if (!str_to_u64(word, 0, INT32_MAX, &number)) {
+			u->n_gpus = 0;
+			return;
+		}
+		u->gpus[u->n_gpus++] = (int)number;
+		list += len + (list[len] == ',');
+	}
+}
+
+static void begin(struct node_usage *u, const char *dir, int64_t now)
+{
+	const char *node = str_env("SLURM_NODEID"), *local = str_env("SLURM_LOCALID");
+	struct gpus_used gpus;
+
+	u->begun = true;
+	if (!node || !local || strcmp(local, "0") != 0)
+		return;
+	u->path = str_printf("%s/use.%s", dir, node);
+	u->fd = u->path ? open(u->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+	find_gpus(u);
+	/* Loading the library takes as long as many samples, and must not count as one. */
+	if (u->n_gpus)
+		gpus_read(u->gpus, u->n_gpus, &gpus);
+	usage_network_read(&u->network);
+	u->sampled_at_ms = now;
+	u->next_ms = now + usage_file_interval_ms(&u->pace, now);
+}
+
+static void write_sample(const struct node_usage *u, const struct usage_sample *s)
+{
+	char text[LINE], line[LINE + 2];
+
+	snprintf(text, sizeof(text), "%.3f %" PRIu64 " %.0f %.0f %.2f %" PRIu64, s->cpu, s->memory,
+		s->received, s->sent, s->has_gpus ? s->gpu : -1, s->gpu_memory);
+	snprintf(line, sizeof(line), "%-*s\n", LINE, text);
+	/* A full disk costs the step nothing but samples. */
+	(void)!pwrite(u->fd, line, LINE + 1, 0);
+}
+
+static void sample(struct node_usage *u, int64_t now)
+{
+	/* The tasks of the step on this node are children of its slurmstepd. */
+	pid_t leader = getppid() > 1 ? getppid() : getpid();
+	int64_t ms = now - u->sampled_at_ms;
+	struct usage_sample s = {0};
+	struct usage_network network;
+	struct usage usage;
+	struct gpus_used gpus;
+
+	usage_read(&leader, 1, &usage);
+	usage_network_read(&network);
+	s.cpu = usage_rate(usage.cpu_ms, u->cpu_ms, ms);
+	s.memory = usage.rss;
+	s.received = usage_rate(network.received, u->network.received, ms) * 1000;
+	s.sent = usage_rate(network.sent, u->network.sent, ms) * 1000;
+	s.has_gpus = u->n_gpus && gpus_read(u->gpus, u->n_gpus, &gpus);
+	if (s.has_gpus) {
+		s.gpu = gpus.busy;
+		s.gpu_memory = gpus.memory;
+	}
+	write_sample(u, &s);
+	u->sampled_at_ms = now;
+	u->cpu_ms = usage.cpu_ms;
+	u->network = network;
+}
+
+int64_t node_usage_sample(struct node_usage *u, const char *dir)
+{
+	int64_t now = clock_monotonic_ms(), began_ns;
+
+	if (!u->begun)
+		begin(u, dir, now);
+	if (u->fd < 0)
+		return -1;
+	if (now >= u->next_ms) {
+		began_ns = usage_file_clock_ns();
+		sample(u, now);
+		u->pace.spent_ns += usage_file_clock_ns() - began_ns;
+		u->next_ms = now + usage_file_interval_ms(&u->pace, now);
+	}
+	return u->next_ms - now;
+}
+
+void node_usage_end(struct node_usage *u)
+{
+	if (u->fd >= 0) {
+		unlink(u->path);
+		close(u->fd);
+	}
+	free(u->path);
+	*u = (struct node_usage)NODE_USAGE_INIT;
+}
+
+bool node_usage_sum(const char *dir, size_t n_nodes, struct usage_sample *sum)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < n_nodes; i++) {
+		_cleanup_free_ char *path = str_printf("%s/use.%zu", dir, i);
+		_cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+		char line[LINE + 2] = "";
+		double cpu, received, sent, gpu;
+		uint64_t memory, gpu_memory;
+
+		if (fd < 0 || read(fd, line, LINE + 1) != LINE + 1 ||
+			sscanf(line, "%lf %" SCNu64 " %lf %lf %lf %" SCNu64, &cpu, &memory,
+				&received, &sent, &gpu, &gpu_memory) != 6)
+			continue;
+		any = true;
+		sum->cpu += cpu;
+		sum->memory += memory;
+		sum->received += received;
+		sum->sent += sent;
+		if (gpu >= 0) {
+			sum->has_gpus = true;
+			sum->gpu += gpu;
+			sum->gpu_memory += gpu_memory;
+		}
+	}
+	return any;
+}
