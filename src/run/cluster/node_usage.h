@@ -5,7 +5,7 @@
  *
  *	struct node_usage usage = NODE_USAGE_INIT;
  *
- *	wait_ms = node_usage_sample(&usage, dir);	// on the node; call it again after this time
+ *	wait_ms = node_usage_sample(&usage, dir);	// on the node; repeat it after this time
  *	node_usage_end(&usage);				// removes the file
  *
  *	if (node_usage_sum(dir, n_nodes, &sample))	// the supervisor

@@ -91,25 +91,6 @@ bool request_query_number(
 
 /* --- the sender ------------------------------------------------------------------------------ */
 
-void request_keep_object(struct request *req, const char *bucket, const char *key,
-	const char *version, struct store_object *object)
-{
-	store_object_unref(req->decided.object);
-	req->decided.bucket = bucket;
-	req->decided.key = key;
-	req->decided.version = version;
-	req->decided.object = object;
-}
-
-struct store_object *request_take_object(
-	struct request *req, const char *bucket, const char *key, const char *version)
-{
-	if (!req->decided.object || req->decided.bucket != bucket || req->decided.key != key ||
-		req->decided.version != version)
-		return NULL;
-	return take_pointer(req->decided.object);
-}
-
 void request_sender_is_known(struct request *req)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(

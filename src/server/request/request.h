@@ -12,6 +12,7 @@
 #include <penstock/error.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/limits.h"
 #include "s3/message/arena.h"
 #include "s3/message/errors.h"
@@ -188,12 +189,25 @@ bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
 
 /* Keeps the object that a decision has read, with its reference, in place of an earlier one. */
-void request_keep_object(struct request *req, const char *bucket, const char *key,
-	const char *version, struct store_object *object);
+static inline void request_keep_object(struct request *req, const char *bucket, const char *key,
+	const char *version, struct store_object *object)
+{
+	store_object_unref(req->decided.object);
+	req->decided.bucket = bucket;
+	req->decided.key = key;
+	req->decided.version = version;
+	req->decided.object = object;
+}
 /* Takes the object that was kept for these names. Returns NULL if there is none; the object is
  * never a delete marker. */
-struct store_object *request_take_object(
-	struct request *req, const char *bucket, const char *key, const char *version);
+static inline struct store_object *request_take_object(
+	struct request *req, const char *bucket, const char *key, const char *version)
+{
+	if (!req->decided.object || req->decided.bucket != bucket || req->decided.key != key ||
+		req->decided.version != version)
+		return NULL;
+	return take_pointer(req->decided.object);
+}
 
 /* Records that a signature on the connection was valid. */
 void request_sender_is_known(struct request *req);
