@@ -45,7 +45,7 @@ struct node_usage {
 int64_t node_usage_sample(struct node_usage *usage, const char *dir);
 void node_usage_end(struct node_usage *usage);
 
-/* Adds the last samples of all nodes to `sum`. Returns false if there is none yet. */
+/* Adds the last samples of all nodes to `sum`. Returns false before the first sample. */
 bool node_usage_sum(const char *dir, size_t n_nodes, struct usage_sample *sum);
 
 #endif

@@ -151,8 +151,8 @@ struct executor {
 	/* Returns true if processes other than the leader are alive; NULL if that cannot happen. */
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);
-	/* Adds the usage on other nodes, as of their last samples, to `sum`. Returns false if there
-	 * is none yet. NULL if the task runs on this machine. */
+	/* Adds the last samples of the usage on other nodes to `sum`. Returns false before the
+	 * first sample. NULL if the task runs on this machine. */
 	bool (*use)(const struct task *task, struct usage_sample *sum);
 	/* Adds the namespaces of the task (names as in /proc/PID/ns) that a command must join to
 	 * run next to it; NULL if the task runs in the namespaces of the machine. */

@@ -485,7 +485,7 @@ def test_a_run_that_is_recorded_has_its_steps(penstock, tmp_path):
     with socket.socket() as silent:  # the run does not get beyond its lease
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        place = {"s3": {"region": "r", "bucketUrl": "s3://b", "path": "/", "accessKeyId": "k", "secretAccessKey": "s",
+        place = {"s3": {"region": "r", "bucketUrl": "s3://bucket", "path": "/", "accessKeyId": "k", "secretAccessKey": "s",
                         "endpointUrl": f"http://127.0.0.1:{silent.getsockname()[1]}"}}  # fmt: skip
         penstock.run("run", "-d", write_workflow(tmp_path, "true", name="held", output=place)).ok()
 

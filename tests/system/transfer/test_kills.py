@@ -104,12 +104,12 @@ def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_pro
         return sum(each.received + each.sent for each in fault_proxy.seen(path="/big$") if each.ended and each.number >= since)
 
     def recorded():
-        """Parts of an upload, blocks of 4 MiB of a download."""
+        """Parts of an upload, blocks of 1 MiB of a download."""
         journals, line = ((penstock.home / "transfers").glob("*"), b" P ") if way == "up" else (tmp_path.glob("out*journal*"), b" B ")
         return sum(journal.read_bytes().count(line) for journal in journals if journal.is_file())
 
     # What has arrived, but is not recorded yet, is sent again.
-    wait_for(lambda: held.hits and recorded() >= (2 if way == "up" else 4), 60, "two parts of the object")
+    wait_for(lambda: held.hits and recorded() >= (2 if way == "up" else 16), 60, "two parts of the object")
     process.send(end)
     process.wait()
     fault_proxy.clear()
