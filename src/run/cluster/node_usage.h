@@ -9,7 +9,7 @@
  *	node_usage_end(&usage);				// removes the file
  *
  *	if (node_usage_sum(dir, n_nodes, &sample))	// the supervisor
- *		usage_file_add(&file, log, &sample);
+ *		usage_file_add(&file, path, &sample);
  *
  * All processes of the step on the node count, including those of penstock. The rates are those
  * since the sample before on the same node.
