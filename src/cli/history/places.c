@@ -237,6 +237,9 @@ int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, v
 	if (!state || !workflow)
 		return error_memory(err);
 	r = read_state(&place, prefix, state, err);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		error_suffix(
+			err, "; 'penstock ps %s' lists the runs of a place", cli_operand(cli, i));
 	if (r < 0)
 		return r;
 	found = &place.found[0];
