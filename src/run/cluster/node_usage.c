@@ -15,43 +15,17 @@
 /* A sample replaces the one before in place, so all lines have the same length. */
 enum { LINE = 120 };
 
-/* Gets the numbers of the step's GPUs on this node. Names that only the driver knows count as
- * none. */
-static void find_gpus(struct node_usage *u)
-{
-	const char *list = str_env("SLURM_STEP_GPUS");
-
-	while (list && *list && u->n_gpus < CLAIMS_MAX_GPUS) {
-		size_t len = strcspn(list, ",");
-		char word[16];
-		uint64_t number;
-
-		snprintf(word, sizeof(word), "%.*s", (int)len, list);
-		if (!str_to_u64(word, 0, INT32_MAX, &number)) {
-			u->n_gpus = 0;
-			return;
-		}
-		u->gpus[u->n_gpus++] = (int)number;
-		list += len + (list[len] == ',');
-	}
-}
-
 static void begin(struct node_usage *u, const char *dir, int64_t now)
 {
 	const char *node = str_env("SLURM_NODEID"), *local = str_env("SLURM_LOCALID");
-	struct gpus_used gpus;
 
 	u->begun = true;
 	if (!node || !local || strcmp(local, "0") != 0)
 		return;
 	u->path = str_printf("%s/use.%s", dir, node);
 	u->fd = u->path ? open(u->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
-	find_gpus(u);
-	/* Loading the library takes as long as many samples, and must not count as one. */
-	if (u->n_gpus)
-		gpus_read(u->gpus, u->n_gpus, &gpus);
-	usage_network_read(&u->network);
-	u->sampled_at_ms = now;
+	u->n_gpus = gpus_parse(str_env("SLURM_STEP_GPUS"), u->gpus, CLAIMS_MAX_GPUS);
+	usage_meter_begin(&u->meter, u->gpus, u->n_gpus, now);
 	u->next_ms = now + usage_file_interval_ms(&u->pace, now);
 }
 
@@ -70,27 +44,13 @@ static void sample(struct node_usage *u, int64_t now)
 {
 	/* The tasks of the step on this node are children of its slurmstepd. */
 	pid_t leader = getppid() > 1 ? getppid() : getpid();
-	int64_t ms = now - u->sampled_at_ms;
 	struct usage_sample s = {0};
-	struct usage_network network;
 	struct usage usage;
-	struct gpus_used gpus;
 
 	usage_read(&leader, 1, &usage);
-	usage_network_read(&network);
-	s.cpu = usage_rate(usage.cpu_ms, u->cpu_ms, ms);
 	s.memory = usage.rss;
-	s.received = usage_rate(network.received, u->network.received, ms) * 1000;
-	s.sent = usage_rate(network.sent, u->network.sent, ms) * 1000;
-	s.has_gpus = u->n_gpus && gpus_read(u->gpus, u->n_gpus, &gpus);
-	if (s.has_gpus) {
-		s.gpu = gpus.busy;
-		s.gpu_memory = gpus.memory;
-	}
+	usage_meter_read(&u->meter, now, usage.cpu_ms, &s);
 	write_sample(u, &s);
-	u->sampled_at_ms = now;
-	u->cpu_ms = usage.cpu_ms;
-	u->network = network;
 }
 
 int64_t node_usage_sample(struct node_usage *u, const char *dir)

@@ -22,17 +22,16 @@
 #include <stdint.h>
 
 #include "records/claims.h"
-#include "run/process/usage.h"
 #include "run/report/usage_file.h"
+#include "run/report/usage_meter.h"
 
 struct node_usage {
 	char *path; /* NULL before the first sample, and if another task of the node samples */
 	int fd;
 	bool begun;
 	struct usage_file pace; /* only paces the samples; has no file */
-	int64_t sampled_at_ms, next_ms; /* monotonic */
-	uint64_t cpu_ms;
-	struct usage_network network;
+	int64_t next_ms; /* monotonic */
+	struct usage_meter meter;
 	int gpus[CLAIMS_MAX_GPUS];
 	size_t n_gpus;
 };

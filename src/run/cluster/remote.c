@@ -33,6 +33,7 @@
 #include "run/task/keys.h"
 #include "run/cluster/node_inputs.h"
 #include "run/cluster/node_usage.h"
+#include "run/process/gpus.h"
 #include "run/process/live.h"
 #include "run/process/leaders.h"
 
@@ -451,21 +452,12 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 			"all nodes see",
 			r->dir, system.nodename);
 	/* Find the GPUs that Slurm has assigned to this task: a container gets no others. */
-	const char *list = str_env("CUDA_VISIBLE_DEVICES");
 	int gpus[CLAIMS_MAX_GPUS];
-	size_t n = 0;
+	size_t n;
 
 	if (!r->container.image)
 		return 0;
-	while (list && *list && n < CLAIMS_MAX_GPUS) {
-		_cleanup_free_ char *word = strndup(list, strcspn(list, ","));
-		uint64_t value;
-
-		if (!word || !str_to_u64(word, 0, INT32_MAX, &value))
-			return 0; /* a name that only the driver knows */
-		gpus[n++] = (int)value;
-		list += strlen(word) + (list[strlen(word)] == ',');
-	}
+	n = gpus_parse(str_env("CUDA_VISIBLE_DEVICES"), gpus, CLAIMS_MAX_GPUS);
 	e = n ? cdi_find(&r->cdi, NULL, gpus, n, err) : 0;
 	r->container.cdi = r->cdi;
 	return e;

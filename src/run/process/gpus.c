@@ -1,9 +1,11 @@
 #include "run/process/gpus.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "records/claims.h"
 
 #define NVML "libnvidia-ml.so.1"
@@ -92,4 +94,20 @@ bool gpus_read(const int *minors, size_t n, struct gpus_used *out)
 		out->memory += memory.used;
 	}
 	return nvml.works;
+}
+
+size_t gpus_parse(const char *list, int *minors, size_t max)
+{
+	size_t n = 0;
+
+	while (list && *list && n < max) {
+		_cleanup_free_ char *word = strndup(list, strcspn(list, ","));
+		uint64_t value;
+
+		if (!word || !str_to_u64(word, 0, INT32_MAX, &value))
+			return 0;
+		minors[n++] = (int)value;
+		list += strlen(word) + (list[strlen(word)] == ',');
+	}
+	return n;
 }

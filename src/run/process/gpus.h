@@ -23,5 +23,8 @@ struct gpus_used {
 /* `minors` are the numbers of /dev/nvidia0, …. Returns false if there is no library, or if the
  * library cannot read one of these GPUs. */
 bool gpus_read(const int *minors, size_t n, struct gpus_used *out);
+/* Reads a list such as "0,2" into `minors`. Returns their number, at most `max`; 0 if `list` is
+ * NULL or has a name that only the driver knows. */
+size_t gpus_parse(const char *list, int *minors, size_t max);
 
 #endif

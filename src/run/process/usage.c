@@ -100,8 +100,3 @@ void usage_network_read(struct usage_network *out)
 		out->sent += sent;
 	}
 }
-
-double usage_rate(uint64_t now, uint64_t before, int64_t ms)
-{
-	return now > before && ms > 0 ? (double)(now - before) / (double)ms : 0;
-}

@@ -24,8 +24,5 @@ struct usage_network {
 	uint64_t received, sent;
 };
 void usage_network_read(struct usage_network *out);
-/* Returns the growth of a sum per millisecond. A sum gets smaller when a process ends, or when an
- * interface is removed; the rate is then 0. */
-double usage_rate(uint64_t now, uint64_t before, int64_t ms);
 
 #endif

@@ -8,6 +8,7 @@
 #include "run/cluster/memory.h"
 #include "run/process/live.h"
 #include "run/process/usage.h"
+#include "run/report/usage_meter.h"
 #include "run/step/ranks.h"
 #include "run/step/group.h"
 #include "run/step/host.h"
@@ -64,9 +65,7 @@ struct step_run {
 	int64_t memory_check_ms;
 
 	int64_t sample_at_ms; /* next sample of the usage; 0 if there is none */
-	int64_t sampled_at_ms; /* the last sample, and its values */
-	uint64_t sampled_cpu_ms;
-	struct usage_network sampled_network;
+	struct usage_meter meter;
 };
 
 /* ---- start.c ---- */

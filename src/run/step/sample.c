@@ -3,7 +3,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "run/process/gpus.h"
 #include "run/step/execution.h"
 
 size_t step_leaders(const struct step_run *step, pid_t *leaders)
@@ -37,35 +36,8 @@ void step_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory)
 
 void step_sample_begin(struct step_run *step, int64_t now)
 {
-	struct gpus_used gpus;
-
-	/* Loading the library takes as long as hundreds of samples, and must not count as one. */
-	if (step->share.n_gpus)
-		gpus_read(step->share.gpus, step->share.n_gpus, &gpus);
-	step->sampled_at_ms = now;
+	usage_meter_begin(&step->meter, step->share.gpus, step->share.n_gpus, now);
 	step->sample_at_ms = now + usage_file_interval_ms(&step->host->usage, now);
-	usage_network_read(&step->sampled_network);
-}
-
-static void read_here(struct step_run *step, int64_t ms, struct usage_sample *sample)
-{
-	struct usage_network network;
-	struct gpus_used gpus;
-	uint64_t cpu_ms;
-
-	step_use(step, &cpu_ms, &sample->memory);
-	usage_network_read(&network);
-	sample->cpu = usage_rate(cpu_ms, step->sampled_cpu_ms, ms);
-	sample->received = usage_rate(network.received, step->sampled_network.received, ms) * 1000;
-	sample->sent = usage_rate(network.sent, step->sampled_network.sent, ms) * 1000;
-	sample->has_gpus = step->share.n_gpus &&
-			   gpus_read(step->share.gpus, step->share.n_gpus, &gpus);
-	if (sample->has_gpus) {
-		sample->gpu = gpus.busy;
-		sample->gpu_memory = gpus.memory;
-	}
-	step->sampled_cpu_ms = cpu_ms;
-	step->sampled_network = network;
 }
 
 void step_sample(struct step_run *step, int64_t now)
@@ -74,14 +46,16 @@ void step_sample(struct step_run *step, int64_t now)
 	int64_t began_ns = usage_file_clock_ns();
 	struct usage_sample sample = {.time_ms = clock_wall_ns() / NS_PER_MS, .name = step->name};
 	bool sampled = true;
+	uint64_t cpu_ms;
 
-	if (step->executor->use)
+	if (step->executor->use) {
 		sampled = step->n_started && step->executor->use(step->tasks[0].task, &sample);
-	else
-		read_here(step, now - step->sampled_at_ms, &sample);
+	} else {
+		step_use(step, &cpu_ms, &sample.memory);
+		usage_meter_read(&step->meter, now, cpu_ms, &sample);
+	}
 	if (sampled)
 		usage_file_add(file, step->host->attempt->layout.log, &sample);
-	step->sampled_at_ms = now;
 	file->spent_ns += usage_file_clock_ns() - began_ns;
 	step->sample_at_ms = now + usage_file_interval_ms(file, now);
 }
