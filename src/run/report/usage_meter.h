@@ -2,10 +2,11 @@
  * The usage between two samples: rates from sums, and the GPUs.
  *
  *	struct usage_meter meter;
+ *	struct usage_sample sample = {0};
  *
- *	usage_meter_begin(&meter, gpus, n_gpus, clock_monotonic_ms());
+ *	usage_meter_begin(&meter, gpus, n_gpus, now_ms);
  *	...
- *	usage_meter_read(&meter, clock_monotonic_ms(), cpu_ms, &sample);
+ *	usage_meter_read(&meter, now_ms, cpu_ms, &sample);
  */
 #ifndef RUN_REPORT_USAGE_METER_H
 #define RUN_REPORT_USAGE_METER_H
