@@ -21,6 +21,7 @@ sys.stdin.readline()
 for step in range(10, 20):
     writer.add_scalar("loss", 1 / (step + 1), step)
 writer.close()
+sys.stdin.readline()
 """
 
 
@@ -82,9 +83,11 @@ def test_a_live_run_and_one_that_has_ended(penstock, store, tensorboard, determi
     wait_for(lambda: {"ended/logs", "live/logs"} <= set(get("tags")), 60, "both runs")
     assert len(get("scalars", run="ended/logs", tag="loss")) == 20
     wait_for(lambda: len(get("scalars", run="live/logs", tag="loss")) == 10, 60, "the first half")
-    (tmp_path / "fifo").write_text("go\n")
+    with open(tmp_path / "fifo", "w") as fifo:
+        print("go", file=fifo, flush=True)
+        wait_for(lambda: len(get("scalars", run="live/logs", tag="loss")) == 20, 60, "the rest")
+        print("end", file=fifo)
     live.wait(60).ok()
-    wait_for(lambda: len(get("scalars", run="live/logs", tag="loss")) == 20, 60, "the rest")
 
 
 def test_what_cannot_be_opened_is_said(penstock, tmp_path):
