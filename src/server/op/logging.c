@@ -10,6 +10,7 @@
 #include "s3/bucket/logging.h"
 #include "s3/uri.h"
 #include "server/directory/identity.h"
+#include "server/access/access.h"
 #include "server/access/owner.h"
 #include "server/bucket/access_log.h"
 #include "server/monitor/log_file.h"
@@ -67,7 +68,11 @@ static bool check_target(struct request *req, const struct s3_logging *logging)
 		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidTargetBucketForLogging",
 			       "The target bucket for logging has a default retention"),
 		       false;
-	return status == STORE_NO_SUCH_KEY || reply_unless_stored(req, status, &err);
+	if (status != STORE_NO_SUCH_KEY && !reply_unless_stored(req, status, &err))
+		return false;
+	/* The store writes the log with its own rights. */
+	return access_check_subject(req, "s3:PutObject",
+		&(struct access_subject){.bucket = logging->target, .key = logging->prefix});
 }
 
 void op_put_bucket_logging(struct request *req)

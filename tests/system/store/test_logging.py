@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from harness.program import Store
 from harness.s3_wire import Wire
 from harness.waiting import wait_for
-from store.test_iam import policy, user_with_key
+from store.test_iam import client, policy, refused, user_with_key
 
 FIELDS = (
     "owner bucket time remote requester request_id operation key uri status error sent size total turn_around referer agent "
@@ -93,6 +93,18 @@ def test_invalid_targets_are_refused(logged, target, more, status, code):
     assert "LoggingEnabled" not in configuration(logged)
     with pytest.raises(ClientError, match="NoSuchBucket"):
         logged.client.put_bucket_logging(Bucket="none", BucketLoggingStatus={})
+
+
+def test_the_sender_must_be_allowed_to_write_the_log(logged):
+    iam, key, secret = user_with_key(logged)
+    s3 = client(logged, "s3", key, secret)
+    settings = {"LoggingEnabled": {"TargetBucket": "log", "TargetPrefix": "l/"}}
+    iam.put_user_policy(UserName="jo", PolicyName="src", PolicyDocument=policy("s3:*", resource="arn:aws:s3:::src"))
+    assert refused(s3.put_bucket_logging, Bucket="src", BucketLoggingStatus=settings) == "AccessDenied"
+    assert "LoggingEnabled" not in configuration(logged)
+    iam.put_user_policy(UserName="jo", PolicyName="log", PolicyDocument=policy("s3:PutObject", resource="arn:aws:s3:::log/l/*"))
+    s3.put_bucket_logging(Bucket="src", BucketLoggingStatus=settings)
+    assert "LoggingEnabled" in configuration(logged)
 
 
 def test_each_request_is_a_line(logged):
