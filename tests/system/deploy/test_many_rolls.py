@@ -3,11 +3,13 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 
 import pytest
 
 from harness.deployment import QUICK, Load, publish, weights
+from harness.program import TOP
 from harness.waiting import wait_for
 
 ROLLS, KILLS, CONNECTIONS = 100, 20, 16
@@ -62,18 +64,59 @@ def test_a_hundred_versions_and_twenty_kills(deploy, models, wrk):
     deployment.stop()
 
 
-@pytest.mark.long
-def test_a_killed_server_loses_no_request_that_it_had_not_accepted(deploy, models, wrk):
-    publish(models, 1, weights(1))
-    deployment = deploy()
-    load = wrk(deployment.wait_in_service(1))
+def kill_servers(deployment):
     for _ in range(KILLS):
         pid = deployment.servers()[0]
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: deployment.servers() not in ([], [pid]))
         wait_for(lambda: deployment.state()["servers"][0]["phase"] == "ready")
+
+
+@pytest.mark.long
+def test_a_killed_server_loses_no_request_that_it_had_not_accepted(deploy, models, wrk):
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    load = wrk(deployment.wait_in_service(1))
+    kill_servers(deployment)
     requests, errors, refused = load.finish()
     print(f"{requests} requests, {KILLS} killed servers, errors {errors}")
     assert errors[0] == errors[3] == refused == 0  # nothing is refused, and nothing waits for ever
     assert sum(errors) <= KILLS * CONNECTIONS
+    deployment.stop()
+
+
+@pytest.fixture
+def haproxy(tmp_path):
+    """haproxy(port): the port of an HAProxy with the configuration of docs/deploy.md in front of this one."""
+    started = []
+
+    def start(port):
+        text = re.search(r"```haproxy\n(.*?)```", (TOP / "docs" / "deploy.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(128)
+            # HAProxy inherits the socket: no other program can take the port.
+            config = tmp_path / "haproxy.cfg"
+            config.write_text(text.replace("bind 127.0.0.1:8080", f"bind fd@{listener.fileno()}").replace(":8000", f":{port}"))
+            started.append(subprocess.Popen(["/usr/sbin/haproxy", "-db", "-f", config], pass_fds=[listener.fileno()]))
+            return listener.getsockname()[1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.long
+def test_a_proxy_repeats_the_requests_of_killed_servers(deploy, models, wrk, haproxy):
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    port = haproxy(deployment.wait_in_service(1))
+    load, checked = wrk(port), Load(port, clients=2)
+    kill_servers(deployment)
+    requests, errors, refused = load.finish()
+    checked.stop()
+    print(f"{requests} requests by wrk and {checked.count} with their contents checked, {KILLS} killed servers")
+    assert (errors, refused, checked.errors) == ([0] * 4, 0, [])
+    assert requests > 10 * KILLS
     deployment.stop()
