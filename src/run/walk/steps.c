@@ -118,10 +118,11 @@ static void take_notice(struct watch *watch, const struct notice *notice)
 	watch->eased = notice->eased;
 }
 
-/* Forgets a withdrawn notice. Returns false if steps ended because of it, or still may. */
+/* Forgets a withdrawn notice. Returns false if steps ended because of it, or still may, and if the
+ * steps have to end because the lease is lost. */
 static bool take_back_notice(struct watch *watch)
 {
-	if (!interrupts_forget_notice(&watch->reaction->interrupts))
+	if (watch->publisher->fenced || !interrupts_forget_notice(&watch->reaction->interrupts))
 		return false;
 	watch->noticed = watch->withdrawn = false;
 	watch->eased = 0;
