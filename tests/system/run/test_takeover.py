@@ -394,6 +394,25 @@ def test_a_suspended_owner_that_wakes_up_changes_nothing(machine, store, suspend
     anew.wait().ok()
 
 
+def test_the_steps_of_a_lost_run_end_although_a_notice_is_withdrawn(machine, store, job, tmp_path, wait_for):
+    evict = tmp_path / "evict"
+    path = job("""[ $PENSTOCK_ATTEMPT = 1 ] || exit 0
+        trap 'touch $AT/asked' TERM; echo up; while :; do sleep 0.02; done""", preemption={"sources": [{"file": str(evict)}]})  # fmt: skip
+    first = machine("a").popen("run", path, env={"PENSTOCK_STOP_GRACE": "5s"})
+    first.wait_for_output("up")
+    os.kill(first.pid, signal.SIGSTOP)
+    machine("b").run("run", path).ok()
+    os.kill(first.pid, signal.SIGCONT)
+    wait_for(lambda: (tmp_path / "asked").exists(), 60, "the lost lease to be noticed")
+
+    evict.touch()
+    first.wait_for_output(progress.NOTICE_OF)
+    evict.unlink()
+    first.wait_for_output(progress.WITHDRAWN)
+
+    first.wait(60).exits(69)
+
+
 def test_an_upload_that_was_under_way_when_its_owner_stood_still_never_appears(machine, store, job, tmp_path, wait_for):
     link = SlowLink(store.endpoint)
     path = job("""cd $DEEPSQUARE_OUTPUT
