@@ -172,21 +172,21 @@ static int read_mark(struct store *store, struct mark *mark, struct penstock_err
 static void distrust_log(struct store *store)
 {
 	_cleanup_close_ int fd = openat(store->root_fd, MARK, O_RDWR | O_CLOEXEC);
-	char slots[2 * MARK_SLOT + 1] = "", zeros[MARK_SLOT];
-	int rc = 0;
+	char slots[2 * MARK_SLOT + 1] = "";
+	ssize_t n = -1;
 
 	if (fd < 0 && errno == ENOENT)
 		return;
-	memset(zeros, '0', sizeof(zeros));
-	if (fd < 0 || fs_pread_all(fd, slots, sizeof(slots) - 1, 0) < 0)
-		rc = -1;
-	for (off_t i = 0; i < 2 && rc == 0; i++) {
+	if (fd >= 0)
+		n = fs_pread_all(fd, slots, sizeof(slots) - 1, 0);
+	for (size_t i = 0; i < 2; i++) {
 		size_t len = strcspn(slots + i * MARK_SLOT, " ");
 
 		if (len < MARK_SLOT)
-			rc = fs_pwrite_all(fd, zeros, len, i * MARK_SLOT);
+			memset(slots + i * MARK_SLOT, '0', len);
 	}
-	if (rc < 0 || fdatasync(fd) < 0)
+	/* One write: a kill cannot leave one boot id. */
+	if (n < 0 || fs_pwrite_all(fd, slots, (size_t)n, 0) < 0 || fdatasync(fd) < 0)
 		log_warn("cannot write '%s/" MARK "': %s", store->root, strerror(errno));
 }
 
