@@ -196,7 +196,7 @@ static void print_summary(const json_t *object, const struct records_run *run, c
 	puts(run->name ? ")" : "");
 	add_state(&grid, run, host);
 	add_notice(&grid, json_object_get(object, "notice"));
-	add_line(&grid, "workflow", run->workflow);
+	add_line(&grid, "workflow", run->workflow ? run->workflow : "-");
 	add_line(&grid, "output", run->output ? run->output : "-");
 	add_sync(&grid, &run->last);
 	add_value_line(&grid, "resources", json_object_get(object, "resources"));
