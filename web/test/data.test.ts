@@ -5,7 +5,7 @@ import { readSafetensors, readZip } from "../src/archive";
 import { duration, size, span, value, webAddress } from "../src/format";
 import { lossOf } from "../src/loss";
 import { parseRoute } from "../src/route";
-import { axisOf, seriesOf, summaryText } from "../src/series";
+import { axisOf, rangeOf, seriesOf, summaryText } from "../src/series";
 import type { Source } from "../src/source";
 import { lostTime, segmentsOf } from "../src/timeline";
 import type { Metric } from "../src/types";
@@ -76,6 +76,16 @@ test("usage has a gap between two attempts", () => {
 
   assert.deepEqual(seriesOf({ name: "usage/train/cpu", points }, "time").ys, [1, 1, 1, null, 1, 1]);
   assert.deepEqual(seriesOf({ name: "loss", points }, "time").ys, [1, 1, 1, 1, 1]);
+});
+
+test("a single place of a plot has room around it", () => {
+  const day = 86_400_000; // the range that uPlot suggests for one time
+
+  assert.deepEqual(rangeOf([1000], "time", 1000, 1000 + day), [970, 1030]);
+  assert.deepEqual(rangeOf([7], "step", 0, 10), [6, 8]);
+  assert.deepEqual(rangeOf([7, 7], "step", 0, 10), [6, 8]);
+  assert.deepEqual(rangeOf([1000, 2000, 3000], "time", 1200, 1300), [1200, 1300]);
+  assert.deepEqual(rangeOf([], "time", 0, 1), [0, 1]);
 });
 
 test("the header of safetensors is read from the first bytes", async () => {
