@@ -40,6 +40,13 @@ const char *sent_header(const struct exchange *x, const char *name)
 	return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
+bool accepts_gzip(const struct exchange *x)
+{
+	const char *accepted = sent_header(x, "Accept-Encoding");
+
+	return accepted && strstr(accepted, "gzip");
+}
+
 enum MHD_Result answer(struct exchange *x, unsigned status, struct MHD_Response *response)
 {
 	static const char *const headers[][2] = {
@@ -83,15 +90,14 @@ enum MHD_Result answer_body(struct exchange *x, unsigned status, const char *typ
 	return answer(x, status, response_of(type, body));
 }
 
-/* Compresses a long body if the browser accepts gzip. */
+/* Compresses a long body if the client accepts gzip. */
 static void compress(const struct exchange *x, struct buf *body, struct MHD_Response **out)
 {
-	const char *accepted = sent_header(x, "Accept-Encoding");
 	_cleanup_free_ uint8_t *level = NULL;
 	struct isal_zstream stream;
 	uint8_t *packed;
 
-	if (!accepted || !strstr(accepted, "gzip") || body->len < PACKED_MIN)
+	if (!accepts_gzip(x) || body->len < PACKED_MIN)
 		return;
 	level = malloc(ISAL_DEF_LVL1_DEFAULT);
 	packed = malloc(body->len);

@@ -28,6 +28,8 @@ bool param_number(const struct exchange *x, const char *name, int64_t min, int64
 	int64_t fallback, int64_t *out);
 /* Returns a header of the request, or NULL if it is missing. */
 const char *sent_header(const struct exchange *x, const char *name);
+/* Returns true if the client accepts a reply that is compressed by gzip. */
+bool accepts_gzip(const struct exchange *x);
 
 /* Sends a response, which may have headers of its own, and releases it. `response` is NULL if out
  * of memory. */

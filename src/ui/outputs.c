@@ -154,12 +154,12 @@ enum MHD_Result outputs_failures(struct exchange *x)
 	return answer_json(x, failures);
 }
 
-/* Sorts the newest run first, like `penstock ps`. */
+/* Sorts the run with the newest attempt first, like `penstock ps`. */
 static int newest_first(const void *a, const void *b)
 {
 	const json_t *const *x = a, *const *y = b;
 
-	return strcmp(s3_json_text(*y, "created"), s3_json_text(*x, "created"));
+	return strcmp(s3_json_text(*y, "started"), s3_json_text(*x, "started"));
 }
 
 static json_t *sorted(const json_t *runs)

@@ -1,5 +1,6 @@
 /*
- * The files of the page, which are part of this program, compressed by gzip.
+ * The files of the page, which are part of this program, compressed by gzip. Clients that do not
+ * accept gzip get them decompressed.
  *
  *	return page_reply(x);	// x->path is "/", "/app.js", …
  */

@@ -38,7 +38,7 @@ function parametersOf({ run, workflow }: Compared): Map<string, string> {
 
   if (!run) return all;
   all.set("state", text(run.state));
-  all.set("attempts", text(run.attempt));
+  all.set("attempt", text(run.attempt));
   all.set("started", moment(run.started));
   all.set("time", duration(took(run)));
   all.set("exit code", text(run.step_exit_code ?? run.exit_code));

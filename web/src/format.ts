@@ -84,6 +84,11 @@ export function many(n: number, noun: string): string {
   return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 }
 
+/* " for 2 of 3 attempts", after a sum that does not cover all of them; else "" */
+export function covered(n: number, all: number): string {
+  return n < all ? ` for ${count(n)} of ${many(all, "attempt")}` : "";
+}
+
 export function text(value: unknown): string {
   if (value === null || value === undefined || value === "") return "–";
   return typeof value === "object" ? JSON.stringify(value) : String(value);

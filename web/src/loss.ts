@@ -3,8 +3,10 @@ import { isNumber, list, ms } from "./format";
 import type { Attempt, Checkpoint, Metric, RunDetails, Step } from "./types";
 
 export interface Loss {
-  /* since the last checkpoint or finished step, or since the attempt began; null if unknown */
-  ms: number | null;
+  ms: number; // since the last checkpoint or finished step, or since the attempt began
+  /* False if more may have been saved: no checkpoint of the attempt is known. Retention may have
+   * removed it, or the step resumes from a file of its own. */
+  exact: boolean;
   steps: number; // of the training that were written twice; 0 if unknown
   cost: number | null; // null without a price
 }
@@ -35,17 +37,17 @@ export function lossOf(
 ): Loss | null {
   if (!isBroken(attempt)) return null;
   const ours = (one: { attempt?: unknown }) => one.attempt === attempt.attempt;
-  const saved = [
-    ...checkpoints
-      .filter((one) => one.file || (one.readable && ours(one)))
-      .map((one) => ms(one.time)),
-    ...list<Step>(run.steps)
+  const during = (times: (number | null)[]) =>
+    times.filter((time): time is number => time !== null && time >= from && time <= to + SLACK_MS);
+  const committed = during(
+    checkpoints.filter((one) => one.readable && ours(one)).map((one) => ms(one.time)),
+  );
+  const finished = during(
+    list<Step>(run.steps)
       .filter(ours)
       .map((step) => ms(step.ended)),
-  ].filter((time): time is number => time !== null && time >= from && time <= to + SLACK_MS);
-  // Retention may have removed its checkpoints, and later attempts overwrite files without commits.
-  const known = saved.length > 0 || checkpoints.length === 0;
-  const lost = known ? Math.max(0, to - Math.max(from, ...saved)) : null;
+  );
+  const lost = Math.max(0, to - Math.max(from, ...committed, ...finished));
   const price = priceOf(attempt);
   const steps = metrics
     .flatMap((metric) => list<unknown>(metric.repeated))
@@ -57,7 +59,8 @@ export function lossOf(
 
   return {
     ms: lost,
+    exact: committed.length > 0,
     steps: Math.max(0, ...steps),
-    cost: price === null || lost === null ? null : (price * lost) / 3_600_000,
+    cost: price === null ? null : (price * lost) / 3_600_000,
   };
 }

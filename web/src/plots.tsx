@@ -3,11 +3,12 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { list, moment, value } from "./format";
 import { Empty, Failure, Waiting } from "./parts";
-import { type Axis, axisOf, joined, seriesOf, summaryText, unitOf } from "./series";
+import { type Axis, axisOf, joined, rangeOf, seriesOf, summaryText, unitOf } from "./series";
 import { useTheme } from "./theme";
 import type { Metric } from "./types";
 
 const HEIGHT = 220;
+const DATE_WIDTH = 80; // a label may have a date
 const COLORS = 8; // --series-1 … of the style
 
 export interface Curve {
@@ -55,9 +56,17 @@ function optionsOf(props: FigureProps, axis: Axis, width: number): uPlot.Options
     height: HEIGHT,
     cursor: { sync: { key: `penstock-${axis}` }, drag: { x: true, y: false } },
     legend: { live: true },
-    scales: { x: { time: axis === "time" }, y: { distr: logarithmic ? 3 : 1 } },
+    scales: {
+      x: {
+        time: axis === "time",
+        range: ({ data }, min, max) => rangeOf(data[0], axis, min, max),
+      },
+      y: { distr: logarithmic ? 3 : 1 },
+    },
     axes: [
-      axis === "time" ? { ...line, size: 40, values: clocks } : { ...line, size: 40 },
+      axis === "time"
+        ? { ...line, size: 40, space: DATE_WIDTH, values: clocks }
+        : { ...line, size: 40 },
       { ...line, size: 68, values: (_, ticks) => ticks.map((n) => (n === null ? "" : unit(n))) },
     ],
     series: [

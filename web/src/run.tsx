@@ -5,18 +5,7 @@ import { Actions } from "./actions";
 import { announce } from "./announce";
 import { Checkpoints } from "./checkpoints";
 import { Files } from "./files";
-import {
-  duration,
-  isNumber,
-  list,
-  moment,
-  money,
-  ms,
-  size,
-  strings,
-  text,
-  webAddress,
-} from "./format";
+import { duration, isNumber, list, moment, ms, size, strings, text, webAddress } from "./format";
 import { Log } from "./log";
 import { isBroken } from "./loss";
 import { Copy, type Fact, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
@@ -25,7 +14,7 @@ import { usePoll } from "./poll";
 import { type Route, link } from "./route";
 import { message, sync, took } from "./runs";
 import { Steps } from "./steps";
-import { Timeline } from "./timeline";
+import { Timeline, costText, isPartial } from "./timeline";
 import type { About, Attempt, Checkpoint, Metric, RunDetails, Tracked } from "./types";
 import { Workflow } from "./workflow";
 
@@ -129,8 +118,8 @@ function Overview({ run, params }: { run: RunDetails; params: RunParams }) {
           ["Started", moment(run.started)],
           ["Ended", moment(run.ended)],
           ["Time", duration(took(run))],
-          ["Attempts", text(run.attempt)],
-          ["Cost", isNumber(run.cost) ? money(run.cost) : null],
+          [isPartial(run) ? "Attempt" : "Attempts", text(run.attempt)],
+          ["Cost", costText(run)],
           ["Host", text(run.host || list<Attempt>(run.attempts).at(-1)?.provenance?.host)],
           ["Exit code", text(run.step_exit_code ?? run.exit_code)],
           ["Sync", sync(run)],
@@ -143,7 +132,7 @@ function Overview({ run, params }: { run: RunDetails; params: RunParams }) {
           ["Sync error", text(run.sync_error)],
           ["Output", <Output run={run} />],
           ...trackedFacts(run),
-          ["Workflow", <code>{text(run.workflow)}</code>],
+          ["Workflow", run.workflow ? <code>{text(run.workflow)}</code> : null],
           ["Directory", run.directory ? <code>{run.directory}</code> : null],
           ["Ports", Array.isArray(run.ports) ? run.ports.join(", ") : null],
           [

@@ -143,7 +143,7 @@ function columnsOf(
     },
     {
       key: "attempt",
-      label: "Attempts",
+      label: "Attempt",
       order: (run) => run.attempt,
       cell: (run) => text(run.attempt),
     },

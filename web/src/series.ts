@@ -5,6 +5,8 @@ import type { Metric, Point } from "./types";
 
 const PAUSE_S = 10; // seconds without a sample
 const PAUSE_FACTOR = 5;
+const ROOM_S = 30;
+const ROOM_STEPS = 1;
 
 export type Axis = "step" | "time";
 
@@ -39,6 +41,22 @@ export function axisOf(metric: Metric, wanted: Axis): Axis {
   const other = wanted === "step" ? "time" : "step";
 
   return has(metric, wanted) || !has(metric, other) ? wanted : other;
+}
+
+/*
+ * Range of an axis that shows `min` to `max` of the places `xs`. A single place gets some room
+ * around it: uPlot would show years of time.
+ */
+export function rangeOf(
+  xs: ArrayLike<number>,
+  axis: Axis,
+  min: number,
+  max: number,
+): uPlot.Range.MinMax {
+  const only = xs[0];
+  const room = axis === "time" ? ROOM_S : ROOM_STEPS;
+
+  return only !== undefined && only === xs[xs.length - 1] ? [only - room, only + room] : [min, max];
 }
 
 type Row = [number, number | null];

@@ -1,6 +1,6 @@
 /* Attempts of a run on one axis of time, the gaps between them, and a table of both. */
 import { serverNow } from "./api";
-import { duration, isNumber, list, many, moment, money, ms, text } from "./format";
+import { covered, duration, isNumber, list, many, moment, money, ms, text } from "./format";
 import { type Loss, lossOf } from "./loss";
 import { State, isLive, stateClass } from "./parts";
 import type { Attempt, Checkpoint, Metric, RunDetails } from "./types";
@@ -20,17 +20,36 @@ function endOf(attempt: Attempt, next: Attempt | undefined, now: number): number
   return Math.max(from, Math.min(end, ms(next?.started) ?? Infinity));
 }
 
-/* Attempts in their order, with the gaps before them. */
+/* Number of attempts of the run on all machines. */
+function countOf(run: RunDetails): number {
+  return Math.max(list(run.attempts).length, isNumber(run.attempt) ? run.attempt : 0);
+}
+
+/* True if the run has attempts of other machines that are not known here. */
+export function isPartial(run: RunDetails): boolean {
+  return list(run.attempts).length < countOf(run);
+}
+
+/* "2.49 for 2 of 3 attempts"; null if no attempt has a price */
+export function costText(run: RunDetails): string | null {
+  const priced = list<Attempt>(run.attempts).filter((attempt) => isNumber(attempt.cost));
+
+  return isNumber(run.cost) ? money(run.cost) + covered(priced.length, countOf(run)) : null;
+}
+
+/* Attempts in their order, with the gaps before them unless other attempts may have been there. */
 export function segmentsOf(run: RunDetails, now: number): Segment[] {
   const attempts = list<Attempt>(run.attempts).filter((attempt) => ms(attempt.started) !== null);
   const segments: Segment[] = [];
+  const whole = !isPartial(run);
   let end = ms(run.created);
 
   attempts.sort((a, b) => ms(a.started)! - ms(b.started)!);
   attempts.forEach((attempt, i) => {
     const from = ms(attempt.started)!;
 
-    if (end !== null && from - end >= 1000) segments.push({ attempt: null, from: end, to: from });
+    if (whole && end !== null && from - end >= 1000)
+      segments.push({ attempt: null, from: end, to: from });
     end = endOf(attempt, attempts[i + 1], now);
     segments.push({ attempt, from, to: end });
   });
@@ -59,25 +78,29 @@ function Bar({ segment, begin, span }: { segment: Segment; begin: number; span: 
   );
 }
 
-/* "4 min 10 s, 20 steps, 0.17" */
+/* "20 steps, at most 4 min 10 s, 0.17" */
 function lossText(loss: Loss): string {
   const parts = [
-    loss.ms === null ? "" : duration(loss.ms),
     loss.steps ? many(loss.steps, "step") : "",
+    `${loss.exact ? "" : "at most "}${duration(loss.ms)}`,
     loss.cost === null ? "" : money(loss.cost),
   ];
 
-  return parts.filter(Boolean).join(", ") || "unknown";
+  return parts.filter(Boolean).join(", ");
 }
 
-function sumOf(losses: Loss[]): Loss {
+/* The sum as text; null if nothing was lost. */
+export function lostText(losses: Loss[]): string | null {
   const costs = losses.map((loss) => loss.cost).filter(isNumber);
-
-  return {
-    ms: losses.reduce((sum, loss) => sum + (loss.ms ?? 0), 0),
-    steps: losses.reduce((sum, loss) => sum + loss.steps, 0),
-    cost: costs.length ? costs.reduce((sum, cost) => sum + cost, 0) : null,
+  const sum = {
+    ms: losses.reduce((all, loss) => all + loss.ms, 0),
+    exact: losses.every((loss) => loss.exact),
+    steps: losses.reduce((all, loss) => all + loss.steps, 0),
+    cost: costs.length ? costs.reduce((all, cost) => all + cost, 0) : null,
   };
+
+  if (sum.ms + sum.steps === 0) return null;
+  return lossText(sum) + (costs.length ? covered(costs.length, losses.length) : "");
 }
 
 export interface TimelineProps {
@@ -94,29 +117,36 @@ export function Timeline({ run, checkpoints, metrics }: TimelineProps) {
   const begin = first.from;
   const end = segments[segments.length - 1]!.to;
   const span = Math.max(1, end - begin);
-  const lost = lostTime(segments);
   const losses = segments.map(({ attempt, from, to }) =>
     attempt && checkpoints && metrics
       ? lossOf(attempt, from, to, run, checkpoints, metrics)
       : null,
   );
-  const work = sumOf(losses.filter((loss) => loss !== null));
+  const work = lostText(losses.filter((loss) => loss !== null));
   const priced = isNumber(run.cost);
+  const partial = isPartial(run);
 
   return (
     <>
-      <div class="timeline" aria-hidden="true">
-        {segments.map((segment, i) => (
-          <Bar key={i} segment={segment} begin={begin} span={span} />
-        ))}
-      </div>
-      <div class="timeline-ends quiet" aria-hidden="true">
-        <span>{moment(begin)}</span>
-        <span>{moment(end)}</span>
-      </div>
+      {!partial && (
+        <>
+          <div class="timeline" aria-hidden="true">
+            {segments.map((segment, i) => (
+              <Bar key={i} segment={segment} begin={begin} span={span} />
+            ))}
+          </div>
+          <div class="timeline-ends quiet" aria-hidden="true">
+            <span>{moment(begin)}</span>
+            <span>{moment(end)}</span>
+          </div>
+        </>
+      )}
       <p>
-        Total time: {duration(end - begin)}. Time lost between attempts: {duration(lost)}.
-        {(work.ms ?? 0) + work.steps > 0 && ` Work lost with attempts: ${lossText(work)}.`}
+        {partial
+          ? `Known here: ${list(run.attempts).length} of ${many(countOf(run), "attempt")}.`
+          : `Total time: ${duration(end - begin)}. ` +
+            `Time lost between attempts: ${duration(lostTime(segments))}.`}
+        {work && ` Work lost with attempts: ${work}.`}
       </p>
       <div class="table-box" tabIndex={0} role="region" aria-label="Attempts">
         <table aria-label="Attempts">

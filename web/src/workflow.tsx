@@ -50,7 +50,7 @@ export function Workflow({ run, params }: { run: RunDetails; params: RunParams }
     <>
       <Facts
         facts={[
-          ["File", <code>{text(run.workflow)}</code>],
+          ["File", run.workflow ? <code>{text(run.workflow)}</code> : null],
           ["Overrides", lines(notes.overrides)],
           ["Inputs", lines(notes.inputs)],
           ["Resources", run.resources ? <code>{text(run.resources)}</code> : null],

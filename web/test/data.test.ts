@@ -5,10 +5,10 @@ import { readSafetensors, readZip } from "../src/archive";
 import { duration, size, span, value, webAddress } from "../src/format";
 import { lossOf } from "../src/loss";
 import { parseRoute } from "../src/route";
-import { axisOf, seriesOf, summaryText } from "../src/series";
+import { axisOf, rangeOf, seriesOf, summaryText } from "../src/series";
 import type { Source } from "../src/source";
-import { lostTime, segmentsOf } from "../src/timeline";
-import type { Metric } from "../src/types";
+import { costText, isPartial, lostText, lostTime, segmentsOf } from "../src/timeline";
+import type { Checkpoint, Metric } from "../src/types";
 
 function sourceOf(data: Uint8Array): Source {
   return {
@@ -76,6 +76,16 @@ test("usage has a gap between two attempts", () => {
 
   assert.deepEqual(seriesOf({ name: "usage/train/cpu", points }, "time").ys, [1, 1, 1, null, 1, 1]);
   assert.deepEqual(seriesOf({ name: "loss", points }, "time").ys, [1, 1, 1, 1, 1]);
+});
+
+test("a single place of a plot has room around it", () => {
+  const day = 86_400_000; // the range that uPlot suggests for one time
+
+  assert.deepEqual(rangeOf([1000], "time", 1000, 1000 + day), [970, 1030]);
+  assert.deepEqual(rangeOf([7], "step", 0, 10), [6, 8]);
+  assert.deepEqual(rangeOf([7, 7], "step", 0, 10), [6, 8]);
+  assert.deepEqual(rangeOf([1000, 2000, 3000], "time", 1200, 1300), [1200, 1300]);
+  assert.deepEqual(rangeOf([], "time", 0, 1), [0, 1]);
 });
 
 test("the header of safetensors is read from the first bytes", async () => {
@@ -152,6 +162,49 @@ test("gaps between attempts are lost time, the wait for the first one is not", (
   assert.deepEqual(segmentsOf({}, 0), []);
 });
 
+test("no time is lost between attempts if others of another machine are unknown", () => {
+  const at = (min: number) => `2026-01-01T00:0${min}:00Z`;
+  const run = {
+    attempt: 3,
+    created: at(0),
+    attempts: [
+      { attempt: 1, state: "lost", started: at(1), sync_at: at(2) },
+      { attempt: 3, state: "failed", started: at(5), ended: at(6) },
+    ],
+  };
+  const segments = segmentsOf(run, 0);
+
+  assert.equal(isPartial(run), true);
+  assert.deepEqual(
+    segments.map(({ attempt }) => attempt?.attempt),
+    [1, 3],
+  );
+  assert.equal(lostTime(segments), 0);
+  assert.equal(isPartial({ ...run, attempt: 2 }), false);
+  assert.equal(isPartial({}), false);
+});
+
+test("a sum of costs names the attempts that it covers", () => {
+  const loss = { ms: 60_000, exact: true, steps: 0 };
+
+  const attempts = [{ cost: 1 }, {}, { cost: 1.49 }];
+
+  assert.equal(costText({ cost: 2.49, attempts }), "2.49 for 2 of 3 attempts");
+  assert.equal(costText({ cost: 2.49, attempt: 5, attempts }), "2.49 for 2 of 5 attempts");
+  assert.equal(costText({ cost: 1, attempts: [{ cost: 1 }] }), "1.00");
+  assert.equal(costText({ attempts: [{}] }), null);
+  assert.equal(lostText([{ ...loss, cost: 1 }, { ...loss, cost: 1.5 }]), "2 min, 2.50");
+  assert.equal(
+    lostText([
+      { ...loss, steps: 20, cost: 1 },
+      { ...loss, exact: false, cost: null },
+    ]),
+    "20 steps, at most 2 min, 1.00 for 1 of 2 attempts",
+  );
+  assert.equal(lostText([{ ...loss, ms: 0, cost: null }]), null);
+  assert.equal(lostText([]), null);
+});
+
 test("an attempt that was preempted lost the work since its last checkpoint", () => {
   const at = (s: number) => new Date(s * 1000).toISOString();
   const attempt = { attempt: 1, state: "preempted", provenance: { price: "3.6" } };
@@ -165,7 +218,6 @@ test("an attempt that was preempted lost the work since its last checkpoint", ()
     { attempt: 1, time: at(500), readable: 1 },
     { attempt: 1, time: at(700), readable: 0 },
     { attempt: 2, time: at(1000), readable: 1 },
-    { file: "model.pt", time: at(5000) },
   ];
   const metrics: Metric[] = [
     { name: "loss", repeated: [[100, 119, 990_000], [5, 90, 4_000_000], [null, 2, null]] },
@@ -174,18 +226,26 @@ test("an attempt that was preempted lost the work since its last checkpoint", ()
 
   assert.deepEqual(lossOf(attempt, 100_000, 1_000_000, run, checkpoints, metrics), {
     ms: 500_000,
+    exact: true,
     steps: 20,
     cost: 0.5,
   });
-  // Retention has removed its checkpoints.
-  assert.equal(
-    lossOf({ attempt: 3, state: "lost" }, 100_000, 1_000_000, run, checkpoints, [])?.ms,
-    null,
-  );
-  assert.deepEqual(lossOf({ state: "lost" }, 100_000, 1_000_000, run, [], []), {
-    ms: 900_000,
-    steps: 0,
-    cost: null,
-  });
   assert.equal(lossOf({ state: "succeeded" }, 100_000, 1_000_000, run, [], []), null);
+});
+
+test("without a checkpoint of the attempt the work that was lost has an upper bound only", () => {
+  const at = (s: number) => new Date(s * 1000).toISOString();
+  const run = { steps: [{ attempt: 1, ended: at(200) }] };
+  // The step may resume from this file.
+  const files = [{ file: "model.pt", time: at(999) }];
+  const loss = (attempt: number, checkpoints: Checkpoint[]) =>
+    lossOf({ attempt, state: "preempted" }, 100_000, 1_000_000, run, checkpoints, []);
+  const bound = { exact: false, steps: 0, cost: null };
+
+  assert.deepEqual(loss(1, files), { ...bound, ms: 800_000 });
+  assert.deepEqual(loss(2, files), { ...bound, ms: 900_000 });
+  assert.deepEqual(loss(2, []), { ...bound, ms: 900_000 });
+  // Retention may have removed checkpoints of this attempt.
+  const other = { attempt: 1, time: at(500), readable: 1 };
+  assert.deepEqual(loss(2, [other]), { ...bound, ms: 900_000 });
 });

@@ -164,10 +164,7 @@ static int pass(const struct found *found, const struct buf *workflow, places_fn
 	const char *name = json_string_value(json_object_get(found->state, "name"));
 	const char *host = json_string_value(json_object_get(owner, "host"));
 	const char *class = json_string_value(json_object_get(found->state, "class"));
-	struct records_run run = {.name = (char *)(uintptr_t)name,
-		.workflow = found->output,
-		.output = found->output,
-		.created_ns = found->started_ns};
+	struct records_run run = {.name = (char *)(uintptr_t)name, .output = found->output};
 	struct records_attempt *last = &run.last;
 
 	snprintf(run.id, sizeof(run.id), "%s",

@@ -16,9 +16,10 @@ struct cli;
 struct penstock_error;
 struct records_run;
 
-/* Receives a run with the id, name and last attempt of its state; `output` and `workflow` are its
- * place. `host` is the machine of that attempt. `text` is the workflow of the run as it was run,
- * for places_find(); NULL if there is none, and for places_each(). */
+/* Receives a run with the id, name and last attempt of its state; `output` is its place, and
+ * `workflow` is NULL. The attempt has only the members that json_add_state() prints. `host` is the
+ * machine of that attempt. `text` is the workflow of the run as it was run, for places_find(); NULL
+ * if there is none, and for places_each(). */
 typedef int (*places_fn)(
 	void *cookie, const struct records_run *run, const char *host, const struct buf *text);
 

@@ -93,18 +93,22 @@ static char *notice_of(const struct listing *listing, const struct records_run *
 static json_t *run_json(
 	const struct listing *listing, const struct records_run *run, const char *ports)
 {
-	json_t *object = json_pack(
-		"{s:o, s:o}", "id", json_text(run->id), "name", json_text(run->name));
-	json_t *array = json_array();
+	json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "id", json_text(run->id), "name",
+		json_text(run->name), "host", json_text(listing->host), "output",
+		json_text(run->output));
+	json_t *array;
 
+	if (!listing->home) {
+		json_add_state(object, &run->last);
+		return object;
+	}
+	array = json_array();
 	for (const char *p = ports; p && *p; p += strcspn(p, " "), p += *p == ' ')
 		json_array_append_new(array, json_integer(strtol(p, NULL, 10)));
 	json_add_attempt(object, &run->last);
-	json_object_set_new(object, "host", json_text(listing->host));
 	json_object_update_new(object,
-		json_pack("{s:o, s:o, s:o, s:o, s:o}", "workflow", json_text(run->workflow),
-			"output", json_text(run->output), "ports", array, "created",
-			json_time(run->created_ns), "notice",
+		json_pack("{s:o, s:o, s:o, s:o}", "workflow", json_text(run->workflow), "ports",
+			array, "created", json_time(run->created_ns), "notice",
 			listing->elsewhere ? json_null() : json_notice(listing->home, run)));
 	return object;
 }
@@ -181,10 +185,11 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 		last = str_printf("ports %s: %s", ports, run->workflow);
 	notice = notice_of(listing, run);
 	grid_add_cut(&listing->grid,
-		notice	  ? notice
-		: last	  ? last
-		: message ? message
-			  : run->workflow,
+		notice		? notice
+		: last		? last
+		: message	? message
+		: run->workflow ? run->workflow
+				: run->output,
 		show_width(STDOUT_FILENO) ? SIZE_MAX : MESSAGE_WIDTH);
 	return 0;
 }
@@ -371,7 +376,8 @@ const struct command command_ps = {
 		"HOST', as last seen from here.\n"
 		"\n"
 		"With the place of an output, or the prefix above several, it lists the runs of "
-		"all machines whose state is there; each state names the machine.",
+		"all machines whose state is there; each state names the machine. A state has "
+		"neither a message nor the lag of the output; --json leaves their keys out.",
 	.options = OPTIONS({'a', "all", NULL, "Also runs that ended more than a day ago"},
 		{0, "name", "PATTERN", "Only runs with this name; '*' and '?' match"},
 		{0, "state", "STATE",

@@ -455,15 +455,13 @@ static int show_stored(
 	json_auto_t *object = json_object(), *workflow = text ? parse_workflow(text) : NULL;
 	json_t *attempt = json_object(), *steps = json_array();
 
-	json_add_attempt(attempt, &run->last);
+	json_add_state(attempt, &run->last);
 	json_object_update(object, attempt);
 	add_steps(steps, NULL, workflow, &run->last);
-	json_object_update_new(
-		object, json_pack("{s:o, s:o, s:o, s:o, s:o, s:[o], s:o, s:O?}", "id",
-				json_text(run->id), "name", json_text(run->name), "workflow",
-				json_text(run->workflow), "output", json_text(run->output),
-				"created", json_time(run->created_ns), "attempts", attempt, "steps",
-				steps, "resources", json_object_get(workflow, "resources")));
+	json_object_update_new(object,
+		json_pack("{s:o, s:o, s:o, s:[o], s:o, s:O?}", "id", json_text(run->id), "name",
+			json_text(run->name), "output", json_text(run->output), "attempts", attempt,
+			"steps", steps, "resources", json_object_get(workflow, "resources")));
 	return show_object(cookie, object, run, host);
 }
 

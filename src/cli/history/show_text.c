@@ -181,6 +181,25 @@ static void add_money(struct grid *grid, const json_t *cost)
 		grid_add(grid, NULL);
 }
 
+/* Adds the cost of all attempts that have one. `n` is the number of attempts on all machines. */
+static void add_sum(struct grid *grid, const json_t *object, int n)
+{
+	const json_t *cost = json_object_get(object, "cost"), *a;
+	double value = json_real_value(cost);
+	int priced = 0, digits = value < 1 ? 4 : 2;
+	size_t i;
+
+	if (!cost)
+		return;
+	json_array_foreach (json_object_get(object, "attempts"), i, a)
+		priced += json_object_get(a, "cost") != NULL;
+	grid_add(grid, "  cost");
+	if (priced < n)
+		grid_addf(grid, "%.*f for %d of %d attempts", digits, value, priced, n);
+	else
+		grid_addf(grid, "%.*f", digits, value);
+}
+
 static void print_summary(const json_t *object, const struct records_run *run, const char *host)
 {
 	struct grid grid = GRID_INIT(2);
@@ -196,7 +215,7 @@ static void print_summary(const json_t *object, const struct records_run *run, c
 	puts(run->name ? ")" : "");
 	add_state(&grid, run, host);
 	add_notice(&grid, json_object_get(object, "notice"));
-	add_line(&grid, "workflow", run->workflow);
+	add_line(&grid, "workflow", run->workflow ? run->workflow : "-");
 	add_line(&grid, "output", run->output ? run->output : "-");
 	add_sync(&grid, &run->last);
 	add_value_line(&grid, "resources", json_object_get(object, "resources"));
@@ -206,10 +225,7 @@ static void print_summary(const json_t *object, const struct records_run *run, c
 		if (!json_is_array(value))
 			add_value_line(&grid, key, value);
 	}
-	if (json_object_get(object, "cost")) {
-		grid_add(&grid, "  cost");
-		add_money(&grid, json_object_get(object, "cost"));
-	}
+	add_sum(&grid, object, run->last.attempt);
 	json_array_foreach (json_object_get(provenance, "inputs"), i, value) {
 		add_value_line(&grid, "input", value);
 	}

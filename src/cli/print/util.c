@@ -269,25 +269,32 @@ json_t *json_time(int64_t wall_ns)
 	return json_string(text);
 }
 
+void json_add_state(json_t *object, const struct records_attempt *a)
+{
+	bool ended = !run_state_is_live(a->state) && a->state != RUN_LOST;
+
+	json_object_update_new(
+		object, json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:i}", "state",
+				json_text(run_state_name(a->state)), "attempt", a->attempt, "class",
+				json_text(run_class_name(a->class)), "started",
+				json_time(a->started_ns), "ended", json_time(a->ended_ns),
+				"exit_code", ended ? json_integer(a->exit_code) : json_null(),
+				"steps_done", a->steps_done));
+}
+
 void json_add_attempt(json_t *object, const struct records_attempt *a)
 {
-	bool live = run_state_is_live(a->state);
-
+	json_add_state(object, a);
 	json_object_update_new(object,
-		json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:I, s:I, s:I, s:I, "
-			  "s:o, s:o, s:o}",
-			"state", json_text(run_state_name(a->state)), "attempt", a->attempt,
-			"class", json_text(run_class_name(a->class)), "started",
-			json_time(a->started_ns), "ended", json_time(a->ended_ns), "exit_code",
-			live || a->state == RUN_LOST ? json_null() : json_integer(a->exit_code),
-			"step_exit_code", a->step_code ? json_integer(a->step_code) : json_null(),
-			"message", json_text(a->message), "steps_done", a->steps_done, "unflushed",
-			a->unflushed, "sync_lag_bytes", (json_int_t)a->sync_bytes_waiting,
-			"sync_lag_ms", (json_int_t)a->sync_lag_ms, "sync_files_published",
+		json_pack("{s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "step_exit_code",
+			a->step_code ? json_integer(a->step_code) : json_null(), "message",
+			json_text(a->message), "unflushed", a->unflushed, "sync_lag_bytes",
+			(json_int_t)a->sync_bytes_waiting, "sync_lag_ms",
+			(json_int_t)a->sync_lag_ms, "sync_files_published",
 			(json_int_t)a->sync_files_published, "sync_bytes_published",
 			(json_int_t)a->sync_bytes_published, "sync_error", json_text(a->sync_error),
 			"sync_at", json_time(a->sync_at_ns), "pid",
-			live ? json_integer(a->pid) : json_null()));
+			run_state_is_live(a->state) ? json_integer(a->pid) : json_null()));
 }
 
 void show_elsewhere(const char *home, struct records_run *run, char host[static SHOW_HOST_SIZE])

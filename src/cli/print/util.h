@@ -71,7 +71,9 @@ json_t *json_text(const char *text);
 json_t *json_notice(const char *home, const struct records_run *run);
 /* Returns RFC 3339, or null for 0. */
 json_t *json_time(int64_t wall_ns);
-/* Adds an attempt's fields to `object`. */
+/* Adds the fields of an attempt that the state of the run in a store has, too. */
+void json_add_state(json_t *object, const struct records_attempt *attempt);
+/* Adds all fields of an attempt to `object`. */
 void json_add_attempt(json_t *object, const struct records_attempt *attempt);
 
 /* Returns the message of the last attempt, or for a lost run without a message how to resume it;

@@ -450,6 +450,10 @@ def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_pat
     assert (seen["name"], seen["state"], seen["exit_code"], seen["output"]) == ("far", "failed", 3, "s3://out/far/")
     assert seen["resources"]["memPerCpu"] == 128
     assert [attempt["attempt"] for attempt in seen["attempts"]] == [1]
+    (listed,) = penstock.run("ps", "--json", "s3://out/far/", env=store.env).json()
+    for known in (seen, seen["attempts"][0], listed):  # the state has none of these
+        assert not known.keys() & {"created", "workflow", "message", "unflushed", "pid", "step_exit_code", "ports", "notice"}
+        assert not [key for key in known if key.startswith("sync_")]
     assert "s2" in shown(run).ok().out
     shown("0" * 12).exits(66)
     shown(run, place="s3://no-such-bucket/").exits(66)

@@ -262,6 +262,9 @@ def test_attempts_have_their_cost(penstock, job):
     assert shown["cost"] == pytest.approx(sum(attempt["cost"] for attempt in shown["attempts"]))
     text = penstock.run("show", "costly").ok().out
     assert re.search(r"price +7200\.5\n", text) and re.search(r"cost +[0-9.]+\n", text) and "COST" in text
+    penstock.run("run", job("test $PENSTOCK_ATTEMPT -gt 1", name="later")).exits(1)
+    penstock.run("resume", "--set", "price=3600", "later").ok()
+    assert re.search(r"cost +[0-9.]+ for 1 of 2 ", penstock.run("show", "later").ok().out)
     penstock.run("run", job("true", name="free")).ok()
     assert "cost" not in penstock.run("show", "--json", "free").ok().json()
     assert "COST" not in penstock.run("show", "free").ok().out

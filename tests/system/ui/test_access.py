@@ -1,4 +1,5 @@
 """Who may use the page of penstock ui: the token, the cookie, foreign hosts and foreign pages."""
+import gzip
 import os
 import re
 import socket
@@ -76,6 +77,22 @@ def test_every_reply_forbids_scripts_frames_and_guesses(ui):
         policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
         assert policy["default-src"] == "'none'" and policy["script-src"] == "'self'" and policy["frame-ancestors"] == "'none'"
         assert headers["X-Content-Type-Options"] == "nosniff" and headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_clients_without_gzip_get_the_same_page(ui):
+    server = ui()
+
+    packed = server.request("GET", "/", headers={"Accept-Encoding": "gzip"})
+    plain = server.request("GET", "/")  # identity
+
+    assert (plain.status, packed.status) == (200, 200)
+    assert packed.headers["Content-Encoding"] == "gzip" and "Content-Encoding" not in plain.headers
+    assert plain.body == gzip.decompress(packed.body)
+    assert plain.headers["ETag"] == packed.headers["ETag"]
+    assert plain.headers["Content-Type"] == packed.headers["Content-Type"]
+    for encoding in ("gzip", "identity"):
+        known = {"Accept-Encoding": encoding, "If-None-Match": plain.headers["ETag"]}
+        assert server.request("GET", "/", headers=known).status == 304, encoding
 
 
 def test_unknown_requests_and_parameters_are_refused(ui):

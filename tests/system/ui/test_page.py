@@ -175,7 +175,7 @@ raise SystemExit(0 if first else 3)'"""
     open_run(tab, "t")
 
     row = tab.get_by_role("table", name="Attempts").get_by_role("row").nth(1)
-    row.get_by_text(re.compile(r"\d+ s, \d+\.\d\d")).wait_for()
+    row.get_by_text(re.compile(r"at most \d+ s, \d+\.\d\d")).wait_for()
     seen(tab, "Cost")
     penstock.run("resume", "t").ok()
     row.get_by_text("20 steps").wait_for()
@@ -334,6 +334,24 @@ def test_a_place_that_cannot_be_read_is_named_and_the_others_are_shown(ui, page,
 
     tab.get_by_role("link", name="t", exact=True).first.wait_for()
     tab.get_by_text("cannot list s3://nowhere/x/").first.wait_for()
+
+
+def test_a_run_of_another_machine_has_no_attempts_that_are_not_in_its_state(ui, page, store):
+    run = "0123456789ab"
+    owner = {"host": "gpu7", "since": "2026-01-31T12:00:00Z"}
+    state = {"run": run, "name": "far", "attempt": 3, "state": "failed", "exit_code": 3, "owner": owner, "updated": "2026-01-31T12:05:00Z"}
+    store.client.create_bucket(Bucket="out")
+    store.client.put_object(Bucket="out", Key=f"exp/far/.penstock/runs/{run}/state.json", Body=json.dumps(state).encode())
+    tab = page(ui("--output", "s3://out/exp/", **store.env))
+
+    open_run(tab, "far")
+
+    seen(tab, "Known here: 1 of 3 attempts")
+    row = tab.get_by_role("table", name="Attempts").get_by_role("row").nth(1)
+    row.get_by_text("at most 5 min").wait_for()
+    assert not tab.get_by_text("Time lost between attempts").count()
+    facts = tab.locator("dl.facts dt").all_inner_texts()
+    assert "Attempt" in facts and not {"Attempts", "Workflow", "Sync", "Published"} & set(facts)
 
 
 def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, tmp_path, store):
