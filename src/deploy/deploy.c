@@ -222,14 +222,24 @@ static int point_link(struct deployment *d, const struct model *model)
 	return symlink(to, new) < 0 || rename(new, d->link) < 0 ? -1 : 0;
 }
 
-/* A version that fails next to one in service is given up. Without a version in service the machine
- * may be the cause, and the version is tried again later. */
-static void failed(struct deployment *d, const struct model *model, const char *why)
+/* Gives a version up, after the caller has chosen the version that serves instead. A version that
+ * fails next to one in service is given up forever. Without a version in service the machine may
+ * be the cause, and the version is tried again later. The state is written before the message, so
+ * that a process that takes over after the message does not try the version again. */
+static void failed(struct deployment *d, const struct model *model, const char *why, bool for_ever)
 {
 	const struct backend *front = &d->servers[d->front];
+	bool stays = front->phase == BACKEND_READY;
+	const struct model *other = front->phase == BACKEND_NONE ? &d->again : &front->model;
 
-	log_warn("version '%s' failed: %s", model->name, why);
-	follow_failed(&d->follow, model, why, front->phase == BACKEND_READY);
+	follow_failed(&d->follow, model, why, for_ever);
+	save(d);
+	if (other->name)
+		log_warn("cannot serve version '%s': %s; version '%s' %s", model->name, why,
+			other->name, stays ? "stays in service" : "returns");
+	else
+		log_warn("cannot serve version '%s': %s; no version is in service", model->name,
+			why);
 }
 
 /* Starts `model` in front after a pause. Takes the members of `model`. */
@@ -271,8 +281,7 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 			log_warn("version '%s' is started later: %s", kept.name, err.message);
 			start_later(d, &kept);
 		} else {
-			log_warn("version '%s' failed: %s", kept.name, err.message);
-			follow_failed(&d->follow, &kept, err.message, false);
+			failed(d, &kept, err.message, false);
 		}
 		model_release(&kept);
 	}
@@ -357,23 +366,23 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 		struct model before = d->leaving;
 
 		d->leaving = (struct model){0};
-		failed(d, model, why);
 		start_later(d, &before);
+		failed(d, model, why, true);
 	} else if (other->phase == BACKEND_READY) {
 		move_traffic(d, !d->front);
 		/* Call failed() before in_service(): otherwise the version is offered again. */
-		failed(d, model, why);
+		failed(d, model, why, true);
 		in_service(d, other, false);
 	} else if (++d->failures >= FAILURES && !was_ready) {
 		struct model before = d->previous;
 
 		/* Without a previous version, the other thread offers the next one. */
 		d->previous = (struct model){0};
-		failed(d, model, why);
 		d->failures = 0;
 		if (is_cached(d, &before))
 			start_later(d, &before);
 		model_release(&before);
+		failed(d, model, why, false);
 	} else {
 		log_warn("version '%s' is started again: %s", model->name, why);
 		start_later(d, model);
@@ -383,13 +392,13 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 static void describe_end(const struct backend *s, int status, char *out, size_t size)
 {
 	if (s->killed)
-		snprintf(out, size, "the server did not become healthy: %s", s->why);
+		snprintf(out, size, "its server did not become healthy: %s", s->why);
 	else if (status == -1)
-		snprintf(out, size, "the server has ended");
+		snprintf(out, size, "its server has ended");
 	else if (WIFSIGNALED(status))
-		snprintf(out, size, "the server was ended by signal %d", WTERMSIG(status));
+		snprintf(out, size, "its server was ended by signal %d", WTERMSIG(status));
 	else
-		snprintf(out, size, "the server has ended with code %d", WEXITSTATUS(status));
+		snprintf(out, size, "its server exited with code %d", WEXITSTATUS(status));
 }
 
 static void ended(struct deployment *d, unsigned slot, int status)
@@ -407,7 +416,7 @@ static void ended(struct deployment *d, unsigned slot, int status)
 	if (phase != BACKEND_ENDING && slot == d->front)
 		front_ended(d, &model, phase == BACKEND_READY, why);
 	else if (phase == BACKEND_STARTING)
-		failed(d, &model, why);
+		failed(d, &model, why, d->servers[d->front].phase == BACKEND_READY);
 	model_release(&model);
 	save(d);
 }
@@ -425,9 +434,8 @@ static void signal_back(struct deployment *d)
 		log_error("cannot make the link '%s': %s", d->link, strerror(errno));
 	process_signal(&s->process, d->o->signal);
 	backend_set(s, BACKEND_STARTING);
-	failed(d, &refused, why ? why : "the server did not become healthy");
+	failed(d, &refused, why ? why : "its server did not become healthy", true);
 	model_release(&refused);
-	save(d);
 }
 
 /* Asks a server for its health if a check is due, and acts on the reply. */
@@ -695,7 +703,7 @@ static void serve(struct deployment *d)
 		for (unsigned i = 0; i < 2; i++)
 			step(d, i);
 		take_offer(d);
-		if (d->unsaved)
+		if (d->unsaved || follow_refuses_more(&d->follow))
 			save(d);
 		poll(p, ARRAY_SIZE(p), TICK_MS);
 	}

@@ -119,7 +119,8 @@ static void offer(struct follower *w)
 }
 
 /* Fetches a version, unless it is the one that waits for its turn. */
-static int fetch(struct follower *w, struct model *model, struct penstock_error *err)
+static int fetch(struct follower *w, struct model *model, const struct model *serving,
+	struct penstock_error *err)
 {
 	int r;
 
@@ -130,11 +131,15 @@ static int fetch(struct follower *w, struct model *model, struct penstock_error 
 	/* Without a server an older version is better than none. */
 	if (r == -(int)PENSTOCK_E_CORRUPT)
 		follow_failed(w->f, model, err->message, true);
-	else if (r < 0 && !w->serves && r != -(int)PENSTOCK_E_CHANGED &&
+	else if (r < 0 && !serving->name && r != -(int)PENSTOCK_E_CHANGED &&
 		 r != -(int)PENSTOCK_E_NOT_FOUND && !error_is_retryable(err))
 		follow_failed(w->f, model, err->message, false);
+	if (r < 0 && serving->name)
+		error_suffix(err, "; version '%s' stays in service", serving->name);
+	else if (r < 0)
+		error_suffix(err, "; no version is in service");
 	if (r < 0)
-		return error_prefix(err, "version '%s' failed", model->name);
+		return error_prefix(err, "cannot serve version '%s'", model->name);
 	w->ready = *model;
 	*model = (struct model){0};
 	return 0;
@@ -157,8 +162,13 @@ static void offer_last(struct follower *w)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct follow *f = w->f;
+	bool refused;
 
-	if (!f->last.name || model_find(f->o, f->last.content, &f->stop, &w->cached, &err) < 0)
+	pthread_mutex_lock(&f->lock);
+	refused = refused_has(&f->refused, f->last.content);
+	pthread_mutex_unlock(&f->lock);
+	if (!f->last.name || refused ||
+		model_find(f->o, f->last.content, &f->stop, &w->cached, &err) < 0)
 		return;
 	log_info("starting version '%s' from the cache", f->last.name);
 	w->ready = f->last;
@@ -190,7 +200,10 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	copied = copy_refused(&refused, &f->refused) && model_copy_name(&serving, &f->serving);
+	copied = copy_refused(&refused, &f->refused);
+	/* A version that failed in service is not in service any more. */
+	if (strcmp(f->serving.content, f->failed.content) != 0)
+		copied = copied && model_copy_name(&serving, &f->serving);
 	memcpy(tried, f->tried.content, sizeof(tried));
 	pthread_mutex_unlock(&f->lock);
 	r = copied ? versions_look(&w->versions, &refused, &model, &settles, err)
@@ -208,7 +221,7 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 			      strcmp(model.content, tried) == 0)) {
 		r = 0; /* the version is in service, or main tries it */
 	} else if (r == 1) {
-		r = fetch(w, &model, err);
+		r = fetch(w, &model, &serving, err);
 		if (r == 0)
 			r = take_turn(w, &serving, err);
 		if (r == 1) {
@@ -381,7 +394,7 @@ static void changed(struct follow *f, const struct model *model)
 void follow_serving(struct follow *f, const struct model *model, bool rolled)
 {
 	LOCK_SCOPE(&f->lock);
-	if (rolled)
+	if (rolled || strcmp(f->failed.content, model->content) == 0)
 		model_release(&f->failed);
 	if (!model_set(&f->serving, model->name, model->content))
 		log_warn("out of memory");
@@ -418,6 +431,7 @@ void follow_failed(struct follow *f, const struct model *model, const char *why,
 	LOCK_SCOPE(&f->lock);
 	noted = refuse(
 		&f->refused, model->content, for_ever ? 0 : clock_monotonic_ms() + REFUSED_MS);
+	f->refuses_more = true;
 	free(take_pointer(f->why));
 	if (!noted || !model_set(&f->failed, model->name, model->content) ||
 		!str_copy(&f->why, why))
@@ -433,19 +447,31 @@ json_t *follow_pack_refused(struct follow *f)
 
 	LOCK_SCOPE(&f->lock);
 	for (size_t i = 0; i < f->refused.n; i++) {
-		if (f->refused.contents[i].until_ms == 0)
-			json_array_append_new(list, json_string(f->refused.contents[i].content));
+		const struct refused_content *c = &f->refused.contents[i];
+
+		json_array_append_new(list, json_pack("{s:s, s:I}", "content", c->content,
+						    "until_ms", (json_int_t)c->until_ms));
 	}
+	f->refuses_more = false;
 	return list;
+}
+
+bool follow_refuses_more(struct follow *f)
+{
+	LOCK_SCOPE(&f->lock);
+	return f->refuses_more;
 }
 
 void follow_unpack_refused(struct follow *f, const json_t *list)
 {
-	const json_t *content;
+	const json_t *item;
 	size_t i;
 
-	json_array_foreach (list, i, content) {
-		if (json_is_string(content) && !refuse(&f->refused, json_string_value(content), 0))
+	json_array_foreach (list, i, item) {
+		const char *content = json_string_value(json_object_get(item, "content"));
+		int64_t until_ms = json_integer_value(json_object_get(item, "until_ms"));
+
+		if (content && !refuse(&f->refused, content, until_ms))
 			log_warn("out of memory");
 	}
 }

@@ -246,6 +246,7 @@ struct follow {
 	struct model failed; /* the last version that failed */
 	char *why;
 	struct refused refused;
+	bool refuses_more; /* `refused` has changed since follow_pack_refused() */
 };
 void follow_init(struct follow *f, const struct deploy_options *o);
 /* Starts the thread; main has reported the version in service, if there is one. */
@@ -259,9 +260,11 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled);
 /* Reports a version that failed. The version is never offered again if `for_ever` is true, else not
  * for a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
-/* Returns the contents that are never offered again, as a list for the state of this machine, or
- * NULL if out of memory. */
+/* Returns the contents that are not offered, as a list for the state of this machine, or NULL if
+ * out of memory. */
 json_t *follow_pack_refused(struct follow *f);
+/* Returns true if follow_pack_refused() would return another list than its last call. */
+bool follow_refuses_more(struct follow *f);
 /* Takes the list of an earlier process, before follow_start(). */
 void follow_unpack_refused(struct follow *f, const json_t *list);
 /* Returns true if there is no bucket, and nothing to serve. */

@@ -306,19 +306,25 @@ static int show_remote(
 		any += shown;
 	}
 	if (r == 0 && !any)
-		r = error_set(
-			err, PENSTOCK_E_NOT_FOUND, "run %s has no log in this place", log->run);
+		r = error_set(err, PENSTOCK_E_NOT_FOUND,
+			"run %s has no log in this place; `enableLogging: true` in the workflow "
+			"keeps logs there",
+			log->run);
 	return r;
 }
 
-/* The operands are the place of the output and, if more than one run logs there, the run. Returns
- * the exit code. */
-static int logs_remote(const struct cli *cli, int64_t attempt)
+/* Operand `i` is the place of the output; the other operand is the run, needed if several runs log
+ * there. Returns the exit code. */
+static int logs_remote(const struct cli *cli, size_t i, int64_t attempt)
 {
 	_cleanup_(remote_log_release) struct remote_log log = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int r = remote_open_at(&log.remote, cli, 0, false, &log.at, &err);
+	const char *run = cli_operand(cli, 1 - i);
+	int r;
 
+	if (run && !records_is_id(run))
+		return cli_misuse(cli, "invalid id '%s'; with a place, RUN is a whole id", run);
+	r = remote_open_at(&log.remote, cli, i, false, &log.at, &err);
 	if (r == 0) {
 		_cleanup_free_ char *output = location_prefix(log.at.key);
 
@@ -326,7 +332,7 @@ static int logs_remote(const struct cli *cli, int64_t attempt)
 		r = log.prefix ? 0 : error_memory(&err);
 	}
 	if (r == 0)
-		r = find_remote_run(&log, cli_operand(cli, 1), cli_has(cli, "follow"), &err);
+		r = find_remote_run(&log, run, cli_has(cli, "follow"), &err);
 	if (r == 0)
 		r = cli_has(cli, "follow") ? follow_remote(&log, attempt, &err)
 					   : show_remote(&log, attempt, cli_has(cli, "all"), &err);
@@ -362,6 +368,8 @@ static int run_logs(const struct cli *cli)
 	struct follow how = {.fd = -1, .lines = -1, .stamped = cli_has(cli, "timestamps")};
 	int64_t attempt;
 	int64_t lines;
+	/* The place of the output may be the first operand or the second one. */
+	size_t place = cli_n_operands(cli) > 1 && !location_is_object(cli_operand(cli, 0));
 	int code = read_since(cli, &how.since_ms);
 	int r;
 
@@ -374,17 +382,18 @@ static int run_logs(const struct cli *cli)
 		return cli_misuse(cli, "--all cannot be used with --attempt or --lines");
 	if (cli_has(cli, "lines"))
 		how.lines = lines;
-	if (location_is_object(cli_operand(cli, 0))) {
+	if (location_is_object(cli_operand(cli, place))) {
 		if (how.stamped || how.since_ms)
 			return cli_misuse(
 				cli, "--timestamps and --since work only for runs of this machine");
 		if (cli_has(cli, "lines") || (all && cli_has(cli, "follow")))
 			return cli_misuse(cli, "%s only for runs of this machine",
 				all ? "--all works with --follow" : "--lines works");
-		return logs_remote(cli, attempt);
+		return logs_remote(cli, place, attempt);
 	}
-	if (cli_n_operands(cli) > 1)
-		return cli_misuse(cli, "unexpected operand '%s'", cli_operand(cli, 1));
+	if (place)
+		return cli_misuse(
+			cli, "invalid place '%s'; it is s3://BUCKET/PATH/", cli_operand(cli, 1));
 	r = show_run(cli, 0, &records, &home, &run, &err);
 	if (r < 0)
 		return cli_fail(cli, &err);
@@ -405,7 +414,7 @@ static int run_logs(const struct cli *cli)
 const struct command command_logs = {
 	.name = "logs",
 	.summary = "show what a run printed",
-	.operands = "RUN | s3://BUCKET/PATH [RUN]",
+	.operands = "RUN [s3://PLACE] | s3://PLACE [RUN]",
 	.min_operands = 1,
 	.max_operands = 2,
 	.description =
@@ -413,10 +422,10 @@ const struct command command_logs = {
 		"between them. Secrets are masked. The log of an attempt on another machine is "
 		"fetched from the place of the output, if `enableLogging` keeps it there.\n"
 		"\n"
-		"RUN is an id, the beginning of one, or a name. With the place of the output, "
-		"it prints the log that `enableLogging` keeps there, of a run on any machine; "
-		"RUN is then a whole id, needed if several runs log there. With --follow it "
-		"continues from attempt to attempt until the run has ended.",
+		"RUN is an id, the beginning of one, or a name. With the output of a run as a "
+		"place, it prints the log that `enableLogging` keeps there, of a run on any "
+		"machine; RUN is then a whole id, needed if several runs log there. With "
+		"--follow it continues from attempt to attempt until the run has ended.",
 	.options = OPTIONS({'f', "follow", NULL, "Continue until the run ends"},
 		{'n', "lines", "N", "Only the last N lines"},
 		{'t', "timestamps", NULL,
@@ -436,7 +445,9 @@ const struct command command_logs = {
 			"The last ten minutes, with the time of each line"},
 		{"penstock logs --all cifar10", "All its attempts, also those on other machines"},
 		{"penstock logs -f s3://bucket/results",
-			"A run on another machine, while it is running"}),
+			"A run on another machine, while it is running"},
+		{"penstock logs 3f2a9c0d5e6b s3://bucket/results",
+			"One of several runs that log there"}),
 	.exits = EXITS({"66", "There is no such run, or it has no log"}),
 	.run = run_logs,
 };

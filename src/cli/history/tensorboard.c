@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/process.h"
-#include "base/process_run.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/frame/interrupt.h"
@@ -24,7 +24,13 @@
 #include "cli/print/util.h"
 #include "net/credentials/credentials.h"
 #include "records/layout.h"
+#include "run/step/ranks.h"
 #include "run/step/store_environment.h"
+
+enum {
+	LOOK_MS = 100, /* time between two looks at the directories of live runs */
+	END_MS = 10000 /* time after which a TensorBoard that does not end is killed */
+};
 
 struct session {
 	struct records *records;
@@ -32,6 +38,7 @@ struct session {
 	struct artifacts_place *places; /* one for each operand */
 	struct remote *remotes;
 	size_t n;
+	char **dirs; /* for each operand, the directory that a live run writes; NULL for others */
 	struct strlist logs; /* "NAME:PLACE" */
 	struct object_client *client; /* client of a store with logs; NULL if all logs are local */
 };
@@ -41,7 +48,9 @@ static void session_release(struct session *s)
 	for (size_t i = 0; i < s->n; i++) {
 		artifacts_place_release(&s->places[i]);
 		remote_release(&s->remotes[i]);
+		free(s->dirs[i]);
 	}
+	free(s->dirs);
 	free(s->places);
 	free(s->remotes);
 	strlist_release(&s->logs);
@@ -140,8 +149,10 @@ static int add_run(struct session *s, const char *word, size_t i, struct penstoc
 		return r;
 	if (place->dir)
 		return add_log(s, place->name, place->dir, err);
-	if (place->live && layout.output && access(layout.output, F_OK) == 0)
-		return add_log(s, place->name, layout.output, err);
+	if (place->live && layout.output && access(layout.output, F_OK) == 0) {
+		s->dirs[i] = take_pointer(layout.output);
+		return add_log(s, place->name, s->dirs[i], err);
+	}
 	r = artifacts_open(place, s->home, err);
 	return r < 0 ? r
 		     : add_stored(s, place->store->client, place->store->bucket, place->prefix,
@@ -164,7 +175,8 @@ static int find_logs(struct session *s, const struct cli *cli, size_t n, struct 
 
 	s->places = calloc(n, sizeof(*s->places));
 	s->remotes = calloc(n, sizeof(*s->remotes));
-	if (!s->places || !s->remotes)
+	s->dirs = calloc(n, sizeof(*s->dirs));
+	if (!s->places || !s->remotes || !s->dirs)
 		return error_memory(err);
 	s->n = n;
 	for (size_t i = 0; r == 0 && i < s->n; i++) {
@@ -184,6 +196,38 @@ static int find_logs(struct session *s, const struct cli *cli, size_t n, struct 
 			r = add_run(s, word, i, err);
 	}
 	return r;
+}
+
+/* Returns true if a directory of a live run has gone: once a run has ended, its output is only in
+ * its store. Reports each directory once. */
+static bool has_lost_dir(struct session *s)
+{
+	bool lost = false;
+
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->dirs[i] && access(s->dirs[i], F_OK) < 0 && errno == ENOENT) {
+			free(take_pointer(s->dirs[i]));
+			lost = true;
+		}
+	}
+	return lost;
+}
+
+/* Finds the logs again. Returns false if they cannot be opened; `s` is unchanged then. */
+static bool find_again(struct session *s, const struct cli *cli)
+{
+	_cleanup_(session_release) struct session found = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct session before = *s;
+
+	if (find_logs(&found, cli, s->n, &err) < 0) {
+		log_warn("%s", err.message);
+		return false;
+	}
+	*s = found;
+	found = before;
+	log_info("TensorBoard restarts: a run has ended, and its output is in its store now");
+	return true;
 }
 
 /* ---- running TensorBoard ---- */
@@ -218,17 +262,17 @@ static int make_environment(
 	return add_keys(settings, env, err);
 }
 
-static int make_words(
-	const struct cli *cli, const struct session *s, const char *program, struct strlist *words)
+static int make_words(const struct cli *cli, const struct session *s, const char *program, int port,
+	struct strlist *words)
 {
 	_cleanup_(buf_release) struct buf logs = BUF_INIT(LIMIT_EXEC_WORDS);
-	const char *port = cli_value(cli, "port"), *address = cli_value(cli, "bind");
+	const char *address = cli_value(cli, "bind");
 
 	for (size_t i = 0; i < s->logs.n; i++)
 		buf_printf(&logs, "%s%s", i ? "," : "", s->logs.items[i]);
 	if (buf_failed(&logs) || strlist_add(words, program) < 0 ||
 		strlist_addf(words, "--logdir_spec=%s", logs.data) < 0 ||
-		strlist_addf(words, "--port=%s", port ? port : "6006") < 0 ||
+		strlist_addf(words, "--port=%d", port) < 0 ||
 		strlist_addf(words, "--host=%s", address ? address : "127.0.0.1") < 0)
 		return -1;
 	/* TensorBoard's fast loader reads S3 only from Amazon's endpoints. */
@@ -240,37 +284,67 @@ static int make_words(
 	return 0;
 }
 
-static int start(
-	const struct cli *cli, const struct session *s, int *code, struct penstock_error *err)
+/* Runs TensorBoard until it ends, a signal arrives or the logs have moved. Returns 1 if they have
+ * moved. */
+static int run_once(const struct cli *cli, struct session *s, const char *program, int port,
+	int *status, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist words = {0}, env = {0};
-	_cleanup_free_ char *program = fs_find_program(str_env("PATH"), "tensorboard");
-	int status = 0, r;
+	struct process process = PROCESS_INIT;
+	bool moved = false;
+	int r = make_environment(s, &env, err);
 
-	if (!program)
-		return error_set(err, PENSTOCK_E_UNAVAILABLE,
-			"cannot find 'tensorboard': it is not in PATH; install it with 'pip install "
-			"tensorboard boto3'");
-	r = make_environment(s, &env, err);
-	if (r == 0 && make_words(cli, s, program, &words) < 0)
+	if (r == 0 && make_words(cli, s, program, port, &words) < 0)
 		r = error_memory(err);
-	if (r < 0)
-		return r;
-	r = process_run(&(struct process_spec){.argv = (const char *const *)words.items,
+	if (r == 0)
+		r = process_spawn(&process,
+			&(struct process_spec){.argv = (const char *const *)words.items,
 				.envp = (const char *const *)env.items,
 				.stdin_fd = -1,
 				.stdout_fd = STDOUT_FILENO,
 				.stderr_fd = STDERR_FILENO,
 				.die_with_parent = true},
-		&(struct process_run_options){.name = "tensorboard", .cancel = cli_watch_signals()},
-		&status, err);
-	if (r == -(int)PENSTOCK_E_CANCELLED && cli_interrupted()) {
-		penstock_error_release(err);
-		*code = 128 + cli_interrupted();
-		return 0;
+			err);
+	if (r < 0)
+		return r;
+	while (!process_wait(&process, LOOK_MS, status)) {
+		moved = has_lost_dir(s) && find_again(s, cli);
+		if (!moved && !cli_interrupted())
+			continue;
+		process_signal(&process, SIGTERM);
+		if (!process_wait(&process, END_MS, status)) {
+			process_signal(&process, SIGKILL);
+			process_wait(&process, -1, status);
+		}
+		break;
 	}
-	*code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-	return r;
+	process_release(&process);
+	return moved;
+}
+
+static int start(
+	const struct cli *cli, struct session *s, int port, int *code, struct penstock_error *err)
+{
+	_cleanup_free_ char *program = fs_find_program(str_env("PATH"), "tensorboard");
+	int status = 0, r = 0;
+
+	if (!program)
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"cannot find 'tensorboard': it is not in PATH; install it with 'pip install "
+			"tensorboard boto3'");
+	/* TensorBoard gets the same port after each restart. */
+	if (port == 0)
+		r = free_ports(&port, 1, err);
+	if (r < 0)
+		return r;
+	cli_watch_signals();
+	do
+		r = run_once(cli, s, program, port, &status, err);
+	while (r == 1 && !cli_interrupted());
+	*code = cli_interrupted()     ? 128 + cli_interrupted()
+		: WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+				      : WEXITSTATUS(status);
+	return r < 0 ? r : 0;
 }
 
 static int run_tensorboard(const struct cli *cli)
@@ -286,7 +360,7 @@ static int run_tensorboard(const struct cli *cli)
 		return cli_misuse(cli, "expected a RUN, a place or a directory");
 	r = find_logs(&s, cli, count_logs(cli), &err);
 	if (r == 0)
-		r = start(cli, &s, &code, &err);
+		r = start(cli, &s, (int)port, &code, &err);
 	return r < 0 ? remote_fail(cli, &err) : code;
 }
 
@@ -299,9 +373,10 @@ const struct command command_tensorboard = {
 	.description =
 		"Starts the TensorBoard that is in PATH on the outputs of these runs, while they "
 		"are written, and without a copy: a run of this machine is read from its "
-		"directory, any other from its store. TensorBoard reads S3 with boto3, which has "
-		"to be installed next to it ('pip install tensorboard boto3'). OPTIONS are passed "
-		"to TensorBoard.\n"
+		"directory, any other from its store. When a run ends, TensorBoard restarts, on "
+		"the same port, and reads the run from its store. TensorBoard reads S3 with "
+		"boto3, which has to be installed next to it ('pip install tensorboard boto3'). "
+		"OPTIONS are passed to TensorBoard.\n"
 		"\n"
 		"Ends with TensorBoard, and with its exit code.",
 	.options = OPTIONS({0, "port", "N", "Port of the page; 0 for any free one; default: 6006"},

@@ -462,6 +462,36 @@ def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_pat
     other.close()
 
 
+def test_a_log_of_another_machine_is_printed_and_followed(penstock, store, tmp_path):
+    other, go = Penstock(tmp_path / "other"), tmp_path / "go"
+
+    def path(command, file):
+        return write_workflow(tmp_path, command, file=file, enableLogging=True, output=s3_place(store, "/far"))
+
+    def logs(*words):
+        return penstock.run("logs", *words, env=store.env)
+
+    other.run("run", path("echo the first", "first.json")).ok()
+    process = other.popen("run", path(f"echo the second; until test -e {go}; do sleep 0.05; done; echo its end", "second.json"))
+    process.wait_for_output("^the second")
+    second, first = [run["id"] for run in other.ps()]
+    follower = penstock.popen("logs", "-f", second, "s3://out/far/", env=store.env)
+    follower.wait_for_output("^the second")
+    go.touch()
+    process.wait().ok()
+    assert "its end\n" in follower.wait(60).ok().out
+    for words in ((first, "s3://out/far"), ("s3://out/far", first)):
+        found = logs(*words).ok().out
+        assert "the first\n" in found and "the second" not in found
+    assert "its end\n" in logs(second, "s3://out/far/", "--attempt", "1").ok().out
+    logs("s3://out/far").exits(64)  # both runs log there
+    logs("0" * 12, "s3://out/far").exits(66)
+    logs(second, "s3://no-such-bucket/").exits(66)
+    logs(second[:4], "s3://out/far").exits(64)
+    logs(second, "far").exits(64)
+    other.close()
+
+
 # Another program may have written the state.
 def test_a_state_with_odd_values_is_shown_without_them(penstock, store):
     run, place = "0123456789ab", "s3://out/odd/"

@@ -1,5 +1,7 @@
 """penstock tensorboard: the real TensorBoard on logs in a store and on this machine, while tensorboardX writes them."""
 import json
+import os
+import re
 import subprocess
 import urllib.parse
 import urllib.request
@@ -7,6 +9,8 @@ import urllib.request
 import pytest
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
+
+EMBEDDED = {"s3": {"bucketUrl": "s3://kept", "path": "/a:b", "endpointUrl": "embedded"}}
 
 WRITER = """
 import sys, time
@@ -42,6 +46,7 @@ def tensorboard(penstock, determined_venv):
             with urllib.request.urlopen(f"{url}/data/plugin/scalars/{page}?{urllib.parse.urlencode(query)}", timeout=30) as reply:
                 return json.load(reply)
 
+        get.board = board
         return get
 
     yield start
@@ -68,16 +73,23 @@ def test_logs_in_a_store_while_they_are_written(penstock, store, tensorboard, de
     assert [series["name"] for series in found] == ["x/loss"] and len(found[0]["points"]) == 20
 
 
+def points(get, run):
+    """The number of the run's points, 0 while TensorBoard starts or has not read the run."""
+    try:
+        return len(get("scalars", run=run, tag="loss"))
+    except OSError:
+        return 0
+
+
 @pytest.mark.long
-def test_a_live_run_and_one_that_has_ended(penstock, store, tensorboard, determined_venv, tmp_path):
-    """The first is read where it is written; the output of the other is in the embedded store alone."""
+def test_a_live_run_and_one_that_has_ended(penstock, tensorboard, determined_venv, tmp_path):
+    """The first is read where it is written, and then from the embedded store, where the output of the other is from the start."""
     step = f"{determined_venv}/bin/python -c '{WRITER}' $DEEPSQUARE_OUTPUT/logs <"
-    ended = write_workflow(tmp_path, step + " /dev/null", name="ended", file="a.json",
-                           output={"s3": {"bucketUrl": "s3://kept", "path": "/a:b", "endpointUrl": "embedded"}})  # fmt: skip
-    penstock.run("run", ended).ok()
+    penstock.run("run", write_workflow(tmp_path, step + " /dev/null", name="ended", file="a.json", output=EMBEDDED)).ok()
     (tmp_path / "fifo").unlink(missing_ok=True)
     subprocess.run(["mkfifo", tmp_path / "fifo"], check=True)
-    live = penstock.popen("run", write_workflow(tmp_path, step + f"> {tmp_path}/fifo", name="live", output=s3_place(store)))
+    place = {"s3": EMBEDDED["s3"] | {"path": "/live"}}
+    live = penstock.popen("run", write_workflow(tmp_path, step + f"> {tmp_path}/fifo", name="live", output=place))
     live.wait_for_output("half")
     get = tensorboard("ended", "live")
     wait_for(lambda: {"ended/logs", "live/logs"} <= set(get("tags")), 60, "both runs")
@@ -88,6 +100,73 @@ def test_a_live_run_and_one_that_has_ended(penstock, store, tensorboard, determi
         wait_for(lambda: len(get("scalars", run="live/logs", tag="loss")) == 20, 60, "the rest")
         print("end", file=fifo)
     live.wait(60).ok()
+
+    def starts():
+        found = re.findall(r"at (http://\S+)/", get.board.out + get.board.err)
+        return found if len(found) > 1 else None
+
+    assert len(set(wait_for(starts, 60, "the restart"))) == 1
+    wait_for(lambda: points(get, "live/logs") == points(get, "ended/logs") == 20, 60, "both runs from their store")
+
+
+@pytest.fixture
+def words(penstock, tmp_path):
+    """words(RUN…): a program in the place of TensorBoard, which prints its words and waits; it ends with the test."""
+    program = tmp_path / "bin" / "tensorboard"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "$AWS_ENDPOINT_URL_S3"\nexec sleep 1000\n')
+    program.chmod(0o755)
+    started = []
+
+    def start(*runs):
+        board = penstock.popen("tensorboard", *runs, "--port", "0", env={"PATH": f"{program.parent}:/usr/bin:/bin"})
+        started.append(board)
+        board.wait_for_output(r"--port=\d+")
+        return board
+
+    yield start
+    for board in started:
+        board.send(2)
+        board.wait(60).exits(130)
+
+
+@pytest.fixture
+def live(penstock, store, tmp_path):
+    """live(): starts a run of that name, and returns a function that ends it."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+
+    def start():
+        run = penstock.popen("run", write_workflow(tmp_path, f"echo begun; cat {gate}", name="live", output=s3_place(store)))
+        run.wait_for_output("begun")
+
+        def end():
+            gate.write_text("go")
+            run.wait(60).ok()
+
+        return end
+
+    return start
+
+
+def test_a_run_that_ends_is_read_from_its_store(penstock, store, words, live):
+    end = live()
+    board = words("live")
+    assert f"--logdir_spec=live:{penstock.home}/" in board.out
+    end()
+    board.wait_for_output("--logdir_spec=live:s3://out/")
+    board.wait_for_output(store.endpoint)
+    ports = re.findall(r"--port=(\d+)", board.out)
+    assert len(ports) == 2 and len(set(ports)) == 1
+
+
+def test_a_run_that_ends_in_another_store_does_not_end_tensorboard(penstock, words, live, tmp_path):
+    penstock.run("run", write_workflow(tmp_path, "true", name="ended", file="ended.json", output=EMBEDDED)).ok()
+    end = live()
+    board = words("ended", "live")
+    end()
+    board.wait_for_output("cannot open 'live'")
+    assert board.running() and board.out.count("--port=") == 1
 
 
 def test_what_cannot_be_opened_is_said(penstock, tmp_path):

@@ -37,7 +37,7 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
     deployment = deploy("--health", "/health", "--start-timeout", "3s", quick=(*QUICK[:4], "--watch", "3s", "--drain", "10s"))
     load = Load(deployment.wait_in_service(1))
     publish(models, 2, weights(2), behaviour)
-    deployment.wait_for("version '2' failed")
+    deployment.wait_for("cannot serve version '2': .*; version '1'")
     entry, = wait_for(lambda: [e for e in deployment.replicas().values() if "failed" in e and e["serving"]["version"] == "1"])
     assert entry["failed"]["version"] == "2"
     if behaviour != "late-crash":
@@ -47,24 +47,44 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
     load.stop()
     # The requests that a crash meets are lost with their server; nothing else is.
     assert behaviour == "late-crash" or load.errors == []
-    assert deployment.err.count("version '2' failed") == 1
+    assert deployment.err.count("cannot serve version '2'") == 1
     deployment.stop()
 
 
-def test_a_version_that_failed_is_not_tried_again_after_a_kill(deploy, models):
+@pytest.mark.parametrize("when", ["later", "first", "signal"])
+def test_a_version_that_failed_is_not_tried_again_after_a_kill(deploy, models, when):
+    """The version comes later than the one in service, or before it, or with a signal to its server."""
+    behaviour, options = "crash", {}
+    if when == "signal":
+        behaviour, options = "sick", {"server": ("{model}", "--port", "{port}", "--health-port", "{health_port}")}
     publish(models, 1, weights(1))
-    deployment = deploy("--health", "/health")
+    if when == "first":
+        publish(models, 2, weights(2), behaviour)
+    deployment = deploy(*(("--traffic", "HUP", "--health", "http://127.0.0.1:{health_port}/health", "--start-timeout", "3s") if options else
+                          ("--health", "/health")), **options)
     deployment.wait_in_service(1)
-    publish(models, 2, weights(2), "crash")
-    wait_for(lambda: len(deployment.state()["refused"]) == 1)
+    if when != "first":
+        publish(models, 2, weights(2), behaviour)
     main, _ = deployment.both()
+    deployment.wait_for("cannot serve version '2'")
     os.kill(main, signal.SIGKILL)
     deployment.wait_for("the process before this one was killed")
-    publish(models, 3, weights(3), "crash")
-    deployment.wait_for("version '3' failed")
-    wait_for(lambda: len(deployment.state()["refused"]) == 2)
-    assert deployment.err.count("version '2' failed") == 1
-    assert deployment.get()["weights"] == weights(1)
+    publish(models, 3, weights(3), behaviour)
+    deployment.wait_for("cannot serve version '3'")
+    assert deployment.err.count("cannot serve version '2'") == 1
+    assert len(deployment.state()["refused"]) == 2
+    wait_for(lambda: deployment.get()["weights"] == weights(1))
+    deployment.stop()
+
+
+def test_a_version_without_another_is_tried_later(deploy, models):
+    publish(models, 1, weights(1), "crash")
+    deployment = deploy("--health", "/health")
+    deployment.wait_for("cannot serve version '1': .*; no version")
+    refused, = deployment.state()["refused"]
+    assert refused["until_ms"] > 0
+    publish(models, 2, weights(2))
+    deployment.wait_in_service(2)
     deployment.stop()
 
 
@@ -78,7 +98,7 @@ def test_connections_that_wait_for_a_server_that_dies_are_served_by_the_other_on
     with ThreadPoolExecutor(20) as clients:
         replies = list(clients.map(lambda _: deployment.get(), range(20)))
     assert {reply["version"] for reply in replies} == {"1"}
-    deployment.wait_for("version '2' failed")
+    deployment.wait_for("cannot serve version '2'")
     deployment.stop()
 
 
@@ -119,7 +139,7 @@ def test_a_version_with_a_commit_waits_for_all_its_files(deploy, models, penstoc
     models.client.put_object(Bucket=BUCKET, Key="mnist/2/COMMIT.json", Body=json.dumps(commit))
     publish(models, 3, "late", before=[("COMMIT.json", json.dumps(commit | {"files": [{"path": "missing", "size": 1, "crc64nvme": "0" * 16}]}))])
     publish(models, 2, weights(2))  # whole, but its checksum is another
-    deployment.wait_for("version '2' failed")
+    deployment.wait_for("cannot serve version '2'")
     assert "version '3'" not in deployment.err
     assert deployment.get()["version"] == "1"
     publish(models, 4, weights(4))
@@ -186,7 +206,7 @@ def test_servers_that_listen_themselves(deploy, models, how):
     pid = deployment.servers()[0]
     publish(models, 2, weights(2), None if how == "reuseport" else "sick")
     if how == "HUP":
-        deployment.wait_for("version '2' failed")
+        deployment.wait_for("cannot serve version '2'")
         wait_for(lambda: deployment.get()["weights"] == weights(1))
         publish(models, 3, weights(3))
         deployment.wait_in_service(3)

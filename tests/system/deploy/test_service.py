@@ -73,7 +73,7 @@ def test_a_better_model_takes_over(penstock, store, digits, tmp_path):
     assert {reply["version"] for reply in replies} == {"2"}
     assert np.mean([reply["digit"] == number for reply, number in zip(replies, numbers)]) > 0.6
     store.client.put_object(Bucket="digits", Key="model/3/weights", Body=b"no checkpoint")
-    deployment.wait_for_output("version '3' failed")
+    deployment.wait_for_output("cannot serve version '3'")
     assert wait_for(lambda: ask(pictures[0]))["version"] == "2"
     deployment.send()
     deployment.wait(60).exits(0)

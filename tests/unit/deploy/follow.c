@@ -138,6 +138,16 @@ static void each_version_is_offered_once(void **state)
 	serve(w, "2");
 }
 
+/* Ends the refusals that are temporary, as a minute would. */
+static void end_minutes(struct world *w)
+{
+	LOCK_SCOPE(&w->f.lock);
+	for (size_t i = 0; i < w->f.refused.n; i++) {
+		if (w->f.refused.contents[i].until_ms)
+			w->f.refused.contents[i].until_ms = clock_monotonic_ms();
+	}
+}
+
 static void a_version_that_failed_is_not_offered_again(void **state)
 {
 	struct world *w = *state;
@@ -180,8 +190,27 @@ static void the_next_process_does_not_offer_it_either(void **state)
 	follow_unpack_refused(&w->f, refused);
 	json_decref(refused);
 	start(w);
+	serve(w, "1");
+	nothing_is_offered(w);
+	end_minutes(w);
 	serve(w, "3");
-	tiny_remove(&w->s.store, "/bucket/m/3/w");
+}
+
+static void a_version_in_service_that_failed_is_offered_again(void **state)
+{
+	struct world *w = *state;
+	struct model model = {0};
+
+	publish(w, "1");
+	start(w);
+	take(w, "1", &model);
+	follow_serving(&w->f, &model, true);
+	assert_false(follow_refuses_more(&w->f));
+	follow_failed(&w->f, &model, "its server exited with code 1", false);
+	assert_true(follow_refuses_more(&w->f));
+	model_release(&model);
+	nothing_is_offered(w);
+	end_minutes(w);
 	serve(w, "1");
 }
 
@@ -252,6 +281,8 @@ int main(void)
 			a_version_that_failed_is_not_offered_again, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			the_next_process_does_not_offer_it_either, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			a_version_in_service_that_failed_is_offered_again, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(a_version_that_comes_too_late_does_not_end_the_turn,
 			begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
