@@ -311,6 +311,25 @@ def test_no_line_has_a_number_that_is_not_the_attempts(machine, job):
     assert not re.search("from scratch", again.err)
 
 
+# Files and metrics below the place of another run's output are not of that run, and no machine fetches them.
+def test_an_output_within_an_output_is_not_a_part_of_it(machine, job, store, tmp_path):
+    write = "cd $DEEPSQUARE_OUTPUT; find -type f | sort; [ -e log.jsonl ] && exit 0; mkdir sub2; echo 1 > sub2/own; echo '{\"step\": 1, \"%s\": 2}' > log.jsonl"
+    outer, own = job(write % "outer" + "; exit 3", name="outer"), ["log.jsonl", "sub2/own"]
+    machine("a").run("run", outer).exits(3)
+    machine("a").run("run", job(write % "inner", file="inner.json", name="inner", output=s3_place(store, "/res/sub"))).ok()
+
+    again = machine("b").run("run", outer).ok()
+
+    assert again.out.splitlines() == [f"./{path}" for path in own]
+    for run, metric in (("outer", "outer"), ("inner", "inner")):
+        assert [file["path"] for file in machine("a").run("artifacts", "list", run, "--json").json()] == own
+        metrics = [series["name"] for series in machine("a").run("metrics", run, "--json").json()]
+        assert [name for name in metrics if not name.startswith("usage/")] == [metric]
+    machine("a").run("artifacts", "get", "outer", "-o", tmp_path / "got").ok()
+    assert sorted(str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*") if path.is_file()) == own
+    assert {f"res/sub/{path}" for path in own} <= set(store.keys("out"))
+
+
 def test_a_run_that_moved_on_is_shown_as_that(machine, job, tmp_path, wait_for):
     path = job("[ $PENSTOCK_ATTEMPT = 1 ] || { echo ready; while [ ! -e $AT/enough ]; do sleep 0.05; done; exit; }; " + WAITS, env=[{"key": "AT", "value": str(tmp_path)}])
     first = machine("a").popen("run", path)
