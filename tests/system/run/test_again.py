@@ -142,6 +142,16 @@ def test_an_edited_workflow_is_taken_and_its_keys_are_named(penstock, project, v
     assert penstock.ps()[0]["attempt"] == 2
 
 
+def test_a_resumed_run_takes_more_variables_and_keeps_them(penstock, project):
+    path = project("echo prepared", "echo $GIVEN $MORE; exit $CODE", env=[{"key": "CODE", "value": "3"}])
+    penstock.run("run", path, "--env", "GIVEN=one").exits(3)
+
+    again = penstock.run("resume", "again", "-e", "MORE=two", "--env", "CODE=4").exits(4)
+    last = penstock.run("resume", "again", "--env", "CODE=0").ok()
+
+    assert (again.out, last.out) == ("one two\n", "one two\n")
+
+
 def test_a_step_that_was_edited_runs_again_with_those_after_it(penstock, project):
     path = project("echo one", "echo two", "echo three", "exit 3")
     penstock.run("run", path).exits(3)
