@@ -17,6 +17,7 @@ static struct {
 	pthread_mutex_t lock;
 	enum log_level level;
 	bool colour;
+	bool in_line; /* stderr is within a line of another writer */
 	log_sink_fn sink;
 	void *cookie;
 	char **secrets;
@@ -519,6 +520,17 @@ const char *log_colour_end(void)
 	return has_colour() ? "\033[0m" : "";
 }
 
+void log_text_ended(char last)
+{
+	__atomic_store_n(&state.in_line, last != '\n', __ATOMIC_RELAXED);
+}
+
+void log_begin_line(void)
+{
+	if (__atomic_exchange_n(&state.in_line, false, __ATOMIC_RELAXED))
+		putc('\n', stderr);
+}
+
 static void write_line(enum log_level level, const char *line)
 {
 	char now[CLOCK_RFC3339_SIZE];
@@ -527,6 +539,8 @@ static void write_line(enum log_level level, const char *line)
 		state.sink(state.cookie, level, line);
 		return;
 	}
+	if (!own_stream)
+		log_begin_line();
 	if (log_enabled(LOG_DEBUG)) {
 		clock_format_rfc3339(clock_wall_ns(), now);
 		fprintf(log_stream(), "%s %s penstock: %s\n", now, level_names[level], line);

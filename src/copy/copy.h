@@ -174,6 +174,7 @@ int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstoc
 struct copy_prefix {
 	const char *bucket, *prefix, *dir;
 	bool without_runs; /* leave out ".penstock/" at the top, the state of runs */
+	bool one_output; /* copy the keys of one output only, see transfer/output_keys.h */
 	/* Called after the listing and before the first byte, with the objects and bytes that are
 	 * missing. A non-zero result ends the copy with `err`. May be NULL. */
 	int (*on_size)(void *cookie, uint64_t objects, uint64_t bytes, struct penstock_error *err);

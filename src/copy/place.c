@@ -15,11 +15,6 @@
 
 #define COMPONENT_MAX 255 /* bytes, the limit of Linux file systems */
 
-bool place_is_of_runs(const char *path)
-{
-	return str_starts(path, ".penstock/") || strstr(path, "/.penstock/");
-}
-
 /* Returns `text` with one '/' at its end if `slash`, or with none. */
 static char *with_slash(const char *text, size_t len, bool slash)
 {

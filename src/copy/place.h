@@ -75,7 +75,5 @@ void target_release(struct target *target);
 /* PENSTOCK_E_INVALID if `name` cannot be a path below a directory: it is empty or absolute, or has
  * an empty part, ".", ".." or a part of more than 255 bytes. One "/" at its end is allowed. */
 int place_check_file_name(const char *name, struct penstock_error *err);
-/* True if this relative path or key belongs to penstock's own state of runs. */
-bool place_is_of_runs(const char *path);
 
 #endif

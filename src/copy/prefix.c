@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "copy/tree.h"
 #include "transfer/list/sort.h"
+#include "transfer/output_keys.h"
 
 struct fetch {
 	struct copy *copy;
@@ -100,6 +101,7 @@ static int survey(struct fetch *f, struct penstock_error *err)
 	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;
 	_cleanup_(source_tree_release) struct source_tree tree = {
 		.copy = f->copy, .source = &f->source, .target = &f->target, .under = ""};
+	struct output_keys keys = {0};
 	struct entry entry;
 	int r = list_sorter_new(&f->found, LIMIT_LIST_AHEAD / 2, err);
 
@@ -109,9 +111,12 @@ static int survey(struct fetch *f, struct penstock_error *err)
 	if (r == 0)
 		r = source_tree_open(&tree, &f->source, &entries, err);
 	while (r == 0 && (r = entry_source_next(entries, &entry, err)) > 0) {
-		bool of_runs = f->prefix->without_runs && str_starts(entry.path, ".penstock/");
+		bool left_out = f->prefix->one_output
+					? !output_keys_take(&keys, entry.path)
+					: f->prefix->without_runs &&
+						  str_starts(entry.path, ".penstock/");
 
-		r = of_runs ? 0 : take_entry(f, &tree, &entry, err);
+		r = left_out ? 0 : take_entry(f, &tree, &entry, err);
 	}
 	if (r == 0)
 		r = source_tree_end(&tree, err);

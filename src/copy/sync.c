@@ -14,6 +14,7 @@
 #include "copy/tree.h"
 #include "s3/sum/checksum.h"
 #include "transfer/compare.h"
+#include "transfer/output_keys.h"
 
 struct syncing {
 	struct copy *copy;
@@ -95,7 +96,7 @@ static int note_gone(struct syncing *s, const struct entry *entry, struct pensto
 	/* A sync does not delete local directories. */
 	if (entry->kind == ENTRY_DIRECTORY && !entry->key)
 		return 0;
-	if (!s->copy->o.force && place_is_of_runs(entry->path)) {
+	if (!s->copy->o.force && output_key_is_state(entry->path)) {
 		s->copy->spared++;
 		return 0;
 	}

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "transfer/compare/content.h"
+#include "transfer/output_keys.h"
 
 /* Maximum difference between the clocks of a store and of this machine. */
 #define CLOCKS_APART (INT64_C(300) * NS_PER_S)
@@ -382,7 +383,7 @@ int source_tree_push(
 		strcmp(tree->source->bucket, tree->target->bucket) == 0 &&
 		is_below_target(tree, entry->key))
 		return 0;
-	if (c->o.move && !c->o.force && place_is_of_runs(entry->path)) {
+	if (c->o.move && !c->o.force && output_key_is_state(entry->path)) {
 		c->spared++;
 		return 0;
 	}

@@ -253,8 +253,8 @@ int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port
 	int r;
 
 	if (url && !s->asked_ms && s->phase == BACKEND_STARTING)
-		log_info("version '%s' has started (process %d); waiting for GET %s", s->model.name,
-			(int)s->process.pid, url);
+		log_info("version '%s' has started (process %d); waiting for its reply to GET '%s'",
+			s->model.name, (int)s->process.pid, url);
 	s->asked_ms = clock_monotonic_ms();
 	if (!url || strlist_add(&headers, "Connection: close") < 0)
 		return error_memory(err);

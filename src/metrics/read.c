@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "metrics/internal.h"
+#include "transfer/output_keys.h"
 
-#define STATE ".penstock/"
 #define BLOCK (256 * KIB)
 
 /* The arguments of a read, without the location of the files. */
@@ -134,6 +134,7 @@ int metrics_read_object(struct metrics *metrics, struct object_ref at, const cha
 
 struct listing {
 	size_t prefix;
+	struct output_keys keys;
 	struct strlist paths; /* paths of objects with metrics */
 	struct penstock_error *err;
 	int r;
@@ -145,7 +146,7 @@ static int note_object(void *cookie, const struct object_info *info)
 	const char *path = info->key + l->prefix;
 	struct metrics_feed feed;
 
-	if (str_starts(path, STATE) || !info->size)
+	if (!output_keys_take(&l->keys, path) || !info->size)
 		return 0;
 	l->r = metrics_feed_init(&feed, NULL, path, l->err);
 	if (l->r == 0 && feed.format && strlist_add(&l->paths, path) < 0)

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "records/records.h"
 #include "s3/json.h"
+#include "transfer/output_keys.h"
 #include "ui/answer.h"
 #include "ui/verb.h"
 
@@ -259,6 +260,7 @@ enum MHD_Result outputs_files(struct exchange *x)
 	const char *key = verb_is_object(place) ? strchr(place + strlen("s3://"), '/') : NULL;
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	json_auto_t *objects = NULL;
+	struct output_keys keys = {0};
 	json_t *files, *object;
 	size_t i, cut;
 
@@ -276,7 +278,7 @@ enum MHD_Result outputs_files(struct exchange *x)
 		const char *path = s3_json_text(object, "key");
 
 		path = strlen(path) > cut ? path + cut : "";
-		if (*path && !str_starts(path, ".penstock/"))
+		if (output_keys_take(&keys, path) && *path)
 			json_array_append_new(files, json_pack("{s:s, s:O}", "path", path, "size",
 							     json_object_get(object, "size")));
 	}

@@ -33,12 +33,13 @@ export function stateClass(state: unknown): string {
   return `state-${STATES.includes(name) ? name.replace(" ", "-") : "unknown"}`;
 }
 
-export function State({ state, more }: { state: unknown; more?: string }) {
+/* `cause` is the class of a failure; a class that repeats the state is left out. */
+export function State({ state, cause }: { state: unknown; cause?: unknown }) {
   return (
     <span class={`state ${stateClass(state)}`}>
       <span class="dot" aria-hidden="true" />
       {String(state ?? "unknown")}
-      {more ? ` ${more}` : null}
+      {cause && cause !== state ? ` (${String(cause)})` : null}
     </span>
   );
 }

@@ -270,7 +270,7 @@ export function RunPage({ route, about }: { route: Route; about: About | null })
     >
       <div class="bar">
         <h1 id="run-title">{data?.name || id}</h1>
-        {data && <State state={data.state} more={data.class ? `(${data.class})` : ""} />}
+        {data && <State state={data.state} cause={data.class} />}
         {data && (
           <span class="quiet grow">
             {live

@@ -200,7 +200,7 @@ function AttemptRow({ segment, before, loss, priced }: AttemptProps) {
     <tr>
       <td>{text(attempt.attempt)}</td>
       <td>
-        <State state={attempt.state} more={attempt.class ? `(${attempt.class})` : ""} />
+        <State state={attempt.state} cause={attempt.class} />
       </td>
       <td>{before && !before.attempt ? duration(before.to - before.from) : "–"}</td>
       <td>{moment(attempt.started)}</td>

@@ -24,6 +24,7 @@
 #include "copy/copy.h"
 #include "run/stage/copy_tree.h"
 #include "transfer/objects.h"
+#include "transfer/output_keys.h"
 
 #define BLOCK 65536 /* bytes */
 
@@ -56,6 +57,7 @@ struct listing {
 	const struct session *s;
 	bool json;
 	struct json_stream stream;
+	struct output_keys keys; /* of a store */
 	uint64_t n;
 };
 
@@ -77,7 +79,7 @@ static int print_object(void *cookie, const struct object_info *info)
 	struct listing *l = cookie;
 	const char *path = info->key + strlen(l->s->place.prefix);
 
-	if (!str_starts(path, ".penstock/") && *path)
+	if (output_keys_take(&l->keys, path) && *path)
 		print_line(l, (uint64_t)info->size, path);
 	return 0;
 }
@@ -183,7 +185,7 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 	struct copy_prefix prefix = {.bucket = s->place.store->bucket,
 		.prefix = s->place.prefix,
 		.dir = to,
-		.without_runs = true};
+		.one_output = true};
 	r = copy_begin(&copy,
 		&(struct copy_options){.engine = s->place.stores.engine,
 			.from = s->place.store->client,
@@ -313,6 +315,7 @@ static int check_free(struct session *s, const char *tag, struct penstock_error 
 struct tagging {
 	struct session *s;
 	const char *to; /* prefix of the copies */
+	struct output_keys keys;
 	uint64_t copied;
 	int r;
 	struct penstock_error *err;
@@ -325,7 +328,7 @@ static int copy_object(void *cookie, const struct object_info *info)
 	const char *below = info->key + strlen(t->s->place.prefix);
 	_cleanup_free_ char *key = str_printf("%s%s", t->to, below);
 
-	if (str_starts(below, ".penstock/"))
+	if (!output_keys_take(&t->keys, below))
 		return 0;
 	t->r = key ? object_copy(artifacts_object(&t->s->place, info->key),
 			     artifacts_object(&t->s->place, key), &(struct object_copy_options){0},

@@ -8,9 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/str.h"
-
-#define STATE ".penstock/"
+#include "transfer/output_keys.h"
 
 void output_files_release(struct output_files *files)
 {
@@ -44,6 +42,7 @@ static int add(struct output_files *out, const char *path, uint64_t size, int64_
 struct listing {
 	struct output_files *out;
 	size_t prefix;
+	struct output_keys keys;
 	bool no_memory;
 };
 
@@ -52,7 +51,7 @@ static int on_object(void *cookie, const struct object_info *info)
 	struct listing *l = cookie;
 	const char *path = info->key + l->prefix;
 
-	if (*path && !str_starts(path, STATE))
+	if (output_keys_take(&l->keys, path) && *path)
 		l->no_memory = add(l->out, path, info->size, info->modified_ns) < 0;
 	return l->no_memory;
 }

@@ -10,6 +10,7 @@
 #include "cli/objects/remote.h"
 #include "cli/print/fold.h"
 #include "cli/print/util.h"
+#include "transfer/output_keys.h"
 
 struct removal {
 	const struct cli *cli;
@@ -107,7 +108,7 @@ static int on_object(void *cookie, const struct object_info *info)
 
 	/* Runs keep their state, their logs, and the only copies of overwritten files below
 	 * ".penstock/". Remove these only if the operand names that prefix, or with --force. */
-	if (!removal->force && (str_starts(below, ".penstock/") || strstr(below, "/.penstock/"))) {
+	if (!removal->force && output_key_is_state(below)) {
 		removal->spared++;
 		return 0;
 	}

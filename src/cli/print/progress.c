@@ -172,6 +172,8 @@ static void redraw(struct progress *p, int64_t now)
 		draw_item(&p->items[i], now, width, &out);
 	if (p->single && p->n)
 		buf_truncate(&out, out.len - 1);
+	if (!p->drawn && p->n)
+		log_begin_line();
 	erase(p);
 	fputs(buf_str(&out), stderr);
 	fflush(stderr);

@@ -597,6 +597,7 @@ static int find_run(const struct cli *cli, bool remote, bool steps, struct sessi
 	const struct load_run_given given = {
 		.credentials_from = cli_value(cli, "credentials-from"),
 		.sets = cli_values(cli, "set"),
+		.env = steps ? cli_values(cli, "env") : NULL,
 		.places_only = !steps,
 		/* A job that waited in the queue runs as it was submitted. */
 		.again = steps && !remote && !cli_has(cli, "in-allocation") ? &session->source
@@ -666,8 +667,7 @@ static int run_resume(const struct cli *cli)
 	_cleanup_(cluster_release) struct cluster cluster = {0};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct run_options options;
-	bool here;
-	bool remote = location_is_object(cli_operand(cli, 0));
+	bool here, remote = location_is_object(cli_operand(cli, 0));
 
 	/* The client of a store handles signals itself; its threads end before ours start. */
 	if (!remote)
@@ -733,6 +733,7 @@ const struct command command_resume = {
 	.options = OPTIONS({0, "credentials-from", "FILE",
 				   "Workflow file with the credentials of the original"},
 		KEEP_CONTEXT, {'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
+		{'e', "env", "KEY=VALUE", "Add a variable to the environment of the steps"},
 		{'d', "detach", NULL, "Run in the background; prints the run's id"},
 		CLUSTER_OPTIONS,
 		{0, "in-allocation", NULL, "For the batch job of --on slurm; not for users"},

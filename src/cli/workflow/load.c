@@ -185,6 +185,7 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 	r = workflow_read(out, run->workflow, buf_str(&kept), kept.len,
 		&(struct workflow_options){
 			.sets = given->sets,
+			.env = given->env,
 			.resolve = resolve,
 			.cookie = &lookup,
 			.places_only = given->places_only,

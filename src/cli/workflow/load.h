@@ -81,6 +81,7 @@ int load_variables(
 struct load_run_given {
 	const char *credentials_from; /* NULL for the workflow file */
 	const struct strlist *sets;
+	const struct strlist *env; /* see workflow_options; may be NULL */
 	/* see workflow_options: only the output or the log of the run is needed */
 	bool places_only;
 	/* If not NULL, applies later changes of the file, and sets `*again` to the new description

@@ -44,6 +44,7 @@ struct stream {
 	bool ended; /* all writers have closed the pipe */
 	int terminal_fd;
 	struct screen *screen; /* NULL unless `terminal_fd` is a terminal */
+	bool with_log; /* `terminal_fd` is the file of penstock's own lines */
 	struct buf pending; /* may be the beginning of a secret */
 	size_t shown; /* bytes of `pending` that were shown already */
 	struct buf line; /* incomplete line of a labelled stream */
@@ -77,6 +78,7 @@ struct output {
 	int log_fd;
 	int times_fd; /* run_log_times(); -1 if it cannot be written */
 	int64_t timed_ns; /* under log_lock: time of its last line */
+	bool in_line; /* under log_lock: the last byte was not a newline */
 	_Atomic uint64_t log_size;
 	pthread_mutex_t log_lock;
 	struct buf waiting; /* under log_lock: waits for space on the disk */
@@ -182,7 +184,8 @@ static void hold_back(struct output *output, const char *data, size_t len)
 	}
 }
 
-static void write_log(struct output *output, const char *data, size_t len)
+/* A `note` begins with a newline, which is left out at the beginning of a line. */
+static void write_log(struct output *output, const char *data, size_t len, bool note)
 {
 	size_t done = 0;
 	int e;
@@ -190,6 +193,13 @@ static void write_log(struct output *output, const char *data, size_t len)
 	LOCK_SCOPE(&output->log_lock);
 	if (output->log_fd < 0)
 		return;
+	if (note && !output->in_line) {
+		data++;
+		len--;
+	}
+	if (!len)
+		return;
+	output->in_line = data[len - 1] != '\n';
 	note_time(output);
 	if (output->dropped || output->waiting.len)
 		write_waiting(output);
@@ -206,11 +216,8 @@ static void write_log(struct output *output, const char *data, size_t len)
 	output->log_warned = true;
 }
 
-static void put(struct output *output, struct stream *stream, const char *data, size_t len)
+static void show(struct output *output, struct stream *stream, const char *data, size_t len)
 {
-	if (!len)
-		return;
-	write_log(output, data, len);
 	if (stream->screen) {
 		screen_put(stream->screen, data, len);
 		return;
@@ -232,6 +239,16 @@ static void put(struct output *output, struct stream *stream, const char *data, 
 		data += chunk;
 		len -= chunk;
 	}
+}
+
+static void put(struct output *output, struct stream *stream, const char *data, size_t len)
+{
+	if (!len)
+		return;
+	write_log(output, data, len, false);
+	show(output, stream, data, len);
+	if (stream->with_log)
+		log_text_ended(data[len - 1]);
 }
 
 /* Open MPI begins lines with "[JOB,RANK]<stdout>:". Writes "[RANK] " and returns the length of the
@@ -552,6 +569,15 @@ void output_free(struct output *output)
 	free(output);
 }
 
+/* Returns true if the descriptor is the file that penstock's own lines go to. */
+static bool is_stderr(int fd)
+{
+	struct stat given, own;
+
+	return fstat(fd, &given) == 0 && fstat(STDERR_FILENO, &own) == 0 &&
+	       given.st_dev == own.st_dev && given.st_ino == own.st_ino;
+}
+
 /* Both streams may go to the same terminal. */
 static struct screen *open_screen(struct output *output, int which)
 {
@@ -593,6 +619,7 @@ static int output_open(struct output *output, const char *log_path, const int te
 		if (r < 0)
 			return r;
 		output->streams[i].screen = open_screen(output, i);
+		output->streams[i].with_log = is_stderr(terminals[i]);
 	}
 	return 0;
 }
@@ -637,12 +664,13 @@ void output_note(struct output *output, const char *fmt, ...)
 	_cleanup_(buf_release) struct buf masked = BUF_INIT(2 * LIMIT_LOG_LINE);
 	va_list ap;
 
+	buf_add_char(&raw, '\n');
 	va_start(ap, fmt);
 	buf_vprintf(&raw, fmt, ap);
 	va_end(ap);
 	buf_add_char(&raw, '\n');
 	log_redact_into(&masked, buf_str(&raw));
-	write_log(output, buf_str(&masked), masked.len);
+	write_log(output, buf_str(&masked), masked.len, true);
 }
 
 static void wake(const struct output *output)
@@ -669,6 +697,7 @@ int output_add(struct output *output, const char *label, struct output_task **ou
 		if (r == 0)
 			r = stream_open(&task->streams[i], output->terminals[i], err);
 		task->streams[i].screen = output->streams[i].screen;
+		task->streams[i].with_log = output->streams[i].with_log;
 	}
 	if (r == 0 && label && !(task->label = strdup(label)))
 		r = error_memory(err);

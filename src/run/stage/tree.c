@@ -105,9 +105,13 @@ static int unpack_each(
 int stage_download_prefix(
 	struct stage_input *in, struct stage_mark *mark, struct penstock_error *err)
 {
+	const struct workflow_artifacts *artifacts = &in->input->artifacts;
 	struct download d = {.in = in};
-	struct copy_prefix prefix = {
-		.dir = in->dir, .without_runs = true, .on_size = note_size, .cookie = &d};
+	struct copy_prefix prefix = {.dir = in->dir,
+		.without_runs = true,
+		.one_output = artifacts->run.value || artifacts->tag.value,
+		.on_size = note_size,
+		.cookie = &d};
 	struct run_store *store;
 	int r = stores_open(
 		in->options->stores, in->options->workflow, &in->input->s3, &store, err);

@@ -62,6 +62,7 @@ struct step_end {
 	int rank;
 	bool oom; /* out of memory: the step, or the whole run, reached its limit */
 	bool done; /* the execution left its mark of completion, in spite of a notice */
+	bool signalled; /* a notice has signalled one of the leaders */
 	/* penstock killed some of its tasks: files that they were writing may be incomplete */
 	bool killed;
 	enum step_stop stop;

@@ -157,6 +157,7 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 		sync_task_ended(sync, true);
 	leaf_kill(walk, frame, false);
 	end->done = reaction_is_done(walk->reaction, step_run_serial(frame->run));
+	end->signalled = step_run_signalled(frame->run);
 	*frame->prev_live = frame->next_live;
 	if (frame->next_live)
 		frame->next_live->prev_live = frame->prev_live;

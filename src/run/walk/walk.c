@@ -503,14 +503,25 @@ static bool restarts(struct walk *walk, struct frame *frame, const struct step_e
 	return leaf_start(walk, frame, &frame->step->run);
 }
 
+/* An execution that no signal reached may have finished, or have saved after a look at the preempt
+ * file. */
+static void say_unfinished(const struct walk *walk, const struct frame *frame)
+{
+	run_say(&walk->attempt->voice, RUN_EVENT_MESSAGE,
+		"'%s' exited with 0 after the notice, so the next attempt runs it again; a step "
+		"that has finished creates $PENSTOCK_DONE_FILE before it exits",
+		frame->name);
+}
+
 /* Handles the end of an execution: of the condition or of the body. */
 static void take_end(struct walk *walk, struct frame *frame, const struct step_end *end)
 {
 	bool noticed = (frame->noticed || (walk->noticed && walk->killed)) && !end->done;
+	bool condition = frame->phase == PHASE_CONDITION_RUNS;
 	bool decided = false;
 
 	frame->noticed = false;
-	if (frame->phase == PHASE_CONDITION_RUNS) {
+	if (condition) {
 		condition_ended(walk, frame, end);
 		decided = !frame->outcome.failed && end->code == CONDITION_NO;
 	} else if (restarts(walk, frame, end)) {
@@ -523,6 +534,8 @@ static void take_end(struct walk *walk, struct frame *frame, const struct step_e
 	if (noticed && !decided) {
 		frame->outcome.after_notice = frame->outcome.failed;
 		frame_cut(walk, frame);
+		if (!condition && !frame->outcome.failed && !end->signalled)
+			say_unfinished(walk, frame);
 	}
 	frame_push(walk, frame);
 }

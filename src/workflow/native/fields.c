@@ -35,7 +35,7 @@ bool reader_word(struct reader *rd, const struct workflow_text *text, const char
 	if (buf_failed(&list))
 		rd->arena->no_memory = true;
 	reader_error(rd, &text->at, "`%s` must be %s, not %s%s%s", field, buf_str(&list),
-		quote(workflow_shown(text)), key->refused ? "; " : "",
+		reader_quoted(rd, text), key->refused ? "; " : "",
 		key->refused ? key->refused : "");
 	return false;
 }
@@ -111,7 +111,7 @@ static void read_wholes(
 			reader_error(rd, &texts.items[i].at,
 				"members of `%s` must be whole numbers from %lld to %lld, not %s",
 				reader_field(rd, key->name), (long long)key->min,
-				(long long)key->max, quote(workflow_shown(&texts.items[i])));
+				(long long)key->max, reader_quoted(rd, &texts.items[i]));
 	}
 }
 

@@ -29,6 +29,36 @@ void reader_report(struct reader *rd, enum diagnostic_severity severity,
 	diagnostics_add(rd->found, severity, rd->workflow->file, at, "%s", buf_str(&text));
 }
 
+/* Returns true if the value comes from the environment alone, and not from a secret. */
+static bool is_from_env(const struct workflow_text *text)
+{
+	const char *rest = text->shown ? text->shown : "";
+	struct reference ref;
+	int found;
+
+	while ((found = reference_find(rest, &ref)) == 1 && ref.source == WORKFLOW_FROM_ENV)
+		rest = ref.end;
+	return found == 0 && text->shown && rest != text->shown;
+}
+
+const char *reader_quoted(struct reader *rd, const struct workflow_text *text)
+{
+	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_STRING);
+	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_STRING);
+	const char *quoted;
+
+	if (is_from_env(text)) {
+		/* A value that may be a secret was passed to log_redact(). */
+		secret_mask_url(text->value, &masked);
+		log_redact_into(&value, buf_str(&masked));
+		quoted = workflow_arena_printf(rd->arena, "%s (the value of %s)",
+			quote(buf_str(&value)), quote(text->shown));
+	} else {
+		quoted = workflow_arena_printf(rd->arena, "%s", quote(workflow_shown(text)));
+	}
+	return quoted ? quoted : "";
+}
+
 void reader_refuse(struct reader *rd, const struct workflow_text *text, const char *key,
 	const char *expected, ...)
 {
@@ -41,7 +71,7 @@ void reader_refuse(struct reader *rd, const struct workflow_text *text, const ch
 	if (buf_failed(&what))
 		rd->arena->no_memory = true;
 	reader_error_of(
-		rd, &text->at, key, "must %s, not %s", buf_str(&what), quote(workflow_shown(text)));
+		rd, &text->at, key, "must %s, not %s", buf_str(&what), reader_quoted(rd, text));
 }
 
 size_t reader_enter(struct reader *rd, const char *key, size_t index)

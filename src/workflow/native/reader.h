@@ -121,6 +121,9 @@ static inline bool reader_knows(const struct reader *rd, const struct workflow_t
 {
 	return text->value && !reader_is_open(rd, text);
 }
+/* Returns the text in backquotes for a message: its value and its reference if the value comes from
+ * the environment, else as written. */
+const char *reader_quoted(struct reader *rd, const struct workflow_text *text);
 /* Reports "`FIELD` must EXPECTED, not TEXT" for the text at `key`, or at the current path if `key`
  * is NULL. */
 void reader_refuse(struct reader *rd, const struct workflow_text *text, const char *key,

@@ -142,6 +142,16 @@ def test_an_edited_workflow_is_taken_and_its_keys_are_named(penstock, project, v
     assert penstock.ps()[0]["attempt"] == 2
 
 
+def test_a_resumed_run_takes_more_variables_and_keeps_them(penstock, project):
+    path = project("echo prepared", "echo $GIVEN $MORE; exit $CODE", env=[{"key": "CODE", "value": "3"}])
+    penstock.run("run", path, "--env", "GIVEN=one").exits(3)
+
+    again = penstock.run("resume", "again", "-e", "MORE=two", "--env", "CODE=4").exits(4)
+    last = penstock.run("resume", "again", "--env", "CODE=0").ok()
+
+    assert (again.out, last.out) == ("one two\n", "one two\n")
+
+
 def test_a_step_that_was_edited_runs_again_with_those_after_it(penstock, project):
     path = project("echo one", "echo two", "echo three", "exit 3")
     penstock.run("run", path).exits(3)
@@ -309,6 +319,25 @@ def test_no_line_has_a_number_that_is_not_the_attempts(machine, job):
 
     assert set(re.findall(r"attempt (\d+)", again.err)) == {"3", "2"}
     assert not re.search("from scratch", again.err)
+
+
+# Files and metrics below the place of another run's output are not of that run, and no machine fetches them.
+def test_an_output_within_an_output_is_not_a_part_of_it(machine, job, store, tmp_path):
+    write = "cd $DEEPSQUARE_OUTPUT; find -type f | sort; [ -e log.jsonl ] && exit 0; mkdir sub2; echo 1 > sub2/own; echo '{\"step\": 1, \"%s\": 2}' > log.jsonl"
+    outer, own = job(write % "outer" + "; exit 3", name="outer"), ["log.jsonl", "sub2/own"]
+    machine("a").run("run", outer).exits(3)
+    machine("a").run("run", job(write % "inner", file="inner.json", name="inner", output=s3_place(store, "/res/sub"))).ok()
+
+    again = machine("b").run("run", outer).ok()
+
+    assert again.out.splitlines() == [f"./{path}" for path in own]
+    for run, metric in (("outer", "outer"), ("inner", "inner")):
+        assert [file["path"] for file in machine("a").run("artifacts", "list", run, "--json").json()] == own
+        metrics = [series["name"] for series in machine("a").run("metrics", run, "--json").json()]
+        assert [name for name in metrics if not name.startswith("usage/")] == [metric]
+    machine("a").run("artifacts", "get", "outer", "-o", tmp_path / "got").ok()
+    assert sorted(str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*") if path.is_file()) == own
+    assert {f"res/sub/{path}" for path in own} <= set(store.keys("out"))
 
 
 def test_a_run_that_moved_on_is_shown_as_that(machine, job, tmp_path, wait_for):

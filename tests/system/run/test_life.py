@@ -353,6 +353,16 @@ def test_a_large_file_moves_the_bar_while_it_is_sent(penstock, workflow, store):
     assert store.client.head_object(Bucket="out", Key="a")["ContentLength"] == 40_000_000
 
 
+def test_a_line_of_penstocks_own_does_not_continue_one_of_a_step(penstock, workflow):
+    path = workflow("printf out", "printf err >&2", name="half")
+
+    shown = Terminal(penstock, "run", path, env={"NO_COLOR": "1"}).wait().ok()
+
+    for lines in (shown.out.splitlines(), penstock.run("logs", "half").ok().out.splitlines()):
+        own = [line for line in lines if "penstock:" in line]
+        assert {"out", "err"} <= set(lines) and all(line.startswith("penstock:") for line in own) and own
+
+
 def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_store):
     # Exit code 73, nothing local is lost, and `flush` completes it later and ends the run as it had ended.
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "

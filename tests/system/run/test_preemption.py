@@ -428,6 +428,24 @@ def test_a_task_that_is_through_says_so(penstock, workflow, trainer):
     assert penstock.run("run", path).ok().out == "second\n"
 
 
+# It may have finished, or saved after a look at the file: the user learns how a step says so. One that was signalled has saved.
+@pytest.mark.parametrize("handles", [False, True])
+def test_a_step_that_ends_with_0_and_had_no_signal_is_named(penstock, workflow, handles):
+    step = "echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
+    path = workflow(("trap 'exit 0' TERM; " if handles else "") + step, "echo second", preemption={"grace": "300s"})
+    run = penstock.popen("run", path)
+    run.wait_for_output("^up")
+
+    run.send(signal.SIGTERM)
+    if not handles:
+        run.wait_for_output(progress.ASKED_TO_SAVE)
+        (folder(penstock) / "storage" / "go").touch()
+
+    named = [line for line in run.wait().exits(75).err.splitlines() if "PENSTOCK_DONE_FILE" in line]
+    assert [line for line in named if "'s1'" in line] == named and len(named) == (0 if handles else 1)
+    assert penstock.ps()[0]["steps_done"] == 0
+
+
 def test_a_failure_with_the_mark_is_one(penstock, workflow, trainer):
     run = penstock.popen("run", workflow(trainer("SIGTERM", code=5, env="DONE=1")))
     run.wait_for_output("^up")

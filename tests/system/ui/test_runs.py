@@ -56,6 +56,17 @@ def test_files_of_an_output_are_only_those(ui, penstock, workflow):
     assert saved.headers["Content-Disposition"] == "attachment; filename*=UTF-8''a%20b%22%3Cimg%3E.txt"
 
 
+# The output of run 2 is below that of run 1.
+def test_files_of_an_output_in_a_store_are_not_those_of_another_run(ui, store):
+    store.client.create_bucket(Bucket="out")
+    for key in (".penstock/runs/1/state.json", "a", "sub/.penstock/runs/2/state.json", "sub/b", "sub2/c"):
+        store.client.put_object(Bucket="out", Key=f"r/{key}", Body=b"{}")
+    server = ui(**store.env)
+
+    assert [file["path"] for file in server.get("files", place="s3://out/r/")] == ["a", "sub2/c"]
+    assert [file["path"] for file in server.get("files", place="s3://out/r/sub/")] == ["b"]
+
+
 # A live run writes temporary files and removes them.
 def test_files_that_vanish_do_not_hide_the_others(ui, penstock, workflow):
     penstock.run("run", workflow("echo x > $STORAGE_PATH/output/x")).ok()

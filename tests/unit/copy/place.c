@@ -228,16 +228,6 @@ static void impossible_keys_are_refused(void **state)
 	assert_int_equal(-(int)PENSTOCK_E_INVALID, target_resolve(&target, &place, longest, NULL));
 }
 
-static void the_state_of_runs_is_known(void **state)
-{
-	(void)state;
-	assert_true(place_is_of_runs(".penstock/runs/1/state.json"));
-	assert_true(place_is_of_runs("x/.penstock/owner.json"));
-	assert_false(place_is_of_runs("x.penstock/a"));
-	assert_false(place_is_of_runs(".penstock"));
-	assert_false(place_is_of_runs("penstock/a"));
-}
-
 static void an_ending_says_the_type(void **state)
 {
 	(void)state;
@@ -260,7 +250,6 @@ int main(void)
 		cmocka_unit_test(a_target_is_resolved),
 		cmocka_unit_test(impossible_files_are_refused),
 		cmocka_unit_test(impossible_keys_are_refused),
-		cmocka_unit_test(the_state_of_runs_is_known),
 		cmocka_unit_test(an_ending_says_the_type),
 	};
 

@@ -160,6 +160,22 @@ static void output_reaches_terminal_and_log(void **state)
 	assert_string_equal(shown, "out\nerr\n");
 }
 
+/* A note begins a line, also after output that did not end its own. */
+static void a_note_begins_a_line(void **state)
+{
+	struct fixture *f = *state;
+
+	put(f, 1, "half");
+	output_drain(f->output);
+	output_note(f->output, "note 1");
+	output_note(f->output, "note 2");
+	put(f, 2, "more\n");
+	output_drain(f->output);
+	output_note(f->output, "note 3");
+
+	assert_log(f, "half\nnote 1\nnote 2\nmore\nnote 3\n");
+}
+
 /* A secret is masked also where it arrives in two writes, and a part of one that ends the output is
  * shown. */
 static void secrets_are_masked_across_writes(void **state)
@@ -338,6 +354,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(output_reaches_terminal_and_log, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_note_begins_a_line, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(labelled_lines_are_not_torn, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(tags_of_a_launcher_become_ranks, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(

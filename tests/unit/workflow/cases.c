@@ -212,6 +212,7 @@ static void a_document_reads_as_its_case_says(void **state)
 		buf_add_char(&lines, '\n');
 	}
 	assert_diagnostics(&c->sections[DIAGNOSTICS], &lines);
+	assert_null(strstr(buf_str(&lines), "the-secret-value"));
 	assert_int_equal(r, found.errors ? -PENSTOCK_E_INVALID : 0);
 	if (c->given[MODEL] || c->given[SHOWS] || c->given[RECORD])
 		assert_int_equal(r, 0);
