@@ -16,12 +16,12 @@
  *	}
  *	penstock_checkpoint_free(c);
  *
- * A checkpoint is a subdirectory of the given directory, named by step and attempt. Its files are
- * written there (by these functions, or by the program below penstock_checkpoint_path()). It is
- * valid once it has its COMMIT.json, which lists every file with size and CRC-64/NVME and is
- * written last, when all files are synced. A program that dies at any moment leaves a checkpoint
- * that is valid and complete, or one without a commit, which the first save of a later attempt
- * removes. docs/checkpoints.md has the format.
+ * A checkpoint is a subdirectory of the given directory, named by step and attempt. The files of
+ * the checkpoint are written there (by these functions, or by the program below
+ * penstock_checkpoint_path()). The checkpoint is valid once it has its COMMIT.json, which lists
+ * every file with size and CRC-64/NVME, and which is written last, when all files are synced. A
+ * program that dies at any moment leaves a checkpoint that is valid and complete, or one without a
+ * commit, which the first save of a later attempt removes. docs/checkpoints.md has the format.
  *
  * Ranks. Each rank begins the same step in the same directory (of a shared file system) with its
  * own `rank`, writes files under names of its own, and commits. Rank 0 waits for all others, then
@@ -150,7 +150,8 @@ PENSTOCK_API int penstock_checkpoint_list(const char *dir,
 /*
  * Reads the commit of the checkpoint `path`, which is its directory, or a file that has a
  * "FILE.COMMIT.json" next to it. PENSTOCK_E_NOT_FOUND if there is no commit. PENSTOCK_E_CORRUPT if
- * it is truncated or damaged. The data is not read. Free `*out` with penstock_commit_free().
+ * the commit is truncated or damaged. The data is not read. Free `*out` with
+ * penstock_commit_free().
  */
 PENSTOCK_API int penstock_checkpoint_open(
 	struct penstock_commit **out, const char *path, struct penstock_error *err);

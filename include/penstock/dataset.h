@@ -146,8 +146,8 @@ struct penstock_plan_options {
 	 * their samples shuffled; "window": the same, but samples are shuffled within `window`
 	 * consecutive blocks */
 	const char *shuffle;
-	uint64_t block; /* samples, at least 1 */
-	uint64_t window; /* blocks, at least 1 */
+	uint64_t block; /* samples, at least 1; for "block" and "window" */
+	uint64_t window; /* blocks, at least 1; for "window" */
 	uint64_t seed, epoch; /* at most INT64_MAX */
 	uint64_t start; /* samples of the epoch that all ranks together have already received */
 	uint32_t ranks, rank; /* at most 2^20 ranks; 0 ranks mean 1 */

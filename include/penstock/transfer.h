@@ -61,8 +61,8 @@ struct penstock_transfer_options {
 	/*
 	 * For s3://. Members that are NULL come from AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL,
 	 * AWS_REGION, the profile, or AWS's defaults. Credentials not given here come from the
-	 * environment, the profile, a web identity, or the role of the container or instance. They
-	 * are renewed before they expire.
+	 * environment, the profile, a web identity, or the role of the container or instance.
+	 * Temporary credentials are renewed before they expire.
 	 */
 	const char *endpoint_url;
 	const char *region;
