@@ -16,12 +16,12 @@
  *	}
  *	penstock_checkpoint_free(c);
  *
- * A checkpoint is a subdirectory of the given directory, named by step and attempt. Its files are
- * written there (by these functions, or by the program below penstock_checkpoint_path()). It is
- * valid once it has its COMMIT.json, which lists every file with size and CRC-64/NVME and is
- * written last, when all files are synced. A program that dies at any moment leaves a checkpoint
- * that is valid and complete, or one without a commit, which the first save of a later attempt
- * removes. docs/checkpoints.md has the format.
+ * A checkpoint is a subdirectory of the given directory, named by step and attempt. The files of
+ * the checkpoint are written there (by these functions, or by the program below
+ * penstock_checkpoint_path()). The checkpoint is valid once it has its COMMIT.json, which lists
+ * every file with size and CRC-64/NVME, and which is written last, when all files are synced. A
+ * program that dies at any moment leaves a checkpoint that is valid and complete, or one without a
+ * commit, which the first save of a later attempt removes. docs/checkpoints.md has the format.
  *
  * Ranks. Each rank begins the same step in the same directory (of a shared file system) with its
  * own `rank`, writes files under names of its own, and commits. Rank 0 waits for all others, then
@@ -78,8 +78,9 @@ struct penstock_checkpoint_options {
 /* clang-format on */
 
 /*
- * Begins the checkpoint of `step` in `dir`, which is created if missing. Rank 0 removes the
- * checkpoints without a commit that earlier attempts left in `dir`. `options` may be NULL.
+ * Begins the checkpoint of `step` (at most INT64_MAX) in `dir`, which is created if missing. Rank 0
+ * removes the checkpoints without a commit that earlier attempts left in `dir`; a single rank also
+ * removes an uncommitted checkpoint of this step and attempt. `options` may be NULL.
  * PENSTOCK_E_EXISTS if this step of this attempt is already committed.
  */
 PENSTOCK_API int penstock_checkpoint_begin(struct penstock_checkpoint **out, const char *dir,
@@ -99,12 +100,13 @@ PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoin
 	const void *data, size_t size, struct penstock_error *err);
 
 /* Adds a file that the program has written and closed below penstock_checkpoint_path(): reads it
- * for its checksum and syncs it. With one rank, the commit finds files that were not added. */
+ * for its checksum and syncs it. With one rank, the commit finds files that were not added.
+ * PENSTOCK_E_EXISTS if the file was already added or written by penstock_checkpoint_write(). */
 PENSTOCK_API int penstock_checkpoint_add(
 	struct penstock_checkpoint *checkpoint, const char *name, struct penstock_error *err);
 
-/* Sets a metric of the checkpoint, or replaces the metric of that name. Call it on rank 0 before
- * the commit. */
+/* Sets a metric of the checkpoint, or replaces the metric of that name. PENSTOCK_E_INVALID if
+ * `value` is not finite. Call it on rank 0 before the commit. */
 PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoint,
 	const char *name, double value, struct penstock_error *err);
 
@@ -126,9 +128,9 @@ struct penstock_commit; /* a valid checkpoint, from its COMMIT.json */
 
 /*
  * Finds the newest valid checkpoint of `dir` (the highest attempt, then the highest step) and
- * verifies all its bytes. Damaged checkpoints that were skipped are reported to `passed` (may be
- * NULL), newest first; `path` and `why` are valid during the call. PENSTOCK_E_NOT_FOUND if no
- * checkpoint is valid.
+ * verifies all its bytes. Free `*out` with penstock_commit_free(). Damaged checkpoints that were
+ * skipped are reported to `passed` (may be NULL), newest first; `path` and `why` are valid during
+ * the call. PENSTOCK_E_NOT_FOUND if no checkpoint is valid.
  */
 PENSTOCK_API int penstock_checkpoint_latest(struct penstock_commit **out, const char *dir,
 	void (*passed)(void *cookie, const char *path, const char *why), void *cookie,
@@ -136,8 +138,9 @@ PENSTOCK_API int penstock_checkpoint_latest(struct penstock_commit **out, const 
 
 /*
  * Lists all checkpoints of `dir` that have a commit, newest first, without reading their data. An
- * invalid commit is reported with `commit` NULL and `why`. `each` returns 0 to continue, 1 to stop
- * without an error. A missing directory is empty.
+ * invalid commit is reported with `commit` NULL and `why`. `path`, `commit` and `why` are valid
+ * during the call. `each` returns 0 to continue, 1 to stop without an error. A missing directory is
+ * empty.
  */
 PENSTOCK_API int penstock_checkpoint_list(const char *dir,
 	int (*each)(void *cookie, const char *path, const struct penstock_commit *commit,
@@ -147,7 +150,8 @@ PENSTOCK_API int penstock_checkpoint_list(const char *dir,
 /*
  * Reads the commit of the checkpoint `path`, which is its directory, or a file that has a
  * "FILE.COMMIT.json" next to it. PENSTOCK_E_NOT_FOUND if there is no commit. PENSTOCK_E_CORRUPT if
- * it is truncated or damaged. The data is not read.
+ * the commit is truncated or damaged. The data is not read. Free `*out` with
+ * penstock_commit_free().
  */
 PENSTOCK_API int penstock_checkpoint_open(
 	struct penstock_commit **out, const char *path, struct penstock_error *err);
@@ -190,7 +194,8 @@ struct penstock_commit_file {
 #define PENSTOCK_COMMIT_FILE_INIT { sizeof(struct penstock_commit_file), 0, 0, 0 }
 /* clang-format on */
 PENSTOCK_API size_t penstock_commit_n_files(const struct penstock_commit *commit);
-/* `i` must be less than penstock_commit_n_files(); files are in byte order of their names. */
+/* `i` must be less than penstock_commit_n_files(), else PENSTOCK_E_INVALID; files are in byte order
+ * of their names. */
 PENSTOCK_API int penstock_commit_file_at(const struct penstock_commit *commit, size_t i,
 	struct penstock_commit_file *file, struct penstock_error *err);
 

@@ -69,7 +69,7 @@ struct penstock_dataset_options {
 	/* Pixels, at most 8192: JPEG images of "objects", "tar", "mds" and "litdata" are decoded to
 	 * this size when they are read. A sample then begins with height * width * 3 bytes of RGB,
 	 * row by row: the largest centred rectangle of this shape, scaled. The sample as it is
-	 * stored follows, except in "objects". 0 and 0: as stored. */
+	 * stored follows, except in "objects". 0 and 0 to return images as they are stored. */
 	uint32_t decode_height, decode_width;
 	const char *decode_column; /* the column to decode; NULL for the first with an image */
 	/* "folder" if samples of "objects" have a field "label", an int64: the number of their
@@ -105,7 +105,9 @@ PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset
 PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id,
 	const char **name, uint64_t *offset, uint64_t *size, struct penstock_error *err);
 
-/* Sets offsets[i] to where sample i of a batch begins, and offsets[n] to the bytes of all. */
+/* Sets offsets[i] to the offset in bytes of sample i in the data of a batch, and offsets[n] to the
+ * size of the whole data; `offsets` has room for n + 1 values. PENSTOCK_E_INVALID if a sample
+ * number is too large, PENSTOCK_E_LIMIT if the batch has more than 4 GiB. */
 PENSTOCK_API int penstock_dataset_layout(const struct penstock_dataset *set, const uint64_t *ids,
 	size_t n, uint64_t *offsets, struct penstock_error *err);
 /* Reads samples in any order, also one sample several times, one after the other into `data`.
@@ -125,8 +127,8 @@ PENSTOCK_API int penstock_batch_start(struct penstock_batch **out, struct pensto
 	const uint64_t *ids, size_t n, void *data, struct penstock_error *err);
 /* Waits for the batch and frees it. */
 PENSTOCK_API int penstock_batch_wait(struct penstock_batch *batch, struct penstock_error *err);
-/* Waits for the batch at most `ms` and returns true if it has ended, for callers that check
- * something else between two calls. Frees nothing. */
+/* Waits for the batch at most `ms` milliseconds and returns true if it has ended, for callers that
+ * check something else between two calls. Frees nothing. */
 PENSTOCK_API bool penstock_batch_ended(struct penstock_batch *batch, int ms);
 /* Cancels the batch, waits until no thread writes to its `data`, and frees the batch. NULL is
  * allowed. */
@@ -144,13 +146,14 @@ struct penstock_plan_options {
 	 * their samples shuffled; "window": the same, but samples are shuffled within `window`
 	 * consecutive blocks */
 	const char *shuffle;
-	uint64_t block; /* samples */
-	uint64_t window; /* blocks */
+	uint64_t block; /* samples, at least 1; for "block" and "window" */
+	uint64_t window; /* blocks, at least 1; for "window" */
 	uint64_t seed, epoch; /* at most INT64_MAX */
 	uint64_t start; /* samples of the epoch that all ranks together have already received */
-	uint32_t ranks, rank; /* 0 ranks mean 1 */
-	uint32_t batch; /* samples of a batch of one rank */
-	uint32_t workers, worker; /* processes that load for one rank; 0 workers mean 1 */
+	uint32_t ranks, rank; /* at most 2^20 ranks; 0 ranks mean 1 */
+	uint32_t batch; /* samples of a batch of one rank, 1 to 2^24 */
+	/* processes that load for one rank, at most 4,096; 0 workers mean 1 */
+	uint32_t workers, worker;
 	/* Treatment of the last step if it has too few samples for all ranks: "keep" (ranks differ
 	 * by at most one sample), "drop", "pad" (with the first samples of the epoch). NULL for
 	 * "keep" */
@@ -179,6 +182,7 @@ struct penstock_plan_options {
  * options alone, the same on every machine. All ranks together get each sample once, for any number
  * of ranks and workers, also if the epoch is resumed at `start` with other numbers of ranks and
  * workers. Samples of a mix appear as often as its weights and its length require.
+ * PENSTOCK_E_INVALID if an option is out of its range.
  */
 PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,
 	const struct penstock_plan_options *options, struct penstock_error *err);
@@ -232,7 +236,7 @@ PENSTOCK_API int penstock_fields_split(struct penstock_fields **out,
 	const struct penstock_dataset *set, uint64_t id, const void *data, size_t size,
 	struct penstock_error *err);
 PENSTOCK_API size_t penstock_fields_count(const struct penstock_fields *fields);
-/* `i` is less than the count. */
+/* `i` is less than the count, else PENSTOCK_E_INVALID. */
 PENSTOCK_API int penstock_fields_at(const struct penstock_fields *fields, size_t i,
 	struct penstock_field *out, struct penstock_error *err);
 PENSTOCK_API void penstock_fields_free(struct penstock_fields *fields);

@@ -65,7 +65,7 @@ struct penstock_error {
 /* Frees the members of `err` and prepares it for reuse. NULL is allowed. */
 PENSTOCK_API void penstock_error_release(struct penstock_error *err);
 
-/* A short lower-case name of the code, such as "not found"; never NULL. */
+/* Returns a short lower-case name of the code, such as "not found"; never NULL. */
 PENSTOCK_API const char *penstock_code_name(enum penstock_code code);
 
 #ifdef __cplusplus

@@ -61,8 +61,8 @@ struct penstock_transfer_options {
 	/*
 	 * For s3://. Members that are NULL come from AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL,
 	 * AWS_REGION, the profile, or AWS's defaults. Credentials not given here come from the
-	 * environment, the profile, a web identity, or the role of the container or instance. They
-	 * are renewed before they expire.
+	 * environment, the profile, a web identity, or the role of the container or instance.
+	 * Temporary credentials are renewed before they expire.
 	 */
 	const char *endpoint_url;
 	const char *region;
@@ -71,8 +71,8 @@ struct penstock_transfer_options {
 	const char *secret_access_key;
 	const char *session_token;
 	/*
-	 * For gs://. If the endpoint is NULL: STORAGE_EMULATOR_HOST or Google. If the key file is
-	 * NULL: GOOGLE_APPLICATION_CREDENTIALS, GS_ACCESS_KEY_ID, gcloud's application default
+	 * For gs://. An endpoint of NULL means STORAGE_EMULATOR_HOST, else Google. A key file of
+	 * NULL means GOOGLE_APPLICATION_CREDENTIALS, GS_ACCESS_KEY_ID, gcloud's application default
 	 * credentials, or the machine's service account.
 	 */
 	const char *google_endpoint_url;
@@ -191,14 +191,16 @@ PENSTOCK_API int penstock_copy(struct penstock_transfer *transfer, const char *f
 /* Gets size, ETag, time and metadata. PENSTOCK_E_NOT_FOUND if the object does not exist. */
 PENSTOCK_API int penstock_head(struct penstock_transfer *transfer, const char *url,
 	struct penstock_object *object, struct penstock_error *err);
-/* A missing object is a success. Uses only `if_match` of `options`. */
+/* Deletes an object; a missing object is a success. PENSTOCK_E_PRECONDITION if the object has
+ * another ETag than `if_match`. Uses only `if_match` of `options`. */
 PENSTOCK_API int penstock_delete(struct penstock_transfer *transfer, const char *url,
 	const struct penstock_call_options *options, struct penstock_error *err);
 
 /*
- * Lists all objects whose key begins with the URL's, in byte order of the keys. `delimiter` "/":
- * deeper keys are one entry with `is_prefix`; NULL for all keys. `each` returns 0 to continue, 1 to
- * stop without an error; `object` is valid during that call. Uses only `cancel` of `options`.
+ * Lists all objects whose key begins with the key of the URL, in byte order of the keys. If
+ * `delimiter` is "/", keys with a further "/" are combined to one entry with `is_prefix`; if
+ * `delimiter` is NULL, all keys are listed. `each` returns 0 to continue, 1 to stop without an
+ * error; `object` is valid during that call. Uses only `cancel` of `options`.
  */
 PENSTOCK_API int penstock_list(struct penstock_transfer *transfer, const char *url,
 	const char *delimiter, int (*each)(void *cookie, const struct penstock_object *object),
@@ -208,8 +210,9 @@ PENSTOCK_API int penstock_list(struct penstock_transfer *transfer, const char *u
 
 struct penstock_tree_options {
 	size_t struct_size;
-	/* Patterns ('*', '?') for names below the tree, each list ends with NULL. A name is copied
-	 * if it matches a pattern of `include`, or there are none, and no pattern of `exclude`. */
+	/* Patterns ('*', '?') for names below the tree; each list ends with NULL. A name is copied
+	 * if `include` is empty or has a pattern that matches, and no pattern of `exclude`
+	 * matches. */
 	const char *const *include;
 	const char *const *exclude;
 	bool update; /* copies only what is missing, differs in size, or is newer than the target */

@@ -43,6 +43,7 @@ void buf_wipe(struct buf *b);
 /* Empties the buffer and clears a failure, but keeps the memory. */
 void buf_clear(struct buf *b);
 
+/* The functions that add return 0, or -1 if the buffer has failed. */
 int buf_add(struct buf *b, const void *data, size_t len);
 int buf_add_str(struct buf *b, const char *s);
 int buf_add_char(struct buf *b, char c);

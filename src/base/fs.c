@@ -124,8 +124,8 @@ int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_erro
 		return error_errno(err, errno, "cannot open '%s'", path);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"'%s' is not a regular file: a step has put a link, a FIFO or a "
-			"directory in its place",
+			"cannot open '%s': it is not a regular file; remove the link, FIFO or "
+			"directory that a step may have created there",
 			path);
 	return take_fd(fd);
 }

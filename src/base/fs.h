@@ -30,10 +30,11 @@ char *home_path(void);
 /* Creates `path` and its missing parents with `mode`. Existing directories are not an error. */
 int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);
 
-/* Appends the whole file to `out`; fails if the file does not fit. */
+/* Appends the whole file to `out`; PENSTOCK_E_LIMIT if the file does not fit. */
 int fs_read(const char *path, struct buf *out, struct penstock_error *err);
 /* Like fs_read() for a file in a directory that others, such as steps, can write to: symbolic links
- * are not followed, and anything but a regular file (a FIFO would block the reader) is INVALID. */
+ * are not followed, and PENSTOCK_E_INVALID is returned for anything but a regular file (a FIFO
+ * would block the reader). */
 int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err);
 /* Opens a file like fs_read_plain(), without blocking, for reading or writing; `flags` and `mode`
  * are as in open(). Returns a negative code on failure. */
@@ -92,8 +93,8 @@ int fs_remove_tree(const char *path, struct penstock_error *err);
 int fs_remove_tree_at(int parent, const char *name, const char *shown, struct penstock_error *err);
 
 /* Locks the whole file, which must be open for writing, exclusively until the descriptor and every
- * copy of it are closed. Returns 1 if another descriptor holds a lock, one of this process included
- * if it was opened separately. Returns -1 with errno. */
+ * copy of it are closed. Returns 1 if the lock is held through another open() of the file, even one
+ * of this process. Returns -1 with errno. */
 int fs_lock(int fd);
 /* Releases the lock for all copies of the descriptor, such as those of forked children. */
 void fs_unlock(int fd);

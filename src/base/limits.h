@@ -21,7 +21,7 @@
 #define LIMIT_S3_OBJECT_MAX ((uint64_t)5 << 40) /* bytes */
 #define LIMIT_S3_KEY	    1024 /* bytes of UTF-8 */
 #define LIMIT_S3_METADATA   2048 /* bytes of all x-amz-meta- names and values */
-/* consecutive pages of a listing without a key; a store may filter its keys */
+/* consecutive pages of a listing that list no key, as a store may filter its keys */
 #define LIMIT_S3_EMPTY_PAGES 1000
 #define LIMIT_S3_CORS_RULES 100 /* rules of a bucket */
 #define LIMIT_S3_CORS	    (64 * KIB) /* bytes of the document with these rules */
@@ -64,7 +64,9 @@
 #define LIMIT_CHECKPOINT_RANKS 100000
 #define LIMIT_CHECKPOINT_LIST (4 * MIB) /* bytes of the names of checkpoints being removed */
 #define LIMIT_CHECKPOINTS      100000 /* checkpoints in one directory */
-#define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
+/* bytes of a JSON document that is read whole; once parsed, it takes several times as much
+ * memory */
+#define LIMIT_JSON_DOCUMENT    (64 * MIB)
 
 /* Archives; the total size is limited by the free space. */
 #define LIMIT_ARCHIVE_MEMBERS 10000000 /* members of one archive */
@@ -135,7 +137,7 @@
 #define LIMIT_HTTP_HOSTS	    64 /* hosts remembered without a request in progress */
 /* bytes of buffer per connection that receives or sends, ... */
 #define LIMIT_HTTP_BUFFER	    (256 * KIB)
-/* ... in a run, whose supervisor thereby stays below 32 MiB with 48 connections, and in verbs that
+/* ... in a run, so that its supervisor stays below 32 MiB with 48 connections, and in verbs that
  * read the output of a run */
 #define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB)
 #define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB) /* ... for the reply of a request that sends */
@@ -161,9 +163,9 @@
 /* bytes of a reply or a file that are copied at a time to several places: small enough to stay in
  * the CPU's cache */
 #define LIMIT_PLAIN_CHUNK	    (256 * KIB)
-/* reads in one request to penstock's store, and bytes of its reply; further reads use GET */
+/* reads in one request to penstock's store */
 #define LIMIT_READ_MANY		    4096
-#define LIMIT_READ_MANY_BYTES	    (64 * MIB)
+#define LIMIT_READ_MANY_BYTES	    (64 * MIB) /* bytes of the reply; further reads use GET */
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
 /* bytes of the request heads of these reads, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
@@ -185,7 +187,7 @@
 #define LIMIT_GET_LINGER_MS 50 /* ms that such a piece waits for others, at most */
 /* requests of one transfer that run or wait in the engine, about 10 KiB each */
 #define LIMIT_TRANSFER_AHEAD 48
-/* bytes held by all streams of a process, which stays below 64 MB as a whole */
+/* bytes held by all streams of a process, so that the process stays below 64 MB */
 #define LIMIT_STREAM_MEMORY (40 * MIB)
 /* bytes of one piece of an object that is delivered in order */
 #define LIMIT_STREAM_RANGE (4 * MIB)
@@ -196,12 +198,13 @@
 #define LIMIT_FILE_BLOCK_MIN (128 * KIB)
 /* bytes before the position that are kept, for a program that seeks back a little */
 #define LIMIT_FILE_BEHIND (256 * KIB)
-/* bytes of a request, of the many for a large read */
+/* bytes of one of the requests for a large read, at most and at least */
 #define LIMIT_FILE_PIECE (8 * MIB)
 #define LIMIT_FILE_PIECE_MIN (2 * MIB)
 /* threads that read for all files of a handle; each has its connections */
 #define LIMIT_FILE_THREADS 12
-/* threads of these that may read ahead; the other threads serve reads that a program waits for */
+/* threads of LIMIT_FILE_THREADS that may read ahead; the others serve reads that a program waits
+ * for */
 #define LIMIT_FILE_THREADS_AHEAD 8
 #define LIMIT_FILE_READERS 16 /* sets of connections kept between reads */
 #define LIMIT_FETCH_CHUNK (8 * MIB) /* bytes of one range of an HTTP input */
@@ -210,7 +213,8 @@
 /* bytes of freed memory that the verbs keep instead of returning it at once ... */
 #define LIMIT_TRANSFER_KEPT (16 * MIB)
 #define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* ... blocks larger than this are returned */
-/* heaps shared by the threads of the verbs: memory freed in one of 16 is of no use to the others */
+/* heaps that the threads of the verbs share, since memory freed in one heap is of no use to
+ * another */
 #define LIMIT_TRANSFER_ARENAS 2
 /* bytes of items in flight or waiting, with their small bodies */
 #define LIMIT_BULK_MEMORY (12 * MIB)
@@ -253,22 +257,22 @@
 #define LIMIT_DATASET_WEB	  100000
 #define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of the names and ETags of the shards */
 #define LIMIT_DATASET_INDEX   (16 * GIB) /* bytes of the index of a data set */
-/* ms: the result of a scan that took longer is kept in the home, for this number of days after its
- * last use */
+/* ms; the result of a scan that took longer is kept in the home */
 #define LIMIT_DATASET_SCAN_MS 100
-#define LIMIT_DATASET_KEPT_DAYS 30
-/* bytes: of a larger data set only one process at a time scans the shards; and ms for which other
- * processes wait for that process, which may be stopped */
+#define LIMIT_DATASET_KEPT_DAYS 30 /* days for which such a result is kept after its last use */
+/* bytes; the shards of a larger data set are scanned by one process at a time */
 #define LIMIT_DATASET_SCAN_MIN (64 * MIB)
+/* ms for which other processes wait for that process, which may be stopped */
 #define LIMIT_DATASET_CLAIM_MS 60000
 #define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
 #define LIMIT_DATASET_FILES   32 /* files that a reader keeps open */
 #define LIMIT_DATASET_READERS 32 /* readers kept between calls; each has its connections */
 #define LIMIT_DATASET_THREADS 64 /* threads that read batches ahead */
 #define LIMIT_DATASET_SCANS   16 /* shards scanned for samples at a time */
-/* blocks of 256 KiB that a reader fetches into the cache at a time, and ms for which a reader waits
- * for a block that another process fetches: that process may be stopped */
+/* blocks of 256 KiB that a reader fetches into the cache at a time */
 #define LIMIT_DATASET_FETCH   64
+/* ms for which a reader waits for a block that another process fetches: that process may be
+ * stopped */
 #define LIMIT_DATASET_WAIT_MS 30000
 /* files of the cache that are sorted to remove the oldest; 32 bytes of memory each */
 #define LIMIT_DATASET_CACHE_FILES 4000000
@@ -426,7 +430,7 @@
 #define LIMIT_REPLACED		   1000000 /* copies of replaced objects listed at a time */
 #define LIMIT_SYNC_PROCS	   1024 /* writers watched at a time, one descriptor each */
 
-/* Data sets. */
+/* The order of an epoch. */
 /* samples of a data set, or positions of an epoch: as many as a JSON integer holds */
 #define LIMIT_DATASET_SAMPLES ((uint64_t)INT64_MAX)
 #define LIMIT_DATASET_RANKS   (1 << 20) /* ranks of a training run; the largest have 200,000 GPUs */

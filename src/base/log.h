@@ -27,8 +27,8 @@ void log_set_level(enum log_level level);
 int log_set_level_name(const char *name);
 bool log_enabled(enum log_level level);
 
-/* Passes every line to `sink`, redacted, without a newline, under the log's lock. NULL restores
- * stderr. */
+/* Passes every line to `sink`, redacted, without a newline at its end, under the log's lock. NULL
+ * restores stderr. */
 void log_set_sink(log_sink_fn sink, void *cookie);
 
 /*
@@ -79,7 +79,8 @@ const char *log_colour_end(void);
 void log_text_ended(char last);
 /* Ends a line of another writer on stderr that has no newline yet. */
 void log_begin_line(void);
-/* The stream for the calling thread's lines: stderr by default. NULL restores stderr. */
+/* Return and set the stream for the lines of the calling thread: stderr by default. NULL restores
+ * stderr. */
 FILE *log_stream(void);
 void log_set_stream(FILE *stream);
 

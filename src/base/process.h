@@ -108,9 +108,9 @@ pid_t process_fork_in_body(void);
 void process_body_failed(int report_fd, int step, int errnum) __attribute__((noreturn));
 
 /*
- * Starts the process. The child has only the descriptors that `spec` names. Its signals are
- * unblocked and have their default actions. A failure in the child before it runs argv[0] (missing
- * program, missing directory) is reported as this call's error; no child is left then.
+ * Starts the process. The child has only the descriptors that `spec` names. The signals of the
+ * child are unblocked and have their default actions. A failure in the child before it runs argv[0]
+ * (missing program, missing directory) is reported as this call's error; no child is left then.
  */
 int process_spawn(
 	struct process *process, const struct process_spec *spec, struct penstock_error *err);
@@ -147,7 +147,7 @@ bool process_info(pid_t pid, struct process_info *info);
 /* Returns true if the process has a handler for the signal (SigCgt). */
 bool process_catches(pid_t pid, int signal);
 
-/* Calls fn for each variable ("NAME=value") of the process's initial environment, until it returns
+/* Calls fn for each variable ("NAME=value") of the process's initial environment, until fn returns
  * false. Fails for processes of other users. */
 int process_environment(pid_t pid, bool (*fn)(void *cookie, const char *pair), void *cookie,
 	struct penstock_error *err);

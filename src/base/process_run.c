@@ -20,8 +20,8 @@
 enum {
 	CANCEL_POLL_MS = 50, /* between checks of `cancel` */
 	MAX_POLL_MS = 3600000, /* longest single poll() */
-	/* a killed program is abandoned after this: the kernel cannot end a read from a lost
-	 * server */
+	/* time until a killed program is abandoned: the kernel cannot interrupt a read from a file
+	 * server that does not reply */
 	KILL_WAIT_MS = 10000,
 };
 
@@ -67,7 +67,7 @@ static int open_input(const struct process_run_options *o, int *fd, struct penst
 	*fd = memfd_create("input", MFD_CLOEXEC);
 	if (*fd < 0 || fs_write_all(*fd, o->input, strlen(o->input)) < 0 ||
 		lseek(*fd, 0, SEEK_SET) < 0)
-		return error_errno(err, errno, "cannot make the input of '%s'", o->name);
+		return error_errno(err, errno, "cannot store the input of '%s' in memory", o->name);
 	return 0;
 }
 

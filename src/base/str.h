@@ -24,7 +24,7 @@ bool str_ends(const char *s, const char *suffix);
 #define STR_SIZE_SIZE 16
 void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE]);
 
-/* Writes `len` bytes as lower-case hexadecimal, and a NUL. */
+/* Writes `len` bytes as lower-case hexadecimal, and a NUL: 2 * len + 1 bytes in all. */
 void str_hex(const void *data, size_t len, char *out);
 /* Returns the length in bytes of the character at `text`, or 0 if it is not valid UTF-8: shortest
  * forms only, no surrogates, nothing above U+10FFFF. */
@@ -61,7 +61,8 @@ const char *str_env(const char *name);
 /* Returns true if the variable is "true", in any case. */
 bool str_env_is_true(const char *name);
 
-/* Copies a string; NULL gives NULL. Returns false if out of memory. */
+/* Sets `*to` to a copy of `from`, which the caller frees; NULL gives NULL. Returns false if out of
+ * memory. */
 bool str_copy(char **to, const char *from);
 
 /* Overwrites and frees a secret; NULL is allowed. */

@@ -97,7 +97,7 @@ struct copy {
 	struct copy_options o;
 	struct bulk *bulk;
 	uint64_t found, failed; /* items */
-	uint64_t spared; /* items of runs that a move or deletion skipped */
+	uint64_t spared; /* items below .penstock/ that a move or deletion skipped */
 	uint64_t undeleted; /* names that a sync did not delete at the target after a failure */
 	struct penstock_error first; /* the error that ended the copy */
 	/* Set during a step that is not reported; receives the error of the step. */
@@ -161,7 +161,9 @@ struct copy_sync {
 int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err);
 int copy_sync_check_overlap(
 	const struct copy *c, const struct copy_sync *sync, struct penstock_error *err);
-/* Makes the target like the source. Deletes last, and only if no item failed. */
+/* Makes the target like the source. Deletes last, and only if no item failed. PENSTOCK_E_NOT_FOUND
+ * if all items of the target would be deleted because the source is empty, unless `force` is
+ * set. */
 int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstock_error *err);
 
 /* ---- a prefix into a directory ---- */

@@ -72,8 +72,9 @@ int target_resolve(struct target *out, const struct place *place, const char *na
 	struct penstock_error *err);
 void target_release(struct target *target);
 
-/* PENSTOCK_E_INVALID if `name` cannot be a path below a directory: it is empty or absolute, or has
- * an empty part, ".", ".." or a part of more than 255 bytes. One "/" at its end is allowed. */
+/* Fails with PENSTOCK_E_INVALID if `name` cannot be a path below a directory: it is empty or
+ * absolute, or has an empty part, ".", ".." or a part of more than 255 bytes. One "/" at its end is
+ * allowed. */
 int place_check_file_name(const char *name, struct penstock_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * Checkpoints: decides if a commit may be published, and answers the code that keeps checkpoints.
+ * Checkpoints: decides if a commit may be published, and answers queries about checkpoints for the
+ * retention.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -211,7 +212,7 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 	return r;
 }
 
-/* ---- for the code that keeps checkpoints ---- */
+/* ---- for the retention ---- */
 
 /* Calls `fn` for the file `path`, or for all files below the directory `path`, until `fn` returns
  * non-zero. Returns that result, or 0. Under lock. */
@@ -223,7 +224,7 @@ static int each_file(
 	return !e ? 0 : e->below ? table_each_below(e->below, fn, cookie) : fn(cookie, e);
 }
 
-/* Returns true if only an attempt before the run started over had the file. */
+/* Returns true if the file exists only as an object from before the run started over. */
 static bool is_older(const struct entry *e)
 {
 	return !e->below && e->state == ENTRY_GONE && !e->work && (e->flags & ENTRY_PUBLISHED) &&

@@ -65,7 +65,7 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 	str_format_size(bytes, size);
 	if (first && (!late || first->code != PENSTOCK_OK)) {
 		error_set(err, first->code,
-			"%llu file%s (%s) of the output not sent to '%s://%s/%s': %s",
+			"cannot send %llu file%s (%s) of the output to '%s://%s/%s': %s",
 			(unsigned long long)files, files == 1 ? "" : "s", size,
 			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
 			first->message);
@@ -74,7 +74,7 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 		return -(int)first->code;
 	}
 	return error_set(err, PENSTOCK_E_TIMEOUT,
-		"%llu file%s (%s) of the output not sent to '%s://%s/%s' in time%s%s",
+		"cannot send %llu file%s (%s) of the output to '%s://%s/%s' in time%s%s",
 		(unsigned long long)files, files == 1 ? "" : "s", size,
 		object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
 		s->status.last_error[0] ? ": " : "", s->status.last_error);

@@ -1,6 +1,6 @@
 /*
  * Copies of small files that are rewritten while they wait, such as the marker of a checkpoint.
- * When its turn comes, such a file may name files that were closed after it. All small files of a
+ * Such a file may, when its turn comes, name files that were closed after it. All small files of a
  * directory are copied into memory at one moment, and published after everything that was closed
  * before that moment.
  */
@@ -18,7 +18,7 @@
 #define BYTES	    (1 * MIB) /* bytes copied of one directory */
 #define BYTES_ALL   (4 * MIB) /* bytes copied of all directories */
 #define PATIENCE_MS 250 /* time to wait for a moment when all these files are closed */
-#define AGAIN_MS    2
+#define AGAIN_MS    2 /* time until the next attempt */
 
 struct frozen *freeze_file(int fd, enum lease *lease)
 {
@@ -81,8 +81,8 @@ static bool is_as_frozen(struct sync *s, const struct work *w)
 	return ident_equal(&now, &w->frozen->ident);
 }
 
-/* Copies the small files of `d` that were closed. Returns false if they could not be copied at one
- * moment. */
+/* Copies the small files of `d` that were closed. Returns false if the files could not be copied at
+ * one moment. */
 static bool freeze_all(struct sync *s, struct dir *d, bool strict)
 {
 	size_t bytes = 0, n = 0, looked = 0;

@@ -111,6 +111,7 @@ struct sync {
 	struct kept *kept; /* in the order in which they were kept */
 	struct strlist nonces; /* nonces of the syncs that wrote to this journal */
 	struct leftover *leftovers; /* uploads in parts that have not ended */
+	/* state_attach() has read the manifest, or is running */
 	bool attached, attaching;
 	int64_t attach_ms; /* time of the next attempt to attach */
 	bool conditions; /* the store honours If-Match and If-None-Match on PUT */
@@ -175,7 +176,7 @@ void sync_wake_owner(struct sync *s);
 bool flush_is_settled(const struct sync *s);
 
 /* observe.c; under lock */
-/* Reads pending events of the watch. Returns true if there were any. */
+/* Handles up to 64 KiB of pending events of the watch. Returns true if there were any. */
 bool observe_events(struct sync *s);
 /* Reads all events up to now, also if the owner thread has not run for a long time. */
 void observe_catch_up(struct sync *s);
@@ -204,8 +205,8 @@ void observe_no_memory(struct sync *s);
 void observe_start(struct sync *s);
 /* Reads a limited number of names. Returns the time until the next call, in ms. */
 int observe_scan(struct sync *s, int64_t now_ms);
-/* Finds the processes that have changed files open. Returns the time of the next call, INT64_MAX if
- * none is needed. */
+/* Finds the processes that have the changed files open for writing. Returns the time of the next
+ * call, INT64_MAX if none is needed. */
 int64_t observe_writers(struct sync *s, int64_t now_ms);
 /* Marks the files that have a writer now: their next close counts as caused by a kill. */
 void observe_doomed(struct sync *s);
@@ -214,8 +215,8 @@ void observe_stop(struct sync *s);
 /* freeze.c */
 /* Runs JOB_FREEZE. Under lock. */
 void freeze_dir(struct sync *s, struct dir *d);
-/* Returns a copy of a small file, or NULL if the file has a writer, changed meanwhile, is too large
- * or cannot be read, or if out of memory. */
+/* Returns a copy of a small file, which the caller frees, or NULL if the file has a writer, changed
+ * meanwhile, is too large or cannot be read, or if out of memory. */
 struct frozen *freeze_file(int fd, enum lease *lease);
 
 /* upload.c; without the lock. `result->etag` is owned by the caller. */
@@ -312,9 +313,9 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 int keep_find(struct sync *s, struct penstock_error *err);
 
 /* checkpoints.c; without the lock */
-/* Checks the commit `path`, open as `fd`. Returns JOB_DONE if it may be published or is not a
- * commit, JOB_WAIT if a file that it names is not published yet, and JOB_DAMAGED if such a file is
- * missing or differs, or if the commit is invalid. */
+/* Checks the commit `path`, open as `fd`. Returns JOB_DONE if the commit may be published or is not
+ * a commit, JOB_WAIT if a file that it names is not published yet, and JOB_DAMAGED if such a file
+ * is missing or differs, or if the commit is invalid. */
 enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uint64_t size);
 /* Returns 0 if `there`, the object under the file's key, may be kept and overwritten, and
  * -PENSTOCK_E_EXISTS if it belongs to a checkpoint that another run or program has committed. */

@@ -1,8 +1,8 @@
 /*
  * Keeps objects of other programs and runs before they are overwritten: as a version if the bucket
  * has versions, else as one copy made by the store. The name of the copy contains the ETag of the
- * original, so no later copy can replace it. The attempt after one that was killed between copy and
- * overwrite finds the copy again.
+ * original, so no later copy can replace it. If an attempt is killed between copy and overwrite,
+ * the next attempt finds the copy.
  */
 #include <inttypes.h>
 #include <openssl/evp.h>

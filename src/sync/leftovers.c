@@ -177,8 +177,8 @@ static int on_probe(void *cookie, const struct object_info *info)
 	return 0;
 }
 
-/* Removes the objects and uploads with which an attempt that was killed probed the store. Their
- * keys have this run's prefix, so no other run uses them. */
+/* Removes the objects and uploads with which an attempt that was killed probed the store. The keys
+ * of the probes have this run's prefix, so no other run uses them. */
 static void end_probes(struct sync *s)
 {
 	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_S3_KEY * 3);

@@ -1,6 +1,6 @@
 /*
- * Copies that runs made of objects before they overwrote them, below `<state>replaced/` in the
- * bucket, where <state> is "PREFIX.penstock/runs/ID/". The sync makes them (keep.c).
+ * The copies of objects that a run made before it overwrote the objects. keep.c makes the copies,
+ * below `<state>replaced/` in the bucket, where <state> is "PREFIX.penstock/runs/ID/".
  *
  *	#include "transfer/objects.h"
  *
@@ -58,7 +58,8 @@ struct replaced_bound {
 };
 
 /* Replaces the content of `key` by the key of copy `n` (from 1) of `there`, the object of the file
- * `path`. The metadata of `there` shows the origin. */
+ * `path`. The metadata of `there` shows the origin. PENSTOCK_E_LIMIT if S3 does not allow so long a
+ * key. */
 int replaced_key(const char *state, const char *path, const struct object_info *there, unsigned n,
 	struct buf *key, struct penstock_error *err);
 /* Returns the path of the file that a copy belongs to, or NULL if the path was too long for a key.

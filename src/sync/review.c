@@ -20,7 +20,8 @@
 #include "sync/record/names.h"
 #include "sync/internal.h"
 
-/* a list ends after this many keys and LIST_TIMES per file; later files are requested */
+/* the list ends after LIST_MORE keys, and LIST_TIMES keys more for each file of this run; files
+ * that it has not shown are requested by name */
 #define LIST_MORE  10000
 #define LIST_TIMES 4 /* keys of the list for each file of this run */
 #define BATCH	   64 /* files requested between two passes over the table */

@@ -230,8 +230,8 @@ static void boot_judge(struct sync *s)
 		   !s->leases_unreliable;
 	if (s->doubt)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
-			"the machine stopped since the output was written: local files count "
-			"only if they match their objects");
+			"the machine stopped since the output was written: local files are "
+			"accepted only if they match their objects");
 	else
 		boot_believe(s);
 }

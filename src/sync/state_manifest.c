@@ -183,15 +183,15 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	s->complete_conditions = honoured.complete;
 	s->remove_conditions = honoured.remove;
 	s->generation = head.generation;
-	/* The sync was killed after it wrote the manifest, and before it recorded this: the local
-	 * files are as new as the manifest. */
+	/* The sync was killed after it wrote the manifest, and before the journal recorded that:
+	 * the local files are as new as the manifest. */
 	if (s->generation > s->journal_generation && leftovers_is_ours(s, &info))
 		s->journal_generation = s->generation;
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");
 	s->manifest_ns = info.modified_ns;
 	restored = !found || s->restored_generation == head.generation;
-	/* If the run started over there is nothing to restore: the objects are older, and never
-	 * taken for this run's own. */
+	/* If the run started over there is nothing to restore: the objects are older, and attempts
+	 * since then do not treat them as their own. */
 	s->plan.may_retire = restored || head.attempt < s->o.began;
 	s->plan.may_delete = s->o.delete_sync && s->plan.may_retire;
 	if (s->o.delete_sync && !s->plan.may_delete)

@@ -1,6 +1,6 @@
 /*
- * Continuous output sync: keeps the files of one local directory in a prefix of a bucket while
- * they are written, and brings them back.
+ * Continuous output sync: publishes the files of one local directory to a prefix of a bucket while
+ * the files are written, and restores them.
  *
  *	struct sync *s = NULL;
  *	struct sync_options o = { .dir = output, .private_dir = tmp, .client = s3,
@@ -20,11 +20,11 @@
  * Publication: a file is published once it was closed by its writer (or moved into place) and then
  * stayed unchanged for a short moment; the object appears whole or not at all. A file that changes
  * during its upload is taken from a snapshot the next time. Within one directory files are
- * published in the order of their closes. Files that stay open are published by append if a prefix
- * of them is useful (opened with O_APPEND, text, events of TensorBoard; never if is_whole() is
- * true), else they go to `<state_prefix>/partial/` until they are closed. Files that were closed by
- * a kill of their writer are suspect: they go to `partial/` too, and the last good object stays.
- * Logs that only grew are published to their end.
+ * published in the order of their closes. Files that stay open are published as they grow if their
+ * beginning is useful by itself (opened with O_APPEND, text, events of TensorBoard; never if
+ * is_whole() returns true), else they are sent to `<state_prefix>/partial/` until they are closed.
+ * Files that were closed by a kill of their writer are suspect: they are sent to `partial/`, too,
+ * and the last good object stays. Logs that only grew are published to their end.
  *
  * Keys. A file `a/b` becomes the object `prefix + "a/b"`. Names that are not UTF-8 are published
  * percent-encoded, with a warning. Nothing below `.penstock/` of the directory is published.
@@ -60,9 +60,9 @@ enum sync_event {
 	SYNC_PARTIAL, /* `path` is suspect or held open; detail: the key of its copy in partial/ */
 	SYNC_DELETED, /* deleteSync or retention removed the object */
 	/*
-	 * an object of another program was kept before it was overwritten; detail: its place.
-	 * Without a path, detail has the number of files from before the run started over, which
-	 * will be kept if they are overwritten
+	 * an object of another program was kept before it was overwritten; detail: the key of the
+	 * copy, or "version:ID". Without a path, detail has the number of files from before the run
+	 * started over, which will be kept if they are overwritten
 	 */
 	SYNC_KEPT,
 	SYNC_WARNING, /* detail: one line */
@@ -77,7 +77,7 @@ typedef void (*sync_event_fn)(
  */
 typedef void (*sync_pids_fn)(void *cookie, void (*add)(void *arg, pid_t pid), void *arg);
 
-/* Returns true if a prefix of the file is useless, also if the file is text. Called from any
+/* Returns true if the file is useless while it is incomplete, even if it is text. Called from any
  * thread. */
 typedef bool (*sync_whole_fn)(void *cookie, const char *path);
 
@@ -92,8 +92,8 @@ struct sync_options {
 	const char *state_prefix; /* below `prefix`, no trailing slash: ".penstock/runs/ID" */
 	const char *run_id;
 	int attempt; /* 1, 2, …; recorded in the manifest */
-	/* attempt at which the run last started from scratch, 0 if there is none: manifests of
-	 * attempts before it are neither restored nor deleted */
+	/* attempt at which the run last started over, 0 if it never did: files of earlier attempts
+	 * are neither restored nor deleted */
 	int began;
 	/* local file, created with mode 0600; NULL if there is no journal */
 	const char *journal_path;
@@ -103,7 +103,7 @@ struct sync_options {
 	bool continuous; /* if false, nothing is sent before sync_flush() */
 	pid_t root_pid; /* process whose descendants are the writers; 0 for this process */
 	sync_pids_fn pids; /* used instead of root_pid; may be NULL */
-	/* called from any thread of the sync, one call at a time; may be NULL */
+	/* called from any thread, also from that of a caller, one call at a time; may be NULL */
 	sync_event_fn on_event;
 	sync_whole_fn is_whole; /* may be NULL */
 	void *cookie; /* passed to pids, on_event and is_whole */
@@ -126,6 +126,7 @@ struct sync_options {
  * that the journal of an earlier attempt records as closed, and that are unchanged, are published;
  * after a stop of the machine only those that sync_settle() synced. Files that differ from the
  * journal are suspect. Without a journal every file that is there counts as closed.
+ * PENSTOCK_E_INVALID if the journal belongs to another run.
  */
 int sync_start(struct sync **out, const struct sync_options *options, struct penstock_error *err);
 
@@ -143,10 +144,11 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 int sync_flush_on(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 
 /*
- * Reports that a task of the step ended. If `killed` (by a signal, or with the exit code 128 + n of
- * a shell whose child was), files that the task had open, or closed just before its end, become
- * suspect. Otherwise files whose writer exited in an unknown way count as closed. On return the
- * journal has the task's closes, and a later kill does not make these files suspect.
+ * Reports that a task of the step ended. `killed` is true if a signal ended the task, or if the
+ * task is a shell that exited with 128 + n because signal n ended its child. Files that a killed
+ * task had open, or that were closed just before its end, become suspect. If the task was not
+ * killed, files whose writer exited in an unknown way count as closed. On return the journal has
+ * the task's closes, and a later kill does not make these files suspect.
  */
 void sync_task_ended(struct sync *s, bool killed);
 
@@ -162,9 +164,9 @@ void sync_kill_coming(struct sync *s);
 void sync_kill_over(struct sync *s);
 
 /*
- * Makes the unsent files durable on the disk, so that they count after a power loss. May take
- * seconds. Does nothing without a journal or on a network file system. Without this call a restore
- * after a stop of the machine treats files that were closed and not sent as suspect.
+ * Makes the unsent files durable on the disk, so that a restore after a power loss accepts them.
+ * May take seconds. Does nothing without a journal or on a network file system. Without this call a
+ * restore after a stop of the machine treats files that were closed and not sent as suspect.
  */
 void sync_settle(struct sync *s);
 
@@ -198,25 +200,25 @@ void sync_hurry(struct sync *s, int64_t deadline_ms);
 /*
  * For retention. When the file `path`, or a file below the directory `path`, is removed locally,
  * its object is deleted too if this run published the object (even without deleteSync). Objects of
- * files that are removed already, or that only an attempt before the run started over had, are
- * deleted now. Returns false, and changes nothing, until the sync is attached and the restore has
- * been verified (or the run has started over).
+ * files that are removed already, and objects from before the run started over that have no file,
+ * are deleted now. Returns false, and changes nothing, until the manifest in the bucket was read
+ * and the restore has been verified (or the run has started over).
  */
 bool sync_retire(struct sync *s, const char *path);
 /* Returns true if this run has an object of the file `path`, or of a file below the directory
  * `path`, in the bucket. */
 bool sync_has_object(struct sync *s, const char *path);
-/* Adds the paths of the commits that only attempts before the run started over had. Returns 1, or 0
- * if the commits are not known yet. */
+/* Adds the paths of the commits that exist only as objects from before the run started over.
+ * Returns 1, or 0 if the commits are not known yet. */
 int sync_older_commits(struct sync *s, struct strlist *commits, struct penstock_error *err);
-/* Returns true if only an attempt before the run started over had the file, and its object is still
- * there. */
+/* Returns true if the file exists only as an object from before the run started over. */
 bool sync_is_older(struct sync *s, const char *path);
 /* Returns true if the file is published in its present version. */
 bool sync_is_published(struct sync *s, const char *path);
-/* Checks that the store still has the object of the file, of that size, as it was published.
- * Returns -PENSTOCK_E_CHANGED if the present version of the file is not published yet, and
- * -PENSTOCK_E_CORRUPT if another program replaced the object. */
+/* Checks that the store still has the object of the file as it was published, with `size` bytes.
+ * Returns -PENSTOCK_E_CHANGED if the present version of the file is not published yet,
+ * -PENSTOCK_E_NOT_FOUND if the object is missing, and -PENSTOCK_E_CORRUPT if another program
+ * replaced it. */
 int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct penstock_error *err);
 
 /* Removes the copies of replaced objects that `bound` does not keep. Call sync_bound_replaced()
@@ -224,7 +226,8 @@ int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct p
 int sync_bound_replaced(struct sync *s, const struct replaced_bound *bound,
 	struct replaced_sum *removed, struct penstock_error *err);
 
-/* Stops watching and publishing (uploads in flight are abandoned) and frees `s`. NULL is fine. */
+/* Stops watching and publishing (uploads in flight are abandoned) and frees `s`. NULL is
+ * allowed. */
 void sync_free(struct sync *s);
 
 struct sync_restored {
@@ -237,13 +240,13 @@ struct sync_restored {
 	uint64_t files_unsent;
 };
 /*
- * Makes `options->dir` hold the run's last complete state: the manifest and newer objects of this
- * run, except local files that are newer and whose close the journal recorded, or that a complete
- * local checkpoint names. Restores content, mtime, mode, symbolic links and empty directories;
+ * Restores the run's last complete state to `options->dir`: the files of the manifest, and newer
+ * objects of this run. A newer local file stays if the journal recorded its close, or if a complete
+ * local checkpoint names it. Restores content, mtime, mode, symbolic links and empty directories;
  * every file is verified. Other local files are suspect: they are moved to `private_dir/suspect/`
  * until they have been sent to `partial/`. No sync may be running on the directory. On failure the
  * directory keeps what was restored so far, and a repeated call continues. deleteSync deletes
- * nothing until a restore has succeeded.
+ * nothing until a restore has succeeded. `restored` may be NULL.
  */
 int sync_restore(const struct sync_options *options, struct sync_restored *restored,
 	struct penstock_error *err);

@@ -149,9 +149,9 @@ static bool is_same(const struct upload *u, const struct object_info *there)
 }
 
 /*
- * Looks for an unexpected object under the key. Returns 1 if it is the version to be sent, and
- * fills `info`; 0 if the file is to be sent, with `u->etag` set to the ETag that the object must
- * have; -PENSTOCK_E_CHANGED if the object changed meanwhile.
+ * Looks for an unexpected object under the key. Returns 1 if the object is the version to be sent,
+ * and fills `info`; 0 if the file is to be sent, with `u->etag` set to the ETag that the object
+ * must have; -PENSTOCK_E_CHANGED if the object changed meanwhile.
  */
 static int look_first(struct upload *u, struct object_info *info, struct penstock_error *err)
 {

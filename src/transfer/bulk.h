@@ -116,7 +116,7 @@ int bulk_make_below(
  * memory. */
 int bulk_keep(
 	struct strlist *out, const struct strlist *given, bool preserve, const struct stat *st);
-/* bulk_kept_time() and bulk_kept_mode() read metadata that `preserve` wrote. They return false if
+/* bulk_kept_time() and bulk_kept_mode() read metadata that `preserve` wrote, and return false if
  * the value is missing or invalid. */
 bool bulk_kept_time(const struct strlist *metadata, struct timespec *out);
 /* The mode includes the type of the file. */

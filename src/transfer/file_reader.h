@@ -75,7 +75,7 @@ struct file_range {
 	size_t length;
 	void *data;
 };
-/* Reads all ranges at the same time. They must lie within the file. */
+/* Reads all ranges at the same time. PENSTOCK_E_INVALID if a range does not lie within the file. */
 int file_reader_ranges(struct file_reader *file, const struct file_range *ranges, size_t n,
 	struct penstock_error *err);
 

@@ -100,8 +100,8 @@ bool object_client_is_penstock(const struct object_client *client);
 const char *object_client_scheme(const struct object_client *client);
 /*
  * From now on, requests that only read wait up to `ms` for a store that is unreachable or not ready
- * (`patience_ms` of net/http/http.h), and calls without a `cancel` of their own obey `cancel`. With
- * 0 ms, both end. May be called from any thread.
+ * (`patience_ms` of net/http/http.h), and calls without a `cancel` of their own obey `cancel`. 0 ms
+ * ends both. May be called from any thread.
  */
 void object_client_patience(struct object_client *client, int64_t ms, const atomic_int *cancel);
 /*
@@ -141,9 +141,9 @@ struct object_put_options {
 	atomic_ullong *sent;
 	const atomic_int *cancel;
 	/*
-	 * Called before the object becomes visible (before the last bytes of a PUT or the Complete
-	 * of a multipart upload). Returning false abandons the upload with PENSTOCK_E_CHANGED. May
-	 * be NULL.
+	 * Called, on any thread, before the object becomes visible (before the last bytes of a PUT
+	 * or the Complete of a multipart upload). Returning false abandons the upload with
+	 * PENSTOCK_E_CHANGED. May be NULL.
 	 */
 	bool (*still_valid)(void *cookie);
 	/*
@@ -221,7 +221,7 @@ struct object_get_options {
 	void *cookie;
 	const atomic_int *cancel;
 };
-/* Appends the bytes to `out`, whose limit bounds them. */
+/* Appends the bytes to `out`; PENSTOCK_E_LIMIT if they exceed its limit. */
 int object_get(struct object_ref at, const struct object_get_options *options, struct buf *out,
 	struct object_info *info, struct penstock_error *err);
 #define OBJECT_PART_SUFFIX ".penstock-part"
@@ -246,8 +246,11 @@ typedef int (*object_stream_fn)(
 int object_get_stream(struct object_ref at, const struct object_get_options *options,
 	object_stream_fn fn, void *cookie, struct object_info *info, struct penstock_error *err);
 
+/* Gets the description of an object; `info` may be NULL. PENSTOCK_E_NOT_FOUND if the object does
+ * not exist. */
 int object_head(struct object_ref at, struct object_info *info, struct penstock_error *err);
-/* A missing object is a success. `if_match` may be NULL. */
+/* A missing object is a success. PENSTOCK_E_PRECONDITION if the object has another ETag than
+ * `if_match`, which may be NULL. */
 int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err);
 
 /* Keys to delete from one bucket; all members are borrowed for the duration of the call. */
@@ -367,7 +370,8 @@ int object_list_versions(struct object_ref at,
 /* Adds "name=value" for each tag of the object. */
 int object_tags(struct object_ref at, struct strlist *out, struct penstock_error *err);
 
-/* Lists uploads in parts that were neither completed nor aborted. `fn` returns non-zero to stop. */
+/* Lists the uploads in parts, of keys that begin with `at.key`, that were neither completed nor
+ * aborted. `initiated_ns` is in nanoseconds since 1970. `fn` returns non-zero to stop. */
 typedef int (*object_upload_fn)(
 	void *cookie, const char *key, const char *id, int64_t initiated_ns);
 int object_list_uploads(
@@ -381,8 +385,8 @@ struct object_conditions {
 	bool complete; /* on the Complete of a multipart upload */
 	bool remove; /* If-Match on DELETE */
 };
-/* Probes once per client with a small object "<prefix>probe-<random>", which is removed; a kill
- * leaves the object. */
+/* Probes once per client with a small object, whose key is `at.key` and "probe-<random>", and
+ * removes it; a kill leaves the object. */
 int object_probe_conditions(
 	struct object_ref at, struct object_conditions *honoured, struct penstock_error *err);
 

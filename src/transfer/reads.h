@@ -41,7 +41,8 @@ struct read_piece {
 
 /* The pieces of a read whose bytes arrive in order. */
 struct read_pieces {
-	/* In the order of `at`. They may overlap, and bytes between them are dropped. Borrowed. */
+	/* In the order of `at`. The pieces may overlap, and bytes between them are dropped.
+	 * Borrowed. */
 	const struct read_piece *items;
 	size_t n;
 	size_t next; /* pieces before this one have all their bytes */
@@ -68,7 +69,7 @@ struct object_read {
  * time may use `*out`. */
 int reads_new(struct object_reads **out, struct object_client *client, const char *bucket,
 	struct penstock_error *err);
-/* The same for http:// and https://. The engine is borrowed and outlives `*out`. */
+/* Like reads_new() for http:// and https:// URLs. The engine is borrowed and outlives `*out`. */
 int reads_new_web(
 	struct object_reads **out, struct http_engine *engine, struct penstock_error *err);
 void reads_free(struct object_reads *reads);

@@ -24,8 +24,8 @@ enum lease lease_check(int fd);
 /*
  * Copies the first `size` bytes of `fd` to a file without a name in `tmp_dir` while `fd` has no
  * writer. Returns the descriptor of the copy, or -code, with *why:
- *	PENSTOCK_E_CHANGED: a writer has the file, or came and was let through, or the file
- *		became shorter
+ *	PENSTOCK_E_CHANGED: a writer has the file open, or opened it during the copy, or the
+ *		file became shorter
  *	other: the copy could not be written (no space), or read
  * If `patient`, a writer that comes near the end of the copy waits for the last few MiB: for files
  * that have a writer almost all the time. Without leases the copy is made anyway; the caller then

@@ -32,7 +32,8 @@ int watch_fd(const struct watch *w);
  * between. Returns the watch, or -1 with errno, which is ENOSPC at the limit on watches. */
 int watch_add(struct watch *w, int dir_fd);
 void watch_remove(struct watch *w, int wd);
-/* Calls `fn` for each event that is there, without waiting. Returns false if there was none. */
+/* Reads up to 64 KiB of pending events, without waiting, and calls `fn` for each. Returns false if
+ * no event was pending. */
 bool watch_read(struct watch *w, watch_fn fn, void *cookie);
 
 #endif

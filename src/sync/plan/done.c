@@ -187,8 +187,8 @@ static void changed_under(struct plan *p, const struct ended *d)
 	if (d->r->outcome == JOB_CHANGED && d->job->snapshot && w->broken < UINT16_MAX)
 		w->broken++;
 	plan_thaw(p, w);
-	/* The version that had this place was not published, so what was closed after it still
-	 * waits for the next one. */
+	/* The version that had this place was not published, so files that were closed after it
+	 * still wait for the next version. */
 	if (w->queued) {
 		queue_remove(p, w);
 		queue_add_first(p, w);

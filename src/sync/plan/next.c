@@ -111,8 +111,8 @@ static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 }
 
 /* Returns the work of the same file under another name, which is not published yet, or NULL if
- * there is none. `*soon` is true if it can be published soon; such a work is preferred. Files in
- * the line are not found. */
+ * there is none. `*soon` is true if the file can be published soon; such a work is preferred. Files
+ * in the line are not found. */
 static const struct work *successor_of(const struct plan *p, const struct work *gone, bool *soon)
 {
 	const struct work *found = NULL;
@@ -153,7 +153,7 @@ static bool delete_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 	lower(wake_ms, now_ms + PLAN_DATA_MS);
 	if (!soon) {
 		set_aside(p, w, now_ms + PLAN_RETRY_MS);
-	} else if (w->next) { /* the successor may be behind it */
+	} else if (w->next) { /* the successor may be behind the deletion in the queue */
 		queue_remove(p, w);
 		queue_add(p, w);
 		if (d->head->entry->state != ENTRY_GONE)
@@ -194,7 +194,7 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 	if (w->entry->state == ENTRY_HELD)
 		plan_trust(p, w->entry, EVENT_TRUSTED);
 	if (!w->settled && !fits(p, w->entry, now_ms)) {
-		/* The next flush tries it again. */
+		/* The next flush tries the file again. */
 		p->late = true;
 		set_aside(p, w, now_ms);
 		lower(wake_ms, now_ms);
@@ -203,8 +203,8 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 	return !w->settled && !large_must_wait(p, w->entry);
 }
 
-/* Returns true if a file was removed while a worker had it, and its object is not to be deleted:
- * deletion is not allowed, or this run did not publish the object. Then drops the work. */
+/* Returns true, and drops the work, if a file was removed while a worker had it and its object is
+ * not to be deleted: deletion is not allowed, or this run did not publish the object. */
 static bool nothing_to_delete(struct plan *p, struct entry *e)
 {
 	if ((e->state != ENTRY_GONE && !e->below) ||

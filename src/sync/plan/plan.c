@@ -60,7 +60,7 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 	struct work *w = table_work(p->table, e, now_ms);
 
 	if (!w || !work_open(w)) {
-		/* A work would look as if the change were being handled. */
+		/* An entry with a work would look as if its change were being handled. */
 		if (w && (e->state == ENTRY_PARKED || e->state == ENTRY_CLEAN))
 			plan_drop_work(p, e);
 		return -1;
@@ -210,8 +210,8 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	 * event came, the file goes after everything that was closed since. */
 	if (w->queued && (w->send != SEND_IDLE || (found && !w->frozen)))
 		queue_remove(p, w);
-	/* A file that waits already keeps its place, as what was closed since may refer to it. A
-	 * small file may refer to files in the line. */
+	/* A file that waits already keeps its place, as files that were closed since may refer to
+	 * it. A small file may refer to files in the line. */
 	w->behind = w->entry->dir->line && plan_is_small(w->entry) ? w->entry->dir->line_in : 0;
 	queue_add(p, w);
 	if (kind == CLOSE_EXIT)

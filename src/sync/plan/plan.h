@@ -56,7 +56,7 @@ enum job_kind {
 	JOB_GROWN,
 	JOB_PARTIAL, /* a suspect file, to partial/ */
 	JOB_DELETE, /* the object of a file that is gone */
-	JOB_FREEZE /* copy the small files of `dir` that were closed: no plan_done() */
+	JOB_FREEZE /* copy the small files of `dir` that were closed; plan_done() is not called */
 };
 
 struct job {
@@ -215,7 +215,8 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 
 void plan_flush_begin(struct plan *p);
 void plan_flush_end(struct plan *p);
-/* Returns the number of changes that the flush has not handled yet, with the files in the line. */
+/* Returns the number of changes that the flush has not handled yet, including the files in the
+ * line. */
 size_t plan_flush_pending(const struct plan *p);
 /* Returns true if the change of `w` is still to be published. Returns false for a suspect file that
  * partial/ has as it is. */

@@ -8,10 +8,10 @@
 #include "sync/plan/plan.h"
 
 /*
- * Asserts a condition that always holds. If it does not, the plan has a defect: a debug build and
- * the tests abort. A release build continues, as a crash would end the run's steps; but from then
- * on the plan deletes no object, and each flush fails with what was wrong, so that the output here
- * is kept and `penstock flush` can publish it from the journal.
+ * Asserts a condition that always holds. If the condition does not hold, the plan has a defect: a
+ * debug build and the tests abort. A release build continues, as a crash would end the run's steps;
+ * but from then on the plan deletes no object, and each flush fails with what was wrong, so that
+ * the output here is kept and `penstock flush` can publish it from the journal.
  */
 #define PLAN_MUST(p, condition) ((condition) ? (void)0 : plan_fault((p), #condition))
 void plan_fault(struct plan *p, const char *what);

@@ -1,7 +1,7 @@
 /*
- * Every name of the directory. Kept small: 100,000 files must fit in 20 MB, so a file without an
- * unpublished change is one entry of about 130 bytes and its name; everything about a change is in
- * its `work`, which is freed when the change is published.
+ * The table of all names of the directory. The table is small, because 100,000 files must fit in 20
+ * MB: a file without an unpublished change is one entry of about 130 bytes and its name; everything
+ * about a change is in its `work`, which is freed when the change is published.
  *
  * Nothing here locks; the caller's lock covers the whole table.
  */
@@ -139,7 +139,7 @@ enum work_how {
 	HOW_FILE, /* directly from the file */
 	HOW_SNAPSHOT, /* from a snapshot: it changed under an upload (large files) */
 	HOW_COPY, /* from a copy made with others at one moment: small, and closed again */
-	HOW_REST, /* as the rest of a log whose writer was killed: only if the file only grew */
+	HOW_REST, /* as the rest of a log whose writer was killed, if the file has only grown */
 };
 
 /* A setback. The file is tried again at `ready_ms`. */

@@ -10,7 +10,7 @@
  *
  * One record is one line: a CRC of the rest, a letter, fields separated by spaces, names
  * percent-encoded. A line whose CRC is wrong (cut by a crash, or by a full disk) is skipped, so a
- * torn line costs itself only. A journal that cannot be written does not stop the sync: lost
+ * torn line loses one record. A journal that cannot be written does not stop the sync: lost
  * records are written again once there is space (journal_damaged(), then journal_rewrite()).
  */
 #ifndef SYNC_RECORD_JOURNAL_H

@@ -61,8 +61,8 @@ int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct p
 		return rc;
 	if (renameat(r->s->root_fd, path, AT_FDCWD, to) < 0)
 		return error_errno(err, errno,
-			"cannot move the incomplete '%s' aside to '%s' (the private directory must "
-			"be on the file system of the output)",
+			"cannot move the incomplete '%s' aside to '%s'; the private directory must "
+			"be on the file system of the output",
 			path, to);
 	if (!S_ISREG(mode))
 		return 0;

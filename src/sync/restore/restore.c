@@ -39,7 +39,8 @@ static void aside_failed(
 		err->message ? err->message : "");
 }
 
-/* Returns 1 if the file could not be sent, and others cannot be sent now, either. */
+/* Returns 1 if the file could not be sent and other files cannot be sent now either, else 0; a
+ * negative code only if cancelled. */
 static int aside_send(
 	struct sync *s, const char *path, const char *file, struct penstock_error *err)
 {
@@ -363,7 +364,8 @@ static void file_failed(struct restore *r, struct entry *e, const struct penstoc
 	end_restore(r, &err);
 }
 
-/* Files that were set aside are uploads. The tag is their index, or the entry of a download. */
+/* Files that were set aside are uploads. The tag of an upload is the index of the file; the tag of
+ * a download is its entry. */
 
 static void on_done(void *cookie, const struct copy_item *item)
 {
@@ -490,7 +492,7 @@ static int collect(void *cookie, struct entry *e)
 	return restore_add((void ***)&r->fetch, &r->n_fetch, e);
 }
 
-/* Makes the directories of the files, and sets aside what is in the way of a file. */
+/* Makes the directories of the files, and sets aside anything else that has the name of a file. */
 static int make_places(struct restore *r, struct penstock_error *err)
 {
 	for (size_t i = 0; i < r->n_fetch; i++) {
@@ -500,7 +502,7 @@ static int make_places(struct restore *r, struct penstock_error *err)
 
 		entry_path(r->fetch[i], &path);
 		rc = buf_failed(&path) ? error_memory(err) : make_parents(r, buf_str(&path), err);
-		/* A pipe, or a link that was made since. */
+		/* A pipe, or a link that was made since, is in the way. */
 		if (rc == 0 &&
 			fstatat(r->s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			!S_ISREG(st.st_mode))

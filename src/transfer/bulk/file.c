@@ -202,7 +202,7 @@ int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd
 }
 
 /* Names an unnamed file, by its descriptor alone if the kernel allows that (with
- * CAP_DAC_READ_SEARCH, or since Linux 6.10 for the process that opened the file): the way through
+ * CAP_DAC_READ_SEARCH, or since Linux 6.10 for the process that opened the file): the lookup in
  * /proc takes a third of the time of a link. */
 static int link_to(struct bulk *bulk, int fd, int dir, const char *name)
 {

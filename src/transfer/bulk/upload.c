@@ -10,7 +10,7 @@
 #include "base/fs.h"
 #include "net/http/http.h"
 
-/* Reads a small file into memory. If it changed meanwhile, a worker handles it. */
+/* Reads a small file into memory. If the file changed meanwhile, a worker handles it. */
 static int load(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
 {
 	ssize_t n;

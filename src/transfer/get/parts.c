@@ -42,7 +42,7 @@ static int ask(struct object_ref at, const char *etag, unsigned marker, const at
 	return r;
 }
 
-/* Adds a page. Returns false if it is unusable. */
+/* Adds a page. Returns false if the page is unusable. */
 static bool add(struct get_parts *parts, const struct s3_parts *page, uint64_t *end,
 	enum checksum_kind kind)
 {

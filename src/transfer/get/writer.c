@@ -10,7 +10,7 @@
 #include "base/thread.h"
 
 /*
- * The two threads let each other sleep: a wake-up costs as much as writing a quarter of a piece.
+ * The two threads wake each other rarely: a wake-up costs as much as writing a quarter of a piece.
  * The writer starts when several pieces are queued, when a caller waits for them, or after some
  * time, and continues until the queue is empty; a caller that finds the queue full waits until half
  * of it is free.

@@ -41,7 +41,7 @@ int list_sorter_add_entry(
 	struct list_sorter *s, const struct entry *entry, struct penstock_error *err);
 int list_sorter_next_entry(struct list_sorter *s, struct entry *entry, struct penstock_error *err);
 
-/* Bytes of memory that the sorter holds. */
+/* Returns the bytes of memory that the sorter holds. */
 size_t list_sorter_memory(const struct list_sorter *s);
 /* Moves the remaining records of a sealed sorter to the file. The record that list_sorter_next()
  * returned last becomes invalid. */

@@ -1,6 +1,6 @@
 /*
  * The file that a download writes before it has its final name. The file is next to the target, so
- * that it can be renamed. Its name ends in OBJECT_PART_SUFFIX, so that it is not taken for a
+ * that it can be renamed, and its name ends in OBJECT_PART_SUFFIX, so that it is not taken for a
  * complete file.
  *
  *	part_file_open(path, &fd, &part, err);
@@ -27,8 +27,8 @@ int part_file_random_name(const char *path, char **out, struct penstock_error *e
 /* Makes the first name that part_file_open() tries; always the same for a path, and also marked. */
 int part_file_first_name(const char *path, char **out, struct penstock_error *err);
 
-/* True if a name (without its directory) was made by one of these two functions; `*stem` is the
- * length of the target's name in it. */
+/* True if a name (without its directory) was made by part_file_random_name() or
+ * part_file_first_name(); `*stem` is the length of the target's name in it. */
 bool part_file_is_marked(const char *name, size_t *stem);
 /* True for a regular file that this user owns and that has only one name, so that no other file is
  * changed through it. */

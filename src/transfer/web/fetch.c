@@ -211,8 +211,7 @@ static int verify(struct fetch *f, struct penstock_error *err)
 	if (fetch_is_page(f))
 		return fetch_page_error(err);
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"sha256 mismatch: received %s, the workflow expects %s; the server sends "
-		"another file",
+		"sha256 mismatch: received %s, expected %s; the server sends another file",
 		f->result->sha256, f->options->sha256);
 }
 
