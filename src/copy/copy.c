@@ -109,13 +109,13 @@ static void describe(struct copy *c, const struct bulk_item *item, struct descri
 
 /* ---- the ends of items ---- */
 
-/* Names the option; the store only reports that a condition did not hold. */
+/* The store only reports that a condition did not hold. */
 static void explain(
 	const struct copy *c, const struct described *described, struct penstock_error *err)
 {
 	if (err->code == PENSTOCK_E_PRECONDITION && c->o.put.if_none_match)
-		error_set(err, PENSTOCK_E_PRECONDITION,
-			"'%s' exists already; --if-none-match does not replace it", described->to);
+		error_set(err, PENSTOCK_E_PRECONDITION, "cannot write '%s': it exists already",
+			described->to);
 }
 
 static void on_done(void *cookie, const struct bulk_item *item, const struct object_info *info,

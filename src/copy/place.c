@@ -128,14 +128,14 @@ int place_of_directory(struct place *out, const char *path)
 	return 0;
 }
 
-int place_of_prefix(struct place *out, const char *bucket, const char *prefix)
+int place_of_prefix(struct place *out, const char *scheme, const char *bucket, const char *prefix)
 {
 	struct place place = {.kind = LOCATION_OBJECT, .literal = true, .directory = true};
 
 	snprintf(place.bucket, sizeof(place.bucket), "%s", bucket);
 	place.key = strdup(prefix);
 	place.base = *prefix ? with_slash(prefix, strlen(prefix), true) : strdup("");
-	place.text = str_printf("s3://%s/%s", bucket, prefix);
+	place.text = str_printf("%s://%s/%s", scheme, bucket, prefix);
 	if (!place.text || !place.key || !place.base) {
 		place_release(&place);
 		return -1;

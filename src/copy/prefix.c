@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "copy/tree.h"
 #include "transfer/list/sort.h"
+#include "transfer/objects.h"
 #include "transfer/output_keys.h"
 
 struct fetch {
@@ -69,7 +70,8 @@ static int set_places(struct fetch *f, struct penstock_error *err)
 	f->key = strndup(prefix, len);
 	if (!f->key)
 		return error_memory(err);
-	if (place_of_prefix(&f->source, f->prefix->bucket, f->key) < 0 ||
+	if (place_of_prefix(&f->source, object_client_scheme(f->copy->o.from), f->prefix->bucket,
+		    f->key) < 0 ||
 		place_of_directory(&f->target, f->prefix->dir) < 0)
 		return error_memory(err);
 	return 0;

@@ -38,7 +38,8 @@ static int walk(int fd, const char *path, walk_fn fn, void *cookie, struct penst
 	int n = scandirat(fd, ".", &names, not_dots, by_name), rc = 0;
 
 	if (n < 0)
-		return error_errno(err, errno, "cannot read the output directory '%s'", path);
+		return error_errno(
+			err, errno, "cannot read the output directory '%s'", *path ? path : ".");
 	for (int i = 0; i < n; i++) {
 		_cleanup_free_ char *below = str_printf(
 			"%s%s%s", path, *path ? "/" : "", names[i]->d_name);

@@ -50,9 +50,9 @@ static int advance(struct marker *marker, const struct s3_versions *page, const 
 	buf_clear(&marker->id);
 	buf_add_str(&marker->key, key);
 	buf_add_str(&marker->id, id);
-	return buf_failed(&marker->key) || buf_failed(&marker->id)
-		       ? buf_error(&marker->key, "the listing's marker", err)
-		       : 1;
+	if (buf_failed(&marker->key))
+		return buf_error(&marker->key, "the listing's marker", err);
+	return buf_failed(&marker->id) ? buf_error(&marker->id, "the listing's marker", err) : 1;
 }
 
 int object_list_versions(struct object_ref at, version_fn fn, void *cookie,

@@ -401,8 +401,11 @@ static int stream_compare(
 	for (size_t done = 0; done < len;) {
 		size_t n = len - done < sizeof(there) ? len - done : sizeof(there);
 
-		if (fs_pread_all(f->fd, there, n, (off_t)(at + done)) != (ssize_t)n)
-			return error_errno(err, errno, "cannot read '%s'", f->part_path);
+		ssize_t got = fs_pread_all(f->fd, there, n, (off_t)(at + done));
+
+		if (got != (ssize_t)n)
+			return error_errno(
+				err, got < 0 ? errno : EIO, "cannot read '%s'", f->part_path);
 		if (memcmp(there, data + done, n) != 0)
 			return changed(err);
 		done += n;
