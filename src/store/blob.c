@@ -466,7 +466,7 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 		}
 		if (body->fd >= 0)
 			return body->encrypted ? sealer_start(body, err) : 0;
-		/* A file left by a crash is in the way until the sweep has removed it. */
+		/* EEXIST: the sweep has not yet removed a file of this name that a crash left. */
 		if (error_code_of_errno(errno) == PENSTOCK_E_NO_SPACE && !reclaimed) {
 			store_reclaim(store);
 			reclaimed = true;

@@ -77,9 +77,9 @@ static inline void db_resetp(sqlite3_stmt **st)
 
 /*
  * A change that passes through the committer. `apply` runs inside a transaction that may contain
- * other changes. It checks first and then writes only final data, so that a rejected change does
- * not affect the others. `apply` returns 0 (also with a status other than STORE_OK) or an SQLite
- * error code. After an error code the whole batch is rolled back, and each of its changes is
+ * other changes. `apply` checks first and then writes only final data, so that a rejected change
+ * does not affect the others. `apply` returns 0 (also with a status other than STORE_OK) or an
+ * SQLite error code. After an error code the whole batch is rolled back, and each of its changes is
  * retried alone if there are several; if the disk is full, the whole batch is retried first.
  */
 struct txn {
@@ -344,9 +344,9 @@ struct store {
 	atomic_llong unsynced_since_ms;
 
 	/*
-	 * A commit failed in the middle of its write or sync. Its changes may reappear when the log
-	 * is replayed after a crash, so files are kept until a later change has overwritten these
-	 * changes in the log; files left by a crash are swept at the next start.
+	 * A commit failed in the middle of its write or sync. The failed changes may reappear when
+	 * the log is replayed after a crash, so files are kept until a later change has overwritten
+	 * these changes in the log; files left by a crash are swept at the next start.
 	 */
 	atomic_bool in_doubt;
 
@@ -409,7 +409,7 @@ struct old_object {
 	bool exists;
 	bool is_null; /* the version "null" */
 	bool marker;
-	bool older; /* it is in the table `versions` */
+	bool older; /* a row of the table `versions` */
 	bool has_object; /* the key has an object, which may be another version */
 	char etag[STORE_ETAG_SIZE];
 	uint64_t size;

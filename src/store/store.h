@@ -449,10 +449,11 @@ bool store_object_is_shareable(const struct store_object *object, enum store_enc
 /* Returns the value of a stored header, or NULL if it is missing. `name` is in lower case. */
 const char *store_object_header(const struct store_object *object, const char *name);
 /*
- * Returns a range that lies within the object in memory: in the inline body, or in a mapped file.
- * Returns NULL if the range is in several pieces or in an encrypted file, needs a customer's key,
- * or cannot be mapped; read the range then. The result is valid as long as the object. Pass it to
- * the kernel only (send): a disk error under a mapping raises SIGBUS in code that reads it.
+ * Returns the bytes of a range, which lies within the object: in the inline body, or in a mapped
+ * file. Returns NULL if the range is in several pieces or in an encrypted file, needs a customer's
+ * key, or cannot be mapped; read the range then. The result is valid as long as the object. Pass
+ * the result to the kernel only (send): a disk error under a mapping raises SIGBUS in code that
+ * reads the bytes.
  */
 const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length);
 
@@ -543,8 +544,8 @@ struct store_annotation {
 	const char *value; /* NULL removes the header */
 	const char *expected; /* NULL if the header must be missing */
 	bool any; /* the header may have any value, or be missing */
-	/* Time of the version that the caller has seen: a newer one of the same name stays as it
-	 * is, with STORE_CHANGED. 0 for any version of that name. */
+	/* Time of the version that the caller has seen; 0 for any version of that name. The result
+	 * is STORE_CHANGED if the version of that name has another time. */
 	int64_t modified_ns;
 };
 enum store_status store_annotate(

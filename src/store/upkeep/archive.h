@@ -32,7 +32,7 @@
 #define EXPORT_ACCOUNTS "accounts.json"
 /* Maximum bytes of one document. */
 #define EXPORT_DOCUMENT_MAX (64 * MIB)
-/* The end of the name of bytes that the store encrypts; the archive has them in clear text. */
+/* The end of the name of a member whose bytes the store encrypts; the archive has clear text. */
 #define EXPORT_ENCRYPTED ".encrypted"
 
 /* --- tar (tar.c) ----------------------------------------------------------------------------- */

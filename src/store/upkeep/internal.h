@@ -35,7 +35,7 @@ struct cursor_row {
 	struct store_object *object; /* the caller releases it */
 	char bucket[64];
 	char key[LIMIT_S3_KEY + 1];
-	unsigned part; /* 0 if it is an object */
+	unsigned part; /* number of the part; 0 for an object */
 };
 #define CURSOR_INIT                                                                                \
 	{                                                                                          \
