@@ -10,8 +10,8 @@ struct ring;
 struct penstock_error;
 
 /* Decodes all of `in` into `out`, closes `out` at the verified end and breaks it on failure. The
- * message of damaged data has the offset. Fails with PENSTOCK_E_CANCELLED if the writer of `in`
- * failed or the reader of `out` refuses. */
+ * message about damaged data has the offset in bytes. Fails with PENSTOCK_E_CANCELLED if the writer
+ * of `in` failed or the reader of `out` refuses. */
 int decode_stream(enum archive_kind kind, struct ring *in, struct ring *out,
 	const atomic_int *cancel, struct penstock_error *err);
 

@@ -197,7 +197,8 @@ int members_place(
 	if (r < 0)
 		return r;
 	if (++m->n > m->max)
-		return error_set(err, PENSTOCK_E_LIMIT, "more than the limit of %llu members",
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"there are more members than the limit of %llu",
 			(unsigned long long)m->max);
 	return members_reopen(m, place, err);
 }

@@ -80,7 +80,7 @@ int member_split(
 int members_open(struct members *m, const char *path, size_t len, bool create);
 /* Opens the parent of `place` again. */
 int members_reopen(struct members *m, struct member_place *place, struct penstock_error *err);
-/* Closes all directories: call it when a path may lead elsewhere. */
+/* Closes all directories. Called when a path may lead elsewhere. */
 void members_forget(struct members *m);
 
 struct member_new {
@@ -90,7 +90,7 @@ struct member_new {
 	int from;
 };
 /* Creates the entry; the policy replaces an earlier entry of that name. Returns the descriptor of a
- * file, else 0. */
+ * file, which the caller closes, else 0. */
 int members_create(struct members *m, struct member_place *place, const struct member_new *what,
 	struct penstock_error *err);
 /* Returns 1 if the directory existed, 0 if it was created. */
@@ -103,7 +103,7 @@ int members_link(struct members *m, struct member_place *place, const char *targ
 /* Records the time of a directory, and its mode if that is not -1, for members_finish(). */
 void members_later(struct members *m, const struct member_place *place, mode_t mode,
 	const struct timespec *mtime);
-/* Sets the attributes of directories. Call it after the last member. */
+/* Sets the attributes of directories. Called after the last member. */
 int members_finish(struct members *m, struct penstock_error *err);
 
 /* Raises "member NAME: text", with unprintable bytes of the name as \xNN. */

@@ -34,10 +34,10 @@ void ring_release(struct ring *r);
 /* Waits for free space of at least one byte. Returns its length, or 0 if the reader refuses. */
 size_t ring_write_span(struct ring *r, char **p);
 void ring_written(struct ring *r, size_t len);
-/* Copies all of `len`. Returns -1 if the reader refuses. */
+/* Copies all `len` bytes; waits for space. Returns -1 if the reader refuses. */
 int ring_write(struct ring *r, const void *data, size_t len);
-/* Copies all of `len` (at most the ring's size) if there is space now. Returns 1 if the bytes were
- * copied or are discarded, 0 if there is no space, -1 if the reader refuses. */
+/* Copies all `len` bytes (at most the ring's size) if there is space now. Returns 1 if the bytes
+ * were copied or are discarded, 0 if there is no space, -1 if the reader refuses. */
 int ring_try_write(struct ring *r, const void *data, size_t len);
 void ring_close(struct ring *r);
 void ring_break(struct ring *r);

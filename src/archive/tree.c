@@ -256,7 +256,7 @@ int tree_file_write(struct tree *t, const char *name, const void *data, size_t l
 	if (len == 0)
 		return 0;
 	if (offset > (uint64_t)INT64_MAX - len)
-		return member_error(err, PENSTOCK_E_CORRUPT, name, "damaged");
+		return member_error(err, PENSTOCK_E_CORRUPT, name, "invalid offset");
 	if (offset + len > t->end) {
 		r = charge(t, name, offset + len - t->end, err);
 		if (r < 0)
@@ -279,7 +279,7 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 
 	if (size > t->end) {
 		if (size > INT64_MAX)
-			return member_error(err, PENSTOCK_E_CORRUPT, name, "damaged");
+			return member_error(err, PENSTOCK_E_CORRUPT, name, "invalid size");
 		r = charge(t, name, size - t->end, err);
 		if (r < 0)
 			return r;

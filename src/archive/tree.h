@@ -80,8 +80,8 @@ int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint6
 
 /*
  * Moves everything into the target directory: replaces files and merges directories of the same
- * names. Fails and moves nothing if a file would replace a directory, a directory a file, or a
- * member the archive itself.
+ * names. Fails and moves nothing if a file would replace a directory, if a directory would replace
+ * a file, or if a member would replace the archive.
  */
 int tree_commit(struct tree *t, struct penstock_error *err);
 

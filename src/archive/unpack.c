@@ -24,9 +24,9 @@
 #include "base/thread.h"
 
 /*
- * Two threads at most. The front reads the input and detects its format. It unpacks a tar, RAR or
- * zip itself. For compressed data it starts the back, which unpacks; the front decodes, and waits
- * for the end of the back. unpacker_finish() completes the formats that need the whole file.
+ * Two threads at most. The front reads the input, detects its format, and unpacks a tar, RAR or zip
+ * itself. For compressed data the front starts the back, which unpacks; the front decodes, and
+ * waits for the end of the back. unpacker_finish() completes the formats that need the whole file.
  */
 struct unpacker {
 	char *name; /* owned, of the archive; also borrowed by the tree */

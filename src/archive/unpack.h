@@ -80,7 +80,8 @@ struct unpack_options {
 	/* For several unpackers on one disk: number of bytes that all of them together may still
 	 * write; each unpacker decrements the number. Borrowed; may be NULL. */
 	atomic_llong *budget;
-	/* Called from any thread with the totals so far; those of a zip may restart from 0. */
+	/* Called from any thread with the totals so far; those of a zip may restart from 0. May be
+	 * NULL. */
 	void (*progress)(void *cookie, uint64_t members, uint64_t bytes);
 	void *cookie;
 	/* unpacking ends with PENSTOCK_E_CANCELLED once this is not 0; may be NULL */
@@ -96,7 +97,7 @@ int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_opt
 int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penstock_error *err);
 
 /*
- * Call it when all bytes were fed and verified (length, checksum). Waits for the end of the
+ * Called when all bytes were fed and verified (length, checksum). Waits for the end of the
  * unpacking and moves the members into place. `path` is the complete file, used for zip and 7z.
  * Codes: CORRUPT (damaged or truncated), INVALID (a refused member), UNSUPPORTED (encrypted, or an
  * unknown method), EXISTS (a member would replace a file that must stay), LIMIT, NO_SPACE, IO,
@@ -126,7 +127,7 @@ int unpack_file(const char *path, const char *dir, const struct unpack_options *
  */
 bool unpack_keeps_whole(const char *name);
 
-/* Removes what killed unpackers left in `dir`; call it only while no unpacker runs there. */
+/* Removes what killed unpackers left in `dir`. No unpacker may run in `dir` meanwhile. */
 int unpack_clean(const char *dir, struct penstock_error *err);
 
 #endif

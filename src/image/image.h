@@ -45,7 +45,7 @@ struct penstock_error;
 
 #define IMAGE_DIGEST_SIZE 72 /* "sha256:", 64 digits and a NUL */
 
-/* The image's settings for running it. */
+/* Settings for running the image. */
 struct image_config {
 	struct strlist entrypoint;
 	struct strlist cmd;

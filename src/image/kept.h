@@ -22,7 +22,7 @@
 
 struct image_kept {
 	char digest[IMAGE_DIGEST_SIZE];
-	struct strlist names; /* references that lead to it; empty if it is from a file */
+	struct strlist names; /* references to the image; empty for an image from a file */
 	struct strlist layers; /* directories of the layers */
 	uint64_t *sizes; /* bytes of each layer on disk */
 	uint64_t bytes; /* bytes of all layers on disk, including shared layers */
@@ -56,7 +56,7 @@ struct image_prune {
 /* Keeps images that a run uses. If a pull is in progress, images stay until the next pruning. */
 int image_kept_prune(const char *dir, const struct image_kept_list *list,
 	const struct image_prune *how, struct penstock_error *err);
-/* Reads the list, prunes, and sweeps if an image was removed; call it after a pull. Adds the bytes
+/* Reads the list, prunes, and sweeps if an image was removed. Called after a pull. Adds the bytes
  * freed to `bytes`. */
 int image_kept_bound(
 	const char *dir, uint64_t max_bytes, uint64_t *bytes, struct penstock_error *err);

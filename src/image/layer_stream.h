@@ -47,7 +47,7 @@ void layer_stream_release(struct layer_stream *s);
 /* Returns the next bytes, valid until the next call; 0 at the end; -1 on failure, with `error`
  * set. */
 ssize_t layer_stream_read(struct layer_stream *s, const char **p);
-/* Call it after the last read. Fails if the bytes received do not match `digest` ("sha256:…"). */
+/* Called after the last read. Fails if the bytes received do not match `digest` ("sha256:…"). */
 int layer_stream_verify(struct layer_stream *s, const char *digest, struct penstock_error *err);
 
 #endif

@@ -256,7 +256,7 @@ void image_challenge_release(struct image_challenge *challenge)
 	*challenge = (struct image_challenge){0};
 }
 
-/* Returns the value at `*p`, quoted or not, and moves `*p` past it; free() it. */
+/* Returns the value at `*p`, quoted or not, and moves `*p` past the value; free() the result. */
 static char *take_value(const char **p)
 {
 	const char *begin = *p;
@@ -395,7 +395,7 @@ static int take_auth(struct image_login *login, const json_t *entry, struct pens
 	return error_memory(err);
 }
 
-/* Finds the longest key that names the registry or a prefix of the repository. */
+/* Returns the entry with the longest key that names the registry or a prefix of the repository. */
 static const json_t *find_entry(json_t *entries, const char *host, const char *path)
 {
 	const json_t *best = NULL;

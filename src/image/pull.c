@@ -93,8 +93,8 @@ static int pull_once(
 	return r;
 }
 
-/* Renames the complete layer into place. The mark records that its contents may not be on disk
- * yet. */
+/* Renames the complete layer into place. The mark records that the contents of the layer may not be
+ * on disk yet. */
 static int put_in_place(const char *part, const char *layer, struct penstock_error *err)
 {
 	_cleanup_free_ char *mark = str_printf("%s.new", layer);
@@ -201,8 +201,8 @@ int image_store_pull_layers(const struct image_store *store, struct image_source
 		str_format_size(bytes, wanted);
 		str_format_size(room, there);
 		return error_set(err, PENSTOCK_E_NO_SPACE,
-			"layers of %s need about %d times as much space, and '%s' has %s free; "
-			"free some space, or move the images with PENSTOCK_HOME",
+			"cannot unpack layers of %s: they need about %d times as much space, and "
+			"'%s' has %s free; free some space, or move the images with PENSTOCK_HOME",
 			wanted, GROWTH, store->dir, there);
 	}
 	r = thread_each(&(struct thread_work){.name = "pull",

@@ -23,7 +23,8 @@ struct image_reference {
 	bool loopback; /* the host is this machine */
 };
 
-/* `registry` may be NULL, and may start with "https://" or "http://". */
+/* Parses a name. `registry` may be NULL, and may start with "https://" or "http://". Fails with
+ * INVALID; the message has examples. */
 int image_reference_parse(struct image_reference *ref, const char *text, const char *registry,
 	struct penstock_error *err);
 void image_reference_release(struct image_reference *ref);

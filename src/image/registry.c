@@ -51,7 +51,8 @@ static void set_authorization(struct registry *reg, char *authorization)
 	reg->authorization = authorization;
 }
 
-/* Returns "Basic …" for the login; free() it. NULL if there is none or out of memory. */
+/* Returns "Basic …" for the login, or NULL if there is no login or if out of memory; free() the
+ * result. */
 static char *basic(const struct registry *reg)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(2 * LIMIT_IMAGE_LOGIN);

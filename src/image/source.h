@@ -70,7 +70,7 @@ static inline void image_source_free(struct image_source *source)
 
 /* Finds the user's login for the registry in $REGISTRY_AUTH_FILE, podman's auth.json and Docker's
  * config.json, and through their helpers. The strings of `login` are NULL if there is no login. The
- * password is passed to log_redact(). */
+ * password is passed to log_redact(). The caller releases `login`. */
 int login_find(struct image_login *login, const struct image_reference *reference,
 	const atomic_int *cancel, struct penstock_error *err);
 

@@ -31,7 +31,8 @@ char *image_store_path(const struct image_store *store, const char *kind, const 
 char *image_store_layer_path(const struct image_store *store, const char *digest);
 bool image_store_has_layer(const struct image_store *store, const char *digest);
 
-/* Reads a document by its digest. Returns 0 if it was read and matches the digest. */
+/* Reads the document of this digest. Fails with NOT_FOUND if the document is missing, with CORRUPT
+ * if its content does not match the digest. */
 int image_store_read(const struct image_store *store, const char *kind, const char *digest,
 	struct buf *out, struct penstock_error *err);
 int image_store_write(const struct image_store *store, const char *kind, const char *digest,
@@ -52,7 +53,7 @@ int image_store_tag_remove(
 int image_store_gate_fd(const struct image_store *store);
 int image_store_use_fd(const struct image_store *store, const char *digest);
 
-/* Stores "sha256:…" of the text in `digest`. */
+/* Sets `digest` to "sha256:…" of the text. */
 int image_store_digest(
 	const struct buf *text, char digest[static IMAGE_DIGEST_SIZE], struct penstock_error *err);
 
@@ -66,6 +67,7 @@ struct image_scratch {
 	{                                                                                          \
 		NULL, NULL, -1                                                                     \
 	}
+/* Creates a directory and its lock. The caller releases `scratch`, also after a failure. */
 int image_store_scratch(
 	const struct image_store *store, struct image_scratch *scratch, struct penstock_error *err);
 /* Removes the directory and its lock. */

@@ -159,7 +159,7 @@ static unsigned asked_for(const struct claim_holder *who)
 }
 
 /*
- * Returns the last of the earlier waiting runs of our user that need resources that we would take,
+ * Returns the last earlier waiting run of our user that needs the same resources as this request,
  * or NULL if there is none. Adds the limits for which such runs wait to `over`. A run that exceeds
  * no limit waits for the limits of the runs before it, if it needs the same resources. Otherwise
  * the run is about to take its resources, which are kept for it.

@@ -25,7 +25,7 @@ struct claims_dirs {
 };
 
 /* Opens the directories. With `create`, creates missing directories until we can write to one, and
- * fails if we can write to none. $PENSTOCK_CLAIMS_DIR is not tested for that. */
+ * fails if we can write to none; does not check that we can write to $PENSTOCK_CLAIMS_DIR. */
 int claims_dirs_open(struct claims_dirs *dirs, bool create, struct penstock_error *err);
 void claims_dirs_release(struct claims_dirs *dirs);
 

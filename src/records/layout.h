@@ -86,11 +86,12 @@ struct run_layout {
 	char *world_tmp;
 };
 
-/* Returns the path of the times of a log, which the caller frees, or NULL if out of memory. The
- * file has a line "OFFSET MS" for each second in which the log grew from the size OFFSET. */
+/* Returns the path of the file with the times of a log, or NULL if out of memory. The caller frees
+ * the path. The file has a line "OFFSET MS" for each second in which the log grew from the size
+ * OFFSET. */
 char *run_log_times(const char *log);
-/* Returns the path of the usage of the attempt with this log, which the caller frees, or NULL if
- * out of memory. */
+/* Returns the path of the file with the usage of the attempt that has this log, or NULL if out of
+ * memory. The caller frees the path. */
 char *run_log_usage(const char *log);
 /* Renames or, if `to` is NULL, removes the files next to a log. Missing files are not an error. */
 void run_log_move_rest(const char *log, const char *to);

@@ -69,9 +69,9 @@ static int write_holder(int fd)
 }
 
 /*
- * Returns true if the process has this file open, which a process that reused the pid has not. A
- * supervisor hides its descriptors and its memory from all users but root; then the start time
- * decides.
+ * Returns true if the process has this file open. A process that has reused the pid did not open
+ * the file. A supervisor hides its descriptors and its memory from all users but root; then the
+ * start time decides.
  */
 static bool is_holder(const struct holder *holder, const struct stat *file)
 {

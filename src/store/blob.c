@@ -120,7 +120,7 @@ static void id_list_move(struct store *store, struct id_list *from, struct id_li
 	from->n = 0;
 }
 
-/* Locks ROOT/hold, so that no guest starts to hold files. Returns false if a guest holds them. */
+/* Locks ROOT/hold, so that no guest starts to hold files. Returns false if a guest holds files. */
 static bool hold_lock(struct store *store)
 {
 	return flock(store->hold_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
@@ -135,8 +135,8 @@ static void unlink_now(struct store *store, uint64_t id)
 		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }
 
-/* Unlinks some of the files that are gone, so that the lock is never held for long. Returns false
- * if none is left, or if a guest holds them. */
+/* Unlinks at most 256 of the files in store->gone, so that the lock is never held for long. Returns
+ * false if there is no such file, or if a guest holds files. */
 static bool reclaim_some(struct store *store)
 {
 	uint64_t ids[256];
@@ -466,7 +466,7 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 		}
 		if (body->fd >= 0)
 			return body->encrypted ? sealer_start(body, err) : 0;
-		/* A file left by a crash is in the way until the sweep has removed it. */
+		/* EEXIST: the sweep has not yet removed a file of this name that a crash left. */
 		if (error_code_of_errno(errno) == PENSTOCK_E_NO_SPACE && !reclaimed) {
 			store_reclaim(store);
 			reclaimed = true;

@@ -96,7 +96,6 @@ enum store_status store_bucket_set_versioning(struct store *store, const char *n
 	return txn_run(store, &t.txn, err);
 }
 
-/* Removes the unfinished uploads of a bucket. */
 static int drop_uploads(struct store *store, int64_t bucket)
 {
 	for (;;) {

@@ -229,7 +229,7 @@ void event_queues_free(struct store *store)
 	}
 }
 
-/* Counts the events of a batch, and wakes their delivery. */
+/* Counts the events of a batch, and notifies the observers if there are new events. */
 static void event_queues_settle(struct store *store, bool committed)
 {
 	bool added = false;

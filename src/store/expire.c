@@ -83,7 +83,7 @@ static int walk_on(struct db *db, int64_t bucket, struct store_walk *walk,
 			db, SQL_WALK_REST, "iki", bucket, from, walk->modified_ns);
 
 		rc = walk_rows(db, bucket, st, walk, step, &left);
-		len++; /* with its NUL, the bound is after this key and not after the next one */
+		len++; /* the key with its NUL is the next text after the key */
 	}
 	if (rc == SQLITE_DONE) {
 		_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_WALK, "ib", bucket, from, len);

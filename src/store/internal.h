@@ -57,8 +57,8 @@ int db_column_add(sqlite3_stmt *st, int i, struct buf *out);
 enum store_status db_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
 	const char *what, struct penstock_error *err);
 
-/* Gets a reader for the calling thread, or NULL on failure: _cleanup_reader_ struct db *db =
- * db_reader(store, err); */
+/* Takes an idle reader, or opens one; returns NULL on failure. Use: _cleanup_reader_ struct db *db
+ * = db_reader(store, err); */
 struct db *db_reader(struct store *store, struct penstock_error *err);
 void db_reader_donep(struct db **db);
 #define _cleanup_reader_ __attribute__((cleanup(db_reader_donep)))
@@ -77,9 +77,9 @@ static inline void db_resetp(sqlite3_stmt **st)
 
 /*
  * A change that passes through the committer. `apply` runs inside a transaction that may contain
- * other changes. It checks first and then writes only final data, so that a rejected change does
- * not affect the others. `apply` returns 0 (also with a status other than STORE_OK) or an SQLite
- * error code. After an error code the whole batch is rolled back, and each of its changes is
+ * other changes. `apply` checks first and then writes only final data, so that a rejected change
+ * does not affect the others. `apply` returns 0 (also with a status other than STORE_OK) or an
+ * SQLite error code. After an error code the whole batch is rolled back, and each of its changes is
  * retried alone if there are several; if the disk is full, the whole batch is retried first.
  */
 struct txn {
@@ -139,15 +139,15 @@ struct store_blob {
 /* Returns NULL if out of memory. */
 struct store_blob *blob_pin(struct store *store, uint64_t id);
 void blob_unpin(struct store *store, struct store_blob *blob);
-/* Has the file unlinked, as blob_unlink() does, when nothing pins the file any more. */
+/* Unlinks the file, as blob_unlink() does, once the file has no pin. */
 void blob_doom(struct store *store, uint64_t id);
-/* Clears store->in_doubt, and has the files unlinked that were kept because of the doubt; with
- * relaxed durability the next sync point does that. */
+/* Clears store->in_doubt, and passes the files that were kept because of the doubt to the thread
+ * that unlinks files; with relaxed durability the next sync point passes them. */
 void blob_doubt_over(struct store *store);
-/* Has the thread unlink the files that were kept. */
+/* Passes the files that were kept to the thread that unlinks files. */
 void blob_unlink_kept(struct store *store);
-/* Has the thread unlink the files that were kept for a guest, if no guest holds files any more. Has
- * no effect with relaxed durability or while a commit is in doubt. */
+/* Passes the files that were kept for a guest to the thread that unlinks files, if no guest holds
+ * files any more. Has no effect with relaxed durability or while a commit is in doubt. */
 void blob_hold_over(struct store *store);
 #define BLOB_PATH_SIZE 32
 /* Formats the path below the root: "data/3f/00000000000a3f12". */
@@ -176,10 +176,11 @@ bool blob_is_pinned(struct store *store, uint64_t id);
  * blob_unlinker_stop() unlinks the remaining files, unless a guest holds them. */
 int blob_unlinker_start(struct store *store, struct penstock_error *err);
 void blob_unlinker_stop(struct store *store);
-/* Has the thread unlink the file soon, or later if it must be kept for now. */
+/* Passes the file to the thread that unlinks files: at once, or later if the file must be kept for
+ * now. */
 void blob_unlink(struct store *store, uint64_t id);
-/* Gets the blob whose file has this name in directory number `dir`. Returns false if the file is
- * not one of a blob. */
+/* Gets the blob whose file has this name in directory number `dir`. Returns false if it is
+ * the name of another file. */
 bool blob_parse(const char *name, unsigned dir, uint64_t *id);
 
 /* --- the sweep (sweep.c) -------------------------------------------------------------------- */
@@ -228,7 +229,7 @@ int layout_decode(const void *data, size_t len, struct store_part *parts, size_t
 struct cache;
 int cache_new(struct cache **out, struct penstock_error *err);
 void cache_free(struct cache *cache);
-/* Returns a reference, or NULL if the object is not cached; `*ticket` is then for a later put. */
+/* Returns a reference, or NULL if the object is not cached: pass `*ticket` to cache_put() then. */
 struct store_object *cache_get(
 	struct cache *cache, const char *bucket, const char *key, uint64_t *ticket);
 /* Keeps a reference, unless the key may have changed since the ticket was drawn. */
@@ -343,9 +344,9 @@ struct store {
 	atomic_llong unsynced_since_ms;
 
 	/*
-	 * A commit failed in the middle of its write or sync. Its changes may reappear when the log
-	 * is replayed after a crash, so files are kept until a later change has overwritten these
-	 * changes in the log; files left by a crash are swept at the next start.
+	 * A commit failed in the middle of its write or sync. The failed changes may reappear when
+	 * the log is replayed after a crash, so files are kept until a later change has overwritten
+	 * these changes in the log; files left by a crash are swept at the next start.
 	 */
 	atomic_bool in_doubt;
 
@@ -386,7 +387,7 @@ struct store {
 
 	pthread_t sweeper;
 	bool sweeping;
-	bool sweep_cut; /* written by the sweeper; read after the join */
+	bool sweep_cut; /* the sweep is incomplete; written by the sweeper, read after the join */
 	atomic_bool stop_sweep;
 };
 
@@ -408,7 +409,7 @@ struct old_object {
 	bool exists;
 	bool is_null; /* the version "null" */
 	bool marker;
-	bool older; /* it is in the table `versions` */
+	bool older; /* a row of the table `versions` */
 	bool has_object; /* the key has an object, which may be another version */
 	char etag[STORE_ETAG_SIZE];
 	uint64_t size;
@@ -504,10 +505,12 @@ int version_mark(struct store *store, const struct txn *txn, int64_t bucket, con
 	int64_t modified_ns);
 /* Makes the newest of the older versions the object of the key, unless it is a marker. */
 int version_restore(struct store *store, int64_t bucket, const char *key);
-/* Gets the time before which a list continues after the version `version`. */
+/* Gets the time before which a list continues after the version `version`. Returns -1 on failure;
+ * db_failed() has the reason. */
 int version_limit(
 	struct db *db, int64_t bucket, const char *key, const char *version, int64_t *modified_ns);
-/* Sets *newer if the key has a version, or a marker, of that time or later. */
+/* Sets *newer if the key has a version, or a marker, of that time or later. Returns -1 on failure;
+ * db_failed() has the reason. */
 int version_is_newer(
 	struct db *db, int64_t bucket, const char *key, int64_t modified_ns, bool *newer);
 
@@ -538,7 +541,7 @@ enum store_status put_run(
 
 /* --- sync points for files that are kept ---------------------------------------------------- */
 
-/* Starts the time until the next sync point. Returns false if it runs already. */
+/* Starts the wait for the next sync point. Returns false if the wait has already started. */
 static inline bool relaxed_begin_wait(struct store *store, int64_t since_ms)
 {
 	long long none = 0;
@@ -546,7 +549,8 @@ static inline bool relaxed_begin_wait(struct store *store, int64_t since_ms)
 	return atomic_compare_exchange_strong(&store->unsynced_since_ms, &none, since_ms);
 }
 
-/* Has the committer make a sync point in time, or soon if `now`, to release files that are kept. */
+/* Makes a sync point due, which releases files that are kept: at once if `now` is set, else within
+ * `relaxed_ms`. Wakes the committer. */
 static inline void relaxed_wake(struct store *store, bool now)
 {
 	if (now)

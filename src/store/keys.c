@@ -57,7 +57,7 @@ static int make_file(const char *path, struct masters *out, struct penstock_erro
 	str_hex(out->keys[0].bytes, STORE_KEY_SIZE, hex);
 	buf_printf(&text,
 		"# The master key of an object store, made by penstock. Encrypted objects are\n"
-		"# lost without it. A new key is put above the others.\n"
+		"# lost without it. Put a new key above the others.\n"
 		"%s\n",
 		hex);
 	rc = log_redact(hex) < 0 ? error_memory(err)
@@ -118,8 +118,8 @@ static int read_file(const char *path, bool in_use, struct masters *out, struct 
 
 	if (missing && in_use)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot read encrypted objects: their master key, which was in '%s', is "
-			"missing; restore that file, or name it with --master-key",
+			"cannot read encrypted objects: the file '%s' with the master key is "
+			"missing; restore the file, or name another one with --master-key",
 			path);
 	if (missing)
 		return make_file(path, out, err);
@@ -299,8 +299,8 @@ int keys_open_guest(
 	if (!any_row(db))
 		return 0;
 	if (access(path, F_OK) < 0 && errno == ENOENT) {
-		log_warn("store %s: cannot read encrypted objects: their master key, which was in "
-			 "'%s', is missing",
+		log_warn("store %s: cannot read encrypted objects: the file '%s' with the master "
+			 "key is missing",
 			store->root, path);
 		return 0;
 	}

@@ -49,7 +49,7 @@ struct list_walk {
 	/* The place among the rows of the key `query->after` at which the list continues, if
 	 * any. */
 	const char *after_id; /* an upload or a version; NULL to continue after that key */
-	char id[STORE_UPLOAD_ID_SIZE + 1]; /* the first text after the id of the upload */
+	char id[STORE_UPLOAD_ID_SIZE + 1]; /* a text after the id of the upload, before other ids */
 	int64_t before_ns; /* time of the version */
 	bool has_newer; /* versions of that key were listed before */
 };
@@ -66,7 +66,7 @@ static size_t walk_fold(const struct list_walk *walk, const char *key, size_t le
 	return at ? (size_t)(at - key) + walk->delimiter_len : 0;
 }
 
-/* Returns true if a common prefix was listed before, being at or before `after`. */
+/* Returns true if an earlier page has listed the common prefix, which is at or before `after`. */
 static bool walk_passed(const struct list_walk *walk, const char *prefix, size_t len)
 {
 	const char *after = walk->query->after;

@@ -389,8 +389,8 @@ static int notify_marker(struct store *store, const struct txn *txn, const char 
 			.bucket = bucket, .key = item->key, .version = item->made, .marker = true});
 }
 
-/* Deletes the object of a key; with versioning keeps it as an older version, behind the marker that
- * follows. */
+/* Deletes the object of a key; with versioning keeps the object as an older version, behind the
+ * delete marker that the caller adds. */
 static int take_away(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
 	struct old_object *old, int64_t *modified_ns)
 {

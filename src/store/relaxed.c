@@ -30,7 +30,7 @@
  *	BOOT NUMBER SALT PAGES NUMBER
  *
  * BOOT is the boot id of the machine: a log written since the last boot is complete, even if the
- * process crashed. After a failed sync it is overwritten by zeros: the kernel may have lost pages
+ * process crashed. After a failed sync BOOT is overwritten by zeros: the kernel may have lost pages
  * of the log, so that the next start cuts the log as after a crash of the machine. NUMBER counts
  * the sync points; the two copies differ if the slot was written in part. SALT is that of the log,
  * which changes when SQLite starts the log again at its beginning. PAGES is the number of pages of
@@ -185,12 +185,12 @@ static void distrust_log(struct store *store)
 		if (len < MARK_SLOT)
 			memset(slots + i * MARK_SLOT, '0', len);
 	}
-	/* One write: a kill cannot leave one boot id. */
+	/* A single write, so that a kill cannot leave one of the two boot ids. */
 	if (n < 0 || fs_pwrite_all(fd, slots, (size_t)n, 0) < 0 || fdatasync(fd) < 0)
 		log_warn("cannot write '%s/" MARK "': %s", store->root, strerror(errno));
 }
 
-/* Syncs everything. */
+/* Syncs the file system of the store. After a failure the next start does not trust the log. */
 static int sync_all(struct store *store, struct penstock_error *err)
 {
 	int rc;

@@ -190,7 +190,7 @@ static void init_locks(struct store *store)
 	pthread_rwlockattr_destroy(&attr);
 }
 
-/* Opens the store of a guest; db_reader() checks the format. */
+/* Opens the store for a guest; db_reader() checks the format. */
 static int open_guest(
 	struct store *store, const struct store_options *options, struct penstock_error *err)
 {
@@ -293,7 +293,7 @@ void store_close(struct store *store)
 		swept = !store->sweep_cut;
 	}
 	committer_stop(store);
-	cache_free(store->cache); /* removes data that only the cache kept */
+	cache_free(store->cache); /* unlinks deleted files that only the cache has pinned */
 	store->cache = NULL;
 	synced = !store->relaxed || relaxed_sync_or_warn(store, true);
 	blob_hold_over(store);

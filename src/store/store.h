@@ -83,32 +83,34 @@ struct store_options {
 	 * file may vanish while it is read, unless store_hold() keeps the files. */
 	bool guest;
 	bool keep_orphans; /* no sweep of files that no row names */
-	bool no_mapping; /* store_object_map() maps no file: this process would read the bytes */
+	/* store_object_map() maps no file: with TLS this process would read the mapped bytes */
+	bool no_mapping;
 };
 #define STORE_RELAXED_MS 30000
 
 /* Opens the store. Fails with PENSTOCK_E_EXISTS if another process owns the root, except for a
  * guest. A background thread of the owner sweeps files left by a crash. */
 int store_open(struct store **out, const struct store_options *options, struct penstock_error *err);
-/* Closes the store, after every object was released and every body freed. `store` may be NULL. */
+/* Closes the store. All objects must be released, and all bodies freed, before. `store` may be
+ * NULL. */
 void store_close(struct store *store);
 /* Returns true if changes are not synced when they are made. */
 bool store_is_relaxed(const struct store *store);
 /* Returns the open, locked ROOT/lock, or -1 for a guest. */
 int store_lock_fd(const struct store *store);
-/* Keeps the data files that exist now, or that a later read of the database names, until the guest
- * is closed: the owner removes no file meanwhile. */
+/* For a guest: prevents the owner from removing data files until the guest is closed, so that every
+ * file that a later read of the database names exists. Waits while the owner removes files. */
 int store_hold(struct store *store, struct penstock_error *err);
-/* Unlinks the files of deleted and replaced objects, except files that must be kept for now. A
- * thread unlinks them anyway, but on a full disk they may be the space that a client has just
- * freed. */
+/* Unlinks the files of deleted and replaced objects, except files that must be kept for now. Called
+ * if the disk is full, because the thread that unlinks such files may not have done so yet. */
 void store_reclaim(struct store *store);
 /* Gets the number of bytes that are free for bodies. */
 int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
 
-/* The work of the committer since the store was opened. */
+/* Counts of the committer. */
 struct store_commits {
 	uint64_t waiting; /* changes in the queue, or in the transaction that is being committed */
+	/* since the store was opened, including failed ones */
 	uint64_t transactions, changes;
 };
 void store_commits(struct store *store, struct store_commits *out);
@@ -157,11 +159,11 @@ enum store_status store_bucket_get(struct store *store, const char *name, struct
  * bucket has Object Lock. */
 enum store_status store_bucket_set_versioning(struct store *store, const char *name,
 	enum store_versioning versioning, struct penstock_error *err);
-/* Gets a configuration of a bucket, which is any document of the caller. Returns STORE_NO_SUCH_KEY
- * if the bucket has no configuration of that name. */
+/* Appends a configuration of a bucket, which is any document of the caller, to `out`. Returns
+ * STORE_NO_SUCH_KEY if the bucket has no configuration of that name. */
 enum store_status store_config_get(struct store *store, const char *bucket, const char *name,
 	struct buf *out, struct penstock_error *err);
-/* Replaces a configuration, or removes it if `data` is NULL. */
+/* Adds or replaces a configuration, or removes it if `data` is NULL. */
 enum store_status store_config_set(struct store *store, const char *bucket, const char *name,
 	const void *data, size_t len, struct penstock_error *err);
 struct store_config {
@@ -169,7 +171,7 @@ struct store_config {
 	char *value; /* NUL-terminated */
 	size_t len;
 };
-/* Gets the configurations of that name of all buckets. */
+/* Gets the configurations of that name of all buckets; store_config_list_free() frees the list. */
 enum store_status store_config_list(struct store *store, const char *name,
 	struct store_config **out, size_t *n, struct penstock_error *err);
 void store_config_list_free(struct store_config *list, size_t n);
@@ -219,15 +221,16 @@ struct store_new_version {
 	uint64_t size;
 	bool marker;
 	const char *note; /* the name of the header that has changed; NULL for a new version */
-	/* As in struct store_object; NULL and 0 for a marker. `more` gets headers to add to a new
-	 * version; it is NULL for a marker and for a changed header. */
+	/* As in struct store_object; NULL and 0 for a marker. An observer may append headers of a
+	 * new version to `more`, which is NULL for a marker and for a changed header. */
 	const char *headers;
 	size_t headers_len;
 	struct buf *more;
 };
 struct store_observer {
 	/* `change` and `version` are called in the transaction of a change, which fails if they
-	 * fail. They return 0 or the code of store_event_add(). Each may be NULL. */
+	 * fail. They return 0, STORE_EVENT_NO_MEMORY, or the code of store_event_add(). Either may
+	 * be NULL. */
 	int (*change)(void *cookie, struct store *store, const struct store_change *change);
 	/* Not called when a replica, or a marker of store_expire(), is made. */
 	int (*version)(void *cookie, struct store *store, const struct store_new_version *version);
@@ -242,7 +245,7 @@ void store_observe(struct store *store, const struct store_observer *observer);
 /* For an observer: adds an event, a text for delivery to a target. Has no effect if
  * store_event_targets() has not added the target. Beyond the limit of the target the event is
  * dropped and counted. `bytes` are counted while the event is pending; if `bytes` is not 0, the
- * text begins with this number. */
+ * text begins with this number. Returns 0 or an SQLite error code. */
 int store_event_add(
 	struct store *store, const char *target, uint64_t bytes, const char *text, size_t len);
 /* Adds an event in a transaction of its own. */
@@ -254,7 +257,7 @@ struct store_event {
 	char *text; /* NUL-terminated */
 	size_t len;
 };
-/* Gets the oldest events of a target, at most `max`. */
+/* Gets the oldest events of a target, at most `max`; store_event_list_free() frees the list. */
 enum store_status store_event_list(struct store *store, const char *target, size_t max,
 	struct store_event **out, size_t *n, struct penstock_error *err);
 void store_event_list_free(struct store_event *list, size_t n);
@@ -262,12 +265,13 @@ void store_event_list_free(struct store_event *list, size_t n);
 struct store_event_end {
 	int64_t id;
 	uint64_t bytes; /* as passed to store_event_add() */
-	/* made in the same transaction; NULL if there is none */
+	/* a header to change in the same transaction; NULL if there is none */
 	const struct store_annotation *note;
 };
+/* Removes events in one transaction. A `note` for a version that is gone has no effect. */
 enum store_status store_event_remove(struct store *store, const char *target,
 	const struct store_event_end *ends, size_t n, struct penstock_error *err);
-/* Targets of one kind: a prefix with which their names begin, and after which they have no '/'. */
+/* Targets of one kind: their names begin with `kind`, and have no '/' after `kind`. */
 struct store_targets {
 	const char *kind;
 	const char *const *names;
@@ -275,8 +279,8 @@ struct store_targets {
 	size_t limit; /* maximum number of pending events of a target; 0 if unlimited */
 	bool keep_strays;
 };
-/* Adds targets, before the first event. Other targets of the kind are strays, whose events are
- * removed unless `keep_strays` is set; `*strays` gets the number of these events. */
+/* Adds targets. Must be called before the first event. Other targets of the kind are strays, whose
+ * events are removed unless `keep_strays` is set; `*strays` gets the number of these events. */
 enum store_status store_event_targets(struct store *store, const struct store_targets *targets,
 	size_t *strays, struct penstock_error *err);
 struct store_event_count {
@@ -284,9 +288,10 @@ struct store_event_count {
 	uint64_t bytes;
 	uint64_t dropped; /* since the store was opened */
 };
+/* Returns zeros for an unknown target. */
 struct store_event_count store_event_count(const struct store *store, const char *target);
-/* Returns the age of the oldest pending event, or 0 if there is none, it cannot be read, or the
- * clock was set back. */
+/* Returns the age of the oldest pending event, or 0 if there is no event, if the event cannot be
+ * read, or if the clock was set back. */
 int64_t store_event_lag_ns(struct store *store, const char *target);
 
 /* --- encryption ----------------------------------------------------------------------------- */
@@ -344,7 +349,8 @@ int store_body_encrypt(
 	struct store_body *body, const struct store_key *customer, struct penstock_error *err);
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err);
-/* Returns all bytes written, if they are in memory until the body is synced, else NULL. */
+/* Returns all bytes written so far if they are in memory, else NULL. The result is valid until the
+ * next write or the sync. */
 const void *store_body_held(const struct store_body *body);
 /* Reads exactly `len` bytes from a body that is a file and not yet synced. */
 int store_body_read(struct store_body *body, uint64_t offset, void *data, size_t len,
@@ -411,16 +417,15 @@ struct store_object {
 	const struct store_piece *pieces;
 	struct store_blob **blobs; /* blobs of the pieces, pinned */
 	const struct seal *seals; /* seals of the pieces, if they are encrypted; else NULL */
-	/* For readers: the bytes were compared with the checksum since the snapshot was read into
-	 * memory. */
+	/* Set by a reader that has compared all bytes with the checksum. */
 	atomic_bool verified;
-	/* NULL if the object is not inline. In clear text, unless it has a customer's key. */
+	/* The bytes of an inline object, encrypted only with a customer's key; else NULL. */
 	const void *body;
 	size_t body_len;
 };
 
-/* If the result is STORE_NO_SUCH_KEY, `*out` is the delete marker, or NULL if there is no delete
- * marker. */
+/* Gets the object of a key; the caller releases the object. If the result is STORE_NO_SUCH_KEY,
+ * `*out` is the delete marker, or NULL if there is no delete marker. */
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err);
 /* Gets a version, or the newest one if `version` is NULL; the result may be a delete marker.
@@ -438,16 +443,17 @@ static inline void store_object_unrefp(struct store_object **object)
 {
 	store_object_unref(*object);
 }
-/* Returns true if a copy with this encryption may share the bytes of an object. With
- * STORE_CUSTOMER_KEY the two keys must also be the same. Otherwise the copy needs a body. */
+/* Returns true if a copy with this encryption may share the bytes of an object; if not, the copy
+ * needs a body. For STORE_CUSTOMER_KEY the caller also checks that the two keys are the same. */
 bool store_object_is_shareable(const struct store_object *object, enum store_encryption encryption);
 /* Returns the value of a stored header, or NULL if it is missing. `name` is in lower case. */
 const char *store_object_header(const struct store_object *object, const char *name);
 /*
- * Returns a range that lies within the object in memory: in the inline body, or in a mapped file.
- * Returns NULL if the range is in several pieces or in an encrypted file, needs a customer's key,
- * or cannot be mapped; read the range then. The result is valid as long as the object. Pass it to
- * the kernel only (send): a disk error under a mapping raises SIGBUS in code that reads it.
+ * Returns the bytes of a range, which lies within the object: in the inline body, or in a mapped
+ * file. Returns NULL if the range is in several pieces or in an encrypted file, needs a customer's
+ * key, or cannot be mapped; read the range then. The result is valid as long as the object. Pass
+ * the result to the kernel only (send): a disk error under a mapping raises SIGBUS in code that
+ * reads the bytes.
  */
 const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length);
 
@@ -513,7 +519,7 @@ struct store_put {
 };
 /* Returns without waiting; `done` is always called. */
 void store_put_submit(struct store *store, struct store_put *put);
-/* Waits; the results are also in `put`, and the error is moved to err. */
+/* Waits for the result, which is also in `put`. Moves the error to `err`; does not call `done`. */
 enum store_status store_put(struct store *store, struct store_put *put, struct penstock_error *err);
 
 /*
@@ -537,9 +543,9 @@ struct store_annotation {
 	const char *name; /* begins with ':' */
 	const char *value; /* NULL removes the header */
 	const char *expected; /* NULL if the header must be missing */
-	bool any; /* any value is expected */
-	/* Time of the version that the caller has seen: a newer one of the same name stays as it
-	 * is, with STORE_CHANGED. 0 for any version of that name. */
+	bool any; /* the header may have any value, or be missing */
+	/* Time of the version that the caller has seen; 0 for any version of that name. The result
+	 * is STORE_CHANGED if the version of that name has another time. */
 	int64_t modified_ns;
 };
 enum store_status store_annotate(
@@ -554,8 +560,8 @@ struct store_delete {
 	bool bypass; /* a retention in the mode STORE_GOVERNANCE does not protect the version */
 	const struct store_origin *origin; /* NULL if the delete is not an event */
 	bool unseen; /* the callback `version` of observers is not called */
-	/* The name of the delete marker, for a replica if store_replica_is_valid(); NULL for a new
-	 * name. */
+	/* The name of a delete marker that is a replica. If NULL, or if store_replica_is_valid() is
+	 * false for the name, the delete marker gets a new name. */
 	const char *replica;
 	/* Results. */
 	/* STORE_OK also if the object is missing; else STORE_PRECONDITION or STORE_LOCKED */
@@ -613,8 +619,8 @@ struct store_expiry {
 	const char *key;
 	int64_t modified_ns;
 	bool is_null;
-	/* The header `header` must have this value, or must be missing if `value` is NULL; NULL as
-	 * `header` if no header matters. */
+	/* The version must have the header `header` with this value, or without that header if
+	 * `value` is NULL. No header is compared if `header` is NULL. */
 	const char *header, *value;
 	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */

@@ -80,7 +80,7 @@ struct hidden_tokens {
 /* Hides the token in logs, in place of the oldest one, unless the token is the last one. Returns -1
  * if out of memory. */
 int hidden_tokens_add(struct hidden_tokens *hidden, const char *token, size_t len);
-/* The tokens stay hidden. */
+/* Frees the tokens, which stay hidden in logs. */
 void hidden_tokens_release(struct hidden_tokens *hidden);
 
 /* ---- parsers shared by the sources, without side effects; also used by the fuzzer ---- */

@@ -65,8 +65,8 @@ struct http_engine_options {
 	/* PEM file of trusted authorities. If NULL: AWS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE,
 	 * SSL_CERT_DIR, else the system's. */
 	const char *ca_file;
-	/* Cancels every request, in addition to its own flag; polled at least every 100 ms. May be
-	 * NULL. */
+	/* Cancels every request without `tidies_up`, in addition to the request's own flag; polled
+	 * at least every 100 ms. May be NULL. */
 	const atomic_int *cancel;
 	struct http_limit *limit; /* borrowed; NULL if there is no limit */
 };

@@ -182,8 +182,8 @@ bool call_is_cancelled(const struct http_engine *engine, const struct call *call
 bool call_stop_cancelled(struct call *call);
 /*
  * Gets the range requested by this attempt, from `*offset`; 0 in `*length` means to the end.
- * Returns false if no range was requested. Fewer bytes are kept than the range is long:
- * attempt_keep_or_restart() ensures that.
+ * Returns false if no range was requested. attempt_keep_or_restart() makes sure that fewer bytes
+ * are kept than the range has.
  */
 bool call_range(const struct call *call, uint64_t *offset, uint64_t *length);
 /* Empties a reply before its first header. */
@@ -203,7 +203,7 @@ enum outcome attempt_outcome(
 bool attempt_keep_or_restart(struct call *call);
 bool http_sink_restartable(const struct http_sink *sink);
 int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt, int64_t cap);
-/* Puts "GET http://host/path" before the error's message. */
+/* Puts the request's `what`, else "GET http://host/path", before the error's message. */
 void http_error_name(const struct http_request *request, struct penstock_error *err);
 
 #endif

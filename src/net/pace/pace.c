@@ -8,8 +8,8 @@
 /* number of typical waits in a window, so that new connections show their effect */
 #define WINDOW_WAITS 3
 #define HOLD_WINDOWS 20
-/* Factor by which the rate must grow after doubling and after a quarter more, and to which it may
- * fall after a quarter less. */
+/* A step helps if the rate is at least this many times the rate before the step: for a doubled
+ * limit, a quarter more, a quarter less. */
 #define GAIN_DOUBLED 1.15
 #define GAIN_QUARTER 1.05
 #define LOSS_QUARTER 0.98

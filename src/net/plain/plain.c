@@ -24,7 +24,7 @@
 /* Connections to a server that replies at once. Each NEAR_MS of the median wait adds NEAR more. */
 #define NEAR	16
 #define NEAR_MS 4
-/* Failures in a row that end the run: the server does not reply as expected. */
+/* Failures in a row after which the requests that have not started are skipped. */
 #define FAILURES 16
 /* A request that takes SLOW times the allowed silence is ended unless it receives a byte per
  * millisecond. */
@@ -313,7 +313,6 @@ static void begin(struct run *run, struct connection *c)
 		send_head(run, c);
 }
 
-/* Adds received bytes to the body. */
 static void add_body(struct plain_get *g, const void *data, size_t len)
 {
 	if (g->body)

@@ -31,7 +31,7 @@ static const EVP_CIPHER *cipher(struct penstock_error *err)
 	pthread_once(&fetch_once, fetch);
 	if (!gcm)
 		error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"the OpenSSL of this machine has no AES-256-GCM");
+			"cannot use encryption: OpenSSL has no AES-256-GCM");
 	return gcm;
 }
 

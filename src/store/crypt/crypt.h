@@ -87,7 +87,7 @@ ssize_t sealer_end(struct sealer *s);
 /* Decrypts a file that a sealer has encrypted. */
 struct opener {
 	struct crypt crypt;
-	bool has; /* `plain` is a chunk */
+	bool has; /* `plain` has a chunk */
 	uint64_t chunk; /* number of this chunk */
 	size_t len;
 	uint8_t plain[CRYPT_CHUNK];

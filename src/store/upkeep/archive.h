@@ -32,7 +32,7 @@
 #define EXPORT_ACCOUNTS "accounts.json"
 /* Maximum bytes of one document. */
 #define EXPORT_DOCUMENT_MAX (64 * MIB)
-/* The end of the name of bytes that the store encrypts; the archive has them in clear text. */
+/* The end of the name of a member whose bytes the store encrypts; the archive has clear text. */
 #define EXPORT_ENCRYPTED ".encrypted"
 
 /* --- tar (tar.c) ----------------------------------------------------------------------------- */
@@ -53,10 +53,10 @@ void tar_end(FILE *out, uint64_t size);
 void tar_write(FILE *out, const char *name, const void *data, size_t len);
 /* Ends the archive. */
 void tar_finish(FILE *out);
-/* Returns 1 with the next member, or 0 at the end. The member before must have been read to its
- * end. */
+/* Returns 1 with the next member, 0 at the end, or a negative code. The previous member must have
+ * been read to its end. */
 int tar_next(FILE *in, struct tar_member *m, struct penstock_error *err);
-/* Returns fewer bytes than `len` only at the end of the member. */
+/* Returns fewer bytes than `len` only at the end of the member, or a negative code. */
 ssize_t tar_read(
 	FILE *in, struct tar_member *m, void *data, size_t len, struct penstock_error *err);
 

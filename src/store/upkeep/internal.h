@@ -13,6 +13,7 @@
 int upkeep_db_failed(struct db *db, int rc, const char *what, struct penstock_error *err);
 /* Returns true if another process owns the store of a guest. */
 bool upkeep_is_served(struct store *store);
+/* Fails with PENSTOCK_E_CANCELLED if the flag, which may be NULL, is set. */
 int upkeep_cancelled(const atomic_int *stop, struct penstock_error *err);
 
 /* --- walking over all rows that have bytes (cursor.c) ---------------------------------------- */
@@ -34,7 +35,7 @@ struct cursor_row {
 	struct store_object *object; /* the caller releases it */
 	char bucket[64];
 	char key[LIMIT_S3_KEY + 1];
-	unsigned part; /* 0 if it is an object */
+	unsigned part; /* number of the part; 0 for an object */
 };
 #define CURSOR_INIT                                                                                \
 	{                                                                                          \
@@ -56,7 +57,7 @@ void cursor_describe(const struct cursor *at, const struct cursor_row *row, stru
 enum verify_result {
 	VERIFY_GOOD,
 	VERIFY_NOTHING, /* some bytes have no checksum, or the key is a customer's */
-	/* the message has the checksum, or why the bytes cannot be read or decrypted */
+	/* the message names the checksum that differs, or the failed read or decryption */
 	VERIFY_DAMAGED,
 	VERIFY_FAILED, /* another failure of a read, or the sink failed */
 };

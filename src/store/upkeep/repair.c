@@ -108,7 +108,8 @@ static int mend(struct survey *s, struct penstock_error *err)
 	struct repair_txn repair = {.txn.apply = apply_repair, .survey = s};
 	int rc = move_all_aside(s, err);
 
-	/* Rows are changed last: after a crash the next start removes files without a row. */
+	/* Files are moved before rows are changed, because the next start after a crash removes
+	 * files without a row. */
 	if (rc == 0)
 		rc = keep_seals(s, err);
 	if (rc < 0)

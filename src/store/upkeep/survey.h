@@ -12,7 +12,7 @@ struct survey_use {
 	bool encrypted;
 };
 
-/* A data file that has fewer bytes than its objects. */
+/* A data file that is missing or damaged; only its first `size` bytes can be used. */
 struct survey_bad {
 	uint64_t blob;
 	uint64_t size;
@@ -46,7 +46,8 @@ struct survey {
 	bool lone_parts; /* there are parts of missing uploads, which a repair removes */
 };
 void survey_release(struct survey *s);
-/* Runs SQLite's integrity check. */
+/* Runs SQLite's integrity check. Sets *sound to true if there is no finding. Counts and reports the
+ * findings if `report` is set. */
 int survey_integrity(struct survey *s, bool report, bool *sound, struct penstock_error *err);
 /* Compares the rows with each other and with the data files. */
 int survey_all(struct survey *s, struct penstock_error *err);

@@ -96,7 +96,8 @@ struct upkeep_scrub {
 	bool restart; /* do not resume the scrub that was interrupted */
 	const atomic_int *stop; /* interrupts the scrub; may be NULL */
 	void (*damaged)(void *cookie, const char *text);
-	void (*progress)(void *cookie, const struct upkeep_progress *progress); /* often */
+	/* called after each block that was read */
+	void (*progress)(void *cookie, const struct upkeep_progress *progress);
 	void *cookie;
 	/* Results. */
 	bool resumed, interrupted;
@@ -114,8 +115,9 @@ struct upkeep_copied {
 	uint64_t accounts; /* and users, groups, roles, managed policies */
 	bool left_accounts; /* the archive has accounts that were not imported */
 };
-/* Makes `dir` a store with the state of this instant, with all files needed to serve it. Only new
- * data files are copied to an earlier backup. */
+/* Makes `dir` a store with the present state and all files needed to serve it, except a master key
+ * outside of ROOT. Only new data files are copied to an earlier backup. Fails with
+ * PENSTOCK_E_EXISTS if a process serves `dir`, or if `dir` is a store but not a backup. */
 int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 	struct upkeep_copied *copied, struct penstock_error *err);
 
