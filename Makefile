@@ -1,18 +1,18 @@
-# Everything a user or developer types; the build itself is Meson's.
-#   make deps        install what building, testing and the examples need (Debian 12)
+# Commands for users and developers; Meson does the build.
+#   make deps        install the packages that the build, the tests and the examples need (Debian 12)
 #   make             build/penstock
-#   make quickstart  install, build and run the main job with the embedded store; DATASET=URL|PATH for other pictures
-#   make check       what every change needs; check-full adds sanitizers everywhere and the long tests, soak takes hours
-#   make bench       measurements beside their peers; fails on a missed ratio
-#   make fuzz        each parser of foreign input under libFuzzer; SECONDS_EACH=60
-#   make tables      the generated tables of docs/, after a change of a key, a variable or an exit code
-#   make install     into PREFIX (/usr/local), below DESTDIR where that is given
-#   make packages    deb, wheel, tarball and image into build/packages; docs/install.md says what each is for
+#   make quickstart  install packages, build, and run the main job with the embedded store; DATASET=URL|PATH for other images
+#   make check       the checks for every change; check-full adds the other sanitizers and the long tests, soak takes hours
+#   make bench       benchmarks against other programs; fails if a figure misses its limit
+#   make fuzz        run libFuzzer on each parser of untrusted input; SECONDS_EACH=60
+#   make tables      generate the tables of docs/ again, after a change of a key, a variable or an exit code
+#   make install     install into PREFIX (/usr/local), below DESTDIR if it is set
+#   make packages    deb, wheel, tarball and image into build/packages; docs/install.md describes them
 #   make deb         Debian packages, checked by lintian
 #   make wheel       a Python wheel with the program inside, for Linux distributions from 2020 on
 #   make tarball     the program for the same distributions, without Python
 #   make image       a container image of the Debian package (needs root)
-#   make check-packages   all of them in bare Debian systems, and make quickstart there (needs root and a Debian mirror)
+#   make check-packages   test all packages and make quickstart in bare Debian systems (needs root and a Debian mirror)
 SHELL := /bin/bash
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -49,9 +49,9 @@ quickstart:
 	$(MAKE) all
 	tools/quickstart $(if $(DATASET),--dataset '$(DATASET)')
 
-# --- What every change needs -------------------------------------------------------------------------------------
+# --- Checks for every change -------------------------------------------------------------------------------------
 
-# Some of it waits most of its time, or has one thread; what runs beside it takes the processors.
+# Some checks mostly wait or use one thread, so others run in parallel.
 .PHONY: check check-style check-tests check-unit check-tidy check-python check-system
 check: deps
 	$(MAKE) -j 3 check-style asan test-venvs test-bytecode
@@ -68,21 +68,21 @@ check-style: format-check all
 	shellcheck $(SCRIPTS)
 	git ls-files -z | grep -zvE '^(tests/(fuzz/corpus|.*/vectors)/|web/package-lock.json)' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
 
-# Unit tests and the fuzz targets' corpus, with every byte and every undefined operation watched. The other compiler, whose
-# warnings are errors, too; check-tidy reads its commands.
-# cmocka catches a SIGSEGV and goes on without saying where it was: the sanitizer keeps the signal, and prints the stack.
+# Unit tests and the corpus of the fuzz targets, with AddressSanitizer and UndefinedBehaviorSanitizer.
+# handle_segv=2: cmocka would catch SIGSEGV and hide its place; the sanitizer prints the stack.
 SANITIZE := ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1:handle_segv=2 \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 check-unit: asan
 	$(SANITIZE) tools/meson-test build-asan --suite unit
 
-# Everything under Clang with sanitizers.
+# Builds everything with Clang and sanitizers. Clang's warnings are errors, too; check-tidy reads the
+# compile commands of this build.
 .PHONY: asan
 asan: build-asan/build.ninja
 	$(NICE) ninja -C build-asan
 
-# The shared runtime, because the tests of failing allocations and those that preload a library come before it.
-# A stack needs lines only, and this compiles and links in less time than with all that debuggers show.
+# The runtime of the sanitizers is shared, because tests load libraries before it: those of failing
+# allocations, for example. Line tables suffice for stack traces, and build faster than full debug information.
 build-asan/build.ninja:
 	CC=clang-14 CC_LD=gold meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debug -Doptimization=1 -Dfuzz=true \
 		-Dc_args=-gline-tables-only \
@@ -101,12 +101,12 @@ test-venvs:
 	tools/test-venv determined >/dev/null
 	tools/test-venv tracking >/dev/null
 
-# Each worker of the system tests imports all of their files, which takes it 1 s if they are compiled, otherwise 5.
+# Each worker of the system tests imports all test files: in 1 s if their bytecode is cached, otherwise in 5 s.
 .PHONY: test-bytecode
 test-bytecode: all
 	$(PYTEST) tests/system --collect-only -qq >/dev/null
 
-# The Python package as it lies in the build directory, with the system's Python and torch.
+# Tests the Python package in the build directory, with the system's Python and torch.
 check-python: all test-venvs
 	PENSTOCK_PYTHON=$(BUILD)/python $(PYTEST) tests/python
 
@@ -123,7 +123,7 @@ check-full: check tidy-all check-tsan check-system-asan check-long check-package
 tidy-all: build-asan/build.ninja
 	tools/tidy --all build-asan
 
-# A test of the whole program may take three times as long (pytest.ini: 300 s) where a sanitizer watches it.
+# With a sanitizer, a system test may take three times its usual limit (pytest.ini: 300 s).
 WATCH_THREADS := TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$(CURDIR)/tests/tsan-suppressions
 check-tsan: build-tsan/build.ninja
 	$(NICE) ninja -C build-tsan
@@ -156,7 +156,7 @@ bench: deps build-release/build.ninja
 build-release/build.ninja:
 	meson setup build-release --buildtype release
 
-# Sources that differ from the main branch only; `make check` looks at all of src, `make check-full` at the tests, too.
+# Checks only sources that differ from the main branch; `make check` checks src and python, `make check-full` also tests.
 .PHONY: tidy
 tidy: build-asan/build.ninja
 	tools/tidy --changed build-asan

@@ -1,8 +1,8 @@
-"""How long a training waits for an asynchronous save of 1 GB, and how long the interpreter pauses while it is written.
+"""Measures how long a training waits for an asynchronous save of 1 GB, and how long the interpreter pauses meanwhile.
 
-The peers write the same state to the same directory: torch.save with an fsync, unchanged and on a thread of its own, and
-torch.distributed.checkpoint, whose asynchronous save (torch 2.2 and later) needs a torch that Debian 12 does not have: where
-tools/bench-python has got it, the same is measured again with that one, in a process of its own.
+The peers write the same state to the same directory: torch.save with an fsync, directly and on a separate thread, and
+torch.distributed.checkpoint. The latter has an asynchronous save in torch 2.2 and later, which Debian 12 does not have: if
+tools/bench-python has installed a current torch, a second process repeats the measurements with it.
 """
 import importlib
 import json
@@ -18,14 +18,14 @@ from pathlib import Path
 import report as reporting
 
 GB = 10**9
-# Tensors of a model with an optimizer of two moments: few large ones, and many small.
+# Number of small tensors. The state is like that of a model with an optimizer: few large tensors, many small ones.
 SMALL = 300
 ROUNDS = 7
 ASYNCHRONOUS_DCP = "torch.distributed.checkpoint asynchronously"
 
 
 def package():
-    """The import path of the package, of the build that is measured where it has one."""
+    """Returns the import path of the package: of the build that is measured, if this build has the package."""
     for folder in (reporting.binary().parent / "python", reporting.TOP / "build" / "python"):
         if (folder / "penstock" / "_native.abi3.so").exists():
             return folder
@@ -41,7 +41,7 @@ class Bench:
         self.target.fill_(0)
 
     def copy(self):
-        """The least that a save needs: a copy, into memory that is allocated already."""
+        """Returns the time of the minimum of a save: a copy into memory that is already allocated."""
         begin, at = time.perf_counter(), 0
         for tensor in self.state.values():
             self.target[at : at + tensor.numel()].copy_(tensor)
@@ -95,7 +95,7 @@ class Bench:
         return stall
 
     def longest_pause(self, begin, ended):
-        """The longest time for which a loop in Python was stopped, from after begin() until ended() is true."""
+        """Returns the longest pause of a loop in Python, from after begin() until ended() is true."""
         begin()
         last, longest = time.perf_counter(), 0.0
         while not ended():
@@ -118,18 +118,20 @@ def distributed_storage():
     try:
         return importlib.import_module("torch.distributed.checkpoint")
     except ModuleNotFoundError:
-        importlib.import_module("penstock.dcp")  # which can import what Python 3.11 alone cannot
+        importlib.import_module("penstock.dcp")  # it can import torch's module, which Python 3.11 alone cannot
         return importlib.import_module("torch.distributed._shard.checkpoint")
 
 
 def settle_disk():
-    """Syncs earlier writes to the disk, so that no tool pays for those of another one."""
+    """Syncs earlier writes to the disk, so that they do not slow down the next tool."""
     os.sync()
 
 
 def waits(size):
-    """(torch's version, medians of how long a training waits: memory copy, penstock, torch.save, torch.distributed.checkpoint,
-    the same asynchronously, and that through penstock.dcp; None: torch has none)"""
+    """Returns (torch's version, medians of how long a training waits). The medians are those of a memory copy, penstock,
+    torch.save, torch.distributed.checkpoint, its asynchronous save, and this save through penstock.dcp. If torch has no
+    asynchronous save, None replaces the last two.
+    """
     import torch
 
     checkpoint = importlib.import_module("penstock.checkpoint")

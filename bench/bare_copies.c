@@ -4,10 +4,9 @@
  *
  *	ls SOURCE/... | bare-copies up|down TARGET
  *
- * One process reads each file and sends it over a Unix socket, the other writes it to a new file in
- * TARGET; one at a time, with a reply behind each. "up": it is read and sent, since a client has to
- * see the bytes for a checksum; "down": sendfile(), as a server does. Its processor time is the
- * figure.
+ * One process sends each file over a Unix socket, the other writes the file to TARGET and replies;
+ * one file at a time. With "up", the sender reads the bytes, as a client must for a checksum; with
+ * "down", it uses sendfile(), as a server does. The figure is the processor time of both processes.
  */
 #include <fcntl.h>
 #include <stdint.h>

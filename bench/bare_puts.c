@@ -1,7 +1,7 @@
 /*
- * The necessary minimum of a server of durable PUTs, for bench/store_put.py: a thread for each
- * connection reads a body, writes it to a file and syncs that. Without a signature, a checksum or
- * an index.
+ * The minimum of a server of durable PUTs, for bench/store_put.py: a thread for each connection
+ * reads a body, writes it to a file and syncs the file. It does not verify a signature, compute a
+ * checksum or write an index.
  *
  *	bench-bare-puts DIRECTORY
  *
@@ -26,7 +26,8 @@ enum { HEAD = 16384, BODY = 16 << 20 };
 static const char *directory;
 static atomic_uint threads;
 
-/* Reads until there are `wanted` bytes. Returns the number that there are, fewer at the end. */
+/* Reads until `data` has `wanted` bytes. Returns the number of bytes in `data`, which is less at
+ * the end of the stream or after an error. */
 static size_t fill(int fd, char *data, size_t have, size_t wanted, size_t room)
 {
 	while (have < wanted) {

@@ -1,12 +1,12 @@
 /*
- * The necessary minimum of small reads, for bench/samples.py: sends requests that were made before,
- * and receives as many bytes as the replies have. Without a key, a signature or a checksum.
+ * The minimum of small reads, for bench/samples.py and bench/sample_shards.py: sends requests that
+ * were signed in advance, and receives the replies. It does not make keys, signatures or checksums.
  *
  *	bench-bare-reads PORT REQUESTS SECONDS [MIB]
  *
  * REQUESTS is a file of requests, each of which ends with an empty line. Two threads with 16 kept
- * connections each send them in turn. What they receive is overwritten by what comes next, or kept
- * in MIB of memory of each thread until they are full, as bytes must be that a program uses. Prints
+ * connections each send the requests in turn. A thread receives all replies into one buffer, or, if
+ * MIB is given, fills MIB of memory before it reuses it, like a program that keeps its data. Prints
  * replies per second.
  */
 #include <arpa/inet.h>
@@ -29,7 +29,7 @@
 
 struct connection {
 	int fd;
-	size_t left; /* bytes of the reply; 0: its head is still to come */
+	size_t left; /* bytes of the reply that are missing; 0 before the reply begins */
 };
 
 static char *text;
@@ -39,7 +39,7 @@ static struct {
 } requests[REQUESTS];
 static size_t n_requests;
 static int port;
-static size_t memory = BUFFER; /* of a thread */
+static size_t memory = BUFFER; /* size of the memory of a thread */
 static double until;
 static atomic_ulong replies;
 

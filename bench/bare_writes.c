@@ -1,6 +1,6 @@
 /*
- * The necessary minimum of durable writes, for bench/store_put.py: threads that write a file each
- * and sync it. Without HTTP, a checksum or an index.
+ * The minimum of durable writes, for bench/store_put.py: threads write files and sync them, without
+ * HTTP, a checksum or an index.
  *
  *	bench-bare-writes DIRECTORY THREADS BYTES SECONDS
  *

@@ -1,4 +1,4 @@
-"""From the end of a checkpoint's save to its commit being durable in the store, with all that it names."""
+"""Measures the time from the end of a checkpoint's save until its commit and files are durable in the store."""
 import importlib
 import os
 import shutil
@@ -19,7 +19,7 @@ LIMIT_S = 1.0
 
 
 def durable(store, key, saved):
-    """Seconds from then until HEAD shows the object; the store answers only what is durable."""
+    """Returns the seconds from `saved` until HEAD finds the object; the store shows only durable objects."""
     while True:
         try:
             store.client.head_object(Bucket=publish_latency.BUCKET, Key=key)

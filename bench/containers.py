@@ -1,4 +1,4 @@
-"""The cost of a trivial step in a container whose image is on this machine, next to a bare crun and `podman run`."""
+"""Measures a trivial step in a container whose image is on this machine, next to a bare crun and `podman run`."""
 import json
 import os
 import subprocess
@@ -13,8 +13,9 @@ from harness import registry as images  # noqa: E402
 
 FURTHER = 20
 
-# crun 1.8 refuses machines with control groups of both versions, podman does, too: theirs are hidden from them, once, and
-# not counted. Starts what it reads, a list of words in JSON, and answers with the seconds that it took.
+# crun 1.8 and podman refuse machines with control groups of both versions. This process runs them in a mount
+# namespace that hides the control groups; entering it is not measured. The process reads commands, lists of words
+# in JSON, runs them, and replies with the seconds that they took.
 SERVER = """
 import json, subprocess, sys, time
 for line in sys.stdin:
@@ -47,7 +48,7 @@ class Hidden:
 
 
 def bundle(umoci, folder, layout):
-    """A bundle for a bare crun: our image as umoci unpacks it, with the host's network as ours has it."""
+    """Returns a bundle for a bare crun: the image unpacked by umoci, with the host's network, as in penstock's container."""
     reporting.run_checked([umoci, "unpack", "--image", f"{layout}:v1", folder / "bundle"])
     path = folder / "bundle" / "config.json"
     config = json.loads(path.read_text())
@@ -63,7 +64,7 @@ def main(report):
     if not (crun and umoci and skopeo):
         return
     program = reporting.binary()
-    # podman makes a name of the path, which must not end or begin with an underscore.
+    # podman makes a name from this path; the name must not begin or end with an underscore.
     with tempfile.TemporaryDirectory(prefix="penstock-bench-a", suffix="z") as name:
         folder = Path(name)
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home"), "PENSTOCK_CLAIMS_DIR": str(folder / "claims")}

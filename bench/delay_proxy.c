@@ -1,17 +1,20 @@
 /*
- * A path with latency between clients and a server, for benchmarks on machines without netem.
+ * A proxy that adds latency between clients and a server, for benchmarks on machines without netem.
  *
  *	bench-delay-proxy UPSTREAM_PORT DELAY_MS WINDOW_KIB STALL_FIRST STALL_EVERY STALL_MS
  *
- * Prints its port. Each direction of each connection hands bytes on DELAY_MS after it got them and
- * holds at most WINDOW_KIB of them, as TCP does with its window over such a path: so one connection
- * carries a window in DELAY_MS at most, and many carry as much as the machine can. A new connection
- * is there after one round trip. Counted over all connections, the request STALL_FIRST (0: none)
- * and then each STALL_EVERY further on is held for STALL_MS before it reaches the server; the
- * connection it came on stalls with it, and a line "stalled" is printed.
+ * Prints its port. Each direction of a connection forwards bytes DELAY_MS after it received them,
+ * and holds at most WINDOW_KIB, like the window of TCP on a path with this latency. So one
+ * connection carries at most a window in DELAY_MS, and many connections carry as much as the
+ * machine can. The first bytes of a new connection wait for one more round trip, that of TCP's
+ * handshake.
  *
- * A request is seen by its first bytes: what a client sends after the server's last word. One
- * thread, epoll; bytes are copied once in and once out.
+ * The proxy counts the requests of all connections. It delays the request number STALL_FIRST (never
+ * if 0), and every STALL_EVERY-th request after it, by STALL_MS, and prints a line "stalled". The
+ * connection of the request stalls, too. A request begins with the first bytes that a client sends
+ * after the server has sent bytes.
+ *
+ * The proxy has one thread with epoll, and copies bytes once in and once out.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -31,7 +34,7 @@
 #define EVENTS	 256
 #define NS_OF_MS INT64_C(1000000)
 
-/* Bytes that came together, on their way. */
+/* Bytes that arrived together and are not forwarded yet. */
 struct block {
 	struct block *next;
 	int64_t due_ns;
@@ -42,9 +45,9 @@ struct block {
 struct way {
 	struct block *first, *last;
 	size_t held;
-	bool ended; /* nothing more comes in */
-	bool shut; /* and the other side was shut down, too */
-	bool blocked; /* the other side takes nothing now */
+	bool ended; /* the sender has closed the connection */
+	bool shut; /* the other side was shut down, too */
+	bool blocked; /* the other side accepts no bytes now */
 };
 
 struct pair {
@@ -56,7 +59,7 @@ struct pair {
 	} ends[2]; /* client, server */
 	struct way ways[2]; /* from the client, from the server */
 	bool server_spoke;
-	int64_t not_before_ns; /* what the client sends waits for this */
+	int64_t not_before_ns; /* bytes of the client are not forwarded before this time */
 	bool dead;
 };
 
@@ -137,7 +140,7 @@ static void pair_open(int client)
 	}
 	pair = must(calloc(1, sizeof(*pair)));
 	pair->server_spoke = true;
-	/* The round trip in which the connection would be made. */
+	/* One round trip for the handshake, and the delay of the first bytes. */
 	pair->not_before_ns = now_ns() + 3 * delay_ns;
 	pair->next = pairs;
 	if (pairs)
@@ -172,7 +175,7 @@ static bool stalls(unsigned request)
 	return stall_first && request >= stall_first && (request - stall_first) % stall_every == 0;
 }
 
-/* When what came now is handed on. */
+/* Returns the time at which bytes that arrive now are forwarded. */
 static int64_t due(struct pair *pair, int side, int64_t now)
 {
 	int64_t at = now + delay_ns;
@@ -254,7 +257,7 @@ static void hand_on(struct pair *pair, int side, int64_t now)
 	}
 }
 
-/* Hands on what is due everywhere; returns ms until the next is. */
+/* Forwards all bytes that are due. Returns the milliseconds until the next bytes are due. */
 static int serve_all(void)
 {
 	int64_t now = now_ns(), next = now + 1000 * NS_OF_MS;

@@ -1,4 +1,4 @@
-"""Bytes that a checkpoint of which 5 % changed costs on the way to the store: by the continuous sync, and by `cp --delta`."""
+"""Measures the sent bytes of a checkpoint of which 5 % changed: by the continuous sync, and by `cp --delta`."""
 import os
 import random
 import sys
@@ -20,13 +20,13 @@ AT_MOST = 0.15
 
 
 def cpu_s(pid):
-    """CPU seconds of a process so far: the store's, which hashes the bytes that it copies."""
+    """Returns the CPU seconds of a process so far. The store's grow, because it hashes the bytes that it copies."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def changed(data, version):
-    """The next version: a twentieth of it is another one, in one piece, as when one layer was trained on."""
+    """Makes the next version: one piece of 5 % changes, as if one layer had been trained further."""
     length = int(len(data) * SHARE)
     at = random.Random(version).randrange(len(data) // 10, len(data) - length)
     data[at : at + length] = os.urandom(length)
@@ -34,7 +34,7 @@ def changed(data, version):
 
 
 def shares(data, publish, link, stored):
-    """Returns for each version after the first the share of its bytes that went over the link, and the seconds."""
+    """Publishes versions. Returns the largest share of the bytes of a version that was sent, and the median of the seconds."""
     publish(data, 1)
     ours, seconds = [], []
     for version in range(2, VERSIONS + 2):

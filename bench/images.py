@@ -1,5 +1,8 @@
-"""An image of eight layers from a registry to runnable: ours, `skopeo copy` and `umoci unpack` in a row, and
-`skopeo copy` with our unpacking. Time, processor time, and a second version of which one layer is new."""
+"""Measures the pull of an image of eight layers from a registry, and of a next version with one new layer.
+
+The peers are `skopeo copy` followed by `umoci unpack`, and `skopeo copy` followed by penstock's unpacking. The figures are
+time and processor time.
+"""
 import os
 import random
 import shutil
@@ -18,7 +21,7 @@ LAYERS = 8
 
 
 def make_layer(number, size):
-    """As images of Python programs are: thousands of small texts, some large libraries; half of it compresses."""
+    """Returns a layer like those of Python programs: thousands of small texts, some large libraries, half compressible."""
     noise = random.Random(number)
     words = [noise.randbytes(6).hex() for _ in range(2000)]
     page = " ".join(noise.choices(words, k=100_000))
@@ -70,7 +73,7 @@ def main(report):
             def both(tag="v1"):
                 fetch(tag)
                 run(program, "pull", f"{folder}/layout")
-                shutil.rmtree(folder / "layout")  # a second copy of the image would stay on the disk
+                shutil.rmtree(folder / "layout")  # else a second copy of the image would stay on the disk
 
             def clean():
                 for path in ("home", "layout", "bundle-v1", "bundle-v2"):
@@ -110,7 +113,7 @@ def push(registry, tag, layers):
 
 
 def measure(report, *samples):
-    """Medians of (seconds, CPU seconds) of each sample, taken in turn."""
+    """Returns the medians of (seconds, CPU seconds) of each sample; the samples are taken in turn."""
     taken = [[] for _ in samples]
     for number in range(1 + report.size(5, 1)):
         for sample, kept in zip(samples, taken):
@@ -121,7 +124,7 @@ def measure(report, *samples):
 
 
 def after(prepare, run):
-    """A sample (seconds, CPU seconds) that does not count what is prepared for it."""
+    """Returns a sample: a function that calls both functions and returns (seconds, CPU seconds) of `run`."""
     def sample():
         prepare()
         begin, used = time.perf_counter(), reporting.children_cpu_s()

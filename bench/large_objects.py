@@ -1,7 +1,8 @@
-"""One large object, up and down, next to curl, s5cmd, awscli, rclone and boto3, with the same server, which is the embedded store.
+"""Measures the upload and download of one large object, next to curl, s5cmd, awscli, rclone and boto3.
 
-Throughput, CPU seconds of client and server together, and the client's peak memory. Then the same over a path with a round trip of 50 ms,
-and with one request of a thousand stalled for 5 s (bench/delay_proxy.c: one thread, which costs about as much as curl and is the same for all).
+`penstock serve` is the server of all tools. The figures are time, CPU seconds of client and server together, and the client's
+peak memory. The time is also measured over a path with a round trip of 50 ms, and with one request of a thousand stalled for
+5 s. These paths go through bench/delay_proxy.c, which needs about as much processor time as curl, for all tools alike.
 """
 import os
 import shutil
@@ -19,14 +20,14 @@ CURL_SPEED, CURL_CPU, S5CMD_CPU, AWS_SPEED, S5CMD_FAR = 0.95, 1.15, 0.7, 3, 2
 MEMORY = 64 * 2**20
 GIB = 2**30
 SIZES = {"1 GiB": GIB, "8 GiB": 8 * GIB}
-ROUNDS = 5  # of penstock, curl, s5cmd and the bare copies
+ROUNDS = 5  # for penstock, curl, s5cmd and the bare copies
 BARE = "bare copies in C"
-# Tools that need minutes are not measured with 8 GiB, which would show nothing new.
+# Rounds of slow tools. With 8 GiB most of them need minutes and are left out.
 SLOW = {"1 GiB": {"awscli": 3, "rclone": 3, "boto3": 3}, "8 GiB": {"awscli": 1}}
 CURL_PUT_MAX = 5 * GIB  # a PUT takes no more
-# Half the round trip, and the bytes of a connection that are on their way in it: Linux's default receive window, 3 MiB in 50 ms.
+# Half of the round trip, and the bytes of a connection in flight in it: Linux's default receive window is 3 MiB in 50 ms.
 DELAY_MS, WINDOW_KIB = 25, 1536
-# The tenth request of each run moves bytes, with any tool; s5cmd has some twenty of them.
+# The tenth request of a run moves bytes with every tool; s5cmd sends about twenty requests.
 STALL_FIRST, STALL_EVERY, STALL_MS = 10, 1000, 5000
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
 BOTO3 = """
@@ -60,7 +61,7 @@ class Store:
 
 
 class DelayedPath:
-    """The store, seen over a path of its own, for one run; `how` are the other arguments of delay_proxy.c."""
+    """A delay_proxy in front of the store, for one run; `how` are its arguments after the port."""
 
     def __init__(self, program, endpoint, how):
         command = [program, endpoint.rpartition(":")[2], *map(str, how)]
@@ -68,7 +69,7 @@ class DelayedPath:
         self.endpoint = "http://127.0.0.1:" + self.process.stdout.readline().strip()
 
     def close(self):
-        """How many requests were stalled."""
+        """Ends the proxy. Returns the number of stalled requests."""
         self.process.kill()
         stalled = self.process.stdout.read().count("stalled")
         self.process.wait()
@@ -80,7 +81,7 @@ class Bench:
     def __init__(self, report, folder, store, size):
         self.report, self.folder, self.store, self.size = report, folder, store, size
         self.env = os.environ | KEYS | {"HOME": str(folder), "AWS_EC2_METADATA_DISABLED": "true", "RCLONE_CONFIG": ""}
-        self.env.pop("AWS_CA_BUNDLE", None)  # rclone takes none
+        self.env.pop("AWS_CA_BUNDLE", None)  # rclone does not accept this variable
         self.source, self.target = folder / "source", folder / "target"
         self.bare = reporting.BareCopies(report, folder)
         self.tools = self.find_tools()
@@ -91,7 +92,7 @@ class Bench:
         self.env |= {"AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint}
 
     def find_tools(self):
-        """Name -> a command for ("up" or "down", key); what is not there is named in the table."""
+        """Returns {name: a function from ("up" or "down", key) to a command}. The table names missing tools."""
         ours, find = reporting.binary(), self.report.peer
         there = {"penstock": lambda way, key: [ours, "cp", "-q", *self.way(way, key)]}
         if curl := find("curl"):
@@ -120,7 +121,7 @@ class Bench:
         return subprocess.run(command, env=self.env, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
     def run(self, name, way, key):
-        """Seconds, CPU seconds of both sides, and the client's peak memory."""
+        """Returns the seconds, the CPU seconds of both sides, and the client's peak memory."""
         command = self.tools[name](way, key)
         server, begin = cpu_of(self.store.process.pid), time.perf_counter()
         with tempfile.TemporaryFile() as said:
@@ -133,7 +134,7 @@ class Bench:
         return seconds, used + cpu_of(self.store.process.pid) - server, memory
 
     def measure(self, name, way, path=None):
-        """A run over its own `path`, a program and its arguments; leaves nothing behind, in memory neither."""
+        """Measures a run, through a proxy if `path` (program and arguments) is given. Removes the object from the store."""
         self.target.unlink(missing_ok=True)
         there = DelayedPath(path[0], self.store.endpoint, path[1:]) if path else None
         if there:
@@ -149,18 +150,18 @@ class Bench:
         return figures
 
     def measure_bare(self, way):
-        """The path of the source, or of the file that the previous tool fetched."""
+        """Returns figures of the bare copies of the source, or of the file that the previous tool fetched."""
         return 0, self.bare.cpu(way, self.folder / "bare", [self.source if way == "up" else self.target]), 0
 
     def remove(self, key):
-        """The relaxed store keeps the file for half a minute, or until it ends."""
+        """Removes an object. A store with relaxed durability keeps its file for 30 s or until it ends, so the store is restarted."""
         reporting.run_checked([reporting.binary(), "rm", "-q", f"s3://bench/{key}"], env=self.env)
         self.store.close()
         self.store.start()
         self.at(self.store.endpoint)
 
     def compare(self, way, rounds, path=None):
-        """The medians of each tool; one call of each in turn."""
+        """Returns the medians of each tool; the tools run in turn."""
         samples = {name: [] for name in rounds}
         for round_number in range(self.report.repeats(max(rounds.values()))):
             for name in rounds:
@@ -189,7 +190,7 @@ def rows_near(report, what, medians, rounds):
 
 def near(bench, report, label, way):
     rounds = {name: ROUNDS for name in ("penstock", "curl", "s5cmd") if name in bench.tools}
-    if bench.bare.program and bench.size <= GIB:  # of 8 GiB there is no room for one more
+    if bench.bare.program and bench.size <= GIB:  # there is no room for a further copy of 8 GiB
         rounds[BARE] = ROUNDS
     rounds |= {name: count for name, count in SLOW.get(label, {}).items() if name in bench.tools}
     if way == "up" and bench.size > CURL_PUT_MAX and rounds.pop("curl", None):
@@ -198,7 +199,7 @@ def near(bench, report, label, way):
 
 
 def far(bench, report, program, label, way):
-    """Over a delayed path, next to s5cmd."""
+    """Measures penstock and s5cmd over a delayed path."""
     if not program or "s5cmd" not in bench.tools or bench.size > GIB:
         return
     for what, how in (
@@ -210,7 +211,7 @@ def far(bench, report, program, label, way):
 
 
 def make_source(path, size):
-    """Bytes that no disk or link makes smaller, and no two blocks of them alike."""
+    """Writes random bytes in which no two blocks are equal, so that they cannot be compressed or deduplicated."""
     block = os.urandom(2**20)
     with path.open("wb") as out:
         for i in range(size // 2**20):
@@ -225,12 +226,12 @@ def memory_available():
 
 
 def needed(size):
-    """Bytes of room: for two copies, and some."""
+    """Returns the bytes of room that a size needs: for two copies, and 2 GiB."""
     return 2 * size + 2 * GIB
 
 
 def place(label, size):
-    """In memory if there is room: the speed of a disk says nothing about a tool."""
+    """Returns a directory in memory if there is room, else None: the speed of a disk would hide that of the tools."""
     shared = Path("/dev/shm")
     if shared.is_dir() and min(shutil.disk_usage(shared).free, memory_available()) > needed(size):
         return shared
@@ -262,7 +263,7 @@ def run(report, label, size, program):
 def main(report):
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         program = report.compiled("delay_proxy", name)
-        # s5cmd has more than ten requests from 512 MiB on.
+        # s5cmd sends more than ten requests for 512 MiB and more.
         sizes = {"512 MiB": GIB // 2} if report.quick else SIZES
         for label, size in sizes.items():
             run(report, label, size, program)

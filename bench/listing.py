@@ -1,8 +1,7 @@
-"""A million keys: listing them, and a sync that finds nothing to do among them, next to s5cmd, rclone and the AWS CLI.
+"""Measures the listing of a million keys, and a sync that finds nothing to do, next to s5cmd, rclone and the AWS CLI.
 
-All tools list the same keys of the same embedded store and look at the same files; the CPU of client and server is counted together.
-Every tool has a fifth of the keys listed, s5cmd and we all of them; the other peers' times are those of the part, and objects per second
-are compared.
+All tools use the same store and the same files. The CPU seconds are those of client and server together. penstock and s5cmd list
+all keys. rclone and the AWS CLI list a fifth of them, and are compared by objects per second.
 """
 import contextlib
 import os
@@ -31,7 +30,7 @@ ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-sec
 
 
 def make_files(folder, count):
-    """Files as data sets have them, nearly all empty: what is compared is the names. None is of today."""
+    """Makes files with the names of a data set. Nearly all are empty, because tools compare names, and all are old."""
     for directory in range(DIRECTORIES):
         (folder / f"part-{directory}").mkdir(parents=True)
         at = os.open(folder / f"part-{directory}", os.O_RDONLY)
@@ -70,7 +69,7 @@ class Bench:
         self.url, self.folder = url, folder
 
     def run(self, command, lines=None):
-        """Seconds, CPU seconds of both sides, and bytes resident; `lines` is how many it has to print."""
+        """Returns the seconds, the CPU seconds of both sides, and the peak of resident bytes. The command must print `lines` lines."""
         output = self.folder / "output"
         before, begin = cpu_of(self.server.pid), time.perf_counter()
         with open(output, "wb") as file:
@@ -87,7 +86,7 @@ class Bench:
 
 
 def compare(report, bench, what, rounds, ours, peer, lines=None):
-    """Ours and s5cmd in turn; wall and CPU have the same bound."""
+    """Runs penstock and s5cmd in turn; time and CPU seconds have the same limit."""
     ours_runs, peer_runs = [], []
     for _ in range(report.repeats(rounds)):
         ours_runs.append(bench.run(ours, lines))
@@ -96,7 +95,7 @@ def compare(report, bench, what, rounds, ours, peer, lines=None):
     wall, cpu, _ = (statistics.median(column) for column in zip(*ours_runs))
     if peer:
         peer_wall, peer_cpu, peer_memory = (statistics.median(column) for column in zip(*peer_runs))
-        # A few keys say nothing: what a program costs to start is most of it.
+        # With few keys, most of the time is that of starting a program.
         least = 0 if report.quick else LEAST
         report.ratio(f"{what}, time", wall, peer_wall, at_least=least, peer_name="s5cmd")
         report.ratio(f"{what}, CPU of client and store", cpu, peer_cpu, at_least=least, peer_name="s5cmd")
@@ -106,7 +105,7 @@ def compare(report, bench, what, rounds, ours, peer, lines=None):
 
 
 def others(report, bench, what, ours_per_s, count, commands):
-    """Peers that take minutes for a part: objects per second."""
+    """Reports objects per second of peers that take minutes for a part of the keys."""
     for name, command in commands:
         program = report.aws() if name == "aws" else report.peer(name)
         if program:
@@ -116,7 +115,7 @@ def others(report, bench, what, ours_per_s, count, commands):
 
 
 def page_of(bench, count):
-    """A function that gets a page from a random key on, over a new connection."""
+    """Returns a function that gets a page after a random key, over a new connection."""
     wire = Wire(Address(bench.url))
 
     def page():

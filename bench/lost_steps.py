@@ -1,7 +1,7 @@
-"""Steps that a training has to do again after a preemption at a random moment, each time on a machine that never saw it.
+"""Counts the steps that a training has to repeat after a preemption at a random moment, each time on a new machine.
 
-In half of the preemptions the save fits into the grace: none may be lost. In the other half the training is killed before it has
-saved: only those since its last commit may be.
+In half of the preemptions the save fits into the grace period, and no step may be lost. In the other half the training is killed
+before it has saved, and only steps after its last commit may be lost.
 """
 import json
 import random
@@ -20,7 +20,8 @@ from harness.program import Penstock, Store  # noqa: E402
 COUNT = 100
 EVERY = 50  # steps from one asynchronous save to the next
 GRACE_S = 1
-# Softmax regression by stochastic gradient descent. What it does is noted in a file: began at, trained, and committed a step.
+# Softmax regression by stochastic gradient descent. The program notes in a file at which step it began, and each step that it
+# trained or committed.
 TRAINER = f"""
 import os, sys, time
 import numpy
@@ -83,7 +84,7 @@ class Machines:
         return [(what, int(step)) for what, step in (line.split() for line in lines)]
 
     def preempted(self, fits, after_s):
-        """An attempt; what it shows of the one before: (steps that it has to do again, those of them that were committed)."""
+        """Runs an attempt. Returns (repeated steps, repeated steps that were committed) of the attempt before it."""
         self.n += 1
         program = Penstock(self.folder / f"m{self.n}")
         program.env |= {"PENSTOCK_MACHINE": f"m{self.n}"}
@@ -122,7 +123,7 @@ def main(report):
         store = Store(Penstock(Path(folder) / "store"), Path(folder) / "root")
         store.client.create_bucket(Bucket="out")
         machines = Machines(Path(folder), store)
-        # One more at the end shows the result of the last.
+        # A further attempt shows the result of the last one.
         found = [machines.preempted(fits, generator.uniform(0, 0.6)) for fits in [*plan, True]][1:]
         store.stop()
     kept = [lost for fits, (lost, _) in zip(plan, found) if fits]

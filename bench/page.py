@@ -1,6 +1,7 @@
-"""The page of `penstock ui` in Chromium: from the link to the first paint, and from a step's write to the line in the browser.
+"""Measures the page of `penstock ui` in Chromium: from the link to the first paint, and from a step's write to the line.
 
-With 10,000 runs, and with a log of 10 million lines: the bytes that the browser gets, and the frames that it draws while it scrolls.
+With 10,000 runs, and with a log of 10 million lines, measures the bytes that the browser receives, and late frames while it
+scrolls.
 """
 import http.server
 import os
@@ -23,9 +24,9 @@ from harness.workflows import write_workflow  # noqa: E402
 CHROMIUM = "/usr/bin/chromium"
 ROUNDS = 5
 RUNS, LINES = 10_000, 10_000_000
-FRAME_MS = 50  # a frame that takes longer is seen
+FRAME_MS = 50  # users notice longer frames
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-# Scrolls for some seconds and returns the share of frames that are late.
+# Scrolls for some seconds. Returns the share of late frames.
 SCROLL = """async ([seconds, jump]) => {
     const box = [...document.querySelectorAll('*')].find((e) => e.scrollHeight > e.clientHeight + 1000 && getComputedStyle(e).overflowY !== 'visible');
     let frames = 0, late = 0, last = performance.now();
@@ -72,7 +73,7 @@ def first_paint(browser, link):
 
 
 def line_latency(browser, server, identity, pipe, rounds):
-    """Seconds from the write of a step to the line in the page."""
+    """Yields the seconds from the write of a step to the line in the page."""
     tab = browser.new_page()
     tab.goto(server.link)
     tab.goto(f"{tab.url.split('#')[0]}#/run/{identity}/log")
@@ -96,7 +97,7 @@ def line_latency(browser, server, identity, pipe, rounds):
 
 
 def many_runs(home, count):
-    """Adds copies of the run to the records."""
+    """Adds copies of the run to the database of runs."""
     with sqlite3.connect(home / "runs.db") as records:
         for table, column in (("runs", "id"), ("attempts", "run_id")):
             columns = [row[1] for row in records.execute(f"pragma table_info({table})")]
@@ -108,7 +109,7 @@ def many_runs(home, count):
 
 
 def scrolled(browser, server, place, sign, seconds, jump):
-    """The share of late frames, and the bytes that came while the page was opened and scrolled."""
+    """Returns the share of late frames, and the bytes that were received while the page was opened and scrolled."""
     tab = browser.new_page()
     received = []
     client = tab.context.new_cdp_session(tab)

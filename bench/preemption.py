@@ -1,4 +1,4 @@
-"""From the notice of each source to the tasks: the signal reaches their handler after the file was written."""
+"""Measures the time from the notice of each source to the signal handler of a task; the preempt file must exist then."""
 import json
 import os
 import signal
@@ -15,7 +15,7 @@ from harness.program import Penstock  # noqa: E402
 from harness.waiting import wait_for  # noqa: E402
 
 NOTIFIED_S = 0.2
-# It says when its handler ran, and that the file was there by then.
+# Prints the time at which its handler ran, and if the preempt file existed then.
 TRAINER = """
 import os, signal, sys, time
 def on_signal(number, frame):
@@ -30,7 +30,7 @@ while True:
 
 
 def measure(penstock, path, notify, env=None):
-    """Seconds from the notice, whose moment `notify` returns, to the handler of the task."""
+    """Returns the seconds from the notice to the handler of the task; `notify` sends the notice and returns its time."""
     run = penstock.popen("run", "--fresh", path, env={"PENSTOCK_PREEMPTION_SOURCES": None, "AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"} | (env or {}))
     run.wait_for_output("^up")
     noticed = notify(run)
@@ -56,7 +56,7 @@ def hanging(gcp):
 
 
 def after_a_poll(service, path, action):
-    """Acts directly after a poll, which is the longest wait."""
+    """Returns a function that acts directly after a poll, which makes the wait longest."""
 
     def notify(run):
         count = len(service.asked(path))

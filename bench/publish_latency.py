@@ -1,4 +1,4 @@
-"""From the close of a checkpoint to its being durable in the embedded store, and the supervisor's memory on the way."""
+"""Measures the time from the close of a checkpoint until it is durable in the store, and the supervisor's memory."""
 import json
 import os
 import random
@@ -21,7 +21,7 @@ POLL_S = 5
 
 
 def write(path, size, seed):
-    """A save: opened, written in pieces, closed. Returns the moment of the close."""
+    """Saves a file: opens it, writes it in pieces, and closes it. Returns the time of the close."""
     block = random.Random(seed).randbytes(1 << 20)
     with open(path, "wb") as file:
         for _ in range(size >> 20):
@@ -31,7 +31,7 @@ def write(path, size, seed):
 
 
 def visible_after(client, key, size, closed):
-    """Seconds from the close until HEAD shows an object of this size; the store answers only what is durable."""
+    """Returns the seconds from the close until HEAD finds an object of this size; the store shows only durable objects."""
     while True:
         try:
             if client.head_object(Bucket=BUCKET, Key=key)["ContentLength"] == size:
@@ -42,7 +42,7 @@ def visible_after(client, key, size, closed):
 
 
 def curl_put(store, path, key):
-    """curl's own time for the same bytes to the same store."""
+    """Returns curl's own time for a PUT of the same bytes to the same store."""
     command = [
         "curl", "-sS", "-f", "-o", "/dev/null", "-w", "%{time_total}", "-T", path, "--aws-sigv4", "aws:amz:us-east-1:s3",
         "-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD", f"{store.endpoint}/{BUCKET}/{key}", "-K", "-",
@@ -56,7 +56,7 @@ def peak_memory(pid):
 
 
 class Run:
-    """A live `penstock run` whose step waits; this benchmark writes its output in the step's place."""
+    """A `penstock run` whose step only waits; the benchmark writes the output of the step."""
 
     def __init__(self, penstock, store, folder):
         self.folder = folder
@@ -104,7 +104,7 @@ def latency(report, store, sync, size):
 
 
 def poll(report, store, folder, size, what, ours_s):
-    """The loop of the original programs: a sync, and five seconds of sleep."""
+    """Measures a loop of a sync and five seconds of sleep, with s5cmd and the AWS CLI."""
     for name in ("s5cmd", "aws"):
         program = report.aws() if name == "aws" else report.peer(name)
         if not program:

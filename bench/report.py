@@ -1,10 +1,10 @@
-"""The report of a benchmark: rows with a limit that is kept or missed, peers that are missing, and helpers to measure.
+"""The report of a benchmark: rows whose limit is met or missed, missing peers, and helpers to measure.
 
     def main(report):
         ours, peer = report.interleave(30, lambda: run_ours(), lambda: run_curl())
         report.ratio("GET of 1 GiB", ours, peer, at_least=0.95, unit="s", peer_name="curl")
 
-A figure is the median of its samples. Ours and the peer's are taken in turn, one of each, because machines are noisy.
+A figure is the median of its samples. Samples of penstock and of the peer are taken in turn, because machines are noisy.
 """
 import contextlib
 import os
@@ -22,7 +22,7 @@ TOP = Path(__file__).resolve().parent.parent
 
 
 def binary():
-    """The program to measure: $PENSTOCK, else the release build, else the plain one."""
+    """Returns the program to measure: $PENSTOCK, else build-release/penstock, else build/penstock."""
     for path in (os.environ.get("PENSTOCK"), TOP / "build-release" / "penstock", TOP / "build" / "penstock"):
         if path and os.access(path, os.X_OK):
             return Path(path).resolve()
@@ -42,13 +42,13 @@ def format_figure(value, unit):
 
 
 def bench_python():
-    """The Python with the current torch and the peers, if tools/bench-python has got it; else an empty text."""
+    """Returns the Python that tools/bench-python has installed, with the current torch and the peers; else an empty string."""
     return subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
 
 
 class Report:
     def __init__(self, quick=False):
-        self.quick = quick  # fewer and smaller samples, to see that the benchmarks themselves work
+        self.quick = quick  # fewer and smaller samples, to check that the benchmarks work
         self.rows = []
         self.absent = []
         self.module = ""
@@ -56,15 +56,15 @@ class Report:
     # -- measuring
 
     def repeats(self, count):
-        """How often to measure: `count`, or 3 in a quick run."""
+        """Returns the number of measurements: `count`, but at most 3 in a quick run."""
         return min(count, 3) if self.quick else count
 
     def size(self, full, quick):
-        """How much to measure with."""
+        """Returns `quick` in a quick run, else `full`."""
         return quick if self.quick else full
 
     def interleave(self, count, *functions, warm_up=1):
-        """Calls the functions in turn, `count` times each, and returns their medians, in seconds or in the unit that they return."""
+        """Calls the functions in turn, `count` times each. Returns the medians of their results, or of their seconds for None."""
         samples = [[] for _ in functions]
         for round_number in range(warm_up + self.repeats(count)):
             for function, kept in zip(functions, samples):
@@ -77,51 +77,51 @@ class Report:
         return medians[0] if len(medians) == 1 else medians
 
     def peer(self, name, why="not installed", path=None):
-        """Path of a peer's program, or None with its absence on record."""
+        """Returns the path of a peer's program, or None after reporting the peer as missing."""
         found = path or shutil.which(name)
         if not found:
             self.missing(name, why)
         return found
 
     def compiled(self, name, folder):
-        """The program of bench/NAME.c, compiled into `folder`; None without a compiler, with its absence on record."""
+        """Compiles bench/NAME.c in `folder`. Returns the path of the program, or None after reporting the missing compiler."""
         program, cc = Path(folder) / name, self.peer("cc")
         if cc:
             run_checked([cc, "-O2", "-D_GNU_SOURCE", "-pthread", "-o", program, TOP / "bench" / f"{name}.c"])
         return cc and program
 
     def aws(self):
-        """Debian's AWS CLI where it is there, for another may come first on the PATH. It knows no AWS_ENDPOINT_URL: name it the endpoint."""
+        """Returns Debian's AWS CLI, if installed, else that on PATH. Debian's ignores AWS_ENDPOINT_URL: pass --endpoint-url."""
         return self.peer("aws", path="/usr/bin/aws" if os.access("/usr/bin/aws", os.X_OK) else None)
 
     # -- reporting
 
     def missing(self, peer, why="not installed"):
-        """Names a peer that could not be measured in the table."""
+        """Lists a peer in the table as not measured."""
         self.absent.append({"module": self.module, "peer": peer, "why": why})
         print(f"  {peer} is missing: {why}", flush=True)
 
     def ratio(self, what, ours, peer, *, at_least, unit="s", peer_name, smaller_is_better=None):
-        """Ours over the peer's speed (times are turned round) is to be `at_least` this."""
+        """Compares speeds: penstock's speed divided by the peer's must be at least `at_least`. Times and sizes are inverted."""
         smaller = unit in ("s", "bytes") if smaller_is_better is None else smaller_is_better
         ratio = (peer / ours if smaller else ours / peer) if ours and peer else 0.0
         self.add(what, ours, peer, peer_name, unit, f"{ratio:.2f} x", f">= {at_least:g} x", ratio >= at_least, ratio)
 
     def more(self, what, ours, peer, *, at_most, unit="s", peer_name):
-        """Ours is to be `at_most` this much more than the peer's."""
+        """Compares values: penstock's value may exceed the peer's by at most `at_most`."""
         extra = ours - peer
         limit = f"<= +{format_figure(at_most, unit)}"
         self.add(what, ours, peer, peer_name, unit, f"{'-' if extra < 0 else '+'}{format_figure(abs(extra), unit)}", limit, extra <= at_most, extra)
 
     def limit(self, what, ours, *, at_most=None, at_least=None, unit):
-        """An absolute bound."""
+        """Compares a value with absolute limits."""
         good = (at_most is None or ours <= at_most) and (at_least is None or ours >= at_least)
         bounds = [f"<= {format_figure(at_most, unit)}"] if at_most is not None else []
         bounds += [f">= {format_figure(at_least, unit)}"] if at_least is not None else []
         self.add(what, ours, None, "", unit, "", " ".join(bounds), good, ours)
 
     def figure(self, what, ours, *, unit, peer=None, peer_name=""):
-        """A figure without a bound."""
+        """Adds a figure without a limit."""
         ratio = f"{ours / peer:.2f} x" if ours and peer else ""
         self.add(what, ours, peer, peer_name, unit, ratio, "", None, None)
 
@@ -154,15 +154,15 @@ class Report:
 
 
 def children_cpu_s():
-    """CPU seconds of all children waited for so far; the difference around a call is that call's."""
+    """Returns the CPU seconds of all children that have ended so far; a difference of two results is that of the calls between."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def wait_for(process):
     """
-    Waits for a Popen, and returns its CPU seconds and the peak of its resident bytes. getrusage() would count this Python, too, whose image a
-    child has before its exec.
+    Waits for a Popen. Returns its CPU seconds and the peak of its resident bytes. The peak of getrusage() would be wrong: before
+    its exec, a child has the memory of this Python.
     """
     peak, end = 0, select.poll()
     watched = os.pidfd_open(process.pid)
@@ -196,9 +196,10 @@ sys.stdin.read()
 @contextlib.contextmanager
 def memory_at_hand(size):
     """
-    Within it `size` bytes of free memory are backed by the host. The host of a virtual machine may take back free memory in blocks of 2 MiB,
-    and the next process that asks for a page of them pays 2 to 10 us: more than all other differences between the tools. So all pages are
-    touched once, and one of 64 stays in use (a 64th of `size`), so that no block is free as a whole. 0 changes nothing.
+    In this context, `size` bytes of free memory are backed by the host. The host of a virtual machine may take back free memory in
+    blocks of 2 MiB. The next use of such a block then costs 2 to 10 us per page, which is more than all differences between
+    the tools. So all pages are touched once, and one page of 64 stays in use, so that no block is free as a whole. A size of 0
+    changes nothing.
     """
     if not size:
         yield
@@ -215,13 +216,13 @@ def memory_at_hand(size):
 
 
 class BareCopies:
-    """CPU seconds that moving files costs anybody (bare_copies.c), built in `folder`; None where there is no compiler."""
+    """Measures the CPU seconds that moving files needs at least, with bare_copies.c, compiled in `folder`."""
 
     def __init__(self, report, folder):
         self.program = report.compiled("bare_copies", folder)
 
     def cpu(self, way, target, sources):
-        """CPU seconds of both processes; `target` is a new directory, and gone afterwards."""
+        """Returns the CPU seconds of both processes, or None without a compiler. Makes and removes the directory `target`."""
         if not self.program:
             return None
         target.mkdir()
@@ -233,7 +234,7 @@ class BareCopies:
 
 
 def run_checked(command, **options):
-    """Runs a command that has to succeed; ends the benchmark with its output where it does not."""
+    """Runs a command and returns its output; ends the benchmark with the output if the command fails."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)
     if result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: exit code {result.returncode}\n{result.stdout.decode(errors='replace')}")

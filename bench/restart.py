@@ -1,4 +1,4 @@
-"""From the same command on a new machine to the first step: after a preemption, and after a crash, next to curl's time for the same bytes."""
+"""Measures the time from the same command on a new machine to the first step, after a preemption and after a crash."""
 import json
 import signal
 import subprocess
@@ -13,7 +13,7 @@ sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
 from harness.program import Penstock, Store  # noqa: E402
 from harness.waiting import wait_for  # noqa: E402
 
-TERM_S = 5  # of 30 by default: only the difference counts
+TERM_S = 5  # the default of 30 s would only lengthen the benchmark
 STEP = """trap 'exit 0' TERM; cd $DEEPSQUARE_OUTPUT; echo began; if [ ! -e ckpt ]; then head -c %d /dev/urandom > .new; mv .new ckpt; echo saved; fi
 while :; do sleep 0.05; done"""
 
@@ -41,7 +41,7 @@ class Machines:
         }))  # fmt: skip
 
     def begin(self):
-        """The run on a machine that knows nothing of it, and the seconds until its step says that it began."""
+        """Starts the run on a new machine. Returns the run and the seconds until its step prints that it began."""
         self.n += 1
         self.program = Penstock(self.folder / f"m{self.n}")
         self.program.env |= {"PENSTOCK_MACHINE": f"m{self.n}", "PENSTOCK_LEASE_TERM": str(TERM_S)}

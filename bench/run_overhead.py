@@ -1,4 +1,4 @@
-"""The time that penstock adds to a bare exec of a trivial step, and the time of each further step."""
+"""Measures the time that penstock adds to a bare exec of a trivial step, and the time of further steps and iterations."""
 import json
 import os
 import subprocess

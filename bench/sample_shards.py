@@ -1,8 +1,8 @@
-"""Samples in order, from shards and from large objects, next to the readers of those formats and to a bare program that only moves the bytes.
+"""Measures samples in order from shards, next to the readers of those formats and to a bare program that only moves the bytes.
 
-`tools/bench-python` installs the peers. Each reads in batches of 256 as its documentation shows, with two workers of a torch DataLoader
-where it reads in them. MosaicML's and litData's readers copy shards to a directory in memory first; they start with an empty one. TensorFlow
-reads the same files from a directory in memory.
+`tools/bench-python` installs the peers. Each peer reads in batches of 256, as its documentation shows, with two workers if it reads
+in workers of a torch DataLoader. The readers of MosaicML and litData copy shards to a directory in memory, which is empty at the
+start. TensorFlow reads the same files from a directory in memory.
 """
 import json
 import random
@@ -17,7 +17,7 @@ BATCH, ROUNDS, SECONDS = 256, 5, 3
 SIZES = {"3 kB": (3073, 60_000), "100 kB": (100_000, 5_000)}  # bytes of a sample, samples
 RANGE = 4 << 20  # bytes that a bare request reads
 SHARD = 16 << 20
-TRIES = 2  # of a peer that fails, as MosaicML Streaming does now and then
+TRIES = 2  # for a peer that fails, as MosaicML Streaming sometimes does
 PATIENCE = 60  # seconds for a program that measures for SECONDS
 
 OURS = f"""
@@ -148,14 +148,14 @@ class Bench:
         return call
 
     def floor(self, prefix, samples):
-        """Samples per second of bare requests for the bytes of all shards."""
+        """Returns a function that measures samples per second of bare requests for the bytes of all shards."""
         shards = [shard for shard in json.loads(self.penstock("ls", "--json", "-r", prefix)) if "index" not in shard["key"]]
-        size = sum(shard["size"] for shard in shards) / samples  # with what the format adds
+        size = sum(shard["size"] for shard in shards) / samples  # with the headers of the format
         paths = [(f"/bench/{shard['key']}", at, at + RANGE - 1) for shard in shards for at in range(0, shard["size"] - RANGE + 1, RANGE)]
         return lambda: RANGE / size * bare(self.program, self.folder, self.endpoint, self.seconds, paths, 1, [AHEAD])
 
     def compare(self, what, samples, size, prefix, script=None, name="", url=None):
-        """Rows of one format: against the bare requests, the peer, and 2 GB/s, which the cache has to double."""
+        """Adds the rows of a format: next to bare requests and the peer. Large samples must reach 2 GB/s, and 4 GB/s from the cache."""
         cache = tempfile.mkdtemp(dir=self.folder)
         calls = [self.ours(prefix), self.floor(prefix, samples), self.ours(prefix, cache)]
         if self.peers and script:

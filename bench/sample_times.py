@@ -1,7 +1,7 @@
-"""How long a training waits for its data: for the first batch, after a resume, in an epoch, and for a request that hangs; and the memory of the
-loader's processes.
+"""Measures how long a training waits for its data, and the memory of the loader's processes.
 
-The sets have an index, as `penstock dataset index` makes it. The store is on the same machine, over TCP.
+The waits are those for the first batch, after a resume, in an epoch, and for a request that hangs. The data sets have an index
+made by `penstock dataset index`. The store is on the same machine, and the connections are TCP.
 """
 import os
 import subprocess
@@ -24,7 +24,7 @@ next(iter(Loader(Dataset(sys.argv[1]), {BATCH}, shuffle=True)))
 print(time.perf_counter() - begin)
 """
 
-# At another step each time.
+# Resumes at a random step.
 RESUME = f"""
 import random, sys, time
 from penstock.data import Dataset, Loader
@@ -49,7 +49,8 @@ for batch in Loader(Dataset(sys.argv[1]), {BATCH}, shuffle=True):
 print(longest)
 """
 
-# Their own memory in the second epoch and in the last one; what they share with other programs is not theirs.
+# Prints by how much the memory of the loader and its workers grows from the second epoch to the last one. Memory of files, such
+# as shared libraries, does not count.
 MEMORY = f"""
 import os, sys
 from penstock.data import Dataset, Loader
@@ -127,7 +128,7 @@ def main(report):
             path.close()
             report.limit("the longest wait for a batch, one GET in 500 hangs for 5 s", longest, at_most=0.5, unit="s")
 
-        # Compute takes all processors in both cases: it is what the loader and the store take from it that counts.
+        # Training takes all processors in both cases: the difference is the processor time of the loader and the store.
         records = folder / "records"
         records.mkdir()
         (records / "data").write_bytes(os.urandom(SIZE * report.size(TRAINED, 2000)))

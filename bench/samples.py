@@ -1,7 +1,7 @@
-"""Samples of a training from the store through penstock.data, next to boto3 and to a bare program that only moves the same bytes.
+"""Measures samples from the store through penstock.data, next to other clients and to a bare program that only moves the bytes.
 
-Client and store share the machine, and the connections are those of TCP, as of a store elsewhere; a second row has those of the store's
-Unix socket. There is no training: the figures are those of the loader alone.
+Client and store share the machine. The connections are TCP, as to a store elsewhere; separate rows have those of the store's Unix
+socket. There is no training: the figures are those of the loader alone.
 """
 import os
 import random
@@ -47,7 +47,7 @@ while time.perf_counter() - begin < seconds:
 print(n / (time.perf_counter() - begin))
 """
 
-# Peers of the objects: what comes before their loop, and how they read one batch of these keys.
+# Peers for the objects: their code before the loop, and the code that reads one batch of keys.
 PEER = f"""
 import random, sys, time
 objects, seconds, endpoint = int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
@@ -70,7 +70,7 @@ def get(key):
     return s3.get_object(Bucket="bench", Key=key)["Body"].read()
 """
 
-# boto3 in __getitem__ of a torch DataLoader with so many workers.
+# boto3 in __getitem__ of a data set, read by a torch DataLoader with a number of workers.
 WORKERS = """
 import torch
 class Objects(torch.utils.data.Dataset):
@@ -110,7 +110,7 @@ async def get_all(keys):
 
 
 def python_package(report):
-    """The directory of the Python package; None, with its absence on record, if it is not built."""
+    """Returns the directory of the Python package, or None after reporting the package as missing."""
     package = reporting.binary().parent / "python"
     if (package / "penstock" / "data.py").exists():
         return package
@@ -119,7 +119,7 @@ def python_package(report):
 
 
 def in_memory():
-    """A temporary directory."""
+    """Returns a temporary directory, in memory if there is a /dev/shm."""
     return tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 
 
@@ -130,7 +130,7 @@ def environment(folder, endpoint):
 
 
 def number(python, script, *arguments, env, patience=None):
-    """The number that a program prints last; `patience`: seconds for it."""
+    """Returns the number that a program prints last. `patience` is the program's timeout in seconds."""
     out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=False, capture_output=True, text=True, timeout=patience)
     if out.returncode:
         raise RuntimeError(f"it ended with {out.returncode}: {out.stderr[-2000:]}")
@@ -151,7 +151,7 @@ def stop(process):
 
 
 def fill(folder, endpoint, objects, records):
-    """The same bytes as objects of one sample and as one object of records."""
+    """Uploads the same bytes as objects of one sample and as one object of records, and large objects."""
     source = folder / "objects"
     source.mkdir()
     for i in range(objects):
@@ -170,8 +170,8 @@ def fill(folder, endpoint, objects, records):
 
 def bare(program, folder, endpoint, seconds, paths, size=SIZE, keep=()):
     """
-    Requests per second of the necessary minimum: GETs of these paths, or of a range if its first and last record of `size` bytes are behind it.
-    `keep` may have the MiB of memory that they are received into.
+    Returns the requests per second of bare_reads.c: GETs of these paths. A path may be followed by the first and the last record of
+    `size` bytes of a range. `keep` may have the MiB of memory that receive the replies.
     """
     wire = Wire(Address(endpoint))
     requests = folder / "requests"
@@ -203,7 +203,7 @@ def main(report):
 
         def ours(what, singly=False):
             url = "s3://bench/records" if what not in ("objects", "large") else f"s3://bench/{what}/"
-            # Singly: a GET for each sample, as to any other store.
+            # singly: a GET for each sample, as with any other store.
             env = {"PYTHONPATH": str(package), "PENSTOCK_READ_MANY": "no" if singly else "yes"}
             return lambda: number(python, OURS, url, what, seconds, env=environment(folder, endpoint) | env)
 
@@ -211,7 +211,7 @@ def main(report):
         report.figure("objects of 3 kB, 64 in a request, over the Unix socket", figures[0], unit="samples/s")
         report.figure("objects of 3 kB, a GET for each, over the Unix socket", figures[1], unit="samples/s")
         stop(store)
-        # All addresses: a store that others reach has no Unix socket.
+        # A store that listens on all addresses has no Unix socket.
         store, endpoint = start_store(folder, "0.0.0.0:0")
         keys = [(f"/bench/objects/{key:06d}",) for key in random.sample(range(objects), min(objects, 2000))]
         calls = [ours("objects", singly=True), lambda: bare(program, folder, endpoint, seconds, keys), ours("objects")]

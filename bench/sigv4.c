@@ -1,6 +1,6 @@
 /*
- * How long one signature takes to verify, to make, and how fast the checksums run. Prints the
- * median of several rounds: `ninja -C build bench/bench-sigv4 && build/bench/bench-sigv4`.
+ * Measures the time to verify a signature and to make one, and the speed of the checksums. Prints
+ * medians of several rounds: `ninja -C build bench/bench-sigv4 && build/bench/bench-sigv4`.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Processor time, so that a busy machine disturbs less. */
+/* Returns processor time, which a busy machine affects less than wall time. */
 static int64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -52,7 +52,7 @@ static int64_t cpu_ns(void)
 	return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
 }
 
-/* The median of ROUNDS runs of `once`, in nanoseconds per `n`. */
+/* Returns the median of ROUNDS runs of `once`, in nanoseconds divided by `n`. */
 static double median_ns(void (*once)(void), double n)
 {
 	double ns[ROUNDS];

@@ -1,8 +1,8 @@
-"""Many small objects, up and down: 60,000 real images of 1 kB and 10,000 files of 256 KiB, next to s5cmd, `aws s3 sync`, rclone and boto3.
+"""Measures uploads and downloads of many small objects, next to s5cmd, `aws s3 sync`, rclone and boto3.
 
-Against the embedded store with relaxed durability, and up to nginx DAV. All tools work on the same files and the same server; the CPU
-of client and server is counted together. The slow peers get a part of the files, once, which their name in the table says, and times of
-an object are compared.
+The objects are 60,000 real images of 1 kB and 10,000 files of 256 KiB. The servers are `penstock serve` with relaxed durability, and
+nginx DAV for uploads. All tools use the same files and the same server. The CPU seconds are those of client and server together.
+Slow peers copy a part of the files, once, as their name in the table shows; the times per object are compared.
 """
 import os
 import re
@@ -22,7 +22,7 @@ import report as reporting
 
 IMAGES = reporting.TOP.parent / "shared" / "data" / "cifar10-jpeg.tar.gz"
 ROUNDS, DAV_ROUNDS = 5, 3
-ROOM = 16 * 2**30  # bytes of memory that the files of 256 KiB take at most, in all their copies
+ROOM = 16 * 2**30  # maximum size in bytes of the files of 256 KiB, with all their copies
 S5CMD, AWS, MEMORY = 4, 20, 64 * 2**20
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
 BOTO3 = """
@@ -64,7 +64,7 @@ def cpu_of(pid):
 
 
 class Server:
-    """A process that serves, and what it used."""
+    """A server process, and the CPU seconds that it has used."""
 
     def __init__(self, process, url):
         self.process, self.url = process, url
@@ -100,14 +100,14 @@ def start_nginx(program, folder):
                 workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
                 if workers:
                     server = Server(process, f"http://127.0.0.1:{port}")
-                    server.cpu = lambda: cpu_of(workers[0])  # the master does nothing
+                    server.cpu = lambda: cpu_of(workers[0])  # the master process does nothing
                     return server
             time.sleep(0.02)
     sys.exit("nginx did not start: " + (folder / "nginx.log").read_text())
 
 
 class Run:
-    """The time and the CPU seconds of one run of a tool."""
+    """Seconds and CPU seconds per object, and peak memory, of one run of a tool."""
 
     def __init__(self, server, command, count, env):
         with tempfile.TemporaryFile() as said:
@@ -122,7 +122,7 @@ class Run:
 
 
 class Files:
-    """A tree of files, and a part of it for those that are slow."""
+    """A tree of files, and a part of the tree for slow tools."""
 
     def __init__(self, name, folder, part):
         self.name, self.all, self.some = name, folder / name, folder / (name + "-part")
@@ -154,7 +154,7 @@ def blocks(folder, quick):
 
 
 class Medians:
-    """The medians of some runs of one tool."""
+    """Medians of the runs of a tool."""
 
     def __init__(self, runs):
         self.seconds, self.cpu = (statistics.median(getattr(run, name) for run in runs) for name in ("seconds", "cpu"))
@@ -163,7 +163,7 @@ class Medians:
 class Bench:
     def __init__(self, report, folder, memory, large):
         self.report, self.folder, self.number = report, folder, 0
-        self.memory, self.large = memory, large  # whether the folder lies in memory; whether copies of the files are to be cleared away
+        self.memory, self.large = memory, large  # memory: the folder is in memory; large: copies of the files must be removed
         self.s5cmd = report.peer("s5cmd", "not built; tools/bench-peers does it")
         self.aws = report.aws()
         self.rclone = report.peer("rclone")
@@ -183,7 +183,7 @@ class Bench:
         return self.report.missing("boto3", "its environment cannot be made")
 
     def fresh(self):
-        """A prefix or directory that nothing was in."""
+        """Returns an unused name of a prefix or directory."""
         self.number += 1
         return f"n{self.number}"
 
@@ -220,8 +220,8 @@ class Bench:
 
     def clear(self, tree):
         """
-        Makes room. On a disk the files stay, empty: a file system that has just lost thousands of them looks past each of their inodes
-        when the next tool makes new ones (ext4 does so for a minute), and that would be measured in the place of the tools.
+        Makes room. On a disk the files are only truncated: for a minute after thousands of files were deleted, ext4 examines each
+        of their inodes when a tool makes new files, and that would be measured instead of the tool.
         """
         if self.memory:
             shutil.rmtree(tree)
@@ -231,15 +231,15 @@ class Bench:
                     os.truncate(path, 0)
 
     def bare_copies(self, way, files):
-        """CPU seconds for each object of the bare copies, which every tool needs."""
+        """Returns the CPU seconds per object of the bare copies, which every tool needs at least."""
         found = [path for path in files.all.rglob("*") if path.is_file()]
         used = self.bare.cpu(way, self.folder / self.fresh(), found)
         return used and used / files.count
 
     def compare(self, what, run, files, all_of, some_of, peers, rounds=ROUNDS, way=None):
         """
-        Calls `run(tool, place, count)` for penstock and s5cmd in turn, and once for slow peers: medians of time and CPU for each object. With a `way`
-        the bare copies are taken in turn, too.
+        Calls `run(tool, place, count)` for penstock and s5cmd in turn, and once for each slow peer. Reports the medians of time and
+        CPU seconds per object. With a `way` the bare copies take turns, too.
         """
         present = [(tool, limit) for tool, limit, program in peers if program]
         runs = {tool: [] for tool in ["penstock"] + [tool for tool, _ in present]}
@@ -292,7 +292,7 @@ class Bench:
 
 
 def place():
-    """A folder in memory if there is room for all: a disk is the same for all tools, and hides their differences."""
+    """Returns a folder in memory if there is room, else None: a disk would hide the differences between the tools."""
     room = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
     left = int(re.search(r"^MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M).group(1)) * 1024
     return "/dev/shm" if room > ROOM and left > ROOM + 2 * 2**30 else None

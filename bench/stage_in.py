@@ -1,4 +1,4 @@
-"""Stage-in of the full CIFAR-10 archive from nginx on the loopback: a whole run with a trivial step, next to `curl | tar xz`."""
+"""Measures a run that stages in the full CIFAR-10 archive from a local nginx, next to `curl | tar xz`."""
 import json
 import os
 import random
@@ -27,7 +27,7 @@ http {{
 
 
 def make_archive(folder, quick):
-    """The real pictures where they are at hand; else bytes of the same size that compress as little as pictures do."""
+    """Makes an archive of the real images if they exist here, else of bytes that compress as little as images."""
     maker = TOP.parent / "shared" / "tools" / "make-cifar.py"
     archive = folder / NAME
     if maker.exists() and not quick:
@@ -99,7 +99,7 @@ def measure(report, folder, url, archive):
         return timed(lambda: reporting.run_checked(["/bin/bash", "-o", "pipefail", "-c", script], env=env))
 
     run_s, tar_s, keep_s = report.interleave(7, ours, tar, keep)
-    ours(f"diff -r $DEEPSQUARE_INPUT '{peer}'")  # ends the benchmark where the two are not the same
+    ours(f"diff -r $DEEPSQUARE_INPUT '{peer}'")  # ends the benchmark if the two directories differ
     # With a small archive, most of the time is that of the run itself.
     report.ratio("stage-in of the archive", run_s, tar_s, at_least=report.size(1.0, 0.0), peer_name="curl | tar xz")
     report.figure("the same, compared with keeping the archive", run_s, unit="s", peer=keep_s, peer_name="curl | tee | tar xz")
@@ -116,10 +116,10 @@ def main(report):
         root = folder / "root"
         root.mkdir()
         archive = make_archive(root, report.quick)
-        os.chmod(folder, 0o755)  # nginx's workers are another user where it was started by root
+        os.chmod(folder, 0o755)  # if root starts nginx, its workers run as another user
         process, url = start_nginx(nginx, folder, root)
         try:
-            archive.read_bytes()  # both read it from memory
+            archive.read_bytes()  # so that both read it from the page cache
             measure(report, folder, url, archive)
         finally:
             process.terminate()

@@ -1,4 +1,4 @@
-"""Signed GETs of small objects from the store, next to nginx (one worker, sendfile) serving the same bytes to the same load; connections held."""
+"""Measures signed GETs of small objects from the store, next to nginx (one worker, sendfile), and the memory of connections."""
 import os
 import re
 import resource
@@ -16,7 +16,7 @@ sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
 from harness.s3_wire import EMPTY, Wire  # noqa: E402
 
 SIZES = {"4 KiB": 4096, "256 KiB": 262144}
-# A first figure: the object store's own issue raises the limit to 0.75.
+# nginx verifies no signatures, so half of its rate is enough.
 AT_LEAST = 0.5
 ROUNDS = 7
 SECONDS = 3
@@ -53,7 +53,7 @@ def start_store(folder):
 
 
 def start_nginx(folder, program, configuration=NGINX):
-    """nginx takes no port 0: ports are tried until one is free."""
+    """Starts nginx. nginx does not accept port 0, so ports are tried until one is free."""
     for port in range(20000 + os.getpid() % 20000, 65000):
         (folder / "nginx.conf").write_text(configuration.format(folder=folder, port=port))
         process = subprocess.Popen([program, "-c", folder / "nginx.conf", "-e", folder / "error.log"], stderr=subprocess.DEVNULL)
@@ -67,10 +67,10 @@ def start_nginx(folder, program, configuration=NGINX):
 
 
 def connections(report, folder):
-    """Memory under 1,000 connections with requests; then 10,000 that were used once stay open, and each works again."""
+    """Measures memory with 1,000 active connections, and with 10,000 idle ones, each of which must work again."""
     few, many, size = report.size(1000, 50), report.size(10_000, 200), 4096
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The store takes three quarters of its descriptors for connections; this process has the other ends.
+    # The store uses three quarters of its descriptors for connections. This process has as many connections.
     wanted = 3 * many // 2 + 1000
     if hard < wanted:
         try:
@@ -102,7 +102,7 @@ def connections(report, folder):
 
         opened = []
         for number in range(many):
-            # No address has more than half of all connections.
+            # The store allows one address at most half of all connections.
             opened.append(socket.create_connection((wire.host, wire.port), 30, source_address=(f"127.0.0.{2 + number % 4}", 0)))
             if number + 1 == few:
                 for _ in range(3):
@@ -121,7 +121,7 @@ def connections(report, folder):
 
 
 def load(folder, wrk, seconds, port, headers, path):
-    """Requests per second; every one must have been answered with 200."""
+    """Returns requests per second; every reply must be 2xx."""
     script = folder / "load.lua"
     script.write_text("".join(f'wrk.headers["{name}"] = "{value}"\n' for name, value in headers.items()))
     out = subprocess.run(

@@ -1,8 +1,10 @@
-"""Signed PUTs to the store: with relaxed durability next to nginx's DAV, durable next to threads that write and sync files,
-and next to a bare server that does so with the bodies of the same requests, which is the floor.
+"""Measures signed PUTs to the store.
 
-All send or write the same bytes with the same number of connections or threads, to names of which each is replaced in turn.
-nginx neither signs, hashes nor syncs; the store computes the MD5 that is the object's ETag.
+The peer of relaxed durability is nginx's DAV. The peers of durable PUTs are threads that write and sync files, and a bare server
+that receives the bodies of the same requests, and writes and syncs them.
+
+All send or write the same bytes, with the same number of connections or threads, to names that are replaced in turn. nginx
+does not verify signatures, hash or sync; the store computes the MD5 of the object's ETag.
 """
 import os
 import re
@@ -20,12 +22,12 @@ from harness.s3_wire import Wire  # noqa: E402
 
 SIZES = {"4 KiB": 4096, "256 KiB": 262144, "8 MiB": 8 << 20}
 AT_LEAST = 0.8
-OF_A_SERVER = 0.6  # its threads share the processors with the client, like those of the store
+OF_A_SERVER = 0.6  # lower limit of the ratio to the bare server, which shares the processors with the client, as the store does
 ROUNDS = 5
 SECONDS = 3
-# Names of each size: enough that connections rarely write the same one at once, few enough for wrk's memory.
+# Names for each size: enough that two connections rarely write the same name, few enough for the memory of wrk.
 NAMES = 256
-# nginx writes a body to a file and renames it. With `client_body_in_file_only off` small bodies stay in memory until then.
+# nginx writes a body to a file and renames the file. With `client_body_in_file_only off` small bodies stay in memory before that.
 NGINX = """
 worker_processes 1;
 daemon off;
@@ -40,7 +42,7 @@ http {{
   server {{ listen 127.0.0.1:{port}; root {folder}/www; location / {{ dav_methods PUT; create_full_put_path on; }} }}
 }}
 """
-# One body, and the head of each request.
+# A script for wrk: all requests have one body; a file has the heads of the requests.
 LOAD = """
 local file = io.open("{body}", "rb")
 local body = file:read("*a")
@@ -67,7 +69,7 @@ def start_store(folder, durability):
 
 
 def load(folder, wrk, seconds, wire, port, body, names):
-    """Requests per second; each must have been answered with 2xx."""
+    """Returns requests per second; every reply must be 2xx."""
     heads = folder / "heads"
     with heads.open("w") as file:
         for number in range(names):

@@ -1,4 +1,4 @@
-"""Operations per second of processor time of S3 stores of one node, under warp: get, put, stat, list, delete and mixed, as each is by default."""
+"""Measures operations per second of processor time of S3 stores on one node, under warp, with default settings."""
 import datetime
 import json
 import os
@@ -26,7 +26,7 @@ OBJECTS = 2000
 SIZE = "4KiB"
 KEY, SECRET = "benchbench", "bench-secret-bench"
 TICK = os.sysconf("SC_CLK_TCK")
-# Operations of warp: the words of each, and the operation whose count is taken.
+# Operations of warp: the arguments of each, and the operation that is counted.
 OPERATIONS = {
     "put": (["put", "--obj.size", SIZE], "PUT"),
     "get": (["get", "--list-existing", "--objects", str(OBJECTS)], "GET"),
@@ -45,7 +45,7 @@ def free_port():
 
 
 class Server:
-    """One store over one directory, with the keys of this benchmark."""
+    """A store in a directory, with the keys of this benchmark."""
 
     def __init__(self, name, folder, words, env):
         self.name, self.folder, self.port = name, folder / name, free_port()
@@ -68,7 +68,7 @@ class Server:
     bucket = "bench"
 
     def cpu(self):
-        """Processor time of the server, with all its threads."""
+        """Returns the processor seconds of the server, with all its threads."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
@@ -82,7 +82,7 @@ class Server:
         self.log.close()
 
     def syncs(self):
-        """Looks for syncs while objects are put: those of the server, or files opened to sync each write."""
+        """Returns "synced" if strace shows that the server syncs each PUT, by fsync() or by files that sync each write."""
         if not shutil.which("strace"):
             return "unknown"
         out = self.folder / "strace"
@@ -121,7 +121,7 @@ def servers(report, folder):
 
 
 class Watch(threading.Thread):
-    """The processor time of a server over the wall clock: warp prepares before it measures."""
+    """Records the processor time of a server over wall time, because warp prepares before it measures."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -141,7 +141,7 @@ class Watch(threading.Thread):
 
 
 def load(warp, server, operation, seconds, folder):
-    """Operations per second of the server's processor time; of delete, the objects."""
+    """Returns operations per second of the server's processor time; for delete, deleted objects."""
     words, counted = OPERATIONS[operation]
     bucket = server.bucket if operation in ("put", "get", "stat") else f"{server.bucket}-{operation}"
     watch = Watch(server)

@@ -1,12 +1,14 @@
 #!/usr/bin/python3
-"""Refuses what docs/HACKING.md forbids in the shape of the source tree.
+"""Checks includes and the lengths of files against docs/HACKING.md.
 
     tools/check-includes.py [ROOT]        ROOT: the repository (default: this one)
 
-- An include that goes against the layers, or to a neighbour: STANDS_ON below is the whole truth. Standing on a layer
-  includes what that one stands on.
+Faults are:
+
+- An include of a layer that is not below the file's own. STANDS_ON lists the layers directly below each layer; the layers
+  below those are allowed, too.
 - A public header (include/penstock/) that includes anything of src/, or that does not compile alone as C and C++.
-- A source file of more than 900 lines.
+- A source file or a test of more than 900 lines.
 
 Prints one line per fault, `file:line: what`, and exits 1 if there is any.
 """
@@ -44,7 +46,7 @@ SOURCES = (".c", ".h")
 
 
 def reachable(layer):
-    """The layers whose headers `layer` may include, itself among them."""
+    """Returns the layers whose headers `layer` may include, itself included."""
     seen, waiting = set(), [layer]
     while waiting:
         name = waiting.pop()

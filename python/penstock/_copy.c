@@ -15,7 +15,7 @@
 /* Number of pages copied in parallel. The processor prefetches within a page only, so copying page
  * after page would mostly wait for memory. */
 #define STREAMS 8
-/* Copies from this size would not stay in a cache. */
+/* Copies of this size and larger would not stay in a cache. */
 #define LARGE ((size_t)1 << 20)
 
 #ifdef __SSE2__

@@ -59,8 +59,8 @@ class Loader:
     ``world_size`` are not given, they come from torch.distributed or the environment. ``batch_size`` is the number of samples for one
     rank.
 
-    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if not whole, and ``pad`` fills it
-    with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` it is the list,
+    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is incomplete, and ``pad``
+    fills it with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` it is the list,
     or one array if each sample is an array. ``transform`` is called with each sample first. ``collate="torch"`` makes tensors of arrays and
     numbers, column by column, and leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is available, from
     which ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance, but at least two
@@ -275,7 +275,7 @@ class Loader:
 
     @property
     def skipped(self) -> Dict[str, int]:
-        """The samples that were skipped in all epochs, by cause: ``damaged``, ``changed`` and ``missing``."""
+        """The numbers of samples that were skipped in all epochs, by cause: ``damaged``, ``changed`` and ``missing``."""
         return dict(self._meter.skipped)
 
     def state_dict(self) -> Dict[str, int]:

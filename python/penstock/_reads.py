@@ -58,7 +58,7 @@ class Read:
         self.skipped: Set[int] = set()  # places
 
     def wait(self) -> int:
-        """Waits for the samples and returns their bytes."""
+        """Waits for the samples and returns their total size in bytes."""
         try:
             self._read = self._batch.wait()
         except DatasetError as error:

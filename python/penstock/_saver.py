@@ -112,7 +112,7 @@ class Saver:
         self.lock = threading.RLock()
         self.pending: Optional[Pending] = None
         self.saved: Dict[Tuple[str, int], str] = {}
-        #: True while save() runs. A caller that holds the lock and finds this set is a signal handler that interrupted save().
+        #: True while save() runs. If a caller holds the lock and finds True, it is a signal handler that interrupted save().
         self.preparing = False
 
     def settle(self) -> None:

@@ -117,7 +117,7 @@ def save(
     asynchronous: bool = False,
     timeout: float = 600.0,
 ) -> Union[str, Pending]:
-    """Saves ``state`` as the checkpoint of ``step``. It is committed once it is complete and durable on disk.
+    """Saves ``state`` as the checkpoint of ``step``. The checkpoint is committed once it is complete and durable on disk.
 
     state
         With ``format="torch"`` any object that can be pickled: usually a dict with the ``state_dict()`` of model, optimizer and schedule,

@@ -11,7 +11,7 @@
         for batch in loader:
             train(batch)                                # loader.state_dict() goes into the checkpoint
 
-Samples are read in threads of libpenstock, which never hold Python's lock. The order is a function of the seed, the epoch and the
+Threads of libpenstock read the samples; these threads never hold Python's lock. The order is a function of the seed, the epoch and the
 position alone. Together, ranks and workers get each sample once, and an epoch resumes at any sample with any number of ranks.
 
 A sample is a memoryview of an object, an array of a record (``records``, ``npy``, ``idx``, ``tokens``), or a dict of columns (``cifar10``,
@@ -85,8 +85,8 @@ class Dataset:
     - ``tokens``: windows of ``window`` tokens of ``dtype`` (uint16 or uint32), each ``stride`` tokens after the previous one
     - ``tar`` (WebDataset), ``tfrecord``, ``mds`` (MosaicML Streaming), ``litdata``
 
-    If ``format`` is None, it is detected by an index, or by the name and the first bytes of a large shard. Keys, region and endpoint
-    come from the environment and the profile, as for ``penstock cp``, unless they are given. A data set may be used after fork(). It may
+    If ``format`` is None, it is taken from an index, or detected by the name and the first bytes of a large shard. Keys, region and
+    endpoint come from the environment and the profile, as for ``penstock cp``, unless they are given. A data set may be used after fork(). It may
     also be pickled: unpickling opens it again, and fails if the number of samples has changed.
 
     ``cache`` is a directory of this machine that keeps the bytes read from a store, at most ``cache_size`` bytes (half of its file

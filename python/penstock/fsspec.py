@@ -4,7 +4,7 @@
 
     frame = pandas.read_parquet("penstock://data/train.parquet")
 
-Paths are ``penstock://BUCKET/KEY``. ``register("s3")`` also makes it the file system of ``s3://`` in this process, in place of s3fs.
+Paths are ``penstock://BUCKET/KEY``. ``register("s3")`` also makes penstock the file system of ``s3://`` in this process, in place of s3fs.
 
 ``storage_options`` are ``endpoint_url``, ``region``, ``profile``, ``key``, ``secret``, ``token``, ``anon`` and ``ahead``; options that are
 not given come from the environment and the profile, as for ``penstock cp``. Nothing is cached: each listing is a request to the store.

@@ -414,6 +414,8 @@ enum workflow_notice_kind {
 	WORKFLOW_NOTICE_FILE, /* the file `value` exists */
 	WORKFLOW_NOTICE_COMMAND, /* the command `value` exits with 0 */
 };
+/* Names of the kinds up to WORKFLOW_NOTICE_AZURE; ends with NULL. */
+extern const char *const workflow_notice_words[];
 struct workflow_notice_source {
 	enum workflow_notice_kind kind;
 	struct workflow_text value;

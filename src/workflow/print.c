@@ -161,7 +161,7 @@ static void put_notices(struct json_writer *w, const struct workflow_preemption 
 			const struct workflow_notice_source *source = &preemption->sources[i];
 
 			if (!source->value.value) {
-				json_write_string(w, NULL, notice_words[source->kind]);
+				json_write_string(w, NULL, workflow_notice_words[source->kind]);
 				continue;
 			}
 			json_write_open(w, NULL, '{');

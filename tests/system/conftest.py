@@ -1,4 +1,4 @@
-"""Fixtures of the whole-program tests; harness/ holds what they are made of."""
+"""Fixtures of the system tests; harness/ has their classes."""
 import functools
 import os
 import re
@@ -27,7 +27,7 @@ from harness.workflows import write_workflow
 
 INVOKED_WITH = dict(os.environ)
 PATIENCE_S = 60
-# Files whose tests take longest, so that none of them is alone at the end of a run with several workers.
+# The files with the longest tests. They run first, so that no worker runs one of them alone at the end.
 LONGEST = (
     "jobs/", "run/test_takeover", "sync/test_fire", "cli/test_objects", "client/test_dataset", "run/test_ownership", "ui/test_page", "deploy/",
     "store/test_notifications", "run/test_preemption", "workflow/test_determined", "run/test_keys", "run/test_checkpoints", "sync/test_publish",
@@ -39,7 +39,7 @@ KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S", "PENSTOCK_TEST_WITHOUT_PEERS",
 
 
 def pytest_configure(config):
-    # Nothing here may read or write the home, the credentials or the runs of whoever started the tests.
+    # Tests must not read or write the home, the credentials or the runs of the user who started them.
     config.private_home = tempfile.TemporaryDirectory(prefix="penstock-test-home-")
     for name in list(os.environ):
         if name.startswith(REMOVED) and name not in KEPT:
@@ -47,7 +47,7 @@ def pytest_configure(config):
     os.environ["HOME"] = config.private_home.name
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     os.environ["NO_GCE_CHECK"] = "true"
-    # Shells have it ignored for what they run in the background, and whatever is started here would inherit that.
+    # Shells ignore SIGINT in background processes, and the processes of the tests would inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     processes.adopt_orphans()
 
@@ -67,7 +67,7 @@ def pytest_unconfigure(config):
 
 @pytest.fixture(autouse=True)
 def nothing_survives(request):
-    """Fails a test that leaves a process behind, a daemon too; whatever a longer-lived fixture started may stay."""
+    """Fails a test that leaves a process, such as a daemon. Processes of longer-lived fixtures may stay."""
     before = set(processes.descendants())
     yield
     kept = getattr(request.config, "kept_processes", set())
@@ -79,7 +79,7 @@ def nothing_survives(request):
 
 @pytest.fixture(scope="session")
 def keep_process(request):
-    """keep_process(pid): this one belongs to a fixture that outlives the test."""
+    """keep_process(pid): this process belongs to a fixture that outlives the test."""
     request.config.kept_processes = set()
     return request.config.kept_processes.add
 
@@ -91,7 +91,7 @@ def wait_for():
 
 @pytest.fixture
 def tmp_path(request, tmp_path):
-    """pytest's own. With the mark `users`, a directory that every user can enter: each session of pytest closes those above its own."""
+    """pytest's own directory, or, with the mark `users`, a directory that every user can enter, unlike pytest's."""
     if not request.node.get_closest_marker("users"):
         yield tmp_path
         return
@@ -102,7 +102,7 @@ def tmp_path(request, tmp_path):
 
 @pytest.fixture
 def penstock(tmp_path):
-    """The program under test; each test has a home and claims of its own."""
+    """The program under test; each test has its own home and claims."""
     program = Penstock(tmp_path / "p")
     yield program
     program.close()
@@ -110,7 +110,7 @@ def penstock(tmp_path):
 
 @pytest.fixture
 def workflow(tmp_path):
-    """workflow(run, **fields): the path of a workflow of one step, `train`, without resources of its own."""
+    """workflow(run, **fields): writes a workflow of one step, `train`, without `resources`; returns its path."""
     return functools.partial(write_workflow, tmp_path, named="train", name="t", resources=None)
 
 
@@ -125,7 +125,7 @@ def store(penstock, tmp_path):
 
 @pytest.fixture
 def fault_proxy(store):
-    """In front of the store; without rules it passes everything on."""
+    """A FaultProxy in front of the store; without rules it passes on all requests."""
     proxy = FaultProxy(store.endpoint)
     yield proxy
     proxy.close()
@@ -140,7 +140,7 @@ def http_server():
 
 @pytest.fixture
 def nginx(tmp_path):
-    """nginx(root, more="") serves a directory, with more lines of configuration, and returns the URL of it."""
+    """nginx(root, more=""): serves a directory, with further lines of configuration; returns its URL."""
     server = Nginx(tmp_path)
     yield server.start
     server.stop()
@@ -148,7 +148,7 @@ def nginx(tmp_path):
 
 @pytest.fixture
 def certificate(tmp_path):
-    """A certificate for 127.0.0.1: `context` of a server that shows it, and in `path` the file that makes it trusted."""
+    """A certificate for 127.0.0.1: `context` is that of a server, `path` the file for clients that trust it."""
     path, key = tmp_path / "certificate.pem", tmp_path / "certificate-key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -162,7 +162,7 @@ def certificate(tmp_path):
 
 @pytest.fixture
 def https(certificate):
-    """A server with a certificate of its own, and in `certificate` the file that makes it trusted."""
+    """An HTTPS server; `certificate` is the file for clients that trust it."""
     server = Server()
     server.httpd.socket = certificate.context.wrap_socket(server.httpd.socket, server_side=True)
     server.url = server.url.replace("http://", "https://")
@@ -180,7 +180,7 @@ def test_cache():
 
 @pytest.fixture(scope="session")
 def venv():
-    """Directory of the environment with the current boto3, moto and the like; Debian's are in /usr/bin/python3."""
+    """Directory of the environment with current versions of boto3, moto and others; /usr/bin/python3 has Debian's."""
     made = subprocess.run([TOP / "tools" / "test-venv"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
     return Path(made.stdout.strip())
 
@@ -208,7 +208,7 @@ def aim_venv():
 
 @pytest.fixture(scope="session")
 def peer_tools():
-    """Directory of the foreign servers that Debian does not have. A peer that cannot be had fails its tests, unless asked to do without."""
+    """Directory of the peers that Debian does not have. A missing peer fails its tests, unless PENSTOCK_TEST_WITHOUT_PEERS is set."""
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):
         pytest.skip("PENSTOCK_TEST_WITHOUT_PEERS is set")
     made = subprocess.run([TOP / "tools" / "test-peers"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True)
@@ -218,7 +218,7 @@ def peer_tools():
 
 @pytest.fixture(scope="session")
 def radosgw(peer_tools, keep_process):
-    """A Ceph cluster with radosgw on top, for as long as the tests run."""
+    """A Ceph cluster with a radosgw, shared by all tests."""
     cluster = Ceph(keep_process)
     yield cluster
     cluster.stop()
@@ -259,7 +259,7 @@ def slurm(slurm_cluster):
 
 @pytest.fixture
 def login(slurm, tmp_path):
-    """The program on the machine of the cluster where people log in."""
+    """The program on the login node of the cluster."""
     program = ClusterPenstock(tmp_path / "p", slurm)
     yield program
     program.close()
@@ -275,7 +275,7 @@ def cluster_store(login, tmp_path):
 
 @pytest.fixture(params=["radosgw", "minio"])
 def peer(request):
-    """Each foreign store in turn, without buckets."""
+    """Each peer in turn, without buckets."""
     store = request.getfixturevalue(request.param)
     for bucket in store.client.list_buckets()["Buckets"]:
         store.remove_bucket(bucket["Name"])
@@ -284,7 +284,7 @@ def peer(request):
 
 @pytest.fixture(scope="session")
 def pictures(cifar_archive, tmp_path_factory):
-    """A directory with what the archive holds."""
+    """A directory with the contents of the archive."""
     folder = tmp_path_factory.mktemp("pictures")
     subprocess.run(["tar", "-C", folder, "-xzf", cifar_archive], check=True)
     return folder
@@ -292,7 +292,7 @@ def pictures(cifar_archive, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def cifar_archive(test_cache):
-    """cifar-10-python.tar.gz of 1,000 training and 200 test pictures: real ones where they are at hand, else drawn."""
+    """cifar-10-python.tar.gz with 1,000 training and 200 test images: real images if they exist here, else drawn ones."""
     maker = SHARED / "tools" / "make-cifar.py"
     real = maker.exists() and (SHARED / "data" / "cifar10-jpeg.tar.gz").exists()
     if not real:
@@ -311,7 +311,7 @@ def cifar_archive(test_cache):
 def moto_server(venv, keep_process, tmp_path_factory):
     log = tmp_path_factory.mktemp("moto") / "moto.log"
     with open(log, "wb") as out:
-        # It writes its recording where it is started: each worker has its own.
+        # moto writes its recording to its working directory, so each worker has its own.
         server = subprocess.Popen(
             [venv / "bin" / "moto_server", "-H", "127.0.0.1", "-p", "0"], stdout=out, stderr=out, cwd=log.parent
         )
@@ -326,6 +326,6 @@ def moto_server(venv, keep_process, tmp_path_factory):
 
 @pytest.fixture
 def moto(moto_server):
-    """An empty moto."""
+    """A moto server without data."""
     urllib.request.urlopen(urllib.request.Request(moto_server + "/moto-api/reset", method="POST"), timeout=30).close()
     return moto_server

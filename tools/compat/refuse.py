@@ -1,4 +1,4 @@
-"""A store that has no buckets and refuses every other request, to find the tests that such a store passes."""
+"""A store that lists no buckets and refuses every other request, to find the tests that such a store passes."""
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import threading
 

@@ -1,4 +1,4 @@
-/* Functions of glibc 2.32 to 2.36, for the portable build against an older one. */
+/* Functions of glibc 2.32 to 2.36, for the portable build against an older glibc. */
 #define _GNU_SOURCE
 #include "newer.h"
 
@@ -14,7 +14,7 @@ int close_range(unsigned first, unsigned last, int flags)
 	return (int)syscall(SYS_close_range, first, last, flags);
 }
 
-/* The expat of Debian 12 calls it. */
+/* The expat of Debian 12 calls this function. */
 void arc4random_buf(void *buffer, size_t size)
 {
 	for (char *p = buffer; size > 0;) {

@@ -77,34 +77,29 @@ static int read_file(struct notice_settings *out, const char *path, struct penst
  * any. */
 static int read_environment(struct notice_settings *out, struct penstock_error *err)
 {
-	static const char *const words[] = {
-		[WORKFLOW_NOTICE_AUTO] = "auto",
-		[WORKFLOW_NOTICE_GCP] = "gcp",
-		[WORKFLOW_NOTICE_AWS] = "aws",
-		[WORKFLOW_NOTICE_AZURE] = "azure",
-	};
 	const char *names = getenv("PENSTOCK_PREEMPTION_SOURCES");
 	struct workflow_preemption *p = &out->preemption;
+	char *rest, *name;
 
 	if (!names || p->sources_given)
 		return 0;
 	p->sources_given = true;
 	p->sources = workflow_arena_array(&out->arena, strlen(names) / 2 + 1, sizeof(*p->sources));
-	if (!p->sources)
+	rest = workflow_arena_copy(&out->arena, names, strlen(names));
+	if (!p->sources || !rest)
 		return error_memory(err);
-	for (; *names; names += strcspn(names, ","), names += *names == ',') {
-		size_t len = strcspn(names, ","), k = 0;
+	while ((name = strsep(&rest, ","))) {
+		size_t k = 0;
 
-		if (len == 0 || (len == 4 && strncmp(names, "none", len) == 0))
+		if (!*name || strcmp(name, "none") == 0)
 			continue;
-		while (k < ARRAY_SIZE(words) &&
-			(strlen(words[k]) != len || strncmp(names, words[k], len) != 0))
+		while (workflow_notice_words[k] && strcmp(name, workflow_notice_words[k]) != 0)
 			k++;
-		if (k == ARRAY_SIZE(words))
+		if (!workflow_notice_words[k])
 			return error_set(err, PENSTOCK_E_INVALID,
-				"invalid PENSTOCK_PREEMPTION_SOURCES: '%.*s' is not auto, gcp, "
-				"aws, azure or none",
-				(int)len, names);
+				"invalid PENSTOCK_PREEMPTION_SOURCES: '%s' is not auto, gcp, aws, "
+				"azure or none",
+				name);
 		p->sources[p->n_sources++].kind = (enum workflow_notice_kind)k;
 	}
 	return 0;

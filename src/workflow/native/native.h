@@ -14,8 +14,6 @@ extern const struct schema schema_run, schema_use;
 extern const struct schema schema_preemption, schema_checkpoints, schema_tracking;
 /* The document at `use.source`; the record of a run has it at `use.module`. */
 extern const struct schema schema_module;
-/* The names of notice sources, in files and in the printed model. */
-extern const char *const notice_words[];
 
 /* Reads a whole workflow; `job` is without its wrapper. */
 void read_native(struct reader *rd, struct node *job);

@@ -10,7 +10,7 @@
 
 /* ---- sources ---- */
 
-const char *const notice_words[] = {
+const char *const workflow_notice_words[] = {
 	[WORKFLOW_NOTICE_AUTO] = "auto",
 	[WORKFLOW_NOTICE_GCP] = "gcp",
 	[WORKFLOW_NOTICE_AWS] = "aws",
@@ -64,9 +64,9 @@ static bool read_source(struct reader *rd, struct node *node, void *out)
 	}
 	if (!reader_text_of(rd, node, buf_str(&rd->path), &text) || reader_is_open(rd, &text))
 		return true;
-	while (notice_words[k] && strcmp(text.value, notice_words[k]) != 0)
+	while (workflow_notice_words[k] && strcmp(text.value, workflow_notice_words[k]) != 0)
 		k++;
-	if (notice_words[k])
+	if (workflow_notice_words[k])
 		source->kind = (enum workflow_notice_kind)k;
 	else
 		reader_refuse(rd, &text, NULL,
@@ -150,7 +150,7 @@ static void check_preemption(struct reader *rd, const struct node *map, void *ou
 
 static const struct schema_key preemption_keys[] = {
 	{"sources", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_notice_source,
-		.words = notice_words,
+		.words = workflow_notice_words,
 		.value = "list of `auto`, `gcp`, `aws`, `azure`, `{file: PATH}`, `{command: TEXT}`",
 		.otherwise = "`[auto]`", .says = "where notices come from, in addition to signals"},
 	{"signal", .kinds = KEY_TEXT, .value = "`TERM`, `INT`, `HUP`, `USR1`, `USR2` or `none`",

@@ -1,4 +1,4 @@
-"""Google's store for the tests of clients."""
+"""Google Cloud Storage for the tests of clients."""
 import pytest
 
 from harness.gcs import Gcs
@@ -12,10 +12,10 @@ def gcs():
         yield running
 
 
-# Everything that shows who asks is demanded: a signature, or a token for a signed assertion.
+# Except for "anonymous", the store requires an identity: a signature, or a token for a signed assertion.
 @pytest.fixture(params=["hmac", "service account", "anonymous"])
 def who(request, gcs, tmp_path):
-    """The environment of each kind of identity."""
+    """Returns the environment of each kind of identity."""
     gcs.guarded = request.param != "anonymous"
     if request.param == "hmac":
         return gcs.hmac_env

@@ -12,7 +12,7 @@ def models(store):
 
 @pytest.fixture
 def deploy(penstock, models):
-    """deploy(options…): a deployment, which ends with the test."""
+    """deploy(options…): starts a deployment, which ends with the test."""
     started = []
 
     def start(*options, **how):

@@ -1,4 +1,4 @@
-"""What a program does with a store through boto3; runs under any version of it. Endpoint and keys come from the environment."""
+"""Exercises a store through any version of boto3. Endpoint and keys come from the environment."""
 import io
 import os
 import sys
@@ -110,7 +110,7 @@ def checksums(s3, bucket):
 
 
 def algorithms(s3):
-    """Those that this version can compute."""
+    """Returns the checksum algorithms that this version can compute."""
     known = s3.meta.service_model.shape_for("ChecksumAlgorithm").enum
     try:
         import awscrt  # noqa: F401

@@ -1,4 +1,4 @@
-"""Layers of images, made of packages of Debian that are installed here.
+"""Image layers made of installed packages of Debian.
 
     tar = layer(programs("/usr/bin/curl") | packages("python3-numpy"), {"app/main.py": b"..."})
 """
@@ -15,13 +15,13 @@ LEFT_OUT = re.compile(r"/usr/share/(doc|man|lintian|locale|bug)/|/(tests?|includ
 
 @lru_cache(maxsize=None)
 def needed():
-    """{package: the packages that it depends on}, of those that are installed."""
+    """Returns {package: its dependencies} of the installed packages."""
     told = subprocess.run(["dpkg-query", "-W", "-f", "${Package}\t${Pre-Depends}, ${Depends}\n"], check=True, capture_output=True, text=True).stdout
     return {name: re.findall(r"(?:^|[,|] )([a-z0-9.+-]+)", depends) for name, _, depends in (line.partition("\t") for line in told.splitlines())}
 
 
 def closure(names, pattern=r"(lib)?python3"):
-    """These packages and what they need whose name is like that; libraries are found by their users instead."""
+    """Returns these packages and their dependencies whose name matches; libraries() finds other dependencies."""
     found, waiting = set(), list(names)
     while waiting:
         name = waiting.pop()
@@ -38,7 +38,7 @@ def is_program(path):
 
 
 def libraries(paths):
-    """What the loader brings for these programs and libraries, itself included."""
+    """Returns the libraries that the loader finds for these programs and libraries, and the loader."""
     found = set()
     for begin in range(0, len(paths), 50):
         told = subprocess.run(["ldd", *paths[begin : begin + 50]], capture_output=True, text=True).stdout
@@ -47,12 +47,12 @@ def libraries(paths):
 
 
 def compiled(path):
-    """The cached byte code of a module, which is no file of the package."""
+    """Returns the cached bytecode of a module, which is not part of the package."""
     return sorted((path.parent / "__pycache__").glob(f"{path.stem}.cpython-*.pyc")) if path.suffix == ".py" else []
 
 
 def packages(*names):
-    """The files of these packages of Python, and of all that they need."""
+    """Returns the files of these Python packages and of their dependencies."""
     listed = subprocess.run(["dpkg", "-L", *closure(names)], check=True, capture_output=True, text=True).stdout
     found = {line for line in listed.splitlines() if line.startswith("/") and not LEFT_OUT.search(line) and not os.path.isdir(line)}
     found = {path for path in found if os.path.isfile(path)}
@@ -65,7 +65,7 @@ def programs(*paths):
 
 
 def layer(paths, more=None):
-    """An uncompressed layer of these files of the machine, and {name: bytes, or a link's target as text}."""
+    """Returns an uncompressed layer with these files of the machine, and with `more`: {name: bytes, or a link's target as str}."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
 
@@ -75,7 +75,7 @@ def layer(paths, more=None):
             tar.addfile(info, file)
 
         for path in sorted(paths):
-            # A library goes by the name that its users look for, whatever link that is here; others as they are.
+            # A library is stored under the name that programs request, even if this name is a link here.
             real = os.path.realpath(path) if ".so" in path else path
             info = tar.gettarinfo(real, path.lstrip("/"))
             info.type = tarfile.REGTYPE if info.type == tarfile.LNKTYPE else info.type

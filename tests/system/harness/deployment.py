@@ -1,4 +1,4 @@
-"""`penstock deploy` with the server of model_server.py, and clients that notice each failed request."""
+"""`penstock deploy` with the server of model_server.py, and clients that detect each failed request."""
 import http.client
 import json
 import os
@@ -17,18 +17,18 @@ BUCKET = "models"
 
 
 def weights(version):
-    """The contents of a version's file, by which a reply tells its version."""
+    """Returns the contents of a version's file, by which tests know the version of a reply."""
     return f"weights of {version}"
 
 
 def publish(store, version, weights, behaviour=None, model="mnist", before=()):
-    """Uploads a version as a user does, without a commit; `before` are files that come first."""
+    """Uploads a version as a user does, without a commit; `before` are files to upload first."""
     for name, body in (*before, *((("behaviour", behaviour),) if behaviour else ()), ("weights", weights)):
         store.client.put_object(Bucket=BUCKET, Key=f"{model}/{version}/{name}", Body=body)
 
 
 class Deployment:
-    """`process` is the one that the test has started; a spare takes its place if it is killed."""
+    """A deployment. `process` is the process that the test started; a spare takes over if it is killed."""
 
     def __init__(self, penstock, store, *options, model="mnist", server=("{model}",), home=None, port=0, quick=QUICK, endpoint=None):
         self.store, self.model, self.cwd = store, model, penstock.cwd
@@ -43,7 +43,7 @@ class Deployment:
         return self.process.err
 
     def look(self, pattern):
-        """The matches in what it has said so far. Unless it was killed, it must not have ended."""
+        """Returns the matches in the deployment's standard error so far. Fails if there is none and it has ended, unless it was killed."""
         found = re.findall(pattern, self.err)
         assert found or self.process.popen.poll() in (None, -signal.SIGKILL), self.err
         return found
@@ -52,7 +52,7 @@ class Deployment:
         return wait_for(lambda: self.look(pattern), 60, f"{pattern!r} in {self.err!r}")
 
     def wait_in_service(self, version):
-        """The port, once the version is in service."""
+        """Waits until the version is in service. Returns the port."""
         self.port = int(self.wait_for(rf"version '{version}' is in service on \S+ port (\d+)")[-1])
         return self.port
 
@@ -66,14 +66,14 @@ class Deployment:
             connection.close()
 
     def state(self):
-        """The state of this machine."""
+        """Returns the state of the deployment on this machine."""
         return json.loads(next(self.home.glob("deploy/*/state.json")).read_text())
 
     def servers(self):
         return [server["pid"] for server in self.state()["servers"] if server]
 
     def replicas(self):
-        """The state next to the model."""
+        """Returns the states of all replicas, from the object next to the model."""
         try:
             text = self.store.bytes(BUCKET, f"{self.model}/.penstock/deploy.json")
         except self.store.client.exceptions.NoSuchKey:
@@ -81,7 +81,7 @@ class Deployment:
         return json.loads(text)["replicas"]
 
     def mains(self):
-        """The process in charge, then its spare. Other tests run at the same time: the working directory is this one's."""
+        """Returns the pids of the main process and its spare, which are those with this test's working directory."""
         found = {}
         for entry in Path("/proc").iterdir():
             try:
@@ -93,11 +93,11 @@ class Deployment:
         return sorted(found, key=lambda pid: found[pid] in found)
 
     def both(self):
-        """The process in charge and its spare, once there are both."""
+        """Waits for the main process and its spare. Returns their pids."""
         return wait_for(lambda: (lambda found: found if len(found) == 2 else None)(self.mains()))
 
     def stop(self):
-        """Ends the process in charge, whichever it is."""
+        """Ends the main process: the one that the test started, or the spare that took over."""
         if self.process.running():
             self.process.send()
             self.process.wait(60).exits(0)
@@ -115,7 +115,7 @@ class Deployment:
 
 
 class Load:
-    """Clients that send request after request, over kept connections and new ones in turn, until stop()."""
+    """Clients that send requests over kept and new connections in turn, until stop()."""
 
     def __init__(self, port, clients=4):
         self.port, self.ended, self.errors, self.count, self.versions = port, threading.Event(), [], 0, []
@@ -134,7 +134,7 @@ class Load:
                 reply = connection.getresponse()
                 body = json.loads(reply.read())
                 assert reply.status == 200, reply.status
-                # Each version's weights are its own name: a reply of two versions would show.
+                # The weights contain the version, so a reply that mixes two versions is detected.
                 assert body["weights"] == weights(body["version"]), body
                 version = int(body["version"])
                 assert not fresh or version >= highest, f"a new connection got version {version} after {highest}"

@@ -1,13 +1,13 @@
-"""A store that refuses keys that have ended, and a source of such keys.
+"""A store that refuses expired keys, and a source of temporary keys.
 
-    with ExpiringStore() as store:          # SmallStore, but each request needs a session token whose time has not passed
-        store.refused                       # how many requests came with keys that had ended
-        store.tokens                        # those of the requests that it answered
-        store.end()                         # keys that came until now end, although their time has not passed
-    expiring.py keys SECONDS [MORE]         prints new keys, as `credential_process` wants them; the store takes them MORE seconds longer
-    expiring.py serve ADDRESS               such a store on that address; prints its URL
+    with ExpiringStore() as store:          # a SmallStore that requires a session token that has not expired
+        store.refused                       # number of requests with expired keys
+        store.tokens                        # tokens of the requests that it answered
+        store.end()                         # makes the tokens that it has answered expire now
+    expiring.py keys SECONDS [MORE]         prints new keys for `credential_process`; the store accepts them MORE seconds longer
+    expiring.py serve ADDRESS               runs such a store at ADDRESS; prints its URL
 
-The token of the keys says when they end, so store and source need not know each other.
+The token contains the time at which the keys expire, so the store need not know the source.
 """
 import json
 import re

@@ -1,15 +1,15 @@
-"""A proxy that lies: in front of `penstock serve`, or any plain HTTP server, it answers chosen requests wrongly.
+"""A proxy in front of `penstock serve`, or of any plain HTTP server, that answers chosen requests wrongly.
 
     proxy = FaultProxy(store.endpoint)              # clients use proxy.url; Host stays, so signatures still verify
     proxy.fault(method="GET", path=r"/data$", cut_after=1000)               # the next such reply loses its connection
     proxy.fault(method="PUT", skip=2, times=3, status=503, headers={"Retry-After": "0"})   # the third to the fifth
-    lost = proxy.fault(method="POST", query="uploadId=", lose_reply=True)   # carried out, but nobody hears of it
-    held = proxy.fault(method="PUT", hold="reply")  # held.wait() until it is there; held.release()
-    proxy.down(); proxy.up()                        # connections are refused, then accepted on the same port again
-    proxy.seen("POST", query="uploadId=")           # what came, in the order in which it came
+    lost = proxy.fault(method="POST", query="uploadId=", lose_reply=True)   # carried out, but without a reply
+    held = proxy.fault(method="PUT", hold="reply")  # held.wait() waits for the request; held.release() lets it go on
+    proxy.down(); proxy.up()                        # refuses connections, then accepts them on the same port again
+    proxy.seen("POST", query="uploadId=")           # the requests so far, in order
 
-A request gets the first rule that matches it and has not been used up; without one it is passed on as it is. `path` and
-`query` are regular expressions that are searched for (in the path without its query, still percent-encoded).
+A request gets the first matching rule that is not used up; without such a rule it is passed on unchanged. `path` and `query`
+are regular expressions for parts of the path (without its query, percent-encoded) and of the query.
 """
 import http.client
 import http.server
@@ -30,40 +30,41 @@ LOGIN_PAGE = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body><fo
 
 
 def s3_error(code, message="the test says so"):
-    """The body of an S3 error."""
+    """Returns the body of an S3 error."""
     return f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'.encode()
 
 
 @dataclass
 class Fault:
-    """One way of answering wrongly; what is not given stays right. Bytes are counted in the body."""
+    """A wrong way to answer. A field that is not set changes nothing. Bytes are counted in the body."""
 
-    # Before it is passed on.
+    # Before the request is passed on.
     drop: bool = False  # the connection is reset; the request is not carried out
-    cut_request_after: Optional[int] = None  # the server gets so much of the body, then both connections are cut
+    cut_request_after: Optional[int] = None  # the server gets this many bytes of the body, then both connections are cut
     corrupt_request_at: Optional[int] = None  # flips a bit of this byte
-    ignore_range: bool = False  # for clients that do not sign Range
-    twice: bool = False  # the server gets it two times; the second reply counts
+    ignore_range: bool = False  # removes Range, for clients that do not sign it
+    twice: bool = False  # the server gets the request twice; the client gets the second reply
     # Instead of the server's reply.
     status: Optional[int] = None  # with `body` and `headers`
     body: object = b""  # or a function of the request
-    carry_out: bool = False  # but the server did carry it out before
-    endless: Optional[str] = None  # "body" or "headers" without an end
-    # What becomes of the reply.
-    lose_reply: bool = False  # it was carried out, then the connection is reset
+    carry_out: bool = False  # the server carries out the request first
+    endless: Optional[str] = None  # "body" or "headers": they never end
+    # The reply.
+    lose_reply: bool = False  # the request is carried out, then the connection is reset
     delay_s: float = 0  # before the reply
-    # "request" (not passed on yet), "body" (half of the request's is), "reply", or so many body bytes of it: until release()
+    # stops until release(): "request" (nothing is passed on), "body" (half of the request's body is), "reply", or after a number
+    # of bytes of the reply's body
     hold: object = None
-    cut_after: Optional[int] = None  # the connection ends after so many bytes
-    reset: bool = False  # with RST, which may also take away what was sent before
-    truncate_to: Optional[int] = None  # shorter, and says so in Content-Length
-    claim: Optional[int] = None  # Content-Length says this; the connection ends after what there is
+    cut_after: Optional[int] = None  # the connection ends after this many bytes
+    reset: bool = False  # with RST, after which the client may lose bytes that were sent before
+    truncate_to: Optional[int] = None  # shortens the reply, with a correct Content-Length
+    claim: Optional[int] = None  # Content-Length has this value; the connection ends after the real bytes
     corrupt_at: Optional[int] = None  # flips a bit of this byte of the reply
-    repeat_at: Optional[int] = None  # the `repeat` bytes before it come again; the end falls away
+    repeat_at: Optional[int] = None  # the `repeat` bytes before it are sent twice; the end is cut off
     repeat: int = 4096
     rate: Optional[int] = None  # bytes per second
-    headers: dict = field(default_factory=dict)  # set, or with None taken away
-    rewrite: Optional[Callable] = None  # body -> body; its length is put right
+    headers: dict = field(default_factory=dict)  # sets headers; None removes one
+    rewrite: Optional[Callable] = None  # body -> body; Content-Length is adjusted
 
 
 class Rule:
@@ -86,16 +87,16 @@ class Rule:
         )
 
     def wait(self, count=1, deadline_s=60):
-        """Until so many requests got the fault."""
+        """Waits until `count` requests have got the fault."""
         wait_for(lambda: self.hits >= count, deadline_s, f"request {count} of {self.method} {self.path} {self.query}")
         return self
 
     def release(self):
-        """Lets those go on that are held, and all that come."""
+        """Lets held requests go on, and does not hold later ones."""
         self.released.set()
 
     def stop(self):
-        """No request gets it any more; those that are held go on."""
+        """Ends the rule: no further request gets the fault, and held requests go on."""
         with self.proxy.lock:
             self.times = 0
         self.release()
@@ -103,7 +104,7 @@ class Rule:
 
 @dataclass
 class Seen:
-    """A request that came."""
+    """A received request."""
 
     number: int
     method: str
@@ -111,7 +112,7 @@ class Seen:
     query: str
     headers: dict  # lower-case names
     rule: Optional[Rule] = None
-    carried_out: Optional[int] = None  # the status with which the server answered
+    carried_out: Optional[int] = None  # the status of the server's reply
     status: Optional[int] = None  # the status that the client got
     received: int = 0  # body bytes from the client
     sent: int = 0  # body bytes to the client
@@ -133,17 +134,17 @@ class FaultProxy:
         if listen:
             self.up()
 
-    # --- what the test says
+    # --- for tests
 
     def fault(self, method=None, path=None, query=None, range=None, when=None, skip=0, times=1, **how):
-        """The next `times` requests that match, after the first `skip` of them, are answered so. `method` may be "GET|HEAD"."""
+        """Adds a rule for the next `times` matching requests, after the first `skip` of them. `method` may be "GET|HEAD"."""
         rule = Rule(self, Fault(**how), method, path, query, range, when, skip, times)
         with self.lock:
             self.rules.append(rule)
         return rule
 
     def clear(self):
-        """From now on everything is passed on; what is held goes on, too."""
+        """Removes all rules; held requests go on."""
         with self.lock:
             rules, self.rules = self.rules, []
         for rule in rules:
@@ -155,13 +156,13 @@ class FaultProxy:
             return [request for request in self.requests if wanted.matches(request)]
 
     def up(self):
-        """Connections are accepted."""
+        """Accepts connections."""
         self.listener = self.bind(self.port)
         self.listener.listen(128)
         self.spawn(self.accept, self.listener)
 
     def down(self):
-        """Connections are refused; those that there are end with a reset."""
+        """Refuses connections, and resets the existing ones."""
         listener, self.listener = self.listener, None
         if listener:
             listener.shutdown(socket.SHUT_RDWR)
@@ -169,7 +170,7 @@ class FaultProxy:
         self.cut_all()
 
     def cut_all(self):
-        """Ends every connection with a reset."""
+        """Resets every connection."""
         with self.lock:
             connections = list(self.connections)
         for connection in connections:
@@ -194,7 +195,7 @@ class FaultProxy:
     def __exit__(self, *_):
         self.close()
 
-    # --- how it is done
+    # --- implementation
 
     def bind(self, port):
         made = socket.socket()
@@ -223,7 +224,7 @@ class FaultProxy:
         try:
             _Handler(connection, address, self)
         except (OSError, http.client.HTTPException, ValueError):
-            pass  # either side went away, which is what many tests are about
+            pass  # one side has closed the connection, as in many tests
         finally:
             with self.lock:
                 self.connections.discard(connection)
@@ -247,7 +248,7 @@ class FaultProxy:
 
 
 def linger_not(connection):
-    """Its close is to be a reset."""
+    """Makes the close of a connection a reset."""
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except OSError:
@@ -255,7 +256,7 @@ def linger_not(connection):
 
 
 class _Cut(OSError):
-    """The connection to the client is to end now."""
+    """Raised to end the connection to the client."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -267,7 +268,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def handle_expect_100(self):
-        return True  # answered when the body is read
+        return True  # body() sends the reply
 
     def answer(self):
         path, _, query = self.path.partition("?")
@@ -317,7 +318,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     # --- the request
 
     def body(self, request):
-        """The blocks of the request's body, without chunk framing."""
+        """Yields the blocks of the request's body, without chunk framing."""
         if self.headers.get("Expect", "").lower() == "100-continue":
             self.send_response_only(100)
             self.end_headers()
@@ -344,7 +345,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             pass
 
     def forward(self, request, fault):
-        """Passes the request on; (connection, reply)."""
+        """Passes on the request. Returns (connection, reply)."""
         blocks = self.body(request)
         if fault.twice:
             blocks = list(blocks)
@@ -396,7 +397,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.server.stopping.wait(seconds)
 
     def hold(self, request):
-        """Until the rule is released, the proxy closed, or the client gone."""
+        """Waits until the rule is released. Ends the connection if the proxy is closed or the client is gone."""
         released = False
         while not released:
             released = request.rule.released.wait(0.05)
@@ -404,7 +405,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 raise _Cut
 
     def client_gone(self):
-        """Also where bytes of its request were not read yet."""
+        """Returns True if the client has closed the connection, even if bytes of its request are unread."""
         watch = select.poll()
         watch.register(self.connection, select.POLLRDHUP)
         return bool(watch.poll(0))
@@ -461,7 +462,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_reply(request, self.repeated(blocks, fault), fault)
 
     def repeated(self, blocks, fault):
-        """The blocks, with the bytes before `repeat_at` twice and as much less at the end."""
+        """Yields the body with the bytes before `repeat_at` twice, and as many fewer at the end."""
         if fault.repeat_at is None:
             yield from blocks
             return
@@ -492,7 +493,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def flip(block, at, where):
-    """The block that begins at `at`, with one bit of byte `where` of the body changed."""
+    """Returns the block that begins at `at`, with one bit of byte `where` of the body flipped."""
     if where is None or not at <= where < at + len(block):
         return block
     index = where - at

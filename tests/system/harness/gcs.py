@@ -1,11 +1,12 @@
-"""Google Cloud Storage's XML API in memory, as its documentation has it, and the services that give tokens for it.
+"""Google Cloud Storage's XML API in memory, as its documentation describes it, and the services that issue tokens.
 
     gcs = Gcs()                         # buckets: gcs.buckets["train"] = {}
-    gcs.env                             # STORAGE_EMULATOR_HOST: nobody's identity is asked for
-    gcs.hmac_env / gcs.key_file(path)   # …and what shows one, which is then demanded (gcs.guarded = True)
+    gcs.env                             # STORAGE_EMULATOR_HOST, without an identity
+    gcs.hmac_env / gcs.key_file(path)   # environment or key file with an identity
+    gcs.guarded = True                  # requests must have an identity
 
-It minds what Google minds: headers of both families in one request, x-goog-hash that does not fit the bytes, generation
-preconditions (which it refuses on uploads in parts), copies of parts and lists of keys to delete (there are none), signatures and tokens.
+It checks the same things as Google: headers of both families in one request, x-goog-hash, generation preconditions (refused
+for uploads in parts), signatures and tokens. Like Google, it has no copies of parts and no deletion of several keys.
 """
 import base64
 import ctypes
@@ -47,7 +48,7 @@ def md5_text(data):
 
 @functools.cache
 def rsa_key():
-    """One for all tests: the private key and the public one, in PEM."""
+    """Returns the private and the public key of all tests, in PEM."""
     made = subprocess.run(["openssl", "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"], check=True, capture_output=True)
     public = subprocess.run(["openssl", "pkey", "-pubout"], input=made.stdout, check=True, capture_output=True)
     return made.stdout.decode(), public.stdout
@@ -58,7 +59,7 @@ class Object:
     body: bytes
     generation: int
     headers: dict
-    composed: bool = False  # made of parts: no MD5
+    composed: bool = False  # uploaded in parts, without an MD5
     changed: float = field(default_factory=time.time)
     crc: str = ""
 
@@ -94,7 +95,7 @@ class Gcs:
         self.thread.start()
 
     def put(self, bucket, key, body=b"x", **headers):
-        """Puts an object there without a request; returns it."""
+        """Stores an object without a request; returns the object."""
         self.buckets[bucket][key] = Object(body, next(self.numbers), {"content-type": "text/plain"} | headers)
         return self.buckets[bucket][key]
 
@@ -107,7 +108,7 @@ class Gcs:
         return self.env | {"GS_ACCESS_KEY_ID": self.access_key, "GS_SECRET_ACCESS_KEY": self.secret_key}
 
     def key_file(self, path, token_uri=None):
-        """The key file of a service account, which this server knows; returns the path."""
+        """Writes the key file of a service account that this server knows; returns the path."""
         private, self.public_key = rsa_key()
         self.email = "trainer@lab.iam.gserviceaccount.com"
         path.write_text(json.dumps({
@@ -129,12 +130,12 @@ class Gcs:
                 r["headers"].get(name.replace("_", "-")) == value for name, value in headers.items())]  # fmt: skip
 
     def fault(self, status, method="PUT", code="ServiceUnavailable", times=1):
-        """The next requests by `method` are answered so, before anything is done."""
+        """Refuses the next requests with `method`, before they have an effect."""
         with self.lock:
             self.faults += [(method, status, code)] * times
 
     def verified(self, text, signature):
-        """Whether the service account signed it: openssl's word, not ours."""
+        """Returns True if openssl finds that the service account signed the text."""
         paths = [self.key_folder / f"{name}-{next(self.numbers)}" for name in ("public", "signature")]
         for path, data in zip(paths, (self.public_key, signature)):
             path.write_bytes(data)
@@ -223,7 +224,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_request
 
-    # --- who asks
+    # --- identities
 
     def token(self):
         form = dict(parse_qsl(self.body.decode()))
@@ -244,7 +245,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, json.dumps(self.gcs.grant()), {"Content-Type": "application/json"})
 
     def check(self):
-        """What Google refuses before it looks at what is asked for."""
+        """Refuses requests for reasons that Google checks before the operation."""
         if any(n.startswith("x-goog-") for n in self.h) and any(n.startswith("x-amz-") for n in self.h):
             raise Refused(400, "InvalidArgument", "Requests cannot specify both x-amz and x-goog headers")
         if any(n.startswith("x-amz-") for n in self.h) or "if-none-match" in self.h:

@@ -1,10 +1,10 @@
-"""An HTTP server whose misbehaviour is written down before the request comes.
+"""An HTTP server with faults that a test sets before the request.
 
     url = server.add("/data.bin", content)
     server.fault("/data.bin", cut_after=1000)         # the next GET of it loses its connection after 1,000 body bytes
     server.fault("/data.bin", status=503, times=2)    # then two that are refused
 
-Without faults it serves ranges, If-Range and conditional requests, and keeps what is PUT or POSTed in `received`.
+Without faults it serves ranges, If-Range and conditional requests, and keeps bodies of PUT and POST in `received`.
 """
 import hashlib
 import http.server
@@ -23,18 +23,18 @@ BLOCK = 64 * 1024
 
 @dataclass
 class Fault:
-    """One way of answering wrongly; those that are not given stay right."""
+    """A wrong way to answer. A field that is not set changes nothing."""
 
     status: Optional[int] = None  # with `body`
     body: Optional[bytes] = None  # instead of the content
-    headers: dict = field(default_factory=dict)  # added, or with None taken away
+    headers: dict = field(default_factory=dict)  # adds headers; None removes one
     cut_after: Optional[int] = None  # close after this many body bytes
     reset: bool = False  # close with RST instead of FIN
     stall_after: Optional[int] = None  # pause after this many body bytes
     stall_s: float = 3600
-    claim: Optional[int] = None  # Content-Length says this
-    ignore_range: bool = False  # 200 and everything
-    shift_range: int = 0  # answer a range that begins elsewhere
+    claim: Optional[int] = None  # Content-Length has this value
+    ignore_range: bool = False  # replies with 200 and all bytes
+    shift_range: int = 0  # moves the begin of the range
     corrupt_at: Optional[int] = None  # flip this byte of the content
     rate: Optional[int] = None  # bytes per second
     methods: tuple = ("GET",)
@@ -96,7 +96,7 @@ class Server:
         return self.url + path
 
     def fault(self, path, times=1, **how):
-        """The next `times` requests (of the fault's methods) for `path` are answered so."""
+        """Sets a fault for the next `times` requests for `path` with one of the fault's methods."""
         with self.lock:
             self.faults[path] += [Fault(**how)] * times
 
@@ -124,7 +124,7 @@ class _Threads(socketserver.ThreadingMixIn, http.server.HTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request, client_address):
-        pass  # a client that went away is what many tests are about
+        pass  # the client has closed the connection, as in many tests
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -192,7 +192,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def range(self, request, size, etag):
-        """(start, end) of what is asked for; None: everything; "none": nothing of it is there."""
+        """Returns (start, end) of the requested range; None for all bytes; "none" if the range is outside of them."""
         found = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("range", ""))
         if not found or found.groups() == ("", "") or request.headers.get("if-range", etag) != etag:
             return None
@@ -260,4 +260,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_POST = do_PUT
 
     def handle_expect_100(self):
-        return True  # do_PUT answers it, so that a fault can come instead
+        return True  # do_PUT sends the reply, so that a fault can replace it

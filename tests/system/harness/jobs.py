@@ -1,4 +1,4 @@
-"""The published CIFAR-10 workflows, with what the tests' machine does not have replaced."""
+"""The published CIFAR-10 workflows, adapted to the machine of the tests."""
 import fcntl
 import hashlib
 import json
@@ -14,7 +14,7 @@ SMALL = "--width 0.07 --epochs 2 --batch-size 32 --limit-train 320 --limit-test 
 
 
 def published_text(name):
-    """One of the page's two workflow files, "first" or "resume": from the page where it is at hand, else our copy of it."""
+    """Returns a published workflow file, "first" or "resume": from the page if it exists here, else from a copy."""
     copies = {"first": "seed-1-workflow.json", "resume": "seed-1-workflow-resume.json"}
     if PUBLISHED.exists():
         found = re.findall(r'```json title="[^"]*"\n(.*?)```', PUBLISHED.read_text(), re.S)
@@ -27,7 +27,7 @@ def published(name):
 
 
 def localise(workflow, store, dataset_url, options=SMALL, path=None):
-    """Host names, keys, GPU count, container and workDir replaced by local ones; nothing else."""
+    """Adapts a published workflow to this machine: addresses, keys, resources, workDir and interpreter; removes the container."""
     workflow["resources"] |= {"gpusPerTask": 0, "cpusPerTask": 1, "memPerCpu": 1024}
     for side in ("input", "output"):
         if "s3" in workflow[side]:
@@ -52,7 +52,7 @@ def write(workflow, path):
 
 
 def unbroken(pictures, options=SMALL, program=EXAMPLE / "main.py"):
-    """The hash of the weights that the same training ends with when penstock does not run it; trained once for all workers."""
+    """Returns the hash of the weights of the same training without penstock; trained once for all workers."""
     worker = pictures.parent
     run = worker.parent if worker.name.startswith("popen-") else worker
     with open(run / ("unbroken-" + hashlib.sha256(f"{program} {options}".encode()).hexdigest()[:16]), "a+", encoding="ascii") as kept:
@@ -68,5 +68,5 @@ def unbroken(pictures, options=SMALL, program=EXAMPLE / "main.py"):
 
 
 def weights(text):
-    """The hash that the trainer printed last."""
+    """Returns the last hash that the trainer printed."""
     return re.findall(r"weights sha256 ([0-9a-f]{64})", text)[-1]

@@ -1,9 +1,9 @@
 """
-Killing a run at a chosen moment, and what must hold afterwards.
+Kills runs at chosen moments, and checks the result of the next attempt.
 
-A World is one machine: a home, a store behind a proxy, a web server. A Round in it is one job that is killed, continued and
-looked at. Moments are chosen from outside: a system call (tests/support/kill_at.c), a request that the proxy stops, a
-stalled download, a line of the step.
+A World is a machine: a home, a store behind a proxy, and a web server. A Round is a job in it that is killed, continued and
+checked. The moment of a kill is a system call (tests/support/kill_at.c), a request that the proxy stops, a stalled download,
+or a line that a step prints.
 """
 import configparser
 import fcntl
@@ -34,7 +34,7 @@ PATIENCE_S = 120
 MASK = (1 << 64) - 1
 
 
-# ---- what the training makes (tests/support/kill_trainer.c) ----
+# ---- the output of the training (tests/support/kill_trainer.c) ----
 
 
 def mix(state):
@@ -54,7 +54,7 @@ def compose(step, state):
 
 
 def expected():
-    """({name: bytes} of an unbroken training's output, the state of its last step)"""
+    """Returns ({name: bytes} of the output of an uninterrupted training, the state of its last step)."""
     made, state = {}, 1
     for step in range(1, STEPS + 1):
         state = mix(state)
@@ -70,7 +70,7 @@ FOREIGN = b"an object that was there before\n" * 20
 
 TORN = b"half of a checkpoint"
 
-# What stands for Python: its environments are a link and what "pip" leaves there last. FOLDER/no-index holds that up.
+# Replaces Python: an environment is a link, and a file that "pip" writes last. While FOLDER/no-index exists, "pip" hangs.
 PYTHON = """#!/bin/sh
 for last; do :; done
 case "$2" in
@@ -99,7 +99,7 @@ ARCHIVE = archive()
 
 
 class Reader(threading.Thread):
-    """Looks at the object that is overwritten, without pause: whatever is there must be whole."""
+    """Reads the object that is overwritten again and again: every version must be complete."""
 
     def __init__(self, world):
         super().__init__(daemon=True)
@@ -117,7 +117,7 @@ class Reader(threading.Thread):
             bucket, key = target
             try:
                 found = self.world.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-            except Exception:  # not there yet, or the store is dead just now: no object was seen
+            except Exception:  # there is no object yet, or the store is down
                 continue
             self.seen += 1
             if found not in CHECKPOINTS and found != FOREIGN:
@@ -145,10 +145,10 @@ class World:
         self.reader = Reader(self)
         self.reader.start()
         self.rounds = 0
-        self.embedded = []  # rounds whose output is in the home's own store
+        self.embedded = []  # rounds whose output is in the embedded store
 
     def owner_lives(self):
-        """Whether somebody serves the embedded store."""
+        """Returns True if a process serves the embedded store."""
         lock = self.penstock.home / "store" / "lock"
         if not lock.exists():
             return False
@@ -160,14 +160,14 @@ class World:
             return False
 
     def owner_answers(self):
-        """Whether it can be used: what it says about itself is there."""
+        """Returns True if the embedded store is ready: its owner has written owner.json."""
         return self.owner_lives() and (self.penstock.home / "store" / "owner.json").exists()
 
     def wait_for_idle_owner(self):
         wait_for(lambda: not self.owner_lives(), PATIENCE_S, "the end of the embedded store's owner")
 
     def check_embedded(self):
-        """What the rounds with the embedded store have put there."""
+        """Checks the output of the rounds with the embedded store."""
         if not self.embedded:
             return
         self.wait_for_idle_owner()
@@ -184,7 +184,7 @@ class World:
             served.stop()
 
     def story(self):
-        """What the commands of the last round have said, and what is there now."""
+        """Returns the output of the last commands, and the files and the journal of the last round."""
         lines = []
         for process in [each for each in self.penstock.started if "ps" not in each.arguments][-4:]:
             lines += [f"$ penstock {' '.join(map(str, process.arguments[1:]))} ({process.popen.poll()})", process.out, process.err]
@@ -209,7 +209,7 @@ class World:
         self.server.close()
 
     def living(self, run_id=None):
-        """{pid: command line} of the processes of the steps (of one run) in this home."""
+        """Returns {pid: command line} of the processes of the steps in this home, or of the steps of one run."""
         home, found = f"STORAGE_PATH={self.penstock.home}/".encode(), {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -229,16 +229,16 @@ class World:
 class Job:
     input: str = "none"  # none, http, s3
     rename: bool = False  # the checkpoint is saved by a rename
-    big: bool = False  # there is a file that goes up in parts
-    orphan: bool = False  # the trainer is no child of penstock's and lives on
-    foreign: bool = False  # somebody else's object stands under the checkpoint's name
+    big: bool = False  # a file is uploaded in parts
+    orphan: bool = False  # the trainer is not a child of penstock and outlives it
+    foreign: bool = False  # the store has an object of another owner with the checkpoint's name
     continuous: bool = True
     embedded: bool = False
     many: bool = False  # the first step ends with many files in new directories
-    delete: bool = False  # with deleteSync; the last step removes `gone`, which the first one has made
+    delete: bool = False  # with deleteSync; the first step makes `gone`, the last step removes it
     image: bool = False  # the first step runs in a container
     packages: bool = False  # the steps have Python packages
-    told: bool = False  # the training hears of a preemption
+    told: bool = False  # the training handles the signal of a preemption
     pace_ms: int = 0
     resources: dict = field(default_factory=dict)
 
@@ -260,8 +260,8 @@ class Round:
         self.process = None
         self.kills = 0
         self.before = {}
-        self.suspects = None  # the only names that may go to partial/; None: any
-        self.torn = {}  # and what must be there
+        self.suspects = None  # the only names that may be in partial/; None if all may
+        self.torn = {}  # {name: contents} that must be in partial/
         self.flushable = True
         self.layers = []  # paths of the web server
         self.write()
@@ -290,7 +290,7 @@ class Round:
         if job.input != "none":
             prepare = "cat $DEEPSQUARE_INPUT/a $DEEPSQUARE_INPUT/sub/b $DEEPSQUARE_INPUT/sub/c > $DEEPSQUARE_OUTPUT/prep"
         if job.many:
-            # The shell itself makes the files, so it ends at once after the last close.
+            # The shell makes the files itself, so the step ends directly after the last close.
             loop = "n=0; while [ $n -lt 200 ]; do echo x > many/$((n / 10))/$((n % 10)); n=$((n + 1)); done"
             prepare += f"; cd $DEEPSQUARE_OUTPUT; mkdir -p many; cd many; mkdir $(seq 0 19); cd ..; {loop}"
         if job.delete:
@@ -315,7 +315,7 @@ class Round:
         if job.delete:
             workflow["steps"].append({"name": "clean", "run": {"command": "rm -f $DEEPSQUARE_OUTPUT/gone"}})
         if job.image:
-            own = random.Random(self.name).randbytes(400_000)  # busybox is there from the second round on
+            own = random.Random(self.name).randbytes(400_000)  # busybox is cached from the second round on
             made = image([busybox(), layer({"round": self.name, "data": own})])
             name, self.layers = serve(self.world.web, f"job/{self.name}:v1", made)
             workflow["steps"][0]["run"]["container"] = {"image": name}
@@ -332,7 +332,7 @@ class Round:
     # -- running and killing --
 
     def start(self, *words, kill_at=None, armed=None, deaf=False):
-        """Starts a command; `kill_at` (OP:WHEN:NUMBER:GLOB) kills it there, not before `armed` exists."""
+        """Starts a command; `kill_at` (OP:WHEN:NUMBER:GLOB) kills it at a system call, once the file `armed` exists, if given."""
         words = words or ("run", self.workflow)
         env = self.preloaded(words[0], kill_at) if kill_at else {}
         if deaf:
@@ -357,25 +357,25 @@ class Round:
         return env
 
     def start_owner(self, kill_at):
-        """The embedded store's owner as penstock starts it, to be killed there."""
+        """Starts the embedded store's owner with penstock's arguments; `kill_at` kills it."""
         root = self.world.penstock.home / "store"
         words = ("serve", "--root", root, "--listen", "127.0.0.1:0", "--embedded", "--durability", "full")
         return self.world.penstock.popen(*words, env=self.preloaded("serve", kill_at))
 
     def died(self):
-        """Waits until the command killed itself; False where it came to its end instead."""
+        """Waits for the end of the command. Returns True if it was killed by SIGKILL."""
         self.process.popen.wait(PATIENCE_S)
         return self.process.popen.returncode == -signal.SIGKILL
 
     def reached(self, hold):
-        """Waits until the proxy has stopped the request; False where the command came to its end without it."""
+        """Waits until the proxy has stopped the request. Returns False if the command ended before that."""
         wait_for(lambda: hold.reached.is_set() or not self.process.running(), PATIENCE_S, f"{hold.pattern} or the end")
         return hold.reached.is_set()
 
     def kill(self, who):
         """
-        kill -9: "penstock" alone, the "group" with the steps, or the "store" too. To be called as well after a process
-        killed itself: then what is left of these is killed.
+        Kills penstock with SIGKILL: alone ("penstock"), with the processes of its steps ("group"), or with the store ("store").
+        Call this method also after the command was killed by `kill_at`: it kills the remaining processes.
         """
         targets = [] if not self.process.running() else [self.process.pid]
         if who == "group":
@@ -397,7 +397,7 @@ class Round:
         if who == "store":
             self.world.restart_store()
 
-    # -- what is known at the kill --
+    # -- the state at the kill --
 
     def run_id(self):
         for path in self.world.penstock.home.glob("runs/*/workflow"):
@@ -413,19 +413,19 @@ class Round:
         return self.world.penstock.home / "runs" / identity if identity else None
 
     def journalled(self):
-        """Names that the sync's journal has as closed."""
+        """Returns the names that the journal of the sync records as closed."""
         folder = self.directory()
         path = folder / "state" / "sync" if folder else None
         if not path or not path.exists():
             return set()
-        # A line counts with its newline and its checksum; half a line is nobody's promise.
+        # A line counts only if it is complete, with its newline and its checksum.
         fields = [line.split(b" ") for line in path.read_bytes().split(b"\n")[:-1]]
         last = {line[2].decode(): line[1] for line in fields if len(line) == 11}
-        # A step that died an instant before penstock has made suspect (S) what it closed last.
+        # If a step died directly before penstock, the journal marks its last files as suspect (S).
         return {name for name, kind in last.items() if kind in (b"C", b"P")}
 
     def input_is_whole(self):
-        """Whether the HTTP input's file is complete on this machine, under whatever name."""
+        """Returns True if the file of the HTTP input is complete on this machine, under any of its names."""
         folder = self.directory()
         if not folder or self.job.input != "http":
             return False
@@ -454,22 +454,22 @@ class Round:
     # -- afterwards --
 
     def go_on(self, *words):
-        """The next command, to its end."""
+        """Runs the next command to its end."""
         words = words or ("run", self.workflow)
         return self.world.penstock.run(*words, deadline_s=PATIENCE_S).ok()
 
     def continue_and_check(self):
-        """The same command again, or another that continues it, and then all that must hold."""
+        """Runs the same command again, or another that continues the run, and checks the result."""
         if self.rng.random() < 0.5 or not self.resumed():
             self.go_on()
         self.release_steps()
         self.check()
 
     def resumed(self):
-        """Whether `resume` has brought it to its end. Or else `flush` may have run, which leaves a lost run to be continued."""
+        """Runs `resume` and returns True, or returns False, perhaps after `flush`, which leaves the run to be continued."""
         run = next((run for run in self.world.penstock.ps() if run["name"] == self.name), None)
         if not run or run["state"] != "lost" or not self.directory():
-            return False  # ended, or killed before its workflow was kept: only the same command can go on
+            return False  # it has ended, or was killed before its workflow was stored: only the same command can continue it
         if self.rng.random() < 0.6:
             self.go_on("resume", self.name)
             return True
@@ -484,7 +484,7 @@ class Round:
             raise AssertionError(f"no object {key}") from None
 
     def check(self):
-        """After the end: everything is in the store, nothing else is left anywhere."""
+        """Checks, after the end, that the output is in the store and that nothing is left on the machine."""
         run = next(run for run in self.world.penstock.ps() if run["name"] == self.name)
         assert run["state"] == "succeeded", run
         self.check_machine(run["id"])
@@ -505,7 +505,7 @@ class Round:
         self.check_closed(s3, keys, f".penstock/runs/{identity}/")
         if self.job.big:
             self.check_big(s3)
-        # A flush does not know which halves a killed restore has left; they are at least nobody's good object.
+        # A flush does not know which incomplete files a killed restore has left, but must not publish them.
         aside = {key.partition("/partial/")[2] for key in keys if "/partial/" in key and not key.endswith(".penstock-part")}
         assert self.suspects is None or aside <= self.suspects, f"taken for incomplete: {aside - self.suspects}"
         for name, content in self.torn.items():
@@ -525,7 +525,7 @@ class Round:
         assert uploads == [], f"parts that nobody will ever ask for: {uploads}"
 
     def check_closed(self, s3, keys, state):
-        """What one attempt alone wrote cannot come again: it is where it belongs, or, closed too late to be on record, aside."""
+        """Checks the files that only one attempt wrote: they are published, or, if not recorded as closed, in partial/."""
         for name in self.before.get("ledger", ()):
             found = re.fullmatch(r"mine/(\d+)-(\d+)", name)
             if not found:

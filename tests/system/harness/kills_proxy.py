@@ -1,4 +1,4 @@
-"""A proxy in front of an object store that can stop a chosen request in the middle, and tells when it did."""
+"""A proxy in front of an object store that can stop a chosen request in the middle."""
 import re
 import select
 import socket
@@ -12,15 +12,16 @@ HEAD_LIMIT = 256 * 1024
 @dataclass
 class Hold:
     """
-    Stops the `number`-th request whose "METHOD /path?query" (with its headers, in lower case, a line each) matches `pattern`.
-    Where: "head": the store has seen nothing of it; "body": it has half of it; "reply": it has answered, and the client
-    does not know; "reply-body": the client has half of the answer; "nowhere": it is not stopped, only `reached` tells.
+    Stops the `number`-th request whose text matches `pattern`: a line "METHOD /path?query", and its headers in lower case, a
+    line each. `where` is "head": the store gets nothing of the request; "body": the store gets half of its body; "reply": the
+    store has replied, and the client gets nothing; "reply-body": the client gets half of the reply; "nowhere": the request is
+    not stopped. `reached` is set when the request arrives there.
     """
 
     pattern: str
     where: str = "head"
     number: int = 1
-    body: bytes = b""  # what the request's body must contain
+    body: bytes = b""  # the request's body must contain these bytes
     on_reached: object = None
     patience_s: float = 60
     reached: threading.Event = field(default_factory=threading.Event)
@@ -68,14 +69,14 @@ class Proxy:
             hold.released.set()
 
     def match(self, text):
-        """The hold, if this request is the one."""
+        """Returns the hold if it matches this request, else None."""
         with self.lock:
             self.seen.append(text.partition("\n")[0])
             hold = self.hold
             if not hold or not hold.regex.match(text):
                 return None
             if hold.body:
-                return hold  # counted when the body is known
+                return hold  # match_body() counts the request
             hold.matches += 1
             return hold if hold.matches == hold.number else None
 
@@ -86,7 +87,7 @@ class Proxy:
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 Connection(self, client, store).relay()
         except OSError:
-            pass  # a client or a store that was killed is what this is for
+            pass  # tests kill clients and stores
 
     def close(self):
         self.disarm()
@@ -101,12 +102,12 @@ class Connection:
         self.buffered = b""
 
     def relay(self):
-        """Requests one after another; whatever the store sends in between (100 Continue) goes back at once."""
+        """Passes on requests one after another. Bytes that the store sends meanwhile (100 Continue) are passed back at once."""
         while self.one_request():
             pass
 
     def fill(self):
-        """More bytes of the client; answers that the store sends meanwhile are passed on. False: it hung up."""
+        """Receives bytes of the client, and passes back replies of the store. Returns False if either has closed its connection."""
         while True:
             ready, _, _ = select.select([self.client, self.store], [], [])
             if self.store in ready and not self.pass_back():

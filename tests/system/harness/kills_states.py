@@ -1,6 +1,7 @@
 """
-Where a run is killed. Each state is a function (world, rng, n) that starts a job and kills it there; `n` counts the
-state's rounds and walks through its places. It returns the Round, or None where the command came to its end before the place.
+The places at which runs are killed. A state is a function (world, rng, n) that starts a job and kills it at one of the state's
+places; `n` is the number of the round and selects the place. A state returns the Round, or None if the command ended before
+it reached the place.
 """
 import itertools
 import json
@@ -25,7 +26,7 @@ def state(name):
 
 
 def places(*patterns):
-    """KILL_AT values from (op, glob, numbers, whens); ordered so that the first few differ most."""
+    """Returns values of KILL_AT from (op, glob, numbers, whens), ordered so that the first ones differ most."""
     made = [
         [f"{op}:{when}:{number}:{glob}" for number in numbers for when in whens.split()] for op, glob, numbers, whens in patterns
     ]
@@ -33,13 +34,13 @@ def places(*patterns):
 
 
 def who(rng, *, steps=False, store=True):
-    """Whom else to kill."""
+    """Returns a random argument for Round.kill()."""
     choices = ["penstock", "penstock"] + ["group"] * (2 if steps else 0) + ["store"] * store
     return rng.choice(choices)
 
 
 def self_killed(world, rng, job, place, *words, setup=None, steps=False, armed=None):
-    """A round that dies at a system call."""
+    """Returns a round that is killed at a system call, or None if the command ended before that."""
     made = Round(world, job, rng)
     if setup:
         setup(made)
@@ -51,7 +52,7 @@ def self_killed(world, rng, job, place, *words, setup=None, steps=False, armed=N
 
 
 def stands_at(made, hold):
-    """Whether the command was caught at the request. Else the proxy lets all pass, and the command has come to its end."""
+    """Returns True if the proxy has stopped the request. Otherwise lets the command run to its end and returns False."""
     if made.reached(hold):
         return True
     made.world.proxy.disarm()
@@ -60,7 +61,7 @@ def stands_at(made, hold):
 
 
 def held(world, rng, job, hold, *, steps=True, at_end=None, also=None):
-    """A round that is killed while one request hangs in the middle."""
+    """Returns a round that is killed while the proxy holds a request, or None if the command ended before that."""
     made = Round(world, job, rng)
     made.world.proxy.arm(hold)
     if at_end:
@@ -195,7 +196,7 @@ def fetching_from_s3(world, rng, n):
 
 
 def killed_once(world, rng, job):
-    """A round whose first attempt was killed with everything published, and whose checkpoint here was torn since."""
+    """Returns a round whose first attempt was killed at step 3, when all files so far were published."""
     made = Round(world, job, rng)
     made.hold_step(3)
     made.start().wait_for_output("at step 3", PATIENCE_S)
@@ -215,7 +216,7 @@ def published(made, name, step=None):
 
 
 def damage(made, how):
-    """What a step that lived on, or a disk that was lost, may have done."""
+    """Damages the local files like a step that outlived the run, or like a lost disk."""
     storage = made.directory() / "storage"
     if how == "torn":
         (storage / "output" / "ckpt").write_bytes(TORN)
@@ -253,7 +254,7 @@ def restoring(world, rng, n):
 
 @state("setting a torn file aside")
 def setting_aside(world, rng, n):
-    """What an attempt that is gone has left goes to partial/, however often that is broken off."""
+    """Kills the upload of a torn file to partial/; the next attempt must finish it."""
     made = killed_once(world, rng, Job(rename=n % 4 > 1))
     damage(made, "torn")
     made.torn = {"ckpt": TORN}
@@ -270,14 +271,14 @@ def setting_aside(world, rng, n):
 
 @state("taking over")
 def taking_over(world, rng, n):
-    """The owner is another machine, which says nothing more: while its term is watched, and at the first words after that."""
+    """Makes a silent other machine the owner. Kills penstock while it watches the lease, and at its first renewal after that."""
     made = killed_once(world, rng, Job())
     key = f"{made.prefix}.penstock/runs/{made.run_id()}/state.json"
     left = json.loads(made.content(world.s3, key))
     left["owner"] |= {"boot_id": "another", "host": "node7", "home": "/elsewhere"}
     left["lease"]["term_ms"] = 1500
     world.s3.put_object(Bucket="out", Key=key, Body=json.dumps(left).encode())
-    made.flushable = False  # that is for the machine which had it
+    made.flushable = False  # only the machine that had the run could flush it
     if n % 3 == 0:
         made.start().wait_for_output(progress.WATCHING, PATIENCE_S)
     else:
@@ -289,7 +290,7 @@ def taking_over(world, rng, n):
     return made
 
 
-# ---- what steps need besides ----
+# ---- images and packages of steps ----
 
 IMAGE = places(("any", "*/images/*", range(1, 40, 3), "before after"), ("write", "*/images/*", range(1, 4), "half"))
 
@@ -349,19 +350,19 @@ def step_running(world, rng, n):
 def closed_and_on_record(world, rng, n):
     made = Round(world, Job(orphan=n % 2 == 0, rename=n % 3 == 0), rng)
     made.hold_step(3)
-    # It is not published, so that the journal must tell; a step that is killed an instant before penstock makes it suspect.
+    # The file is not published, so only the journal records its close. If the step died before penstock, the file would be suspect.
     world.proxy.arm(Hold(r"PUT /out/[^?]*/mine/1-3\n", "head", patience_s=10 * PATIENCE_S))
     made.start().wait_for_output("at step 3", PATIENCE_S)
     wait_for(lambda: "mine/1-3" in made.journalled(), PATIENCE_S, "the close of step 3 in the journal")
     assert not published(made, "mine/1-3")
     made.kill(["penstock", "store"][n % 2])
-    assert "mine/1-3" in made.before["journalled"] & made.before["ledger"]  # so that check_closed() demands it
+    assert "mine/1-3" in made.before["journalled"] & made.before["ledger"]  # so that check_closed() requires it
     live_on(made, rng, n)
     return made
 
 
 def live_on(made, rng, n):
-    """A step that outlived penstock: still held, let go beside the next command, or through with its work before it."""
+    """Chooses for a step that outlived penstock: still held, running during the next command, or ended before it."""
     if not made.job.orphan or not made.world.living():
         return
     if n // 2 % 3 == 0:
@@ -470,7 +471,7 @@ NOTICE = places(("any", "*/storage/.penstock/*", range(1, 5), "before after"), (
 
 @state("reacting to a notice")
 def reacting_to_a_notice(world, rng, n):
-    """While the tasks are told, in the last flush, or at the words that the run is preempted."""
+    """Kills penstock while it notifies the tasks, in the last flush, or when it records that the run is preempted."""
     made = Round(world, Job(told=True), rng)
     made.hold_step(3)
     armed, hold = made.folder / "armed", None
@@ -533,7 +534,7 @@ FINAL = places(("write", "*/runs.db-wal", range(1, 4), "before half after"), ("s
 
 @state("recording the end")
 def recording_the_end(world, rng, n):
-    """Armed by the last word about the lease: what is written after it is the end's record."""
+    """Kills penstock while it records the end: kill_at is armed by the last write of the lease."""
     made = Round(world, Job(), rng)
     armed = made.folder / "armed"
     world.proxy.arm(Hold(r"PUT /out/[^?]*/state.json\n", "nowhere", body=b'"succeeded"', on_reached=armed.touch))
@@ -563,7 +564,7 @@ def tidying(world, rng, n):
 
 
 def anywhere(made, rng, n, *words):
-    """Kills a command at its n-th change of anything, of a number that each round moves on."""
+    """Kills a command at one of its first 150 changes of files; each round takes another one."""
     made.start(*words, kill_at=f"any:{['before', 'after'][n % 2]}:{1 + n * 7 % 150}:*/p/*")
     if not made.died():
         return None
@@ -602,14 +603,14 @@ REMOVE = places(
 
 @state("rm")
 def remove(world, rng, n):
-    """What rm left behind is removed by rm, and the name is free again."""
+    """Kills rm. A second rm must remove the rest, and the name is free again."""
     made = killed_once(world, rng, Job())
     made.start("rm", "--force", made.name, kill_at=REMOVE[n % len(REMOVE)])
     if not made.died():
         return None
     made.kill("penstock")
     again = world.penstock.run("rm", "--force", made.name)
-    assert again.code in (0, 66), again.text  # 66: all of it was gone already
+    assert again.code in (0, 66), again.text  # 66: the first rm had removed everything
     assert all(run["name"] != made.name for run in world.penstock.ps())
     assert made.directory() is None
     made.before["journalled"] = set()
@@ -632,8 +633,8 @@ JOINS = places(("any", "*/store/[us]*", range(1, 4), "before after"), ("any", "*
 
 def owner_killed(world, rng, n, place, serving):
     """
-    Kills the store's owner there, and then the penstock that uses it; each fourth is left to find its own end. The owner
-    is started here, for those that penstock starts get little of its environment.
+    Kills the store's owner at a place, and then the penstock that uses it; in every fourth round penstock runs to its own end.
+    The test starts the owner, because an owner that penstock starts does not get KILL_AT.
     """
     made = Round(world, Job(embedded=True, pace_ms=20), rng)
     owner = made.start_owner(place)
@@ -641,7 +642,7 @@ def owner_killed(world, rng, n, place, serving):
         wait_for(lambda: world.owner_answers() or not owner.running(), PATIENCE_S, "the embedded store")
     made.start()
     wait_for(lambda: not owner.running() or not made.process.running(), PATIENCE_S, "the owner's death")
-    if owner.popen.poll() != -signal.SIGKILL:  # it was not needed that long, or penstock's own was there first
+    if owner.popen.poll() != -signal.SIGKILL:  # the run ended before, or penstock's own owner was first
         made.process.wait(PATIENCE_S).ok()
         owner.wait(PATIENCE_S)
         return None

@@ -1,4 +1,4 @@
-"""What the tests of lying servers, stores and archives share: a workflow, its end, and what its step saw."""
+"""Helpers for tests of faulty servers, stores and archives: a workflow whose step lists its input."""
 import hashlib
 import json
 import re
@@ -26,12 +26,12 @@ for folder, folders, files in os.walk(top):
 json.dump(found, open(sys.argv[1], "w"))
 """
 
-# Nobody waits for long here; a test of patience sets its own.
+# Short timeouts; tests of timeouts set their own.
 ENV = {"PENSTOCK_NETWORK_PATIENCE": "2", "PENSTOCK_NETWORK_STALL": "2"}
 
 
 def short(names, *chosen):
-    """Parameters of a test: those that make check runs, and all others for make check-full."""
+    """Returns the parameters of a test: `make check` runs the chosen ones, `make check-full` also the others."""
     assert set(chosen) <= set(names), set(chosen) - set(names)
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.long) for name in names]
 
@@ -57,13 +57,13 @@ class Staging:
         return workflows.write_workflow(self.folder, command, named="look", **job)
 
     def run(self, *, env=None, **job):
-        """(Result, what the step saw: name to (mode or "link", digest or target); None: it was not begun)."""
+        """Runs a workflow. Returns (Result, {name: (mode or "link", digest or target)} of the input, or None if no step began)."""
         self.seen.unlink(missing_ok=True)
         result = self.penstock.run("run", self.write(**job), env=ENV | (env or {}))
         return result, json.loads(self.seen.read_text()) if self.seen.exists() else None
 
     def fails(self, name, says, *, env=None, **job):
-        """The run ends before its step, in one line that names the input and says (a regular expression) why."""
+        """Checks that the run fails before its step, with one line that contains `name` and matches the regular expression `says`."""
         result, seen = self.run(env=env, **job)
         assert seen is None and result.code in (66, 69, 70, 77), f"exit code {result.code}, seen {seen}\n{result.text}"
         assert "Sanitizer" not in result.text, result.text

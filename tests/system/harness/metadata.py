@@ -1,6 +1,6 @@
 """The metadata services of three clouds, with the headers, delays and error codes of the real ones.
 
-    gcp = Gcp(); gcp.set("preempted", "TRUE")       # requests that wait for it are answered
+    gcp = Gcp(); gcp.set("preempted", "TRUE")       # waiting requests get a reply
     aws = Aws(); aws.action("terminate", lead_s=120)
     azure = Azure("vm-7"); azure.event("Preempt", ["vm-7"], lead_s=30)
 
@@ -54,7 +54,7 @@ class Gcp(Service):
     def __init__(self, **values):
         self.values = {"id": "4520031799277581759", "preempted": "FALSE", "maintenance-event": "NONE"} | values
         self.etags = {name: secrets.token_hex(8) for name in self.values}
-        self.unavailable = 0  # so many requests are answered 503, as while a machine migrates
+        self.unavailable = 0  # number of requests that get 503, as during a migration of the machine
         super().__init__()
 
     def set(self, name, value):
@@ -82,7 +82,7 @@ class Gcp(Service):
 
 
 class Aws(Service):
-    """IMDSv2: nothing is told without a session token."""
+    """IMDSv2: requests need a session token."""
 
     def __init__(self):
         self.documents = {}
@@ -90,7 +90,7 @@ class Aws(Service):
         super().__init__()
 
     def action(self, action, lead_s=None, skew_s=0):
-        """`skew_s`: how far the clock of the service is ahead of ours."""
+        """Sets the action of a spot instance. `skew_s` seconds are added to the clock of the service."""
         self.skew_s = skew_s
         document = {"action": action}
         if lead_s is not None:
@@ -120,7 +120,7 @@ class Aws(Service):
 
 
 class Azure(Service):
-    """Scheduled events of a machine; the first request for them turns the service on, which takes a while."""
+    """Scheduled events of a machine. The first request turns the service on, which takes `first_s` seconds."""
 
     EVENTS = "/metadata/scheduledevents"
 

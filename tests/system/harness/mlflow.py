@@ -1,4 +1,4 @@
-"""Servers of MLflow: the real one, and a double that remembers what it was asked."""
+"""Servers of MLflow: the real one, and a fake that keeps its requests."""
 import http.server
 import json
 import os
@@ -52,27 +52,27 @@ class Mlflow:
         return self.ask(path)
 
     def runs(self, experiment):
-        """All runs of an experiment, newest first; `info` and `data` of each."""
+        """Returns all runs of an experiment, newest first, each with `info` and `data`."""
         found = self.get(f"experiments/get-by-name?experiment_name={experiment}")["experiment"]["experiment_id"]
         return self.ask("runs/search", {"experiment_ids": [found], "max_results": 100}).get("runs", [])
 
     def history(self, run, metric):
-        """The steps and values that were logged."""
+        """Returns the logged steps and values."""
         found = self.get(f"metrics/get-history?run_id={run}&metric_key={metric}&max_results=1000").get("metrics", [])
         return [(int(point["step"]), point["value"]) for point in found]
 
     def stop(self):
-        """Its database is not needed any more, and its workers would take their time."""
+        """Kills the server: its database is not needed any more, and its workers would end slowly."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(60)
 
 
 class FakeMlflow:
-    """A server that keeps experiments and runs in memory, with the requests that it got."""
+    """A server that keeps experiments, runs and its requests in memory."""
 
     def __init__(self):
         self.experiments, self.runs, self.requests = {}, {}, []
-        self.refuses = None  # a status that it replies with
+        self.refuses = None  # status of all replies, if set
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):

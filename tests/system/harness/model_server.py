@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""A server of a model, as users write them: it replies with the weights that it has, and drains when it is asked to end.
+"""A model server like those of users: it replies with its weights, and drains its connections on SIGTERM.
 
     model_server.py DIRECTORY [--port N] [--health-port N]
 
-The weights are the file DIRECTORY/weights; a file DIRECTORY/behaviour makes it "crash", "hang" or "sick" at its start, or
-"slow" to start, "late-crash" half a second after it was healthy, or "late-stuck": it accepts nothing for a second before that. Without --port it takes the socket that it was handed (sd_listen_fds(3)).
-SIGHUP reads the weights again.
+The weights are the file DIRECTORY/weights. DIRECTORY/behaviour may contain "crash" or "hang" (at the start), "slow" (starts
+after 3 s), "sick" (is never healthy), "late-crash" (crashes 0.5 s after it was healthy), or "late-stuck" (then blocks for 1 s
+and crashes). Without --port the server uses the socket that its parent passes (sd_listen_fds(3)). On SIGHUP it reads the weights
+again.
 """
 import argparse
 import asyncio
@@ -17,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-IDLE_S = 5  # a kept connection is closed after this time without a request
+IDLE_S = 5  # closes an idle connection after this time
 
 
 class Server:

@@ -1,6 +1,6 @@
-"""nginx that serves a directory: a server of the real world, with ranges and conditions.
+"""nginx that serves a directory: a real server, with ranges and conditions.
 
-    server = Nginx(tmp_path)            # its configuration and its logs
+    server = Nginx(tmp_path)            # directory of its configuration and logs
     url = server.start(root)            # http://127.0.0.1:PORT
     url = server.start(root, "max_ranges 0;")
     server.stop()

@@ -1,4 +1,4 @@
-"""A store whose every write is recorded, a client that notes what it was told, and the replay of both (tests/support/power)."""
+"""A store whose writes are recorded, a client that notes acknowledgements, and the replay of both (tests/support/power)."""
 import os
 import re
 import struct
@@ -21,7 +21,7 @@ def tool(name):
 
 
 def preload(penstock, **variables):
-    """From now on the program runs with the recorder."""
+    """Makes later starts of the program preload the recorder."""
     penstock.env |= {name: str(value) for name, value in variables.items()}
     penstock.env["LD_PRELOAD"] = str(tool("libpower-recorder.so"))
     if "build-asan" in str(binary()) or "asan" in penstock.env.get("ASAN_OPTIONS", ""):
@@ -29,7 +29,7 @@ def preload(penstock, **variables):
 
 
 class Faults:
-    """Writes, syncs or creations that fail from now on, in the running program."""
+    """Makes writes, syncs or creations of files fail in the running program."""
 
     def __init__(self, penstock, folder):
         self.path = Path(folder) / "faults"
@@ -52,7 +52,7 @@ class Faults:
 
 
 class Recording:
-    """`penstock serve` at a root three directories deep in a recorded one, so that new parent directories matter, too."""
+    """`penstock serve` with a root three directories below the recorded one, so that it makes parent directories, too."""
 
     STORE = "new/parents/store"
 
@@ -80,7 +80,7 @@ class Recording:
         self.expected.write_text("\n".join(self.lines) + "\n")
 
     def replay(self, *options):
-        """(exit code, output) of a replay."""
+        """Runs a replay. Returns (exit code, output)."""
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         with tempfile.TemporaryDirectory(dir=memory, prefix="penstock-power-") as work:
             done = subprocess.run(
@@ -92,7 +92,7 @@ class Recording:
 
 
 class Client:
-    """Sends requests and writes down what was acknowledged."""
+    """Sends requests and notes the acknowledged changes."""
 
     def __init__(self, recording):
         self.recording = recording
@@ -190,6 +190,6 @@ class Upload:
 
 
 def body(seed, size):
-    """Bytes that differ between seeds from the first to the last."""
+    """Returns bytes that depend on the seed: the seed as text, then a pattern."""
     filling = bytes((seed * 31 + i * 7) & 255 for i in range(251))
     return (f"{seed:015} ".encode() + filling * (size // 251 + 1))[:size]

@@ -1,4 +1,4 @@
-"""Finding what a test left running. This process adopts every orphan below it, so a daemon cannot hide by forking twice."""
+"""Finds processes that a test left. This process adopts all orphans below it, so a daemon cannot hide by forking twice."""
 import ctypes
 import os
 import signal
@@ -14,11 +14,11 @@ def adopt_orphans():
 
 
 def children(pid):
-    """Direct children of all of a process's threads."""
+    """Returns the direct children of all threads of a process."""
     found = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the process has ended meanwhile
         return found
     for task in tasks:
         try:
@@ -29,7 +29,7 @@ def children(pid):
 
 
 def descendants(pid=None):
-    """{pid: command line} of everything alive below `pid` (default: this process); zombies are not alive."""
+    """Returns {pid: command line} of the living processes below `pid` (default: this process). Zombies are not alive."""
     found, waiting = {}, children(pid or os.getpid())
     while waiting:
         child = waiting.pop()
@@ -40,7 +40,7 @@ def descendants(pid=None):
 
 
 def is_alive(pid):
-    """Whether the process exists and is more than a zombie."""
+    """Returns True if the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
@@ -59,7 +59,7 @@ def command_line(pid):
 
 
 def reap(pid):
-    """Collects an adopted zombie. A child that a Popen object still waits for is left to it by the caller."""
+    """Reaps an adopted zombie. Do not call this function for a child of a Popen object."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -67,7 +67,7 @@ def reap(pid):
 
 
 def survivors(before, patience_s):
-    """What runs now and did not before, after waiting up to `patience_s` for it to end."""
+    """Waits at most `patience_s` for new processes to end. Returns those that still run."""
     deadline = time.monotonic() + patience_s
     while True:
         left = {pid: command for pid, command in descendants().items() if pid not in before}

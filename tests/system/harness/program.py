@@ -1,4 +1,4 @@
-"""Running penstock, and its store, away from the user's home, credentials and machine-wide claims."""
+"""Runs penstock and its store without the user's home, credentials and the machine-wide claims."""
 import json
 import os
 import re
@@ -16,7 +16,7 @@ from .waiting import wait_for
 TOP = Path(__file__).resolve().parents[3]
 SHARED = TOP.parent / "shared"
 PASSED_ON = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS", "LLVM_PROFILE_FILE")
-MAKING_CLIENT = threading.Lock()  # boto3's own session is not for several threads at a time
+MAKING_CLIENT = threading.Lock()  # boto3's default session is not thread-safe
 
 
 def binary():
@@ -28,8 +28,8 @@ def binary():
 
 def environment(home=None):
     """
-    What the program gets, and a training that a test starts without it. Nothing of the caller's environment is in it that selects
-    the instructions or threads of torch, its BLAS or the C library: they change the last bits of trained weights.
+    Returns the environment of the program, and of trainings that a test starts without it. The caller's variables that select
+    the instructions or threads of torch, BLAS or the C library are left out: they change the last bits of trained weights.
     """
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -53,7 +53,7 @@ class Result:
         return self.out + self.err
 
     def ok(self):
-        """Itself, where the exit code is 0; fails the test with the output otherwise."""
+        """Returns this result if the exit code is 0; otherwise fails the test with the output."""
         return self.exits(0)
 
     def exits(self, code):
@@ -68,7 +68,7 @@ class Result:
 
 
 class Process:
-    """A penstock that runs beside the test. Its output is collected while it runs, so it never blocks on a full pipe."""
+    """A penstock that runs in the background. A thread reads its output, so that it never blocks on a full pipe."""
 
     def __init__(self, arguments, env, cwd, stdin=subprocess.DEVNULL):
         self.arguments = arguments
@@ -111,7 +111,7 @@ class Process:
         return self.popen.poll() is None
 
     def wait_for_output(self, pattern, deadline_s=60):
-        """The match of the regular expression in stdout or stderr, as soon as there is one."""
+        """Waits for a match of the regular expression in stdout or stderr, and returns the match."""
 
         def look():
             alive = self.running()
@@ -131,7 +131,7 @@ class Process:
         self.popen.send_signal(number)
 
     def kill(self):
-        """kill -9 of this one process only."""
+        """Kills this process only, with SIGKILL."""
         self.popen.kill()
         self.popen.wait(30)
 
@@ -140,9 +140,9 @@ class Process:
             reader.join(5)  # a grandchild may still hold the pipe
 
     def wait(self, deadline_s=120):
-        """Its Result once it ended by itself."""
+        """Waits for the end of the process. Returns its Result."""
         if self.popen.returncode is None:
-            # Readable at the end of the process, for which Popen.wait() would ask again and again.
+            # The descriptor is readable at the end of the process; Popen.wait() would poll.
             end = os.pidfd_open(self.popen.pid)
             try:
                 waiting = select.poll()
@@ -166,7 +166,7 @@ class Process:
 
 
 class Penstock:
-    """The program with a home of its own below `folder`; `env` holds what every call gets."""
+    """The program with its own home below `folder`. `env` is the environment of every call."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -177,11 +177,11 @@ class Penstock:
         for path in (self.claims, self.user_home, self.cwd):
             path.mkdir(parents=True, exist_ok=True)
         self.started = []
-        self.prefix = []  # what comes before the program: another user, another network
+        self.prefix = []  # words before the program, for another user or another network
         self.env = environment(self.user_home) | {
             "PENSTOCK_HOME": str(self.home),
             "PENSTOCK_CLAIMS_DIR": str(self.claims),
-            "PENSTOCK_PREEMPTION_SOURCES": "none",  # the machine of the tests may be one of a cloud
+            "PENSTOCK_PREEMPTION_SOURCES": "none",  # the tests may run on a machine of a cloud
         }
 
     def popen(self, *arguments, env=None, cwd=None, stdin=subprocess.DEVNULL):
@@ -191,19 +191,19 @@ class Penstock:
         return process
 
     def run(self, *arguments, env=None, cwd=None, input=None, deadline_s=120):
-        """Runs it to its end. `env` adds to the environment, or takes a name out of it where the value is None."""
+        """Runs the program to its end. `env` adds variables to the environment; None removes a variable."""
         if input is None:
             return self.popen(*arguments, env=env, cwd=cwd).wait(deadline_s)
         process = self.popen(*arguments, env=env, cwd=cwd, stdin=subprocess.PIPE)
         try:
-            with process.popen.stdin as pipe:  # its end writes what is buffered
+            with process.popen.stdin as pipe:  # the close writes buffered bytes
                 pipe.write(input if isinstance(input, bytes) else input.encode())
         except BrokenPipeError:
-            pass  # it did not want all of it; its own message says why
+            pass  # the program did not read all input; its own message has the reason
         return process.wait(deadline_s)
 
     def ps(self):
-        """The runs, newest first."""
+        """Returns the runs, newest first."""
         return self.run("ps", "--json").json()
 
     def close(self):
@@ -214,7 +214,7 @@ class Penstock:
 class Store:
     """`penstock serve` on a free port, with a boto3 client for it."""
 
-    made_client = None, None  # what the client is for, and the client
+    made_client = None, None  # endpoint and keys of the client, and the client
 
     def __init__(self, penstock, root, durability=None, access_key=None, secret_key=None, options=()):
         self.penstock = penstock
@@ -239,7 +239,7 @@ class Store:
 
     @property
     def env(self):
-        """What an S3 client needs in its environment to talk to it."""
+        """The environment of an S3 client of this store."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -250,7 +250,7 @@ class Store:
         }
 
     def boto3(self, endpoint=None, service="s3", keys=(), verify=None, **config):
-        """A client, by way of another endpoint (a proxy in front of it), for another service, or with other keys (and their token)."""
+        """Returns a client, perhaps with another endpoint (such as a proxy), another service, or other keys (and a token)."""
         import boto3
         from botocore.config import Config
 
@@ -268,7 +268,7 @@ class Store:
 
     @property
     def client(self):
-        """A client of the store where it listens now; the same one each time, for each costs as much as several requests."""
+        """A client of the store's current endpoint. The client is cached, because creating one takes as long as several requests."""
         now = self.endpoint, self.access_key, self.secret_key
         made_for, client = self.made_client
         if made_for != now:

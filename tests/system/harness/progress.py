@@ -1,7 +1,7 @@
-"""The words of progress lines that tests wait for, as regular expressions: the only place to change when one is reworded."""
+"""Texts of progress lines that tests wait for, as regular expressions: change them here if penstock rewords a line."""
 
 WAITING = "waiting for"  # for resources, or for a store
-WATCHING = "watching for"  # whether an owner elsewhere still renews its lease
+WATCHING = "watching for"  # penstock checks if an owner elsewhere renews its lease
 CONTINUES = "continues the last one"  # an attempt continues the one before it
 FROM_FIRST_STEP = "starts at its first step"
 ENDED_STRAYS = r"(ended|killed) \d+ process(es)?\b"  # of an attempt that was killed

@@ -2,7 +2,7 @@
 
     registry = Registry(folder, login=("ann", "password"), certificate=None)
     registry.push("job/tool:v1", image([busybox(), layer({"etc/motd": "hello"})], User="100"))
-    registry.requests("GET", "/blobs/")       # lines of its log
+    registry.requests("GET", "/blobs/")       # paths of logged requests
     registry.close()
 """
 import base64
@@ -19,7 +19,7 @@ import warnings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    import crypt  # the one way to bcrypt without another package
+    import crypt  # the only way to bcrypt without another package
 
 from .waiting import wait_for
 
@@ -29,7 +29,7 @@ KINDS = {"d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "h": tarfile.LNKTYPE, "c": 
 
 
 def layer(members, compress=True):
-    """A layer: {name: text, bytes, or (kind, link)}; a name that ends in "/" is a directory; {name: (mode, contents)} too."""
+    """Returns a layer of {name: text, bytes, (kind, link), or (mode, any of these)}; a name that ends in "/" is a directory."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, contents in members.items():
@@ -51,7 +51,7 @@ def layer(members, compress=True):
 
 
 def busybox(**more):
-    """The layer that the test images stand on: Debian's busybox-static, and little else."""
+    """Returns the base layer of the test images: Debian's busybox-static and a few files."""
     with open(BUSYBOX, "rb") as file:
         members = {"bin/busybox": file.read()}
     members |= {f"bin/{name}": ("l", "busybox") for name in APPLETS}
@@ -64,7 +64,7 @@ def digest(data):
 
 
 def image(layers, architecture="amd64", **config):
-    """{digest: bytes} of its blobs, and the manifest's bytes. `config`: Entrypoint, Cmd, Env, User, WorkingDir."""
+    """Returns ({digest: bytes} of the image's blobs, bytes of its manifest). `config`: Entrypoint, Cmd, Env, User, WorkingDir."""
     diffs = [digest(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data) for data in layers]
     described = json.dumps({"architecture": architecture, "os": "linux", "config": config, "rootfs": {"type": "layers", "diff_ids": diffs}}).encode()
     oci = "application/vnd.oci.image."
@@ -79,14 +79,14 @@ def image(layers, architecture="amd64", **config):
 
 
 def index(*described):
-    """The manifest of an image for several platforms: (architecture, image) each."""
+    """Returns the manifest of an image for several platforms, from pairs (architecture, image)."""
     entries = [{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest(made[1]), "size": len(made[1]),
                 "platform": {"os": "linux", "architecture": architecture}} for architecture, made in described]  # fmt: skip
     return json.dumps({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": entries}).encode()
 
 
 def write_layout(folder, made):
-    """The image as an OCI layout."""
+    """Writes the image as an OCI layout."""
     blobs, manifest = made
     (folder / "blobs" / "sha256").mkdir(parents=True)
     for name, data in (blobs | {digest(manifest): manifest}).items():
@@ -97,7 +97,7 @@ def write_layout(folder, made):
 
 
 def serve(server, reference, made):
-    """Makes a harness.http_server.Server registry enough for pulling this image; its name there, and the path of each layer."""
+    """Makes a harness.http_server.Server serve an image like a registry. Returns the image's name there, and its layers' paths."""
     name, _, tag = reference.partition(":")
     blobs, manifest = made
     server.add("/v2/", b"{}")
@@ -110,8 +110,8 @@ def serve(server, reference, made):
 
 class Registry:
     def __init__(self, folder, login=None, certificate=None, data=None, more=()):
-        """`certificate`: the path of a PEM file with key and certificate, which is then also its authority; `data`: the
-        folder of another one, whose images it has, too; `more`: lines of its configuration."""
+        """Starts a registry. `certificate`: a PEM file with a key and a self-signed certificate; `data`: the folder of another
+        registry, whose images this registry has; `more`: further lines of the configuration."""
         folder.mkdir()
         self.folder, self.login = folder, login
         self.context = ssl.create_default_context(cafile=certificate) if certificate else None
@@ -137,7 +137,7 @@ class Registry:
         return found and found[1]
 
     def requests(self, method, part=""):
-        """The requests of that method whose path has `part`."""
+        """Returns the paths of the logged requests with `method` whose path contains `part`."""
         return [line for line in re.findall(rf'"{method} (\S+) HTTP', self.text()) if part in line]
 
     def call(self, method, path, data=None, kind="application/octet-stream"):
@@ -153,7 +153,7 @@ class Registry:
         self.call("PUT", f"{place}{'&' if '?' in place else '?'}digest={digest(data)}", data)
 
     def push(self, reference, made):
-        """Pushes an image; its digest."""
+        """Pushes an image; returns its digest."""
         name, _, tag = reference.partition(":")
         blobs, manifest = made
         for data in blobs.values():
@@ -165,7 +165,7 @@ class Registry:
         return digest(manifest)
 
     def damage(self, blob):
-        """Replaces the contents of a blob on the registry's disk, keeping its length."""
+        """Damages one byte of a blob on the registry's disk."""
         path = self.folder / "data/docker/registry/v2/blobs/sha256" / blob[7:9] / blob[7:] / "data"
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 0x55

@@ -1,4 +1,4 @@
-"""Signature Version 4 by hand, and requests over a bare socket: what the SDKs do not let a test send."""
+"""Signature Version 4, and requests over a plain socket, for requests that no SDK sends."""
 import base64
 import hashlib
 import hmac
@@ -28,13 +28,13 @@ class Reply:
 
     @property
     def code(self):
-        """The <Code> of an error."""
+        """Returns the <Code> of an error."""
         start = self.body.find(b"<Code>")
         return self.body[start + 6 : self.body.find(b"</Code>")].decode() if start >= 0 else None
 
 
 class Wire:
-    """One store, spoken to byte by byte."""
+    """A client of a store that controls every byte."""
 
     def __init__(self, store):
         self.host, port = store.address.rsplit(":", 1)
@@ -69,7 +69,7 @@ class Wire:
         return hmac256(self.key(date, region), text).hex(), ";".join(names), scope
 
     def sign(self, method, path, query="", headers=None, payload=EMPTY, skew_s=0, region="us-east-1"):
-        """All headers of a signed request."""
+        """Returns all headers of a signed request."""
         date = self.stamp(skew_s)
         headers = {"host": f"{self.host}:{self.port}", "x-amz-date": date, "x-amz-content-sha256": payload} | (headers or {})
         signature, names, scope = self.signature(method, path, query, headers, payload, date, region)
@@ -94,7 +94,7 @@ class Wire:
     # --- aws-chunked
 
     def chunked(self, chunks, headers, region="us-east-1", trailer=None, spoil=None, documented=False):
-        """The body of a STREAMING-AWS4-HMAC-SHA256-PAYLOAD request whose signed headers these are."""
+        """Returns the body of a STREAMING-AWS4-HMAC-SHA256-PAYLOAD request with these signed headers."""
         date, previous = headers["x-amz-date"], headers["authorization"].rsplit("=", 1)[1]
         scope = f"{date[:8]}/{region}/s3/aws4_request"
         body = b""
@@ -136,7 +136,7 @@ class Wire:
         return Reply(status, headers, body)
 
     def send(self, method, path, query="", headers=None, body=b"", **how):
-        """A signed request with a plain body of a known hash."""
+        """Sends a signed request with the hash of its body. Returns the reply."""
         payload = how.pop("payload", hashlib.sha256(body).hexdigest())
         signed = self.sign(method, path, query, headers, payload, **how)
         return self.raw(method, path + ("?" + query if query else ""), signed, body)

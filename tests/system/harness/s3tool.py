@@ -1,4 +1,4 @@
-"""tests/support/s3tool.c: one operation of penstock's client per call."""
+"""Runs tests/support/s3tool.c: one operation of penstock's client per call."""
 import json
 import os
 import subprocess
@@ -42,7 +42,7 @@ class Tool:
         return [json.loads(line) for line in self.ok(*arguments, **env).splitlines()]
 
     def fails(self, code, *arguments, **env):
-        """What it says on standard error."""
+        """Calls the tool, which must fail with `code`. Returns its standard error."""
         done = self.call(*arguments, **env)
         assert done.returncode == code, (done.returncode, done.stderr.decode())
         return done.stderr.decode()

@@ -1,4 +1,4 @@
-"""Sessions in a terminal that the documentation prints: their commands, what is shown below each, and a shell that types them."""
+"""Terminal sessions of the documentation: their commands, the lines shown below each, and a shell that runs them."""
 import os
 import re
 import shlex
@@ -9,12 +9,12 @@ from .program import Process
 
 
 def fenced(text, language):
-    """The blocks of that language, in their order."""
+    """Returns the fenced blocks of that language, in order."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
 def session(text):
-    """[(command, lines shown below it), …] of the indented blocks, in their order."""
+    """Returns [(command, lines shown below it), …] of the indented blocks, in order."""
     found, inside = [], False
     for line in text.splitlines():
         inside = line.startswith("    ") and (inside or line.startswith("    $ "))
@@ -26,13 +26,13 @@ def session(text):
 
 
 def comparable(text):
-    """Without what differs between two runs: ids, and how far a killed one came."""
+    """Returns the text without parts that differ between runs: ids, and the last step of a killed run."""
     text = re.sub(r"\b[0-9a-f]{12}\b", "ID", text)
     return re.sub(r"step-\d+(\.\w+): step \d+, \d+ B\b", r"step-N\1: step N, N B", text)
 
 
 def assert_printed(shown, stderr):
-    """Its lines of penstock are those among the shown ones, in the same order; where these have "..." there may be more."""
+    """Checks that stderr has the shown lines of penstock, in the same order; "..." matches any further lines."""
     lines = [line for line in shown if line == "..." or line.startswith("penstock: ")]
     pattern = "".join(r"(?:.*\n)*?" if line == "..." else re.escape(comparable(line)) + r"\n" for line in lines)
     printed = "".join(comparable(line) + "\n" for line in stderr.splitlines() if line.startswith("penstock: "))
@@ -40,14 +40,14 @@ def assert_printed(shown, stderr):
 
 
 class Shell:
-    """A bash whose commands are typed one at a time; each sees what those before it exported and started."""
+    """A bash that runs commands one at a time; each command sees the variables and processes of the earlier ones."""
 
     def __init__(self, env, cwd):
         self.process = Process(["bash"], env, cwd, stdin=subprocess.PIPE)
         self.typed = 0
 
     def type(self, command, stdin="/dev/null", deadline_s=120):
-        """Its exit code, stdout and stderr."""
+        """Runs a command. Returns its exit code, stdout and stderr."""
         self.typed += 1
         marks = [f"\n-- typed {self.typed}, {name}: " for name in ("out", "err")]
         before = len(self.process.out), len(self.process.err)
@@ -59,7 +59,7 @@ class Shell:
         return code, *(text[start:].partition(mark)[0] for text, start, mark in zip((self.process.out, self.process.err), before, marks))
 
     def close(self):
-        """Kills it, and what it started in the background."""
+        """Kills the shell and its background processes."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.popen.stdin.close()
         self.process.wait()

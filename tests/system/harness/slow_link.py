@@ -1,12 +1,12 @@
-"""A network between a client and a server that the test makes slow, stops and cuts.
+"""A link between clients and a server that a test can slow down, stop and cut.
 
     link = SlowLink(store.endpoint)       # clients use link.url; Host stays, so signatures still verify
-    link.refuse(); link.open()            # connections are closed at once, then carried again
-    link.hold(after=2 << 20)              # what clients send stops after so many bytes more, until open()
+    link.refuse(); link.open()            # closes all connections and refuses new ones, then accepts them again
+    link.hold(after=2 << 20)              # stops the bytes of the clients after this many more bytes, until open()
     link.open(rate=500_000)               # bytes per second of each connection towards the server
-    link.carried                          # bytes that went that way
+    link.carried                          # bytes that clients sent to the server
 
-With `slow="down"` all this is about what the server sends.
+With `slow="down"`, all of this applies to the bytes of the server.
 """
 import socket
 import threading
@@ -19,7 +19,7 @@ def cut(one):
     try:
         one.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # it is gone already
+        pass  # the connection is closed already
 
 
 class SlowLink:
@@ -57,7 +57,7 @@ class SlowLink:
         self.set(refusing=False, left=after)
 
     def held(self):
-        """All that hold() lets through has gone, and the client has read what is its of it."""
+        """The bytes that hold() allows have passed, and their receivers have read them."""
         port = self.listener.getsockname()[1]
         with open("/proc/net/tcp") as table:
             rows = [line.split() for line in table.readlines()[1:]]
@@ -67,7 +67,7 @@ class SlowLink:
     def close(self):
         self.set(closed=True)
         self.refuse()
-        # A thread that waits in accept() is not woken by a close.
+        # Closing the listener would not wake the thread in accept().
         socket.create_connection(self.listener.getsockname()).close()
         self.thread.join(10)
         self.listener.close()
@@ -91,7 +91,7 @@ class SlowLink:
                 threading.Thread(target=self.carry, args=(source, sink, slow), daemon=True).start()
 
     def allowed(self, want):
-        """How many bytes may go now; waits for at least one."""
+        """Waits until a byte may pass. Returns the number of bytes that may pass now."""
         with self.changed:
             self.changed.wait_for(lambda: self.left != 0 or self.refusing)
             if self.left is None:

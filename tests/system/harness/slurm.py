@@ -1,7 +1,7 @@
-"""A cluster of its own: a real Slurm whose two nodes are network namespaces of this machine, with names and addresses of their own.
+"""A real Slurm whose controller and nodes are network namespaces of this machine, each with its own name and address.
 
-Everything is below one directory, and every name and address holds a number that only this cluster has, so several test suites can
-have theirs at a time. Namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
+All files of a cluster are below one directory, and all names and addresses contain the number of the cluster, so several test
+suites can have a cluster at the same time. Namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
 """
 import fcntl
 import os
@@ -22,13 +22,13 @@ NETS = Path("/run/netns")
 
 
 class Cluster:
-    """One controller and `n` nodes of two CPUs each; `env` is what Slurm's commands need."""
+    """A controller and `n` nodes with two CPUs each. `env` has the variables for Slurm's commands."""
 
     def __init__(self, keep_process, n=2, settings=()):
         missing = [name for name in ("slurmctld", "slurmd", "munged", "ip", "nsenter") if not shutil.which(name, path=SEARCHED)]
         assert not missing, f"{', '.join(missing)} not found: run tools/install-deps test"
         self.keep_process = keep_process
-        self.settings = settings  # lines of slurm.conf, in the place of those of the same key
+        self.settings = settings  # lines of slurm.conf, which replace those with the same key
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-slurm-"))
         self.number, self.lock = take_number(self.folder)
         self.control = f"pt{self.number}c"
@@ -129,7 +129,7 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMo
         wait_for(lambda: set(self.states().values()) == {"idle"}, PATIENCE_S, "idle nodes")
 
     def daemon(self, words, pid_file, place):
-        """Starts one that goes into the background, and remembers its process."""
+        """Starts a daemon, which goes into the background, and notes its pid."""
         words = [str(word) for word in words]
         started = subprocess.run(self.inside(place, words) if place else words, env=os.environ | self.env, capture_output=True, text=True)
         assert started.returncode == 0, f"{' '.join(words)}: {started.stdout}{started.stderr}"
@@ -138,14 +138,14 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMo
         self.keep_process(pid)
 
     def inside(self, place, words):
-        """`words` on a node or the controller: its network, its name, and names of the others that are found."""
+        """Returns a command that runs `words` on a node or the controller, with its network, its name and an /etc/hosts."""
         script = f'hostname {place} && mount --bind {self.hosts} /etc/hosts && exec "$@"'
         return ["nsenter", f"--net={NETS / place}", "unshare", "--uts", "--mount", "sh", "-c", script, "sh", *words]
 
     # ---- using it ----
 
     def run(self, *words, env=None, check=True):
-        """A command of Slurm, as on the machine where people log in."""
+        """Runs a command of Slurm on the controller, which is also the login node. Returns its output."""
         done = subprocess.run(
             self.inside(self.control, [str(word) for word in words]), env=os.environ | self.env | (env or {}), capture_output=True, text=True, timeout=120
         )
@@ -157,12 +157,12 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMo
         return dict(row.split() for row in rows if len(row.split()) == 2)
 
     def jobs(self, states="all"):
-        """{number: (state, reason)}"""
+        """Returns {number: (state, reason)} of the jobs."""
         rows = self.run("squeue", "--noheader", f"--states={states}", "--format=%i|%T|%r").split("\n")
         return {row.split("|")[0]: tuple(row.split("|")[1:]) for row in rows if row}
 
     def clear(self):
-        """No job is left, and the nodes are idle again."""
+        """Cancels all jobs, and waits until the nodes are idle."""
         live = [number for number, (state, _) in self.jobs().items() if state in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED")]
         if live:
             self.run("scancel", *live, check=False)
@@ -226,7 +226,7 @@ def in_namespace(place):
 
 
 def remove_left(folder):
-    """The directory of a cluster that was killed, and its munged, which is in no namespace."""
+    """Removes the directory of a killed cluster, and kills its munged, which is not in a namespace."""
     try:
         pid = int((folder / "munge" / "pid").read_text())
         if str(folder) in processes.command_line(pid):
@@ -238,7 +238,7 @@ def remove_left(folder):
 
 
 def take_number(folder):
-    """A number that no other cluster of this machine has, and the lock that keeps it; what a killed one left of it is removed."""
+    """Returns an unused number for a cluster, and the lock that reserves it. Removes the remains of a killed cluster with this number."""
     LOCKS.mkdir(mode=0o777, exist_ok=True)
     for number in range(1, 1000):
         lock = os.open(LOCKS / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -259,7 +259,7 @@ def take_number(folder):
 
 
 class ClusterPenstock(Penstock):
-    """The program on the machine of a cluster where people log in. Its home is shared with the nodes."""
+    """The program on the login node of a cluster. Its home is shared with the nodes."""
 
     def __init__(self, folder, cluster):
         super().__init__(folder)
@@ -274,7 +274,7 @@ class ClusterPenstock(Penstock):
         return process
 
     def supervisor(self):
-        """The process that carries the run, on whichever node; all nodes are on this machine."""
+        """Returns the pid of the run's supervisor. All nodes are on this machine."""
         return int(next(self.home.glob("runs/*/lock")).read_text().split()[0])
 
     def on_slurm(self, workflow, *arguments, **more):
@@ -282,7 +282,7 @@ class ClusterPenstock(Penstock):
 
 
 class ClusterStore(Store):
-    """An object store that the nodes reach. The tests look into it with penstock's own verbs, for they are in no node's network."""
+    """An object store in the cluster's network. The tests are outside of this network, and read the store with penstock's commands."""
 
     def start(self, listen=None):
         super().start(listen or f"{self.penstock.cluster.net}.1:0")

@@ -1,7 +1,7 @@
-"""An object store in memory that does what the embedded one does not: it ignores conditions.
+"""An object store in memory that can lack features of the embedded store, such as conditions.
 
-    store = SmallStore(conditions=False)    # and store.env for a client; nobody's signature is checked
-    SmallStore(parts=True)                  # knows uploads in parts, and no condition when they are completed
+    store = SmallStore(conditions=False)    # ignores conditions; store.env is for clients; signatures are not checked
+    SmallStore(parts=True)                  # supports uploads in parts, without conditions at their completion
     store.objects["bucket/key"]             # [Version, …], the newest last
 """
 import hashlib
@@ -23,7 +23,7 @@ class Version:
     name: str
     body: bytes
     metadata: dict
-    odd_etag: str = ""  # one that says nothing of the body
+    odd_etag: str = ""  # an ETag that does not depend on the body
 
     @property
     def etag(self):
@@ -72,7 +72,7 @@ class _Threads(socketserver.ThreadingMixIn, http.server.HTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request, client_address):
-        pass  # a client that went away
+        pass  # the client has closed the connection
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -83,7 +83,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def handle_expect_100(self):
-        return True  # whole() answers it
+        return True  # whole() sends the reply
 
     def reply(self, status, body=b"", headers=None):
         headers = {"Content-Length": len(body)} | (headers or {})
@@ -102,7 +102,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return headers | {f"x-amz-meta-{name}": value for name, value in version.metadata.items()}
 
     def refused(self, there):
-        """Whether a condition of the request does not hold."""
+        """Returns True if a condition of the request does not hold."""
         store, wanted = self.server.owner, self.headers.get("If-Match")
         if not store.conditions:
             return False

@@ -1,8 +1,8 @@
-"""A trainer with the options of the page's, for images that are small: softmax regression on CIFAR-10, in numpy alone.
+"""A small trainer with the options of the published program: softmax regression on CIFAR-10, with numpy only.
 
-Every epoch ends with a checkpoint, written in place as the page's program does. It goes on from --checkpoint_out where
-that is there, else from --checkpoint_in. Interrupted and resumed it ends with the same weights as uninterrupted. A
-test holds it at the end of an epoch with a file: $DEEPSQUARE_TMP/hold-EPOCH.
+Every epoch ends with a checkpoint, which is overwritten in place, as by the published program. The trainer resumes from
+--checkpoint_out if it exists, else from --checkpoint_in. An interrupted and resumed training ends with the same weights as an
+uninterrupted one. While $DEEPSQUARE_TMP/hold-EPOCH exists, the trainer waits at the end of that epoch.
 """
 import argparse
 import hashlib
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # part of what makes results repeatable
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # for repeatable results
 import numpy as np
 
 EPOCHS, BATCH = 4, 50

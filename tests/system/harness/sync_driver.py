@@ -1,4 +1,4 @@
-"""The continuous sync on its own: tests/support/sync_driver.c on a directory, with a real object store."""
+"""Runs the continuous sync alone: tests/support/sync_driver.c with a directory and a real object store."""
 import contextlib
 import json
 import os
@@ -14,7 +14,7 @@ from .waiting import wait_for
 
 
 def driver():
-    """Built beside the penstock that is tested."""
+    """Returns the path of the driver, which is built with the penstock under test."""
     return binary().parent / "tests" / "unit" / "sync" / "sync-driver"
 
 
@@ -22,14 +22,14 @@ LIMITED = 'echo "$1" > /proc/sys/user/"$2"; shift 2; exec "$@"'
 
 
 def limited(number, name):
-    """Runs the driver where inotify is short of something, in a user namespace of its own."""
+    """Returns a command prefix that runs the driver in a user namespace with a limit of inotify."""
     if subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("user namespaces are not allowed here")
     return ["unshare", "-Ur", "sh", "-c", LIMITED, "sh", str(number), name]
 
 
 class Syncer:
-    """One sync of `folder`/out to s3://out-bucket/p/; the writers it looks for are the children of this test."""
+    """A sync of `folder`/out to s3://out-bucket/p/. Its writers are the child processes of this test."""
 
     BUCKET = "out-bucket"
     PREFIX = "p/"
@@ -54,7 +54,7 @@ class Syncer:
         if start:
             self.start()
 
-    # What it said.
+    # Output of the driver.
 
     def lines(self):
         chunks = self.process.chunks["out"]
@@ -65,7 +65,7 @@ class Syncer:
         return self.parsed
 
     def ask(self, command, deadline_s=60):
-        """The answer to a command."""
+        """Sends a command to the driver. Returns the answer."""
         with self.lock:
             before = len(self.lines())
             self.process.popen.stdin.write(command.encode() + b"\n")
@@ -120,7 +120,7 @@ class Syncer:
         return [urllib.parse.unquote(e["detail"]) for e in self.events("warning")]
 
     def watches(self, pid):
-        """Whether it knows that process for a writer: it holds a descriptor of it."""
+        """Returns True if the driver watches that process as a writer: it has a pidfd of the process."""
         for info in Path(f"/proc/{self.process.pid}/fdinfo").iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if f"Pid:\t{pid}\n" in info.read_text():
@@ -139,14 +139,14 @@ class Syncer:
         return self
 
     def check_peak(self):
-        """That it never took more memory than a supervisor may."""
+        """Checks that the driver's peak memory is within the limit of a supervisor."""
         with open(f"/proc/{self.process.pid}/status") as status:
             peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
         print(f"peak of {peak} kB")
         if "asan" not in str(self.process.arguments[0]) and "tsan" not in str(self.process.arguments[0]):
             assert peak <= 32 * 1024
 
-    # What the store has.
+    # Contents of the store.
 
     def object(self, path):
         return self.store.bytes(self.BUCKET, self.PREFIX + path)
@@ -158,6 +158,6 @@ class Syncer:
         return self.store.bytes(self.BUCKET, f"{self.STATE}partial/{path}")
 
     def paths(self):
-        """Keys of the output, without those of penstock's state."""
+        """Returns the keys of the output, without those of penstock's state."""
         keys = [key[len(self.PREFIX) :] for key in self.store.keys(self.BUCKET, self.PREFIX)]
         return sorted(key for key in keys if not key.startswith(".penstock/"))

@@ -1,4 +1,4 @@
-"""A penstock on a terminal of its own: what a user sees, and the keys that a user presses."""
+"""Runs penstock on a pseudo terminal: its output, and the keys that a user presses."""
 import fcntl
 import os
 import pty
@@ -16,13 +16,13 @@ CTRL_C = b"\x03"
 
 
 class Terminal:
-    """Runs penstock as the foreground job of a new pseudo terminal; Ctrl-C reaches it as it would from a keyboard."""
+    """A penstock in the foreground of a new pseudo terminal; Ctrl-C arrives as from a keyboard."""
 
     def __init__(self, penstock, *arguments, columns=100, rows=40, env=None):
         self.arguments = [binary(), *arguments]
         self.started = time.monotonic()
         self.pressed_at = 0
-        self.chunks = []  # (when it was read, bytes)
+        self.chunks = []  # (time of the read, bytes)
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.popen = subprocess.Popen(
@@ -40,7 +40,7 @@ class Terminal:
         while True:
             try:
                 chunk = os.read(self.master, 65536)
-            except OSError:  # EIO: nobody has the other end any more
+            except OSError:  # EIO: all processes have closed the terminal
                 return
             if not chunk:
                 return
@@ -58,7 +58,7 @@ class Terminal:
         return self.popen.poll() is None
 
     def press(self, keys=CTRL_C):
-        """Later calls of wait_for_new_output() look at what follows."""
+        """Presses keys. wait_for_new_output() then searches only later output."""
         self.pressed_at = len(self.raw)
         os.write(self.master, keys)
 

@@ -1,4 +1,4 @@
-"""Each benchmark runs to its end; its figures are of no meaning here."""
+"""Each benchmark runs to its end; its figures do not matter here."""
 import re
 import subprocess
 

@@ -1,4 +1,4 @@
-"""The fault proxy itself: what it does not do wrong it does right, and what it does wrong it does as told."""
+"""Tests of the fault proxy: it causes the configured faults and no others."""
 import threading
 
 import botocore.exceptions
@@ -12,7 +12,7 @@ CONTENT = bytes(range(256)) * 1000
 
 @pytest.fixture
 def client(store, fault_proxy):
-    """A boto3 client that reaches the store through the proxy, and never tries again."""
+    """A boto3 client that uses the proxy, and never retries."""
     made = store.boto3(fault_proxy.url, read_timeout=60, retries={"max_attempts": 0})
     made.create_bucket(Bucket="bucket")
     made.put_object(Bucket="bucket", Key="k", Body=CONTENT)
@@ -23,7 +23,7 @@ def get(client, **more):
     return client.get_object(Bucket="bucket", Key="k", **more)["Body"].read()
 
 
-# Signatures cover Host: they must verify although the request came another way.
+# Signatures cover Host: they must verify although the request went through the proxy.
 def test_without_rules_it_changes_nothing(client, fault_proxy, store):
     client.put_object(Bucket="bucket", Key="odd name+%&/x", Body=b"x" * 300_000)
 
@@ -34,7 +34,7 @@ def test_without_rules_it_changes_nothing(client, fault_proxy, store):
     assert [(r.received >= 300_000, r.carried_out, r.status, r.rule) for r in seen] == [(True, 200, 200, None)]
 
 
-# Rules take requests in their order: those that match, after those that are to be skipped, so many times.
+# A rule applies to matching requests in order: `times` of them, after the first `skip`.
 def test_a_rule_is_met_by_the_requests_that_it_names(client, fault_proxy):
     rule = fault_proxy.fault(method="GET", path="/k$", range="bytes=1-", skip=1, times=2, status=503, body=s3_error("SlowDown"))
 

@@ -1,4 +1,4 @@
-"""The fixtures themselves: a harness that cannot fail would let everything pass."""
+"""Tests of the fixtures: a harness that cannot fail would let everything pass."""
 import os
 import socket
 import subprocess
@@ -19,7 +19,7 @@ def get(url, **headers):
         return reply.status, dict(reply.headers), reply.read()
 
 
-# A daemon that forked twice and left its session is the kind of survivor that a look at direct children misses.
+# A daemon that forked twice and left its session is not among the direct children.
 def test_finds_a_daemon_that_hid_itself():
     before = set(processes.descendants())
 
@@ -101,7 +101,7 @@ def check_includes(root):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-# A tree with one fault of each kind: what the check is for, it must refuse.
+# The check must refuse each kind of fault.
 def test_include_check_refuses_every_wrong_arrow(tmp_path):
     files = {
         "src/base/up.c": '#include "s3/sigv4.h"\n',

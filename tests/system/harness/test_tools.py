@@ -1,4 +1,4 @@
-"""The scripts that stand between `make check` and the truth: they must not pass what failed, or what never ran."""
+"""Tests of the scripts of `make check`: they must not report success for tests that failed or did not run."""
 import json
 import os
 import subprocess
@@ -13,7 +13,7 @@ CMOCKA = "[==========] Running 2 test(s).\n[ RUN      ] one\n[       OK ] one\n[
 
 @pytest.fixture
 def meson_test(tmp_path):
-    """meson_test(status, *entries): tools/meson-test's result where meson exits so and leaves this log."""
+    """meson_test(status, *entries): runs tools/meson-test with a meson that exits with `status` and writes this log."""
 
     def run(status, *entries):
         log = tmp_path / "build" / "meson-logs" / "testlog.json"
@@ -55,7 +55,7 @@ def test_fails_with_its_tests_and_when_none_ran(meson_test, status, entries, las
     assert (result.returncode, result.stdout.splitlines()[-1]) == (1, last)
 
 
-# A log of yesterday's run must not speak for today's.
+# The log of an earlier run must not count.
 def test_does_not_take_an_old_log_for_this_run(meson_test):
     assert meson_test(0, OK).returncode == 0
 
@@ -71,7 +71,7 @@ def test_installer_refuses_a_group_it_does_not_know():
 
 @pytest.fixture
 def fuzz(tmp_path):
-    """fuzz(*arguments): tools/fuzz in a tree of its own, with two targets and the ledger of `tmp_path`/state."""
+    """fuzz(*arguments): runs tools/fuzz in a copy of the tree with two targets, and with the ledger in `tmp_path`/state."""
     for path in ("tools/fuzz", "tests/fuzz/date.c", "tests/fuzz/range.c"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes((TOP / path).read_bytes())
@@ -90,7 +90,7 @@ def fuzz_result(**what):
     return json.dumps(usual | what) + "\n"
 
 
-# The record stands for hours of work: no run may count twice, none may be lost, and a crash stays on it.
+# No run may count twice or be lost, and a crash stays in the record.
 def test_the_fuzzing_record_sums_up_what_was_done_since(fuzz, tmp_path):
     ledger = tmp_path / "state" / "record.jsonl"
 
@@ -123,7 +123,7 @@ def test_flaky(name):
 
 @pytest.fixture
 def system_tests(tmp_path):
-    """system_tests(code): tools/test-system in a tree of its own, with one file of tests."""
+    """system_tests(code): runs tools/test-system in a tree with one file of tests."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "tests" / "system").mkdir(parents=True)
     (tmp_path / "tools" / "test-system").write_bytes((TOP / "tools" / "test-system").read_bytes())
@@ -138,7 +138,7 @@ def system_tests(tmp_path):
     return run
 
 
-# A race that nobody reads of stays; it may pass once, by name, and never again.
+# A test with a race may pass once, with its name in the output, and then fails the run.
 def test_a_test_that_failed_once_is_named_recorded_and_fails_the_run_the_second_time(system_tests, tmp_path):
     name = "test_it.py::test_flaky[a b]"
 

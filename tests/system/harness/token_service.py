@@ -1,11 +1,11 @@
-"""What gives out the tokens of a registry, by the token authentication of the distribution specification.
+"""A service that issues tokens for a registry, by the token authentication of the distribution specification.
 
     service = TokenService(make_key(folder), users={"ann": "password"}, public=("job/open",))
     registry = Registry(folder, more=service.registry_lines())
     service.asked          # [(login or None, the query)] of every request for a token
-    service.stale = 1      # the next token has expired when it is given out
+    service.stale = 1      # the next token is already expired
 
-Tokens are JSON Web Tokens, signed by a key whose certificate goes along (x5c) and is the one that the registry trusts.
+Tokens are JSON Web Tokens. They contain the certificate of their key (x5c), which the registry trusts.
 """
 import base64
 import http.server
@@ -25,7 +25,7 @@ def text64(data):
 
 
 def make_key(folder):
-    """(a private key, its certificate)"""
+    """Makes a private key and its certificate; returns both paths."""
     folder.mkdir()
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=tokens", "-keyout", key, "-out", certificate],
@@ -49,7 +49,7 @@ class TokenService:
         return [f"auth: {{token: {{realm: '{self.url}', service: {NAME}, issuer: {ISSUER}, rootcertbundle: {self.certificate}}}}}"]
 
     def access(self, user, scopes):
-        """What of the scopes that user, or nobody, is let have."""
+        """Returns the granted scopes of a user, or of an anonymous client: pull only."""
         granted = []
         for scope in scopes:
             kind, name, actions = scope.split(":")

@@ -1,4 +1,4 @@
-"""`penstock ui` and a visitor of it who has no browser."""
+"""`penstock ui`, and a client without a browser."""
 import http.client
 import json
 import re
@@ -45,7 +45,7 @@ class Ui:
             connection.close()
 
     def get(self, name, **query):
-        """The JSON of a request that succeeds."""
+        """Sends a request that must succeed. Returns its JSON."""
         reply = self.request("GET", f"/api/{name}", **query)
         assert reply.status == 200, (reply.status, reply.body)
         return reply.json

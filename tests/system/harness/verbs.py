@@ -1,4 +1,4 @@
-"""A bucket on one side and a directory on the other, for tests of the verbs between them."""
+"""A bucket and a directory, for tests of the commands that copy between them."""
 import os
 
 
@@ -33,7 +33,7 @@ class Fixture:
             path.write_text(name)
 
     def files(self, below="."):
-        """Relative paths of all files and links, and of directories with a slash."""
+        """Returns the relative paths of all files and links, and of empty directories, with a slash."""
         found = []
         for parent, directories, names in os.walk(self.folder / below):
             for name in names:

@@ -3,7 +3,7 @@ import time
 
 
 def wait_for(condition, deadline_s=60, what=None, every_s=0.02):
-    """The first true value of `condition()`; fails the test when there is none within `deadline_s`, which bounds a failure only."""
+    """Waits for a true value of `condition()` and returns it. Fails the test after `deadline_s`."""
     end = time.monotonic() + deadline_s
     while True:
         value = condition()

@@ -1,12 +1,12 @@
-"""Host names of the internet that lead to servers of the test, for programs that are started within.
+"""Makes host names of the internet lead to servers of a test, for programs in a separate network.
 
     world = World(folder, ["ghcr.io", "www.cs.toronto.edu"])
-    world.lead("ghcr.io", registry.url)       # TLS ends here, port 443; what it carries goes on to that server
-    penstock.prefix = world.prefix            # a network of its own, and an /etc/hosts with these names
+    world.lead("ghcr.io", registry.url)       # decrypts TLS of port 443, and forwards the bytes to that server
+    penstock.prefix = world.prefix            # runs in that network, with an /etc/hosts of these names
     penstock.env["SSL_CERT_FILE"] = world.authority
     world.close()
 
-A network and a mount namespace, which need root. Servers and tests stay outside of it.
+The network is a network and a mount namespace, which need root. Servers and tests are outside of it.
 """
 import asyncio
 import ctypes
@@ -22,7 +22,7 @@ from .waiting import wait_for
 CLONE_NEWNET = 0x40000000
 BLOCK = 1 << 18
 BEGIN = """ip link set lo up && mount --bind "$1" /etc/hosts && echo ready && exec cat"""
-# What is run stays in the directory that it was started in, which nsenter leaves for the root of the other namespace.
+# nsenter changes to the root of the mount namespace; the script changes back to the current directory.
 ENTER = """exec nsenter --net=/proc/%d/ns/net --mount=/proc/%d/ns/mnt -- sh -c 'cd "$0" && exec "$@"' "$(pwd)" "$@" """
 
 
@@ -38,7 +38,7 @@ KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 
 
 def make_certificate(folder, names):
-    """(the authority's certificate, a file with key and certificate for these names)"""
+    """Returns (the authority's certificate, a file with key and certificate for these names)."""
     authority, key, leaf, request = (folder / name for name in ("authority.pem", "authority.key", "leaf.pem", "request.pem"))
     openssl("req", "-x509", *KEY, "-days", "2", "-subj", "/CN=authority of a test", "-addext", "keyUsage=critical,keyCertSign",
             "-keyout", key, "-out", authority)  # fmt: skip
@@ -55,7 +55,7 @@ async def pass_on(reader, writer):
         while block := await reader.read(BLOCK):
             writer.write(block)
             await writer.drain()
-    except OSError:  # one of them has gone away, which the other is told
+    except OSError:  # one side has closed its connection; `finally` closes the other side
         pass
     finally:
         writer.close()
@@ -83,7 +83,7 @@ class World:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
     def inside(self, action):
-        """action(), by a thread that has moved into the network; what it opens stays there."""
+        """Calls action() in a thread that has entered the network; sockets that it opens are in this network."""
 
         def moved():
             with open(f"/proc/{self.holder.pid}/ns/net", "rb") as network:
@@ -100,7 +100,7 @@ class World:
         async def take(reader, writer):
             try:
                 there = await asyncio.open_connection(*self.targets[name])
-            except (KeyError, OSError):  # nobody is behind that name now
+            except (KeyError, OSError):  # no server for that name now
                 writer.close()
                 return
             await asyncio.gather(pass_on(reader, there[1]), pass_on(there[0], writer))
@@ -108,7 +108,7 @@ class World:
         return await asyncio.start_server(take, sock=listening, ssl=self.context)
 
     def lead(self, name, url):
-        """Connections to that name go to that server from now on."""
+        """Makes new connections to that name go to that server."""
         parts = urlsplit(url)
         self.targets[name] = (parts.hostname, parts.port)
 

@@ -179,7 +179,8 @@ def test_copies_are_conditional(s3, wire):
     assert wire.send("PUT", "/bkt/fresh", headers=headers).status == 200
     assert fails(s3.copy_object, Bucket="bkt", Key="to", CopySource="bkt/none") == (404, "NoSuchKey")
     assert fails(s3.copy_object, Bucket="bkt", Key="to", CopySource="none/k") == (404, "NoSuchBucket")
-    assert wire.send("PUT", "/bkt/to", headers={"x-amz-copy-source": "nokey"}).code == "InvalidArgument"
+    for source in ("nokey", "bkt/", "//k"):
+        assert wire.send("PUT", "/bkt/to", headers={"x-amz-copy-source": source}).code == "InvalidArgument", source
 
 
 # --- bodies that come at the same time

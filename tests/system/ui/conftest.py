@@ -7,7 +7,7 @@ from harness.ui import Ui
 
 @pytest.fixture
 def ui(penstock):
-    """ui(options…): a server of the page, which ends with the test."""
+    """ui(options…): starts a server of the page, which ends with the test."""
     started = []
 
     def start(*options, **env):
@@ -33,7 +33,7 @@ def browser(venv):
 
 @pytest.fixture
 def page(browser):
-    """page(server, width=1280, …): the page of the server in a window; errors of its scripts fail the test."""
+    """page(server, width=1280, …): opens the page of the server in a window; errors of its scripts fail the test."""
     errors = []
 
     def open_page(server, width=1280, height=800, **options):

@@ -436,6 +436,12 @@ static void the_environment_names_sources_if_no_file_does(void **state)
 	assert_int_equal(WORKFLOW_NOTICE_AUTO, s.preemption.sources[1].kind);
 	notice_settings_release(&s);
 
+	setenv("PENSTOCK_PREEMPTION_SOURCES", ",gcp,", 1);
+	assert_int_equal(0, notice_settings_read(&s, &none, NULL));
+	assert_true(s.preemption.sources_given && s.preemption.n_sources == 1);
+	assert_int_equal(WORKFLOW_NOTICE_GCP, s.preemption.sources[0].kind);
+	notice_settings_release(&s);
+
 	setenv("PENSTOCK_PREEMPTION_SOURCES", "azur", 1);
 	assert_int_equal(-PENSTOCK_E_INVALID, notice_settings_read(&s, &none, NULL));
 	notice_settings_release(&s);

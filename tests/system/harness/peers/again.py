@@ -1,11 +1,11 @@
-"""The tests of another module once more, with the fixtures of the one that asks for them."""
+"""Runs the tests of another module again, with the fixtures of the importing module."""
 import types
 
 import pytest
 
 
 def once_more(module, without=()):
-    """Its tests and what they need, for globals().update(); a name in `without` is a test that has nothing to do with the store."""
+    """Returns the module's tests and helpers, for globals().update(); `without` names tests that do not use the store."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -14,7 +14,7 @@ def once_more(module, without=()):
 
 
 class Shared:
-    """A running peer as a test's `store`. It serves other tests as well, so one that would stop it is skipped."""
+    """A running peer as a test's `store`. All tests share the peer, so tests that would stop it are skipped."""
 
     def __init__(self, peer):
         self.peer = peer

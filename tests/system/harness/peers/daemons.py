@@ -1,4 +1,4 @@
-"""Servers that are not ours, as ordinary processes of one fixture: loopback only, logs and data in one temporary folder."""
+"""Servers of other projects as processes of one fixture: loopback only, with logs and data in one temporary folder."""
 import secrets
 import shutil
 import socket
@@ -11,11 +11,11 @@ from ..waiting import wait_for
 
 
 class PeerMissing(Exception):
-    """The peer is not installed; the message says what to do."""
+    """The peer is not installed; the message has the command that installs it."""
 
 
 def private_address():
-    """A loopback address that nobody else uses, so that a port found free there stays free until the daemon takes it."""
+    """Returns a random loopback address, on which a free port stays free until the daemon uses it."""
     return f"127.{secrets.randbelow(253) + 1}.{secrets.randbelow(254)}.{secrets.randbelow(253) + 1}"
 
 
@@ -34,7 +34,7 @@ def accepts(address, port):
 
 
 class Daemons:
-    """Processes that start in order and end in the opposite one, with everything that they wrote."""
+    """Processes that end in the opposite order of their start, and their files."""
 
     def __init__(self, name, keep_process=lambda pid: None):
         self.name = name
@@ -57,7 +57,7 @@ class Daemons:
         return process
 
     def call(self, *arguments, deadline_s=120):
-        """Output of a command that must succeed."""
+        """Runs a command that must succeed; returns its output."""
         done = subprocess.run(
             list(map(str, arguments)), env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline_s
         )
@@ -97,7 +97,7 @@ class Daemons:
     def endpoint(self):
         return f"http://{self.address}:{self.port}"
 
-    # What tests ask of `penstock serve` they can ask of a peer, too.
+    # A peer has the same helpers as `penstock serve`.
     env = Store.env
     boto3 = Store.boto3
     made_client = Store.made_client
@@ -106,7 +106,7 @@ class Daemons:
     keys = Store.keys
 
     def remove_bucket(self, bucket):
-        """With everything in it, old versions and unfinished uploads too. None there is fine."""
+        """Removes a bucket, if it exists, with all objects, versions and unfinished uploads."""
         client = self.boto3()
         try:
             versions = client.get_paginator("list_object_versions").paginate(Bucket=bucket)

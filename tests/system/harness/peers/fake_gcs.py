@@ -1,4 +1,4 @@
-"""fake-gcs-server: Google Cloud Storage by other hands. Of the XML API it has reading, listing, deleting and signed uploads."""
+"""fake-gcs-server, a simulation of Google Cloud Storage. Its XML API reads, lists and deletes objects, and takes signed uploads."""
 import json
 import os
 import urllib.parse
@@ -33,7 +33,7 @@ class FakeGcs(Daemons):
         return {"STORAGE_EMULATOR_HOST": self.url, "NO_GCE_CHECK": "true"}
 
     def call_api(self, method, path, body=None, kind="application/json"):
-        """One request of the JSON API, which is how the tests fill and look into it."""
+        """Sends a request of the JSON API, by which tests write and read objects."""
         request = urllib.request.Request(self.url + path, data=body, method=method, headers={"Content-Type": kind} if body else {})
         with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.read()

@@ -1,4 +1,4 @@
-"""MinIO as one process over one directory."""
+"""MinIO as one process with one directory."""
 import os
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class Minio(Daemons):
                 env=env,
             )  # fmt: skip
             self.wait_for_port("minio", self.port)
-            # It answers before it knows of anybody.
+            # MinIO replies before it knows the keys.
             wait_for(self.knows_us, 120, "MinIO's start")
         except BaseException:
             self.stop()
