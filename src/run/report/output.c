@@ -197,8 +197,6 @@ static void write_log(struct output *output, const char *data, size_t len, bool 
 		data++;
 		len--;
 	}
-	if (!len)
-		return;
 	output->in_line = data[len - 1] != '\n';
 	note_time(output);
 	if (output->dropped || output->waiting.len)
@@ -664,13 +662,13 @@ void output_note(struct output *output, const char *fmt, ...)
 	_cleanup_(buf_release) struct buf masked = BUF_INIT(2 * LIMIT_LOG_LINE);
 	va_list ap;
 
-	buf_add_char(&raw, '\n');
 	va_start(ap, fmt);
 	buf_vprintf(&raw, fmt, ap);
 	va_end(ap);
-	buf_add_char(&raw, '\n');
+	buf_add_char(&masked, '\n');
 	log_redact_into(&masked, buf_str(&raw));
-	write_log(output, buf_str(&masked), masked.len, true);
+	if (buf_add_char(&masked, '\n') == 0)
+		write_log(output, buf_str(&masked), masked.len, true);
 }
 
 static void wake(const struct output *output)
