@@ -184,6 +184,21 @@ ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset)
 	return (ssize_t)done;
 }
 
+ssize_t fs_copy_range(int from, int to, off_t at, size_t len)
+{
+	off_t in = at, out = at;
+	char chunk[64 * 1024];
+	ssize_t n;
+
+	do
+		n = copy_file_range(from, &in, to, &out, len, 0);
+	while (n < 0 && errno == EINTR);
+	if (n >= 0 || (errno != EXDEV && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS))
+		return n;
+	n = fs_pread_all(from, chunk, len < sizeof(chunk) ? len : sizeof(chunk), at);
+	return n > 0 && fs_pwrite_all(to, chunk, (size_t)n, at) < 0 ? -1 : n;
+}
+
 int fs_fsync_dir(const char *path, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -5,7 +5,9 @@ import shutil
 import sqlite3
 import subprocess
 import tarfile
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from harness.program import Penstock, Store
@@ -457,6 +459,19 @@ def test_a_backup_is_of_one_instant_while_the_store_changes(filled, upkeep, tmp_
         a, b = (int(filled.bytes("bkt", key)[:8]) for key in ("a", "b"))
         assert a in (b, b + 1)
         filled.stop()
+
+
+def test_a_backup_goes_to_another_file_system(filled, upkeep):
+    """The kernel does not copy between any two of them."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="penstock-test-") as other:
+        if os.stat(other).st_dev == os.stat(filled.root).st_dev:
+            pytest.skip("the store is in /dev/shm")
+
+        for _ in range(2):
+            upkeep("backup", Path(other) / "one").ok()
+
+        upkeep("check", root=Path(other) / "one").ok()
+        upkeep("scrub", root=Path(other) / "one").ok()
 
 
 def test_a_backup_never_overwrites_a_store(filled, upkeep, tmp_path):
