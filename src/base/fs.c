@@ -286,10 +286,20 @@ static int raise_removal(const struct removal *removal)
 static DIR *open_for_removal(int parent, const char *name)
 {
 	DIR *dir = fs_list_at(parent, name);
+	_cleanup_close_ int fd = -1;
+	char self[32];
 
-	if (!dir && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
-		dir = fs_list_at(parent, name);
-	return dir;
+	if (dir || errno != EACCES)
+		return dir;
+	/* fchmodat() would follow a symbolic link that has replaced the directory. */
+	fd = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (chmod(self, 0700) == 0)
+		return fs_list_at(fd, ".");
+	errno = EACCES; /* also if /proc is missing, because ENOENT means that the tree is gone */
+	return NULL;
 }
 
 static int move_up(struct removal *removal, int dir, const char *name)
