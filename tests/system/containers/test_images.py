@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import tarfile
 from pathlib import Path
@@ -233,6 +234,24 @@ def test_a_layer_becomes_the_directory_that_it_describes(penstock, tmp_path):
     assert "trusted.overlay.opaque" in os.listxattr(root / "opt") or "user.overlay.opaque" in os.listxattr(root / "opt")
     assert stat.S_IMODE((root / "secret").stat().st_mode) == 0o700 and (root / "replaced").read_text() == "two"
     assert stat.S_IMODE(images(penstock).stat().st_mode) == 0o700  # setuid programs of images are nobody else's
+
+
+def test_a_program_keeps_its_capabilities(penstock, tmp_path):
+    # The kernel drops them when the owner of the file changes, even to the same one.
+    name, capabilities = "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # cap_net_raw
+    (tmp_path / "probe").touch()
+    try:
+        os.setxattr(tmp_path / "probe", name, capabilities)
+    except OSError as error:
+        pytest.skip(f"files have no capabilities here: {error}")
+    data = layer({"bin/ping": (0o755, "#!")}, xattrs={"bin/ping": {name: capabilities, "user.overlay.opaque": b"y"}})
+    write_layout(tmp_path / "layout", image([data]))
+
+    penstock.run("pull", tmp_path / "layout").ok()
+
+    ping = files_of(penstock, data) / "bin/ping"
+    assert os.getxattr(ping, name) == capabilities and "user.overlay.opaque" not in os.listxattr(ping)
+    assert stat.S_IMODE(ping.stat().st_mode) == 0o755 and ping.stat().st_mtime == 1_600_000_000
 
 
 @pytest.mark.parametrize("members, says", [
