@@ -393,6 +393,18 @@ def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
     upkeep("export", tmp_path / "old.tar", "old").ok()
 
 
+@pytest.mark.parametrize("table", ["objects", "versions"])
+def test_a_damaged_row_of_the_next_bucket_is_not_in_the_way(filled, upkeep, tmp_path, table):
+    """The export reads it, to find the end of its own bucket."""
+    database(filled, f"UPDATE {table} SET layout=x'07' WHERE bucket=(SELECT id FROM buckets WHERE name='old')")
+
+    upkeep("export", tmp_path / "bkt.tar", "bkt").ok()
+    upkeep("export", tmp_path / "old.tar", "old").exits(66)
+
+    upkeep("import", tmp_path / "bkt.tar", root=tmp_path / "new").ok()
+    assert upkeep("stat", "--json", root=tmp_path / "new").json()["objects"] == 4
+
+
 def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, upkeep, tmp_path):
     """The archive would lack the rest of them."""
     database(
