@@ -531,6 +531,25 @@ def test_a_guest_neither_makes_nor_upgrades_a_store(upkeep, tmp_path, filled):
     upkeep("check", root=tmp_path / "copy").exits(69)
 
 
+@pytest.mark.parametrize("served", [False, True])
+def test_a_store_on_a_read_only_file_system_is_read(filled, upkeep, penstock, tmp_path, served):
+    """SQLite can create no file next to its database."""
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    read_only = ["unshare", "-m", "sh", "-c", mount, str(filled.root)]
+    if subprocess.run([*read_only, "true"], capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    if served:
+        filled.start()
+    penstock.prefix = read_only
+
+    upkeep("check").ok()
+    upkeep("backup", tmp_path / "backup").ok()
+
+    assert upkeep("stat", "--json").json()["served"] == served
+    penstock.prefix = []
+    upkeep("scrub", root=tmp_path / "backup").ok()
+
+
 def test_repair_and_import_need_the_store_for_themselves(filled, upkeep, tmp_path):
     """Two writers would destroy it."""
     upkeep("export", tmp_path / "all.tar").ok()
