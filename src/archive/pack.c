@@ -119,6 +119,13 @@ int packer_add(struct packer *p, const struct packer_member *member, struct pens
 		if (fd < 0)
 			return error_errno(err, errno, "cannot read '%s'", member->name);
 	}
+	if (S_ISLNK(mode)) {
+		ssize_t n = readlinkat(member->dir_fd, member->file, target, sizeof(target) - 1);
+
+		if (n < 0)
+			return error_errno(err, errno, "cannot read the link '%s'", member->name);
+		target[n] = '\0';
+	}
 	entry = name ? archive_entry_new() : NULL;
 	if (!entry)
 		return error_memory(err);
@@ -126,12 +133,8 @@ int packer_add(struct packer *p, const struct packer_member *member, struct pens
 	archive_entry_copy_pathname(entry, name);
 	archive_entry_set_uid(entry, 0);
 	archive_entry_set_gid(entry, 0);
-	if (S_ISLNK(mode)) {
-		ssize_t n = readlinkat(member->dir_fd, member->file, target, sizeof(target) - 1);
-
-		target[n > 0 ? n : 0] = '\0';
+	if (S_ISLNK(mode))
 		archive_entry_copy_symlink(entry, target);
-	}
 	if (archive_write_header(p->archive, entry) < ARCHIVE_WARN)
 		r = failed(p, err);
 	archive_entry_free(entry);

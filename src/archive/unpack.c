@@ -168,7 +168,7 @@ static int unpack_fed(struct unpacker *u, struct penstock_error *err)
 		if (u->options.always)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"not a supported archive (tar, zip, 7z, rar, gzip, bzip2, xz, "
-				"zstd, lz4, lzip); remove unpack, or correct the URL");
+				"zstd, lz4, lzip); name another file");
 		return 0;
 	case ARCHIVE_KIND_ZIP:
 		return unpack_zip(u, err);

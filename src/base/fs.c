@@ -184,6 +184,21 @@ ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset)
 	return (ssize_t)done;
 }
 
+ssize_t fs_copy_range(int from, int to, off_t at, size_t len)
+{
+	off_t in = at, out = at;
+	char chunk[64 * 1024];
+	ssize_t n;
+
+	do
+		n = copy_file_range(from, &in, to, &out, len, 0);
+	while (n < 0 && errno == EINTR);
+	if (n >= 0 || (errno != EXDEV && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS))
+		return n;
+	n = fs_pread_all(from, chunk, len < sizeof(chunk) ? len : sizeof(chunk), at);
+	return n > 0 && fs_pwrite_all(to, chunk, (size_t)n, at) < 0 ? -1 : n;
+}
+
 int fs_fsync_dir(const char *path, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -271,10 +286,20 @@ static int raise_removal(const struct removal *removal)
 static DIR *open_for_removal(int parent, const char *name)
 {
 	DIR *dir = fs_list_at(parent, name);
+	_cleanup_close_ int fd = -1;
+	char self[32];
 
-	if (!dir && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
-		dir = fs_list_at(parent, name);
-	return dir;
+	if (dir || errno != EACCES)
+		return dir;
+	/* fchmodat() would follow a symbolic link that has replaced the directory. */
+	fd = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (chmod(self, 0700) == 0)
+		return fs_list_at(fd, ".");
+	errno = EACCES; /* also if /proc is missing, because ENOENT means that the tree is gone */
+	return NULL;
 }
 
 static int move_up(struct removal *removal, int dir, const char *name)

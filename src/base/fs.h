@@ -72,6 +72,9 @@ DIR *fs_list_at(int dir, const char *name);
 int fs_write_all(int fd, const void *data, size_t len);
 int fs_pwrite_all(int fd, const void *data, size_t len, off_t offset);
 ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset);
+/* Copies up to `len` bytes at the offset `at` of both files, in the kernel if the file systems
+ * support it. Returns the number of bytes, 0 at the end of `from`, or -1 with errno. */
+ssize_t fs_copy_range(int from, int to, off_t at, size_t len);
 
 /*
  * Opens (O_PATH) the directory that the first `len` bytes of `path` name below `root`, without

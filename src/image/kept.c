@@ -35,27 +35,33 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	struct stat st;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
 	struct image_manifest manifest = {0};
+	char digest[IMAGE_DIGEST_SIZE];
 	int r;
 
 	if (!path)
 		return error_memory(err);
-	if (stat(path, &st) < 0) /* another process may have removed it meanwhile */
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot stat '%s'", path);
+	snprintf(digest, sizeof(digest), "sha256:%s", name);
+	r = image_store_read(store, "manifests", digest, &text, err);
+	if (r == 0 && stat(path, &st) < 0)
+		r = error_errno(err, errno, "cannot stat '%s'", path);
+	/* Another process may have removed the manifest meanwhile. */
+	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
+		return 0;
+	if (r < 0)
+		return r;
 	grown = array_grow(list->items, list->n, sizeof(*grown));
 	if (!grown)
 		return error_memory(err);
 	list->items = grown;
 	image = &grown[list->n];
 	*image = (struct image_kept){0};
-	snprintf(image->digest, sizeof(image->digest), "sha256:%s", name);
+	memcpy(image->digest, digest, sizeof(digest));
 	image->used_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
 	list->n++;
 	/* Test the lock without taking it, so that no other process is blocked. */
 	use = image_store_use_fd(store, image->digest);
 	image->in_use = use >= 0 && fs_lock_in_use(use);
-	r = image_store_read(store, "manifests", image->digest, &text, err);
-	if (r == 0)
-		r = image_manifest_parse(&manifest, buf_str(&text), text.len, err);
+	r = image_manifest_parse(&manifest, buf_str(&text), text.len, err);
 	if (r == 0) {
 		image->sizes = calloc(manifest.n_layers + 1, sizeof(*image->sizes));
 		r = image->sizes ? 0 : error_memory(err);

@@ -127,15 +127,14 @@ static int write_file(struct unpacking *u, struct archive_entry *entry, struct m
 	if (fd < 0)
 		return fd;
 	r = copy_data(u, place, fd, archive_entry_size(entry), err);
-	if (r < 0) {
-		close(fd);
-		return r;
-	}
+	if (r == 0)
+		r = layer_file_meta(&u->tree, place, meta, fd, err);
 	/* chown() drops file capabilities, so set the attributes after it. */
-	if (archive_entry_xattr_count(entry) > 0 && u->tree.owners &&
-		fchown(fd, meta->uid, meta->gid) == 0)
+	if (r == 0 && u->tree.owners)
 		set_xattrs(entry, fd);
-	return layer_file_end(&u->tree, place, meta, fd, err);
+	if (close(fd) < 0 && r == 0)
+		r = member_errno(err, place->text, "cannot write the file");
+	return r;
 }
 
 static int write_member(

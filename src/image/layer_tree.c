@@ -152,14 +152,10 @@ int layer_entry(struct layer_tree *t, struct member_place *place, const struct m
 	return r < 0 ? r : set_meta(t, place, meta, -1, what->type == S_IFIFO, err);
 }
 
-int layer_file_end(struct layer_tree *t, const struct member_place *place,
+int layer_file_meta(const struct layer_tree *t, const struct member_place *place,
 	const struct layer_meta *meta, int fd, struct penstock_error *err)
 {
-	int r = set_meta(t, place, meta, fd, true, err);
-
-	if (close(fd) < 0 && r == 0)
-		r = member_errno(err, place->text, "cannot write the file");
-	return r;
+	return set_meta(t, place, meta, fd, true, err);
 }
 
 int layer_room(struct layer_tree *t, uint64_t bytes, struct penstock_error *err)

@@ -36,8 +36,8 @@ int layer_directory(struct layer_tree *t, struct member_place *place, const stru
 /* Creates a symbolic link or a FIFO. */
 int layer_entry(struct layer_tree *t, struct member_place *place, const struct member_new *what,
 	const struct layer_meta *meta, struct penstock_error *err);
-/* Sets the attributes and closes `fd`, also after a failure. */
-int layer_file_end(struct layer_tree *t, const struct member_place *place,
+/* Sets owner, mode and time of a regular file. */
+int layer_file_meta(const struct layer_tree *t, const struct member_place *place,
 	const struct layer_meta *meta, int fd, struct penstock_error *err);
 /* Called before `bytes` are written. Fails with NO_SPACE if the disk is nearly full. */
 int layer_room(struct layer_tree *t, uint64_t bytes, struct penstock_error *err);

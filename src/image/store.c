@@ -209,11 +209,12 @@ static void settle(const struct image_store *store, const char *name, int dir_fd
 	if (!mark || !layer || stat(mark, &st) < 0)
 		return;
 	if (is_from_other_boot(mark)) {
-		_cleanup_close_ int lock = try_lock(store, id);
+		_cleanup_close_ int lock = lock_file(store, id);
 
-		/* Check again under the lock: another process may have pulled the layer and use
-		 * it. */
-		if (lock >= 0 && is_from_other_boot(mark) && fs_remove_tree(layer, NULL) == 0)
+		/* Wait for another process that removes the layer, and check again under the lock:
+		 * the process may have pulled the layer and use it. */
+		if (lock >= 0 && fs_lock_wait(lock, store->cancel) == 0 &&
+			is_from_other_boot(mark) && fs_remove_tree(layer, NULL) == 0)
 			unlink(mark);
 	} else if (time(NULL) - st.st_mtime > SYNCED_BY_NOW_S) {
 		*synced = *synced || syncfs(dir_fd) == 0;

@@ -17,6 +17,7 @@
 int records_home(char **home, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = home_path(), *text = path ? strdup(path) : NULL;
+	int r;
 
 	if (!text)
 		return error_memory(err);
@@ -26,8 +27,11 @@ int records_home(char **home, struct penstock_error *err)
 			"the path of the directory for runs and records is not UTF-8: '%s'; set "
 			"PENSTOCK_HOME to another directory",
 			text);
-	if (fs_mkdirs(path, 0700, err) < 0)
-		return error_prefix(err, "set PENSTOCK_HOME to a writable directory");
+	r = fs_mkdirs(path, 0700, err);
+	if (r < 0) {
+		error_suffix(err, "; set PENSTOCK_HOME to a writable directory");
+		return r;
+	}
 	*home = take_pointer(path);
 	return 0;
 }

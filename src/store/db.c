@@ -1,14 +1,17 @@
 #include "store/internal.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "s3/uri.h"
 
 /* "pnst" */
 #define APPLICATION_ID 0x706e7374
@@ -181,6 +184,28 @@ static int create_private(const char *path, struct penstock_error *err)
 	return 0;
 }
 
+/* SQLite opens a database without a log only if it can create the log, or if the database is
+ * immutable. */
+static bool is_immutable(const struct store *store)
+{
+	return store->guest && faccessat(store->root_fd, ".", W_OK, 0) < 0 && errno == EROFS &&
+	       faccessat(store->root_fd, "meta.db-wal", F_OK, 0) < 0;
+}
+
+static int open_handle(const struct store *store, const char *path, int flags, sqlite3 **out)
+{
+	_cleanup_(buf_release) struct buf uri = BUF_INIT(LIMIT_STRING);
+
+	if (!is_immutable(store))
+		return sqlite3_open_v2(path, out, flags, NULL);
+	buf_add_str(&uri, "file:");
+	uri_encode(&uri, path, strlen(path), true);
+	buf_add_str(&uri, "?immutable=1");
+	return buf_failed(&uri)
+		       ? SQLITE_NOMEM
+		       : sqlite3_open_v2(buf_str(&uri), out, flags | SQLITE_OPEN_URI, NULL);
+}
+
 int db_open(struct store *store, bool writer, struct db **out, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(store->root, "meta.db");
@@ -195,7 +220,7 @@ int db_open(struct store *store, bool writer, struct db **out, struct penstock_e
 	}
 	if (writer)
 		rc = create_private(path, err);
-	if (rc == 0 && sqlite3_open_v2(path, &db->handle, flags, NULL) != SQLITE_OK)
+	if (rc == 0 && open_handle(store, path, flags, &db->handle) != SQLITE_OK)
 		rc = error_set(err, PENSTOCK_E_IO, "cannot open '%s': %s", path,
 			db->handle ? sqlite3_errmsg(db->handle) : "out of memory");
 	if (rc == 0)

@@ -17,7 +17,9 @@ static int open_root(struct store *store, struct penstock_error *err)
 	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (store->root_fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", store->root);
-	store->hold_fd = openat(store->root_fd, "hold", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	/* A guest may read a store on a read-only file system. */
+	store->hold_fd = openat(store->root_fd, "hold",
+		(store->guest ? O_RDONLY : O_RDWR) | O_CREAT | O_CLOEXEC, 0600);
 	return store->hold_fd < 0 ? error_errno(err, errno, "cannot open '%s/hold'", store->root)
 				  : 0;
 }

@@ -14,6 +14,9 @@
 #include "base/limits.h"
 #include "base/str.h"
 
+#define CONFIG_VARIABLE	     "AWS_CONFIG_FILE"
+#define CREDENTIALS_VARIABLE "AWS_SHARED_CREDENTIALS_FILE"
+
 void aws_config_release(struct aws_config *config)
 {
 	for (size_t i = 0; i < config->n; i++) {
@@ -202,13 +205,21 @@ static char *file_path(const char *variable, const char *name)
 	return str_printf("%s/.aws/%s", home, name);
 }
 
-static int load_file(
-	struct aws_config *config, const char *path, bool credentials, struct penstock_error *err)
+/* A process that changed its user may have a HOME that it cannot search. Such a home counts as
+ * empty, unless `variable` names the file. */
+static bool is_missing(const char *path, const char *variable)
+{
+	return access(path, F_OK) < 0 &&
+	       (errno == ENOENT || errno == ENOTDIR || (errno == EACCES && !str_env(variable)));
+}
+
+static int load_file(struct aws_config *config, const char *variable, const char *path,
+	bool credentials, struct penstock_error *err)
 {
 	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	int r;
 
-	if (!path || access(path, F_OK) < 0)
+	if (!path || is_missing(path, variable))
 		return 0;
 	r = fs_read(path, &text, err);
 	return r < 0 ? r : aws_config_parse(config, path, buf_str(&text), credentials, err);
@@ -219,11 +230,11 @@ int aws_config_load(struct aws_config *out, struct penstock_error *err)
 	_cleanup_(aws_config_release) struct aws_config config = {0};
 	int r;
 
-	config.config_path = file_path("AWS_CONFIG_FILE", "config");
-	config.credentials_path = file_path("AWS_SHARED_CREDENTIALS_FILE", "credentials");
-	r = load_file(&config, config.config_path, false, err);
+	config.config_path = file_path(CONFIG_VARIABLE, "config");
+	config.credentials_path = file_path(CREDENTIALS_VARIABLE, "credentials");
+	r = load_file(&config, CONFIG_VARIABLE, config.config_path, false, err);
 	if (r == 0)
-		r = load_file(&config, config.credentials_path, true, err);
+		r = load_file(&config, CREDENTIALS_VARIABLE, config.credentials_path, true, err);
 	if (r < 0)
 		return r;
 	*out = config;

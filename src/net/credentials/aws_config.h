@@ -31,7 +31,7 @@ struct aws_config {
 };
 
 /* Loads AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or the files in ~/.aws. A missing file
- * counts as empty. */
+ * counts as empty, and so does a file in a home that the process may not search. */
 int aws_config_load(struct aws_config *out, struct penstock_error *err);
 /* Adds the text of one file; if `credentials` is set every section is a profile. */
 int aws_config_parse(struct aws_config *config, const char *path, const char *text,

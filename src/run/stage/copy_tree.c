@@ -13,6 +13,8 @@
 #include "base/fs.h"
 #include "base/limits.h"
 
+#define COPY_STEP (8 * MIB)
+
 struct copy {
 	const struct copy_tree *options;
 	char path[4096]; /* path of the current entry */
@@ -25,34 +27,17 @@ static int check_cancel(const struct copy *c, struct penstock_error *err)
 	return 0;
 }
 
-/* Copies some bytes in the kernel, sharing extents if the file system can. Returns the number of
- * bytes, or -1 and sets errno. */
-static ssize_t copy_some(int from, int to)
-{
-	static const size_t step = 8 * MIB;
-	char chunk[64 * 1024];
-	ssize_t n = copy_file_range(from, NULL, to, NULL, step, 0);
-
-	if (n >= 0 || (errno != EXDEV && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS))
-		return n;
-	n = read(from, chunk, sizeof(chunk));
-	if (n > 0 && fs_write_all(to, chunk, (size_t)n) < 0)
-		return -1;
-	return n;
-}
-
 static int copy_contents(struct copy *c, int from, int to, struct penstock_error *err)
 {
-	for (;;) {
-		ssize_t n = copy_some(from, to);
+	for (off_t at = 0;;) {
+		ssize_t n = fs_copy_range(from, to, at, COPY_STEP);
 		int r = 0;
 
 		if (n == 0)
 			return 0;
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < 0)
 			return error_errno(err, errno, "cannot copy '%s'", c->path);
+		at += n;
 		if (c->options->moved)
 			r = c->options->moved(c->options->cookie, (size_t)n, err);
 		if (r == 0)

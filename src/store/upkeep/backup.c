@@ -123,14 +123,13 @@ static int copy_bytes(int from, int to, off_t size)
 	if (ioctl(to, FICLONE, from) == 0)
 		return 0;
 	while (at < size) {
-		ssize_t n = copy_file_range(from, &at, to, NULL, (size_t)(size - at), 0);
+		ssize_t n = fs_copy_range(from, to, at, (size_t)(size - at));
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n == 0)
 			errno = EIO;
 		if (n <= 0)
 			return -1;
+		at += n;
 	}
 	return 0;
 }

@@ -118,8 +118,11 @@ static int export_stage(
 		struct cursor_row row = {.object = NULL};
 
 		rc = cursor_next(&e->at, &row, err);
-		if (rc > 0 && (e->at.stage != stage || e->at.bucket != bucket))
+		/* The row belongs to another stage or bucket, and so does its damage. */
+		if (e->at.stage != stage || e->at.bucket != bucket) {
+			penstock_error_release(err);
 			rc = 0;
+		}
 		if (rc > 0)
 			rc = export_row(e, &row, err) < 0 ? -(int)err->code : 1;
 		store_object_unref(row.object);

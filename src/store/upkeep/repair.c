@@ -51,7 +51,7 @@ static int keep_seal(struct survey *s, uint64_t id, struct penstock_error *err)
 	str_hex(sqlite3_column_blob(st, 0), SEAL_SIZE, text);
 	text[2 * SEAL_SIZE] = '\n';
 	fd = openat(s->store->root_fd, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (fd < 0 || fs_write_all(fd, text, 2 * SEAL_SIZE + 1) < 0 || fsync(fd) < 0)
+	if (fd < 0 || fs_write_all(fd, text, 2 * SEAL_SIZE + 1) < 0)
 		return error_errno(err, errno, "cannot write '%s/%s'", s->store->root, path);
 	return 0;
 }
@@ -108,10 +108,12 @@ static int mend(struct survey *s, struct penstock_error *err)
 	struct repair_txn repair = {.txn.apply = apply_repair, .survey = s};
 	int rc = move_all_aside(s, err);
 
-	/* Files are moved before rows are changed, because the next start after a crash removes
-	 * files without a row. */
+	/* Files are moved, durably, before rows are changed, because the next start after a crash
+	 * removes files without a row. */
 	if (rc == 0)
 		rc = keep_seals(s, err);
+	if (rc == 0 && syncfs(s->store->root_fd) < 0)
+		rc = error_errno(err, errno, "cannot sync '%s'", s->store->root);
 	if (rc < 0)
 		return rc;
 	if (txn_run(s->store, &repair.txn, err) != STORE_OK)

@@ -126,7 +126,7 @@ int upkeep_db_failed(struct db *db, int rc, const char *what, struct penstock_er
 
 bool upkeep_is_served(struct store *store)
 {
-	_cleanup_close_ int fd = openat(store->root_fd, "lock", O_RDWR | O_CLOEXEC);
+	_cleanup_close_ int fd = openat(store->root_fd, "lock", O_RDONLY | O_CLOEXEC);
 
 	return store->guest && fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }

@@ -40,20 +40,12 @@ static int copy_by_hand(struct fetch *f, int from, uint64_t size, struct penstoc
 	uint64_t at = 0;
 
 	while (at < size) {
-		loff_t in = (loff_t)at;
-		loff_t out = (loff_t)at;
 		ssize_t n;
 
 		if (f->options->cancel && atomic_load(f->options->cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		n = copy_file_range(from, &in, f->fd, &out,
-			size - at < COPY_STEP ? (size_t)(size - at) : COPY_STEP, 0);
-		if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP ||
-				     errno == ENOSYS)) {
-			n = fs_pread_all(from, f->block, LIMIT_FETCH_BLOCK, (off_t)at);
-			if (n > 0 && fs_pwrite_all(f->fd, f->block, (size_t)n, (off_t)at) < 0)
-				n = -1;
-		}
+		n = fs_copy_range(from, f->fd, (off_t)at,
+			size - at < COPY_STEP ? (size_t)(size - at) : COPY_STEP);
 		if (n < 0)
 			return error_errno(err, errno, "cannot copy to '%s'", f->part_path);
 		if (n == 0)

@@ -184,7 +184,7 @@ def test_an_unusable_home_is_told(penstock, tmp_path):
 
     result = penstock.run("ps", env={"PENSTOCK_HOME": str(file)})
     assert result.code != 0
-    one_line(result, "penstock ps: set PENSTOCK_HOME to a writable directory")
+    one_line(result, f"penstock ps: cannot create directory '{file}': ", "; set PENSTOCK_HOME to a writable directory")
     assert file.read_text() == "precious"
     penstock.home.mkdir()
     (penstock.home / "runs.db").write_text("no database " * 1000)

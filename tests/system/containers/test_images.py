@@ -1,12 +1,15 @@
 """Images of containers: brought from registries and files, verified, kept once."""
 import base64
+import fcntl
 import gzip
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import tarfile
 from pathlib import Path
@@ -53,6 +56,16 @@ def layers(penstock):
 def files_of(penstock, data):
     """The directory of a layer."""
     return images(penstock) / "layers" / digest(data)[7:31]
+
+
+def has_open(pid, path):
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            if os.readlink(entry.path) == str(path):
+                return True
+        except OSError:  # it was closed meanwhile
+            pass
+    return False
 
 
 SMALL = {"etc/motd": "hello\n"}
@@ -233,6 +246,24 @@ def test_a_layer_becomes_the_directory_that_it_describes(penstock, tmp_path):
     assert "trusted.overlay.opaque" in os.listxattr(root / "opt") or "user.overlay.opaque" in os.listxattr(root / "opt")
     assert stat.S_IMODE((root / "secret").stat().st_mode) == 0o700 and (root / "replaced").read_text() == "two"
     assert stat.S_IMODE(images(penstock).stat().st_mode) == 0o700  # setuid programs of images are nobody else's
+
+
+def test_a_program_keeps_its_capabilities(penstock, tmp_path):
+    # The kernel drops them when the owner of the file changes, even to the same one.
+    name, capabilities = "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # cap_net_raw
+    (tmp_path / "probe").touch()
+    try:
+        os.setxattr(tmp_path / "probe", name, capabilities)
+    except OSError as error:
+        pytest.skip(f"files have no capabilities here: {error}")
+    data = layer({"bin/ping": (0o755, "#!")}, xattrs={"bin/ping": {name: capabilities, "user.overlay.opaque": b"y"}})
+    write_layout(tmp_path / "layout", image([data]))
+
+    penstock.run("pull", tmp_path / "layout").ok()
+
+    ping = files_of(penstock, data) / "bin/ping"
+    assert os.getxattr(ping, name) == capabilities and "user.overlay.opaque" not in os.listxattr(ping)
+    assert stat.S_IMODE(ping.stat().st_mode) == 0o755 and ping.stat().st_mtime == 1_600_000_000
 
 
 @pytest.mark.parametrize("members, says", [
@@ -421,6 +452,27 @@ def test_layers_that_a_power_loss_may_have_taken_are_brought_again(penstock, reg
     penstock.run("pull", name).ok()
 
     assert (files_of(penstock, data) / "etc/motd").read_text() == "hello\n"
+
+
+def test_a_layer_that_another_process_is_removing_is_waited_for(penstock, registry, wait_for):
+    # It is there, with half of its files: the lock alone shows that it goes.
+    data = layer(SMALL)
+    registry.push("job/tool:v1", image([data]))
+    name = f"{registry.host}/job/tool:v1"
+    penstock.run("pull", name).ok()
+    files, lock = files_of(penstock, data), images(penstock) / "locks" / files_of(penstock, data).name
+    files.with_suffix(".new").write_text("00000000-0000-0000-0000-000000000000")
+    with open(lock, "r+") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        (files / "etc/motd").unlink()
+        process = penstock.popen("pull", name)
+        wait_for(lambda: not process.running() or has_open(process.pid, lock))
+        shutil.rmtree(files)
+        files.with_suffix(".new").unlink()
+
+    process.wait().ok()
+
+    assert (files / "etc/motd").read_text() == "hello\n"
 
 
 def test_a_full_disk_is_told_before_it_is_full(penstock, registry, tmp_path):

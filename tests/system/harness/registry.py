@@ -28,13 +28,18 @@ APPLETS = "sh ash true false ls cat echo env id sleep pwd mount ps head sort tou
 KINDS = {"d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "h": tarfile.LNKTYPE, "c": tarfile.CHRTYPE, "p": tarfile.FIFOTYPE}
 
 
-def layer(members, compress=True):
-    """Returns a layer of {name: text, bytes, (kind, link), or (mode, any of these)}; a name that ends in "/" is a directory."""
+def layer(members, compress=True, xattrs=None):
+    """Returns a layer of {name: text, bytes, (kind, link), or (mode, any of these)}; a name that ends in "/" is a directory.
+
+    `xattrs` is {name: {attribute: bytes}}.
+    """
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, contents in members.items():
             info = tarfile.TarInfo(name.rstrip("/"))
             info.mtime, info.mode = 1_600_000_000, 0o755
+            attributes = (xattrs or {}).get(name, {})
+            info.pax_headers = {f"SCHILY.xattr.{attribute}": value.decode() for attribute, value in attributes.items()}
             if isinstance(contents, tuple) and isinstance(contents[0], int):
                 info.mode, contents = contents
             if name.endswith("/"):

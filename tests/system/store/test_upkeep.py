@@ -5,7 +5,9 @@ import shutil
 import sqlite3
 import subprocess
 import tarfile
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from harness.program import Penstock, Store
@@ -391,6 +393,18 @@ def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
     upkeep("export", tmp_path / "old.tar", "old").ok()
 
 
+@pytest.mark.parametrize("table", ["objects", "versions"])
+def test_a_damaged_row_of_the_next_bucket_is_not_in_the_way(filled, upkeep, tmp_path, table):
+    """The export reads it, to find the end of its own bucket."""
+    database(filled, f"UPDATE {table} SET layout=x'07' WHERE bucket=(SELECT id FROM buckets WHERE name='old')")
+
+    upkeep("export", tmp_path / "bkt.tar", "bkt").ok()
+    upkeep("export", tmp_path / "old.tar", "old").exits(66)
+
+    upkeep("import", tmp_path / "bkt.tar", root=tmp_path / "new").ok()
+    assert upkeep("stat", "--json", root=tmp_path / "new").json()["objects"] == 4
+
+
 def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, upkeep, tmp_path):
     """The archive would lack the rest of them."""
     database(
@@ -459,6 +473,19 @@ def test_a_backup_is_of_one_instant_while_the_store_changes(filled, upkeep, tmp_
         filled.stop()
 
 
+def test_a_backup_goes_to_another_file_system(filled, upkeep):
+    """The kernel does not copy between any two of them."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="penstock-test-") as other:
+        if os.stat(other).st_dev == os.stat(filled.root).st_dev:
+            pytest.skip("the store is in /dev/shm")
+
+        for _ in range(2):
+            upkeep("backup", Path(other) / "one").ok()
+
+        upkeep("check", root=Path(other) / "one").ok()
+        upkeep("scrub", root=Path(other) / "one").ok()
+
+
 def test_a_backup_never_overwrites_a_store(filled, upkeep, tmp_path):
     upkeep("backup", tmp_path / "one").ok()
     served, filled.root = filled.root, tmp_path / "one"
@@ -502,6 +529,25 @@ def test_a_guest_neither_makes_nor_upgrades_a_store(upkeep, tmp_path, filled):
     database(filled, "PRAGMA user_version=1", root=tmp_path / "copy")
 
     upkeep("check", root=tmp_path / "copy").exits(69)
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_a_store_on_a_read_only_file_system_is_read(filled, upkeep, penstock, tmp_path, served):
+    """SQLite can create no file next to its database."""
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    read_only = ["unshare", "-m", "sh", "-c", mount, str(filled.root)]
+    if subprocess.run([*read_only, "true"], capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    if served:
+        filled.start()
+    penstock.prefix = read_only
+
+    upkeep("check").ok()
+    upkeep("backup", tmp_path / "backup").ok()
+
+    assert upkeep("stat", "--json").json()["served"] == served
+    penstock.prefix = []
+    upkeep("scrub", root=tmp_path / "backup").ok()
 
 
 def test_repair_and_import_need_the_store_for_themselves(filled, upkeep, tmp_path):

@@ -1,6 +1,7 @@
 #include "archive_maker.h"
 
 #include "archive/detect.h"
+#include "archive/pack.h"
 
 /* Each of these names or kinds would reach outside of the directory, or is nothing to unpack. */
 static void members_that_leave_are_refused(void **state)
@@ -262,6 +263,20 @@ static void single_names_are_safe(void **state)
 	}
 }
 
+/* An archive with a link to "" would be taken for complete. */
+static void a_link_that_cannot_be_read_is_not_packed(void **state)
+{
+	const struct stat st = {.st_mode = S_IFLNK | 0777};
+	_cleanup_(packer_freep) struct packer *p = NULL;
+	struct yard *y = *state;
+
+	assert_int_equal(packer_new(&p, y->in, NULL, &y->err), 0);
+	assert_int_equal(
+		packer_add(
+			p, &(struct packer_member){AT_FDCWD, "/nonexistent", "link", &st}, &y->err),
+		-PENSTOCK_E_NOT_FOUND);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, yard_setup, yard_teardown)
@@ -275,6 +290,7 @@ int main(void)
 		TEST(unpacked_size_has_a_limit),
 		TEST(limits_are_exact),
 		TEST(a_budget_is_shared),
+		TEST(a_link_that_cannot_be_read_is_not_packed),
 		cmocka_unit_test(kinds_are_told_by_their_magic),
 		cmocka_unit_test(single_names_are_safe),
 	};

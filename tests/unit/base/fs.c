@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -271,6 +272,27 @@ static void a_file_gets_an_unused_name(void **state)
 	assert_int_equal(errno, ENOENT);
 }
 
+/* Bytes are copied at their offset, also to another file system. */
+static void a_range_is_copied_to_each_file_system(void **state)
+{
+	_cleanup_close_ int from = memfd_create("from", MFD_CLOEXEC);
+	_cleanup_close_ int same = memfd_create("same", MFD_CLOEXEC);
+	_cleanup_close_ int other = open(at("other"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	const int targets[] = {same, other};
+	char text[8] = "";
+
+	(void)state;
+	assert_int_equal(fs_write_all(from, "0123456789", 10), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(targets); i++) {
+		assert_int_equal(fs_copy_range(from, targets[i], 2, 4), 4);
+		assert_int_equal(fs_copy_range(from, targets[i], 6, 1000), 4);
+		assert_int_equal(fs_copy_range(from, targets[i], 10, 1000), 0);
+		assert_int_equal(fs_pread_all(targets[i], text, 8, 2), 8);
+		assert_memory_equal(text, "23456789", 8);
+	}
+	assert_int_equal(fs_copy_range(from, -1, 0, 1), -1);
+}
+
 /* Paths are joined with one slash. */
 static void paths_are_joined(void **state)
 {
@@ -311,6 +333,7 @@ int main(void)
 		TEST(unwritable_directories_are_removed),
 		TEST(a_lock_is_had_once),
 		TEST(a_file_gets_an_unused_name),
+		TEST(a_range_is_copied_to_each_file_system),
 		TEST(paths_are_joined),
 		TEST(free_space_is_known),
 	};

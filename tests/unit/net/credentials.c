@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -233,6 +234,26 @@ static void missing_credentials_say_where_they_were_looked_for(void **state)
 
 	assert_refused(&(struct store_place){0}, PENSTOCK_E_PERMISSION, "/nowhere/credentials");
 	assert_refused(&(struct store_place){0}, PENSTOCK_E_PERMISSION, directory);
+}
+
+/* Else the keys of another source would be used. */
+static void a_file_that_cannot_be_opened_is_not_missing(void **state)
+{
+	char *loop = path_join(directory, "loop");
+	char *below_file = path_join(directory, ".aws/credentials/none");
+	struct s3_settings s;
+
+	(void)state;
+	assert_int_equal(0, symlink("loop", loop));
+	setenv("AWS_CONFIG_FILE", below_file, 1);
+	s = resolve(&(struct store_place){0});
+	assert_keys(&s, "DEFAULTID", "default/secret+key=");
+	s3_settings_release(&s);
+
+	setenv("AWS_CONFIG_FILE", loop, 1);
+	assert_refused(&(struct store_place){0}, PENSTOCK_E_INVALID, loop);
+	free(loop);
+	free(below_file);
 }
 
 static void secrets_are_masked_in_the_log(void **state)
@@ -602,6 +623,7 @@ int main(void)
 		cmocka_unit_test_setup(a_profile_given_by_name_goes_before_the_environment, set_up),
 		cmocka_unit_test_setup(mistakes_are_named_with_their_place, set_up),
 		cmocka_unit_test_setup(missing_credentials_say_where_they_were_looked_for, set_up),
+		cmocka_unit_test_setup(a_file_that_cannot_be_opened_is_not_missing, set_up),
 		cmocka_unit_test_setup(secrets_are_masked_in_the_log, set_up),
 		cmocka_unit_test(keys_that_expire_are_fetched_once_for_all_threads),
 		cmocka_unit_test(keys_near_their_end_are_replaced_but_still_serve),
