@@ -189,8 +189,7 @@ static void load(struct deployment *d, bool over)
 	unpack_model(&d->follow.last, json_object_get(root, "last"));
 	unpack_model(&d->last, json_object_get(root, "last"));
 	unpack_model(&d->previous, json_object_get(root, "previous"));
-	unpack_model(&d->leaving, json_object_get(root, "leaving"));
-	d->front = d->o->traffic == DEPLOY_SOCKET &&
+	d->front = d->o->traffic != DEPLOY_SIGNAL &&
 		   json_integer_value(json_object_get(root, "front")) == 1;
 	if (!boot_id || strcmp(boot_id, now) != 0)
 		return;
@@ -198,6 +197,9 @@ static void load(struct deployment *d, bool over)
 		d->port = (uint16_t)json_integer_value(json_object_get(root, "port"));
 	for (size_t i = 0; i < 2; i++)
 		adopt(d, &d->servers[i], json_array_get(servers, i));
+	/* Without the server that leaves a version, nothing goes back to this version. */
+	if (d->o->traffic == DEPLOY_SIGNAL && d->servers[0].phase == BACKEND_STARTING)
+		unpack_model(&d->leaving, json_object_get(root, "leaving"));
 	if (!over)
 		return;
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;

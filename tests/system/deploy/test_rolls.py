@@ -214,6 +214,11 @@ def test_servers_that_listen_themselves(deploy, models, how):
     else:
         deployment.wait_in_service(2)
         wait_for(lambda: not is_alive(pid))
+        # The spare continues with this server, which is in the second slot.
+        pid = deployment.get()["pid"]
+        os.kill(deployment.both()[0], signal.SIGKILL)
+        kept = wait_for(lambda: (lambda found: found[1:])(deployment.look(r"version '2' is in service on .* \(process (\d+)\)")))
+        assert kept == [str(pid)] and deployment.servers() == [pid]
     wait_for(lambda: deployment.get()["weights"] == weights(3 if how == "HUP" else 2))
     deployment.stop()
 
