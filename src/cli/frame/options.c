@@ -381,9 +381,12 @@ bool cli_duration_ms(
 	if (!value)
 		return true;
 	number = isdigit((unsigned char)*value) ? strtod(value, &end) : -1;
-	for (size_t i = 0; end && number >= 0 && number <= 1e9 && i < ARRAY_SIZE(units); i++) {
-		if (strcmp(end, units[i].name) == 0) {
-			*out_ms = (int64_t)(number * (double)units[i].ms);
+	/* The bound, about 30 years, lets callers add the duration to a time in ns. */
+	for (size_t i = 0; end && i < ARRAY_SIZE(units); i++) {
+		double ms = number * (double)units[i].ms;
+
+		if (strcmp(end, units[i].name) == 0 && ms >= 0 && ms <= 1e12) {
+			*out_ms = (int64_t)ms;
 			return true;
 		}
 	}
