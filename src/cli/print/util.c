@@ -387,7 +387,9 @@ void json_stream_add(struct json_stream *stream, json_t *value)
 {
 	fputs(stream->begun ? ",\n  " : "[\n  ", cli_out());
 	stream->begun = true;
-	if (!value || json_dumpf(value, cli_out(), JSON_COMPACT | JSON_PRESERVE_ORDER) < 0)
+	/* A write error, as of a pipe that was closed, is reported on exit. */
+	if (!value || (json_dumpf(value, cli_out(), JSON_COMPACT | JSON_PRESERVE_ORDER) < 0 &&
+			      !ferror(cli_out())))
 		abort();
 	json_decref(value);
 }

@@ -122,6 +122,19 @@ def test_errors_of_standard_output_are_found(penstock):
     assert failed.returncode == 70 and "Broken pipe" in failed.stderr and failed.stderr.count("\n") == 1
 
 
+# The output fails in the middle of the list, not at its end.
+def test_a_list_without_a_reader_ends(penstock, store):
+    store.client.create_bucket(Bucket="bucket")
+    for i in range(40):
+        store.client.put_object(Bucket="bucket", Key=f"{i:0200}", Body=b"")
+    with open("/dev/full", "w") as full:
+        failed = subprocess.run(
+            [binary(), "ls", "-r", "--json", "s3://bucket"], env=penstock.env | store.env, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert failed.returncode == 70 and failed.stderr.count("\n") == 1
+
+
 # Messages of a penstock that was started without stderr must not land in its database.
 def test_closed_descriptors_are_no_files_of_ours(penstock):
     command = f"exec {binary()} ps --frob >&- 2>&-"
