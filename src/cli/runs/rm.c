@@ -73,6 +73,19 @@ static int check_flushed(
 	return 0;
 }
 
+/* Reads the last attempt again, under the lock of the run: until then it may have been live. */
+static int read_end(struct records *records, struct records_run *run, struct penstock_error *err)
+{
+	int r;
+
+	records_attempt_release(&run->last);
+	r = records_last_attempt(records, run->id, &run->last, err);
+	/* The lock that we hold makes a lost attempt look live. */
+	if (r == 0 && run_state_is_live(run->last.state))
+		run->last.state = RUN_LOST;
+	return r;
+}
+
 static int remove_run(const struct cli *cli, struct records *records, const char *home,
 	const char *word, struct penstock_error *err)
 {
@@ -88,6 +101,8 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	if (r < 0)
 		return r;
 	r = supervisor_begin(layout.lock, run.id, &lock, err);
+	if (r == 0)
+		r = read_end(records, &run, err);
 	if (r < 0)
 		return r;
 	if (!cli_has(cli, "force"))

@@ -1,10 +1,13 @@
 """The verbs that look at runs and end them: ps, show, logs, stop, rm."""
+import ctypes
+import fcntl
 import hashlib
 import json
 import os
 import re
 import signal
 import sqlite3
+import struct
 import time
 from pathlib import Path
 
@@ -33,6 +36,24 @@ def output_of(store, path="/"):
 
 def state_of(penstock, run):
     return penstock.run("show", "--json", run).json()["state"]
+
+
+def opens_of(path):
+    """Returns a function that returns how often the file has been opened since this call."""
+    libc, counts = ctypes.CDLL(None), [0]
+    fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    opened, closed = 0x20, 0x18  # IN_OPEN, and IN_CLOSE, without which equal events become one
+    assert libc.inotify_add_watch(fd, os.fsencode(path), opened | closed) > 0
+
+    def count():
+        try:
+            events = os.read(fd, 65536)
+            counts[0] += sum(bool(mask & opened) for _, mask, _, _ in struct.iter_unpack("iIII", events))
+        except BlockingIOError:
+            pass
+        return counts[0]
+
+    return count
 
 
 def begin(penstock, path, text):
@@ -355,6 +376,23 @@ def test_rm_keeps_what_is_not_uploaded(penstock, job, store):
     assert directory.exists()
     penstock.run("rm", "--force", "kept").ok()
     assert not directory.exists()
+
+
+# The kernel may take a while to end a process: its lock is held until then.
+def test_rm_waits_for_the_end_of_a_killed_run(penstock, job, store):
+    run = begin(penstock, job("echo x > $DEEPSQUARE_OUTPUT/x; echo up; exec sleep 1000", name="kept", output=output_of(store)), "up")
+    directory = Path(penstock.run("show", "kept", "--json").json()["directory"])
+    run.kill()
+
+    with open(directory / "lock", "r+b") as lock:
+        fcntl.fcntl(lock, fcntl.F_OFD_SETLKW, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        opened = opens_of(directory / "lock")
+        rm = penstock.popen("rm", "kept")
+        wait_for(lambda: opened() > 10)  # it opens the lock again and again while it waits
+    refused = rm.wait().exits(73)
+
+    assert "--force" in refused.err and (directory / "storage/output/x").exists()
+    penstock.run("rm", "--force", "kept").ok()
 
 
 # The claims of runs are seen by everybody, and are gone with the run.
