@@ -128,8 +128,11 @@ async function transfer(upload: Upload, signal: AbortSignal): Promise<void> {
     const piece = file.slice((number - 1) * part, number * part);
 
     if (!done.has(number))
-      await again(signal, () =>
-        send("PUT", "/api/upload", { url, store, id, number }, piece, signal),
+      await again(signal, (attempt) =>
+        send("PUT", "/api/upload", { url, store, id, number }, piece, signal).catch((error) => {
+          // The server has the part if only its reply was lost.
+          if (attempt === 1 || !(error instanceof ApiError) || error.status !== 409) throw error;
+        }),
       );
     upload.sent += piece.size;
     changed();
@@ -140,10 +143,10 @@ async function transfer(upload: Upload, signal: AbortSignal): Promise<void> {
 }
 
 /* Repeats a request after failures that may pass. */
-async function again<T>(signal: AbortSignal, request: () => Promise<T>): Promise<T> {
+async function again<T>(signal: AbortSignal, request: (attempt: number) => Promise<T>): Promise<T> {
   for (let i = 1; ; i++) {
     try {
-      return await request();
+      return await request(i);
     } catch (error) {
       const final = error instanceof ApiError && error.status < 500;
 
