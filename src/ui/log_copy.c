@@ -99,12 +99,15 @@ static int refresh(
 	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	struct stat st;
 	uint64_t size = 0, have;
+	int64_t age;
 	int r;
 
 	if (fd < 0 || fs_lock_wait(fd, &ui->stopping) != 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot open '%s'", path);
 	have = (uint64_t)st.st_size;
-	if (!is_new && clock_wall_ns() - st.st_mtim.tv_sec * NS_PER_S < FRESH_NS)
+	age = clock_wall_ns() - st.st_mtim.tv_sec * NS_PER_S;
+	/* The clock may have been set back. */
+	if (!is_new && age >= 0 && age < FRESH_NS)
 		return 0;
 	r = stored_size(ui, url, &size, err);
 	/* A log only grows: a shorter object is another log. */
