@@ -278,6 +278,12 @@ static void print_steps(const json_t *steps)
 	grid_print(&grid);
 }
 
+static void print_name(const char *label, const char *name)
+{
+	fputs(label, stdout);
+	show_name(stdout, name);
+}
+
 static void print_outputs(const json_t *object)
 {
 	struct grid grid = GRID_INIT(4);
@@ -308,18 +314,22 @@ static void print_outputs(const json_t *object)
 				json_array_size(json_object_get(object, "replaced")) == 1 ? "y"
 											  : "ies",
 				size);
-		printf("  %s: the earlier object (%s) is kept as %s\n", text_of(value, "path"),
-			text_of(value, "etag"),
-			json_object_get(value, "url") ? text_of(value, "url")
-						      : text_of(value, "kept"));
-		if (json_object_get(value, "restore"))
-			printf("    restore it with: %s\n", text_of(value, "restore"));
+		print_name("  ", text_of(value, "path"));
+		print_name(": the earlier object (", text_of(value, "etag"));
+		print_name(") is kept as ", json_object_get(value, "url") ? text_of(value, "url")
+									  : text_of(value, "kept"));
+		putchar('\n');
+		if (!json_object_get(value, "restore"))
+			continue;
+		print_name("    restore it with: ", text_of(value, "restore"));
+		putchar('\n');
 	}
 	json_array_foreach (json_object_get(object, "partial"), i, value) {
 		if (i == 0)
 			printf("\n"
 			       "set aside: incomplete when their writer died\n");
-		printf("  %s\n", json_string_value(value));
+		print_name("  ", json_string_value(value));
+		putchar('\n');
 	}
 }
 
