@@ -118,6 +118,24 @@ def test_changed_code_meets_artifacts_and_links(penstock, project):
     assert again.out == "data 1\nfile 2\n"  # the output is the run's own
 
 
+def test_a_directory_of_the_code_becomes_a_file_or_a_link(penstock, project):
+    path = project("[ -d data/sub ] || { cat data lib/x; exit 0; }; " + WAITS)
+    for name in ("data/sub", "lib", "other"):
+        (project.folder / name).mkdir(parents=True)
+        (project.folder / name / "x").write_text(f"{name}\n")
+    preempt(penstock, path)
+    for name in ("data/sub", "lib"):
+        (project.folder / name / "x").unlink()
+        (project.folder / name).rmdir()
+    (project.folder / "data").rmdir()
+    (project.folder / "data").write_text("file\n")
+    (project.folder / "lib").symlink_to("other")
+
+    again = penstock.run("run", path).ok()
+
+    assert again.out == "file\nother\n"
+
+
 # ---- the workflow file ----
 
 
