@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "run/workdir/code.h"
 #include "run/report/output.h"
+#include "run/stage/stage.h"
 #include "run/determined_py.h"
 #include "run/workdir/venv.h"
 #include "workflow/model.h"
@@ -120,6 +121,17 @@ static char *object_of(const char *dir, const struct workflow_input *input)
 	return path && stat(path, &st) == 0 && S_ISREG(st.st_mode) ? take_pointer(path) : NULL;
 }
 
+static bool is_local_directory(const struct attempt *attempt, const struct workflow_input *input)
+{
+	_cleanup_free_ char *path = input->kind == WORKFLOW_LOCAL
+					    ? stage_local_path(
+						      attempt->workflow, input->local_path.value)
+					    : NULL;
+	struct stat st;
+
+	return path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* Returns the path of the only file of an input, or its directory. */
 static char *source_of(const struct attempt *attempt, const struct workflow_input *input)
 {
@@ -129,7 +141,6 @@ static char *source_of(const struct attempt *attempt, const struct workflow_inpu
 	_cleanup_closedir_ DIR *list = NULL;
 	char *file = NULL;
 	const struct dirent *e;
-	struct stat st;
 	size_t n = 0;
 
 	if (!dir)
@@ -138,9 +149,7 @@ static char *source_of(const struct attempt *attempt, const struct workflow_inpu
 		file = object_of(dir, input);
 		return file ? file : take_pointer(dir);
 	}
-	if ((input->kind == WORKFLOW_LOCAL && stat(input->local_path.value, &st) == 0 &&
-		    S_ISDIR(st.st_mode)) ||
-		!(list = opendir(dir)))
+	if (is_local_directory(attempt, input) || !(list = opendir(dir)))
 		return take_pointer(dir);
 	while ((e = fs_next_entry(list))) {
 		free(file);
