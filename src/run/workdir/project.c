@@ -50,6 +50,18 @@ static char *relative(const char *top, const char *path, const char *target)
 	return buf_take(&out);
 }
 
+/* Returns true if the link at `path`, whose target has `n` bytes, leads to an input that is gone:
+ * the workflow has had another input there. */
+static bool leads_to_old_input(
+	const struct attempt *attempt, const char *path, const char *target, size_t n)
+{
+	_cleanup_free_ char *input = relative(attempt->layout.storage, path, attempt->layout.input);
+	size_t len = input ? strlen(input) : 0;
+
+	return len && n > len && memcmp(target, input, len) == 0 && target[len] == '/' &&
+	       access(path, F_OK) < 0;
+}
+
 static int link_one(const struct attempt *attempt, const char *place, const char *path,
 	struct penstock_error *err)
 {
@@ -62,6 +74,8 @@ static int link_one(const struct attempt *attempt, const char *place, const char
 		return error_memory(err);
 	if (n > 0 && (size_t)n == strlen(target) && memcmp(there, target, (size_t)n) == 0)
 		return 0;
+	if (n > 0 && leads_to_old_input(attempt, path, there, (size_t)n) && unlink(path) < 0)
+		return error_errno(err, errno, "cannot replace the link '%s'", path);
 	r = make_parents(path, err);
 	if (r < 0)
 		return r;

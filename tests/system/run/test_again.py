@@ -147,6 +147,19 @@ def edit(path, **fields):
     path.write_text(json.dumps(whole | fields))
 
 
+def test_the_link_to_an_input_leads_to_the_edited_one(penstock, project, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"{name}\n")
+    inputs = [[{"local": {"path": str(tmp_path / name)}, "link": "data"}] for name in ("one", "two")]
+    path = project("cat data; [ -e made ] && exit 0; touch made; " + WAITS, inputs=inputs[0])
+    preempt(penstock, path)
+    edit(path, inputs=inputs[1])
+
+    again = penstock.run("run", path).ok()
+
+    assert again.out == "two\n"
+
+
 @pytest.mark.parametrize("verb", ["run", "resume"])
 def test_an_edited_workflow_is_taken_and_its_keys_are_named(penstock, project, verb):
     path = project("echo prepared", "echo train 1; exit 3")
