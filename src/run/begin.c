@@ -120,6 +120,7 @@ static int load_last_attempt(struct run *run, struct penstock_error *err)
 int run_clear_storage(struct run *run, struct penstock_error *err)
 {
 	_cleanup_free_ char *aside = NULL;
+	int r;
 
 	if (run->attempt.continuing)
 		return 0;
@@ -134,7 +135,10 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
 			"the output of the last attempt is now in '%s'", aside);
 	}
-	return run_layout_wipe(&run->attempt.layout, err);
+	r = run_layout_wipe(&run->attempt.layout, err);
+	if (r == 0)
+		run->only_copy = false;
+	return r;
 }
 
 char *run_describe_output(const struct workflow_output *output)

@@ -76,7 +76,7 @@ static void set_unflushed(const struct run *run, struct records_end *end)
  * The record must say so, or the next run would reuse the storage. */
 static void keep_waiting_output(struct run *run, struct records_end *end)
 {
-	if (!run->attempt.continuing || !run->only_copy || !attempt_has_output(&run->attempt) ||
+	if (!run->only_copy || !attempt_has_output(&run->attempt) ||
 		run->attempt.workflow->output.kind == WORKFLOW_NO_TRANSPORT)
 		return;
 	set_unflushed(run, end);

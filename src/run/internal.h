@@ -22,7 +22,8 @@ struct run {
 	bool strays; /* processes of a lost attempt may still live */
 	struct workflow_changes changes; /* since the attempt that this one continues */
 	bool after_failure; /* the attempt that this one continues failed */
-	bool only_copy; /* the output of the last attempt may exist nowhere else */
+	/* the storage may have the only copy of the output of an earlier attempt */
+	bool only_copy;
 	/* another machine has the run or has ended it, or another run has the output: the attempt
 	 * is not recorded */
 	bool refused;

@@ -244,7 +244,6 @@ static int continue_from(struct run *run, const struct verdict *verdict,
 			r = records_forget_steps(
 				run->attempt.records, run->attempt.id, run->attempt.number, err);
 		run->attempt.steps_done = 0;
-		run->only_copy = false;
 	}
 	if (r < 0)
 		return r;

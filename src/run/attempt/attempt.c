@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/str.h"
 
 void run_end(struct attempt *attempt, enum run_state state, enum run_class class, int exit_code,
 	const char *fmt, ...)
@@ -24,6 +25,8 @@ void run_end(struct attempt *attempt, enum run_state state, enum run_class class
 	buf_vprintf(&raw, fmt, ap);
 	va_end(ap);
 	log_redact_into(&text, buf_str(&raw)); /* the message is recorded */
+	if (text.data) /* an error may name any file, and may be cut within a character */
+		str_make_utf8(text.data);
 	if (end->decided) {
 		run_event(&attempt->voice, RUN_EVENT_WARNING, buf_str(&text), 0, 0);
 		return;

@@ -309,7 +309,8 @@ void interrupts_stop(struct interrupts *interrupts)
 void interrupts_phase(struct interrupts *interrupts, enum interrupt_phase phase)
 {
 	LOCK_SCOPE(&interrupts->lock);
-	if (interrupts->phase != PHASE_BEGIN || phase != PHASE_FLUSH)
+	/* A request may come after the last check of the begin phase. */
+	if (interrupts->phase != PHASE_BEGIN)
 		atomic_store(&interrupts->count, 0);
 	interrupts->phase = phase;
 	atomic_store(&interrupts->cancel, atomic_load(&interrupts->count) >= 2);

@@ -309,6 +309,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 
 void publisher_fence(struct publisher *p)
 {
+	run_checkpoints_end(p); /* its thread uses the sync */
 	p->fenced = true;
 	sync_free(take_pointer(p->sync));
 }

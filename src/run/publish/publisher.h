@@ -60,7 +60,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err);
 /* Removes copies of replaced objects that the workflow does not keep; after a flush. A failure is
  * only reported. */
 void publisher_bound_replaced(struct publisher *p);
-/* Stops the sync at once: another owner has the run. */
+/* Stops the sync and the thread of the checkpoints at once: another owner has the run. */
 void publisher_fence(struct publisher *p);
 /* Records the progress of the sync, for `ps` and `show`. */
 void publisher_record(struct publisher *p);

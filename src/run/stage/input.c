@@ -31,10 +31,9 @@ static char *public_url(const char *url)
 	return str_printf("%.*s%.*s", (int)(host - url), url, (int)strcspn(from, "?#"), from);
 }
 
-/* A relative path starts at the workflow's directory, if the workflow is a local file. */
-static char *resolve_local(const char *file, const char *path)
+char *stage_local_path(const struct workflow *workflow, const char *path)
 {
-	const char *slash = file ? strrchr(file, '/') : NULL;
+	const char *file = workflow->file, *slash = file ? strrchr(file, '/') : NULL;
 
 	if (path[0] == '/' || !slash || strstr(file, "://"))
 		return strdup(path);
@@ -100,9 +99,9 @@ static int name_source(struct stage_input *in, struct penstock_error *err)
 			"%s%s%s", workflow_shown(&w->s3.bucket_url), *path == '/' ? "" : "/", path);
 		return in->source ? 0 : error_memory(err);
 	case WORKFLOW_LOCAL:
-		in->local = resolve_local(in->options->workflow->file, w->local_path.value);
-		in->source = resolve_local(
-			in->options->workflow->file, workflow_shown(&w->local_path));
+		in->local = stage_local_path(in->options->workflow, w->local_path.value);
+		in->source = stage_local_path(
+			in->options->workflow, workflow_shown(&w->local_path));
 		if (!in->source || !in->local)
 			return error_memory(err);
 		if (stat(in->local, &st) == 0 && S_ISDIR(st.st_mode))

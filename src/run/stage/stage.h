@@ -44,4 +44,8 @@ struct stage_options {
 int stage_inputs(
 	const struct stage_options *options, struct buf *provenance, struct penstock_error *err);
 
+/* Returns the path of a local input: a relative one starts at the workflow's directory, if the
+ * workflow is a local file. */
+char *stage_local_path(const struct workflow *workflow, const char *path);
+
 #endif

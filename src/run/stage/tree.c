@@ -162,6 +162,7 @@ int stage_download_prefix(
 struct directory_copy {
 	struct stage_input *in;
 	struct stage_mark *mark;
+	int to; /* the input's directory */
 	struct strlist names; /* names of the files to unpack */
 };
 
@@ -175,11 +176,23 @@ static bool count_entry(void *cookie, const char *path, const struct stat *st)
 	return false;
 }
 
+/* Returns the bytes on disk of the file that an interrupted staging has left, and that will be
+ * replaced. */
+static uint64_t bytes_there(const struct directory_copy *c, const char *path)
+{
+	struct stat st;
+
+	return fstatat(c->to, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)
+		       ? (uint64_t)st.st_blocks * 512
+		       : 0;
+}
+
 static int take_file(
 	void *cookie, const char *path, const struct stat *st, struct penstock_error *err)
 {
 	struct directory_copy *c = cookie;
-	int r = stage_input_reserve(c->in, (uint64_t)st->st_size, err);
+	uint64_t size = (uint64_t)st->st_size, there = bytes_there(c, path);
+	int r = stage_input_reserve(c->in, size > there ? size - there : 0, err);
 
 	if (r < 0 || !c->in->input->unpack.given || !c->in->input->unpack.value)
 		return r;
@@ -213,7 +226,7 @@ int stage_copy_tree(struct stage_input *in, struct stage_mark *mark, struct pens
 {
 	_cleanup_close_ int from = open(in->local, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_close_ int to = open(in->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct directory_copy c = {.in = in, .mark = mark};
+	struct directory_copy c = {.in = in, .mark = mark, .to = to};
 	const struct copy_tree how = {.replace = true,
 		.what = "staging",
 		.cancel = in->cancel,

@@ -292,9 +292,9 @@ static int run_walk(struct watch *watch, struct penstock_error *err)
 			if (!watch->publisher->fenced && lease_is_lost(watch->publisher->lease)) {
 				/* Another owner has the run: this process may publish nothing
 				 * any more, and the steps are useless. */
-				publisher_fence(watch->publisher);
 				begin_grace(watch);
 				walk_stop(&watch->walk);
+				publisher_fence(watch->publisher);
 			}
 		} while (walk_advance(&watch->walk));
 		if (watch->walk.done)

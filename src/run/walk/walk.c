@@ -182,10 +182,12 @@ static struct frame *new_iteration(struct frame *loop, uint64_t i)
 	_cleanup_free_ char *name = str_printf(
 		"%s [%.40s]", loop->name, item ? workflow_shown(item) : index);
 	_cleanup_free_ char *path = str_printf("%s.i%" PRIu64, loop->path, i);
-	struct frame *list = index && name && path
-				     ? frame_list(loop, &loop->step->steps, name, path)
-				     : NULL;
+	struct frame *list;
 
+	if (!index || !name || !path)
+		return NULL;
+	str_make_utf8(name); /* the item may be cut within a character */
+	list = frame_list(loop, &loop->step->steps, name, path);
 	if (!list)
 		return NULL;
 	list->index = i;

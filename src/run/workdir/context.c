@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -232,22 +233,42 @@ static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
 	return !now || (before && context_file_is_same(before, now));
 }
 
-/* Removes the files that are no longer in the context. Steps may have replaced directories by
- * links: nothing is removed through these links. */
-static void remove_gone(const struct visit *v)
+/* Removes a file, and the directories of its path that are empty then: another file may come in
+ * their place. Steps may have replaced directories by links: nothing is removed through these
+ * links. */
+static void remove_one(int root, char *path)
+{
+	int flags = 0;
+
+	for (;;) {
+		char *slash = strrchr(path, '/');
+		size_t at;
+		_cleanup_close_ int dir = fs_open_below(
+			root, path, slash ? (size_t)(slash - path) : 0, false, &at);
+
+		if ((dir < 0 || unlinkat(dir, slash ? slash + 1 : path, flags) < 0) &&
+			errno != ENOENT) {
+			log_debug("cannot remove '%s': %s", path, strerror(errno));
+			return;
+		}
+		if (!slash)
+			return;
+		*slash = '\0';
+		flags = AT_REMOVEDIR;
+	}
+}
+
+static int remove_gone(const struct visit *v, struct penstock_error *err)
 {
 	for (size_t i = 0; i < v->before->n; i++) {
-		const char *path = v->before->items[i].path;
-		const char *slash = strrchr(path, '/');
-		size_t at;
+		_cleanup_free_ char *path = strdup(v->before->items[i].path);
 
-		if (context_files_find(v->now, path))
-			continue;
-		_cleanup_close_ int dir = fs_open_below(
-			v->target, path, slash ? (size_t)(slash - path) : 0, false, &at);
-		if (dir >= 0 && unlinkat(dir, slash ? slash + 1 : path, 0) < 0 && errno != ENOENT)
-			log_debug("cannot remove '%s': %s", path, strerror(errno));
+		if (!path)
+			return error_memory(err);
+		if (!context_files_find(v->now, path))
+			remove_one(v->target, path);
 	}
+	return 0;
 }
 
 int context_copy(const struct context_source *source, const struct context_files *before,
@@ -256,9 +277,10 @@ int context_copy(const struct context_source *source, const struct context_files
 	_cleanup_close_ int target = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct visit v = {.source = source, .before = before, .now = now, .target = target};
 	struct copy_tree how = {.replace = true, .leave_out = is_unchanged};
+	int r;
 
 	if (target < 0)
 		return error_errno(err, errno, "cannot open '%s'", to);
-	remove_gone(&v);
-	return visit(&v, &how, err);
+	r = remove_gone(&v, err);
+	return r < 0 ? r : visit(&v, &how, err);
 }

@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "run/workdir/code.h"
 #include "run/report/output.h"
+#include "run/stage/stage.h"
 #include "run/determined_py.h"
 #include "run/workdir/venv.h"
 #include "workflow/model.h"
@@ -49,6 +50,18 @@ static char *relative(const char *top, const char *path, const char *target)
 	return buf_take(&out);
 }
 
+/* Returns true if the link at `path`, whose target has `n` bytes, leads to an input that is gone:
+ * the workflow has had another input there. */
+static bool leads_to_old_input(
+	const struct attempt *attempt, const char *path, const char *target, size_t n)
+{
+	_cleanup_free_ char *input = relative(attempt->layout.storage, path, attempt->layout.input);
+	size_t len = input ? strlen(input) : 0;
+
+	return len && n > len && memcmp(target, input, len) == 0 && target[len] == '/' &&
+	       access(path, F_OK) < 0;
+}
+
 static int link_one(const struct attempt *attempt, const char *place, const char *path,
 	struct penstock_error *err)
 {
@@ -61,6 +74,8 @@ static int link_one(const struct attempt *attempt, const char *place, const char
 		return error_memory(err);
 	if (n > 0 && (size_t)n == strlen(target) && memcmp(there, target, (size_t)n) == 0)
 		return 0;
+	if (n > 0 && leads_to_old_input(attempt, path, there, (size_t)n) && unlink(path) < 0)
+		return error_errno(err, errno, "cannot replace the link '%s'", path);
 	r = make_parents(path, err);
 	if (r < 0)
 		return r;
@@ -120,6 +135,17 @@ static char *object_of(const char *dir, const struct workflow_input *input)
 	return path && stat(path, &st) == 0 && S_ISREG(st.st_mode) ? take_pointer(path) : NULL;
 }
 
+static bool is_local_directory(const struct attempt *attempt, const struct workflow_input *input)
+{
+	_cleanup_free_ char *path = input->kind == WORKFLOW_LOCAL
+					    ? stage_local_path(
+						      attempt->workflow, input->local_path.value)
+					    : NULL;
+	struct stat st;
+
+	return path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* Returns the path of the only file of an input, or its directory. */
 static char *source_of(const struct attempt *attempt, const struct workflow_input *input)
 {
@@ -129,7 +155,6 @@ static char *source_of(const struct attempt *attempt, const struct workflow_inpu
 	_cleanup_closedir_ DIR *list = NULL;
 	char *file = NULL;
 	const struct dirent *e;
-	struct stat st;
 	size_t n = 0;
 
 	if (!dir)
@@ -138,9 +163,7 @@ static char *source_of(const struct attempt *attempt, const struct workflow_inpu
 		file = object_of(dir, input);
 		return file ? file : take_pointer(dir);
 	}
-	if ((input->kind == WORKFLOW_LOCAL && stat(input->local_path.value, &st) == 0 &&
-		    S_ISDIR(st.st_mode)) ||
-		!(list = opendir(dir)))
+	if (is_local_directory(attempt, input) || !(list = opendir(dir)))
 		return take_pointer(dir);
 	while ((e = fs_next_entry(list))) {
 		free(file);

@@ -253,6 +253,15 @@ def test_inputs_come_from_several_places(staged, http_server, tmp_path):
     assert "one.tar.gz" in seen
 
 
+# The workflow is not in the current directory: its relative path leads to a directory, and so does the link.
+def test_a_local_directory_of_one_file_is_linked(penstock, tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "only").write_text("local\n")
+    file = workflow(tmp_path / "wf.json", "cat data/only", inputs=[{"local": {"path": "set"}, "path": "in", "link": "data"}])
+
+    assert penstock.run("run", file).ok().out == "local\n"
+
+
 # inputMode is the decimal of an octal mode, and holds for all that was staged.
 def test_the_input_mode_is_applied(staged, http_server):
     url = http_server.add("/a.tar.gz", make_tar({"dir/file": b"x"}))

@@ -118,6 +118,24 @@ def test_changed_code_meets_artifacts_and_links(penstock, project):
     assert again.out == "data 1\nfile 2\n"  # the output is the run's own
 
 
+def test_a_directory_of_the_code_becomes_a_file_or_a_link(penstock, project):
+    path = project("[ -d data/sub ] || { cat data lib/x; exit 0; }; " + WAITS)
+    for name in ("data/sub", "lib", "other"):
+        (project.folder / name).mkdir(parents=True)
+        (project.folder / name / "x").write_text(f"{name}\n")
+    preempt(penstock, path)
+    for name in ("data/sub", "lib"):
+        (project.folder / name / "x").unlink()
+        (project.folder / name).rmdir()
+    (project.folder / "data").rmdir()
+    (project.folder / "data").write_text("file\n")
+    (project.folder / "lib").symlink_to("other")
+
+    again = penstock.run("run", path).ok()
+
+    assert again.out == "file\nother\n"
+
+
 # ---- the workflow file ----
 
 
@@ -127,6 +145,19 @@ def edit(path, **fields):
     for number, command in fields.pop("steps", {}).items():
         whole["steps"][number]["run"]["command"] = command
     path.write_text(json.dumps(whole | fields))
+
+
+def test_the_link_to_an_input_leads_to_the_edited_one(penstock, project, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"{name}\n")
+    inputs = [[{"local": {"path": str(tmp_path / name)}, "link": "data"}] for name in ("one", "two")]
+    path = project("cat data; [ -e made ] && exit 0; touch made; " + WAITS, inputs=inputs[0])
+    preempt(penstock, path)
+    edit(path, inputs=inputs[1])
+
+    again = penstock.run("run", path).ok()
+
+    assert again.out == "two\n"
 
 
 @pytest.mark.parametrize("verb", ["run", "resume"])

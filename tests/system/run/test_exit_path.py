@@ -319,6 +319,23 @@ def test_http_output_that_was_not_sent_is_not_removed(penstock, workflow, http_s
     penstock.run("rm", "x").ok()
 
 
+def test_output_that_a_new_start_could_not_move_aside_is_not_removed(penstock, workflow, http_server):
+    step = "echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/data; [ $PENSTOCK_ATTEMPT = 1 ] || exit 0; echo started; exec sleep 1000"
+    path = workflow(step, output={"http": {"url": http_server.url + "/up/result"}})
+    run = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "0"})
+    run.wait_for_output("started")
+    run.send(signal.SIGTERM)
+    run.wait().exits(75)
+    folder = run_folder(penstock)
+    (folder / "output.before-2" / "x").mkdir(parents=True)
+
+    penstock.run("run", path, "--fresh").exits(69)
+    assert penstock.ps()[0]["unflushed"]
+    penstock.run("run", path, "--fresh").ok()
+
+    assert (folder / "output.before-3" / "data").read_text() == "1\n"
+
+
 def test_a_run_says_where_its_output_is(penstock, workflow, store, to_store, http_server):
     to_store["s3"]["path"] = "/a/b"
     step = "echo 1 > $DEEPSQUARE_OUTPUT/data"

@@ -219,6 +219,14 @@ def test_exec_waits_for_a_step_that_is_about_to_start(penstock, running, wait_fo
     assert beside.wait().ok().out == "there\n"
 
 
+def test_exec_enters_an_iteration_with_a_long_item(penstock, running):
+    # The name of the iteration has the first 40 bytes of the item: the last one is half a character.
+    step = {"run": {"command": "echo up; while :; do sleep 0.1; done"}}
+    running({"for": {"parallel": False, "items": ["x" + "\u00e9" * 30], "steps": [step]}})
+
+    penstock.run("exec", "t", "true").ok()
+
+
 @pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared out between tasks")
 def test_exec_enters_the_task_of_a_rank(penstock, running):
     running({"command": "echo up; while :; do sleep 0.1; done", "resources": {"tasks": 2}}, resources={"tasks": 2})

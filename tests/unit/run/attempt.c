@@ -101,6 +101,16 @@ static void a_secret_is_masked_in_the_message(void **state)
 	free(attempt.end.message);
 }
 
+static void the_message_is_utf8(void **state)
+{
+	struct attempt attempt = {.reserve_fd = -1};
+
+	(void)state;
+	run_end(&attempt, RUN_FAILED, RUN_CLASS_NODE, 70, "cannot open '%s'", "\xc3\xa9\xff");
+	assert_string_equal(attempt.end.message, "cannot open '\xc3\xa9?'");
+	free(attempt.end.message);
+}
+
 static void reserved_space_is_freed_once(void **state)
 {
 	char dir[] = "/tmp/attempt-XXXXXX";
@@ -239,6 +249,7 @@ int main(void)
 		cmocka_unit_test(exit_codes_follow_class_and_error),
 		cmocka_unit_test(the_first_end_counts_and_later_ones_are_reported),
 		cmocka_unit_test(a_secret_is_masked_in_the_message),
+		cmocka_unit_test(the_message_is_utf8),
 		cmocka_unit_test(reserved_space_is_freed_once),
 		cmocka_unit_test(an_output_with_entries_is_found),
 		cmocka_unit_test(paths_of_a_run),

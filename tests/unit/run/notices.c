@@ -494,6 +494,30 @@ static void a_recommendation_asks_for_nothing(void **state)
 	assert_true(interrupts_get_soon(&i, &got));
 }
 
+static void a_request_before_the_steps_counts_in_them(void **state)
+{
+	struct interrupts i = {0};
+	struct pollfd event = {.events = POLLIN};
+	sigset_t set, before;
+
+	(void)state;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, &before);
+	assert_int_equal(0, interrupts_start(&i, NULL));
+	kill(getpid(), SIGINT);
+	event.fd = i.event_fd;
+	assert_int_equal(1, poll(&event, 1, 60000));
+	interrupts_phase(&i, PHASE_STEPS);
+	assert_int_equal(1, interrupts_count(&i));
+	assert_int_equal(INTERRUPT_STOP, interrupts_reason(&i));
+	assert_int_equal(0, atomic_load(&i.cancel));
+	interrupts_phase(&i, PHASE_FLUSH);
+	assert_int_equal(0, interrupts_count(&i));
+	interrupts_stop(&i);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -514,6 +538,7 @@ int main(void)
 		cmocka_unit_test(the_environment_names_sources_if_no_file_does),
 		cmocka_unit_test(a_reason_is_text_of_one_line),
 		cmocka_unit_test(a_recommendation_asks_for_nothing),
+		cmocka_unit_test(a_request_before_the_steps_counts_in_them),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
