@@ -230,6 +230,13 @@ static bool is_missing(struct request *req, const struct access_subject *subject
 	return status == STORE_NO_SUCH_KEY;
 }
 
+bool access_may_list(struct request *req, const struct access_subject *subject)
+{
+	bool plain;
+
+	return decide(req, "s3:ListBucket", NULL, subject, &plain) == ACCESS_ALLOWED;
+}
+
 bool access_check_subject(
 	struct request *req, const char *action, const struct access_subject *subject)
 {
@@ -245,8 +252,7 @@ bool access_check_subject(
 		req->hides_missing = false;
 	if (plain || !reads)
 		return result == ACCESS_ALLOWED || refuse(req);
-	/* Only a sender who may list the key may learn that the key is missing. */
-	lists = decide(req, "s3:ListBucket", NULL, subject, &plain) == ACCESS_ALLOWED;
+	lists = access_may_list(req, subject);
 	req->hides_missing = !lists;
 	if (result == ACCESS_ALLOWED)
 		return true;

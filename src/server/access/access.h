@@ -41,6 +41,9 @@ enum access_result {
 /* Decides for any subject, without a reply. */
 enum access_result access_of(
 	struct request *req, const char *action, const struct access_subject *subject);
+/* Returns true if the sender may list the key: only such a sender may learn that the key is
+ * missing. */
+bool access_may_list(struct request *req, const struct access_subject *subject);
 /* Returns false with a reply set. */
 bool access_check_subject(
 	struct request *req, const char *action, const struct access_subject *subject);
