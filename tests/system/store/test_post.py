@@ -230,6 +230,14 @@ def test_checksums_and_conditions_hold_as_for_a_put(wire):
     assert post(wire, Form(wire, {"key": "k", "If-None-Match": "*"}).parts()).code == "PreconditionFailed"
 
 
+def test_a_form_without_a_checksum_gets_that_of_a_put(wire):
+    """By it the store finds damage when the object is read."""
+    put = wire.send("PUT", "/bkt/put", body=b"text").headers["x-amz-checksum-crc64nvme"]
+
+    assert post(wire, Form(wire, {"key": "k"}).parts(b"text")).headers["x-amz-checksum-crc64nvme"] == put
+    assert wire.send("HEAD", "/bkt/k", headers={"x-amz-checksum-mode": "ENABLED"}).headers["x-amz-checksum-crc64nvme"] == put
+
+
 def test_a_page_of_another_site_sees_the_reply(wire, store):
     rule = {"AllowedOrigins": ["http://site"], "AllowedMethods": ["POST"], "ExposeHeaders": ["ETag"]}
     store.client.put_bucket_cors(Bucket="bkt", CORSConfiguration={"CORSRules": [rule]})
