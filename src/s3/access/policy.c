@@ -372,6 +372,15 @@ enum policy_result policy_evaluate(const struct policy *policy, const struct pol
 	return best;
 }
 
+bool policy_admits_anyone(const struct policy *policy)
+{
+	for (size_t i = 0; policy && i < policy->n; i++)
+		if (!policy->statements[i].denies &&
+			principals_have_anyone(&policy->statements[i].principals))
+			return true;
+	return false;
+}
+
 bool policy_is_public(const struct policy *policy)
 {
 	for (size_t i = 0; policy && i < policy->n; i++) {

@@ -79,5 +79,7 @@ enum policy_result policy_evaluate(
 /* Returns true if the policy allows something to all, as AWS defines it: a condition on fixed
  * networks, accounts or principals makes a statement not public. */
 bool policy_is_public(const struct policy *policy);
+/* Returns true if a statement allows something to all, perhaps on conditions. */
+bool policy_admits_anyone(const struct policy *policy);
 
 #endif

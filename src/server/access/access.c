@@ -230,6 +230,13 @@ static bool is_missing(struct request *req, const struct access_subject *subject
 	return status == STORE_NO_SUCH_KEY;
 }
 
+bool access_may_list(struct request *req, const struct access_subject *subject)
+{
+	bool plain;
+
+	return decide(req, "s3:ListBucket", NULL, subject, &plain) == ACCESS_ALLOWED;
+}
+
 bool access_check_subject(
 	struct request *req, const char *action, const struct access_subject *subject)
 {
@@ -245,8 +252,7 @@ bool access_check_subject(
 		req->hides_missing = false;
 	if (plain || !reads)
 		return result == ACCESS_ALLOWED || refuse(req);
-	/* Only a sender who may list the key may learn that the key is missing. */
-	lists = decide(req, "s3:ListBucket", NULL, subject, &plain) == ACCESS_ALLOWED;
+	lists = access_may_list(req, subject);
 	req->hides_missing = !lists;
 	if (result == ACCESS_ALLOWED)
 		return true;
@@ -270,7 +276,8 @@ bool access_check_sender(struct request *req)
 	if (*req->bucket && settings_get(req->server, req->bucket, &settings, &err) < 0)
 		return reply_failure(req, &err);
 	if (req->anonymous)
-		return (settings && settings_are_public(settings)) || refuse(req);
+		return (settings && settings_are_public(settings)) ||
+		       (settings && policy_admits_anyone(settings->policy)) || refuse(req);
 	/* The sender of a form is not known yet. */
 	return req->identity->is_anonymous || !settings || settings->exists ||
 	       reply_error(req, S3_E_NO_SUCH_BUCKET);

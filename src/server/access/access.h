@@ -41,6 +41,9 @@ enum access_result {
 /* Decides for any subject, without a reply. */
 enum access_result access_of(
 	struct request *req, const char *action, const struct access_subject *subject);
+/* Returns true if the sender may list the key: only such a sender may learn that the key is
+ * missing. */
+bool access_may_list(struct request *req, const struct access_subject *subject);
 /* Returns false with a reply set. */
 bool access_check_subject(
 	struct request *req, const char *action, const struct access_subject *subject);
@@ -48,9 +51,9 @@ bool access_check_subject(
  * name for objects without a version; if the request names a version, the name for versions is
  * used. */
 bool access_check(struct request *req, const char *action);
-/* For an operation that checks each of its subjects: refuses an anonymous sender unless something
- * in the bucket is public, and any other known sender if the bucket is missing. Returns false with
- * a reply set. */
+/* For an operation that checks each of its subjects: refuses an anonymous sender unless the bucket
+ * allows something to all, perhaps on conditions, and any other known sender if the bucket is
+ * missing. Returns false with a reply set. */
 bool access_check_sender(struct request *req);
 /* Checks req->action, and the actions that headers of the request ask for in addition: tags,
  * grants, locks and ownership of a new object or bucket, a replica, and the bypass of a lock.

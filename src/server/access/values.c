@@ -73,6 +73,15 @@ static int secure_transport(const struct values_source *source, struct policy_va
 	return take(out, info ? "true" : "false");
 }
 
+/* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */
+static int tls_version(const struct values_source *source, struct policy_values *out)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		source->req->connection, MHD_CONNECTION_INFO_PROTOCOL);
+
+	return take(out, !info ? NULL : info->protocol == 5 ? "1.3" : "1.2");
+}
+
 static int current_time(const struct values_source *source, struct policy_values *out)
 {
 	char text[DATE_ISO_SIZE];
@@ -140,6 +149,18 @@ static int token_issue_time(const struct values_source *source, struct policy_va
 		return 0;
 	date_format_iso(who->issued_s * NS_PER_S, text);
 	return take_copy(source, out, text);
+}
+
+/* No service of AWS sends requests to this store. */
+static int via_service(const struct values_source *source, struct policy_values *out)
+{
+	(void)source;
+	return take(out, "false");
+}
+
+static int principal_is_service(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, source->caller->account ? "false" : NULL);
 }
 
 /* --- the request ----------------------------------------------------------------------------- */
@@ -344,6 +365,7 @@ static const struct {
 	{"aws:EpochTime", epoch_time},
 	{"aws:PrincipalAccount", principal_account},
 	{"aws:PrincipalArn", principal_arn},
+	{"aws:PrincipalIsAWSService", principal_is_service},
 	{"aws:PrincipalType", principal_type},
 	{"aws:Referer", referer},
 	{"aws:ResourceAccount", resource_account},
@@ -353,6 +375,7 @@ static const struct {
 	{"aws:UserAgent", user_agent},
 	{"aws:userid", user_id},
 	{"aws:username", user_name},
+	{"aws:ViaAWSService", via_service},
 	{"s3:authType", auth_type},
 	{"s3:delimiter", delimiter},
 	{"s3:max-keys", max_keys},
@@ -363,6 +386,7 @@ static const struct {
 	{"s3:ResourceAccount", resource_account},
 	{"s3:signatureAge", signature_age},
 	{"s3:signatureversion", signature_version},
+	{"s3:TlsVersion", tls_version},
 	{"s3:VersionId", version_id},
 	{"s3:x-amz-content-sha256", content_sha256},
 	{"s3:x-amz-copy-source", copy_source},

@@ -18,6 +18,7 @@
 #include "s3/bucket/logging.h"
 #include "s3/sum/checksum.h"
 #include "server/bucket/configs.h"
+#include "store/header.h"
 #include "store/store.h"
 
 /* The lines of one future object. */
@@ -162,7 +163,7 @@ static int make_key(struct access_log *log, const struct pending *p, struct buf 
 	str_hex(random, sizeof(random), unique);
 	store_bucket_get(log->store, p->bucket, &source, NULL);
 	s3_log_key(key, &to,
-		&(struct s3_log_source){.account = log->account,
+		&(struct s3_log_source){.account = source.owner[0] ? source.owner : log->account,
 			.region = source.region[0] ? source.region : "us-east-1",
 			.bucket = p->bucket},
 		p->by_event ? p->first_ns : clock_wall_ns(), unique);
@@ -190,23 +191,27 @@ static int make_body(struct store *store, const struct buf *lines, bool encrypte
 	return rc == 0 ? store_body_sync(*body, err) : rc;
 }
 
-/* Gets the stored headers, and the default encryption of the target. */
+/* Gets the stored headers, and the default encryption of the target, whose owner also owns the
+ * object. */
 static enum store_status make_headers(struct access_log *log, const struct pending *p,
 	struct buf *headers, bool *encrypted, struct penstock_error *err)
 {
 	static const char type[] = "content-type\0text/plain";
 	char text[STORE_ENCRYPTION_SIZE];
+	struct store_bucket target = {.owner = ""};
 	enum store_encryption mode;
 	enum store_status status = store_default_encryption(log->store, p->target, &mode, err);
 
+	if (status == STORE_OK)
+		status = store_bucket_get(log->store, p->target, &target, err);
 	*encrypted = status == STORE_OK && mode != STORE_PLAIN;
 	if (*encrypted && store_encryption_format(NULL, text, err) < 0)
 		return STORE_FAILED;
 	buf_add(headers, type, sizeof(type));
-	if (*encrypted) {
-		buf_add(headers, STORE_ENCRYPTION_HEADER, sizeof(STORE_ENCRYPTION_HEADER));
-		buf_add(headers, text, strlen(text) + 1);
-	}
+	if (*encrypted)
+		store_header_add(headers, STORE_ENCRYPTION_HEADER, text);
+	if (status == STORE_OK && target.owner[0])
+		store_header_add(headers, STORE_OWNER_HEADER, target.owner);
 	return status == STORE_OK && buf_failed(headers) ? STORE_FAILED : status;
 }
 

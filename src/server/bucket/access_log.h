@@ -25,7 +25,7 @@ struct store;
 /* The configuration of a bucket. */
 #define LOGGING_CONFIG "logging"
 
-/* `account` is the number of the buckets' owner, which is part of the keys. */
+/* `account` is the number of the owner of a bucket that names no owner; it is part of the keys. */
 int access_log_start(struct access_log **out, struct store *store, const char *account,
 	int64_t interval_ms, struct penstock_error *err);
 /* Returns true if a bucket has logging; false if `log` is NULL. */

@@ -230,16 +230,31 @@ static const char *header_of(const char *field)
 	return str_starts(field, "x-amz-") ? field : NULL;
 }
 
-/* Replaces the headers of the request by those that the fields set, so that the object is made as
- * by a PUT. The Origin header stays: it describes the page. */
+/* Keeps only the headers that describe the page, its browser and the framing of the body, which no
+ * field sets. */
+static void keep_headers(struct request *req)
+{
+	static const char *const names[] = {
+		"content-length", "host", "origin", "referer", "transfer-encoding", "user-agent"};
+	const char *values[ARRAY_SIZE(names)];
+
+	_Static_assert(ARRAY_SIZE(names) + LIMIT_FORM_FIELDS <= REQUEST_HEADERS_MAX,
+		"the headers of a form have room");
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		values[i] = request_header(req, names[i]);
+	req->n_headers = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (values[i])
+			req->headers[req->n_headers++] = (struct sigv4_header){names[i], values[i]};
+}
+
+/* Replaces the other headers of the request by those that the fields set, so that the object is
+ * made as by a PUT. */
 static bool adopt_fields(struct request *req)
 {
 	const struct form *form = req->form;
-	const char *origin = request_header(req, "origin");
 
-	req->n_headers = 0;
-	if (origin)
-		req->headers[req->n_headers++] = (struct sigv4_header){"origin", origin};
+	keep_headers(req);
 	for (size_t i = 0; i < form->n; i++) {
 		const char *name = header_of(form->fields[i].name);
 		const char *value = form->fields[i].value;

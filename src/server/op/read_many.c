@@ -140,23 +140,24 @@ static unsigned add_object(struct many *m, const struct read_many_item *item,
 static enum store_status add_item(struct request *req, struct many *m,
 	const struct read_many_item *item, struct penstock_error *err)
 {
+	const struct access_subject subject = {.bucket = req->bucket, .key = item->key};
 	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
 	struct read_many_result result = {.status = MHD_HTTP_FORBIDDEN};
 	enum store_status status = STORE_OK;
 
-	if (access_of(req, "s3:GetObject",
-		    &(struct access_subject){.bucket = req->bucket, .key = item->key}) ==
-		ACCESS_ALLOWED) {
-		result.status = MHD_HTTP_NOT_FOUND;
+	if (access_of(req, "s3:GetObject", &subject) == ACCESS_ALLOWED) {
 		object = request_take_object(req, req->bucket, item->key, NULL);
 		if (!object)
 			status = store_object_get(
 				req->server->store, req->bucket, item->key, &object, err);
 	}
-	if (status == STORE_OK && object)
+	if (status == STORE_OK && object) {
 		result.status = add_object(m, item, object, &result);
-	else if (status == STORE_NO_SUCH_KEY)
+	} else if (status == STORE_NO_SUCH_KEY) {
 		status = STORE_OK;
+		if (access_may_list(req, &subject))
+			result.status = MHD_HTTP_NOT_FOUND;
+	}
 	read_many_encode(&result, m->table + m->n * READ_MANY_ENTRY);
 	m->n++;
 	return status;

@@ -114,7 +114,7 @@ static bool find_checksum(struct request *req)
 		b->extra_kind = kind;
 	/* As with AWS, each new object has a checksum, except an object with a customer key: a
 	 * checksum of its plain bytes on the disk would reveal something about them. */
-	if (!b->extra_kind && b->kind == BODY_OBJECT && !req->upload_id &&
+	if (!b->extra_kind && (b->kind == BODY_OBJECT || b->kind == BODY_FORM) && !req->upload_id &&
 		req->encryption.mode != STORE_CUSTOMER_KEY)
 		b->extra_kind = CHECKSUM_CRC64NVME;
 	return !b->extra_kind || start_hash(req, &b->extra, b->extra_kind, &b->has_extra);

@@ -19,6 +19,13 @@ int cursor_copy(struct cursor *to, const struct cursor *from)
 	return buf_add(&to->key, buf_str((struct buf *)&from->key), from->key.len);
 }
 
+bool cursor_has_moved(const struct cursor *from, const struct cursor *to)
+{
+	return from->stage != to->stage || from->bucket != to->bucket ||
+	       from->number != to->number || from->key.len != to->key.len ||
+	       (to->key.len && memcmp(from->key.data, to->key.data, to->key.len) != 0);
+}
+
 /* Returns the statement for the next row of the stage. */
 static sqlite3_stmt *next_statement(struct cursor *at, bool same_key)
 {

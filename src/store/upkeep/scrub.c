@@ -142,13 +142,13 @@ static int scrub_row(struct scrubber *s, struct cursor_row *row, struct penstock
 	return 0;
 }
 
-/* Returns 1, 0 at the end, or a negative code. */
-static int scrub_next(struct scrubber *s, struct penstock_error *err)
+/* Returns 1, 0 at the end, or a negative code. `before` is the place of the last row. */
+static int scrub_next(struct scrubber *s, const struct cursor *before, struct penstock_error *err)
 {
 	struct cursor_row row;
 	int rc = cursor_next(&s->at, &row, err);
 
-	if (rc == -PENSTOCK_E_CORRUPT) {
+	if (rc == -PENSTOCK_E_CORRUPT && cursor_has_moved(before, &s->at)) {
 		report(s, NULL, err);
 		penstock_error_release(err);
 		return 1;
@@ -169,7 +169,8 @@ static int scrub_all(struct scrubber *s, struct penstock_error *err)
 	while (rc > 0) {
 		uint64_t bytes = s->scrub->done.bytes;
 
-		rc = cursor_copy(&before, &s->at) < 0 ? error_memory(err) : scrub_next(s, err);
+		rc = cursor_copy(&before, &s->at) < 0 ? error_memory(err)
+						      : scrub_next(s, &before, err);
 		if (rc == -PENSTOCK_E_CANCELLED) {
 			s->scrub->done.bytes = bytes;
 			if (cursor_copy(&s->at, &before) < 0)

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from harness.program import Store
 from harness.s3_wire import Wire
 from harness.waiting import wait_for
-from store.test_iam import client, policy, refused, user_with_key
+from store.test_iam import OTHER, accounts, client, other, policy, refused, user_with_key  # noqa: F401
 
 FIELDS = (
     "owner bucket time remote requester request_id operation key uri status error sent size total turn_around referer agent "
@@ -30,11 +30,13 @@ def logged(penstock, tmp_path):
     running.stop()
 
 
-def enable(store, more="", target="log"):
+def enable(store, more="", target="log", keys=None):
     """By hand: Debian's boto3 does not know TargetObjectKeyFormat."""
+    wire = Wire(store)
+    wire.access_key, wire.secret_key = keys or (store.access_key, store.secret_key)
     xml = f"<TargetBucket>{target}</TargetBucket><TargetPrefix>l/</TargetPrefix>{more}"
     body = f"<BucketLoggingStatus><LoggingEnabled>{xml}</LoggingEnabled></BucketLoggingStatus>"
-    return Wire(store).send("PUT", "/src", "logging=", body=body.encode())
+    return wire.send("PUT", "/src", "logging=", body=body.encode())
 
 
 def partitioned(source):
@@ -182,6 +184,21 @@ def test_partitioned_keys_name_the_bucket_and_the_day(logged, source):
     moment = "00-00-00" if source == "EventTime" else r"\d\d-\d\d-\d\d"
     for key in logged.keys("log"):
         assert re.fullmatch(rf"l/000000000000/us-east-1/src/{day}/{day.replace('/', '-')}-{moment}-[0-9a-f]{{16}}", key), key
+
+
+def test_a_log_belongs_to_the_owner_of_its_bucket(accounts):  # noqa: F811
+    for bucket in ("src", "log"):
+        other(accounts, "s3").create_bucket(Bucket=bucket)
+    assert enable(accounts, partitioned("EventTime"), keys=(OTHER["access_key_id"], OTHER["secret_access_key"])).status == 200
+    other(accounts, "s3").put_object(Bucket="src", Key="k", Body=b"x")
+    accounts.stop()
+    accounts.start()
+
+    theirs = other(accounts, "s3")
+    keys = [entry["Key"] for entry in theirs.list_objects_v2(Bucket="log")["Contents"]]
+    assert all(key.startswith(f"l/{OTHER['number']}/us-east-1/src/") for key in keys)
+    assert b"REST.PUT.OBJECT" in b"".join(theirs.get_object(Bucket="log", Key=key)["Body"].read() for key in keys)
+    assert refused(client(accounts, "s3").get_object, Bucket="log", Key=keys[0]) == "AccessDenied"
 
 
 def test_an_orderly_end_delivers_and_a_kill_loses_only_what_waited(penstock, store):

@@ -180,6 +180,18 @@ def test_a_condition_decides(s3, anyone, condition, held):
         assert refused(anyone.get_object, Bucket="bkt", Key="k") == DENIED
 
 
+def test_a_policy_for_a_network_admits_all_requests(s3, anyone):
+    """It is not public; an operation on many objects checks each of them."""
+    for key in "data/x", "other":
+        s3.put_object(Bucket="bkt", Key=key, Body=b"text")
+    put_policy(s3, statement("s3:DeleteObject", "bkt/data/*", condition={"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}))
+
+    reply = anyone.delete_objects(Bucket="bkt", Delete={"Objects": [{"Key": "data/x"}, {"Key": "other"}]})
+
+    assert [deleted["Key"] for deleted in reply["Deleted"]] == ["data/x"]
+    assert [(error["Key"], error["Code"]) for error in reply["Errors"]] == [("other", "AccessDenied")]
+
+
 def test_a_pattern_is_compared_with_no_long_value(s3, store):
     """A policy of 20 KB and a head of 64 KB would keep an event loop busy for seconds."""
     put_policy(s3, statement("s3:GetObject", condition={"StringLike": {"aws:UserAgent": "*" + "a" * 15_000 + "b*"}}))

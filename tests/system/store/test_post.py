@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from harness.s3_wire import Wire, crc32, hmac256
+from store.test_iam import policy, user_with_key
 
 BOUNDARY = "form-boundary-7"
 
@@ -229,6 +230,14 @@ def test_checksums_and_conditions_hold_as_for_a_put(wire):
     assert post(wire, Form(wire, {"key": "k", "If-None-Match": "*"}).parts()).code == "PreconditionFailed"
 
 
+def test_a_form_without_a_checksum_gets_that_of_a_put(wire):
+    """By it the store finds damage when the object is read."""
+    put = wire.send("PUT", "/bkt/put", body=b"text").headers["x-amz-checksum-crc64nvme"]
+
+    assert post(wire, Form(wire, {"key": "k"}).parts(b"text")).headers["x-amz-checksum-crc64nvme"] == put
+    assert wire.send("HEAD", "/bkt/k", headers={"x-amz-checksum-mode": "ENABLED"}).headers["x-amz-checksum-crc64nvme"] == put
+
+
 def test_a_page_of_another_site_sees_the_reply(wire, store):
     rule = {"AllowedOrigins": ["http://site"], "AllowedMethods": ["POST"], "ExposeHeaders": ["ETag"]}
     store.client.put_bucket_cors(Bucket="bkt", CORSConfiguration={"CORSRules": [rule]})
@@ -395,6 +404,37 @@ def test_a_form_has_one_file(wire):
     assert post(wire, [*parts, ("file", "more", "g")]).code == "InvalidArgument"
     assert keys(wire) == []
     assert post(wire, [*parts, ("x-amz-meta-late", "ignored")]).status == 204
+
+
+def test_conditions_on_the_browser_hold_for_forms(wire, store):
+    """Its name is a header of the request, which no field replaces."""
+    denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::bkt/*",
+              "Condition": {"StringLike": {"aws:UserAgent": "bot/*"}}}  # fmt: skip
+    store.client.put_bucket_policy(Bucket="bkt", Policy=json.dumps({"Version": "2012-10-17", "Statement": [denied]}))
+    parts = Form(wire, {"key": "k"}).parts()
+
+    assert post(wire, parts, headers={"user-agent": "bot/1"}).code == "AccessDenied"
+    assert post(wire, parts, headers={"user-agent": "browser/1"}).status == 204
+
+
+def test_a_form_held_open_ends_with_its_key(wire, store):
+    iam, key, secret = user_with_key(store)
+    iam.put_user_policy(UserName="jo", PolicyName="all", PolicyDocument=policy("s3:*"))
+    user = Wire(store)
+    user.access_key, user.secret_key = key, secret
+    body = encoded(Form(user, {"key": "k"}).parts())
+    headers = {"host": "x", "content-type": f"multipart/form-data; boundary={BOUNDARY}", "content-length": str(len(body))}
+
+    with user.connect() as connection:
+        connection.sendall(user.head("POST", "/bkt", headers) + body[:-10])
+        for _ in range(3):  # until the store has read it
+            store.client.list_buckets()
+        iam.update_access_key(UserName="jo", AccessKeyId=key, Status="Inactive")
+        connection.sendall(body[-10:])
+        reply = user.read(connection)
+
+    assert (reply.status, reply.code) == (403, "InvalidAccessKeyId")
+    assert keys(wire) == []
 
 
 def test_a_post_that_is_no_form_is_refused(wire):

@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from harness.s3_wire import Wire
+from store.test_iam import policy, user_with_key
 
 KINDS = {1: "CRC32", 2: "CRC32C", 3: "CRC64NVME"}
 
@@ -55,6 +56,17 @@ def test_a_bad_read_does_not_fail_the_others(wire):
     assert [(status, data) for status, data, _ in results(reply, 7)] == [
         (200, b"0123456789"), (404, b""), (412, b""), (416, b""), (416, b""), (416, b""), (200, b"9"),
     ]  # fmt: skip
+
+
+def test_a_missing_object_is_hidden_from_those_who_may_not_list_it(wire, store):
+    wire.send("PUT", "/bkt/k", body=b"x")
+    iam, key, secret = user_with_key(store)
+    user = Wire(store)
+    user.access_key, user.secret_key = key, secret
+
+    for actions, status in ((["s3:GetObject"], 403), (["s3:GetObject", "s3:ListBucket"], 404)):
+        iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*actions))
+        assert [found for found, _, _ in results(ask(user, b"0 * - k\n0 * - none\n"), 2)] == [200, status]
 
 
 def test_an_object_that_the_store_has_lost_does_not_fail_the_others(wire, store):

@@ -160,6 +160,7 @@ def deny(action, condition):
     {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}},
     {"StringEquals": {"s3:ResourceAccount": "000000000000"}},
     {"StringEquals": {"aws:ResourceAccount": "000000000000"}},
+    {"NotIpAddress": {"aws:SourceIp": "192.0.2.0/24"}, "Bool": {"aws:ViaAWSService": "false", "aws:PrincipalIsAWSService": "false"}},
 ])  # fmt: skip
 def test_a_condition_that_denies_is_held(store, condition):
     store.client.create_bucket(Bucket="own")

@@ -122,6 +122,20 @@ def test_versions_before_1_2_and_plain_requests_get_nothing(secure, ca):
     client(secure, ca.with_suffix(".pem")).list_buckets()
 
 
+def test_a_policy_denies_an_old_version(secure, ca):
+    s3 = client(secure, ca.with_suffix(".pem"))
+    s3.create_bucket(Bucket="data")
+    s3.put_object(Bucket="data", Key="k", Body=b"x", ACL="public-read")
+    denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::data/*",
+              "Condition": {"NumericLessThan": {"s3:TlsVersion": "1.3"}}}  # fmt: skip
+    s3.put_bucket_policy(Bucket="data", Policy=json.dumps({"Version": "2012-10-17", "Statement": [denied]}))
+
+    for version, status in ((ssl.TLSVersion.TLSv1_2, b"403"), (ssl.TLSVersion.TLSv1_3, b"200")):
+        with connect(secure, ca, maximum_version=version) as connection:
+            connection.sendall(b"GET /data/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 " + status
+
+
 @pytest.mark.parametrize("hangup", [False, True])
 def test_a_new_certificate_is_used_and_no_connection_is_cut(secure, ca, tmp_path, hangup):
     s3 = client(secure, ca.with_suffix(".pem"))

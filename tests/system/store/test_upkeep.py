@@ -1,5 +1,6 @@
 """`penstock store`: each kind of damage is found, and mended where nothing is lost."""
 import copy
+import json
 import os
 import shutil
 import sqlite3
@@ -350,6 +351,22 @@ def test_a_damaged_database_is_found(filled, upkeep):
     (filled.root / "meta.db").write_bytes(content)
 
     upkeep("check").exits(66)
+
+
+def test_a_resumed_scrub_ends_at_a_damaged_database(filled, upkeep):
+    """A small body of several pages, whose first page names no next one: no row after it can be found."""
+    filled.start()
+    put(filled, "long", b"x" * 15_000)
+    filled.stop()
+    database(filled, "PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray((filled.root / "meta.db").read_bytes())
+    page = content.index(b"x" * 4000) // 4096 * 4096
+    content[page : page + 4] = b"\xff" * 4
+    (filled.root / "meta.db").write_bytes(content)
+    numbers = ("stage", "bucket", "number", "objects", "bytes", "unverified", "damaged", "all_bytes")
+    (filled.root / "scrub.json").write_text(json.dumps(dict.fromkeys(numbers, 0) | {"key": ""}))
+
+    upkeep("scrub").exits(66)
 
 
 def test_an_interrupted_scrub_resumes(filled, upkeep, penstock):

@@ -472,6 +472,9 @@ static void a_public_policy_is_recognized(void **state)
 
 		print_message("%s\n", rows[i].text);
 		assert_int_equal(policy_is_public(policy), rows[i].is_public);
+		/* A condition, which begins with an operator, only limits who is admitted. */
+		assert_int_equal(policy_admits_anyone(policy),
+			rows[i].is_public || strstr(rows[i].text, "Condition") != NULL);
 		policy_free(policy);
 	}
 }
