@@ -487,7 +487,8 @@ int save_commit(struct save *s, struct penstock_error *err)
 }
 
 /* Rank 0 removes the whole checkpoint. Another rank removes only its own files, because other ranks
- * may still be writing. */
+ * may still be writing. It keeps the files that it has named in its part, because rank 0 may be
+ * about to commit them. */
 static void remove_own(struct save *s)
 {
 	if (s->o.rank == 0) {
@@ -496,7 +497,7 @@ static void remove_own(struct save *s)
 		return;
 	}
 	ranks_give_up(s);
-	for (const struct save_file *f = s->files; f; f = f->hh.next) {
+	for (const struct save_file *f = s->word[0] ? NULL : s->files; f; f = f->hh.next) {
 		_cleanup_close_ int parent = open_parent(s, f->name, false);
 		const char *slash = strrchr(f->name, '/');
 

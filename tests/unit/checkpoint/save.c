@@ -440,6 +440,27 @@ static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void *
 	assert_false(exists("step-000000000005-1"));
 }
 
+/* Rank 0 may have read the part of the rank before the rank's timeout, and then commits it. */
+static void test_a_rank_that_times_out_keeps_the_files_of_its_part(void **state)
+{
+	struct save *zero = NULL, *first = NULL;
+	struct rank ranks[2];
+
+	(void)state;
+	make_ranks(ranks, 2, 20);
+	assert_int_equal(save_begin(&zero, root, 5, &ranks[0].o, NULL), 0);
+	assert_int_equal(save_begin(&first, root, 5, &ranks[1].o, NULL), 0);
+	assert_int_equal(save_write(first, "1.bin", "1", 1, NULL), 0);
+
+	assert_int_equal(save_commit(first, NULL), -(int)PENSTOCK_E_TIMEOUT);
+	save_free(first);
+
+	assert_true(exists("step-000000000005-1/1.bin"));
+	assert_int_equal(save_commit(zero, NULL), -(int)PENSTOCK_E_CANCELLED);
+	save_free(zero);
+	assert_false(exists("step-000000000005-1"));
+}
+
 /* It was of an earlier save of the same step, which all have begun anew. */
 static void test_a_rank_that_had_given_up_may_begin_again(void **state)
 {
@@ -549,6 +570,7 @@ int main(void)
 		TEST(test_a_rank_that_hangs_is_named),
 		TEST(test_a_rank_that_gives_up_ends_the_save_of_all),
 		TEST(test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too),
+		TEST(test_a_rank_that_times_out_keeps_the_files_of_its_part),
 		TEST(test_a_rank_that_had_given_up_may_begin_again),
 		TEST(test_two_ranks_may_not_write_the_same_file),
 		TEST(test_a_single_file_has_its_commit_beside_it),
