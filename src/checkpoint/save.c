@@ -254,6 +254,8 @@ static int make_place(struct save *s, struct penstock_error *err)
 		return r;
 	if (access(commit, F_OK) == 0)
 		return error_set(err, PENSTOCK_E_EXISTS, "'%s' is already committed", s->path);
+	if (errno != ENOENT && errno != ENOTDIR)
+		return error_errno(err, errno, "cannot read '%s'", commit);
 	if (s->o.rank == 0)
 		r = remove_leftovers(s, err);
 	/* With several ranks, other ranks may have started to write already. */

@@ -172,6 +172,21 @@ static void test_a_step_is_committed_once(void **state)
 	assert_true(exists("step-000000000001-1/model.bin"));
 }
 
+/* The commit may exist, so nothing is removed. */
+static void test_a_commit_that_cannot_be_read_is_an_error(void **state)
+{
+	_cleanup_free_ char *commit = below("step-000000000001-1/COMMIT.json");
+	struct save *s = NULL;
+
+	(void)state;
+	save_one(1, &one, "x");
+	assert_int_equal(unlink(commit), 0);
+	assert_int_equal(symlink(COMMIT_NAME, commit), 0); /* a loop */
+
+	assert_true(save_begin(&s, root, 1, &one, NULL) < 0);
+	assert_true(exists("step-000000000001-1/model.bin"));
+}
+
 /* Each way in which the newest can be damaged; then the one before is what is gone on with. */
 static void test_a_damaged_checkpoint_is_passed_over(void **state)
 {
@@ -560,6 +575,7 @@ int main(void)
 		TEST(test_what_is_not_committed_goes),
 		TEST(test_leftovers_of_earlier_attempts_go),
 		TEST(test_a_step_is_committed_once),
+		TEST(test_a_commit_that_cannot_be_read_is_an_error),
 		TEST(test_a_damaged_checkpoint_is_passed_over),
 		TEST(test_links_are_not_followed),
 		TEST(test_a_file_that_changes_after_it_was_counted_is_noticed),
