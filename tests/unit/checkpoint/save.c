@@ -455,6 +455,22 @@ static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void *
 	assert_false(exists("step-000000000005-1"));
 }
 
+/* A rank without files finds no file missing. */
+static void test_a_rank_notices_that_rank_0_gave_up_before_its_commit(void **state)
+{
+	struct save *zero = NULL, *first = NULL;
+	struct rank ranks[2];
+
+	(void)state;
+	make_ranks(ranks, 2, 2000);
+	assert_int_equal(save_begin(&zero, root, 5, &ranks[0].o, NULL), 0);
+	assert_int_equal(save_begin(&first, root, 5, &ranks[1].o, NULL), 0);
+	save_free(zero);
+
+	assert_int_equal(save_commit(first, NULL), -(int)PENSTOCK_E_CANCELLED);
+	save_free(first);
+}
+
 /* Rank 0 may have read the part of the rank before the rank's timeout, and then commits it. */
 static void test_a_rank_that_times_out_keeps_the_files_of_its_part(void **state)
 {
@@ -586,6 +602,7 @@ int main(void)
 		TEST(test_a_rank_that_hangs_is_named),
 		TEST(test_a_rank_that_gives_up_ends_the_save_of_all),
 		TEST(test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too),
+		TEST(test_a_rank_notices_that_rank_0_gave_up_before_its_commit),
 		TEST(test_a_rank_that_times_out_keeps_the_files_of_its_part),
 		TEST(test_a_rank_that_had_given_up_may_begin_again),
 		TEST(test_two_ranks_may_not_write_the_same_file),
