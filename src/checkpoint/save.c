@@ -357,6 +357,9 @@ static int add_tree(struct save *s, int at, const char *dir, const char *path, u
 				s->path, name);
 		}
 	}
+	if (r == 0 && errno)
+		r = error_errno(
+			err, errno, "cannot read '%s%s%s'", s->path, *path ? "/" : "", path);
 	return r;
 }
 
