@@ -119,7 +119,8 @@ PENSTOCK_API int penstock_checkpoint_commit(
 	struct penstock_checkpoint *checkpoint, struct penstock_error *err);
 
 /* Frees the handle. If the checkpoint is not committed, rank 0 removes all of it, and another rank
- * removes the files of its handle. NULL is allowed. */
+ * removes the files of its handle, unless it waited for rank 0: rank 0 may still commit them. NULL
+ * is allowed. */
 PENSTOCK_API void penstock_checkpoint_free(struct penstock_checkpoint *checkpoint);
 
 /* ---- finding and reading ---- */

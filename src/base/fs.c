@@ -251,6 +251,7 @@ struct dirent *fs_next_entry(DIR *dir)
 {
 	struct dirent *e;
 
+	errno = 0;
 	do {
 		e = readdir(dir);
 	} while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));

@@ -61,7 +61,8 @@ int fs_write_text_at(int dir, const char *name, const char *text, mode_t mode);
 
 int fs_fsync_dir(const char *path, struct penstock_error *err);
 
-/* Returns the next entry of a directory other than "." and "..", or NULL at the end. */
+/* Returns the next entry of a directory other than "." and "..". Returns NULL at the end, with an
+ * errno of 0, and after an error, with its errno. */
 struct dirent *fs_next_entry(DIR *dir);
 /* Opens the directory `name` below `dir`, not through a symbolic link, for fs_next_entry(). Returns
  * NULL with errno. */

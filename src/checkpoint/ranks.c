@@ -193,6 +193,14 @@ static bool is_committed(const struct save *s)
 	return faccessat(s->fd, COMMIT_NAME, F_OK, 0) == 0;
 }
 
+/* True if rank 0 has given up, and removed the directory, before this rank has answered. */
+static bool is_removed(const struct save *s)
+{
+	struct stat st;
+
+	return fstat(s->fd, &st) == 0 && st.st_nlink == 0;
+}
+
 static int find_word(const struct save *s, char word[static SAVE_WORD])
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
@@ -219,7 +227,7 @@ int ranks_answer(struct save *s, struct penstock_error *err)
 			}
 		} else if (is_committed(s)) {
 			return 0;
-		} else if (s->word[0]) {
+		} else if (s->word[0] || is_removed(s)) {
 			return error_set(err, PENSTOCK_E_CANCELLED,
 				"rank 0 has given up checkpoint '%s'", s->path);
 		}

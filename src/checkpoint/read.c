@@ -296,8 +296,10 @@ int commit_list_read(struct commit_list *list, const char *dir, struct penstock_
 	*list = (struct commit_list){0};
 	if (!stream)
 		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot read '%s'", dir);
-	while (r == 0 && (d = readdir(stream)))
+	while (r == 0 && (d = fs_next_entry(stream)))
 		r = add_entry(list, dir, d->d_name, err);
+	if (r == 0 && errno)
+		r = error_errno(err, errno, "cannot read '%s'", dir);
 	if (r < 0) {
 		commit_list_release(list);
 		return r;

@@ -254,6 +254,8 @@ static int make_place(struct save *s, struct penstock_error *err)
 		return r;
 	if (access(commit, F_OK) == 0)
 		return error_set(err, PENSTOCK_E_EXISTS, "'%s' is already committed", s->path);
+	if (errno != ENOENT && errno != ENOTDIR)
+		return error_errno(err, errno, "cannot read '%s'", commit);
 	if (s->o.rank == 0)
 		r = remove_leftovers(s, err);
 	/* With several ranks, other ranks may have started to write already. */
@@ -355,6 +357,9 @@ static int add_tree(struct save *s, int at, const char *dir, const char *path, u
 				s->path, name);
 		}
 	}
+	if (r == 0 && errno)
+		r = error_errno(
+			err, errno, "cannot read '%s%s%s'", s->path, *path ? "/" : "", path);
 	return r;
 }
 
@@ -487,7 +492,8 @@ int save_commit(struct save *s, struct penstock_error *err)
 }
 
 /* Rank 0 removes the whole checkpoint. Another rank removes only its own files, because other ranks
- * may still be writing. */
+ * may still be writing. It keeps the files that it has named in its part, because rank 0 may be
+ * about to commit them. */
 static void remove_own(struct save *s)
 {
 	if (s->o.rank == 0) {
@@ -496,7 +502,7 @@ static void remove_own(struct save *s)
 		return;
 	}
 	ranks_give_up(s);
-	for (const struct save_file *f = s->files; f; f = f->hh.next) {
+	for (const struct save_file *f = s->word[0] ? NULL : s->files; f; f = f->hh.next) {
 		_cleanup_close_ int parent = open_parent(s, f->name, false);
 		const char *slash = strrchr(f->name, '/');
 

@@ -37,8 +37,8 @@ int save_write(struct save *s, const char *name, const void *data, size_t size,
 int save_add(struct save *s, const char *name, struct penstock_error *err);
 int save_metric(struct save *s, const char *name, double value, struct penstock_error *err);
 int save_commit(struct save *s, struct penstock_error *err);
-/* Removes an uncommitted checkpoint (a rank other than 0 removes only its own files) and frees `s`,
- * which may be NULL. */
+/* Removes an uncommitted checkpoint and frees `s`, which may be NULL. A rank other than 0 removes
+ * only its own files, and none after its part was written. */
 void save_free(struct save *s);
 
 /* Commits a file that a program has written: `DIR/NAME` gets `DIR/NAME.COMMIT.json`. Reads the file

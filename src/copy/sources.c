@@ -336,8 +336,11 @@ int copy_sources(struct copy *c, const struct copy_request *request, struct pens
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 		const struct place *source = &request->sources[i];
 
+		/* The steps of a pipe are not reported, but the items in flight are. */
+		if (i > 0 && copy_is_pipe(source, request->target))
+			r = copy_finish(c, err);
 		/* A failed source does not stop the other sources. */
-		if (push_source(c, request, source, &own) < 0)
+		if (r == 0 && push_source(c, request, source, &own) < 0)
 			r = copy_item_failed(c, source->text, &own, err);
 	}
 	return r;

@@ -111,6 +111,24 @@ static int make_zip(
 	return rc < 0 ? rc : packer_finish(packer, err);
 }
 
+/* The output is already stored when the reply arrives, so a long reply is no error. */
+static enum http_take keep_head(
+	void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct buf *reply = cookie;
+	size_t room = reply->limit - reply->len;
+
+	(void)err;
+	buf_add(reply, data, len < room ? len : room);
+	return HTTP_TAKEN;
+}
+
+static int restart_reply(void *cookie)
+{
+	buf_clear(cookie);
+	return 0;
+}
+
 static int put_fd(struct http_engine *engine, const char *url, int fd, const atomic_int *cancel,
 	struct buf *reply, struct penstock_error *err)
 {
@@ -124,7 +142,10 @@ static int put_fd(struct http_engine *engine, const char *url, int fd, const ato
 	request.source = (struct http_source){
 		.kind = HTTP_SOURCE_FD, .fd = fd, .length = (uint64_t)st.st_size};
 	if (reply)
-		request.sink = (struct http_sink)HTTP_SINK_TO_BUF(reply);
+		request.sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
+			.write = keep_head,
+			.restart = restart_reply,
+			.cookie = reply};
 	if (http_request_header(&request, "Content-Type", "application/octet-stream") < 0)
 		rc = error_memory(err);
 	if (rc == 0)

@@ -18,7 +18,7 @@
 struct http_engine;
 struct penstock_error;
 
-/* `reply` may be NULL; it receives as much of the body as its limit allows. `cancel` may be
+/* `reply` is empty, or NULL; it receives as much of the body as its limit allows. `cancel` may be
  * NULL. */
 int sync_http_output(struct http_engine *engine, const char *url, const char *dir,
 	const char *tmp_dir, const atomic_int *cancel, struct buf *reply,

@@ -393,7 +393,7 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 	MUST(s->attached); /* else the manifest would hide what the bucket has */
 	f = stream_of(open(s->o.private_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 	items = f ? write_all(s, f) : 0;
-	if (!f || fflush(f) != 0) {
+	if (!f || !manifest_written(f)) {
 		/* If the disk is full, the manifest is written in memory: it is small compared with
 		 * the files that it lists. */
 		if (f)
@@ -408,7 +408,7 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 	pthread_mutex_unlock(&s->lock);
 	if (items < 0)
 		rc = error_memory(err);
-	else if (!f || fflush(f) != 0)
+	else if (!f || !manifest_written(f))
 		rc = error_errno(err, errno, "cannot write the manifest");
 	if (rc == 0 && (items || *etag))
 		rc = put_manifest(s, fileno(f), (uint64_t)ftello(f), etag, number, &info, err);

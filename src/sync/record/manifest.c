@@ -88,6 +88,11 @@ void manifest_end(FILE *f)
 	fputs("]}\n", f);
 }
 
+bool manifest_written(FILE *f)
+{
+	return fflush(f) == 0 && !ferror(f);
+}
+
 struct reader {
 	FILE *f;
 	const char *name;

@@ -50,12 +50,15 @@ struct manifest_item {
 
 /* To write a manifest, call manifest_begin(), then manifest_item() for the items of the three lists
  * in their order, with manifest_list() before the second and the third list, then manifest_end().
- * Errors of writes stay in `f`. Functions return -1 if out of memory; `f` then does not hold a
- * manifest. */
+ * manifest_written() reports errors of writes. Functions return -1 if out of memory; `f` then does
+ * not hold a manifest. */
 int manifest_begin(FILE *f, const struct manifest_head *head);
 void manifest_list(FILE *f, enum manifest_list list);
 int manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *item, bool first);
 void manifest_end(FILE *f);
+/* Flushes `f`. Returns false if a write failed: its bytes are missing in `f`, even if later writes
+ * succeeded. */
+bool manifest_written(FILE *f);
 
 typedef int (*manifest_fn)(void *cookie, enum manifest_list list, const struct manifest_item *item);
 /*

@@ -228,7 +228,7 @@ static int run_write(struct list_sorter *s, size_t from, struct penstock_error *
 		}
 		if (r == 0 && size > RUN_BUFFER) {
 			r = file_write(s, record, size, err);
-		} else {
+		} else if (r == 0) {
 			memcpy(out + used, record, size);
 			used += size;
 		}

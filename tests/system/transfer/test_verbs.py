@@ -248,6 +248,20 @@ def test_web_servers(ours, http_server):
     assert os.listdir(ours.penstock.env["TMPDIR"]).count("held") == 0
 
 
+def test_files_before_a_web_server_are_reported(ours, http_server):
+    ours.write("a", "b")
+    http_server.add("/c", b"cc")
+
+    items = ours("cp", "--json", "a", "b", http_server.url + "/c", "s3://bucket/").json()
+
+    assert ours.keys() == ["a", "b", "c"]
+    assert {(each["source"], each["status"], each["size"]) for each in items} == {
+        ("a", "done", 1),
+        ("b", "done", 1),
+        (http_server.url + "/c", "done", 2),
+    }
+
+
 def test_secrets_of_urls_are_not_told(ours, http_server):
     """Users, passwords and queries: not in a message, a summary, a dry run or the list of --json."""
     ours.write("f")

@@ -230,6 +230,27 @@ static void unwritable_directories_are_removed(void **state)
 	assert_int_equal(access(at("t"), F_OK), -1);
 }
 
+/* A list that cannot be read to its end is not a short list. */
+static void an_error_is_not_the_end_of_a_directory(void **state)
+{
+	_cleanup_closedir_ DIR *whole = opendir(dir), *broken = opendir(dir);
+	_cleanup_close_ int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	struct dirent *e;
+
+	(void)state;
+	assert_true(whole && broken && file >= 0);
+	put(at("a"), "a");
+	e = fs_next_entry(whole);
+	assert_non_null(e);
+	assert_string_equal(e->d_name, "a");
+	assert_null(fs_next_entry(whole));
+	assert_int_equal(errno, 0);
+
+	assert_true(dup2(file, dirfd(broken)) >= 0);
+	assert_null(fs_next_entry(broken));
+	assert_int_equal(errno, ENOTDIR);
+}
+
 /* Only one descriptor holds a lock, others can see that it is held, and it is released with its
  * descriptor, also when its holder is killed. */
 static void a_lock_is_had_once(void **state)
@@ -331,6 +352,7 @@ int main(void)
 		TEST(a_tree_is_removed_without_following_links),
 		TEST(a_very_deep_tree_is_removed),
 		TEST(unwritable_directories_are_removed),
+		TEST(an_error_is_not_the_end_of_a_directory),
 		TEST(a_lock_is_had_once),
 		TEST(a_file_gets_an_unused_name),
 		TEST(a_range_is_copied_to_each_file_system),

@@ -172,6 +172,21 @@ static void test_a_step_is_committed_once(void **state)
 	assert_true(exists("step-000000000001-1/model.bin"));
 }
 
+/* The commit may exist, so nothing is removed. */
+static void test_a_commit_that_cannot_be_read_is_an_error(void **state)
+{
+	_cleanup_free_ char *commit = below("step-000000000001-1/COMMIT.json");
+	struct save *s = NULL;
+
+	(void)state;
+	save_one(1, &one, "x");
+	assert_int_equal(unlink(commit), 0);
+	assert_int_equal(symlink(COMMIT_NAME, commit), 0); /* a loop */
+
+	assert_true(save_begin(&s, root, 1, &one, NULL) < 0);
+	assert_true(exists("step-000000000001-1/model.bin"));
+}
+
 /* Each way in which the newest can be damaged; then the one before is what is gone on with. */
 static void test_a_damaged_checkpoint_is_passed_over(void **state)
 {
@@ -440,6 +455,43 @@ static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void *
 	assert_false(exists("step-000000000005-1"));
 }
 
+/* A rank without files finds no file missing. */
+static void test_a_rank_notices_that_rank_0_gave_up_before_its_commit(void **state)
+{
+	struct save *zero = NULL, *first = NULL;
+	struct rank ranks[2];
+
+	(void)state;
+	make_ranks(ranks, 2, 2000);
+	assert_int_equal(save_begin(&zero, root, 5, &ranks[0].o, NULL), 0);
+	assert_int_equal(save_begin(&first, root, 5, &ranks[1].o, NULL), 0);
+	save_free(zero);
+
+	assert_int_equal(save_commit(first, NULL), -(int)PENSTOCK_E_CANCELLED);
+	save_free(first);
+}
+
+/* Rank 0 may have read the part of the rank before the rank's timeout, and then commits it. */
+static void test_a_rank_that_times_out_keeps_the_files_of_its_part(void **state)
+{
+	struct save *zero = NULL, *first = NULL;
+	struct rank ranks[2];
+
+	(void)state;
+	make_ranks(ranks, 2, 20);
+	assert_int_equal(save_begin(&zero, root, 5, &ranks[0].o, NULL), 0);
+	assert_int_equal(save_begin(&first, root, 5, &ranks[1].o, NULL), 0);
+	assert_int_equal(save_write(first, "1.bin", "1", 1, NULL), 0);
+
+	assert_int_equal(save_commit(first, NULL), -(int)PENSTOCK_E_TIMEOUT);
+	save_free(first);
+
+	assert_true(exists("step-000000000005-1/1.bin"));
+	assert_int_equal(save_commit(zero, NULL), -(int)PENSTOCK_E_CANCELLED);
+	save_free(zero);
+	assert_false(exists("step-000000000005-1"));
+}
+
 /* It was of an earlier save of the same step, which all have begun anew. */
 static void test_a_rank_that_had_given_up_may_begin_again(void **state)
 {
@@ -539,6 +591,7 @@ int main(void)
 		TEST(test_what_is_not_committed_goes),
 		TEST(test_leftovers_of_earlier_attempts_go),
 		TEST(test_a_step_is_committed_once),
+		TEST(test_a_commit_that_cannot_be_read_is_an_error),
 		TEST(test_a_damaged_checkpoint_is_passed_over),
 		TEST(test_links_are_not_followed),
 		TEST(test_a_file_that_changes_after_it_was_counted_is_noticed),
@@ -549,6 +602,8 @@ int main(void)
 		TEST(test_a_rank_that_hangs_is_named),
 		TEST(test_a_rank_that_gives_up_ends_the_save_of_all),
 		TEST(test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too),
+		TEST(test_a_rank_notices_that_rank_0_gave_up_before_its_commit),
+		TEST(test_a_rank_that_times_out_keeps_the_files_of_its_part),
 		TEST(test_a_rank_that_had_given_up_may_begin_again),
 		TEST(test_two_ranks_may_not_write_the_same_file),
 		TEST(test_a_single_file_has_its_commit_beside_it),

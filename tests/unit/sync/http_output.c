@@ -28,7 +28,10 @@ struct fixture {
 	char *body;
 	size_t len;
 	int refuse;
+	bool long_reply;
 };
+
+static const char page[5000] = "<html>";
 
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
@@ -41,6 +44,8 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 	f->len = r->body_len;
 	if (f->refuse)
 		mini_reply(fd, "403 Forbidden", "", "no", 2);
+	else if (f->long_reply)
+		mini_reply(fd, "200 OK", "", page, sizeof(page));
 	else
 		mini_reply(fd, "200 OK", "", "https://host/download", 21);
 	return true;
@@ -104,6 +109,22 @@ static void one_file_is_put_as_it_is(void **state)
 	assert_int_equal(f->len, 7);
 	assert_memory_equal(f->body, "weights", 7);
 	assert_string_equal(buf_str(&reply), "https://host/download");
+	buf_release(&reply);
+}
+
+/* The server has stored the file already. */
+static void a_long_reply_is_cut(void **state)
+{
+	struct fixture *f = *state;
+	struct buf reply = BUF_INIT(1000);
+
+	put(f, "model", "weights", 0644);
+	f->long_reply = true;
+
+	assert_int_equal(send_output(f, &reply, NULL), 0);
+	assert_int_equal(f->puts, 1);
+	assert_int_equal(reply.len, 1000);
+	assert_memory_equal(reply.data, page, 1000);
 	buf_release(&reply);
 }
 
@@ -200,6 +221,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(one_file_is_put_as_it_is, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_long_reply_is_cut, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(all_files_have_names_in_the_zip, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(several_files_are_zipped, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(an_empty_output_sends_nothing, set_up, tear_down),

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,14 +63,11 @@ static int compare(void *cookie, enum manifest_list list, const struct manifest_
 	return 0;
 }
 
-/* A whole manifest in memory; free() it. */
-static char *make(size_t *len)
+static void write_manifest(FILE *f)
 {
 	const struct manifest_head head = {.run = "run 1", .attempt = 2, .generation = 7};
 	enum manifest_list list = MANIFEST_FILES;
 	bool first = true;
-	char *text = NULL;
-	FILE *f = open_memstream(&text, len);
 
 	manifest_begin(f, &head);
 	for (size_t i = 0; i < N_ITEMS; i++) {
@@ -79,6 +77,16 @@ static char *make(size_t *len)
 		first = false;
 	}
 	manifest_end(f);
+}
+
+/* A whole manifest in memory; free() it. */
+static char *make(size_t *len)
+{
+	char *text = NULL;
+	FILE *f = open_memstream(&text, len);
+
+	write_manifest(f);
+	assert_true(manifest_written(f));
 	fclose(f);
 	return text;
 }
@@ -178,6 +186,35 @@ static void a_later_version_is_refused_by_name(void **state)
 	assert_non_null(strstr(err.message, "2"));
 }
 
+static ssize_t fail_once(void *cookie, const char *data, size_t len)
+{
+	int *writes = cookie;
+
+	(void)data;
+	if ((*writes)++)
+		return (ssize_t)len;
+	errno = ENOSPC;
+	return 0;
+}
+
+/* The disk was full for a moment. */
+static void a_manifest_that_lacks_a_write_is_not_written(void **state)
+{
+	int writes = 0;
+	char space[64];
+	FILE *f = fopencookie(&writes, "w", (cookie_io_functions_t){.write = fail_once});
+
+	(void)state;
+	assert_non_null(f);
+	setvbuf(f, space, _IOFBF, sizeof(space));
+	write_manifest(f);
+
+	assert_false(manifest_written(f));
+
+	assert_true(writes > 1);
+	fclose(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -185,6 +222,7 @@ int main(void)
 		cmocka_unit_test(a_cut_manifest_is_refused),
 		cmocka_unit_test(paths_that_leave_the_directory_are_refused),
 		cmocka_unit_test(a_later_version_is_refused_by_name),
+		cmocka_unit_test(a_manifest_that_lacks_a_write_is_not_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

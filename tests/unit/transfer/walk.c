@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -613,6 +614,35 @@ static void sorter_says_where_it_has_no_room(void **state)
 	list_sorter_free(sorter);
 }
 
+/* The disk is full in front of a record that is larger than the buffer of a run. */
+static void sorter_stops_at_a_failed_write(void **state)
+{
+	static char large[100 * KIB];
+	struct list_sorter *sorter = NULL;
+	struct rlimit whole, none;
+	int r;
+
+	(void)state;
+	memset(large, 'b', sizeof(large));
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(0, getrlimit(RLIMIT_FSIZE, &whole));
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = whole.rlim_max};
+	assert_int_equal(0, list_sorter_new(&sorter, 1 * MIB, NULL));
+	assert_int_equal(0,
+		list_sorter_add(sorter, &(struct list_record){.text = "a", .text_len = 1}, NULL));
+	assert_int_equal(
+		0, list_sorter_add(sorter,
+			   &(struct list_record){.text = large, .text_len = sizeof(large)}, NULL));
+	assert_int_equal(0, list_sorter_seal(sorter, NULL));
+
+	assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &none));
+	r = list_sorter_spill(sorter, NULL);
+	assert_int_equal(0, setrlimit(RLIMIT_FSIZE, &whole));
+
+	assert_true(r < 0);
+	list_sorter_free(sorter);
+}
+
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
@@ -632,6 +662,7 @@ static const struct CMUnitTest tests[] = {
 	IN_DIR(tells_size_time_and_mode),
 	cmocka_unit_test(sorter_sorts),
 	cmocka_unit_test(sorter_says_where_it_has_no_room),
+	cmocka_unit_test(sorter_stops_at_a_failed_write),
 };
 
 int main(void)
