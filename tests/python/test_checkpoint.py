@@ -218,6 +218,17 @@ def test_safetensors_says_where_the_state_has_what_it_cannot_hold(place):
     assert checkpoint.latest() is None
 
 
+# The views have the memory, the type and the shape of the tensor.
+def test_safetensors_holds_a_tensor_and_its_conjugate(place):
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    checkpoint.save({"z": z, "conjugate": z.conj(), "imaginary": z.imag, "negative": z.conj().imag}, 1, format="safetensors")
+
+    loaded = checkpoint.load()
+
+    assert torch.equal(loaded["z"], z) and torch.equal(loaded["conjugate"], z.conj())
+    assert torch.equal(loaded["imaginary"], z.imag) and torch.equal(loaded["negative"], z.conj().imag)
+
+
 def test_what_stands_in_the_commit(place, monkeypatch):
     monkeypatch.setenv("PENSTOCK_RUN_ID", "cifar-7")
     monkeypatch.setenv("PENSTOCK_ATTEMPT", "3")
