@@ -412,6 +412,15 @@ def test_headers_that_no_reader_can_hold_are_damage(tmp_path, header):
     assert "\n" not in str(raised.value)
 
 
+def test_a_device_that_cannot_have_the_tensors_is_no_damage(place):
+    checkpoint.save({"x": torch.zeros(2)}, 1, format="safetensors")
+
+    with pytest.raises(penstock.CheckpointError, match="state.safetensors' to 'nonsense'") as raised:
+        checkpoint.load(map_location="nonsense")
+
+    assert not isinstance(raised.value, penstock.CheckpointDamaged)
+
+
 def test_randomly_damaged_files_of_safetensors_are_refused_in_one_line(place, tmp_path):
     from penstock import _safetensors
 
