@@ -101,7 +101,8 @@ class _Flattener:
             return Source(flat.numel(), None, lambda: flat, flat.device)
 
         self.kept.append(value)  # keeps its address from being reused
-        identity = (value.data_ptr() or id(value), value.device, kind, tuple(value.shape), tuple(value.stride()))
+        flags = (value.is_conj(), value.is_neg())  # of a view, whose memory is that of the other tensor
+        identity = (value.data_ptr() or id(value), value.device, kind, tuple(value.shape), tuple(value.stride()), flags)
         return self.once(identity, kind, value.shape, source, path)
 
     def array(self, value: Any, path: str) -> str:
@@ -164,6 +165,8 @@ def read(path: str, map_location: Any) -> Any:
             if _METADATA not in metadata:
                 return {name: reader.tensor(name) for name in header}
             return reader.value(json.loads(metadata[_METADATA]))
+    except CheckpointError:
+        raise
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:  # RuntimeError includes too deep nesting
         raise CheckpointDamaged(f"{path}: invalid safetensors file: {' '.join(str(error).split())}") from error
 
@@ -200,8 +203,16 @@ class _Reader:
             if size:
                 self.bytes_of(name, view_of(memory), size)
             tensor = (memory.view(getattr(torch, _TO_TORCH[kind])) if size else torch.empty(0, dtype=getattr(torch, _TO_TORCH[kind]))).reshape(shape)
-            self.known[name] = tensor if self.map_location is None else tensor.to(self.map_location)
+            self.known[name] = self.moved(tensor)
         return self.known[name]
+
+    def moved(self, tensor: Any) -> Any:
+        if self.map_location is None:
+            return tensor
+        try:
+            return tensor.to(self.map_location)
+        except (RuntimeError, TypeError) as error:  # such as a GPU without room: the file is not damaged
+            raise CheckpointError(f"cannot load '{self.file.name}' to {self.map_location!r}: {' '.join(str(error).split())}") from error
 
     def array(self, name: str) -> Any:
         import numpy

@@ -150,9 +150,7 @@ def save(
     """
     if format not in _FORMATS:
         raise ValueError(f"invalid format {format!r}; expected {' or '.join(_FORMATS)}")
-    step = _step(step)
-    if not 0 < timeout < 1e9:
-        raise ValueError(f"invalid timeout {timeout!r}; expected a positive number of seconds")
+    step, timeout = _step(step), _timeout(timeout)
     place, who, chosen = (_directory(dir), step), ranks(), _metrics(metrics)
     title = f"saving step {step} in {place[0]}"
     with saver.lock:
@@ -168,7 +166,7 @@ def save(
             saver.settle()  # a save started by a signal handler meanwhile
             if _is_saved(place):
                 return Pending.of_result(title, saver.saved[place]) if asynchronous else saver.saved[place]
-            pending = Pending(lambda self: commit_state(self, place, who, chosen, float(timeout), prepared), title)
+            pending = Pending(lambda self: commit_state(self, place, who, chosen, timeout, prepared), title)
             if asynchronously:
                 return saver.start(pending)
             try:
@@ -193,6 +191,12 @@ def _step(given: Any) -> int:
     if not 0 <= step < 1 << 63:
         raise ValueError(f"invalid step {given!r}; expected an integer from 0")
     return step
+
+
+def _timeout(given: float) -> float:
+    if not 0 < given < 1e9:
+        raise ValueError(f"invalid timeout {given!r}; expected a positive number of seconds")
+    return float(given)
 
 
 def _is_saved(place: Tuple[str, int]) -> bool:

@@ -26,7 +26,7 @@ from penstock._errors import CheckpointError
 from penstock._ranks import group, ranks
 from penstock._saver import Pending, saver
 from penstock._torchfile import RestrictedUnpickler
-from penstock.checkpoint import Checkpoint, PathLike, _checkpoint, _directory, _metrics, latest
+from penstock.checkpoint import Checkpoint, PathLike, _checkpoint, _directory, _metrics, _step, _timeout, latest
 
 
 def _import_storage() -> Any:
@@ -70,9 +70,9 @@ class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
     def __init__(
         self, step: int, *, metrics: Optional[Mapping[str, float]] = None, dir: Optional[PathLike] = None, timeout: float = 600.0, **options: Any,
     ):  # fmt: skip
-        self._place = (_directory(dir), step)
+        self._place = (_directory(dir), _step(step))
         self._chosen: Dict[bytes, float] = _metrics(metrics)
-        self._timeout = float(timeout)
+        self._timeout = _timeout(timeout)
         self._saving: Any = None
         options.setdefault("single_file_per_rank", True)
         super().__init__(self._place[0], **options)

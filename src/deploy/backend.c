@@ -280,8 +280,10 @@ int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port
 
 void backend_go(struct backend *s)
 {
-	if (s->gate > 0 && write(s->gate, "\n", 1) == 1)
+	if (s->gate > 0) {
+		(void)!write(s->gate, "\n", 1); /* fails if the server has ended */
 		close(s->gate);
+	}
 	s->gate = 0;
 }
 

@@ -168,7 +168,7 @@ static unsigned count_rolling(struct replicas *r, const json_t *replicas)
 		if (!seen && (beats = array_grow(r->beats, r->n_beats, sizeof(*beats)))) {
 			r->beats = beats;
 			seen = &beats[r->n_beats];
-			*seen = (struct seen_beat){.name = strdup(name), .beat = beat - 1};
+			*seen = (struct seen_beat){.name = strdup(name), .since_ms = now};
 			if (seen->name)
 				r->n_beats++;
 		}

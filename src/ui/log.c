@@ -168,24 +168,25 @@ static bool open_named(struct exchange *x, struct log *log, enum MHD_Result *sen
 
 /* ---- bytes ---- */
 
-/* Waits until the log is longer than `size` or ends, for WAIT_MS at most. */
-static void wait_for_more(struct exchange *x, struct log *log, uint64_t size)
+/* Waits until the log is longer than `size` or ends, for WAIT_MS at most. Returns false after an
+ * error reply, with its result in `*sent`. */
+static bool wait_for_more(struct exchange *x, struct log *log, uint64_t size, enum MHD_Result *sent)
 {
 	int64_t end = clock_monotonic_ms() + WAIT_MS;
 
 	while (log->live && log->size <= size && clock_monotonic_ms() < end &&
 		!atomic_load(&x->ui->stopping)) {
 		struct log now = {.fd = -1};
-		enum MHD_Result unused = MHD_NO;
 
 		clock_sleep_ms(POLL_MS);
-		if (!open_named(x, &now, &unused)) {
+		if (!open_named(x, &now, sent)) {
 			log_release(&now);
-			return;
+			return false;
 		}
 		log_release(log);
 		*log = now;
 	}
+	return true;
 }
 
 enum MHD_Result log_bytes(struct exchange *x)
@@ -205,8 +206,8 @@ enum MHD_Result log_bytes(struct exchange *x)
 		return sent;
 	if (offset < 0)
 		offset = (uint64_t)-offset > log.size ? 0 : (int64_t)log.size + offset;
-	if (param(x, "wait"))
-		wait_for_more(x, &log, (uint64_t)offset);
+	if (param(x, "wait") && !wait_for_more(x, &log, (uint64_t)offset, &sent))
+		return sent;
 	data = buf_reserve(&body, (size_t)length);
 	if (data && log.fd >= 0)
 		n = fs_pread_all(log.fd, data, (size_t)length, (off_t)offset);

@@ -118,7 +118,8 @@ static int refresh(
 	}
 	if (r == 0 && size > have)
 		r = append(ui, fd, url, have, size, err);
-	futimens(fd, NULL);
+	/* A copy that failed is not fresh. */
+	futimens(fd, r < 0 ? (const struct timespec[]){{0}, {0}} : NULL);
 	return r;
 }
 

@@ -250,15 +250,22 @@ static enum MHD_Result run_route(
 
 static enum MHD_Result about(struct exchange *x)
 {
+	_cleanup_free_ char *home = strdup(x->ui->home);
 	char host[256] = "", memory[4096];
 	struct passwd entry, *user = NULL;
 
+	if (!home)
+		return MHD_NO;
 	gethostname(host, sizeof(host) - 1);
-	str_make_utf8(host);
 	if (getpwuid_r(geteuid(), &entry, memory, sizeof(memory), &user) != 0)
 		user = NULL;
+	/* JSON cannot hold other text. */
+	str_make_utf8(host);
+	str_make_utf8(home);
+	if (user)
+		str_make_utf8(user->pw_name);
 	return answer_json(x, json_pack("{s:s, s:s, s:s, s:s?, s:b}", "version", PENSTOCK_VERSION,
-				      "host", host, "home", x->ui->home, "user",
+				      "host", host, "home", home, "user",
 				      user ? user->pw_name : NULL, "readOnly", x->ui->read_only));
 }
 

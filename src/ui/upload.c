@@ -25,6 +25,7 @@
 struct upload {
 	char *path;
 	int fd; /* locked; -1 if it is not open */
+	bool waits; /* for another request that has the lock */
 	const char *url, *store; /* from the request */
 	uint64_t size; /* size of the whole file */
 	uint64_t modified; /* modification time of the file, in ms; 0 if not sent */
@@ -85,7 +86,7 @@ static int open_file(struct upload *upload, const struct ui *ui, const char *id,
 	fd = open(upload->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", upload->path);
-	r = fs_lock(fd);
+	r = upload->waits ? fs_lock_wait(fd, &ui->stopping) : fs_lock(fd);
 	if (r == 1)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
 			"cannot upload the file: another page uploads it at the same time");
@@ -274,7 +275,8 @@ static int store_file(struct exchange *x, const struct upload *upload, struct ve
 enum MHD_Result upload_finish(struct exchange *x)
 {
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
-	_cleanup_(upload_release) struct upload upload = {.fd = -1};
+	/* A page whose connection was lost asks again while the first request stores the file. */
+	_cleanup_(upload_release) struct upload upload = {.fd = -1, .waits = true};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int r = open_upload(&upload, x, &err);
 

@@ -218,6 +218,17 @@ def test_safetensors_says_where_the_state_has_what_it_cannot_hold(place):
     assert checkpoint.latest() is None
 
 
+# The views have the memory, the type and the shape of the tensor.
+def test_safetensors_holds_a_tensor_and_its_conjugate(place):
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    checkpoint.save({"z": z, "conjugate": z.conj(), "imaginary": z.imag, "negative": z.conj().imag}, 1, format="safetensors")
+
+    loaded = checkpoint.load()
+
+    assert torch.equal(loaded["z"], z) and torch.equal(loaded["conjugate"], z.conj())
+    assert torch.equal(loaded["imaginary"], z.imag) and torch.equal(loaded["negative"], z.conj().imag)
+
+
 def test_what_stands_in_the_commit(place, monkeypatch):
     monkeypatch.setenv("PENSTOCK_RUN_ID", "cifar-7")
     monkeypatch.setenv("PENSTOCK_ATTEMPT", "3")
@@ -399,6 +410,15 @@ def test_headers_that_no_reader_can_hold_are_damage(tmp_path, header):
         penstock.checkpoint._safetensors.read(str(tmp_path / "state.safetensors"), "cpu")
 
     assert "\n" not in str(raised.value)
+
+
+def test_a_device_that_cannot_have_the_tensors_is_no_damage(place):
+    checkpoint.save({"x": torch.zeros(2)}, 1, format="safetensors")
+
+    with pytest.raises(penstock.CheckpointError, match="state.safetensors' to 'nonsense'") as raised:
+        checkpoint.load(map_location="nonsense")
+
+    assert not isinstance(raised.value, penstock.CheckpointDamaged)
 
 
 def test_randomly_damaged_files_of_safetensors_are_refused_in_one_line(place, tmp_path):

@@ -110,6 +110,12 @@ def test_a_distributed_checkpoint_of_one_process(place):
         checkpoint.load()
 
 
+def test_a_writer_refuses_arguments_that_cannot_be_meant(place):
+    for arguments in ({"step": -1}, {"step": 1.5}, {"step": 1, "timeout": 0}):
+        with pytest.raises(ValueError):
+            dcp.Writer(**arguments)
+
+
 def test_a_damaged_distributed_checkpoint_is_passed_over(place):
     for step in (1, 2):
         save_alone({"w": torch.full((50,), float(step))}, dcp.Writer(step))

@@ -166,10 +166,11 @@ export class LogSource {
 
   private async read(block: Block): Promise<Content> {
     const content: Content = { data: [], bytes: 0, lines: null };
-    const end = block.offset + Math.min(block.bytes, LONGEST_BLOCK);
+    const left = () => Math.min(block.bytes, LONGEST_BLOCK) - content.bytes; // the block may grow
 
-    for (let offset = block.offset; offset < end;) {
-      const length = Math.min(PIECE, end - offset);
+    while (left() > 0) {
+      const offset = block.offset + content.bytes;
+      const length = Math.min(PIECE, left());
       const piece = await getBytes(
         "/api/log",
         { ...this.params, offset, length },
@@ -179,7 +180,6 @@ export class LogSource {
       if (!piece.length) break; // it was truncated
       content.data.push(piece);
       content.bytes += piece.length;
-      offset += piece.length;
     }
     return content;
   }
@@ -214,15 +214,30 @@ export class LogSource {
     }
   }
 
-  /* Reads the index. The last block is read again, which finds out if its last line has an end. */
+  /*
+   * Reads the index. The last block is read again, which finds out if its last line has an end; of
+   * a block that is too long, such as the line of a progress bar, only the last byte.
+   */
   private async readIndex(): Promise<void> {
-    const index = await getJson<Index>("/api/log-lines", this.params, this.stopping.signal);
-    const last = (this.blocks = blocksOf(index ?? {})).pop();
+    const { signal } = this.stopping;
+    const blocks = blocksOf((await getJson<Index>("/api/log-lines", this.params, signal)) ?? {});
+    const last = blocks[blocks.length - 1];
 
+    if (last && last.bytes > BEHIND) {
+      const offset = last.offset + last.bytes - 1;
+      const byte = await getBytes("/api/log", { ...this.params, offset, length: 1 }, signal);
+
+      this.unfinished = byte[0] !== 10;
+      this.size = last.offset + last.bytes;
+      this.lines = last.line + last.count;
+    } else {
+      blocks.pop();
+      this.unfinished = false;
+      this.size = last ? last.offset : 0;
+      this.lines = last ? last.line : 0;
+    }
+    this.blocks = blocks;
     this.contents.clear();
-    this.unfinished = false;
-    this.size = last ? last.offset : 0;
-    this.lines = last ? last.line : 0;
   }
 
   /* Returns false if the log has ended, or if the index has to be read again. */
@@ -288,7 +303,7 @@ export class LogSource {
       block.bytes += at;
     } while (at < data.length && block.bytes < BLOCK_BYTES && block.count < BLOCK_LINES);
     this.size += at - from;
-    if (content) {
+    if (content && content.bytes < LONGEST_BLOCK) {
       content.data.push(data.slice(from, at));
       content.bytes += at - from;
       content.lines = null;

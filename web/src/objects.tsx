@@ -1,6 +1,6 @@
 /* Objects of a prefix: opening, deleting, and uploading by a button or by dropping files. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { send } from "./api";
+import { messageOf, send } from "./api";
 import { Confirm } from "./dialog";
 import { count, moment, size } from "./format";
 import { MOST_ROWS, type Place, type Row, below, urlOf, useListing } from "./listing";
@@ -177,8 +177,13 @@ export function Objects({
   async function dropped(event: DragEvent) {
     event.preventDefault();
     setDragging(false);
-    if (event.dataTransfer && !readOnly)
+    setFailure(null);
+    if (!event.dataTransfer || readOnly) return;
+    try {
       startUploads(await droppedFiles(event.dataTransfer), place, store);
+    } catch (error) {
+      setFailure(messageOf("cannot read the dropped files", error)); // such as a broken link
+    }
   }
 
   return (

@@ -42,7 +42,7 @@ export function UploadList() {
       </div>
       <ul class="upload-list">
         {uploads.slice(-200).map((upload) => (
-          <li key={upload.url}>
+          <li key={`${upload.store} ${upload.url}`}>
             <span class="grow name">{upload.url}</span>
             <progress
               max={Math.max(1, upload.file.size)}

@@ -137,8 +137,13 @@ async function transfer(upload: Upload, signal: AbortSignal): Promise<void> {
     upload.sent += piece.size;
     changed();
   }
-  await again(signal, () =>
-    send("POST", "/api/upload/finish", { url, store, id }, undefined, signal),
+  await again(signal, (attempt) =>
+    send("POST", "/api/upload/finish", { url, store, id }, undefined, signal).catch((error) => {
+      const unknown = error instanceof ApiError && error.status === 404 && error.code === null;
+
+      // The server forgets an upload that it has stored. A failure of the store has a code.
+      if (attempt === 1 || !unknown) throw error;
+    }),
   );
 }
 

@@ -1,7 +1,7 @@
 /* Lines of logs as a terminal shows them, and the blocks of an index. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import { blocksOf } from "../src/logsource";
+import { LogSource, blocksOf } from "../src/logsource";
 import { settle, spansOf, splitAt } from "../src/logtext";
 
 test("a carriage return overwrites from the beginning of the line", () => {
@@ -68,4 +68,31 @@ test("blocks cover all lines and bytes of an index", () => {
   assert.equal(line, 9_999_500);
   assert.equal(offset, 500_000_000);
   assert.deepEqual(blocksOf({}), []);
+});
+
+test("a line of many megabytes is known without reading it", async () => {
+  const size = 20 * 1024 * 1024;
+  let requests = 0;
+
+  globalThis.document = { hidden: false } as Document;
+  globalThis.fetch = ((url: string) => {
+    const query = new URL(url, "http://host").searchParams;
+    const left = Math.min(Number(query.get("length")), size - Number(query.get("offset")));
+    const headers = { "X-Log-Size": String(size), "X-Log-Live": "0" };
+
+    requests++;
+    return Promise.resolve(
+      url.includes("/api/log-lines")
+        ? Response.json({ size, lines: 1, every: 1, offsets: [0] })
+        : new Response(new Uint8Array(left).fill(97), { headers }),
+    );
+  }) as typeof fetch;
+  const source = await new Promise<LogSource>((resolve) => {
+    const made = new LogSource({ run: "id" }, () => resolve(made));
+
+    made.start();
+  });
+
+  assert.deepEqual([source.size, source.lines, source.error], [size, 1, null]);
+  assert.equal(requests, 3); // the index, its last byte, and what follows
 });

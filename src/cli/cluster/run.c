@@ -339,11 +339,21 @@ static int wait_for_signal(struct following *f, int wait_ms)
 	return 128 + (int)info.ssi_signo;
 }
 
+/* `penstock rm` removes the directory, and then the record. */
+static bool was_removed(const struct following *f)
+{
+	_cleanup_free_ char *job = run_path(f->home, f->id, RUN_FILE_SLURM);
+
+	return job && access(job, F_OK) < 0 && errno == ENOENT;
+}
+
 static int check(struct following *f, bool *ended, int *code, struct penstock_error *err)
 {
 	_cleanup_(records_attempt_release) struct records_attempt last = {0};
 	int r = records_last_attempt(f->records, f->id, &last, NULL);
 
+	if (r == -(int)PENSTOCK_E_NOT_FOUND && was_removed(f))
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "run %s was removed", f->id);
 	/* The attempt was withdrawn, and is about to be recorded again. */
 	if (r < 0 || last.attempt < f->first_attempt)
 		return 0;

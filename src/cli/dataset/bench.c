@@ -52,8 +52,13 @@ static int start(struct set_operand *in, struct ahead *ahead, const struct order
 	batch->n = count < BATCH ? (size_t)count : BATCH;
 	order_batch(order, *at, batch->n, ids);
 	*at = (*at + batch->n) % count;
-	/* A batch of large samples would not fit into memory. */
-	r = dataset_layout(in->set, ids, batch->n, offsets, err);
+	/* A batch of large samples would not fit into memory, or even has no layout. */
+	while ((r = dataset_layout(in->set, ids, batch->n, offsets, err)) ==
+			-(int)PENSTOCK_E_LIMIT &&
+		batch->n > 1) {
+		penstock_error_release(err);
+		batch->n /= 2;
+	}
 	if (r < 0)
 		return r;
 	while (batch->n > 1 && offsets[batch->n] > 64 * MIB)

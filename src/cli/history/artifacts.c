@@ -271,13 +271,17 @@ static int cat(const struct cli *cli, struct session *s, struct penstock_error *
 static int write_tag(struct session *s, const char *tag, const char *prefix, const char *run,
 	const char *name, struct penstock_error *err)
 {
-	_cleanup_free_ char *path = NULL, *text = NULL;
-	json_auto_t *json = json_pack("{s:o, s:o, s:o}", "run", json_text(run), "name",
-		json_text(name), "prefix", json_text(prefix));
+	_cleanup_free_ char *path = NULL, *text = NULL, *url = NULL;
+	json_auto_t *json = NULL;
 	int r = artifacts_tag_path(&path, s->home, tag, ".json", err);
 
 	if (r < 0)
 		return r;
+	if (prefix)
+		url = str_printf("%s://%s/%s", object_client_scheme(s->place.store->client),
+			s->place.store->bucket, prefix);
+	json = json_pack("{s:o, s:o, s:o, s:o}", "run", json_text(run), "name", json_text(name),
+		"prefix", json_text(prefix), "url", json_text(url));
 	text = json_dumps(json, JSON_INDENT(2));
 	return text ? fs_write_atomic(path, text, strlen(text), 0600, err) : error_memory(err);
 }
@@ -339,10 +343,12 @@ static int copy_object(void *cookie, const struct object_info *info)
 }
 
 /* Copies the run's objects to a place next to them, where a restart of the run does not change
- * them. */
+ * them. The copy of a tag goes next to that tag, whose removal removes everything below it. */
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
-	_cleanup_free_ char *to = str_printf("%s.penstock/tags/%s/", s->place.prefix, tag);
+	const char *tags = strstr(s->place.prefix, ".penstock/tags/");
+	int base = (int)(tags ? (size_t)(tags - s->place.prefix) : strlen(s->place.prefix));
+	_cleanup_free_ char *to = str_printf("%.*s.penstock/tags/%s/", base, s->place.prefix, tag);
 	struct tagging t = {.s = s, .to = to, .err = err};
 	/* A killed call may have left objects. */
 	int r = to ? artifacts_remove(artifacts_object(&s->place, to), NULL, err)

@@ -159,7 +159,7 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 	_cleanup_(records_run_release) struct records_run run = {0};
 	_cleanup_free_ char *path = NULL;
 	json_auto_t *json = NULL;
-	const char *id, *prefix;
+	const char *id, *prefix, *url;
 	int r = artifacts_tag_path(&path, home, tag, ".json", err);
 
 	if (r < 0)
@@ -173,12 +173,19 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 	json = json_loads(buf_str(&text), 0, NULL);
 	id = json_string_value(json_object_get(json, "run"));
 	prefix = json_string_value(json_object_get(json, "prefix"));
+	url = json_string_value(json_object_get(json, "url")); /* NULL in earlier versions */
 	if (!json) {
 		r = error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a description of a tag", path);
 	} else if (!prefix) {
 		r = artifacts_tag_path(&out->dir, home, tag, "", err);
 	} else {
 		r = records_find(records, id ? id : "", &run, err);
+		if (r == -(int)PENSTOCK_E_NOT_FOUND)
+			return error_set(err, PENSTOCK_E_NOT_FOUND,
+				"cannot open tag '%s': run %s, which has the address of the "
+				"store, was removed; the copy is in '%s': remove it with "
+				"'penstock rm -r', and then the file '%s'",
+				tag, id ? id : "", url ? url : prefix, path);
 		if (r == 0)
 			r = place_of_run(out, home, &run, err);
 		free(out->prefix);

@@ -43,7 +43,7 @@ static int file_path(char **out, struct penstock_error *err)
 /* Loads the list; an empty object if there is no file yet. The caller frees it, on failure too. */
 static int load(json_t **out, const char *path, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SECRETS);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_SECRETS);
 	int r;
 
 	if (access(path, F_OK) < 0) {
@@ -54,7 +54,6 @@ static int load(json_t **out, const char *path, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	*out = json_loads(buf_str(&text), 0, NULL);
-	explicit_bzero(text.data, text.len);
 	return json_is_object(*out)
 		       ? 0
 		       : error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a list of secrets", path);

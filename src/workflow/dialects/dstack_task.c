@@ -210,7 +210,8 @@ static int64_t read_cpus(struct task *t, const struct node *node)
 			"the architecture `%.*s` is not compared with the machine's",
 			(int)(colon - count->text), count->text);
 	good = colon ? read_range(t, colon + 1, false, &range) : range_of(t, count, false, &range);
-	if (good && (range.min > 0 || range.max > 0) && range.min <= 65536)
+	if (good && (range.min > 0 || range.max > 0) && range.min <= 65536 &&
+		(range.max < 0 || range.max >= 1))
 		return take(&range, dialect_cpus(t->rd), 1);
 	reader_error(t->rd, &node->at,
 		"`resources.cpu` must be a number such as 8, or a range such as 8.., not %s",

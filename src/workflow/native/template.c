@@ -528,6 +528,16 @@ enum block_end { BLOCK_TEXT, BLOCK_ELSE, BLOCK_ELSE_IF, BLOCK_END };
 
 static enum block_end block(struct template *t);
 
+/* The same, for a part of `if` or `range`; its variables end with it, as in Go. */
+static enum block_end inner_block(struct template *t)
+{
+	size_t n_variables = t->n_variables;
+	enum block_end end = block(t);
+
+	t->n_variables = n_variables;
+	return end;
+}
+
 /* Reads the end of an action. */
 static void end_action(struct template *t)
 {
@@ -562,7 +572,7 @@ static void if_block(struct template *t)
 
 	end_action(t);
 	t->active = outer && taken;
-	while (!t->mistake && (end = block(t)) != BLOCK_END) {
+	while (!t->mistake && (end = inner_block(t)) != BLOCK_END) {
 		if (end == BLOCK_TEXT) {
 			fail(t, "an `end` is missing", "", 0);
 			break;
@@ -596,7 +606,7 @@ static void range_block(struct template *t)
 		t->active = outer && n;
 		if (n)
 			t->dot = value_of_node(v.node->entries[i].value);
-		if (block(t) != BLOCK_END)
+		if (inner_block(t) != BLOCK_END)
 			fail(t, "`range` has no `end`, or an `else`, which is not supported", "",
 				0);
 		if (buf_failed(t->out))

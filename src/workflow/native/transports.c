@@ -206,6 +206,7 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *prefix)
 {
 	struct workflow_text *path = &s3->path;
+	const char *first;
 
 	if (!reader_knows(rd, path))
 		return;
@@ -217,14 +218,14 @@ static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *pr
 			quote(workflow_shown(path)));
 	}
 	buf_add_str(prefix, path->value);
+	first = buf_str(prefix) + strspn(buf_str(prefix), "/");
 	if (reader_has_dots(buf_str(prefix)))
 		reader_error_of(rd, &path->at, "path", "must not contain `.` or `..`: %s",
 			quote(workflow_shown(path)));
 	else if (prefix->len > LIMIT_WORKFLOW_PREFIX)
 		reader_error_of(
 			rd, &path->at, "path", "is longer than %d bytes", LIMIT_WORKFLOW_PREFIX);
-	else if (str_starts(buf_str(prefix), "/.penstock/") ||
-		 strcmp(buf_str(prefix), "/.penstock") == 0)
+	else if (str_starts(first, ".penstock/") || strcmp(first, ".penstock") == 0)
 		reader_error_of(rd, &path->at, "path",
 			"is in .penstock/, which is reserved for the state of runs");
 }

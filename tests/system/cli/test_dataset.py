@@ -76,3 +76,16 @@ def test_bench_measures_each_order(penstock, tmp_path, store):
     assert [order["order"] for order in orders] == ["in order", "window", "random"]
     assert all(order["samples_per_s"] > 0 and order["limit"] in ("processor", "bandwidth", "latency") for order in orders)
     penstock.run("dataset", "bench", "s3://bucket/d/", "--seconds", "0", env=store.env).exits(64)
+
+
+# 256 of the samples have more than 4 GiB.
+def test_bench_measures_large_samples(penstock, tmp_path):
+    directory = tmp_path / "d"
+    directory.mkdir()
+    for i in range(256):
+        with open(directory / f"{i}.bin", "wb") as file:
+            file.truncate(17 << 20)
+
+    orders = penstock.run("dataset", "bench", directory, "--seconds", "100ms", "--json").json()
+
+    assert len(orders) == 3

@@ -164,6 +164,16 @@ def test_a_job_that_somebody_holds_waits_for_him(penstock, fake, workflow, wait_
     assert len(fake.calls("sbatch")) == 1 and fake.calls("scancel") == []
 
 
+def test_a_run_that_was_removed_is_not_followed_any_longer(penstock, fake, workflow):
+    submit(penstock, workflow).ok()
+    follower = penstock.popen("logs", "-f", "t")
+    follower.wait_for_output(r"\(Priority\)")
+
+    penstock.run("rm", "t").ok()
+
+    follower.wait().exits(66)
+
+
 # ---- whose job it is
 
 

@@ -341,6 +341,24 @@ def test_a_tag_of_more_objects_than_a_listing_has_in_one_reply(dialects, project
     assert sorted(added) == sorted(f"data/{i}" for i in range(1, 1101)) and copies() == []
 
 
+def test_a_tag_outlives_the_tag_that_it_copied_and_its_run(dialects, project, store):
+    dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
+    one = "workflows: [{name: one, provider: bash, artifacts: [data], commands: ['mkdir -p data; echo 1 > data/a']}]\n"
+    dialects.cwd = project({".dstack/workflows.yaml": one, "penstock.yaml": penstock_yaml(store)})
+    dialects.run("run", "one").ok()
+    dialects.run("tag", "add", "v1", "one").ok()
+    dialects.run("tag", "add", "v2", ":v1").ok()
+    dialects.run("tag", "rm", "v1").ok()
+
+    left = dialects.run("artifacts", "list", ":v2").ok().out.split()
+    dialects.run("rm", "one").ok()
+    failed = [dialects.run(*words).exits(66).err for words in (("artifacts", "list", ":v2"), ("tag", "rm", "v2"))]
+
+    assert left == ["2", "data/a"]
+    for text in failed:
+        assert "s3://results/team/" in text and "/.penstock/tags/v2/" in text and "/tags/v2.json" in text
+
+
 KEYRING = """#!/bin/sh
 # As libsecret's program, with files in place of a keyring.
 [ -e "$KEYRING/locked" ] && exit 1

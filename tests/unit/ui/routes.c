@@ -209,6 +209,24 @@ static void a_list_that_has_not_changed_is_not_sent_again(void **state)
 	assert_int_equal(0, r->len);
 }
 
+static void a_home_that_is_not_utf8_is_shown(void **state)
+{
+	struct page p = {.reply.text = BUF_INIT(LIMIT_UI_REPLY)};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	json_t *about;
+
+	(void)state;
+	snprintf(p.home, sizeof(p.home), "/tmp/page-\xff-XXXXXX");
+	assert_non_null(mkdtemp(p.home));
+	if (ui_start(&p.ui, &(struct ui_options){.home = p.home, .address = "127.0.0.1"}, &err) < 0)
+		fail_msg("%s", err.message);
+	page_log_in(&p);
+	about = page_json(&p, "GET", "/api/about");
+	assert_true(str_starts(json_string_value(json_object_get(about, "home")), "/tmp/page-?-"));
+	json_decref(about);
+	page_end(&p);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -223,6 +241,7 @@ int main(int argc, char **argv)
 			contents_that_are_cut_are_seen, begin_page, end_page),
 		cmocka_unit_test_setup_teardown(
 			a_list_that_has_not_changed_is_not_sent_again, begin_page, end_page),
+		cmocka_unit_test(a_home_that_is_not_utf8_is_shown),
 	};
 
 	if (argc > 1)
