@@ -121,6 +121,9 @@ void store_commits(struct store *store, struct store_commits *out);
 #define STORE_OWNER_SIZE  13 /* the number of an account and NUL */
 /* The stored header with the owner of an object. */
 #define STORE_OWNER_HEADER ":owner"
+/* The stored header with the storage class of an object; missing if the class is STANDARD. */
+#define STORE_CLASS_HEADER "x-amz-storage-class"
+#define STORE_CLASS_SIZE   24 /* the longest class is INTELLIGENT_TIERING */
 
 enum store_versioning {
 	STORE_UNVERSIONED, /* the bucket never had versioning */
@@ -687,6 +690,7 @@ struct store_list_entry {
 	int64_t modified_ns; /* for an unfinished upload: its start */
 	char etag[STORE_ETAG_SIZE]; /* for an unfinished upload: its id */
 	struct store_checksum checksum; /* without its value */
+	char storage_class[STORE_CLASS_SIZE]; /* "" if the class is STANDARD */
 	char owner[STORE_OWNER_SIZE]; /* only in lists of uploads; "" if there is no owner */
 	/* Only in lists of versions: */
 	char version[STORE_VERSION_SIZE];

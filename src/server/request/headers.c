@@ -111,7 +111,7 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 	for (size_t i = 0; i < ARRAY_SIZE(storage_classes); i++) {
 		if (strcmp(class, storage_classes[i]) != 0)
 			continue;
-		store_header_add(out, "x-amz-storage-class", class);
+		store_header_add(out, STORE_CLASS_HEADER, class);
 		return true;
 	}
 	return reply_error(req, S3_E_INVALID_STORAGE_CLASS);

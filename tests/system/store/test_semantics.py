@@ -417,6 +417,39 @@ def test_a_key_that_xml_cannot_hold_is_listed_as_it_is(s3, wire, query):
         assert b"<Key>a%01%EF%BF%BEb</Key>" in reply.body
 
 
+def test_lists_have_the_storage_class_of_each_entry(s3):
+    wanted = {"a": "STANDARD", "b": "STANDARD_IA", "c": "INTELLIGENT_TIERING"}
+    ids = {}
+    s3.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
+    s3.put_object(Bucket="bkt", Key="a", Body=b"x", StorageClass="GLACIER")
+    for key, storage_class in wanted.items():
+        s3.put_object(Bucket="bkt", Key=key, Body=b"x" * 20_000, StorageClass=storage_class)
+        ids[key] = s3.create_multipart_upload(Bucket="bkt", Key=key, StorageClass=storage_class)["UploadId"]
+
+    def classes(entries):
+        return {entry["Key"]: entry["StorageClass"] for entry in entries}
+
+    assert classes(s3.list_objects(Bucket="bkt")["Contents"]) == wanted
+    assert classes(s3.list_objects_v2(Bucket="bkt")["Contents"]) == wanted
+    assert classes(s3.list_multipart_uploads(Bucket="bkt")["Uploads"]) == wanted
+    assert {key: s3.list_parts(Bucket="bkt", Key=key, UploadId=id)["StorageClass"] for key, id in ids.items()} == wanted
+    versions = s3.list_object_versions(Bucket="bkt")["Versions"]
+    assert classes(entry for entry in versions if entry["IsLatest"]) == wanted
+    assert [entry["StorageClass"] for entry in versions if not entry["IsLatest"]] == ["GLACIER"]
+    rest = s3.list_object_versions(Bucket="bkt", KeyMarker="a", VersionIdMarker=versions[0]["VersionId"])["Versions"]
+    assert rest[0]["StorageClass"] == "GLACIER"
+
+
+def test_a_list_of_uploads_has_the_parameters_of_a_list_of_objects(s3, wire):
+    s3.create_multipart_upload(Bucket="bkt", Key="a b/c")
+
+    assert wire.send("GET", "/bkt", "uploads=&encoding-type=zip").code == "InvalidArgument"
+    assert wire.send("GET", "/bkt", "uploads=&max-uploads=-1").code == "InvalidArgument"
+    assert b"Delimiter" not in wire.send("GET", "/bkt", "uploads=&delimiter=").body
+    found = wire.send("GET", "/bkt", "uploads=&delimiter=%2F&encoding-type=url").body
+    assert b"<Prefix>a%20b/</Prefix>" in found and b"<Delimiter>/</Delimiter>" in found
+
+
 def test_uploads_of_a_key_are_listed_in_the_order_of_their_beginning(s3):
     begun = [s3.create_multipart_upload(Bucket="bkt", Key=key)["UploadId"] for key in "abababab"]
 
