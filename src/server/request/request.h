@@ -180,7 +180,7 @@ const char *request_quote(struct request *req, const char *etag);
 /* Returns the value of the first header of that name, or NULL if absent. */
 const char *request_header(const struct request *req, const char *name);
 /* Returns the decoded value of a query parameter, which lives as long as the request, or NULL if
- * absent. */
+ * absent. request_route() refuses a query that cannot be decoded. */
 const char *request_query(struct request *req, const char *name);
 bool request_has_query(const struct request *req, const char *name);
 /* Reads a number from a query parameter. Returns false (with a reply set) if it is present and
