@@ -64,6 +64,7 @@ enum store_status {
 	STORE_INVALID_PART, /* missing, or its ETag or checksum differs from the caller's */
 	STORE_PART_TOO_SMALL, /* a part other than the last has less than LIMIT_S3_PART_MIN */
 	STORE_TOO_LARGE, /* the total of the parts exceeds LIMIT_S3_OBJECT_MAX */
+	STORE_TOO_MANY_PIECES, /* the list of the object's pieces exceeds LIMIT_STORE_LAYOUT */
 	STORE_LOCKED, /* Object Lock protects the version */
 	STORE_BUCKET_STATE, /* the versioning of the bucket does not allow the change */
 	/* a source piece is gone, or a header is not as expected: read the object again and

@@ -250,6 +250,11 @@ bool reply_unless_stored(struct request *req, enum store_status status, struct p
 		log_warn("cannot store '%s' (%s): %s; free some space", req->path, req->method,
 			err->message ? err->message : "the disk is full");
 	penstock_error_release(err);
+	if (status == STORE_TOO_MANY_PIECES)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The list of the object's pieces exceeds the limit of %zu bytes; upload "
+			"parts instead of copying them",
+			(size_t)LIMIT_STORE_LAYOUT);
 	return reply_error(req, errors[status]);
 }
 
