@@ -101,6 +101,15 @@ void request_sender_is_known(struct request *req)
 		connections_known(req->server->connections, info->socket_context);
 }
 
+/* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */
+const char *request_tls_version(const struct request *req)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_PROTOCOL);
+
+	return !info ? NULL : info->protocol == 5 ? "TLSv1.3" : "TLSv1.2";
+}
+
 /* --- the signer ------------------------------------------------------------------------------ */
 
 struct sigv4 *server_signer(struct server *server)

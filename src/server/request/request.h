@@ -209,6 +209,8 @@ static inline struct store_object *request_take_object(
 	return take_pointer(req->decided.object);
 }
 
+/* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
+const char *request_tls_version(const struct request *req);
 /* Records that a signature on the connection was valid. */
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */
