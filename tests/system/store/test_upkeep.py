@@ -133,6 +133,16 @@ def test_a_data_file_of_another_size_is_found_and_kept(filled, upkeep, damage):
         assert upkeep("scrub").exits(66).out.count("s3://bkt/") == 2
 
 
+def test_the_objects_of_several_lost_files_are_named(filled, upkeep):
+    for path in (file_of(filled, "large"), file_of(filled, "parts"), file_of(filled, "v", "versions")):
+        path.unlink()
+
+    found = upkeep("check").exits(66)
+
+    lost = [line.split()[1] for line in found.out.splitlines() if line.startswith("lost:")]
+    assert sorted(lost) == ["s3://bkt/copy", "s3://bkt/large", "s3://bkt/parts", "s3://old/v"]
+
+
 @pytest.mark.parametrize("key, table", [("large", "objects"), ("v", "versions"), ("parts", "objects")])
 def test_a_flipped_bit_in_a_file_is_found_by_scrub(filled, upkeep, key, table):
     """check does not read the files; scrub does, older versions and parts too."""
