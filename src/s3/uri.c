@@ -100,6 +100,20 @@ int uri_query_get(const char *query, const char *name, struct buf *out)
 	return 0;
 }
 
+bool uri_query_is_valid(const char *query)
+{
+	size_t n = query ? strlen(query) : 0;
+
+	for (size_t i = 0, used; i < n; i += used) {
+		char c;
+
+		used = ascii_decode_byte(query + i, n - i, true, &c);
+		if (!used || c == '\0')
+			return false;
+	}
+	return true;
+}
+
 int uri_query_add(struct buf *query, const char *name, const char *value)
 {
 	if (query->len > 0)

@@ -52,6 +52,8 @@ bool uri_query_next(const char **at, struct span *name, struct span *value);
  * cannot be decoded or is too long for `out`. `query` may be NULL.
  */
 int uri_query_get(const char *query, const char *name, struct buf *out);
+/* Returns true if all names and values can be decoded. `query` may be NULL. */
+bool uri_query_is_valid(const char *query);
 /* Appends "&name=value" ("name=value" to an empty buffer), both encoded. Appends only the name if
  * `value` is NULL. */
 int uri_query_add(struct buf *query, const char *name, const char *value);

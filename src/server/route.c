@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "s3/message/read_many.h"
+#include "s3/uri.h"
 #include "server/access/access.h"
 #include "server/access/owner.h"
 #include "server/form/multipart.h"
@@ -206,7 +207,7 @@ static bool take_version(struct request *req, const char *sub)
 		return true;
 	req->version = request_query(req, "versionId");
 	if (!req->version)
-		return reply_error(req, req->no_memory ? S3_E_SLOW_DOWN : S3_E_INVALID_URI);
+		return reply_error(req, S3_E_SLOW_DOWN);
 	if (!*req->version)
 		return reply_errorf(
 			req, S3_E_INVALID_ARGUMENT, "Version id cannot be the empty string");
@@ -223,6 +224,10 @@ void request_route(struct request *req)
 	enum level level = req->key ? OBJECT : req->bucket[0] ? BUCKET : SERVICE;
 	const char *sub = level == SERVICE ? NULL : request_subresource(req);
 
+	if (!uri_query_is_valid(req->query)) {
+		reply_error(req, S3_E_INVALID_URI);
+		return;
+	}
 	if (level == SERVICE && query_is(req)) {
 		query_begin(req);
 		return;

@@ -239,8 +239,10 @@ static void event_queues_settle(struct store *store, bool committed)
 			added = added || q->added;
 			atomic_fetch_add(&q->n, (size_t)q->changed);
 			atomic_fetch_add(&q->bytes, (uint64_t)q->changed_bytes);
+			atomic_fetch_add(&q->dropped, q->changed_dropped);
 		}
 		q->changed = q->changed_bytes = 0;
+		q->changed_dropped = 0;
 		q->added = false;
 	}
 	for (size_t i = 0; added && i < store->n_observers; i++)

@@ -19,7 +19,7 @@ int store_event_add(
 	if (!queue)
 		return 0;
 	if (queue->limit && atomic_load(&queue->n) + (size_t)queue->changed >= queue->limit) {
-		atomic_fetch_add(&queue->dropped, 1);
+		queue->changed_dropped++;
 		return 0;
 	}
 	queue->changed++;

@@ -276,11 +276,12 @@ struct event_queue {
 	struct event_queue *next;
 	char *target;
 	size_t limit; /* 0 if unlimited */
-	/* Owned by the committer, like the next two: changes by the current batch. */
+	/* Owned by the committer, like the next three: changes by the current batch. */
 	int64_t changed; /* events added minus events removed */
 	int64_t changed_bytes;
+	uint64_t changed_dropped;
 	bool added;
-	atomic_size_t n; /* committed events; `bytes` likewise */
+	atomic_size_t n; /* committed events; `bytes` and `dropped` likewise */
 	atomic_ullong bytes;
 	atomic_ullong dropped;
 };

@@ -86,12 +86,14 @@ static bool is_latest(const struct list_walk *walk, const char *key)
 	return !walk->has_newer || strcmp(walk->query->after, key) != 0;
 }
 
-static void set_owner(sqlite3_stmt *st, struct store_list_entry *e)
+/* Gets a stored header of a row; leaves `out` as it is if the header is missing. */
+static void get_header(sqlite3_stmt *st, const char *name, char *out, size_t size)
 {
-	const char *owner = store_header_find(sqlite3_column_blob(st, 6),
-		(size_t)sqlite3_column_bytes(st, 6), STORE_OWNER_HEADER);
+	const char *value = store_header_find(
+		sqlite3_column_blob(st, 6), (size_t)sqlite3_column_bytes(st, 6), name);
 
-	snprintf(e->owner, sizeof(e->owner), "%s", owner ? owner : "");
+	if (value)
+		snprintf(out, size, "%s", value);
 }
 
 /* Appends a row to the listing; a common prefix has only its key. */
@@ -107,9 +109,9 @@ static int list_add(
 	e->is_prefix = is_prefix;
 	if (!is_prefix && walk->sql != SQL_OBJECT_LIST && walk->sql != SQL_UPLOAD_LIST) {
 		e->is_latest = is_latest(walk, e->key);
-		e->is_marker = sqlite3_column_int(st, 6) != 0;
+		e->is_marker = sqlite3_column_int(st, 7) != 0;
 		version_name(
-			e->version, sqlite3_column_int64(st, 2), sqlite3_column_int(st, 7) != 0);
+			e->version, sqlite3_column_int64(st, 2), sqlite3_column_int(st, 8) != 0);
 	}
 	list->n++;
 	if (is_prefix)
@@ -119,8 +121,9 @@ static int list_add(
 	db_column_text(st, 3, e->etag, sizeof(e->etag));
 	db_column_text(st, 4, e->checksum.algorithm, sizeof(e->checksum.algorithm));
 	db_column_text(st, 5, e->checksum.type, sizeof(e->checksum.type));
+	get_header(st, STORE_CLASS_HEADER, e->storage_class, sizeof(e->storage_class));
 	if (walk->sql == SQL_UPLOAD_LIST)
-		set_owner(st, e);
+		get_header(st, STORE_OWNER_HEADER, e->owner, sizeof(e->owner));
 	return 0;
 }
 

@@ -361,11 +361,19 @@ struct complete_txn {
 struct assembly {
 	struct buf pieces; /* an array of struct store_piece */
 	uint64_t size;
-	struct buf dropped; /* layouts of the other parts, each preceded by its length */
 	struct replica replica;
 };
 
-static int assembly_add(struct assembly *a, const void *layout, size_t len)
+/* Sets STORE_TOO_MANY_PIECES if the buffer has failed because of its limit. */
+static int pieces_failed(struct txn *txn, const struct buf *buf)
+{
+	if (buf->failure != BUF_OVER_LIMIT)
+		return SQLITE_NOMEM;
+	txn->status = STORE_TOO_MANY_PIECES;
+	return 0;
+}
+
+static int assembly_add(struct txn *txn, struct assembly *a, const void *layout, size_t len)
 {
 	size_t n_parts = 0, n = 0;
 	char *room;
@@ -376,7 +384,7 @@ static int assembly_add(struct assembly *a, const void *layout, size_t len)
 		return 0;
 	room = buf_reserve(&a->pieces, n * sizeof(struct store_piece));
 	if (!room)
-		return SQLITE_NOMEM;
+		return pieces_failed(txn, &a->pieces);
 	layout_decode(layout, len, NULL, &n_parts, (struct store_piece *)room, &n);
 	buf_grown(&a->pieces, n * sizeof(struct store_piece));
 	return 0;
@@ -395,27 +403,22 @@ static int assemble(
 	while ((rc = db_step(store->writer, st)) == SQLITE_ROW) {
 		uint32_t number = (uint32_t)sqlite3_column_int64(st, 0);
 		uint64_t size = (uint64_t)sqlite3_column_int64(st, 1);
-		const void *layout = sqlite3_column_blob(st, 4);
-		size_t len = (size_t)sqlite3_column_bytes(st, 4);
 
-		if (at < c->n_parts && c->parts[at].number < number)
-			break; /* the named part is missing */
-		if (at == c->n_parts || c->parts[at].number != number) {
-			buf_add(&a->dropped, &len, sizeof(len));
-			buf_add(&a->dropped, layout, len);
-			rc = buf_failed(&a->dropped) ? SQLITE_NOMEM : 0;
-		} else {
-			db_column_text(st, 2, etag, sizeof(etag));
-			db_column_text(st, 3, checksum, sizeof(checksum));
-			if (strcmp(etag, c->parts[at].etag) != 0 ||
-				strcmp(checksum, c->parts[at].checksum) != 0)
-				break; /* the part was replaced since the caller read it */
-			small = small || (at + 1 < c->n_parts && size < LIMIT_S3_PART_MIN);
-			a->size += size;
-			at++;
-			rc = assembly_add(a, layout, len);
-		}
-		if (rc)
+		if (at == c->n_parts || c->parts[at].number < number)
+			break; /* there are no more named parts, or this one is missing */
+		if (c->parts[at].number != number)
+			continue;
+		db_column_text(st, 2, etag, sizeof(etag));
+		db_column_text(st, 3, checksum, sizeof(checksum));
+		if (strcmp(etag, c->parts[at].etag) != 0 ||
+			strcmp(checksum, c->parts[at].checksum) != 0)
+			break; /* the part was replaced since the caller read it */
+		small = small || (at + 1 < c->n_parts && size < LIMIT_S3_PART_MIN);
+		a->size += size;
+		at++;
+		rc = assembly_add(
+			txn, a, sqlite3_column_blob(st, 4), (size_t)sqlite3_column_bytes(st, 4));
+		if (rc || txn->status != STORE_OK)
 			return rc;
 	}
 	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
@@ -429,21 +432,25 @@ static int assemble(
 	return 0;
 }
 
-static int drop_others(struct store *store, const struct assembly *a)
+/* Drops the references of the parts that are not named. */
+static int drop_others(struct store *store, const struct store_complete *c)
 {
-	const char *p = buf_str(&a->dropped), *end = p + a->dropped.len;
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_PART_ALL, "t", c->upload);
+	size_t at = 0;
+	int rc;
 
-	while (p < end) {
-		size_t len;
-		int rc;
-
-		memcpy(&len, p, sizeof(len));
-		rc = txn_unref_layout(store, p + sizeof(len), len);
+	while ((rc = db_step(store->writer, st)) == SQLITE_ROW) {
+		if (at < c->n_parts &&
+			c->parts[at].number == (uint32_t)sqlite3_column_int64(st, 0)) {
+			at++;
+			continue;
+		}
+		rc = txn_unref_layout(
+			store, sqlite3_column_blob(st, 4), (size_t)sqlite3_column_bytes(st, 4));
 		if (rc)
 			return rc;
-		p += sizeof(len) + len;
 	}
-	return 0;
+	return rc == SQLITE_DONE ? 0 : rc;
 }
 
 /* Handles a repeated CompleteMultipartUpload whose first reply was lost: a version of the key has
@@ -466,7 +473,7 @@ static int completed_before(
 	return rc == SQLITE_DONE ? 0 : rc;
 }
 
-static int complete_write(struct store *store, const struct txn *txn, int64_t bucket,
+static int complete_write(struct store *store, struct txn *txn, int64_t bucket,
 	struct store_complete *c, const struct assembly *a, const struct buf *headers,
 	struct old_object *old)
 {
@@ -484,12 +491,12 @@ static int complete_write(struct store *store, const struct txn *txn, int64_t bu
 
 	if (layout_encode(&layout, c->parts, c->n_parts, (const struct store_piece *)a->pieces.data,
 		    a->pieces.len / sizeof(struct store_piece)) < 0)
-		return SQLITE_TOOBIG;
+		return pieces_failed(txn, &layout);
 	rc = object_set(store, txn, c->bucket, bucket, &row, old);
 	c->modified_ns = row.modified_ns;
 	memcpy(c->version, row.version, sizeof(c->version));
 	if (rc == 0)
-		rc = drop_others(store, a);
+		rc = drop_others(store, c);
 	if (rc == 0)
 		rc = txn_delete_upload(store, bucket, c->key, strlen(c->key), c->upload);
 	if (rc || !c->origin)
@@ -509,8 +516,7 @@ static int apply_complete(struct store *store, struct txn *txn)
 	struct store_complete *c = ((struct complete_txn *)txn)->complete;
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
-	struct assembly a = {
-		.pieces = BUF_INIT(LIMIT_STORE_LAYOUT), .dropped = BUF_INIT(LIMIT_STORE_LAYOUT)};
+	struct assembly a = {.pieces = BUF_INIT(LIMIT_STORE_LAYOUT)};
 	int64_t bucket = txn_bucket(store, txn, c->bucket);
 	int rc;
 
@@ -533,7 +539,6 @@ static int apply_complete(struct store *store, struct txn *txn)
 		rc = complete_write(store, txn, bucket, c, &a, &headers, &old);
 	}
 	buf_release(&a.pieces);
-	buf_release(&a.dropped);
 	return rc;
 }
 

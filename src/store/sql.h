@@ -58,7 +58,7 @@ SQL(OBJECT_SET, "INSERT OR REPLACE INTO "
 SQL(OBJECT_DELETE, "DELETE FROM objects WHERE bucket=?1 AND key=?2")
 SQL(OBJECT_HEADERS, "SELECT headers FROM objects WHERE bucket=?1 AND key=?2")
 SQL(OBJECT_SET_HEADERS, "UPDATE objects SET headers=?3 WHERE bucket=?1 AND key=?2")
-SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type FROM objects "
+SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type,headers FROM objects "
 		 "WHERE bucket=?1 AND key>=?2 ORDER BY key")
 
 /* Rows of `versions` are the older versions of a key, and delete markers. If the newest one is a
@@ -100,9 +100,9 @@ SQL(VERSION_GET_UPLOAD,
 SQL(VERSION_GET_NEWEST, VERSION_COLUMNS "ORDER BY v.modified DESC LIMIT 1")
 /* Entries of all keys from a key on, or those of one key that are older than a time. */
 #define VERSION_ENTRIES(condition)                                                                 \
-	"SELECT key,size,modified,etag,ck_algorithm,ck_type,0," IS_NULL_VERSION " FROM objects "   \
-	"WHERE bucket=?1 AND " condition " UNION ALL SELECT "                                      \
-	"key,size,modified,etag,ck_algorithm,ck_type,marker,is_null FROM versions "                \
+	"SELECT key,size,modified,etag,ck_algorithm,ck_type,headers,0," IS_NULL_VERSION            \
+	" FROM objects WHERE bucket=?1 AND " condition " UNION ALL SELECT "                        \
+	"key,size,modified,etag,ck_algorithm,ck_type,headers,marker,is_null FROM versions "        \
 	"WHERE bucket=?1 AND " condition " ORDER BY key,modified DESC"
 SQL(VERSION_LIST, VERSION_ENTRIES("key>=?2"))
 SQL(VERSION_LIST_REST, VERSION_ENTRIES("key=?2 AND modified<?3"))

@@ -64,6 +64,7 @@ enum store_status {
 	STORE_INVALID_PART, /* missing, or its ETag or checksum differs from the caller's */
 	STORE_PART_TOO_SMALL, /* a part other than the last has less than LIMIT_S3_PART_MIN */
 	STORE_TOO_LARGE, /* the total of the parts exceeds LIMIT_S3_OBJECT_MAX */
+	STORE_TOO_MANY_PIECES, /* the list of the object's pieces exceeds LIMIT_STORE_LAYOUT */
 	STORE_LOCKED, /* Object Lock protects the version */
 	STORE_BUCKET_STATE, /* the versioning of the bucket does not allow the change */
 	/* a source piece is gone, or a header is not as expected: read the object again and
@@ -121,6 +122,9 @@ void store_commits(struct store *store, struct store_commits *out);
 #define STORE_OWNER_SIZE  13 /* the number of an account and NUL */
 /* The stored header with the owner of an object. */
 #define STORE_OWNER_HEADER ":owner"
+/* The stored header with the storage class of an object; missing if the class is STANDARD. */
+#define STORE_CLASS_HEADER "x-amz-storage-class"
+#define STORE_CLASS_SIZE   24 /* the longest class is INTELLIGENT_TIERING */
 
 enum store_versioning {
 	STORE_UNVERSIONED, /* the bucket never had versioning */
@@ -687,6 +691,7 @@ struct store_list_entry {
 	int64_t modified_ns; /* for an unfinished upload: its start */
 	char etag[STORE_ETAG_SIZE]; /* for an unfinished upload: its id */
 	struct store_checksum checksum; /* without its value */
+	char storage_class[STORE_CLASS_SIZE]; /* "" if the class is STANDARD */
 	char owner[STORE_OWNER_SIZE]; /* only in lists of uploads; "" if there is no owner */
 	/* Only in lists of versions: */
 	char version[STORE_VERSION_SIZE];

@@ -82,10 +82,11 @@ struct s3_version {
 	int64_t modified_ns;
 	const char *etag; /* with quotes */
 	const char *checksum_algorithm, *checksum_type;
+	const char *storage_class; /* NULL for STANDARD */
 	uint64_t size;
 };
-/* ListVersionsResult. A parse skips the owner, the common prefixes, the checksums and the members
- * that repeat the request. */
+/* ListVersionsResult. A parse skips the owner, the common prefixes, the checksums, the storage
+ * classes and the members that repeat the request. */
 struct s3_versions {
 	struct arena arena;
 	const char *bucket, *prefix, *delimiter;
@@ -124,7 +125,7 @@ void s3_buckets_release(struct s3_buckets *message);
 struct s3_upload {
 	const char *key;
 	const char *upload_id;
-	const char *storage_class;
+	const char *storage_class; /* NULL for STANDARD */
 	const char *checksum_algorithm;
 	const char *checksum_type;
 	int64_t initiated_ns;

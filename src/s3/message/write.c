@@ -82,7 +82,7 @@ static void write_version(
 		xml_element(out, "ChecksumAlgorithm", v->checksum_algorithm);
 		xml_element(out, "ChecksumType", v->checksum_type);
 		xml_element_u64(out, "Size", v->size);
-		xml_element(out, "StorageClass", "STANDARD");
+		xml_element(out, "StorageClass", v->storage_class ? v->storage_class : "STANDARD");
 	}
 	write_owner(out, "Owner", owner);
 	xml_close(out, element);

@@ -199,6 +199,7 @@ static enum access_result decide(struct request *req, const char *action, const 
 static void drop_object(struct request *req)
 {
 	store_object_unref(take_pointer(req->decided.object));
+	req->decided.missing = false;
 }
 
 enum access_result access_of(

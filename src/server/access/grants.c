@@ -274,17 +274,18 @@ int grants_read(struct request *req, const struct access_subject *subject,
 	struct store_object **object, bool *found)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store *store = req->server->store;
 	enum store_status status = STORE_OK;
 
 	if (!*object)
-		status = subject->version ? store_version_get(store, subject->bucket, subject->key,
-						    subject->version, object, &err)
-					  : store_object_get(store, subject->bucket, subject->key,
-						    object, &err);
+		status = request_get_object(
+			req, subject->bucket, subject->key, subject->version, object, &err);
 	penstock_error_release(&err);
 	*found = *object && !(*object)->marker;
-	return status == STORE_FAILED || status == STORE_NO_SPACE ? -PENSTOCK_E_IO : 0;
+	if (status == STORE_FAILED || status == STORE_NO_SPACE)
+		return -PENSTOCK_E_IO;
+	if (!*found)
+		request_keep_object(req, subject->bucket, subject->key, subject->version, NULL);
+	return 0;
 }
 
 static int ask_object(struct request *req, const struct access_settings *settings,

@@ -67,19 +67,14 @@ static int source_ip(const struct values_source *source, struct policy_values *o
 
 static int secure_transport(const struct values_source *source, struct policy_values *out)
 {
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-		source->req->connection, MHD_CONNECTION_INFO_PROTOCOL);
-
-	return take(out, info ? "true" : "false");
+	return take(out, request_tls_version(source->req) ? "true" : "false");
 }
 
-/* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */
 static int tls_version(const struct values_source *source, struct policy_values *out)
 {
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-		source->req->connection, MHD_CONNECTION_INFO_PROTOCOL);
+	const char *version = request_tls_version(source->req);
 
-	return take(out, !info ? NULL : info->protocol == 5 ? "1.3" : "1.2");
+	return take(out, version ? version + strlen("TLSv") : NULL);
 }
 
 static int current_time(const struct values_source *source, struct policy_values *out)

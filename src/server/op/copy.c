@@ -74,11 +74,7 @@ static struct store_object *find_source(struct request *req, const struct source
 
 	if (!from->version)
 		return reply_unless_found(req, from->bucket, from->key, NULL);
-	source = request_take_object(req, from->bucket, from->key, from->version);
-	if (source)
-		return take_pointer(source);
-	status = store_version_get(
-		req->server->store, from->bucket, from->key, from->version, &source, &err);
+	status = request_get_object(req, from->bucket, from->key, from->version, &source, &err);
 	if (!reply_unless_stored(req, status, &err))
 		return NULL;
 	if (!source->marker)

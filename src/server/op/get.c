@@ -490,7 +490,7 @@ static void write_attributes(struct request *req, struct buf *xml, const char *a
 	const struct store_object *object)
 {
 	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
-	const char *class = store_object_header(object, "x-amz-storage-class");
+	const char *class = store_object_header(object, STORE_CLASS_HEADER);
 
 	xml_declaration(xml);
 	xml_open_root(xml, "GetObjectAttributesResponse");

@@ -14,9 +14,10 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* --- shared by the lists of objects and of versions ------------------------------------------ */
+/* --- shared by the lists of objects, of versions and of uploads ------------------------------ */
 
-bool op_list_begin(struct request *req, struct s3_list *list, struct store_list_query *query)
+bool op_list_begin(struct request *req, const char *max_name, struct s3_list *list,
+	struct store_list_query *query)
 {
 	const char *encoding = request_query(req, "encoding-type");
 	uint64_t max = LIMIT_S3_LIST_KEYS;
@@ -24,7 +25,7 @@ bool op_list_begin(struct request *req, struct s3_list *list, struct store_list_
 	if (encoding && strcmp(encoding, "url") != 0)
 		return reply_errorf(
 			req, S3_E_INVALID_ARGUMENT, "Invalid Encoding Method specified in Request");
-	if (!request_query_number(req, "max-keys", 0, INT32_MAX, &max))
+	if (!request_query_number(req, max_name, 0, INT32_MAX, &max))
 		return false;
 	list->bucket = req->bucket;
 	list->prefix = request_query(req, "prefix");
@@ -69,7 +70,7 @@ static bool list_fill(struct request *req, struct s3_list *list, const struct st
 		e = &list->entries[list->n_entries++];
 		*e = (struct s3_list_entry){.key = f->key,
 			.etag = request_quote(req, f->etag),
-			.storage_class = "STANDARD",
+			.storage_class = f->storage_class[0] ? f->storage_class : NULL,
 			.owner = owner,
 			.size = f->size,
 			.modified_ns = f->modified_ns};
@@ -119,7 +120,7 @@ void op_list_objects(struct request *req)
 	struct s3_list list = {.version = 1};
 	struct store_list_query query = {0};
 
-	if (op_list_begin(req, &list, &query)) {
+	if (op_list_begin(req, "max-keys", &list, &query)) {
 		list.marker = request_query(req, "marker");
 		if (!list.marker)
 			list.marker = "";
@@ -164,7 +165,7 @@ void op_list_objects_v2(struct request *req)
 		reply_errorf(req, S3_E_INVALID_ARGUMENT, "list-type must be 2");
 		return;
 	}
-	if (!op_list_begin(req, &list, &query))
+	if (!op_list_begin(req, "max-keys", &list, &query))
 		return;
 	list.start_after = request_query(req, "start-after");
 	list.continuation_token = request_query(req, "continuation-token");
@@ -201,7 +202,7 @@ static void write_uploads(
 		}
 		list->uploads[list->n_uploads++] = (struct s3_upload){.key = u->key,
 			.upload_id = u->etag,
-			.storage_class = "STANDARD",
+			.storage_class = u->storage_class[0] ? u->storage_class : NULL,
 			.checksum_algorithm = u->checksum.algorithm[0] ? u->checksum.algorithm
 								       : NULL,
 			.checksum_type = u->checksum.algorithm[0] ? u->checksum.type : NULL,
@@ -226,29 +227,23 @@ out:
 void op_list_uploads(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	const char *prefix = request_query(req, "prefix");
-	const char *encoding = request_query(req, "encoding-type");
-	uint64_t max = 1000;
-	struct s3_uploads list = {.bucket = req->bucket,
-		.prefix = prefix ? prefix : "",
-		.delimiter = request_query(req, "delimiter"),
-		.key_marker = request_query(req, "key-marker"),
-		.upload_id_marker = request_query(req, "upload-id-marker"),
-		.url_encoded = encoding && strcmp(encoding, "url") == 0};
+	const char *id = request_query(req, "upload-id-marker");
+	struct s3_list asked = {0};
+	struct store_list_query query = {.after = request_query(req, "key-marker")};
 	_cleanup_(store_list_release) struct store_list found = {0};
-	const char *id = list.upload_id_marker;
 	enum store_status status;
 
-	if (!request_query_number(req, "max-uploads", 0, INT32_MAX, &max))
+	if (!op_list_begin(req, "max-uploads", &asked, &query))
 		return;
-	list.max_uploads = max > 1000 ? 1000 : (unsigned)max;
-	status = store_upload_list(req->server->store,
-		&(struct store_list_query){.bucket = req->bucket,
-			.prefix = list.prefix,
-			.delimiter = list.delimiter,
-			.after = list.key_marker,
-			.max = list.max_uploads},
-		id && *id ? id : NULL, &found, &err);
+	status = store_upload_list(req->server->store, &query, id && *id ? id : NULL, &found, &err);
 	if (reply_unless_stored(req, status, &err))
-		write_uploads(req, &list, &found);
+		write_uploads(req,
+			&(struct s3_uploads){.bucket = req->bucket,
+				.prefix = asked.prefix,
+				.delimiter = asked.delimiter,
+				.key_marker = query.after,
+				.upload_id_marker = id,
+				.max_uploads = asked.max_keys,
+				.url_encoded = asked.url_encoded},
+			&found);
 }

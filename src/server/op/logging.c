@@ -137,18 +137,9 @@ static bool find_subject(
 	return true;
 }
 
-/* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */
-static const char *tls_version(const struct request *req)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-		req->connection, MHD_CONNECTION_INFO_PROTOCOL);
-
-	return !info ? NULL : info->protocol == 5 ? "TLSv1.3" : "TLSv1.2";
-}
-
 static void describe_sender(const struct request *req, struct s3_log_record *record)
 {
-	record->tls = tls_version(req);
+	record->tls = request_tls_version(req);
 	if (req->form)
 		record->auth_type = "HtmlForm";
 	else if (request_header(req, "authorization"))

@@ -49,7 +49,8 @@ static bool complete_rules(struct request *req, struct s3_notification *rules)
 	return true;
 }
 
-/* Announces the bucket to its destinations, as AWS does. */
+/* Announces the bucket to its destinations. As with AWS, the configuration is not stored if this
+ * fails. */
 static bool send_tests(struct request *req, const struct s3_notification *rules)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -71,11 +72,11 @@ static void set_rules(struct request *req, struct s3_notification *rules)
 	s3_notification_write(&xml, rules);
 	if (buf_failed(&xml))
 		reply_error(req, S3_E_SLOW_DOWN);
-	else if (reply_unless_stored(req,
+	else if (send_tests(req, rules) &&
+		 reply_unless_stored(req,
 			 store_config_set(req->server->store, req->bucket, NOTIFICATION_CONFIG,
 				 rules->n ? xml.data : NULL, xml.len, &err),
-			 &err) &&
-		 send_tests(req, rules))
+			 &err))
 		reply_empty(req, MHD_HTTP_OK);
 }
 

@@ -81,8 +81,10 @@ const char *op_token(struct request *req, const char *last);
 /* Returns the name in a token, or NULL with a reply set. */
 const char *op_token_decode(struct request *req, const char *token);
 
-/* Reads prefix, delimiter, encoding and length of a list. Returns false with a reply set. */
-bool op_list_begin(struct request *req, struct s3_list *list, struct store_list_query *query);
+/* Reads prefix, delimiter, encoding and length of a list; `max_name` is the name of the parameter
+ * with the length. Returns false with a reply set. */
+bool op_list_begin(struct request *req, const char *max_name, struct s3_list *list,
+	struct store_list_query *query);
 /* Returns false if a name has characters that XML 1.0 lacks. A page with such a name is encoded
  * even if the client asks for no encoding: the page names its encoding, and a changed key would be
  * wrong. */

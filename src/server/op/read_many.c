@@ -145,12 +145,8 @@ static enum store_status add_item(struct request *req, struct many *m,
 	struct read_many_result result = {.status = MHD_HTTP_FORBIDDEN};
 	enum store_status status = STORE_OK;
 
-	if (access_of(req, "s3:GetObject", &subject) == ACCESS_ALLOWED) {
-		object = request_take_object(req, req->bucket, item->key, NULL);
-		if (!object)
-			status = store_object_get(
-				req->server->store, req->bucket, item->key, &object, err);
-	}
+	if (access_of(req, "s3:GetObject", &subject) == ACCESS_ALLOWED)
+		status = request_get_object(req, req->bucket, item->key, NULL, &object, err);
 	if (status == STORE_OK && object) {
 		result.status = add_object(m, item, object, &result);
 	} else if (status == STORE_NO_SUCH_KEY) {

@@ -17,6 +17,7 @@
 #include "server/request/request.h"
 #include "server/request/tags.h"
 #include "server/sse/sse.h"
+#include "store/header.h"
 
 /* --- CreateMultipartUpload ------------------------------------------------------------------- */
 
@@ -133,8 +134,7 @@ static void write_parts(struct request *req, struct s3_parts *list,
 void op_list_parts(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct s3_parts list = {
-		.bucket = req->bucket, .key = req->key, .storage_class = "STANDARD"};
+	struct s3_parts list = {.bucket = req->bucket, .key = req->key};
 	struct store_upload upload = {0};
 	struct store_part_page page = {0};
 	struct store_bucket bucket;
@@ -160,6 +160,8 @@ void op_list_parts(struct request *req)
 			list.checksum_type = upload.checksum.type;
 		}
 		list.owner = owner_of_headers(req, upload.headers, upload.headers_len);
+		list.storage_class = store_header_find(
+			upload.headers, upload.headers_len, STORE_CLASS_HEADER);
 		list.n = page.n;
 		list.truncated = page.truncated;
 		write_parts(req, &list, &upload, page.parts);

@@ -85,6 +85,7 @@ static void fill_version(
 		.is_marker = from->is_marker,
 		.is_latest = from->is_latest,
 		.modified_ns = from->modified_ns,
+		.storage_class = from->storage_class[0] ? from->storage_class : NULL,
 		.size = from->size};
 	if (from->is_marker)
 		return;
@@ -138,7 +139,8 @@ void op_list_versions(struct request *req)
 	struct store_bucket bucket;
 	struct s3_owner owner;
 
-	if (!op_list_begin(req, &list, &query) || !owner_of_request_bucket(req, &bucket, &owner))
+	if (!op_list_begin(req, "max-keys", &list, &query) ||
+		!owner_of_request_bucket(req, &bucket, &owner))
 		return;
 	query.after = marker ? marker : "";
 	if (version && !*version)

@@ -32,7 +32,7 @@ void body_release(struct request *req)
 	checksum_release(&body->md5);
 	checksum_release(&body->sha256);
 	checksum_release(&body->extra);
-	*body = (struct request_body){0};
+	*body = (struct request_body){.received = body->received};
 }
 
 /* --- headers that describe the body ---------------------------------------------------------- */

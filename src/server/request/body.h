@@ -56,6 +56,7 @@ bool body_feed(struct request *req, const void *data, size_t len);
 bool body_is_whole(const struct request *req);
 /* Checks lengths, signatures and checksums. Returns false with a reply set. */
 bool body_finish(struct request *req);
+/* Keeps `received`, which the metrics count when the request has ended. */
 void body_release(struct request *req);
 
 #endif

@@ -111,7 +111,7 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 	for (size_t i = 0; i < ARRAY_SIZE(storage_classes); i++) {
 		if (strcmp(class, storage_classes[i]) != 0)
 			continue;
-		store_header_add(out, "x-amz-storage-class", class);
+		store_header_add(out, STORE_CLASS_HEADER, class);
 		return true;
 	}
 	return reply_error(req, S3_E_INVALID_STORAGE_CLASS);
@@ -204,7 +204,9 @@ bool headers_condition(struct request *req, struct store_condition *out)
 		out->if_none_match = own_etag(req, none);
 	if ((match && !out->if_match) || (none && !out->if_none_match))
 		return reply_error(req, S3_E_SLOW_DOWN);
-	return true;
+	return !none || strcmp(out->if_none_match, "*") == 0 ||
+	       reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+		       "This store implements only the value * of If-None-Match in a write");
 }
 
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified)

@@ -250,6 +250,11 @@ bool reply_unless_stored(struct request *req, enum store_status status, struct p
 		log_warn("cannot store '%s' (%s): %s; free some space", req->path, req->method,
 			err->message ? err->message : "the disk is full");
 	penstock_error_release(err);
+	if (status == STORE_TOO_MANY_PIECES)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The list of the object's pieces exceeds the limit of %zu bytes; upload "
+			"parts instead of copying them",
+			(size_t)LIMIT_STORE_LAYOUT);
 	return reply_error(req, errors[status]);
 }
 
@@ -283,14 +288,9 @@ struct store_object *reply_unless_found(
 	struct request *req, const char *bucket, const char *key, const char *version)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store *store = req->server->store;
-	struct store_object *object = request_take_object(req, bucket, key, version);
-	enum store_status status;
+	struct store_object *object = NULL;
+	enum store_status status = request_get_object(req, bucket, key, version, &object, &err);
 
-	if (object)
-		return object;
-	status = version ? store_version_get(store, bucket, key, version, &object, &err)
-			 : store_object_get(store, bucket, key, &object, &err);
 	if (req->hides_missing && (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_VERSION))
 		reply_error(req, S3_E_ACCESS_DENIED);
 	else if (object && object->marker)

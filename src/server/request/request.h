@@ -131,6 +131,7 @@ struct request {
 	struct {
 		const char *bucket, *key, *version;
 		struct store_object *object;
+		bool missing; /* the check has found no object */
 	} decided;
 	bool acl_required; /* only an ACL allowed the request */
 	bool hides_missing; /* the sender may not learn that the object is missing */
@@ -180,7 +181,7 @@ const char *request_quote(struct request *req, const char *etag);
 /* Returns the value of the first header of that name, or NULL if absent. */
 const char *request_header(const struct request *req, const char *name);
 /* Returns the decoded value of a query parameter, which lives as long as the request, or NULL if
- * absent. */
+ * absent. request_route() refuses a query that cannot be decoded. */
 const char *request_query(struct request *req, const char *name);
 bool request_has_query(const struct request *req, const char *name);
 /* Reads a number from a query parameter. Returns false (with a reply set) if it is present and
@@ -188,7 +189,8 @@ bool request_has_query(const struct request *req, const char *name);
 bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
 
-/* Keeps the object that a decision has read, with its reference, in place of an earlier one. */
+/* Keeps the object that a decision has read, with its reference, in place of an earlier one.
+ * `object` is NULL if the decision has found no object. */
 static inline void request_keep_object(struct request *req, const char *bucket, const char *key,
 	const char *version, struct store_object *object)
 {
@@ -197,18 +199,31 @@ static inline void request_keep_object(struct request *req, const char *bucket, 
 	req->decided.key = key;
 	req->decided.version = version;
 	req->decided.object = object;
+	req->decided.missing = !object;
+}
+/* Returns true if the last object was kept for these names. */
+static inline bool request_has_decided(
+	const struct request *req, const char *bucket, const char *key, const char *version)
+{
+	return req->decided.bucket == bucket && req->decided.key == key &&
+	       req->decided.version == version;
 }
 /* Takes the object that was kept for these names. Returns NULL if there is none; the object is
  * never a delete marker. */
 static inline struct store_object *request_take_object(
 	struct request *req, const char *bucket, const char *key, const char *version)
 {
-	if (!req->decided.object || req->decided.bucket != bucket || req->decided.key != key ||
-		req->decided.version != version)
-		return NULL;
-	return take_pointer(req->decided.object);
+	return request_has_decided(req, bucket, key, version) ? take_pointer(req->decided.object)
+							      : NULL;
 }
+/* Gets the object, or a version, as store_object_get() and store_version_get() do. Takes the object
+ * that was kept for these names. If the decision has found no object, an object that was made since
+ * is missing, too: its tags, list of grants and owner were not part of the decision. */
+enum store_status request_get_object(struct request *req, const char *bucket, const char *key,
+	const char *version, struct store_object **out, struct penstock_error *err);
 
+/* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
+const char *request_tls_version(const struct request *req);
 /* Records that a signature on the connection was valid. */
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */

@@ -334,12 +334,18 @@ static int survey_blobs(struct survey *s, struct penstock_error *err)
 
 /* --- lost objects ---------------------------------------------------------------------------- */
 
+static int compare_bad(const void *a, const void *b)
+{
+	const struct survey_bad *x = a, *y = b;
+
+	return x->blob < y->blob ? -1 : x->blob > y->blob;
+}
+
 static const struct survey_bad *find_bad(const struct survey *s, uint64_t blob)
 {
-	for (size_t i = 0; i < s->n_bad; i++)
-		if (s->bad[i].blob == blob)
-			return &s->bad[i];
-	return NULL;
+	const struct survey_bad key = {.blob = blob};
+
+	return bsearch(&key, s->bad, s->n_bad, sizeof(key), compare_bad);
 }
 
 static bool has_lost(const struct survey *s, const struct store_piece *pieces, size_t n)
@@ -358,11 +364,13 @@ static int survey_lost(struct survey *s, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
 	_cleanup_reset_ sqlite3_stmt *st = NULL;
-	int rc = SQLITE_DONE;
+	int rc;
 
-	if (s->n_bad)
-		st = db_statement(s->db, SQL_CHECK_ROWS);
-	while (s->n_bad && (rc = db_step(s->db, st)) == SQLITE_ROW) {
+	if (!s->n_bad)
+		return 0;
+	qsort(s->bad, s->n_bad, sizeof(*s->bad), compare_bad);
+	st = db_statement(s->db, SQL_CHECK_ROWS);
+	while ((rc = db_step(s->db, st)) == SQLITE_ROW) {
 		const void *layout = sqlite3_column_blob(st, 5);
 		size_t len = (size_t)sqlite3_column_bytes(st, 5), n_parts = 0, n = 0;
 		_cleanup_free_ struct store_piece *pieces = NULL;

@@ -49,20 +49,32 @@ static int invalid(struct penstock_error *err)
 	return error_set(err, PENSTOCK_E_CORRUPT, "a document of the archive is invalid");
 }
 
-/* Returns false if the text does not fit. */
+static int refuse(const struct export_object *object, const char *why, struct penstock_error *err)
+{
+	return error_set(
+		err, PENSTOCK_E_CORRUPT, "cannot import object '%s': %s", object->key, why);
+}
+
+/* Copies an ETag, a checksum, or a name of a checksum. Returns false if the text does not fit, or
+ * if it has other characters. */
 static bool copy(char *out, size_t size, const char *text)
 {
-	if (strlen(text) >= size)
+	size_t len = strlen(text);
+
+	if (len >= size ||
+		len != strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+				    "0123456789+/=-_"))
 		return false;
-	memcpy(out, text, strlen(text) + 1);
+	memcpy(out, text, len + 1);
 	return true;
 }
 
-/* Reads the parts, which must cover the object. */
+/* Reads the parts, which must be in order and cover the object. */
 static int read_parts(json_t *list, struct export_object *out, struct penstock_error *err)
 {
 	size_t n = json_array_size(list);
 	uint64_t all = 0;
+	int last = 0;
 
 	if (n > LIMIT_S3_PARTS)
 		return invalid(err);
@@ -77,13 +89,17 @@ static int read_parts(json_t *list, struct export_object *out, struct penstock_e
 
 		if (json_unpack(json_array_get(list, i), "{s:i, s:I, s:s, s:s}", "number", &number,
 			    "size", &size, "etag", &etag, "checksum", &checksum) < 0 ||
-			number < 1 || size < 0 || (uint64_t)size > out->size - all ||
-			!copy(p->etag, sizeof(p->etag), etag) ||
-			!copy(p->checksum, sizeof(p->checksum), checksum))
+			size < 0 || (uint64_t)size > out->size - all)
 			return invalid(err);
+		if (number <= last || number > LIMIT_S3_PARTS)
+			return refuse(out, "its parts are not in ascending order", err);
+		if (!copy(p->etag, sizeof(p->etag), etag) ||
+			!copy(p->checksum, sizeof(p->checksum), checksum))
+			return refuse(out, "a part has an invalid ETag or checksum", err);
 		p->number = (uint32_t)number;
 		p->size = (uint64_t)size;
 		all += p->size;
+		last = number;
 	}
 	out->n_parts = n;
 	return n && all != out->size ? invalid(err) : 0;
@@ -120,12 +136,14 @@ int export_object_read(json_t *json, struct export_object *out, struct penstock_
 	out->size = (uint64_t)size;
 	out->modified_ns = modified;
 	if (size < 0 || modified <= 0 || !*out->key || strlen(out->key) > LIMIT_S3_KEY ||
-		(marker && (current || size)) || !copy(out->etag, sizeof(out->etag), etag) ||
+		(marker && (current || size)))
+		return invalid(err);
+	if (!copy(out->etag, sizeof(out->etag), etag) ||
 		!copy(out->checksum.algorithm, sizeof(out->checksum.algorithm), algorithm) ||
 		!copy(out->checksum.type, sizeof(out->checksum.type), type) ||
 		!copy(out->checksum.value, sizeof(out->checksum.value), value) ||
 		!copy(out->crc, sizeof(out->crc), crc))
-		return invalid(err);
+		return refuse(out, "its ETag or a checksum is invalid", err);
 	if (base64_decode(&out->headers, headers, strlen(headers)) < 0 ||
 		!headers_are_pairs(&out->headers))
 		return buf_failed(&out->headers) ? error_memory(err) : invalid(err);

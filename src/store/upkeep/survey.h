@@ -38,7 +38,7 @@ struct survey {
 	struct upkeep_report *report;
 	struct survey_use *uses; /* sorted by file in survey_blobs() */
 	size_t n_uses;
-	struct survey_bad *bad;
+	struct survey_bad *bad; /* sorted by file in survey_lost() */
 	size_t n_bad;
 	struct survey_fix *fixes;
 	size_t n_fixes;

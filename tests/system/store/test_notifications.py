@@ -114,6 +114,20 @@ def test_a_destination_that_the_operator_has_not_named_is_refused(notified, arn)
     assert "QueueConfigurations" not in notified.client.get_bucket_notification_configuration(Bucket="bkt")
 
 
+def test_a_configuration_is_not_stored_if_its_test_event_fails(notified):
+    notified.stop()
+    with sqlite3.connect(notified.root / "meta.db") as database:
+        database.execute("CREATE TRIGGER no_events BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'no events'); END")
+    database.close()
+    notified.start()
+
+    with pytest.raises(ClientError) as error:
+        set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
+
+    assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
+    assert "QueueConfigurations" not in notified.client.get_bucket_notification_configuration(Bucket="bkt")
+
+
 def test_changes_are_events_in_their_order(notified, hook):
     s3 = notified.client
     set_rules(notified, {"Id": "r", "Events": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"], "Filter": filters(prefix="p/", suffix="x")})

@@ -1,4 +1,5 @@
 """Running `penstock serve` for others: access log, metrics, health, a socket of systemd, the end."""
+import base64
 import http.client
 import re
 import socket
@@ -9,6 +10,7 @@ import urllib.request
 
 import pytest
 from harness.program import Store, binary, environment
+from harness.s3_wire import Wire
 
 
 @pytest.fixture
@@ -131,6 +133,13 @@ def test_metrics_count_requests_bytes_and_changes(watched, wait_for):
     assert found['penstock_received_bytes_total{operation="REST.PUT.OBJECT"}'] == 1000
     assert found["penstock_changes_total"] >= 2 and found["penstock_commit_queue"] == 0 and found["penstock_connections"] >= 1
     assert found["penstock_disk_free_bytes"] > 0 and watched.secret_key not in str(found)
+
+
+def test_metrics_count_the_bytes_of_a_body_that_is_refused(watched, wait_for):
+    refused = Wire(watched).send("PUT", "/bkt/k", headers={"content-md5": base64.b64encode(bytes(16)).decode()}, body=bytes(1000))
+
+    assert refused.code == "BadDigest"
+    wait_for(lambda: watched.scrape().get('penstock_received_bytes_total{operation="REST.PUT.OBJECT"}') == 1000, 10)
 
 
 def test_health_is_served_and_nothing_else(watched):

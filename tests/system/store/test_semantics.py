@@ -51,6 +51,7 @@ def test_writes_are_conditional(wire, quoted):
     assert put(wire, b"one", if_none_match="*").status == 200
     assert put(wire, b"two", if_none_match="*").code == "PreconditionFailed"
     assert put(wire, b"two", if_match=quoted % tag(b"x")).status == 412
+    assert put(wire, b"two", if_none_match=quoted % tag(b"x")).code == "NotImplemented"
     assert put(wire, b"two", if_match=quoted % tag(b"one")).status == 200
     assert wire.send("GET", "/bkt/k").body == b"two"
     assert wire.send("DELETE", "/bkt/k", headers={"if-match": quoted % tag(b"one")}).status == 412
@@ -176,6 +177,7 @@ def test_copies_are_conditional(s3, wire):
     s3.copy_object(**at, CopySourceIfMatch=etag)
     headers = {"x-amz-copy-source": "/bkt/k", "if-none-match": "*"}
     assert wire.send("PUT", "/bkt/to", headers=headers).status == 412
+    assert wire.send("PUT", "/bkt/to", headers=headers | {"if-none-match": '"other"'}).status == 501
     assert wire.send("PUT", "/bkt/fresh", headers=headers).status == 200
     assert fails(s3.copy_object, Bucket="bkt", Key="to", CopySource="bkt/none") == (404, "NoSuchKey")
     assert fails(s3.copy_object, Bucket="bkt", Key="to", CopySource="none/k") == (404, "NoSuchBucket")
@@ -314,6 +316,7 @@ def test_a_completion_is_conditional(s3, upload, wire):
     s3.put_object(Bucket="bkt", Key="m", Body=b"there already")
     assert complete(if_none_match="*").status == 412
     assert complete(if_match='"other"').status == 412
+    assert complete(if_none_match='"other"').status == 501
     assert complete(x_amz_mp_object_size="5").status == 400
     assert s3.get_object(Bucket="bkt", Key="m")["Body"].read() == b"there already"
     assert complete(if_match=f'"{tag(b"there already")}"').status == 200
@@ -415,6 +418,39 @@ def test_a_key_that_xml_cannot_hold_is_listed_as_it_is(s3, wire, query):
     for reply in (plain, asked):
         assert b"<EncodingType>url</EncodingType>" in reply.body
         assert b"<Key>a%01%EF%BF%BEb</Key>" in reply.body
+
+
+def test_lists_have_the_storage_class_of_each_entry(s3):
+    wanted = {"a": "STANDARD", "b": "STANDARD_IA", "c": "INTELLIGENT_TIERING"}
+    ids = {}
+    s3.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
+    s3.put_object(Bucket="bkt", Key="a", Body=b"x", StorageClass="GLACIER")
+    for key, storage_class in wanted.items():
+        s3.put_object(Bucket="bkt", Key=key, Body=b"x" * 20_000, StorageClass=storage_class)
+        ids[key] = s3.create_multipart_upload(Bucket="bkt", Key=key, StorageClass=storage_class)["UploadId"]
+
+    def classes(entries):
+        return {entry["Key"]: entry["StorageClass"] for entry in entries}
+
+    assert classes(s3.list_objects(Bucket="bkt")["Contents"]) == wanted
+    assert classes(s3.list_objects_v2(Bucket="bkt")["Contents"]) == wanted
+    assert classes(s3.list_multipart_uploads(Bucket="bkt")["Uploads"]) == wanted
+    assert {key: s3.list_parts(Bucket="bkt", Key=key, UploadId=id)["StorageClass"] for key, id in ids.items()} == wanted
+    versions = s3.list_object_versions(Bucket="bkt")["Versions"]
+    assert classes(entry for entry in versions if entry["IsLatest"]) == wanted
+    assert [entry["StorageClass"] for entry in versions if not entry["IsLatest"]] == ["GLACIER"]
+    rest = s3.list_object_versions(Bucket="bkt", KeyMarker="a", VersionIdMarker=versions[0]["VersionId"])["Versions"]
+    assert rest[0]["StorageClass"] == "GLACIER"
+
+
+def test_a_list_of_uploads_has_the_parameters_of_a_list_of_objects(s3, wire):
+    s3.create_multipart_upload(Bucket="bkt", Key="a b/c")
+
+    assert wire.send("GET", "/bkt", "uploads=&encoding-type=zip").code == "InvalidArgument"
+    assert wire.send("GET", "/bkt", "uploads=&max-uploads=-1").code == "InvalidArgument"
+    assert b"Delimiter" not in wire.send("GET", "/bkt", "uploads=&delimiter=").body
+    found = wire.send("GET", "/bkt", "uploads=&delimiter=%2F&encoding-type=url").body
+    assert b"<Prefix>a%20b/</Prefix>" in found and b"<Delimiter>/</Delimiter>" in found
 
 
 def test_uploads_of_a_key_are_listed_in_the_order_of_their_beginning(s3):

@@ -77,7 +77,8 @@ def test_clients_that_trust_the_authority(secure, ca, penstock, tmp_path):
     assert s3.get_object(Bucket="data", Key="large")["Body"].read() == open("/usr/bin/python3", "rb").read()
     denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::data/*",
               "Condition": {"Bool": {"aws:SecureTransport": "false"}}}  # fmt: skip
-    s3.put_bucket_policy(Bucket="data", Policy=json.dumps({"Version": "2012-10-17", "Statement": [denied]}))
+    old = denied | {"Condition": {"NumericNotEquals": {"s3:TlsVersion": "1.3"}}}
+    s3.put_bucket_policy(Bucket="data", Policy=json.dumps({"Version": "2012-10-17", "Statement": [denied, old]}))
     environment = {"AWS_ENDPOINT_URL": secure.endpoint, "AWS_ACCESS_KEY_ID": secure.access_key, "AWS_SECRET_ACCESS_KEY": secure.secret_key}
     trusting = {**environment, "AWS_CA_BUNDLE": str(ca.with_suffix(".pem"))}
     penstock.run("cp", "s3://data/large", tmp_path / "copy", env=trusting).ok()

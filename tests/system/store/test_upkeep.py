@@ -2,6 +2,7 @@
 import copy
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -130,6 +131,16 @@ def test_a_data_file_of_another_size_is_found_and_kept(filled, upkeep, damage):
     assert path.exists() == (damage != "missing") and upkeep("stat", "--json").json()["objects"] == 5
     if damage != "long":
         assert upkeep("scrub").exits(66).out.count("s3://bkt/") == 2
+
+
+def test_the_objects_of_several_lost_files_are_named(filled, upkeep):
+    for path in (file_of(filled, "large"), file_of(filled, "parts"), file_of(filled, "v", "versions")):
+        path.unlink()
+
+    found = upkeep("check").exits(66)
+
+    lost = [line.split()[1] for line in found.out.splitlines() if line.startswith("lost:")]
+    assert sorted(lost) == ["s3://bkt/copy", "s3://bkt/large", "s3://bkt/parts", "s3://old/v"]
 
 
 @pytest.mark.parametrize("key, table", [("large", "objects"), ("v", "versions"), ("parts", "objects")])
@@ -454,6 +465,28 @@ def test_a_damaged_archive_adds_nothing(filled, upkeep, tmp_path, damage):
 
     assert upkeep("stat", "--json", root=new).json()["buckets"] == []
     assert upkeep("check", root=new).ok() and upkeep("stat", "--json", root=new).json()["files"] == 0
+
+
+@pytest.mark.parametrize("key, pattern, text", [
+    ("parts", rb'("number": ?)1\b', rb"\g<1>3"),  # parts 3 and 2
+    ("parts", rb'("number": ?)2\b', rb"\g<1>1"),  # part 1 twice
+    ("parts", rb'("size": ?\d+, ?"etag": ?")\w', rb"\g<1><"),
+    ("small", rb'("etag": ?")\w', rb"\g<1><"),
+])  # fmt: skip
+def test_an_archive_with_invalid_parts_or_etags_is_refused(filled, upkeep, tmp_path, key, pattern, text):
+    archive, new = tmp_path / "all.tar", tmp_path / "new"
+    upkeep("export", archive, "bkt").ok()
+    with tarfile.open(archive) as tar:
+        members = [m for m in tar.getmembers() if m.name.endswith(".json")]
+    content, changes = bytearray(archive.read_bytes()), 0
+    for m in members:
+        document = bytes(content[m.offset_data : m.offset_data + m.size])
+        if json.loads(document).get("key") == key:
+            content[m.offset_data : m.offset_data + m.size], changes = re.subn(pattern, text, document)
+    archive.write_bytes(content)
+
+    assert changes and key in upkeep("import", archive, root=new).exits(66).err
+    assert upkeep("stat", "--json", root=new).json()["buckets"] == []
 
 
 def test_a_backup_is_of_one_instant_while_the_store_changes(filled, upkeep, tmp_path):

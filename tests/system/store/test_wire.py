@@ -338,6 +338,21 @@ def test_names_that_cannot_be_are_refused(wire, path):
     assert wire.send("PUT", path, body=b"x").status == 400
 
 
+@pytest.mark.parametrize("method, path, query", [
+    ("GET", "/bkt", "prefix=%00"),
+    ("GET", "/bkt", "prefix=%zz"),
+    ("GET", "/bkt", "prefix=%"),
+    ("GET", "/bkt/k", "versionId=%00"),
+    ("PUT", "/bkt/k", "partNumber=1&uploadId=%00"),
+    ("DELETE", "/bkt/k", "%00="),
+])
+def test_a_query_that_cannot_be_decoded_is_refused(wire, method, path, query):
+    reply = wire.send(method, path, query)
+
+    assert (reply.status, reply.code) == (400, "InvalidURI")
+    assert stored(wire) == b"old"
+
+
 def test_many_or_long_headers_are_refused_and_the_server_lives(wire):
     many = {f"x-h-{i}": "v" for i in range(200)}
 

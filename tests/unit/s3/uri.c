@@ -126,6 +126,18 @@ static void a_parameter_is_found_and_decoded(void **state)
 	assert_int_equal(uri_query_get("uploads", "uploads", NULL), 1);
 }
 
+static void a_query_is_valid_if_it_can_be_decoded(void **state)
+{
+	static const char *const valid[] = {NULL, "", "a", "a=%41&%62=+&&"};
+	static const char *const invalid[] = {"a=%00", "%00", "a=%zz", "%zz=a", "a=%", "a=%4&b=1"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(valid); i++)
+		assert_row(uri_query_is_valid(valid[i]), valid[i] ? valid[i] : "no query");
+	for (size_t i = 0; i < ARRAY_SIZE(invalid); i++)
+		assert_row(!uri_query_is_valid(invalid[i]), invalid[i]);
+}
+
 static void parameters_are_added_encoded(void **state)
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(100);
@@ -228,6 +240,7 @@ int main(void)
 		cmocka_unit_test(exactly_fitting_text_is_accepted),
 		cmocka_unit_test(a_query_is_split_as_it_came),
 		cmocka_unit_test(a_parameter_is_found_and_decoded),
+		cmocka_unit_test(a_query_is_valid_if_it_can_be_decoded),
 		cmocka_unit_test(parameters_are_added_encoded),
 		cmocka_unit_test(s3_addresses_are_taken_apart_and_put_together),
 		cmocka_unit_test(bucket_names_follow_the_rules_of_s3),

@@ -166,10 +166,10 @@ static void senders_may_do_what_the_table_says(void **state)
 	}
 }
 
-static void put_tagged(struct fixture *f, const char *tags)
+static void put_tagged(struct fixture *f, const char *key, const char *tags)
 {
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(1000);
-	struct store_put put = {.bucket = "b", .key = "k", .etag = "e"};
+	struct store_put put = {.bucket = "b", .key = key, .etag = "e"};
 
 	store_header_add(&headers, TAGS_HEADER, tags);
 	put.headers = headers.data;
@@ -194,7 +194,7 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	const struct access_subject subject = {.bucket = "b", .key = "k"};
 
 	assert_non_null(req);
-	put_tagged(f, "a=b");
+	put_tagged(f, "k", "a=b");
 	set(f, BLOCK_CONFIG, NULL);
 	set(f, OWNERSHIP_CONFIG, "BucketOwnerEnforced");
 	set(f, POLICY_CONFIG, policy);
@@ -203,7 +203,7 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	req->anonymous = true;
 
 	assert_true(access_check_subject(req, "s3:GetObject", &subject));
-	put_tagged(f, "a=c");
+	put_tagged(f, "k", "a=c");
 	assert_true(access_check_subject(req, "s3:GetObject", &subject));
 
 	assert_non_null(req->decided.object);
@@ -216,11 +216,49 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	free(req);
 }
 
+/* Else the operation could read a new object without a decision on its tags. */
+static void an_object_that_a_condition_has_not_found_stays_missing(void **state)
+{
+	static const char policy[] =
+		"{\"Version\":\"2012-10-17\",\"Statement\":[{\"Effect\":\"Allow\","
+		"\"Principal\":\"*\",\"Action\":\"s3:GetObject\","
+		"\"Resource\":\"arn:aws:s3:::b/*\"},{\"Effect\":\"Deny\","
+		"\"Principal\":\"*\",\"Action\":\"s3:GetObject\","
+		"\"Resource\":\"arn:aws:s3:::b/*\",\"Condition\":"
+		"{\"StringEquals\":{\"s3:ExistingObjectTag/a\":\"b\"}}}]}";
+	struct fixture *f = *state;
+	struct request *req = calloc(1, sizeof(*req));
+	const struct access_subject subject = {.bucket = "b", .key = "new"};
+	struct store_object *object = NULL;
+
+	assert_non_null(req);
+	set(f, BLOCK_CONFIG, NULL);
+	set(f, OWNERSHIP_CONFIG, "BucketOwnerEnforced");
+	set(f, POLICY_CONFIG, policy);
+	req->server = &f->server;
+	req->identity = sender(f, NOBODY, NULL);
+	req->anonymous = true;
+
+	assert_true(access_check_subject(req, "s3:GetObject", &subject));
+	put_tagged(f, "new", "a=b");
+	assert_true(access_check_subject(req, "s3:GetObject", &subject));
+
+	assert_int_equal(request_get_object(req, subject.bucket, subject.key, NULL, &object, NULL),
+		STORE_NO_SUCH_KEY);
+	assert_null(object);
+	assert_int_equal(access_of(req, "s3:GetObject", &subject), ACCESS_DENIED);
+	store_object_unref(req->decided.object);
+	identity_unref(req->identity);
+	arena_release(&req->arena);
+	free(req);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(senders_may_do_what_the_table_says),
 		cmocka_unit_test(the_object_that_a_condition_has_read_is_the_one_that_is_read),
+		cmocka_unit_test(an_object_that_a_condition_has_not_found_stays_missing),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

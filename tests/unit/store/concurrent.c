@@ -1,6 +1,7 @@
 #include "fixture.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 
 #define WRITERS 4
 #define READERS 4
@@ -121,12 +122,93 @@ static void create_only_has_one_winner(void **state)
 	assert_int_equal(wins, ROUNDS);
 }
 
+struct watcher {
+	sem_t begun, gate, done;
+};
+
+/* Blocks the committer for the key "gate", fails for "bad", and adds an event for other keys. */
+static int on_change(void *cookie, struct store *store, const struct store_change *change)
+{
+	struct watcher *w = cookie;
+
+	if (strcmp(change->key, "bad") == 0)
+		return STORE_EVENT_NO_MEMORY;
+	if (strcmp(change->key, "gate") != 0)
+		return store_event_add(store, "hook", 0, "{}", 2);
+	sem_post(&w->begun);
+	sem_wait(&w->gate);
+	return 0;
+}
+
+static void on_added(void *cookie)
+{
+	(void)cookie;
+}
+
+static void on_done(struct store_put *put, void *cookie)
+{
+	struct watcher *w = cookie;
+
+	(void)put;
+	sem_post(&w->done);
+}
+
+/* A batch with a change that fails is rolled back, and its other changes are made again. */
+static void an_event_that_is_dropped_in_a_retried_batch_counts_once(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const names[] = {"hook"};
+	static const char *const keys[] = {"gate", "good", "bad"};
+	const struct store_targets targets = {.kind = "", .names = names, .n = 1, .limit = 1};
+	const struct store_origin origin = {.event = "ObjectCreated:Put"};
+	struct store_put first = {.key = "first", .origin = &origin}, puts[3] = {0};
+	struct watcher w;
+	size_t strays;
+
+	sem_init(&w.begun, 0, 0);
+	sem_init(&w.gate, 0, 0);
+	sem_init(&w.done, 0, 0);
+	assert_int_equal(store_event_targets(f->store, &targets, &strays, NULL), STORE_OK);
+	store_observe(f->store,
+		&(struct store_observer){.change = on_change, .added = on_added, .cookie = &w});
+	assert_int_equal(put_full(f, &first, "x", 1), STORE_OK);
+
+	for (int i = 0; i < 3; i++) {
+		puts[i] = (struct store_put){.bucket = "b",
+			.key = keys[i],
+			.body = make_body(f->store, "x", 1, true),
+			.etag = "e",
+			.origin = &origin,
+			.done = on_done,
+			.cookie = &w};
+		store_put_submit(f->store, &puts[i]);
+		if (i == 0)
+			sem_wait(&w.begun);
+	}
+	sem_post(&w.gate);
+	for (int i = 0; i < 3; i++)
+		sem_wait(&w.done);
+
+	assert_int_equal(puts[1].status, STORE_OK);
+	assert_int_equal(puts[2].status, STORE_FAILED);
+	assert_int_equal(store_event_count(f->store, "hook").waiting, 1);
+	assert_int_equal(store_event_count(f->store, "hook").dropped, 1);
+	for (int i = 0; i < 3; i++) {
+		store_body_free(puts[i].body);
+		penstock_error_release(&puts[i].error);
+	}
+	store_close(f->store); /* uses `w` no more */
+	f->store = NULL;
+	fixture_open(f, false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(readers_never_see_a_mixture),
 		TEST(create_only_has_one_winner),
+		TEST(an_event_that_is_dropped_in_a_retried_batch_counts_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

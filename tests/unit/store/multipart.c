@@ -259,6 +259,46 @@ static void parts_share_ranges_of_objects(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
+/* Begins an upload whose `n` parts are each a copy of an object. */
+static void begin_copies(struct fixture *f, const char *from, const char *to, uint32_t n, char *id)
+{
+	struct store_part_put p = {.put = {.bucket = "b", .key = to, .etag = "e"}, .upload = id};
+
+	begin(f, to, id);
+	p.put.source = get(f, from);
+	p.length = p.put.source->size;
+	for (p.number = 1; p.number <= n; p.number++)
+		assert_int_equal(store_part_put(f->store, &p, NULL), STORE_OK);
+	store_object_unref(p.put.source);
+}
+
+/* Copies of copies have ever more pieces: here 180,000 of 24 bytes, for a limit of 4 MiB. */
+static void an_object_with_too_many_pieces_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	struct store_part parts[100] = {0};
+	char id[STORE_UPLOAD_ID_SIZE];
+	struct store_object *o;
+
+	for (uint32_t i = 0; i < 100; i++)
+		parts[i] = (struct store_part){.number = i + 1, .etag = "e"};
+	begin(f, "1", id);
+	add_part(f, "1", id, 1, "e", 'a', PART);
+	assert_int_equal(finish(f, "1", id, parts, 1), STORE_OK);
+	begin_copies(f, "1", "100", 100, id);
+	assert_int_equal(finish(f, "100", id, parts, 100), STORE_OK);
+	begin_copies(f, "100", "10000", 100, id);
+	assert_int_equal(finish(f, "10000", id, parts, 100), STORE_OK);
+
+	begin_copies(f, "10000", "k", 18, id);
+	assert_int_equal(finish(f, "k", id, parts, 18), STORE_TOO_MANY_PIECES);
+	assert_int_equal(finish(f, "k", id, parts, 17), STORE_OK);
+
+	o = get(f, "k");
+	assert_int_equal(o->n_pieces, 170000);
+	store_object_unref(o);
+}
+
 /* Uploads are listed by key, then id, in pages, with folding. */
 static void uploads_are_listed_in_pages(void **state)
 {
@@ -330,7 +370,8 @@ int main(void)
 		TEST(bytes_of_one_piece_are_in_one_file), TEST(wrong_completions_change_nothing),
 		TEST(completing_again_is_a_success), TEST(completing_again_finds_an_older_version),
 		TEST(abandoned_parts_are_removed), TEST(parts_share_ranges_of_objects),
-		TEST(uploads_are_listed_in_pages), TEST(unfinished_uploads_expire)};
+		TEST(an_object_with_too_many_pieces_is_refused), TEST(uploads_are_listed_in_pages),
+		TEST(unfinished_uploads_expire)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
