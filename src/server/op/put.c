@@ -149,7 +149,7 @@ bool op_check_condition_early(struct request *req)
 		return true;
 	status = store_object_get(req->server->store, req->bucket, req->key, &object, &err);
 	penstock_error_release(&err);
-	refuse = status == STORE_OK && c->if_none_match;
+	refuse = status == STORE_OK && c->if_none_match && strcmp(c->if_none_match, "*") == 0;
 	store_object_unref(object);
 	if (refuse)
 		reply_error(req, S3_E_PRECONDITION_FAILED);

@@ -19,8 +19,8 @@ bool headers_acceptable(struct request *req);
 bool headers_add_storage_class(struct request *req, struct buf *out);
 /* Appends the pairs to be stored from the request's headers. Returns false with a reply set. */
 bool headers_collect(struct request *req, struct buf *out);
-/* Gets If-Match and If-None-Match of a write; the strings live in the request. As with AWS, the
- * only value of If-None-Match is "*". Returns false with a reply set. */
+/* Gets If-Match and If-None-Match of a write; the strings live in the request. Returns false with a
+ * reply set. */
 bool headers_condition(struct request *req, struct store_condition *out);
 /* Adds the conditions of a delete on size and time, in the formats of a request; each is NULL if
  * absent. Returns false if one of them is malformed. */

@@ -51,7 +51,6 @@ def test_writes_are_conditional(wire, quoted):
     assert put(wire, b"one", if_none_match="*").status == 200
     assert put(wire, b"two", if_none_match="*").code == "PreconditionFailed"
     assert put(wire, b"two", if_match=quoted % tag(b"x")).status == 412
-    assert put(wire, b"two", if_none_match=quoted % tag(b"x")).code == "NotImplemented"
     assert put(wire, b"two", if_match=quoted % tag(b"one")).status == 200
     assert wire.send("GET", "/bkt/k").body == b"two"
     assert wire.send("DELETE", "/bkt/k", headers={"if-match": quoted % tag(b"one")}).status == 412
@@ -177,7 +176,6 @@ def test_copies_are_conditional(s3, wire):
     s3.copy_object(**at, CopySourceIfMatch=etag)
     headers = {"x-amz-copy-source": "/bkt/k", "if-none-match": "*"}
     assert wire.send("PUT", "/bkt/to", headers=headers).status == 412
-    assert wire.send("PUT", "/bkt/to", headers=headers | {"if-none-match": '"other"'}).status == 501
     assert wire.send("PUT", "/bkt/fresh", headers=headers).status == 200
     assert fails(s3.copy_object, Bucket="bkt", Key="to", CopySource="bkt/none") == (404, "NoSuchKey")
     assert fails(s3.copy_object, Bucket="bkt", Key="to", CopySource="none/k") == (404, "NoSuchBucket")
@@ -316,7 +314,6 @@ def test_a_completion_is_conditional(s3, upload, wire):
     s3.put_object(Bucket="bkt", Key="m", Body=b"there already")
     assert complete(if_none_match="*").status == 412
     assert complete(if_match='"other"').status == 412
-    assert complete(if_none_match='"other"').status == 501
     assert complete(x_amz_mp_object_size="5").status == 400
     assert s3.get_object(Bucket="bkt", Key="m")["Body"].read() == b"there already"
     assert complete(if_match=f'"{tag(b"there already")}"').status == 200
