@@ -62,7 +62,10 @@ static void done_whole(struct plan *p, const struct ended *d)
 	struct entry *e = job->entry;
 	struct work *w = job->work;
 	const bool open = d->r->kind == JOB_GROWN && !job->closed;
-	const bool waits = e->state == ENTRY_CLOSED || e->state == ENTRY_HELD;
+	/* A file that was closed and opened again since the job was made keeps the place of that
+	 * close. */
+	const bool reopened = e->state == ENTRY_OPEN && w->queued && w->close > job->close;
+	const bool waits = e->state == ENTRY_CLOSED || e->state == ENTRY_HELD || reopened;
 
 	record_object(p, d, open);
 	/* The record of a newer close must be the last one. */
@@ -75,9 +78,6 @@ static void done_whole(struct plan *p, const struct ended *d)
 	if (open && w->opening && e->state == ENTRY_OPEN) {
 		w->opening->sent = d->r->ident;
 		settle(p, w, d);
-		/* If the file was closed and opened again meanwhile, it keeps the place of that
-		 * close. */
-		w->waiting_ms = w->queued ? d->now_ms : 0;
 		w->dirty_ms = w->changed_ms > job->started_ms ? job->started_ms : d->now_ms;
 		return;
 	}
@@ -90,7 +90,7 @@ static void done_whole(struct plan *p, const struct ended *d)
 			w->how = HOW_FILE;
 		/* The file goes behind the copies that were made together with the one just sent,
 		 * but not behind files that were closed later. */
-		if (e->state == ENTRY_OPEN || (waits && job->frozen))
+		if ((e->state == ENTRY_OPEN && !reopened) || (waits && job->frozen))
 			queue_remove(p, w);
 		if (waits && !w->queued)
 			queue_add_by_close(p, w);

@@ -71,9 +71,8 @@ static void check_order(const struct upload *u)
 	for (unsigned n = 0; n < world->n_names; n++) {
 		const struct file *f = &world->files[n];
 
-		if (n == u->name || !f->exists || f->open || !same_dir(n, u->name) ||
-			f->ident.size <= PLAN_MARKER || f->seq > u->seq || world->failed[n] ||
-			world->passed[n] || version_of(f->version)->status != GOOD)
+		if (n == u->name || !f->exists || !f->large || !same_dir(n, u->name) ||
+			f->seq > u->seq || world->failed[n] || world->passed[n])
 			continue;
 		if (world->store[n].seq < f->seq)
 			broken("%s appeared before %s, which was closed before it",

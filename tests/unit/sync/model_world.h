@@ -33,6 +33,7 @@ struct file {
 	enum close_kind fate; /* what the plan learns of the writer if it ends well */
 	unsigned version;
 	uint64_t seq; /* of its last close */
+	bool large; /* that close left a large file, and counts */
 	int64_t closed_ms;
 	struct ident ident;
 	int64_t opened_ms;
@@ -275,6 +276,7 @@ static inline void close_file(unsigned n)
 	f->unsure = f->fate != CLOSE_TRUE;
 	if (v->status == WRITING)
 		v->status = GOOD;
+	f->large = v->status == GOOD && f->ident.size > PLAN_MARKER;
 	f->seq = ++world->seq;
 	f->closed_ms = world->f.now;
 	event('c', n, f->fate);
@@ -300,6 +302,7 @@ static inline void rename_file(unsigned from, unsigned to)
 		if (version_of(f->version)->status != GOOD)
 			new_version(f, GOOD, f->ident.size, log);
 		f->unsure = false;
+		f->large = f->ident.size > PLAN_MARKER;
 		f->seq = ++world->seq;
 		f->closed_ms = world->f.now;
 	}

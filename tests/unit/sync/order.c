@@ -82,6 +82,28 @@ static void a_marker_waits_while_its_small_data_is_written_again(void **state)
 	assert_string_equal(run_all(f), "frozen data;frozen marker;");
 }
 
+/* A version that was closed while the one before was being sent keeps its place, if its file is
+ * opened again before that upload has ended. */
+static void a_marker_waits_for_a_version_closed_during_an_upload(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", LARGE);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	changed(f, "data");
+	done_as(f, &job, JOB_DONE);
+	f->now += 1000;
+	assert_string_equal(next(f, &job), "");
+
+	closed_as(f, "data", LARGE, CLOSE_TRUE);
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
 /* A version closed while the one before was being sent goes after everything closed since. */
 static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
 {
@@ -353,6 +375,7 @@ int main(void)
 		RULE(a_marker_waits_while_its_data_is_written_again),
 		RULE(a_marker_waits_while_its_data_is_written_again_and_again),
 		RULE(a_marker_waits_while_its_small_data_is_written_again),
+		RULE(a_marker_waits_for_a_version_closed_during_an_upload),
 		RULE(a_newer_version_goes_behind_what_was_closed_before_it),
 		RULE(a_small_file_rewritten_in_the_queue_follows_what_it_may_need),
 		RULE(data_rewritten_in_the_queue_keeps_its_place),
