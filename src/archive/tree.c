@@ -457,6 +457,8 @@ static int move_entries(int from, int to, struct penstock_error *err)
 			if (r < 0)
 				return r;
 		}
+		if (errno)
+			return error_errno(err, errno, "cannot list the unpacked members");
 	} while (moved);
 	return 0;
 }

@@ -153,6 +153,8 @@ static int copy_entries(
 			r = copy_entry(c, from, to, e->d_name, depth, err);
 		c->path[len] = '\0';
 	}
+	if (r == 0 && errno)
+		r = error_errno(err, errno, "cannot list directory '%s'", len ? c->path : ".");
 	return r;
 }
 
