@@ -407,9 +407,9 @@ static int check_move(int from, int to, const char *keep, struct penstock_error 
 	return errno ? error_errno(err, errno, "cannot list the unpacked members") : 0;
 }
 
-static int move_entries(int from, int to, struct penstock_error *err);
+static int move_entries(struct tree *t, int from, int to, struct penstock_error *err);
 
-static int merge_dir(int from, int to, const char *name, struct penstock_error *err)
+static int merge_dir(struct tree *t, int from, int to, const char *name, struct penstock_error *err)
 {
 	_cleanup_close_ int sub_from = open_below(from, name);
 	_cleanup_close_ int sub_to = open_below(to, name);
@@ -419,7 +419,7 @@ static int merge_dir(int from, int to, const char *name, struct penstock_error *
 
 	if (sub_from < 0 || sub_to < 0 || fstat(sub_from, &st) < 0)
 		return member_errno(err, name, "cannot open the directory");
-	r = move_entries(sub_from, sub_to, err);
+	r = move_entries(t, sub_from, sub_to, err);
 	if (r < 0)
 		return r;
 	times[0] = (struct timespec){.tv_nsec = UTIME_OMIT};
@@ -430,8 +430,20 @@ static int merge_dir(int from, int to, const char *name, struct penstock_error *
 	return 0;
 }
 
+/* Returns the bytes that become free when the file is replaced: an interrupted staging has left it,
+ * and its bytes are not part of the budget. */
+static int64_t bytes_there(int dir, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+		st.st_nlink > 1)
+		return 0;
+	return st.st_size < st.st_blocks * 512 ? st.st_size : st.st_blocks * 512;
+}
+
 /* Moves the entries, merging directories of the same names; `from` is empty afterwards. */
-static int move_entries(int from, int to, struct penstock_error *err)
+static int move_entries(struct tree *t, int from, int to, struct penstock_error *err)
 {
 	bool moved;
 
@@ -445,18 +457,24 @@ static int move_entries(int from, int to, struct penstock_error *err)
 		if (!dir)
 			return error_errno(err, errno, "cannot list the unpacked members");
 		while ((e = fs_next_entry(dir))) {
+			int64_t freed = t->options.budget ? bytes_there(to, e->d_name) : 0;
 			int r;
 
 			moved = true;
-			if (renameat(from, e->d_name, to, e->d_name) == 0)
+			if (renameat(from, e->d_name, to, e->d_name) == 0) {
+				if (freed)
+					atomic_fetch_add(t->options.budget, freed);
 				continue;
+			}
 			if (errno != ENOTEMPTY && errno != EEXIST)
 				return member_errno(
 					err, e->d_name, "cannot move the member into place");
-			r = merge_dir(from, to, e->d_name, err);
+			r = merge_dir(t, from, to, e->d_name, err);
 			if (r < 0)
 				return r;
 		}
+		if (errno)
+			return error_errno(err, errno, "cannot list the unpacked members");
 	} while (moved);
 	return 0;
 }
@@ -469,7 +487,7 @@ int tree_commit(struct tree *t, struct penstock_error *err)
 	if (r == 0)
 		r = check_move(t->members.root_fd, t->dir_fd, t->options.archive, err);
 	if (r == 0)
-		r = move_entries(t->members.root_fd, t->dir_fd, err);
+		r = move_entries(t, t->members.root_fd, t->dir_fd, err);
 	if (r < 0)
 		return r;
 	if (rmdir(t->stage) < 0)

@@ -78,7 +78,8 @@ struct unpack_options {
 	 * $PENSTOCK_UNPACK_RATIO, else LIMIT_ARCHIVE_RATIO. */
 	uint64_t max_ratio;
 	/* For several unpackers on one disk: number of bytes that all of them together may still
-	 * write; each unpacker decrements the number. Borrowed; may be NULL. */
+	 * write; each unpacker decrements the number, and adds the bytes of files that it has
+	 * replaced. Borrowed; may be NULL. */
 	atomic_llong *budget;
 	/* Called from any thread with the totals so far; those of a zip may restart from 0. May be
 	 * NULL. */

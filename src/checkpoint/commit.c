@@ -284,6 +284,8 @@ static bool seal_holds(const json_t *root, const char *data, size_t len)
 	       said == is;
 }
 
+static const char no_memory[] = "out of memory";
+
 static const char *read_head(struct commit *c, const json_t *root)
 {
 	const char *run = json_string_value(json_object_get(root, "run"));
@@ -301,7 +303,7 @@ static const char *read_head(struct commit *c, const json_t *root)
 	c->attempt = (unsigned)attempt;
 	c->world_size = (unsigned)world;
 	c->run = strdup(run ? run : "");
-	return NULL;
+	return c->run ? NULL : no_memory;
 }
 
 static const char *read_metrics(struct commit *c, json_t *metrics)
@@ -317,7 +319,7 @@ static const char *read_metrics(struct commit *c, json_t *metrics)
 		if (!json_is_number(value) || !isfinite(json_number_value(value)))
 			return "invalid metric";
 		if (commit_set_metric(c, name, json_number_value(value)) < 0)
-			return "out of memory";
+			return no_memory;
 	}
 	return NULL;
 }
@@ -342,7 +344,7 @@ static const char *read_files(struct commit *c, const json_t *files)
 		if (!to_crc(json_object_get(file, "crc64nvme"), &crc))
 			return "invalid file checksum";
 		if (commit_add_file(c, json_string_value(path), size, crc) < 0)
-			return "out of memory";
+			return no_memory;
 	}
 	return commit_sort_files(c, NULL) < 0 ? "duplicate file" : NULL;
 }
@@ -358,14 +360,18 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 	_cleanup_(commit_freep) struct commit *c = commit_new();
 	_cleanup_(decrefp) json_t *root = NULL;
 	const char *format, *fault;
+	json_error_t problem;
 
 	if (!c)
 		return error_memory(err);
 	if (len > LIMIT_COMMIT)
 		return error_set(
 			err, PENSTOCK_E_LIMIT, "'%s' has more than %zu bytes", name, LIMIT_COMMIT);
-	root = data ? json_loadb(data, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
-	if (!data || !json_is_object(root))
+	root = data ? json_loadb(data, len, JSON_REJECT_DUPLICATES, &problem) : NULL;
+	/* jansson describes a fault of the document, and nothing else. */
+	if (data && !root && !*problem.text)
+		return error_memory(err);
+	if (!json_is_object(root))
 		return corrupt(name, "it is truncated, or not JSON", err);
 	format = json_string_value(json_object_get(root, "format"));
 	if (!format || !str_starts(format, "penstock.checkpoint/"))
@@ -381,10 +387,10 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 		fault = read_metrics(c, json_object_get(root, "metrics"));
 	if (!fault)
 		fault = read_files(c, json_object_get(root, "files"));
+	if (fault == no_memory)
+		return error_memory(err);
 	if (fault)
 		return corrupt(name, fault, err);
-	if (!c->run)
-		return error_memory(err);
 	*out = take_pointer(c);
 	return 0;
 }

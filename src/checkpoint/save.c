@@ -427,11 +427,28 @@ static int seal(struct save *s, struct penstock_error *err)
 	return r == 0 ? save_sync_dir(s->fd, s->path, err) : r;
 }
 
+/* Syncs the directory of the checkpoints and its entry in its parent: a rank may have made the
+ * directory. A mount point has no entry to sync, and a parent may be unreadable. */
+static int sync_above(const struct save *s, struct penstock_error *err)
+{
+	_cleanup_close_ int above = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	struct stat st, its;
+	int r;
+
+	if (above < 0)
+		return error_errno(err, errno, "cannot open '%s'", s->dir);
+	r = save_sync_dir(above, s->dir, err);
+	parent = r == 0 ? openat(above, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (parent < 0 || fstat(above, &st) < 0 || fstat(parent, &its) < 0 ||
+		st.st_dev != its.st_dev)
+		return r;
+	return save_sync_dir(parent, s->dir, err);
+}
+
 /* Writes the commit, which makes the checkpoint valid. */
 static int place_commit(struct save *s, struct commit *whole, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
-	_cleanup_close_ int above = -1;
 	int r = 0;
 
 	if (whole->n_files == 0)
@@ -450,10 +467,7 @@ static int place_commit(struct save *s, struct commit *whole, struct penstock_er
 		return r;
 	/* The directory of the checkpoint must survive a power loss before a caller relies on the
 	 * commit. */
-	above = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (above < 0)
-		return error_errno(err, errno, "cannot open '%s'", s->dir);
-	r = save_sync_dir(above, s->dir, err);
+	r = sync_above(s, err);
 	return r == 0 ? save_place(s, COMMIT_NAME, &text, err) : r;
 }
 

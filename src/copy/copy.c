@@ -1,13 +1,17 @@
 #include "copy/internal.h"
 
 #include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -15,6 +19,8 @@
 #include "base/limits.h"
 #include "copy/content_type.h"
 #include "net/http/http.h"
+
+#define MODES_MAX 65536 /* modes that are set at the end; other directories get theirs at once */
 
 /* ---- reports ---- */
 
@@ -294,6 +300,57 @@ int copy_push(
 	return copy_is_cancelled(c) ? error_set(err, PENSTOCK_E_CANCELLED, "cancelled") : 0;
 }
 
+int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode)
+{
+	struct copy_mode m = {.path_root = target->path_root, .mode = mode}, *modes;
+
+	if (c->n_modes == MODES_MAX)
+		return -1;
+	modes = array_grow(c->modes, c->n_modes, sizeof(m));
+	if (!modes)
+		return -1;
+	c->modes = modes;
+	m.path = strdup(target->path);
+	if (!m.path)
+		return -1;
+	modes[c->n_modes++] = m;
+	return 0;
+}
+
+/* Returns -1 with errno. Follows no link, because a link could lead out of the tree. */
+static int set_mode(const struct copy_mode *m)
+{
+	_cleanup_free_ char *root = strndup(m->path, m->path_root);
+	_cleanup_close_ int at = root ? open(root, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	_cleanup_close_ int fd = -1;
+	char self[32];
+	size_t end;
+
+	if (at >= 0)
+		fd = fs_open_below(
+			at, m->path + m->path_root, strlen(m->path + m->path_root), false, &end);
+	if (fd < 0)
+		return -1;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	return chmod(self, m->mode);
+}
+
+/* Sets the inner modes first, because the outer ones may refuse access. */
+static void set_modes(struct copy *c)
+{
+	while (c->n_modes) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		struct copy_mode *m = &c->modes[--c->n_modes];
+
+		if (set_mode(m) < 0) {
+			error_errno(&err, errno, "cannot set the mode of '%s'", m->path);
+			copy_report_failed(
+				c, &(struct copy_item){.action = "skip", .from = m->path}, &err);
+		}
+		free(m->path);
+	}
+}
+
 int copy_finish(struct copy *c, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error first = PENSTOCK_ERROR_INIT;
@@ -303,6 +360,7 @@ int copy_finish(struct copy *c, struct penstock_error *err)
 	if (c->o.report.walked)
 		c->o.report.walked(c->o.report.cookie);
 	r = bulk_finish(c->bulk, &totals, &first);
+	set_modes(c);
 	if (c->first.code)
 		return error_move(err, &c->first);
 	if (r < 0 && (!totals.failed || first.code == PENSTOCK_E_CANCELLED))
@@ -319,6 +377,11 @@ void copy_end(struct copy *c)
 {
 	bulk_free(c->bulk);
 	c->bulk = NULL;
+	for (size_t i = 0; i < c->n_modes; i++)
+		free(c->modes[i].path);
+	free(c->modes);
+	c->modes = NULL;
+	c->n_modes = 0;
 	penstock_error_release(&c->first);
 }
 

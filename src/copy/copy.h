@@ -103,6 +103,9 @@ struct copy {
 	/* Set during a step that is not reported; receives the error of the step. */
 	struct penstock_error *unreported;
 	struct object_info *unreported_info; /* receives size and ETag of that step */
+	/* Modes of directories that allow no new files; copy_finish() sets them. */
+	struct copy_mode *modes;
+	size_t n_modes;
 	bool no_memory; /* the text of a report could not be allocated */
 };
 

@@ -31,16 +31,23 @@ static int open_made(const struct target *target, struct penstock_error *err)
 	return bulk_make_below(at, target->path, target->path_root, strlen(target->path), err);
 }
 
-/* Sets the attributes of the directory that --preserve has stored. */
-static int restore_attributes(int fd, const struct object_info *info)
+/* Sets the attributes of the directory that --preserve has stored. A mode that allows no new files
+ * is set at the end, after the files. */
+static int restore_attributes(
+	struct copy *c, int fd, const struct target *target, const struct object_info *info)
 {
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
 	char self[32];
 	mode_t mode;
 
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	if (bulk_kept_mode(&info->metadata, &mode) && S_ISDIR(mode) && chmod(self, mode & 0777) < 0)
-		return -1;
+	if (bulk_kept_mode(&info->metadata, &mode) && S_ISDIR(mode)) {
+		mode &= 0777;
+		if ((mode & 0700) != 0700 && copy_set_mode_later(c, target, mode) == 0)
+			mode |= 0700;
+		if (chmod(self, mode) < 0)
+			return -1;
+	}
 	if (!bulk_kept_time(&info->metadata, &times[1]))
 		return 0;
 	return utimensat(AT_FDCWD, self, times, 0);
@@ -61,7 +68,7 @@ int directory_make(struct source_tree *tree, const struct entry *entry, const st
 		return fd;
 	if (c->o.preserve) {
 		r = object_head(object_at(c->o.from, tree->source->bucket, entry->key), &info, err);
-		if (r == 0 && restore_attributes(fd, &info) < 0)
+		if (r == 0 && restore_attributes(c, fd, target, &info) < 0)
 			r = error_errno(
 				err, errno, "cannot set mode and time of '%s'", target->path);
 	}

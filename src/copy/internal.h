@@ -17,6 +17,15 @@ char *copy_object_text(struct object_ref object);
 void copy_item_target(const struct copy *c, const struct target *target, const struct place *place,
 	struct bulk_item *item);
 
+struct copy_mode {
+	char *path; /* as `path` and `path_root` of struct target */
+	size_t path_root;
+	mode_t mode;
+};
+/* Notes the mode of a directory for copy_finish(). Returns -1 if there are too many, or if out of
+ * memory. */
+int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode);
+
 /* pipe.c: pairs that a bulk cannot copy: a pipe, or a web server and something other than a
  * file. */
 bool copy_is_pipe(const struct place *source, const struct place *target);

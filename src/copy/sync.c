@@ -80,6 +80,12 @@ int copy_sync_check_overlap(
 
 /* ---- the comparison ---- */
 
+/* Returns the local directory; the base of "/" is "". */
+static const char *directory_of(const struct place *place)
+{
+	return *place->base ? place->base : "/";
+}
+
 static struct compare_side compare_side_of(const struct place *place, struct object_client *client)
 {
 	if (place_is_object(place))
@@ -163,7 +169,8 @@ static int compare(struct syncing *s, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	if (!place_is_object(target) && access(target->base, F_OK) < 0 && s->copy->o.dry_run) {
+	if (!place_is_object(target) && access(directory_of(target), F_OK) < 0 &&
+		s->copy->o.dry_run) {
 		while (r >= 0 && (r = entry_source_next(from, &entry, err)) > 0)
 			r = on_verdict(s, COMPARE_NEW, &entry, NULL, err);
 		return r;
@@ -185,7 +192,7 @@ static int remove_file(struct syncing *s, const char *name, struct penstock_erro
 	size_t at = 0;
 
 	if (s->root < 0)
-		s->root = open(base, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		s->root = open(directory_of(s->sync->target), O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (s->root < 0)
 		return error_errno(err, errno, "cannot open the directory '%s'", base);
 	dir = fs_open_below(s->root, name, slash ? (size_t)(slash - name) : 0, false, &at);

@@ -142,7 +142,7 @@ static enum need need_of(const char *home, const char *name)
 {
 	_cleanup_free_ char *dir = path_join(home, DEPLOYMENTS);
 	_cleanup_closedir_ DIR *d = dir ? opendir(dir) : NULL;
-	enum need need = dir ? UNUSED : NEEDED;
+	enum need need = dir && (d || errno == ENOENT) ? UNUSED : NEEDED;
 	struct dirent *e;
 
 	while (d && need < NEEDED && (e = fs_next_entry(d))) {
@@ -152,7 +152,7 @@ static enum need need_of(const char *home, const char *name)
 		if (one > need)
 			need = one;
 	}
-	return need;
+	return d && need < NEEDED && errno ? NEEDED : need;
 }
 
 bool deploy_needs(const char *home, const char *name)

@@ -348,7 +348,7 @@ static int scan_dir(
 
 	if (!entries)
 		return error_errno(err, errno, "cannot read '%s'", path);
-	for (struct dirent *e; (e = readdir(entries));) {
+	for (struct dirent *e; (e = fs_next_entry(entries));) {
 		struct claims_file file = {0};
 		struct claims_file *grown;
 
@@ -370,7 +370,7 @@ static int scan_dir(
 		scan->files = grown;
 		scan->files[scan->n++] = file;
 	}
-	return 0;
+	return errno ? error_errno(err, errno, "cannot read '%s'", path) : 0;
 }
 
 int claims_scan_read(struct claims_scan *scan, const struct claims_dirs *dirs, bool sweep,

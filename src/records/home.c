@@ -36,14 +36,18 @@ int records_home(char **home, struct penstock_error *err)
 	return 0;
 }
 
-/* Returns 1 if there is a valid id, else 0. */
-static int read_id(const char *path, char id[static RECORDS_HOME_ID_SIZE])
+/* Returns 1 if there is a valid id, 0 if the id is missing or invalid. */
+static int read_id(
+	const char *path, char id[static RECORDS_HOME_ID_SIZE], struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	unsigned char raw[(RECORDS_HOME_ID_SIZE - 1) / 2];
+	int r = fs_read_plain(path, &text, &e);
 
-	if (fs_read_plain(path, &text, NULL) < 0 || text.len != RECORDS_HOME_ID_SIZE - 1 ||
-		str_unhex(buf_str(&text), raw, sizeof(raw)) < 0)
+	if (r < 0)
+		return r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &e);
+	if (text.len != RECORDS_HOME_ID_SIZE - 1 || str_unhex(buf_str(&text), raw, sizeof(raw)) < 0)
 		return 0;
 	memcpy(id, buf_str(&text), RECORDS_HOME_ID_SIZE);
 	return 1;
@@ -58,8 +62,9 @@ int records_home_id(
 
 	if (!path)
 		return error_memory(err);
-	if (read_id(path, id))
-		return 0;
+	r = read_id(path, id, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
 	if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
 		return error_errno(err, errno, "cannot get random numbers");
 	str_hex(raw, sizeof(raw), id);
@@ -75,8 +80,9 @@ int records_home_id(
 		return 0;
 	/* Another process has created the id; or the existing id is invalid, so that no state can
 	 * refer to it. */
-	if (!read_id(path, id) && rename(fresh, path) < 0)
+	r = read_id(path, id, err);
+	if (r == 0 && rename(fresh, path) < 0)
 		r = error_errno(err, errno, "cannot write '%s'", path);
 	unlink(fresh);
-	return r;
+	return r < 0 ? r : 0;
 }

@@ -44,20 +44,26 @@ bool run_is_left_alone(const char *home, const char *id)
 }
 
 /* Checks again, under the lock, that an automatic restart is still due: the run may have finished
- * or been stopped meanwhile. A start by hand clears the stop. */
+ * or been stopped meanwhile. */
 static int check_due(const struct run *run, enum run_state last, struct penstock_error *err)
 {
 	const struct run_options *o = run->options;
-	_cleanup_free_ char *path = run_path(o->home, run->attempt.id, RUN_FILE_LEFT_ALONE);
 	bool over = last == RUN_SUCCEEDED || last == RUN_FAILED || last == RUN_STOPPED;
 
-	if (!path)
-		return error_memory(err);
-	if (o->due && !o->retrying && (over || access(path, F_OK) == 0))
+	if (o->due && !o->retrying && (over || run_is_left_alone(o->home, run->attempt.id)))
 		return error_set(err, PENSTOCK_E_EXISTS, "run %s is not due: %s", run->attempt.id,
 			over ? run_state_name(last) : "it was stopped");
-	unlink(path);
 	return 0;
+}
+
+/* A start by hand clears the stop. */
+static void clear_stop(const struct run *run)
+{
+	_cleanup_free_ char *path = run_path(
+		run->options->home, run->attempt.id, RUN_FILE_LEFT_ALONE);
+
+	if (path)
+		unlink(path);
 }
 
 /* Returns true if the attempt continues an earlier one. */
@@ -241,6 +247,8 @@ int run_begin(struct run *run, struct penstock_error *err)
 			&attempt->layout, attempt->workflow, run->options->source, err);
 	if (r == 0)
 		r = record_begin(run, err);
+	if (r == 0)
+		clear_stop(run);
 	return r;
 }
 

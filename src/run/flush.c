@@ -39,7 +39,7 @@ static int flush_files(
 	struct run *run, const char *journal, bool succeeded, struct penstock_error *err)
 {
 	struct sync_options options;
-	int r;
+	int r, l;
 
 	publisher_sync_options(&run->publisher, journal, &options);
 	options.continuous = false;
@@ -60,8 +60,9 @@ static int flush_files(
 	if (r < 0)
 		return r;
 	r = publisher_start_log(&run->publisher, err);
-
-	return r < 0 ? r : publisher_finish_log(&run->publisher, err);
+	/* After a failure the thread of the log may run nevertheless. */
+	l = publisher_finish_log(&run->publisher, r < 0 ? NULL : err);
+	return r < 0 ? r : l;
 }
 
 static int flush_s3(struct run *run, const struct records_attempt *last, struct penstock_error *err)
@@ -77,9 +78,10 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 		return r;
 	r = flush_files(run, journal, end.state == RUN_SUCCEEDED, err);
 	if (run->publisher.lease) {
-		object_client_gate(run->publisher.store->client, NULL);
 		/* Release the lease also after a failure: the state must be neither live nor an end
-		 * that this flush did not reach. */
+		 * that this flush did not reach. Only a second interrupt ends this last write. */
+		interrupts_phase(&run->reaction.interrupts, PHASE_FLUSH);
+		object_client_gate(run->publisher.store->client, NULL);
 		int l = lease_release(take_pointer(run->publisher.lease),
 			run_state_name(r == 0 ? end.state : last->state),
 			run_class_name(r == 0 ? end.class : last->class),

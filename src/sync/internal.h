@@ -196,7 +196,7 @@ void dirs_watch(struct sync *s, struct dir *d, int fd);
 void dirs_forget(struct sync *s, struct dir *d);
 /* Schedules another scan soon, as a name cannot be handled now. A flush waits for that scan. */
 void observe_again(struct sync *s, int64_t now_ms);
-/* Like observe_again(), with a warning that memory or descriptors are short, at most one per
+/* Like observe_again(), with a warning that the output cannot be examined, at most one per
  * minute. */
 void observe_short(struct sync *s, const char *what);
 void observe_no_memory(struct sync *s);

@@ -70,6 +70,18 @@ static void scan_close(struct sync *s, int64_t now_ms)
 	}
 }
 
+/* Names of the directory may be unknown: a flush must not succeed without them. */
+static void scan_failed(struct sync *s, int reason)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+
+	observe_short(s, strerror(reason));
+	dir_path(s->scan_dir, &path);
+	if (s->plan.flushing && !s->flush_error.message)
+		error_errno(&s->flush_error, reason, "cannot read the output directory '%s'",
+			path.len ? buf_str(&path) : ".");
+}
+
 int observe_scan(struct sync *s, int64_t now_ms)
 {
 	int64_t pause;
@@ -91,6 +103,8 @@ int observe_scan(struct sync *s, int64_t now_ms)
 				continue;
 		}
 		d = fs_next_entry(s->scan_stream);
+		if (!d && errno)
+			scan_failed(s, errno);
 		if (!d)
 			scan_close(s, now_ms);
 		else

@@ -1,4 +1,5 @@
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,14 +14,12 @@
 #include "records/layout.h"
 #include "run/process/strays.h"
 
+/* Returns true also if the directory cannot be read. */
 static bool has_entries(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
-	int n = 0;
 
-	while (dir && readdir(dir))
-		n++;
-	return n > 2;
+	return dir ? fs_next_entry(dir) || errno : path && errno != ENOENT;
 }
 
 /* Returns the path of output that was set aside by a restart before its upload, or NULL if there is

@@ -86,6 +86,8 @@ static int clear_files(const struct pack *p, struct penstock_error *err)
 		if (is_ours(e->d_name))
 			r = remove_one(p, e->d_name, err);
 	}
+	if (r == 0 && errno)
+		r = error_errno(err, errno, "cannot list '%s'", p->prefix);
 	return r;
 }
 

@@ -1,6 +1,7 @@
 #include "run/attempt/attempt.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -95,5 +96,6 @@ bool attempt_has_output(const struct attempt *attempt)
 	const char *path = attempt->layout.output;
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
 
-	return dir && fs_next_entry(dir);
+	/* A directory that cannot be read may have the only copy. */
+	return dir ? fs_next_entry(dir) || errno : path && errno != ENOENT;
 }

@@ -1,7 +1,8 @@
 #include "run/config/user_limits.h"
 
+#include <errno.h>
 #include <pwd.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -135,22 +136,29 @@ static int check_keys(const struct user_config *c, const struct node *root)
 	return 0;
 }
 
-static const char *user_name(char memory[static 4096])
+/* Returns the user's name, or the number if there is none; NULL if out of memory. */
+static char *user_name(void)
 {
+	_cleanup_free_ char *memory = NULL;
 	struct passwd entry;
 	struct passwd *found = NULL;
+	int r = ERANGE;
 
-	if (getpwuid_r(geteuid(), &entry, memory, 4096, &found) == 0 && found)
-		return found->pw_name;
-	snprintf(memory, 4096, "%u", (unsigned)geteuid());
-	return memory;
+	for (size_t size = 4 * KIB; r == ERANGE && size <= MIB; size *= 2) {
+		free(memory);
+		memory = malloc(size);
+		if (!memory)
+			return NULL;
+		r = getpwuid_r(geteuid(), &entry, memory, size, &found);
+	}
+	return found ? strdup(found->pw_name) : str_printf("%u", (unsigned)geteuid());
 }
 
 static int read_file(const char *path,
 	int (*take)(const struct user_config *c, const struct node *root, void *out), void *out,
 	struct penstock_error *err)
 {
-	char memory[4096];
+	_cleanup_free_ char *user = NULL;
 	struct user_config c = {.path = path, .err = err};
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
@@ -164,8 +172,10 @@ static int read_file(const char *path,
 	r = fs_read(path, &text, err);
 	if (r < 0 || text.len == 0)
 		return r;
+	c.user = user = user_name();
+	if (!user)
+		return error_memory(err);
 	root = document_read(&arena, path, buf_str(&text), text.len, &found);
-	c.user = user_name(memory);
 	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
 	else if (!root || root->kind != NODE_MAP)

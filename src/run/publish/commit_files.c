@@ -2,6 +2,7 @@
 #include "run/publish/keeper.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,11 +178,14 @@ bool keeper_commit_files(struct keeper *k, bool all, size_t *committed)
 	bool complete = true;
 	struct dirent *d;
 
-	while (stream && (d = readdir(stream)))
+	*committed = 0;
+	while (stream && (d = fs_next_entry(stream)))
 		complete &= consider(k, d->d_name, all, &found);
+	/* A commit of a newer file would hide a file that was not read. */
+	if (stream && errno)
+		return false;
 	if (found.n)
 		qsort(found.items, found.n, sizeof(*found.items), by_time);
-	*committed = 0;
 	for (size_t i = 0; i < found.n; i++) {
 		if (found.items[i].mtime_ns >= found.newest_ns && !atomic_load(k->cancel))
 			*committed += commit_file(k, found.items[i].name) == 0;

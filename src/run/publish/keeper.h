@@ -55,8 +55,9 @@ bool checkpoint_is_single(void *cookie, const char *path);
 /* Commits the files of programs that write no commits, in the order of their times. If `all`, every
  * file there is complete; else only published files are taken. A file older than a committed one is
  * skipped: retention removed its commit, or it came too late to be the newest. `*committed` gets
- * the number of new commits. Returns false if a file does not count yet: it is not published, or
- * was touched after that. No event follows if the file turns out to be unchanged. */
+ * the number of new commits. Returns false if the directory cannot be read, or if a file does not
+ * count yet: it is not published, or was touched after that. No event follows if the file turns out
+ * to be unchanged. */
 bool keeper_commit_files(struct keeper *k, bool all, size_t *committed);
 
 /* ---- older.c ---- */

@@ -47,12 +47,33 @@ static int copy_contents(struct copy *c, int from, int to, struct penstock_error
 	}
 }
 
+/* Returns true if there are no files below the directory, except those that Python compiles. */
+static bool has_no_file(int dir, const char *name, size_t depth)
+{
+	_cleanup_closedir_ DIR *list = depth < LIMIT_ARCHIVE_DEPTH ? fs_list_at(dir, name) : NULL;
+	const struct dirent *e;
+
+	while (list && (e = fs_next_entry(list))) {
+		if (strcmp(e->d_name, "__pycache__") != 0 &&
+			!has_no_file(dirfd(list), e->d_name, depth + 1))
+			return false;
+	}
+	return list && !errno;
+}
+
 static int remove_existing(
 	const struct copy *c, int dir, const char *name, struct penstock_error *err)
 {
-	if (c->options->replace && unlinkat(dir, name, 0) < 0 && errno != ENOENT)
+	if (!c->options->replace || unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (errno != EISDIR)
 		return error_errno(err, errno, "cannot replace '%s'", c->path);
-	return 0;
+	if (!has_no_file(dir, name, 0))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot replace the directory '%s' by a file: it has other files; move "
+			"them to another directory",
+			c->path);
+	return fs_remove_tree_at(dir, name, c->path, err);
 }
 
 static int copy_file(struct copy *c, int from_dir, int to_dir, const char *name,
@@ -153,6 +174,8 @@ static int copy_entries(
 			r = copy_entry(c, from, to, e->d_name, depth, err);
 		c->path[len] = '\0';
 	}
+	if (r == 0 && errno)
+		r = error_errno(err, errno, "cannot list directory '%s'", len ? c->path : ".");
 	return r;
 }
 

@@ -13,7 +13,8 @@ struct penstock_error;
 /* The variations of a copy; every function may be NULL. `path` is relative to the top, "" for the
  * top itself. */
 struct copy_tree {
-	/* replace existing files and links and merge directories; otherwise they are an error */
+	/* replace existing files, links and directories without files, and merge directories;
+	 * otherwise they are an error */
 	bool replace;
 	const char *what; /* the activity, for messages: "copying the context" */
 	const atomic_int *cancel;

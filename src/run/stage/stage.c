@@ -222,6 +222,8 @@ static int set_mode(int dir, mode_t mode, const char *path, struct penstock_erro
 		if (r < 0)
 			return r;
 	}
+	if (errno)
+		return error_errno(err, errno, "cannot list a directory below '%s'", path);
 	if (fchmod(dir, mode | (mode & 0444) >> 2) < 0)
 		return error_errno(
 			err, errno, "cannot set the mode of a directory below '%s'", path);

@@ -226,10 +226,10 @@ static int open_state(
 	/* Remove all files of an earlier staging. */
 	_cleanup_closedir_ DIR *dir = opendir(layout->state);
 	const struct dirent *e;
+	if (!dir)
+		return error_errno(err, errno, "cannot list '%s'", layout->state);
 	r = fs_remove_tree(layout->input, err);
-	if (r == 0 && !dir)
-		r = error_errno(err, errno, "cannot list '%s'", layout->state);
-	while (r == 0 && (e = readdir(dir))) {
+	while (r == 0 && (e = fs_next_entry(dir))) {
 		_cleanup_free_ char *path = NULL;
 
 		if (!str_starts(e->d_name, "stage-"))
@@ -237,6 +237,8 @@ static int open_state(
 		path = path_join(layout->state, e->d_name);
 		r = path ? fs_remove_tree(path, err) : error_memory(err);
 	}
+	if (r == 0 && errno)
+		r = error_errno(err, errno, "cannot list '%s'", layout->state);
 	r = r < 0 ? r : fs_mkdirs(layout->input, 0700, err);
 	if (r == 0)
 		r = identify(state, layout->input, err);

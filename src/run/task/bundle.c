@@ -10,7 +10,9 @@
 #include <jansson.h>
 
 #include "base/cleanup.h"
+#include "base/error.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "image/image.h"
 #include "run/task/executor.h"
 #include "run/task/cdi.h"
@@ -198,6 +200,39 @@ static json_t *linux_of(const struct task_container *container)
 	if (root && bundle_has_slave(container))
 		json_object_set_new(root, "rootfsPropagation", json_string("rslave"));
 	return root;
+}
+
+static bool is_text(const char *s)
+{
+	return str_is_utf8(s, strlen(s));
+}
+
+int bundle_check(const struct task_spec *spec, struct penstock_error *err)
+{
+	const struct task_container *container = spec->container;
+
+	for (size_t i = 0; spec->argv[i]; i++) {
+		if (!is_text(spec->argv[i]))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot start the container: argument %zu of its command is not UTF-8",
+				i);
+	}
+	/* The value may be a secret. */
+	for (size_t i = 0; spec->envp && spec->envp[i]; i++) {
+		if (!is_text(spec->envp[i]))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot start the container: the variable '%.*s' is not UTF-8",
+				(int)strcspn(spec->envp[i], "="), spec->envp[i]);
+	}
+	for (size_t i = 0; i < container->n_mounts; i++) {
+		const struct container_mount *m = &container->mounts[i];
+
+		if (!is_text(m->source) || !is_text(m->place))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot mount '%s' at '%s' in the container: the path is not UTF-8",
+				m->source, m->place);
+	}
+	return 0;
 }
 
 char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless)

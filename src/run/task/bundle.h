@@ -4,9 +4,12 @@
 
 #include <stdbool.h>
 
+struct penstock_error;
 struct task_container;
 struct task_spec;
 
+/* Fails if config.json, which is UTF-8, cannot hold an argument, a variable or a mount. */
+int bundle_check(const struct task_spec *spec, struct penstock_error *err);
 /*
  * Returns the text of config.json, freed by the caller, or NULL if out of memory. The root is
  * `rootfs` in the same directory, and `dir` has the container's resolv.conf. `rootless` is set if

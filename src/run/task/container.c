@@ -111,8 +111,10 @@ static int plan_root(struct starting *s, struct penstock_error *err)
 static int prepare(struct starting *s, struct penstock_error *err)
 {
 	const char *tmp = s->spec->container->tmp;
-	int r;
+	int r = bundle_check(s->spec, err);
 
+	if (r < 0)
+		return r;
 	s->crun = fs_find_tool("crun");
 	if (!s->crun)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,

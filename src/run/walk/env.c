@@ -292,6 +292,8 @@ int module_env_export(const struct run_layout *layout, const char *path,
 	_cleanup_(strlist_release) struct strlist env = {0};
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
 	_cleanup_close_ int fd = -1;
+	struct stat st;
+	char last;
 	int r;
 
 	if (!use->export_env_as.value)
@@ -301,6 +303,15 @@ int module_env_export(const struct run_layout *layout, const char *path,
 	r = env_file_read(name, &env, err);
 	if (r < 0)
 		return r;
+	if (!outer)
+		outer = layout->env_file;
+	fd = fs_open_plain(outer, O_RDWR | O_APPEND | O_CREAT, 0600, err);
+	if (fd < 0)
+		return fd;
+	/* A step may have left its last line without an end. */
+	if (fstat(fd, &st) == 0 && st.st_size && pread(fd, &last, 1, st.st_size - 1) == 1 &&
+		last != '\n')
+		buf_add_str(&text, "\n");
 	for (size_t i = 0; i < use->outputs.n; i++) {
 		const char *output = use->outputs.items[i].value;
 		const char *value = strlist_get(&env, output);
@@ -310,12 +321,7 @@ int module_env_export(const struct run_layout *layout, const char *path,
 	}
 	if (buf_failed(&text))
 		return buf_error(&text, "the outputs of the module", err);
-	if (!outer)
-		outer = layout->env_file;
-	fd = fs_open_plain(outer, O_WRONLY | O_APPEND | O_CREAT, 0600, err);
-	if (fd < 0)
-		return fd;
-	if (write(fd, buf_str(&text), text.len) != (ssize_t)text.len)
+	if (fs_write_all(fd, buf_str(&text), text.len) < 0)
 		return error_errno(err, errno, "cannot write '%s'", outer);
 	return 0;
 }

@@ -110,6 +110,8 @@ static int link_entries(
 		else
 			r = link_one(attempt, source, path, err);
 	}
+	if (r == 0 && errno)
+		r = error_errno(err, errno, "cannot list '%s'", from);
 	return r;
 }
 

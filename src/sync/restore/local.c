@@ -333,8 +333,8 @@ int restore_check_dir(struct restore *r, const char *path, struct penstock_error
 	int rc = 0;
 
 	if (!dir)
-		return error_errno(err, errno, "cannot read the output directory '%s'",
-			*path ? path : ".");
+		return error_errno(
+			err, errno, "cannot read the output directory '%s'", *path ? path : ".");
 	while (rc == 0 && (d = fs_next_entry(dir))) {
 		_cleanup_free_ char *below = str_printf(
 			"%s%s%s", path, *path ? "/" : "", d->d_name);
@@ -358,6 +358,9 @@ int restore_check_dir(struct restore *r, const char *path, struct penstock_error
 		} else
 			rc = check_name(r, below, &st, err);
 	}
+	if (rc == 0 && errno)
+		rc = error_errno(
+			err, errno, "cannot read the output directory '%s'", *path ? path : ".");
 	return rc;
 }
 

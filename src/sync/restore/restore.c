@@ -85,6 +85,14 @@ static bool has_older(const struct left *left, const char *path)
 	return found;
 }
 
+/* Warns that the directory, whose files the next attempt sends, cannot be read; see errno. */
+static void warn_unsent(struct sync *s, const char *dir)
+{
+	sync_emit(s, SYNC_WARNING, NULL, 0,
+		"cannot send all incomplete files below '%s': %s; they stay there", dir,
+		strerror(errno));
+}
+
 /* Sends all regular files below `name` in the open directory `at`; `dir` is the path of `name`, and
  * `path` its place in the output. Returns 1, and stops, if no file can be sent now. */
 static int send_below(const struct left *left, int at, const char *name, const char *dir,
@@ -94,9 +102,9 @@ static int send_below(const struct left *left, int at, const char *name, const c
 	const struct dirent *d;
 	int rc = 0;
 
-	if (!list)
-		return errno == ENOMEM ? error_memory(err) : 0;
-	while (rc == 0 && (d = fs_next_entry(list))) {
+	if (!list && errno == ENOMEM)
+		return error_memory(err);
+	while (list && rc == 0 && (d = fs_next_entry(list))) {
 		_cleanup_free_ char *file = path_join(dir, d->d_name);
 		_cleanup_free_ char *below = str_printf(
 			"%s%s%s", path, *path ? "/" : "", d->d_name);
@@ -113,6 +121,8 @@ static int send_below(const struct left *left, int at, const char *name, const c
 			rc = send_below(left, dirfd(list), d->d_name, file, below, err);
 		}
 	}
+	if (rc == 0 && errno)
+		warn_unsent(left->s, dir);
 	return rc;
 }
 
@@ -138,6 +148,8 @@ static int aside_send_left(struct sync *s, struct penstock_error *err)
 	if (!all)
 		return error_memory(err);
 	n = scandir(all, &names, is_attempt, by_number);
+	if (n < 0 && errno != ENOENT)
+		warn_unsent(s, all);
 	/* The oldest attempt is sent first, so that the version that was set aside last stays in
 	 * partial/. */
 	for (int i = 0; i < n; i++) {

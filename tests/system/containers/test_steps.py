@@ -134,6 +134,14 @@ def test_what_the_image_lacks_is_told(penstock, contained):
     assert all(json.loads(penstock.run("show", run["id"], "--json").out)["class"] == "image" for run in penstock.ps())
 
 
+def test_a_variable_that_is_not_utf8_is_refused(penstock, contained):
+    path = contained("printf 'ODD=\\377\\n' >> $DEEPSQUARE_ENV", "echo started")
+
+    result = penstock.run("run", path).exits(65)
+
+    assert "'ODD'" in result.err and "started" not in result.out
+
+
 @pytest.mark.parametrize("image_name, code, says", [("job/nope:v1", 66, "job/nope:v1"), ("Bad/Name", 65, "Bad/Name")])
 def test_an_image_that_cannot_be_had_ends_the_run_before_its_steps(penstock, tmp_path, image_name, code, says):
     registry = Registry(tmp_path / "registry")

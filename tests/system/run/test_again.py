@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 
 import pytest
@@ -119,11 +120,15 @@ def test_changed_code_meets_artifacts_and_links(penstock, project):
 
 
 def test_a_directory_of_the_code_becomes_a_file_or_a_link(penstock, project):
-    path = project("[ -d data/sub ] || { cat data lib/x; exit 0; }; " + WAITS)
+    # The step has made files that Python compiles, and an empty directory of the code has an empty one below it.
+    path = project("[ -d data/sub ] || { cat data lib/x empty; exit 0; }; mkdir lib/__pycache__; touch lib/__pycache__/x.pyc; " + WAITS)
     for name in ("data/sub", "lib", "other"):
         (project.folder / name).mkdir(parents=True)
         (project.folder / name / "x").write_text(f"{name}\n")
+    (project.folder / "empty" / "sub").mkdir(parents=True)
     preempt(penstock, path)
+    shutil.rmtree(project.folder / "empty")
+    (project.folder / "empty").write_text("full\n")
     for name in ("data/sub", "lib"):
         (project.folder / name / "x").unlink()
         (project.folder / name).rmdir()
@@ -133,7 +138,21 @@ def test_a_directory_of_the_code_becomes_a_file_or_a_link(penstock, project):
 
     again = penstock.run("run", path).ok()
 
-    assert again.out == "file\nother\n"
+    assert again.out == "file\nother\nfull\n"
+
+
+def test_a_directory_with_files_of_a_step_is_not_replaced(penstock, project):
+    path = project("echo made > lib/made; " + WAITS)
+    (project.folder / "lib").mkdir()
+    preempt(penstock, path)
+    (project.folder / "lib").rmdir()
+    (project.folder / "lib").write_text("file\n")
+
+    refused = penstock.run("run", path)
+
+    assert refused.code != 0 and "'lib'" in refused.err
+    (made,) = penstock.home.glob("runs/*/storage/**/lib/made")
+    assert made.read_text() == "made\n"
 
 
 # ---- the workflow file ----

@@ -528,6 +528,22 @@ def test_twice_in_the_flush(scene, stage):
     scene.assert_output_complete()
 
 
+def test_once_in_penstock_flush(scene):
+    # The state next to the output is the end that the run had: a live one would make other machines wait.
+    flushing(scene)
+    press(scene, 2, progress.UPLOADING)
+    scene.run.wait(QUICKLY_S).exits(73)
+    before = len(scene.proxy.seen("PUT", "^/out/two$"))
+    flush = scene.penstock.popen("flush", "x")
+    wait_for(lambda: len(scene.proxy.seen("PUT", "^/out/two$")) > before, 60, "the upload of the flush")
+
+    flush.send(signal.SIGINT)
+
+    assert flush.wait(QUICKLY_S).code != 0
+    (key,) = [key for key in scene.store.keys("out") if key.endswith("/state.json")]
+    assert json.loads(scene.store.bytes("out", key))["state"] == "failed"
+
+
 def test_twice_at_the_last_words(scene):
     # Everything is sent: the run has succeeded, whether the store hears of that or not.
     saying_the_last_words(scene)

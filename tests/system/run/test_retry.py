@@ -1,4 +1,5 @@
 """`retry` of a workflow, and `penstock watch`: what goes on by itself."""
+import contextlib
 import functools
 import json
 import os
@@ -6,6 +7,7 @@ import re
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 
@@ -343,6 +345,12 @@ def test_what_was_stopped_after_its_preemption_is_not_continued_by_itself(pensto
 
     assert nothing.out == "" and "stopped" in not_due.err
     assert states(penstock) == {"preempted": "preempted", "lost": "lost"}
+    # A start by hand that is refused changes nothing.
+    with contextlib.closing(sqlite3.connect(penstock.home / "runs.db", isolation_level=None)) as records:
+        records.execute("CREATE TRIGGER full BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'full'); END")
+        refused = penstock.run("resume", "lost")
+        records.execute("DROP TRIGGER full")
+    assert refused.code != 0 and "stopped" in penstock.run("resume", "--due", "lost").ok().err
     penstock.run("resume", "preempted").ok()
     assert states(penstock)["preempted"] == "succeeded"
     penstock.run("resume", "lost").ok()

@@ -74,6 +74,14 @@ def test_a_module_of_a_directory(penstock, job, tmp_path):
     assert penstock.run("run", plain, cwd="/").ok().out == "one hello World\ninside x\n[][x]\n"
 
 
+# A step may end $DEEPSQUARE_ENV without a newline.
+def test_outputs_of_a_module_follow_an_unfinished_line(penstock, tmp_path):
+    write(tmp_path / "greet")
+    path = write_workflow(tmp_path, "printf A=1 >> $DEEPSQUARE_ENV", {"use": {"source": "./greet", "exportEnvAs": "G"}}, 'echo "[$A][$G_RESULT]"')
+
+    assert penstock.run("run", path).ok().out.endswith("[1][hello, World\ntwice]\n")
+
+
 # A tag, a commit in full or in short, HEAD, and a folder of the repository.
 def test_a_module_of_a_git_repository(penstock, job, repository):
     commit = git(repository, "rev-parse", "v1")

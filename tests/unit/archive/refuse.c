@@ -209,6 +209,22 @@ static void a_budget_is_shared(void **state)
 	assert_int_equal(atomic_load(&budget), 6);
 }
 
+/* A staging that was interrupted unpacks its archives again. */
+static void replaced_files_return_to_the_budget(void **state)
+{
+	static const struct member members[] = {{"a", 'f', "12345", 0}, {"d/b", 'f', "6789", 0}};
+	atomic_llong budget = 18;
+	const struct unpack_options options = {.budget = &budget};
+	_cleanup_(buf_release) struct buf a = BUF_INIT(0);
+	struct yard *y = *state;
+
+	make_archive(&a, "ustar", NULL, members, ARRAY_SIZE(members));
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(yard_unpack(y, &a, "x.tar", 100, &options), 0);
+		assert_int_equal(atomic_load(&budget), 9);
+	}
+}
+
 /* What a stream is, from its first bytes alone. */
 static void kinds_are_told_by_their_magic(void **state)
 {
@@ -290,6 +306,7 @@ int main(void)
 		TEST(unpacked_size_has_a_limit),
 		TEST(limits_are_exact),
 		TEST(a_budget_is_shared),
+		TEST(replaced_files_return_to_the_budget),
 		TEST(a_link_that_cannot_be_read_is_not_packed),
 		cmocka_unit_test(kinds_are_told_by_their_magic),
 		cmocka_unit_test(single_names_are_safe),

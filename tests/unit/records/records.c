@@ -646,6 +646,22 @@ static void a_damaged_id_of_the_home_is_replaced(void **state)
 	closedir(d);
 }
 
+/* An id that cannot be read may be valid. */
+static void an_unreadable_id_of_the_home_stays(void **state)
+{
+	char path[128], id[RECORDS_HOME_ID_SIZE];
+	struct stat st;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/id", home);
+	assert_int_equal(symlink("elsewhere", path), 0);
+
+	assert_int_equal(records_home_id(home, id, NULL), -PENSTOCK_E_INVALID);
+
+	assert_int_equal(lstat(path, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+}
+
 /* The directory that all users share is made once, for all of them. */
 static void the_shared_directory_is_open_to_all(void **state)
 {
@@ -720,6 +736,7 @@ int main(void)
 		TEST(readers_do_not_block_writers),
 		TEST(the_records_are_private),
 		TEST(a_damaged_id_of_the_home_is_replaced),
+		TEST(an_unreadable_id_of_the_home_stays),
 		TEST(the_shared_directory_is_open_to_all),
 		TEST(a_home_that_cannot_be_written_is_a_matter_of_permission),
 		TEST(the_home_follows_the_environment),

@@ -142,6 +142,10 @@ static void an_output_with_entries_is_found(void **state)
 	assert_non_null(f);
 	fclose(f);
 	assert_true(attempt_has_output(&attempt));
+	/* A directory that cannot be read may have entries. */
+	attempt.layout.output = file;
+	assert_true(attempt_has_output(&attempt));
+	attempt.layout.output = dir;
 	unlink(file);
 	rmdir(dir);
 	assert_false(attempt_has_output(&attempt));
