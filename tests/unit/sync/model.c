@@ -452,7 +452,7 @@ static void kill_writers(void)
 			continue;
 		if (f->open) {
 			v->status = v->status == WRITING ? DEAD : EITHER;
-			f->open = false;
+			f->open = f->large = false;
 			unseen |= f->fate == CLOSE_UNSEEN;
 			event('c', n, f->fate == CLOSE_TRUE ? CLOSE_KILLED : f->fate);
 		} else if (f->unsure && v->status == GOOD) {

@@ -296,13 +296,13 @@ static inline void rename_file(unsigned from, unsigned to)
 	*f = world->files[from];
 	world->files[from] = (struct file){.exists = false};
 	f->ident.ctime_ns = (int64_t)++world->ticks;
+	f->large = !f->open && f->ident.size > PLAN_MARKER;
 	if (!f->open) {
 		uint64_t log = version_of(f->version)->log;
 
 		if (version_of(f->version)->status != GOOD)
 			new_version(f, GOOD, f->ident.size, log);
 		f->unsure = false;
-		f->large = f->ident.size > PLAN_MARKER;
 		f->seq = ++world->seq;
 		f->closed_ms = world->f.now;
 	}
