@@ -89,26 +89,6 @@ bool request_query_number(
 		name, (unsigned long long)min, (unsigned long long)max);
 }
 
-/* --- the object ------------------------------------------------------------------------------ */
-
-enum store_status request_get_object(struct request *req, const char *bucket, const char *key,
-	const char *version, struct store_object **out, struct penstock_error *err)
-{
-	struct store *store = req->server->store;
-	enum store_status status;
-
-	*out = request_take_object(req, bucket, key, version);
-	if (*out)
-		return STORE_OK;
-	status = version ? store_version_get(store, bucket, key, version, out, err)
-			 : store_object_get(store, bucket, key, out, err);
-	if (status != STORE_OK || (*out)->marker || !req->decided.missing ||
-		!request_has_decided(req, bucket, key, version))
-		return status;
-	store_object_unref(take_pointer(*out));
-	return version ? STORE_NO_SUCH_VERSION : STORE_NO_SUCH_KEY;
-}
-
 /* --- the sender ------------------------------------------------------------------------------ */
 
 void request_sender_is_known(struct request *req)
