@@ -346,9 +346,8 @@ static int copy_object(void *cookie, const struct object_info *info)
  * them. The copy of a tag goes next to that tag, whose removal removes everything below it. */
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
-	const char *tags = strstr(s->place.prefix, ".penstock/tags/");
-	int base = (int)(tags ? (size_t)(tags - s->place.prefix) : strlen(s->place.prefix));
-	_cleanup_free_ char *to = str_printf("%.*s.penstock/tags/%s/", base, s->place.prefix, tag);
+	_cleanup_free_ char *to = str_printf(
+		"%s.penstock/tags/%s/", s->place.workflow->output.s3.prefix, tag);
 	struct tagging t = {.s = s, .to = to, .err = err};
 	/* A killed call may have left objects. */
 	int r = to ? artifacts_remove(artifacts_object(&s->place, to), NULL, err)
