@@ -102,6 +102,9 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	r = supervisor_begin(layout.lock, run.id, &lock, err);
 	if (r == 0)
 		r = read_end(records, &run, err);
+	/* Another 'penstock rm' has removed the run meanwhile, but not this new directory. */
+	if (r == -(int)PENSTOCK_E_NOT_FOUND && lock >= 0)
+		fs_remove_tree(layout.dir, NULL);
 	if (r < 0)
 		return r;
 	if (!cli_has(cli, "force"))
