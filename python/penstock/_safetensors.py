@@ -211,7 +211,7 @@ class _Reader:
             return tensor
         try:
             return tensor.to(self.map_location)
-        except (RuntimeError, TypeError) as error:  # such as a GPU without room: the file is not damaged
+        except (RuntimeError, TypeError, AssertionError) as error:  # such as a GPU without room, or a torch without CUDA: the file is not damaged
             raise CheckpointError(f"cannot load '{self.file.name}' to {self.map_location!r}: {' '.join(str(error).split())}") from error
 
     def array(self, name: str) -> Any:
