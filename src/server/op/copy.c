@@ -197,7 +197,7 @@ static const char redirect_header[] = "x-amz-website-redirect-location";
 /* Returns true for the stored headers that a copy never takes from its source. */
 static bool is_of_request(const char *name)
 {
-	return strcmp(name, "x-amz-storage-class") == 0 || strcmp(name, redirect_header) == 0;
+	return strcmp(name, STORE_CLASS_HEADER) == 0 || strcmp(name, redirect_header) == 0;
 }
 
 static bool keep_headers(struct request *req, const struct store_object *source)

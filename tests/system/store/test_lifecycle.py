@@ -192,6 +192,7 @@ def test_a_kill_in_the_middle_leaves_no_half_deletion(quick):
 
     wait_for(lambda: len(keys(s3)) == n // 2, 20)
     assert all(key.startswith("q/") for key in keys(s3))
+
     def files():
         return sum(1 for path in (quick.root / "data").rglob("*") if path.is_file())
 
