@@ -386,17 +386,13 @@ static int check_entry(int from, int to, const char *name, struct penstock_error
 static int check_move(int from, int to, const char *keep, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *dir = fs_list_at(from, ".");
+	const struct dirent *e;
 
 	if (!dir)
 		return error_errno(err, errno, "cannot list the unpacked members");
-	for (;;) {
-		const struct dirent *e;
+	while ((e = fs_next_entry(dir))) {
 		int r;
 
-		errno = 0;
-		e = fs_next_entry(dir);
-		if (!e)
-			break;
 		if (keep && strcmp(e->d_name, keep) == 0)
 			return member_error(err, PENSTOCK_E_EXISTS, e->d_name,
 				"the member has the name of the archive and would replace the archive");

@@ -198,7 +198,7 @@ static bool is_removed(const struct save *s)
 {
 	struct stat st;
 
-	return fstat(s->fd, &st) == 0 && st.st_nlink == 0;
+	return fstat(s->fd, &st) == 0 ? st.st_nlink == 0 : errno == ESTALE; /* NFS */
 }
 
 static int find_word(const struct save *s, char word[static SAVE_WORD])

@@ -188,13 +188,14 @@ static int compare(struct syncing *s, struct penstock_error *err)
 static int remove_file(struct syncing *s, const char *name, struct penstock_error *err)
 {
 	const char *slash = strrchr(name, '/'), *base = s->sync->target->base;
+	const char *top = directory_of(s->sync->target);
 	_cleanup_close_ int dir = -1;
 	size_t at = 0;
 
 	if (s->root < 0)
-		s->root = open(directory_of(s->sync->target), O_PATH | O_DIRECTORY | O_CLOEXEC);
+		s->root = open(top, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (s->root < 0)
-		return error_errno(err, errno, "cannot open the directory '%s'", base);
+		return error_errno(err, errno, "cannot open the directory '%s'", top);
 	dir = fs_open_below(s->root, name, slash ? (size_t)(slash - name) : 0, false, &at);
 	if (dir < 0 && errno == ENOENT)
 		return 0;

@@ -45,8 +45,10 @@ static int read_id(
 	unsigned char raw[(RECORDS_HOME_ID_SIZE - 1) / 2];
 	int r = fs_read_plain(path, &text, &e);
 
+	if (r == -(int)PENSTOCK_E_NOT_FOUND || r == -(int)PENSTOCK_E_LIMIT)
+		return 0;
 	if (r < 0)
-		return r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &e);
+		return error_move(err, &e);
 	if (text.len != RECORDS_HOME_ID_SIZE - 1 || str_unhex(buf_str(&text), raw, sizeof(raw)) < 0)
 		return 0;
 	memcpy(id, buf_str(&text), RECORDS_HOME_ID_SIZE);

@@ -70,14 +70,18 @@ static void scan_close(struct sync *s, int64_t now_ms)
 	}
 }
 
-/* Names of the directory may be unknown: a flush must not succeed without them. */
+/* Names of the directory may be unknown: a flush must not succeed without them. It fails instead of
+ * another scan, which may fail again and again. */
 static void scan_failed(struct sync *s, int reason)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
 
-	observe_short(s, strerror(reason));
+	if (!s->plan.flushing) {
+		observe_short(s, strerror(reason));
+		return;
+	}
 	dir_path(s->scan_dir, &path);
-	if (s->plan.flushing && !s->flush_error.message)
+	if (!s->flush_error.message)
 		error_errno(&s->flush_error, reason, "cannot read the output directory '%s'",
 			path.len ? buf_str(&path) : ".");
 }

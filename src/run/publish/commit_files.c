@@ -34,18 +34,17 @@ static bool is_committed(const char *dir, const char *name, const struct stat *s
 			       : its.st_mtim.tv_nsec >= st->st_mtim.tv_nsec);
 }
 
-static uint64_t next_number(const char *dir)
+static int next_number(const char *dir, uint64_t *number, struct penstock_error *err)
 {
 	_cleanup_(commit_list_release) struct commit_list list = {0};
-	uint64_t number = 0;
+	int r = commit_list_read(&list, dir, err);
 
-	if (commit_list_read(&list, dir, NULL) < 0)
-		return 1;
+	*number = 1;
 	for (size_t i = 0; i < list.n; i++) {
-		if (list.items[i].step > number)
-			number = list.items[i].step;
+		if (list.items[i].step >= *number)
+			*number = list.items[i].step + 1;
 	}
-	return number + 1;
+	return r;
 }
 
 struct candidate {
@@ -156,14 +155,17 @@ static int by_time(const void *a, const void *b)
 static int commit_file(const struct keeper *k, const char *name)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int r = save_single(k->dir, name, next_number(k->dir),
-		&(struct save_options){
-			.attempt = (unsigned)k->publisher->attempt->number,
-			.run_id = k->publisher->attempt->id,
-			.cancel = (const volatile int *)k->cancel,
-		},
-		&err);
+	uint64_t number;
+	int r = next_number(k->dir, &number, &err);
 
+	if (r == 0)
+		r = save_single(k->dir, name, number,
+			&(struct save_options){
+				.attempt = (unsigned)k->publisher->attempt->number,
+				.run_id = k->publisher->attempt->id,
+				.cancel = (const volatile int *)k->cancel,
+			},
+			&err);
 	if (r < 0 && r != -(int)PENSTOCK_E_CHANGED && r != -(int)PENSTOCK_E_NOT_FOUND &&
 		r != -(int)PENSTOCK_E_CANCELLED)
 		run_say(&k->publisher->attempt->voice, RUN_EVENT_WARNING,
@@ -174,15 +176,20 @@ static int commit_file(const struct keeper *k, const char *name)
 bool keeper_commit_files(struct keeper *k, bool all, size_t *committed)
 {
 	_cleanup_(candidates_release) struct candidates found = {.newest_ns = INT64_MIN};
-	_cleanup_closedir_ DIR *stream = keeper_is_inside(k) ? opendir(k->dir) : NULL;
+	_cleanup_closedir_ DIR *stream = NULL;
 	bool complete = true;
 	struct dirent *d;
 
 	*committed = 0;
-	while (stream && (d = fs_next_entry(stream)))
+	if (!keeper_is_inside(k))
+		return true;
+	stream = opendir(k->dir);
+	if (!stream)
+		return errno == ENOENT;
+	while ((d = fs_next_entry(stream)))
 		complete &= consider(k, d->d_name, all, &found);
 	/* A commit of a newer file would hide a file that was not read. */
-	if (stream && errno)
+	if (errno)
 		return false;
 	if (found.n)
 		qsort(found.items, found.n, sizeof(*found.items), by_time);
