@@ -360,14 +360,17 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 	_cleanup_(commit_freep) struct commit *c = commit_new();
 	_cleanup_(decrefp) json_t *root = NULL;
 	const char *format, *fault;
+	json_error_t problem;
 
 	if (!c)
 		return error_memory(err);
 	if (len > LIMIT_COMMIT)
 		return error_set(
 			err, PENSTOCK_E_LIMIT, "'%s' has more than %zu bytes", name, LIMIT_COMMIT);
-	if (data && s3_json_load(data, len, &root, err) == -(int)PENSTOCK_E_MEMORY)
-		return -(int)PENSTOCK_E_MEMORY;
+	root = data ? json_loadb(data, len, JSON_REJECT_DUPLICATES, &problem) : NULL;
+	/* jansson describes a fault of the document, and nothing else. */
+	if (data && !root && !*problem.text)
+		return error_memory(err);
 	if (!json_is_object(root))
 		return corrupt(name, "it is truncated, or not JSON", err);
 	format = json_string_value(json_object_get(root, "format"));
