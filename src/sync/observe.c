@@ -338,7 +338,7 @@ static void see_closed(
 		if (!e || e->below || !(e->mode == 0 || S_ISREG(e->mode)) || is_ours(s, dir, name))
 			return;
 		if (e->work && !e->work->modified && e->state == ENTRY_CLOSED) {
-			plan_seen(&s->plan, e, moved);
+			plan_seen(e, moved);
 			return; /* this close is known */
 		}
 	}

@@ -30,8 +30,6 @@ void state_note(void *cookie, enum journal_type type, struct entry *e, const str
 	r.path = buf_str(&path);
 	if (type == JOURNAL_CLOSED && (e->flags & ENTRY_SYNCED) && !s->settling)
 		r.key = JOURNAL_SYNCED;
-	else if (type == JOURNAL_CLOSED && (e->work ? e->work->unseen : e->flags & ENTRY_UNSEEN))
-		r.key = JOURNAL_UNSEEN;
 	if (type == JOURNAL_PUBLISHED || type == JOURNAL_APPENDED || type == JOURNAL_GONE) {
 		entry_etag(e, etag);
 		r.etag = etag;
@@ -128,24 +126,12 @@ void state_write_journal(struct sync *s)
 
 struct replay {
 	struct sync *s;
-	int64_t end_ns; /* time of the last record, wall clock */
 	bool memory; /* out of memory */
 	bool foreign;
 };
 
-/* Returns true if the file was closed by a living writer. A close by a writer that was not found
- * just before the last record may be that of a writer that was killed together with penstock. */
-static bool is_true_close(const struct replay *replay, const struct journal_record *r)
+static int replay_file(struct sync *s, struct entry *e, const struct journal_record *r)
 {
-	return r->type == JOURNAL_CLOSED &&
-	       (strcmp(r->key, JOURNAL_UNSEEN) != 0 ||
-		       r->ident.ctime_ns < replay->end_ns - PLAN_DYING_MS * NS_PER_MS);
-}
-
-static int replay_file(const struct replay *replay, struct entry *e, const struct journal_record *r)
-{
-	struct sync *s = replay->s;
-
 	if (r->type == JOURNAL_PUBLISHED || r->type == JOURNAL_APPENDED ||
 		r->type == JOURNAL_GONE) {
 		if (e->work)
@@ -164,7 +150,7 @@ static int replay_file(const struct replay *replay, struct entry *e, const struc
 			return -1;
 		e->seen = r->ident;
 		plan_set_state(&s->plan, e, EVENT_RECORDED,
-			is_true_close(replay, r) ? ENTRY_CLOSED : ENTRY_SUSPECT);
+			r->type == JOURNAL_CLOSED ? ENTRY_CLOSED : ENTRY_SUSPECT);
 		e->flags &= (uint16_t)~ENTRY_SYNCED;
 		e->flags |= strcmp(r->key, JOURNAL_SYNCED) == 0 ? ENTRY_SYNCED : 0;
 	}
@@ -219,7 +205,7 @@ static int replay_record(void *cookie, const struct journal_record *r)
 		table_remove(&s->table, e);
 		e = table_get_path(&s->table, r->path);
 	}
-	replay->memory |= e ? replay_file(replay, e, r) < 0 : errno == ENOMEM;
+	replay->memory |= e ? replay_file(s, e, r) < 0 : errno == ENOMEM;
 	return replay->memory;
 }
 
@@ -256,13 +242,10 @@ int state_replay(struct sync *s, struct penstock_error *err)
 {
 	struct replay replay = {.s = s};
 	unsigned torn = 0;
-	struct stat st;
-	int rc = 0;
+	int rc = s->o.journal_path
+			 ? journal_replay(s->o.journal_path, replay_record, &replay, &torn, err)
+			 : 0;
 
-	if (s->o.journal_path && stat(s->o.journal_path, &st) == 0)
-		replay.end_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
-	if (s->o.journal_path)
-		rc = journal_replay(s->o.journal_path, replay_record, &replay, &torn, err);
 	if (rc < 0)
 		return rc;
 	if (replay.memory)

@@ -107,10 +107,9 @@ void line_task_ended(struct plan *p, bool killed, int64_t now_ms)
 		for (struct entry *e = d->line; e; e = e->line_next) {
 			if (e->state != ENTRY_PARKED || !(e->flags & ENTRY_UNSEEN))
 				continue;
-			if (!killed) {
+			if (!killed)
 				e->flags &= (uint16_t)~ENTRY_UNSEEN;
-				plan_note(p, JOURNAL_CLOSED, e, &e->seen);
-			} else if (e->seen.ctime_ns >= young_ns)
+			else if (e->seen.ctime_ns >= young_ns)
 				plan_suspect(p, e, &e->seen, now_ms);
 		}
 	}

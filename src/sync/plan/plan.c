@@ -110,14 +110,9 @@ void plan_found(struct entry *e)
 		e->work->found = true;
 }
 
-void plan_seen(struct plan *p, struct entry *e, bool moved)
+void plan_seen(struct entry *e, bool moved)
 {
-	struct work *w = e->work;
-
-	if (w->unseen == moved) {
-		w->unseen = !moved;
-		plan_note(p, JOURNAL_CLOSED, e, &e->seen);
-	}
+	e->work->unseen = !moved;
 }
 
 void plan_doom(struct work *w, bool doomed)
@@ -255,13 +250,8 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 		plan_set_state(p, e, EVENT_CLOSED, ENTRY_CLEAN);
 		return 0;
 	}
-	if (e->state == ENTRY_PARKED && same) { /* this close is known */
-		if (kind == CLOSE_TRUE && (e->flags & ENTRY_UNSEEN)) {
-			e->flags &= (uint16_t)~ENTRY_UNSEEN;
-			plan_note(p, JOURNAL_CLOSED, e, &e->seen);
-		}
-		return 0;
-	}
+	if (e->state == ENTRY_PARKED && same)
+		return 0; /* this close is known */
 	if (!same)
 		e->flags &= (uint16_t)~ENTRY_SYNCED;
 	if (is_to_park(p, e, kind)) {
@@ -390,12 +380,9 @@ void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
 		} else if (e->state == ENTRY_CLOSED) {
 			dead = killed && w->unseen && w->how != HOW_REST &&
 			       now_ms - w->changed_ms <= PLAN_DYING_MS;
-			/* A task that ended normally confirms its closes, also if the next task, or
-			 * penstock itself, is killed. */
-			if (w->unseen && !killed) {
-				w->unseen = false;
-				plan_note(p, JOURNAL_CLOSED, e, &e->seen);
-			}
+			/* A task that ended normally confirms its closes, also if the next task is
+			 * killed. */
+			w->unseen = w->unseen && killed;
 		}
 		if (dead)
 			plan_make_suspect(p, e, w);

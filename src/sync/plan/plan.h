@@ -168,7 +168,7 @@ void plan_rewritten(struct entry *e);
 void plan_found(struct entry *e);
 /* Reports the event of a close that plan_closed() has already handled: the file was `moved` into
  * place, or closed by a writer that was not found. */
-void plan_seen(struct plan *p, struct entry *e, bool moved);
+void plan_seen(struct entry *e, bool moved);
 /* If `doomed`, the file's writer is being killed now, and the next close counts as caused by the
  * kill. */
 void plan_doom(struct work *w, bool doomed);

@@ -28,8 +28,8 @@ enum journal_type {
 	/* path: the run's id; etag: the nonce of a sync that writes to this journal; key: the boot
 	 * in which files were found to be as recorded, "" in old journals */
 	JOURNAL_RUN = 'H',
-	/* path, ident, mode: closed by a living writer, or moved into place; key: JOURNAL_SYNCED,
-	 * JOURNAL_UNSEEN or none */
+	/* path, ident, mode: closed by a living writer, or moved into place; key: JOURNAL_SYNCED or
+	 * none */
 	JOURNAL_CLOSED = 'C',
 	/* path, ident, mode, etag, crc: the version that the object holds */
 	JOURNAL_PUBLISHED = 'P',
@@ -50,7 +50,6 @@ enum journal_type {
 };
 
 #define JOURNAL_SYNCED "synced" /* the file is on the disk */
-#define JOURNAL_UNSEEN "unseen" /* the writer was not found: a kill may have closed the file */
 
 struct journal_record {
 	enum journal_type type;

@@ -134,12 +134,8 @@ class Syncer:
         self.process.finish()
         return self
 
-    def kill(self, after_s=1):
-        """Kills the driver, `after_s` after its last record: a close by an unseen writer counts after 50 ms."""
+    def kill(self):
         self.process.kill()
-        if self.journal.exists():
-            last = self.journal.stat().st_mtime_ns
-            os.utime(self.journal, ns=(last, last + int(after_s * 1e9)))
         return self
 
     def check_peak(self):

@@ -129,29 +129,6 @@ def test_what_was_closed_before_a_kill_is_published_after_it(attempts, store):
         assert second.object(f"closed{number}") == b"closed %d" % number
 
 
-# A group is killed: the writer first, and penstock 20 ms later, before it can judge the close. After 60 ms it was able to.
-@pytest.mark.parametrize("after_s, suspect", [(0.02, True), (0.06, False)])
-def test_an_unseen_close_just_before_a_kill_is_suspect(attempts, store, after_s, suspect):
-    first = attempts(1, "--root-pid", 1 << 30)
-    path = first.out / "ckpt.pth"
-    path.write_bytes(b"good" * 1000)
-    first.wait_event("published", "ckpt.pth")
-    first.flush()
-    store.kill()
-    path.write_bytes(b"half" * 500)
-    wait_for(lambda: b" C ckpt.pth 2000 " in first.journal.read_bytes(), 60, "the journal")
-    first.kill()
-    closed = path.stat().st_ctime_ns + int(after_s * 1e9)
-    os.utime(first.journal, ns=(closed, closed))
-    store.start()
-
-    second = attempts(2, start=False)
-    restored = second.restore()
-
-    assert (restored["files_suspect"], restored["files_unsent"]) == ((1, 0) if suspect else (0, 1))
-    assert path.read_bytes() == (b"good" * 1000 if suspect else b"half" * 500)
-
-
 # A checkpoint that was being written when penstock was killed is set aside, and the last good one comes back.
 def test_what_was_being_written_at_a_kill_is_suspect(attempts):
     first = attempts(1)

@@ -355,7 +355,7 @@ static inline void on_close(unsigned n, bool moved, enum close_kind fate)
 		if (!e)
 			return;
 		if (e->work && !e->work->modified && e->state == ENTRY_CLOSED) {
-			plan_seen(&world->f.plan, e, moved);
+			plan_seen(e, moved);
 			return;
 		}
 	}
