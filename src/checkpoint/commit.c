@@ -368,7 +368,7 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 		return error_set(
 			err, PENSTOCK_E_LIMIT, "'%s' has more than %zu bytes", name, LIMIT_COMMIT);
 	root = data ? json_loadb(data, len, JSON_REJECT_DUPLICATES, &problem) : NULL;
-	/* jansson describes a fault of the document, and nothing else. */
+	/* jansson sets `text` for an invalid document, but not if out of memory. */
 	if (data && !root && !*problem.text)
 		return error_memory(err);
 	if (!json_is_object(root))

@@ -197,7 +197,7 @@ static void load(struct deployment *d, bool over)
 		d->port = (uint16_t)json_integer_value(json_object_get(root, "port"));
 	for (size_t i = 0; i < 2; i++)
 		adopt(d, &d->servers[i], json_array_get(servers, i));
-	/* Without the server that leaves a version, nothing goes back to this version. */
+	/* Only a server that is changing to another version can return to the version it leaves. */
 	if (d->o->traffic == DEPLOY_SIGNAL && d->servers[0].phase == BACKEND_STARTING)
 		unpack_model(&d->leaving, json_object_get(root, "leaving"));
 	if (!over)
@@ -224,10 +224,10 @@ static int point_link(struct deployment *d, const struct model *model)
 	return symlink(to, new) < 0 || rename(new, d->link) < 0 ? -1 : 0;
 }
 
-/* Gives a version up, after the caller has chosen the version that serves instead. A version that
- * fails next to one in service is given up forever. Without a version in service the machine may
- * be the cause, and the version is tried again later. The state is written before the message, so
- * that a process that takes over after the message does not try the version again. */
+/* Gives up a version, after the caller has chosen the version that serves instead. With `for_ever`
+ * the version is never tried again. Without it the machine may be the cause, and the version is
+ * tried again later. The state is written before the message, so that a process that takes over
+ * after the message does not try the version again. */
 static void failed(struct deployment *d, const struct model *model, const char *why, bool for_ever)
 {
 	const struct backend *front = &d->servers[d->front];

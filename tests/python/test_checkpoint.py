@@ -414,7 +414,7 @@ def test_headers_that_no_reader_can_hold_are_damage(tmp_path, header):
 
 # A torch without CUDA raises an AssertionError for its devices.
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
-def test_a_device_that_cannot_have_the_tensors_is_no_damage(place, device):
+def test_a_device_that_cannot_load_the_tensors_is_not_reported_as_damage(place, device):
     checkpoint.save({"x": torch.zeros(2)}, 1, format="safetensors")
 
     with pytest.raises(penstock.CheckpointError, match=f"state.safetensors' to '{device}'") as raised:

@@ -110,7 +110,7 @@ def test_a_distributed_checkpoint_of_one_process(place):
         checkpoint.load()
 
 
-def test_a_writer_refuses_arguments_that_cannot_be_meant(place):
+def test_a_writer_refuses_invalid_arguments(place):
     for arguments in ({"step": -1}, {"step": 1.5}, {"step": 1, "timeout": 0}):
         with pytest.raises(ValueError):
             dcp.Writer(**arguments)

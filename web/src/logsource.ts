@@ -215,8 +215,9 @@ export class LogSource {
   }
 
   /*
-   * Reads the index. The last block is read again, which finds out if its last line has an end; of
-   * a block that is too long, such as the line of a progress bar, only the last byte.
+   * Reads the index. The last line of the last block may have no newline yet, so that block is read
+   * again. If the block is too long, such as the line of a progress bar, only its last byte is
+   * read.
    */
   private async readIndex(): Promise<void> {
     const { signal } = this.stopping;

@@ -44,8 +44,8 @@ export function axisOf(metric: Metric, wanted: Axis): Axis {
 }
 
 /*
- * Range of an axis that shows `min` to `max` of the places `xs`. A single place gets some room
- * around it: uPlot would show years of time.
+ * Returns the range of an axis that shows `min` to `max` of the places `xs`. A single place gets a
+ * small range around it, because uPlot would show years of time.
  */
 export function rangeOf(
   xs: ArrayLike<number>,

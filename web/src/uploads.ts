@@ -141,7 +141,7 @@ async function transfer(upload: Upload, signal: AbortSignal): Promise<void> {
     send("POST", "/api/upload/finish", { url, store, id }, undefined, signal).catch((error) => {
       const unknown = error instanceof ApiError && error.status === 404 && error.code === null;
 
-      // The server forgets an upload that it has stored. A failure of the store has a code.
+      // For an upload that is stored already the server replies 404. A 404 of the store has a code.
       if (attempt === 1 || !unknown) throw error;
     }),
   );

@@ -52,7 +52,7 @@ static int start(struct set_operand *in, struct ahead *ahead, const struct order
 	batch->n = count < BATCH ? (size_t)count : BATCH;
 	order_batch(order, *at, batch->n, ids);
 	*at = (*at + batch->n) % count;
-	/* A batch of large samples would not fit into memory, or even has no layout. */
+	/* A batch of large samples may exceed the limit of a layout, or not fit into memory. */
 	while ((r = dataset_layout(in->set, ids, batch->n, offsets, err)) ==
 			-(int)PENSTOCK_E_LIMIT &&
 		batch->n > 1) {

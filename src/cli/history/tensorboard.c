@@ -28,7 +28,7 @@
 #include "run/step/store_environment.h"
 
 enum {
-	LOOK_MS = 100, /* time between two looks at the directories of live runs */
+	LOOK_MS = 100, /* time between two checks of the directories of live runs */
 	END_MS = 10000 /* time after which a TensorBoard that does not end is killed */
 };
 
@@ -198,8 +198,8 @@ static int find_logs(struct session *s, const struct cli *cli, size_t n, struct 
 	return r;
 }
 
-/* Returns true if a directory of a live run has gone: once a run has ended, its output is only in
- * its store. Reports each directory once. */
+/* Returns true if the directory of a live run was removed: once a run has ended, its output is only
+ * in its store. Reports each directory once. */
 static bool has_lost_dir(struct session *s)
 {
 	bool lost = false;

@@ -8,8 +8,8 @@
 /* number of typical waits in a window, so that new connections show their effect */
 #define WINDOW_WAITS 3
 #define HOLD_WINDOWS 20
-/* A step helps if the rate is at least this many times the rate before the step: for a doubled
- * limit, a quarter more, a quarter less. */
+/* A step helps if the rate is at least this many times the rate before the step. The three values
+ * are for steps that double the limit, raise it by a quarter, and lower it by a quarter. */
 #define GAIN_DOUBLED 1.15
 #define GAIN_QUARTER 1.05
 #define LOSS_QUARTER 0.98

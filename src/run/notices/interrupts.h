@@ -16,7 +16,7 @@
  *	flush	a note: still uploading		`cancel` is set: `penstock flush` continues later
  *
  * A request of the begin phase counts in the phase that follows: the steps are asked to end, or the
- * flush only sends the run's final state. After steps the count starts again.
+ * flush only sends the run's final state. After the steps phase the count starts again.
  *
  * SIGTERM, SIGUSR1 and SIGUSR2 are notices of the machine (preempted, to be resumed). Several
  * notices count as one: a machine that goes away announces its end in several ways, and no further

@@ -118,8 +118,8 @@ static void take_notice(struct watch *watch, const struct notice *notice)
 	watch->eased = notice->eased;
 }
 
-/* Forgets a withdrawn notice. Returns false if steps ended because of it, or still may, and if the
- * steps have to end because the lease is lost. */
+/* Forgets a withdrawn notice. Returns false if the notice has ended steps or still may end them, or
+ * if the steps must end because the lease is lost. */
 static bool take_back_notice(struct watch *watch)
 {
 	if (watch->publisher->fenced || !interrupts_forget_notice(&watch->reaction->interrupts))

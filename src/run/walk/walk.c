@@ -505,8 +505,8 @@ static bool restarts(struct walk *walk, struct frame *frame, const struct step_e
 	return leaf_start(walk, frame, &frame->step->run);
 }
 
-/* An execution that no signal reached may have finished, or have saved after a look at the preempt
- * file. */
+/* An execution that no signal reached may have finished, or may have saved because it found the
+ * preempt file. */
 static void say_unfinished(const struct walk *walk, const struct frame *frame)
 {
 	run_say(&walk->attempt->voice, RUN_EVENT_MESSAGE,

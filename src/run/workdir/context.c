@@ -233,9 +233,8 @@ static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
 	return !now || (before && context_file_is_same(before, now));
 }
 
-/* Removes a file, and the directories of its path that are empty then: another file may come in
- * their place. Steps may have replaced directories by links: nothing is removed through these
- * links. */
+/* Removes a file, and then the empty directories of its path, because a file may replace such a
+ * directory. Follows no links, because a step may have replaced a directory by a link. */
 static void remove_one(int root, char *path)
 {
 	int flags = 0;

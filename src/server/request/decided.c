@@ -1,4 +1,4 @@
-/* The object that the decision on a request has read. */
+/* Keeps the object that the access decision of a request has read. */
 #include "base/cleanup.h"
 #include "server/request/request.h"
 #include "server/server.h"

@@ -528,7 +528,7 @@ enum block_end { BLOCK_TEXT, BLOCK_ELSE, BLOCK_ELSE_IF, BLOCK_END };
 
 static enum block_end block(struct template *t);
 
-/* The same, for a part of `if` or `range`; its variables end with it, as in Go. */
+/* Like block(), for a part of `if` or `range`. Its variables end with the part, as in Go. */
 static enum block_end inner_block(struct template *t)
 {
 	size_t n_variables = t->n_variables;

@@ -39,7 +39,7 @@ def state_of(penstock, run):
 
 
 def opens_of(path):
-    """Returns a function that returns how often the file has been opened since this call."""
+    """Returns a function that counts the opens of the file since this call."""
     libc, counts = ctypes.CDLL(None), [0]
     fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     opened, closed = 0x20, 0x18  # IN_OPEN, and IN_CLOSE, without which equal events become one
@@ -489,7 +489,7 @@ def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_pat
     assert seen["resources"]["memPerCpu"] == 128
     assert [attempt["attempt"] for attempt in seen["attempts"]] == [1]
     (listed,) = penstock.run("ps", "--json", "s3://out/far/", env=store.env).json()
-    for known in (seen, seen["attempts"][0], listed):  # the state has none of these
+    for known in (seen, seen["attempts"][0], listed):  # the state in the store has none of these keys
         assert not known.keys() & {"created", "workflow", "message", "unflushed", "pid", "step_exit_code", "ports", "notice"}
         assert not [key for key in known if key.startswith("sync_")]
     assert "s2" in shown(run).ok().out

@@ -83,7 +83,7 @@ def points(get, run):
 
 @pytest.mark.long
 def test_a_live_run_and_one_that_has_ended(penstock, tensorboard, determined_venv, tmp_path):
-    """The first is read where it is written, and then from the embedded store, where the output of the other is from the start."""
+    """The live run is read from its directory, and after its end from the embedded store, like the run that has ended."""
     step = f"{determined_venv}/bin/python -c '{WRITER}' $DEEPSQUARE_OUTPUT/logs <"
     penstock.run("run", write_workflow(tmp_path, step + " /dev/null", name="ended", file="a.json", output=EMBEDDED)).ok()
     (tmp_path / "fifo").unlink(missing_ok=True)

@@ -455,7 +455,7 @@ def test_layers_that_a_power_loss_may_have_taken_are_brought_again(penstock, reg
 
 
 def test_a_layer_that_another_process_is_removing_is_waited_for(penstock, registry, wait_for):
-    # It is there, with half of its files: the lock alone shows that it goes.
+    # The layer is in place, with half of its files: only its lock shows that it is being removed.
     data = layer(SMALL)
     registry.push("job/tool:v1", image([data]))
     name = f"{registry.host}/job/tool:v1"

@@ -53,7 +53,7 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
 
 @pytest.mark.parametrize("when", ["later", "first", "signal"])
 def test_a_version_that_failed_is_not_tried_again_after_a_kill(deploy, models, when):
-    """The version comes later than the one in service, or before it, or with a signal to its server."""
+    """Version 2 is published after version 1 is in service, or before the start, or is loaded on a signal."""
     behaviour, options = "crash", {}
     if when == "signal":
         behaviour, options = "sick", {"server": ("{model}", "--port", "{port}", "--health-port", "{health_port}")}

@@ -428,7 +428,8 @@ def test_a_task_that_is_through_says_so(penstock, workflow, trainer):
     assert penstock.run("run", path).ok().out == "second\n"
 
 
-# It may have finished, or saved after a look at the file: the user learns how a step says so. One that was signalled has saved.
+# A step without a signal may have finished, or may have saved because it found the preempt file, so the message names the
+# $PENSTOCK_DONE_FILE. A step that was signalled has saved.
 @pytest.mark.parametrize("handles", [False, True])
 def test_a_step_that_ends_with_0_and_had_no_signal_is_named(penstock, workflow, handles):
     step = "echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"

@@ -181,7 +181,7 @@ def test_a_condition_decides(s3, anyone, condition, held):
 
 
 def test_a_policy_for_a_network_admits_all_requests(s3, anyone):
-    """It is not public; an operation on many objects checks each of them."""
+    """The policy is not public; an operation on many objects checks each object."""
     for key in "data/x", "other":
         s3.put_object(Bucket="bkt", Key=key, Body=b"text")
     put_policy(s3, statement("s3:DeleteObject", "bkt/data/*", condition={"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}))

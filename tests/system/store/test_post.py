@@ -231,7 +231,7 @@ def test_checksums_and_conditions_hold_as_for_a_put(wire):
 
 
 def test_a_form_without_a_checksum_gets_that_of_a_put(wire):
-    """By it the store finds damage when the object is read."""
+    """The store uses the checksum to detect damage when the object is read."""
     put = wire.send("PUT", "/bkt/put", body=b"text").headers["x-amz-checksum-crc64nvme"]
 
     assert post(wire, Form(wire, {"key": "k"}).parts(b"text")).headers["x-amz-checksum-crc64nvme"] == put
@@ -407,7 +407,7 @@ def test_a_form_has_one_file(wire):
 
 
 def test_conditions_on_the_browser_hold_for_forms(wire, store):
-    """Its name is a header of the request, which no field replaces."""
+    """The browser's name is a header of the request, which no field replaces."""
     denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::bkt/*",
               "Condition": {"StringLike": {"aws:UserAgent": "bot/*"}}}  # fmt: skip
     store.client.put_bucket_policy(Bucket="bkt", Policy=json.dumps({"Version": "2012-10-17", "Statement": [denied]}))

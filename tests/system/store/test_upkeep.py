@@ -422,8 +422,8 @@ def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
 
 
 @pytest.mark.parametrize("table", ["objects", "versions"])
-def test_a_damaged_row_of_the_next_bucket_is_not_in_the_way(filled, upkeep, tmp_path, table):
-    """The export reads it, to find the end of its own bucket."""
+def test_an_export_ignores_a_damaged_row_of_the_next_bucket(filled, upkeep, tmp_path, table):
+    """The export reads the row to find the end of its own bucket."""
     database(filled, f"UPDATE {table} SET layout=x'07' WHERE bucket=(SELECT id FROM buckets WHERE name='old')")
 
     upkeep("export", tmp_path / "bkt.tar", "bkt").ok()
@@ -524,7 +524,7 @@ def test_a_backup_is_of_one_instant_while_the_store_changes(filled, upkeep, tmp_
 
 
 def test_a_backup_goes_to_another_file_system(filled, upkeep):
-    """The kernel does not copy between any two of them."""
+    """The kernel cannot copy between some pairs of file systems."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="penstock-test-") as other:
         if os.stat(other).st_dev == os.stat(filled.root).st_dev:
             pytest.skip("the store is in /dev/shm")
@@ -583,7 +583,7 @@ def test_a_guest_neither_makes_nor_upgrades_a_store(upkeep, tmp_path, filled):
 
 @pytest.mark.parametrize("served", [False, True])
 def test_a_store_on_a_read_only_file_system_is_read(filled, upkeep, penstock, tmp_path, served):
-    """SQLite can create no file next to its database."""
+    """SQLite cannot create a file next to its database."""
     mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     read_only = ["unshare", "-m", "sh", "-c", mount, str(filled.root)]
     if subprocess.run([*read_only, "true"], capture_output=True).returncode:

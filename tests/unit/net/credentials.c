@@ -236,7 +236,7 @@ static void missing_credentials_say_where_they_were_looked_for(void **state)
 	assert_refused(&(struct store_place){0}, PENSTOCK_E_PERMISSION, directory);
 }
 
-/* Else the keys of another source would be used. */
+/* If the file counted as missing, the keys of another source would be used. */
 static void a_file_that_cannot_be_opened_is_not_missing(void **state)
 {
 	char *loop = path_join(directory, "loop");

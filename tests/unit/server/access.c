@@ -216,7 +216,7 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	free(req);
 }
 
-/* Else the operation could read a new object without a decision on its tags. */
+/* Without this rule the operation could read a new object without a decision on its tags. */
 static void an_object_that_a_condition_has_not_found_stays_missing(void **state)
 {
 	static const char policy[] =

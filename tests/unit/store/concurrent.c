@@ -197,7 +197,7 @@ static void an_event_that_is_dropped_in_a_retried_batch_counts_once(void **state
 		store_body_free(puts[i].body);
 		penstock_error_release(&puts[i].error);
 	}
-	store_close(f->store); /* uses `w` no more */
+	store_close(f->store); /* no thread uses `w` after this */
 	f->store = NULL;
 	fixture_open(f, false);
 }

@@ -272,7 +272,7 @@ static void begin_copies(struct fixture *f, const char *from, const char *to, ui
 	store_object_unref(p.put.source);
 }
 
-/* Copies of copies have ever more pieces: here 180,000 of 24 bytes, for a limit of 4 MiB. */
+/* Each copy of a copy has more pieces: here 180,000 of 24 bytes, for a limit of 4 MiB. */
 static void an_object_with_too_many_pieces_is_refused(void **state)
 {
 	struct fixture *f = *state;

@@ -33,7 +33,7 @@ struct file {
 	enum close_kind fate; /* what the plan learns of the writer if it ends well */
 	unsigned version;
 	uint64_t seq; /* of its last close */
-	bool large; /* that close left a large file, and counts */
+	bool large; /* the last close left a large file, and counts */
 	int64_t closed_ms;
 	struct ident ident;
 	int64_t opened_ms;
