@@ -32,7 +32,7 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	_cleanup_free_ char *path = image_store_path(store, "manifests", name);
 	_cleanup_close_ int use = -1;
 	struct image_kept *grown, *image;
-	struct stat st;
+	struct stat st = {0};
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
 	struct image_manifest manifest = {0};
 	char digest[IMAGE_DIGEST_SIZE];
