@@ -321,7 +321,8 @@ int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode
 static int set_mode(const struct copy_mode *m)
 {
 	_cleanup_free_ char *root = strndup(m->path, m->path_root);
-	_cleanup_close_ int at = root ? open(root, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	_cleanup_close_ int at = root ? open(*root ? root : ".", O_PATH | O_DIRECTORY | O_CLOEXEC)
+				      : -1;
 	_cleanup_close_ int fd = -1;
 	char self[32];
 	size_t end;

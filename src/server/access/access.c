@@ -277,8 +277,9 @@ bool access_check_sender(struct request *req)
 	if (*req->bucket && settings_get(req->server, req->bucket, &settings, &err) < 0)
 		return reply_failure(req, &err);
 	if (req->anonymous)
-		return (settings && settings_are_public(settings)) ||
-		       (settings && policy_admits_anyone(settings->policy)) || refuse(req);
+		return (settings && (settings_are_public(settings) ||
+					    policy_admits_anyone(settings->policy))) ||
+		       refuse(req);
 	/* The sender of a form is not known yet. */
 	return req->identity->is_anonymous || !settings || settings->exists ||
 	       reply_error(req, S3_E_NO_SUCH_BUCKET);

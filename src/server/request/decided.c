@@ -2,7 +2,6 @@
 #include "base/cleanup.h"
 #include "server/request/request.h"
 #include "server/server.h"
-#include "store/store.h"
 
 enum store_status request_get_object(struct request *req, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err)
