@@ -725,17 +725,18 @@ def test_preserve_brings_a_tree_back_as_it_was(s3):
     assert " copied" not in s3("sync", "--preserve", "d", "s3://bucket/x").ok().err
 
 
-def test_preserve_sets_the_mode_of_a_directory_after_its_files(ours):
+@pytest.mark.parametrize("target", ["out", "."])
+def test_preserve_sets_the_mode_of_a_directory_after_its_files(ours, target):
     # Root writes everywhere, but not without the capabilities for that.
     ours.penstock.prefix = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     for name in ("d", "d/in"):
         ours.client.put_object(Bucket="bucket", Key=f"x/{name}/", Metadata={"mode": oct(stat.S_IFDIR | 0o500)[2:]})
     ours.put("x/d/a", "x/d/in/b")
 
-    ours("cp", "-r", "--preserve", "s3://bucket/x/", "out").ok()
+    ours("cp", "-r", "--preserve", "s3://bucket/x/", target).ok()
 
-    assert (ours.read("out/d/a"), ours.read("out/d/in/b")) == (b"x/d/a", b"x/d/in/b")
-    assert [stat.S_IMODE((ours.folder / "out" / name).stat().st_mode) for name in ("d", "d/in")] == [0o500, 0o500]
+    assert (ours.read(f"{target}/d/a"), ours.read(f"{target}/d/in/b")) == (b"x/d/a", b"x/d/in/b")
+    assert [stat.S_IMODE((ours.folder / target / name).stat().st_mode) for name in ("d", "d/in")] == [0o500, 0o500]
 
 
 def test_links_are_followed_left_out_or_told(ours):
