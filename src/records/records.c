@@ -617,8 +617,10 @@ static void read_attempt(
 		.sync_error = column_text(s, 19),
 		.sync_at_ns = sqlite3_column_int64(s, 20),
 	};
-	if (run_state_is_live(a->state) && !supervisor_lives(records->home, id))
+	if (run_state_is_live(a->state) && !supervisor_lives(records->home, id)) {
 		a->state = RUN_LOST;
+		a->heard_ns = a->sync_at_ns;
+	}
 }
 
 void records_attempt_release(struct records_attempt *attempt)

@@ -171,6 +171,8 @@ struct records_attempt {
 	int steps_done;
 	int64_t started_ns; /* wall clock */
 	int64_t ended_ns; /* 0 if not yet */
+	/* last report of an attempt that is lost, or not of this machine; 0 if unknown */
+	int64_t heard_ns;
 	pid_t pid;
 	char *message; /* may be NULL */
 	char *provenance; /* may be NULL */

@@ -96,24 +96,10 @@ static bool http_output_waits(const struct run *run)
 	       run->attempt.end.state == RUN_PREEMPTED && attempt_has_output(&run->attempt);
 }
 
-static void flush_and_decide(struct run *run, struct records_end *end)
+/* Decides the end of an attempt whose output or log could not be uploaded. */
+static void decide_incomplete(
+	struct run *run, struct records_end *end, const struct penstock_error *err)
 {
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	bool any = run->publisher.sync || run->publisher.log ||
-		   publisher_sends_http(&run->publisher);
-
-	interrupts_phase(&run->reaction.interrupts, PHASE_FLUSH);
-	if (!any) {
-		if (http_output_waits(run))
-			set_unflushed(run, end);
-		else
-			keep_waiting_output(run, end);
-		return;
-	}
-	run_set_state(run, RUN_FLUSHING);
-	publisher_watch_time(&run->publisher);
-	if (publisher_flush(&run->publisher, &err) == 0)
-		return;
 	if (atomic_load(&run->publisher.out_of_time) &&
 		(run->attempt.end.state == RUN_SUCCEEDED ||
 			run->attempt.end.state == RUN_PREEMPTED)) {
@@ -140,7 +126,7 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 		run_end(&run->attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
 			"another owner has taken over this run: %s; the files written here stay in "
 			"'%s'",
-			err.message, run->attempt.layout.output);
+			err->message, run->attempt.layout.output);
 		return;
 	}
 	if (run->publisher.sync)
@@ -150,8 +136,31 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 	run_end(&run->attempt, RUN_FAILED, RUN_CLASS_OUTPUT, 73,
 		"the output is not complete: %s; it is kept in '%s'%s 'penstock flush %s' uploads "
 		"the missing files",
-		err.message, run->attempt.layout.output, publisher_flush_hint(err.code),
+		err->message, run->attempt.layout.output, publisher_flush_hint(err->code),
 		run->attempt.id);
+}
+
+/* Returns false if the output is not complete in its store. */
+static bool flush_and_decide(struct run *run, struct records_end *end)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool any = run->publisher.sync || run->publisher.log ||
+		   publisher_sends_http(&run->publisher);
+
+	interrupts_phase(&run->reaction.interrupts, PHASE_FLUSH);
+	if (!any) {
+		if (http_output_waits(run))
+			set_unflushed(run, end);
+		else
+			keep_waiting_output(run, end);
+		return true;
+	}
+	run_set_state(run, RUN_FLUSHING);
+	publisher_watch_time(&run->publisher);
+	if (publisher_flush(&run->publisher, &err) == 0)
+		return true;
+	decide_incomplete(run, end, &err);
+	return false;
 }
 
 static void release_lease(struct run *run)
@@ -174,8 +183,12 @@ static void release_lease(struct run *run)
 		object_client_gate(run->publisher.store->client, NULL);
 	/* If the output could not be uploaded, the run's state could not be either; `penstock
 	 * flush` uploads both. */
-	if (lease_release(take_pointer(run->publisher.lease), run_state_name(state),
-		    run_class_name(run->attempt.end.class), run->attempt.end.exit_code, &err) < 0 &&
+	if (lease_release(take_pointer(run->publisher.lease),
+		    &(struct lease_end){.state = run_state_name(state),
+			    .class = run_class_name(run->attempt.end.class),
+			    .message = run->attempt.end.message,
+			    .exit_code = run->attempt.end.exit_code},
+		    &err) < 0 &&
 		run->attempt.end.exit_code != 73)
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
 			"cannot update the run's state in its output: %s", err.message);
@@ -198,13 +211,15 @@ static void tidy(struct run *run)
 }
 
 /* Writes the last line of the run's log, and sets the place of the output in the result. This line
- * comes before the record of the end, so that `logs --follow` shows the line. */
+ * comes before the record of the end, so that `logs --follow` shows the line, and before the upload
+ * of the log. */
 static void log_end(struct run *run)
 {
 	const char *state = run_state_name(run->attempt.end.state), *more;
 	/* The message may begin with the state: "stopped during 'train'; …". */
 	bool said = run->attempt.end.message && str_starts(run->attempt.end.message, state);
 
+	free(take_pointer(run->result->output));
 	if (run->attempt.end.state == RUN_SUCCEEDED &&
 		run->attempt.workflow->output.kind == WORKFLOW_NO_TRANSPORT &&
 		attempt_has_output(&run->attempt))
@@ -220,6 +235,18 @@ static void log_end(struct run *run)
 			: run->attempt.end.message ? ": "
 						   : "; its output is in ",
 			more ? more : "");
+}
+
+/* Writes the last line of the log, and uploads the log. */
+static void finish_log(struct run *run, struct records_end *end, bool complete)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	log_end(run);
+	if (publisher_finish_log(&run->publisher, &err) == 0 || !complete)
+		return;
+	decide_incomplete(run, end, &err);
+	log_end(run);
 }
 
 /* Removes the record and the log of an attempt that was not allowed to begin. */
@@ -240,7 +267,7 @@ void run_finish(struct run *run)
 	struct records_end end = {0};
 	struct lease_found moved = {0};
 	struct ending *ending;
-	bool lost;
+	bool complete, lost;
 
 	ending_begin(&ending, &run->attempt.voice);
 	attempt_free_space(&run->attempt);
@@ -254,9 +281,11 @@ void run_finish(struct run *run)
 	/* Stop without waiting for the current work on checkpoints, which may take long. */
 	run_checkpoints_stop(&run->publisher);
 	ending_part(ending, "uploading the output, and comparing its files with their objects");
-	flush_and_decide(run, &end);
+	complete = flush_and_decide(run, &end);
 	ending_part(ending, "completing the checkpoints");
 	run_checkpoints_end(&run->publisher);
+	ending_part(ending, "uploading the log");
+	finish_log(run, &end, complete);
 	publisher_record(&run->publisher);
 	sync_free(take_pointer(run->publisher.sync));
 	run->result->retry_in_ms = run->refused ? -1 : run_plan_retry(run);
@@ -272,7 +301,6 @@ void run_finish(struct run *run)
 	release_lease(run);
 	ending_part(ending, "setting the status of the tracked run");
 	end_tracking(run, &end, lost);
-	log_end(run);
 	if (run->refused)
 		withdraw(run);
 	else if (records_end(run->attempt.records, run->attempt.id, run->attempt.number, &end,

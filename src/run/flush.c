@@ -83,9 +83,12 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 		interrupts_phase(&run->reaction.interrupts, PHASE_FLUSH);
 		object_client_gate(run->publisher.store->client, NULL);
 		int l = lease_release(take_pointer(run->publisher.lease),
-			run_state_name(r == 0 ? end.state : last->state),
-			run_class_name(r == 0 ? end.class : last->class),
-			r == 0 ? end.exit_code : last->exit_code, r == 0 ? err : NULL);
+			&(struct lease_end){
+				.state = run_state_name(r == 0 ? end.state : last->state),
+				.class = run_class_name(r == 0 ? end.class : last->class),
+				.message = r == 0 ? end.message : last->message,
+				.exit_code = r == 0 ? end.exit_code : last->exit_code},
+			r == 0 ? err : NULL);
 
 		r = r == 0 ? l : r;
 	}

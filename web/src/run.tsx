@@ -117,6 +117,7 @@ function Overview({ run, params }: { run: RunDetails; params: RunParams }) {
           ["Id", <code>{text(run.id)}</code>],
           ["Started", moment(run.started)],
           ["Ended", moment(run.ended)],
+          ["Last heard of", run.heard ? moment(run.heard) : null],
           ["Time", duration(took(run))],
           [isPartial(run) ? "Attempt" : "Attempts", text(run.attempt)],
           ["Cost", costText(run)],

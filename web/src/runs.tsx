@@ -31,7 +31,7 @@ export function age(run: Run): number | null {
 
 export function took(run: Run): number | null {
   const began = ms(run.started);
-  const ended = isLive(run.state) ? serverNow() : ms(run.ended);
+  const ended = isLive(run.state) ? serverNow() : (ms(run.ended) ?? ms(run.heard));
 
   return began === null || ended === null ? null : ended - began;
 }
@@ -57,6 +57,10 @@ export function message(run: Run): string {
 
     return `${when} (${notice.source}: ${text(notice.reason)})`;
   }
+  const heard = ms(run.heard);
+
+  if (run.state === "lost" && !run.workflow && !run.message && heard !== null)
+    return `last heard of ${duration(serverNow() - heard)} ago`;
   return text(run.message || run.sync_error || run.workflow);
 }
 

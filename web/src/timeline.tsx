@@ -15,7 +15,7 @@ export interface Segment {
 function endOf(attempt: Attempt, next: Attempt | undefined, now: number): number {
   const from = ms(attempt.started) ?? now;
   const end =
-    ms(attempt.ended) ?? (isLive(attempt.state) && !next ? now : ms(attempt.sync_at)) ?? from;
+    ms(attempt.ended) ?? (isLive(attempt.state) && !next ? now : ms(attempt.heard)) ?? from;
 
   return Math.max(from, Math.min(end, ms(next?.started) ?? Infinity));
 }

@@ -37,6 +37,7 @@ export interface Attempt {
   sync_bytes_published?: Maybe<number>;
   sync_error?: Maybe<string>;
   sync_at?: Maybe<string>;
+  heard?: Maybe<string>; // last report of a lost attempt, or of another machine
   cost?: Maybe<number>;
   provenance?: Maybe<Provenance>;
 }

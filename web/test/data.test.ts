@@ -149,7 +149,7 @@ test("gaps between attempts are lost time, the wait for the first one is not", (
       created: "2026-01-01T00:00:00Z",
       attempts: [
         { state: "preempted", started: "2026-01-01T00:01:00Z", ended: "2026-01-01T00:02:00Z" },
-        { state: "lost", started: "2026-01-01T00:05:00Z", sync_at: "2026-01-01T00:06:00Z" },
+        { state: "lost", started: "2026-01-01T00:05:00Z", heard: "2026-01-01T00:06:00Z" },
         { state: "running", started: "2026-01-01T00:10:00Z" },
         {},
       ],
@@ -168,7 +168,7 @@ test("no time is lost between attempts if others of another machine are unknown"
     attempt: 3,
     created: at(0),
     attempts: [
-      { attempt: 1, state: "lost", started: at(1), sync_at: at(2) },
+      { attempt: 1, state: "lost", started: at(1), heard: at(2) },
       { attempt: 3, state: "failed", started: at(5), ended: at(6) },
     ],
   };

@@ -19,6 +19,7 @@
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
 #include "cli/history/artifacts_place.h"
+#include "cli/history/places.h"
 #include "cli/objects/remote.h"
 #include "cli/print/follow.h"
 #include "cli/print/util.h"
@@ -195,33 +196,47 @@ static int find_remote_run(
 	return 0;
 }
 
-/* Reads the state and attempt that the run's owner has published; "" and 0 if there is no such
- * object. */
-static int read_state(
-	struct remote_log *log, char state[static 16], int64_t *attempt, struct penstock_error *err)
+struct remote_state {
+	enum run_state state; /* RUN_STATE_COUNT_ if there is no state object */
+	int64_t attempt; /* 0 if unknown */
+	int64_t heard_ns;
+};
+
+static int read_state(struct remote_log *log, struct remote_state *out, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *key = str_printf("%s%s/state.json", log->prefix, log->run);
 	json_auto_t *json = NULL;
-	const char *found;
 	int r;
 
-	*state = '\0';
-	*attempt = 0;
+	*out = (struct remote_state){.state = RUN_STATE_COUNT_};
 	if (!key)
 		return error_memory(err);
-	r = object_get(object_at(log->remote.client, log->at.bucket, key),
-		&(struct object_get_options){.cancel = log->remote.cancel}, &text, NULL, &e);
+	r = places_state(object_at(log->remote.client, log->at.bucket, key), log->remote.cancel,
+		&json, &out->heard_ns, &e);
 	if (r == -PENSTOCK_E_NOT_FOUND)
 		return 0;
 	if (r < 0)
 		return error_move(err, &e);
-	json = json_loads(buf_str(&text), 0, NULL);
-	found = json_string_value(json_object_get(json, "state"));
-	snprintf(state, 16, "%s", found ? found : "");
-	*attempt = json_integer_value(json_object_get(json, "attempt"));
+	out->state = run_state_find(json_string_value(json_object_get(json, "state")));
+	out->attempt = json_integer_value(json_object_get(json, "attempt"));
 	return 0;
+}
+
+/* Reports once for each attempt that the run does not continue by itself. */
+static void note_interruption(
+	const struct remote_log *log, const struct remote_state *now, int64_t *noted)
+{
+	char age[SHOW_DURATION_SIZE] = "";
+
+	if (*noted == now->attempt || (now->state != RUN_LOST && now->state != RUN_PREEMPTED))
+		return;
+	*noted = now->attempt;
+	if (now->state == RUN_LOST && now->heard_ns)
+		show_duration((clock_wall_ns() - now->heard_ns) / NS_PER_MS, age);
+	log_warn("attempt %" PRId64 " of run %s %s%s%s%s; waiting until the run is resumed",
+		now->attempt, log->run, now->state == RUN_LOST ? "is lost" : "was preempted",
+		*age ? ", last heard of " : "", age, *age ? " ago" : "");
 }
 
 /* Prints the attempt's log from byte `*shown` on. A missing log counts as empty. */
@@ -261,27 +276,28 @@ static int print_more(
 static int follow_remote(struct remote_log *log, int64_t attempt, struct penstock_error *err)
 {
 	uint64_t shown = 0;
+	int64_t noted = 0;
 
 	for (;;) {
-		char state[16];
-		int64_t last;
+		struct remote_state now;
 		/* Read the state before the log: then the log of an ended run is complete. */
-		int r = read_state(log, state, &last, err);
+		int r = read_state(log, &now, err);
 
 		if (r == 0 && attempt == 0)
-			attempt = last;
+			attempt = now.attempt;
 		if (r == 0 && attempt > 0)
 			r = print_more(log, attempt, &shown, err);
 		if (r < 0)
 			return r;
-		if (attempt > 0 && last > attempt) {
+		if (attempt > 0 && now.attempt > attempt) {
 			attempt++;
 			shown = 0;
 			continue;
 		}
-		if (strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
-			strcmp(state, "stopped") == 0)
+		if (now.state == RUN_SUCCEEDED || now.state == RUN_FAILED ||
+			now.state == RUN_STOPPED)
 			return 0;
+		note_interruption(log, &now, &noted);
 		poll(NULL, 0, REMOTE_POLL_MS);
 		if (atomic_load(log->remote.cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
@@ -293,9 +309,9 @@ static int show_remote(
 	struct remote_log *log, int64_t attempt, bool all, struct penstock_error *err)
 {
 	uint64_t any = 0;
-	char state[16];
-	int64_t last = attempt;
-	int r = attempt ? 0 : read_state(log, state, &last, err);
+	struct remote_state now = {0};
+	int r = attempt ? 0 : read_state(log, &now, err);
+	int64_t last = attempt ? attempt : now.attempt;
 
 	for (attempt = all ? 1 : last; r == 0 && attempt <= last; attempt++) {
 		uint64_t shown = 0;

@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -22,7 +23,7 @@
 struct found {
 	json_t *state; /* owned */
 	char *output; /* "s3://bucket/results/" */
-	int64_t started_ns;
+	int64_t started_ns, heard_ns;
 };
 
 /* The outputs of one operand. */
@@ -68,6 +69,43 @@ static int list_prefixes(struct place *place, struct penstock_error *err)
 		note_prefix, place, place->remote.cancel, err);
 }
 
+/* If the state is live and its object was not renewed for a term, the owner is gone. Both times are
+ * of the store's clock, in seconds. */
+static int64_t judge_age(json_t *state, const struct object_info *info)
+{
+	json_int_t term_ms = json_integer_value(
+		json_object_get(json_object_get(state, "lease"), "term_ms"));
+	const char *name = json_string_value(json_object_get(state, "state"));
+	int64_t age = info->served_ns - info->modified_ns;
+
+	if (!info->served_ns || !info->modified_ns || age < 0)
+		return 0;
+	if (term_ms > 0 && age > term_ms * NS_PER_MS + NS_PER_S &&
+		run_state_is_live(run_state_find(name)))
+		json_object_set_new(state, "state", json_string(run_state_name(RUN_LOST)));
+	return clock_wall_ns() - age;
+}
+
+int places_state(struct object_ref at, const atomic_int *cancel, json_t **state, int64_t *heard_ns,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
+	struct object_info info = {0};
+	int r = object_get(at, &(struct object_get_options){.cancel = cancel}, &text, &info, err);
+
+	if (r < 0)
+		return r;
+	*state = json_loadb(buf_str(&text), text.len, 0, NULL);
+	if (records_is_id(json_string_value(json_object_get(*state, "run"))))
+		*heard_ns = judge_age(*state, &info);
+	else
+		r = error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not the state of a run", at.key);
+	if (r < 0)
+		json_decref(take_pointer(*state));
+	object_info_release(&info);
+	return r;
+}
+
 /* Returns 0 if the time is missing or before 1970: differences of other times fit into 64 bits. */
 static int64_t time_of(const json_t *object, const char *name)
 {
@@ -77,11 +115,12 @@ static int64_t time_of(const json_t *object, const char *name)
 	return text && date_parse_iso(text, &ns) && ns > 0 ? ns : 0;
 }
 
-static int add_state(
-	struct place *place, const char *prefix, json_t *state, struct penstock_error *err)
+static int add_state(struct place *place, const char *prefix, json_t *state, int64_t heard_ns,
+	struct penstock_error *err)
 {
 	const json_t *owner = json_object_get(state, "owner");
-	struct found found = {.state = state, .started_ns = time_of(owner, "since")};
+	struct found found = {
+		.state = state, .started_ns = time_of(owner, "since"), .heard_ns = heard_ns};
 	struct found *grown;
 
 	found.output = str_printf(
@@ -104,18 +143,12 @@ static int add_state(
 static int read_state(
 	struct place *place, const char *prefix, const char *key, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
-	json_t *state;
-	int r = object_get(object_at(place->remote.client, place->at.bucket, key),
-		&(struct object_get_options){.cancel = place->remote.cancel}, &text, NULL, err);
+	int64_t heard_ns = 0;
+	json_t *state = NULL;
+	int r = places_state(object_at(place->remote.client, place->at.bucket, key),
+		place->remote.cancel, &state, &heard_ns, err);
 
-	if (r < 0)
-		return r;
-	state = json_loadb(buf_str(&text), text.len, 0, NULL);
-	if (records_is_id(json_string_value(json_object_get(state, "run"))))
-		return add_state(place, prefix, state, err);
-	json_decref(state);
-	return error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not the state of a run", key);
+	return r == 0 ? add_state(place, prefix, state, heard_ns, err) : r;
 }
 
 static int note_run(void *cookie, const struct object_info *info)
@@ -164,6 +197,7 @@ static int pass(const struct found *found, const struct buf *workflow, places_fn
 	const char *name = json_string_value(json_object_get(found->state, "name"));
 	const char *host = json_string_value(json_object_get(owner, "host"));
 	const char *class = json_string_value(json_object_get(found->state, "class"));
+	const char *message = json_string_value(json_object_get(found->state, "message"));
 	struct records_run run = {.name = (char *)(uintptr_t)name, .output = found->output};
 	struct records_attempt *last = &run.last;
 
@@ -176,8 +210,11 @@ static int pass(const struct found *found, const struct buf *workflow, places_fn
 	last->attempt = (int)json_integer_value(json_object_get(found->state, "attempt"));
 	last->steps_done = (int)json_integer_value(json_object_get(found->state, "steps_done"));
 	last->exit_code = (int)json_integer_value(json_object_get(found->state, "exit_code"));
+	last->message = (char *)(uintptr_t)message;
 	last->started_ns = found->started_ns;
-	if (!run_state_is_live(last->state))
+	if (run_state_is_live(last->state) || last->state == RUN_LOST)
+		last->heard_ns = found->heard_ns;
+	else
 		last->ended_ns = time_of(found->state, "updated");
 	return fn(cookie, &run, host ? host : "", workflow);
 }
@@ -222,6 +259,7 @@ int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, v
 {
 	_cleanup_(place_release) struct place place = {.lock = PTHREAD_MUTEX_INITIALIZER};
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *prefix = NULL, *state = NULL, *workflow = NULL;
 	const struct found *found;
 	int r = remote_open_at(&place.remote, cli, i, false, &place.at, err);
@@ -233,12 +271,14 @@ int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, v
 	workflow = prefix ? str_printf("%s" RUN_STATE_ROOT "%s/workflow", prefix, id) : NULL;
 	if (!state || !workflow)
 		return error_memory(err);
-	r = read_state(&place, prefix, state, err);
-	if (r == -(int)PENSTOCK_E_NOT_FOUND)
-		error_suffix(
-			err, "; 'penstock ps %s' lists the runs of a place", cli_operand(cli, i));
+	r = read_state(&place, prefix, state, &e);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND && !e.repeats) /* the bucket is there */
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot find run %s in '%s': it has no state there; 'penstock ps %s' lists "
+			"the runs of a place",
+			id, cli_operand(cli, i), cli_operand(cli, i));
 	if (r < 0)
-		return r;
+		return error_move(err, &e);
 	found = &place.found[0];
 	if (strcmp(json_string_value(json_object_get(found->state, "run")), id) != 0)
 		return error_set(

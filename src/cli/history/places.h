@@ -9,12 +9,27 @@
 #ifndef CLI_HISTORY_PLACES_H
 #define CLI_HISTORY_PLACES_H
 
+#include <jansson.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "transfer/objects.h"
 
 struct buf;
 struct cli;
 struct penstock_error;
 struct records_run;
+
+/*
+ * Reads the state object of a run. If its owner has not renewed a live state for a term
+ * (run/owner/lease.h), the state becomes "lost"; only times of the store's clock are compared.
+ * `*heard_ns` is the time of the last renewal by this machine's clock; 0 if unknown. The caller
+ * releases `*state`. Returns PENSTOCK_E_NOT_FOUND, and PENSTOCK_E_CORRUPT if the object is not a
+ * state.
+ */
+int places_state(struct object_ref at, const atomic_int *cancel, json_t **state, int64_t *heard_ns,
+	struct penstock_error *err);
 
 /* Receives a run with the id, name and last attempt of its state; `output` is its place, and
  * `workflow` is NULL. The attempt has only the members that json_add_state() prints. `host` is the

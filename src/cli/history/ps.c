@@ -146,7 +146,8 @@ static bool is_wanted(const struct listing *listing, const struct records_run *r
 static int add_seen(struct listing *listing, const struct records_run *run)
 {
 	const struct records_attempt *a = &run->last;
-	int64_t touched = a->ended_ns ? a->ended_ns : a->started_ns;
+	int64_t end = a->ended_ns ? a->ended_ns : a->heard_ns;
+	int64_t touched = end ? end : a->started_ns;
 	_cleanup_free_ char *ports = NULL;
 	_cleanup_free_ char *last = NULL;
 	_cleanup_free_ char *notice = NULL;
@@ -176,10 +177,10 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 		grid_add(&listing->grid, run_state_name(a->state));
 	grid_addf(&listing->grid, "%d", a->attempt);
 	grid_add(&listing->grid, show_span(a->started_ns, clock_wall_ns(), text));
-	grid_add(&listing->grid,
-		show_span(a->started_ns,
-			run_state_is_live(a->state) ? clock_wall_ns() : a->ended_ns, text));
-	grid_add(&listing->grid, show_sync(a, text));
+	grid_add(
+		&listing->grid, show_span(a->started_ns,
+					run_state_is_live(a->state) ? clock_wall_ns() : end, text));
+	grid_add(&listing->grid, listing->home ? show_sync(a, text) : run->output);
 	/* On a terminal, the table cuts the text to the width of the terminal. */
 	if (ports)
 		last = str_printf("ports %s: %s", ports, run->workflow);
@@ -189,7 +190,8 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 		: last		? last
 		: message	? message
 		: run->workflow ? run->workflow
-				: run->output,
+		: listing->home ? run->output
+				: NULL,
 		show_width(STDOUT_FILENO) ? SIZE_MAX : MESSAGE_WIDTH);
 	return 0;
 }
@@ -238,8 +240,10 @@ static int list_home(struct listing *listing, struct penstock_error *err)
 static int list_runs(const struct cli *cli)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct listing listing = {.grid = grid_new("NAME", "ID", "STATE", "ATTEMPT", "AGE", "TIME",
-					  "SYNC", "MESSAGE OR WORKFLOW"),
+	bool stored = cli_n_operands(cli) > 0;
+	struct listing listing = {
+		.grid = grid_new("NAME", "ID", "STATE", "ATTEMPT", "AGE", "TIME",
+			stored ? "OUTPUT" : "SYNC", stored ? "MESSAGE" : "MESSAGE OR WORKFLOW"),
 		.name = cli_value(cli, "name"),
 		.states = cli_values(cli, "state"),
 		.all = cli_has(cli, "all"),
@@ -247,9 +251,8 @@ static int list_runs(const struct cli *cli)
 	int r;
 
 	listing.grid.state_column = 2;
-	listing.elsewhere = cli_n_operands(cli) > 0;
-	r = listing.elsewhere ? places_each(cli, add_stored, &listing, &err)
-			      : list_home(&listing, &err);
+	listing.elsewhere = stored;
+	r = stored ? places_each(cli, add_stored, &listing, &err) : list_home(&listing, &err);
 	r = show_list(&listing.grid, listing.array, r);
 	if (r == 0 && listing.hidden && !cli_has(cli, "json") && !cli_quiet(cli))
 		fprintf(stderr,
@@ -376,8 +379,10 @@ const struct command command_ps = {
 		"HOST', as last seen from here.\n"
 		"\n"
 		"With the place of an output, or the prefix above several, it lists the runs of "
-		"all machines whose state is there; each state names the machine. A state has "
-		"neither a message nor the lag of the output; --json leaves their keys out.",
+		"all machines whose state is there; each state names the machine. A run is then "
+		"'lost' if its machine has not renewed the state for 30 seconds (for "
+		"$PENSTOCK_LEASE_TERM of that machine). A state does not have the lag of the "
+		"output; --json leaves its keys out.",
 	.options = OPTIONS({'a', "all", NULL, "Also runs that ended more than a day ago"},
 		{0, "name", "PATTERN", "Only runs with this name; '*' and '?' match"},
 		{0, "state", "STATE",

@@ -260,7 +260,7 @@ static void add_cost(json_t *object, const struct records_attempt *a, const json
 	int64_t until = a->ended_ns;
 
 	if (!until)
-		until = run_state_is_live(a->state) ? clock_wall_ns() : a->sync_at_ns;
+		until = run_state_is_live(a->state) ? clock_wall_ns() : a->heard_ns;
 	if (price && until >= a->started_ns)
 		json_object_set_new(object, "cost",
 			json_real(strtod(price, NULL) * (double)(until - a->started_ns) /

@@ -87,7 +87,7 @@ static void add_value_line(struct grid *grid, const char *label, const json_t *v
 static void add_state(struct grid *grid, const struct records_run *run, const char *host)
 {
 	const struct records_attempt *a = &run->last;
-	char begin[SHOW_TIME_SIZE];
+	char begin[SHOW_TIME_SIZE], heard[SHOW_TIME_SIZE];
 	char took[SHOW_DURATION_SIZE];
 	char how[SHOW_MESSAGE_SIZE];
 	const char *message = show_message(run, how);
@@ -106,11 +106,18 @@ static void add_state(struct grid *grid, const struct records_run *run, const ch
 		add_line(grid, "message", message);
 	grid_add(grid, "  attempt");
 	if (a->state == RUN_LOST)
-		grid_addf(grid, "%d, started %s", a->attempt, show_time(a->started_ns, begin));
+		grid_addf(grid, "%d, started %s%s%s", a->attempt, show_time(a->started_ns, begin),
+			a->heard_ns ? ", last heard of " : "",
+			a->heard_ns ? show_time(a->heard_ns, heard) : "");
 	else
 		grid_addf(grid, "%d, started %s, %s %s", a->attempt,
 			show_time(a->started_ns, begin), a->ended_ns ? "took" : "for",
 			show_duration((until - a->started_ns) / NS_PER_MS, took));
+	if (a->heard_ns && run_state_is_live(a->state)) {
+		grid_add(grid, "  last heard of");
+		grid_addf(grid, "%s ago",
+			show_duration((clock_wall_ns() - a->heard_ns) / NS_PER_MS, took));
+	}
 	if (!run_state_is_live(a->state) && a->state != RUN_LOST) {
 		grid_add(grid, "  exit code");
 		if (a->step_code && a->step_code != a->exit_code)
@@ -249,7 +256,10 @@ static void print_attempts(const json_t *attempts, bool priced)
 		grid_addf(&grid, "  %d", (int)number_of(a, "attempt"));
 		grid_add(&grid, text_of(a, "state"));
 		grid_add(&grid, time_of(a, "started", when));
-		grid_add(&grid, time_of(a, "ended", when));
+		if (json_is_string(json_object_get(a, "heard")))
+			grid_addf(&grid, "after %s", time_of(a, "heard", when));
+		else
+			grid_add(&grid, time_of(a, "ended", when));
 		if (priced)
 			add_money(&grid, json_object_get(a, "cost"));
 		grid_add(&grid, text_of(a, "message"));

@@ -273,24 +273,23 @@ void json_add_state(json_t *object, const struct records_attempt *a)
 {
 	bool ended = !run_state_is_live(a->state) && a->state != RUN_LOST;
 
-	json_object_update_new(
-		object, json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:i}", "state",
-				json_text(run_state_name(a->state)), "attempt", a->attempt, "class",
-				json_text(run_class_name(a->class)), "started",
-				json_time(a->started_ns), "ended", json_time(a->ended_ns),
-				"exit_code", ended ? json_integer(a->exit_code) : json_null(),
-				"steps_done", a->steps_done));
+	json_object_update_new(object,
+		json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:i, s:o}", "state",
+			json_text(run_state_name(a->state)), "attempt", a->attempt, "class",
+			json_text(run_class_name(a->class)), "started", json_time(a->started_ns),
+			"ended", json_time(a->ended_ns), "heard", json_time(a->heard_ns),
+			"exit_code", ended ? json_integer(a->exit_code) : json_null(), "steps_done",
+			a->steps_done, "message", json_text(a->message)));
 }
 
 void json_add_attempt(json_t *object, const struct records_attempt *a)
 {
 	json_add_state(object, a);
 	json_object_update_new(object,
-		json_pack("{s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "step_exit_code",
-			a->step_code ? json_integer(a->step_code) : json_null(), "message",
-			json_text(a->message), "unflushed", a->unflushed, "sync_lag_bytes",
-			(json_int_t)a->sync_bytes_waiting, "sync_lag_ms",
-			(json_int_t)a->sync_lag_ms, "sync_files_published",
+		json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "step_exit_code",
+			a->step_code ? json_integer(a->step_code) : json_null(), "unflushed",
+			a->unflushed, "sync_lag_bytes", (json_int_t)a->sync_bytes_waiting,
+			"sync_lag_ms", (json_int_t)a->sync_lag_ms, "sync_files_published",
 			(json_int_t)a->sync_files_published, "sync_bytes_published",
 			(json_int_t)a->sync_bytes_published, "sync_error", json_text(a->sync_error),
 			"sync_at", json_time(a->sync_at_ns), "pid",
@@ -331,9 +330,18 @@ void show_elsewhere(const char *home, struct records_run *run, char host[static 
 
 const char *show_message(const struct records_run *run, char out[static SHOW_MESSAGE_SIZE])
 {
+	char age[SHOW_DURATION_SIZE];
+
 	if (run->last.message || run->last.state != RUN_LOST)
 		return run->last.message;
-	snprintf(out, SHOW_MESSAGE_SIZE, "killed; 'penstock resume %s' continues it", run->id);
+	if (run->workflow) /* a run of this machine */
+		snprintf(out, SHOW_MESSAGE_SIZE, "killed; 'penstock resume %s' continues it",
+			run->id);
+	else if (run->last.heard_ns)
+		snprintf(out, SHOW_MESSAGE_SIZE, "last heard of %s ago",
+			show_duration((clock_wall_ns() - run->last.heard_ns) / NS_PER_MS, age));
+	else
+		return NULL;
 	return out;
 }
 

@@ -296,8 +296,7 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	return 0;
 }
 
-int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
-	struct penstock_error *err)
+int lease_release(struct lease *lease, const struct lease_end *end, struct penstock_error *err)
 {
 	int r = 0;
 
@@ -308,8 +307,7 @@ int lease_release(struct lease *lease, const char *state, const char *class, int
 	pthread_cond_signal(&lease->wake);
 	pthread_mutex_unlock(&lease->lock);
 	pthread_join(lease->thread, NULL);
-	lease->class = class && *class ? class : NULL;
-	lease->exit_code = exit_code;
+	lease->end = *end;
 	if (!lease->lost || lease->output_lost) {
 		struct seen other = {0};
 		r = lease_still_ours(lease, &other, err);
@@ -318,7 +316,7 @@ int lease_release(struct lease *lease, const char *state, const char *class, int
 				"cannot write the state of run '%s': another owner has it",
 				lease->options.run_id);
 		else if (r > 0)
-			r = lease_write_state(lease, state, err);
+			r = lease_write_state(lease, end->state, err);
 		free(other.home);
 	}
 	if (lease->lost && r == 0)

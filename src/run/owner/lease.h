@@ -3,7 +3,7 @@
  *
  *	lease_take(&lease, &options, &found, err);		// before the run writes anything
  *	lease_set(lease, "running");				// at every change of state
- *	lease_release(lease, "succeeded", NULL, 0, err);	// the last write; frees
+ *	lease_release(lease, &(struct lease_end){.state = "succeeded"}, err); // last write; frees
  *
  * The object is PREFIX.penstock/runs/ID/state.json. Every write is conditional on the ETag that
  * this owner saw last, so two owners can never both continue. If another owner has changed the
@@ -110,9 +110,13 @@ const char *lease_owner_now(const struct lease *lease);
 /* Fills in the attempt that the run was lost to, and its host and state. Returns false if the run
  * is still this owner's, or if the new owner is unknown. */
 bool lease_moved_to(struct lease *lease, struct lease_found *found);
+/* Strings are borrowed, and may be NULL except `state`. */
+struct lease_end {
+	const char *state, *class, *message;
+	int exit_code;
+};
 /* Writes the end and frees the lease, which may be NULL. Returns PENSTOCK_E_PRECONDITION if the
  * lease was lost. */
-int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
-	struct penstock_error *err);
+int lease_release(struct lease *lease, const struct lease_end *end, struct penstock_error *err);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/must.h"
 #include "base/process.h"
+#include "base/str.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
 
@@ -46,22 +47,28 @@ int lease_write_text(struct lease *lease, const char *text, size_t len, struct p
 	return r;
 }
 
+enum { MESSAGE_SIZE = 1024 };
+
 static int write_once(struct lease *lease, const char *state, struct penstock_error *err)
 {
 	_cleanup_free_ char *text = NULL;
 	json_auto_t *root = NULL;
-	char now[CLOCK_RFC3339_SIZE];
+	const char *class = lease->end.class;
+	char now[CLOCK_RFC3339_SIZE], message[MESSAGE_SIZE];
 
 	lease->beat++;
 	clock_format_rfc3339(clock_wall_ns(), now);
+	snprintf(message, sizeof(message), "%s", lease->end.message ? lease->end.message : "");
+	str_make_utf8(message);
 	root = json_pack(
-		"{s:i, s:s, s:s*, s:i, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
-		"s:s, s:s}, s:{s:i, s:I}, s:s}",
+		"{s:i, s:s, s:s*, s:i, s:i, s:i, s:s, s:s*, s:i, s:s*, s:{s:s, s:s, s:s, s:I, s:I, "
+		"s:s, s:s, s:s}, s:{s:i, s:I}, s:s}",
 		"format", LEASE_FORMAT, "run", lease->options.run_id, "name", lease->options.name,
 		"attempt", lease->options.attempt, "began", lease->began, "steps_done",
-		atomic_load(&lease->steps_done), "state", state, "class", lease->class, "exit_code",
-		lease->exit_code, "owner", "host", lease->host, "boot_id", lease->boot_id, "pid_ns",
-		lease->pid_ns, "pid", (json_int_t)getpid(), "start_ticks",
+		atomic_load(&lease->steps_done), "state", state, "class",
+		class && *class ? class : NULL, "exit_code", lease->end.exit_code, "message",
+		*message ? message : NULL, "owner", "host", lease->host, "boot_id", lease->boot_id,
+		"pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(), "start_ticks",
 		(json_int_t)lease->start_ticks, "home", lease->options.home, "home_id",
 		lease->options.home_id, "since", lease->since, "lease", "term_ms",
 		(int)lease->term_ms, "beat", (json_int_t)lease->beat, "updated", now);

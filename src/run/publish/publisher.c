@@ -278,7 +278,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 	int r = 0;
 
 	if (p->fenced)
-		r = 0; /* the output stays here; the log of this attempt is still ours */
+		r = 0; /* the output stays here */
 	else if (lease_is_lost(p->lease))
 		r = error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease_owner_now(p->lease));
 	else if (p->sync)
@@ -296,13 +296,6 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 	/* A store that does not take the output gets no more time for other uploads. */
 	if (r < 0 && err && error_is_retryable(err))
 		interrupts_give_up(&p->reaction->interrupts);
-	if (p->log) {
-		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
-		int l = publisher_finish_log(p, &e);
-
-		if (l < 0 && r == 0)
-			r = error_move(err, &e);
-	}
 	report_kept(p);
 	return r;
 }

@@ -8,6 +8,7 @@
  *	run_checkpoints_begin(&p, err);
  *	publisher_start_log(&p, err);
  *	publisher_flush(&p, err);	// at the end
+ *	publisher_finish_log(&p, err);
  *	publisher_release(&p);
  */
 #ifndef RUN_PUBLISH_PUBLISHER_H
@@ -55,7 +56,7 @@ int publisher_start_log(struct publisher *p, struct penstock_error *err);
 /* Uploads the log and the usage a last time. Does nothing if they are not uploaded. */
 int publisher_finish_log(struct publisher *p, struct penstock_error *err);
 void publisher_sync_options(struct publisher *p, const char *journal, struct sync_options *options);
-/* Completes the output and the log. On failure the local storage still has the missing files. */
+/* Completes the output. On failure the local storage still has the missing files. */
 int publisher_flush(struct publisher *p, struct penstock_error *err);
 /* Removes copies of replaced objects that the workflow does not keep; after a flush. A failure is
  * only reported. */

@@ -51,6 +51,7 @@ int object_info_from_reply(
 {
 	static const char meta[] = "x-amz-meta-";
 	const char *modified = http_reply_header(reply, "Last-Modified");
+	const char *served = http_reply_header(reply, "Date");
 	const char *version = http_reply_header(reply, "x-amz-version-id");
 	int64_t seconds;
 
@@ -58,6 +59,8 @@ int object_info_from_reply(
 	object_etag_copy(out->etag, http_reply_header(reply, "ETag"));
 	if (modified && date_parse_http(modified, &seconds))
 		out->modified_ns = seconds * NS_PER_S;
+	if (served && date_parse_http(served, &seconds))
+		out->served_ns = seconds * NS_PER_S;
 	if (version && strcmp(version, "null") != 0) {
 		out->version_id = strdup(version);
 		if (!out->version_id)

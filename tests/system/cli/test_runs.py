@@ -490,8 +490,9 @@ def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_pat
     assert [attempt["attempt"] for attempt in seen["attempts"]] == [1]
     (listed,) = penstock.run("ps", "--json", "s3://out/far/", env=store.env).json()
     for known in (seen, seen["attempts"][0], listed):  # the state in the store has none of these keys
-        assert not known.keys() & {"created", "workflow", "message", "unflushed", "pid", "step_exit_code", "ports", "notice"}
+        assert not known.keys() & {"created", "workflow", "unflushed", "pid", "step_exit_code", "ports", "notice"}
         assert not [key for key in known if key.startswith("sync_")]
+        assert known["message"] == other.ps()[0]["message"]
     assert "s2" in shown(run).ok().out
     shown("0" * 12).exits(66)
     shown(run, place="s3://no-such-bucket/").exits(66)
@@ -522,11 +523,36 @@ def test_a_log_of_another_machine_is_printed_and_followed(penstock, store, tmp_p
         found = logs(*words).ok().out
         assert "the first\n" in found and "the second" not in found
     assert "its end\n" in logs(second, "s3://out/far/", "--attempt", "1").ok().out
+    assert re.search(f"run {second} succeeded", logs(second, "s3://out/far/").out.splitlines()[-1])
     logs("s3://out/far").exits(64)  # both runs log there
     logs("0" * 12, "s3://out/far").exits(66)
     logs(second, "s3://no-such-bucket/").exits(66)
     logs(second[:4], "s3://out/far").exits(64)
     logs(second, "far").exits(64)
+    other.close()
+
+
+def test_a_run_killed_with_its_machine_is_lost_after_a_term(penstock, store, tmp_path):
+    other, go = Penstock(tmp_path / "other"), tmp_path / "go"
+    path = write_workflow(tmp_path, f"echo begun; until test -e {go}; do sleep 0.05; done", name="far", enableLogging=True, output=s3_place(store, "/far"))
+    process = other.popen("run", path, env={"PENSTOCK_LEASE_TERM": "2"})
+    process.wait_for_output("^begun")
+
+    def listed():
+        (run,) = penstock.run("ps", "--json", "s3://out/far/", env=store.env).ok().json()
+        return run
+
+    live = listed()
+    follower = penstock.popen("logs", "-f", live["id"], "s3://out/far/", env=store.env)
+    follower.wait_for_output("^begun")
+    assert live["state"] == "running" and live["heard"] and not live["ended"]
+    process.kill()
+    wait_for(lambda: listed()["state"] == "lost")
+    lost = penstock.run("show", "--json", live["id"], "s3://out/far/", env=store.env).ok().json()
+    assert lost["state"] == lost["attempts"][0]["state"] == "lost" and lost["heard"] > live["started"] and not lost["ended"]
+    follower.wait_for_output(f"attempt 1 of run {live['id']} is lost")  # it waits for the next attempt, and says so
+    follower.kill()
+    go.touch()
     other.close()
 
 
