@@ -59,12 +59,17 @@ enum MHD_Result answer(struct exchange *x, unsigned status, struct MHD_Response 
 		/* With an ETag a browser keeps its copy, and asks if the copy is current. */
 		{"Cache-Control", "no-cache, private"},
 	};
+	char number[24];
 	enum MHD_Result sent;
 
 	if (!response)
 		return MHD_NO;
 	for (size_t i = 0; i < ARRAY_SIZE(headers); i++)
 		MHD_add_response_header(response, headers[i][0], headers[i][1]);
+	if (x->unreadable) {
+		snprintf(number, sizeof(number), "%zu", x->unreadable);
+		MHD_add_response_header(response, "X-Penstock-Unreadable", number);
+	}
 	sent = MHD_queue_response(x->connection, status, response);
 	MHD_destroy_response(response);
 	return sent;

@@ -220,6 +220,7 @@ enum MHD_Result outputs_runs(struct exchange *x)
 		LOCK_SCOPE(&outputs->lock);
 		if (add_runs(runs, runs_of_places(x->ui, outputs)) < 0)
 			return MHD_NO;
+		x->unreadable = json_array_size(outputs->failures);
 	}
 	all = sorted(runs);
 	text = all ? json_dumps(all, JSON_COMPACT) : NULL;

@@ -430,8 +430,14 @@ static int run_artifacts(const struct cli *cli)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *what = cli_operand(cli, 0), *word = cli_operand(cli, 1);
 	const char *tag = cli_value(cli, "tag"), *to = cli_value(cli, "output");
-	int r = show_open(&s.records, &s.home, &err);
+	int r;
 
+	if (location_is_object(word))
+		return cli_misuse(cli,
+			"'%s' is a place in a store, not a run; use 'penstock ls -r', "
+			"'penstock cp -r' or 'penstock cat'",
+			word);
+	r = show_open(&s.records, &s.home, &err);
 	if (r < 0)
 		return cli_fail(cli, &err);
 	if (strcmp(what, "list") == 0 || strcmp(what, "ls") == 0) {
@@ -498,9 +504,10 @@ const struct command command_artifacts = {
 	.min_operands = 2,
 	.max_operands = 3,
 	.description =
-		"Lists and downloads the output of a run, on this machine or in a store, or the "
-		"files of a tag; writes one of them to standard output; and creates a tag from "
-		"a directory. RUN is an id, the beginning of one, or a name.",
+		"Lists and downloads the output of a run of this machine, wherever the output is, "
+		"or the files of a tag; writes one of them to standard output; and creates a tag "
+		"from a directory. RUN is an id, the beginning of one, or a name. For a place in a "
+		"store, s3://PLACE, use 'penstock ls -r', 'penstock cp -r' and 'penstock cat'.",
 	.options = OPTIONS(
 		{'o', "output", "DIR", "get: directory for the files; default: this directory"},
 		{'t', "tag", "TAG", "put: name of the tag"},

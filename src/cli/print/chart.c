@@ -174,7 +174,7 @@ int chart_print(FILE *to, const struct chart *chart)
 	struct canvas canvas = {.rows = chart->height > 3 ? chart->height - 2 : 1};
 	size_t margin;
 
-	if (!all.n)
+	if (!all.n || chart->n < 2)
 		return 0;
 	snprintf(high, sizeof(high), LABEL_DIGITS, all.high);
 	snprintf(low, sizeof(low), LABEL_DIGITS, all.low);

@@ -26,7 +26,7 @@ struct chart {
 
 /* Returns true if the locale's encoding is UTF-8. */
 bool chart_unicode(void);
-/* Returns 0, or -1 if out of memory. Prints nothing for a chart without a finite point. */
+/* Returns 0, or -1 if out of memory. Prints nothing for a single point, or without a finite one. */
 int chart_print(FILE *to, const struct chart *chart);
 #define CHART_SPARK_MAX	 32
 #define CHART_SPARK_SIZE (3 * CHART_SPARK_MAX + 1)

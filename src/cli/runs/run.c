@@ -175,12 +175,6 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 	if (run_execute_with_retries(options, &result, &err) < 0)
 		return cli_fail(cli, &err);
 	progress_clear(session->view.progress);
-	/* A step failed, and no flush is pending. */
-	if (result.state == RUN_FAILED && !result.refused && !cli_quiet(cli) &&
-		(result.exit_code < CLI_EXIT_USAGE || result.exit_code > CLI_EXIT_CONFIG) &&
-		session->workflow->resume != WORKFLOW_RESUME_NEVER)
-		log_info("'penstock resume %s' continues the run with your changes%s", result.id,
-			options->fresh ? "" : "; 'penstock run --fresh' starts over");
 	/* "stopped during 'train'; …" contains the state. */
 	if (result.refused && result.exit_code == 0)
 		log_info("%s", result.message);
@@ -194,6 +188,12 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 		log_info("run %s %s%s%s", result.id, run_state_name(result.state),
 			result.output ? "; its output is in " : "",
 			result.output ? result.output : "");
+	/* A step failed, and no flush is pending. */
+	if (result.state == RUN_FAILED && !result.refused && !cli_quiet(cli) &&
+		(result.exit_code < CLI_EXIT_USAGE || result.exit_code > CLI_EXIT_CONFIG) &&
+		session->workflow->resume != WORKFLOW_RESUME_NEVER)
+		log_info("'penstock resume %s' continues the run with your changes%s", result.id,
+			options->fresh ? "" : "; 'penstock run --fresh' starts over");
 	code = result.exit_code;
 	memcpy(session->id, result.id, sizeof(session->id));
 	session->attempt = result.attempt;

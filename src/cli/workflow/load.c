@@ -26,6 +26,7 @@ struct lookup {
 	struct buf variables; /* variables.yaml of dstack, from the same directory */
 	char *variables_name; /* NULL if there are none */
 	bool places_only; /* see workflow_options */
+	bool gone; /* a credential that is needed was not found */
 };
 
 static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value);
@@ -52,31 +53,31 @@ static bool resolve_moved(
 
 static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value)
 {
-	const struct lookup *lookup = cookie;
+	struct lookup *lookup = cookie;
 	const char *found;
 	bool needed = !lookup->places_only || str_starts(name, "output.") ||
 		      str_starts(name, "input");
 
 	switch (source) {
 	case WORKFLOW_FROM_OPTION: /* given by --set; the field is the same in a file */
-		if (!lookup->given)
-			return false;
-		__attribute__((fallthrough));
 	case WORKFLOW_FROM_FILE:
-		return lookup->bytes.len &&
-		       workflow_find_field(lookup->file, lookup->bytes.data, lookup->bytes.len,
-			       name,
-			       &(struct workflow_options){
-				       .resolve = needed ? resolve_moved : resolve,
-				       .cookie = cookie,
-				       .pick = lookup->pick,
-				       .variables = lookup->variables_name
-							    ? buf_str(&lookup->variables)
-							    : NULL,
-				       .variables_len = lookup->variables.len,
-				       .variables_name = lookup->variables_name,
-			       },
-			       value, NULL) == 0;
+		if ((lookup->given || source == WORKFLOW_FROM_FILE) && lookup->bytes.len &&
+			workflow_find_field(lookup->file, lookup->bytes.data, lookup->bytes.len,
+				name,
+				&(struct workflow_options){
+					.resolve = needed ? resolve_moved : resolve,
+					.cookie = cookie,
+					.pick = lookup->pick,
+					.variables = lookup->variables_name
+							     ? buf_str(&lookup->variables)
+							     : NULL,
+					.variables_len = lookup->variables.len,
+					.variables_name = lookup->variables_name,
+				},
+				value, NULL) == 0)
+			return true;
+		lookup->gone |= needed;
+		return false;
 	case WORKFLOW_FROM_ENV:
 		found = getenv(name);
 		return found && buf_add_str(value, found) == 0;
@@ -197,9 +198,8 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 	load_print_found(&found, NULL, NULL);
 	diagnostics_release(&found);
 	if (r < 0)
-		return error_prefix(err,
-			"cannot read the stored workflow of run '%s'; if a credential is gone, "
-			"give --credentials-from FILE",
-			run->id);
+		return error_prefix(err, "cannot read the stored workflow of run '%s'%s", run->id,
+			lookup.gone ? "; give --credentials-from FILE for the missing credential"
+				    : "");
 	return 0;
 }

@@ -193,10 +193,16 @@ static bool resolve_from_environment(
 static void report_unresolved(struct reader *rd, const struct node *node, const char *field,
 	const struct reference *ref, const char *name)
 {
+	bool settable;
+
 	switch (ref->source) {
 	case WORKFLOW_FROM_ENV:
-		reader_error(rd, &node->at, "`%s`: the variable `%s` is not set in the environment",
-			field, name);
+		/* The verb may lack --set, and --set changes no file of a module. */
+		settable = rd->options->sets && !node->at.file && !node->at.option;
+		reader_error(rd, &node->at,
+			"`%s`: the variable `%s` is not set in the environment%s%s%s", field, name,
+			settable ? "; set it, or give --set " : "", settable ? field : "",
+			settable ? "=VALUE" : "");
 		break;
 	case WORKFLOW_FROM_SECRET:
 		reader_error(rd, &node->at,

@@ -214,8 +214,8 @@ static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *pr
 		path->value = workflow_arena_printf(rd->arena, "/%s", path->value);
 		if (!path->value)
 			return;
-		reader_note_of(rd, &path->at, "path", "begins with `/`: read as %s",
-			quote(workflow_shown(path)));
+		reader_note_of(rd, &path->at, "path", "lacks the leading `/`, which is added: %s",
+			reader_quoted(rd, path));
 	}
 	buf_add_str(prefix, path->value);
 	first = buf_str(prefix) + strspn(buf_str(prefix), "/");

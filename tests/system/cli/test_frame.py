@@ -89,6 +89,7 @@ def test_overview_names_every_verb(penstock):
         (["ps", "extra"], "penstock ps: unexpected operand 'extra'"),
         (["show"], "penstock show: missing RUN"),
         (["artifacts", "toy"], "penstock artifacts: 'toy' is not list|get|put|cat; did you mean 'penstock artifacts list toy'? see"),
+        (["artifacts", "list", "s3://b/x"], "penstock artifacts: 's3://b/x' is a place in a store"),
         (["runx"], "penstock: unknown verb 'runx', did you mean 'run'? see"),
         (["logs", "x", "-n"], "penstock logs: option --lines needs N"),
         (["logs", "x", "-n", "many"], "penstock logs: invalid --lines 'many': expected a number from 0 to"),

@@ -76,6 +76,23 @@ def test_a_failed_run_is_resumed_with_the_fix(penstock, project):
     assert again.out == "version 2\n"
 
 
+def test_the_failure_comes_before_the_hint(penstock, project):
+    failed = penstock.run("run", project("exit 3")).exits(3)
+
+    first, second = failed.err.splitlines()[-2:]
+    assert "failed" in first and "penstock resume" in second
+
+
+def test_resume_names_a_variable_that_is_not_set(penstock, project):
+    path = project("exit 3", price="${{ env.PRICE }}")
+    penstock.run("run", path, env={"PRICE": "2"}).exits(3)
+
+    again = penstock.run("resume", "again").exits(65)
+
+    assert "PRICE" in again.err and "--set price=" in again.err and "--credentials-from" not in again.err
+    penstock.run("resume", "again", "--set", "price=1").exits(3)
+
+
 def test_code_that_has_not_changed_is_not_mentioned(penstock, project):
     path = project("[ -e made ] && exit 0; touch made; echo changed by the step >> train.sh; " + WAITS)
     (project.folder / "train.sh").write_text("true\n")

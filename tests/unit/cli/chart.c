@@ -86,6 +86,16 @@ static void test_without_a_finite_point_there_is_nothing(void **state)
 	assert_string_equal(spark, "");
 }
 
+static void test_one_point_has_no_plot(void **state)
+{
+	const double x[] = {3}, y[] = {0.5};
+	char *text = plot(x, y, 1, 40, 10);
+
+	(void)state;
+	assert_string_equal(text, "");
+	free(text);
+}
+
 static void test_sparks_are_at_most_as_wide_as_asked(void **state)
 {
 	double y[1000];
@@ -109,6 +119,7 @@ int main(void)
 		cmocka_unit_test(test_a_line_rises_from_corner_to_corner),
 		cmocka_unit_test(test_odd_numbers),
 		cmocka_unit_test(test_without_a_finite_point_there_is_nothing),
+		cmocka_unit_test(test_one_point_has_no_plot),
 		cmocka_unit_test(test_sparks_are_at_most_as_wide_as_asked),
 	};
 

@@ -227,6 +227,26 @@ static void a_home_that_is_not_utf8_is_shown(void **state)
 	page_end(&p);
 }
 
+static void places_that_cannot_be_read_are_counted(void **state)
+{
+	const char *const outputs[] = {"s3://b/text", "s3://b/out/", "s3://b/half"};
+	struct strlist places = {0};
+	struct page p;
+	struct page_reply *r;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(outputs); i++)
+		assert_int_equal(0, strlist_add(&places, outputs[i]));
+	page_begin(&p, &(struct ui_options){.outputs = &places});
+	r = page_ask(&p, "GET", "/api/runs");
+	assert_int_equal(200, r->status);
+	assert_non_null(strstr(buf_str(&r->text), "X-Penstock-Unreadable: 2\r\n"));
+	r = page_ask(&p, "GET", "/api/claims");
+	assert_null(strstr(buf_str(&r->text), "X-Penstock-Unreadable"));
+	page_end(&p);
+	strlist_release(&places);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -241,6 +261,7 @@ int main(int argc, char **argv)
 			contents_that_are_cut_are_seen, begin_page, end_page),
 		cmocka_unit_test_setup_teardown(
 			a_list_that_has_not_changed_is_not_sent_again, begin_page, end_page),
+		cmocka_unit_test(places_that_cannot_be_read_are_counted),
 		cmocka_unit_test(a_home_that_is_not_utf8_is_shown),
 	};
 
