@@ -24,7 +24,8 @@ struct fixture {
 	char head[N][64];
 	char data[N][SIZE + 1]; /* with a byte that must not be written */
 	atomic_uint odd; /* requests of odd targets so far */
-	atomic_uint at_once, most; /* requests of "/far" in progress, and the most of them */
+	atomic_uint at_once; /* requests of "/far" in progress */
+	atomic_uint far[N + 1]; /* requests of "/far", by the number in progress with them */
 	atomic_uint hangs; /* of them do so if the target is "/hangs" */
 	atomic_int cancel;
 };
@@ -135,10 +136,7 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 	if (strcmp(r->target, "/busy") == 0)
 		return mini_reply(fd, "503 Slow Down", "", "", 0);
 	if (strcmp(r->target, "/far") == 0) {
-		unsigned now = atomic_fetch_add(&f->at_once, 1) + 1, most = atomic_load(&f->most);
-
-		while (now > most && !atomic_compare_exchange_weak(&f->most, &most, now))
-			;
+		atomic_fetch_add(&f->far[atomic_fetch_add(&f->at_once, 1) + 1], 1);
 		clock_sleep_ms(30);
 		atomic_fetch_sub(&f->at_once, 1);
 		return mini_reply(fd, "200 OK", "", body, SIZE);
@@ -331,17 +329,33 @@ static void a_distant_server_gets_more_connections(void **state)
 		2 * LIMIT_PLAIN_CONNECTIONS);
 }
 
+/* Returns the usual number of requests of "/far" in progress, and forgets it. A busy machine delays
+ * some replies, so that their requests are sent again. */
+static size_t usual_at_once(struct fixture *f)
+{
+	size_t usual = 0;
+	unsigned most = 0, n;
+
+	for (size_t i = 0; i <= N; i++) {
+		n = atomic_exchange(&f->far[i], 0);
+		if (n > most) {
+			most = n;
+			usual = i;
+		}
+	}
+	return usual;
+}
+
 static void a_busy_server_gets_fewer_connections(void **state)
 {
 	struct fixture *f = *state;
 
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(run(f, N, "/busy", N, 5000), N - 1);
-	atomic_store(&f->most, 0);
 	assert_int_equal(run(f, N, "/far", 1, 5000), N);
-	assert_int_equal(atomic_load(&f->most), 1);
+	assert_int_equal(usual_at_once(f), 1);
 	assert_int_equal(run(f, N, "/far", 1, 5000), N);
-	assert_in_range(atomic_load(&f->most), 2, 3);
+	assert_in_range(usual_at_once(f), 2, 3);
 }
 
 /* A byte now and then is no progress. */
