@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness.deployment import BUCKET, QUICK, Load, publish, weights
-from harness.processes import is_alive
+from harness.processes import command_line, is_alive
 from harness.waiting import wait_for
 
 
@@ -229,6 +229,7 @@ def test_any_process_may_be_killed(deploy, models):
     load = Load(deployment.wait_in_service(1))
     main, spare = deployment.both()
     assert main == deployment.process.pid
+    words = command_line(main)
     os.kill(spare, signal.SIGKILL)
     wait_for(lambda: len(deployment.mains()) == 2 and spare not in deployment.mains())
     for version in (2, 3, 4):
@@ -236,6 +237,7 @@ def test_any_process_may_be_killed(deploy, models):
         os.kill(main, signal.SIGKILL)
         publish(models, version, weights(version))
         deployment.wait_in_service(version)
+        assert command_line(spare) == words
     wait_for(lambda: load.versions[-1] == 4)
     load.stop()
     assert load.errors == []
