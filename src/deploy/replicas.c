@@ -265,11 +265,12 @@ int deploy_print(struct object_client *client, const char *bucket, const char *p
 
 	if (r < 0)
 		return r;
-	if (!*d.etag)
-		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot find '%s://%s/%s': no replica has served the model yet",
-			object_client_scheme(client), bucket, key);
 	replicas = json_object_get(d.root, "replicas");
+	if (!json_object_size(replicas))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot find a replica of '%s://%s/%s': '" REPLICAS_KEY
+			"' has no entry; a replica with --no-state writes none",
+			object_client_scheme(client), bucket, prefix);
 	if (json) {
 		json_dumpf(replicas, out, JSON_INDENT(2) | JSON_SORT_KEYS);
 		fputc('\n', out);
