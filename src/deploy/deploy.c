@@ -88,7 +88,8 @@ static void save(struct deployment *d)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *text = NULL;
 	char boot_id[PROCESS_BOOT_ID_SIZE];
-	json_auto_t *root = NULL, *servers = json_array();
+	json_auto_t *root = NULL, *failures = follow_pack_failures(&d->follow);
+	json_t *servers = json_array();
 
 	for (size_t i = 0; i < 2; i++) {
 		const struct backend *s = &d->servers[i];
@@ -102,12 +103,12 @@ static void save(struct deployment *d)
 					  pack_model(&s->model)));
 	}
 	process_boot_id(boot_id);
-	root = json_pack("{s:s, s:i, s:i, s:i, s:O, s:o, s:o, s:o, s:o, s:o}", "boot_id", boot_id,
+	root = json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "boot_id", boot_id,
 		"port", d->port, "first", (int)d->first, "front", (int)d->front, "servers", servers,
 		"last", pack_model(&d->last), "previous", pack_model(&d->previous), "leaving",
-		pack_model(&d->leaving), "again", pack_model(&d->again), "refused",
-		follow_pack_refused(&d->follow));
-	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+		pack_model(&d->leaving), "again", pack_model(&d->again));
+	if (root && json_object_update(root, failures) == 0)
+		text = json_dumps(root, JSON_INDENT(1));
 	if ((text ? fs_write_atomic(d->state_path, text, strlen(text), 0600, &err)
 		  : error_memory(&err)) == 0) {
 		d->unsaved = false;
@@ -205,7 +206,7 @@ static void load(struct deployment *d, bool over)
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;
 	unpack_model(&d->again, json_object_get(root, "again"));
 	/* A restart by hand, which does not take over, tries the refused versions again. */
-	follow_unpack_refused(&d->follow, json_object_get(root, "refused"));
+	follow_unpack_failures(&d->follow, root);
 	continue_roll(d);
 }
 

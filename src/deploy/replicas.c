@@ -135,12 +135,13 @@ static json_t *pack_entry(
 		json_object_set_new(model, "since", json_string(same ? since : now));
 		json_object_set_new(entry, "serving", model);
 	}
-	if (entry && state->next && state->next->name) {
-		json_t *model = pack_model(state->next);
+	if (entry && state->next && state->next->name)
+		json_object_set_new(entry, "next", pack_model(state->next));
+	if (entry && state->failed && state->failed->name) {
+		json_t *model = pack_model(state->failed);
 
-		if (state->why)
-			json_object_set_new(model, "why", json_string(state->why));
-		json_object_set_new(entry, state->why ? "failed" : "next", model);
+		json_object_set_new(model, "why", json_string(state->why));
+		json_object_set_new(entry, "failed", model);
 	}
 	return entry;
 }

@@ -38,12 +38,13 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
     load = Load(deployment.wait_in_service(1))
     publish(models, 2, weights(2), behaviour)
     deployment.wait_for("cannot serve version '2': .*; version '1'")
-    entry, = wait_for(lambda: [e for e in deployment.replicas().values() if "failed" in e and e["serving"]["version"] == "1"])
+    entry, = wait_for(lambda: [e for e in deployment.replicas().values() if "failed" in e and e.get("serving", {}).get("version") == "1"])
     assert entry["failed"]["version"] == "2"
     if behaviour != "late-crash":
         assert 2 not in load.versions
     publish(models, 3, weights(3))
     deployment.wait_in_service(3)
+    wait_for(lambda: all("failed" not in entry for entry in deployment.replicas().values()))
     load.stop()
     # The requests that a crash meets are lost with their server; nothing else is.
     assert behaviour == "late-crash" or load.errors == []
@@ -74,6 +75,29 @@ def test_a_version_that_failed_is_not_tried_again_after_a_kill(deploy, models, w
     assert deployment.err.count("cannot serve version '2'") == 1
     assert len(deployment.state()["refused"]) == 2
     wait_for(lambda: deployment.get()["weights"] == weights(1))
+    deployment.stop()
+
+
+def test_the_entry_of_a_replica_survives_a_kill(deploy, models):
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health")
+    deployment.wait_in_service(1)
+
+    def written(what):
+        entry = wait_for(lambda: next((entry for entry in deployment.replicas().values() if what(entry)), None))
+        return entry.pop("beat"), entry.pop("updated"), entry
+
+    publish(models, 2, weights(2), "crash")
+    written(lambda entry: "failed" in entry)
+    publish(models, 3, weights(3), "hang")
+    main, _ = deployment.both()
+    wait_for(lambda: any(server and server["phase"] == "starting" for server in deployment.state()["servers"]))
+    beat, _, before = written(lambda entry: "next" in entry)
+    assert before["state"] == "rolling"
+    assert [before[name]["version"] for name in ("serving", "failed", "next")] == ["1", "2", "3"]
+    os.kill(main, signal.SIGKILL)
+    # The numbers of a process begin with the time in nanoseconds.
+    assert written(lambda entry: entry["beat"] > beat + 1000)[2] == before
     deployment.stop()
 
 

@@ -131,7 +131,7 @@ static void an_entry_says_since_when(void **state)
 	clock_sleep_ms(2);
 	write_entry(
 		&a, &(struct replica_state){
-			    .state = "serving", .model = &one, .next = &two, .why = "it ended"});
+			    .state = "serving", .model = &one, .failed = &two, .why = "it ended"});
 	all = entries(w);
 	entry = json_object_get(all, a.name);
 	assert_string_equal(since, text_at(entry, "serving", "since"));
