@@ -294,27 +294,23 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 	backend_go(s);
 }
 
-static void in_service(struct deployment *d, const struct backend *s, bool rolled)
+/* Sends new connections to the server in `slot`. The state is written first, and all of it at once,
+ * so that a process that takes over does not send new connections to the other server again. */
+static void in_service(struct deployment *d, unsigned slot, bool rolled)
 {
-	log_info("version '%s' is in service on %s port %u (process %d)", s->model.name, d->o->host,
-		d->port, (int)s->process.pid);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const struct backend *s = &d->servers[slot];
+
+	d->front = slot;
 	if (!copy_model(&d->last, &s->model))
 		log_warn("out of memory");
 	follow_serving(&d->follow, &s->model, rolled);
 	save(d);
-}
-
-/* Sends new connections to the server in `slot`. The state is written first, so that a process that
- * takes over does not send new connections to the other server again. */
-static void move_traffic(struct deployment *d, unsigned slot)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	d->front = slot;
-	save(d);
 	if (d->o->traffic == DEPLOY_SOCKET &&
 		traffic_steer(d->hand.sockets, d->first, slot, &err) < 0)
 		log_error("%s", err.message);
+	log_info("version '%s' is in service on %s port %u (process %d)", s->model.name, d->o->host,
+		d->port, (int)s->process.pid);
 }
 
 /* Returns the time that the other server stays ready. HANDSHAKE_MS is the minimum, because
@@ -341,7 +337,6 @@ static void ready(struct deployment *d, unsigned slot)
 			!copy_model(&d->previous, &d->servers[d->front].model))
 			model_release(&d->previous);
 		model_release(&d->again);
-		move_traffic(d, slot);
 		/* A server that is still starting in the other slot would take the traffic back. */
 		if (d->servers[!slot].phase == BACKEND_STARTING) {
 			process_signal(&d->servers[!slot].process, SIGTERM);
@@ -350,7 +345,7 @@ static void ready(struct deployment *d, unsigned slot)
 		d->retire_ms = s->since_ms + retire_after(d);
 		d->failures = 0;
 	}
-	in_service(d, s, rolled);
+	in_service(d, slot, rolled);
 }
 
 static bool is_cached(const struct deployment *d, const struct model *model)
@@ -372,10 +367,10 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 		start_later(d, &before);
 		failed(d, model, why, true);
 	} else if (other->phase == BACKEND_READY) {
-		move_traffic(d, !d->front);
+		d->front = !d->front;
 		/* Call failed() before in_service(): otherwise the version is offered again. */
 		failed(d, model, why, true);
-		in_service(d, other, false);
+		in_service(d, d->front, false);
 	} else if (++d->failures >= FAILURES && !was_ready) {
 		struct model before = d->previous;
 
@@ -668,7 +663,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 		point_link(d, &d->servers[0].model) == 0)
 		process_signal(&d->servers[0].process, d->o->signal);
 	if (r == 0 && d->servers[d->front].phase == BACKEND_READY)
-		in_service(d, &d->servers[d->front], false);
+		in_service(d, d->front, false);
 	else if (r == 0)
 		save(d);
 	if (r == 0)

@@ -101,6 +101,30 @@ def test_the_entry_of_a_replica_survives_a_kill(deploy, models):
     deployment.stop()
 
 
+def test_each_state_is_whole(deploy, models):
+    """A process that takes over reads any of them: the version in front belongs to the versions that failed."""
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "30s", "--drain", "10s"))
+    deployment.wait_in_service(1)
+
+    def wait_for_front(version):
+        def whole():
+            state = deployment.state()
+            server = state["servers"][state["front"]]
+            return state if server and server["model"]["version"] == version else None
+
+        return wait_for(whole, every_s=0)
+
+    publish(models, 2, weights(2), "crash")
+    wait_for(lambda: deployment.state()["failed"])
+    publish(models, 3, weights(3), "late-crash")
+    state = wait_for_front("3")
+    assert state["failed"] is None and len(state["refused"]) == 1
+    state = wait_for_front("1")
+    assert state["failed"]["version"] == "3" and len(state["refused"]) == 2
+    deployment.stop()
+
+
 def test_a_version_without_another_is_tried_later(deploy, models):
     publish(models, 1, weights(1), "crash")
     deployment = deploy("--health", "/health")
