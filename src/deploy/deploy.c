@@ -164,26 +164,26 @@ static void adopt(struct deployment *d, struct backend *s, const json_t *from)
 	}
 }
 
-/* Continues a roll in progress, which keeps its turn. */
-static void continue_roll(struct deployment *d)
+/* Continues a start in progress: its version is not offered, and a roll keeps its turn. */
+static void continue_start(struct deployment *d)
 {
 	const struct backend *front = &d->servers[d->front], *other = &d->servers[!d->front];
-	const struct backend *starting = front->phase == BACKEND_STARTING ? front : other;
+	const struct backend *s = front->phase == BACKEND_STARTING ? front : other;
+	bool starts = s->phase == BACKEND_STARTING;
 
-	if (starting->phase != BACKEND_STARTING)
-		return;
-	if (!model_set(&d->follow.tried, starting->model.name, starting->model.content))
+	if (!model_copy_name(&d->follow.tried, starts ? &s->model : &d->again))
 		log_warn("out of memory");
-	d->follow.rolling = starting == other || d->leaving.name;
+	d->follow.rolling = starts && (s == other || d->leaving.name);
 }
 
 /* Reads the state of an earlier process; `over` is true if this process takes over from a killed
- * one. */
-static void load(struct deployment *d, bool over)
+ * one. Returns true if the server in front was ready and has ended since. */
+static bool load(struct deployment *d, bool over)
 {
 	json_auto_t *root = json_load_file(d->state_path, 0, NULL);
 	const char *boot_id = json_string_value(json_object_get(root, "boot_id"));
 	const json_t *servers = json_object_get(root, "servers");
+	const char *phase;
 	char now[PROCESS_BOOT_ID_SIZE];
 
 	process_boot_id(now);
@@ -193,7 +193,7 @@ static void load(struct deployment *d, bool over)
 	d->front = d->o->traffic != DEPLOY_SIGNAL &&
 		   json_integer_value(json_object_get(root, "front")) == 1;
 	if (!boot_id || strcmp(boot_id, now) != 0)
-		return;
+		return false;
 	if (d->port == 0)
 		d->port = (uint16_t)json_integer_value(json_object_get(root, "port"));
 	for (size_t i = 0; i < 2; i++)
@@ -202,12 +202,14 @@ static void load(struct deployment *d, bool over)
 	if (d->o->traffic == DEPLOY_SIGNAL && d->servers[0].phase == BACKEND_STARTING)
 		unpack_model(&d->leaving, json_object_get(root, "leaving"));
 	if (!over)
-		return;
+		return false;
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;
 	unpack_model(&d->again, json_object_get(root, "again"));
 	/* A restart by hand, which does not take over, tries the refused versions again. */
 	follow_unpack_failures(&d->follow, root);
-	continue_roll(d);
+	phase = json_string_value(json_object_get(json_array_get(servers, d->front), "phase"));
+	return d->servers[d->front].phase == BACKEND_NONE && phase &&
+	       strcmp(phase, phases[BACKEND_READY]) == 0;
 }
 
 /* ---- servers ---- */
@@ -635,14 +637,15 @@ static int find_dir(struct deployment *d, struct penstock_error *err)
 /* Takes over from a process that was killed, or begins. */
 static int begin(struct deployment *d, struct penstock_error *err)
 {
-	bool over = spare_take_over(&d->hand);
+	bool over = spare_take_over(&d->hand), lost;
+	struct model last = {0};
 	int r = over ? find_dir(d, err) : lock(d, err);
 
 	if (r == 0)
 		r = name_files(d, err);
 	if (r < 0)
 		return r;
-	load(d, over);
+	lost = load(d, over);
 	if (!over && is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
 		r = error_memory(err);
 	if (over)
@@ -664,8 +667,13 @@ static int begin(struct deployment *d, struct penstock_error *err)
 		process_signal(&d->servers[0].process, d->o->signal);
 	if (r == 0 && d->servers[d->front].phase == BACKEND_READY)
 		in_service(d, d->front, false);
-	else if (r == 0)
+	else if (r == 0 && lost && copy_model(&last, &d->last))
+		front_ended(d, &last, true, "its server has ended");
+	model_release(&last);
+	if (r == 0)
 		save(d);
+	if (over)
+		continue_start(d);
 	if (r == 0)
 		r = follow_start(&d->follow, d->port, err);
 	return r;

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness.deployment import BUCKET, QUICK, Load, publish, weights
-from harness.processes import command_line, is_alive
+from harness.processes import command_line, is_alive, is_stopped
 from harness.waiting import wait_for
 
 
@@ -161,6 +161,33 @@ def test_a_process_that_is_killed_while_a_server_starts_leaves_its_turn_to_the_n
     deployment.wait_in_service(2)
     publish(models, 3, weights(3))
     deployment.wait_in_service(3)
+    deployment.stop()
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_server_that_ends_before_the_spare_takes_over(deploy, models, behind):
+    """The spare acts as the killed process would: the server behind takes over, or the version is started once more."""
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "60s", "--drain", "10s"))
+    deployment.wait_in_service(1)
+    if behind:
+        publish(models, 2, weights(2))
+        deployment.wait_in_service(2)
+    main, _ = deployment.both()
+    server = deployment.get()["pid"]
+    os.kill(main, signal.SIGSTOP)
+    wait_for(lambda: is_stopped(main))
+    os.kill(server, signal.SIGKILL)
+    wait_for(lambda: not is_alive(server))
+    os.kill(main, signal.SIGKILL)
+    deployment.wait_for("the process before this one was killed")
+    assert deployment.get()["weights"] == weights(1)
+    if behind:
+        deployment.wait_for("cannot serve version '2'")
+        assert len(deployment.state()["refused"]) == 1
+    publish(models, 3, weights(3))
+    deployment.wait_in_service(3)
+    assert deployment.err.count("has started") == 3
     deployment.stop()
 
 
