@@ -365,6 +365,7 @@ static void *run(void *cookie)
 void follow_init(struct follow *f, const struct deploy_options *o)
 {
 	f->o = o;
+	f->changed = true; /* nothing is written yet */
 	pthread_mutex_init(&f->lock, NULL);
 	clock_cond_init(&f->wake);
 }

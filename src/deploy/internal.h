@@ -242,7 +242,7 @@ struct follow {
 	bool wakes; /* the thread has to read the members below */
 	bool missing; /* set by the thread: there is no bucket, and nothing to serve */
 	bool rolling; /* `tried` replaces another version, and has not finished */
-	bool changed; /* `serving` or `failed` has changed since the thread read them */
+	bool changed; /* the thread has not read `serving` and `failed` since their last change */
 	struct model serving;
 	struct model failed; /* the last version that failed */
 	char *why;
