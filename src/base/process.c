@@ -256,7 +256,7 @@ static void run_child(
 	if (spec->body)
 		_exit(spec->body(spec->cookie, report, EXTRA_FD));
 	failure.step = STEP_EXEC;
-	execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv,
+	execve(spec->file ? spec->file : spec->argv[0], (char *const *)(uintptr_t)spec->argv,
 		(char *const *)(uintptr_t)spec->envp);
 fail:
 	failure.errnum = errno;

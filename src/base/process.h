@@ -51,6 +51,7 @@ bool process_has_files(size_t n);
 
 struct process_spec {
 	const char *const *argv; /* argv[0] is a path, not searched in PATH */
+	const char *file; /* the path to execute; NULL if it is argv[0] */
 	/* the complete environment; NULL if the child gets ours without process_is_own_secret() */
 	const char *const *envp;
 	const char *cwd; /* NULL to keep ours */

@@ -88,7 +88,8 @@ static void save(struct deployment *d)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *text = NULL;
 	char boot_id[PROCESS_BOOT_ID_SIZE];
-	json_auto_t *root = NULL, *servers = json_array();
+	json_auto_t *root = NULL, *failures = follow_pack_failures(&d->follow);
+	json_t *servers = json_array();
 
 	for (size_t i = 0; i < 2; i++) {
 		const struct backend *s = &d->servers[i];
@@ -102,12 +103,12 @@ static void save(struct deployment *d)
 					  pack_model(&s->model)));
 	}
 	process_boot_id(boot_id);
-	root = json_pack("{s:s, s:i, s:i, s:i, s:O, s:o, s:o, s:o, s:o, s:o}", "boot_id", boot_id,
+	root = json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "boot_id", boot_id,
 		"port", d->port, "first", (int)d->first, "front", (int)d->front, "servers", servers,
 		"last", pack_model(&d->last), "previous", pack_model(&d->previous), "leaving",
-		pack_model(&d->leaving), "again", pack_model(&d->again), "refused",
-		follow_pack_refused(&d->follow));
-	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+		pack_model(&d->leaving), "again", pack_model(&d->again));
+	if (root && json_object_update(root, failures) == 0)
+		text = json_dumps(root, JSON_INDENT(1));
 	if ((text ? fs_write_atomic(d->state_path, text, strlen(text), 0600, &err)
 		  : error_memory(&err)) == 0) {
 		d->unsaved = false;
@@ -163,26 +164,26 @@ static void adopt(struct deployment *d, struct backend *s, const json_t *from)
 	}
 }
 
-/* Continues a roll in progress, which keeps its turn. */
-static void continue_roll(struct deployment *d)
+/* Continues a start in progress: its version is not offered, and a roll keeps its turn. */
+static void continue_start(struct deployment *d)
 {
 	const struct backend *front = &d->servers[d->front], *other = &d->servers[!d->front];
-	const struct backend *starting = front->phase == BACKEND_STARTING ? front : other;
+	const struct backend *s = front->phase == BACKEND_STARTING ? front : other;
+	bool starts = s->phase == BACKEND_STARTING;
 
-	if (starting->phase != BACKEND_STARTING)
-		return;
-	if (!model_set(&d->follow.tried, starting->model.name, starting->model.content))
+	if (!model_copy_name(&d->follow.tried, starts ? &s->model : &d->again))
 		log_warn("out of memory");
-	d->follow.rolling = starting == other || d->leaving.name;
+	d->follow.rolling = starts && (s == other || d->leaving.name);
 }
 
 /* Reads the state of an earlier process; `over` is true if this process takes over from a killed
- * one. */
-static void load(struct deployment *d, bool over)
+ * one. Returns true if the server in front was ready and has ended since. */
+static bool load(struct deployment *d, bool over)
 {
 	json_auto_t *root = json_load_file(d->state_path, 0, NULL);
 	const char *boot_id = json_string_value(json_object_get(root, "boot_id"));
 	const json_t *servers = json_object_get(root, "servers");
+	const char *phase;
 	char now[PROCESS_BOOT_ID_SIZE];
 
 	process_boot_id(now);
@@ -192,7 +193,7 @@ static void load(struct deployment *d, bool over)
 	d->front = d->o->traffic != DEPLOY_SIGNAL &&
 		   json_integer_value(json_object_get(root, "front")) == 1;
 	if (!boot_id || strcmp(boot_id, now) != 0)
-		return;
+		return false;
 	if (d->port == 0)
 		d->port = (uint16_t)json_integer_value(json_object_get(root, "port"));
 	for (size_t i = 0; i < 2; i++)
@@ -201,12 +202,14 @@ static void load(struct deployment *d, bool over)
 	if (d->o->traffic == DEPLOY_SIGNAL && d->servers[0].phase == BACKEND_STARTING)
 		unpack_model(&d->leaving, json_object_get(root, "leaving"));
 	if (!over)
-		return;
+		return false;
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;
 	unpack_model(&d->again, json_object_get(root, "again"));
 	/* A restart by hand, which does not take over, tries the refused versions again. */
-	follow_unpack_refused(&d->follow, json_object_get(root, "refused"));
-	continue_roll(d);
+	follow_unpack_failures(&d->follow, root);
+	phase = json_string_value(json_object_get(json_array_get(servers, d->front), "phase"));
+	return d->servers[d->front].phase == BACKEND_NONE && phase &&
+	       strcmp(phase, phases[BACKEND_READY]) == 0;
 }
 
 /* ---- servers ---- */
@@ -293,27 +296,23 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 	backend_go(s);
 }
 
-static void in_service(struct deployment *d, const struct backend *s, bool rolled)
+/* Sends new connections to the server in `slot`. The state is written first, and all of it at once,
+ * so that a process that takes over does not send new connections to the other server again. */
+static void in_service(struct deployment *d, unsigned slot, bool rolled)
 {
-	log_info("version '%s' is in service on %s port %u (process %d)", s->model.name, d->o->host,
-		d->port, (int)s->process.pid);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const struct backend *s = &d->servers[slot];
+
+	d->front = slot;
 	if (!copy_model(&d->last, &s->model))
 		log_warn("out of memory");
 	follow_serving(&d->follow, &s->model, rolled);
 	save(d);
-}
-
-/* Sends new connections to the server in `slot`. The state is written first, so that a process that
- * takes over does not send new connections to the other server again. */
-static void move_traffic(struct deployment *d, unsigned slot)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	d->front = slot;
-	save(d);
 	if (d->o->traffic == DEPLOY_SOCKET &&
 		traffic_steer(d->hand.sockets, d->first, slot, &err) < 0)
 		log_error("%s", err.message);
+	log_info("version '%s' is in service on %s port %u (process %d)", s->model.name, d->o->host,
+		d->port, (int)s->process.pid);
 }
 
 /* Returns the time that the other server stays ready. HANDSHAKE_MS is the minimum, because
@@ -340,7 +339,6 @@ static void ready(struct deployment *d, unsigned slot)
 			!copy_model(&d->previous, &d->servers[d->front].model))
 			model_release(&d->previous);
 		model_release(&d->again);
-		move_traffic(d, slot);
 		/* A server that is still starting in the other slot would take the traffic back. */
 		if (d->servers[!slot].phase == BACKEND_STARTING) {
 			process_signal(&d->servers[!slot].process, SIGTERM);
@@ -349,7 +347,7 @@ static void ready(struct deployment *d, unsigned slot)
 		d->retire_ms = s->since_ms + retire_after(d);
 		d->failures = 0;
 	}
-	in_service(d, s, rolled);
+	in_service(d, slot, rolled);
 }
 
 static bool is_cached(const struct deployment *d, const struct model *model)
@@ -371,10 +369,10 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 		start_later(d, &before);
 		failed(d, model, why, true);
 	} else if (other->phase == BACKEND_READY) {
-		move_traffic(d, !d->front);
+		d->front = !d->front;
 		/* Call failed() before in_service(): otherwise the version is offered again. */
 		failed(d, model, why, true);
-		in_service(d, other, false);
+		in_service(d, d->front, false);
 	} else if (++d->failures >= FAILURES && !was_ready) {
 		struct model before = d->previous;
 
@@ -639,14 +637,15 @@ static int find_dir(struct deployment *d, struct penstock_error *err)
 /* Takes over from a process that was killed, or begins. */
 static int begin(struct deployment *d, struct penstock_error *err)
 {
-	bool over = spare_take_over(&d->hand);
+	bool over = spare_take_over(&d->hand), lost;
+	struct model last = {0};
 	int r = over ? find_dir(d, err) : lock(d, err);
 
 	if (r == 0)
 		r = name_files(d, err);
 	if (r < 0)
 		return r;
-	load(d, over);
+	lost = load(d, over);
 	if (!over && is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
 		r = error_memory(err);
 	if (over)
@@ -667,9 +666,14 @@ static int begin(struct deployment *d, struct penstock_error *err)
 		point_link(d, &d->servers[0].model) == 0)
 		process_signal(&d->servers[0].process, d->o->signal);
 	if (r == 0 && d->servers[d->front].phase == BACKEND_READY)
-		in_service(d, &d->servers[d->front], false);
-	else if (r == 0)
+		in_service(d, d->front, false);
+	else if (r == 0 && lost && copy_model(&last, &d->last))
+		front_ended(d, &last, true, "its server has ended");
+	model_release(&last);
+	if (r == 0)
 		save(d);
+	if (over)
+		continue_start(d);
 	if (r == 0)
 		r = follow_start(&d->follow, d->port, err);
 	return r;

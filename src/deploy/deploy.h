@@ -81,7 +81,8 @@ bool deploy_needs(const char *home, const char *name);
  * version. Returns false if the version was not removed, or not completely. */
 bool deploy_remove_version(const char *home, const char *place, const char *name);
 
-/* Prints the replicas of a prefix, and the versions in service. */
+/* Prints the replicas of a prefix, and the versions in service. Fails with PENSTOCK_E_NOT_FOUND if
+ * there is no replica. */
 int deploy_print(struct object_client *client, const char *bucket, const char *prefix, bool json,
 	FILE *out, struct penstock_error *err);
 

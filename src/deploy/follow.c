@@ -61,34 +61,60 @@ static void forget_ready(struct follower *w)
 
 /* ---- the state object ---- */
 
+/* A copy of what main has reported. */
+struct reported {
+	struct model serving; /* empty if this version has failed */
+	struct model failed; /* empty if main tries this version again */
+	char *why;
+};
+
+static void reported_release(struct reported *reported)
+{
+	model_release(&reported->serving);
+	model_release(&reported->failed);
+	free(reported->why);
+}
+
+/* The caller has the lock. Returns false if out of memory. */
+static bool copy_reported(struct reported *to, const struct follow *f)
+{
+	if (strcmp(f->serving.content, f->failed.content) != 0 &&
+		!model_copy_name(&to->serving, &f->serving))
+		return false;
+	return strcmp(f->failed.content, f->tried.content) == 0 ||
+	       (model_copy_name(&to->failed, &f->failed) && str_copy(&to->why, f->why));
+}
+
 /* Writes this replica's entry if it has changed or is old, and while the replica rolls. */
 static int write_entry(struct follower *w, bool rolls, struct penstock_error *err)
 {
+	_cleanup_(reported_release) struct reported now = {0};
 	struct follow *f = w->f;
-	struct model serving = {0}, other = {0};
-	_cleanup_free_ char *why = NULL;
-	struct replica_state state = {.state = rolls ? "rolling" : "serving"};
+	struct model next = {0};
 	bool changed, copied;
 	int r;
 
 	pthread_mutex_lock(&f->lock);
 	changed = f->changed;
 	f->changed = false;
-	copied = model_copy_name(&serving, &f->serving);
-	if (rolls && f->next.name)
-		copied = copied && model_copy_name(&other, &f->next);
-	else if (f->failed.name)
-		copied = copied && model_copy_name(&other, &f->failed) && str_copy(&why, f->why);
+	copied = copy_reported(&now, f) &&
+		 (!rolls || model_copy_name(&next, f->offers ? &f->next : &f->tried));
 	pthread_mutex_unlock(&f->lock);
 	if (!changed && !rolls && !w->wrote_rolls &&
 		clock_monotonic_ms() - w->written_ms < REFRESH_MS) {
 		r = 0;
 	} else {
-		state.model = &serving;
-		state.next = &other;
-		state.why = why;
-		if (!serving.name)
-			state.state = rolls ? "rolling" : why ? "failed" : "waiting";
+		const struct replica_state state = {
+			.state = rolls		    ? "rolling"
+				 : now.serving.name ? "serving"
+				 : now.failed.name  ? "failed"
+						    : "waiting",
+			.model = &now.serving,
+			.next = &next,
+			.failed = &now.failed,
+			.why = now.why,
+		};
+
 		r = copied ? replicas_write(&w->replicas, &state, err) : error_memory(err);
 		w->written_ms = r == 0 ? clock_monotonic_ms() : w->written_ms;
 		w->wrote_rolls = r == 0 ? rolls : w->wrote_rolls;
@@ -97,8 +123,7 @@ static int write_entry(struct follower *w, bool rolls, struct penstock_error *er
 		LOCK_SCOPE(&f->lock);
 		f->changed = true;
 	}
-	model_release(&serving);
-	model_release(&other);
+	model_release(&next);
 	return r;
 }
 
@@ -147,13 +172,16 @@ static int fetch(struct follower *w, struct model *model, const struct model *se
 
 /* Takes turns with other replicas, unless this one serves nothing yet. Returns 1 if it is our turn,
  * else 0. */
-static int take_turn(struct follower *w, const struct model *serving, struct penstock_error *err)
+static int take_turn(struct follower *w, const struct reported *now, struct penstock_error *err)
 {
-	const struct replica_state state = {
-		.state = "rolling", .model = serving, .next = &w->ready};
-	int r = serving->name ? replicas_take_turn(&w->replicas, &state, err) : 1;
+	const struct replica_state state = {.state = "rolling",
+		.model = &now->serving,
+		.next = &w->ready,
+		.failed = &now->failed,
+		.why = now->why};
+	int r = now->serving.name ? replicas_take_turn(&w->replicas, &state, err) : 1;
 
-	w->takes_turn = w->takes_turn || (r == 1 && serving->name);
+	w->takes_turn = w->takes_turn || (r == 1 && now->serving.name);
 	return r;
 }
 
@@ -192,7 +220,9 @@ static bool copy_refused(struct refused *to, const struct refused *from)
 static int64_t look(struct follower *w, struct penstock_error *err)
 {
 	struct follow *f = w->f;
-	struct model model = {0}, serving = {0};
+	_cleanup_(reported_release) struct reported now = {0};
+	const struct model *serving = &now.serving;
+	struct model model = {0};
 	struct refused refused = {0};
 	char tried[MODEL_CONTENT_SIZE];
 	bool settles = false, copied;
@@ -200,10 +230,7 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	copied = copy_refused(&refused, &f->refused);
-	/* A version that failed in service is not in service any more. */
-	if (strcmp(f->serving.content, f->failed.content) != 0)
-		copied = copied && model_copy_name(&serving, &f->serving);
+	copied = copy_refused(&refused, &f->refused) && copy_reported(&now, f);
 	memcpy(tried, f->tried.content, sizeof(tried));
 	pthread_mutex_unlock(&f->lock);
 	r = copied ? versions_look(&w->versions, &refused, &model, &settles, err)
@@ -217,20 +244,20 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 			object_client_scheme(f->o->client), f->o->bucket, f->o->prefix);
 		w->said_whole = true;
 	}
-	if (r == 1 && (strcmp(model.content, serving.content) == 0 ||
+	if (r == 1 && (strcmp(model.content, serving->content) == 0 ||
 			      strcmp(model.content, tried) == 0)) {
 		r = 0; /* the version is in service, or main tries it */
 	} else if (r == 1) {
-		r = fetch(w, &model, &serving, err);
+		r = fetch(w, &model, serving, err);
 		if (r == 0)
-			r = take_turn(w, &serving, err);
+			r = take_turn(w, &now, err);
 		if (r == 1) {
 			offer(w);
 			wait = wait > BEAT_MS ? BEAT_MS : wait;
 		} else if (r == 0 && wait > TURN_MS) {
 			wait = TURN_MS;
 		}
-	} else if (r == 0 && !serving.name && !settles && !w->said_none) {
+	} else if (r == 0 && !serving->name && !settles && !w->said_none) {
 		log_info("there is no complete version below %s://%s/%s yet%s%s%s",
 			object_client_scheme(f->o->client), f->o->bucket, f->o->prefix,
 			w->versions.n_unmeasured ? ": no checkpoint has the metric '" : "",
@@ -240,7 +267,6 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	}
 	free(refused.contents);
 	model_release(&model);
-	model_release(&serving);
 	return r < 0 ? r : wait;
 }
 
@@ -339,6 +365,7 @@ static void *run(void *cookie)
 void follow_init(struct follow *f, const struct deploy_options *o)
 {
 	f->o = o;
+	f->changed = true; /* nothing is written yet */
 	pthread_mutex_init(&f->lock, NULL);
 	clock_cond_init(&f->wake);
 }
@@ -436,14 +463,16 @@ void follow_failed(struct follow *f, const struct model *model, const char *why,
 	if (!noted || !model_set(&f->failed, model->name, model->content) ||
 		!str_copy(&f->why, why))
 		log_warn("out of memory");
+	if (f->why)
+		str_make_utf8(f->why); /* JSON has no other text */
 	changed(f, model);
 	if (strcmp(f->tried.content, model->content) == 0)
 		model_release(&f->tried);
 }
 
-json_t *follow_pack_refused(struct follow *f)
+json_t *follow_pack_failures(struct follow *f)
 {
-	json_t *list = json_array();
+	json_t *list = json_array(), *failed;
 
 	LOCK_SCOPE(&f->lock);
 	for (size_t i = 0; i < f->refused.n; i++) {
@@ -452,8 +481,11 @@ json_t *follow_pack_refused(struct follow *f)
 		json_array_append_new(list, json_pack("{s:s, s:I}", "content", c->content,
 						    "until_ms", (json_int_t)c->until_ms));
 	}
+	failed = f->failed.name && f->why ? json_pack("{s:s, s:s, s:s}", "version", f->failed.name,
+						    "content", f->failed.content, "why", f->why)
+					  : json_null();
 	f->refuses_more = false;
-	return list;
+	return json_pack("{s:o, s:o}", "refused", list, "failed", failed);
 }
 
 bool follow_refuses_more(struct follow *f)
@@ -462,18 +494,24 @@ bool follow_refuses_more(struct follow *f)
 	return f->refuses_more;
 }
 
-void follow_unpack_refused(struct follow *f, const json_t *list)
+void follow_unpack_failures(struct follow *f, const json_t *state)
 {
-	const json_t *item;
+	const json_t *failed = json_object_get(state, "failed"), *item;
+	const char *version = json_string_value(json_object_get(failed, "version"));
+	const char *content = json_string_value(json_object_get(failed, "content"));
+	const char *why = json_string_value(json_object_get(failed, "why"));
 	size_t i;
 
-	json_array_foreach (list, i, item) {
-		const char *content = json_string_value(json_object_get(item, "content"));
+	json_array_foreach (json_object_get(state, "refused"), i, item) {
+		const char *refused = json_string_value(json_object_get(item, "content"));
 		int64_t until_ms = json_integer_value(json_object_get(item, "until_ms"));
 
-		if (content && !refuse(&f->refused, content, until_ms))
+		if (refused && !refuse(&f->refused, refused, until_ms))
 			log_warn("out of memory");
 	}
+	if (version && content && why &&
+		(!model_set(&f->failed, version, content) || !str_copy(&f->why, why)))
+		log_warn("out of memory");
 }
 
 bool follow_is_in_vain(struct follow *f)
@@ -493,6 +531,8 @@ bool follow_take(struct follow *f, bool rolls, struct model *model, struct cache
 	f->cached = (struct cached){.lock = -1};
 	f->offers = false;
 	f->rolling = rolls;
+	if (strcmp(f->failed.content, model->content) == 0)
+		f->changed = true;
 	if (!model_set(&f->tried, model->name, model->content))
 		log_warn("out of memory");
 	return true;

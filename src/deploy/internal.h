@@ -203,8 +203,9 @@ struct replica_state {
 	const char *state; /* "serving", "rolling", "failed", "waiting" */
 	/* the version in service; NULL, or without a name, if there is none */
 	const struct model *model;
-	const struct model *next; /* the version that rolls or failed; NULL like `model` */
-	const char *why; /* reason why `next` failed; NULL if `next` has not failed */
+	const struct model *next; /* the version that rolls; NULL like `model` */
+	const struct model *failed; /* the last version that failed; NULL like `model` */
+	const char *why; /* reason why `failed` has failed */
 };
 int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t port,
 	struct penstock_error *err);
@@ -241,12 +242,12 @@ struct follow {
 	bool wakes; /* the thread has to read the members below */
 	bool missing; /* set by the thread: there is no bucket, and nothing to serve */
 	bool rolling; /* `tried` replaces another version, and has not finished */
-	bool changed; /* `serving` or `failed` has changed since the thread read them */
+	bool changed; /* the thread has not read `serving` and `failed` since their last change */
 	struct model serving;
 	struct model failed; /* the last version that failed */
 	char *why;
 	struct refused refused;
-	bool refuses_more; /* `refused` has changed since follow_pack_refused() */
+	bool refuses_more; /* `refused` and `failed` have changed since follow_pack_failures() */
 };
 void follow_init(struct follow *f, const struct deploy_options *o);
 /* Starts the thread; main has reported the version in service, if there is one. */
@@ -260,13 +261,13 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled);
 /* Reports a version that failed. The version is never offered again if `for_ever` is true, else not
  * for a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
-/* Returns the contents that are not offered, as a list for the state of this machine, or NULL if
- * out of memory. */
-json_t *follow_pack_refused(struct follow *f);
-/* Returns true if follow_pack_refused() would return another list than its last call. */
+/* Returns an object for the state of this machine: the contents that are not offered, and the last
+ * version that failed. Returns NULL if out of memory. */
+json_t *follow_pack_failures(struct follow *f);
+/* Returns true if more versions have failed since the last call of follow_pack_failures(). */
 bool follow_refuses_more(struct follow *f);
-/* Takes the list of an earlier process, before follow_start(). */
-void follow_unpack_refused(struct follow *f, const json_t *list);
+/* Takes the failures from the state of an earlier process, before follow_start(). */
+void follow_unpack_failures(struct follow *f, const json_t *state);
 /* Returns true if there is no bucket, and nothing to serve. */
 bool follow_is_in_vain(struct follow *f);
 /* Takes the offer. If `rolls` is true, its turn lasts until follow_serving() or follow_failed()

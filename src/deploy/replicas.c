@@ -135,12 +135,13 @@ static json_t *pack_entry(
 		json_object_set_new(model, "since", json_string(same ? since : now));
 		json_object_set_new(entry, "serving", model);
 	}
-	if (entry && state->next && state->next->name) {
-		json_t *model = pack_model(state->next);
+	if (entry && state->next && state->next->name)
+		json_object_set_new(entry, "next", pack_model(state->next));
+	if (entry && state->failed && state->failed->name) {
+		json_t *model = pack_model(state->failed);
 
-		if (state->why)
-			json_object_set_new(model, "why", json_string(state->why));
-		json_object_set_new(entry, state->why ? "failed" : "next", model);
+		json_object_set_new(model, "why", json_string(state->why));
+		json_object_set_new(entry, "failed", model);
 	}
 	return entry;
 }
@@ -265,11 +266,12 @@ int deploy_print(struct object_client *client, const char *bucket, const char *p
 
 	if (r < 0)
 		return r;
-	if (!*d.etag)
-		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot find '%s://%s/%s': no replica has served the model yet",
-			object_client_scheme(client), bucket, key);
 	replicas = json_object_get(d.root, "replicas");
+	if (!json_object_size(replicas))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot find a replica of '%s://%s/%s': '" REPLICAS_KEY
+			"' has no entry; a replica with --no-state writes none",
+			object_client_scheme(client), bucket, prefix);
 	if (json) {
 		json_dumpf(replicas, out, JSON_INDENT(2) | JSON_SORT_KEYS);
 		fputc('\n', out);

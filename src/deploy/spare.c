@@ -101,7 +101,7 @@ static int send_hand(int channel, const struct spare_hand *hand, struct penstock
 	return 0;
 }
 
-/* Adds the arguments of this process, which runs again as /proc/self/exe. */
+/* Adds the arguments of this process. */
 static int own_arguments(struct strlist *argv, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(COMMAND_LINE);
@@ -110,7 +110,7 @@ static int own_arguments(struct strlist *argv, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	for (const char *p = buf_str(&text); p < buf_str(&text) + text.len; p += strlen(p) + 1) {
-		if (strlist_add(argv, argv->n ? p : "/proc/self/exe") < 0)
+		if (strlist_add(argv, p) < 0)
 			return error_memory(err);
 	}
 	return argv->n ? 0
@@ -137,6 +137,7 @@ static int start(struct spare *s, const struct spare_hand *hand, struct penstock
 	if (r == 0)
 		r = process_spawn(&s->process,
 			&(struct process_spec){.argv = (const char *const *)argv.items,
+				.file = "/proc/self/exe",
 				.envp = (const char *const *)envp.items,
 				.stdin_fd = -1,
 				.stdout_fd = STDOUT_FILENO,

@@ -170,6 +170,8 @@ def test_the_replicas_are_printed(deploy, models, penstock):
     assert name.endswith(f":{port}") and entry["serving"]["version"] == "1"
     assert f":{port}" in penstock.run("deploy", "--status", f"s3://{BUCKET}/mnist", env=models.env).ok().out
     deployment.stop()
+    for options in ((), ("--json",)):
+        assert penstock.run("deploy", "--status", f"s3://{BUCKET}/mnist", *options, env=models.env).exits(66).out == ""
 
 
 @pytest.mark.parametrize("arguments, code", [

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness.deployment import BUCKET, QUICK, Load, publish, weights
-from harness.processes import is_alive
+from harness.processes import command_line, is_alive, is_stopped
 from harness.waiting import wait_for
 
 
@@ -38,12 +38,13 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
     load = Load(deployment.wait_in_service(1))
     publish(models, 2, weights(2), behaviour)
     deployment.wait_for("cannot serve version '2': .*; version '1'")
-    entry, = wait_for(lambda: [e for e in deployment.replicas().values() if "failed" in e and e["serving"]["version"] == "1"])
+    entry, = wait_for(lambda: [e for e in deployment.replicas().values() if "failed" in e and e.get("serving", {}).get("version") == "1"])
     assert entry["failed"]["version"] == "2"
     if behaviour != "late-crash":
         assert 2 not in load.versions
     publish(models, 3, weights(3))
     deployment.wait_in_service(3)
+    wait_for(lambda: all("failed" not in entry for entry in deployment.replicas().values()))
     load.stop()
     # The requests that a crash meets are lost with their server; nothing else is.
     assert behaviour == "late-crash" or load.errors == []
@@ -74,6 +75,53 @@ def test_a_version_that_failed_is_not_tried_again_after_a_kill(deploy, models, w
     assert deployment.err.count("cannot serve version '2'") == 1
     assert len(deployment.state()["refused"]) == 2
     wait_for(lambda: deployment.get()["weights"] == weights(1))
+    deployment.stop()
+
+
+def test_the_entry_of_a_replica_survives_a_kill(deploy, models):
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health")
+    deployment.wait_in_service(1)
+
+    def written(what):
+        entry = wait_for(lambda: next((entry for entry in deployment.replicas().values() if what(entry)), None))
+        return entry.pop("beat"), entry.pop("updated"), entry
+
+    publish(models, 2, weights(2), "crash")
+    written(lambda entry: "failed" in entry)
+    publish(models, 3, weights(3), "hang")
+    main, _ = deployment.both()
+    wait_for(lambda: any(server and server["phase"] == "starting" for server in deployment.state()["servers"]))
+    beat, _, before = written(lambda entry: "next" in entry)
+    assert before["state"] == "rolling"
+    assert [before[name]["version"] for name in ("serving", "failed", "next")] == ["1", "2", "3"]
+    os.kill(main, signal.SIGKILL)
+    # The numbers of a process begin with the time in nanoseconds.
+    assert written(lambda entry: entry["beat"] > beat + 1000)[2] == before
+    deployment.stop()
+
+
+def test_each_state_is_whole(deploy, models):
+    """A process that takes over reads any of them: the version in front belongs to the versions that failed."""
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "30s", "--drain", "10s"))
+    deployment.wait_in_service(1)
+
+    def wait_for_front(version):
+        def whole():
+            state = deployment.state()
+            server = state["servers"][state["front"]]
+            return state if server and server["model"]["version"] == version else None
+
+        return wait_for(whole, every_s=0)
+
+    publish(models, 2, weights(2), "crash")
+    wait_for(lambda: deployment.state()["failed"])
+    publish(models, 3, weights(3), "late-crash")
+    state = wait_for_front("3")
+    assert state["failed"] is None and len(state["refused"]) == 1
+    state = wait_for_front("1")
+    assert state["failed"]["version"] == "3" and len(state["refused"]) == 2
     deployment.stop()
 
 
@@ -113,6 +161,33 @@ def test_a_process_that_is_killed_while_a_server_starts_leaves_its_turn_to_the_n
     deployment.wait_in_service(2)
     publish(models, 3, weights(3))
     deployment.wait_in_service(3)
+    deployment.stop()
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_server_that_ends_before_the_spare_takes_over(deploy, models, behind):
+    """The spare acts as the killed process would: the server behind takes over, or the version is started once more."""
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "60s", "--drain", "10s"))
+    deployment.wait_in_service(1)
+    if behind:
+        publish(models, 2, weights(2))
+        deployment.wait_in_service(2)
+    main, _ = deployment.both()
+    server = deployment.get()["pid"]
+    os.kill(main, signal.SIGSTOP)
+    wait_for(lambda: is_stopped(main))
+    os.kill(server, signal.SIGKILL)
+    wait_for(lambda: not is_alive(server))
+    os.kill(main, signal.SIGKILL)
+    deployment.wait_for("the process before this one was killed")
+    assert deployment.get()["weights"] == weights(1)
+    if behind:
+        deployment.wait_for("cannot serve version '2'")
+        assert len(deployment.state()["refused"]) == 1
+    publish(models, 3, weights(3))
+    deployment.wait_in_service(3)
+    assert deployment.err.count("has started") == 3
     deployment.stop()
 
 
@@ -229,6 +304,7 @@ def test_any_process_may_be_killed(deploy, models):
     load = Load(deployment.wait_in_service(1))
     main, spare = deployment.both()
     assert main == deployment.process.pid
+    words = command_line(main)
     os.kill(spare, signal.SIGKILL)
     wait_for(lambda: len(deployment.mains()) == 2 and spare not in deployment.mains())
     for version in (2, 3, 4):
@@ -236,6 +312,7 @@ def test_any_process_may_be_killed(deploy, models):
         os.kill(main, signal.SIGKILL)
         publish(models, version, weights(version))
         deployment.wait_in_service(version)
+        assert command_line(spare) == words
     wait_for(lambda: load.versions[-1] == 4)
     load.stop()
     assert load.errors == []

@@ -26,6 +26,10 @@ static bool list_or_fail(struct tiny_store *store, const struct mini_request *r,
 		*keep = answer_error(fd, "403 Forbidden", "AccessDenied", "");
 		return true;
 	}
+	if (strcmp(r->method, "POST") == 0) { /* it has no uploads in parts */
+		*keep = answer_error(fd, "501 Not Implemented", "NotImplemented", "");
+		return true;
+	}
 	if (strstr(r->target, "list-type=2"))
 		w->lists++;
 	LOCK_SCOPE(&store->lock);
@@ -169,7 +173,7 @@ static void the_next_process_does_not_offer_it_either(void **state)
 {
 	struct world *w = *state;
 	struct model model = {0};
-	json_t *refused;
+	json_t *failures;
 
 	publish(w, "1");
 	start(w);
@@ -180,20 +184,76 @@ static void the_next_process_does_not_offer_it_either(void **state)
 	model_release(&model);
 	publish(w, "3");
 	take(w, "3", &model);
-	follow_failed(&w->f, &model, "the machine is full", false);
+	follow_failed(&w->f, &model, "the machine is full\xff", false);
 	model_release(&model);
-	refused = follow_pack_refused(&w->f);
+	failures = follow_pack_failures(&w->f);
 	follow_stop(&w->f);
 
 	memset(&w->f, 0, sizeof(w->f));
 	follow_init(&w->f, &w->o);
-	follow_unpack_refused(&w->f, refused);
-	json_decref(refused);
+	follow_unpack_failures(&w->f, failures);
+	json_decref(failures);
+	assert_string_equal("3", w->f.failed.name);
+	assert_string_equal("the machine is full?", w->f.why);
 	start(w);
 	serve(w, "1");
 	nothing_is_offered(w);
 	end_minutes(w);
 	serve(w, "3");
+}
+
+/* Returns the entry of this replica, or NULL if there is none. */
+static json_t *find_entry(struct world *w)
+{
+	LOCK_SCOPE(&w->s.store.lock);
+	const struct tiny_object *o = tiny_find(&w->s.store, "/bucket/m/" REPLICAS_KEY);
+	json_auto_t *root = o ? json_loadb(o->body, o->len, 0, NULL) : NULL;
+	json_t *replicas = json_object_get(root, "replicas");
+
+	return json_incref(json_object_iter_value(json_object_iter(replicas)));
+}
+
+/* Waits until the entry of this replica is in that state. Returns true if it names a version that
+ * failed. */
+static bool entry_has_failed(struct world *w, const char *in_state)
+{
+	int64_t end = clock_monotonic_ms() + PATIENCE_MS;
+
+	for (;;) {
+		json_auto_t *entry = find_entry(w);
+		const char *now = json_string_value(json_object_get(entry, "state"));
+
+		if (now && strcmp(now, in_state) == 0)
+			return json_object_get(entry, "failed") != NULL;
+		assert_true(clock_monotonic_ms() < end);
+		clock_sleep_ms(1);
+	}
+}
+
+static void the_entry_has_a_failure_until_the_version_is_tried_again(void **state)
+{
+	struct world *w = *state;
+	struct model model = {0};
+
+	w->o.no_state = false;
+	start(w);
+	/* Also within five minutes of the start of the machine. */
+	assert_false(entry_has_failed(w, "waiting"));
+	publish(w, "1");
+	take(w, "1", &model);
+	follow_serving(&w->f, &model, true);
+	assert_false(entry_has_failed(w, "serving"));
+	follow_failed(&w->f, &model, "its server exited with code 1", false);
+	model_release(&model);
+	assert_true(entry_has_failed(w, "failed"));
+	end_minutes(w);
+	take(w, "1", &model);
+	assert_false(entry_has_failed(w, "waiting"));
+	follow_failed(&w->f, &model, "its server exited with code 1", false);
+	assert_true(entry_has_failed(w, "failed"));
+	follow_serving(&w->f, &model, false);
+	assert_false(entry_has_failed(w, "serving"));
+	model_release(&model);
 }
 
 static void a_version_in_service_that_failed_is_offered_again(void **state)
@@ -281,6 +341,9 @@ int main(void)
 			a_version_that_failed_is_not_offered_again, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			the_next_process_does_not_offer_it_either, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			the_entry_has_a_failure_until_the_version_is_tried_again, begin_world,
+			end_world),
 		cmocka_unit_test_setup_teardown(
 			a_version_in_service_that_failed_is_offered_again, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(a_version_that_comes_too_late_does_not_end_the_turn,

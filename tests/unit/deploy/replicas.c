@@ -131,7 +131,7 @@ static void an_entry_says_since_when(void **state)
 	clock_sleep_ms(2);
 	write_entry(
 		&a, &(struct replica_state){
-			    .state = "serving", .model = &one, .next = &two, .why = "it ended"});
+			    .state = "serving", .model = &one, .failed = &two, .why = "it ended"});
 	all = entries(w);
 	entry = json_object_get(all, a.name);
 	assert_string_equal(since, text_at(entry, "serving", "since"));
@@ -249,6 +249,25 @@ static void a_store_without_conditions_is_refused(void **state)
 	replicas_release(&a);
 }
 
+static void a_state_without_replicas_is_not_found(void **state)
+{
+	static const char text[] = "{\"format\": \"penstock.deploy/1\", \"replicas\": {}}";
+	struct world *w = *state;
+	char out[2048] = "";
+	FILE *f = fmemopen(out, sizeof(out), "w");
+
+	for (int i = 0; i < 4; i++) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+		if (i == 2)
+			tiny_make(&w->s.store, STATE, text, strlen(text));
+		assert_int_equal(-(int)PENSTOCK_E_NOT_FOUND,
+			deploy_print(w->s.s3, "bucket", "m/", i % 2, f, &err));
+	}
+	assert_int_equal(0, fclose(f));
+	assert_string_equal("", out);
+}
+
 static void the_table_hides_control_characters(void **state)
 {
 	static const char text[] =
@@ -259,9 +278,6 @@ static void the_table_hides_control_characters(void **state)
 	char out[2048] = "";
 	FILE *f = fmemopen(out, sizeof(out), "w");
 
-	assert_int_equal(
-		-(int)PENSTOCK_E_NOT_FOUND, deploy_print(w->s.s3, "bucket", "m/", false, f, &err));
-	penstock_error_release(&err);
 	tiny_make(&w->s.store, STATE, text, strlen(text));
 	assert_int_equal(0, deploy_print(w->s.s3, "bucket", "m/", false, f, &err));
 	assert_int_equal(0, fclose(f));
@@ -280,6 +296,8 @@ int main(void)
 			a_state_that_is_not_ours_is_left_alone, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			a_store_without_conditions_is_refused, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			a_state_without_replicas_is_not_found, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			the_table_hides_control_characters, begin_world, end_world),
 	};
