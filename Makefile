@@ -82,9 +82,10 @@ asan: build-asan/build.ninja
 	$(NICE) ninja -C build-asan
 
 # The runtime of the sanitizers is shared, because tests load libraries before it: those of failing
-# allocations, for example. Line tables suffice for stack traces, and build faster than full debug information.
+# allocations, for example. Line tables suffice for stack traces, and build faster than full debug information. Without
+# optimization the build takes 1.5 instead of 3.4 minutes of processor time, and the unit tests 0.2 minutes more.
 build-asan/build.ninja:
-	CC=clang-14 CC_LD=gold meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debug -Doptimization=1 -Dfuzz=true \
+	CC=clang-14 CC_LD=gold meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debug -Dfuzz=true \
 		-Dc_args=-gline-tables-only \
 		-Dc_link_args="-shared-libasan -Wl,-rpath,$$(clang-14 -print-runtime-dir)"
 

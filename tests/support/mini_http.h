@@ -177,16 +177,23 @@ static inline bool mini_fill(int fd, char *data, size_t len)
 	return true;
 }
 
-/* Byte by byte: slow and simple. */
+/* Reads a line with its end, and nothing after it. */
 static inline bool mini_line(int fd, char *line, size_t size)
 {
 	size_t n = 0;
+	const char *end = NULL;
 
-	while (n + 1 < size) {
-		if (!mini_fill(fd, line + n, 1))
+	while (!end && n + 1 < size) {
+		ssize_t there = recv(fd, line + n, size - 1 - n, MSG_PEEK);
+		size_t len;
+
+		if (there <= 0)
 			return false;
-		if (line[n++] == '\n')
-			break;
+		end = memchr(line + n, '\n', (size_t)there);
+		len = end ? (size_t)(end + 1 - (line + n)) : (size_t)there;
+		if (!mini_fill(fd, line + n, len))
+			return false;
+		n += len;
 	}
 	line[n] = '\0';
 	return true;
