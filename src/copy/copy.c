@@ -19,8 +19,6 @@
 #include "copy/content_type.h"
 #include "net/http/http.h"
 
-#define MODES_MAX 65536 /* modes that are set at the end; other directories get theirs at once */
-
 /* ---- reports ---- */
 
 void copy_report_failed(
@@ -303,8 +301,6 @@ int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode
 {
 	struct copy_mode m = {.path_root = target->path_root, .mode = mode}, *modes;
 
-	if (c->n_modes == MODES_MAX)
-		return -1;
 	modes = array_grow(c->modes, c->n_modes, sizeof(m));
 	if (!modes)
 		return -1;

@@ -37,9 +37,9 @@ static int restore_attributes(
 
 	if (bulk_kept_mode(&info->metadata, &mode) && S_ISDIR(mode)) {
 		mode &= 0777;
-		if ((mode & 0700) != 0700 && copy_set_mode_later(c, target, mode) == 0)
-			mode |= 0700;
-		if (chmod(self.text, mode) < 0)
+		if ((mode & 0700) != 0700 && copy_set_mode_later(c, target, mode) < 0)
+			return -1;
+		if (chmod(self.text, mode | 0700) < 0)
 			return -1;
 	}
 	if (!bulk_kept_time(&info->metadata, &times[1]))
