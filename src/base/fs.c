@@ -288,7 +288,6 @@ static DIR *open_for_removal(int parent, const char *name)
 {
 	DIR *dir = fs_list_at(parent, name);
 	_cleanup_close_ int fd = -1;
-	char self[32];
 
 	if (dir || errno != EACCES)
 		return dir;
@@ -296,8 +295,7 @@ static DIR *open_for_removal(int parent, const char *name)
 	fd = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	if (chmod(self, 0700) == 0)
+	if (chmod(fs_fd_path(fd).text, 0700) == 0)
 		return fs_list_at(fd, ".");
 	errno = EACCES; /* also if /proc is missing, because ENOENT means that the tree is gone */
 	return NULL;
@@ -385,6 +383,14 @@ int fs_remove_tree_at(int parent, const char *name, const char *shown, struct pe
 int fs_remove_tree(const char *path, struct penstock_error *err)
 {
 	return fs_remove_tree_at(AT_FDCWD, path, path, err);
+}
+
+struct fs_fd_path fs_fd_path(int fd)
+{
+	struct fs_fd_path path;
+
+	snprintf(path.text, sizeof(path.text), "/proc/self/fd/%d", fd);
+	return path;
 }
 
 bool fs_is_named(int fd, const char *path)

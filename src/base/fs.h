@@ -115,6 +115,13 @@ bool fs_lock_in_use(int fd);
  * like fs_lock_in_use(), so neither function blocks a process that takes the lock. */
 bool fs_lock_held(int fd);
 
+/* The path of an open file, even of one with O_PATH, through /proc: for calls that take no
+ * descriptor, such as chmod(fs_fd_path(fd).text, mode). */
+struct fs_fd_path {
+	char text[32];
+};
+struct fs_fd_path fs_fd_path(int fd);
+
 /* Returns true if `path`, not a symbolic link, still leads to the open file: the file may have been
  * renamed or removed before we got its lock. */
 bool fs_is_named(int fd, const char *path);

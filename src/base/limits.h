@@ -313,6 +313,9 @@
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */
 #define LIMIT_WORKFLOW_RECORD (8 * MIB) /* bytes of the indented copy that a run keeps */
 #define LIMIT_WORKFLOW_CANONICAL (64 * MIB) /* bytes of a workflow with all aliases expanded */
+/* bytes that the templates of all modules of a workflow read and make; what they make is part of
+ * LIMIT_WORKFLOW_RECORD */
+#define LIMIT_WORKFLOW_TEMPLATES (16 * MIB)
 #define LIMIT_WORKFLOW_DEPTH 64 /* nested maps and lists */
 #define LIMIT_WORKFLOW_NODES 200000 /* values; stops alias bombs */
 #define LIMIT_WORKFLOW_ANCHORS 1000 /* YAML anchors; each alias searches them */

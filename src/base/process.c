@@ -476,6 +476,15 @@ void process_signal(const struct process *process, int signal)
 		syscall(SYS_pidfd_send_signal, process->pidfd, signal, NULL, 0);
 }
 
+void process_end(struct process *process, int ms, int *status)
+{
+	process_signal(process, SIGTERM);
+	if (process_wait(process, ms, status))
+		return;
+	process_signal(process, SIGKILL);
+	process_wait(process, -1, status);
+}
+
 void process_release(struct process *process)
 {
 	if (process->pidfd >= 0)

@@ -128,6 +128,8 @@ size_t process_count_spawned(void);
 
 /* Signals this process only; does nothing if the process was reaped. */
 void process_signal(const struct process *process, int signal);
+/* Sends SIGTERM, after `ms` SIGKILL, and waits for the end; `status` is as for process_wait(). */
+void process_end(struct process *process, int ms, int *status);
 /* Closes the pidfd. The process itself is not affected. */
 void process_release(struct process *process);
 

@@ -2,7 +2,6 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <libgen.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -19,8 +18,6 @@
 #include "base/limits.h"
 #include "copy/content_type.h"
 #include "net/http/http.h"
-
-#define MODES_MAX 65536 /* modes that are set at the end; other directories get theirs at once */
 
 /* ---- reports ---- */
 
@@ -304,8 +301,6 @@ int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode
 {
 	struct copy_mode m = {.path_root = target->path_root, .mode = mode}, *modes;
 
-	if (c->n_modes == MODES_MAX)
-		return -1;
 	modes = array_grow(c->modes, c->n_modes, sizeof(m));
 	if (!modes)
 		return -1;
@@ -317,23 +312,20 @@ int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode
 	return 0;
 }
 
-/* Returns -1 with errno. Follows no link, because a link could lead out of the tree. */
-static int set_mode(const struct copy_mode *m)
+/* Follows no link, because a link could lead out of the tree. */
+static int set_mode(const struct copy_mode *m, struct penstock_error *err)
 {
-	_cleanup_free_ char *root = strndup(m->path, m->path_root);
-	_cleanup_close_ int at = root ? open(*root ? root : ".", O_PATH | O_DIRECTORY | O_CLOEXEC)
-				      : -1;
+	const char *below = m->path + m->path_root;
+	_cleanup_close_ int at = bulk_open_root(m->path, m->path_root, err);
 	_cleanup_close_ int fd = -1;
-	char self[32];
 	size_t end;
 
-	if (at >= 0)
-		fd = fs_open_below(
-			at, m->path + m->path_root, strlen(m->path + m->path_root), false, &end);
-	if (fd < 0)
-		return -1;
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	return chmod(self, m->mode);
+	if (at < 0)
+		return at;
+	fd = fs_open_below(at, below, strlen(below), false, &end);
+	return fd >= 0 && chmod(fs_fd_path(fd).text, m->mode) == 0
+		       ? 0
+		       : error_errno(err, errno, "cannot set the mode of '%s'", m->path);
 }
 
 /* Sets the inner modes first, because the outer ones may refuse access. */
@@ -343,11 +335,9 @@ static void set_modes(struct copy *c)
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 		struct copy_mode *m = &c->modes[--c->n_modes];
 
-		if (set_mode(m) < 0) {
-			error_errno(&err, errno, "cannot set the mode of '%s'", m->path);
+		if (set_mode(m, &err) < 0)
 			copy_report_failed(
 				c, &(struct copy_item){.action = "skip", .from = m->path}, &err);
-		}
 		free(m->path);
 	}
 }

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,37 +19,32 @@ enum { OPEN_AT_A_TIME = 32 };
 /* Returns a descriptor. Follows no link, because a link could lead out of the tree. */
 static int open_made(const struct target *target, struct penstock_error *err)
 {
-	_cleanup_free_ char *root = strndup(target->path, target->path_root);
-	_cleanup_close_ int at = -1;
+	_cleanup_close_ int at = bulk_open_root(target->path, target->path_root, err);
 
-	if (!root)
-		return error_memory(err);
-	at = open(*root ? root : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (at < 0)
-		return error_errno(err, errno, "cannot open the directory '%s'", root);
-	return bulk_make_below(at, target->path, target->path_root, strlen(target->path), err);
+	return at < 0 ? at
+		      : bulk_make_below(
+				at, target->path, target->path_root, strlen(target->path), err);
 }
 
 /* Sets the attributes of the directory that --preserve has stored. A mode that allows no new files
- * is set at the end, after the files. */
+ * is set at the end, after the files. Returns -1 with errno. */
 static int restore_attributes(
 	struct copy *c, int fd, const struct target *target, const struct object_info *info)
 {
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
-	char self[32];
+	const struct fs_fd_path self = fs_fd_path(fd);
 	mode_t mode;
 
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
 	if (bulk_kept_mode(&info->metadata, &mode) && S_ISDIR(mode)) {
 		mode &= 0777;
-		if ((mode & 0700) != 0700 && copy_set_mode_later(c, target, mode) == 0)
-			mode |= 0700;
-		if (chmod(self, mode) < 0)
+		if ((mode & 0700) != 0700 && copy_set_mode_later(c, target, mode) < 0)
+			return -1;
+		if (chmod(self.text, mode | 0700) < 0)
 			return -1;
 	}
 	if (!bulk_kept_time(&info->metadata, &times[1]))
 		return 0;
-	return utimensat(AT_FDCWD, self, times, 0);
+	return utimensat(AT_FDCWD, self.text, times, 0);
 }
 
 int directory_make(struct source_tree *tree, const struct entry *entry, const struct target *target,

@@ -22,8 +22,7 @@ struct copy_mode {
 	size_t path_root;
 	mode_t mode;
 };
-/* Notes the mode of a directory for copy_finish(). Returns -1 if there are too many, or if out of
- * memory. */
+/* Notes the mode of a directory for copy_finish(). Returns -1 with errno. */
 int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode);
 
 /* pipe.c: pairs that a bulk cannot copy: a pipe, or a web server and something other than a

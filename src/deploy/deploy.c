@@ -622,9 +622,8 @@ static int lock(struct deployment *d, struct penstock_error *err)
 /* Finds the directory of the lock that the process before this one has handed over. */
 static int find_dir(struct deployment *d, struct penstock_error *err)
 {
-	_cleanup_free_ char *link = str_printf("/proc/self/fd/%d", d->hand.lock);
 	char path[PATH_MAX];
-	ssize_t n = link ? readlink(link, path, sizeof(path) - 1) : -1;
+	ssize_t n = readlink(fs_fd_path(d->hand.lock).text, path, sizeof(path) - 1);
 
 	if (n < 0)
 		return error_set(err, PENSTOCK_E_INTERNAL, "cannot find the directory of the lock");

@@ -106,6 +106,24 @@ static bool delete_condition_holds(
 		       condition->modified_s == object->modified_ns / NS_PER_S);
 }
 
+/* Sets `*same` to false if access was decided on another object, or on other headers. */
+static int compare_decided(struct store *store, int64_t bucket, const char *key,
+	const struct store_condition *condition, const struct old_object *old, bool *same)
+{
+	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
+	const struct store_object *decided = condition->decided;
+	int rc;
+
+	*same = !condition->has_decided || (decided != NULL) == (old->exists && !old->marker);
+	if (!*same || !decided)
+		return 0;
+	rc = version_headers(store, bucket, key, old, &headers);
+	*same = rc ||
+		(decided->modified_ns == old->modified_ns && decided->headers_len == headers.len &&
+			memcmp(decided->headers, buf_str(&headers), headers.len) == 0);
+	return rc;
+}
+
 static int old_row(struct store *store, int64_t bucket, const char *key, struct old_object *object)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(
@@ -125,9 +143,14 @@ static int old_row(struct store *store, int64_t bucket, const char *key, struct 
 int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const struct store_condition *condition, struct old_object *old)
 {
+	bool same = true;
 	int rc = old_row(store, bucket, key, old);
 
-	if (rc == 0 && !condition_holds(condition, old->exists ? old->etag : NULL))
+	if (rc == 0)
+		rc = compare_decided(store, bucket, key, condition, old, &same);
+	if (!same)
+		txn->status = STORE_CHANGED;
+	else if (rc == 0 && !condition_holds(condition, old->exists ? old->etag : NULL))
 		txn->status = condition->if_match && !old->exists ? STORE_NO_SUCH_KEY
 								  : STORE_PRECONDITION;
 	return rc;
@@ -446,7 +469,7 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 	const char *bucket_name, struct store_delete *item)
 {
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
-	bool locked = false;
+	bool locked = false, same = true;
 	int rc = object_find(store, bucket, item->key, item->version, &old);
 
 	item->status = STORE_OK;
@@ -455,10 +478,13 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 	item->made[0] = '\0';
 	if (rc || (!old.exists && (item->version || txn->versioning == STORE_UNVERSIONED)))
 		return rc;
-	if (old.exists && !delete_condition_holds(&item->condition, &old)) {
+	rc = compare_decided(store, bucket, item->key, &item->condition, &old, &same);
+	if (!same)
+		item->status = STORE_CHANGED;
+	else if (old.exists && !delete_condition_holds(&item->condition, &old))
 		item->status = STORE_PRECONDITION;
-		return 0;
-	}
+	if (rc || item->status != STORE_OK)
+		return rc;
 	if (old.exists && item->version)
 		rc = lock_protects(store, bucket, item, &old, &locked);
 	if (rc || locked) {

@@ -489,6 +489,11 @@ struct store_condition {
 	bool has_size, has_modified;
 	uint64_t size;
 	int64_t modified_s; /* in whole seconds */
+	/* The object on which access was decided; NULL if there was none. The result is
+	 * STORE_CHANGED if the key has another object, or if the headers of the object, such as its
+	 * tags, have changed. */
+	bool has_decided;
+	struct store_object *decided;
 };
 
 /*
@@ -568,7 +573,8 @@ struct store_delete {
 	 * false for the name, the delete marker gets a new name. */
 	const char *replica;
 	/* Results. */
-	/* STORE_OK also if the object is missing; else STORE_PRECONDITION or STORE_LOCKED */
+	/* STORE_OK also if the object is missing; else STORE_PRECONDITION, STORE_LOCKED or
+	 * STORE_CHANGED */
 	enum store_status status;
 	bool existed;
 	bool marker; /* a delete marker was made, or deleted */

@@ -107,6 +107,9 @@ struct bulk_totals {
 	uint64_t failed; /* including cancelled items */
 };
 
+/* Opens (O_PATH) the directory that the first `len` bytes of `path` name; 0 for the working
+ * directory. Follows links, because the user named the directory. Returns a descriptor. */
+int bulk_open_root(const char *path, size_t len, struct penstock_error *err);
 /* Opens (O_PATH) the directory that the first `len` bytes of `path` name. `root` is the descriptor
  * of the directory in the first `root_len` bytes; below that directory, missing directories are
  * created and no link is followed. Returns a descriptor. */

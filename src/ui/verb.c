@@ -202,13 +202,8 @@ void verb_close(struct verb *verb)
 		return;
 	if (verb->out >= 0)
 		close(verb->out);
-	if (verb->process.pid && !process_wait(&verb->process, 0, &status)) {
-		process_signal(&verb->process, SIGTERM);
-		if (!process_wait(&verb->process, KILL_AFTER_MS, &status)) {
-			process_signal(&verb->process, SIGKILL);
-			process_wait(&verb->process, -1, &status);
-		}
-	}
+	if (verb->process.pid)
+		process_end(&verb->process, KILL_AFTER_MS, &status);
 	process_release(&verb->process);
 	if (verb->err >= 0)
 		close(verb->err);

@@ -83,6 +83,7 @@ export class LogSource {
   private blocks: Block[] = [];
   private contents = new Map<Block, Content>(); // the last used is last
   private unfinished = false; // the last line has no end yet
+  private stale = false; // the index has to be read again
   private wanted: [number, number] = [0, 0];
   private loading = false;
   private stopping = new AbortController();
@@ -204,7 +205,7 @@ export class LogSource {
       try {
         await this.readIndex();
         while (await this.readMore());
-        if (!this.live) return;
+        if (!this.live && !this.stale) return;
       } catch (error) {
         if (signal.aborted) return;
         this.error = messageOf("cannot read the log", error);
@@ -261,7 +262,8 @@ export class LogSource {
     this.error = null;
     this.ready = true;
     this.changed();
-    if (total - this.size > BEHIND || total < this.size) return false;
+    this.stale = total - this.size > BEHIND || total < this.size;
+    if (this.stale) return false;
     if (!this.live && !data.length) return false;
     if (this.live && !data.length) await this.pause(100);
     return this.live || !(this.size >= total);

@@ -70,8 +70,10 @@ test("blocks cover all lines and bytes of an index", () => {
   assert.deepEqual(blocksOf({}), []);
 });
 
-test("a line of many megabytes is known without reading it", async () => {
-  const size = 20 * 1024 * 1024;
+/* Answers with a log that has ended, of one line. The index finds the sizes in turn; the log has
+ * the last one. Returns the number of requests. */
+function serve(...sizes: number[]): () => number {
+  const size = sizes[sizes.length - 1]!;
   let requests = 0;
 
   globalThis.document = { hidden: false } as Document;
@@ -81,12 +83,21 @@ test("a line of many megabytes is known without reading it", async () => {
     const headers = { "X-Log-Size": String(size), "X-Log-Live": "0" };
 
     requests++;
+    if (!url.includes("/api/log-lines"))
+      return Promise.resolve(new Response(new Uint8Array(left).fill(97), { headers }));
+    const found = sizes.shift() ?? size;
+    const offsets = found ? [0] : [];
+
     return Promise.resolve(
-      url.includes("/api/log-lines")
-        ? Response.json({ size, lines: 1, every: 1, offsets: [0] })
-        : new Response(new Uint8Array(left).fill(97), { headers }),
+      Response.json({ size: found, lines: offsets.length, every: 1, offsets }),
     );
   }) as typeof fetch;
+  return () => requests;
+}
+
+test("a line of many megabytes is known without reading it", async () => {
+  const size = 20 * 1024 * 1024;
+  const requests = serve(size);
   const source = await new Promise<LogSource>((resolve) => {
     const made = new LogSource({ run: "id" }, () => resolve(made));
 
@@ -94,5 +105,18 @@ test("a line of many megabytes is known without reading it", async () => {
   });
 
   assert.deepEqual([source.size, source.lines, source.error], [size, 1, null]);
-  assert.equal(requests, 3); // the index, its last byte, and what follows
+  assert.equal(requests(), 3); // the index, its last byte, and what follows
+});
+
+test("a log that has grown by many megabytes and ended is known to its end", async () => {
+  const size = 20 * 1024 * 1024;
+
+  serve(0, size);
+  const source = await new Promise<LogSource>((resolve) => {
+    const made = new LogSource({ run: "id" }, () => made.size >= size && resolve(made));
+
+    made.start();
+  });
+
+  assert.deepEqual([source.lines, source.error], [1, null]);
 });

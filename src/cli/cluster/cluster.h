@@ -70,6 +70,12 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 int cluster_stop(const struct cli *cli, struct records *records, const char *home,
 	const struct records_run *run, int64_t grace_ms, struct penstock_error *err);
 
+/* For the removal of a run: returns a descriptor; until it is closed, no process submits the run.
+ * Fails with PENSTOCK_E_EXISTS if a job of the run is pending or running, and with another code if
+ * that is unknown. */
+int cluster_hold(
+	struct records *records, const char *home, const char *id, struct penstock_error *err);
+
 /* Cancels the job of a run that was started on this machine while the job was pending, if the job
  * is still pending. */
 int cluster_cancel_left(const char *home, const char *id, struct penstock_error *err);

@@ -517,6 +517,24 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 	}
 }
 
+int cluster_hold(
+	struct records *records, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_(records_attempt_release) struct records_attempt last = {0};
+	_cleanup_close_ int turn = slurm_submission_lock(home, id, err);
+	int submissions;
+	int r = turn < 0 ? turn : records_last_attempt(records, id, &last, err);
+
+	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
+		return take_fd(turn);
+	/* A run that has ended has no job, unless it continued here while the job was pending. */
+	if (r == 0 && ((last.state != RUN_SUCCEEDED && last.state != RUN_FAILED &&
+			       last.state != RUN_STOPPED) ||
+			      slurm_job_is_left(home, id)))
+		r = refuse_if_alive(home, id, &submissions, err);
+	return r < 0 ? r : take_fd(turn);
+}
+
 int cluster_cancel_left(const char *home, const char *id, struct penstock_error *err)
 {
 	_cleanup_(slurm_job_release) struct slurm_job job = {0};

@@ -1,7 +1,6 @@
 /* `penstock tensorboard`: starts the user's TensorBoard on the logs of runs, without a copy. */
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,11 +310,7 @@ static int run_once(const struct cli *cli, struct session *s, const char *progra
 		moved = has_lost_dir(s) && find_again(s, cli);
 		if (!moved && !cli_interrupted())
 			continue;
-		process_signal(&process, SIGTERM);
-		if (!process_wait(&process, END_MS, status)) {
-			process_signal(&process, SIGKILL);
-			process_wait(&process, -1, status);
-		}
+		process_end(&process, END_MS, status);
 		break;
 	}
 	process_release(&process);

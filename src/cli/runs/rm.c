@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "cli/cluster/cluster.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
@@ -90,7 +91,7 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 {
 	_cleanup_(records_run_release) struct records_run run = {0};
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
-	_cleanup_close_ int lock = -1;
+	_cleanup_close_ int lock = -1, turn = -1;
 	int r = records_find(records, word, &run, err);
 
 	if (r == 0)
@@ -99,6 +100,10 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 		r = fs_mkdirs(layout.dir, 0700, err); /* if only the record is left */
 	if (r < 0)
 		return r;
+	turn = cluster_hold(records, home, run.id, err);
+	if (turn < 0 && (err->code == PENSTOCK_E_EXISTS || !cli_has(cli, "force")))
+		return turn;
+	penstock_error_release(err);
 	r = supervisor_begin(layout.lock, run.id, &lock, err);
 	if (r == 0)
 		r = read_end(records, &run, err);
@@ -189,8 +194,8 @@ const struct command command_rm = {
 		"with --force.",
 	.options = OPTIONS(
 		{0, "force", NULL,
-			"Runs: remove output that is not uploaded, too. Objects: also what runs keep "
-			"below .penstock/"},
+			"Runs: remove output that is not uploaded, too, and runs of which Slurm "
+			"cannot say if they are live. Objects: also what runs keep below .penstock/"},
 		{'r', "recursive", NULL,
 			"Objects: also everything below an operand, which may be a bucket"},
 		{0, "include", "PATTERN",
@@ -217,7 +222,7 @@ const struct command command_rm = {
 		{"penstock rm -r --exclude '*.pth' s3://cifar10/runs/",
 			"Remove everything except checkpoints"}),
 	.exits = EXITS({"66", "There is no such run or object"},
-		{"69", "The run is live, or the store does not respond"},
+		{"69", "The run is live or queued, or the store or Slurm does not respond"},
 		{"73", "The run has output that is not uploaded"},
 		{"77", "The store denies access to at least some of the objects"}),
 	.run = run_rm,

@@ -3,25 +3,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/limits.h"
 
 #define NOTE "penstock: the terminal is slow: %" PRIu64 " kB of output are in the log only\n"
 
 bool screen_open(struct screen *screen, int fd)
 {
-	char path[32];
-
 	*screen = (struct screen){.fd = -1};
 	if (fd < 0 || !isatty(fd))
 		return false;
 	/* O_NONBLOCK on `fd` itself would hold for the shell, too. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	screen->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	screen->fd = open(fs_fd_path(fd).text, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	buf_init(&screen->text, 2 * (size_t)LIMIT_SCREEN);
 	return screen->fd >= 0;
 }

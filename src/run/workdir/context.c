@@ -88,7 +88,6 @@ static int add_rules(void *cookie, int dir, const char *at, struct penstock_erro
 									     : ".detignore";
 	_cleanup_close_ int fd = -1;
 	size_t len = strlen(at);
-	char path[64];
 	int r;
 
 	c->rules[c->depth++] = c->ignore.n;
@@ -98,8 +97,7 @@ static int add_rules(void *cookie, int dir, const char *at, struct penstock_erro
 	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	r = fs_read(path, &text, err);
+	r = fs_read(fs_fd_path(fd).text, &text, err);
 	if (r < 0)
 		return error_prefix(err, "%s%s%s", at, len ? "/" : "", name);
 	return ignore_add(&c->ignore, buf_str(&text), len ? len + 1 : 0) < 0 ? error_memory(err)

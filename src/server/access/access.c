@@ -196,7 +196,7 @@ static enum access_result decide(struct request *req, const char *action, const 
 	return result;
 }
 
-static void drop_object(struct request *req)
+void access_forget(struct request *req)
 {
 	store_object_unref(take_pointer(req->decided.object));
 	req->decided.missing = false;
@@ -207,7 +207,6 @@ enum access_result access_of(
 {
 	bool plain;
 
-	drop_object(req); /* the keys of a list may have the same address */
 	return decide(req, name_of(action, subject), subject->key, subject, &plain);
 }
 
@@ -363,6 +362,6 @@ bool access_check_again(struct request *req)
 		  request_identify(req, before->access_key_id, before->token);
 
 	identity_unref(before);
-	drop_object(req);
+	access_forget(req);
 	return ok && access_check_request(req);
 }

@@ -38,6 +38,9 @@ enum access_result {
 	ACCESS_FAILED
 };
 
+/* Forgets the object of earlier decisions. Decisions on the same names share one object; the names
+ * are compared by address, which the keys of a list may have in common. */
+void access_forget(struct request *req);
 /* Decides for any subject, without a reply. */
 enum access_result access_of(
 	struct request *req, const char *action, const struct access_subject *subject);

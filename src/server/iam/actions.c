@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "s3/message/xml.h"
 #include "s3/sum/checksum.h"
+#include "s3/uri.h"
 #include "server/directory/directory.h"
 #include "server/iam/entity.h"
 #include "server/iam/query.h"
@@ -123,6 +124,13 @@ static void perform_action(struct query *q)
 
 /* --- the request ----------------------------------------------------------------------------- */
 
+/* Returns true if each parameter has a value that can be read: a value that cannot would count as
+ * missing. */
+static bool is_valid(const struct buf *form)
+{
+	return strlen(buf_str(form)) == form->len && uri_query_is_valid(buf_str(form));
+}
+
 static void perform(struct request *req)
 {
 	struct query q = {.req = req,
@@ -135,6 +143,12 @@ static void perform(struct request *req)
 
 	q.action = action ? action : "";
 	q.is_sts = strcmp(req->auth.scope.service, "sts") == 0;
+	if (!is_valid(&req->body.document)) {
+		query_fail(&q, 400, "ValidationError",
+			"The form cannot be decoded: each %% needs two hexadecimal digits, and NUL "
+			"is not allowed");
+		return;
+	}
 	directory_begin(q.directory);
 	perform_action(&q);
 	directory_end(q.directory);

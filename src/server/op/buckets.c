@@ -299,6 +299,7 @@ void op_delete_object(struct request *req)
 			"A condition on the size or the time is malformed");
 		return;
 	}
+	request_bind(req, req->key, req->version, &item.condition);
 	status = store_delete(req->server->store, req->bucket, &item, 1, &err);
 	if (!reply_unless_stored(req, status == STORE_OK ? item.status : status, &err))
 		return;
@@ -343,6 +344,9 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 	} else if (done->status == STORE_LOCKED) {
 		o->code = s3_error_info(S3_E_OBJECT_LOCKED)->code;
 		o->message = s3_error_info(S3_E_OBJECT_LOCKED)->message;
+	} else if (done->status == STORE_CHANGED) {
+		o->code = s3_error_info(S3_E_CONDITIONAL_REQUEST_CONFLICT)->code;
+		o->message = s3_error_info(S3_E_CONDITIONAL_REQUEST_CONFLICT)->message;
 	} else if (quiet) {
 		return;
 	} else if (done->marker) {
@@ -352,60 +356,75 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 	result->n++;
 }
 
-static void delete_many(struct request *req, const struct s3_delete *wanted)
+/* Adds the deletion of a key of a list to `out`. Returns false with a reply set. */
+static bool add_deletion(struct request *req, const struct s3_delete_item *item,
+	const struct store_origin *origin, struct store_delete *out)
+{
+	char *etag = item->etag ? request_strdup(req, item->etag) : NULL;
+
+	if (item->etag && !etag)
+		return reply_error(req, S3_E_SLOW_DOWN);
+	*out = (struct store_delete){.key = item->key,
+		.version = item->version_id,
+		.bypass = lock_is_bypassed(req),
+		.origin = origin,
+		.condition.if_match = etag ? etag_unquote(etag) : NULL};
+	request_bind(req, item->key, item->version_id, &out->condition);
+	if (out->condition.decided)
+		store_object_ref(out->condition.decided);
+	return condition_add_state(&out->condition, item->size, item->modified) ||
+	       reply_error(req, S3_E_MALFORMED_XML);
+}
+
+/* `items` are zeroed, and one more than the keys. */
+static void delete_listed(struct request *req, const struct s3_delete *wanted,
+	struct store_delete *items, struct store_delete **place, struct s3_delete_result *result)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
-	_cleanup_free_ struct store_delete *items = calloc(wanted->n + 1, sizeof(*items));
-	_cleanup_free_ struct store_delete **place = calloc(wanted->n + 1, sizeof(void *));
-	_cleanup_free_ struct s3_delete_outcome *outcomes = calloc(
-		wanted->n + 1, sizeof(*outcomes));
 	const struct store_origin *origin = op_origin(req, "ObjectRemoved");
-	struct s3_delete_result result = {.outcomes = outcomes};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	size_t n = 0;
 
-	if (!items || !outcomes || !place) {
-		reply_error(req, S3_E_SLOW_DOWN);
-		return;
-	}
 	for (size_t i = 0; i < wanted->n; i++) {
 		const struct s3_delete_item *w = &wanted->items[i];
-		char *etag = w->etag ? request_strdup(req, w->etag) : NULL;
 
-		if (w->etag && !etag) {
-			reply_error(req, S3_E_SLOW_DOWN);
-			return;
-		}
 		place[i] = &items[wanted->n]; /* the zeroed item after the last one */
 		if ((w->version_id && !store_version_is_valid(w->version_id)) ||
 			s3_key_problem(w->key, strlen(w->key)))
 			continue;
 		place[i] = may_delete(req, w) ? &items[n] : NULL;
-		if (!place[i])
-			continue;
-		items[n] = (struct store_delete){.key = w->key,
-			.version = w->version_id,
-			.bypass = lock_is_bypassed(req),
-			.origin = origin,
-			.condition.if_match = etag ? etag_unquote(etag) : NULL};
-		if (!condition_add_state(&items[n++].condition, w->size, w->modified)) {
-			reply_error(req, S3_E_MALFORMED_XML);
+		if (place[i] && !add_deletion(req, w, origin, &items[n++]))
 			return;
-		}
 	}
 	if (!reply_unless_stored(
 		    req, store_delete(req->server->store, req->bucket, items, n, &err), &err))
 		return;
 	for (size_t i = 0; i < wanted->n; i++) {
 		const struct s3_delete_item *w = &wanted->items[i];
-		size_t at = result.n;
+		size_t at = result->n;
 
-		delete_outcome(w, place[i], &result, wanted->quiet);
-		op_log_deleted(
-			req, w->key, w->version_id, result.n > at ? outcomes[at].code : NULL);
+		delete_outcome(w, place[i], result, wanted->quiet);
+		op_log_deleted(req, w->key, w->version_id,
+			result->n > at ? result->outcomes[at].code : NULL);
 	}
-	s3_delete_result_write(&xml, &result);
+	s3_delete_result_write(&xml, result);
 	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+static void delete_many(struct request *req, const struct s3_delete *wanted)
+{
+	_cleanup_free_ struct store_delete *items = calloc(wanted->n + 1, sizeof(*items));
+	_cleanup_free_ struct store_delete **place = calloc(wanted->n + 1, sizeof(void *));
+	_cleanup_free_ struct s3_delete_outcome *outcomes = calloc(
+		wanted->n + 1, sizeof(*outcomes));
+
+	if (!items || !outcomes || !place) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return;
+	}
+	delete_listed(req, wanted, items, place, &(struct s3_delete_result){.outcomes = outcomes});
+	for (size_t i = 0; i < wanted->n; i++)
+		store_object_unref(items[i].condition.decided);
 }
 
 void op_delete_objects(struct request *req)

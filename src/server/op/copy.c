@@ -385,11 +385,18 @@ static bool try_copy(struct request *req, const struct source *from)
 void op_copy_object(struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-metadata-directive");
+	struct store_condition *condition = &req->put.condition;
 
-	if (directive && strcmp(directive, "REPLACE") != 0 && strcmp(directive, "COPY") != 0)
+	if (directive && strcmp(directive, "REPLACE") != 0 && strcmp(directive, "COPY") != 0) {
 		reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown metadata directive.");
-	else
-		copy_with(req, try_copy);
+		return;
+	}
+	/* The decision on the source takes the place of the one on the object to be replaced. */
+	request_bind(req, req->key, NULL, condition);
+	if (condition->decided)
+		store_object_ref(condition->decided);
+	copy_with(req, try_copy);
+	store_object_unref(condition->decided);
 }
 
 /* --- UploadPartCopy -------------------------------------------------------------------------- */

@@ -116,6 +116,7 @@ void op_store_object(struct request *req, request_fn after)
 	put->headers = req->stored_headers.data;
 	put->headers_len = req->stored_headers.len;
 	put->origin = op_origin(req, req->form ? "ObjectCreated:Post" : "ObjectCreated:Put");
+	request_bind(req, req->key, NULL, &put->condition);
 	commit_body(req, put, after);
 }
 

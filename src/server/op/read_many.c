@@ -145,6 +145,7 @@ static enum store_status add_item(struct request *req, struct many *m,
 	struct read_many_result result = {.status = MHD_HTTP_FORBIDDEN};
 	enum store_status status = STORE_OK;
 
+	access_forget(req);
 	if (access_of(req, "s3:GetObject", &subject) == ACCESS_ALLOWED)
 		status = request_get_object(req, req->bucket, item->key, NULL, &object, err);
 	if (status == STORE_OK && object) {

@@ -390,6 +390,7 @@ void op_complete_upload(struct request *req)
 			.origin = op_origin(req, "ObjectCreated:CompleteMultipartUpload"),
 			.condition = req->put.condition};
 
+		request_bind(req, req->key, NULL, &complete.condition);
 		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err)) {
 			reply_result(req, S3_REPLY_COMPLETE, complete.final_etag, &c.checksum, 0);
 			reply_made(req, complete.version);

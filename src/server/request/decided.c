@@ -20,3 +20,11 @@ enum store_status request_get_object(struct request *req, const char *bucket, co
 	store_object_unref(take_pointer(*out));
 	return version ? STORE_NO_SUCH_VERSION : STORE_NO_SUCH_KEY;
 }
+
+void request_bind(const struct request *req, const char *key, const char *version,
+	struct store_condition *condition)
+{
+	condition->has_decided = request_has_decided(req, req->bucket, key, version) &&
+				 (req->decided.object || req->decided.missing);
+	condition->decided = condition->has_decided ? req->decided.object : NULL;
+}

@@ -222,6 +222,11 @@ static inline struct store_object *request_take_object(
 enum store_status request_get_object(struct request *req, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err);
 
+/* Makes a change of a key or a version conditional on the object that was kept for these names, or
+ * was missing. The request still owns the object. */
+void request_bind(const struct request *req, const char *key, const char *version,
+	struct store_condition *condition);
+
 /* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
 const char *request_tls_version(const struct request *req);
 /* Records that a signature on the connection was valid. */

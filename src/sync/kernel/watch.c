@@ -1,12 +1,12 @@
 #include "sync/kernel/watch.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 
 #define EVENTS                                                                                     \
@@ -57,10 +57,7 @@ int watch_fd(const struct watch *w)
 
 int watch_add(struct watch *w, int dir_fd)
 {
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", dir_fd);
-	return inotify_add_watch(w->fd, path, EVENTS);
+	return inotify_add_watch(w->fd, fs_fd_path(dir_fd).text, EVENTS);
 }
 
 void watch_remove(struct watch *w, int wd)

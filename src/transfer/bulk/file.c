@@ -69,18 +69,24 @@ static void dir_keep(struct bulk *bulk, struct bulk_dir **kept, struct bulk_dir 
 	bulk_dir_close(bulk, before);
 }
 
-/* Follows links, because the user named the directory. */
-static int open_named(
-	const char *path, size_t len, struct bulk_dir **out, struct penstock_error *err)
+int bulk_open_root(const char *path, size_t len, struct penstock_error *err)
 {
-	_cleanup_free_ char *name = strndup(path, len);
+	_cleanup_free_ char *name = strndup(len ? path : ".", len ? len : 1);
 	int fd;
 
 	if (!name)
 		return error_memory(err);
-	fd = open(*name ? name : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	fd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? error_errno(err, errno, "cannot open directory '%s'", name) : fd;
+}
+
+static int open_named(
+	const char *path, size_t len, struct bulk_dir **out, struct penstock_error *err)
+{
+	int fd = bulk_open_root(path, len, err);
+
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open directory '%s'", *name ? name : ".");
+		return fd;
 	*out = dir_new(path, len, fd);
 	return *out ? 0 : error_memory(err);
 }
@@ -207,15 +213,13 @@ int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd
 static int link_to(struct bulk *bulk, int fd, int dir, const char *name)
 {
 	bool by_proc = atomic_load(&bulk->link_by_proc);
-	char self[32];
 	int r;
 
 	if (!by_proc && linkat(fd, "", dir, name, AT_EMPTY_PATH) == 0)
 		return 0;
 	if (!by_proc && errno == EEXIST)
 		return -1;
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	r = linkat(AT_FDCWD, self, dir, name, AT_SYMLINK_FOLLOW);
+	r = linkat(AT_FDCWD, fs_fd_path(fd).text, dir, name, AT_SYMLINK_FOLLOW);
 	if (!by_proc && (r == 0 || errno == EEXIST))
 		atomic_store(&bulk->link_by_proc, true);
 	return r;

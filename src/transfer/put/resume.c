@@ -177,12 +177,10 @@ static int digest_options(const struct upload *u, char out[static 65])
 /* Finds the path of the descriptor. Returns false if that path no longer names the same file. */
 static bool path_of(int fd, struct stat *st, char **out)
 {
-	char link[32], path[PATH_MAX];
+	char path[PATH_MAX];
 	struct stat named;
-	ssize_t n;
+	ssize_t n = readlink(fs_fd_path(fd).text, path, sizeof(path) - 1);
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	n = readlink(link, path, sizeof(path) - 1);
 	if (n <= 0 || path[0] != '/')
 		return false;
 	path[n] = '\0';

@@ -10,23 +10,24 @@ struct deps {
 	const struct node *list, *map;
 };
 
-static const struct node *find_workflow(const struct node *list, const char *name)
+/* Returns the index of a workflow of the file; the length of the list if there is none. */
+static size_t find_workflow(const struct node *list, const char *name)
 {
-	for (size_t i = 0; list && list->kind == NODE_LIST && i < list->n; i++) {
+	for (size_t i = 0; i < list->n; i++) {
 		const struct node *item = list->entries[i].value;
 		const char *own = item->kind == NODE_MAP ? dialect_text(item, "name") : NULL;
 
 		if (own && strcmp(own, name) == 0)
-			return item;
+			return i;
 	}
-	return NULL;
+	return list->n;
 }
 
 static bool has_workflow(const struct deps *c, const char *name)
 {
 	const struct strlist *siblings = c->rd->options->siblings;
 
-	if (!c->list || find_workflow(c->list, name))
+	if (!c->list || find_workflow(c->list, name) < c->list->n)
 		return true;
 	if (!siblings)
 		return strstr(c->rd->workflow->file, ".dstack/workflows/") != NULL;
@@ -37,8 +38,16 @@ static bool has_workflow(const struct deps *c, const char *name)
 	return false;
 }
 
-/* Returns true if `map` needs `name`, directly or through at most `depth` workflows. */
-static bool needs(const struct node *list, const struct node *map, const char *name, size_t depth)
+/* The workflows that a workflow needs, directly or through others. */
+struct needed {
+	const struct node *list;
+	const struct node **maps; /* the workflow itself, then those that were found */
+	size_t n;
+	bool *found; /* those of the list that are in `maps` */
+};
+
+/* Adds what `map` needs. Returns true if that includes `name`. */
+static bool add_needed(struct needed *needed, const struct node *map, const char *name)
 {
 	static const char *const keys[] = {"deps", "depends-on"};
 
@@ -48,16 +57,36 @@ static bool needs(const struct node *list, const struct node *map, const char *n
 		if (deps && deps->kind == NODE_MAP)
 			deps = node_get(deps, "workflows");
 		for (size_t i = 0; deps && i < deps->n; i++) {
-			const struct node *item = deps->entries[i].value, *next;
+			const struct node *item = deps->entries[i].value;
 			const char *dep = item->kind == NODE_MAP ? dialect_text(item, "workflow")
 								 : item->text;
+			size_t at = dep ? find_workflow(needed->list, dep) : needed->list->n;
 
-			next = dep ? find_workflow(list, dep) : NULL;
-			if (dep && (strcmp(dep, name) == 0 ||
-					   (next && depth && needs(list, next, name, depth - 1))))
+			if (dep && strcmp(dep, name) == 0)
 				return true;
+			if (at == needed->list->n || needed->found[at])
+				continue;
+			needed->found[at] = true;
+			needed->maps[needed->n++] = needed->list->entries[at].value;
 		}
 	}
+	return false;
+}
+
+static bool needs_itself(const struct deps *c, const char *self)
+{
+	static const struct node none = {.kind = NODE_LIST};
+	struct needed needed = {.list = c->list ? c->list : &none};
+
+	needed.maps = workflow_arena_array(c->rd->arena, needed.list->n + 1, sizeof(*needed.maps));
+	needed.found = workflow_arena_array(
+		c->rd->arena, needed.list->n + 1, sizeof(*needed.found));
+	if (!needed.maps || !needed.found)
+		return false;
+	needed.maps[needed.n++] = c->map;
+	for (size_t i = 0; i < needed.n; i++)
+		if (add_needed(&needed, needed.maps[i], self))
+			return true;
 	return false;
 }
 
@@ -112,7 +141,7 @@ static void put_deps(const struct deps *c, struct node *job)
 		depends = node_get(depends, "workflows");
 	if (!deps && !depends)
 		return;
-	if (self && needs(c->list, c->map, self, 16)) {
+	if (self && needs_itself(c, self)) {
 		reader_error(c->rd, deps ? &deps->at : &depends->at, "%s depends on itself",
 			quote(self));
 		return;

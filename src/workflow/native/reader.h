@@ -33,6 +33,7 @@ struct reader {
 	unsigned modules; /* nesting of the module that is being read */
 	/* sources of the module that is being read and of the modules around it */
 	const char *chain[READER_MODULES];
+	size_t templates; /* bytes that the templates of modules have read and made */
 	struct workflow_resources least; /* the needs of modules, if there is no `resources` */
 	struct buf number; /* number of the step that is being read, "2.1" */
 	size_t index; /* index of the member that reader_each() reads */

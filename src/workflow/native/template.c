@@ -55,6 +55,17 @@ static struct value fail(struct template *t, const char *what, const char *name,
 	return nil();
 }
 
+/* Counts bytes that were read or made. Nested `range` could take hours, and much memory. */
+static void spend(struct template *t, size_t n)
+{
+	*t->context->spent += n;
+	if (*t->context->spent > LIMIT_WORKFLOW_TEMPLATES)
+		fail(t,
+			"the templates of all modules make too much text; shorten the lists of "
+			"`range`, or use fewer modules",
+			"", 0);
+}
+
 static struct value value_text(const char *text)
 {
 	return (struct value){.kind = text ? VALUE_TEXT : VALUE_NIL, .text = text};
@@ -70,7 +81,7 @@ static struct value value_bool(bool is)
 	return (struct value){.kind = VALUE_BOOL, .number = is};
 }
 
-static struct value value_of_node(const struct node *node)
+static struct value value_of_node(struct template *t, const struct node *node)
 {
 	if (!node || node_is_null(node))
 		return nil();
@@ -78,6 +89,7 @@ static struct value value_of_node(const struct node *node)
 		enum scalar_type type = scalar_type(node);
 		int64_t number;
 
+		spend(t, strlen(node->text));
 		if (type == SCALAR_INT && str_to_i64(node->text, INT64_MIN, INT64_MAX, &number))
 			return value_number(number);
 		if (type == SCALAR_BOOL)
@@ -91,6 +103,7 @@ static const char *text_of(struct template *t, const struct value *v)
 {
 	switch (v->kind) {
 	case VALUE_TEXT:
+		spend(t, strlen(v->text));
 		return v->text;
 	case VALUE_NUMBER:
 		return workflow_arena_printf(t->context->arena, "%lld", (long long)v->number);
@@ -152,6 +165,7 @@ static struct value to_yaml(struct template *t, const struct value *v)
 	}
 	if (buf_failed(&out))
 		return fail(t, "the result of toYaml is too long", "", 0);
+	spend(t, out.len);
 	return value_text(workflow_arena_copy(t->context->arena, buf_str(&out), out.len));
 }
 
@@ -176,6 +190,7 @@ static struct value indented(struct template *t, int64_t by, const char *text, b
 	}
 	if (buf_failed(&out))
 		return fail(t, "the indented text is too long", "", 0);
+	spend(t, out.len);
 	return value_text(workflow_arena_copy(t->context->arena, buf_str(&out), out.len));
 }
 
@@ -333,9 +348,9 @@ static struct value field(struct template *t, const struct value *v, const char 
 		return nil();
 	if (v->kind == VALUE_ROOT) {
 		if (len == 3 && strncasecmp(name, "job", len) == 0)
-			return value_of_node(t->context->job);
+			return value_of_node(t, t->context->job);
 		if (len == 4 && strncasecmp(name, "step", len) == 0)
-			return value_of_node(t->context->step);
+			return value_of_node(t, t->context->step);
 		return fail(t, "the top has .Job and .Step, not", name, len);
 	}
 	if (v->kind == VALUE_NIL)
@@ -352,11 +367,12 @@ static struct value field(struct template *t, const struct value *v, const char 
 		if (len == 5 && strncasecmp(name, "tasks", len) == 0)
 			return value_number(res->tasks.value);
 	}
+	spend(t, v->node->n);
 	for (size_t i = 0; i < v->node->n; i++) {
 		const char *key = v->node->entries[i].key;
 
 		if (strlen(key) == len && strncasecmp(key, name, len) == 0)
-			return value_of_node(v->node->entries[i].value);
+			return value_of_node(t, v->node->entries[i].value);
 	}
 	return nil();
 }
@@ -542,6 +558,7 @@ static enum block_end inner_block(struct template *t)
 static void end_action(struct template *t)
 {
 	skip_space(t);
+	spend(t, (size_t)(t->p - t->action));
 	if (str_starts(t->p, "-}}")) {
 		t->p += 3;
 		skip_space(t);
@@ -605,7 +622,7 @@ static void range_block(struct template *t)
 		t->p = body;
 		t->active = outer && n;
 		if (n)
-			t->dot = value_of_node(v.node->entries[i].value);
+			t->dot = value_of_node(t, v.node->entries[i].value);
 		if (inner_block(t) != BLOCK_END)
 			fail(t, "`range` has no `end`, or an `else`, which is not supported", "",
 				0);
@@ -710,6 +727,7 @@ static enum block_end block(struct template *t)
 		enum block_end end;
 
 		t->p += len;
+		spend(t, len);
 		if (brace) {
 			t->action = brace;
 			t->p += 2;

@@ -15,6 +15,7 @@ struct template_context {
 	const struct node *job; /* `.Job` */
 	const struct node *step; /* `.Step` */
 	const struct workflow_resources *resources; /* resources of the job, defaults applied */
+	size_t *spent; /* bytes that all templates of the workflow have read and made so far */
 };
 
 /* Appends the result of `text`. Returns NULL, or the mistake, owned by the arena, with its line in

@@ -25,6 +25,9 @@ static void check_source(struct reader *rd, const struct workflow_text *text)
 
 /* ---- the module ---- */
 
+/* Counts in LIMIT_WORKFLOW_TEMPLATES for each module, because its file has to be read. */
+#define MODULE_COST (4 * KIB)
+
 /* Loads the module and renders it as a template. Returns NULL on failure, which is reported, or if
  * the module is not fetched yet. */
 static struct node *fetch(struct reader *rd, const struct workflow_use *use)
@@ -32,13 +35,19 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_FILE);
 	_cleanup_(buf_release) struct buf rendered = BUF_INIT(LIMIT_WORKFLOW_FILE);
-	struct template_context context = {rd->arena, rd->job, rd->step, &rd->workflow->resources};
+	struct template_context context = {
+		rd->arena, rd->job, rd->step, &rd->workflow->resources, &rd->templates};
 	const char *file = workflow_arena_printf(
 		rd->arena, "%s: module.yaml", workflow_shown(&use->source));
 	struct workflow_place at = {.line = 1, .column = 1, .file = file};
 	struct node *module;
 	const char *mistake;
-	int r = rd->options->module(rd->options->module_cookie, use->source.value, &text, &err);
+	int r;
+
+	if (rd->templates > LIMIT_WORKFLOW_TEMPLATES) /* this was reported */
+		return NULL;
+	rd->templates += MODULE_COST;
+	r = rd->options->module(rd->options->module_cookie, use->source.value, &text, &err);
 
 	if (r < 0)
 		reader_error(rd, &use->source.at, "%s",

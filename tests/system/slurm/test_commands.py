@@ -168,10 +168,46 @@ def test_a_run_that_was_removed_is_not_followed_any_longer(penstock, fake, workf
     submit(penstock, workflow).ok()
     follower = penstock.popen("logs", "-f", "t")
     follower.wait_for_output(r"\(Priority\)")
+    fake.write("squeue.fails", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+
+    assert "connect failure" in penstock.run("rm", "t").exits(69).err
+    penstock.run("rm", "--force", "t").ok()
+
+    follower.wait().exits(66)
+
+
+# Else the job would start later, and find no run.
+@pytest.mark.parametrize("answer", ["PENDING|Priority||N/A|RUN", "RUNNING|None|n1|N/A|RUN"], ids=["pending", "running"])
+def test_a_run_with_a_live_job_is_not_removed(penstock, fake, workflow, answer):
+    submit(penstock, workflow).ok()
+    fake.write("answer.1", answer)
+
+    refused = penstock.run("rm", "--force", "t").exits(69)
+
+    assert "Slurm job 1" in refused.err and len(penstock.ps()) == 1
+    fake.write("answer.1", "CANCELLED|None||N/A|RUN")
+    penstock.run("rm", "t").ok()
+    assert penstock.ps() == []
+
+
+def test_a_run_that_has_ended_here_is_removed_once_its_job_does_not_wait(penstock, fake, workflow):
+    submit(penstock, workflow).ok()
+    penstock.run("run", "--on", "local", workflow).ok()
+
+    penstock.run("rm", "t").exits(69)
+    penstock.run("stop", "t").ok()
+    fake.write("answer.1", "CANCELLED|None||N/A|RUN")
+    penstock.run("rm", "t").ok()
+
+
+def test_slurm_is_not_asked_for_a_run_that_was_stopped(penstock, fake, workflow):
+    submit(penstock, workflow).ok()
+    penstock.run("stop", "t").ok()
+    asked = fake.calls("squeue")
 
     penstock.run("rm", "t").ok()
 
-    follower.wait().exits(66)
+    assert fake.calls("squeue") == asked
 
 
 # ---- whose job it is

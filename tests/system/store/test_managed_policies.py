@@ -204,6 +204,15 @@ def test_parameters_that_an_action_ignores_do_not_decide_on_it(store):
     assert ask(store, keys, Action="AttachUserPolicy", UserName="jo", PolicyArn=READ) == (200, None)
 
 
+def test_a_parameter_that_cannot_be_decoded_is_not_a_missing_one(store):
+    iam, keys = client(store, "iam"), (store.access_key, store.secret_key)
+
+    for bad in ({"PermissionsBoundary": "\0"}, {"Path": "/a\0/"}, {"\0": "x"}):
+        assert ask(store, keys, Action="CreateUser", UserName="jo", **bad) == (400, "ValidationError")
+    assert refused(iam.get_user, UserName="jo") == "NoSuchEntity"
+    assert ask(store, keys, "sts", Action="GetCallerIdentity", DurationSeconds="\0") == (400, "ValidationError")
+
+
 def test_documents_with_many_spaces_are_read_as_they_were_written(store):
     """Spaces do not count to their size, and each takes three characters in a reply."""
     iam, document = client(store, "iam"), policy("s3:GetObject") + " " * 40_000

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "copy/copy.h"
+#include "copy/internal.h"
 
 #define MOST 6 /* words of a command, and names that come of it */
 
@@ -409,6 +409,18 @@ static void stores_are_compared_by_their_addresses(void **state)
 	assert_false(copy_is_same_store("http://no.such.host.invalid", "http://127.0.0.1"));
 }
 
+/* Else the files of further directories could not be created. */
+static void the_modes_of_all_directories_are_set_at_the_end(void **state)
+{
+	struct copy copy = {0};
+	const struct target target = {.path = (char[]){"d"}};
+
+	(void)state;
+	for (size_t i = 0; i < 70000; i++)
+		assert_int_equal(copy_set_mode_later(&copy, &target, 0500), 0);
+	copy_end(&copy);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -424,6 +436,7 @@ int main(void)
 		TEST(a_sync_that_makes_no_sense_is_refused),
 		TEST(an_empty_source_deletes_nothing),
 		TEST(stores_are_compared_by_their_addresses),
+		cmocka_unit_test(the_modes_of_all_directories_are_set_at_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

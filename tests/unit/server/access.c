@@ -15,6 +15,7 @@
 #include "server/directory/directory.h"
 #include "server/directory/identity.h"
 #include "server/access/settings.h"
+#include "server/op/op.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
 #include "store/header.h"
@@ -209,6 +210,7 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	assert_non_null(req->decided.object);
 	assert_ptr_equal(req->decided.key, subject.key);
 	assert_string_equal(store_object_header(req->decided.object, TAGS_HEADER), "a=b");
+	access_forget(req);
 	assert_int_equal(access_of(req, "s3:GetObject", &subject), ACCESS_REFUSED);
 	store_object_unref(req->decided.object);
 	identity_unref(req->identity);
@@ -246,11 +248,53 @@ static void an_object_that_a_condition_has_not_found_stays_missing(void **state)
 	assert_int_equal(request_get_object(req, subject.bucket, subject.key, NULL, &object, NULL),
 		STORE_NO_SUCH_KEY);
 	assert_null(object);
+	access_forget(req);
 	assert_int_equal(access_of(req, "s3:GetObject", &subject), ACCESS_DENIED);
 	store_object_unref(req->decided.object);
 	identity_unref(req->identity);
 	arena_release(&req->arena);
 	free(req);
+}
+
+/* Else a sender could delete an object that its policy protects, just after an upload. */
+static void an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted(void **state)
+{
+	static const char policy[] =
+		"{\"Version\":\"2012-10-17\",\"Statement\":{\"Effect\":\"Allow\","
+		"\"Principal\":\"*\",\"Action\":\"s3:DeleteObject\","
+		"\"Resource\":\"arn:aws:s3:::b/*\",\"Condition\":"
+		"{\"StringEquals\":{\"s3:ExistingObjectTag/a\":\"b\"}}}}";
+	static const unsigned replies[] = {409, 204};
+	struct fixture *f = *state;
+
+	set(f, BLOCK_CONFIG, NULL);
+	set(f, OWNERSHIP_CONFIG, "BucketOwnerEnforced");
+	set(f, POLICY_CONFIG, policy);
+	for (size_t i = 0; i < 2; i++) {
+		struct request *req = calloc(1, sizeof(*req));
+		char key[] = "k";
+
+		assert_non_null(req);
+		put_tagged(f, key, "a=b");
+		req->server = &f->server;
+		req->identity = sender(f, NOBODY, NULL);
+		req->anonymous = true;
+		req->method = "DELETE";
+		snprintf(req->bucket, sizeof(req->bucket), "b");
+		req->key = key;
+
+		assert_true(access_check(req, "s3:DeleteObject"));
+		if (i == 0)
+			put_tagged(f, key, "a=c");
+		op_delete_object(req);
+
+		assert_int_equal(req->status, replies[i]);
+		MHD_destroy_response(req->response);
+		store_object_unref(req->decided.object);
+		identity_unref(req->identity);
+		arena_release(&req->arena);
+		free(req);
+	}
 }
 
 int main(void)
@@ -259,6 +303,8 @@ int main(void)
 		cmocka_unit_test(senders_may_do_what_the_table_says),
 		cmocka_unit_test(the_object_that_a_condition_has_read_is_the_one_that_is_read),
 		cmocka_unit_test(an_object_that_a_condition_has_not_found_stays_missing),
+		cmocka_unit_test(
+			an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -114,6 +114,58 @@ static void only_the_object_that_was_seen_is_annotated(void **state)
 	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
 }
 
+/* A change of an object that is no longer what it was when access was decided. */
+static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(void **state)
+{
+	static const char *const buckets[] = {"b", "l"};
+	enum { AS_IT_WAS, REPLACED, TAGGED, GONE, NEW, CASES };
+	struct fixture *f = locked(state);
+
+	for (int i = 0; i < 2 * CASES; i++) {
+		const char *bucket = buckets[i / CASES];
+		const int what = i % CASES;
+		struct store_put first = {.bucket = bucket, .key = "k"}, second = first;
+		struct store_object *object = NULL;
+		struct store_delete item = {.key = "k", .condition.has_decided = true};
+
+		print_message("bucket %s, case %d\n", bucket, what);
+		if (what != NEW) {
+			assert_int_equal(put_full(f, &first, "one", 3), STORE_OK);
+			assert_int_equal(
+				store_object_get(f->store, bucket, "k", &object, NULL), STORE_OK);
+		}
+		if (what == REPLACED || what == NEW)
+			assert_int_equal(put_full(f, &second, "two", 3), STORE_OK);
+		if (what == TAGGED)
+			assert_int_equal(store_annotate(f->store,
+						 &(struct store_annotation){.bucket = bucket,
+							 .key = "k",
+							 .name = ":tags",
+							 .value = "a=b",
+							 .any = true},
+						 NULL),
+				STORE_OK);
+		if (what == GONE)
+			assert_int_equal(store_delete(f->store, bucket,
+						 &(struct store_delete){.key = "k"}, 1, NULL),
+				STORE_OK);
+
+		item.condition.decided = object;
+		second.condition = item.condition;
+		if (what != AS_IT_WAS)
+			assert_int_equal(put_full(f, &second, "new", 3), STORE_CHANGED);
+		assert_int_equal(store_delete(f->store, bucket, &item, 1, NULL), STORE_OK);
+		assert_int_equal(
+			item.status, what == AS_IT_WAS || (what == GONE && bucket == buckets[0])
+					     ? STORE_OK
+					     : STORE_CHANGED);
+		store_object_unref(object);
+		/* The next case begins without an object. */
+		item = (struct store_delete){.key = "k"};
+		assert_int_equal(store_delete(f->store, bucket, &item, 1, NULL), STORE_OK);
+	}
+}
+
 static void a_retention_is_of_whole_milliseconds(void **state)
 {
 	char text[STORE_RETENTION_SIZE];
@@ -262,6 +314,7 @@ int main(void)
 		TEST(a_locked_version_is_not_deleted),
 		TEST(a_locked_null_version_is_not_deleted),
 		TEST(only_the_object_that_was_seen_is_annotated),
+		TEST(only_the_object_on_which_access_was_decided_is_replaced_and_deleted),
 		cmocka_unit_test(a_retention_is_of_whole_milliseconds),
 		TEST(a_delete_marker_is_made_and_deleted_all_the_same),
 		TEST(new_versions_get_the_default_retention),
