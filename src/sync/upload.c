@@ -385,8 +385,8 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 	send_it(u, r, err);
 }
 
-/* Returns true for text, and for TensorBoard records, which contain lengths and checksums: a prefix
- * of these files is useful. */
+/* Returns true for text, and for the records of TensorBoard and Weights & Biases, which contain
+ * lengths and checksums: a prefix of these files is useful. */
 static bool beginning_makes_sense(int fd, const char *path)
 {
 	unsigned char head[SNIFF];
@@ -394,7 +394,7 @@ static bool beginning_makes_sense(int fd, const char *path)
 
 	if (n <= 0)
 		return false;
-	if (strstr(path, "tfevents"))
+	if (strstr(path, "tfevents") || str_ends(path, ".wandb"))
 		return true;
 	for (ssize_t i = 0; i < n; i++)
 		if (!head[i] || (head[i] < ' ' && !strchr("\t\n\v\f\r\b\033", head[i])))

@@ -3,12 +3,12 @@ import { address } from "./api";
 import { count, list, ms, moment, size, text, value } from "./format";
 import { Empty, Failure, Waiting } from "./parts";
 import { usePoll } from "./poll";
+import { link } from "./route";
 import { type Column, Table } from "./table";
 import type { RunParams } from "./run";
 import type { Checkpoint } from "./types";
 
 const COMMITTED: Column<Checkpoint>[] = [
-  { key: "name", label: "Name", cell: (one) => text(one.name) },
   { key: "step", label: "Step", cell: (one) => count(one.step) },
   { key: "attempt", label: "Attempt", cell: (one) => text(one.attempt) },
   { key: "time", label: "Time", cell: (one) => moment(one.time) },
@@ -22,7 +22,6 @@ const COMMITTED: Column<Checkpoint>[] = [
 ];
 
 const FILES: Column<Checkpoint>[] = [
-  { key: "name", label: "File", cell: (one) => text(one.file) },
   { key: "size", label: "Size", cell: (one) => size(one.bytes) },
   { key: "time", label: "Time", cell: (one) => moment(one.time) },
 ];
@@ -34,6 +33,23 @@ function metricsOf(one: Checkpoint): string {
       .map(([name, n]) => `${name} ${value(n)}`)
       .join(", ") || "–"
   );
+}
+
+/* The name leads to the files, which have previews and downloads. */
+function nameColumn(params: RunParams): Column<Checkpoint> {
+  return {
+    key: "name",
+    label: "Name",
+    cell: (one) => {
+      const filter = one.file ?? `${text(one.name)}/`;
+
+      return (
+        <a href={link("run", `${params.run}/files`, { place: params.place, filter })}>
+          {text(one.file ?? one.name)}
+        </a>
+      );
+    },
+  };
 }
 
 export function Checkpoints({ params, live }: { params: RunParams; live: boolean }) {
@@ -57,7 +73,7 @@ export function Checkpoints({ params, live }: { params: RunParams; live: boolean
         <Table
           label="Checkpoints"
           rows={rows}
-          columns={committed ? COMMITTED : FILES}
+          columns={[nameColumn(params), ...(committed ? COMMITTED : FILES)]}
           rowKey={(one) => `${one.name ?? one.file} ${ms(one.time)}`}
         />
       )}

@@ -15,17 +15,19 @@ export function Files({
   run,
   params,
   live,
+  wanted,
 }: {
   run: RunDetails;
   params: RunParams;
   live: boolean;
+  wanted: string; // first filter
 }) {
   const found = usePoll<OutputFile[]>(
     "list the output",
     address("/api/files", params),
     live ? 5000 : 0,
   );
-  const [filter, setFilter] = useState("");
+  const [filter, setFilter] = useState(wanted);
   const [sort, setSort] = useState<Sort>({ key: "path", down: false });
   const [shown, setShown] = useState<OutputFile | null>(null);
   const all = list<OutputFile>(found.data).filter((file) => typeof file.path === "string");

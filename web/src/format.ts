@@ -109,6 +109,13 @@ export function strings(value: unknown): string[] {
   return Array.isArray(value) ? value.filter((one) => typeof one === "string") : [];
 }
 
+/* Name of a member of a list, such as a variable or a step; "" if it has none. */
+function nameOf(member: unknown): string {
+  const { name, key } = (member ?? {}) as { name?: unknown; key?: unknown };
+
+  return typeof name === "string" ? name : typeof key === "string" ? key : "";
+}
+
 /* Members of a value by path, such as "resources.gpus": "1". */
 export function flatten(
   value: unknown,
@@ -121,6 +128,11 @@ export function flatten(
     into.set(path, text(value));
     return;
   }
-  for (const [key, member] of Object.entries(value))
+  const names = Array.isArray(value) ? value.map(nameOf) : [];
+  const named = names.length > 0 && new Set(names).size === names.length && !names.includes("");
+
+  for (const [key, member] of named
+    ? (value as unknown[]).map((member, i) => [names[i]!, member] as const)
+    : Object.entries(value))
     flatten(member, path ? `${path}.${key}` : key, into, limit);
 }

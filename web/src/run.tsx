@@ -5,7 +5,7 @@ import { Actions } from "./actions";
 import { announce } from "./announce";
 import { Checkpoints } from "./checkpoints";
 import { Files } from "./files";
-import { duration, isNumber, list, moment, ms, size, strings, text, webAddress } from "./format";
+import { duration, list, moment, ms, size, strings, text, webAddress } from "./format";
 import { Log } from "./log";
 import { isBroken } from "./loss";
 import { Copy, type Fact, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
@@ -210,20 +210,21 @@ function useStateChanges(run: RunDetails | null): void {
   }, [run?.state]);
 }
 
+const MOST_LOGS = 1000; // attempts whose logs can be chosen
+
 function LogTab({ run, params }: { run: RunDetails; params: RunParams }) {
   const last = run.attempt ?? 1;
   const [chosen, setChosen] = useState<number | null>(null); // null: the newest
-  const known = list<Attempt>(run.attempts)
-    .map((attempt) => attempt.attempt)
-    .filter(isNumber);
-  const attempts = known.length ? [...new Set(known)].sort((a, b) => b - a) : [Math.max(1, last)];
+  // The logs of attempts on other machines are next to the output.
+  const newest = Math.max(1, last);
+  const attempts = Array.from({ length: Math.min(newest, MOST_LOGS) }, (_, i) => newest - i);
 
   return (
     <Log
       key={chosen ?? last}
       params={params}
       attempts={attempts}
-      attempt={chosen ?? Math.max(1, last)}
+      attempt={chosen ?? newest}
       onAttempt={(attempt) => setChosen(attempt === last ? null : attempt)}
     />
   );
@@ -239,13 +240,23 @@ function PlotsTab({ params, live }: { params: RunParams; live: boolean }) {
   return <RunPlots metrics={metrics.data} error={metrics.error} />;
 }
 
-function Tab({ tab, run, params }: { tab: string; run: RunDetails; params: RunParams }) {
+function Tab({
+  tab,
+  run,
+  params,
+  wanted,
+}: {
+  tab: string;
+  run: RunDetails;
+  params: RunParams;
+  wanted: string;
+}) {
   const live = isLive(run.state);
 
   if (tab === "log") return <LogTab run={run} params={params} />;
   if (tab === "plots") return <PlotsTab params={params} live={live} />;
   if (tab === "checkpoints") return <Checkpoints params={params} live={live} />;
-  if (tab === "files") return <Files run={run} params={params} live={live} />;
+  if (tab === "files") return <Files run={run} params={params} live={live} wanted={wanted} />;
   if (tab === "workflow") return <Workflow run={run} params={params} />;
   return <Overview run={run} params={params} />;
 }
@@ -291,7 +302,7 @@ export function RunPage({ route, about }: { route: Route; about: About | null })
       <Failure text={run.error} />
       <Tabs id={id} tab={tab} place={place} />
       {data ? (
-        <Tab tab={tab} run={data} params={params} />
+        <Tab tab={tab} run={data} params={params} wanted={route.query.get("filter") ?? ""} />
       ) : (
         !run.error && <Waiting what="The run is being read." />
       )}

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { readSafetensors, readZip } from "../src/archive";
-import { duration, size, span, value, webAddress } from "../src/format";
+import { duration, flatten, size, span, value, webAddress } from "../src/format";
 import { lossOf } from "../src/loss";
 import { parseRoute } from "../src/route";
 import { axisOf, rangeOf, seriesOf, summaryText } from "../src/series";
@@ -248,4 +248,21 @@ test("without a checkpoint of the attempt the work that was lost has an upper bo
   // Retention may have removed checkpoints of this attempt.
   const other = { attempt: 1, time: at(500), readable: 1 };
   assert.deepEqual(loss(2, [other]), { ...bound, ms: 900_000 });
+});
+
+test("members of a list are compared by their names", () => {
+  const of = (value: unknown) => {
+    const all = new Map<string, string>();
+
+    flatten(value, "env", all);
+    return Object.fromEntries(all);
+  };
+
+  assert.deepEqual(of([{ key: "A", value: "1" }, { name: "b" }]), {
+    "env.A.key": "A",
+    "env.A.value": "1",
+    "env.b.name": "b",
+  });
+  assert.deepEqual(of([{ key: "A" }, { key: "A" }]), { "env.0.key": "A", "env.1.key": "A" });
+  assert.deepEqual(of(["x", 2]), { "env.0": "x", "env.1": "2" });
 });

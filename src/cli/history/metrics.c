@@ -165,7 +165,8 @@ static int read_all(struct session *s, const struct cli *cli, struct penstock_er
 		: location_is_dir(word)	 ? metrics_read_dir(&s->metrics, word, note, s, err)
 					 : read_run(s, word, err);
 
-	if (r == 0 && !s->metrics.n)
+	/* A list in JSON may be empty. */
+	if (r == 0 && !s->metrics.n && (cli_n_operands(cli) > 1 || !cli_has(cli, "json")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"'%s' has no metrics; penstock reads event files of TensorBoard, JSON "
 			"lines, CSV files, MLflow's and checkpoints' metrics in the output",

@@ -103,6 +103,7 @@ def test_a_damaged_file_is_read_as_far_as_it_goes(penstock, written, tmp_path):
     assert {found["name"] for found in penstock.run("metrics", f"{tmp_path}//", "--json").ok().json()} == names
     (tmp_path / "nothing").mkdir()
     penstock.run("metrics", tmp_path / "nothing").exits(66)
+    assert penstock.run("metrics", tmp_path / "nothing", "--json").ok().json() == []
 
 
 def test_a_run_has_its_metrics_and_the_usage_of_its_steps(penstock, store, tmp_path, wait_for):

@@ -88,24 +88,25 @@ def test_a_file_that_is_being_written_is_not_published(syncs):
     assert len(sync.object("ckpt.pth")) == 8 * 65536
 
 
-# A log that is never closed appears under its name within seconds and grows.
-def test_a_log_that_stays_open_is_published_as_it_grows(syncs):
+# A log that is never closed appears under its name within seconds and grows. The records of a tracker are binary.
+@pytest.mark.parametrize("name, line", [("train.log", b"one more step\n"), ("run-1.wandb", b"\0record"), ("events.out.tfevents.1.a", b"\0event")])
+def test_a_log_that_stays_open_is_published_as_it_grows(syncs, name, line):
     sync = syncs("--append-ms", 300)
 
-    with open(sync.out / "train.log", "w") as log:
+    with open(sync.out / name, "wb") as log:
 
         def grown_again():
-            log.write("one more step\n")
+            log.write(line)
             log.flush()
-            return len(sync.events("grown", "train.log")) >= 2
+            return len(sync.events("grown", name)) >= 2
 
         wait_for(grown_again, 60, "the log to have grown twice", every_s=0.15)
-        half = sync.object("train.log")
-        log.write("the end\n")
+        half = sync.object(name)
+        log.write(b"the end\n")
 
-    sync.wait_event("published", "train.log")
-    assert sync.object("train.log").startswith(half)
-    assert sync.object("train.log").endswith(b"the end\n")
+    sync.wait_event("published", name)
+    assert sync.object(name).startswith(half)
+    assert sync.object(name).endswith(b"the end\n")
 
 
 # Rewritten in place and held open: the last good object stays, the state of now goes to partial/.
