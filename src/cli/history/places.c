@@ -1,6 +1,7 @@
 #include "cli/history/places.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,33 +191,78 @@ static int newest_first(const void *a, const void *b)
 	return (x->started_ns < y->started_ns) - (x->started_ns > y->started_ns);
 }
 
+static int number_of(const json_t *object, const char *name)
+{
+	json_int_t n = json_integer_value(json_object_get(object, name));
+
+	return n > 0 && n < INT_MAX ? (int)n : 0;
+}
+
+/* Reads an attempt from a state, or from a member of its list `attempts`. The message is borrowed;
+ * the caller frees the provenance. */
+static void read_attempt(const json_t *from, struct records_attempt *out)
+{
+	const json_t *owner = json_object_get(from, "owner"), *sync = json_object_get(from, "sync");
+	const char *message = json_string_value(json_object_get(from, "message"));
+	json_auto_t *provenance = json_pack("{s:O?, s:O?}", "host", json_object_get(owner, "host"),
+		"price", json_object_get(from, "price"));
+	int64_t updated = time_of(from, "updated");
+
+	*out = (struct records_attempt){
+		.attempt = number_of(from, "attempt"),
+		.state = run_state_find(json_string_value(json_object_get(from, "state"))),
+		.class = run_class_find(json_string_value(json_object_get(from, "class"))),
+		.exit_code = (int)json_integer_value(json_object_get(from, "exit_code")),
+		.steps_done = number_of(from, "steps_done"),
+		.message = (char *)(uintptr_t)message,
+		.started_ns = time_of(owner, "since"),
+		.provenance = provenance ? json_dumps(provenance, JSON_COMPACT) : NULL,
+		.sync_lag_ms = json_integer_value(json_object_get(sync, "lag_ms")),
+		.sync_bytes_waiting = (uint64_t)json_integer_value(
+			json_object_get(sync, "bytes_waiting")),
+		.sync_files_published = (uint64_t)json_integer_value(
+			json_object_get(sync, "files_published")),
+		.sync_bytes_published = (uint64_t)json_integer_value(
+			json_object_get(sync, "bytes_published")),
+		.sync_at_ns = sync ? updated : 0,
+	};
+	if (out->state == RUN_STATE_COUNT_)
+		out->state = RUN_LOST;
+	if (run_state_is_live(out->state) || out->state == RUN_LOST)
+		out->heard_ns = updated;
+	else
+		out->ended_ns = updated;
+}
+
 static int pass(const struct found *found, const struct buf *workflow, places_fn fn, void *cookie)
 {
-	const json_t *owner = json_object_get(found->state, "owner");
-	const char *state = json_string_value(json_object_get(found->state, "state"));
+	const json_t *earlier = json_object_get(found->state, "attempts");
 	const char *name = json_string_value(json_object_get(found->state, "name"));
-	const char *host = json_string_value(json_object_get(owner, "host"));
-	const char *class = json_string_value(json_object_get(found->state, "class"));
-	const char *message = json_string_value(json_object_get(found->state, "message"));
+	const char *host = json_string_value(
+		json_object_get(json_object_get(found->state, "owner"), "host"));
 	struct records_run run = {.name = (char *)(uintptr_t)name, .output = found->output};
-	struct records_attempt *last = &run.last;
+	size_t n = json_array_size(earlier);
+	_cleanup_free_ struct records_attempt *attempts = calloc(n + 1, sizeof(*attempts));
+	int r;
 
+	if (!attempts)
+		return -(int)PENSTOCK_E_MEMORY;
+	for (size_t i = 0; i < n; i++)
+		read_attempt(json_array_get(earlier, i), &attempts[i]);
+	read_attempt(found->state, &attempts[n]);
+	if (attempts[n].heard_ns && found->heard_ns)
+		attempts[n].heard_ns = found->heard_ns;
 	snprintf(run.id, sizeof(run.id), "%s",
 		json_string_value(json_object_get(found->state, "run")));
-	last->state = run_state_find(state);
-	if (last->state == RUN_STATE_COUNT_)
-		last->state = RUN_LOST;
-	last->class = run_class_find(class);
-	last->attempt = (int)json_integer_value(json_object_get(found->state, "attempt"));
-	last->steps_done = (int)json_integer_value(json_object_get(found->state, "steps_done"));
-	last->exit_code = (int)json_integer_value(json_object_get(found->state, "exit_code"));
-	last->message = (char *)(uintptr_t)message;
-	last->started_ns = found->started_ns;
-	if (run_state_is_live(last->state) || last->state == RUN_LOST)
-		last->heard_ns = found->heard_ns;
-	else
-		last->ended_ns = time_of(found->state, "updated");
-	return fn(cookie, &run, host ? host : "", workflow);
+	run.last = attempts[n];
+	r = fn(cookie, &(struct place_run){.run = &run,
+			       .host = host ? host : "",
+			       .attempts = attempts,
+			       .n = n + 1,
+			       .workflow = workflow});
+	for (size_t i = 0; i <= n; i++)
+		free(attempts[i].provenance);
+	return r;
 }
 
 static int each_in(struct place *place, places_fn fn, void *cookie, struct penstock_error *err)

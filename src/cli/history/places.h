@@ -19,6 +19,7 @@
 struct buf;
 struct cli;
 struct penstock_error;
+struct records_attempt;
 struct records_run;
 
 /*
@@ -31,12 +32,20 @@ struct records_run;
 int places_state(struct object_ref at, const atomic_int *cancel, json_t **state, int64_t *heard_ns,
 	struct penstock_error *err);
 
-/* Receives a run with the id, name and last attempt of its state; `output` is its place, and
- * `workflow` is NULL. The attempt has only the members that json_add_state() prints. `host` is the
- * machine of that attempt. `text` is the workflow of the run as it was run, for places_find(); NULL
- * if there is none, and for places_each(). */
-typedef int (*places_fn)(
-	void *cookie, const struct records_run *run, const char *host, const struct buf *text);
+/* A run as its state describes it. All members are borrowed. */
+struct place_run {
+	/* with the id, name, output (its place) and last attempt; the workflow is NULL */
+	const struct records_run *run;
+	const char *host; /* machine of the last attempt; "" if unknown */
+	/* All attempts that are known, the oldest first; the last one is that of `run`. They have
+	 * the members that json_add_state() prints, and a provenance with `host` and `price`. */
+	const struct records_attempt *attempts;
+	size_t n;
+	/* the workflow of the run as it was run, for places_find(); NULL if there is none, and for
+	 * places_each() */
+	const struct buf *workflow;
+};
+typedef int (*places_fn)(void *cookie, const struct place_run *found);
 
 /* Passes the runs of each operand, the newest run first. Invalid states are reported and
  * skipped. */

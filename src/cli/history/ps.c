@@ -214,14 +214,12 @@ static int add_run(void *cookie, const struct records_run *run)
 }
 
 /* Adds a run of any machine that its state in a store describes. */
-static int add_stored(
-	void *cookie, const struct records_run *run, const char *host, const struct buf *workflow)
+static int add_stored(void *cookie, const struct place_run *found)
 {
 	struct listing *listing = cookie;
 
-	(void)workflow;
-	snprintf(listing->host, sizeof(listing->host), "%s", host);
-	return add_seen(listing, run);
+	snprintf(listing->host, sizeof(listing->host), "%s", found->host);
+	return add_seen(listing, found->run);
 }
 
 static int list_home(struct listing *listing, struct penstock_error *err)
@@ -381,8 +379,7 @@ const struct command command_ps = {
 		"With the place of an output, or the prefix above several, it lists the runs of "
 		"all machines whose state is there; each state names the machine. A run is then "
 		"'lost' if its machine has not renewed the state for 30 seconds (for "
-		"$PENSTOCK_LEASE_TERM of that machine). A state does not have the lag of the "
-		"output; --json leaves its keys out.",
+		"$PENSTOCK_LEASE_TERM of that machine).",
 	.options = OPTIONS({'a', "all", NULL, "Also runs that ended more than a day ago"},
 		{0, "name", "PATTERN", "Only runs with this name; '*' and '?' match"},
 		{0, "state", "STATE",

@@ -448,21 +448,34 @@ static int show_object(
 	return 0;
 }
 
-/* Shows a run of any machine by its state in a store, which has the last attempt only. */
-static int show_stored(
-	void *cookie, const struct records_run *run, const char *host, const struct buf *text)
+/* Shows a run of any machine by its state in a store. */
+static int show_stored(void *cookie, const struct place_run *found)
 {
-	json_auto_t *object = json_object(), *workflow = text ? parse_workflow(text) : NULL;
-	json_t *attempt = json_object(), *steps = json_array();
+	json_auto_t *object = json_object();
+	json_auto_t *workflow = found->workflow ? parse_workflow(found->workflow) : NULL;
+	const struct records_run *run = found->run;
+	json_t *attempts = json_array(), *steps = json_array(), *cost;
 
-	json_add_state(attempt, &run->last);
-	json_object_update(object, attempt);
+	json_add_state(object, &run->last);
+	for (size_t i = 0; i < found->n; i++) {
+		const struct records_attempt *a = &found->attempts[i];
+		json_t *attempt = json_object(), *provenance = json_loads(a->provenance, 0, NULL);
+
+		json_add_state(attempt, a);
+		add_cost(attempt, a, provenance);
+		json_object_set_new(attempt, "provenance", provenance);
+		json_array_append_new(attempts, attempt);
+	}
+	cost = add_up(attempts);
+	if (cost)
+		json_object_set_new(object, "cost", cost);
 	add_steps(steps, NULL, workflow, &run->last);
-	json_object_update_new(object,
-		json_pack("{s:o, s:o, s:o, s:[o], s:o, s:O?}", "id", json_text(run->id), "name",
-			json_text(run->name), "output", json_text(run->output), "attempts", attempt,
-			"steps", steps, "resources", json_object_get(workflow, "resources")));
-	return show_object(cookie, object, run, host);
+	json_object_update_new(
+		object, json_pack("{s:o, s:o, s:o, s:o, s:o, s:O?}", "id", json_text(run->id),
+				"name", json_text(run->name), "output", json_text(run->output),
+				"attempts", attempts, "steps", steps, "resources",
+				json_object_get(workflow, "resources")));
+	return show_object(cookie, object, run, found->host);
 }
 
 static int run_show_stored(const struct cli *cli)

@@ -256,7 +256,8 @@ static void print_attempts(const json_t *attempts, bool priced)
 		grid_addf(&grid, "  %d", (int)number_of(a, "attempt"));
 		grid_add(&grid, text_of(a, "state"));
 		grid_add(&grid, time_of(a, "started", when));
-		if (json_is_string(json_object_get(a, "heard")))
+		if (strcmp(text_of(a, "state"), run_state_name(RUN_LOST)) == 0 &&
+			json_is_string(json_object_get(a, "heard")))
 			grid_addf(&grid, "after %s", time_of(a, "heard", when));
 		else
 			grid_add(&grid, time_of(a, "ended", when));

@@ -280,19 +280,21 @@ void json_add_state(json_t *object, const struct records_attempt *a)
 			"ended", json_time(a->ended_ns), "heard", json_time(a->heard_ns),
 			"exit_code", ended ? json_integer(a->exit_code) : json_null(), "steps_done",
 			a->steps_done, "message", json_text(a->message)));
+	json_object_update_new(object,
+		json_pack("{s:I, s:I, s:I, s:I, s:o}", "sync_lag_bytes",
+			(json_int_t)a->sync_bytes_waiting, "sync_lag_ms",
+			(json_int_t)a->sync_lag_ms, "sync_files_published",
+			(json_int_t)a->sync_files_published, "sync_bytes_published",
+			(json_int_t)a->sync_bytes_published, "sync_at", json_time(a->sync_at_ns)));
 }
 
 void json_add_attempt(json_t *object, const struct records_attempt *a)
 {
 	json_add_state(object, a);
 	json_object_update_new(object,
-		json_pack("{s:o, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "step_exit_code",
+		json_pack("{s:o, s:b, s:o, s:o}", "step_exit_code",
 			a->step_code ? json_integer(a->step_code) : json_null(), "unflushed",
-			a->unflushed, "sync_lag_bytes", (json_int_t)a->sync_bytes_waiting,
-			"sync_lag_ms", (json_int_t)a->sync_lag_ms, "sync_files_published",
-			(json_int_t)a->sync_files_published, "sync_bytes_published",
-			(json_int_t)a->sync_bytes_published, "sync_error", json_text(a->sync_error),
-			"sync_at", json_time(a->sync_at_ns), "pid",
+			a->unflushed, "sync_error", json_text(a->sync_error), "pid",
 			run_state_is_live(a->state) ? json_integer(a->pid) : json_null()));
 }
 

@@ -206,6 +206,16 @@ void lease_set_steps(struct lease *lease, size_t done)
 		atomic_store(&lease->steps_done, (int)done);
 }
 
+void lease_set_sync(struct lease *lease, const struct records_sync *sync)
+{
+	if (!lease)
+		return;
+	LOCK_SCOPE(&lease->lock);
+	lease->sync = *sync;
+	lease->sync.last_error = NULL;
+	lease->has_sync = true;
+}
+
 bool lease_is_lost(struct lease *lease)
 {
 	if (!lease)
@@ -242,6 +252,7 @@ static void lease_free(struct lease *lease)
 	pthread_cond_destroy(&lease->wake);
 	free(lease->key);
 	free(lease->output_key);
+	json_decref(lease->earlier);
 	free(lease);
 }
 

@@ -18,6 +18,8 @@
  * The owner of the run also owns its output: as long as a run is live, no other run can take the
  * output of that run. A takeover of the output of a run that was idle for a term is fenced in the
  * same way (output.c).
+ *
+ * The object also has the earlier attempts of all machines, for `show` and the page.
  */
 #ifndef RUN_OWNER_LEASE_H
 #define RUN_OWNER_LEASE_H
@@ -42,6 +44,7 @@ struct lease_options {
 	const char *state_prefix; /* ".penstock/runs/ID" */
 	const char *run_id;
 	const char *name; /* may be NULL */
+	const char *price; /* of an hour of this machine; may be NULL */
 	const char *home; /* $PENSTOCK_HOME; with the machine it identifies the records */
 	const char *home_id; /* distinguishes homes of the same path (records/records.h) */
 	int attempt;
@@ -90,6 +93,9 @@ void lease_set(struct lease *lease, const char *state);
 /* Notes the number of finished top-level steps, which the next write of the state has. `lease` may
  * be NULL. */
 void lease_set_steps(struct lease *lease, size_t done);
+struct records_sync;
+/* Notes the progress of the sync, which the next write of the state has. `lease` may be NULL. */
+void lease_set_sync(struct lease *lease, const struct records_sync *sync);
 /* Returns the number of the attempt over all machines. */
 int lease_attempt(const struct lease *lease);
 /* Returns the gate for all requests that change something in the output, except the lease's own.

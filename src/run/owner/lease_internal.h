@@ -2,6 +2,7 @@
 #ifndef RUN_OWNER_LEASE_INTERNAL_H
 #define RUN_OWNER_LEASE_INTERNAL_H
 
+#include <jansson.h>
 #include <pthread.h>
 #include <stdint.h>
 
@@ -9,6 +10,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "net/http/http.h"
+#include "records/records.h"
 #include "run/owner/lease.h"
 #include "transfer/objects.h"
 
@@ -35,8 +37,12 @@ struct lease {
 	atomic_int steps_done; /* finished top-level steps */
 	pthread_t thread;
 
+	json_t *earlier; /* the attempts before this one, the oldest first; may be NULL */
+
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
+	struct records_sync sync; /* under lock; without its error */
+	bool has_sync; /* under lock */
 	const char *state; /* under lock; a literal */
 	bool dirty; /* under lock: `state` is not yet written */
 	bool stopping; /* under lock */
@@ -85,6 +91,9 @@ int lease_load(struct lease *lease, const char *key, struct seen *seen, struct p
 /* Like lease_load(); `text` gets the contents of the object. */
 int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
 	struct penstock_error *err);
+/* Keeps the attempts of an earlier state for the states of this attempt. An attempt that had not
+ * ended is lost. */
+int lease_keep_attempts(struct lease *lease, const struct buf *text, struct penstock_error *err);
 /* Writes an object if its ETag is still `etag`, or if there is no object for an `etag` of "". Then
  * sets `etag` to the new one. */
 int lease_put(struct lease *lease, const char *key, char etag[static OBJECT_ETAG_SIZE],

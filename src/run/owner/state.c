@@ -47,7 +47,34 @@ int lease_write_text(struct lease *lease, const char *text, size_t len, struct p
 	return r;
 }
 
-enum { MESSAGE_SIZE = 1024 };
+enum { MESSAGE_SIZE = 1024, EARLIER_MAX = 64 };
+
+/* Adds the members that not every state has. */
+static int add_rest(json_t *root, struct lease *lease)
+{
+	json_t *earlier = json_array(), *one;
+	int r = 0;
+	size_t i;
+
+	/* `penstock flush` completes an attempt, which is among those that were found. */
+	json_array_foreach (lease->earlier, i, one) {
+		if (json_integer_value(json_object_get(one, "attempt")) < lease->options.attempt)
+			r |= json_array_append(earlier, one);
+	}
+	if (json_array_size(earlier))
+		r |= json_object_set(root, "attempts", earlier);
+	json_decref(earlier);
+	if (lease->options.price)
+		r |= json_object_set_new(root, "price", json_string(lease->options.price));
+	LOCK_SCOPE(&lease->lock);
+	if (lease->has_sync)
+		r |= json_object_set_new(root, "sync",
+			json_pack("{s:I, s:I, s:I, s:I}", "lag_ms", (json_int_t)lease->sync.lag_ms,
+				"bytes_waiting", (json_int_t)lease->sync.bytes_waiting,
+				"files_published", (json_int_t)lease->sync.files_published,
+				"bytes_published", (json_int_t)lease->sync.bytes_published));
+	return r;
+}
 
 static int write_once(struct lease *lease, const char *state, struct penstock_error *err)
 {
@@ -72,7 +99,7 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 		(json_int_t)lease->start_ticks, "home", lease->options.home, "home_id",
 		lease->options.home_id, "since", lease->since, "lease", "term_ms",
 		(int)lease->term_ms, "beat", (json_int_t)lease->beat, "updated", now);
-	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	text = root && add_rest(root, lease) == 0 ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	return text ? lease_write_text(lease, text, strlen(text), err) : error_memory(err);
 }
 
@@ -85,6 +112,47 @@ void lease_hold(struct lease *lease)
 static void copy_string(char *out, size_t size, const json_t *value)
 {
 	snprintf(out, size, "%s", json_is_string(value) ? json_string_value(value) : "");
+}
+
+/* Returns an attempt that a state describes, or a member of its list `attempts`, which has the same
+ * form; NULL if out of memory. */
+static json_t *keep_attempt(const json_t *from)
+{
+	const json_t *owner = json_object_get(from, "owner");
+	char state[16], class[16], price[24], updated[CLOCK_RFC3339_SIZE];
+	char host[65], since[CLOCK_RFC3339_SIZE];
+	char *const texts[] = {state, class, price, updated, host, since};
+
+	copy_string(state, sizeof(state), json_object_get(from, "state"));
+	copy_string(class, sizeof(class), json_object_get(from, "class"));
+	copy_string(price, sizeof(price), json_object_get(from, "price"));
+	copy_string(updated, sizeof(updated), json_object_get(from, "updated"));
+	copy_string(host, sizeof(host), json_object_get(owner, "host"));
+	copy_string(since, sizeof(since), json_object_get(owner, "since"));
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		str_make_utf8(texts[i]);
+	return json_pack("{s:I, s:s, s:s*, s:I, s:I, s:s*, s:s, s:{s:s, s:s}}", "attempt",
+		json_integer_value(json_object_get(from, "attempt")), "state",
+		lease_state_is_live(state) ? "lost" : state, "class", *class ? class : NULL,
+		"exit_code", json_integer_value(json_object_get(from, "exit_code")), "steps_done",
+		json_integer_value(json_object_get(from, "steps_done")), "price",
+		*price ? price : NULL, "updated", updated, "owner", "host", host, "since", since);
+}
+
+int lease_keep_attempts(struct lease *lease, const struct buf *text, struct penstock_error *err)
+{
+	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
+	const json_t *attempts = json_object_get(root, "attempts");
+	size_t n = json_array_size(attempts);
+	int r = 0;
+
+	json_decref(lease->earlier);
+	lease->earlier = json_array();
+	for (size_t i = n < EARLIER_MAX ? 0 : n - EARLIER_MAX + 1; i < n; i++)
+		r |= json_array_append_new(
+			lease->earlier, keep_attempt(json_array_get(attempts, i)));
+	r |= json_array_append_new(lease->earlier, keep_attempt(root));
+	return r ? error_memory(err) : 0;
 }
 
 /* Returns false if the format is unknown; `seen->format` is 0 if the text has none. */

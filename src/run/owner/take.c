@@ -139,6 +139,8 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 	struct seen seen = {0};
 	int r = lease_load_text(lease, lease->key, &seen, &before, err);
 
+	if (r == 0 && seen.etag[0])
+		r = lease_keep_attempts(lease, &before, err);
 	if (r == 0 && seen.etag[0] && lease_state_is_live(seen.state)) {
 		buf_clear(&before); /* a live state must not be restored */
 		if (!lease_owner_is_here(lease, &seen))

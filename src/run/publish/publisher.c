@@ -310,18 +310,19 @@ void publisher_fence(struct publisher *p)
 void publisher_record(struct publisher *p)
 {
 	struct sync_status status;
+	struct records_sync sync;
 
 	if (!p->sync)
 		return;
 	sync_get_status(p->sync, &status);
 	publisher_report_store(p, &status);
-	records_set_sync(p->attempt->records, p->attempt->id, p->attempt->number,
-		&(struct records_sync){
-			.lag_ms = status.lag_ms,
-			.bytes_waiting = status.bytes_waiting,
-			.files_published = status.files_published,
-			.bytes_published = status.bytes_published,
-			.last_error = status.last_error,
-		},
-		NULL);
+	sync = (struct records_sync){
+		.lag_ms = status.lag_ms,
+		.bytes_waiting = status.bytes_waiting,
+		.files_published = status.files_published,
+		.bytes_published = status.bytes_published,
+		.last_error = status.last_error,
+	};
+	records_set_sync(p->attempt->records, p->attempt->id, p->attempt->number, &sync, NULL);
+	lease_set_sync(p->lease, &sync);
 }

@@ -468,7 +468,7 @@ def test_runs_of_all_machines_are_listed_by_the_states_in_a_store(penstock, stor
 
 def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_path):
     other, go = Penstock(tmp_path / "other"), tmp_path / "go"
-    path = write_workflow(tmp_path, "true", f"until test -e {go}; do sleep 0.05; done; exit 3", "true", name="far",
+    path = write_workflow(tmp_path, "true", f"until test -e {go}; do sleep 0.05; done; exit 3", "true", name="far", price=3.5,
                           output=s3_place(store, "/far"), resources={"tasks": 1, "cpusPerTask": 1, "memPerCpu": 128, "gpus": 0})  # fmt: skip
     process = other.popen("run", path, env={"PENSTOCK_LEASE_TERM": "3"})
 
@@ -491,7 +491,7 @@ def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_pat
     (listed,) = penstock.run("ps", "--json", "s3://out/far/", env=store.env).json()
     for known in (seen, seen["attempts"][0], listed):  # the state in the store has none of these keys
         assert not known.keys() & {"created", "workflow", "unflushed", "pid", "step_exit_code", "ports", "notice"}
-        assert not [key for key in known if key.startswith("sync_")]
+        assert (known["sync_lag_bytes"], known["sync_files_published"]) == (0, 0) and known["sync_at"]
         assert known["message"] == other.ps()[0]["message"]
     assert "s2" in shown(run).ok().out
     shown("0" * 12).exits(66)
@@ -499,6 +499,12 @@ def test_a_run_of_another_machine_is_shown_by_its_state(penstock, store, tmp_pat
     shown(run[:4]).exits(64)
     shown(run, place="far").exits(64)
     other.close()
+
+    penstock.run("run", path).exits(3)  # in another home
+    both = shown(run, "--json").json()["attempts"]
+    assert [(one["attempt"], one["state"], one["exit_code"]) for one in both] == [(1, "failed", 3), (2, "failed", 3)]
+    assert both[0]["started"] < both[0]["ended"] <= both[1]["started"] and both[0]["cost"] > 0
+    assert both[0]["provenance"] == both[1]["provenance"] == {"host": os.uname().nodename, "price": "3.5"}
 
 
 def test_a_log_of_another_machine_is_printed_and_followed(penstock, store, tmp_path):

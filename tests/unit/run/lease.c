@@ -1,9 +1,12 @@
-/* Leases whose thread cannot start. */
+/* The state of a lease whose thread cannot start. */
 #include "../copy/copy_store.h"
 
 #include <errno.h>
 #include <jansson.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/thread.h"
 #include "run/owner/lease.h"
 
@@ -72,10 +75,54 @@ static void a_lease_that_cannot_be_renewed_is_given_back(void **state)
 	copy_store_end(&s);
 }
 
+/* A long history, and names that must be cut within a character. */
+static void earlier_attempts_are_kept_up_to_a_bound(void **state)
+{
+	enum { BEFORE = 200, KEPT = 64 };
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	const struct tiny_object *o;
+	json_auto_t *root = NULL;
+	json_t *attempts, *last;
+	struct copy_store s;
+
+	(void)state;
+	buf_add_str(&text,
+		"{\"format\": 1, \"run\": \"a1\", \"attempt\": 201, \"state\": \"preempted\", "
+		"\"owner\": {\"host\": \"h\"}, \"attempts\": [");
+	for (int i = 1; i <= BEFORE; i++) {
+		buf_printf(&text,
+			"%s{\"attempt\": %d, \"state\": \"running\", \"owner\": {\"host\": \"x",
+			i > 1 ? "," : "", i);
+		for (int k = 0; k < 60; k++)
+			buf_add_str(&text, "é");
+		buf_add_str(&text, "\"}}");
+	}
+	buf_add_str(&text, "]}");
+	copy_store_begin(&s);
+	tiny_make(&s.store, STATE, buf_str(&text), text.len);
+
+	fail_to_take(&s);
+
+	o = tiny_find(&s.store, STATE);
+	root = json_loadb(o->body, o->len, 0, NULL);
+	attempts = json_object_get(root, "attempts");
+	assert_int_equal(json_integer_value(json_object_get(root, "attempt")), BEFORE + 2);
+	assert_int_equal(json_array_size(attempts), KEPT);
+	last = json_array_get(attempts, KEPT - 1);
+	assert_int_equal(json_integer_value(json_object_get(last, "attempt")), BEFORE + 1);
+	assert_string_equal(json_string_value(json_object_get(last, "state")), "preempted");
+	last = json_array_get(attempts, 0);
+	assert_int_equal(json_integer_value(json_object_get(last, "attempt")), BEFORE + 2 - KEPT);
+	assert_string_equal(json_string_value(json_object_get(last, "state")), "lost");
+	assert_true(o->len < LIMIT_STATE_OBJECT);
+	copy_store_end(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_lease_that_cannot_be_renewed_is_given_back),
+		cmocka_unit_test(earlier_attempts_are_kept_up_to_a_bound),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
