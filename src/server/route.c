@@ -195,13 +195,17 @@ bool request_is_form(const struct request *req)
 	       multipart_is_form(request_header(req, "content-type")) && !request_subresource(req);
 }
 
+static bool is_read(const struct request *req)
+{
+	return strcmp(req->method, "GET") == 0 || strcmp(req->method, "HEAD") == 0;
+}
+
 /* Reads the version that the request names; `sub` is its subresource. Returns false with a reply
  * set. */
 static bool take_version(struct request *req, const char *sub)
 {
-	bool reads = strcmp(req->method, "GET") == 0 || strcmp(req->method, "HEAD") == 0;
 	bool has_versions = sub ? strncmp(sub, "upload", 6) != 0
-				: reads || strcmp(req->method, "DELETE") == 0;
+				: is_read(req) || strcmp(req->method, "DELETE") == 0;
 
 	if (!request_has_query(req, "versionId"))
 		return true;
@@ -234,6 +238,7 @@ void request_route(struct request *req)
 	}
 	req->sub = sub;
 	if (!take_version(req, sub) || !headers_acceptable(req) ||
+		(!is_read(req) && !request_query_is_known(req)) ||
 		!owner_is_expected(req, "x-amz-expected-bucket-owner", req->bucket))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "s3/ascii.h"
 #include "s3/date.h"
+#include "s3/uri.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "store/header.h"
@@ -17,8 +18,17 @@
 static const char *const kept[] = {"content-type", "cache-control", "content-disposition",
 	"content-language", "expires", "x-amz-website-redirect-location"};
 
-/* Prefixes of the headers that ask for features that this store does not have. */
-static const char *const refused[] = {"x-amz-write-offset-bytes"};
+/* Headers, by prefix, that ask for features that this store does not have, except with `value`. */
+static const struct {
+	const char *prefix;
+	const char *value; /* NULL if there is none */
+} refused[] = {
+	{"x-amz-write-offset-bytes", NULL},
+	{"x-amz-rename-source", NULL},
+	{"x-amz-object-lock-event-hold", "OFF"},
+	{"x-amz-bucket-namespace", "global"},
+	{"x-amz-if-match-initiated-time", NULL},
+};
 
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
@@ -117,10 +127,36 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 	return reply_error(req, S3_E_INVALID_STORAGE_CLASS);
 }
 
-static bool refuse_header(struct request *req, const char *name)
+static bool has_prefix(struct span name, const char *prefix)
 {
-	return reply_errorf(
-		req, S3_E_NOT_IMPLEMENTED, "This store does not implement the header %s", name);
+	return name.n >= strlen(prefix) && strncasecmp(name.p, prefix, strlen(prefix)) == 0;
+}
+
+static bool is_acceptable(struct request *req, struct span name, struct span value)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
+		if (has_prefix(name, refused[i].prefix) &&
+			!(refused[i].value && span_is(value, refused[i].value)))
+			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+				"This store does not implement the header %.*s", (int)name.n,
+				name.p);
+	return true;
+}
+
+/* A signed URL may have headers in its query. A copy that has its source there would be handled
+ * like a PUT without a body. */
+static bool query_acceptable(struct request *req)
+{
+	struct span name, value;
+
+	for (const char *at = req->query; uri_query_next(&at, &name, &value);) {
+		if (has_prefix(name, "x-amz-copy-source"))
+			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+				"This store does not implement a source of a copy in a URL");
+		if (!is_acceptable(req, name, value))
+			return false;
+	}
+	return true;
 }
 
 bool headers_acceptable(struct request *req)
@@ -128,14 +164,15 @@ bool headers_acceptable(struct request *req)
 	const char *directive = request_header(req, "x-amz-tagging-directive");
 
 	for (size_t i = 0; i < req->n_headers; i++) {
-		const char *name = req->headers[i].name;
+		const struct sigv4_header *h = &req->headers[i];
 
-		if (strncasecmp(name, "x-amz-", 6) != 0)
-			continue;
-		for (size_t k = 0; k < ARRAY_SIZE(refused); k++)
-			if (strncasecmp(name, refused[k], strlen(refused[k])) == 0)
-				return refuse_header(req, name);
+		if (strncasecmp(h->name, "x-amz-", 6) == 0 &&
+			!is_acceptable(req, (struct span){h->name, strlen(h->name)},
+				(struct span){h->value, strlen(h->value)}))
+			return false;
 	}
+	if (!query_acceptable(req))
+		return false;
 	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown tagging directive.");
 	return true;

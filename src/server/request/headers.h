@@ -11,8 +11,8 @@ struct request;
 
 /* Joins headers of the same name, in their order, with commas. Returns false with a reply set. */
 bool headers_join(struct request *req);
-/* Refuses a request of any kind that asks for a feature that this store does not have. Returns
- * false with a reply set. */
+/* Refuses a request of any kind whose headers, or headers in its URL, ask for a feature that this
+ * store does not have. Returns false with a reply set. */
 bool headers_acceptable(struct request *req);
 /* Appends the storage class of the request, unless it is STANDARD. Returns false with a reply
  * set. */

@@ -67,8 +67,9 @@ static const char *const subresources[] = {"uploadId", "uploads", "attributes", 
 	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",
 	"metrics", "ownershipControls", "publicAccessBlock", "object-lock", "intelligent-tiering",
 	"legal-hold", "retention", "torrent", "restore", "select", "session", "append",
-	"renameObject", "metadataTable", "metadataConfiguration", "location", "versioning",
-	"versions", "delete", "list-type", "partNumber", READ_MANY_QUERY};
+	"renameObject", "annotation", "abac", "metadataTable", "metadataConfiguration",
+	"metadataInventoryTable", "metadataJournalTable", "metadataAnnotationTable", "location",
+	"versioning", "versions", "delete", "list-type", "partNumber", READ_MANY_QUERY};
 
 const char *request_subresource(const struct request *req)
 {
@@ -76,6 +77,29 @@ const char *request_subresource(const struct request *req)
 		if (request_has_query(req, subresources[i]))
 			return subresources[i];
 	return NULL;
+}
+
+/* Returns true if the parameter may have an empty value. Signed URLs may have any header of S3 in
+ * their query. */
+static bool is_known_parameter(struct span name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(subresources); i++)
+		if (span_is(name, subresources[i]))
+			return true;
+	return span_is(name, "versionId") || strncasecmp(name.p, "x-amz-", 6) == 0 ||
+	       strncmp(name.p, "response-", 9) == 0;
+}
+
+bool request_query_is_known(struct request *req)
+{
+	struct span name, value;
+
+	for (const char *at = req->query; uri_query_next(&at, &name, &value);)
+		if (!value.n && !is_known_parameter(name))
+			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+				"This store does not implement %s with ?%.*s", req->method,
+				(int)name.n, name.p);
+	return true;
 }
 
 bool request_query_number(

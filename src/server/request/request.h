@@ -246,6 +246,9 @@ bool request_find_resource(struct request *req);
 struct sigv4 *server_signer(struct server *server);
 /* Returns the subresource that the query names, or NULL. */
 const char *request_subresource(const struct request *req);
+/* Refuses a parameter that has no value and an unknown name: S3 adds operations in this form, and
+ * ignores other unknown parameters. Returns false with a reply set. */
+bool request_query_is_known(struct request *req);
 /* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */
 void request_route(struct request *req);
 
