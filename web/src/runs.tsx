@@ -65,7 +65,7 @@ export function message(run: Run): string {
 }
 
 function where(run: Run, host: string): string {
-  return text(run.place || run.host || host);
+  return text(run.host || run.place || host);
 }
 
 export const identity = (run: Run) => `${run.id ?? ""} ${run.place ?? ""}`;
@@ -131,7 +131,7 @@ function columnsOf(
       key: "where",
       label: "Where",
       order: (run) => where(run, host),
-      cell: (run) => <span title={where(run, host)}>{where(run, host)}</span>,
+      cell: (run) => <span title={run.place || where(run, host)}>{where(run, host)}</span>,
     },
     {
       key: "age",
@@ -164,7 +164,7 @@ function columnsOf(
 function matches(run: Run, words: string[], host: string): boolean {
   if (!words.length) return true;
   const all =
-    `${run.name ?? ""} ${run.id ?? ""} ${where(run, host)} ${message(run)} ${run.output ?? ""}`.toLowerCase();
+    `${run.name ?? ""} ${run.id ?? ""} ${where(run, host)} ${run.place ?? ""} ${message(run)} ${run.output ?? ""}`.toLowerCase();
 
   return words.every((word) => all.includes(word));
 }
