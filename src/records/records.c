@@ -440,11 +440,15 @@ int records_set_state(struct records *records, const char *id, int attempt, enum
 	int r = 0;
 
 	LOCK_SCOPE(&records->lock);
-	/* Live states only move forward: the current state must be smaller or equal. */
+	/* Live states only move forward: the current state must be smaller or equal. The time in
+	 * the queue is not part of an attempt, and costs nothing. */
 	if (run_state_is_live(state))
 		r = change(records, err,
-			"UPDATE attempts SET state = ?3 WHERE run = ?1 AND n = ?2 AND state <= ?3",
-			"sii", id, (int64_t)attempt, (int64_t)state);
+			"UPDATE attempts SET state = ?3,"
+			" started = CASE WHEN state = ?4 AND ?3 > ?4 THEN ?5 ELSE started END"
+			" WHERE run = ?1 AND n = ?2 AND state <= ?3",
+			"siiii", id, (int64_t)attempt, (int64_t)state, (int64_t)RUN_QUEUED,
+			clock_wall_ns());
 	if (r < 0)
 		return r;
 	if (!run_state_is_live(state) || sqlite3_changes(records->db) != 1)

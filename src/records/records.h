@@ -169,7 +169,7 @@ struct records_attempt {
 	int flushed_exit_code;
 	/* leading steps that are finished, including those of earlier attempts */
 	int steps_done;
-	int64_t started_ns; /* wall clock */
+	int64_t started_ns; /* wall clock: the end of the queue; in the queue, its beginning */
 	int64_t ended_ns; /* 0 if not yet */
 	/* last report of an attempt that is lost, or not of this machine; 0 if unknown */
 	int64_t heard_ns;

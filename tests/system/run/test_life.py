@@ -413,11 +413,14 @@ def test_waiting_runs_get_their_turn(penstock, workflow):
     (storage,) = penstock.home.glob("runs/*/storage")
     waiting = penstock.popen("run", workflow("echo mine"))
     waiting.wait_for_output(progress.WAITING)
+    queued = penstock.ps()[0]
     assert {run["state"] for run in penstock.ps()} == {"queued", "running"}
 
     (storage / "go").touch()
 
     assert waiting.wait().ok().out == "mine\n"
+    ended = penstock.ps()[0]
+    assert ended["id"] == queued["id"] and ended["started"] > queued["started"] >= queued["created"]
     holder.wait().ok()
 
 

@@ -151,6 +151,33 @@ static void states_only_move_forward(void **state)
 	close(lock);
 }
 
+static int64_t started(const char *id)
+{
+	struct records_attempt last;
+	int64_t ns;
+
+	assert_int_equal(records_last_attempt(records, id, &last, NULL), 0);
+	ns = last.started_ns;
+	records_attempt_release(&last);
+	return ns;
+}
+
+static void an_attempt_starts_when_it_leaves_the_queue(void **state)
+{
+	int lock = hold_lock(ID);
+	int64_t queued, left;
+
+	(void)state;
+	begin(ID, NULL);
+	queued = started(ID);
+	assert_int_equal(records_set_state(records, ID, 1, RUN_STAGING, NULL), 0);
+	left = started(ID);
+	assert_true(left > queued);
+	assert_int_equal(records_set_state(records, ID, 1, RUN_RUNNING, NULL), 0);
+	assert_true(started(ID) == left);
+	close(lock);
+}
+
 /* Output left unsent may be completed after the end, once. */
 static void a_flush_completes_an_end(void **state)
 {
@@ -724,6 +751,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(an_attempt_is_recorded),
 		TEST(states_only_move_forward),
+		TEST(an_attempt_starts_when_it_leaves_the_queue),
 		TEST(a_preempted_run_is_ended_while_it_waits),
 		TEST(a_flush_completes_an_end),
 		TEST(without_its_lock_a_live_run_is_lost),
