@@ -200,7 +200,8 @@ static int open_port(
 
 static int start_port(struct server *server, int fd, struct penstock_error *err)
 {
-	int rc = connections_start(&server->connections, connection_limit(), err);
+	int rc = connections_start(&server->connections, connection_limit(),
+		(int64_t)LIMIT_SERVER_STRANGER_SECONDS * 1000, err);
 
 	if (rc == 0 && server->tls_cert)
 		rc = tls_load(&server->tls, server->tls_cert, server->tls_key, err);
