@@ -388,9 +388,10 @@
 /* connections kept free for clients with valid keys, at most a quarter of all; our own client opens
  * 64 to one host */
 #define LIMIT_SERVER_ROOM 64
-/* seconds after which a TCP connection without a valid signature is closed: a head of 64 KiB takes
- * as long at 2 kB per second */
+/* A TCP connection without a valid signature is closed if it neither begins a request nor moves
+ * these bytes within these seconds. A head has fewer bytes, so a slow head ends the connection. */
 #define LIMIT_SERVER_STRANGER_SECONDS 30
+#define LIMIT_SERVER_STRANGER_BYTES   (64 * KIB)
 /* bytes of a connection's buffers; headers must fit; cleared for each request */
 #define LIMIT_SERVER_CONNECTION (64 * KIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */

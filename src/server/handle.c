@@ -257,6 +257,7 @@ static enum MHD_Result begin(struct request *req, const char *method, const char
 	int n;
 
 	req->seen = true;
+	request_has_begun(req);
 	atomic_fetch_add(&server->active, 1);
 	atomic_store(&server->last_activity, req->begun_ns);
 	req->method = method;

@@ -339,6 +339,17 @@ static int announce(struct owner *owner, struct penstock_error *err)
 	return 0;
 }
 
+/* Called after announce(), when stderr of an embedded owner is its log. */
+static void warn_relaxed(const struct serve_options *o)
+{
+	if (o->relaxed)
+		log_warn(
+			"store '%s': relaxed durability: a power failure or a crash of the "
+			"machine loses acknowledged changes of up to the last %d s; use '--durability "
+			"full' for data that must not be lost",
+			o->root, STORE_RELAXED_MS / 1000);
+}
+
 static int start(struct owner *owner, struct penstock_error *err)
 {
 	const struct serve_options *o = owner->options;
@@ -400,7 +411,11 @@ static int start(struct owner *owner, struct penstock_error *err)
 			err);
 	if (rc == 0)
 		rc = write_owner(owner, err);
-	return rc < 0 ? rc : announce(owner, err);
+	if (rc == 0)
+		rc = announce(owner, err);
+	if (rc == 0)
+		warn_relaxed(o);
+	return rc;
 }
 
 int serve_run(const struct serve_options *options, struct penstock_error *err)

@@ -200,7 +200,8 @@ static int open_port(
 
 static int start_port(struct server *server, int fd, struct penstock_error *err)
 {
-	int rc = connections_start(&server->connections, connection_limit(), err);
+	int rc = connections_start(&server->connections, connection_limit(),
+		(int64_t)LIMIT_SERVER_STRANGER_SECONDS * 1000, err);
 
 	if (rc == 0 && server->tls_cert)
 		rc = tls_load(&server->tls, server->tls_cert, server->tls_key, err);
@@ -438,6 +439,9 @@ static void write_metrics(void *cookie, struct buf *out)
 		(double)commits.transactions);
 	metrics_write_value(out, "penstock_changes_total", "counter",
 		"Changes in committed transactions.", (double)commits.changes);
+	metrics_write_value(out, "penstock_relaxed_durability", "gauge",
+		"1 if changes are acknowledged before they are durable, else 0.",
+		store_is_relaxed(server->store));
 	metrics_write_value(out, "penstock_damaged_reads_total", "counter",
 		"Reads of objects whose bytes do not match their checksum.",
 		(double)atomic_load(&server->damaged));

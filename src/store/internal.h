@@ -244,6 +244,8 @@ void cache_settle_all(struct cache *cache);
 
 /* --- relaxed durability (relaxed.c) --------------------------------------------------------- */
 
+#define RELAXED_MARK "relaxed" /* below the root, while it is served with relaxed durability */
+
 /* A sync point is due when the log has this many new pages, or `relaxed_ms` after a change. */
 #define RELAXED_PAGES 16000
 

@@ -36,7 +36,6 @@
  * which changes when SQLite starts the log again at its beginning. PAGES is the number of pages of
  * the log.
  */
-#define MARK	  "relaxed"
 #define MARK_SLOT 4096 /* bytes: a block, which disks write as a whole */
 #define LOG	  "meta.db-wal"
 
@@ -92,7 +91,7 @@ static int write_mark(struct store *store, struct penstock_error *err)
 	char boot[PROCESS_BOOT_ID_SIZE], slots[2 * MARK_SLOT] = "";
 	char *slot = slots + store->mark_slot * MARK_SLOT;
 	uint64_t number = ++store->sync_points;
-	_cleanup_free_ char *path = path_join(store->root, MARK);
+	_cleanup_free_ char *path = path_join(store->root, RELAXED_MARK);
 	_cleanup_close_ int fd = -1, log_fd = -1;
 	struct log_header log;
 	int rc;
@@ -108,7 +107,7 @@ static int write_mark(struct store *store, struct penstock_error *err)
 	if (number == 1) {
 		rc = fs_write_atomic(path, slots, sizeof(slots), 0600, err);
 	} else {
-		fd = openat(store->root_fd, MARK, O_WRONLY | O_CLOEXEC);
+		fd = openat(store->root_fd, RELAXED_MARK, O_WRONLY | O_CLOEXEC);
 		if (fd < 0 || fs_pwrite_all(fd, slot, MARK_SLOT, slot - slots) < 0 ||
 			fdatasync(fd) < 0)
 			rc = error_errno(err, errno, "cannot write '%s'", path);
@@ -121,8 +120,8 @@ static int write_mark(struct store *store, struct penstock_error *err)
 
 static int remove_mark(struct store *store, struct penstock_error *err)
 {
-	if (unlinkat(store->root_fd, MARK, 0) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "cannot remove '%s/" MARK "'", store->root);
+	if (unlinkat(store->root_fd, RELAXED_MARK, 0) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "cannot remove '%s/" RELAXED_MARK "'", store->root);
 	return sync_root_dir(store, err);
 }
 
@@ -151,16 +150,16 @@ static void read_slot(const char *text, const char *boot, struct mark *mark)
 
 static int read_mark(struct store *store, struct mark *mark, struct penstock_error *err)
 {
-	_cleanup_close_ int fd = openat(store->root_fd, MARK, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd = openat(store->root_fd, RELAXED_MARK, O_RDONLY | O_CLOEXEC);
 	char boot[PROCESS_BOOT_ID_SIZE], slots[2 * MARK_SLOT] = "";
 
 	*mark = (struct mark){.exists = fd >= 0};
 	if (fd < 0)
-		return errno == ENOENT
-			       ? 0
-			       : error_errno(err, errno, "cannot open '%s/" MARK "'", store->root);
+		return errno == ENOENT ? 0
+				       : error_errno(err, errno,
+						 "cannot open '%s/" RELAXED_MARK "'", store->root);
 	if (fs_pread_all(fd, slots, sizeof(slots), 0) < 0)
-		return error_errno(err, errno, "cannot read '%s/" MARK "'", store->root);
+		return error_errno(err, errno, "cannot read '%s/" RELAXED_MARK "'", store->root);
 	process_boot_id(boot);
 	for (size_t i = 0; i < 2; i++)
 		read_slot(slots + i * MARK_SLOT, boot, mark);
@@ -171,7 +170,7 @@ static int read_mark(struct store *store, struct mark *mark, struct penstock_err
  * sync of the next process would succeed. */
 static void distrust_log(struct store *store)
 {
-	_cleanup_close_ int fd = openat(store->root_fd, MARK, O_RDWR | O_CLOEXEC);
+	_cleanup_close_ int fd = openat(store->root_fd, RELAXED_MARK, O_RDWR | O_CLOEXEC);
 	char slots[2 * MARK_SLOT + 1] = "";
 	ssize_t n = -1;
 
@@ -187,7 +186,7 @@ static void distrust_log(struct store *store)
 	}
 	/* A single write, so that a kill cannot leave one of the two boot ids. */
 	if (n < 0 || fs_pwrite_all(fd, slots, (size_t)n, 0) < 0 || fdatasync(fd) < 0)
-		log_warn("cannot write '%s/" MARK "': %s", store->root, strerror(errno));
+		log_warn("cannot write '%s/" RELAXED_MARK "': %s", store->root, strerror(errno));
 }
 
 /* Syncs the file system of the store. After a failure the next start does not trust the log. */

@@ -325,6 +325,13 @@ static int reader_open(struct store_reader *reader, struct penstock_error *err)
 	return rc;
 }
 
+static int error_too_short(const struct store_object *object, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"cannot read an object in '%s': its files have fewer bytes than its size",
+		object->store->root);
+}
+
 /* Moves to the piece that holds `offset`. */
 static int reader_seek(struct store_reader *reader, uint64_t offset, struct penstock_error *err)
 {
@@ -337,14 +344,56 @@ static int reader_seek(struct store_reader *reader, uint64_t offset, struct pens
 	while (piece < object->n_pieces && offset - start >= object->pieces[piece].length)
 		start += object->pieces[piece++].length;
 	if (piece == object->n_pieces)
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"cannot read an object in '%s': its files have fewer bytes than its size",
-			object->store->root);
+		return error_too_short(object, err);
 	if (piece != reader->piece && reader->fd >= 0)
 		close(take_fd(reader->fd));
 	reader->piece = piece;
 	reader->start = start;
 	return reader->fd < 0 ? reader_open(reader, err) : 0;
+}
+
+/* Fails if the file of the piece lacks the first `length` bytes of the piece. */
+static int check_piece(const struct store_object *object, const struct store_piece *piece,
+	uint64_t length, struct penstock_error *err)
+{
+	char path[BLOB_PATH_SIZE];
+	struct stat st;
+	uint64_t size;
+
+	blob_path(piece->blob, path);
+	if (fstatat(object->store->root_fd, path, &st, 0) < 0)
+		return error_errno(err, errno, "cannot read '%s/%s'", object->store->root, path);
+	size = object->encryption == STORE_PLAIN ? (uint64_t)st.st_size
+						 : crypt_plain_size((uint64_t)st.st_size);
+	if (size >= piece->offset + length)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"cannot read '%s/%s': the file is too short; 'penstock store check' finds all such "
+		"files",
+		object->store->root, path);
+}
+
+int store_reader_check(
+	struct store_reader *reader, uint64_t offset, uint64_t length, struct penstock_error *err)
+{
+	const struct store_object *object = reader->object;
+	uint64_t end = offset + length, start;
+	int rc;
+
+	if (object->body || !length)
+		return 0;
+	rc = reader_seek(reader, offset, err);
+	start = reader->start;
+	for (size_t i = 0; rc == 0 && start < end && i < STORE_CHECKED_FILES; i++) {
+		const struct store_piece *piece = &object->pieces[reader->piece + i];
+		uint64_t want = piece->length < end - start ? piece->length : end - start;
+
+		if (reader->piece + i == object->n_pieces)
+			return error_too_short(object, err);
+		rc = check_piece(object, piece, want, err);
+		start += piece->length;
+	}
+	return rc;
 }
 
 /* Decrypts the inline body of an object with a customer's key, once. */

@@ -476,6 +476,12 @@ int store_reader_new(
 	struct store_object *object, struct store_reader **out, struct penstock_error *err);
 /* Sets the key of a customer, which store_reader_free() wipes. */
 void store_reader_set_key(struct store_reader *reader, const struct store_key *customer);
+/* Opens the file of the first of these bytes, which are within the object. Fails if a file that has
+ * some of the bytes is missing or too short; checks the first STORE_CHECKED_FILES, so that the call
+ * is cheap. A later read can still fail. */
+#define STORE_CHECKED_FILES 256
+int store_reader_check(
+	struct store_reader *reader, uint64_t offset, uint64_t length, struct penstock_error *err);
 /* Returns fewer bytes than `len` only at the end of the object, or -1 with `err` set. */
 ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);

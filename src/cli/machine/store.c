@@ -86,12 +86,13 @@ static int stat_json(const struct upkeep_stat *s)
 		json_array_append_new(lags, lag_json(&s->lags[i]));
 	for (size_t i = 0; i < s->n_buckets; i++)
 		json_array_append_new(buckets, bucket_json(&s->buckets[i]));
-	return show_json(json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "buckets",
-		buckets, "replication", lags, "objects", (json_int_t)s->total.objects, "files",
-		(json_int_t)s->files, "file_bytes", (json_int_t)s->file_bytes, "database_bytes",
-		(json_int_t)s->database_bytes, "log_bytes", (json_int_t)s->log_bytes, "free_bytes",
-		(json_int_t)s->free_bytes, "format", (json_int_t)s->format, "served",
-		(int)s->served));
+	return show_json(json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s}",
+		"buckets", buckets, "replication", lags, "objects", (json_int_t)s->total.objects,
+		"files", (json_int_t)s->files, "file_bytes", (json_int_t)s->file_bytes,
+		"database_bytes", (json_int_t)s->database_bytes, "log_bytes",
+		(json_int_t)s->log_bytes, "free_bytes", (json_int_t)s->free_bytes, "format",
+		(json_int_t)s->format, "served", (int)s->served, "durability",
+		s->relaxed ? "relaxed" : "full"));
 }
 
 static void add_bucket(struct grid *grid, const struct upkeep_bucket *b, const char *name)
@@ -123,9 +124,10 @@ static void stat_text(const struct upkeep_stat *s)
 	str_format_size(s->database_bytes, database);
 	str_format_size(s->log_bytes, log);
 	str_format_size(s->free_bytes, free);
-	printf("\n%llu data files with %s, database %s, its log %s, free %s; format %lld%s\n",
+	printf("\n%llu data files with %s, database %s, its log %s, free %s; format %lld%s%s\n",
 		(unsigned long long)s->files, files, database, log, free, (long long)s->format,
-		s->served ? "; it is being served" : "");
+		s->served ? "; it is being served" : "",
+		s->relaxed ? "; relaxed durability: a power failure loses the last changes" : "");
 }
 
 static void lag_text(const struct upkeep_stat *s)

@@ -170,6 +170,20 @@ static int read_range(struct reading *r, struct penstock_error *err)
 	return r->copy ? store_body_sync(r->copy, err) : 0;
 }
 
+/* Fails if a file of a range that is shared is missing or too short. */
+static int check_range(const struct reading *r, struct penstock_error *err)
+{
+	struct store_reader *reader = NULL;
+	int rc = store_reader_new(r->source, &reader, err);
+
+	if (rc == 0 && r->key)
+		store_reader_set_key(reader, r->key);
+	if (rc == 0)
+		rc = store_reader_check(reader, r->offset, r->length, err);
+	store_reader_free(reader);
+	return rc;
+}
+
 static const struct store_key *source_key(const struct request *req)
 {
 	return req->encryption.has_source_key ? &req->encryption.source_key : NULL;
@@ -292,7 +306,7 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 	if (!shared && make_body(req, source->size, true, &err) < 0)
 		return reply_failure(req, &err);
 	r.copy = shared ? NULL : req->body.object;
-	if ((r.copy || r.kind) && read_range(&r, &err) < 0)
+	if ((r.copy || r.kind ? read_range(&r, &err) : check_range(&r, &err)) < 0)
 		return reply_failure(req, &err);
 	put->checksum = source->checksum;
 	if (r.kind) {
@@ -443,7 +457,7 @@ static int part_source(struct request *req, struct store_object *source, struct 
 	put->body = r.copy = shared ? NULL : req->body.object;
 	if (shared && r.length == source->size && !r.kind && !source->n_parts) {
 		snprintf(req->body.etag, sizeof(req->body.etag), "%.32s", source->etag);
-		return 0;
+		return check_range(&r, err);
 	}
 	rc = read_range(&r, err);
 	if (rc < 0)

@@ -121,8 +121,8 @@ static void stream_free(void *cls)
 }
 
 /* Verifies an object of one block before the reply starts; a larger object is verified while it is
- * sent. Returns false with a reply set if the object is damaged, or if out of memory. If the object
- * cannot be read, the reply will fail, too. */
+ * sent. Returns false with a reply set if the object is damaged or cannot be read, or if out of
+ * memory. */
 static bool verify_small(struct request *req, struct store_object *object, const struct extent *e)
 {
 	_cleanup_free_ char *data = NULL;
@@ -137,10 +137,10 @@ static bool verify_small(struct request *req, struct store_object *object, const
 	data = malloc((size_t)e->length);
 	if (!data || store_reader_new(object, &reader, NULL) < 0)
 		return reply_error(req, S3_E_SLOW_DOWN);
-	n = store_reader_read(reader, 0, data, (size_t)e->length, NULL);
+	n = store_reader_read(reader, 0, data, (size_t)e->length, &err);
 	store_reader_free(reader);
-	if (n != (ssize_t)e->length) /* the reply will fail, too */
-		return true;
+	if (n < 0)
+		return reply_failure(req, &err);
 	if (checksum_init(&sum, checksum_find(object->checksum.algorithm), NULL) < 0)
 		return reply_error(req, S3_E_SLOW_DOWN);
 	checksum_update(&sum, data, (size_t)n);
@@ -158,10 +158,13 @@ static ssize_t no_read(void *cls, uint64_t pos, char *buf, size_t max)
 	return MHD_CONTENT_READER_END_WITH_ERROR; /* never called: HEAD, or no bytes */
 }
 
+/* Returns NULL if out of memory, or with a reply set if a file of the object is missing or too
+ * short. */
 static struct MHD_Response *stream_response(
 	struct request *req, struct store_object *object, const struct extent *e)
 {
 	struct stream *stream = calloc(1, sizeof(*stream));
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct MHD_Response *response;
 
 	if (!stream)
@@ -182,6 +185,11 @@ static struct MHD_Response *stream_response(
 	}
 	if (object->encryption == STORE_CUSTOMER_KEY)
 		store_reader_set_key(stream->reader, &req->encryption.key);
+	if (store_reader_check(stream->reader, e->offset, e->length, &err) < 0) {
+		reply_failure(req, &err);
+		stream_free(stream);
+		return NULL;
+	}
 	response = MHD_create_response_from_callback(e->length,
 		stream->object ? VERIFY_BLOCK : READ_BLOCK, stream_read, stream, stream_free);
 	if (!response)
@@ -421,14 +429,19 @@ void op_get_object(struct request *req)
 {
 	_cleanup_(store_object_unrefp) struct store_object *object = reply_unless_found(
 		req, req->bucket, req->key, req->version);
+	struct MHD_Response *response;
 	struct extent e;
 
-	if (object && may_override(req) && sse_may_read(req, object) &&
-		check_conditions(req, object) && choose_extent(req, object, &e) &&
-		verify_small(req, object, &e)) {
-		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK,
-			object_response(req, object, &e));
+	if (!object || !may_override(req) || !sse_may_read(req, object) ||
+		!check_conditions(req, object) || !choose_extent(req, object, &e) ||
+		!verify_small(req, object, &e))
+		return;
+	response = object_response(req, object, &e);
+	if (response) {
+		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
 		add_object_headers(req, object, &e);
+	} else if (!request_replied(req)) {
+		reply_error(req, S3_E_SLOW_DOWN);
 	}
 }
 

@@ -1,5 +1,7 @@
 #include "server/request/connections.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,11 +14,10 @@
 #include "base/limits.h"
 #include "base/thread.h"
 
-#define PATIENCE_MS ((int64_t)LIMIT_SERVER_STRANGER_SECONDS * 1000)
-
 struct connection {
 	struct connection *prev, *next;
-	int64_t opened_ms;
+	int64_t since_ms; /* under lock: start of its window */
+	uint64_t moved; /* under lock: bytes that were moved when its last window ended */
 	int fd;
 	bool stranger; /* under lock: in the list of connections without a valid signature */
 	bool known; /* used by the connection's thread: later requests take no lock */
@@ -25,12 +26,25 @@ struct connection {
 struct connections {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct connection *oldest, *newest; /* under lock: connections without a valid signature */
-	size_t open; /* under lock: number of all connections */
-	size_t limit; /* number of connections beyond which the oldest in the list is ended */
+	/* Under lock: connections without a valid signature, in the order of their windows. */
+	struct connection *oldest, *newest;
+	size_t strangers, open; /* under lock: numbers of these and of all connections */
+	/* Numbers of these and of all connections beyond which the oldest in the list is ended. */
+	size_t strangers_limit, limit;
+	int64_t window_ms;
 	bool stopping; /* under lock */
 	pthread_t thread;
 };
+
+static void add(struct connections *list, struct connection *c)
+{
+	c->stranger = true;
+	c->since_ms = clock_monotonic_ms();
+	c->prev = list->newest;
+	*(c->prev ? &c->prev->next : &list->oldest) = c;
+	list->newest = c;
+	list->strangers++;
+}
 
 static void take_out(struct connections *list, struct connection *c)
 {
@@ -38,6 +52,27 @@ static void take_out(struct connections *list, struct connection *c)
 	*(c->next ? &c->next->prev : &list->newest) = c->prev;
 	c->prev = c->next = NULL;
 	c->stranger = false;
+	list->strangers--;
+}
+
+static void renew(struct connections *list, struct connection *c)
+{
+	take_out(list, c);
+	add(list, c);
+}
+
+/* Returns true if enough bytes were moved since the last call. Bytes in the buffers of this machine
+ * do not count as sent. */
+static bool has_moved(struct connection *c)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+	uint64_t before = c->moved;
+
+	if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+		return false;
+	c->moved = info.tcpi_bytes_received + info.tcpi_bytes_acked;
+	return c->moved - before >= LIMIT_SERVER_STRANGER_BYTES;
 }
 
 static void end_oldest(struct connections *list)
@@ -54,11 +89,15 @@ static void *watch(void *arg)
 
 	LOCK_SCOPE(&list->lock);
 	while (!list->stopping) {
-		if (!list->oldest)
+		struct connection *c = list->oldest;
+		int64_t end_ms = c ? c->since_ms + list->window_ms : 0;
+
+		if (!c)
 			pthread_cond_wait(&list->changed, &list->lock);
-		else if (list->oldest->opened_ms + PATIENCE_MS > clock_monotonic_ms())
-			clock_cond_wait_until_ms(
-				&list->changed, &list->lock, list->oldest->opened_ms + PATIENCE_MS);
+		else if (end_ms > clock_monotonic_ms())
+			clock_cond_wait_until_ms(&list->changed, &list->lock, end_ms);
+		else if (has_moved(c))
+			renew(list, c);
 		else
 			end_oldest(list);
 	}
@@ -72,7 +111,8 @@ static void connections_free(struct connections *list)
 	free(list);
 }
 
-int connections_start(struct connections **out, size_t limit, struct penstock_error *err)
+int connections_start(
+	struct connections **out, size_t limit, int64_t window_ms, struct penstock_error *err)
 {
 	struct connections *list = calloc(1, sizeof(*list));
 	int rc;
@@ -81,6 +121,8 @@ int connections_start(struct connections **out, size_t limit, struct penstock_er
 		return error_memory(err);
 	pthread_mutex_init(&list->lock, NULL);
 	clock_cond_init(&list->changed);
+	list->window_ms = window_ms;
+	list->strangers_limit = limit / 2;
 	list->limit = limit - (limit / 4 < LIMIT_SERVER_ROOM ? limit / 4 : LIMIT_SERVER_ROOM);
 	rc = thread_start(&list->thread, "connections", watch, list, err);
 	if (rc == 0)
@@ -109,18 +151,23 @@ struct connection *connections_opened(struct connections *list, int fd)
 	if (!c)
 		return NULL;
 	c->fd = fd;
-	c->stranger = true;
 	LOCK_SCOPE(&list->lock);
-	c->opened_ms = clock_monotonic_ms();
-	c->prev = list->newest;
-	*(c->prev ? &c->prev->next : &list->oldest) = c;
-	list->newest = c;
+	add(list, c);
 	list->open++;
 	if (list->oldest == c)
 		pthread_cond_signal(&list->changed);
-	else if (list->open > list->limit)
+	else if (list->strangers > list->strangers_limit || list->open > list->limit)
 		end_oldest(list);
 	return c;
+}
+
+void connections_renew(struct connections *list, struct connection *c)
+{
+	if (!c || c->known)
+		return;
+	LOCK_SCOPE(&list->lock);
+	if (c->stranger)
+		renew(list, c);
 }
 
 void connections_known(struct connections *list, struct connection *c)

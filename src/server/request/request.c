@@ -115,14 +115,23 @@ bool request_query_number(
 
 /* --- the sender ------------------------------------------------------------------------------ */
 
-void request_sender_is_known(struct request *req)
+static struct connection *connection_of(const struct request *req)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
 		req->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
+	return info ? info->socket_context : NULL;
+}
+
+void request_has_begun(struct request *req)
+{
+	connections_renew(req->server->connections, connection_of(req));
+}
+
+void request_sender_is_known(struct request *req)
+{
 	req->known = true;
-	if (info)
-		connections_known(req->server->connections, info->socket_context);
+	connections_known(req->server->connections, connection_of(req));
 }
 
 /* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */

@@ -229,6 +229,8 @@ void request_bind(const struct request *req, const char *key, const char *versio
 
 /* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
 const char *request_tls_version(const struct request *req);
+/* Gives the connection time for the request, whose head is complete. */
+void request_has_begun(struct request *req);
 /* Records that a signature on the connection was valid. */
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */

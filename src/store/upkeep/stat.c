@@ -109,6 +109,7 @@ int upkeep_stat(struct store *store, struct upkeep_stat *out, struct penstock_er
 	out->database_bytes = size_of(store, "meta.db");
 	out->log_bytes = size_of(store, "meta.db-wal");
 	out->served = upkeep_is_served(store);
+	out->relaxed = faccessat(store->root_fd, RELAXED_MARK, F_OK, 0) == 0;
 	return rc;
 }
 

@@ -50,6 +50,7 @@ struct upkeep_stat {
 	uint64_t free_bytes;
 	int64_t format;
 	bool served; /* another process owns the store */
+	bool relaxed; /* changes of its owner, or of an owner that was killed, may not be durable */
 };
 int upkeep_stat(struct store *store, struct upkeep_stat *out, struct penstock_error *err);
 

@@ -42,7 +42,7 @@ struct record {
 	uint64_t offset;
 };
 
-enum fault_op { FAULT_WRITE = 1, FAULT_SYNC = 2, FAULT_CREATE = 4 };
+enum fault_op { FAULT_WRITE = 1, FAULT_SYNC = 2, FAULT_CREATE = 4, FAULT_READ = 8 };
 /* Files by where they lie: data/…, *-wal, meta.db, everything else; and directories. */
 enum fault_class {
 	FAULT_DATA = 1,
@@ -57,7 +57,7 @@ struct power_faults {
 	uint32_t classes; /* of the files that fail */
 	int32_t error; /* errno */
 	uint32_t hits; /* counted by the recorder */
-	int64_t allow_bytes; /* writes that still succeed; counted down by the recorder */
+	int64_t allow_bytes; /* that still succeed; counted down by the recorder */
 };
 
 #endif

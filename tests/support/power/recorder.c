@@ -210,12 +210,13 @@ static bool faulty(enum fault_op op, uint8_t class)
 	return true;
 }
 
-/* How much of a write the full disk still takes; 0: none, errno is set. */
-static size_t room_for(int fd, size_t len)
+/* How much of a write the full disk still takes, or how much of a read the broken one still gives;
+ * 0: none, errno is set. */
+static size_t room_for(enum fault_op op, int fd, size_t len)
 {
 	int64_t room;
 
-	if (!faults || !(faults->ops & FAULT_WRITE) || !(faults->classes & tracked(fd)))
+	if (!faults || !(faults->ops & op) || !(faults->classes & tracked(fd)))
 		return len;
 	room = faults->allow_bytes;
 	if (room >= (int64_t)len) {
@@ -343,7 +344,7 @@ EXPORT ssize_t write(int fd, const void *data, size_t len)
 	if (!tracked(fd))
 		return NEXT(write)(fd, data, len);
 	pthread_mutex_lock(&lock);
-	len = len ? room_for(fd, len) : 0;
+	len = len ? room_for(FAULT_WRITE, fd, len) : 0;
 	if (len)
 		n = NEXT(write)(fd, data, len);
 	if (n > 0)
@@ -360,7 +361,7 @@ static ssize_t pwrite_recorded(int fd, const void *data, size_t len, off_t offse
 	if (!tracked(fd))
 		return syscall(SYS_pwrite64, fd, data, len, offset);
 	pthread_mutex_lock(&lock);
-	len = len ? room_for(fd, len) : 0;
+	len = len ? room_for(FAULT_WRITE, fd, len) : 0;
 	if (len)
 		n = syscall(SYS_pwrite64, fd, data, len, offset);
 	if (n > 0)
@@ -378,6 +379,24 @@ ssize_t pwrite64(int fd, const void *data, size_t len, off_t offset);
 EXPORT ssize_t pwrite64(int fd, const void *data, size_t len, off_t offset)
 {
 	return pwrite_recorded(fd, data, len, offset);
+}
+
+static ssize_t pread_faulty(int fd, void *data, size_t len, off_t offset)
+{
+	size_t n = len ? room_for(FAULT_READ, fd, len) : 0;
+
+	return n || !len ? syscall(SYS_pread64, fd, data, n, offset) : -1;
+}
+
+EXPORT ssize_t pread(int fd, void *data, size_t len, off_t offset)
+{
+	return pread_faulty(fd, data, len, offset);
+}
+
+ssize_t pread64(int fd, void *data, size_t len, off_t offset);
+EXPORT ssize_t pread64(int fd, void *data, size_t len, off_t offset)
+{
+	return pread_faulty(fd, data, len, offset);
 }
 
 static int truncate_recorded(int fd, off_t size)
@@ -414,7 +433,7 @@ static int allocate_recorded(int fd, int mode, off_t offset, off_t len)
 	if (mode)
 		emit_unknown("fallocate with a mode");
 	pthread_mutex_lock(&lock);
-	rc = room_for(fd, (size_t)len) < (size_t)len
+	rc = room_for(FAULT_WRITE, fd, (size_t)len) < (size_t)len
 		     ? -1
 		     : (int)syscall(SYS_fallocate, fd, mode, offset, len);
 	if (rc == 0)

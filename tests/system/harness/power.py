@@ -12,7 +12,7 @@ from .program import Store, binary
 from .s3_wire import Wire
 
 FAULTS = struct.Struct("=IIiIq")  # struct power_faults
-WRITE, SYNC, CREATE = 1, 2, 4
+WRITE, SYNC, CREATE, READ = 1, 2, 4, 8
 DATA, WAL, DATABASE, OTHER, DIRECTORY = 1, 2, 4, 8, 16
 
 
@@ -29,7 +29,7 @@ def preload(penstock, **variables):
 
 
 class Faults:
-    """Makes writes, syncs or creations of files fail in the running program."""
+    """Makes writes, syncs, creations or reads of files fail in the running program."""
 
     def __init__(self, penstock, folder):
         self.path = Path(folder) / "faults"

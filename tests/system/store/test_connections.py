@@ -1,7 +1,11 @@
 """Whoever has no keys takes no place that those with the keys need."""
+import contextlib
+import json
 import re
 import select
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,22 +65,90 @@ def test_strangers_make_room_for_a_client_with_the_keys(small, wait_for):
         one.close()
 
 
-# 30 s are the limit; a byte now and then does not extend it
-def test_a_head_without_an_end_is_not_waited_for(store):
+def open_bucket(store):
+    """Makes a bucket that strangers may read and write."""
+    everything = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": "arn:aws:s3:::open/*"}
+    store.client.create_bucket(Bucket="open")
+    store.client.put_bucket_policy(Bucket="open", Policy=json.dumps({"Version": "2012-10-17", "Statement": [everything]}))
+
+
+# Each request of theirs has a file open, too
+def test_transfers_of_strangers_leave_descriptors(small, wait_for):
+    wire = Wire(small)
+    open_bucket(small)
+    crowd = [connect(wire, f"127.0.1.{1 + i % 100}") for i in range(FILES // 2)]
+    for i, one in enumerate(crowd):
+        with contextlib.suppress(ConnectionError):
+            one.sendall(wire.head("PUT", f"/open/{i}", {"host": "x", "content-length": str(4 << 20)}) + bytes(1 << 20))
+    wait_for(lambda: len(ended(crowd)) >= FILES // 8, 20, "those above the limit to be closed")
+
+    body = bytes(2 << 20)
+    assert wire.send("PUT", "/open/mine", body=body).status == 200
+    assert wire.send("GET", "/open/mine").body == body
+    for one in crowd:
+        one.close()
+
+
+WINDOW_S, PACES = 30, 38  # of about a second
+SLOW = 24 << 20  # bytes; more than the kernel holds
+
+
+def trickle(wire, start):
+    """Sends a byte each second. Returns the number of seconds after which the store has closed the connection."""
+    with wire.connect() as slow:
+        slow.sendall(start)
+        for i in range(WINDOW_S + 15):
+            if select.select([slow], [], [], 1)[0]:
+                assert slow.recv(1) == b""
+                return i
+            slow.sendall(b"x")
+    return None
+
+
+def get_slowly(wire, path):
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        slow.settimeout(30)
+        slow.connect((wire.host, wire.port))
+        slow.sendall(wire.head("GET", path, {"host": "x", "connection": "close"}))
+        received, begun = 0, time.monotonic()
+        while data := slow.recv(64 << 10):
+            received += len(data)
+            time.sleep(max(0, begun + received / SLOW * PACES - time.monotonic()))
+    return received
+
+
+def put_slowly(wire, path):
+    with wire.connect() as slow:
+        slow.sendall(wire.head("PUT", path, {"host": "x", "content-length": str(SLOW)}))
+        for _ in range(PACES):
+            slow.sendall(bytes(SLOW // PACES))
+            time.sleep(1)
+        slow.sendall(bytes(SLOW % PACES))
+        return wire.read(slow).status
+
+
+# All at once, because each takes longer than the time that a stranger may be idle
+def test_a_stranger_may_be_slow_but_not_idle(store):
     wire = Wire(store)
+    open_bucket(store)
+    store.client.put_object(Bucket="open", Key="large", Body=bytes(SLOW))
     signed = wire.head("GET", "/", wire.sign("GET", "/"))
     client = wire.connect()
     client.sendall(signed)
     assert wire.read(client).status == 200
 
-    with wire.connect() as slow:
-        slow.sendall(b"GET / HTTP/1.1\r\n")
-        for i in range(45):
-            if select.select([slow], [], [], 1)[0]:
-                break
-            slow.sendall(b"x")
-        assert slow.recv(1) == b""
-    assert 25 < i < 40
+    with ThreadPoolExecutor() as pool:
+        head = pool.submit(trickle, wire, b"GET / HTTP/1.1\r\n")
+        body = pool.submit(trickle, wire, wire.head("PUT", "/open/never", {"host": "x", "content-length": "1000"}))
+        got = pool.submit(get_slowly, wire, "/open/large")
+        put = pool.submit(put_slowly, wire, "/open/slow")
+
+    assert WINDOW_S - 5 < head.result() < WINDOW_S + 10
+    assert WINDOW_S - 5 < body.result() < WINDOW_S + 10
+    assert got.result() > SLOW
+    assert put.result() == 200
+    assert [one["Key"] for one in store.client.list_objects_v2(Bucket="open")["Contents"]] == ["large", "slow"]
     client.sendall(signed)
     assert wire.read(client).status == 200
     client.close()

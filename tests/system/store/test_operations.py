@@ -19,7 +19,6 @@ def watched(penstock, tmp_path):
 
     class Watched(Store):
         def start(self, listen="127.0.0.1:0"):
-            self.options = ["--access-log", tmp_path / "access.log", "--metrics", "0"]
             super().start(listen)
             self.metrics = self.process.wait_for_output(r"metrics on (http://\S+)/metrics", 30).group(1)
 
@@ -27,7 +26,7 @@ def watched(penstock, tmp_path):
             text = urllib.request.urlopen(self.metrics + "/metrics").read().decode()
             return {name: float(value) for name, value in re.findall(r"^(\w+(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE)}
 
-    running = Watched(penstock, tmp_path / "store")
+    running = Watched(penstock, tmp_path / "store", options=["--access-log", tmp_path / "access.log", "--metrics", "0"])
     running.client.create_bucket(Bucket="bkt")
     yield running
     if running.process.running():
@@ -133,6 +132,23 @@ def test_metrics_count_requests_bytes_and_changes(watched, wait_for):
     assert found['penstock_received_bytes_total{operation="REST.PUT.OBJECT"}'] == 1000
     assert found["penstock_changes_total"] >= 2 and found["penstock_commit_queue"] == 0 and found["penstock_connections"] >= 1
     assert found["penstock_disk_free_bytes"] > 0 and watched.secret_key not in str(found)
+
+
+def test_a_store_shows_its_durability(penstock, watched):
+    def shown():
+        return penstock.run("store", "stat", "--root", watched.root, "--json").json()["durability"]
+
+    assert watched.scrape()["penstock_relaxed_durability"] == 0 and shown() == "full"
+    watched.stop().ok()
+    assert "relaxed" not in watched.process.err
+
+    watched.options += ["--durability", "relaxed"]
+    watched.start()
+    watched.process.wait_for_output("relaxed durability", 30)
+    assert watched.scrape()["penstock_relaxed_durability"] == 1 and shown() == "relaxed"
+    assert "relaxed" in penstock.run("store", "stat", "--root", watched.root).ok().out
+    watched.stop().ok()
+    assert shown() == "full"
 
 
 def test_metrics_count_the_bytes_of_a_body_that_is_refused(watched, wait_for):

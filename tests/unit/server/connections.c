@@ -1,0 +1,161 @@
+/* Connections without a valid signature: which of them are ended, and when. */
+#include <linux/tcp.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "server/request/connections.h"
+
+#define HOUR_MS (3600 * 1000)
+#define LIMIT	8 /* half of these may be without a signature, and 2 are kept free */
+
+/* The kernel's count of each descriptor grows by this much from one question to the next. */
+static atomic_uint_fast64_t step[64];
+static uint64_t counted[64];
+static atomic_uint questions[64];
+
+int getsockopt(int fd, int level, int name, void *value, socklen_t *len);
+__attribute__((visibility("default"))) int getsockopt(
+	int fd, int level, int name, void *value, socklen_t *len)
+{
+	(void)level;
+	(void)name;
+	(void)len;
+	counted[fd] += step[fd];
+	((struct tcp_info *)value)->tcpi_bytes_received = counted[fd] / 2;
+	((struct tcp_info *)value)->tcpi_bytes_acked = counted[fd] - counted[fd] / 2;
+	atomic_fetch_add(&questions[fd], 1);
+	return 0;
+}
+
+struct peer {
+	int fds[2]; /* of the server, of the client */
+	struct connection *connection;
+};
+
+static struct peer open_peer(struct connections *list, uint64_t bytes)
+{
+	struct peer peer;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, peer.fds), 0);
+	assert_true(peer.fds[0] < 64);
+	step[peer.fds[0]] = bytes;
+	counted[peer.fds[0]] = 0;
+	atomic_store(&questions[peer.fds[0]], 0);
+	peer.connection = connections_opened(list, peer.fds[0]);
+	assert_non_null(peer.connection);
+	return peer;
+}
+
+static bool ended(const struct peer *peer, int timeout_ms)
+{
+	struct pollfd p = {.fd = peer->fds[1], .events = POLLIN};
+
+	return poll(&p, 1, timeout_ms) == 1;
+}
+
+static void close_peer(struct connections *list, struct peer *peer)
+{
+	connections_closed(list, peer->connection);
+	close(peer->fds[0]);
+	close(peer->fds[1]);
+}
+
+static struct connections *start(int64_t window_ms)
+{
+	struct connections *list;
+
+	assert_int_equal(connections_start(&list, LIMIT, window_ms, NULL), 0);
+	return list;
+}
+
+static void one_that_moves_too_little_is_ended(void **state)
+{
+	struct connections *list = start(10);
+	struct peer moving = open_peer(list, LIMIT_SERVER_STRANGER_BYTES);
+	struct peer trickling = open_peer(list, LIMIT_SERVER_STRANGER_BYTES - 1);
+
+	(void)state;
+	assert_true(ended(&trickling, 60000));
+	assert_int_equal(atomic_load(&questions[trickling.fds[0]]), 1);
+	while (atomic_load(&questions[moving.fds[0]]) < 5) /* as many windows later */
+		clock_sleep_ms(1);
+	assert_false(ended(&moving, 0));
+	step[moving.fds[0]] = 0;
+	assert_true(ended(&moving, 60000));
+	close_peer(list, &moving);
+	close_peer(list, &trickling);
+	connections_stop(list);
+}
+
+static void one_with_a_signature_is_not_asked(void **state)
+{
+	struct connections *list = start(10);
+	struct peer known = open_peer(list, 0), other;
+
+	(void)state;
+	connections_known(list, known.connection);
+	other = open_peer(list, 0);
+	assert_true(ended(&other, 60000));
+	assert_false(ended(&known, 0));
+	close_peer(list, &other);
+	close_peer(list, &known);
+	connections_stop(list);
+}
+
+static void they_are_half_of_all_at_most(void **state)
+{
+	struct connections *list = start(HOUR_MS);
+	struct peer peers[LIMIT / 2 + 1];
+
+	(void)state;
+	for (size_t i = 0; i < LIMIT / 2; i++)
+		peers[i] = open_peer(list, 0);
+	connections_renew(list, peers[0].connection); /* it has begun a request */
+	peers[LIMIT / 2] = open_peer(list, 0);
+	for (size_t i = 0; i <= LIMIT / 2; i++)
+		assert_int_equal(ended(&peers[i], 0), i == 1);
+	for (size_t i = 0; i <= LIMIT / 2; i++)
+		close_peer(list, &peers[i]);
+	connections_stop(list);
+}
+
+static void they_leave_room(void **state)
+{
+	struct connections *list = start(HOUR_MS);
+	struct peer peers[LIMIT - 1];
+
+	(void)state;
+	for (size_t i = 0; i < LIMIT - 1; i++) {
+		peers[i] = open_peer(list, 0);
+		if (i < 4)
+			connections_known(list, peers[i].connection);
+	}
+	for (size_t i = 0; i < LIMIT - 1; i++)
+		assert_int_equal(ended(&peers[i], 0), i == 4);
+	for (size_t i = 0; i < LIMIT - 1; i++)
+		close_peer(list, &peers[i]);
+	connections_stop(list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_that_moves_too_little_is_ended),
+		cmocka_unit_test(one_with_a_signature_is_not_asked),
+		cmocka_unit_test(they_are_half_of_all_at_most),
+		cmocka_unit_test(they_leave_room),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
