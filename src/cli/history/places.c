@@ -15,11 +15,13 @@
 #include "base/thread.h"
 #include "cli/command.h"
 #include "cli/objects/remote.h"
+#include "cli/print/util.h"
 #include "records/layout.h"
 #include "records/records.h"
 #include "s3/date.h"
 
-#define PARALLEL 16 /* requests */
+#define PARALLEL	  16 /* requests */
+#define CLOCK_TOLERANCE_S 30
 
 struct found {
 	json_t *state; /* owned */
@@ -234,6 +236,25 @@ static void read_attempt(const json_t *from, struct records_attempt *out)
 		out->ended_ns = updated;
 }
 
+/* Converts the times of a live attempt to this machine's clock, if the clock of its machine differs
+ * by more than the time of a write. The state of an ended run may be a copy that was made later. */
+static void correct_clock(const struct found *found, const char *host, struct records_attempt *a)
+{
+	int64_t updated = time_of(found->state, "updated");
+	int64_t behind = found->heard_ns - updated, amount = behind < 0 ? -behind : behind;
+	char text[SHOW_DURATION_SIZE];
+
+	if (!run_state_is_live(a->state) || !updated || !found->heard_ns ||
+		amount <= CLOCK_TOLERANCE_S * NS_PER_S)
+		return;
+	log_warn("the clock of '%s' is %s %s; the times of run %s are corrected",
+		host ? host : "another machine", show_duration(amount / NS_PER_MS, text),
+		behind > 0 ? "behind" : "ahead",
+		json_string_value(json_object_get(found->state, "run")));
+	a->started_ns += a->started_ns ? behind : 0;
+	a->sync_at_ns += a->sync_at_ns ? behind : 0;
+}
+
 static int pass(const struct found *found, const struct buf *workflow, places_fn fn, void *cookie)
 {
 	const json_t *earlier = json_object_get(found->state, "attempts");
@@ -252,6 +273,7 @@ static int pass(const struct found *found, const struct buf *workflow, places_fn
 	read_attempt(found->state, &attempts[n]);
 	if (attempts[n].heard_ns && found->heard_ns)
 		attempts[n].heard_ns = found->heard_ns;
+	correct_clock(found, host, &attempts[n]);
 	snprintf(run.id, sizeof(run.id), "%s",
 		json_string_value(json_object_get(found->state, "run")));
 	run.last = attempts[n];

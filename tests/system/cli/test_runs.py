@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import struct
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -560,6 +561,23 @@ def test_a_run_killed_with_its_machine_is_lost_after_a_term(penstock, store, tmp
     follower.kill()
     go.touch()
     other.close()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_the_times_of_a_machine_with_a_wrong_clock_are_corrected(penstock, store, hours):
+    def at(seconds):
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600 * hours + seconds))
+
+    run = "0123456789ab"
+    state = {"run": run, "name": "far", "attempt": 1, "state": "running", "owner": {"host": "gpu7", "since": at(-100)}, "updated": at(0)}
+    store.client.create_bucket(Bucket="out")
+    store.client.put_object(Bucket="out", Key=f"far/.penstock/runs/{run}/state.json", Body=json.dumps(state).encode())
+
+    listed = penstock.run("ps", "--json", "s3://out/far/", env=store.env).ok()
+
+    assert "'gpu7'" in listed.err and run in listed.err
+    (seen,) = listed.json()
+    assert 98 <= time.time() - datetime.fromisoformat(seen["started"]).timestamp() <= 160
 
 
 # Another program may have written the state.
