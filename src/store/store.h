@@ -372,7 +372,7 @@ void store_body_free(struct store_body *body);
 
 #define STORE_ETAG_SIZE	    40 /* 32 digits, "-10000", NUL */
 #define STORE_VERSION_SIZE  17 /* "null", or 16 hexadecimal digits */
-#define STORE_CHECKSUM_SIZE 64 /* base64 of 32 bytes, "-10000", NUL */
+#define STORE_CHECKSUM_SIZE 96 /* base64 of 64 bytes, "-10000", NUL */
 
 /* Algorithm names such as "CRC64NVME", types "FULL_OBJECT" and "COMPOSITE"; all empty if there is
  * no checksum. */

@@ -143,7 +143,12 @@ DOCUMENT(uploads)
 		D("/ChecksumCRC32C", TEXT, structure, checksums[CHECKSUM_CRC32C]),                 \
 		D("/ChecksumCRC64NVME", TEXT, structure, checksums[CHECKSUM_CRC64NVME]),           \
 		D("/ChecksumSHA1", TEXT, structure, checksums[CHECKSUM_SHA1]),                     \
-		D("/ChecksumSHA256", TEXT, structure, checksums[CHECKSUM_SHA256])
+		D("/ChecksumSHA256", TEXT, structure, checksums[CHECKSUM_SHA256]),                 \
+		D("/ChecksumMD5", TEXT, structure, checksums[CHECKSUM_MD5]),                       \
+		D("/ChecksumSHA512", TEXT, structure, checksums[CHECKSUM_SHA512]),                 \
+		D("/ChecksumXXHASH64", TEXT, structure, checksums[CHECKSUM_XXHASH64]),             \
+		D("/ChecksumXXHASH3", TEXT, structure, checksums[CHECKSUM_XXHASH3]),               \
+		D("/ChecksumXXHASH128", TEXT, structure, checksums[CHECKSUM_XXHASH128])
 
 static const struct field parts_fields[] = {D("/Bucket", TEXT, s3_parts, bucket),
 	D("/Key", URL_TEXT, s3_parts, key), D("/UploadId", TEXT, s3_parts, upload_id),

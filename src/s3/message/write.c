@@ -168,12 +168,8 @@ void s3_uploads_write(struct buf *out, const struct s3_uploads *uploads)
 
 static void write_checksums(struct buf *out, const char *const checksums[CHECKSUM_KIND_COUNT_])
 {
-	for (int k = CHECKSUM_NONE + 1; k < CHECKSUM_KIND_COUNT_; k++) {
-		const char *element = checksum_element((enum checksum_kind)k);
-
-		if (element)
-			xml_element(out, element, checksums[k]);
-	}
+	for (int k = CHECKSUM_NONE + 1; k < CHECKSUM_KIND_COUNT_; k++)
+		xml_element(out, checksum_element((enum checksum_kind)k), checksums[k]);
 }
 
 void s3_parts_write(struct buf *out, const struct s3_parts *parts)

@@ -14,6 +14,7 @@
 #include "s3/ascii.h"
 #include "s3/sum/crc.h"
 #include "s3/sum/digest.h"
+#include "s3/sum/xxh.h"
 
 #define FILE_BLOCK ((size_t)256 * KIB)
 
@@ -21,7 +22,7 @@ static const struct {
 	const char *name;
 	const char *header;
 	const char *element;
-	const char *openssl;
+	const char *openssl; /* NULL for CRCs and xxHashes */
 	size_t size;
 	uint64_t polynomial; /* polynomial of a CRC; 0 for hashes */
 } kinds[CHECKSUM_KIND_COUNT_] = {
@@ -33,7 +34,13 @@ static const struct {
 		8, CRC64NVME_POLYNOMIAL},
 	[CHECKSUM_SHA1] = {"SHA1", "x-amz-checksum-sha1", "ChecksumSHA1", "SHA1", 20, 0},
 	[CHECKSUM_SHA256] = {"SHA256", "x-amz-checksum-sha256", "ChecksumSHA256", "SHA256", 32, 0},
-	[CHECKSUM_MD5] = {NULL, NULL, NULL, "MD5", 16, 0},
+	[CHECKSUM_MD5] = {"MD5", "x-amz-checksum-md5", "ChecksumMD5", "MD5", 16, 0},
+	[CHECKSUM_SHA512] = {"SHA512", "x-amz-checksum-sha512", "ChecksumSHA512", "SHA512", 64, 0},
+	[CHECKSUM_XXHASH64] = {"XXHASH64", "x-amz-checksum-xxhash64", "ChecksumXXHASH64", NULL, 8,
+		0},
+	[CHECKSUM_XXHASH3] = {"XXHASH3", "x-amz-checksum-xxhash3", "ChecksumXXHASH3", NULL, 8, 0},
+	[CHECKSUM_XXHASH128] = {"XXHASH128", "x-amz-checksum-xxhash128", "ChecksumXXHASH128", NULL,
+		16, 0},
 };
 
 /* In OpenSSL 3 fetching an algorithm takes longer than hashing a small object. */
@@ -76,6 +83,10 @@ int checksum_init(struct checksum *c, enum checksum_kind kind, struct penstock_e
 	*c = (struct checksum){.kind = is_kind(kind) ? kind : CHECKSUM_NONE};
 	if (c->kind == CHECKSUM_NONE || checksum_is_crc(kind))
 		return 0;
+	if (!kinds[kind].openssl) {
+		c->xxh = xxh_new(kind);
+		return c->xxh ? 0 : error_memory(err);
+	}
 	const EVP_MD *md = digest_md(kind);
 
 	if (!md)
@@ -93,12 +104,15 @@ int checksum_init(struct checksum *c, enum checksum_kind kind, struct penstock_e
 void checksum_release(struct checksum *c)
 {
 	EVP_MD_CTX_free(c->md);
+	free(c->xxh);
 	*c = (struct checksum){0};
 }
 
 int checksum_reset(struct checksum *c)
 {
 	c->crc = 0;
+	if (c->xxh)
+		xxh_reset(c->kind, c->xxh);
 	c->failed = c->md && EVP_DigestInit_ex(c->md, NULL, NULL) != 1;
 	return c->failed ? -1 : 0;
 }
@@ -118,7 +132,9 @@ void checksum_update(struct checksum *c, const void *data, size_t len)
 		c->crc = crc64nvme_update(c->crc, data, len);
 		break;
 	default:
-		if (c->md && !c->failed)
+		if (c->xxh)
+			xxh_update(c->kind, c->xxh, data, len);
+		else if (c->md && !c->failed)
 			EVP_DigestUpdate(c->md, data, len);
 	}
 }
@@ -150,7 +166,9 @@ void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE]
 	memset(digest, 0, CHECKSUM_MAX_SIZE);
 	if (c->md && !c->failed)
 		EVP_DigestFinal_ex(c->md, digest, NULL);
-	else if (!c->md && c->kind != CHECKSUM_NONE)
+	else if (c->xxh)
+		xxh_final(c->kind, c->xxh, digest);
+	else if (checksum_is_crc(c->kind))
 		put_crc(c->kind, c->crc, digest);
 }
 
@@ -220,9 +238,8 @@ enum checksum_kind checksum_find(const char *name)
 	size_t n = strlen(name);
 
 	for (int k = 1; k < CHECKSUM_KIND_COUNT_; k++) {
-		if (kinds[k].name && (ascii_equal(name, n, kinds[k].name) ||
-					     ascii_equal(name, n, kinds[k].header) ||
-					     ascii_equal(name, n, kinds[k].element)))
+		if (ascii_equal(name, n, kinds[k].name) || ascii_equal(name, n, kinds[k].header) ||
+			ascii_equal(name, n, kinds[k].element))
 			return (enum checksum_kind)k;
 	}
 	return CHECKSUM_NONE;
@@ -231,6 +248,11 @@ enum checksum_kind checksum_find(const char *name)
 bool checksum_is_crc(enum checksum_kind kind)
 {
 	return is_kind(kind) && kinds[kind].polynomial != 0;
+}
+
+bool checksum_is_fast(enum checksum_kind kind)
+{
+	return is_kind(kind) && !kinds[kind].openssl;
 }
 
 /* Decodes base64 strictly: padded, no other characters, unused bits zero. Returns the number of

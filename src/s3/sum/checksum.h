@@ -10,8 +10,8 @@
  *	checksum_format(CHECKSUM_CRC64NVME, digest, text);
  *	checksum_release(&c);
  *
- * Digests have the byte order of the wire (CRCs big endian). A struct is used by one thread at a
- * time; checksum_reset() prepares it for new data and keeps its memory.
+ * Digests have the byte order of the wire (CRCs and xxHashes big endian). A struct is used by one
+ * thread at a time; checksum_reset() prepares it for new data and keeps its memory.
  */
 #ifndef S3_SUM_CHECKSUM_H
 #define S3_SUM_CHECKSUM_H
@@ -24,6 +24,7 @@
 struct penstock_error;
 struct buf;
 
+/* The numbers of the CRCs are in replies of the store (s3/message/read_many.h). */
 enum checksum_kind {
 	CHECKSUM_NONE,
 	CHECKSUM_CRC32,
@@ -31,17 +32,22 @@ enum checksum_kind {
 	CHECKSUM_CRC64NVME,
 	CHECKSUM_SHA1,
 	CHECKSUM_SHA256,
-	CHECKSUM_MD5, /* for Content-MD5 and ETags; not an x-amz-checksum */
+	CHECKSUM_MD5,
+	CHECKSUM_SHA512,
+	CHECKSUM_XXHASH64,
+	CHECKSUM_XXHASH3, /* 64 bits */
+	CHECKSUM_XXHASH128, /* XXH3, 128 bits */
 	CHECKSUM_KIND_COUNT_
 };
 
-#define CHECKSUM_MAX_SIZE  32 /* bytes of the longest digest */
-#define CHECKSUM_TEXT_SIZE 45 /* its base64 and a NUL */
+#define CHECKSUM_MAX_SIZE  64 /* bytes of the longest digest */
+#define CHECKSUM_TEXT_SIZE 89 /* its base64 and a NUL */
 
 struct checksum {
 	enum checksum_kind kind;
 	uint64_t crc;
-	struct evp_md_ctx_st *md; /* OpenSSL's, for the hashes */
+	struct evp_md_ctx_st *md; /* OpenSSL's; NULL for the CRCs and the xxHashes */
+	void *xxh; /* for the xxHashes (xxh.h) */
 	bool failed; /* out of memory; must be reset */
 };
 
@@ -63,15 +69,17 @@ int checksum_of_file(int fd, enum checksum_kind kind, uint64_t offset, uint64_t 
 
 size_t checksum_size(enum checksum_kind kind);
 /* Returns "CRC64NVME", as in x-amz-checksum-algorithm and <ChecksumAlgorithm>, or NULL for
- * CHECKSUM_NONE and CHECKSUM_MD5. */
+ * CHECKSUM_NONE. */
 const char *checksum_name(enum checksum_kind kind);
-/* Returns "x-amz-checksum-crc64nvme", or NULL for CHECKSUM_NONE and CHECKSUM_MD5. */
+/* Returns "x-amz-checksum-crc64nvme", or NULL for CHECKSUM_NONE. */
 const char *checksum_header(enum checksum_kind kind);
-/* Returns "ChecksumCRC64NVME", as in XML, or NULL for CHECKSUM_NONE and CHECKSUM_MD5. */
+/* Returns "ChecksumCRC64NVME", as in XML, or NULL for CHECKSUM_NONE. */
 const char *checksum_element(enum checksum_kind kind);
 /* Finds a kind by its name, header or element, in any case. Returns CHECKSUM_NONE if unknown. */
 enum checksum_kind checksum_find(const char *name);
 bool checksum_is_crc(enum checksum_kind kind);
+/* Returns true for the CRCs and the xxHashes, which take much less time than the other hashes. */
+bool checksum_is_fast(enum checksum_kind kind);
 
 /* Formats a digest as base64, with a NUL. */
 void checksum_format(

@@ -63,7 +63,7 @@ static bool has_to_be_verified(const struct store_object *object, const struct e
 {
 	return !atomic_load_explicit(&object->verified, memory_order_relaxed) && e->offset == 0 &&
 	       e->length == object->size && object->encryption == STORE_PLAIN &&
-	       checksum_is_crc(checksum_find(object->checksum.algorithm)) &&
+	       checksum_is_fast(checksum_find(object->checksum.algorithm)) &&
 	       strcmp(object->checksum.type, "FULL_OBJECT") == 0;
 }
 

@@ -32,7 +32,8 @@ static bool choose_checksum(struct request *req, struct store_checksum *out)
 	if (algorithm && !kind)
 		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Checksum algorithm provided is unsupported. Please try again with any of "
-			"the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]");
+			"the valid types: [CRC32, CRC32C, CRC64NVME, MD5, SHA1, SHA256, SHA512, "
+			"XXHASH64, XXHASH3, XXHASH128]");
 	if (type && strcmp(type, "FULL_OBJECT") != 0 && strcmp(type, "COMPOSITE") != 0)
 		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Value for x-amz-checksum-type header is invalid");

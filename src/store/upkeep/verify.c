@@ -14,7 +14,8 @@
 struct span {
 	uint64_t length;
 	enum checksum_kind kind; /* CHECKSUM_NONE if there is no checksum */
-	const char *expected; /* base64, or hexadecimal digits for MD5 */
+	const char *expected; /* base64 */
+	bool is_etag; /* `expected` is hexadecimal digits */
 	unsigned part; /* 0 for the whole object */
 };
 
@@ -35,6 +36,7 @@ static struct span whole_span(const struct store_object *object)
 	} else if (!object->n_parts && is_md5(object->etag)) {
 		span.kind = CHECKSUM_MD5;
 		span.expected = object->etag;
+		span.is_etag = true;
 	}
 	return span;
 }
@@ -50,6 +52,7 @@ static struct span part_span(const struct store_object *object, const struct sto
 	} else if (is_md5(part->etag)) {
 		span.kind = CHECKSUM_MD5;
 		span.expected = part->etag;
+		span.is_etag = true;
 	}
 	return span;
 }
@@ -60,7 +63,7 @@ static bool matches(const struct span *span, struct checksum *sum)
 	char text[CHECKSUM_TEXT_SIZE];
 
 	checksum_final(sum, digest);
-	if (span->kind == CHECKSUM_MD5)
+	if (span->is_etag)
 		str_hex(digest, 16, text);
 	else
 		checksum_format(span->kind, digest, text);
@@ -69,14 +72,14 @@ static bool matches(const struct span *span, struct checksum *sum)
 
 static int compare(const struct span *span, struct checksum *sum, struct penstock_error *err)
 {
-	const char *name = span->kind == CHECKSUM_MD5 ? "MD5" : checksum_name(span->kind);
-
 	if (!span->kind || matches(span, sum))
 		return 0;
 	if (span->part)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"the bytes of part %u do not match its %s", span->part, name);
-	return error_set(err, PENSTOCK_E_CORRUPT, "the bytes do not match their %s", name);
+			"the bytes of part %u do not match its %s", span->part,
+			checksum_name(span->kind));
+	return error_set(err, PENSTOCK_E_CORRUPT, "the bytes do not match their %s",
+		checksum_name(span->kind));
 }
 
 static int verify_span(struct store_reader *reader, uint64_t offset, const struct span *span,

@@ -29,7 +29,8 @@ enum checksum_kind object_reply_checksum(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE])
 {
 	static const enum checksum_kind kinds[] = {CHECKSUM_CRC64NVME, CHECKSUM_CRC32C,
-		CHECKSUM_CRC32, CHECKSUM_SHA256, CHECKSUM_SHA1};
+		CHECKSUM_CRC32, CHECKSUM_XXHASH128, CHECKSUM_XXHASH3, CHECKSUM_XXHASH64,
+		CHECKSUM_SHA512, CHECKSUM_SHA256, CHECKSUM_SHA1, CHECKSUM_MD5};
 	const char *type = http_reply_header(reply, "x-amz-checksum-type");
 
 	if (type && strcasecmp(type, "COMPOSITE") == 0)

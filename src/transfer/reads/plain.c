@@ -80,7 +80,7 @@ static bool on_head(void *cookie, struct plain_get *get, const char *head, size_
 		value = plain_header(head, len, "Content-Range", &n);
 		return value && n > strlen(text) && memcmp(value, text, strlen(text)) == 0;
 	}
-	for (int kind = CHECKSUM_NONE + 1; kind < CHECKSUM_MD5; kind++) {
+	for (int kind = CHECKSUM_NONE + 1; kind < CHECKSUM_KIND_COUNT_; kind++) {
 		value = plain_header(head, len, checksum_header((enum checksum_kind)kind), &n);
 		if (!value || n >= sizeof(text))
 			continue;

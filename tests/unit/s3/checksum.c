@@ -4,7 +4,8 @@
 #include "s3/sum/checksum.h"
 #include "s3/sum/crc.h"
 
-/* Published check values: of "123456789" for the CRCs, of "abc" in the hashes' standards. */
+/* Published check values: of "123456789" for the CRCs, of "abc" in the hashes' standards, of
+ * "Hello world" for the xxHashes in AWS's own tests. */
 static void published_check_values_come_out(void **state)
 {
 	static const struct {
@@ -18,10 +19,19 @@ static void published_check_values_come_out(void **state)
 		{CHECKSUM_SHA256, "abc",
 			"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
 		{CHECKSUM_MD5, "abc", "900150983cd24fb0d6963f7d28e17f72"},
+		{CHECKSUM_SHA512, "abc",
+			"ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a"
+			"2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f"},
+		{CHECKSUM_XXHASH64, "Hello world", "c500b0c912b376d8"},
+		{CHECKSUM_XXHASH3, "Hello world", "b6acb9d84a38ff74"},
+		{CHECKSUM_XXHASH128, "Hello world", "7351f89812f97382b91d05b31e04dd7f"},
 		{CHECKSUM_CRC32, "", "00000000"},
 		{CHECKSUM_CRC32C, "", "00000000"},
 		{CHECKSUM_CRC64NVME, "", "0000000000000000"},
 		{CHECKSUM_MD5, "", "d41d8cd98f00b204e9800998ecf8427e"},
+		{CHECKSUM_XXHASH64, "", "ef46db3751d8e999"},
+		{CHECKSUM_XXHASH3, "", "2d06800538d394c2"},
+		{CHECKSUM_XXHASH128, "", "99aa06d3014798d86001c324468d497f"},
 	};
 
 	(void)state;
@@ -155,9 +165,10 @@ static void names_are_those_of_headers_and_documents(void **state)
 	assert_string_equal(checksum_header(CHECKSUM_CRC64NVME), "x-amz-checksum-crc64nvme");
 	assert_string_equal(checksum_name(CHECKSUM_CRC32C), "CRC32C");
 	assert_string_equal(checksum_element(CHECKSUM_SHA1), "ChecksumSHA1");
-	assert_null(checksum_header(CHECKSUM_MD5));
+	assert_string_equal(checksum_header(CHECKSUM_XXHASH128), "x-amz-checksum-xxhash128");
+	assert_string_equal(checksum_element(CHECKSUM_MD5), "ChecksumMD5");
 	assert_null(checksum_name(CHECKSUM_NONE));
-	for (int k = CHECKSUM_CRC32; k <= CHECKSUM_SHA256; k++) {
+	for (int k = CHECKSUM_NONE + 1; k < CHECKSUM_KIND_COUNT_; k++) {
 		enum checksum_kind kind = (enum checksum_kind)k;
 
 		assert_int_equal(checksum_find(checksum_header(kind)), kind);
@@ -186,6 +197,11 @@ static void digests_are_written_and_read_as_base64(void **state)
 	checksum_format(CHECKSUM_SHA256, digest, text);
 	assert_string_equal(text, "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
 	assert_true(checksum_parse(CHECKSUM_SHA256, text, back));
+	checksum_of(CHECKSUM_SHA512, "", 0, digest, NULL);
+	checksum_format(CHECKSUM_SHA512, digest, text);
+	assert_int_equal(strlen(text), CHECKSUM_TEXT_SIZE - 1);
+	assert_true(checksum_parse(CHECKSUM_SHA512, text, back));
+	assert_memory_equal(digest, back, CHECKSUM_MAX_SIZE);
 
 	static const char *const bad[] = {"", "4waSgw",
 		"4waSgw=", "4waSgx==", "4waSg===", "4waSgw==\n", "4wa gw==", "47DEQpj8HBSa",

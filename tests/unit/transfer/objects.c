@@ -201,24 +201,24 @@ static bool nothing_left(void)
 	return none;
 }
 
-static void crc_header(const void *bytes, size_t len, char out[96])
+static void sum_header(enum checksum_kind kind, const void *bytes, size_t len, char out[128])
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char text[CHECKSUM_TEXT_SIZE];
 
-	checksum_of(CHECKSUM_CRC64NVME, bytes, len, digest, NULL);
-	checksum_format(CHECKSUM_CRC64NVME, digest, text);
-	snprintf(out, 96, "x-amz-checksum-crc64nvme: %s\r\n", text);
+	checksum_of(kind, bytes, len, digest, NULL);
+	checksum_format(kind, digest, text);
+	snprintf(out, 128, "%s: %s\r\n", checksum_header(kind), text);
 }
 
 static void a_download_that_is_cut_goes_on_and_is_verified(void **state)
 {
 	struct fixture f;
-	char header[96];
+	char header[128];
 
 	(void)state;
 	begin(&f, object_store);
-	crc_header(data, OBJECT, header);
+	sum_header(CHECKSUM_CRC64NVME, data, OBJECT, header);
 	f.text = header;
 	f.trouble = 2;
 
@@ -233,21 +233,38 @@ static void a_download_that_is_cut_goes_on_and_is_verified(void **state)
 static void a_download_with_the_wrong_checksum_leaves_no_file(void **state)
 {
 	struct fixture f;
-	char header[96];
-	struct buf body = BUF_INIT(SIZE);
+	char header[128];
 
 	(void)state;
 	begin(&f, object_store);
-	crc_header(data, OBJECT - 1, header);
 	f.text = header;
+	for (int k = CHECKSUM_NONE + 1; k < CHECKSUM_KIND_COUNT_; k++) {
+		struct buf body = BUF_INIT(SIZE);
 
-	assert_int_equal(-(int)PENSTOCK_E_CORRUPT, get_file(&f, NULL));
-	assert_true(nothing_left());
-	assert_int_equal(-(int)PENSTOCK_E_CORRUPT,
-		object_get(object_at(f.s3, "b", "k"), NULL, &body, NULL, &f.err));
+		sum_header((enum checksum_kind)k, data, OBJECT - 1, header);
+		assert_int_equal(-(int)PENSTOCK_E_CORRUPT, get_file(&f, NULL));
+		assert_true(nothing_left());
+		assert_int_equal(-(int)PENSTOCK_E_CORRUPT,
+			object_get(object_at(f.s3, "b", "k"), NULL, &body, NULL, &f.err));
+		assert_int_equal(0, body.len);
+		buf_release(&body);
+	}
+	end(&f);
+}
 
-	assert_int_equal(0, body.len);
-	buf_release(&body);
+static void a_download_with_any_right_checksum_is_complete(void **state)
+{
+	struct fixture f;
+	char header[128];
+
+	(void)state;
+	begin(&f, object_store);
+	f.text = header;
+	for (int k = CHECKSUM_NONE + 1; k < CHECKSUM_KIND_COUNT_; k++) {
+		sum_header((enum checksum_kind)k, data, OBJECT, header);
+		assert_int_equal(0, get_file(&f, NULL));
+		assert_true(file_is("file", data, OBJECT));
+	}
 	end(&f);
 }
 
@@ -521,6 +538,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_download_that_is_cut_goes_on_and_is_verified),
 		cmocka_unit_test(a_download_with_the_wrong_checksum_leaves_no_file),
+		cmocka_unit_test(a_download_with_any_right_checksum_is_complete),
 		cmocka_unit_test(an_object_that_is_not_the_listed_one_is_refused),
 		cmocka_unit_test(a_known_object_costs_one_request),
 		cmocka_unit_test(refusals_say_what_to_do),

@@ -24,7 +24,7 @@ struct store_part {
 	char *bytes;
 	size_t len;
 	char etag[35];
-	char sum[64]; /* base64 of its CRC64NVME */
+	char sum[CHECKSUM_TEXT_SIZE]; /* base64 of its CRC64NVME */
 };
 
 struct parts_store {
@@ -34,7 +34,7 @@ struct parts_store {
 	char *object;
 	size_t object_len;
 	char object_etag[64];
-	char object_sum[64];
+	char object_sum[CHECKSUM_TEXT_SIZE];
 	unsigned generation;
 	/* What it was asked. */
 	unsigned sent_parts, copied_parts, aborts, completes, lists, puts;
@@ -67,7 +67,7 @@ static inline void store_reset(void)
 	pthread_mutex_unlock(&store_lock);
 }
 
-static inline void crc_text(const void *bytes, size_t len, char out[64])
+static inline void crc_text(const void *bytes, size_t len, char out[CHECKSUM_TEXT_SIZE])
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 
@@ -209,7 +209,7 @@ static inline void store_object(const char *bytes, size_t len)
 static inline bool store_complete(const struct mini_request *r, unsigned u, int fd)
 {
 	struct buf whole = BUF_INIT(GIB), xml = BUF_INIT(4 * KIB);
-	char sum[64] = "", match[64] = "";
+	char sum[CHECKSUM_TEXT_SIZE] = "", match[CHECKSUM_TEXT_SIZE] = "";
 	bool ok;
 
 	store.completes++;
@@ -258,7 +258,7 @@ static inline bool store_begin(int fd)
 
 static inline bool store_look(const struct mini_request *r, int fd)
 {
-	char sum[96];
+	char sum[128];
 
 	(void)r;
 	if (!store.object)

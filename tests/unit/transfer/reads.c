@@ -45,15 +45,15 @@ struct fixture {
 	atomic_uint posts, gets;
 };
 
-static void checksum_line(char out[192], bool wrong, bool ours)
+static void checksum_line(enum checksum_kind kind, char out[192], bool wrong, bool ours)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char text[CHECKSUM_TEXT_SIZE];
 
-	assert_int_equal(checksum_of(CHECKSUM_CRC64NVME, content, SIZE, digest, NULL), 0);
+	assert_int_equal(checksum_of(kind, content, SIZE, digest, NULL), 0);
 	digest[0] ^= wrong;
-	checksum_format(CHECKSUM_CRC64NVME, digest, text);
-	snprintf(out, 192, "ETag: \"e\"\r\nx-amz-checksum-crc64nvme: %s\r\n%s", text,
+	checksum_format(kind, digest, text);
+	snprintf(out, 192, "ETag: \"e\"\r\n%s: %s\r\n%s", checksum_header(kind), text,
 		ours ? "Server: penstock/9\r\n" : "");
 }
 
@@ -126,10 +126,11 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 	struct fixture *f = m->cookie;
 	char headers[256], sum[192];
 	uint64_t first, last;
+	unsigned n;
 
 	if (strcmp(r->method, "POST") == 0)
 		return answer_many(f, r, fd);
-	atomic_fetch_add(&f->gets, 1);
+	n = atomic_fetch_add(&f->gets, 1);
 	if (mini_range(r, SIZE, &first, &last)) {
 		snprintf(headers, sizeof(headers),
 			"ETag: \"e\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%d\r\n", first,
@@ -137,7 +138,8 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 		return mini_reply(fd, "206 Partial Content", headers, content + first,
 			(size_t)(last - first + 1));
 	}
-	checksum_line(sum, strstr(r->target, "damaged") != NULL, f->ours);
+	checksum_line((enum checksum_kind)(CHECKSUM_CRC32 + n % (CHECKSUM_KIND_COUNT_ - 1)), sum,
+		strstr(r->target, "damaged") != NULL, f->ours);
 	if (strstr(r->target, "missing"))
 		return mini_reply(
 			fd, "404 Not Found", "", "<Error><Code>NoSuchKey</Code></Error>", 37);

@@ -17,7 +17,7 @@ struct tiny_object {
 	char *body;
 	size_t len;
 	char etag[35];
-	char sum[64];
+	char sum[CHECKSUM_TEXT_SIZE];
 	char type[64], mtime[64], mode[64];
 	bool hit; /* by trouble */
 };
