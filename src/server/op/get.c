@@ -47,14 +47,36 @@ static void free_object(void *object)
 	store_object_unref(object);
 }
 
+/* The comparison of an object that is read from its beginning with its checksum, or with the
+ * checksums of its parts. */
+struct verifier {
+	struct store_object *object; /* a reference; NULL if nothing is compared */
+	struct checksum sum; /* of the bytes since the last end of a part */
+	uint64_t summed, end; /* bytes so far; at the end of this part */
+	size_t part;
+};
+
 struct stream {
 	struct request *req;
-	struct store_object *object; /* a reference, to compare its checksum; or NULL */
+	struct verifier verifier;
 	struct store_reader *reader;
 	uint64_t offset;
-	uint64_t summed; /* bytes */
-	struct checksum sum;
 };
+
+static bool is_composite(const struct store_object *object)
+{
+	return strcmp(object->checksum.type, "FULL_OBJECT") != 0;
+}
+
+/* Returns true if the checksum of the object, or those of all its parts, can be compared. */
+static bool is_comparable(const struct store_object *object)
+{
+	bool all = !is_composite(object) || object->n_parts > 0;
+
+	for (size_t i = 0; all && is_composite(object) && i < object->n_parts; i++)
+		all = object->parts[i].checksum[0] != '\0';
+	return all && checksum_is_fast(checksum_find(object->checksum.algorithm));
+}
 
 /* Returns true if the bytes of the object must be compared with its checksum: if the whole object
  * is sent, its bytes were not compared since it came into memory, and the comparison is cheap. The
@@ -63,28 +85,72 @@ static bool has_to_be_verified(const struct store_object *object, const struct e
 {
 	return !atomic_load_explicit(&object->verified, memory_order_relaxed) && e->offset == 0 &&
 	       e->length == object->size && object->encryption == STORE_PLAIN &&
-	       checksum_is_fast(checksum_find(object->checksum.algorithm)) &&
-	       strcmp(object->checksum.type, "FULL_OBJECT") == 0;
+	       is_comparable(object);
 }
 
-/* Compares the checksum of all bytes. Returns a negative code if the bytes are damaged. */
-static int compare(struct request *req, struct store_object *object, struct checksum *sum,
-	struct penstock_error *err)
+static int verifier_begin(
+	struct verifier *v, struct store_object *object, struct penstock_error *err)
 {
+	int r = checksum_init(&v->sum, checksum_find(object->checksum.algorithm), err);
+
+	if (r < 0)
+		return r;
+	v->object = store_object_ref(object);
+	v->end = is_composite(object) ? object->parts[0].size : object->size;
+	return 0;
+}
+
+static void verifier_end(struct verifier *v)
+{
+	if (v->object)
+		checksum_release(&v->sum);
+	store_object_unref(v->object);
+}
+
+/* Compares the checksum at the end of a part, or of the object. */
+static int compare(struct request *req, struct verifier *v, struct penstock_error *err)
+{
+	struct store_object *object = v->object;
+	bool parts = is_composite(object);
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char text[CHECKSUM_TEXT_SIZE];
 
-	checksum_final(sum, digest);
-	checksum_format(sum->kind, digest, text);
-	if (strcmp(text, object->checksum.value) == 0) {
+	checksum_final(&v->sum, digest);
+	checksum_format(v->sum.kind, digest, text);
+	if (strcmp(text, parts ? object->parts[v->part].checksum : object->checksum.value) != 0 ||
+		(v->end < object->size && ++v->part == object->n_parts)) {
+		atomic_fetch_add(&req->server->damaged, 1);
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"cannot send 's3://%s/%s': its bytes do not match its checksum; 'penstock "
+			"store scrub' finds all such objects",
+			req->bucket, req->key);
+	}
+	if (v->end == object->size) {
 		atomic_store_explicit(&object->verified, true, memory_order_relaxed);
 		return 0;
 	}
-	atomic_fetch_add(&req->server->damaged, 1);
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"cannot send 's3://%s/%s': its bytes do not match its checksum; 'penstock store "
-		"scrub' finds all such objects",
-		req->bucket, req->key);
+	v->end += object->parts[v->part].size;
+	checksum_release(&v->sum);
+	return checksum_init(&v->sum, checksum_find(object->checksum.algorithm), err);
+}
+
+/* Adds the next bytes of the object. Returns a negative code if they are damaged. */
+static int verify(struct request *req, struct verifier *v, const char *data, size_t len,
+	struct penstock_error *err)
+{
+	int r = 0;
+
+	while (r == 0 && len > 0) {
+		size_t n = len < v->end - v->summed ? len : (size_t)(v->end - v->summed);
+
+		checksum_update(&v->sum, data, n);
+		v->summed += n;
+		data += n;
+		len -= n;
+		if (v->summed == v->end)
+			r = compare(req, v, err);
+	}
+	return r;
 }
 
 static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
@@ -93,19 +159,15 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	ssize_t n = store_reader_read(stream->reader, stream->offset + pos, buf, max, &err);
 
-	if (stream->object && pos != stream->summed) {
+	if (stream->verifier.object && pos != stream->verifier.summed) {
 		error_set(&err, PENSTOCK_E_INTERNAL, "an object is not read in order");
 		return reply_cut(stream->req->connection, &err);
 	}
-	if (n > 0 && stream->object) {
-		checksum_update(&stream->sum, buf, (size_t)n);
-		stream->summed += (size_t)n;
-		/* The last bytes of a damaged object are not sent, so that no client takes the
-		 * object for complete. */
-		if (stream->summed == stream->object->size &&
-			compare(stream->req, stream->object, &stream->sum, &err) < 0)
-			n = -1;
-	}
+	/* The last bytes of a damaged object are not sent, so that no client takes the object for
+	 * complete. */
+	if (n > 0 && stream->verifier.object &&
+		verify(stream->req, &stream->verifier, buf, (size_t)n, &err) < 0)
+		n = -1;
 	return n > 0 ? n : reply_cut(stream->req->connection, &err);
 }
 
@@ -113,9 +175,7 @@ static void stream_free(void *cls)
 {
 	struct stream *stream = cls;
 
-	if (stream->object)
-		checksum_release(&stream->sum);
-	store_object_unref(stream->object);
+	verifier_end(&stream->verifier);
 	store_reader_free(stream->reader);
 	free(stream);
 }
@@ -128,7 +188,7 @@ static bool verify_small(struct request *req, struct store_object *object, const
 	_cleanup_free_ char *data = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_reader *reader = NULL;
-	struct checksum sum;
+	struct verifier verifier = {0};
 	ssize_t n;
 	int rc;
 
@@ -141,11 +201,10 @@ static bool verify_small(struct request *req, struct store_object *object, const
 	store_reader_free(reader);
 	if (n < 0)
 		return reply_failure(req, &err);
-	if (checksum_init(&sum, checksum_find(object->checksum.algorithm), NULL) < 0)
+	if (verifier_begin(&verifier, object, NULL) < 0)
 		return reply_error(req, S3_E_SLOW_DOWN);
-	checksum_update(&sum, data, (size_t)n);
-	rc = compare(req, object, &sum, &err);
-	checksum_release(&sum);
+	rc = verify(req, &verifier, data, (size_t)n, &err);
+	verifier_end(&verifier);
 	return rc == 0 || reply_failure(req, &err);
 }
 
@@ -175,13 +234,9 @@ static struct MHD_Response *stream_response(
 		free(stream);
 		return NULL;
 	}
-	if (has_to_be_verified(object, e)) {
-		if (checksum_init(&stream->sum, checksum_find(object->checksum.algorithm), NULL) <
-			0) {
-			stream_free(stream);
-			return NULL;
-		}
-		stream->object = store_object_ref(object);
+	if (has_to_be_verified(object, e) && verifier_begin(&stream->verifier, object, NULL) < 0) {
+		stream_free(stream);
+		return NULL;
 	}
 	if (object->encryption == STORE_CUSTOMER_KEY)
 		store_reader_set_key(stream->reader, &req->encryption.key);
@@ -191,7 +246,8 @@ static struct MHD_Response *stream_response(
 		return NULL;
 	}
 	response = MHD_create_response_from_callback(e->length,
-		stream->object ? VERIFY_BLOCK : READ_BLOCK, stream_read, stream, stream_free);
+		stream->verifier.object ? VERIFY_BLOCK : READ_BLOCK, stream_read, stream,
+		stream_free);
 	if (!response)
 		stream_free(stream);
 	return response;

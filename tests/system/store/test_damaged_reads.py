@@ -77,6 +77,30 @@ def test_bytes_with_a_key_of_the_client_have_no_checksum_that_shows_them(store):
 MIB = 1 << 20
 
 
+def put_in_parts(store, bodies, **algorithm):
+    upload = store.client.create_multipart_upload(Bucket="data", Key="k", **algorithm)["UploadId"]
+    parts = []
+    for number, body in enumerate(bodies, 1):
+        made = store.client.upload_part(Bucket="data", Key="k", UploadId=upload, PartNumber=number, Body=body, **algorithm)
+        parts.append({"PartNumber": number} | {name: made[name] for name in ("ETag", "ChecksumCRC32C") if name in made})
+    return store.client.complete_multipart_upload(Bucket="data", Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
+
+
+@pytest.mark.parametrize("damaged", [None, 0, 1])
+def test_each_part_is_compared_with_its_checksum(store, damaged):
+    bodies = [os.urandom(5 * MIB + 1), os.urandom(300_000)]
+    wire = Wire(store)
+    store.client.create_bucket(Bucket="data")
+    assert put_in_parts(store, bodies, ChecksumAlgorithm="CRC32C")["ChecksumCRC32C"].endswith("-2")  # a checksum of checksums
+    if damaged is not None:
+        damage(store, bodies[damaged])
+
+    for _ in range(2):
+        got = wire.send("GET", "/data/k").body
+        # It ends before the last bytes of a damaged part.
+        assert got == b"".join(bodies) if damaged is None else len(got) < sum(map(len, bodies[: damaged + 1]))
+
+
 def reads(wire, key, size, **headers):
     """The status of each way to read the last bytes of an object: whole, as a range, as the source of copies."""
     source = {f"x-amz-copy-source{name}": value for name, value in headers.items()} | {"x-amz-copy-source": f"/data/{key}"}
@@ -115,12 +139,7 @@ def test_a_file_without_the_bytes_is_an_error_before_the_reply(store, size, harm
 def test_only_parts_with_a_whole_file_are_sent(store):
     wire = Wire(store)
     store.client.create_bucket(Bucket="data")
-    upload = store.client.create_multipart_upload(Bucket="data", Key="k")["UploadId"]
-    parts = []
-    for number in (1, 2, 3):
-        etag = store.client.upload_part(Bucket="data", Key="k", UploadId=upload, PartNumber=number, Body=bytes([number]) * 5 * MIB)["ETag"]
-        parts.append({"PartNumber": number, "ETag": etag})
-    store.client.complete_multipart_upload(Bucket="data", Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
+    put_in_parts(store, [bytes([number]) * 5 * MIB for number in (1, 2, 3)])
     [last] = [path for path in (store.root / "data").glob("*/*") if path.read_bytes()[:1] == b"\3"]
     os.truncate(last, 4 * MIB)
 
