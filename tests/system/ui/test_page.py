@@ -107,6 +107,31 @@ def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):
     tab.keyboard.press("Escape")
     tab_of(tab, "Workflow")
     seen(tab, "metrics.jsonl")
+    tab_of(tab, "Checkpoints")
+    tab.get_by_role("link", name="result.json", exact=True).click()
+    assert tab.get_by_label("Filter the files").input_value() == "result.json"
+    tab.get_by_role("button", name="result.json").wait_for()
+    assert not tab.get_by_role("button", name="picture.png").count()
+
+
+def test_runs_are_compared_by_their_parameters(ui, page, penstock, tmp_path):
+    for name, rate, command in (("a", "0.1", TRAINING), ("b", "0.2", "true")):  # the second one has no metrics
+        env = [{"key": "RATE", "value": rate}, {"key": "SEED", "value": "1"}]
+        path = write_workflow(tmp_path, command, name=name, file=f"{name}.json", env=env if name == "a" else env[::-1])
+        penstock.run("run", path).ok()
+    tab = page(ui())
+
+    for name in ("a", "b"):
+        tab.get_by_role("checkbox", name=f"Compare {name}", exact=True).check()
+    tab.get_by_role("link", name="Compare 2 runs").click()
+
+    rows = tab.get_by_role("table", name="Parameters").get_by_role("row")
+    differing = rows.filter(has_text="RATE.value")
+    differing.get_by_text("0.1").wait_for()
+    differing.get_by_text("0.2").wait_for()
+    assert not rows.filter(has_text="SEED").count()
+    seen(tab, "last loss")
+    assert not tab.get_by_role("alert").count()
 
 
 SHOWN = r"""
