@@ -66,7 +66,7 @@ check-style: format-check all
 	tools/check-examples
 	tools/build-page $(BUILD)/page-check check
 	shellcheck $(SCRIPTS)
-	git ls-files -z | grep -zvE '^(tests/(fuzz/corpus|.*/vectors)/|web/package-lock.json)' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
+	git ls-files -z | grep -zvE '^(tests/(fuzz/corpus|.*/vectors)/|(web|tests/javascript)/package-lock.json)' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
 
 # Unit tests and the corpus of the fuzz targets, with AddressSanitizer and UndefinedBehaviorSanitizer.
 # handle_segv=2: cmocka would catch SIGSEGV and hide its place; the sanitizer prints the stack.

@@ -1,7 +1,7 @@
 """Measures the upload and download of one large object, next to curl, s5cmd, awscli, rclone and boto3.
 
 `penstock serve` is the server of all tools. The figures are time, CPU seconds of client and server together, and the client's
-peak memory. The time is also measured over a path with a round trip of 50 ms, and with one request of a thousand stalled for
+peak memory; those of 1 GiB are also measured without the store's Unix socket. The time is also measured over a path with a round trip of 50 ms, and with one request of a thousand stalled for
 5 s. These paths go through bench/delay_proxy.c, which needs about as much processor time as curl, for all tools alike.
 """
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import report as reporting
 
-CURL_SPEED, CURL_CPU, S5CMD_CPU, AWS_SPEED, S5CMD_FAR = 0.95, 1.15, 0.7, 3, 2
+CURL_SPEED, CURL_CPU, S5CMD_CPU, S5CMD_CPU_TCP, AWS_SPEED, S5CMD_FAR = 0.95, 1.15, 0.7, 1, 3, 2
 MEMORY = 64 * 2**20
 GIB = 2**30
 SIZES = {"1 GiB": GIB, "8 GiB": 8 * GIB}
@@ -29,6 +29,8 @@ CURL_PUT_MAX = 5 * GIB  # a PUT takes no more
 DELAY_MS, WINDOW_KIB = 25, 1536
 # The tenth request of a run moves bytes with every tool; s5cmd sends about twenty requests.
 STALL_FIRST, STALL_EVERY, STALL_MS = 10, 1000, 5000
+# A store that listens on all addresses has no Unix socket.
+SOCKET, TCP = "127.0.0.1:0", "0.0.0.0:0"
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
 BOTO3 = """
 import boto3, os, sys
@@ -46,13 +48,14 @@ def cpu_of(pid):
 class Store:
     def __init__(self, folder):
         self.folder = folder
-        self.start()
+        self.start(SOCKET)
 
-    def start(self):
+    def start(self, listen):
+        self.listen = listen
         env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-        command = [reporting.binary(), "serve", "--root", self.folder / "store", "--listen", "127.0.0.1:0", "--durability", "relaxed"]
+        command = [reporting.binary(), "serve", "--root", self.folder / "store", "--listen", listen, "--durability", "relaxed"]
         self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-        self.endpoint = self.process.stdout.readline().split()[-1]
+        self.endpoint = "http://127.0.0.1:" + self.process.stdout.readline().split()[-1].rpartition(":")[2]
 
     def close(self):
         self.process.send_signal(signal.SIGTERM)
@@ -156,8 +159,11 @@ class Bench:
     def remove(self, key):
         """Removes an object. A store with relaxed durability keeps its file for 30 s or until it ends, so the store is restarted."""
         reporting.run_checked([reporting.binary(), "rm", "-q", f"s3://bench/{key}"], env=self.env)
+        self.restart(self.store.listen)
+
+    def restart(self, listen):
         self.store.close()
-        self.store.start()
+        self.store.start(listen)
         self.at(self.store.endpoint)
 
     def compare(self, way, rounds, path=None):
@@ -170,7 +176,7 @@ class Bench:
         return {name: [statistics.median(column) for column in zip(*kept)] for name, kept in samples.items()}
 
 
-def rows_near(report, what, medians, rounds):
+def rows_near(report, what, medians, rounds, s5cmd_cpu=S5CMD_CPU):
     ours, memory = medians["penstock"], medians["penstock"][2]
     for name, their in medians.items():
         peer = name if rounds[name] == ROUNDS else f"{name} ({rounds[name]} of it)"
@@ -178,7 +184,7 @@ def rows_near(report, what, medians, rounds):
             report.ratio(f"{what}: time", ours[0], their[0], at_least=CURL_SPEED, peer_name=peer)
             report.ratio(f"{what}: CPU of both sides", ours[1], their[1], at_least=round(1 / CURL_CPU, 3), peer_name=peer)
         elif name == "s5cmd":
-            report.ratio(f"{what}: CPU of both sides", ours[1], their[1], at_least=round(1 / S5CMD_CPU, 3), peer_name=peer)
+            report.ratio(f"{what}: CPU of both sides", ours[1], their[1], at_least=round(1 / s5cmd_cpu, 3), peer_name=peer)
         if name == "awscli":
             report.ratio(f"{what}: time", ours[0], their[0], at_least=AWS_SPEED, peer_name=peer)
         elif name == BARE:
@@ -196,6 +202,16 @@ def near(bench, report, label, way):
     if way == "up" and bench.size > CURL_PUT_MAX and rounds.pop("curl", None):
         report.missing("curl", f"an upload of {label} is more than one PUT takes")
     rows_near(report, f"{way}load of {label}", bench.compare(way, rounds), rounds)
+
+
+def over_tcp(bench, report, label, way):
+    """Measures penstock, curl and s5cmd without the store's Unix socket, as with a store elsewhere."""
+    if bench.size > GIB:
+        return
+    bench.restart(TCP)
+    rounds = {name: ROUNDS for name in ("penstock", "curl", "s5cmd") if name in bench.tools}
+    rows_near(report, f"{way}load of {label} over TCP", bench.compare(way, rounds), rounds, S5CMD_CPU_TCP)
+    bench.restart(SOCKET)
 
 
 def far(bench, report, program, label, way):
@@ -251,10 +267,12 @@ def run(report, label, size, program):
             make_source(bench.source, size)
             reporting.run_checked([reporting.binary(), "mb", "-q", "s3://bench"], env=bench.env)
             near(bench, report, label, "up")
+            over_tcp(bench, report, label, "up")
             far(bench, report, program, label, "up")
             reporting.run_checked([reporting.binary(), "cp", "-q", bench.source, "s3://bench/source"], env=bench.env)
             bench.source.unlink()
             near(bench, report, label, "down")
+            over_tcp(bench, report, label, "down")
             far(bench, report, program, label, "down")
         finally:
             store.close()

@@ -2,6 +2,7 @@
 
 The objects are 60,000 real images of 1 kB and 10,000 files of 256 KiB. The servers are `penstock serve` with relaxed durability, and
 nginx DAV for uploads. All tools use the same files and the same server. The CPU seconds are those of client and server together.
+penstock and s5cmd are also measured without the store's Unix socket.
 Slow peers copy a part of the files, once, as their name in the table shows; the times per object are compared.
 """
 import os
@@ -77,11 +78,11 @@ class Server:
         self.process.wait(60)
 
 
-def start_store(folder):
+def start_store(folder, listen="127.0.0.1:0"):
     env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", "127.0.0.1:0", "--durability", "relaxed"]
+    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", listen, "--durability", "relaxed"]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    return Server(process, process.stdout.readline().split()[-1])
+    return Server(process, "http://127.0.0.1:" + process.stdout.readline().split()[-1].rpartition(":")[2])
 
 
 def start_nginx(program, folder):
@@ -169,12 +170,16 @@ class Bench:
         self.rclone = report.peer("rclone")
         self.boto3 = self.venv()
         self.bare = reporting.BareCopies(report, folder)
-        self.store = start_store(folder)
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")} | KEYS
-        self.env |= {"AWS_ENDPOINT_URL": self.store.url, "S3_ENDPOINT_URL": self.store.url, "AWS_EC2_METADATA_DISABLED": "true"}
-        self.env |= {f"RCLONE_CONFIG_S_{name}": value for name, value in {
-            "TYPE": "s3", "PROVIDER": "Other", "ENV_AUTH": "true", "ENDPOINT": self.store.url}.items()}  # fmt: skip
+        self.env |= {"AWS_EC2_METADATA_DISABLED": "true"}
+        self.at(start_store(folder))
         reporting.run_checked([reporting.binary(), "mb", "s3://bench"], env=self.env)
+
+    def at(self, store):
+        self.store = store
+        self.env |= {"AWS_ENDPOINT_URL": store.url, "S3_ENDPOINT_URL": store.url}
+        self.env |= {f"RCLONE_CONFIG_S_{name}": value for name, value in {
+            "TYPE": "s3", "PROVIDER": "Other", "ENV_AUTH": "true", "ENDPOINT": store.url}.items()}  # fmt: skip
 
     def venv(self):
         made = subprocess.run([reporting.TOP / "tools" / "test-venv"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
@@ -274,6 +279,14 @@ class Bench:
             reporting.run_checked([reporting.binary(), "-q", "cp", "-r", f"{tree}/", f"s3://bench/{files.name}-{place}/"], env=self.env)
         self.compare(f"{title} down", self.down, files, f"{files.name}-all", f"{files.name}-some", peers, way="down")
 
+    def over_tcp(self, files, title):
+        """Measures as with a store elsewhere: a store that listens on all addresses has no Unix socket."""
+        self.store.close()
+        self.at(start_store(self.folder, "0.0.0.0:0"))
+        peers = [("s5cmd", S5CMD, self.s5cmd)]
+        self.compare(f"{title} up over TCP", self.up, files, files.all, files.some, peers)
+        self.compare(f"{title} down over TCP", self.down, files, f"{files.name}-all", f"{files.name}-some", peers)
+
     def dav(self, files, title, nginx):
         server = start_nginx(nginx, self.folder)
         try:
@@ -307,6 +320,7 @@ def measure(report, folder, at, make, title, nginx):
     bench = Bench(report, folder, bool(at), make is blocks)
     try:
         bench.files(files, title)
+        bench.over_tcp(files, title)
         if nginx:
             bench.dav(files, title, nginx)
     finally:

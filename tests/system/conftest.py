@@ -207,6 +207,28 @@ def aim_venv():
 
 
 @pytest.fixture(scope="session")
+def tables_venv():
+    """Directory of the environment with pandas and pyarrow."""
+    made = subprocess.run([TOP / "tools" / "test-venv", "fsspec"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def s3torch_venv():
+    """Directory of the environment with s3torchconnector, and Debian's torch."""
+    env = INVOKED_WITH | {"PIP_NO_DEPS": "1"}
+    made = subprocess.run([TOP / "tools" / "test-venv", "s3torch"], env=env, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def javascript_libraries():
+    """The node_modules of tests/javascript."""
+    made = subprocess.run([TOP / "tools" / "test-javascript"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
 def peer_tools():
     """Directory of the peers that Debian does not have. A missing peer fails its tests, unless PENSTOCK_TEST_WITHOUT_PEERS is set."""
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):

@@ -1,6 +1,5 @@
 """penstock.fsspec with the real fsspec, and with what reads by it, against `penstock serve`."""
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -167,13 +166,6 @@ def bucket(store):
     """The environment of a program that uses the store; the bucket "data" is there."""
     store.client.create_bucket(Bucket="data")
     return store.env
-
-
-@pytest.fixture(scope="module")
-def tables_venv():
-    """Directory of the environment with pandas and pyarrow."""
-    made = subprocess.run([TOP / "tools" / "test-venv", "fsspec"], env=os.environ | {"HOME": "/"}, stdout=subprocess.PIPE, text=True, check=True)
-    return made.stdout.strip()
 
 
 # As pip installs it: fsspec finds the protocol by the entry point of the wheel.

@@ -1,5 +1,6 @@
 """Programs that people use with S3, each against `penstock serve`: put, multipart, range, a list of more than 1,000, copy, delete, presign."""
 import os
+import shutil
 import subprocess
 import urllib.request
 
@@ -9,7 +10,7 @@ from harness.program import TOP
 
 MIB = 1024 * 1024
 KEYS = 1005
-EXERCISE = TOP / "tests" / "system" / "harness" / "boto3_exercise.py"
+HARNESS = TOP / "tests" / "system" / "harness"
 
 
 @pytest.fixture
@@ -51,12 +52,36 @@ def fetch(url):
 
 # The SDK that most programs use, in the version that Debian has.
 def test_boto3_of_debian(shell):
-    assert "done" in shell("/usr/bin/python3", EXERCISE)
+    assert "done" in shell("/usr/bin/python3", HARNESS / "boto3_exercise.py")
 
 
 # The current one signs and sums differently: aws-chunked bodies with trailers by default.
 def test_boto3_of_today(shell, venv):
-    assert "done" in shell(venv / "bin" / "python", EXERCISE)
+    assert "done" in shell(venv / "bin" / "python", HARNESS / "boto3_exercise.py")
+
+
+# The SDK for JavaScript, whose modules are next to the program that imports them.
+@pytest.mark.long
+def test_javascript(shell, javascript_libraries):
+    shutil.copy(TOP / "tests" / "javascript" / "exercise.mjs", shell.folder)
+    (shell.folder / "node_modules").symlink_to(javascript_libraries)
+
+    assert "done" in shell("node", "exercise.mjs")
+
+
+# The SDK for C++, with its own checksums and parts.
+@pytest.mark.long
+def test_pyarrow(shell, tables_venv):
+    assert "done" in shell(tables_venv / "bin" / "python", HARNESS / "arrow_exercise.py")
+
+
+# AWS's common runtime, by the client of mountpoint-s3.
+@pytest.mark.long
+def test_s3torchconnector(shell, s3torch_venv, store):
+    store.client.create_bucket(Bucket="torch")
+
+    assert "done" in shell(s3torch_venv / "bin" / "python", HARNESS / "torch_exercise.py")
+    assert store.client.list_multipart_uploads(Bucket="torch").get("Uploads", []) == []
 
 
 @pytest.mark.long
