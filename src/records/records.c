@@ -440,8 +440,7 @@ int records_set_state(struct records *records, const char *id, int attempt, enum
 	int r = 0;
 
 	LOCK_SCOPE(&records->lock);
-	/* Live states only move forward: the current state must be smaller or equal. The time in
-	 * the queue is not part of an attempt, and costs nothing. */
+	/* Live states only move forward. The time in the queue is not part of an attempt. */
 	if (run_state_is_live(state))
 		r = change(records, err,
 			"UPDATE attempts SET state = ?3,"
