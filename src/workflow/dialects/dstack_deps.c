@@ -78,7 +78,7 @@ static bool needs_itself(const struct deps *c, const char *self)
 	static const struct node none = {.kind = NODE_LIST};
 	struct needed needed = {.list = c->list ? c->list : &none};
 
-	needed.maps = workflow_arena_array(c->rd->arena, needed.list->n + 1, sizeof(*needed.maps));
+	needed.maps = workflow_arena_array(c->rd->arena, needed.list->n + 1, sizeof(void *));
 	needed.found = workflow_arena_array(
 		c->rd->arena, needed.list->n + 1, sizeof(*needed.found));
 	if (!needed.maps || !needed.found)
