@@ -67,8 +67,9 @@ static const char *const subresources[] = {"uploadId", "uploads", "attributes", 
 	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",
 	"metrics", "ownershipControls", "publicAccessBlock", "object-lock", "intelligent-tiering",
 	"legal-hold", "retention", "torrent", "restore", "select", "session", "append",
-	"renameObject", "metadataTable", "metadataConfiguration", "location", "versioning",
-	"versions", "delete", "list-type", "partNumber", READ_MANY_QUERY};
+	"renameObject", "annotation", "abac", "metadataTable", "metadataConfiguration",
+	"metadataAnnotationTable", "metadataInventoryTable", "metadataJournalTable", "location",
+	"versioning", "versions", "delete", "list-type", "partNumber", READ_MANY_QUERY};
 
 const char *request_subresource(const struct request *req)
 {

@@ -62,6 +62,14 @@ def test_a_copy_has_storage_class_and_redirect_of_its_own_request(wire):
     assert {name: wire.send("HEAD", "/bkt/plain").headers.get(name) for name in own} == dict.fromkeys(own)
 
 
+def test_a_part_of_an_object_that_the_store_does_not_have_is_not_the_object(wire):
+    """An annotation has a name and a text of its own."""
+    query = "annotation=&annotationName=a"
+
+    assert [wire.send(method, "/bkt/k", query).code for method in ("PUT", "GET", "DELETE")] == ["NotImplemented"] * 3
+    assert wire.send("GET", "/bkt/k").body == b"old"
+
+
 # --- conditions of a delete
 
 
