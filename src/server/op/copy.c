@@ -417,8 +417,8 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	return true;
 }
 
-/* Hashes the range, unless the ETag of the source is the MD5 of the range. Writes the bytes to a
- * file if they cannot be shared with the source. */
+/* Hashes the range, unless the source has the hashes of the range. Writes the bytes to a file if
+ * they cannot be shared with the source. */
 static int part_source(struct request *req, struct store_object *source, struct penstock_error *err)
 {
 	struct store_put *put = &req->part.put;
@@ -426,7 +426,7 @@ static int part_source(struct request *req, struct store_object *source, struct 
 		.key = source_key(req),
 		.offset = req->part.offset,
 		.length = req->part.length,
-		.kind = checksum_find(put->checksum.algorithm)};
+		.kind = op_part_checksum(req)};
 	bool shared = !source->body && sse_shares(req, source);
 	int rc = shared ? 0 : make_body(req, r.length, false, err);
 
@@ -434,8 +434,11 @@ static int part_source(struct request *req, struct store_object *source, struct 
 		return rc;
 	put->source = shared ? source : NULL;
 	put->body = r.copy = shared ? NULL : req->body.object;
-	if (shared && r.length == source->size && !r.kind && !source->n_parts) {
+	if (shared && r.length == source->size && !source->n_parts &&
+		(!r.kind || r.kind == checksum_find(source->checksum.algorithm))) {
 		snprintf(req->body.etag, sizeof(req->body.etag), "%.32s", source->etag);
+		snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
+			r.kind ? source->checksum.value : "");
 		return 0;
 	}
 	rc = read_range(&r, err);
