@@ -92,14 +92,43 @@ static bool find_upload_id(struct request *req)
 	return req->upload_id || reply_error(req, S3_E_NO_SUCH_UPLOAD);
 }
 
-void op_abort_upload(struct request *req)
+/* Compares the start of the upload with the time in the request, which may be NULL. As AWS
+ * documents it, a missing upload is as good as aborted. Returns false with a reply set. */
+static bool is_of_time(struct request *req, const char *time)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_condition wanted = {0};
+	struct store_upload upload = {0};
+	enum store_status status;
 
-	if (find_upload_id(req) && reply_unless_stored(req,
-					   store_upload_abort(req->server->store, req->bucket,
-						   req->key, req->upload_id, &err),
-					   &err))
+	if (!time)
+		return true;
+	if (!condition_add_state(&wanted, NULL, time))
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"The value of x-amz-if-match-initiated-time is not a time");
+	status = store_upload_get(
+		req->server->store, req->bucket, req->key, req->upload_id, &upload, &err);
+	free(upload.headers);
+	if (status == STORE_NO_SUCH_UPLOAD) {
+		penstock_error_release(&err);
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
+		return false;
+	}
+	return reply_unless_stored(req, status, &err) &&
+	       (upload.started_ns / NS_PER_S == wanted.modified_s ||
+		       reply_error(req, S3_E_PRECONDITION_FAILED));
+}
+
+void op_abort_upload(struct request *req)
+{
+	const char *time = request_header(req, "x-amz-if-match-initiated-time");
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (find_upload_id(req) && is_of_time(req, time) &&
+		reply_unless_stored(req,
+			store_upload_abort(
+				req->server->store, req->bucket, req->key, req->upload_id, &err),
+			&err))
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
 

@@ -1,4 +1,6 @@
 """Nothing that a request asks for is ignored: it is done, or the request is refused by name and changes nothing."""
+import datetime
+
 import pytest
 
 from harness.s3_wire import Wire
@@ -68,6 +70,23 @@ def test_a_part_of_an_object_that_the_store_does_not_have_is_not_the_object(wire
 
     assert [wire.send(method, "/bkt/k", query).code for method in ("PUT", "GET", "DELETE")] == ["NotImplemented"] * 3
     assert wire.send("GET", "/bkt/k").body == b"old"
+
+
+# --- conditions of an abort
+
+
+@pytest.mark.parametrize("shift_s, status", [(0, 204), (-1, 412), (3600, 412)])
+def test_an_abort_may_depend_on_the_start(store, wire, shift_s, status):
+    s3 = store.client
+    upload = {"Bucket": "bkt", "Key": "k", "UploadId": s3.create_multipart_upload(Bucket="bkt", Key="k")["UploadId"]}
+    (begun,) = (found["Initiated"] for found in s3.list_multipart_uploads(Bucket="bkt")["Uploads"])
+    time = (begun + datetime.timedelta(seconds=shift_s)).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    condition = {"x-amz-if-match-initiated-time": time}
+
+    assert wire.send("DELETE", "/bkt/k", f"uploadId={upload['UploadId']}", headers=condition).status == status
+    assert ("Uploads" in s3.list_multipart_uploads(Bucket="bkt")) == (status == 412)
+    assert wire.send("DELETE", "/bkt/k", "uploadId=none", headers=condition).status == 204
+    assert wire.send("DELETE", "/bkt/k", "uploadId=none", headers={"x-amz-if-match-initiated-time": "now"}).status == 400
 
 
 # --- conditions of a delete
