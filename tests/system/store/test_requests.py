@@ -72,6 +72,103 @@ def test_a_part_of_an_object_that_the_store_does_not_have_is_not_the_object(wire
     assert wire.send("GET", "/bkt/k").body == b"old"
 
 
+# --- documents
+
+PART = "<PartNumber>1</PartNumber><ETag>x</ETag>"
+GRANT = '<Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="Group"><URI>http://acs.amazonaws.com/groups/global/AllUsers</URI>%s</Grantee><Permission>READ</Permission>'
+LIFECYCLE = "<ID>i</ID><Status>Enabled</Status><Filter><Prefix/></Filter><Expiration><Days>1</Days>%s</Expiration>"
+DOCUMENTS = {
+    "complete": ("POST", "/bkt/k", "uploadId=u", f"<CompleteMultipartUpload><Part>{PART}%s</Part></CompleteMultipartUpload>"),
+    "delete": ("POST", "/bkt", "delete=", "<Delete><Object><Key>k</Key>%s</Object></Delete>"),
+    "bucket": ("PUT", "/new", "", "<CreateBucketConfiguration>%s</CreateBucketConfiguration>"),
+    "retention": ("PUT", "/locked/k", "retention=", "<Retention>%s</Retention>"),
+    "hold": ("PUT", "/locked/k", "legal-hold=", "<LegalHold><Status>ON</Status>%s</LegalHold>"),
+    "lock": ("PUT", "/locked", "object-lock=", "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>%s</ObjectLockConfiguration>"),
+    "acl": ("PUT", "/bkt", "acl=", f"<AccessControlPolicy><AccessControlList><Grant>{GRANT}</Grant></AccessControlList></AccessControlPolicy>"),
+    "tagging": ("PUT", "/bkt/k", "tagging=", "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value>%s</Tag></TagSet></Tagging>"),
+    "versioning": ("PUT", "/bkt", "versioning=", "<VersioningConfiguration><Status>Enabled</Status>%s</VersioningConfiguration>"),
+    "lifecycle": ("PUT", "/bkt", "lifecycle=", f"<LifecycleConfiguration><Rule>{LIFECYCLE}</Rule></LifecycleConfiguration>"),
+    "encryption": ("PUT", "/bkt", "encryption=", "<ServerSideEncryptionConfiguration><Rule>%s</Rule></ServerSideEncryptionConfiguration>"),
+    "replication": ("PUT", "/bkt", "replication=", "<ReplicationConfiguration><Role>r</Role><Rule><Status>Enabled</Status>%s</Rule></ReplicationConfiguration>"),
+    "notification": ("PUT", "/bkt", "notification=", "<NotificationConfiguration>%s</NotificationConfiguration>"),
+    "cors": ("PUT", "/bkt", "cors=", "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>%s</CORSRule></CORSConfiguration>"),
+    "logging": ("PUT", "/bkt", "logging=", "<BucketLoggingStatus>%s</BucketLoggingStatus>"),
+    "block": ("PUT", "/bkt", "publicAccessBlock=", "<PublicAccessBlockConfiguration>%s</PublicAccessBlockConfiguration>"),
+    "ownership": ("PUT", "/bkt", "ownershipControls=", "<OwnershipControls><Rule><ObjectOwnership>ObjectWriter</ObjectOwnership>%s</Rule></OwnershipControls>"),
+}  # fmt: skip
+HOLD = "<DefaultRetention><Mode>GOVERNANCE</Mode><Days>1</Days><DefaultEventHold><Days>1</Days></DefaultEventHold></DefaultRetention>"
+
+
+@pytest.fixture
+def locked(wire):
+    assert wire.send("PUT", "/locked", headers={"x-amz-bucket-object-lock-enabled": "true"}).status == 200
+    assert wire.send("PUT", "/locked/k", body=b"old").status == 200
+    return wire
+
+
+def send_document(wire, name, inside):
+    method, path, query, document = DOCUMENTS[name]
+    return wire.send(method, path, query, body=(document % inside).encode())
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_an_unknown_element_is_refused(locked, name):
+    reply = send_document(locked, name, "<OfTomorrow>1</OfTomorrow>")
+
+    assert (reply.status, reply.code) == (400, "MalformedACLError" if name == "acl" else "MalformedXML")
+    assert (keys(locked), locked.send("HEAD", "/new").status) == (["k"], 404)
+
+
+@pytest.mark.parametrize(
+    "name, inside",
+    [
+        ("bucket", "<Location><Type>AvailabilityZone</Type></Location>"),
+        ("retention", "<EventHold>ON</EventHold>"),
+        ("retention", "<EventHoldDuration><Days>1</Days></EventHoldDuration>"),
+        ("hold", "<EventHold>ON</EventHold>"),
+        ("lock", f"<Rule>{HOLD}</Rule>"),
+        ("encryption", "<BlockedEncryptionTypes><EncryptionType>SSE-C</EncryptionType></BlockedEncryptionTypes>"),
+        ("replication", "<Filter><Not><Prefix>p</Prefix></Not></Filter>"),
+        ("replication", "<Filter><And><Not><Prefix>p</Prefix></Not></And></Filter>"),
+        ("replication", "<Destination><Account>000000000000</Account></Destination>"),
+        ("notification", "<EventBridgeConfiguration/>"),
+        ("logging", "<LoggingEnabled><TargetGrants/></LoggingEnabled>"),
+    ],
+)
+def test_an_element_that_is_not_implemented_is_refused(locked, name, inside):
+    reply = send_document(locked, name, inside)
+
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert locked.send("HEAD", "/new").status == 404
+
+
+def test_a_checksum_of_another_algorithm_is_not_skipped(wire):
+    upload = texts(wire.send("POST", "/bkt/new", "uploads="), "UploadId")[0]
+    etag = wire.send("PUT", "/bkt/new", f"partNumber=1&uploadId={upload}", body=b"x").headers["etag"]
+    for name in ("SHA512", "MD5", "XXHASH64", "XXHASH3", "XXHASH128"):
+        part = f"<PartNumber>1</PartNumber><ETag>{etag}</ETag><Checksum{name}>AAAA</Checksum{name}>"
+        document = f"<CompleteMultipartUpload><Part>{part}</Part></CompleteMultipartUpload>".encode()
+        assert wire.send("POST", "/bkt/new", f"uploadId={upload}", body=document).status >= 400
+    assert keys(wire) == ["k"]
+
+
+def test_elements_that_ask_for_nothing_are_allowed(wire):
+    """As SDKs write them: with namespaces, white space and the names of owners."""
+    owner = texts(wire.send("GET", "/bkt", "acl="), "ID")[0]
+    document = f"""<?xml version="1.0"?>
+        <s3:AccessControlPolicy xmlns:s3="http://s3.amazonaws.com/doc/2006-03-01/">
+          <s3:Owner><s3:ID>{owner}</s3:ID> <s3:DisplayName>me</s3:DisplayName></s3:Owner>
+          <s3:AccessControlList> <s3:Grant>
+            <s3:Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser">
+              <s3:ID>{owner}</s3:ID><s3:DisplayName>me</s3:DisplayName>
+            </s3:Grantee>
+            <s3:Permission>FULL_CONTROL</s3:Permission>
+          </s3:Grant> </s3:AccessControlList>
+        </s3:AccessControlPolicy>"""
+
+    assert wire.send("PUT", "/bkt", "acl=", body=document.encode()).status == 200
+
+
 # --- conditions of an abort
 
 
