@@ -192,17 +192,15 @@ static int make_body(
 
 /* --- CopyObject ------------------------------------------------------------------------------ */
 
-static const char redirect_header[] = "x-amz-website-redirect-location";
-
 /* Returns true for the stored headers that a copy never takes from its source. */
 static bool is_of_request(const char *name)
 {
-	return strcmp(name, STORE_CLASS_HEADER) == 0 || strcmp(name, redirect_header) == 0;
+	return strcmp(name, STORE_CLASS_HEADER) == 0 || strcmp(name, REDIRECT_HEADER) == 0;
 }
 
 static bool keep_headers(struct request *req, const struct store_object *source)
 {
-	const char *redirect = request_header(req, redirect_header);
+	const char *redirect = request_header(req, REDIRECT_HEADER);
 	struct buf *out = &req->stored_headers;
 	const char *p = NULL, *name, *value;
 
@@ -212,7 +210,7 @@ static bool keep_headers(struct request *req, const struct store_object *source)
 		if (*name != ':' && !is_of_request(name))
 			store_header_add(out, name, value);
 	if (redirect && *redirect)
-		store_header_add(out, redirect_header, redirect);
+		store_header_add(out, REDIRECT_HEADER, redirect);
 	return headers_add_storage_class(req, out);
 }
 
@@ -346,7 +344,7 @@ static bool try_copy(struct request *req, const struct source *from)
 	if (strcmp(from->bucket, req->bucket) == 0 && strcmp(from->key, req->key) == 0 &&
 		!from->version && !replace && req->encryption.mode == STORE_PLAIN &&
 		!request_header(req, "x-amz-storage-class") &&
-		!request_header(req, redirect_header) &&
+		!request_header(req, REDIRECT_HEADER) &&
 		!request_header(req, "x-amz-checksum-algorithm")) {
 		reply_errorf(req, S3_E_INVALID_REQUEST,
 			"This copy request is illegal because it is trying to copy an object to "

@@ -15,10 +15,17 @@
 
 /* Headers that are stored with the object and sent with it. */
 static const char *const kept[] = {"content-type", "cache-control", "content-disposition",
-	"content-language", "expires", "x-amz-website-redirect-location"};
+	"content-language", "expires", REDIRECT_HEADER};
 
-/* Prefixes of the headers that ask for features that this store does not have. */
-static const char *const refused[] = {"x-amz-write-offset-bytes"};
+/* Prefixes of the headers that ask for features that this store does not have, except with the
+ * value `none`, which may be NULL. */
+static const struct {
+	const char *prefix, *none;
+} refused[] = {
+	{"x-amz-bucket-namespace", "global"},
+	{"x-amz-object-lock-event-hold", NULL},
+	{"x-amz-write-offset-bytes", NULL},
+};
 
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
@@ -126,16 +133,28 @@ static bool refuse_header(struct request *req, const char *name)
 bool headers_acceptable(struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-tagging-directive");
+	const char *redirect = request_header(req, REDIRECT_HEADER);
+	const char *mode = request_header(req, "x-amz-checksum-mode");
 
 	for (size_t i = 0; i < req->n_headers; i++) {
-		const char *name = req->headers[i].name;
+		const struct sigv4_header *h = &req->headers[i];
 
-		if (strncasecmp(name, "x-amz-", 6) != 0)
+		if (strncasecmp(h->name, "x-amz-", 6) != 0)
 			continue;
 		for (size_t k = 0; k < ARRAY_SIZE(refused); k++)
-			if (strncasecmp(name, refused[k], strlen(refused[k])) == 0)
-				return refuse_header(req, name);
+			if (strncasecmp(h->name, refused[k].prefix, strlen(refused[k].prefix)) ==
+					0 &&
+				(!refused[k].none || strcmp(h->value, refused[k].none) != 0))
+				return refuse_header(req, h->name);
 	}
+	if (redirect && *redirect && *redirect != '/' && !str_starts(redirect, "http://") &&
+		!str_starts(redirect, "https://"))
+		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidRedirectLocation",
+			       "The website redirect location must have a prefix of 'http://' or "
+			       "'https://' or '/'."),
+		       false;
+	if (mode && strcasecmp(mode, "ENABLED") != 0)
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown checksum mode.");
 	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown tagging directive.");
 	return true;

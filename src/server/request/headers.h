@@ -7,6 +7,8 @@
 #include "base/buf.h"
 #include "store/store.h"
 
+#define REDIRECT_HEADER "x-amz-website-redirect-location"
+
 struct request;
 
 /* Joins headers of the same name, in their order, with commas. Returns false with a reply set. */

@@ -28,6 +28,9 @@ def keys(wire):
 
 REFUSED = [
     ("x-amz-server-side-encryption-of-tomorrow", "true"),
+    ("x-amz-object-lock-event-hold", "ON"),
+    ("x-amz-object-lock-event-hold-duration-days", "1"),
+    ("x-amz-write-offset-bytes", "3"),
 ]
 
 
@@ -62,6 +65,27 @@ def test_a_copy_has_storage_class_and_redirect_of_its_own_request(wire):
 
     assert {name: wire.send("HEAD", "/bkt/with").headers.get(name) for name in own} == own
     assert {name: wire.send("HEAD", "/bkt/plain").headers.get(name) for name in own} == dict.fromkeys(own)
+
+
+@pytest.mark.parametrize("location, code", [("/page", None), ("https://host/", None), ("page", "InvalidRedirectLocation")])
+@pytest.mark.parametrize("source", [{}, {"x-amz-copy-source": "bkt/k"}], ids=["put", "copy"])
+def test_a_redirect_leads_to_a_page(wire, location, code, source):
+    assert wire.send("PUT", "/bkt/new", headers=source | {"x-amz-website-redirect-location": location}).code == code
+    assert keys(wire) == (["k"] if code else ["k", "new"])
+
+
+@pytest.mark.parametrize(
+    "headers, code",
+    [
+        ({"x-amz-object-attributes": "ETag, ObjectSize,"}, None),
+        ({"x-amz-object-attributes": "ETag,Owner"}, "InvalidArgument"),
+        ({"x-amz-object-attributes": "ETagObjectSize"}, "InvalidArgument"),
+        ({"x-amz-object-attributes": "ObjectParts", "x-amz-max-parts": "many"}, "InvalidArgument"),
+        ({"x-amz-object-attributes": "ObjectParts", "x-amz-part-number-marker": "-1"}, "InvalidArgument"),
+    ],
+)
+def test_attributes_are_those_of_an_object(wire, headers, code):
+    assert wire.send("GET", "/bkt/k", "attributes=", headers=headers).code == code
 
 
 def test_a_part_of_an_object_that_the_store_does_not_have_is_not_the_object(wire):
@@ -247,6 +271,8 @@ def test_a_bucket_remembers_its_region(store, wire):
         ("", {"x-amz-bucket-object-lock-enabled": "True"}, None),
         ("", {"x-amz-bucket-object-lock-enabled": "yes"}, "InvalidArgument"),
         ("", {"x-amz-object-ownership": "ObjectWriter"}, None),
+        ("", {"x-amz-bucket-namespace": "global"}, None),
+        ("", {"x-amz-bucket-namespace": "account-regional"}, "NotImplemented"),
         ("", {"x-amz-object-ownership": "Writer"}, "InvalidArgument"),
         ("", {"x-amz-object-ownership": "BucketOwnerEnforced", "x-amz-bucket-object-lock-enabled": "false"}, None),
     ],
