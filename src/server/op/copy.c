@@ -382,12 +382,7 @@ static bool try_copy(struct request *req, const struct source *from)
 
 void op_copy_object(struct request *req)
 {
-	const char *directive = request_header(req, "x-amz-metadata-directive");
-
-	if (directive && strcmp(directive, "REPLACE") != 0 && strcmp(directive, "COPY") != 0)
-		reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown metadata directive.");
-	else
-		copy_with(req, try_copy);
+	copy_with(req, try_copy);
 }
 
 /* --- UploadPartCopy -------------------------------------------------------------------------- */

@@ -24,7 +24,21 @@ static const struct {
 } refused[] = {
 	{"x-amz-bucket-namespace", "global"},
 	{"x-amz-object-lock-event-hold", NULL},
+	{MINIMUM_HEADER, MINIMUM_DEFAULT},
 	{"x-amz-write-offset-bytes", NULL},
+};
+
+/* The words that a header can have. */
+static const struct {
+	const char *name, *words[2];
+	bool any_case;
+} choices[] = {
+	{"x-amz-bypass-governance-retention", {"true", "false"}, true},
+	{"x-amz-checksum-mode", {"ENABLED"}, true},
+	{"x-amz-confirm-remove-self-bucket-access", {"true", "false"}, true},
+	{"x-amz-metadata-directive", {"COPY", "REPLACE"}, false},
+	{"x-amz-skip-destination-validation", {"true", "false"}, true},
+	{"x-amz-tagging-directive", {"COPY", "REPLACE"}, false},
 };
 
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
@@ -130,33 +144,41 @@ static bool refuse_header(struct request *req, const char *name)
 		req, S3_E_NOT_IMPLEMENTED, "This store does not implement the header %s", name);
 }
 
+static bool is_choice(const char *value, size_t i)
+{
+	for (size_t k = 0; k < ARRAY_SIZE(choices[i].words) && choices[i].words[k]; k++)
+		if ((choices[i].any_case ? strcasecmp : strcmp)(value, choices[i].words[k]) == 0)
+			return true;
+	return false;
+}
+
+static bool check_header(struct request *req, const struct sigv4_header *h)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
+		if (strncasecmp(h->name, refused[i].prefix, strlen(refused[i].prefix)) == 0 &&
+			(!refused[i].none || strcmp(h->value, refused[i].none) != 0))
+			return refuse_header(req, h->name);
+	for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
+		if (strcasecmp(h->name, choices[i].name) == 0 && !is_choice(h->value, i))
+			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+				"The value of the header %s is unknown", h->name);
+	return true;
+}
+
 bool headers_acceptable(struct request *req)
 {
-	const char *directive = request_header(req, "x-amz-tagging-directive");
 	const char *redirect = request_header(req, REDIRECT_HEADER);
-	const char *mode = request_header(req, "x-amz-checksum-mode");
 
-	for (size_t i = 0; i < req->n_headers; i++) {
-		const struct sigv4_header *h = &req->headers[i];
-
-		if (strncasecmp(h->name, "x-amz-", 6) != 0)
-			continue;
-		for (size_t k = 0; k < ARRAY_SIZE(refused); k++)
-			if (strncasecmp(h->name, refused[k].prefix, strlen(refused[k].prefix)) ==
-					0 &&
-				(!refused[k].none || strcmp(h->value, refused[k].none) != 0))
-				return refuse_header(req, h->name);
-	}
+	for (size_t i = 0; i < req->n_headers; i++)
+		if (strncasecmp(req->headers[i].name, "x-amz-", 6) == 0 &&
+			!check_header(req, &req->headers[i]))
+			return false;
 	if (redirect && *redirect && *redirect != '/' && !str_starts(redirect, "http://") &&
 		!str_starts(redirect, "https://"))
 		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidRedirectLocation",
 			       "The website redirect location must have a prefix of 'http://' or "
 			       "'https://' or '/'."),
 		       false;
-	if (mode && strcasecmp(mode, "ENABLED") != 0)
-		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown checksum mode.");
-	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
-		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown tagging directive.");
 	return true;
 }
 
