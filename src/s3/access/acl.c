@@ -46,12 +46,13 @@ static const struct {
 
 /* --- documents ------------------------------------------------------------------------------- */
 
-static const struct field acl_fields[] = {
-	D("/Owner/ID", TEXT, s3_acl, owner), D("/AccessControlList", TEXT, s3_acl, list), END};
+static const struct field acl_fields[] = {D("/Owner/ID", TEXT, s3_acl, owner),
+	F("/Owner/DisplayName", UNUSED), D("/AccessControlList", TEXT, s3_acl, list), END};
 static const struct field grant_fields[] = {D("/Grantee/ID", TEXT, s3_grant, id),
 	D("/Grantee/URI", TEXT, s3_grant, uri), D("/Grantee/EmailAddress", TEXT, s3_grant, email),
-	NEEDED("/Permission", TEXT, s3_grant, permission), END};
+	F("/Grantee/DisplayName", UNUSED), NEEDED("/Permission", TEXT, s3_grant, permission), END};
 static const struct table acl_table = {.what = "the AccessControlPolicy",
+	.strict = true,
 	.roots = {"AccessControlPolicy"},
 	.items = {"/AccessControlList/Grant"},
 	.fields = acl_fields,

@@ -22,6 +22,7 @@ static const struct field rule_fields[] = {D("/ID", TEXT, s3_cors_rule, id),
 	D("/ExposeHeader", TEXTS, s3_cors_rule, exposed),
 	D("/MaxAgeSeconds", TEXT, s3_cors_rule, max_age), END};
 static const struct table cors_table = {.what = "the CORSConfiguration",
+	.strict = true,
 	.roots = {"CORSConfiguration"},
 	.items = {"/CORSRule"},
 	.item_fields = rule_fields,

@@ -40,8 +40,12 @@ static const struct field rule_fields[] = {R("/ID", TEXT, id), R("/Status", TEXT
 	R("/Transition", TEXT, raw.transition), R("/Transition/Days", TEXT, raw.transition_days),
 	R("/Transition/Date", TEXT, raw.transition_date),
 	R("/NoncurrentVersionTransition", TEXT, raw.transition),
-	R("/NoncurrentVersionTransition/NoncurrentDays", TEXT, raw.transition_days), END};
+	R("/NoncurrentVersionTransition/NoncurrentDays", TEXT, raw.transition_days),
+	F("/Transition/StorageClass", UNUSED),
+	F("/NoncurrentVersionTransition/StorageClass", UNUSED),
+	F("/NoncurrentVersionTransition/NewerNoncurrentVersions", UNUSED), END};
 static const struct table lifecycle_table = {.what = "the LifecycleConfiguration",
+	.strict = true,
 	.roots = {"LifecycleConfiguration"},
 	.items = {"/Rule"},
 	.item_fields = rule_fields,

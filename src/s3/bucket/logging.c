@@ -25,10 +25,11 @@
 #define L(path, member) D(path, TEXT, s3_logging, member)
 static const struct field logging_fields[] = {L(ENABLED, enabled),
 	L(ENABLED "/TargetBucket", target), L(ENABLED "/TargetPrefix", prefix),
-	L(ENABLED "/TargetGrants", grants), L(FORMAT, format), L(FORMAT "/SimplePrefix", simple),
+	F(ENABLED "/TargetGrants", REFUSED), L(FORMAT, format), L(FORMAT "/SimplePrefix", simple),
 	L(FORMAT "/PartitionedPrefix", partitioned),
 	L(FORMAT "/PartitionedPrefix/PartitionDateSource", source), END};
 static const struct table logging_table = {.what = "the BucketLoggingStatus",
+	.strict = true,
 	.roots = {"BucketLoggingStatus"},
 	.fields = logging_fields,
 	.size = sizeof(struct s3_logging)};

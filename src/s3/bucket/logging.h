@@ -19,7 +19,6 @@ struct s3_logging {
 	struct arena arena;
 	const char *enabled; /* NULL if the document turns logging off */
 	const char *target, *prefix;
-	const char *grants; /* not NULL if the document has TargetGrants */
 	/* The format of keys; NULL if the document lacks the element. */
 	const char *format, *simple, *partitioned;
 	/* "EventTime" or "DeliveryTime": the date of a partitioned key; may be NULL */

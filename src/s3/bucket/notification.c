@@ -27,15 +27,15 @@ static const char *const refused[] = {"s3:TestEvent", "s3:ReducedRedundancyLostO
 /* ---- the document ---- */
 
 #define N(path, type, member) D(path, type, s3_notification_rule, member)
-static const struct field notification_fields[] = {
-	D("/TopicConfiguration", TEXT, s3_notification, topic),
-	D("/CloudFunctionConfiguration", TEXT, s3_notification, function),
-	D("/LambdaFunctionConfiguration", TEXT, s3_notification, function),
-	D("/EventBridgeConfiguration", TEXT, s3_notification, bridge), END};
+/* The destinations are webhooks, each of which is a queue. */
+static const struct field notification_fields[] = {F("/TopicConfiguration", REFUSED),
+	F("/CloudFunctionConfiguration", REFUSED), F("/LambdaFunctionConfiguration", REFUSED),
+	F("/EventBridgeConfiguration", REFUSED), END};
 static const struct field rule_fields[] = {N("/Id", TEXT, id), N("/Queue", TEXT, queue),
 	N("/Event", TEXTS, events), N("/Filter/S3Key/FilterRule/Name", TEXTS, names),
 	N("/Filter/S3Key/FilterRule/Value", TEXTS, values), END};
 static const struct table notification_table = {.what = "the NotificationConfiguration",
+	.strict = true,
 	.roots = {"NotificationConfiguration"},
 	.items = {"/QueueConfiguration"},
 	.fields = notification_fields,
@@ -127,9 +127,6 @@ static bool overlap(const struct s3_notification_rule *a, const struct s3_notifi
 
 static bool check_all(struct s3_notification *n)
 {
-	if (n->topic || n->function || n->bridge)
-		return s3_refuse(&n->refusal, S3_E_NOT_IMPLEMENTED,
-			"This store notifies webhooks only: a destination is a Queue");
 	for (size_t i = 0; i < n->n; i++)
 		if (!check_rule(n, &n->rules[i]))
 			return false;

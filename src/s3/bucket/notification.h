@@ -30,7 +30,6 @@ struct s3_notification {
 	struct arena arena;
 	struct s3_notification_rule *rules;
 	size_t n;
-	const char *topic, *function, *bridge; /* not NULL if the document has such a destination */
 	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_notification_parse(

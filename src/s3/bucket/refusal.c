@@ -25,7 +25,9 @@ bool s3_refuse_malformed(struct s3_refusal *refusal)
 
 int s3_refuse_table(struct s3_refusal *refusal, int rc)
 {
-	refusal->problem = rc == -PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN : S3_E_MALFORMED_XML;
+	refusal->problem = rc == -PENSTOCK_E_MEMORY	   ? S3_E_SLOW_DOWN
+			   : rc == -PENSTOCK_E_UNSUPPORTED ? S3_E_NOT_IMPLEMENTED
+							   : S3_E_MALFORMED_XML;
 	return rc;
 }
 

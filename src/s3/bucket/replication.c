@@ -28,16 +28,19 @@ static const struct field rule_fields[] = {R("/ID", TEXT, id), R("/Status", TEXT
 	R("/DeleteMarkerReplication", TEXT, raw.markers),
 	R("/DeleteMarkerReplication/Status", TEXT, raw.marker_status),
 	R("/Destination/Bucket", TEXT, raw.destination),
-	R("/Destination/StorageClass", TEXT, class), R("/Destination/Account", TEXT, raw.account),
-	R("/Destination/AccessControlTranslation", TEXT, raw.translation),
-	R("/Destination/EncryptionConfiguration", TEXT, raw.encryption),
+	R("/Destination/StorageClass", TEXT, class), F("/Destination/Account", REFUSED),
+	F("/Destination/AccessControlTranslation", REFUSED),
+	F("/Destination/EncryptionConfiguration", REFUSED),
 	R("/Destination/ReplicationTime/Status", TEXT, raw.time),
+	F("/Destination/ReplicationTime/Time/Minutes", UNUSED),
 	R("/Destination/Metrics/Status", TEXT, raw.metrics),
-	R("/ExistingObjectReplication/Status", TEXT, raw.existing),
+	F("/Destination/Metrics/EventThreshold/Minutes", UNUSED), F("/Filter/Not", REFUSED),
+	F("/Filter/And/Not", REFUSED), R("/ExistingObjectReplication/Status", TEXT, raw.existing),
 	R("/SourceSelectionCriteria", TEXT, raw.selection),
 	R("/SourceSelectionCriteria/SseKmsEncryptedObjects/Status", TEXT, raw.kms),
 	R("/SourceSelectionCriteria/ReplicaModifications/Status", TEXT, raw.modifications), END};
 static const struct table replication_table = {.what = "the ReplicationConfiguration",
+	.strict = true,
 	.roots = {"ReplicationConfiguration"},
 	.items = {"/Rule"},
 	.fields = replication_fields,
@@ -67,12 +70,6 @@ static bool refuse_feature(struct s3_replication *r, const char *status, const c
 
 static bool refuse_features(struct s3_replication *r, const struct s3_replication_rule *rule)
 {
-	if (rule->raw.translation || rule->raw.account)
-		return s3_refuse(&r->refusal, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement other owners of replicas");
-	if (rule->raw.encryption)
-		return s3_refuse(&r->refusal, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement KMS keys for replicas");
 	return refuse_feature(r, rule->raw.time, "ReplicationTime") &&
 	       refuse_feature(r, rule->raw.metrics, "Metrics") &&
 	       refuse_feature(r, rule->raw.existing, "ExistingObjectReplication") &&

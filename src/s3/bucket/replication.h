@@ -35,7 +35,7 @@ struct s3_replication_rule {
 	/* The texts of the document. */
 	struct {
 		const char *status, *priority, *prefix, *filter, *and, *markers, *marker_status;
-		const char *destination, *account, *translation, *encryption, *time, *metrics;
+		const char *destination, *time, *metrics;
 		const char *existing, *selection, *kms, *modifications;
 		struct s3_texts prefixes, tags, keys, values;
 	} raw;

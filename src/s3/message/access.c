@@ -11,6 +11,7 @@ static const struct field access_block_fields[] = {
 	D("/BlockPublicPolicy", TEXT, s3_access_block, block_policy),
 	D("/RestrictPublicBuckets", TEXT, s3_access_block, restrict_buckets), END};
 static const struct table access_block_table = {.what = "the PublicAccessBlockConfiguration",
+	.strict = true,
 	.roots = {"PublicAccessBlockConfiguration"},
 	.fields = access_block_fields,
 	.size = sizeof(struct s3_access_block)};
@@ -31,6 +32,7 @@ void s3_access_block_write(struct buf *out, const struct s3_access_block *block)
 static const struct field ownership_fields[] = {
 	NEEDED("/ObjectOwnership", TEXT, s3_ownership_rule, ownership), END};
 static const struct table ownership_table = {.what = "the OwnershipControls",
+	.strict = true,
 	.roots = {"OwnershipControls"},
 	.items = {"/Rule"},
 	.item_fields = ownership_fields,

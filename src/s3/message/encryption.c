@@ -12,8 +12,9 @@ static const struct field rule_fields[] = {
 	D("/" BY_DEFAULT "/SSEAlgorithm", TEXT, s3_encryption_rule, algorithm),
 	D("/" BY_DEFAULT "/KMSMasterKeyID", TEXT, s3_encryption_rule, key_id),
 	D("/BucketKeyEnabled", TEXT, s3_encryption_rule, bucket_key),
-	D("/BlockedEncryptionTypes", TEXT, s3_encryption_rule, blocked), END};
+	F("/BlockedEncryptionTypes", REFUSED), END};
 static const struct table encryption_table = {.what = "the ServerSideEncryptionConfiguration",
+	.strict = true,
 	.roots = {"ServerSideEncryptionConfiguration"},
 	.items = {"/Rule"},
 	.item_fields = rule_fields,

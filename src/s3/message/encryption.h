@@ -16,7 +16,6 @@ struct s3_encryption_rule {
 	const char *algorithm;
 	const char *key_id;
 	const char *bucket_key; /* "true" or "false" */
-	const char *blocked; /* not NULL if the rule has BlockedEncryptionTypes; not written */
 };
 
 /* ServerSideEncryptionConfiguration. */

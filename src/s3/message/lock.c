@@ -9,8 +9,10 @@ static const struct field object_lock_fields[] = {
 	D("/Rule/DefaultRetention", TEXT, s3_object_lock, retention),
 	D("/Rule/DefaultRetention/Mode", TEXT, s3_object_lock, mode),
 	D("/Rule/DefaultRetention/Days", TEXT, s3_object_lock, days),
-	D("/Rule/DefaultRetention/Years", TEXT, s3_object_lock, years), END};
+	D("/Rule/DefaultRetention/Years", TEXT, s3_object_lock, years),
+	F("/Rule/DefaultRetention/DefaultEventHold", REFUSED), END};
 static const struct table object_lock_table = {.what = "the ObjectLockConfiguration",
+	.strict = true,
 	.roots = {"ObjectLockConfiguration"},
 	.fields = object_lock_fields,
 	.size = sizeof(struct s3_object_lock)};
@@ -35,8 +37,10 @@ void s3_object_lock_write(struct buf *out, const struct s3_object_lock *lock)
 }
 
 static const struct field retention_fields[] = {D("/Mode", TEXT, s3_retention, mode),
-	D("/RetainUntilDate", TEXT, s3_retention, until), END};
+	D("/RetainUntilDate", TEXT, s3_retention, until), F("/EventHold", REFUSED),
+	F("/EventHoldDuration", REFUSED), END};
 static const struct table retention_table = {.what = "the Retention document",
+	.strict = true,
 	.roots = {"Retention"},
 	.fields = retention_fields,
 	.size = sizeof(struct s3_retention)};
@@ -52,8 +56,10 @@ void s3_retention_write(struct buf *out, const struct s3_retention *retention)
 	xml_close(out, "Retention");
 }
 
-static const struct field legal_hold_fields[] = {D("/Status", TEXT, s3_legal_hold, status), END};
+static const struct field legal_hold_fields[] = {
+	D("/Status", TEXT, s3_legal_hold, status), F("/EventHold", REFUSED), END};
 static const struct table legal_hold_table = {.what = "the LegalHold document",
+	.strict = true,
 	.roots = {"LegalHold"},
 	.fields = legal_hold_fields,
 	.size = sizeof(struct s3_legal_hold)};

@@ -194,8 +194,11 @@ int s3_object_parts_parse(
 
 static const struct field complete_part_fields[] = {
 	NEEDED("/PartNumber", PART_NUMBER, s3_part, number), NEEDED("/ETag", TEXT, s3_part, etag),
-	CHECKSUM_FIELDS(s3_part), END};
+	CHECKSUM_FIELDS(s3_part), F("/ChecksumSHA512", REFUSED), F("/ChecksumMD5", REFUSED),
+	F("/ChecksumXXHASH64", REFUSED), F("/ChecksumXXHASH3", REFUSED),
+	F("/ChecksumXXHASH128", REFUSED), END};
 static const struct table complete_table = {.what = "the CompleteMultipartUpload request",
+	.strict = true,
 	.roots = {"CompleteMultipartUpload"},
 	.items = {"/Part"},
 	.item_fields = complete_part_fields,
@@ -205,7 +208,10 @@ static const struct table complete_table = {.what = "the CompleteMultipartUpload
 /* Returns the error for the reply to a request that could not be parsed. */
 static enum s3_error problem_of(int rc)
 {
-	return rc == 0 ? S3_OK : rc == -PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN : S3_E_MALFORMED_XML;
+	return rc == 0			       ? S3_OK
+	       : rc == -PENSTOCK_E_MEMORY      ? S3_E_SLOW_DOWN
+	       : rc == -PENSTOCK_E_UNSUPPORTED ? S3_E_NOT_IMPLEMENTED
+					       : S3_E_MALFORMED_XML;
 }
 
 int s3_complete_parse(
@@ -235,6 +241,7 @@ static const struct field delete_item_fields[] = {NEEDED("/Key", TEXT, s3_delete
 	D("/Size", TEXT, s3_delete_item, size),
 	D("/LastModifiedTime", TEXT, s3_delete_item, modified), END};
 static const struct table delete_table = {.what = "the Delete request",
+	.strict = true,
 	.roots = {"Delete"},
 	.items = {"/Object"},
 	.fields = delete_fields,
@@ -311,6 +318,7 @@ RELEASE(reply)
 static const struct field versioning_fields[] = {D("/Status", TEXT, s3_versioning, status),
 	D("/MfaDelete", TEXT, s3_versioning, mfa_delete), END};
 static const struct table versioning_table = {.what = "the VersioningConfiguration",
+	.strict = true,
 	.roots = {"VersioningConfiguration"},
 	.fields = versioning_fields,
 	.size = sizeof(struct s3_versioning)};
@@ -318,10 +326,10 @@ static const struct table versioning_table = {.what = "the VersioningConfigurati
 DOCUMENT(versioning)
 
 static const struct field create_bucket_fields[] = {
-	D("/LocationConstraint", TEXT, s3_create_bucket, location),
-	D("/Location", TEXT, s3_create_bucket, kind), D("/Bucket", TEXT, s3_create_bucket, kind),
-	END};
+	D("/LocationConstraint", TEXT, s3_create_bucket, location), F("/Location", REFUSED),
+	F("/Bucket", REFUSED), END};
 static const struct table create_bucket_table = {.what = "the CreateBucketConfiguration",
+	.strict = true,
 	.roots = {"CreateBucketConfiguration"},
 	.items = {"/Tags/Tag"},
 	.fields = create_bucket_fields,

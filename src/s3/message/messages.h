@@ -11,9 +11,10 @@
  *	s3_list_release(&list);
  *
  * Parsers take a zeroed struct, decode `encoding-type=url` if the document uses it, skip unknown
- * elements, and on failure leave the struct released. PENSTOCK_E_PROTOCOL means that the text is
- * not such a document. Writers append a whole document to `out`; check buf_failed(). NULL strings
- * are left out.
+ * elements of replies, and on failure leave the struct released. PENSTOCK_E_PROTOCOL means that the
+ * text is not such a document, and PENSTOCK_E_UNSUPPORTED that a request asks for a feature that
+ * the store lacks. Writers append a whole document to `out`; check buf_failed(). NULL strings are
+ * left out.
  */
 #ifndef S3_MESSAGE_MESSAGES_H
 #define S3_MESSAGE_MESSAGES_H
@@ -273,7 +274,6 @@ void s3_versioning_release(struct s3_versioning *message);
 struct s3_create_bucket {
 	struct arena arena;
 	const char *location; /* NULL if missing */
-	const char *kind; /* not NULL if the document asks for a kind of bucket */
 	struct s3_tag *tags;
 	size_t n_tags;
 };

@@ -65,6 +65,42 @@ static int add_item(struct parse *p, struct penstock_error *err)
 	return 0;
 }
 
+/* Returns the field of an element, or the first field inside of the element. */
+static const struct field *find_field(const struct field *f, const char *path)
+{
+	size_t n = strlen(path);
+
+	for (; f && f->path; f++)
+		if (strncmp(f->path, path, n) == 0 && (!f->path[n] || f->path[n] == '/'))
+			return f;
+	return NULL;
+}
+
+/* Refuses an element that is neither an item nor a part of the path of an item or field. */
+static int check_known(const struct parse *p, const char *path, struct penstock_error *err)
+{
+	const struct table *t = p->table;
+	const struct field *f;
+	size_t n;
+
+	if (!t->strict)
+		return 0;
+	if (p->item_path)
+		path += strlen(p->item_path);
+	n = strlen(path);
+	for (size_t i = 0; !p->item_path && i < ARRAY_SIZE(t->items) && t->items[i]; i++)
+		if (strncmp(t->items[i], path, n) == 0 && t->items[i][n] == '/')
+			return 0;
+	f = find_field(p->item_path ? t->item_fields : t->fields, path);
+	if (!f)
+		return error_set(err, PENSTOCK_E_PROTOCOL, "%s has the unknown element <%.60s>",
+			t->what, strrchr(path, '/') + 1);
+	if (f->type == REFUSED && !f->path[n])
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"This store does not implement the element %.60s", strrchr(path, '/') + 1);
+	return 0;
+}
+
 static int on_start(void *cookie, const char *path, struct penstock_error *err)
 {
 	struct parse *p = cookie;
@@ -90,7 +126,7 @@ static int on_start(void *cookie, const char *path, struct penstock_error *err)
 			return add_item(p, err);
 		}
 	}
-	return 0;
+	return check_known(p, path + p->root_len, err);
 }
 
 static int bad_value(
@@ -195,6 +231,9 @@ static int set_field(struct parse *p, const struct field *f, char *base, const c
 		return 0;
 	case VERSION_2:
 		AT(base, f->offset, int) = 2;
+		return 0;
+	case UNUSED:
+	case REFUSED:
 		return 0;
 	}
 	return 0;

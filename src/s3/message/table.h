@@ -26,6 +26,9 @@ enum field_type {
 	PREFIX, /* appended to the common prefixes of the document */
 	URL_ENCODING, /* bool */
 	VERSION_2, /* int: set to 2, because only a V2 list has the element */
+	/* Only in a strict table: */
+	UNUSED, /* allowed, and not read: it asks for nothing, or the caller refuses its parent */
+	REFUSED, /* asks for a feature of S3 that the store does not have */
 };
 
 struct field {
@@ -49,6 +52,9 @@ struct table {
 	/* offset of the member that gets the index of the root's name; 0 if there is none */
 	size_t kind;
 	bool not_empty; /* there must be an item */
+	/* A request: an element that is in no field is refused, because skipping it would ignore a
+	 * part of the request. Replies of later versions of S3 have more elements. */
+	bool strict;
 };
 
 #define END                                                                                        \
@@ -58,6 +64,11 @@ struct table {
 #define D(path, type, structure, member)                                                           \
 	{                                                                                          \
 		path, type, offsetof(struct structure, member), false                              \
+	}
+/* A field of the types UNUSED and REFUSED. */
+#define F(path, type)                                                                              \
+	{                                                                                          \
+		path, type, 0, false                                                               \
 	}
 #define NEEDED(path, type, structure, member)                                                      \
 	{                                                                                          \
@@ -88,7 +99,8 @@ struct table {
 /* The fields of struct s3_tag (tags.c). */
 extern const struct field tag_fields[];
 
-/* Parses a document into the zeroed struct `out`, which is released on failure. */
+/* Parses a document into the zeroed struct `out`, which is released on failure. Fails with
+ * PENSTOCK_E_UNSUPPORTED if the document has a REFUSED element. */
 int table_parse(
 	const struct table *t, void *out, const char *xml, size_t len, struct penstock_error *err);
 /* The second half of table_parse(), for a struct that was filled in another way: decodes its

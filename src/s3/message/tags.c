@@ -19,6 +19,7 @@ static const struct field tagging_fields[] = {D("/TagSet", TEXT, s3_tagging, set
 const struct field tag_fields[] = {
 	NEEDED("/Key", TEXT, s3_tag, key), NEEDED("/Value", TEXT, s3_tag, value), END};
 static const struct table tagging_table = {.what = "the Tagging document",
+	.strict = true,
 	.roots = {"Tagging"},
 	.items = {"/TagSet/Tag"},
 	.fields = tagging_fields,

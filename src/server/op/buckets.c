@@ -204,10 +204,7 @@ static void create_bucket(struct request *req, const struct s3_create_bucket *co
 				  ? config->location
 				  : ""};
 
-	if (config->kind)
-		reply_errorf(
-			req, S3_E_NOT_IMPLEMENTED, "This store has only general purpose buckets");
-	else if (!is_region(new.region))
+	if (!is_region(new.region))
 		reply_code(req, 400, "InvalidLocationConstraint",
 			"The specified location constraint is not valid");
 	else if (choose_lock(req, &new) && choose_access(req, &new) &&

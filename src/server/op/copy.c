@@ -206,17 +206,15 @@ static int make_body(
 
 /* --- CopyObject ------------------------------------------------------------------------------ */
 
-static const char redirect_header[] = "x-amz-website-redirect-location";
-
 /* Returns true for the stored headers that a copy never takes from its source. */
 static bool is_of_request(const char *name)
 {
-	return strcmp(name, STORE_CLASS_HEADER) == 0 || strcmp(name, redirect_header) == 0;
+	return strcmp(name, STORE_CLASS_HEADER) == 0 || strcmp(name, REDIRECT_HEADER) == 0;
 }
 
 static bool keep_headers(struct request *req, const struct store_object *source)
 {
-	const char *redirect = request_header(req, redirect_header);
+	const char *redirect = request_header(req, REDIRECT_HEADER);
 	struct buf *out = &req->stored_headers;
 	const char *p = NULL, *name, *value;
 
@@ -226,7 +224,7 @@ static bool keep_headers(struct request *req, const struct store_object *source)
 		if (*name != ':' && !is_of_request(name))
 			store_header_add(out, name, value);
 	if (redirect && *redirect)
-		store_header_add(out, redirect_header, redirect);
+		store_header_add(out, REDIRECT_HEADER, redirect);
 	return headers_add_storage_class(req, out);
 }
 
@@ -360,7 +358,7 @@ static bool try_copy(struct request *req, const struct source *from)
 	if (strcmp(from->bucket, req->bucket) == 0 && strcmp(from->key, req->key) == 0 &&
 		!from->version && !replace && req->encryption.mode == STORE_PLAIN &&
 		!request_header(req, "x-amz-storage-class") &&
-		!request_header(req, redirect_header) &&
+		!request_header(req, REDIRECT_HEADER) &&
 		!request_header(req, "x-amz-checksum-algorithm")) {
 		reply_errorf(req, S3_E_INVALID_REQUEST,
 			"This copy request is illegal because it is trying to copy an object to "
@@ -398,13 +396,8 @@ static bool try_copy(struct request *req, const struct source *from)
 
 void op_copy_object(struct request *req)
 {
-	const char *directive = request_header(req, "x-amz-metadata-directive");
 	struct store_condition *condition = &req->put.condition;
 
-	if (directive && strcmp(directive, "REPLACE") != 0 && strcmp(directive, "COPY") != 0) {
-		reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown metadata directive.");
-		return;
-	}
 	/* The decision on the source takes the place of the one on the object to be replaced. */
 	request_bind(req, req->key, NULL, condition);
 	if (condition->decided)
@@ -438,8 +431,8 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	return true;
 }
 
-/* Hashes the range, unless the ETag of the source is the MD5 of the range. Writes the bytes to a
- * file if they cannot be shared with the source. */
+/* Hashes the range, unless the source has the hashes of the range. Writes the bytes to a file if
+ * they cannot be shared with the source. */
 static int part_source(struct request *req, struct store_object *source, struct penstock_error *err)
 {
 	struct store_put *put = &req->part.put;
@@ -447,7 +440,7 @@ static int part_source(struct request *req, struct store_object *source, struct 
 		.key = source_key(req),
 		.offset = req->part.offset,
 		.length = req->part.length,
-		.kind = checksum_find(put->checksum.algorithm)};
+		.kind = op_part_checksum(req)};
 	bool shared = !source->body && sse_shares(req, source);
 	int rc = shared ? 0 : make_body(req, r.length, false, err);
 
@@ -455,8 +448,11 @@ static int part_source(struct request *req, struct store_object *source, struct 
 		return rc;
 	put->source = shared ? source : NULL;
 	put->body = r.copy = shared ? NULL : req->body.object;
-	if (shared && r.length == source->size && !r.kind && !source->n_parts) {
+	if (shared && r.length == source->size && !source->n_parts &&
+		(!r.kind || r.kind == checksum_find(source->checksum.algorithm))) {
 		snprintf(req->body.etag, sizeof(req->body.etag), "%.32s", source->etag);
+		snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
+			r.kind ? source->checksum.value : "");
 		return check_range(&r, err);
 	}
 	rc = read_range(&r, err);

@@ -49,10 +49,7 @@ static void set_rule(struct request *req, const struct s3_encryption_rule *rule)
 {
 	bool bucket_key = rule->bucket_key && strcmp(rule->bucket_key, "true") == 0;
 
-	if (rule->blocked)
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement BlockedEncryptionTypes");
-	else if (rule->algorithm && str_starts(rule->algorithm, "aws:kms"))
+	if (rule->algorithm && str_starts(rule->algorithm, "aws:kms"))
 		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store does not implement SSE-KMS: SSEAlgorithm must be AES256");
 	else if (!rule->algorithm || strcmp(rule->algorithm, "AES256") != 0 ||

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/str.h"
 #include "s3/conditions.h"
 #include "s3/range.h"
 #include "s3/message/xml.h"
@@ -385,7 +386,7 @@ static void add_object_headers(
 	}
 	if (e->stored)
 		reply_headerf(req, "x-amz-mp-parts-count", "%zu", object->n_parts);
-	if (!mode || strcasecmp(mode, "ENABLED") != 0)
+	if (!mode)
 		return;
 	checksum = object->checksum;
 	if (e->stored)
@@ -503,31 +504,59 @@ void op_get_object(struct request *req)
 
 /* --- GetObjectAttributes --------------------------------------------------------------------- */
 
-static bool wants(const char *attributes, const char *name)
-{
-	size_t len = strlen(name);
+enum attribute { ETAG, CHECKSUM, OBJECT_PARTS, STORAGE_CLASS, OBJECT_SIZE, ATTRIBUTES };
 
-	for (const char *p = attributes; p && *p; p += strcspn(p, ",")) {
-		p += strspn(p, ", \t");
-		if (strncasecmp(p, name, len) == 0 && strspn(p + len, ", \t") + (p[len] == '\0'))
-			return true;
-	}
-	return false;
+struct attributes {
+	bool wanted[ATTRIBUTES];
+	uint64_t marker, max_parts;
+};
+
+/* Reads the number in a header, which may be absent. Returns false with a reply set. */
+static bool read_number(struct request *req, const char *name, uint64_t *out)
+{
+	const char *text = request_header(req, name);
+
+	return !text || str_to_u64(text, 0, INT32_MAX, out) ||
+	       reply_errorf(req, S3_E_INVALID_ARGUMENT,
+		       "Provided %s not an integer or within integer range", name);
 }
 
-static void write_parts(struct request *req, struct buf *xml, const struct store_object *object)
+/* Reads the list of attributes. Returns false with a reply set. */
+static bool read_attributes(struct request *req, struct attributes *out)
 {
-	const char *marker_text = request_header(req, "x-amz-part-number-marker");
-	const char *max_text = request_header(req, "x-amz-max-parts");
+	static const char *const names[ATTRIBUTES] = {
+		"ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"};
+	const char *p = request_header(req, "x-amz-object-attributes");
+
+	if (!p || !*p)
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"The x-amz-object-attributes header specifying the attributes to be "
+			"retrieved is missing");
+	for (p += strspn(p, ", \t"); *p; p += strspn(p, ", \t")) {
+		size_t len = strcspn(p, ", \t"), i = 0;
+
+		while (i < ATTRIBUTES &&
+			(strlen(names[i]) != len || strncasecmp(names[i], p, len) != 0))
+			i++;
+		if (i == ATTRIBUTES)
+			return reply_errorf(
+				req, S3_E_INVALID_ARGUMENT, "Invalid attribute name specified.");
+		out->wanted[i] = true;
+		p += len;
+	}
+	return read_number(req, "x-amz-part-number-marker", &out->marker) &&
+	       read_number(req, "x-amz-max-parts", &out->max_parts);
+}
+
+static void write_parts(
+	struct buf *xml, const struct attributes *attributes, const struct store_object *object)
+{
 	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
-	unsigned long marker = marker_text ? strtoul(marker_text, NULL, 10) : 0;
-	unsigned long max = max_text ? strtoul(max_text, NULL, 10) : 1000;
-	unsigned long n = 0, last = marker;
+	uint64_t marker = attributes->marker, n = 0, last = marker;
+	uint64_t max = attributes->max_parts > 1000 ? 1000 : attributes->max_parts;
 	_cleanup_(buf_release) struct buf list = BUF_INIT(LIMIT_XML_BODY);
 	bool truncated = false;
 
-	if (max > 1000)
-		max = 1000;
 	for (size_t i = 0; i < object->n_parts && !truncated; i++) {
 		const struct store_part *p = &object->parts[i];
 
@@ -555,49 +584,46 @@ static void write_parts(struct request *req, struct buf *xml, const struct store
 	xml_close(xml, "ObjectParts");
 }
 
-static void write_attributes(struct request *req, struct buf *xml, const char *attributes,
-	const struct store_object *object)
+static void write_attributes(
+	struct buf *xml, const struct attributes *attributes, const struct store_object *object)
 {
+	const bool *wanted = attributes->wanted;
 	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
 	const char *class = store_object_header(object, STORE_CLASS_HEADER);
 
 	xml_declaration(xml);
 	xml_open_root(xml, "GetObjectAttributesResponse");
-	if (wants(attributes, "ETag"))
+	if (wanted[ETAG])
 		xml_element(xml, "ETag", object->etag);
-	if (wants(attributes, "Checksum") && kind && object->checksum.value[0]) {
+	if (wanted[CHECKSUM] && kind && object->checksum.value[0]) {
 		xml_open(xml, "Checksum");
 		xml_element(xml, checksum_element(kind), object->checksum.value);
 		xml_element(xml, "ChecksumType", object->checksum.type);
 		xml_close(xml, "Checksum");
 	}
-	if (wants(attributes, "ObjectParts") && object->n_parts)
-		write_parts(req, xml, object);
-	if (wants(attributes, "StorageClass"))
+	if (wanted[OBJECT_PARTS] && object->n_parts)
+		write_parts(xml, attributes, object);
+	if (wanted[STORAGE_CLASS])
 		xml_element(xml, "StorageClass", class ? class : "STANDARD");
-	if (wants(attributes, "ObjectSize"))
+	if (wanted[OBJECT_SIZE])
 		xml_element_u64(xml, "ObjectSize", object->size);
 	xml_close(xml, "GetObjectAttributesResponse");
 }
 
 void op_object_attributes(struct request *req)
 {
-	const char *attributes = request_header(req, "x-amz-object-attributes");
+	struct attributes attributes = {.max_parts = 1000};
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
 
-	if (!attributes) {
-		reply_errorf(req, S3_E_INVALID_ARGUMENT,
-			"The x-amz-object-attributes header specifying the attributes to be "
-			"retrieved is missing");
+	if (!read_attributes(req, &attributes))
 		return;
-	}
 	if (!access_check(req, "s3:GetObjectAttributes"))
 		return;
 	object = reply_unless_found(req, req->bucket, req->key, req->version);
 	if (!object || !sse_may_read(req, object))
 		return;
-	write_attributes(req, &xml, attributes, object);
+	write_attributes(&xml, &attributes, object);
 	reply_xml(req, MHD_HTTP_OK, &xml);
 	reply_modified(req, object);
 	reply_version(req, object);

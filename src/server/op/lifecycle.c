@@ -12,14 +12,11 @@
 #include "server/bucket/expiry.h"
 #include "server/bucket/lifecycle.h"
 #include "server/op/op.h"
+#include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
 #include "store/header.h"
-
-/* AWS's header for the smallest object that a transition moves; this store has no transitions. */
-#define MINIMUM_HEADER	"x-amz-transition-default-minimum-object-size"
-#define MINIMUM_DEFAULT "all_storage_classes_128K"
 
 /* --- the configuration ----------------------------------------------------------------------- */
 
@@ -94,16 +91,9 @@ static void set_rules(struct request *req, struct s3_lifecycle *rules)
 void op_put_bucket_lifecycle(struct request *req)
 {
 	const struct buf *document = &req->body.document;
-	const char *minimum = request_header(req, MINIMUM_HEADER);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_lifecycle rules = {0};
 
-	if (minimum && strcmp(minimum, MINIMUM_DEFAULT) != 0) {
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store has one storage class: " MINIMUM_HEADER
-			" must be " MINIMUM_DEFAULT);
-		return;
-	}
 	if (s3_lifecycle_parse(buf_str(document), document->len, &rules, &err) == 0)
 		set_rules(req, &rules);
 	else

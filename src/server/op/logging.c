@@ -45,9 +45,6 @@ static bool check_target(struct request *req, const struct s3_logging *logging)
 	struct store_lock lock = {0};
 	enum store_status status;
 
-	if (logging->grants)
-		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement the TargetGrants of a log");
 	if (!reply_unless_stored(req, store_bucket_get(store, req->bucket, &source, &err), &err))
 		return false;
 	status = store_bucket_get(store, logging->target, &target, &err);

@@ -1,5 +1,6 @@
 /* The notifications of a bucket. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -49,13 +50,14 @@ static bool complete_rules(struct request *req, struct s3_notification *rules)
 	return true;
 }
 
-/* Announces the bucket to its destinations. As with AWS, the configuration is not stored if this
- * fails. */
+/* Announces the bucket to its destinations, unless the sender asks to skip this. As with AWS, the
+ * configuration is not stored if this fails. */
 static bool send_tests(struct request *req, const struct s3_notification *rules)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *skip = request_header(req, "x-amz-skip-destination-validation");
 
-	for (size_t i = 0; i < rules->n; i++)
+	for (size_t i = 0; i < rules->n && !(skip && strcasecmp(skip, "true") == 0); i++)
 		if (notifier_test(req->server->notify, rules->rules[i].queue, req->bucket, req->id,
 			    &err) < 0)
 			return reply_failure(req, &err);

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "s3/sum/checksum.h"
+
 #define REMOTE_SIZE 46 /* size of an IPv6 address as text */
 
 struct access_subject;
@@ -164,6 +166,10 @@ void op_delete_object(struct request *req);
 
 void op_create_upload(struct request *req);
 void op_upload_part_begin(struct request *req);
+/* Returns the kind of the checksum that a part gets, even if its sender names none: that of the
+ * upload, or CRC64NVME if the upload has none. Like a PUT, a part with the key of a customer gets
+ * none unless the upload asks for one. */
+enum checksum_kind op_part_checksum(const struct request *req);
 void op_upload_part_copy(struct request *req);
 void op_list_parts(struct request *req);
 void op_complete_upload(struct request *req);

@@ -188,7 +188,9 @@ static void upload_part_after(struct request *req)
 	req->object_size = (int64_t)put->size;
 	reply_empty(req, MHD_HTTP_OK);
 	reply_etag(req, put->etag);
-	if (req->body.extra_kind)
+	if (put->checksum.algorithm[0])
+		reply_header(req, checksum_header(op_part_checksum(req)), put->checksum.value);
+	else if (req->body.extra_kind)
 		reply_header(req, checksum_header(req->body.extra_kind), req->body.extra_value);
 	reply_sse(req, req->encryption.mode);
 }
@@ -196,12 +198,11 @@ static void upload_part_after(struct request *req)
 static void op_upload_part(struct request *req)
 {
 	struct store_put *put = &req->part.put;
+	const struct request_body *body = &req->body;
+	bool named = body->extra_kind && body->extra_kind == op_part_checksum(req);
 
-	/* put->checksum.algorithm is the algorithm of the upload; the part may have been sent with
-	 * another one. */
-	if (req->body.extra_kind && checksum_find(put->checksum.algorithm) == req->body.extra_kind)
-		snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
-			req->body.extra_value);
+	snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
+		named ? body->extra_value : body->own_value);
 	commit_body(req, put, upload_part_after);
 }
 
@@ -243,20 +244,15 @@ void op_upload_part_begin(struct request *req)
 	req->finish = op_upload_part;
 	if (!body_begin(req, BODY_OBJECT, LIMIT_S3_PART_MAX))
 		return;
-	/* If the upload has a checksum, its parts get a checksum, too, even if the client sent
-	 * none. */
-	wanted = checksum_find(req->part.put.checksum.algorithm);
+	wanted = op_part_checksum(req);
 	if (!wanted || req->body.extra_kind == wanted)
 		return;
-	if (req->body.extra_kind) {
+	if (req->body.extra_kind && req->part.put.checksum.algorithm[0]) {
 		reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Checksum Type mismatch occurred, expected checksum Type: %s, actual "
 			"checksum Type: %s",
 			req->part.put.checksum.algorithm, checksum_name(req->body.extra_kind));
-	} else if (checksum_init(&req->body.extra, wanted, &err) < 0) {
-		reply_failure(req, &err);
 	} else {
-		req->body.extra_kind = wanted;
-		req->body.has_extra = true;
+		body_add_checksum(req, wanted);
 	}
 }

@@ -93,15 +93,60 @@ static bool find_upload_id(struct request *req)
 	return req->upload_id || reply_error(req, S3_E_NO_SUCH_UPLOAD);
 }
 
-void op_abort_upload(struct request *req)
+/* Compares the start of the upload with the time in the request, which may be NULL. As AWS
+ * documents it, a missing upload is as good as aborted. Returns false with a reply set. */
+static bool is_of_time(struct request *req, const char *time)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_condition wanted = {0};
+	struct store_upload upload = {0};
+	enum store_status status;
 
-	if (find_upload_id(req) && reply_unless_stored(req,
-					   store_upload_abort(req->server->store, req->bucket,
-						   req->key, req->upload_id, &err),
-					   &err))
+	if (!time)
+		return true;
+	if (!condition_add_state(&wanted, NULL, time))
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"The value of x-amz-if-match-initiated-time is not a time");
+	status = store_upload_get(
+		req->server->store, req->bucket, req->key, req->upload_id, &upload, &err);
+	free(upload.headers);
+	if (status == STORE_NO_SUCH_UPLOAD) {
+		penstock_error_release(&err);
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
+		return false;
+	}
+	return reply_unless_stored(req, status, &err) &&
+	       (upload.started_ns / NS_PER_S == wanted.modified_s ||
+		       reply_error(req, S3_E_PRECONDITION_FAILED));
+}
+
+void op_abort_upload(struct request *req)
+{
+	const char *time = request_header(req, "x-amz-if-match-initiated-time");
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (find_upload_id(req) && is_of_time(req, time) &&
+		reply_unless_stored(req,
+			store_upload_abort(
+				req->server->store, req->bucket, req->key, req->upload_id, &err),
+			&err))
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
+}
+
+enum checksum_kind op_part_checksum(const struct request *req)
+{
+	const char *algorithm = req->part.put.checksum.algorithm;
+
+	if (algorithm[0])
+		return checksum_find(algorithm);
+	return req->encryption.mode == STORE_CUSTOMER_KEY ? CHECKSUM_NONE : CHECKSUM_CRC64NVME;
+}
+
+/* Returns the kind of the checksums of the parts. */
+static enum checksum_kind kind_of(const struct store_upload *upload)
+{
+	return upload->checksum.algorithm[0] ? checksum_find(upload->checksum.algorithm)
+					     : CHECKSUM_CRC64NVME;
 }
 
 /* --- ListParts ------------------------------------------------------------------------------- */
@@ -109,7 +154,7 @@ void op_abort_upload(struct request *req)
 static void write_parts(struct request *req, struct s3_parts *list,
 	const struct store_upload *upload, const struct store_part *parts)
 {
-	enum checksum_kind kind = checksum_find(upload->checksum.algorithm);
+	enum checksum_kind kind = kind_of(upload);
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	_cleanup_free_ struct s3_part *out = calloc(list->n + 1, sizeof(*out));
 
@@ -187,7 +232,7 @@ struct completion {
 /* Finds the stored part named by an entry of the document. Returns false with a reply set. */
 static bool pick_part(struct completion *c, const struct s3_part *wanted, struct store_part *out)
 {
-	enum checksum_kind kind = checksum_find(c->upload.checksum.algorithm);
+	enum checksum_kind kind = kind_of(&c->upload);
 	const struct store_part *found = NULL;
 	const char *etag = wanted->etag ? wanted->etag : "";
 	size_t len = strlen(etag);
@@ -325,16 +370,29 @@ static bool compare_checksum(struct completion *c, enum checksum_kind kind)
 	return true;
 }
 
+/* As with AWS, an object has the checksum CRC64NVME if its upload names no algorithm. Returns false
+ * if a part has no checksum: its key is that of a customer, or an older version has stored it. */
+static bool choose_default(struct completion *c)
+{
+	for (size_t i = 0; i < c->wanted.n; i++)
+		if (!c->parts[i].checksum[0])
+			return false;
+	snprintf(c->checksum.algorithm, sizeof(c->checksum.algorithm), "%s",
+		checksum_name(CHECKSUM_CRC64NVME));
+	snprintf(c->checksum.type, sizeof(c->checksum.type), "FULL_OBJECT");
+	return true;
+}
+
 /* Computes the checksum, and compares it with the one in the request. */
 static bool compute_checksum(struct completion *c)
 {
-	enum checksum_kind kind = checksum_find(c->upload.checksum.algorithm);
+	enum checksum_kind kind = kind_of(&c->upload);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int rc;
 
-	if (!kind)
-		return compare_checksum(c, kind);
 	c->checksum = c->upload.checksum;
+	if (!c->checksum.algorithm[0] && !choose_default(c))
+		return compare_checksum(c, CHECKSUM_NONE);
 	if (strcmp(c->checksum.type, "COMPOSITE") == 0)
 		rc = composite(c, kind, &err);
 	else

@@ -32,6 +32,7 @@ void body_release(struct request *req)
 	checksum_release(&body->md5);
 	checksum_release(&body->sha256);
 	checksum_release(&body->extra);
+	checksum_release(&body->own);
 	*body = (struct request_body){.received = body->received};
 }
 
@@ -285,6 +286,11 @@ bool body_begin_file(struct request *req)
 	return find_checksum(req) && find_md5(req) && start_object(req);
 }
 
+bool body_add_checksum(struct request *req, enum checksum_kind kind)
+{
+	return start_hash(req, &req->body.own, kind, &req->body.has_own);
+}
+
 /* Returns the hash of the body that the signature covers, which a presigned URL may have in its
  * query. */
 static const char *announced_sha256(const struct request *req)
@@ -328,6 +334,8 @@ int body_store(struct request *req, const void *data, size_t len, struct penstoc
 		checksum_update(&b->md5, data, len);
 	if (b->has_extra)
 		checksum_update(&b->extra, data, len);
+	if (b->has_own)
+		checksum_update(&b->own, data, len);
 	if (b->object)
 		return store_body_write(b->object, data, len, err);
 	if (b->kind == BODY_DOCUMENT && buf_add(&b->document, data, len) < 0)
@@ -407,6 +415,10 @@ bool body_finish(struct request *req)
 		checksum_format(CHECKSUM_MD5, digest, text);
 		if (wanted && strcmp(wanted, text) != 0)
 			return reply_error(req, S3_E_BAD_DIGEST);
+	}
+	if (b->has_own) {
+		checksum_final(&b->own, digest);
+		checksum_format(b->own.kind, digest, b->own_value);
 	}
 	if (!b->has_extra)
 		return true;

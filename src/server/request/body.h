@@ -30,8 +30,9 @@ struct request_body {
 	struct buf document;
 	body_take_fn take; /* gets the bytes of a form */
 	struct store_body *object;
-	struct checksum md5, sha256, extra;
-	bool has_md5, has_sha256, has_extra;
+	/* `extra` is the checksum that the sender names; `own` is of the store's choice. */
+	struct checksum md5, sha256, extra, own;
+	bool has_md5, has_sha256, has_extra, has_own;
 	bool hash_late; /* the hasher computes the MD5, and expects the body */
 	enum checksum_kind extra_kind;
 	char extra_wanted[CHECKSUM_TEXT_SIZE]; /* the expected checksum; "" if not sent */
@@ -40,12 +41,15 @@ struct request_body {
 	/* Hexadecimal MD5, BODY_OBJECT only; with `hash_late` set by the hasher. */
 	char etag[33];
 	char extra_value[CHECKSUM_TEXT_SIZE]; /* base64 */
+	char own_value[CHECKSUM_TEXT_SIZE]; /* base64; "" if there is none */
 };
 
 /* Reads the headers that describe the body. Returns false with a reply set. */
 bool body_begin(struct request *req, enum body_kind kind, uint64_t limit);
 /* Like body_begin(), for a form; `take` gets the bytes of the form. */
 bool body_begin_form(struct request *req, body_take_fn take, uint64_t limit);
+/* Computes one more checksum of a body that has begun. Returns false with a reply set. */
+bool body_add_checksum(struct request *req, enum checksum_kind kind);
 /* Begins the file in a form; the headers are those of the form. Returns false with a reply set. */
 bool body_begin_file(struct request *req);
 /* Stores bytes of an object, or of the file in a form. */

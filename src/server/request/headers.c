@@ -16,18 +16,31 @@
 
 /* Headers that are stored with the object and sent with it. */
 static const char *const kept[] = {"content-type", "cache-control", "content-disposition",
-	"content-language", "expires", "x-amz-website-redirect-location"};
+	"content-language", "expires", REDIRECT_HEADER};
 
-/* Headers, by prefix, that ask for features that this store does not have, except with `value`. */
+/* Prefixes of the headers that ask for features that this store does not have, except with the
+ * value `none`, which may be NULL. */
 static const struct {
-	const char *prefix;
-	const char *value; /* NULL if there is none */
+	const char *prefix, *none;
 } refused[] = {
-	{"x-amz-write-offset-bytes", NULL},
-	{"x-amz-rename-source", NULL},
-	{"x-amz-object-lock-event-hold", "OFF"},
 	{"x-amz-bucket-namespace", "global"},
-	{"x-amz-if-match-initiated-time", NULL},
+	{"x-amz-object-lock-event-hold", "OFF"},
+	{MINIMUM_HEADER, MINIMUM_DEFAULT},
+	{"x-amz-rename-source", NULL},
+	{"x-amz-write-offset-bytes", NULL},
+};
+
+/* The words that a header can have. */
+static const struct {
+	const char *name, *words[2];
+	bool any_case;
+} choices[] = {
+	{"x-amz-bypass-governance-retention", {"true", "false"}, true},
+	{"x-amz-checksum-mode", {"ENABLED"}, true},
+	{"x-amz-confirm-remove-self-bucket-access", {"true", "false"}, true},
+	{"x-amz-metadata-directive", {"COPY", "REPLACE"}, false},
+	{"x-amz-skip-destination-validation", {"true", "false"}, true},
+	{"x-amz-tagging-directive", {"COPY", "REPLACE"}, false},
 };
 
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
@@ -136,7 +149,7 @@ static bool is_acceptable(struct request *req, struct span name, struct span val
 {
 	for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
 		if (has_prefix(name, refused[i].prefix) &&
-			!(refused[i].value && span_is(value, refused[i].value)))
+			!(refused[i].none && span_is(value, refused[i].none)))
 			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 				"This store does not implement the header %.*s", (int)name.n,
 				name.p);
@@ -144,37 +157,57 @@ static bool is_acceptable(struct request *req, struct span name, struct span val
 }
 
 /* A signed URL may have headers in its query. A copy that has its source there would be handled
- * like a PUT without a body. */
+ * like a PUT without a body, and a condition would be ignored. */
 static bool query_acceptable(struct request *req)
 {
 	struct span name, value;
 
 	for (const char *at = req->query; uri_query_next(&at, &name, &value);) {
-		if (has_prefix(name, "x-amz-copy-source"))
+		if (has_prefix(name, "x-amz-copy-source") || has_prefix(name, "x-amz-if-match-"))
 			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-				"This store does not implement a source of a copy in a URL");
+				"This store does not implement %.*s in a URL", (int)name.n, name.p);
 		if (!is_acceptable(req, name, value))
 			return false;
 	}
 	return true;
 }
 
+static bool is_choice(const char *value, size_t i)
+{
+	for (size_t k = 0; k < ARRAY_SIZE(choices[i].words) && choices[i].words[k]; k++)
+		if ((choices[i].any_case ? strcasecmp : strcmp)(value, choices[i].words[k]) == 0)
+			return true;
+	return false;
+}
+
+static bool check_header(struct request *req, const struct sigv4_header *h)
+{
+	if (!is_acceptable(req, (struct span){h->name, strlen(h->name)},
+		    (struct span){h->value, strlen(h->value)}))
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
+		if (strcasecmp(h->name, choices[i].name) == 0 && !is_choice(h->value, i))
+			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+				"The value of the header %s is unknown", h->name);
+	return true;
+}
+
 bool headers_acceptable(struct request *req)
 {
-	const char *directive = request_header(req, "x-amz-tagging-directive");
+	const char *redirect = request_header(req, REDIRECT_HEADER);
 
-	for (size_t i = 0; i < req->n_headers; i++) {
-		const struct sigv4_header *h = &req->headers[i];
-
-		if (strncasecmp(h->name, "x-amz-", 6) == 0 &&
-			!is_acceptable(req, (struct span){h->name, strlen(h->name)},
-				(struct span){h->value, strlen(h->value)}))
+	for (size_t i = 0; i < req->n_headers; i++)
+		if (strncasecmp(req->headers[i].name, "x-amz-", 6) == 0 &&
+			!check_header(req, &req->headers[i]))
 			return false;
-	}
 	if (!query_acceptable(req))
 		return false;
-	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
-		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown tagging directive.");
+	if (redirect && *redirect && *redirect != '/' && !str_starts(redirect, "http://") &&
+		!str_starts(redirect, "https://"))
+		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidRedirectLocation",
+			       "The website redirect location must have a prefix of 'http://' or "
+			       "'https://' or '/'."),
+		       false;
 	return true;
 }
 

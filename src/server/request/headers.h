@@ -7,6 +7,11 @@
 #include "base/buf.h"
 #include "store/store.h"
 
+#define REDIRECT_HEADER "x-amz-website-redirect-location"
+/* The smallest object that a transition moves; this store has no transitions. */
+#define MINIMUM_HEADER	"x-amz-transition-default-minimum-object-size"
+#define MINIMUM_DEFAULT "all_storage_classes_128K"
+
 struct request;
 
 /* Joins headers of the same name, in their order, with commas. Returns false with a reply set. */

@@ -207,9 +207,12 @@ bool reply_failure(struct request *req, struct penstock_error *err)
 
 bool reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err)
 {
-	reply_error(req, err->code == PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN
-			 : problem			? problem
-							: S3_E_MALFORMED_XML);
+	if (err->code == PENSTOCK_E_UNSUPPORTED)
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED, "%s", err->message);
+	else
+		reply_error(req, err->code == PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN
+				 : problem			? problem
+								: S3_E_MALFORMED_XML);
 	penstock_error_release(err);
 	return false;
 }

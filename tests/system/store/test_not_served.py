@@ -125,9 +125,7 @@ PARTS = {
     "`x-amz-rename-source`": put("x-amz-rename-source", "bkt/k"),
     "`x-amz-copy-source` in a URL": ("PUT", "/bkt/k", "x-amz-copy-source=bkt%2Fk", {}, ""),
     "`x-amz-object-lock-event-hold`": put("x-amz-object-lock-event-hold", "ON"),
-    "`x-amz-checksum-` of MD5, SHA512 and XXHASH": put("x-amz-checksum-md5", "1B2M2Y8AsgTpgAmY7PhCfg=="),
     "`x-amz-acl: aws-exec-read`": put("x-amz-acl", "aws-exec-read"),
-    "`x-amz-if-match-initiated-time`": ("DELETE", "/bkt/k", "uploadId=x", {"x-amz-if-match-initiated-time": "Sun, 06 Nov 1994 08:49:37 GMT"}, ""),
     "`x-amz-bucket-namespace: account-regional`": ("PUT", "/new", "", {"x-amz-bucket-namespace": "account-regional"}, ""),
     "directory buckets": (
         "PUT", "/new", "", {}, "<CreateBucketConfiguration><Bucket><Type>Directory</Type></Bucket></CreateBucketConfiguration>",

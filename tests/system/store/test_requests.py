@@ -1,4 +1,6 @@
 """Nothing that a request asks for is ignored: it is done, or the request is refused by name and changes nothing."""
+import datetime
+
 import pytest
 
 from harness.s3_wire import Wire
@@ -26,6 +28,9 @@ def keys(wire):
 
 REFUSED = [
     ("x-amz-server-side-encryption-of-tomorrow", "true"),
+    ("x-amz-object-lock-event-hold", "ON"),
+    ("x-amz-object-lock-event-hold-duration-days", "1"),
+    ("x-amz-write-offset-bytes", "3"),
 ]
 
 
@@ -60,6 +65,149 @@ def test_a_copy_has_storage_class_and_redirect_of_its_own_request(wire):
 
     assert {name: wire.send("HEAD", "/bkt/with").headers.get(name) for name in own} == own
     assert {name: wire.send("HEAD", "/bkt/plain").headers.get(name) for name in own} == dict.fromkeys(own)
+
+
+@pytest.mark.parametrize("location, code", [("/page", None), ("https://host/", None), ("page", "InvalidRedirectLocation")])
+@pytest.mark.parametrize("source", [{}, {"x-amz-copy-source": "bkt/k"}], ids=["put", "copy"])
+def test_a_redirect_leads_to_a_page(wire, location, code, source):
+    assert wire.send("PUT", "/bkt/new", headers=source | {"x-amz-website-redirect-location": location}).code == code
+    assert keys(wire) == (["k"] if code else ["k", "new"])
+
+
+@pytest.mark.parametrize(
+    "headers, code",
+    [
+        ({"x-amz-object-attributes": "ETag, ObjectSize,"}, None),
+        ({"x-amz-object-attributes": "ETag,Owner"}, "InvalidArgument"),
+        ({"x-amz-object-attributes": "ETagObjectSize"}, "InvalidArgument"),
+        ({"x-amz-object-attributes": "ObjectParts", "x-amz-max-parts": "many"}, "InvalidArgument"),
+        ({"x-amz-object-attributes": "ObjectParts", "x-amz-part-number-marker": "-1"}, "InvalidArgument"),
+    ],
+)
+def test_attributes_are_those_of_an_object(wire, headers, code):
+    assert wire.send("GET", "/bkt/k", "attributes=", headers=headers).code == code
+
+
+def test_a_part_of_an_object_that_the_store_does_not_have_is_not_the_object(wire):
+    """An annotation has a name and a text of its own."""
+    query = "annotation=&annotationName=a"
+
+    assert [wire.send(method, "/bkt/k", query).code for method in ("PUT", "GET", "DELETE")] == ["NotImplemented"] * 3
+    assert wire.send("GET", "/bkt/k").body == b"old"
+
+
+# --- documents
+
+PART = "<PartNumber>1</PartNumber><ETag>x</ETag>"
+GRANT = '<Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="Group"><URI>http://acs.amazonaws.com/groups/global/AllUsers</URI>%s</Grantee><Permission>READ</Permission>'
+LIFECYCLE = "<ID>i</ID><Status>Enabled</Status><Filter><Prefix/></Filter><Expiration><Days>1</Days>%s</Expiration>"
+DOCUMENTS = {
+    "complete": ("POST", "/bkt/k", "uploadId=u", f"<CompleteMultipartUpload><Part>{PART}%s</Part></CompleteMultipartUpload>"),
+    "delete": ("POST", "/bkt", "delete=", "<Delete><Object><Key>k</Key>%s</Object></Delete>"),
+    "bucket": ("PUT", "/new", "", "<CreateBucketConfiguration>%s</CreateBucketConfiguration>"),
+    "retention": ("PUT", "/locked/k", "retention=", "<Retention>%s</Retention>"),
+    "hold": ("PUT", "/locked/k", "legal-hold=", "<LegalHold><Status>ON</Status>%s</LegalHold>"),
+    "lock": ("PUT", "/locked", "object-lock=", "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>%s</ObjectLockConfiguration>"),
+    "acl": ("PUT", "/bkt", "acl=", f"<AccessControlPolicy><AccessControlList><Grant>{GRANT}</Grant></AccessControlList></AccessControlPolicy>"),
+    "tagging": ("PUT", "/bkt/k", "tagging=", "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value>%s</Tag></TagSet></Tagging>"),
+    "versioning": ("PUT", "/bkt", "versioning=", "<VersioningConfiguration><Status>Enabled</Status>%s</VersioningConfiguration>"),
+    "lifecycle": ("PUT", "/bkt", "lifecycle=", f"<LifecycleConfiguration><Rule>{LIFECYCLE}</Rule></LifecycleConfiguration>"),
+    "encryption": ("PUT", "/bkt", "encryption=", "<ServerSideEncryptionConfiguration><Rule>%s</Rule></ServerSideEncryptionConfiguration>"),
+    "replication": ("PUT", "/bkt", "replication=", "<ReplicationConfiguration><Role>r</Role><Rule><Status>Enabled</Status>%s</Rule></ReplicationConfiguration>"),
+    "notification": ("PUT", "/bkt", "notification=", "<NotificationConfiguration>%s</NotificationConfiguration>"),
+    "cors": ("PUT", "/bkt", "cors=", "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>%s</CORSRule></CORSConfiguration>"),
+    "logging": ("PUT", "/bkt", "logging=", "<BucketLoggingStatus>%s</BucketLoggingStatus>"),
+    "block": ("PUT", "/bkt", "publicAccessBlock=", "<PublicAccessBlockConfiguration>%s</PublicAccessBlockConfiguration>"),
+    "ownership": ("PUT", "/bkt", "ownershipControls=", "<OwnershipControls><Rule><ObjectOwnership>ObjectWriter</ObjectOwnership>%s</Rule></OwnershipControls>"),
+}  # fmt: skip
+HOLD = "<DefaultRetention><Mode>GOVERNANCE</Mode><Days>1</Days><DefaultEventHold><Days>1</Days></DefaultEventHold></DefaultRetention>"
+
+
+@pytest.fixture
+def locked(wire):
+    assert wire.send("PUT", "/locked", headers={"x-amz-bucket-object-lock-enabled": "true"}).status == 200
+    assert wire.send("PUT", "/locked/k", body=b"old").status == 200
+    return wire
+
+
+def send_document(wire, name, inside):
+    method, path, query, document = DOCUMENTS[name]
+    return wire.send(method, path, query, body=(document % inside).encode())
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_an_unknown_element_is_refused(locked, name):
+    reply = send_document(locked, name, "<OfTomorrow>1</OfTomorrow>")
+
+    assert (reply.status, reply.code) == (400, "MalformedACLError" if name == "acl" else "MalformedXML")
+    assert (keys(locked), locked.send("HEAD", "/new").status) == (["k"], 404)
+
+
+@pytest.mark.parametrize(
+    "name, inside",
+    [
+        ("bucket", "<Location><Type>AvailabilityZone</Type></Location>"),
+        ("retention", "<EventHold>ON</EventHold>"),
+        ("retention", "<EventHoldDuration><Days>1</Days></EventHoldDuration>"),
+        ("hold", "<EventHold>ON</EventHold>"),
+        ("lock", f"<Rule>{HOLD}</Rule>"),
+        ("encryption", "<BlockedEncryptionTypes><EncryptionType>SSE-C</EncryptionType></BlockedEncryptionTypes>"),
+        ("replication", "<Filter><Not><Prefix>p</Prefix></Not></Filter>"),
+        ("replication", "<Filter><And><Not><Prefix>p</Prefix></Not></And></Filter>"),
+        ("replication", "<Destination><Account>000000000000</Account></Destination>"),
+        ("notification", "<EventBridgeConfiguration/>"),
+        ("logging", "<LoggingEnabled><TargetGrants/></LoggingEnabled>"),
+    ],
+)
+def test_an_element_that_is_not_implemented_is_refused(locked, name, inside):
+    reply = send_document(locked, name, inside)
+
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert locked.send("HEAD", "/new").status == 404
+
+
+def test_a_checksum_of_another_algorithm_is_not_skipped(wire):
+    upload = texts(wire.send("POST", "/bkt/new", "uploads="), "UploadId")[0]
+    etag = wire.send("PUT", "/bkt/new", f"partNumber=1&uploadId={upload}", body=b"x").headers["etag"]
+    for name in ("SHA512", "MD5", "XXHASH64", "XXHASH3", "XXHASH128"):
+        part = f"<PartNumber>1</PartNumber><ETag>{etag}</ETag><Checksum{name}>AAAA</Checksum{name}>"
+        document = f"<CompleteMultipartUpload><Part>{part}</Part></CompleteMultipartUpload>".encode()
+        assert wire.send("POST", "/bkt/new", f"uploadId={upload}", body=document).status >= 400
+    assert keys(wire) == ["k"]
+
+
+def test_elements_that_ask_for_nothing_are_allowed(wire):
+    """As SDKs write them: with namespaces, white space and the names of owners."""
+    owner = texts(wire.send("GET", "/bkt", "acl="), "ID")[0]
+    document = f"""<?xml version="1.0"?>
+        <s3:AccessControlPolicy xmlns:s3="http://s3.amazonaws.com/doc/2006-03-01/">
+          <s3:Owner><s3:ID>{owner}</s3:ID> <s3:DisplayName>me</s3:DisplayName></s3:Owner>
+          <s3:AccessControlList> <s3:Grant>
+            <s3:Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser">
+              <s3:ID>{owner}</s3:ID><s3:DisplayName>me</s3:DisplayName>
+            </s3:Grantee>
+            <s3:Permission>FULL_CONTROL</s3:Permission>
+          </s3:Grant> </s3:AccessControlList>
+        </s3:AccessControlPolicy>"""
+
+    assert wire.send("PUT", "/bkt", "acl=", body=document.encode()).status == 200
+
+
+# --- conditions of an abort
+
+
+@pytest.mark.parametrize("shift_s, status", [(0, 204), (-1, 412), (3600, 412)])
+def test_an_abort_may_depend_on_the_start(store, wire, shift_s, status):
+    s3 = store.client
+    upload = {"Bucket": "bkt", "Key": "k", "UploadId": s3.create_multipart_upload(Bucket="bkt", Key="k")["UploadId"]}
+    (begun,) = (found["Initiated"] for found in s3.list_multipart_uploads(Bucket="bkt")["Uploads"])
+    time = (begun + datetime.timedelta(seconds=shift_s)).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    condition = {"x-amz-if-match-initiated-time": time}
+
+    assert wire.send("DELETE", "/bkt/k", f"uploadId={upload['UploadId']}", headers=condition).status == status
+    assert ("Uploads" in s3.list_multipart_uploads(Bucket="bkt")) == (status == 412)
+    assert wire.send("DELETE", "/bkt/k", "uploadId=none", headers=condition).status == 204
+    assert wire.send("DELETE", "/bkt/k", "uploadId=none", headers={"x-amz-if-match-initiated-time": "now"}).status == 400
 
 
 # --- conditions of a delete
@@ -123,6 +271,8 @@ def test_a_bucket_remembers_its_region(store, wire):
         ("", {"x-amz-bucket-object-lock-enabled": "True"}, None),
         ("", {"x-amz-bucket-object-lock-enabled": "yes"}, "InvalidArgument"),
         ("", {"x-amz-object-ownership": "ObjectWriter"}, None),
+        ("", {"x-amz-bucket-namespace": "global"}, None),
+        ("", {"x-amz-bucket-namespace": "account-regional"}, "NotImplemented"),
         ("", {"x-amz-object-ownership": "Writer"}, "InvalidArgument"),
         ("", {"x-amz-object-ownership": "BucketOwnerEnforced", "x-amz-bucket-object-lock-enabled": "false"}, None),
     ],

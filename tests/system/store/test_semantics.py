@@ -2,6 +2,7 @@
 import concurrent.futures
 import hashlib
 import os
+import sqlite3
 import subprocess
 import time
 import zlib
@@ -248,6 +249,61 @@ def test_parts_that_come_at_once_each_get_the_tag_of_their_bytes(s3):
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
             tags = list(pool.map(send, range(1, len(bodies) + 1)))
         assert tags == [f'"{tag(body)}"' for body in bodies]
+
+
+def complete(wire, query, etags, key="k", headers=None):
+    parts = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>{etag}</ETag></Part>" for n, etag in enumerate(etags, 1))
+    document = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+    return wire.send("POST", f"/bkt/{key}", query, headers=headers, body=document)
+
+
+def upload_without_algorithm(wire, key="k"):
+    """Sends parts with and without checksums, and a copy. Returns the query of the upload, the ETags and the bytes."""
+    query = "uploadId=" + wire.send("POST", f"/bkt/{key}", "uploads=").body.decode().split("<UploadId>")[1].split("<")[0]
+    bodies = [os.urandom(5 * MIB), os.urandom(5 * MIB), os.urandom(5 * MIB), b"the rest"]
+    for name, body in (("whole", bodies[1]), ("more", b"before" + bodies[2] + b"after")):
+        assert put(wire, body, path=f"/bkt/source-{name}").status == 200
+    ranged = {"x-amz-copy-source": "bkt/source-more", "x-amz-copy-source-range": f"bytes=6-{6 + 5 * MIB - 1}"}
+    replies = [
+        wire.send("PUT", f"/bkt/{key}", f"partNumber=1&{query}", headers={"x-amz-checksum-crc32": crc32(bodies[0])}, body=bodies[0]),
+        wire.send("PUT", f"/bkt/{key}", f"partNumber=2&{query}", headers={"x-amz-copy-source": "bkt/source-whole"}),
+        wire.send("PUT", f"/bkt/{key}", f"partNumber=3&{query}", headers=ranged),
+        wire.send("PUT", f"/bkt/{key}", f"partNumber=4&{query}", body=bodies[3]),
+    ]
+    assert [reply.status for reply in replies] == [200] * 4
+    return query, [f'"{tag(body)}"' for body in bodies], b"".join(bodies)
+
+
+def test_an_upload_without_algorithm_gets_the_checksum_that_a_put_gets(wire):
+    query, etags, whole = upload_without_algorithm(wire)
+    wanted = put(wire, whole, path="/bkt/put").headers["x-amz-checksum-crc64nvme"]
+
+    assert complete(wire, query, etags, headers={"x-amz-checksum-crc64nvme": "AAAAAAAAAAA="}).code == "BadDigest"
+    done = complete(wire, query, etags, headers={"x-amz-checksum-crc64nvme": wanted, "x-amz-checksum-type": "FULL_OBJECT"})
+
+    assert f"<ChecksumCRC64NVME>{wanted}<" in done.body.decode() and b"<ChecksumType>FULL_OBJECT<" in done.body
+    assert complete(wire, query, etags).body == done.body
+    head = wire.send("HEAD", "/bkt/k", headers={"x-amz-checksum-mode": "ENABLED"}).headers
+    assert (head["x-amz-checksum-crc64nvme"], head["x-amz-checksum-type"]) == (wanted, "FULL_OBJECT")
+    found = wire.send("GET", "/bkt/k", "attributes=", headers={"x-amz-object-attributes": "Checksum,ObjectParts"}).body.decode()
+    sums = [text.split("<")[0] for text in found.split("<ChecksumCRC64NVME>")[1:]]
+    assert sums[0] == wanted and sums[4] == put(wire, b"the rest", path="/bkt/put").headers["x-amz-checksum-crc64nvme"]
+    assert wire.send("GET", "/bkt/k").body == whole
+
+
+def test_an_upload_of_an_older_version_is_completed(wire, store):
+    """Its parts have no checksums, except those that were sent since."""
+    query, etags, whole = upload_without_algorithm(wire)
+    store.stop()
+    with sqlite3.connect(store.root / "meta.db") as db:
+        db.execute("UPDATE parts SET ck_value = NULL WHERE number < 3")
+    db.close()
+    store.start()
+
+    wire = Wire(store)
+    assert complete(wire, query, etags).status == 200
+    reply = wire.send("GET", "/bkt/k", headers={"x-amz-checksum-mode": "ENABLED"})
+    assert reply.body == whole and "x-amz-checksum-type" not in reply.headers
 
 
 def test_a_part_has_its_own_checksum(wire):

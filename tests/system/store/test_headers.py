@@ -1,0 +1,236 @@
+"""Every header of every operation that botocore knows is used, refused, or listed here as harmless."""
+import gzip
+import json
+import re
+
+import pytest
+
+from harness.s3_wire import Wire
+
+# Features that the store does not have.
+REFUSED = {
+    "x-amz-bucket-namespace",
+    "x-amz-object-lock-event-hold",
+    "x-amz-object-lock-event-hold-duration-days",
+    "x-amz-object-lock-event-hold-duration-years",
+    "x-amz-transition-default-minimum-object-size",
+    "x-amz-write-offset-bytes",
+}
+# Headers without effect, and the reason why a request with the header gets what it asks for.
+HARMLESS = {
+    "x-amz-bucket-object-lock-token": "a bucket needs no permission of AWS's support to get Object Lock",
+    "x-amz-mfa": "MFA Delete is refused, so no deletion needs a code",
+    "x-amz-object-annotation-directive": "an object has no annotations",
+    "x-amz-optional-object-attributes": "no object is archived, so none has a state of its restore",
+    "x-amz-request-payer": "only the owner of a bucket can pay",
+}
+# Stored with the object, and sent with it.
+KEPT = {"cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires", "x-amz-meta-"}
+# Part of HTTP: each of these requests has it.
+FRAMING = {"content-length"}
+
+# A value that the reply shows to be used. Other headers get rubbish.
+RUBBISH = "?!"
+VALUES = {
+    "if-modified-since": "Fri, 01 Jan 2100 00:00:00 GMT",
+    "if-none-match": "*",
+    "if-unmodified-since": "Mon, 01 Jan 2001 00:00:00 GMT",
+    "range": "bytes=99-",
+    "x-amz-copy-source-if-modified-since": "Fri, 01 Jan 2100 00:00:00 GMT",
+    "x-amz-copy-source-if-none-match": "*",
+    "x-amz-copy-source-if-unmodified-since": "Mon, 01 Jan 2001 00:00:00 GMT",
+    "x-amz-object-annotation-directive": "COPY",
+    "x-amz-request-payer": "requester",
+    "x-amz-tagging": "a=b&a=c",
+}
+
+ACL = {"x-amz-acl": "private"}
+COPY = {"x-amz-copy-source": "bkt/k", "x-amz-metadata-directive": "REPLACE", "x-amz-tagging-directive": "REPLACE"}
+HOLD = "<LegalHold><Status>OFF</Status></LegalHold>"
+LIFECYCLE = "<Rule><Status>Enabled</Status><Prefix>p</Prefix><Expiration><Days>9</Days></Expiration></Rule>"
+LOCK = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>"
+OWNERSHIP = "<OwnershipControls><Rule><ObjectOwnership>ObjectWriter</ObjectOwnership></Rule></OwnershipControls>"
+POLICY = '{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*"}}'
+REPLICATION = (
+    "<ReplicationConfiguration><Role>arn:aws:iam::000000000000:role/r</Role><Rule><Status>Enabled</Status><Prefix/>"
+    "<Destination><Bucket>arn:aws:s3:::b</Bucket></Destination></Rule></ReplicationConfiguration>"
+)
+CORS = "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>"
+ENCRYPTION = (
+    "<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>AES256</SSEAlgorithm>"
+    "</ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>"
+)
+TAGGING = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"
+COMPLETE = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+PUBLIC = "<PublicAccessBlockConfiguration><BlockPublicAcls>false</BlockPublicAcls></PublicAccessBlockConfiguration>"
+
+# The served operations: what each request has beyond its method and path: a query, headers, a body.
+SERVED = {
+    "AbortMultipartUpload": ("uploadId={upload}", {}, ""),
+    "CompleteMultipartUpload": ("uploadId={upload}", {}, COMPLETE),
+    "CopyObject": ("", COPY, ""),
+    "CreateBucket": ("", {}, ""),
+    "CreateMultipartUpload": ("", {}, ""),
+    "DeleteBucket": ("", {}, ""),
+    "DeleteBucketCors": ("", {}, ""),
+    "DeleteBucketEncryption": ("", {}, ""),
+    "DeleteBucketLifecycle": ("", {}, ""),
+    "DeleteBucketOwnershipControls": ("", {}, ""),
+    "DeleteBucketPolicy": ("", {}, ""),
+    "DeleteBucketReplication": ("", {}, ""),
+    "DeleteBucketTagging": ("", {}, ""),
+    "DeleteObject": ("", {}, ""),
+    "DeleteObjectTagging": ("", {}, ""),
+    "DeleteObjects": ("", {}, "<Delete><Object><Key>none</Key></Object></Delete>"),
+    "DeletePublicAccessBlock": ("", {}, ""),
+    "GetBucketAcl": ("", {}, ""),
+    "GetBucketCors": ("", {}, ""),
+    "GetBucketEncryption": ("", {}, ""),
+    "GetBucketLifecycle": ("", {}, ""),
+    "GetBucketLifecycleConfiguration": ("", {}, ""),
+    "GetBucketLocation": ("", {}, ""),
+    "GetBucketLogging": ("", {}, ""),
+    "GetBucketNotification": ("", {}, ""),
+    "GetBucketNotificationConfiguration": ("", {}, ""),
+    "GetBucketOwnershipControls": ("", {}, ""),
+    "GetBucketPolicy": ("", {}, ""),
+    "GetBucketPolicyStatus": ("", {}, ""),
+    "GetBucketReplication": ("", {}, ""),
+    "GetBucketTagging": ("", {}, ""),
+    "GetBucketVersioning": ("", {}, ""),
+    "GetBucketWebsite": ("", {}, ""),
+    "GetObject": ("", {}, ""),
+    "GetObjectAcl": ("", {}, ""),
+    "GetObjectAttributes": ("", {"x-amz-object-attributes": "ETag"}, ""),
+    "GetObjectLegalHold": ("", {}, ""),
+    "GetObjectLockConfiguration": ("", {}, ""),
+    "GetObjectRetention": ("", {}, ""),
+    "GetObjectTagging": ("", {}, ""),
+    "GetPublicAccessBlock": ("", {}, ""),
+    "HeadBucket": ("", {}, ""),
+    "HeadObject": ("", {}, ""),
+    "ListBuckets": ("", {}, ""),
+    "ListMultipartUploads": ("", {}, ""),
+    "ListObjectVersions": ("", {}, ""),
+    "ListObjects": ("", {}, ""),
+    "ListObjectsV2": ("", {}, ""),
+    "ListParts": ("uploadId={upload}", {}, ""),
+    "PutBucketAcl": ("", ACL, ""),
+    "PutBucketCors": ("", {}, CORS),
+    "PutBucketEncryption": ("", {}, ENCRYPTION),
+    "PutBucketLifecycle": ("", {}, f"<LifecycleConfiguration>{LIFECYCLE}</LifecycleConfiguration>"),
+    "PutBucketLifecycleConfiguration": ("", {}, f"<LifecycleConfiguration>{LIFECYCLE}</LifecycleConfiguration>"),
+    "PutBucketLogging": ("", {}, "<BucketLoggingStatus/>"),
+    "PutBucketNotification": ("", {}, "<NotificationConfiguration/>"),
+    "PutBucketNotificationConfiguration": ("", {}, "<NotificationConfiguration/>"),
+    "PutBucketOwnershipControls": ("", {}, OWNERSHIP),
+    "PutBucketPolicy": ("", {}, POLICY),
+    "PutBucketReplication": ("", {}, REPLICATION),
+    "PutBucketTagging": ("", {}, TAGGING),
+    "PutBucketVersioning": ("", {}, "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"),
+    "PutObject": ("", {}, "text"),
+    "PutObjectAcl": ("", ACL, ""),
+    "PutObjectLegalHold": ("", {}, HOLD),
+    "PutObjectLockConfiguration": ("", {}, LOCK),
+    "PutObjectRetention": ("", {}, "<Retention/>"),
+    "PutObjectTagging": ("", {}, TAGGING),
+    "PutPublicAccessBlock": ("", {}, PUBLIC),
+    "UploadPart": ("partNumber=1&uploadId={upload}", {}, "text"),
+    "UploadPartCopy": ("partNumber=1&uploadId={upload}", {"x-amz-copy-source": "bkt/k"}, ""),
+}
+# SDKs send these to other services.
+OF_OTHER_HOSTS = {"ListDirectoryBuckets", "WriteGetObjectResponse"}
+
+
+@pytest.fixture(scope="module")
+def model(venv):
+    (path,) = venv.glob("lib/python3*/site-packages/botocore/data/s3/2006-03-01/service-2.json.gz")
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+@pytest.fixture
+def wire(store):
+    """A bucket with Object Lock, in which all that the operations name exists."""
+    wire = Wire(store)
+    assert wire.send("PUT", "/bkt", headers={"x-amz-bucket-object-lock-enabled": "true"}).status == 200
+    assert wire.send("PUT", "/bkt", "ownershipControls=", body=OWNERSHIP.encode()).status == 200
+    return wire
+
+
+def headers_of(model, operation):
+    shape = model["operations"][operation].get("input", {}).get("shape")
+    members = model["shapes"][shape]["members"].values() if shape else []
+    return {member["locationName"].lower() for member in members if member.get("location") in ("header", "headers")}
+
+
+def send(wire, model, operation, header=None):
+    """Sends a request of the operation, which would succeed without this header. Returns the reply and the key."""
+    query, headers, body = SERVED.get(operation, ("", {}, ""))
+    http = model["operations"][operation]["http"]
+    path, _, fixed = http["requestUri"].partition("?")
+    path = "/new" if operation in ("CreateBucket", "DeleteBucket") else path.replace("{Bucket}", "bkt").replace("{Key+}", "k")
+    names = {}
+    assert wire.send("PUT", "/bkt/k", body=b"text").status == 200
+    if operation == "DeleteBucket":
+        wire.send("PUT", "/new")
+    elif operation == "CreateBucket":
+        wire.send("DELETE", "/new")
+    if "uploadId" in query:
+        started = wire.send("POST", "/bkt/k", "uploads=").body.decode()
+        names["upload"] = re.search("<UploadId>(.*)</UploadId>", started).group(1)
+        part = wire.send("PUT", "/bkt/k", f"partNumber=1&uploadId={names['upload']}", body=b"text")
+        names["etag"] = part.headers["etag"]
+    query = "&".join(part if "=" in part else part + "=" for part in (fixed, query.format(**names)) if part)
+    if header:
+        headers = headers | {header + "a" if header.endswith("-") else header: VALUES.get(header, RUBBISH)}
+    text = body.format(**names) if "{etag}" in body else body
+    reply = wire.send(http["method"], path, query, headers=headers, body=text.encode())
+    if operation == "CreateMultipartUpload" and reply.status == 200:
+        upload = re.search("<UploadId>(.*)</UploadId>", reply.body.decode()).group(1)
+        etag = wire.send("PUT", "/bkt/k", f"partNumber=1&uploadId={upload}", body=b"x").headers["etag"]
+        assert wire.send("POST", "/bkt/k", f"uploadId={upload}", body=COMPLETE.format(etag=etag).encode()).status == 200
+    return reply
+
+
+def outcome(reply):
+    message = re.search(b"<Message>(.*?)</Message>", reply.body)
+    return reply.status, reply.code, message and message.group(1)
+
+
+def find_class(wire, model, operation, header, without):
+    """Returns what becomes of the header in a request of this operation."""
+    reply = send(wire, model, operation, header)
+    if reply.code == "NotImplemented":
+        return "refused"
+    if outcome(reply) != without:
+        return "used"
+    if header in KEPT and reply.status == 200:
+        name = header + "a" if header.endswith("-") else header
+        assert wire.send("HEAD", "/bkt/k").headers.get(name) == RUBBISH, (operation, header)
+        return "used"
+    return "harmless"
+
+
+def test_each_header_is_used_or_refused_or_harmless(wire, model):
+    wrong = {}
+    for operation in SERVED:
+        without = outcome(send(wire, model, operation))
+        for header in sorted(headers_of(model, operation) - FRAMING):
+            wanted = "refused" if header in REFUSED else "harmless" if header in HARMLESS else "used"
+            found = find_class(wire, model, operation, header, without)
+            # A checksum that the store cannot compute is refused, too.
+            if found != wanted and not (found == "refused" and header.startswith("x-amz-checksum-")):
+                wrong[operation, header] = found
+
+    assert wrong == {}
+    assert not REFUSED & HARMLESS.keys()
+
+
+def test_other_operations_are_refused(wire, model):
+    done = {}
+    for operation in model["operations"].keys() - SERVED.keys() - OF_OTHER_HOSTS:
+        reply = send(wire, model, operation)
+        if reply.code not in ("NotImplemented", "MethodNotAllowed"):
+            done[operation] = outcome(reply)
+
+    assert done == {}
