@@ -194,9 +194,7 @@ int s3_object_parts_parse(
 
 static const struct field complete_part_fields[] = {
 	NEEDED("/PartNumber", PART_NUMBER, s3_part, number), NEEDED("/ETag", TEXT, s3_part, etag),
-	CHECKSUM_FIELDS(s3_part), F("/ChecksumSHA512", REFUSED), F("/ChecksumMD5", REFUSED),
-	F("/ChecksumXXHASH64", REFUSED), F("/ChecksumXXHASH3", REFUSED),
-	F("/ChecksumXXHASH128", REFUSED), END};
+	CHECKSUM_FIELDS(s3_part), END};
 static const struct table complete_table = {.what = "the CompleteMultipartUpload request",
 	.strict = true,
 	.roots = {"CompleteMultipartUpload"},
