@@ -325,6 +325,7 @@ static void send_it(struct upload *u, struct job_result *r, struct penstock_erro
 	_cleanup_(object_info_release) struct object_info info = {0};
 	int rc = send(u, &info, err);
 
+	r->ident = u->ident;
 	r->sent = atomic_load(&u->sent);
 	if (rc < 0) {
 		fail(r, rc, err);
@@ -332,7 +333,6 @@ static void send_it(struct upload *u, struct job_result *r, struct penstock_erro
 		return;
 	}
 	r->outcome = JOB_DONE;
-	r->ident = u->ident;
 	r->crc = u->crc;
 	r->has_crc = u->has_crc;
 	r->etag = strdup(info.etag);

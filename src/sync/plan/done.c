@@ -256,7 +256,8 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 	const struct ended ended = {.job = job, .r = r, .send = w->send, .now_ms = now_ms};
 
 	take_back(p, &ended);
-	job->entry->flags |= r->unsure ? ENTRY_UNSURE : 0;
+	if (r->unsure)
+		plan_unsure(job->entry, r->ident.ino);
 	switch (r->outcome) {
 	case JOB_DONE:
 		if (job->kind == JOB_DELETE)

@@ -54,6 +54,8 @@ static void hand_out(
 	if (!p->n_busy)
 		p->busy_since_ms = now_ms;
 	w->send = SEND_SAME;
+	if (kind == JOB_DELETE)
+		plan_unsure(e, 0);
 	if (w->how == HOW_COPY)
 		w->how = HOW_FILE;
 	/* The copy is of an earlier version. */
@@ -120,16 +122,17 @@ static const struct work *successor_of(const struct plan *p, const struct work *
 	/* The object holds one of these versions: the recorded one, or one whose upload got no
 	 * reply. */
 	const uint64_t known = e->flags & ENTRY_PUBLISHED ? gone->published.ino : 0,
-		       unsure = e->flags & ENTRY_UNSURE ? e->seen.ino : 0;
+		       unsure = e->flags & ENTRY_UNSURE ? e->unsure_ino : 0;
 
 	*soon = false;
 	for (const struct work *w = p->table->works; w && (known || unsure); w = w->all_next) {
 		const unsigned state = w->entry->state;
-		const bool published = (w->entry->flags & ENTRY_PUBLISHED) != 0;
+		const bool sure = (w->entry->flags & (ENTRY_PUBLISHED | ENTRY_UNSURE)) ==
+				  ENTRY_PUBLISHED;
 		const uint64_t ino = w->entry->seen.ino;
 
-		if (!ino || (ino != known && ino != unsure) ||
-			(published && w->published.ino == ino) || w->entry->below ||
+		if (!ino || (ino != known && ino != unsure && unsure != UNSURE_ANY) ||
+			(sure && w->published.ino == ino) || w->entry->below ||
 			state == ENTRY_GONE || state == ENTRY_CLEAN)
 			continue;
 		found = w;

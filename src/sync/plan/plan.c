@@ -331,7 +331,7 @@ void plan_late(struct plan *p, struct entry *e, int64_t now_ms)
 {
 	if (e->state != ENTRY_GONE)
 		plan_set_state(p, e, EVENT_REMOVED, ENTRY_GONE);
-	e->flags |= ENTRY_UNSURE;
+	plan_unsure(e, e->seen.ino);
 	delete_object(p, e, now_ms);
 }
 

@@ -42,6 +42,7 @@ struct file {
 struct object {
 	unsigned version; /* 0: no object */
 	uint64_t seq, ino;
+	uint64_t before; /* inode of the object that it replaced */
 };
 
 struct event {
