@@ -56,6 +56,13 @@ static void record_object(struct plan *p, const struct ended *d, bool open)
 	plan_note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
 }
 
+/* Chooses how the next version is sent. The rest of a log stays one. */
+static void choose_how(struct work *w, enum work_how how)
+{
+	if (w->how != HOW_REST)
+		w->how = how;
+}
+
 static void done_whole(struct plan *p, const struct ended *d)
 {
 	const struct job *job = d->job;
@@ -85,7 +92,7 @@ static void done_whole(struct plan *p, const struct ended *d)
 	if (has_changed(d) || open) {
 		/* There is a newer version, which has its place in the queue if it was closed. */
 		if (w->queued && plan_is_small(e))
-			w->how = HOW_COPY;
+			choose_how(w, HOW_COPY);
 		else if (w->how == HOW_COPY)
 			w->how = HOW_FILE;
 		/* The file goes behind the copies that were made together with the one just sent,
@@ -193,7 +200,7 @@ static void changed_under(struct plan *p, const struct ended *d)
 		queue_remove(p, w);
 		queue_add_first(p, w);
 	}
-	w->how = !small ? HOW_SNAPSHOT : w->queued ? HOW_COPY : HOW_FILE;
+	choose_how(w, !small ? HOW_SNAPSHOT : w->queued ? HOW_COPY : HOW_FILE);
 	if (e->state != ENTRY_CLOSED)
 		return;
 	if (d->r->outcome == JOB_WRITER && d->send != SEND_RECLOSED && work_open(w)) {

@@ -250,6 +250,31 @@ static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 	assert_int_equal(at(f, "log")->state, ENTRY_CLEAN);
 }
 
+/* The same while an earlier version of the log is sent: what the killed process left may be
+ * shorter, and is then no rest of the log. */
+static void a_log_of_a_killed_writer_stays_a_log_under_its_upload(void **state)
+{
+	struct fixture *f = *state;
+	const enum job_outcome outcomes[] = {JOB_CHANGED, JOB_FAILED, JOB_DONE};
+	struct job job;
+
+	for (size_t i = 0; i < 3; i++) {
+		changed(f, "log");
+		f->now += APPEND;
+		assert_string_equal(next(f, &job), "grown log");
+		done_as(f, &job, JOB_DONE);
+		saved(f, "log", 9);
+		f->now += QUIET;
+		assert_string_equal(next(f, &job), "whole log");
+		changed(f, "log");
+		closed_as(f, "log", 3, CLOSE_KILLED);
+		done_as(f, &job, outcomes[i]);
+		f->now += 10000;
+
+		assert_string_equal(run_all(f), "grown log;");
+	}
+}
+
 /* A store that does not answer is tried less and less often, with one file at a time. */
 static void failures_are_retried_with_growing_pauses(void **state)
 {
@@ -574,6 +599,7 @@ int main(void)
 		RULE(the_fate_of_a_writer_is_known),
 		RULE(an_open_file_is_published_as_it_grows),
 		RULE(a_log_of_a_killed_writer_is_sent_to_its_end),
+		RULE(a_log_of_a_killed_writer_stays_a_log_under_its_upload),
 		RULE(failures_are_retried_with_growing_pauses),
 		RULE(a_hopeless_file_holds_up_nobody),
 		RULE(small_files_do_not_starve_behind_large_ones),
