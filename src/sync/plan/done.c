@@ -292,7 +292,7 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 		case JOB_WHOLE:
 			changed_under(p, &ended);
 			break;
-		case JOB_DELETE: /* the file exists again, and its event is still to come */
+		case JOB_DELETE: /* the file exists again, perhaps under another name */
 			ended.job->work->ready_ms = ended.now_ms + PLAN_SWEEP_MS;
 			break;
 		case JOB_GROWN:

@@ -144,15 +144,21 @@ static const struct work *successor_of(const struct plan *p, const struct work *
 	return found;
 }
 
-/* After a rename the bytes must be in the bucket under the new name before the old object is
- * deleted. Retention removes files rather than renames them; the next checkpoint may reuse their
- * inodes. */
+/* Returns the work that the deletion must wait for: after a rename the bytes must be in the bucket
+ * under the new name before the old object is deleted. Retention removes files rather than renames
+ * them; the next checkpoint may reuse their inodes. */
+static const struct work *delete_waits_for(const struct plan *p, const struct work *w, bool *soon)
+{
+	return w->entry->below || (w->entry->flags & ENTRY_RETIRED) ? NULL
+								    : successor_of(p, w, soon);
+}
+
 static bool delete_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
 {
 	const struct dir *d = w->entry->dir;
 	bool soon;
 
-	if ((w->entry->flags & ENTRY_RETIRED) || !successor_of(p, w, &soon))
+	if (!delete_waits_for(p, w, &soon))
 		return false;
 	lower(wake_ms, now_ms + PLAN_DATA_MS);
 	if (!soon) {
@@ -370,6 +376,7 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 {
 	const struct work *w = job->work;
 	unsigned state = job->entry->state;
+	bool soon;
 
 	if (p->stopped)
 		return false;
@@ -382,8 +389,9 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 		return state != ENTRY_SUSPECT && (job->snapshot || w->send == SEND_SAME);
 	case JOB_GROWN:
 		return state != ENTRY_GONE;
-	case JOB_PARTIAL:
 	case JOB_DELETE:
+		return w->send == SEND_SAME && !delete_waits_for(p, w, &soon);
+	case JOB_PARTIAL:
 		return w->send == SEND_SAME;
 	}
 	return false;

@@ -33,7 +33,10 @@ static void start(struct upload *u)
 	u->kind = job->kind;
 	u->copy = false;
 	if (job->kind == JOB_DELETE) {
-		u->outcome = f->exists ? JOB_CHANGED : JOB_DONE;
+		world->replies[u->name].open = true;
+		deliver_all();
+		if (f->exists || !plan_still_valid(&world->f.plan, job))
+			u->outcome = JOB_CHANGED;
 	} else if (job->kind == JOB_WHOLE && job->frozen) {
 		memcpy(&u->version, job->frozen->data, sizeof(u->version));
 		memcpy(&u->seq, job->frozen->data + sizeof(u->version), sizeof(u->seq));
@@ -89,7 +92,7 @@ static void put(const struct upload *u)
 	const struct version *v = version_of(u->version);
 
 	if (u->kind == JOB_PARTIAL) {
-		world->partial[u->name] = (struct object){u->version, u->seq, u->ident.ino, 0};
+		world->partial[u->name] = (struct object){u->version, u->seq, u->ident.ino};
 		return;
 	}
 	if (v->status == DEAD && !v->log)
@@ -97,8 +100,7 @@ static void put(const struct upload *u)
 	if (v->status == WRITING && !(v->log && u->kind == JOB_GROWN))
 		broken("%s was published before it was closed", name_of(u->name));
 	check_order(u);
-	world->store[u->name] = (struct object){
-		u->version, u->seq, u->ident.ino, world->store[u->name].ino};
+	world->store[u->name] = (struct object){u->version, u->seq, u->ident.ino};
 	world->permitted[u->name] = world->unsure[u->name] = false;
 }
 
@@ -147,6 +149,20 @@ static void appear(struct upload *u)
 		put(u);
 }
 
+static void note_reply(const struct upload *u, const struct job_result *r)
+{
+	struct replies *told = &world->replies[u->name];
+
+	if (r->outcome == JOB_DONE && r->kind == JOB_DELETE)
+		*told = (struct replies){0};
+	else if (r->outcome == JOB_DONE && r->kind != JOB_PARTIAL)
+		*told = (struct replies){.ino = r->ident.ino};
+	if (!r->unsure)
+		return;
+	told->failed = !told->failed || told->failed == r->ident.ino ? r->ident.ino : UINT64_MAX;
+	told->open = true;
+}
+
 /* `lost`: the store did what it was asked for, and its reply did not arrive. */
 static void finish(struct upload *u, enum job_outcome fault, bool retryable, bool lost)
 {
@@ -171,6 +187,7 @@ static void finish(struct upload *u, enum job_outcome fault, bool retryable, boo
 	r.unsure = sends && (r.outcome == JOB_FAILED || r.outcome == JOB_CHANGED);
 	if (r.unsure && lost)
 		world->unsure[u->name] = true;
+	note_reply(u, &r);
 	u->busy = false;
 	if (r.outcome == JOB_FAILED && !retryable)
 		world->failed[u->name] = true;
@@ -328,17 +345,18 @@ static void note_passed(void)
 	}
 }
 
-/* The file of the object has a name whose content is suspect, and no object that the plan knows of.
- * If the reply to the upload was lost, the file may also be that of the object before. */
+/* As far as the replies tell, the object may hold a file that has a suspect name and no other
+ * object. */
 static bool has_moved(unsigned n)
 {
-	const struct object *o = &world->store[n];
+	const struct replies *told = &world->replies[n];
 
 	for (unsigned i = 0; i < world->n_names; i++) {
 		const uint64_t ino = world->files[i].ident.ino;
 
-		if (world->files[i].exists && (world->store[i].ino != ino || world->unsure[i]) &&
-			(ino == o->ino || (world->unsure[n] && ino == o->before)))
+		if (world->files[i].exists &&
+			(world->replies[i].ino != ino || world->replies[i].open) &&
+			(ino == told->ino || ino == told->failed || told->failed == UINT64_MAX))
 			return true;
 	}
 	return false;
@@ -384,6 +402,7 @@ static void restart(void)
 		struct version *v = version_of(file->version);
 
 		world->forgotten[n] |= world->unsure[n];
+		world->replies[n] = (struct replies){.ino = world->replies[n].ino};
 		world->passed[n] = true; /* the order of before is in the journal of real files */
 		if (!file->exists)
 			continue;

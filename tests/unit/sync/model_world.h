@@ -45,7 +45,6 @@ struct file {
 struct object {
 	unsigned version; /* 0: no object */
 	uint64_t seq, ino;
-	uint64_t before; /* inode of the object that it replaced */
 };
 
 struct event {
@@ -68,6 +67,13 @@ struct upload {
 	bool there; /* its object is in the store, and the reply is on its way */
 };
 
+/* What the replies of the store tell about an object. */
+struct replies {
+	uint64_t ino; /* of the file that was published; 0: none */
+	uint64_t failed; /* of the file whose upload failed since; UINT64_MAX: of several files */
+	bool open; /* the last request got no reply */
+};
+
 /* A record of the journal: the last of each kind that counts. */
 struct record {
 	bool published, has_close, suspect, gone, appended;
@@ -81,6 +87,7 @@ struct world {
 	uint64_t random;
 	struct file files[N_NAMES];
 	struct object store[N_NAMES], partial[N_NAMES];
+	struct replies replies[N_NAMES];
 	struct record journal[N_NAMES];
 	/* Retention removed the file: its object is to go, or (the file came back) may go. */
 	bool retired[N_NAMES], permitted[N_NAMES];

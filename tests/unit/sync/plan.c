@@ -497,6 +497,33 @@ static void an_object_stays_while_that_of_the_new_name_may_be_deleted(void **sta
 	}
 }
 
+/* The file is renamed once more, and a worker misses it before the event is read: until the event
+ * is read, no name of the file is known. */
+static void an_object_stays_if_its_file_is_found_after_the_deletion_was_handed_out(void **state)
+{
+	struct fixture *f = *state;
+	struct ident ident = ident_of(f, LARGE);
+	struct job job;
+
+	f->plan.may_delete = true;
+	plan_closed(&f->plan, at(f, "x"), &ident, 0100644, CLOSE_TRUE, f->now);
+	f->now += QUIET;
+	assert_string_equal(run_all(f), "whole x;");
+	plan_gone(&f->plan, at(f, "x"), f->now);
+	plan_closed(&f->plan, at(f, "d/y"), &ident, 0100644, CLOSE_TRUE, f->now);
+	f->now += PLAN_DELETE_MS;
+	assert_string_equal(next(f, &job), "whole d/y");
+	done_as(f, &job, JOB_MISSING);
+	assert_string_equal(next(f, &job), "delete x");
+	assert_true(plan_still_valid(&f->plan, &job));
+	plan_closed(&f->plan, at(f, "d/z"), &ident, 0100644, CLOSE_TRUE, f->now);
+	assert_false(plan_still_valid(&f->plan, &job));
+	done_as(f, &job, JOB_CHANGED);
+	f->now += PLAN_SWEEP_MS;
+
+	assert_string_equal(run_all(f), "whole d/z;delete x;");
+}
+
 /* A directory took the name of a published file: the object goes, the directory stays. */
 static void the_object_of_a_file_that_became_a_directory_is_deleted(void **state)
 {
@@ -609,6 +636,7 @@ int main(void)
 		RULE(what_was_never_published_is_not_deleted),
 		RULE(an_object_without_a_reply_stays_until_the_new_names_have_one),
 		RULE(an_object_stays_while_that_of_the_new_name_may_be_deleted),
+		RULE(an_object_stays_if_its_file_is_found_after_the_deletion_was_handed_out),
 		RULE(the_object_of_a_file_that_became_a_directory_is_deleted),
 		RULE(an_unchanged_file_is_not_sent_again),
 		RULE(a_flush_sends_everything_at_once),
