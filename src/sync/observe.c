@@ -103,7 +103,7 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 		return;
 	/* Only the inode changed: mode, owner, links, or times that were set back. */
 	if (!e->work && (e->flags & ENTRY_PUBLISHED) && !s->status.polling &&
-		!(e->flags & ENTRY_APPENDED) && e->seen.size == ident->size &&
+		!(e->flags & (ENTRY_APPENDED | ENTRY_UNSURE)) && e->seen.size == ident->size &&
 		e->seen.mtime_ns == ident->mtime_ns && e->seen.ino == ident->ino &&
 		e->seen.ctime_ns != ident->ctime_ns) {
 		e->seen = *ident;

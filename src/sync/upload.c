@@ -281,8 +281,8 @@ static bool open_file(
 }
 
 /* Returns true if the job is still valid after all pending events: the file may have been closed
- * again since the job was made. Files that were closed before the copy must have their place in the
- * queue first, or a marker appears before its data. */
+ * again since the job was made, or have another name. Files that were closed before the copy must
+ * have their place in the queue first, or a marker appears before its data. */
 static bool is_in_turn(struct upload *u)
 {
 	struct job job = *u->job;
@@ -325,6 +325,7 @@ static void send_it(struct upload *u, struct job_result *r, struct penstock_erro
 	_cleanup_(object_info_release) struct object_info info = {0};
 	int rc = send(u, &info, err);
 
+	r->ident = u->ident;
 	r->sent = atomic_load(&u->sent);
 	if (rc < 0) {
 		fail(r, rc, err);
@@ -332,7 +333,6 @@ static void send_it(struct upload *u, struct job_result *r, struct penstock_erro
 		return;
 	}
 	r->outcome = JOB_DONE;
-	r->ident = u->ident;
 	r->crc = u->crc;
 	r->has_crc = u->has_crc;
 	r->etag = strdup(info.etag);
@@ -506,7 +506,8 @@ static void run_delete(struct upload *u, struct job_result *r, struct penstock_e
 	struct stat st;
 	int rc = -PENSTOCK_E_PRECONDITION;
 
-	if (fstatat(s->root_fd, u->path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+	if ((fstatat(s->root_fd, u->path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) ||
+		!is_in_turn(u)) {
 		r->outcome = JOB_CHANGED;
 		return;
 	}

@@ -56,6 +56,13 @@ static void record_object(struct plan *p, const struct ended *d, bool open)
 	plan_note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
 }
 
+/* Chooses how the next version is sent. The rest of a log stays one. */
+static void choose_how(struct work *w, enum work_how how)
+{
+	if (w->how != HOW_REST)
+		w->how = how;
+}
+
 static void done_whole(struct plan *p, const struct ended *d)
 {
 	const struct job *job = d->job;
@@ -85,7 +92,7 @@ static void done_whole(struct plan *p, const struct ended *d)
 	if (has_changed(d) || open) {
 		/* There is a newer version, which has its place in the queue if it was closed. */
 		if (w->queued && plan_is_small(e))
-			w->how = HOW_COPY;
+			choose_how(w, HOW_COPY);
 		else if (w->how == HOW_COPY)
 			w->how = HOW_FILE;
 		/* The file goes behind the copies that were made together with the one just sent,
@@ -160,14 +167,31 @@ static void set_aside(struct plan *p, const struct ended *d)
 	settle(p, w, d);
 }
 
+/* Gives a queued file the place that it had. The version that had this place was not published, so
+ * files that were closed after it still wait for the next version. */
+static void keep_place(struct plan *p, struct work *w)
+{
+	if (!w->queued)
+		return;
+	queue_remove(p, w);
+	queue_add_first(p, w);
+}
+
 static void failed(struct plan *p, const struct ended *d)
 {
+	struct entry *e = d->job->entry;
 	struct work *w = d->job->work;
 
 	w->error = (uint8_t)d->r->error;
 	if (!d->r->retryable) {
 		set_aside(p, d);
 		return;
+	}
+	if (has_changed(d) && d->job->queued && d->job->kind != JOB_DELETE &&
+		e->state != ENTRY_GONE) {
+		keep_place(p, w);
+		if (plan_is_small(e))
+			choose_how(w, HOW_COPY);
 	}
 	p->pause_ms = p->pause_ms ? p->pause_ms * 2 : PAUSE_FIRST_MS;
 	if (p->pause_ms > PAUSE_MAX_MS)
@@ -187,13 +211,8 @@ static void changed_under(struct plan *p, const struct ended *d)
 	if (d->r->outcome == JOB_CHANGED && d->job->snapshot && w->broken < UINT16_MAX)
 		w->broken++;
 	plan_thaw(p, w);
-	/* The version that had this place was not published, so files that were closed after it
-	 * still wait for the next version. */
-	if (w->queued) {
-		queue_remove(p, w);
-		queue_add_first(p, w);
-	}
-	w->how = !small ? HOW_SNAPSHOT : w->queued ? HOW_COPY : HOW_FILE;
+	keep_place(p, w);
+	choose_how(w, !small ? HOW_SNAPSHOT : w->queued ? HOW_COPY : HOW_FILE);
 	if (e->state != ENTRY_CLOSED)
 		return;
 	if (d->r->outcome == JOB_WRITER && d->send != SEND_RECLOSED && work_open(w)) {
@@ -256,7 +275,8 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 	const struct ended ended = {.job = job, .r = r, .send = w->send, .now_ms = now_ms};
 
 	take_back(p, &ended);
-	job->entry->flags |= r->unsure ? ENTRY_UNSURE : 0;
+	if (r->unsure)
+		plan_unsure(job->entry, r->ident.ino);
 	switch (r->outcome) {
 	case JOB_DONE:
 		if (job->kind == JOB_DELETE)
@@ -272,7 +292,7 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 		case JOB_WHOLE:
 			changed_under(p, &ended);
 			break;
-		case JOB_DELETE: /* the file exists again, and its event is still to come */
+		case JOB_DELETE: /* the file exists again, perhaps under another name */
 			ended.job->work->ready_ms = ended.now_ms + PLAN_SWEEP_MS;
 			break;
 		case JOB_GROWN:

@@ -54,6 +54,9 @@ static void hand_out(
 	if (!p->n_busy)
 		p->busy_since_ms = now_ms;
 	w->send = SEND_SAME;
+	w->reclosed = false;
+	if (kind == JOB_DELETE)
+		plan_unsure(e, 0);
 	if (w->how == HOW_COPY)
 		w->how = HOW_FILE;
 	/* The copy is of an earlier version. */
@@ -120,16 +123,17 @@ static const struct work *successor_of(const struct plan *p, const struct work *
 	/* The object holds one of these versions: the recorded one, or one whose upload got no
 	 * reply. */
 	const uint64_t known = e->flags & ENTRY_PUBLISHED ? gone->published.ino : 0,
-		       unsure = e->flags & ENTRY_UNSURE ? e->seen.ino : 0;
+		       unsure = e->flags & ENTRY_UNSURE ? e->unsure_ino : 0;
 
 	*soon = false;
 	for (const struct work *w = p->table->works; w && (known || unsure); w = w->all_next) {
 		const unsigned state = w->entry->state;
-		const bool published = (w->entry->flags & ENTRY_PUBLISHED) != 0;
+		const bool sure = (w->entry->flags & (ENTRY_PUBLISHED | ENTRY_UNSURE)) ==
+				  ENTRY_PUBLISHED;
 		const uint64_t ino = w->entry->seen.ino;
 
-		if (!ino || (ino != known && ino != unsure) ||
-			(published && w->published.ino == ino) || w->entry->below ||
+		if (!ino || (ino != known && ino != unsure && unsure != UNSURE_ANY) ||
+			(sure && w->published.ino == ino) || w->entry->below ||
 			state == ENTRY_GONE || state == ENTRY_CLEAN)
 			continue;
 		found = w;
@@ -140,15 +144,21 @@ static const struct work *successor_of(const struct plan *p, const struct work *
 	return found;
 }
 
-/* After a rename the bytes must be in the bucket under the new name before the old object is
- * deleted. Retention removes files rather than renames them; the next checkpoint may reuse their
- * inodes. */
+/* Returns the work that the deletion must wait for: after a rename the bytes must be in the bucket
+ * under the new name before the old object is deleted. Retention removes files rather than renames
+ * them; the next checkpoint may reuse their inodes. */
+static const struct work *delete_waits_for(const struct plan *p, const struct work *w, bool *soon)
+{
+	return w->entry->below || (w->entry->flags & ENTRY_RETIRED) ? NULL
+								    : successor_of(p, w, soon);
+}
+
 static bool delete_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
 {
 	const struct dir *d = w->entry->dir;
 	bool soon;
 
-	if ((w->entry->flags & ENTRY_RETIRED) || !successor_of(p, w, &soon))
+	if (!delete_waits_for(p, w, &soon))
 		return false;
 	lower(wake_ms, now_ms + PLAN_DATA_MS);
 	if (!soon) {
@@ -366,6 +376,7 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 {
 	const struct work *w = job->work;
 	unsigned state = job->entry->state;
+	bool soon;
 
 	if (p->stopped)
 		return false;
@@ -378,8 +389,9 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 		return state != ENTRY_SUSPECT && (job->snapshot || w->send == SEND_SAME);
 	case JOB_GROWN:
 		return state != ENTRY_GONE;
-	case JOB_PARTIAL:
 	case JOB_DELETE:
+		return w->send == SEND_SAME && !delete_waits_for(p, w, &soon);
+	case JOB_PARTIAL:
 		return w->send == SEND_SAME;
 	}
 	return false;

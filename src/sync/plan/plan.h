@@ -208,7 +208,7 @@ void plan_thaw(struct plan *p, struct work *w);
 /* Stores the next job in `*job`. Returns false if there is none now; `*wake_ms` is then lowered to
  * the time of the next call. */
 bool plan_next(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms);
-/* Returns true if the job's upload may still become visible. */
+/* Returns true if the job's upload may still become visible, or its object be deleted. */
 bool plan_still_valid(const struct plan *p, const struct job *job);
 /* Reports the result of a job. May free the entry. */
 void plan_done(struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms);

@@ -224,6 +224,15 @@ int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int
 	return 0;
 }
 
+void plan_unsure(struct entry *e, uint64_t ino)
+{
+	if (!(e->flags & ENTRY_UNSURE))
+		e->unsure_ino = 0;
+	e->flags |= ENTRY_UNSURE;
+	if (ino)
+		e->unsure_ino = !e->unsure_ino || e->unsure_ino == ino ? ino : UNSURE_ANY;
+}
+
 bool plan_may_delete(const struct plan *p, const struct entry *e)
 {
 	return p->may_delete || (p->may_retire && (e->flags & ENTRY_RETIRED));

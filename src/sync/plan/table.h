@@ -72,7 +72,9 @@ enum entry_flag {
 	ENTRY_RETIRED = 1 << 12, /* its object is deleted with the file, even without deleteSync */
 	ENTRY_COMPARED = 1 << 13, /* this flush has compared the file with its object */
 	ENTRY_SYNCED = 1 << 14, /* CLOSED: the file is on the disk */
-	ENTRY_UNSURE = 1 << 15, /* an upload failed after its request: its object may be there */
+	/* a request for the object was sent, and no reply came: the object may hold the file
+	 * `unsure_ino`, or be gone */
+	ENTRY_UNSURE = 1 << 15,
 };
 
 /* An ETag: the usual MD5 with an optional part count takes 18 bytes; another ETag is a string. */
@@ -81,6 +83,8 @@ struct etag {
 	uint16_t parts; /* 0 if there is no "-N" */
 	uint8_t form; /* 0 if there is none, 1: md5 and parts, 2: in entry.text */
 };
+
+#define UNSURE_ANY UINT64_MAX
 
 struct entry {
 	struct entry *sibling, *before; /* entries of the same directory */
@@ -91,6 +95,9 @@ struct entry {
 	char *text; /* owned: the target of a link, or an unusual ETag */
 	struct ident seen; /* as last seen; as published if the state is CLEAN or GONE */
 	uint64_t crc; /* CRC-64 of the published bytes; the number of its close if PARKED */
+	/* ENTRY_UNSURE: inode of the file whose upload failed; UNSURE_ANY if there were several, 0
+	 * if there was none */
+	uint64_t unsure_ino;
 	uint16_t mode; /* with the type */
 	struct etag etag;
 	uint16_t flags; /* enum entry_flag */
@@ -187,6 +194,7 @@ struct work {
 	bool found; /* the scan found it closed: the event of that close may still come */
 	bool doomed; /* its writer is being killed: the next close is caused by the kill */
 	bool modified; /* a store was seen since the last close */
+	bool reclosed; /* closed since the job was made */
 	bool appender; /* a writer has, or had, it open with O_APPEND */
 };
 

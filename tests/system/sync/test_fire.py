@@ -479,6 +479,25 @@ def test_a_rename_while_the_reply_to_its_upload_is_lost_leaves_no_old_name(syncs
     assert sync.paths() == (["new"] if renamed == "d/old" else ["new/old"])
 
 
+# The deletion of an old name is carried out, its reply is lost, and the retry is refused. Then the file has this name again.
+def test_a_file_that_gets_its_name_back_after_a_lost_deletion_is_sent(syncs, fault_proxy):
+    sync = syncs("--delete", endpoint=fault_proxy.url)
+    (sync.out / "old").write_bytes(b"content")
+    sync.wait_event("published", "old", deadline_s=PATIENT_S)
+    fault_proxy.fault(method="DELETE", path="/old$", lose_reply=True)
+    refused = fault_proxy.fault(method="DELETE", path="/old$", times=1000, status=403, body=s3_error("AccessDenied"))
+    os.rename(sync.out / "old", sync.out / "new")
+    refused.wait()
+    wait_for(lambda: "old" in sync.status()["last_error"], PATIENT_S, "the failure of the deletion")
+
+    os.link(sync.out / "new", sync.out / "old")
+    refused.stop()
+
+    sync.wait_event("published", "old", count=2, deadline_s=PATIENT_S)
+    sync.flush(PATIENT_S * 1000)
+    assert sync.paths() == ["new", "old"]
+
+
 # A proxy may hold a request until its name was deleted. The object is this sync's own, and no file has its name.
 def test_an_upload_that_arrives_after_its_deletion_is_deleted(syncs, store):
     sync = syncs("--delete")

@@ -13,7 +13,8 @@
 #define BURST	   700 /* files at once, more than a directory's queue holds */
 #define N_NAMES	   (8 + BURST)
 #define VERSIONS   16384
-#define EVENTS	   4096
+#define EVENTS	   16384
+#define LARGES	   64
 #define JOBS	   4
 #define DELIVER_MS 400 /* an event waits no longer */
 
@@ -34,6 +35,8 @@ struct file {
 	unsigned version;
 	uint64_t seq; /* of its last close */
 	bool large; /* the last close left a large file, and counts */
+	uint64_t larges[LARGES]; /* the last closes, if they all left a large file */
+	unsigned n_larges;
 	int64_t closed_ms;
 	struct ident ident;
 	int64_t opened_ms;
@@ -64,6 +67,13 @@ struct upload {
 	bool there; /* its object is in the store, and the reply is on its way */
 };
 
+/* What the replies of the store tell about an object. */
+struct replies {
+	uint64_t ino; /* of the file that was published; 0: none */
+	uint64_t failed; /* of the file whose upload failed since; UINT64_MAX: of several files */
+	bool open; /* the last request got no reply */
+};
+
 /* A record of the journal: the last of each kind that counts. */
 struct record {
 	bool published, has_close, suspect, gone, appended;
@@ -77,6 +87,7 @@ struct world {
 	uint64_t random;
 	struct file files[N_NAMES];
 	struct object store[N_NAMES], partial[N_NAMES];
+	struct replies replies[N_NAMES];
 	struct record journal[N_NAMES];
 	/* Retention removed the file: its object is to go, or (the file came back) may go. */
 	bool retired[N_NAMES], permitted[N_NAMES];
@@ -267,6 +278,14 @@ static inline void open_file(unsigned n)
 	f->fate = fates[rnd(world->burst ? 2 : 4)];
 }
 
+static inline void note_large(struct file *f)
+{
+	if (!f->large || f->n_larges == LARGES)
+		f->n_larges = 0;
+	if (f->large)
+		f->larges[f->n_larges++] = f->seq;
+}
+
 static inline void close_file(unsigned n)
 {
 	struct file *f = &world->files[n];
@@ -278,6 +297,7 @@ static inline void close_file(unsigned n)
 		v->status = GOOD;
 	f->large = v->status == GOOD && f->ident.size > PLAN_MARKER;
 	f->seq = ++world->seq;
+	note_large(f);
 	f->closed_ms = world->f.now;
 	event('c', n, f->fate);
 }
@@ -306,6 +326,8 @@ static inline void rename_file(unsigned from, unsigned to)
 		f->seq = ++world->seq;
 		f->closed_ms = world->f.now;
 	}
+	f->n_larges = 0;
+	note_large(f);
 	world->retired[to] = false;
 	event('g', from, CLOSE_TRUE);
 	event('v', to, CLOSE_TRUE);

@@ -250,6 +250,31 @@ static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 	assert_int_equal(at(f, "log")->state, ENTRY_CLEAN);
 }
 
+/* The same while an earlier version of the log is sent: what the killed process left may be
+ * shorter, and is then no rest of the log. */
+static void a_log_of_a_killed_writer_stays_a_log_under_its_upload(void **state)
+{
+	struct fixture *f = *state;
+	const enum job_outcome outcomes[] = {JOB_CHANGED, JOB_FAILED, JOB_DONE};
+	struct job job;
+
+	for (size_t i = 0; i < 3; i++) {
+		changed(f, "log");
+		f->now += APPEND;
+		assert_string_equal(next(f, &job), "grown log");
+		done_as(f, &job, JOB_DONE);
+		saved(f, "log", 9);
+		f->now += QUIET;
+		assert_string_equal(next(f, &job), "whole log");
+		changed(f, "log");
+		closed_as(f, "log", 3, CLOSE_KILLED);
+		done_as(f, &job, outcomes[i]);
+		f->now += 10000;
+
+		assert_string_equal(run_all(f), "grown log;");
+	}
+}
+
 /* A store that does not answer is tried less and less often, with one file at a time. */
 static void failures_are_retried_with_growing_pauses(void **state)
 {
@@ -388,6 +413,117 @@ static void what_was_never_published_is_not_deleted(void **state)
 	assert_null(table_find_path(&f->table, "x"));
 }
 
+/* Reports that the upload failed, and that the store may have the object. */
+static void done_without_reply(struct fixture *f, const struct job *job)
+{
+	plan_done(&f->plan, job,
+		&(struct job_result){.outcome = JOB_CHANGED,
+			.kind = job->kind,
+			.ident = job->entry->seen,
+			.unsure = true},
+		f->now);
+}
+
+/* Two files had the name "x" and were renamed. Both uploads got no reply, so the object may hold
+ * each of the files. */
+static void an_object_without_a_reply_stays_until_the_new_names_have_one(void **state)
+{
+	const char *const names[] = {"d/new", "e/new"};
+	struct fixture *f = *state;
+	struct ident ident[2];
+	struct job job;
+
+	f->plan.may_delete = true;
+	for (size_t i = 0; i < 2; i++) {
+		ident[i] = ident_of(f, LARGE);
+		plan_closed(&f->plan, at(f, "x"), &ident[i], 0100644, CLOSE_TRUE, f->now);
+		f->now += QUIET;
+		assert_string_equal(next(f, &job), "whole x");
+		done_without_reply(f, &job);
+		plan_gone(&f->plan, at(f, "x"), f->now);
+		plan_closed(&f->plan, at(f, names[i]), &ident[i], 0100644, CLOSE_TRUE, f->now);
+		changed(f, names[i]);
+	}
+	f->now += PLAN_DELETE_MS;
+	assert_string_equal(run_all(f), "");
+	plan_closed(&f->plan, at(f, "e/new"), &ident[1], 0100644, CLOSE_TRUE, f->now);
+	f->now += QUIET;
+	assert_string_equal(run_all(f), "whole e/new;");
+	plan_closed(&f->plan, at(f, "d/new"), &ident[0], 0100644, CLOSE_TRUE, f->now);
+	f->now += QUIET;
+	assert_string_equal(run_all(f), "whole d/new;delete x;");
+}
+
+/* The file gets its old name back after the deletion of the old object was requested. The object of
+ * the other name is then the only one, also if the deletion seems to have failed. */
+static void an_object_stays_while_that_of_the_new_name_may_be_deleted(void **state)
+{
+	const enum job_outcome outcomes[] = {JOB_FAILED, JOB_DONE};
+	struct fixture *f = *state;
+	struct job job, none;
+
+	f->plan.may_delete = true;
+	for (size_t i = 0; i < 2; i++) {
+		struct ident ident = ident_of(f, LARGE);
+
+		plan_closed(&f->plan, at(f, "x"), &ident, 0100644, CLOSE_TRUE, f->now);
+		f->now += QUIET;
+		assert_string_equal(run_all(f), "whole x;");
+		plan_gone(&f->plan, at(f, "x"), f->now);
+		ident.ctime_ns = (int64_t)++f->version;
+		plan_closed(&f->plan, at(f, "d/y"), &ident, 0100644, CLOSE_TRUE, f->now);
+		f->now += PLAN_DELETE_MS;
+		assert_string_equal(next(f, &job), "whole d/y");
+		done_as(f, &job, JOB_DONE);
+		assert_string_equal(next(f, &job), "delete x");
+		if (outcomes[i] == JOB_FAILED) {
+			done_as(f, &job, JOB_FAILED);
+			plan_returned(&f->plan, at(f, "x"));
+		}
+		ident.ctime_ns = (int64_t)++f->version;
+		plan_closed(&f->plan, at(f, "x"), &ident, 0100644, CLOSE_TRUE, f->now);
+		changed(f, "x");
+		plan_gone(&f->plan, at(f, "d/y"), f->now);
+		f->now += PLAN_DELETE_MS;
+		assert_string_equal(next(f, &none), "");
+		if (outcomes[i] == JOB_DONE)
+			done_as(f, &job, JOB_DONE);
+		plan_closed(&f->plan, at(f, "x"), &ident, 0100644, CLOSE_TRUE, f->now);
+		f->now += QUIET;
+		assert_string_equal(run_all(f), "whole x;delete d/y;");
+		plan_gone(&f->plan, at(f, "x"), f->now);
+		f->now += PLAN_DELETE_MS;
+		assert_string_equal(run_all(f), "delete x;");
+	}
+}
+
+/* The file is renamed once more, and a worker misses it before the event is read: until the event
+ * is read, no name of the file is known. */
+static void an_object_stays_if_its_file_is_found_after_the_deletion_was_handed_out(void **state)
+{
+	struct fixture *f = *state;
+	struct ident ident = ident_of(f, LARGE);
+	struct job job;
+
+	f->plan.may_delete = true;
+	plan_closed(&f->plan, at(f, "x"), &ident, 0100644, CLOSE_TRUE, f->now);
+	f->now += QUIET;
+	assert_string_equal(run_all(f), "whole x;");
+	plan_gone(&f->plan, at(f, "x"), f->now);
+	plan_closed(&f->plan, at(f, "d/y"), &ident, 0100644, CLOSE_TRUE, f->now);
+	f->now += PLAN_DELETE_MS;
+	assert_string_equal(next(f, &job), "whole d/y");
+	done_as(f, &job, JOB_MISSING);
+	assert_string_equal(next(f, &job), "delete x");
+	assert_true(plan_still_valid(&f->plan, &job));
+	plan_closed(&f->plan, at(f, "d/z"), &ident, 0100644, CLOSE_TRUE, f->now);
+	assert_false(plan_still_valid(&f->plan, &job));
+	done_as(f, &job, JOB_CHANGED);
+	f->now += PLAN_SWEEP_MS;
+
+	assert_string_equal(run_all(f), "whole d/z;delete x;");
+}
+
 /* A directory took the name of a published file: the object goes, the directory stays. */
 static void the_object_of_a_file_that_became_a_directory_is_deleted(void **state)
 {
@@ -490,6 +626,7 @@ int main(void)
 		RULE(the_fate_of_a_writer_is_known),
 		RULE(an_open_file_is_published_as_it_grows),
 		RULE(a_log_of_a_killed_writer_is_sent_to_its_end),
+		RULE(a_log_of_a_killed_writer_stays_a_log_under_its_upload),
 		RULE(failures_are_retried_with_growing_pauses),
 		RULE(a_hopeless_file_holds_up_nobody),
 		RULE(small_files_do_not_starve_behind_large_ones),
@@ -497,6 +634,9 @@ int main(void)
 		RULE(without_permission_nothing_is_deleted),
 		RULE(what_goes_away_under_its_upload_is_deleted_only_with_leave),
 		RULE(what_was_never_published_is_not_deleted),
+		RULE(an_object_without_a_reply_stays_until_the_new_names_have_one),
+		RULE(an_object_stays_while_that_of_the_new_name_may_be_deleted),
+		RULE(an_object_stays_if_its_file_is_found_after_the_deletion_was_handed_out),
 		RULE(the_object_of_a_file_that_became_a_directory_is_deleted),
 		RULE(an_unchanged_file_is_not_sent_again),
 		RULE(a_flush_sends_everything_at_once),
