@@ -185,6 +185,7 @@ static void release_lease(struct run *run)
 	 * flush` uploads both. */
 	if (lease_release(take_pointer(run->publisher.lease),
 		    &(struct lease_end){.state = run_state_name(state),
+			    .ended_as = goes_on ? run_state_name(run->attempt.end.state) : NULL,
 			    .class = run_class_name(run->attempt.end.class),
 			    .message = run->attempt.end.message,
 			    .exit_code = run->attempt.end.exit_code},

@@ -140,7 +140,7 @@ static int take_lease(struct run *run, struct verdict *verdict, struct lease_fou
 			.state_prefix = run->publisher.state_prefix,
 			.run_id = run->attempt.id,
 			.name = run->attempt.workflow->name.value,
-			.price = run->attempt.workflow->price.value,
+			.price = verdict ? run->attempt.workflow->price.value : NULL,
 			.home = run->attempt.home,
 			.home_id = home_id,
 			.attempt = run->attempt.number,

@@ -386,10 +386,11 @@ int store_reader_check(
 	start = reader->start;
 	for (size_t i = 0; rc == 0 && start < end && i < STORE_CHECKED_FILES; i++) {
 		const struct store_piece *piece = &object->pieces[reader->piece + i];
-		uint64_t want = piece->length < end - start ? piece->length : end - start;
+		uint64_t want;
 
 		if (reader->piece + i == object->n_pieces)
 			return error_too_short(object, err);
+		want = piece->length < end - start ? piece->length : end - start;
 		rc = check_piece(object, piece, want, err);
 		start += piece->length;
 	}

@@ -197,6 +197,7 @@ static int find_remote_run(
 }
 
 struct remote_state {
+	bool waits; /* for its next attempt, which comes by itself */
 	enum run_state state; /* RUN_STATE_COUNT_ if there is no state object */
 	int64_t attempt; /* 0 if unknown */
 	int64_t heard_ns;
@@ -219,6 +220,7 @@ static int read_state(struct remote_log *log, struct remote_state *out, struct p
 	if (r < 0)
 		return error_move(err, &e);
 	out->state = run_state_find(json_string_value(json_object_get(json, "state")));
+	out->waits = json_object_get(json, "ended_as") != NULL;
 	out->attempt = json_integer_value(json_object_get(json, "attempt"));
 	return 0;
 }
@@ -229,7 +231,8 @@ static void note_interruption(
 {
 	char age[SHOW_DURATION_SIZE] = "";
 
-	if (*noted == now->attempt || (now->state != RUN_LOST && now->state != RUN_PREEMPTED))
+	if (*noted == now->attempt || now->waits ||
+		(now->state != RUN_LOST && now->state != RUN_PREEMPTED))
 		return;
 	*noted = now->attempt;
 	if (now->state == RUN_LOST && now->heard_ns)

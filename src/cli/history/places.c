@@ -22,6 +22,7 @@
 
 #define PARALLEL	  16 /* requests */
 #define CLOCK_TOLERANCE_S 30
+#define TERM_MAX_S	  600 /* of $PENSTOCK_LEASE_TERM */
 
 struct found {
 	json_t *state; /* owned */
@@ -83,7 +84,7 @@ static int64_t judge_age(json_t *state, const struct object_info *info)
 
 	if (!info->served_ns || !info->modified_ns || age < 0)
 		return 0;
-	if (term_ms > 0 && age > term_ms * NS_PER_MS + NS_PER_S &&
+	if (term_ms > 0 && term_ms <= TERM_MAX_S * 1000 && age > term_ms * NS_PER_MS + NS_PER_S &&
 		run_state_is_live(run_state_find(name)))
 		json_object_set_new(state, "state", json_string(run_state_name(RUN_LOST)));
 	return clock_wall_ns() - age;
@@ -208,11 +209,14 @@ static void read_attempt(const json_t *from, struct records_attempt *out)
 	const char *message = json_string_value(json_object_get(from, "message"));
 	json_auto_t *provenance = json_pack("{s:O?, s:O?}", "host", json_object_get(owner, "host"),
 		"price", json_object_get(from, "price"));
+	/* The run is waiting for its next attempt. */
+	bool ended_as = json_object_get(from, "ended_as") != NULL;
 	int64_t updated = time_of(from, "updated");
 
 	*out = (struct records_attempt){
 		.attempt = number_of(from, "attempt"),
-		.state = run_state_find(json_string_value(json_object_get(from, "state"))),
+		.state = run_state_find(
+			json_string_value(json_object_get(from, ended_as ? "ended_as" : "state"))),
 		.class = run_class_find(json_string_value(json_object_get(from, "class"))),
 		.exit_code = (int)json_integer_value(json_object_get(from, "exit_code")),
 		.steps_done = number_of(from, "steps_done"),
@@ -251,8 +255,10 @@ static void correct_clock(const struct found *found, const char *host, struct re
 		host ? host : "another machine", show_duration(amount / NS_PER_MS, text),
 		behind > 0 ? "behind" : "ahead",
 		json_string_value(json_object_get(found->state, "run")));
-	a->started_ns += a->started_ns ? behind : 0;
-	a->sync_at_ns += a->sync_at_ns ? behind : 0;
+	if (a->started_ns && __builtin_add_overflow(a->started_ns, behind, &a->started_ns))
+		a->started_ns = 0;
+	if (a->sync_at_ns && __builtin_add_overflow(a->sync_at_ns, behind, &a->sync_at_ns))
+		a->sync_at_ns = 0;
 }
 
 static int pass(const struct found *found, const struct buf *workflow, places_fn fn, void *cookie)
@@ -271,7 +277,9 @@ static int pass(const struct found *found, const struct buf *workflow, places_fn
 	for (size_t i = 0; i < n; i++)
 		read_attempt(json_array_get(earlier, i), &attempts[i]);
 	read_attempt(found->state, &attempts[n]);
-	if (attempts[n].heard_ns && found->heard_ns)
+	/* The times of a lost attempt are all by the clock of its machine: its state may be a copy
+	 * that was made later. */
+	if (run_state_is_live(attempts[n].state) && found->heard_ns)
 		attempts[n].heard_ns = found->heard_ns;
 	correct_clock(found, host, &attempts[n]);
 	snprintf(run.id, sizeof(run.id), "%s",

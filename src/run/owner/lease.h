@@ -44,7 +44,9 @@ struct lease_options {
 	const char *state_prefix; /* ".penstock/runs/ID" */
 	const char *run_id;
 	const char *name; /* may be NULL */
-	const char *price; /* of an hour of this machine; may be NULL */
+	/* of an hour of this machine; NULL if there is none, or if the attempt only completes
+	 * another one */
+	const char *price;
 	const char *home; /* $PENSTOCK_HOME; with the machine it identifies the records */
 	const char *home_id; /* distinguishes homes of the same path (records/records.h) */
 	int attempt;
@@ -119,6 +121,8 @@ bool lease_moved_to(struct lease *lease, struct lease_found *found);
 /* Strings are borrowed, and may be NULL except `state`. */
 struct lease_end {
 	const char *state, *class, *message;
+	/* the end of the attempt, if `state` is "lost" because other machines may continue the run */
+	const char *ended_as;
 	int exit_code;
 };
 /* Writes the end and frees the lease, which may be NULL. Returns PENSTOCK_E_PRECONDITION if the

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/process.h"
 #include "records/layout.h"
 #include "run/owner/lease_internal.h"
@@ -56,6 +57,7 @@ static char *state_key(const struct lease *lease, const char *run)
 static int check_owner(struct lease *lease, const char *run, char checked[static OBJECT_ETAG_SIZE],
 	struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
 	_cleanup_free_ char *key = state_key(lease, run);
 	struct seen other = {0};
 	int r;
@@ -68,7 +70,7 @@ static int check_owner(struct lease *lease, const char *run, char checked[static
 		if (lease_owner_is_here(lease, &other))
 			r = lease_owner_runs(&other);
 		else if ((r = lease_can_take_over(lease, run, &other, err)) == 0)
-			r = lease_watch_term(lease, key, &other, err);
+			r = lease_watch_term(lease, key, &other, &text, err);
 		snprintf(other.run, sizeof(other.run), "%s", run);
 	}
 	if (r > 0)
@@ -182,8 +184,8 @@ bool lease_owner_runs(const struct seen *seen)
 
 enum { WATCH_MS = 1000 };
 
-int lease_watch_term(
-	struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err)
+int lease_watch_term(struct lease *lease, const char *key, struct seen *seen, struct buf *last,
+	struct penstock_error *err)
 {
 	int64_t until = clock_monotonic_ms() + seen->term_ms;
 	char first[OBJECT_ETAG_SIZE];
@@ -203,7 +205,8 @@ int lease_watch_term(
 			return error_set(
 				err, PENSTOCK_E_CANCELLED, "stopped while watching the owner");
 		clock_sleep_ms(left < WATCH_MS ? left : WATCH_MS);
-		r = lease_load(lease, key, seen, err);
+		buf_clear(last);
+		r = lease_load_text(lease, key, seen, last, err);
 		if (r < 0)
 			return r;
 		if (strcmp(first, seen->etag) != 0)

@@ -64,6 +64,8 @@ static int add_rest(json_t *root, struct lease *lease)
 	if (json_array_size(earlier))
 		r |= json_object_set(root, "attempts", earlier);
 	json_decref(earlier);
+	if (lease->end.ended_as)
+		r |= json_object_set_new(root, "ended_as", json_string(lease->end.ended_as));
 	if (lease->options.price)
 		r |= json_object_set_new(root, "price", json_string(lease->options.price));
 	LOCK_SCOPE(&lease->lock);
@@ -123,7 +125,8 @@ static json_t *keep_attempt(const json_t *from)
 	char host[65], since[CLOCK_RFC3339_SIZE];
 	char *const texts[] = {state, class, price, updated, host, since};
 
-	copy_string(state, sizeof(state), json_object_get(from, "state"));
+	copy_string(state, sizeof(state),
+		json_object_get(from, json_object_get(from, "ended_as") ? "ended_as" : "state"));
 	copy_string(class, sizeof(class), json_object_get(from, "class"));
 	copy_string(price, sizeof(price), json_object_get(from, "price"));
 	copy_string(updated, sizeof(updated), json_object_get(from, "updated"));

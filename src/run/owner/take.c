@@ -28,13 +28,14 @@ static int refuse(const struct lease *lease, const struct seen *seen, struct pen
 }
 
 /* Returns 0 if the owner is gone. */
-static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_error *err)
+static int watch_owner(
+	struct lease *lease, struct seen *seen, struct buf *last, struct penstock_error *err)
 {
 	int r = lease_can_take_over(lease, lease->options.run_id, seen, err);
 
 	if (r < 0)
 		return r;
-	r = lease_watch_term(lease, lease->key, seen, err);
+	r = lease_watch_term(lease, lease->key, seen, last, err);
 	if (r > 0)
 		return refuse(lease, seen, err);
 	/* The owner was live when the wait began: its end must not be undone by a start from
@@ -135,16 +136,15 @@ static int confirm(struct lease *lease, struct penstock_error *err)
 
 int lease_take_state(struct lease *lease, struct lease_found *found, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf before = BUF_INIT(LIMIT_STATE_OBJECT);
+	_cleanup_(buf_release) struct buf before = BUF_INIT(LIMIT_STATE_OBJECT),
+					  last = BUF_INIT(LIMIT_STATE_OBJECT);
 	struct seen seen = {0};
 	int r = lease_load_text(lease, lease->key, &seen, &before, err);
+	bool live = r == 0 && seen.etag[0] && lease_state_is_live(seen.state);
 
-	if (r == 0 && seen.etag[0])
-		r = lease_keep_attempts(lease, &before, err);
-	if (r == 0 && seen.etag[0] && lease_state_is_live(seen.state)) {
-		buf_clear(&before); /* a live state must not be restored */
+	if (live) {
 		if (!lease_owner_is_here(lease, &seen))
-			r = watch_owner(lease, &seen, err);
+			r = watch_owner(lease, &seen, &last, err);
 		else if (!has_our_home(lease, &seen) && lease_owner_runs(&seen))
 			/* An owner with the same records is gone: this process holds their lock. */
 			r = refuse(lease, &seen, err);
@@ -152,6 +152,12 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 			 strcmp(seen.home, lease->options.home) != 0)
 			snprintf(found->home, sizeof(found->home), "%s", seen.home);
 	}
+	if (r == 0 && seen.etag[0])
+		r = lease_keep_attempts(lease, last.len ? &last : &before, err);
+	if (live)
+		buf_clear(&before); /* a live state must not be restored */
+	if (lease->options.completes && seen.since[0])
+		snprintf(lease->since, sizeof(lease->since), "%s", seen.since);
 	found->refused = r == -(int)PENSTOCK_E_EXISTS;
 	found->attempt = seen.attempt;
 	snprintf(found->host, sizeof(found->host), "%s", seen.host);

@@ -19,7 +19,6 @@ static const struct field tagging_fields[] = {D("/TagSet", TEXT, s3_tagging, set
 const struct field tag_fields[] = {
 	NEEDED("/Key", TEXT, s3_tag, key), NEEDED("/Value", TEXT, s3_tag, value), END};
 static const struct table tagging_table = {.what = "the Tagging document",
-	.strict = true,
 	.roots = {"Tagging"},
 	.items = {"/TagSet/Tag"},
 	.fields = tagging_fields,
@@ -37,10 +36,10 @@ static void sort(struct s3_tagging *tagging)
 		qsort(tagging->tags, tagging->n, sizeof(*tagging->tags), by_key);
 }
 
-int s3_tagging_parse(
-	const char *xml, size_t len, struct s3_tagging *out, struct penstock_error *err)
+static int parse(const struct table *table, const char *xml, size_t len, struct s3_tagging *out,
+	struct penstock_error *err)
 {
-	int rc = table_parse(&tagging_table, out, xml, len, err);
+	int rc = table_parse(table, out, xml, len, err);
 
 	if (rc < 0)
 		return rc;
@@ -49,6 +48,21 @@ int s3_tagging_parse(
 		return 0;
 	s3_tagging_release(out);
 	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has no <TagSet>", tagging_table.what);
+}
+
+int s3_tagging_parse(
+	const char *xml, size_t len, struct s3_tagging *out, struct penstock_error *err)
+{
+	struct table strict = tagging_table;
+
+	strict.strict = true;
+	return parse(&strict, xml, len, out, err);
+}
+
+int s3_tagging_parse_reply(
+	const char *xml, size_t len, struct s3_tagging *out, struct penstock_error *err)
+{
+	return parse(&tagging_table, xml, len, out, err);
 }
 
 RELEASE(tagging)

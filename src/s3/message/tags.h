@@ -43,7 +43,11 @@ struct s3_tagging {
 	struct s3_tag *tags;
 	size_t n;
 };
+/* Parses a request. */
 int s3_tagging_parse(
+	const char *xml, size_t len, struct s3_tagging *out, struct penstock_error *err);
+/* Parses a reply, which may have unknown elements. */
+int s3_tagging_parse_reply(
 	const char *xml, size_t len, struct s3_tagging *out, struct penstock_error *err);
 void s3_tagging_write(struct buf *out, const struct s3_tagging *tagging);
 void s3_tagging_release(struct s3_tagging *message);

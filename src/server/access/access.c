@@ -188,6 +188,8 @@ static enum access_result decide(struct request *req, const char *action, const 
 		return ACCESS_ALLOWED;
 	*plain = false;
 	/* All decisions on a subject, and the operation, use the same object. */
+	if (!request_has_decided(req, subject->bucket, subject->key, subject->version))
+		req->decided.tagged = false;
 	object = request_take_object(req, subject->bucket, subject->key, subject->version);
 	result = ask(settings, action, key, &source);
 	if (object && !object->marker)
@@ -199,7 +201,7 @@ static enum access_result decide(struct request *req, const char *action, const 
 void access_forget(struct request *req)
 {
 	store_object_unref(take_pointer(req->decided.object));
-	req->decided.missing = false;
+	req->decided.missing = req->decided.tagged = false;
 }
 
 enum access_result access_of(

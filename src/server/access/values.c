@@ -317,6 +317,7 @@ static int existing_tag(
 
 	if (!source->subject->key)
 		return 0;
+	source->req->decided.tagged = true;
 	if (grants_read(source->req, source->subject, source->object, &found) < 0)
 		return -PENSTOCK_E_IO;
 	return found ? take_tags(

@@ -104,10 +104,9 @@ static struct object_exact_part *parts_of(const struct store_object *object)
 	return parts;
 }
 
-/* Returns false if the parts have other checksums than the object: a copy may have got a checksum
- * of another algorithm. Then the MD5s of the parts are sent instead. */
-static bool has_sums(const struct store_object *object, enum checksum_kind kind)
+bool replica_has_sums(const struct store_object *object)
 {
+	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
 	uint8_t whole[CHECKSUM_MAX_SIZE], digest[CHECKSUM_MAX_SIZE], next[CHECKSUM_MAX_SIZE];
 
 	if (!object->n_parts || strcmp(object->checksum.type, "COMPOSITE") == 0)
@@ -140,7 +139,7 @@ static int send_object(const struct target *to, const struct replica_version *ve
 		&(struct object_exact){.size = object->size,
 			.etag = object->etag,
 			.headers = &headers,
-			.kind = has_sums(object, kind) ? kind : CHECKSUM_NONE,
+			.kind = replica_has_sums(object) ? kind : CHECKSUM_NONE,
 			.checksum = object->checksum.value,
 			.composite = strcmp(object->checksum.type, "COMPOSITE") == 0,
 			.parts = parts,

@@ -11,6 +11,7 @@
 
 struct penstock_error;
 struct store;
+struct store_object;
 struct target;
 
 struct replica_version {
@@ -29,5 +30,9 @@ enum replica_outcome {
 /* `err` is set after a refusal or a failure. */
 enum replica_outcome replica_send(struct store *store, const struct target *target,
 	const struct replica_version *version, struct penstock_error *err);
+
+/* Returns false if the parts have other checksums than the object: a copy may have got a checksum
+ * of another algorithm. Then the MD5s of the parts are sent instead. */
+bool replica_has_sums(const struct store_object *object);
 
 #endif

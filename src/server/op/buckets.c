@@ -373,6 +373,23 @@ static bool add_deletion(struct request *req, const struct s3_delete_item *item,
 	       reply_error(req, S3_E_MALFORMED_XML);
 }
 
+/* Decides again on a key whose object has changed since, such as by an earlier entry of the list.
+ * Returns NULL if access is refused now. */
+static struct store_delete *delete_again(
+	struct request *req, const struct s3_delete_item *w, struct store_delete *item)
+{
+	access_forget(req);
+	if (!may_delete(req, w))
+		return NULL;
+	store_object_unref(item->condition.decided);
+	request_bind(req, w->key, w->version_id, &item->condition);
+	if (item->condition.decided)
+		store_object_ref(item->condition.decided);
+	if (store_delete(req->server->store, req->bucket, item, 1, NULL) != STORE_OK)
+		item->status = STORE_CHANGED; /* not deleted: the client may repeat the request */
+	return item;
+}
+
 /* `items` are zeroed, and one more than the keys. */
 static void delete_listed(struct request *req, const struct s3_delete *wanted,
 	struct store_delete *items, struct store_delete **place, struct s3_delete_result *result)
@@ -400,6 +417,8 @@ static void delete_listed(struct request *req, const struct s3_delete *wanted,
 		const struct s3_delete_item *w = &wanted->items[i];
 		size_t at = result->n;
 
+		if (place[i] && place[i]->status == STORE_CHANGED)
+			place[i] = delete_again(req, w, place[i]);
 		delete_outcome(w, place[i], result, wanted->quiet);
 		op_log_deleted(req, w->key, w->version_id,
 			result->n > at ? result->outcomes[at].code : NULL);

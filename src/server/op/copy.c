@@ -349,7 +349,7 @@ static void reply_source_version(struct request *req, const struct store_object 
 static bool try_copy(struct request *req, const struct source *from)
 {
 	const char *directive = request_header(req, "x-amz-metadata-directive");
-	bool replace = directive && strcmp(directive, "REPLACE") == 0;
+	bool replace = directive && strcmp(directive, "REPLACE") == 0, last;
 	_cleanup_(store_object_unrefp) struct store_object *source = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_put *put = &req->put;
@@ -382,7 +382,9 @@ static bool try_copy(struct request *req, const struct source *from)
 	put->key = req->key;
 	put->origin = op_origin(req, "ObjectCreated:Copy");
 	status = store_put(req->server->store, put, &err);
-	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {
+	/* The object to be replaced may have changed as well as the source. */
+	last = status != STORE_CHANGED || put->condition.has_decided;
+	if (last && reply_unless_stored(req, status, &err)) {
 		reply_result(
 			req, S3_REPLY_COPY_OBJECT, put->etag, &put->checksum, put->modified_ns);
 		reply_made(req, put->version);
@@ -391,7 +393,7 @@ static bool try_copy(struct request *req, const struct source *from)
 		reply_source_version(req, source);
 	}
 	put->source = NULL;
-	return status != STORE_CHANGED;
+	return last;
 }
 
 void op_copy_object(struct request *req)

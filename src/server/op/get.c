@@ -14,6 +14,7 @@
 #include "s3/range.h"
 #include "s3/message/xml.h"
 #include "server/access/access.h"
+#include "server/bucket/replica.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -389,6 +390,8 @@ static void add_object_headers(
 	if (!mode)
 		return;
 	checksum = object->checksum;
+	if (e->stored && !replica_has_sums(object))
+		return;
 	if (e->stored)
 		memcpy(checksum.value, e->stored->checksum, sizeof(checksum.value));
 	if (e->stored || !e->partial || e->length == object->size)
@@ -551,7 +554,9 @@ static bool read_attributes(struct request *req, struct attributes *out)
 static void write_parts(
 	struct buf *xml, const struct attributes *attributes, const struct store_object *object)
 {
-	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
+	enum checksum_kind kind = replica_has_sums(object)
+					  ? checksum_find(object->checksum.algorithm)
+					  : CHECKSUM_NONE;
 	uint64_t marker = attributes->marker, n = 0, last = marker;
 	uint64_t max = attributes->max_parts > 1000 ? 1000 : attributes->max_parts;
 	_cleanup_(buf_release) struct buf list = BUF_INIT(LIMIT_XML_BODY);

@@ -24,7 +24,9 @@ enum store_status request_get_object(struct request *req, const char *bucket, co
 void request_bind(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition)
 {
-	condition->has_decided = request_has_decided(req, req->bucket, key, version) &&
+	/* Nothing but its tags can turn a decision on a change into a denial. */
+	condition->has_decided = req->decided.tagged &&
+				 request_has_decided(req, req->bucket, key, version) &&
 				 (req->decided.object || req->decided.missing);
 	condition->decided = condition->has_decided ? req->decided.object : NULL;
 }

@@ -132,6 +132,7 @@ struct request {
 		const char *bucket, *key, *version;
 		struct store_object *object;
 		bool missing; /* the check has found no object */
+		bool tagged; /* a decision has read the tags of the object */
 	} decided;
 	bool acl_required; /* only an ACL allowed the request */
 	bool hides_missing; /* the sender may not learn that the object is missing */
@@ -222,8 +223,9 @@ static inline struct store_object *request_take_object(
 enum store_status request_get_object(struct request *req, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err);
 
-/* Makes a change of a key or a version conditional on the object that was kept for these names, or
- * was missing. The request still owns the object. */
+/* If a decision has read the tags of the object that was kept for these names, or that was missing,
+ * makes a change of the key or the version conditional on that object. The request still owns the
+ * object. */
 void request_bind(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
 

@@ -92,7 +92,7 @@ int object_tags(struct object_ref at, struct strlist *out, struct penstock_error
 
 	s3_op_init(&op, "GET", at);
 	s3_op_query(&op, "tagging", NULL);
-	r = s3_op_read(&op, s3_tagging_parse, &tags, err);
+	r = s3_op_read(&op, s3_tagging_parse_reply, &tags, err);
 	for (size_t i = 0; r == 0 && i < tags.n; i++) {
 		if (strlist_addf(out, "%s=%s", tags.tags[i].key, tags.tags[i].value) < 0)
 			r = error_memory(err);

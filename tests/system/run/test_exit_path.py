@@ -35,7 +35,8 @@ def run_folder(penstock):
 
 
 def last_line(text):
-    return text.strip().splitlines()[-1]
+    """The last line but for the hint that may come after it."""
+    return [line for line in text.strip().splitlines() if not line.startswith("penstock: 'penstock resume")][-1]
 
 
 # --- how a step ends

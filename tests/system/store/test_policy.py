@@ -283,3 +283,25 @@ def test_a_drop_box(s3, anyone):
     assert refused(anyone.delete_object, Bucket="results", Key="inbox/a") == DENIED
     assert refused(anyone.put_object, Bucket="results", Key="elsewhere", Body=b"") == DENIED
     assert s3.get_object(Bucket="results", Key="inbox/a")["Body"].read() == b"mine"
+
+
+def test_a_list_may_delete_a_key_twice_under_a_condition_on_its_tags(s3, anyone):
+    """Each entry is decided on the object that the entries before it have left."""
+    s3.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
+    put_policy(
+        s3,
+        statement(["s3:DeleteObject", "s3:DeleteObjectVersion"]),
+        statement(["s3:DeleteObject", "s3:DeleteObjectVersion"], effect="Deny", condition={"StringEquals": {"s3:ExistingObjectTag/kind": "kept"}}),
+    )
+    s3.put_object(Bucket="bkt", Key="k", Body=b"1", Tagging="kind=kept")
+    last = s3.put_object(Bucket="bkt", Key="k", Body=b"2")["VersionId"]
+    s3.put_object(Bucket="bkt", Key="free", Body=b"1")
+
+    def delete(*keys):
+        reply = anyone.delete_objects(Bucket="bkt", Delete={"Objects": list(keys)})
+        return len(reply.get("Deleted", [])), [error["Code"] for error in reply.get("Errors", [])]
+
+    assert delete({"Key": "free"}, {"Key": "free"}) == (2, [])
+    # The first entry brings back the version that has the tag.
+    assert delete({"Key": "k", "VersionId": last}, {"Key": "k"}) == (1, ["AccessDenied"])
+    assert s3.get_object(Bucket="bkt", Key="k")["Body"].read() == b"1"

@@ -87,7 +87,7 @@ static void earlier_attempts_are_kept_up_to_a_bound(void **state)
 
 	(void)state;
 	buf_add_str(&text,
-		"{\"format\": 1, \"run\": \"a1\", \"attempt\": 201, \"state\": \"preempted\", "
+		"{\"format\": 1, \"run\": \"a1\", \"attempt\": 201, \"state\": \"lost\", \"ended_as\": \"failed\", "
 		"\"owner\": {\"host\": \"h\"}, \"attempts\": [");
 	for (int i = 1; i <= BEFORE; i++) {
 		buf_printf(&text,
@@ -110,7 +110,7 @@ static void earlier_attempts_are_kept_up_to_a_bound(void **state)
 	assert_int_equal(json_array_size(attempts), KEPT);
 	last = json_array_get(attempts, KEPT - 1);
 	assert_int_equal(json_integer_value(json_object_get(last, "attempt")), BEFORE + 1);
-	assert_string_equal(json_string_value(json_object_get(last, "state")), "preempted");
+	assert_string_equal(json_string_value(json_object_get(last, "state")), "failed");
 	last = json_array_get(attempts, 0);
 	assert_int_equal(json_integer_value(json_object_get(last, "attempt")), BEFORE + 2 - KEPT);
 	assert_string_equal(json_string_value(json_object_get(last, "state")), "lost");
