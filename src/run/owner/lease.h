@@ -121,7 +121,7 @@ bool lease_moved_to(struct lease *lease, struct lease_found *found);
 /* Strings are borrowed, and may be NULL except `state`. */
 struct lease_end {
 	const char *state, *class, *message;
-	/* the end of the attempt, if `state` is "lost" because other machines may continue the run */
+	/* end of the attempt if `state` is "lost", because other machines may continue the run */
 	const char *ended_as;
 	int exit_code;
 };

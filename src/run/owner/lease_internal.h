@@ -122,8 +122,9 @@ bool lease_owner_runs(const struct seen *seen);
  * is the id of the run that `seen` describes. */
 int lease_can_take_over(
 	struct lease *lease, const char *run, const struct seen *seen, struct penstock_error *err);
-/* Watches the object for a term of its owner; `last` gets what was read last. Returns 1 if the owner is live; 0 if the object did
- * not change or was deleted, or if the run has ended; a negative code on failure. */
+/* Watches the object for a term of its owner; `last` gets what was read last. Returns 1 if the
+ * owner is live; 0 if the object did not change or was deleted, or if the run has ended; a negative
+ * code on failure. */
 int lease_watch_term(struct lease *lease, const char *key, struct seen *seen, struct buf *last,
 	struct penstock_error *err);
 
