@@ -54,7 +54,6 @@ static void hand_out(
 	if (!p->n_busy)
 		p->busy_since_ms = now_ms;
 	w->send = SEND_SAME;
-	w->reclosed = false;
 	if (kind == JOB_DELETE)
 		plan_unsure(e, 0);
 	if (w->how == HOW_COPY)

@@ -157,7 +157,7 @@ static enum work_how how_after_close(const struct work *w, const struct ident *i
 {
 	if (found)
 		return w->how == HOW_REST ? HOW_FILE : w->how;
-	if (w->queued && ident->size <= PLAN_MARKER)
+	if (w->waiting_ms && w->queued && ident->size <= PLAN_MARKER)
 		return HOW_COPY;
 	return w->how == HOW_SNAPSHOT ? HOW_SNAPSHOT : HOW_FILE;
 }
@@ -179,21 +179,18 @@ static void begin_version(
 		w->waiting_ms = now_ms;
 		w->first_close = w->close;
 	}
-	if (w->send != SEND_IDLE) {
+	if (w->send != SEND_IDLE)
 		w->send = SEND_RECLOSED;
-		w->reclosed = true;
-	}
 }
 
 static int close_file(struct plan *p, struct entry *e, const struct ident *ident,
 	enum close_kind kind, int64_t now_ms)
 {
 	struct work *w = table_work(p->table, e, now_ms);
-	bool found, again;
+	bool found;
 
 	if (!w)
 		return -1;
-	again = w->reclosed && w->send != SEND_IDLE;
 	found = w->found && ident_equal(ident, &e->seen);
 	if (w->doomed)
 		kind = CLOSE_KILLED;
@@ -210,10 +207,8 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 		      : w->how == HOW_SNAPSHOT ? now_ms
 					       : quiet_at(p, w, now_ms);
 	/* If a worker is sending the version before, or the scan found this version before its
-	 * event came, the file goes after everything that was closed since. Large files refer to
-	 * no others, and a second close under the upload keeps the place of the first. */
-	if (w->queued &&
-		((w->send != SEND_IDLE && !again) || (found && !w->frozen && plan_is_small(e))))
+	 * event came, the file goes after everything that was closed since. */
+	if (w->queued && (w->send != SEND_IDLE || (found && !w->frozen)))
 		queue_remove(p, w);
 	/* A file that waits already keeps its place, as files that were closed since may refer to
 	 * it. A small file may refer to files in the line. */

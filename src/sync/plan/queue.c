@@ -39,13 +39,11 @@ void queue_add_by_close(struct plan *p, struct work *w)
 {
 	struct work *before = w->entry->dir->tail;
 
-	/* Deletions wait, and a file that waits for a copy gets its place when the copy is made. A
-	 * file that was set aside is not in the order of closes. */
-	for (struct work *v = before; v && !v->frozen; v = v->prev) {
-		if (v->close >= w->first_close ||
-			(v == before && (v->how == HOW_COPY || v->entry->state == ENTRY_GONE)))
-			before = v->prev;
-	}
+	/* Deletions wait, and a file that waits for a copy gets its place when the copy is made. */
+	while (before && !before->frozen &&
+		(before->close > w->close || before->how == HOW_COPY ||
+			before->entry->state == ENTRY_GONE))
+		before = before->prev;
 	insert(p, w, before);
 }
 
@@ -127,7 +125,6 @@ void plan_freeze_failed(struct dir *d)
 {
 	struct work *w = d->head;
 
-	if (w && !d->n_frozen && w->how == HOW_COPY && w->entry->state == ENTRY_CLOSED &&
-		w->send == SEND_IDLE)
+	if (w && !d->n_frozen && w->how == HOW_COPY && w->entry->state == ENTRY_CLOSED)
 		w->how = HOW_FILE;
 }

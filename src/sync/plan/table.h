@@ -194,7 +194,6 @@ struct work {
 	bool found; /* the scan found it closed: the event of that close may still come */
 	bool doomed; /* its writer is being killed: the next close is caused by the kill */
 	bool modified; /* a store was seen since the last close */
-	bool reclosed; /* closed since the job was made */
 	bool appender; /* a writer has, or had, it open with O_APPEND */
 };
 

@@ -13,8 +13,7 @@
 #define BURST	   700 /* files at once, more than a directory's queue holds */
 #define N_NAMES	   (8 + BURST)
 #define VERSIONS   16384
-#define EVENTS	   16384
-#define LARGES	   64
+#define EVENTS	   4096
 #define JOBS	   4
 #define DELIVER_MS 400 /* an event waits no longer */
 
@@ -35,8 +34,6 @@ struct file {
 	unsigned version;
 	uint64_t seq; /* of its last close */
 	bool large; /* the last close left a large file, and counts */
-	uint64_t larges[LARGES]; /* the last closes, if they all left a large file */
-	unsigned n_larges;
 	int64_t closed_ms;
 	struct ident ident;
 	int64_t opened_ms;
@@ -278,14 +275,6 @@ static inline void open_file(unsigned n)
 	f->fate = fates[rnd(world->burst ? 2 : 4)];
 }
 
-static inline void note_large(struct file *f)
-{
-	if (!f->large || f->n_larges == LARGES)
-		f->n_larges = 0;
-	if (f->large)
-		f->larges[f->n_larges++] = f->seq;
-}
-
 static inline void close_file(unsigned n)
 {
 	struct file *f = &world->files[n];
@@ -297,7 +286,6 @@ static inline void close_file(unsigned n)
 		v->status = GOOD;
 	f->large = v->status == GOOD && f->ident.size > PLAN_MARKER;
 	f->seq = ++world->seq;
-	note_large(f);
 	f->closed_ms = world->f.now;
 	event('c', n, f->fate);
 }
@@ -326,8 +314,6 @@ static inline void rename_file(unsigned from, unsigned to)
 		f->seq = ++world->seq;
 		f->closed_ms = world->f.now;
 	}
-	f->n_larges = 0;
-	note_large(f);
 	world->retired[to] = false;
 	event('g', from, CLOSE_TRUE);
 	event('v', to, CLOSE_TRUE);
