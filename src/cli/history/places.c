@@ -18,11 +18,11 @@
 #include "cli/print/util.h"
 #include "records/layout.h"
 #include "records/records.h"
+#include "run/owner/lease.h"
 #include "s3/date.h"
 
 #define PARALLEL	  16 /* requests */
 #define CLOCK_TOLERANCE_S 30
-#define TERM_MAX_S	  600 /* of $PENSTOCK_LEASE_TERM */
 
 struct found {
 	json_t *state; /* owned */
@@ -84,8 +84,8 @@ static int64_t judge_age(json_t *state, const struct object_info *info)
 
 	if (!info->served_ns || !info->modified_ns || age < 0)
 		return 0;
-	if (term_ms > 0 && term_ms <= TERM_MAX_S * 1000 && age > term_ms * NS_PER_MS + NS_PER_S &&
-		run_state_is_live(run_state_find(name)))
+	if (term_ms > 0 && term_ms <= LEASE_TERM_MAX_S * 1000 &&
+		age > term_ms * NS_PER_MS + NS_PER_S && run_state_is_live(run_state_find(name)))
 		json_object_set_new(state, "state", json_string(run_state_name(RUN_LOST)));
 	return clock_wall_ns() - age;
 }

@@ -33,6 +33,7 @@ struct object_client;
 struct penstock_error;
 
 #define LEASE_TERM_MS 30000 /* default; $PENSTOCK_LEASE_TERM sets it in seconds */
+enum { LEASE_TERM_MIN_S = 1, LEASE_TERM_MAX_S = 600 }; /* range of a term */
 
 struct lease_found;
 struct http_gate;

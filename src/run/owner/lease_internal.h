@@ -16,9 +16,6 @@
 
 #define LEASE_FORMAT 1
 
-/* Range of a term in seconds. */
-enum { LEASE_TERM_MIN_S = 1, LEASE_TERM_MAX_S = 600 };
-
 struct lease {
 	struct lease_options options;
 	char home_id[64];
@@ -91,8 +88,8 @@ int lease_load(struct lease *lease, const char *key, struct seen *seen, struct p
 /* Like lease_load(); `text` gets the contents of the object. */
 int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
 	struct penstock_error *err);
-/* Keeps the attempts of an earlier state for the states of this attempt. An attempt that had not
- * ended is lost. */
+/* Keeps the earlier attempts that a state names, for the states of this attempt, whose number is
+ * known. An attempt that had not ended is lost. Called once. */
 int lease_keep_attempts(struct lease *lease, const struct buf *text, struct penstock_error *err);
 /* Writes an object if its ETag is still `etag`, or if there is no object for an `etag` of "". Then
  * sets `etag` to the new one. */

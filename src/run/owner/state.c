@@ -52,18 +52,10 @@ enum { MESSAGE_SIZE = 1024, EARLIER_MAX = 64 };
 /* Adds the members that not every state has. */
 static int add_rest(json_t *root, struct lease *lease)
 {
-	json_t *earlier = json_array(), *one;
 	int r = 0;
-	size_t i;
 
-	/* `penstock flush` completes an attempt, which is among those that were found. */
-	json_array_foreach (lease->earlier, i, one) {
-		if (json_integer_value(json_object_get(one, "attempt")) < lease->options.attempt)
-			r |= json_array_append(earlier, one);
-	}
-	if (json_array_size(earlier))
-		r |= json_object_set(root, "attempts", earlier);
-	json_decref(earlier);
+	if (json_array_size(lease->earlier))
+		r |= json_object_set(root, "attempts", lease->earlier);
 	if (lease->end.ended_as)
 		r |= json_object_set_new(root, "ended_as", json_string(lease->end.ended_as));
 	if (lease->options.price)
@@ -142,6 +134,14 @@ static json_t *keep_attempt(const json_t *from)
 		*price ? price : NULL, "updated", updated, "owner", "host", host, "since", since);
 }
 
+/* Adds an attempt if it is earlier than that of the lease: `penstock flush` completes one. */
+static int add_earlier(struct lease *lease, const json_t *from)
+{
+	return json_integer_value(json_object_get(from, "attempt")) < lease->options.attempt
+		       ? json_array_append_new(lease->earlier, keep_attempt(from))
+		       : 0;
+}
+
 int lease_keep_attempts(struct lease *lease, const struct buf *text, struct penstock_error *err)
 {
 	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
@@ -149,12 +149,10 @@ int lease_keep_attempts(struct lease *lease, const struct buf *text, struct pens
 	size_t n = json_array_size(attempts);
 	int r = 0;
 
-	json_decref(lease->earlier);
 	lease->earlier = json_array();
 	for (size_t i = n < EARLIER_MAX ? 0 : n - EARLIER_MAX + 1; i < n; i++)
-		r |= json_array_append_new(
-			lease->earlier, keep_attempt(json_array_get(attempts, i)));
-	r |= json_array_append_new(lease->earlier, keep_attempt(root));
+		r |= add_earlier(lease, json_array_get(attempts, i));
+	r |= add_earlier(lease, root);
 	return r ? error_memory(err) : 0;
 }
 

@@ -152,10 +152,6 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 			 strcmp(seen.home, lease->options.home) != 0)
 			snprintf(found->home, sizeof(found->home), "%s", seen.home);
 	}
-	if (r == 0 && seen.etag[0])
-		r = lease_keep_attempts(lease, last.len ? &last : &before, err);
-	if (live)
-		buf_clear(&before); /* a live state must not be restored */
 	if (lease->options.completes && seen.since[0])
 		snprintf(lease->since, sizeof(lease->since), "%s", seen.since);
 	found->refused = r == -(int)PENSTOCK_E_EXISTS;
@@ -174,6 +170,10 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 							  !strcmp(seen.state, "preempted") ||
 							  !strcmp(seen.state, "lost"));
 		r = number_attempt(lease, found, &seen, err);
+		if (r == 0 && seen.etag[0])
+			r = lease_keep_attempts(lease, last.len ? &last : &before, err);
+		if (live)
+			buf_clear(&before); /* a live state must not be restored */
 		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);
 		if (r == 0)
 			r = lease_write_state(lease, "staging", err);
