@@ -267,15 +267,22 @@ static void add_cost(json_t *object, const struct records_attempt *a, const json
 				  (3600.0 * NS_PER_S)));
 }
 
+/* Adds the cost and the provenance of an attempt to `object`, and the object to the list. */
+static void append_attempt(json_t *list, json_t *object, const struct records_attempt *a)
+{
+	json_t *provenance = a->provenance ? json_loads(a->provenance, 0, NULL) : NULL;
+
+	add_cost(object, a, provenance);
+	json_object_set_new(object, "provenance", provenance ? provenance : json_null());
+	json_array_append_new(list, object);
+}
+
 static int add_attempt(void *cookie, const struct records_attempt *attempt)
 {
 	json_t *object = json_object();
-	json_t *provenance = attempt->provenance ? json_loads(attempt->provenance, 0, NULL) : NULL;
 
 	json_add_attempt(object, attempt);
-	add_cost(object, attempt, provenance);
-	json_object_set_new(object, "provenance", provenance ? provenance : json_null());
-	json_array_append_new(cookie, object);
+	append_attempt(cookie, object, attempt);
 	return 0;
 }
 
@@ -458,13 +465,10 @@ static int show_stored(void *cookie, const struct place_run *found)
 
 	json_add_state(object, &run->last);
 	for (size_t i = 0; i < found->n; i++) {
-		const struct records_attempt *a = &found->attempts[i];
-		json_t *attempt = json_object(), *provenance = json_loads(a->provenance, 0, NULL);
+		json_t *attempt = json_object();
 
-		json_add_state(attempt, a);
-		add_cost(attempt, a, provenance);
-		json_object_set_new(attempt, "provenance", provenance);
-		json_array_append_new(attempts, attempt);
+		json_add_state(attempt, &found->attempts[i]);
+		append_attempt(attempts, attempt, &found->attempts[i]);
 	}
 	cost = add_up(attempts);
 	if (cost)
