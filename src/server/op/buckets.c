@@ -366,9 +366,7 @@ static bool add_deletion(struct request *req, const struct s3_delete_item *item,
 		.bypass = lock_is_bypassed(req),
 		.origin = origin,
 		.condition.if_match = etag ? etag_unquote(etag) : NULL};
-	request_bind(req, item->key, item->version_id, &out->condition);
-	if (out->condition.decided)
-		store_object_ref(out->condition.decided);
+	request_bind_ref(req, item->key, item->version_id, &out->condition);
 	return condition_add_state(&out->condition, item->size, item->modified) ||
 	       reply_error(req, S3_E_MALFORMED_XML);
 }
@@ -382,9 +380,7 @@ static struct store_delete *delete_again(
 	if (!may_delete(req, w))
 		return NULL;
 	store_object_unref(item->condition.decided);
-	request_bind(req, w->key, w->version_id, &item->condition);
-	if (item->condition.decided)
-		store_object_ref(item->condition.decided);
+	request_bind_ref(req, w->key, w->version_id, &item->condition);
 	if (store_delete(req->server->store, req->bucket, item, 1, NULL) != STORE_OK)
 		item->status = STORE_CHANGED; /* not deleted: the client may repeat the request */
 	return item;

@@ -70,14 +70,18 @@ static bool is_composite(const struct store_object *object)
 	return strcmp(object->checksum.type, "FULL_OBJECT") != 0;
 }
 
-/* Returns true if the checksum of the object, or those of all its parts, can be compared. */
+/* Returns true if the checksum of the object, or those of all its parts, can be compared cheaply.
+ */
 static bool is_comparable(const struct store_object *object)
 {
-	bool all = !is_composite(object) || object->n_parts > 0;
-
-	for (size_t i = 0; all && is_composite(object) && i < object->n_parts; i++)
-		all = object->parts[i].checksum[0] != '\0';
-	return all && checksum_is_fast(checksum_find(object->checksum.algorithm));
+	if (!checksum_is_fast(checksum_find(object->checksum.algorithm)))
+		return false;
+	if (!is_composite(object))
+		return true;
+	for (size_t i = 0; i < object->n_parts; i++)
+		if (!object->parts[i].checksum[0])
+			return false;
+	return object->n_parts > 0;
 }
 
 /* Returns true if the bytes of the object must be compared with its checksum: if the whole object
@@ -132,8 +136,7 @@ static int compare(struct request *req, struct verifier *v, struct penstock_erro
 		return 0;
 	}
 	v->end += object->parts[v->part].size;
-	checksum_release(&v->sum);
-	return checksum_init(&v->sum, checksum_find(object->checksum.algorithm), err);
+	return checksum_reset(&v->sum) < 0 ? error_memory(err) : 0;
 }
 
 /* Adds the next bytes of the object. Returns a negative code if they are damaged. */

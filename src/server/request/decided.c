@@ -30,3 +30,11 @@ void request_bind(const struct request *req, const char *key, const char *versio
 				 (req->decided.object || req->decided.missing);
 	condition->decided = condition->has_decided ? req->decided.object : NULL;
 }
+
+void request_bind_ref(const struct request *req, const char *key, const char *version,
+	struct store_condition *condition)
+{
+	request_bind(req, key, version, condition);
+	if (condition->decided)
+		store_object_ref(condition->decided);
+}

@@ -228,6 +228,10 @@ enum store_status request_get_object(struct request *req, const char *bucket, co
  * object. */
 void request_bind(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
+/* Like request_bind(), if later decisions take the place of this one: the caller releases
+ * `condition->decided`, which may be NULL. */
+void request_bind_ref(const struct request *req, const char *key, const char *version,
+	struct store_condition *condition);
 
 /* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
 const char *request_tls_version(const struct request *req);
