@@ -178,54 +178,52 @@ def test_cache():
     return path
 
 
+def installed(tool, *names, **variables):
+    """Directory that a tool of tools/ has installed and printed."""
+    made = subprocess.run([TOP / "tools" / tool, *names], env=INVOKED_WITH | variables, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
 @pytest.fixture(scope="session")
 def venv():
     """Directory of the environment with current versions of boto3, moto and others; /usr/bin/python3 has Debian's."""
-    made = subprocess.run([TOP / "tools" / "test-venv"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
-    return Path(made.stdout.strip())
+    return installed("test-venv")
 
 
 @pytest.fixture(scope="session")
 def determined_venv():
     """Directory of the environment with the package of Determined, and Debian's torch."""
-    made = subprocess.run([TOP / "tools" / "test-venv", "determined"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
-    return Path(made.stdout.strip())
+    return installed("test-venv", "determined")
 
 
 @pytest.fixture(scope="session")
 def tracking_venv():
     """Directory of the environment with MLflow and the client of Weights & Biases."""
-    made = subprocess.run([TOP / "tools" / "test-venv", "tracking"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
-    return Path(made.stdout.strip())
+    return installed("test-venv", "tracking")
 
 
 @pytest.fixture(scope="session")
 def aim_venv():
     """Directory of the environment with Aim."""
-    made = subprocess.run([TOP / "tools" / "test-venv", "aim"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
-    return Path(made.stdout.strip())
+    return installed("test-venv", "aim")
 
 
 @pytest.fixture(scope="session")
 def tables_venv():
     """Directory of the environment with pandas and pyarrow."""
-    made = subprocess.run([TOP / "tools" / "test-venv", "fsspec"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
-    return Path(made.stdout.strip())
+    return installed("test-venv", "fsspec")
 
 
 @pytest.fixture(scope="session")
 def s3torch_venv():
     """Directory of the environment with s3torchconnector, and Debian's torch."""
-    env = INVOKED_WITH | {"PIP_NO_DEPS": "1"}
-    made = subprocess.run([TOP / "tools" / "test-venv", "s3torch"], env=env, stdout=subprocess.PIPE, text=True, check=True)
-    return Path(made.stdout.strip())
+    return installed("test-venv", "s3torch", PIP_NO_DEPS="1")
 
 
 @pytest.fixture(scope="session")
 def javascript_libraries():
     """The node_modules of tests/javascript."""
-    made = subprocess.run([TOP / "tools" / "test-javascript"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
-    return Path(made.stdout.strip())
+    return installed("test-javascript")
 
 
 @pytest.fixture(scope="session")

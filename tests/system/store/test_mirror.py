@@ -75,6 +75,14 @@ def contents(store):
     return {key: store.bytes("bucket", key) for key in store.keys("bucket")}
 
 
+def holds(store, wrote):
+    """Starts the store, compares all that was written, and stops the store."""
+    store.start()
+    same = contents(store) == wrote
+    store.stop().ok()
+    return same
+
+
 @pytest.mark.long
 def test_a_store_on_a_mirror_survives_a_damaged_disk_and_a_lost_one(penstock, mirror):
     choose = random.Random(1)
@@ -89,9 +97,7 @@ def test_a_store_on_a_mirror_survives_a_damaged_disk_and_a_lost_one(penstock, mi
 
     damage(mirror.folder / "b", 2)
     mirror.mount()
-    store.start()
-    assert contents(store) == wrote
-    store.stop().ok()
+    assert holds(store, wrote)
     penstock.run("store", "scrub", "--root", store.root).ok()
     report = call("btrfs", "scrub", "start", "-B", mirror.mounted)
     repaired = call("btrfs", "device", "stats", mirror.mounted)
@@ -113,6 +119,4 @@ def test_a_store_on_a_mirror_survives_a_damaged_disk_and_a_lost_one(penstock, mi
     mirror.umount()
     damage(mirror.folder / "a", 3)
     mirror.mount()
-    store.start()
-    assert contents(store) == wrote
-    store.stop().ok()
+    assert holds(store, wrote)

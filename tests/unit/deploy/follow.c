@@ -202,7 +202,7 @@ static void the_next_process_does_not_offer_it_either(void **state)
 	serve(w, "3");
 }
 
-/* Returns the entry of this replica, or NULL if there is none. */
+/* Returns the entry of this replica, or NULL if it is missing. */
 static json_t *find_entry(struct world *w)
 {
 	LOCK_SCOPE(&w->s.store.lock);
