@@ -41,7 +41,7 @@ struct place_run {
 	 * the members that json_add_state() prints, and a provenance with `host` and `price`. */
 	const struct records_attempt *attempts;
 	size_t n;
-	/* the workflow of the run as it was run, for places_find(); NULL if there is none, and for
+	/* the workflow of the run as it was run, for places_find(); NULL if it is missing, and for
 	 * places_each() */
 	const struct buf *workflow;
 };

@@ -76,8 +76,8 @@ void json_add_state(json_t *object, const struct records_attempt *attempt);
 /* Adds all fields of an attempt to `object`. */
 void json_add_attempt(json_t *object, const struct records_attempt *attempt);
 
-/* Returns the message of the last attempt; NULL if there is none. For a lost run without a message,
- * returns how to resume it, or how long ago another machine reported. */
+/* Returns the message of the last attempt; NULL if it has no message. For a lost run without a
+ * message, returns how to resume it, or how long ago another machine reported. */
 #define SHOW_MESSAGE_SIZE 80
 const char *show_message(const struct records_run *run, char out[static SHOW_MESSAGE_SIZE]);
 

@@ -45,8 +45,8 @@ struct lease_options {
 	const char *state_prefix; /* ".penstock/runs/ID" */
 	const char *run_id;
 	const char *name; /* may be NULL */
-	/* of an hour of this machine; NULL if there is none, or if the attempt only completes
-	 * another one */
+	/* of an hour of this machine; NULL if unknown, or if the attempt only completes another
+	 * one */
 	const char *price;
 	const char *home; /* $PENSTOCK_HOME; with the machine it identifies the records */
 	const char *home_id; /* distinguishes homes of the same path (records/records.h) */

@@ -41,7 +41,7 @@ struct request_body {
 	/* Hexadecimal MD5, BODY_OBJECT only; with `hash_late` set by the hasher. */
 	char etag[33];
 	char extra_value[CHECKSUM_TEXT_SIZE]; /* base64 */
-	char own_value[CHECKSUM_TEXT_SIZE]; /* base64; "" if there is none */
+	char own_value[CHECKSUM_TEXT_SIZE]; /* base64; "" without `has_own` */
 };
 
 /* Reads the headers that describe the body. Returns false with a reply set. */

@@ -10,7 +10,7 @@ struct deps {
 	const struct node *list, *map;
 };
 
-/* Returns the index of a workflow of the file; the length of the list if there is none. */
+/* Returns the index of a workflow of the file, or the length of the list if it is missing. */
 static size_t find_workflow(const struct node *list, const char *name)
 {
 	for (size_t i = 0; i < list->n; i++) {
