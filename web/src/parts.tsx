@@ -14,6 +14,7 @@ const STATES = [
   "lost",
   "moved",
   "done",
+  "ended",
   "to do",
   "waiting",
   "idle",

@@ -70,6 +70,19 @@ export interface Step {
   name?: Maybe<string>;
   ended?: Maybe<string>;
   state?: Maybe<string>;
+  number?: Maybe<string>; // "2.1"
+  kind?: Maybe<string>;
+  handle?: Maybe<string>;
+  depends_on?: Maybe<string[]>;
+  if?: Maybe<string>;
+  source?: Maybe<string>;
+  parallel?: Maybe<boolean>;
+  iterations?: Maybe<number>;
+  iterations_done?: Maybe<number>;
+  iterations_running?: Maybe<number>;
+  steps?: Maybe<Step[]>;
+  catch?: Maybe<Step[]>;
+  finally?: Maybe<Step[]>;
 }
 
 /* A run of an experiment tracker. */
@@ -138,11 +151,20 @@ export interface Runner {
   asked?: Maybe<Amounts>;
   limits?: Maybe<Amounts>;
   own?: Maybe<Amounts>;
+  users?: Maybe<UserAmounts[]>; // users with claims
   enforced?: Maybe<Record<string, boolean>>;
+}
+
+export interface UserAmounts {
+  user?: Maybe<string>;
+  used?: Maybe<Amounts>;
+  asked?: Maybe<Amounts>;
+  limits?: Maybe<Amounts>;
 }
 
 export interface Claim extends Amounts {
   waiting?: Maybe<boolean>;
+  gpu_list?: Maybe<number[]>;
   user?: Maybe<string>;
   pid?: Maybe<number>;
   id?: Maybe<string>;

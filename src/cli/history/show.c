@@ -18,6 +18,7 @@
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
 #include "cli/history/places.h"
+#include "cli/history/show_steps.h"
 #include "cli/history/show_text.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
@@ -323,54 +324,6 @@ static int add_step(void *cookie, const struct records_step *step)
 	return 0;
 }
 
-/* Returns the newest attempt that finished step `i`; NULL if there is none. */
-static json_t *find_done(const json_t *done, size_t i)
-{
-	json_t *row, *found = NULL;
-	size_t at;
-
-	json_array_foreach ((json_t *)(uintptr_t)done, at, row) {
-		if ((size_t)json_integer_value(json_object_get(row, "step")) == i + 1)
-			found = row;
-	}
-	return found;
-}
-
-static const char *state_of_next(const struct records_attempt *last)
-{
-	if (last->state == RUN_RUNNING || last->state == RUN_STOPPED)
-		return run_state_name(last->state);
-	if (last->state == RUN_FAILED &&
-		(last->class == RUN_CLASS_USER || last->class == RUN_CLASS_OOM ||
-			last->class == RUN_CLASS_TIMEOUT))
-		return "failed";
-	return "to do";
-}
-
-/* Adds all steps of the workflow. A step that finished before the run last started over is not
- * done. */
-static void add_steps(json_t *list, const json_t *done, const json_t *workflow,
-	const struct records_attempt *last)
-{
-	const json_t *steps = json_object_get(workflow, "steps");
-	const size_t finished = last->steps_done > 0 ? (size_t)last->steps_done : 0;
-
-	for (size_t i = 0; i < json_array_size(steps); i++) {
-		const char *name = json_string_value(
-			json_object_get(json_array_get(steps, i), "name"));
-		json_t *row = i < finished ? find_done(done, i) : NULL;
-
-		json_array_append_new(list,
-			json_pack("{s:O?, s:I, s:o, s:O?, s:s}", "attempt",
-				json_object_get(row, "attempt"), "step", (json_int_t)i + 1, "name",
-				name ? json_text(name) : json_sprintf("step %zu", i + 1), "ended",
-				json_object_get(row, "ended"), "state",
-				i < finished	? "done"
-				: i == finished ? state_of_next(last)
-						: "to do"));
-	}
-}
-
 /* Returns the workflow without a `job` around it; NULL if it is invalid. */
 static json_t *parse_workflow(const struct buf *text)
 {
@@ -413,21 +366,19 @@ static int collect(json_t *object, struct records *records, const char *home,
 	const struct records_run *run, bool elsewhere, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
-	json_t *attempts = json_array();
-	json_t *steps = json_array(), *tracking, *cost;
+	json_t *attempts = json_array(), *tracking, *cost;
 	json_auto_t *done = json_array(), *workflow = NULL;
 	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
 
 	json_object_update_new(object,
 		json_pack("{s:o, s:o}", "id", json_text(run->id), "name", json_text(run->name)));
 	json_add_attempt(object, &run->last);
-	json_object_update_new(
-		object, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "workflow",
-				json_text(run->workflow), "output", json_text(run->output),
-				"created", json_time(run->created_ns), "notice",
-				elsewhere ? json_null() : json_notice(home, run), "attempts",
-				attempts, "steps", steps, "directory", json_text(layout.dir), "log",
-				json_text(layout.log)));
+	json_object_update_new(object,
+		json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "workflow",
+			json_text(run->workflow), "output", json_text(run->output), "created",
+			json_time(run->created_ns), "notice",
+			elsewhere ? json_null() : json_notice(home, run), "attempts", attempts,
+			"directory", json_text(layout.dir), "log", json_text(layout.log)));
 	if (r == 0)
 		r = records_attempts(records, run->id, add_attempt, attempts, err);
 	tracking = find_tracking(attempts);
@@ -440,7 +391,8 @@ static int collect(json_t *object, struct records *records, const char *home,
 		r = records_steps(records, run->id, add_step, done, err);
 	if (r == 0)
 		workflow = read_workflow(layout.workflow);
-	add_steps(steps, done, workflow, &run->last);
+	json_object_set_new(
+		object, "steps", show_steps(workflow, done, &run->last, layout.dir, layout.state));
 	return r == 0 ? collect_outputs(object, &layout, run->output, err) : r;
 }
 
@@ -461,7 +413,7 @@ static int show_stored(void *cookie, const struct place_run *found)
 	json_auto_t *object = json_object();
 	json_auto_t *workflow = found->workflow ? parse_workflow(found->workflow) : NULL;
 	const struct records_run *run = found->run;
-	json_t *attempts = json_array(), *steps = json_array(), *cost;
+	json_t *attempts = json_array(), *cost;
 
 	json_add_state(object, &run->last);
 	for (size_t i = 0; i < found->n; i++) {
@@ -473,12 +425,11 @@ static int show_stored(void *cookie, const struct place_run *found)
 	cost = add_up(attempts);
 	if (cost)
 		json_object_set_new(object, "cost", cost);
-	add_steps(steps, NULL, workflow, &run->last);
-	json_object_update_new(
-		object, json_pack("{s:o, s:o, s:o, s:o, s:o, s:O?}", "id", json_text(run->id),
-				"name", json_text(run->name), "output", json_text(run->output),
-				"attempts", attempts, "steps", steps, "resources",
-				json_object_get(workflow, "resources")));
+	json_object_update_new(object,
+		json_pack("{s:o, s:o, s:o, s:o, s:o, s:O?}", "id", json_text(run->id), "name",
+			json_text(run->name), "output", json_text(run->output), "attempts",
+			attempts, "steps", show_steps(workflow, NULL, &run->last, NULL, NULL),
+			"resources", json_object_get(workflow, "resources")));
 	return show_object(cookie, object, run, found->host);
 }
 
@@ -531,7 +482,8 @@ const struct command command_show = {
 	.min_operands = 1,
 	.max_operands = 2,
 	.description =
-		"Shows a run: its state and attempts, the state of each step, its resources, its "
+		"Shows a run: its state and attempts, the state of each step, also within groups, "
+		"loops, launches and modules, its resources, its "
 		"sources (versions, inputs with their ETags), the place of its log, the objects "
 		"that it has published, with their ETags, and the objects that it kept before "
 		"overwriting them.\n"

@@ -268,24 +268,40 @@ static void print_attempts(const json_t *attempts, bool priced)
 	grid_print(&grid);
 }
 
-static void print_steps(const json_t *steps)
+/* Adds the steps of a list, and the steps within them. `inside` is the part of the outer step. */
+static void add_steps(struct grid *grid, const json_t *steps, const char *inside)
 {
-	struct grid grid = grid_new("  STEP", "STATE", "ATTEMPT", "ENDED", "NAME");
+	static const char *const parts[][2] = {
+		{"steps", ""}, {"catch", "catch: "}, {"finally", "finally: "}};
 	char when[SHOW_TIME_SIZE];
 	const json_t *s;
 	size_t i;
 
-	printf("\nsteps\n");
-	json_array_foreach (steps, i, s) {
-		grid_addf(&grid, "  %d", (int)number_of(s, "step"));
-		grid_add(&grid, text_of(s, "state"));
+	json_array_foreach ((json_t *)(uintptr_t)steps, i, s) {
+		grid_addf(grid, "  %s", text_of(s, "number"));
+		grid_add(grid, text_of(s, "state"));
 		if (number_of(s, "attempt"))
-			grid_addf(&grid, "%d", (int)number_of(s, "attempt"));
+			grid_addf(grid, "%d", (int)number_of(s, "attempt"));
 		else
-			grid_add(&grid, NULL);
-		grid_add(&grid, time_of(s, "ended", when));
-		grid_add(&grid, text_of(s, "name"));
+			grid_add(grid, NULL);
+		grid_add(grid, time_of(s, "ended", when));
+		if (json_object_get(s, "iterations"))
+			grid_addf(grid, "%s%s (%lld of %lld iterations)", inside,
+				text_of(s, "name"), (long long)number_of(s, "iterations_done"),
+				(long long)number_of(s, "iterations"));
+		else
+			grid_addf(grid, "%s%s", inside, text_of(s, "name"));
+		for (size_t k = 0; k < ARRAY_SIZE(parts); k++)
+			add_steps(grid, json_object_get(s, parts[k][0]), parts[k][1]);
 	}
+}
+
+static void print_steps(const json_t *steps)
+{
+	struct grid grid = grid_new("  STEP", "STATE", "ATTEMPT", "ENDED", "NAME");
+
+	printf("\nsteps\n");
+	add_steps(&grid, steps, "");
 	grid_print(&grid);
 }
 

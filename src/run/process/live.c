@@ -31,6 +31,7 @@ enum { TORN_ATTEMPTS = 50, TORN_PAUSE_MS = 2, CRC_DIGITS = 8 };
 void live_step_release(struct live_step *step)
 {
 	free(step->name);
+	free(step->path);
 	free(step->cwd);
 	free(step->node);
 	free(step->pids);
@@ -72,10 +73,10 @@ static int add_groups(struct buf *out, const struct live_step *step)
 	char boot[PROCESS_BOOT_ID_SIZE];
 
 	process_boot_id(boot);
-	return add_line(
-		out, json_pack("{s:I, s:s, s:s, s:s, s:o, s:s*}", "serial",
-			     (json_int_t)step->serial, "boot", boot, "name", step->name, "cwd",
-			     step->cwd, "cgroups", json_list(&step->cgroups), "node", step->node));
+	return add_line(out, json_pack("{s:I, s:s, s:s, s:s*, s:s, s:o, s:s*}", "serial",
+				     (json_int_t)step->serial, "boot", boot, "name", step->name,
+				     "path", step->path, "cwd", step->cwd, "cgroups",
+				     json_list(&step->cgroups), "node", step->node));
 }
 
 static int add_tasks(struct buf *out, const struct live_step *step)
@@ -296,11 +297,12 @@ static int read_step(const json_t *object, struct live_step *step)
 
 	step->serial = (unsigned long)json_integer_value(json_object_get(object, "serial"));
 	step->name = copy_of(object, "name");
+	step->path = copy_of(object, "path");
 	step->cwd = copy_of(object, "cwd");
 	step->cluster = cluster > 0 && cluster <= INT_MAX;
 	step->n = step->cluster ? (size_t)cluster : json_array_size(tasks);
 	step->pids = calloc(step->n + 1, sizeof(*step->pids));
-	if (!step->name || !step->cwd || !step->pids ||
+	if (!step->name || !step->path || !step->cwd || !step->pids ||
 		read_list(json_object_get(object, "cgroups"), &step->cgroups) < 0 ||
 		read_list(json_object_get(object, "enter"), &step->enter) < 0)
 		return -1;

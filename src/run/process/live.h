@@ -29,6 +29,7 @@ struct penstock_error;
 struct live_step {
 	unsigned long serial; /* number of the execution within its attempt */
 	char *name; /* for display */
+	char *path; /* place in the tree of steps, as in run/walk/finished.h; "" if unknown */
 	char *cwd;
 	pid_t *pids; /* pids of the leaders, by rank */
 	size_t n;

@@ -28,6 +28,7 @@ struct step_run {
 	struct step_host *host; /* borrowed */
 	const struct workflow_run *what;
 	char *name; /* owned */
+	char *path; /* owned; NULL if unknown */
 	const struct executor *executor;
 	bool clustered; /* runs on the nodes of a cluster: all tasks are one process here */
 	struct step_task *tasks;

@@ -38,6 +38,7 @@ static void record_life(struct step_run *step,
 	char *dir;
 
 	live.name = strdup(step->name);
+	live.path = step->path ? strdup(step->path) : NULL;
 	live.cwd = strdup(cwd);
 	live.cluster = step->clustered;
 	live.pids = calloc(step->n, sizeof(*live.pids));
@@ -151,6 +152,7 @@ int step_run_start(struct step_run **out, struct step_host *host, const struct s
 			  : (size_t)spec->step->resources.tasks.value;
 	step->tasks = calloc(step->n, sizeof(*step->tasks));
 	step->name = strdup(spec->name);
+	step->path = spec->path ? strdup(spec->path) : NULL;
 	r = step->tasks && step->name ? start_all(step, spec, err) : error_memory(err);
 	if (r < 0) {
 		step_run_kill(step);
@@ -328,5 +330,6 @@ void step_run_free(struct step_run *step)
 		close(step->timer_fd);
 	free(step->tasks);
 	free(step->name);
+	free(step->path);
 	free(step);
 }

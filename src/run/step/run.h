@@ -32,6 +32,7 @@ struct step_run;
 struct step_run_spec {
 	const struct workflow_run *step;
 	const char *name; /* for messages; borrowed until step_run_free() */
+	const char *path; /* place in the tree of steps, for the live record; NULL if unknown */
 	/* "K=V" of this execution, with more precedence than the job's variables and less than the
 	 * step's own; NULL-terminated, or NULL. */
 	const char *const *env;

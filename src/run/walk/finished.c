@@ -215,6 +215,22 @@ int finished_open(struct finished_steps **out, const char *path, bool continuing
 	return 0;
 }
 
+int finished_read(struct finished_steps **out, const char *path, struct penstock_error *err)
+{
+	struct finished_steps *progress = calloc(1, sizeof(*progress));
+	int r;
+
+	if (!progress)
+		return error_memory(err);
+	progress->fd = -1;
+	r = load(progress, path, err);
+	if (r < 0)
+		finished_free(progress);
+	else
+		*out = progress;
+	return r;
+}
+
 void finished_free(struct finished_steps *progress)
 {
 	if (!progress)
@@ -290,6 +306,19 @@ uint64_t finished_iterations(const struct finished_steps *progress, const char *
 	const struct finished *f = find(progress, path);
 
 	return f ? f->iterations : 0;
+}
+
+uint64_t finished_parallel(const struct finished_steps *progress, const char *path)
+{
+	size_t len = strlen(path);
+	uint64_t n = 0;
+
+	for (const struct finished *f = progress->known; f; f = f->hh.next) {
+		if (!f->iterations && strncmp(f->path, path, len) == 0 &&
+			str_starts(f->path + len, ".i") && !strchr(f->path + len + 1, '.'))
+			n++;
+	}
+	return n;
 }
 
 bool finished_done(struct finished_steps *progress, const char *path)

@@ -26,6 +26,9 @@ struct finished_steps;
  * boot; NULL or "" if the boot does not matter. */
 int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
 	struct penstock_error *err);
+/* Reads the entries for a program that only shows them: nothing is written, now or later. A missing
+ * file has no entries. */
+int finished_read(struct finished_steps **out, const char *path, struct penstock_error *err);
 /* Returns false if another boot left the file without a sync, or the file is missing: then no step
  * counts as finished. Returns true if the boot does not matter. */
 bool finished_is_believed(const struct finished_steps *progress);
@@ -37,8 +40,10 @@ void finished_free(struct finished_steps *progress);
 int finished_cut(const char *path, size_t first, struct penstock_error *err);
 
 bool finished_has(const struct finished_steps *progress, const char *path);
-/* Returns the number of finished iterations of the loop. */
+/* Returns the number of finished iterations of a loop that runs one after the other. */
 uint64_t finished_iterations(const struct finished_steps *progress, const char *path);
+/* Returns the number of finished iterations of a parallel loop. */
+uint64_t finished_parallel(const struct finished_steps *progress, const char *path);
 
 /* Return false if the line could not be written: an attempt that continues repeats the step. */
 bool finished_done(struct finished_steps *progress, const char *path);

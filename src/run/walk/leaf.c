@@ -71,6 +71,7 @@ static int start(struct walk *walk, struct frame *frame, const struct workflow_r
 		&(struct step_run_spec){
 			.step = what,
 			.name = frame->name,
+			.path = frame->path,
 			.env = env.n ? (const char *const *)env.items : NULL,
 			.env_file = frame->env_file,
 			.store = publisher->store ? publisher->store : publisher->stores->opened,

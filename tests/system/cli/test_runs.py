@@ -17,7 +17,7 @@ import pytest
 from harness.program import Penstock
 from harness.terminal import Terminal
 from harness.waiting import wait_for
-from harness.workflows import s3_place, write_workflow
+from harness.workflows import s3_place, step, write_workflow
 
 
 @pytest.fixture
@@ -609,3 +609,30 @@ def test_a_run_that_is_recorded_has_its_steps(penstock, tmp_path):
     penstock.run("run", write_workflow(tmp_path, "true", name="held")).exits(70)
 
     assert [step["name"] for step in penstock.run("show", "--json", "held").json()["steps"]] == ["s1"]
+
+
+def test_steps_within_steps_have_their_states(penstock, tmp_path):
+    go, until = tmp_path / "go", "until test -e {}; do sleep 0.05; done"
+    loop = {"name": "loop", "for": {"items": ["x", "y", "z"], "parallel": False, "steps": [
+        step("true", "first"), step(f"test $item = x || {until.format(go)}", "second")]}}  # fmt: skip
+    server = {"name": "server", "launch": {"handleName": "SERVER", "steps": [step(until.format(go), "serve")]}}
+    rescued = {"name": "rescued", "run": {"command": "false"}, "dependsOn": ["SERVER"], "catch": [step("true", "rescue")]}
+    process = penstock.popen("run", write_workflow(tmp_path, server, loop, rescued, name="nested"))
+
+    def steps(rows):
+        return [(row["name"], row["state"], *steps(row.get("steps", []))) for row in rows]
+
+    def shown():
+        shown = penstock.run("show", "--json", "nested")
+        return shown.json()["steps"] if shown.code == 0 else []
+
+    wait_for(lambda: steps(shown()) == [
+        ("server", "running", ("serve", "running")), ("loop", "running", ("first", "done"), ("second", "running")),
+        ("rescued", "to do")])  # fmt: skip
+    assert (shown()[1]["iterations_done"], shown()[1]["iterations"]) == (1, 3)
+    assert "1 of 3" in penstock.run("show", "nested").ok().out
+    go.touch()
+    process.wait().exits(0)
+    assert steps(shown()) == [
+        ("server", "done", ("serve", "done")), ("loop", "done", ("first", "done"), ("second", "done")), ("rescued", "done")]  # fmt: skip
+    assert [(row["name"], row["state"]) for row in shown()[2]["catch"]] == [("rescue", None)]

@@ -169,6 +169,29 @@ static void a_record_that_cannot_be_read_has_one_code(void **state)
 	assert_null(progress);
 }
 
+static void a_reader_writes_nothing(void **state)
+{
+	static const char lines[] = "b other-boot\nd 0\nd 1.i0\nd 1.i7\nd 1.i8.0\nd 11.i2\ni 2 4\n";
+	struct finished_steps *progress = NULL;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(1000);
+
+	(void)state;
+	write_lines(lines);
+	assert_int_equal(finished_read(&progress, path, NULL), 0);
+	assert_true(finished_has(progress, "0"));
+	assert_int_equal(finished_parallel(progress, "1"), 2);
+	assert_int_equal(finished_iterations(progress, "2"), 5);
+	finished_free(progress);
+	assert_int_equal(fs_read(path, &text, NULL), 0);
+	assert_string_equal(buf_str(&text), lines);
+	unlink(path);
+	assert_int_equal(finished_read(&progress, path, NULL), 0);
+	assert_false(finished_has(progress, "0"));
+	finished_free(progress);
+	assert_int_equal(access(path, F_OK), -1);
+	write_lines("");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -181,6 +204,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			a_million_iterations_are_read_at_once, make_file, remove_file),
 		cmocka_unit_test(a_record_that_cannot_be_read_has_one_code),
+		cmocka_unit_test_setup_teardown(a_reader_writes_nothing, make_file, remove_file),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
