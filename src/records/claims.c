@@ -1,5 +1,6 @@
 #include "records/claims.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pwd.h>
@@ -15,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "records/claims_dir.h"
 
 /* inotify reports removed claims; polling finds a holder that died without removing its claim. */
@@ -228,21 +230,32 @@ static bool is_held(const struct attempt *a, const struct claims_scan *scan, str
 
 /* ---- messages ---- */
 
+char *claim_user_name(uid_t uid)
+{
+	_cleanup_free_ char *memory = NULL;
+	struct passwd entry;
+	struct passwd *found = NULL;
+	int r = ERANGE;
+
+	for (size_t size = 4 * KIB; r == ERANGE && size <= MIB; size *= 2) {
+		free(memory);
+		memory = malloc(size);
+		if (!memory)
+			return NULL;
+		r = getpwuid_r(uid, &entry, memory, size, &found);
+	}
+	return found ? strdup(found->pw_name) : str_printf("%u", (unsigned)uid);
+}
+
 static void add_holder(struct buf *b, const struct claim_holder *who)
 {
-	char memory[4096];
-	struct passwd entry;
-	struct passwd *user = NULL;
+	_cleanup_free_ char *user = claim_user_name(who->uid);
 
 	buf_printf(b, "run %s", who->run_id);
 	if (who->name[0])
 		buf_printf(b, " (%s)", who->name);
-	if (who->uid == geteuid())
-		return;
-	if (getpwuid_r(who->uid, &entry, memory, sizeof(memory), &user) == 0 && user)
-		buf_printf(b, " of user %s", user->pw_name);
-	else
-		buf_printf(b, " of user %u", (unsigned)who->uid);
+	if (who->uid != geteuid() && user)
+		buf_printf(b, " of user %s", user);
 }
 
 /* Appends the first three holders, of all users or only of our user. */
@@ -537,7 +550,10 @@ int claims_list(int (*fn)(void *cookie, const struct claim_holder *holder), void
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < scan.n; i++) {
-		if (fn(cookie, &scan.files[i].who))
+		struct claim_holder holder = scan.files[i].who;
+
+		holder.gpu_list = scan.files[i].gpu_list;
+		if (fn(cookie, &holder))
 			break;
 	}
 	claims_scan_release(&scan);

@@ -4,7 +4,7 @@ import { Empty, Failure, State, Waiting } from "./parts";
 import { usePoll } from "./poll";
 import { link } from "./route";
 import { type Column, Table } from "./table";
-import type { About, Amounts, Claim, Runner } from "./types";
+import type { About, Amounts, Claim, Runner, UserAmounts } from "./types";
 
 const KINDS = ["cpus", "memory", "gpus"] as const;
 
@@ -94,12 +94,13 @@ function Machine({ runner }: { runner: Runner }) {
 export function reasonOf(claim: Claim, runner: Runner | undefined, user: string): string {
   if (!claim.waiting) return "";
   if (!runner) return "waits";
-  const own = claim.user === user;
-  const over = own && KINDS.find((kind) => exceeds(runner.own, claim, runner.limits?.[kind], kind));
+  const owner = list<UserAmounts>(runner.users).find((one) => one.user === claim.user);
+  const limit = claim.user === user ? "your limit of" : `${text(claim.user)}'s limit of`;
+  const over = KINDS.find((kind) => exceeds(owner?.used, claim, owner?.limits?.[kind], kind));
 
-  if (over) return `your limit is ${amount(over, runner.limits?.[over])} ${NAMES[over]}`;
-  if (own && isNumber(runner.limits?.runs) && (runner.own?.runs ?? 0) >= runner.limits!.runs!)
-    return `your limit is ${count(runner.limits?.runs)} runs`;
+  if (over) return `${limit} ${NAMES[over]} is ${amount(over, owner?.limits?.[over])}`;
+  if (isNumber(owner?.limits?.runs) && (owner?.used?.runs ?? 0) >= owner!.limits!.runs!)
+    return `${limit} runs is ${count(owner?.limits?.runs)}`;
   const short = KINDS.find((kind) => exceeds(runner.used, claim, runner.capacity?.[kind], kind));
   if (!short) return "a run before it waits";
   const free = Math.max(0, (runner.capacity?.[short] ?? 0) - (runner.used?.[short] ?? 0));
@@ -114,6 +115,44 @@ function exceeds(
 ): boolean {
   return (
     isNumber(limit) && (claim[kind] ?? 0) > 0 && (used?.[kind] ?? 0) + (claim[kind] ?? 0) > limit
+  );
+}
+
+/* The number of GPUs, and which. */
+function gpusOf(claim: Claim): string {
+  const numbers = Array.isArray(claim.gpu_list) ? claim.gpu_list.filter(isNumber) : [];
+
+  return numbers.length ? `${count(claim.gpus)} (${numbers.join(", ")})` : count(claim.gpus);
+}
+
+function limited(user: UserAmounts, kind: Kind | "runs"): string {
+  const limit = user.limits?.[kind];
+
+  return `${amount(kind, user.used?.[kind] ?? 0)}${isNumber(limit) ? ` of ${amount(kind, limit)}` : ""}`;
+}
+
+const USER_COLUMNS: Column<UserAmounts>[] = [
+  { key: "user", label: "User", cell: (one) => text(one.user) },
+  { key: "runs", label: "Runs", cell: (one) => limited(one, "runs") },
+  { key: "cpus", label: "CPUs", cell: (one) => limited(one, "cpus") },
+  { key: "memory", label: "Memory", cell: (one) => limited(one, "memory") },
+  { key: "gpus", label: "GPUs", cell: (one) => limited(one, "gpus") },
+];
+
+function Users({ runner }: { runner: Runner }) {
+  const users = list<UserAmounts>(runner.users);
+
+  if (!users.length) return null;
+  return (
+    <>
+      <h2>Users</h2>
+      <Table
+        label="Users, their claims and limits"
+        rows={users}
+        columns={USER_COLUMNS}
+        rowKey={(one) => text(one.user)}
+      />
+    </>
   );
 }
 
@@ -132,7 +171,7 @@ function claimColumns(runner: Runner | undefined, user: string): Column<Claim>[]
     { key: "user", label: "User", cell: (claim) => text(claim.user) },
     { key: "cpus", label: "CPUs", cell: (claim) => count(claim.cpus) },
     { key: "memory", label: "Memory", cell: (claim) => (claim.memory ? size(claim.memory) : "–") },
-    { key: "gpus", label: "GPUs", cell: (claim) => count(claim.gpus) },
+    { key: "gpus", label: "GPUs", cell: gpusOf },
     { key: "message", label: "Waits because", cell: (claim) => reasonOf(claim, runner, user) },
   ];
 }
@@ -233,6 +272,7 @@ export function RunnersPage({ about }: { about: About | null }) {
           rowKey={(claim) => `${claim.id} ${claim.pid}`}
         />
       )}
+      {machines[0] && <Users runner={machines[0]} />}
       <Cluster />
     </section>
   );

@@ -262,40 +262,44 @@ static int list_runs(const struct cli *cli)
 
 /* ---- claims ---- */
 
-static const char *user_name(uid_t uid, char out[64])
+/* Adds a cell such as "2 (0 3)", with the numbers of the GPUs. */
+static void add_gpus(struct grid *grid, const struct claim_holder *h)
 {
-	char memory[4096];
-	struct passwd entry;
-	struct passwd *found = NULL;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(KIB);
 
-	if (getpwuid_r(uid, &entry, memory, sizeof(memory), &found) == 0 && found)
-		snprintf(out, 64, "%s", found->pw_name);
-	else
-		snprintf(out, 64, "%u", (unsigned)uid);
-	return out;
+	buf_printf(&text, "%d", h->gpus);
+	for (int i = 0; h->gpu_list && i < h->gpus; i++)
+		buf_printf(&text, "%s%d", i ? " " : " (", h->gpu_list[i]);
+	if (h->gpu_list && h->gpus)
+		buf_add_char(&text, ')');
+	grid_add(grid, buf_str(&text));
 }
 
 static int add_claim(void *cookie, const struct claim_holder *h)
 {
 	struct listing *listing = cookie;
-	char user[64];
+	_cleanup_free_ char *user = claim_user_name(h->uid);
 	char size[STR_SIZE_SIZE];
+	json_t *gpus;
 
 	if (!listing->array) {
 		grid_add(&listing->grid, h->waiting ? "waits" : "holds");
-		grid_add(&listing->grid, user_name(h->uid, user));
+		grid_add(&listing->grid, user);
 		grid_addf(&listing->grid, "%d", h->cpus);
 		str_format_size(h->memory, size);
 		grid_add(&listing->grid, h->memory ? size : NULL);
-		grid_addf(&listing->grid, "%d", h->gpus);
+		add_gpus(&listing->grid, h);
 		grid_addf(&listing->grid, "%d", (int)h->pid);
 		grid_addf(&listing->grid, "%s %s", h->run_id, h->name);
 		return 0;
 	}
+	gpus = json_array();
+	for (int i = 0; h->gpu_list && i < h->gpus; i++)
+		json_array_append_new(gpus, json_integer(h->gpu_list[i]));
 	json_array_append_new(listing->array,
-		json_pack("{s:b, s:o, s:i, s:I, s:i, s:i, s:o, s:o}", "waiting", h->waiting, "user",
-			json_text(user_name(h->uid, user)), "cpus", h->cpus, "memory",
-			(json_int_t)h->memory, "gpus", h->gpus, "pid", (int)h->pid, "id",
+		json_pack("{s:b, s:o, s:i, s:I, s:i, s:o, s:i, s:o, s:o}", "waiting", h->waiting,
+			"user", json_text(user), "cpus", h->cpus, "memory", (json_int_t)h->memory,
+			"gpus", h->gpus, "gpu_list", gpus, "pid", (int)h->pid, "id",
 			json_text(h->run_id), "name", json_text(h->name)));
 	return 0;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -20,9 +21,18 @@ struct amounts {
 	uint64_t memory;
 };
 
+/* Claims of one user. */
+struct user_use {
+	uid_t uid;
+	struct amounts used, waiting;
+	struct claim_limits limits;
+};
+
 /* Claims on this machine: of all users, of this user, and of waiting runs. */
 struct use {
 	struct amounts all, own, waiting;
+	struct user_use *users; /* users with claims; owned */
+	size_t n_users;
 };
 
 static void add_amounts(struct amounts *sum, const struct claim_holder *h)
@@ -33,9 +43,30 @@ static void add_amounts(struct amounts *sum, const struct claim_holder *h)
 	sum->runs++;
 }
 
+/* Returns NULL if out of memory. */
+static struct user_use *find_user(struct use *use, uid_t uid)
+{
+	struct user_use *grown;
+
+	for (size_t i = 0; i < use->n_users; i++) {
+		if (use->users[i].uid == uid)
+			return &use->users[i];
+	}
+	grown = array_grow(use->users, use->n_users, sizeof(*grown));
+	if (!grown)
+		return NULL;
+	use->users = grown;
+	grown[use->n_users] = (struct user_use){.uid = uid, .limits = CLAIM_NO_LIMITS};
+	return &grown[use->n_users++];
+}
+
 static int add_holder(void *cookie, const struct claim_holder *h)
 {
 	struct use *use = cookie;
+	struct user_use *user = find_user(use, h->uid);
+
+	if (user)
+		add_amounts(h->waiting ? &user->waiting : &user->used, h);
 
 	add_amounts(h->waiting ? &use->waiting : &use->all, h);
 	if (!h->waiting && h->uid == geteuid())
@@ -70,6 +101,29 @@ static json_t *limit_or_null(int64_t limit)
 	return limit < 0 ? json_null() : json_integer(limit);
 }
 
+static json_t *json_limits(const struct claim_limits *limits)
+{
+	return json_pack("{s:o, s:o, s:o, s:o}", "cpus", limit_or_null(limits->cpus), "memory",
+		limit_or_null(limits->memory), "gpus", limit_or_null(limits->gpus), "runs",
+		limit_or_null(limits->runs));
+}
+
+static json_t *json_users(const struct use *use)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < use->n_users; i++) {
+		const struct user_use *user = &use->users[i];
+		_cleanup_free_ char *name = claim_user_name(user->uid);
+
+		json_array_append_new(array,
+			json_pack("{s:o, s:o, s:o, s:o}", "user", json_text(name), "used",
+				json_amounts(&user->used), "asked", json_amounts(&user->waiting),
+				"limits", json_limits(&user->limits)));
+	}
+	return array;
+}
+
 static int print_json(const char *host, const struct machine_capacity *m, const struct use *use,
 	const struct claim_limits *limits)
 {
@@ -77,17 +131,16 @@ static int print_json(const char *host, const struct machine_capacity *m, const 
 	struct held held;
 
 	find_held(&held);
-	json_array_append_new(array,
-		json_pack("{s:s, s:s, s:{s:i, s:I, s:i}, s:o, s:i, s:o, s:{s:o, s:o, s:o, s:o}, "
-			  "s:o, s:{s:b, s:b, s:b, s:b}}",
-			"name", host, "status", use->all.cpus >= m->cpus ? "busy" : "idle",
-			"capacity", "cpus", m->cpus, "memory", (json_int_t)m->memory, "gpus",
-			m->gpus, "used", json_amounts(&use->all), "waiting", use->waiting.runs,
-			"asked", json_amounts(&use->waiting), "limits", "cpus",
-			limit_or_null(limits->cpus), "memory", limit_or_null(limits->memory),
-			"gpus", limit_or_null(limits->gpus), "runs", limit_or_null(limits->runs),
-			"own", json_amounts(&use->own), "enforced", "memory", held.memory, "cpus",
-			held.cpus, "processes", held.processes, "gpus", held.gpus));
+	json_array_append_new(
+		array, json_pack("{s:s, s:s, s:{s:i, s:I, s:i}, s:o, s:i, s:o, s:o, s:o, s:o, "
+				 "s:{s:b, s:b, s:b, s:b}}",
+			       "name", host, "status", use->all.cpus >= m->cpus ? "busy" : "idle",
+			       "capacity", "cpus", m->cpus, "memory", (json_int_t)m->memory, "gpus",
+			       m->gpus, "used", json_amounts(&use->all), "waiting",
+			       use->waiting.runs, "asked", json_amounts(&use->waiting), "limits",
+			       json_limits(limits), "own", json_amounts(&use->own), "users",
+			       json_users(use), "enforced", "memory", held.memory, "cpus",
+			       held.cpus, "processes", held.processes, "gpus", held.gpus));
 	return show_json(array);
 }
 
@@ -108,6 +161,32 @@ static void add_cell(struct grid *grid, int64_t n, bool bytes)
 	else
 		snprintf(text, sizeof(text), "%" PRId64, n);
 	grid_add(grid, n < 0 ? NULL : text);
+}
+
+/* Prints the users if others than this one have claims. */
+static void print_users(const struct use *use)
+{
+	struct grid grid = grid_new(
+		"USER", "CPUS", "LIMIT", "MEMORY", "LIMIT", "GPUS", "LIMIT", "RUNS", "LIMIT");
+
+	if (!use->n_users || (use->n_users == 1 && use->users[0].uid == geteuid()))
+		return;
+	for (size_t i = 0; i < use->n_users; i++) {
+		const struct user_use *user = &use->users[i];
+		_cleanup_free_ char *name = claim_user_name(user->uid);
+
+		grid_add(&grid, name);
+		add_cell(&grid, user->used.cpus, false);
+		add_cell(&grid, user->limits.cpus, false);
+		add_cell(&grid, (int64_t)user->used.memory, true);
+		add_cell(&grid, user->limits.memory, true);
+		add_cell(&grid, user->used.gpus, false);
+		add_cell(&grid, user->limits.gpus, false);
+		add_cell(&grid, user->used.runs, false);
+		add_cell(&grid, user->limits.runs, false);
+	}
+	putchar('\n');
+	grid_print(&grid);
 }
 
 static void print_table(const char *host, const struct machine_capacity *m, const struct use *use,
@@ -144,6 +223,7 @@ static void print_table(const char *host, const struct machine_capacity *m, cons
 		grid_add(&grid, row->held_by);
 	}
 	grid_print(&grid);
+	print_users(use);
 }
 
 static int show_machine(const struct cli *cli)
@@ -157,6 +237,8 @@ static int show_machine(const struct cli *cli)
 
 	if (r == 0)
 		r = claims_list(add_holder, &use, &err);
+	for (size_t i = 0; r == 0 && i < use.n_users; i++)
+		r = user_limits_of(use.users[i].uid, &use.users[i].limits, &err);
 	if (r == 0) {
 		machine_capacity(machine);
 		gethostname(host, sizeof(host) - 1);
@@ -165,6 +247,7 @@ static int show_machine(const struct cli *cli)
 		else
 			print_table(host, machine, &use, &limits);
 	}
+	free(use.users);
 	return r < 0 ? cli_fail_as(cli, &err, CLI_EXIT_CONFIG) : r;
 }
 

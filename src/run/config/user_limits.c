@@ -1,7 +1,5 @@
 #include "run/config/user_limits.h"
 
-#include <errno.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -136,25 +134,7 @@ static int check_keys(const struct user_config *c, const struct node *root)
 	return 0;
 }
 
-/* Returns the user's name, or the number if there is none; NULL if out of memory. */
-static char *user_name(void)
-{
-	_cleanup_free_ char *memory = NULL;
-	struct passwd entry;
-	struct passwd *found = NULL;
-	int r = ERANGE;
-
-	for (size_t size = 4 * KIB; r == ERANGE && size <= MIB; size *= 2) {
-		free(memory);
-		memory = malloc(size);
-		if (!memory)
-			return NULL;
-		r = getpwuid_r(geteuid(), &entry, memory, size, &found);
-	}
-	return found ? strdup(found->pw_name) : str_printf("%u", (unsigned)geteuid());
-}
-
-static int read_file(const char *path,
+static int read_file(const char *path, uid_t uid,
 	int (*take)(const struct user_config *c, const struct node *root, void *out), void *out,
 	struct penstock_error *err)
 {
@@ -172,7 +152,7 @@ static int read_file(const char *path,
 	r = fs_read(path, &text, err);
 	if (r < 0 || text.len == 0)
 		return r;
-	c.user = user = user_name();
+	c.user = user = claim_user_name(uid);
 	if (!user)
 		return error_memory(err);
 	root = document_read(&arena, path, buf_str(&text), text.len, &found);
@@ -219,8 +199,8 @@ int user_config_read(int (*take)(const struct user_config *c, const struct node 
 
 	if (!own)
 		return error_memory(err);
-	r = read_file(system_config_path(), take, out, err);
-	return r < 0 ? r : read_file(own, take, out, err);
+	r = read_file(system_config_path(), geteuid(), take, out, err);
+	return r < 0 ? r : read_file(own, geteuid(), take, out, err);
 }
 
 int user_limits_read(struct claim_limits *out, struct penstock_error *err)
@@ -233,4 +213,12 @@ int user_images_bound(uint64_t *out, struct penstock_error *err)
 {
 	*out = UINT64_MAX;
 	return user_config_read(read_images, out, err);
+}
+
+int user_limits_of(uid_t uid, struct claim_limits *out, struct penstock_error *err)
+{
+	if (uid == geteuid())
+		return user_limits_read(out, err);
+	*out = (struct claim_limits)CLAIM_NO_LIMITS;
+	return read_file(system_config_path(), uid, read_limits, out, err);
 }

@@ -16,6 +16,7 @@
 #define RUN_CONFIG_USER_LIMITS_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "records/claims.h"
 
@@ -25,7 +26,7 @@ struct penstock_error;
 /* One of the two files, while it is read. */
 struct user_config {
 	const char *path;
-	const char *user; /* the calling user's name */
+	const char *user; /* name of the user */
 	struct penstock_error *err;
 };
 /* Calls `take` with the root of the administrator's file, then of the user's, unless the file is
@@ -39,6 +40,8 @@ int user_config_wrong(const struct user_config *c, const struct node *node, cons
 
 /* Reads the limits of the calling user. Returns PENSTOCK_E_INVALID as user_config_read() does. */
 int user_limits_read(struct claim_limits *out, struct penstock_error *err);
+/* Reads the limits of any user; of another user only those that the administrator has set. */
+int user_limits_of(uid_t uid, struct claim_limits *out, struct penstock_error *err);
 
 /* Reads the limit of the disk space for images, in bytes; UINT64_MAX if there is no limit. Returns
  * PENSTOCK_E_INVALID as above. */

@@ -62,6 +62,8 @@ def test_runners_tells_what_there_is_what_is_claimed_and_what_is_allowed(penstoc
     assert (machine["used"]["cpus"], machine["used"]["memory"], machine["used"]["runs"]) == (1, 256 << 20, 1)
     assert machine["own"] == machine["used"]
     assert machine["limits"] == {"cpus": None, "memory": 1 << 30, "gpus": None, "runs": 3}
+    nothing = {"cpus": 0, "memory": 0, "gpus": 0, "runs": 0}
+    assert machine["users"] == [{"user": USER, "used": machine["used"], "asked": nothing, "limits": machine["limits"]}]
     assert machine["name"] == socket.gethostname() and machine["name"] in table
 
 
