@@ -1,7 +1,8 @@
 /*
- * Contents of files without reading them whole: the header of .safetensors, and the list of members
- * of a zip, which .pt, .pth and .npz files are too.
+ * Contents of files without reading them whole: the header of .safetensors, the tensors of a file
+ * of torch.save, and the list of members of a zip, which .pt, .pth and .npz files are too.
  */
+import { type Value, readPickle } from "./pickle";
 import type { Source } from "./source";
 
 const LONGEST_HEADER = 16 * 1024 * 1024;
@@ -29,6 +30,7 @@ export interface Member {
   name: string;
   size: number;
   packed: number;
+  offset: number; // of its local header
 }
 
 function viewOf(data: Uint8Array): DataView {
@@ -55,6 +57,12 @@ function tensorOf(name: string, value: unknown): Tensor {
   return { name, dtype: String(dtype ?? "?"), shape: dimensions, bytes };
 }
 
+function tensorsOf(tensors: Tensor[], metadata: [string, string][]): Tensors {
+  const parameters = tensors.map((tensor) => tensor.shape.reduce((product, n) => product * n, 1));
+
+  return { tensors, metadata, parameters: parameters.reduce((sum, n) => sum + n, 0) };
+}
+
 export async function readSafetensors(source: Source): Promise<Tensors> {
   const head = viewOf(await readAll(source, 0, 8));
   const length = head.getUint32(0, true) + head.getUint32(4, true) * 2 ** 32;
@@ -67,17 +75,10 @@ export async function readSafetensors(source: Source): Promise<Tensors> {
   const { __metadata__: metadata, ...rest } = header as Record<string, unknown>;
   const tensors = Object.entries(rest).map(([name, value]) => tensorOf(name, value));
 
-  return {
+  return tensorsOf(
     tensors,
-    metadata: Object.entries((metadata ?? {}) as object).map(([name, value]) => [
-      name,
-      String(value),
-    ]),
-    parameters: tensors.reduce(
-      (sum, tensor) => sum + tensor.shape.reduce((product, n) => product * n, 1),
-      0,
-    ),
-  };
+    Object.entries((metadata ?? {}) as object).map(([name, value]) => [name, String(value)]),
+  );
 }
 
 /* ---- zip ---- */
@@ -111,7 +112,7 @@ async function findDirectory(source: Source, fileSize: number): Promise<Director
   throw new Error("the file is no zip archive");
 }
 
-/* The sizes of a member beyond 4 GiB are in field 1 of its extra fields. */
+/* The sizes and the place of a member beyond 4 GiB are in field 1 of its extra fields. */
 function longSizes(view: DataView, at: number, end: number, member: Member): void {
   while (at + 4 <= end) {
     const kind = view.getUint16(at, true);
@@ -120,7 +121,7 @@ function longSizes(view: DataView, at: number, end: number, member: Member): voi
     if (kind === 1) {
       let place = at + 4;
 
-      for (const key of ["size", "packed"] as const) {
+      for (const key of ["size", "packed", "offset"] as const) {
         if (member[key] !== IN_64 || place + 8 > Math.min(next, end)) continue;
         member[key] = big(view, place);
         place += 8;
@@ -144,6 +145,7 @@ export async function readZip(source: Source): Promise<Member[]> {
       name: new TextDecoder().decode(data.subarray(at + 46, nameEnd)),
       packed: view.getUint32(at + 20, true),
       size: view.getUint32(at + 24, true),
+      offset: view.getUint32(at + 42, true),
     };
 
     longSizes(view, nameEnd, Math.min(extraEnd, data.length), member);
@@ -151,4 +153,80 @@ export async function readZip(source: Source): Promise<Member[]> {
     at = extraEnd + view.getUint16(at + 32, true);
   }
   return members;
+}
+
+/* ---- files of torch.save ---- */
+
+const TORCH_TYPES: Record<string, [string, number]> = {
+  "torch.DoubleStorage": ["float64", 8],
+  "torch.FloatStorage": ["float32", 4],
+  "torch.HalfStorage": ["float16", 2],
+  "torch.BFloat16Storage": ["bfloat16", 2],
+  "torch.LongStorage": ["int64", 8],
+  "torch.IntStorage": ["int32", 4],
+  "torch.ShortStorage": ["int16", 2],
+  "torch.CharStorage": ["int8", 1],
+  "torch.ByteStorage": ["uint8", 1],
+  "torch.BoolStorage": ["bool", 1],
+  "torch.ComplexFloatStorage": ["complex64", 8],
+  "torch.ComplexDoubleStorage": ["complex128", 16],
+};
+const DEEPEST = 64;
+const MOST_VALUES = 200_000;
+const MOST_SHOWN = 100; // values that are no tensors
+
+function isA<K extends string>(value: Value | undefined, kind: K): value is Extract<Value, { kind: K }> {
+  return !!value && typeof value === "object" && "kind" in value && value.kind === kind;
+}
+
+/* The tensor that torch builds from the arguments of `of`; null if it is no tensor. */
+function torchTensor(name: string, value: Value): Tensor | null {
+  if (!isA(value, "made") || !value.of.startsWith("torch._utils._rebuild_")) return null;
+  if (value.of.startsWith("torch._utils._rebuild_parameter"))
+    return torchTensor(name, value.args[0] ?? null);
+  const [storage, , shape] = value.args;
+  const id = isA(storage, "kept") && Array.isArray(storage.id) ? storage.id : [];
+  const dtype = value.args.find((one) => isA(one, "global") && one.name.startsWith("torch."));
+  const type = isA(dtype, "global") ? dtype.name.slice("torch.".length) : null;
+  const [known, bytes] = TORCH_TYPES[isA(id[1], "global") ? id[1].name : ""] ?? ["?", NaN];
+  const dimensions = Array.isArray(shape) ? shape.map(Number) : [];
+  const all = dimensions.reduce((product, n) => product * n, bytes);
+
+  return { name, dtype: type ?? known, shape: dimensions, bytes: type ? NaN : all };
+}
+
+/* Adds the tensors within a value, and the plain values next to them. Values may be within
+ * themselves, or many times within others. */
+function collect(name: string, value: Value, depth: number, out: Tensors & { seen: number }): void {
+  const below = (key: unknown) => (name ? `${name}.${String(key)}` : String(key));
+  const tensor = torchTensor(name, value);
+
+  if (++out.seen > MOST_VALUES) throw new Error("the file has more values than are shown");
+  if (depth > DEEPEST) return;
+  if (tensor) out.tensors.push(tensor);
+  else if (Array.isArray(value))
+    value.forEach((one, i) => collect(below(i), one, depth + 1, out));
+  else if (isA(value, "dict") || isA(value, "made")) {
+    for (const [key, one] of value.items) collect(below(key), one, depth + 1, out);
+    if (isA(value, "made") && isA(value.state, "dict") && !value.items.length)
+      collect(name, value.state, depth + 1, out);
+  } else if (
+    ["number", "bigint", "string", "boolean"].includes(typeof value) &&
+    out.metadata.length < MOST_SHOWN
+  )
+    out.metadata.push([name, String(value)]);
+}
+
+/* Returns the tensors of a file of torch.save(), and the numbers and texts next to them; null if the
+ * zip is no such file. */
+export async function readTorch(source: Source, members: Member[]): Promise<Tensors | null> {
+  const pickle = members.find((member) => /^[^/]+\/data\.pkl$/.test(member.name));
+
+  if (!pickle || pickle.packed !== pickle.size) return null;
+  const head = viewOf(await readAll(source, pickle.offset, 30));
+  const from = pickle.offset + 30 + head.getUint16(26, true) + head.getUint16(28, true);
+  const found = { tensors: [], metadata: [], parameters: 0, seen: 0 };
+
+  collect("", readPickle(await readAll(source, from, pickle.size)), 0, found);
+  return tensorsOf(found.tensors, found.metadata);
 }

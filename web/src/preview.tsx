@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { messageOf } from "./api";
-import { type Member, type Tensors, readSafetensors, readZip } from "./archive";
+import { type Member, type Tensors, readSafetensors, readTorch, readZip } from "./archive";
 import { count, many, size } from "./format";
 import { Facts, Failure, Waiting } from "./parts";
 import { type Source, baseName } from "./source";
@@ -100,6 +100,19 @@ function MemberList({ members }: { members: Member[] }) {
 
 /* ---- reading ---- */
 
+/* A damaged pickle leaves the list of members. */
+async function readArchive(source: Source): Promise<ComponentChildren> {
+  const members = await readZip(source);
+  const tensors = await readTorch(source, members).catch(() => null);
+
+  return (
+    <>
+      {tensors && <TensorList tensors={tensors} />}
+      <MemberList members={members} />
+    </>
+  );
+}
+
 function dump(data: Uint8Array): string {
   const lines: string[] = [];
 
@@ -167,8 +180,7 @@ async function readPreview(source: Source, signal: AbortSignal): Promise<Compone
   if (ARCHIVES.includes(kind)) {
     const magic = await source.read(0, 4, signal);
 
-    if (magic[0] === 0x50 && magic[1] === 0x4b)
-      return <MemberList members={await readZip(source)} />;
+    if (magic[0] === 0x50 && magic[1] === 0x4b) return readArchive(source);
   }
   return readText(source, signal);
 }

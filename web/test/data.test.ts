@@ -1,9 +1,11 @@
 /* Readers of metrics, archives, times and routes, with missing and invalid values. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import { readSafetensors, readZip } from "../src/archive";
+import { readSafetensors, readTorch, readZip } from "../src/archive";
 import { duration, flatten, size, span, value, webAddress } from "../src/format";
+import { placesOf } from "../src/lanes";
 import { lossOf } from "../src/loss";
+import { readPickle } from "../src/pickle";
 import { parseRoute } from "../src/route";
 import { axisOf, rangeOf, seriesOf, summaryText } from "../src/series";
 import type { Source } from "../src/source";
@@ -127,7 +129,7 @@ function longZip(): Uint8Array {
 
 test("members of a zip are read from its end, also beyond 4 GiB", async () => {
   assert.deepEqual(await readZip(sourceOf(longZip())), [
-    { name: "a", packed: 7, size: 2 ** 32 + 1 },
+    { name: "a", packed: 7, size: 2 ** 32 + 1, offset: 0 },
   ]);
   await assert.rejects(readZip(sourceOf(new Uint8Array(1000))));
   await assert.rejects(readZip(sourceOf(new Uint8Array(0))));
@@ -265,4 +267,125 @@ test("members of a list are compared by their names", () => {
   });
   assert.deepEqual(of([{ key: "A" }, { key: "A" }]), { "env.0.key": "A", "env.1.key": "A" });
   assert.deepEqual(of(["x", 2]), { "env.0": "x", "env.1": "2" });
+});
+
+test("a launch is next to the steps until the one that waits for it", () => {
+  const run = { kind: "run" };
+  const steps = [
+    { kind: "launch", handle: "A" },
+    run,
+    { kind: "launch", handle: "B" },
+    { kind: "launch" },
+    run,
+    { kind: "group", steps: [{ kind: "run", depends_on: ["a"] }] },
+    { kind: "launch", handle: "C" },
+    { kind: "run", depends_on: ["C", "B"] },
+  ];
+
+  assert.deepEqual(
+    placesOf(steps).map(({ lane, row, rows, joins }) => [lane, row, rows, joins]),
+    [
+      [1, 1, 2, true],
+      [0, 1, 1, false],
+      [2, 2, 2, true],
+      [3, 2, 3, false],
+      [0, 2, 1, false],
+      [0, 3, 1, false],
+      [1, 4, 1, true],
+      [0, 4, 1, false],
+    ],
+  );
+  assert.deepEqual(placesOf([{ kind: "launch" }]).map(({ row, rows }) => [row, rows]), [[1, 1]]);
+});
+
+/* {"epoch": 3, "model": OrderedDict(a=-5, b=2.5), "big": 2**70, "t": (1, None, True),
+ *  "l": [1, 2, {"x": "y"}]} by Python, in the protocols 0, 2 and 4. */
+const PICKLES = [
+  "286470300a5665706f63680a70310a49330a73566d6f64656c0a70320a63636f6c6c656374696f6e730a4f726465726564446963740a70330a28745270340a56610a70350a492d350a7356620a70360a46322e350a7373566269670a70370a4c313138303539313632303731373431313330333432344c0a7356740a70380a2849310a4e4930310a7470390a73566c0a7031300a286c7031310a49310a6149320a6128647031320a56780a7031330a56790a7031340a7361732e",
+  "80027d710028580500000065706f636871014b0358050000006d6f64656c710263636f6c6c656374696f6e730a4f726465726564446963740a7103295271042858010000006171054afbffffff580100000062710647400400000000000075580300000062696771078a0900000000000000004058010000007471084b014e8887710958010000006c710a5d710b284b014b027d710c580100000078710d580100000079710e7365752e",
+  "80049582000000000000007d94288c0565706f6368944b038c056d6f64656c948c0b636f6c6c656374696f6e73948c0b4f72646572656444696374949394295294288c0161944afbffffff8c016294474004000000000000758c03626967948a090000000000000000408c0174944b014e8887948c016c945d94284b014b027d948c0178948c0179947365752e",
+];
+
+function bytesOf(hex: string): Uint8Array {
+  return Uint8Array.from(hex.match(/../g)!, (byte) => parseInt(byte, 16));
+}
+
+test("pickles of all protocols are read, and damaged ones are refused", () => {
+  for (const [i, hex] of PICKLES.entries()) {
+    const bytes = bytesOf(hex);
+
+    assert.deepEqual(readPickle(bytes), {
+      kind: "dict",
+      items: [
+        ["epoch", 3],
+        [
+          "model",
+          {
+            kind: "made",
+            of: "collections.OrderedDict",
+            args: [],
+            items: [
+              ["a", -5],
+              ["b", 2.5],
+            ],
+            state: null,
+          },
+        ],
+        ["big", i ? 2n ** 70n : 2 ** 70],
+        ["t", [1, null, true]],
+        ["l", [1, 2, { kind: "dict", items: [["x", "y"]] }]],
+      ],
+    });
+    for (let n = 0; n < bytes.length; n++) {
+      assert.throws(() => readPickle(bytes.subarray(0, n)));
+      const damaged = bytes.slice();
+
+      damaged[n] = damaged[n]! ^ 255;
+      try {
+        readPickle(damaged);
+      } catch (error) {
+        assert.ok(error instanceof Error && !(error instanceof TypeError), String(error));
+      }
+    }
+  }
+});
+
+/* A zip whose only member is the pickle, as torch.save() writes it. */
+function torchFile(pickle: Uint8Array): { source: Source; member: Parameters<typeof readTorch>[1][0] } {
+  const name = "a/data.pkl";
+  const file = new Uint8Array(30 + name.length + pickle.length);
+
+  new DataView(file.buffer).setUint16(26, name.length, true);
+  file.set(pickle, 30 + name.length);
+  return {
+    source: sourceOf(file),
+    member: { name, size: pickle.length, packed: pickle.length, offset: 0 },
+  };
+}
+
+test("a file of torch has tensors with names, and values next to them", async () => {
+  const text = (value: string) => `X${String.fromCharCode(value.length)}\0\0\0${value}`;
+  const storage = `(${text("storage")}ctorch\nHalfStorage\n${text("0")}${text("cpu")}K\x06tQ`;
+  const tensor = `ctorch._utils\n_rebuild_tensor_v2\n(${storage}K\0K\x02K\x03\x86K\x03K\x01\x86\x89}tR`;
+  const pickle = `\x80\x02}(${text("model")}}(${text("w")}${tensor}${text("bias")}ctorch._utils\n_rebuild_parameter\n(${tensor}\x88NtRu${text("epoch")}K\x07u.`;
+  const { source, member } = torchFile(Uint8Array.from(pickle, (char) => char.charCodeAt(0)));
+
+  assert.deepEqual(await readTorch(source, [member]), {
+    tensors: [
+      { name: "model.w", dtype: "float16", shape: [2, 3], bytes: 12 },
+      { name: "model.bias", dtype: "float16", shape: [2, 3], bytes: 12 },
+    ],
+    metadata: [["epoch", "7"]],
+    parameters: 12,
+  });
+  assert.equal(await readTorch(source, [{ ...member, name: "data.pkl" }]), null);
+});
+
+test("a pickle that repeats itself endlessly is refused", async () => {
+  const twice = "](h\0h\0eq\0".repeat(40);
+  const { source, member } = torchFile(
+    Uint8Array.from(`\x80\x02]q\0${twice}.`, (char) => char.charCodeAt(0)),
+  );
+
+  await assert.rejects(readTorch(source, [member]));
 });

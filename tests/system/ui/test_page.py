@@ -10,7 +10,7 @@ import pytest
 from harness.mlflow import FakeMlflow
 from harness.program import TOP
 from harness.waiting import wait_for
-from harness.workflows import s3_place, write_workflow
+from harness.workflows import s3_place, step, write_workflow
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&<script>alert(2)</script>"
 PICTURE = bytes.fromhex(
@@ -114,6 +114,23 @@ def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):
     assert not tab.get_by_role("button", name="picture.png").count()
 
 
+def test_a_file_of_torch_shows_its_tensors(ui, page, penstock, workflow):
+    penstock.run("run", workflow("touch $STORAGE_PATH/output/x")).ok()
+    output = penstock.home / "runs" / penstock.ps()[0]["id"] / "storage" / "output"
+    save = "import sys, torch; m = torch.nn.Linear(3, 2); torch.save({'model': m.state_dict(), 'p': m.bias, 'epoch': 7}, sys.argv[1])"
+    subprocess.run(["/usr/bin/python3", "-c", save, output / "model.pt"], check=True)
+    tab = page(ui())
+    open_run(tab, "t")
+    tab_of(tab, "Files")
+
+    tab.get_by_role("button", name="model.pt").click()
+
+    seen(tab, "3 tensors, 10 parameters")
+    rows = tab.get_by_role("dialog").locator("tr").all_inner_texts()
+    assert ["model.weight", "float32", "2 × 3", "24 B"] in [row.split("\t") for row in rows]
+    seen(tab, "epoch")
+
+
 def test_runs_are_compared_by_their_parameters(ui, page, penstock, tmp_path):
     for name, rate, command in (("a", "0.1", TRAINING), ("b", "0.2", "true")):  # the second one has no metrics
         env = [{"key": "RATE", "value": rate}, {"key": "SEED", "value": "1"}]
@@ -186,6 +203,29 @@ def test_a_run_is_preempted_and_resumed_while_it_is_watched(ui, page, penstock, 
     tab.get_by_role("dialog").get_by_text("SIGTERM").first.wait_for()
     tab.get_by_role("dialog").get_by_role("button", name="Stop").click()
     seen(tab, "stopped")
+
+
+def test_the_graph_of_steps_follows_the_run(ui, page, penstock, tmp_path):
+    go = tmp_path / "go"
+    wait = f"until test -e {go}; do sleep 0.05; done"
+    server = {"name": "server", "launch": {"handleName": "SERVER", "steps": [step(wait, "serve")]}}
+    loop = {"name": "epochs", "for": {"range": {"begin": 1, "end": 3}, "steps": [step(f"test $index = 1 || {wait}", "epoch")]}}
+    last = {"name": "last", "run": {"command": "true"}, "dependsOn": ["SERVER"], "finally": [step("true", "tidy")]}
+    run = penstock.popen("run", write_workflow(tmp_path, server, loop, last, name="t"))
+    tab = page(ui())
+    open_run(tab, "t")
+
+    def box(name):
+        return tab.locator(".steps li").filter(has=tab.get_by_text(name, exact=True)).last.bounding_box()
+
+    seen(tab, "1 of 3 iterations")
+    seen(tab, "in the background as SERVER")
+    seen(tab, "waits for SERVER")
+    assert box("server")["x"] > box("epochs")["x"] and box("server")["y"] == box("epochs")["y"] < box("last")["y"]
+    go.touch()
+    run.wait()
+    seen(tab, "3 of 3 iterations")
+    wait_for(lambda: tab.locator(".steps > li.state-done").count() >= 3, what="all steps are done")
 
 
 def test_a_broken_attempt_has_the_work_that_was_lost_with_it(ui, page, penstock, workflow):
@@ -305,6 +345,31 @@ def test_read_only_shows_no_way_to_change_anything(ui, page, penstock, workflow,
     assert not tab.get_by_role("button", name=re.compile("Delete|Upload")).count()
     penstock.run("stop", penstock.ps()[0]["id"])
     run.wait()
+
+
+def test_runners_show_who_holds_what_and_why_others_wait(ui, page, penstock, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("limits: {'*': {gpus: 1, runs: 5}}")
+    env = {"PENSTOCK_GPUS": "3", "PENSTOCK_SYSTEM_CONFIG": config}
+    one = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 1}
+    hold = write_workflow(tmp_path, "echo begins; while :; do sleep 0.05; done", name="holds", resources=one)
+    holds = penstock.popen("run", hold, env=env)
+    holds.wait_for_output("begins")
+    waits = penstock.popen("run", write_workflow(tmp_path, "true", name="waits", file="w.json", resources=one), env=env)
+    waits.wait_for_output("waiting for")
+    tab = page(ui(**env), width=3840, height=2160)
+
+    tab.get_by_role("link", name="Runners").click()
+
+    claims = tab.get_by_role("table", name="Claims")
+    claims.get_by_text("your limit of GPUs is 1").wait_for()
+    assert re.search(r"\t1 \(\d\)\t", claims.get_by_role("row").filter(has_text="holds").inner_text())
+    assert "1 of 1" in tab.get_by_role("table", name="Users").inner_text()
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    penstock.run("stop", "holds")
+    for run in (holds, waits):
+        run.wait()
+    seen(tab, "No run holds or waits for resources.")
 
 
 def test_the_keyboard_is_enough(ui, page, penstock, tmp_path):
