@@ -83,11 +83,11 @@ class Report:
             self.missing(name, why)
         return found
 
-    def compiled(self, name, folder):
-        """Compiles bench/NAME.c in `folder`. Returns the path of the program, or None after reporting the missing compiler."""
+    def compiled(self, name, folder, *libraries):
+        """Compiles bench/NAME.c in `folder`, with -lLIBRARY for each library. Returns the path of the program, or None after reporting the missing compiler."""
         program, cc = Path(folder) / name, self.peer("cc")
         if cc:
-            run_checked([cc, "-O2", "-D_GNU_SOURCE", "-pthread", "-o", program, TOP / "bench" / f"{name}.c"])
+            run_checked([cc, "-O2", "-D_GNU_SOURCE", "-pthread", "-o", program, TOP / "bench" / f"{name}.c", *(f"-l{one}" for one in libraries)])
         return cc and program
 
     def aws(self):

@@ -1,9 +1,11 @@
-"""Measures signed GETs of small objects from the store, next to nginx (one worker, sendfile), and the memory of connections."""
+"""Measures signed GETs from the store, next to nginx (one worker, sendfile) and the least that a server of signed GETs does
+(bare_gets.c): the rate, and the processor time of the server; also the memory of connections."""
 import os
 import re
 import resource
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,9 +17,10 @@ import report as reporting
 sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
 from harness.s3_wire import EMPTY, Wire  # noqa: E402
 
-SIZES = {"4 KiB": 4096, "256 KiB": 262144}
-# nginx verifies no signatures, so half of its rate is enough.
-AT_LEAST = 0.5
+SIZES = {"4 KiB": 4096, "64 KiB": 65536, "256 KiB": 262144, "1 MiB": 1 << 20, "8 MiB": 8 << 20}
+# nginx verifies no signatures: a rate and a processor time near those of the bare server are enough, too.
+OF_NGINX, OF_BARE = 1.0, 0.6
+CPU_OF_NGINX = 1.2
 ROUNDS = 7
 SECONDS = 3
 CONNECTIONS = 32
@@ -120,17 +123,47 @@ def connections(report, folder):
         store.wait(30)
 
 
-def load(folder, wrk, seconds, port, headers, path):
-    """Returns requests per second; every reply must be 2xx."""
-    script = folder / "load.lua"
-    script.write_text("".join(f'wrk.headers["{name}"] = "{value}"\n' for name, value in headers.items()))
-    out = subprocess.run(
-        [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{port}{path}"],
-        stdout=subprocess.PIPE, text=True, check=True,
-    ).stdout  # fmt: skip
-    if "Non-2xx" in out or "Socket errors" in out:
-        sys.exit(f"the load of {path} failed:\n{out}")
-    return float(re.search(r"Requests/sec:\s*([\d.]+)", out).group(1))
+def cpu_of(pid):
+    """Returns the CPU seconds of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """A server under load: `cpu` has the seconds per request of each call of load()."""
+
+    def __init__(self, name, process, port):
+        self.name, self.process, self.port, self.cpu = name, process, port, []
+
+    def load(self, folder, wrk, seconds, headers, path):
+        """Returns requests per second; every reply must be 2xx."""
+        script = folder / "load.lua"
+        script.write_text("".join(f'wrk.headers["{name}"] = "{value}"\n' for name, value in headers.items()))
+        before = cpu_of(self.process.pid)
+        out = subprocess.run(
+            [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{self.port}{path}"],
+            stdout=subprocess.PIPE, text=True, check=True,
+        ).stdout  # fmt: skip
+        if "Non-2xx" in out or "Socket errors" in out:
+            sys.exit(f"the load of {path} failed:\n{out}")
+        self.cpu.append((cpu_of(self.process.pid) - before) / int(re.search(r"(\d+) requests in", out).group(1)))
+        return float(re.search(r"Requests/sec:\s*([\d.]+)", out).group(1))
+
+
+def compare(report, what, servers, rates):
+    """Compares the store, the first server, with the others. A figure must reach its limit for nginx, or that for the bare server."""
+    cpu = [statistics.median(server.cpu[1:]) for server in servers]  # the first call warms up
+    names = [server.name for server in servers]
+    bare = names.index("bare server") if "bare server" in names else None
+    for i, name in enumerate(names[1:], 1):
+        limits = (OF_BARE, 1 / OF_BARE) if name == "bare server" else (OF_NGINX, CPU_OF_NGINX)
+        near = bare is not None and name != "bare server"
+        enough = rates[0] >= limits[0] * rates[i] or (near and rates[0] >= OF_BARE * rates[bare])
+        report.add(what, rates[0], rates[i], name, "requests/s", f"{rates[0] / rates[i]:.2f} x",
+                   f">= {limits[0]:g} x" + (" or near the bare server" if near else ""), enough, rates[0] / rates[i])  # fmt: skip
+        enough = cpu[0] <= limits[1] * cpu[i] or (near and cpu[0] <= cpu[bare] / OF_BARE)
+        report.add(f"{what}, CPU of the server", 1e6 * cpu[0], 1e6 * cpu[i], name, "us", f"{cpu[0] / cpu[i]:.2f} x",
+                   f"<= {limits[1]:.2g} x" + (" or near the bare server" if near else ""), enough, cpu[0] / cpu[i])  # fmt: skip
 
 
 def main(report):
@@ -145,7 +178,13 @@ def main(report):
         connections(report, folder / "many")
         (folder / "www" / "bench").mkdir(parents=True)
         store, wire = start_store(folder)
-        peer, port = start_nginx(folder, nginx) if nginx else (None, None)
+        servers = [Server("penstock", store, wire.port)]
+        if nginx:
+            servers.append(Server("nginx unsigned", *start_nginx(folder, nginx)))
+        bare = report.compiled("bare_gets", folder, "crypto")
+        if bare:
+            process = subprocess.Popen([bare, folder / "www", wire.secret_key], stdout=subprocess.PIPE, text=True)
+            servers.append(Server("bare server", process, int(process.stdout.readline())))
         try:
             assert wire.send("PUT", "/bench").status == 200
             for what, size in SIZES.items():
@@ -154,17 +193,12 @@ def main(report):
                 (folder / "www" / "bench" / str(size)).write_bytes(body)
                 headers = {key: value for key, value in wire.sign("GET", path, "", None, EMPTY).items() if key != "host"}
                 headers["Host"] = f"{wire.host}:{wire.port}"
-                calls = [lambda: load(folder, wrk, seconds, wire.port, headers, path)]  # noqa: B023
-                if peer:
-                    calls.append(lambda: load(folder, wrk, seconds, port, headers, path))  # noqa: B023
-                figures = report.interleave(ROUNDS, *calls)
-                if peer:
-                    what = f"signed GET of {what}, {CONNECTIONS} connections"
-                    report.ratio(what, *figures, at_least=AT_LEAST, unit="requests/s", peer_name="nginx unsigned")
-                else:
-                    report.figure(f"signed GET of {what}", figures, unit="requests/s")
+                for server in servers:
+                    server.cpu.clear()
+                calls = [lambda server=server: server.load(folder, wrk, seconds, headers, path) for server in servers]  # noqa: B023
+                rates = report.interleave(ROUNDS, *calls)
+                compare(report, f"signed GET of {what}, {CONNECTIONS} connections", servers, rates if len(servers) > 1 else [rates])
         finally:
-            for process in (store, peer):
-                if process:
-                    process.send_signal(signal.SIGTERM)
-                    process.wait(30)
+            for server in servers:
+                server.process.send_signal(signal.SIGTERM)
+                server.process.wait(30)
