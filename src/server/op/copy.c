@@ -274,13 +274,17 @@ static bool copy_headers(struct request *req, const struct source *from,
 
 /* Selects the checksum of the copy. The checksum of the source is kept, unless the request names
  * another algorithm, or the bytes are written again: the copy then has no parts, and a composite
- * checksum would be wrong. Returns false with a reply set. */
+ * checksum would be wrong. If the source has none, the copy gets that of a new object. Returns
+ * false with a reply set. */
 static bool choose_checksum(struct request *req, const struct store_object *source, bool shared,
 	enum checksum_kind *computed)
 {
 	const char *wanted = request_header(req, "x-amz-checksum-algorithm");
 	enum checksum_kind has = checksum_find(source->checksum.algorithm);
-	enum checksum_kind kind = wanted ? checksum_find(wanted) : has;
+	enum checksum_kind kind = wanted ? checksum_find(wanted)
+				  : has || req->encryption.mode == STORE_CUSTOMER_KEY
+					  ? has
+					  : CHECKSUM_CRC64NVME;
 
 	*computed = CHECKSUM_NONE;
 	if (wanted && !kind)
@@ -289,6 +293,25 @@ static bool choose_checksum(struct request *req, const struct store_object *sour
 	if (kind != has || (!shared && strcmp(source->checksum.type, "COMPOSITE") == 0))
 		*computed = kind;
 	return true;
+}
+
+/* The parts of the copy are those of the source, without checksums of another algorithm. Returns
+ * false with a reply set. */
+static bool keep_parts(struct request *req, const struct store_object *source, bool sums)
+{
+	struct store_part *parts;
+
+	req->put.n_parts = source->n_parts;
+	req->put.parts = source->parts;
+	if (sums || !source->n_parts)
+		return true;
+	parts = arena_alloc(&req->arena, source->n_parts * sizeof(*parts));
+	for (size_t i = 0; parts && i < source->n_parts; i++) {
+		parts[i] = source->parts[i];
+		parts[i].checksum[0] = '\0';
+	}
+	req->put.parts = parts;
+	return parts != NULL || reply_error(req, S3_E_SLOW_DOWN);
 }
 
 /* Shares the bytes of the source, or writes them again. Returns false with a reply set. */
@@ -315,11 +338,11 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 	}
 	put->source = shared ? source : NULL;
 	put->body = r.copy;
-	put->parts = shared ? source->parts : NULL;
-	put->n_parts = shared ? source->n_parts : 0;
+	put->parts = NULL;
+	put->n_parts = 0;
 	put->etag = source->etag;
 	if (shared)
-		return true;
+		return keep_parts(req, source, !r.kind);
 	snprintf(req->body.etag, sizeof(req->body.etag), "%s", r.etag);
 	put->etag = req->body.etag;
 	return sse_etag(req, req->body.etag, &err) == 0 || reply_failure(req, &err);

@@ -164,6 +164,29 @@ def test_a_copy_may_get_another_checksum(wire, kind):
     assert element(kind, text(kind, b"text")) in part.body
 
 
+def test_a_copy_of_an_object_in_parts_has_no_checksums_of_another_algorithm(wire):
+    upload = begin_upload(wire, "SHA512")
+    assert complete(wire, upload, wire.send("PUT", "/bkt/m", f"partNumber=1&{upload}", body=b"part").headers["etag"]).status == 200
+
+    wire.send("PUT", "/bkt/copy", headers={"x-amz-copy-source": "/bkt/m", "x-amz-checksum-algorithm": "MD5"})
+
+    assert sums(wire, "/bkt/copy") == whole("MD5", b"part")
+    assert not [name for name in sums(wire, "/bkt/copy", "partNumber=1") if name.startswith("x-amz-checksum-") and name != "x-amz-checksum-type"]
+
+
+def test_a_copy_of_an_object_without_a_checksum_gets_one(wire):
+    key = os.urandom(32)
+    secret = {"algorithm": "AES256", "key": base64.b64encode(key).decode(), "key-md5": base64.b64encode(hashlib.md5(key).digest()).decode()}
+    prefix = "x-amz-server-side-encryption-customer-"
+    assert wire.send("PUT", "/bkt/k", headers={prefix + name: text for name, text in secret.items()}, body=b"text").status == 200
+
+    copy = {"x-amz-copy-source": "/bkt/k"} | {"x-amz-copy-source-server-side-encryption-customer-" + name: text for name, text in secret.items()}
+    assert wire.send("PUT", "/bkt/copy", headers=copy).status == 200
+
+    assert wire.send("PUT", "/bkt/plain", body=b"text").status == 200
+    assert "x-amz-checksum-crc64nvme" in sums(wire, "/bkt/copy") and sums(wire, "/bkt/copy") == sums(wire, "/bkt/plain")
+
+
 def test_an_archive_and_a_replica_keep_checksums(here, there, penstock, tmp_path, kind):  # noqa: F811
     set_rules(here, rule())
     wire = Wire(here)
