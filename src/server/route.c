@@ -237,7 +237,7 @@ void request_route(struct request *req)
 		return;
 	}
 	req->sub = sub;
-	if (!take_version(req, sub) || !headers_acceptable(req) ||
+	if (!take_version(req, sub) || !headers_from_query(req) || !headers_acceptable(req) ||
 		(!is_read(req) && !request_query_is_known(req)) ||
 		!owner_is_expected(req, "x-amz-expected-bucket-owner", req->bucket))
 		return;

@@ -1,5 +1,6 @@
 #include "server/request/headers.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -140,33 +141,70 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 	return reply_error(req, S3_E_INVALID_STORAGE_CLASS);
 }
 
-static bool has_prefix(struct span name, const char *prefix)
+/* Parameters of a signature, which are no headers. */
+static bool is_of_signature(const char *name)
 {
-	return name.n >= strlen(prefix) && strncasecmp(name.p, prefix, strlen(prefix)) == 0;
+	static const char *const names[] = {"x-amz-algorithm", "x-amz-credential", "x-amz-date",
+		"x-amz-expires", "x-amz-signedheaders", "x-amz-signature", "x-amz-security-token",
+		"x-amz-content-sha256"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (strcasecmp(name, names[i]) == 0)
+			return true;
+	return false;
 }
 
-static bool is_acceptable(struct request *req, struct span name, struct span value)
+/* Returns true for a name and a value that a header could have: both may be sent in replies. */
+static bool is_header(const char *name, const char *value)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
-		if (has_prefix(name, refused[i].prefix) &&
-			!(refused[i].none && span_is(value, refused[i].none)))
-			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-				"This store does not implement the header %.*s", (int)name.n,
-				name.p);
+	for (const char *p = name; *p; p++)
+		if (!isalnum((unsigned char)*p) && !strchr("!#$%&'*+-.^_`|~", *p))
+			return false;
+	for (const char *p = value; *p; p++)
+		if (((unsigned char)*p < ' ' && *p != '\t') || *p == 0x7f)
+			return false;
 	return true;
 }
 
-/* A signed URL may have headers in its query. A copy that has its source there would be handled
- * like a PUT without a body, and a condition would be ignored. */
-static bool query_acceptable(struct request *req)
+static bool take_parameter(struct request *req, const char *name, const char *value)
 {
-	struct span name, value;
+	const char *given = request_header(req, name);
 
-	for (const char *at = req->query; uri_query_next(&at, &name, &value);) {
-		if (has_prefix(name, "x-amz-copy-source") || has_prefix(name, "x-amz-if-match-"))
-			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-				"This store does not implement %.*s in a URL", (int)name.n, name.p);
-		if (!is_acceptable(req, name, value))
+	if (!is_header(name, value))
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"The URL has a parameter that is no valid header");
+	if (given && strcmp(given, value) != 0)
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"The header %s has another value in the URL", name);
+	if (given)
+		return true;
+	if (req->n_headers == REQUEST_HEADERS_MAX)
+		return reply_errorf(
+			req, S3_E_INVALID_REQUEST, "More than %d headers", REQUEST_HEADERS_MAX);
+	name = request_strdup(req, name);
+	value = request_strdup(req, value);
+	if (!name || !value)
+		return reply_error(req, S3_E_SLOW_DOWN);
+	req->headers[req->n_headers++] = (struct sigv4_header){name, value};
+	return true;
+}
+
+bool headers_from_query(struct request *req)
+{
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_HTTP_HEADERS);
+	struct span n, v;
+
+	for (const char *at = req->query; uri_query_next(&at, &n, &v);) {
+		if (n.n < 6 || strncasecmp(n.p, "x-amz-", 6) != 0)
+			continue;
+		buf_truncate(&name, 0);
+		buf_truncate(&value, 0);
+		if (uri_decode(&name, n.p, n.n, URI_PLUS_SPACE) < 0 ||
+			(v.n && uri_decode(&value, v.p, v.n, URI_PLUS_SPACE) < 0))
+			return reply_error(req, S3_E_INVALID_URI);
+		if (!is_of_signature(buf_str(&name)) &&
+			!take_parameter(req, buf_str(&name), buf_str(&value)))
 			return false;
 	}
 	return true;
@@ -182,9 +220,11 @@ static bool is_choice(const char *value, size_t i)
 
 static bool check_header(struct request *req, const struct sigv4_header *h)
 {
-	if (!is_acceptable(req, (struct span){h->name, strlen(h->name)},
-		    (struct span){h->value, strlen(h->value)}))
-		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
+		if (strncasecmp(h->name, refused[i].prefix, strlen(refused[i].prefix)) == 0 &&
+			!(refused[i].none && strcmp(h->value, refused[i].none) == 0))
+			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+				"This store does not implement the header %s", h->name);
 	for (size_t i = 0; i < ARRAY_SIZE(choices); i++)
 		if (strcasecmp(h->name, choices[i].name) == 0 && !is_choice(h->value, i))
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
@@ -200,8 +240,6 @@ bool headers_acceptable(struct request *req)
 		if (strncasecmp(req->headers[i].name, "x-amz-", 6) == 0 &&
 			!check_header(req, &req->headers[i]))
 			return false;
-	if (!query_acceptable(req))
-		return false;
 	if (redirect && *redirect && *redirect != '/' && !str_starts(redirect, "http://") &&
 		!str_starts(redirect, "https://"))
 		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidRedirectLocation",

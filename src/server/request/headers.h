@@ -16,8 +16,12 @@ struct request;
 
 /* Joins headers of the same name, in their order, with commas. Returns false with a reply set. */
 bool headers_join(struct request *req);
-/* Refuses a request of any kind whose headers, or headers in its URL, ask for a feature that this
- * store does not have. Returns false with a reply set. */
+/* Adds the parameters of the URL that are headers, as SDKs put them into signed URLs:
+ * x-amz-acl, x-amz-meta-…, x-amz-copy-source. Call it after the signature is verified, because
+ * these headers are not among the signed ones. Returns false with a reply set. */
+bool headers_from_query(struct request *req);
+/* Refuses a request of any kind whose headers ask for a feature that this store does not have.
+ * Returns false with a reply set. */
 bool headers_acceptable(struct request *req);
 /* Appends the storage class of the request, unless it is STANDARD. Returns false with a reply
  * set. */

@@ -2,6 +2,7 @@
 import gzip
 import json
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -163,8 +164,8 @@ def headers_of(model, operation):
     return {member["locationName"].lower() for member in members if member.get("location") in ("header", "headers")}
 
 
-def send(wire, model, operation, header=None):
-    """Sends a request of the operation, which would succeed without this header. Returns the reply and the key."""
+def send(wire, model, operation, header=None, in_url=False):
+    """Sends a request of the operation, which would succeed without this header. Returns the reply."""
     query, headers, body = SERVED.get(operation, ("", {}, ""))
     http = model["operations"][operation]["http"]
     path, _, fixed = http["requestUri"].partition("?")
@@ -182,7 +183,9 @@ def send(wire, model, operation, header=None):
         names["etag"] = part.headers["etag"]
     query = "&".join(part if "=" in part else part + "=" for part in (fixed, query.format(**names)) if part)
     if header:
-        headers = headers | {header + "a" if header.endswith("-") else header: VALUES.get(header, RUBBISH)}
+        name, value = header + "a" if header.endswith("-") else header, VALUES.get(header, RUBBISH)
+        headers = {one: text for one, text in headers.items() if one != name} if in_url else headers | {name: value}
+        query += f"{'&' if query else ''}{name}={quote(value, safe='')}" if in_url else ""
     text = body.format(**names) if "{etag}" in body else body
     reply = wire.send(http["method"], path, query, headers=headers, body=text.encode())
     if operation == "CreateMultipartUpload" and reply.status == 200:
@@ -224,6 +227,43 @@ def test_each_header_is_used_or_refused_or_harmless(wire, model):
 
     assert wrong == {}
     assert not REFUSED & HARMLESS.keys()
+
+
+def test_a_header_in_the_url_has_the_same_effect(wire, model):
+    wrong = {}
+    for operation in SERVED:
+        for header in sorted(headers_of(model, operation)):
+            if header.startswith("x-amz-") and outcome(send(wire, model, operation, header, True)) != outcome(send(wire, model, operation, header)):
+                wrong[operation, header] = True
+
+    assert wrong == {}
+
+
+def test_headers_of_a_signed_url_are_stored(wire, store):
+    client, host = store.client, {"host": f"{wire.host}:{wire.port}"}
+    headers = {"x-amz-meta-color": "blue sky", "x-amz-tagging": "a=1&b=2", "x-amz-storage-class": "STANDARD_IA", "x-amz-server-side-encryption": "AES256"}
+    assert wire.raw("PUT", "/bkt/k?" + wire.presign("PUT", "/bkt/k", **headers), host, b"text").status == 200
+
+    head = client.head_object(Bucket="bkt", Key="k")
+
+    assert head["Metadata"] == {"color": "blue sky"} and head["StorageClass"] == "STANDARD_IA" and head["ServerSideEncryption"] == "AES256"
+    assert client.get_object_tagging(Bucket="bkt", Key="k")["TagSet"] == [{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}]
+    copy = wire.presign("PUT", "/bkt/copy", **{"x-amz-copy-source": "bkt/k"})
+    assert b"CopyObjectResult" in wire.raw("PUT", "/bkt/copy?" + copy, host).body
+
+
+@pytest.mark.parametrize(
+    "query, headers",
+    [
+        ("x-amz-meta-a=1%0d%0aSet-Cookie:x", {}),
+        ("x-amz-meta-a%0d%0ab=1", {}),
+        ("x-amz-meta-a=1&x-amz-meta-a=2", {}),
+        ("x-amz-acl=private", {"x-amz-acl": "public-read"}),
+    ],
+)
+def test_a_parameter_that_is_no_header_is_refused(wire, query, headers):
+    assert wire.send("PUT", "/bkt/new", query, headers=headers, body=b"x").code == "InvalidArgument"
+    assert wire.send("HEAD", "/bkt/new").status == 404
 
 
 def test_other_operations_are_refused(wire, model):

@@ -123,7 +123,6 @@ PARTS = {
     "`BlockedEncryptionTypes`": encryption("<BlockedEncryptionTypes><EncryptionType>SSE-C</EncryptionType></BlockedEncryptionTypes>"),
     "`x-amz-write-offset-bytes`": put("x-amz-write-offset-bytes", "3"),
     "`x-amz-rename-source`": put("x-amz-rename-source", "bkt/k"),
-    "`x-amz-copy-source` in a URL": ("PUT", "/bkt/k", "x-amz-copy-source=bkt%2Fk", {}, ""),
     "`x-amz-object-lock-event-hold`": put("x-amz-object-lock-event-hold", "ON"),
     "`x-amz-acl: aws-exec-read`": put("x-amz-acl", "aws-exec-read"),
     "`x-amz-bucket-namespace: account-regional`": ("PUT", "/new", "", {"x-amz-bucket-namespace": "account-regional"}, ""),
