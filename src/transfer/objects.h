@@ -45,12 +45,15 @@ struct object_ref {
 	struct object_client *client;
 	const char *bucket;
 	const char *key; /* or a prefix, if the function's comment says so */
+	/* Id of a version, for calls that describe, read or delete one object, and for the source
+	 * of a copy; NULL for the current version. Google's generations are not supported. */
+	const char *version;
 };
 
 static inline struct object_ref object_at(
 	struct object_client *client, const char *bucket, const char *key)
 {
-	return (struct object_ref){client, bucket, key};
+	return (struct object_ref){.client = client, .bucket = bucket, .key = key};
 }
 
 /* ETags are kept as in the header, including the quotes. */
@@ -123,6 +126,9 @@ int bucket_list(struct object_client *client,
 	struct penstock_error *err);
 /* PENSTOCK_E_NOT_FOUND if the bucket does not exist. */
 int bucket_head(struct object_client *client, const char *bucket, struct penstock_error *err);
+enum bucket_versioning { BUCKET_UNVERSIONED, BUCKET_VERSIONED, BUCKET_SUSPENDED };
+int bucket_versioning(struct object_client *client, const char *bucket, enum bucket_versioning *out,
+	struct penstock_error *err);
 
 struct object_put_options {
 	const char *if_match; /* ETag of the object to replace */
@@ -250,8 +256,8 @@ int object_get_stream(struct object_ref at, const struct object_get_options *opt
 /* Gets the description of an object; `info` may be NULL. PENSTOCK_E_NOT_FOUND if the object does
  * not exist. */
 int object_head(struct object_ref at, struct object_info *info, struct penstock_error *err);
-/* A missing object is a success. PENSTOCK_E_PRECONDITION if the object has another ETag than
- * `if_match`, which may be NULL. */
+/* A missing object or version is a success. PENSTOCK_E_PRECONDITION if the object has another ETag
+ * than `if_match`, which may be NULL. */
 int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err);
 
 /* Keys to delete from one bucket; all members are borrowed for the duration of the call. */
@@ -313,9 +319,9 @@ struct object_exact {
 int object_put_exact(
 	struct object_ref at, const struct object_exact *object, struct penstock_error *err);
 /* Sets a document of an object, such as its tags, or deletes the document if `xml` is NULL. `sub`
- * is the subresource ("tagging"); `version` is NULL for the current version. */
-int object_put_document(struct object_ref at, const char *sub, const char *version,
-	const struct buf *xml, struct penstock_error *err);
+ * is the subresource ("tagging"). */
+int object_put_document(
+	struct object_ref at, const char *sub, const struct buf *xml, struct penstock_error *err);
 /* Deletes an object, with `headers` in the form of struct object_exact. */
 int object_delete_exact(
 	struct object_ref at, const struct strlist *headers, struct penstock_error *err);
@@ -362,12 +368,21 @@ struct object_version {
 	int64_t modified_ns;
 	bool latest;
 	bool marker; /* marks a deletion, and has no contents */
+	bool is_prefix; /* a common prefix, in `key`; the other members are zero */
+};
+struct object_versions_options {
+	const char *delimiter; /* may be NULL */
+	/* The list begins after all versions of this key, or after the version `after_version` of
+	 * the key. May be NULL. */
+	const char *after, *after_version;
+	bool newest; /* only the newest version of each key, which may mark a deletion */
+	const atomic_int *cancel; /* may be NULL */
 };
 /* Lists the versions of the objects whose key begins with `at.key`, by key, the newest first. `fn`
  * returns non-zero to stop. */
-int object_list_versions(struct object_ref at,
+int object_list_versions(struct object_ref at, const struct object_versions_options *options,
 	int (*fn)(void *cookie, const struct object_version *version), void *cookie,
-	const atomic_int *cancel, struct penstock_error *err);
+	struct penstock_error *err);
 /* Adds "name=value" for each tag of the object. */
 int object_tags(struct object_ref at, struct strlist *out, struct penstock_error *err);
 

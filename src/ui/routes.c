@@ -28,7 +28,7 @@
 
 #include <penstock/version.h>
 
-#define WORDS	9
+#define WORDS	10
 #define READ_MS 120000 /* timeout of a verb that only reads */
 #define PIECE	(64 * KIB) /* bytes of contents that are passed on at a time */
 
@@ -305,11 +305,13 @@ static void add_name(json_t *names, const char *name)
 	json_array_append_new(names, json_pack("{s:s}", "name", name));
 }
 
-/* Lists a part of a prefix: {"dirs", "objects", "next"}. */
+/* Lists a part of a prefix, with `deleted` also deleted objects: {"dirs", "objects", "next"}. */
 static enum MHD_Result list(struct exchange *x)
 {
-	static const char *const words[] = {"ls", "--json", "--raw", "?store", "?after:--after",
+	static const char *const current[] = {"ls", "--json", "--raw", "?store", "?after:--after",
 		"?limit:--limit", "--", "$url", NULL};
+	static const char *const all[] = {"ls", "--json", "--raw", "--deleted", "?store",
+		"?after:--after", "?limit:--limit", "--", "$url", NULL};
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	json_t *dirs, *objects, *row, *last = NULL;
 	json_auto_t *rows = NULL;
@@ -319,7 +321,7 @@ static enum MHD_Result list(struct exchange *x)
 
 	if (!param_number(x, "limit", 1, LIMIT_UI_ROWS, LIMIT_UI_ROWS, &limit))
 		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'limit' is invalid");
-	if (!run_words(x, words, READ_MS, &result, &sent))
+	if (!run_words(x, param(x, "deleted") ? all : current, READ_MS, &result, &sent))
 		return sent;
 	rows = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
 	dirs = json_array();
@@ -399,14 +401,24 @@ static const struct route routes[] = {
 	{"GET", "/api/stores", .own = stores},
 	{"GET", "/api/buckets", .words = {"ls", "--json", "?store"}},
 	{"GET", "/api/list", .own = list},
-	{"GET", "/api/stat", .words = {"stat", "--json", "--tags", "?store", "--", "$url"}},
+	{"GET", "/api/stat",
+		.words = {"stat", "--json", "--tags", "?store", "?version:--version-id", "--",
+			"$url"}},
+	/* The versions of all keys that begin with the key of the URL. */
 	{"GET", "/api/versions",
-		.words = {"ls", "--json", "--versions", "--limit=1000", "?store", "--", "$url"}},
+		.words = {"ls", "--json", "--raw", "--versions", "--limit=1000", "?store",
+			"?after:--after", "?version:--after-version", "--", "$url"}},
 	{"GET", "/api/object", .output = BYTES,
-		.words = {"cat", "?store", "?offset:--offset", "?length:--length", "--", "$url"}},
+		.words = {"cat", "?store", "?version:--version-id", "?offset:--offset",
+			"?length:--length", "--", "$url"}},
 	{"POST", "/api/link", .output = DONE,
 		.words = {"presign", "?store", "?expires:--expires", "--", "$url"}},
 	{"POST", "/api/remove", .own = remove_objects},
+	{"POST", "/api/remove-version", .output = DONE,
+		.words = {"rm", "--quiet", "?store", "--version-id", "$version", "--", "$url"}},
+	{"POST", "/api/restore", .output = DONE,
+		.words = {"restore", "--quiet", "?store", "--version-id", "$version", "--",
+			"$url"}},
 	{"POST", "/api/upload", .own = upload_begin},
 	{"PUT", "/api/upload", .own = upload_part_end},
 	{"POST", "/api/upload/finish", .own = upload_finish},

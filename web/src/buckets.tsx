@@ -1,4 +1,5 @@
 /* Page of the stores: the buckets of a store, or the objects of a prefix. */
+import { useState } from "preact/hooks";
 import { address } from "./api";
 import { list, moment, text } from "./format";
 import { type Place, placeOf, urlOf } from "./listing";
@@ -7,7 +8,7 @@ import { Empty, Failure, Waiting } from "./parts";
 import { usePoll } from "./poll";
 import { type Route, link } from "./route";
 import { type Column, Table } from "./table";
-import type { About, Bucket } from "./types";
+import type { About, Bucket, BucketInfo } from "./types";
 import { UploadList } from "./uploadlist";
 
 function Breadcrumb({ place, store }: { place: Place | null; store: string | null }) {
@@ -105,6 +106,16 @@ function Stores({ place, store }: { place: Place | null; store: string | null })
 export function BucketsPage({ route, about }: { route: Route; about: About | null }) {
   const store = route.query.get("store");
   const place = placeOf(route.rest);
+  const [deleted, setDeleted] = useState(false);
+  const bucket = usePoll<BucketInfo[]>(
+    "read the bucket",
+    place && address("/api/stat", { url: place.bucket, store }),
+    0,
+  );
+  const versioning = list<BucketInfo>(bucket.data)[0]?.versioning ?? null;
+  // Some stores allow to list versions, and not to read the configuration of the bucket.
+  const keeps =
+    !route.rest.startsWith("gs:") && (versioning ? versioning !== "off" : bucket.error !== null);
 
   return (
     <section class="page full" aria-labelledby="buckets-title">
@@ -119,6 +130,9 @@ export function BucketsPage({ route, about }: { route: Route; about: About | nul
           place={place}
           store={store}
           readOnly={about?.readOnly ?? true}
+          versioning={versioning}
+          deleted={deleted && keeps}
+          onDeleted={keeps ? setDeleted : null}
         />
       ) : (
         <BucketList store={store} key={store} />

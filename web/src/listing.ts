@@ -1,13 +1,14 @@
 /*
- * Places of a store, and the objects of one, read page by page.
+ * Places of a store, the objects of one, and the versions of an object, read page by page.
  *
  *   const place = placeOf("s3://bucket/runs/");
- *   const found = useListing(place, store, "");    // found.rows; found.more() reads the next page
+ *   const found = useListing(place, store, "", false);
+ *                                      // found.rows; found.more() reads the next page
  */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { getJson, messageOf } from "./api";
 import { list, strings } from "./format";
-import type { Listing, StoredObject } from "./types";
+import type { Listing, StoredObject, Version } from "./types";
 
 const PAGE = 1000; // rows of a request
 export const MOST_ROWS = 200_000; // in memory
@@ -39,14 +40,17 @@ export interface Row {
   object: StoredObject | null; // null: a directory
 }
 
-interface Loaded {
-  rows: Row[];
-  next: string | null;
+interface Page<T> {
+  rows: T[];
+  next: string | null; // the place of the next page
+}
+
+interface Loaded<T> extends Page<T> {
   begun: boolean; // a page has arrived
   error: string | null;
 }
 
-const NOTHING: Loaded = { rows: [], next: null, begun: false, error: null };
+const NOTHING: Loaded<never> = { rows: [], next: null, begun: false, error: null };
 
 function rowsOf(listing: Listing, place: Place): Row[] {
   const dirs = strings(listing.dirs).map((dir) => {
@@ -61,42 +65,41 @@ function rowsOf(listing: Listing, place: Place): Row[] {
   return [...dirs, ...objects];
 }
 
-/* Pages of a prefix. `more` reads the next one, `reload` starts again. */
-export function useListing(place: Place, store: string | null, start: string) {
-  const url = urlOf(place, place.prefix);
-  const [loaded, setLoaded] = useState(NOTHING);
-  const state = useRef({ busy: false, loaded: NOTHING, abort: new AbortController() });
+/* Rows that `fetchPage` gets page by page. `more` reads the next page, `reload` starts again. */
+function usePages<T>(
+  what: string, // for messages: "list the objects"
+  start: string | null,
+  fetchPage: (after: string | null, signal: AbortSignal) => Promise<Page<T>>,
+  keyOf: (row: T) => string,
+) {
+  const [loaded, setLoaded] = useState<Loaded<T>>(NOTHING);
+  const state = useRef({ busy: false, loaded: NOTHING as Loaded<T>, abort: new AbortController() });
 
   const read = useCallback(
-    async (after: string | null, before: Row[]) => {
+    async (after: string | null, before: T[]) => {
       const now = state.current;
       const { signal } = now.abort;
 
       now.busy = true;
       try {
-        const params = { url, store, after, limit: PAGE };
-        const listing = (await getJson<Listing | null>("/api/list", params, signal)) ?? {};
-        const known = new Set(before.slice(-2 * PAGE).map((row) => row.key));
-        const rows = before.concat(rowsOf(listing, place).filter((row) => !known.has(row.key)));
+        const page = await fetchPage(after, signal);
+        const known = new Set(before.slice(-2 * PAGE).map(keyOf));
+        const rows = before.concat(page.rows.filter((row) => !known.has(keyOf(row))));
 
-        now.loaded = { rows, next: listing.next ?? null, begun: true, error: null };
+        now.loaded = { rows, next: page.next, begun: true, error: null };
       } catch (error) {
         if (signal.aborted) return;
-        now.loaded = {
-          ...now.loaded,
-          begun: true,
-          error: messageOf("cannot list the objects", error),
-        };
+        now.loaded = { ...now.loaded, begun: true, error: messageOf(`cannot ${what}`, error) };
       }
       now.busy = false;
       setLoaded(now.loaded);
     },
-    [url, store],
+    [fetchPage],
   );
   const reload = useCallback(() => {
     state.current.abort.abort();
     state.current = { busy: false, loaded: NOTHING, abort: new AbortController() };
-    void read(start || null, []);
+    void read(start, []);
   }, [read, start]);
   const more = useCallback(() => {
     const { busy, loaded: now } = state.current;
@@ -111,4 +114,46 @@ export function useListing(place: Place, store: string | null, start: string) {
     return () => state.current.abort.abort();
   }, [reload]);
   return { ...loaded, more, reload };
+}
+
+/* Objects of a prefix; with `deleted` also the deleted ones. */
+export function useListing(place: Place, store: string | null, start: string, deleted: boolean) {
+  const url = urlOf(place, place.prefix);
+  const fetchPage = useCallback(
+    async (after: string | null, signal: AbortSignal) => {
+      const params = { url, store, after, limit: PAGE, deleted: deleted ? 1 : null };
+      const listing = (await getJson<Listing | null>("/api/list", params, signal)) ?? {};
+
+      return { rows: rowsOf(listing, place), next: listing.next ?? null };
+    },
+    [url, store, deleted],
+  );
+
+  return usePages("list the objects", start || null, fetchPage, (row) => row.key);
+}
+
+/* Versions of one key in a page of the store's list, whose later rows are of the keys that begin
+ * with this one. */
+export function versionsOf(page: unknown, key: string): Page<Version> {
+  const all = list<Version>(page);
+  const last = all[all.length - 1];
+
+  return {
+    rows: all.filter((one) => one.key === key && one.version),
+    next: all.length >= PAGE && last?.key === key ? (last.version ?? null) : null,
+  };
+}
+
+/* Versions and delete markers of an object, newest first. */
+export function useVersions(url: string, key: string, store: string | null) {
+  const fetchPage = useCallback(
+    async (version: string | null, signal: AbortSignal) => {
+      const params = { url, store, version, after: version ? key : null };
+
+      return versionsOf(await getJson<unknown>("/api/versions", params, signal), key);
+    },
+    [url, key, store],
+  );
+
+  return usePages("list the versions", null, fetchPage, (one) => one.version!);
 }

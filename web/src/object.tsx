@@ -3,12 +3,13 @@ import { useEffect, useState } from "preact/hooks";
 import { address, messageOf, send } from "./api";
 import { Dialog } from "./dialog";
 import { isNumber, list, moment, size, text } from "./format";
+import { useVersions } from "./listing";
 import { Copy, Facts, Failure } from "./parts";
 import { usePoll } from "./poll";
 import { Preview } from "./preview";
 import { baseName, objectSource } from "./source";
-import { type Column, Table } from "./table";
-import type { ObjectInfo, StoredObject, Version } from "./types";
+import type { ObjectInfo, StoredObject } from "./types";
+import { Versions } from "./versions";
 
 const EXPIRIES: [string, string][] = [
   ["1h", "1 hour"],
@@ -75,13 +76,6 @@ function ExpiringLink({ url, store }: { url: string; store: string | null }) {
   );
 }
 
-const VERSION_COLUMNS: Column<Version>[] = [
-  { key: "name", label: "Version", cell: (one) => text(one.version) },
-  { key: "size", label: "Size", cell: (one) => (one.deleted ? "deleted" : size(one.size)) },
-  { key: "time", label: "Modified", cell: (one) => moment(one.modified) },
-  { key: "latest", label: "Latest", cell: (one) => (one.latest ? "latest" : "") },
-];
-
 function pairs(value: unknown): [string, string][] {
   return value && typeof value === "object" && !Array.isArray(value)
     ? Object.entries(value).map(([name, one]) => [name, text(one)])
@@ -92,29 +86,28 @@ interface ObjectProps {
   object: StoredObject;
   url: string;
   store: string | null;
+  versioning: string | null; // null if it is unknown
   readOnly: boolean;
   onRemove: () => void;
+  onChanged: () => void;
   onClose: () => void;
 }
 
-export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }: ObjectProps) {
-  const stat = usePoll<ObjectInfo[]>("read the object", address("/api/stat", { url, store }), 0);
-  const versions = usePoll<Version[]>(
-    "list the versions",
-    address("/api/versions", { url, store }),
-    0,
-  );
-  const info: ObjectInfo = list<ObjectInfo>(stat.data)[0] ?? object;
-  const known = isNumber(info.size) ? info.size : null;
-  const source = objectSource(url, store, known);
-  // The list has the keys that begin with this one.
-  const all = list<Version>(versions.data).filter((one) => one.key === object.key);
+/* What the store has as the current version. */
+function Current({
+  info,
+  url,
+  store,
+  readOnly,
+  onRemove,
+}: Pick<ObjectProps, "url" | "store" | "readOnly" | "onRemove"> & { info: ObjectInfo }) {
+  const source = objectSource(url, store, isNumber(info.size) ? info.size : null);
   const labels = pairs(info.tags);
 
   return (
-    <Dialog wide title={text(object.key)} onClose={onClose}>
+    <>
       <div class="buttons start">
-        <a class="button" href={source.download} download={baseName(object.key ?? "")}>
+        <a class="button" href={source.download} download={baseName(url)}>
           Download
         </a>
         {!readOnly && (
@@ -123,7 +116,6 @@ export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }
           </button>
         )}
       </div>
-      <Failure text={stat.error} />
       <Facts
         facts={[
           ["URL", <code>{url}</code>],
@@ -138,20 +130,56 @@ export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }
       />
       <ExpiringLink url={url} store={store} />
       <h3>Contents</h3>
-      <Preview source={source} />
+      <Preview key={info.etag} source={source} />
       <h3>Tags</h3>
       {labels.length ? <Facts facts={labels} /> : <p class="quiet">There are no tags.</p>}
+    </>
+  );
+}
+
+export function ObjectDialog(props: ObjectProps) {
+  const { object, url, store, versioning, readOnly, onChanged, onClose } = props;
+  const versions = useVersions(url, object.key!, store);
+  const newest = versions.rows[0];
+  const gone = versions.begun && !versions.error ? !newest || newest.deleted : object.deleted;
+  const stat = usePoll<ObjectInfo[]>(
+    "read the object",
+    gone ? null : address("/api/stat", { url, store }),
+    0,
+  );
+
+  // The list has a delete marker in place of the object.
+  const info: ObjectInfo = list<ObjectInfo>(stat.data)[0] ?? (object.deleted ? {} : object);
+
+  function changed() {
+    versions.reload();
+    stat.refresh();
+    onChanged();
+  }
+  return (
+    <Dialog wide title={text(object.key)} onClose={onClose}>
+      <Failure text={stat.error} />
+      {gone ? (
+        <p>The object is deleted.</p>
+      ) : (
+        <Current {...props} info={info} />
+      )}
       <h3>Versions</h3>
-      <Failure text={versions.error} />
-      {all.length ? (
-        <Table
-          label="Versions"
-          rows={all}
-          columns={VERSION_COLUMNS}
-          rowKey={(one) => `${one.version} ${one.modified}`}
+      <Failure text={versioning === "off" ? null : versions.error} />
+      {versioning === "off" ? (
+        <p class="quiet">The bucket keeps no versions.</p>
+      ) : versions.rows.length ? (
+        <Versions
+          rows={versions.rows}
+          url={url}
+          store={store}
+          versioning={versioning}
+          readOnly={readOnly}
+          onEnd={versions.more}
+          onChanged={changed}
         />
       ) : (
-        !versions.error && <p class="quiet">There are no versions.</p>
+        versions.begun && !versions.error && <p class="quiet">There are no versions.</p>
       )}
     </Dialog>
   );

@@ -101,7 +101,7 @@ function objectColumns(
       cell: (row) =>
         row.object ? (
           <button type="button" class="linklike" title={row.key} onClick={() => open(row)}>
-            {below(place, row.key)}
+            <Key place={place} row={row} />
           </button>
         ) : (
           <a href={link("buckets", urlOf(place, row.key), { store })} title={row.key}>
@@ -112,7 +112,8 @@ function objectColumns(
     {
       key: "size",
       label: "Size",
-      cell: (row) => (row.object ? size(row.object.size) : "directory"),
+      cell: (row) =>
+        !row.object ? "directory" : row.object.deleted ? "deleted" : size(row.object.size),
     },
     {
       key: "time",
@@ -126,28 +127,40 @@ function objectColumns(
       key: "act",
       label: "Delete",
       hideLabel: true,
-      cell: (row) => (
-        <button
-          type="button"
-          class="plain"
-          aria-label={`Delete ${row.key}`}
-          onClick={() => remove(row)}
-        >
-          Delete
-        </button>
-      ),
+      cell: (row) =>
+        !row.object?.deleted && (
+          <button
+            type="button"
+            class="plain"
+            aria-label={`Delete ${row.key}`}
+            onClick={() => remove(row)}
+          >
+            Delete
+          </button>
+        ),
     });
   return columns;
+}
+
+/* Text of a key: that of a deleted object has a line through it. */
+function Key({ place, row }: { place: Place; row: Row }) {
+  return row.object?.deleted ? <s>{below(place, row.key)}</s> : <>{below(place, row.key)}</>;
 }
 
 export function Objects({
   place,
   store,
   readOnly,
+  versioning,
+  deleted,
+  onDeleted,
 }: {
   place: Place;
   store: string | null;
   readOnly: boolean;
+  versioning: string | null; // null if it is unknown
+  deleted: boolean; // deleted objects are shown
+  onDeleted: ((on: boolean) => void) | null; // null if there can be none
 }) {
   const [start, setStart] = useState("");
   const [typed, setTyped] = useState("");
@@ -155,7 +168,7 @@ export function Objects({
   const [removed, setRemoved] = useState<Row | null>(null);
   const [failure, setFailure] = useState<string | null>(null);
   const [dragging, setDragging] = useState(false);
-  const found = useListing(place, store, start);
+  const found = useListing(place, store, start, deleted);
   const done = useUploads().filter((one) => one.state === "done").length;
   const columns = useMemo(
     () => objectColumns(place, store, setOpened, readOnly ? null : remove),
@@ -218,6 +231,16 @@ export function Objects({
           />
           <button type="submit">Go</button>
         </form>
+        {onDeleted && (
+          <label class="group">
+            <input
+              type="checkbox"
+              checked={deleted}
+              onChange={(event) => onDeleted(event.currentTarget.checked)}
+            />
+            Show deleted
+          </label>
+        )}
         {!readOnly && <UploadButton place={place} store={store} />}
         <button type="button" onClick={found.reload}>
           Reload
@@ -255,11 +278,13 @@ export function Objects({
           object={opened.object}
           url={urlOf(place, opened.key)}
           store={store}
+          versioning={versioning}
           readOnly={readOnly}
           onRemove={() => {
             remove(opened);
             setOpened(null);
           }}
+          onChanged={found.reload}
           onClose={() => setOpened(null)}
         />
       )}

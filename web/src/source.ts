@@ -29,8 +29,14 @@ export function fileSource(params: Params, path: string, size: number | null): S
   return sourceOf("/api/file", { ...params, path }, path, size);
 }
 
-export function objectSource(url: string, store: string | null, size: number | null): Source {
-  return sourceOf("/api/object", { url, store }, url, size);
+/* `version` null means the current one. */
+export function objectSource(
+  url: string,
+  store: string | null,
+  size: number | null,
+  version: string | null = null,
+): Source {
+  return sourceOf("/api/object", { url, store, version }, url, size);
 }
 
 /* Last part of a path or key. */

@@ -176,11 +176,16 @@ export interface Bucket {
   created?: Maybe<string>;
 }
 
+export interface BucketInfo {
+  versioning?: Maybe<string>; // "off", "enabled", "suspended"
+}
+
 export interface StoredObject {
   key?: Maybe<string>;
   size?: Maybe<number>;
   etag?: Maybe<string>;
   modified?: Maybe<string>;
+  deleted?: Maybe<boolean>; // the newest version is a delete marker
 }
 
 export interface Listing {

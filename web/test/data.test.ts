@@ -4,13 +4,15 @@ import test from "node:test";
 import { readSafetensors, readTorch, readZip } from "../src/archive";
 import { duration, flatten, size, span, value, webAddress } from "../src/format";
 import { placesOf } from "../src/lanes";
+import { versionsOf } from "../src/listing";
 import { lossOf } from "../src/loss";
 import { readPickle } from "../src/pickle";
 import { parseRoute } from "../src/route";
 import { axisOf, rangeOf, seriesOf, summaryText } from "../src/series";
 import type { Source } from "../src/source";
 import { costText, isPartial, lostText, lostTime, segmentsOf } from "../src/timeline";
-import type { Checkpoint, Metric } from "../src/types";
+import type { Checkpoint, Metric, Version } from "../src/types";
+import { actionsOf, effectOf } from "../src/versions";
 
 function sourceOf(data: Uint8Array): Source {
   return {
@@ -388,4 +390,45 @@ test("a pickle that repeats itself endlessly is refused", async () => {
   );
 
   await assert.rejects(readTorch(source, [member]));
+});
+
+test("a page of versions has those of one key, and the place of the next page", () => {
+  const page = (n: number, key: string): Version[] =>
+    Array.from({ length: n }, (_, i) => ({ key, version: `v${i}` }));
+  const full = page(1000, "a");
+
+  assert.deepEqual(versionsOf(full, "a"), { rows: full, next: "v999" });
+  assert.deepEqual(versionsOf([...page(2, "a"), ...page(998, "a/b")], "a"), {
+    rows: page(2, "a"),
+    next: null,
+  });
+  assert.deepEqual(versionsOf(page(3, "a"), "a").next, null);
+  assert.deepEqual(versionsOf([{ key: "a" }, null, "x", { version: "v" }], "a").rows, []);
+  assert.deepEqual(versionsOf(null, "a"), { rows: [], next: null });
+});
+
+test("versions are restored by a copy, deletions by the removal of the newest marker", () => {
+  const version = { version: "1", latest: false, deleted: false };
+  const marker = { version: "2", latest: true, deleted: true };
+
+  assert.deepEqual(actionsOf(version), ["restore", "delete"]);
+  assert.deepEqual(actionsOf(marker), ["restore", "delete"]);
+  assert.deepEqual(actionsOf({ ...version, latest: true }), ["delete"]);
+  assert.deepEqual(actionsOf({ ...marker, latest: false }), ["delete"]);
+  assert.deepEqual(actionsOf({ version: "3" }), ["restore", "delete"]);
+});
+
+test("an action on a version says what is lost", () => {
+  const text = (...of: Parameters<typeof effectOf>) => effectOf(...of).join(" ");
+  const version = { version: "1", latest: false };
+  const marker = { version: "2", latest: true, deleted: true };
+
+  assert.match(text("restore", version, "enabled"), /copies.*All versions stay/);
+  assert.match(text("restore", version, "suspended"), /is suspended.*'null'.*permanently/);
+  assert.match(text("restore", version, null), /If.*'null'.*permanently/);
+  assert.match(text("restore", marker, "enabled"), /marker is removed.*becomes the current/);
+  assert.match(text("delete", version, null), /lost/);
+  assert.doesNotMatch(text("delete", version, null), /becomes the current/);
+  assert.match(text("delete", { ...version, latest: true }, null), /lost.*becomes the current/);
+  assert.doesNotMatch(text("delete", marker, null), /lost/);
 });

@@ -24,7 +24,6 @@
 #include "cli/print/util.h"
 #include "records/layout.h"
 #include "s3/date.h"
-#include "s3/uri.h"
 #include "sync/record/journal.h"
 #include "sync/record/names.h"
 #include "transfer/location.h"
@@ -97,22 +96,17 @@ static void add_endpoint(struct buf *out, const char *endpoint)
 	buf_add_quoted(out, endpoint);
 }
 
-static void add_aws_version_command(struct buf *out, const char *endpoint, const char *bucket,
+static void add_version_command(struct buf *out, const char *endpoint, const char *bucket,
 	const char *key, const char *version)
 {
-	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
+	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
 
-	buf_printf(&source, "%s/", bucket);
-	uri_encode(&source, key, strlen(key), true);
-	buf_printf(&source, "?versionId=%s", version);
-	buf_add_str(out, "aws");
+	buf_printf(&url, "s3://%s/%s", bucket, key);
+	buf_add_str(out, "penstock restore --version-id ");
+	buf_add_quoted(out, version);
 	add_endpoint(out, endpoint);
-	buf_add_str(out, " s3api copy-object --bucket ");
-	buf_add_quoted(out, bucket);
-	buf_add_str(out, " --key ");
-	buf_add_quoted(out, key);
-	buf_add_str(out, " --copy-source ");
-	buf_add_quoted(out, buf_str(&source));
+	buf_add_char(out, ' ');
+	buf_add_quoted(out, buf_str(&url));
 }
 
 /* Adds the URL of the old object, and the command that restores it. */
@@ -131,7 +125,7 @@ static void add_way_back(const struct reading *reading, json_t *object,
 	else
 		buf_add_str(&url, r->key);
 	if (version) {
-		add_aws_version_command(&command, reading->endpoint, bucket, key, version);
+		add_version_command(&command, reading->endpoint, bucket, key, version);
 	} else {
 		buf_printf(&command, "penstock restore --etag ");
 		buf_add_quoted(&command, json_string_value(etag) ? json_string_value(etag) : "");

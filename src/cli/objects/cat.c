@@ -5,29 +5,39 @@
 #include "cli/objects/remote.h"
 #include "copy/copy.h"
 
+struct reading {
+	struct object_get_options options;
+	const char *version; /* NULL for the current one */
+};
+
 static int cat_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
-	struct object_get_options *options = cookie;
+	struct reading *reading = cookie;
 	struct object_ref object = object_at(remote->client, at->bucket, at->key);
 
-	options->cancel = remote->cancel;
-	return object_get_stream(object, options, copy_to_stdout, &remote->cancel, NULL, err) < 0
+	object.version = reading->version;
+	reading->options.cancel = remote->cancel;
+	return object_get_stream(
+		       object, &reading->options, copy_to_stdout, &remote->cancel, NULL, err) < 0
 		       ? copy_explain_missing(object, at->text, err)
 		       : 0;
 }
 
 static int run_cat(const struct cli *cli)
 {
-	struct object_get_options options = {0};
+	struct reading reading = {0};
 	int64_t offset, length;
+	int code = remote_version(cli, &reading.version);
 
+	if (code)
+		return code;
 	if (!cli_number(cli, "offset", 0, INT64_MAX, 0, &offset) ||
 		!cli_number(cli, "length", 1, INT64_MAX, 0, &length))
 		return CLI_EXIT_USAGE;
-	options.offset = (uint64_t)offset;
-	options.length = (uint64_t)length;
-	return remote_operands(cli, true, false, cat_operand, &options);
+	reading.options.offset = (uint64_t)offset;
+	reading.options.length = (uint64_t)length;
+	return remote_operands(cli, true, false, cat_operand, &reading);
 }
 
 const struct command command_cat = {
@@ -42,7 +52,9 @@ const struct command command_cat = {
 		"written, so check the exit code. If an object is replaced meanwhile, cat fails "
 		"instead of mixing both.",
 	.options = OPTIONS({0, "offset", "N", "Begin at byte N"},
-		{0, "length", "N", "Write at most N bytes"}, REMOTE_OPTIONS),
+		{0, "length", "N", "Write at most N bytes"},
+		{0, "version-id", "ID", "Write this version, in place of the current one"},
+		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock cat s3://cifar10/log.txt", "Print an object"},
 		{"penstock cat s3://data/train.tar.gz | tar tz",
 			"List an archive without storing it"}),

@@ -49,6 +49,11 @@ static int on_version(void *cookie, const struct object_version *version)
 	char when[SHOW_TIME_SIZE];
 	char size[REMOTE_SIZE_SIZE];
 
+	if (location_has_wildcard(l->at) && !wildcard_match(l->at->key, version->key))
+		return 0;
+	if (version->is_prefix)
+		return on_entry(
+			l, &(struct object_info){.key = (char *)version->key, .is_prefix = true});
 	l->listed++;
 	if (l->json) {
 		json_stream_add(l->json,
@@ -62,7 +67,7 @@ static int on_version(void *cookie, const struct object_version *version)
 	remote_size(l->cli, version->size, size);
 	printf("%19s %14s  ", show_time(version->modified_ns, when),
 		version->marker ? "DELETED" : size);
-	show_name(stdout, version->key);
+	show_name(stdout, version->key + l->cut);
 	printf("  ");
 	show_name(stdout, version->id);
 	putchar('\n');
@@ -85,6 +90,24 @@ static int on_bucket(void *cookie, const struct object_info *info)
 	return 0;
 }
 
+/* Lists all versions, or with --deleted what `ls` lists and the deleted objects. */
+static int list_versions(
+	struct listing *l, struct remote *remote, const char *delimiter, struct penstock_error *err)
+{
+	const struct location *at = l->at;
+	_cleanup_free_ char *prefix = strndup(at->key, location_literal_prefix(at));
+
+	if (!prefix)
+		return error_memory(err);
+	return object_list_versions(object_at(remote->client, at->bucket, prefix),
+		&(struct object_versions_options){.delimiter = delimiter,
+			.after = remote->after,
+			.after_version = cli_value(l->cli, "after-version"),
+			.newest = cli_has(l->cli, "deleted"),
+			.cancel = remote->cancel},
+		on_version, l, err);
+}
+
 /* Shows whole keys if all levels are listed, otherwise the part after the last directory of the
  * operand. */
 static int list_operand(
@@ -97,13 +120,11 @@ static int list_operand(
 	int r;
 
 	at->literal = cli_has(l->cli, "raw");
-	deep = location_has_wildcard(at) || cli_has(l->cli, "recursive");
+	deep = location_has_wildcard(at) || cli_has(l->cli, "recursive") ||
+	       cli_has(l->cli, "versions");
 	l->at = at;
 	l->json = remote->json;
 	l->listed = 0;
-	if (cli_has(l->cli, "versions"))
-		return object_list_versions(object_at(remote->client, at->bucket, at->key),
-			on_version, l, remote->cancel, err);
 	if (after && !deep && str_ends(after, "/")) {
 		beyond = str_printf("%s" LAST_CHARACTER, after);
 		if (!beyond)
@@ -113,6 +134,8 @@ static int list_operand(
 	while (l->cut && at->key[l->cut - 1] != '/')
 		l->cut--;
 	remote->after = beyond ? beyond : after;
+	if (cli_has(l->cli, "versions") || cli_has(l->cli, "deleted"))
+		return list_versions(l, remote, deep ? NULL : "/", err);
 	r = remote_list(remote, at, deep ? NULL : "/", on_entry, l, err);
 	/* The last page of a listing may be empty. */
 	return after && error_expected(r, PENSTOCK_E_NOT_FOUND, err) ? 0 : r;
@@ -120,12 +143,17 @@ static int list_operand(
 
 static int run_ls(const struct cli *cli)
 {
+	static const char *const kinds[] = {"versions", "deleted", "uploads", NULL};
 	_cleanup_(remote_release) struct remote remote = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct json_stream stream = {0};
 	struct listing l = {.cli = cli, .json = cli_has(cli, "json") ? &stream : NULL};
-	int r;
+	int r = cli_refuse_together(cli, kinds);
 
+	if (r)
+		return r;
+	if (cli_has(cli, "after-version") && !(cli_has(cli, "versions") && cli_has(cli, "after")))
+		return cli_misuse(cli, "--after-version needs --versions and --after");
 	if (!cli_number(cli, "limit", 1, INT64_MAX, INT64_MAX, &l.limit))
 		return CLI_EXIT_USAGE;
 	if (cli_has(cli, "uploads"))
@@ -158,6 +186,11 @@ const struct command command_ls = {
 		{0, "limit", "N", "List at most N objects and directories of each operand"},
 		{0, "versions", NULL,
 			"List the versions of objects, also the deleted ones, with their ids"},
+		{0, "deleted", NULL,
+			"List also the deleted objects of a bucket with versioning, and the ids of "
+			"the newest versions"},
+		{0, "after-version", "ID",
+			"With --versions: begin after this version of the KEY of --after"},
 		{0, "uploads", NULL, "List unfinished multipart uploads instead of objects"},
 		{0, "json", NULL, "Print a list of objects with key, size, etag and modified"},
 		REMOTE_OPTIONS),
@@ -168,6 +201,7 @@ const struct command command_ls = {
 			"The next page of many objects"},
 		{"penstock ls --versions s3://cifar10/ckpt.pth",
 			"The earlier versions of an object"},
+		{"penstock ls --deleted s3://cifar10/", "The first level with the deleted objects"},
 		{"penstock ls --uploads s3://cifar10/", "The interrupted uploads"},
 		{"penstock ls -r --json s3://cifar10/runs/", "All objects below, as JSON"}),
 	.exits = EXITS(REMOTE_EXITS),

@@ -137,6 +137,16 @@ int remote_put_options(const struct cli *cli, struct object_put_options *out)
 	return 0;
 }
 
+int remote_version(const struct cli *cli, const char **out)
+{
+	*out = cli_value(cli, "version-id");
+	if (*out && !**out)
+		return cli_misuse(cli, "--version-id is empty");
+	if (*out && cli_n_operands(cli) != 1)
+		return cli_misuse(cli, "--version-id needs a single operand");
+	return 0;
+}
+
 void remote_size(const struct cli *cli, uint64_t bytes, char out[static REMOTE_SIZE_SIZE])
 {
 	if (cli_has(cli, "human"))

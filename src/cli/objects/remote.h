@@ -110,6 +110,9 @@ int remote_fail(const struct cli *cli, struct penstock_error *err);
 /* Reads the options of a new object: --metadata, --part-size, --content-type, --storage-class and
  * --if-none-match. Returns 0, or the exit code of cli_misuse(). */
 int remote_put_options(const struct cli *cli, struct object_put_options *out);
+/* Reads --version-id, which needs a single operand; NULL if it is missing. Returns 0, or the exit
+ * code of cli_misuse(). */
+int remote_version(const struct cli *cli, const char **out);
 /* Parses operand `i`, s3://BUCKET/KEY or gs://BUCKET/KEY, and opens its store. The key may be
  * missing if `needs_key` is false. */
 int remote_open_at(struct remote *remote, const struct cli *cli, size_t i, bool needs_key,

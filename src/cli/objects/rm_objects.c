@@ -27,6 +27,7 @@ struct removal {
 	bool several; /* an operand may match more than its key */
 	uint64_t refused;
 	bool force; /* also the state of runs */
+	const char *version; /* the only one to remove; NULL to remove objects */
 	uint64_t spared; /* objects of runs that were skipped */
 	struct penstock_error error; /* the first error that ends the removal */
 };
@@ -35,12 +36,18 @@ static void report(struct removal *removal, const char *key)
 {
 	if (removal->remote->json) {
 		json_stream_add(removal->remote->json,
-			json_pack("{s:o, s:o, s:b}", "bucket", json_text(removal->at->bucket),
-				"key", json_text(key), "removed", !removal->dry_run));
+			json_pack("{s:o, s:o, s:o*, s:b}", "bucket", json_text(removal->at->bucket),
+				"key", json_text(key), "version",
+				removal->version ? json_text(removal->version) : NULL, "removed",
+				!removal->dry_run));
 	} else if (!cli_quiet(removal->cli)) {
 		fprintf(cli_out(), "%s %s://%s/", removal->dry_run ? "would remove" : "removed",
 			location_scheme(removal->at), removal->at->bucket);
 		show_name(cli_out(), key);
+		if (removal->version) {
+			fputs("  ", cli_out());
+			show_name(cli_out(), removal->version);
+		}
 		putc('\n', cli_out());
 	}
 }
@@ -164,18 +171,34 @@ static int remove_tree(struct removal *removal, struct location *at, struct pens
 	return found == 0 ? 0 : error_move(err, &own);
 }
 
+static int remove_version(
+	struct removal *removal, const struct location *at, struct penstock_error *err)
+{
+	struct object_ref object = object_at(removal->remote->client, at->bucket, at->key);
+	int r;
+
+	object.version = removal->version;
+	r = removal->dry_run ? 0 : object_delete(object, NULL, err);
+	if (r == 0)
+		report(removal, at->key);
+	return r;
+}
+
 static int remove_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
 	struct removal *removal = cookie;
 	bool wildcard, directory;
 
+	removal->remote = remote;
+	removal->at = at;
+	if (removal->version)
+		return remove_version(removal, at, err);
 	at->literal = cli_has(removal->cli, "raw");
 	if ((!*at->key || (!at->literal && str_ends(at->key, "/"))) &&
 		!cli_has(removal->cli, "recursive"))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot remove all objects below '%s'; use --recursive", at->text);
-	removal->remote = remote;
 	wildcard = location_has_wildcard(at);
 	directory = cli_has(removal->cli, "recursive");
 	removal->several |= wildcard || directory;
@@ -201,10 +224,13 @@ int rm_objects(const struct cli *cli)
 		.filter = {cli_values(cli, "include"), cli_values(cli, "exclude")},
 		.dry_run = cli_has(cli, "dry-run"),
 		.force = cli_has(cli, "force")};
-	int code;
+	int code = remote_version(cli, &removal.version);
 
+	if (code)
+		return code;
 	remote_many_requests();
-	code = remote_operands(cli, false, cli_has(cli, "json"), remove_operand, &removal);
+	code = remote_operands(
+		cli, removal.version != NULL, cli_has(cli, "json"), remove_operand, &removal);
 	fold_end(&removal.fold, print_line, NULL);
 	if (removal.spared)
 		log_warn("left %llu object%s below .penstock/: the state, logs and kept copies of "

@@ -78,26 +78,56 @@ static json_t *object_of(const struct location *at, struct object_info *info)
 	return object;
 }
 
+static int stat_bucket(
+	const struct remote *remote, const struct location *at, struct penstock_error *err)
+{
+	static const char *const names[] = {[BUCKET_UNVERSIONED] = "off",
+		[BUCKET_VERSIONED] = "enabled",
+		[BUCKET_SUSPENDED] = "suspended"};
+	enum bucket_versioning versioning = BUCKET_UNVERSIONED;
+	int r = bucket_versioning(remote->client, at->bucket, &versioning, err);
+
+	if (r < 0)
+		return r;
+	if (remote->json) {
+		json_stream_add(
+			remote->json, json_pack("{s:o, s:s}", "bucket", json_text(at->bucket),
+					      "versioning", names[versioning]));
+		return 0;
+	}
+	print_line("", at->text);
+	print_line("  versioning  ", names[versioning]);
+	return 0;
+}
+
+struct question {
+	bool tags;
+	const char *version; /* NULL for the current one */
+};
+
 static int stat_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
+	const struct question *question = cookie;
 	_cleanup_(object_info_release) struct object_info info = {0};
 	_cleanup_error_ struct penstock_error refused = PENSTOCK_ERROR_INIT;
 	_cleanup_(strlist_release) struct strlist tags = {0};
 	struct object_ref object = object_at(remote->client, at->bucket, at->key);
-	bool with_tags = *(const bool *)cookie;
 	json_t *found;
 
+	if (!*at->key)
+		return stat_bucket(remote, at, err);
+	object.version = question->version;
 	if (object_head(object, &info, err) < 0)
 		return copy_explain_missing(object, at->text, err);
-	if (with_tags && object_tags(object, &tags, &refused) < 0)
+	if (question->tags && object_tags(object, &tags, &refused) < 0)
 		log_warn("%s", refused.message);
 	if (!remote->json) {
 		print_object(at, &info, &tags);
 		return 0;
 	}
 	found = object_of(at, &info);
-	if (with_tags)
+	if (question->tags)
 		json_object_set_new(found, "tags", refused.code ? json_null() : pairs_of(&tags));
 	json_stream_add(remote->json, found);
 	return 0;
@@ -105,21 +135,25 @@ static int stat_operand(
 
 static int run_stat(const struct cli *cli)
 {
-	bool tags = cli_has(cli, "tags");
+	struct question question = {.tags = cli_has(cli, "tags")};
+	int code = remote_version(cli, &question.version);
 
-	return remote_operands(cli, true, cli_has(cli, "json"), stat_operand, &tags);
+	return code ? code
+		    : remote_operands(cli, question.version != NULL, cli_has(cli, "json"),
+			      stat_operand, &question);
 }
 
 const struct command command_stat = {
 	.name = "stat",
 	.summary = "show size, date and metadata of an object",
-	.operands = "s3://BUCKET/KEY...",
+	.operands = "s3://BUCKET[/KEY]...",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description =
 		"Shows size, date, ETag, version, content type, storage class and metadata of objects, "
-		"from one request each.",
+		"and the versioning of buckets (off, enabled or suspended), from one request each.",
 	.options = OPTIONS({0, "tags", NULL, "Show also the tags, which is one more request"},
+		{0, "version-id", "ID", "Show this version, in place of the current one"},
 		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock stat s3://cifar10/ckpt.pth",
 		"Size, date, ETag and metadata of a checkpoint"}),

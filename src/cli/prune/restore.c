@@ -1,4 +1,4 @@
-/* `penstock restore`: puts a replaced object back. */
+/* `penstock restore`: puts a replaced object, or an earlier version of an object, back. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/history/artifacts_place.h"
 #include "cli/objects/remote.h"
+#include "cli/print/util.h"
 #include "cli/prune/prune.h"
 #include "records/layout.h"
 #include "records/supervisor.h"
@@ -263,13 +264,50 @@ static int restore_operands(const struct session *s, struct penstock_error *err)
 	return r;
 }
 
+/* ---- a version of an object ---- */
+
+static int restore_version(const struct cli *cli, const char *version, struct penstock_error *err)
+{
+	_cleanup_(remote_release) struct remote remote = {0};
+	_cleanup_(location_release) struct location at = {0};
+	_cleanup_(object_info_release) struct object_info made = {0};
+	struct object_ref from, to;
+	char size[STR_SIZE_SIZE];
+	int r = remote_open_at(&remote, cli, 0, true, &at, err);
+
+	if (r < 0)
+		return r;
+	from = to = object_at(remote.client, at.bucket, at.key);
+	from.version = version;
+	r = object_copy(
+		from, to, &(struct object_copy_options){.cancel = remote.cancel}, &made, err);
+	if (r < 0)
+		return error_prefix(err, "cannot restore version '%s'", version);
+	str_format_size(made.size, size);
+	if (!cli_quiet(cli)) {
+		show_name(stdout, at.text);
+		printf(": restored (%s)\n", size);
+	}
+	return 0;
+}
+
 static int run_restore(const struct cli *cli)
 {
+	static const char *const of_copies[] = {"all", "etag", "run", NULL};
 	_cleanup_(session_release) struct session s = {.cli = cli, .lock = -1};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool all = cli_has(cli, "all");
-	int r;
+	const char *version;
+	int r = remote_version(cli, &version);
 
+	if (r == 0 && version)
+		r = cli_refuse_options(cli, of_copies, "is for copies, not for versions");
+	if (r)
+		return r;
+	if (version) {
+		r = restore_version(cli, version, &err);
+		return r < 0 ? remote_fail(cli, &err) : 0;
+	}
 	if (all == (cli_n_operands(cli) > 1))
 		return cli_misuse(cli, all ? "--all takes no FILE" : "needs a FILE, or --all");
 	if (cli_has(cli, "etag") && cli_n_operands(cli) != 2)
@@ -284,7 +322,7 @@ static int run_restore(const struct cli *cli)
 
 const struct command command_restore = {
 	.name = "restore",
-	.summary = "put objects back that a run has replaced",
+	.summary = "put objects back that a run has replaced, or earlier versions",
 	.operands = "RUN|s3://PLACE [FILE...]",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
@@ -295,17 +333,26 @@ const struct command command_restore = {
 		"'penstock show' prints it.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name; the place of an output needs no "
-		"record of the run. A live run is refused.",
+		"record of the run. A live run is refused.\n"
+		"\n"
+		"With --version-id the store copies an earlier version of the object s3://PLACE "
+		"over the current one. In a bucket with versioning all versions stay; 'penstock ls "
+		"--versions' lists them. A deletion is undone by 'penstock rm --version-id', with "
+		"the id of the version that marks the deletion, or by restoring a version.",
 	.options = OPTIONS(
 		{0, "all", NULL, "Restore each file that has a copy, from its newest copy"},
 		{0, "etag", "ETAG",
 			"Restore the copy of the object that had this ETag, instead of the newest"},
-		{0, "run", "ID", "s3://PLACE: the run, if several wrote there"}, REMOTE_OPTIONS),
+		{0, "run", "ID", "s3://PLACE: the run, if several wrote there"},
+		{0, "version-id", "ID",
+			"Restore this version of the object s3://PLACE, which no run needs to have "
+			"written"},
+		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock restore cifar10 model.pth",
 				     "Put back what the last start of the run replaced"},
 		{"penstock restore --all s3://bucket/results",
 			"Put back all files of the only run that wrote there"}),
-	.exits = EXITS({"66", "There is no such run, bucket or copy"},
+	.exits = EXITS({"66", "There is no such run, bucket, copy or version"},
 		{"69", "The run is live, or the store does not respond"},
 		{"77", "The store denies access, or there are no credentials"}),
 	.run = run_restore,

@@ -133,9 +133,11 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 
 static int run_rm(const struct cli *cli)
 {
-	static const char *const of_objects[] = {
-		"recursive", "include", "exclude", "raw", "older-than", "dry-run", "json", NULL};
-	static const char *const of_names[] = {"include", "exclude", "raw", NULL};
+	static const char *const of_objects[] = {"recursive", "include", "exclude", "raw",
+		"version-id", "older-than", "dry-run", "json", NULL};
+	static const char *const of_names[] = {"include", "exclude", "raw", "version-id", NULL};
+	static const char *const of_many[] = {
+		"recursive", "include", "exclude", "older-than", NULL};
 	static const char *const of_uploads[] = {"older-than", NULL};
 	_cleanup_(records_freep) struct records *records = NULL;
 	_cleanup_free_ char *home = NULL;
@@ -153,6 +155,9 @@ static int run_rm(const struct cli *cli)
 	else if (cli_has(cli, "uploads"))
 		code = cli_refuse_options(cli, of_names,
 			"is for objects; --uploads selects by the beginning of the keys");
+	else if (cli_has(cli, "version-id"))
+		code = cli_refuse_options(
+			cli, of_many, "selects several objects; --version-id removes one version");
 	else
 		code = cli_refuse_options(
 			cli, of_uploads, "is for multipart uploads, with --uploads");
@@ -191,7 +196,11 @@ const struct command command_rm = {
 		"patterns of --include and --exclude are matched against the part after the "
 		"last '/' before the first wildcard. Objects of runs below .penstock/ (state, "
 		"logs, copies of overwritten objects) are not removed, unless they are named, or "
-		"with --force.",
+		"with --force.\n"
+		"\n"
+		"In a bucket with versioning the versions of a removed object stay. --version-id "
+		"removes one version permanently. If that version marks a deletion, the version "
+		"before it becomes the current one again. A missing version is not an error.",
 	.options = OPTIONS(
 		{0, "force", NULL,
 			"Runs: remove output that is not uploaded, too, and runs of which Slurm "
@@ -205,6 +214,9 @@ const struct command command_rm = {
 		{0, "raw", NULL,
 			"Objects: an operand is one key, in which '*', '?' and a '/' at the end are "
 			"ordinary characters"},
+		{0, "version-id", "ID",
+			"Objects: remove only this version of the operand, which is one key, as with "
+			"--raw"},
 		{0, "uploads", NULL,
 			"Abort unfinished multipart uploads of keys that begin with the operand's; "
 			"objects stay"},

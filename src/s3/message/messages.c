@@ -71,7 +71,8 @@ static const struct field versions_fields[] = {
 	D("/NextKeyMarker", URL_TEXT, s3_versions, next_key_marker),
 	D("/NextVersionIdMarker", TEXT, s3_versions, next_version_id_marker),
 	D("/IsTruncated", BOOLEAN, s3_versions, truncated),
-	D("/EncodingType", URL_ENCODING, s3_versions, url_encoded), END};
+	D("/EncodingType", URL_ENCODING, s3_versions, url_encoded),
+	{"/CommonPrefixes/Prefix", PREFIX, 0, false}, END};
 static const struct field version_fields[] = {NEEDED("/Key", URL_TEXT, s3_version, key),
 	NEEDED("/VersionId", TEXT, s3_version, version_id),
 	D("/IsLatest", BOOLEAN, s3_version, is_latest),
@@ -82,7 +83,9 @@ static const struct table versions_table = {.what = "the list of versions",
 	.items = {"/Version", "/DeleteMarker"},
 	.fields = versions_fields,
 	.item_fields = version_fields,
-	ITEMS(s3_versions, versions, n_versions, LIMIT_S3_LIST_KEYS)};
+	ITEMS(s3_versions, versions, n_versions, LIMIT_S3_LIST_KEYS),
+	.prefixes = offsetof(struct s3_versions, prefixes),
+	.n_prefixes = offsetof(struct s3_versions, n_prefixes)};
 
 int s3_versions_parse(
 	const char *xml, size_t len, struct s3_versions *out, struct penstock_error *err)
@@ -322,6 +325,15 @@ static const struct table versioning_table = {.what = "the VersioningConfigurati
 	.size = sizeof(struct s3_versioning)};
 
 DOCUMENT(versioning)
+
+int s3_versioning_parse_reply(
+	const char *xml, size_t len, struct s3_versioning *out, struct penstock_error *err)
+{
+	struct table reply = versioning_table;
+
+	reply.strict = false;
+	return table_parse(&reply, out, xml, len, err);
+}
 
 static const struct field create_bucket_fields[] = {
 	D("/LocationConstraint", TEXT, s3_create_bucket, location), F("/Location", REFUSED),

@@ -86,8 +86,8 @@ struct s3_version {
 	const char *storage_class; /* NULL for STANDARD */
 	uint64_t size;
 };
-/* ListVersionsResult. A parse skips the owner, the common prefixes, the checksums, the storage
- * classes and the members that repeat the request. */
+/* ListVersionsResult. A parse skips the owner, the checksums, the storage classes and the members
+ * that repeat the request. */
 struct s3_versions {
 	struct arena arena;
 	const char *bucket, *prefix, *delimiter;
@@ -267,6 +267,9 @@ struct s3_versioning {
 	const char *status, *mfa_delete;
 };
 int s3_versioning_parse(
+	const char *xml, size_t len, struct s3_versioning *out, struct penstock_error *err);
+/* The same, but skips unknown elements, which replies of stores may have. */
+int s3_versioning_parse_reply(
 	const char *xml, size_t len, struct s3_versioning *out, struct penstock_error *err);
 void s3_versioning_release(struct s3_versioning *message);
 

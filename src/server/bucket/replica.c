@@ -207,6 +207,7 @@ static int send_note(struct store *store, const struct target *to,
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	const char *value = store_object_header(object, version->note), *name, *sub = "tagging";
 	const struct store_retention retention = store_object_retention(object);
+	struct object_ref at = object_at(to->client, to->bucket, version->key);
 	int rc = 0;
 
 	/* The first reply of the destination shows if it is a penstock. */
@@ -227,8 +228,8 @@ static int send_note(struct store *store, const struct target *to,
 	}
 	if (rc < 0 || buf_failed(&xml))
 		return rc < 0 ? rc : error_memory(err);
-	return object_put_document(object_at(to->client, to->bucket, version->key), sub, name,
-		value ? &xml : NULL, err);
+	at.version = name;
+	return object_put_document(at, sub, value ? &xml : NULL, err);
 }
 
 /* --- the outcome ----------------------------------------------------------------------------- */

@@ -18,8 +18,9 @@
 static struct bulk_task *task_new(struct bulk *bulk, const struct bulk_item *item)
 {
 	struct bulk_item own = *item;
-	const char **const texts[] = {&own.from.bucket, &own.from.key, &own.to.bucket, &own.to.key,
-		&own.from_url, &own.to_url, &own.path, &own.if_match, &own.content_type};
+	const char **const texts[] = {&own.from.bucket, &own.from.key, &own.from.version,
+		&own.to.bucket, &own.to.key, &own.from_url, &own.to_url, &own.path, &own.if_match,
+		&own.content_type};
 	size_t size = sizeof(struct bulk_task);
 	struct bulk_task *task;
 	char *at;

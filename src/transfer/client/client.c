@@ -265,6 +265,14 @@ static int op_names(struct s3_op *op, struct penstock_error *err)
 	return 0;
 }
 
+static void add_version(struct s3_op *op)
+{
+	if (op->at.client->google)
+		google_refuse_versions(&op->failed);
+	else
+		s3_op_query(op, "versionId", op->at.version);
+}
+
 void s3_op_init(struct s3_op *op, const char *method, struct object_ref at)
 {
 	memset(op, 0, sizeof(*op));
@@ -285,7 +293,8 @@ void s3_op_init(struct s3_op *op, const char *method, struct object_ref at)
 	else
 		op->request.gate = atomic_load(&at.client->gate);
 	op->request.cancel = atomic_load(&at.client->patient_cancel);
-	op_names(op, &op->failed);
+	if (op_names(op, &op->failed) == 0 && at.version)
+		add_version(op);
 	op->request.what = op->what;
 }
 
@@ -540,12 +549,15 @@ static int op_prepare(
 
 /* ---- the meaning of a failure ---- */
 
-static const char *hint_of(const struct object_client *client, enum s3_error e)
+static const char *hint_of(const struct s3_op *op, enum s3_error e)
 {
 	switch (e) {
 	case S3_E_ACCESS_DENIED:
-		return credentials_anonymous(client->settings.credentials)
-			       ? "the store does not allow requests without credentials"
+		if (credentials_anonymous(op->at.client->settings.credentials))
+			return "the store does not allow requests without credentials";
+		/* The store has the same code for both. */
+		return op->at.version && strcmp(op->request.method, "DELETE") == 0
+			       ? "the version is locked, or the credentials lack the permission"
 			       : "the credentials lack the permission";
 	case S3_E_INVALID_ACCESS_KEY_ID:
 		return "check the access key id and the endpoint";
@@ -622,7 +634,12 @@ static enum http_verdict judge_status(
 			op->at.client->authority);
 	else if (reply->status == 404)
 		error_set(err, PENSTOCK_E_NOT_FOUND,
-			op->at.key ? "no such object" : "no such bucket");
+			op->at.version ? "no such version"
+			: op->at.key   ? "no such object"
+				       : "no such bucket");
+	else if (reply->status == 405 && op->at.version)
+		error_set(err, PENSTOCK_E_NOT_FOUND,
+			"the version marks a deletion, and has no contents");
 	else if (reply->status == 401 || reply->status == 403)
 		error_set(err, PENSTOCK_E_PERMISSION,
 			"refused (%d); check the credentials and their permissions", reply->status);
@@ -649,7 +666,7 @@ static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply 
 		length--;
 	op->error = s3_error_find(document->code ? document->code : "");
 	info = s3_error_info(op->error ? op->error : s3_error_of_status(reply->status));
-	hint = hint_of(op->at.client, op->error);
+	hint = hint_of(op, op->error);
 	error_set(err,
 		op->error	       ? info->means
 		: reply->status >= 300 ? s3_code_of_status(reply->status)
@@ -770,17 +787,4 @@ static enum http_verdict op_classify(
 	op->refused = true;
 	op->refusals += !pending;
 	return pending ? HTTP_VERDICT_WAIT : HTTP_VERDICT_RETRY;
-}
-
-void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag)
-{
-	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
-
-	buf_printf(&source, "/%s/", from.bucket);
-	uri_encode(&source, from.key, strlen(from.key), true);
-	if (buf_failed(&source))
-		buf_error(&source, "the source name", &op->failed);
-	else
-		s3_op_header(op, "x-amz-copy-source", buf_str(&source));
-	s3_op_header(op, "x-amz-copy-source-if-match", etag);
 }

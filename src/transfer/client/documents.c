@@ -1,11 +1,13 @@
-/* Requests that send or receive an XML document. */
+/* Requests that send or receive an XML document, and the source of a copy. */
 #include "transfer/client/internal.h"
 
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "s3/message/messages.h"
+#include "s3/uri.h"
 
 void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what)
 {
@@ -33,4 +35,21 @@ int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err)
 			op->what);
 	*id = strdup(reply.upload_id);
 	return *id ? 0 : error_memory(err);
+}
+
+void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag)
+{
+	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
+
+	buf_printf(&source, "/%s/", from.bucket);
+	uri_encode(&source, from.key, strlen(from.key), true);
+	if (from.version) {
+		buf_add_str(&source, "?versionId=");
+		uri_encode(&source, from.version, strlen(from.version), false);
+	}
+	if (buf_failed(&source))
+		buf_error(&source, "the source name", &op->failed);
+	else
+		s3_op_header(op, "x-amz-copy-source", buf_str(&source));
+	s3_op_header(op, "x-amz-copy-source-if-match", etag);
 }

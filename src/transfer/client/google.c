@@ -93,6 +93,12 @@ bool google_header(const char *method, const struct sigv4_header *in, struct sig
 	return !*no_memory;
 }
 
+int google_refuse_versions(struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_UNSUPPORTED,
+		"objects of gs:// have generations in place of versions; use 'gcloud storage'");
+}
+
 /* ---- replies ---- */
 
 /* Finds the value after `kind` ("crc32c=", "md5=") in the x-goog-hash headers, which may be several

@@ -256,8 +256,8 @@ int object_delete_exact(
 	return s3_op_perform(&op, err);
 }
 
-int object_put_document(struct object_ref at, const char *sub, const char *version,
-	const struct buf *xml, struct penstock_error *err)
+int object_put_document(
+	struct object_ref at, const char *sub, const struct buf *xml, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	uint8_t md5[CHECKSUM_MAX_SIZE];
@@ -265,8 +265,6 @@ int object_put_document(struct object_ref at, const char *sub, const char *versi
 
 	s3_op_init(&op, xml ? "PUT" : "DELETE", at);
 	s3_op_query(&op, sub, NULL);
-	if (version)
-		s3_op_query(&op, "versionId", version);
 	if (xml && checksum_of(CHECKSUM_MD5, xml->data, xml->len, md5, &op.failed) == 0) {
 		s3_op_xml(&op, xml, sub);
 		checksum_format(CHECKSUM_MD5, md5, text);

@@ -108,6 +108,106 @@ def test_versions_and_tags_are_shown(s3):
     assert "tags" not in s3("stat", "--json", "s3://bucket/ab").json()[0]
 
 
+@pytest.fixture
+def versions(s3):
+    """Ids in s3://bucket, which has versioning: "v ü" has two versions and a delete marker, "a/*" one version and a marker, "w" two versions."""
+
+    def put(key, body):
+        return s3.client.put_object(Bucket="bucket", Key=key, Body=body, Metadata={"size": str(len(body))}, ContentType="text/x")["VersionId"]
+
+    s3.client.put_bucket_versioning(Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
+    ids = {"old": put("v ü", b"old"), "new": put("v ü", b"newer"), "a": put("a/*", b"star"), "w1": put("w", b"1"), "w2": put("w", b"22")}
+    ids["marker"] = s3.client.delete_object(Bucket="bucket", Key="v ü")["VersionId"]
+    s3.client.delete_object(Bucket="bucket", Key="a/*")
+    return ids
+
+
+# moto lists delete markers apart from the versions.
+@pytest.mark.parametrize("s3", ["penstock"], indirect=True)
+def test_deleted_objects_are_listed_in_pages(s3, versions):
+    def page(*arguments):
+        return [(row.get("key") or row["prefix"], row.get("deleted")) for row in s3("ls", "--deleted", "--json", *arguments).json()]
+
+    whole = page("s3://bucket/")
+    pages, after = [], None
+    while after is None or pages[-1]:
+        pages.append(page("--limit", "2", *(["--after", after] if after else []), "s3://bucket/"))
+        after = pages[-1][-1][0] if pages[-1] else after
+
+    assert whole == [("a/", None), ("ab", False), ("v ü", True), ("w", False), ("z ü%2F+", False)]
+    assert [row for rows in pages for row in rows] == whole
+    assert page("s3://bucket/a/") == [("a/*", True), ("a/1.txt", False), ("a/2.txt", False), ("a/b/", None)]
+    assert page("s3://bucket/a/*") == [("a/*", True), ("a/1.txt", False), ("a/2.txt", False), ("a/b/3.bin", False)]
+    assert page("--raw", "s3://bucket/a/*") == [("a/*", True)]
+    assert page("-r", "s3://bucket/v") == [("v ü", True)]
+    assert [line.split()[-2:] for line in s3("ls", "--deleted", "s3://bucket/v").ok().out.splitlines()] == [["ü", versions["marker"]]]
+    s3("ls", "--deleted", "--versions", "s3://bucket").exits(64)
+
+
+@pytest.mark.parametrize("s3", ["penstock"], indirect=True)
+def test_versions_are_listed_after_a_version(s3, versions):
+    def page(*options):
+        return [row["version"] for row in s3("ls", "--versions", "--raw", "--json", *options, "s3://bucket/v").json()]
+
+    order = [versions[name] for name in ("marker", "new", "old")]
+    assert page() == order
+    assert page("--limit", "1", "--after", "v ü", "--after-version", order[0]) == order[1:2]
+    assert page("--after", "v ü", "--after-version", order[1]) == order[2:]
+    assert page("--after", "v ü") == []
+    s3("ls", "--versions", "--after-version", order[0], "s3://bucket/v").exits(64)
+
+
+def test_a_version_is_read_restored_and_removed(s3, versions):
+    url = "s3://bucket/v ü"
+
+    assert s3("cat", "--version-id", versions["old"], url).ok().out == "old"
+    assert s3("cat", "--offset", "2", "--length", "2", "--version-id", versions["new"], url).ok().out == "we"
+    assert s3("stat", "--json", "--version-id", versions["new"], url).json()[0]["size"] == 5
+    s3("stat", url).exits(66)
+    s3("restore", "--version-id", versions["old"], url).ok()
+    assert s3("cat", url).ok().out == "old"
+    assert s3("stat", "--json", url).json()[0] | {"metadata": {"size": "3"}, "content_type": "text/x"} == s3("stat", "--json", url).json()[0]
+    current = s3("stat", "--json", url).json()[0]["version"]
+    assert s3("rm", "--json", "--version-id", current, url).json() == [{"bucket": "bucket", "key": "v ü", "version": current, "removed": True}]
+    s3("stat", url).exits(66)  # the marker is the newest again
+    s3("rm", "--dry-run", "--version-id", versions["marker"], url).ok()
+    s3("stat", url).exits(66)
+    s3("rm", "--version-id", versions["marker"], url).ok()
+    assert s3("cat", url).ok().out == "newer"
+    assert [row["version"] for row in s3("ls", "--versions", "--json", url).json()] == [versions["new"], versions["old"]]
+
+
+def test_only_a_version_that_is_named_is_removed(s3, versions):
+    url = "s3://bucket/w"
+    before = s3("ls", "--versions", "--json", "s3://bucket").json()
+
+    for arguments in [
+        ("rm", "--version-id", "", url), ("rm", "--version-id", versions["w1"], url, "s3://bucket/ab"), ("rm", "-r", "--version-id", versions["w1"], url),
+        ("rm", "--version-id", versions["w1"], "s3://bucket"), ("rm", "--version-id", versions["w1"], "run"), ("rm", "--uploads", "--version-id", versions["w1"], url),
+        ("cat", "--version-id", "", url), ("stat", "--version-id", versions["w1"], "s3://bucket"), ("restore", "--version-id", versions["w1"], "run"),
+        ("restore", "--all", "--version-id", versions["w1"], url), ("restore", "--version-id", versions["w1"], url, "file"),
+    ]:  # fmt: skip
+        result = s3(*arguments).exits(64)
+        assert result.out == "" and result.err.count("\n") == 1, (arguments, result.err)
+    for verb in ("cat", "stat", "restore"):  # a marker has no contents
+        s3(verb, "--version-id", versions["marker"], "s3://bucket/v ü").exits(66)
+
+    assert s3("ls", "--versions", "--json", "s3://bucket").json() == before
+    s3("rm", "--version-id", versions["w1"], url).ok()
+    assert [row["version"] for row in s3("ls", "--versions", "--json", url).json()] == [versions["w2"]]
+
+
+# moto has another name for the document.
+@pytest.mark.parametrize("s3", ["penstock"], indirect=True)
+def test_the_versioning_of_a_bucket_is_shown(s3):
+    for status, word in ((None, "off"), ("Enabled", "enabled"), ("Suspended", "suspended")):
+        if status:
+            s3.client.put_bucket_versioning(Bucket="bucket", VersioningConfiguration={"Status": status})
+        assert s3("stat", "--json", "--tags", "s3://bucket").json() == [{"bucket": "bucket", "versioning": word}]
+    assert "suspended" in s3("stat", "s3://bucket/").ok().out
+    assert "nowhere" in s3("stat", "s3://nowhere").exits(66).err
+
+
 def test_a_recursive_listing_has_sizes_and_etags(s3):
     entries = s3("ls", "-r", "--json", "s3://bucket").json()
 

@@ -1,4 +1,4 @@
-"""`penstock ui`, and a client without a browser."""
+"""`penstock ui`, a client without a browser, and steps in a browser."""
 import http.client
 import json
 import re
@@ -57,3 +57,22 @@ class Ui:
         if self.process.running():
             self.process.send()
             self.process.wait(60).exits(0)
+
+
+def serious(tab, axe):
+    tab.evaluate(axe)
+    found = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found["violations"] if one["impact"] in ("serious", "critical")]
+
+
+def seen(tab, text):
+    tab.get_by_text(text).filter(visible=True).first.wait_for()
+
+
+def focus(tab, role, name):
+    """Presses Tab until the element has the focus."""
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        if tab.get_by_role(role, name=name, exact=True).first.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError(f"no way to {name} with the keyboard")

@@ -1,7 +1,9 @@
+import subprocess
 import sys
 
 import pytest
 
+from harness.program import TOP
 from harness.ui import Ui
 
 
@@ -47,3 +49,12 @@ def page(browser):
 
     yield open_page
     assert errors == []
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The text of axe-core, which comes with the checks of the page."""
+    work = TOP / "build" / "page-check"
+    if not work.exists():
+        subprocess.run([TOP / "tools" / "build-page", work, "check"], check=True, stdout=subprocess.DEVNULL)
+    return (work / "page.build/node_modules/axe-core/axe.min.js").read_text()

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-WRITES = [("POST", "stop"), ("POST", "resume"), ("POST", "preempt"), ("POST", "remove"), ("POST", "link"), ("POST", "upload"), ("PUT", "upload"), ("DELETE", "upload")]
+WRITES = [("POST", "stop"), ("POST", "resume"), ("POST", "preempt"), ("POST", "remove"), ("POST", "remove-version"), ("POST", "restore"), ("POST", "link"), ("POST", "upload"), ("PUT", "upload"), ("DELETE", "upload")]
 LONG = "gpu7." + 60 * "a" + ".example.com"  # longer than the name of a machine may be
 
 
@@ -63,7 +63,7 @@ def test_other_pages_get_nothing_with_the_browsers_cookie(ui):
 def test_read_only_means_all_that_changes_something(ui, method, name):
     server = ui("--read-only")
 
-    reply = server.post(name, method, run="x", url="s3://b/k", size=1, id="0" * 32)
+    reply = server.post(name, method, run="x", url="s3://b/k", version="v", size=1, id="0" * 32)
 
     assert reply.status == 403 and "read-only" in reply.error
     assert server.get("about")["readOnly"] is True

@@ -75,6 +75,73 @@ def test_a_directory_whose_name_is_a_pattern_is_only_itself(ui, bucket, name):
     assert [entry["Key"] for entry in bucket.client.list_objects_v2(Bucket="bkt")["Contents"]] == others
 
 
+@pytest.fixture
+def versioned(bucket):
+    bucket.client.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
+    return bucket
+
+
+def test_pages_of_a_list_with_deleted_objects_have_every_entry_once(ui, versioned):
+    keys = [f"o{i:03d}" for i in range(30)] + [f"d{i}/x" for i in range(5)] + ["gone/x"]
+    deleted = {key for i, key in enumerate(keys) if i % 3 == 0 or key == "gone/x"}
+    for key in keys:
+        for _ in range(3):
+            versioned.client.put_object(Bucket="bkt", Key=key, Body=b"x")
+        if key in deleted:
+            versioned.client.delete_object(Bucket="bkt", Key=key)
+    server = ui(**versioned.env)
+
+    dirs, objects, after = [], [], None
+    while after is not None or not objects:
+        page = server.get("list", url="s3://bkt/", limit=7, deleted=1, **({"after": after} if after else {}))
+        assert len(page["dirs"]) + len(page["objects"]) <= 7
+        dirs, objects, after = dirs + page["dirs"], objects + page["objects"], page["next"]
+
+    assert dirs == [*(f"d{i}/" for i in range(5)), "gone/"]
+    assert [(entry["key"], entry["deleted"]) for entry in objects] == [(key, key in deleted) for key in keys[:30]]
+    assert not any("deleted" in entry for entry in server.get("list", url="s3://bkt/")["objects"])
+
+
+# Each name is also a pattern, an option or a part of a URL.
+@pytest.mark.parametrize("name", ["r*n", "--all", "a?b#c%2F", "dir/", "ü <b>"])
+def test_a_version_is_read_restored_and_removed(ui, versioned, name):
+    other, old, new = (
+        versioned.client.put_object(Bucket="bkt", Key=key, Body=body)["VersionId"] for key, body in (("run", b"other"), (name, b"old"), (name, b"new"))
+    )
+    marker = versioned.client.delete_object(Bucket="bkt", Key=name)["VersionId"]
+    server, url = ui(**versioned.env), f"s3://bkt/{name}"
+
+    def ids():
+        return [row["version"] for row in server.get("versions", url=url)]
+
+    assert ids() == [marker, new, old]
+    assert [row["version"] for row in server.get("versions", url=url, after=name, version=new)] == [old]
+    assert server.request("GET", "/api/object", url=url, version=old).body == b"old"
+    assert server.request("GET", "/api/object", url=url, version=new, offset=1, length=1).body == b"e"
+    assert server.get("stat", url=url, version=old)[0]["size"] == 3
+    assert server.request("GET", "/api/object", url=url, version=marker).status == 404
+    assert server.post("restore", url=url, version=old).status == 200
+    assert versioned.bytes("bkt", name) == b"old"
+    assert server.post("remove-version", url=url, version=ids()[0]).status == 200
+    assert server.post("remove-version", url=url, version=marker).status == 200
+    assert versioned.bytes("bkt", name) == b"new" and ids() == [new, old]
+    assert server.post("remove-version", url=url, version=old).status == 200
+    assert ids() == [new]
+    assert [row["version"] for row in server.get("versions", url="s3://bkt/run")] == [other]
+
+
+def test_a_locked_version_stays_with_the_error_of_the_store(ui, store):
+    store.client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
+    version = store.client.put_object(Bucket="locked", Key="k", Body=b"x", ObjectLockLegalHoldStatus="ON")["VersionId"]
+    server = ui(**store.env)
+
+    refused = server.post("remove-version", url="s3://locked/k", version=version)
+
+    assert refused.status == 403 and "AccessDenied" in refused.error and "\n" not in refused.error
+    assert store.bytes("locked", "k") == b"x"
+    assert server.get("stat", url="s3://locked") == [{"bucket": "locked", "versioning": "enabled"}]
+
+
 def test_a_store_that_is_gone_is_named(ui, bucket):
     server = ui(**bucket.env)
     bucket.stop()

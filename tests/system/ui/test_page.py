@@ -3,12 +3,11 @@ import json
 import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 from harness.mlflow import FakeMlflow
-from harness.program import TOP
+from harness.ui import focus, seen, serious
 from harness.waiting import wait_for
 from harness.workflows import s3_place, step, write_workflow
 
@@ -23,34 +22,6 @@ printf '\033[31mred text\033[0m and plain\n'
 printf '10%%\r50%%\r100%%\n'
 echo '{"a": [1, 2]}' > result.json
 """
-
-
-@pytest.fixture(scope="session")
-def axe():
-    """The text of axe-core, which comes with the checks of the page."""
-    work = TOP / "build" / "page-check"
-    if not work.exists():
-        subprocess.run([TOP / "tools" / "build-page", work, "check"], check=True, stdout=subprocess.DEVNULL)
-    return (work / "page.build/node_modules/axe-core/axe.min.js").read_text()
-
-
-def serious(tab, axe):
-    tab.evaluate(axe)
-    found = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    return [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found["violations"] if one["impact"] in ("serious", "critical")]
-
-
-def seen(tab, text):
-    tab.get_by_text(text).filter(visible=True).first.wait_for()
-
-
-def focus(tab, role, name):
-    """Presses Tab until the element has the focus."""
-    for _ in range(60):
-        tab.keyboard.press("Tab")
-        if tab.get_by_role(role, name=name, exact=True).first.evaluate("element => element === document.activeElement"):
-            return
-    raise AssertionError(f"no way to {name} with the keyboard")
 
 
 def open_run(tab, name):

@@ -307,7 +307,35 @@ static void versions_and_markers_are_written_and_read(void **state)
 	}
 	assert_int_equal(out.versions[1].size, 5);
 	assert_string_equal(out.versions[1].etag, "\"e\"");
+	assert_int_equal(out.n_prefixes, 1);
+	assert_string_equal(out.prefixes[0], "p /");
 	s3_versions_release(&out);
+}
+
+static void the_versioning_of_a_foreign_store_is_read(void **state)
+{
+	static const char *const documents[][2] = {{"<VersioningConfiguration/>", NULL},
+		{"<VersioningConfiguration><Status>Enabled</Status><ExcludedPrefixes>"
+		 "<Prefix>tmp/</Prefix></ExcludedPrefixes></VersioningConfiguration>",
+			"Enabled"},
+		{"<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>",
+			"Suspended"}};
+	struct s3_versioning out = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(documents); i++) {
+		const char *xml = documents[i][0];
+
+		assert_int_equal(0, s3_versioning_parse_reply(xml, strlen(xml), &out, NULL));
+		if (documents[i][1])
+			assert_string_equal(documents[i][1], out.status);
+		else
+			assert_null(out.status);
+		s3_versioning_release(&out);
+	}
+	/* As a request, the document asks for something that is unknown here. */
+	assert_true(s3_versioning_parse(documents[1][0], strlen(documents[1][0]), &out, NULL) < 0);
+	assert_true(s3_versioning_parse_reply("<x/>", 4, &out, NULL) < 0);
 }
 
 static void the_parts_of_an_object_are_read_from_its_attributes(void **state)
@@ -610,6 +638,7 @@ int main(void)
 		cmocka_unit_test(a_document_longer_than_the_limit_is_refused),
 		cmocka_unit_test(uploads_and_parts_come_back_as_they_were),
 		cmocka_unit_test(versions_and_markers_are_written_and_read),
+		cmocka_unit_test(the_versioning_of_a_foreign_store_is_read),
 		cmocka_unit_test(the_parts_of_an_object_are_read_from_its_attributes),
 		cmocka_unit_test(a_complete_request_is_checked_before_it_is_believed),
 		cmocka_unit_test(a_multi_delete_comes_back_with_every_name),

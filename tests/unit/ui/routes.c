@@ -80,6 +80,9 @@ static void a_read_only_page_changes_nothing(void **state)
 	page_begin(&p, &(struct ui_options){.read_only = true});
 	assert_int_equal(200, page_ask(&p, "GET", "/api/claims")->status);
 	assert_int_equal(403, page_ask(&p, "POST", "/api/stop?run=" RUN)->status);
+	assert_int_equal(403, page_ask(&p, "POST", "/api/restore?url=s3://b/k&version=1")->status);
+	assert_int_equal(
+		403, page_ask(&p, "POST", "/api/remove-version?url=s3://b/k&version=1")->status);
 	assert_int_equal(403, page_ask(&p, "DELETE", "/api/upload?url=s3://b/k")->status);
 	page_end(&p);
 }
@@ -112,14 +115,23 @@ static void a_request_runs_its_verb(void **state)
 		{"GET", "/api/buckets?store=prod", "ls --json --profile=prod"},
 		{"GET", "/api/stat?url=s3://b/k&store=embedded",
 			"stat --json --tags --endpoint-url=embedded -- s3://b/k"},
+		{"GET", "/api/stat?url=s3://b/k&version=v%201",
+			"stat --json --tags --version-id=v 1 -- s3://b/k"},
 		{"GET", "/api/versions?url=s3://b/k",
-			"ls --json --versions --limit=1000 -- s3://b/k"},
+			"ls --json --raw --versions --limit=1000 -- s3://b/k"},
+		{"GET", "/api/versions?url=s3://b/k&after=k&version=3&store=prod",
+			"ls --json --raw --versions --limit=1000 --profile=prod --after=k "
+			"--after-version=3 -- s3://b/k"},
 	};
 	static const char *const actions[][2] = {
 		{"/api/link?expires=1h&url=s3://b/k", "presign --expires=1h -- s3://b/k"},
 		{"/api/remove?url=s3://b/k", "rm --quiet --raw -- s3://b/k"},
 		{"/api/remove?recursive=1&url=s3://b/k/",
 			"rm --quiet --raw --recursive -- s3://b/k/"},
+		{"/api/remove-version?version=--recursive&url=s3://b/k&store=embedded",
+			"rm --quiet --endpoint-url=embedded --version-id --recursive -- s3://b/k"},
+		{"/api/restore?version=3&url=s3://b/k",
+			"restore --quiet --version-id 3 -- s3://b/k"},
 		{"/api/stop?grace=10s&run=" RUN, "stop --quiet --grace=10s -- " RUN},
 		{"/api/preempt?run=" RUN, "preempt --quiet -- " RUN},
 		{"/api/resume?run=" RUN, "resume --quiet --detach -- " RUN},
@@ -162,6 +174,23 @@ static void no_parameter_becomes_a_local_file(void **state)
 	assert_int_equal(404, page_ask(p, "GET", "/api/workflow?run=" RUN)->status);
 }
 
+/* Without the version the verb would remove the object. */
+static void a_version_that_is_missing_changes_nothing(void **state)
+{
+	static const char *const bad[] = {"/api/remove-version?url=s3://b/k",
+		"/api/remove-version?url=s3://b/k&version=", "/api/remove-version?version=1",
+		"/api/remove-version?url=/etc/passwd&version=1", "/api/restore?url=s3://b/k",
+		"/api/restore?url=s3://b/k&version=", "/api/restore?url=" RUN "&version=1"};
+	struct page *p = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct page_reply *r = page_ask(p, "POST", bad[i]);
+
+		if (r->status != 400)
+			fail_msg("%s: %s", bad[i], buf_str(&r->text));
+	}
+}
+
 static void a_failure_has_its_status_and_its_message(void **state)
 {
 	struct page *p = *state;
@@ -185,6 +214,9 @@ static void contents_that_are_cut_are_seen(void **state)
 	assert_int_equal(200, r->status);
 	assert_non_null(strstr(r->body, "the first half"));
 	assert_null(strstr(r->body, "\r\n0\r\n\r\n"));
+
+	r = page_ask(p, "GET", "/api/object?version=v&url=s3://b/a");
+	assert_non_null(strstr(r->body, "[\"cat\",\"--version-id=v\",\"--\",\"s3://b/a\"]"));
 
 	r = page_ask(p, "GET", "/api/object?offset=3&length=4&download=1&url=s3://b/%22a");
 	assert_non_null(strstr(r->body, "[\"cat\",\"--offset=3\",\"--length=4\",\"--\",\"s3://b/"));
@@ -255,6 +287,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(a_request_runs_its_verb, begin_page, end_page),
 		cmocka_unit_test_setup_teardown(
 			no_parameter_becomes_a_local_file, begin_page, end_page),
+		cmocka_unit_test_setup_teardown(
+			a_version_that_is_missing_changes_nothing, begin_page, end_page),
 		cmocka_unit_test_setup_teardown(
 			a_failure_has_its_status_and_its_message, begin_page, end_page),
 		cmocka_unit_test_setup_teardown(

@@ -1,0 +1,209 @@
+/* Versions of an object: the contents of each, restoring one, and deleting one permanently. */
+import { useState } from "preact/hooks";
+import { send } from "./api";
+import { Confirm, Dialog } from "./dialog";
+import { isNumber, moment, size, text } from "./format";
+import { Failure } from "./parts";
+import { Preview } from "./preview";
+import { baseName, objectSource } from "./source";
+import { type Column, Table } from "./table";
+import type { Version } from "./types";
+
+export type VersionAction = "restore" | "delete";
+
+const VERBS: Record<VersionAction, string> = { restore: "Restore", delete: "Delete permanently" };
+
+/* Restoring is to make a version the current one: by a copy, or by removing the newest marker. */
+export function actionsOf(one: Version): VersionAction[] {
+  return Boolean(one.latest) === Boolean(one.deleted) ? ["restore", "delete"] : ["delete"];
+}
+
+/* Sentences about the effect of an action. */
+export function effectOf(action: VersionAction, one: Version, versioning: string | null): string[] {
+  const before = "The version before it, if there is one, becomes the current one.";
+
+  if (action === "restore" && one.deleted)
+    return ["The delete marker is removed.", before, "All other versions stay."];
+  if (action === "restore")
+    return [
+      "The store copies this version over the current one.",
+      versioning === "enabled"
+        ? "All versions stay."
+        : `${versioning === "suspended" ? "V" : "If v"}ersioning is suspended: the copy gets the ` +
+          "id 'null', and permanently replaces the version with this id.",
+    ];
+  return [
+    one.deleted
+      ? "The delete marker is removed."
+      : "The contents of this version are lost: nothing can bring them back.",
+    ...(one.latest ? [before] : []),
+  ];
+}
+
+function ActionDialog({
+  action,
+  one,
+  url,
+  store,
+  versioning,
+  onDone,
+  onFailed,
+  onClose,
+}: {
+  action: VersionAction;
+  one: Version;
+  url: string;
+  store: string | null;
+  versioning: string | null;
+  onDone: () => void;
+  onFailed: (text: string) => void;
+  onClose: () => void;
+}) {
+  const restore = action === "restore";
+  const request = restore && !one.deleted ? "/api/restore" : "/api/remove-version";
+
+  return (
+    <Confirm
+      title={restore ? "Restore a version" : "Delete a version permanently"}
+      verb={VERBS[action]}
+      busy={restore ? "The store is restoring the version." : "The store is deleting the version."}
+      danger={!restore}
+      act={() => send("POST", request, { url, store, version: one.version })}
+      onDone={onDone}
+      onFailed={onFailed}
+      onClose={onClose}
+    >
+      <p>
+        <code class="break">{url}</code>
+      </p>
+      <p>
+        Version <code class="break">{one.version}</code> of {moment(one.modified)},{" "}
+        {one.deleted ? "a delete marker" : size(one.size)}
+      </p>
+      <p>{effectOf(action, one, versioning).join(" ")}</p>
+    </Confirm>
+  );
+}
+
+export function Versions({
+  rows,
+  url,
+  store,
+  versioning,
+  readOnly,
+  onEnd,
+  onChanged,
+}: {
+  rows: Version[];
+  url: string;
+  store: string | null;
+  versioning: string | null;
+  readOnly: boolean;
+  onEnd: () => void;
+  onChanged: () => void;
+}) {
+  const [shown, setShown] = useState<Version | null>(null);
+  const [asked, setAsked] = useState<{ action: VersionAction; one: Version } | null>(null);
+  const [failure, setFailure] = useState<string | null>(null);
+  const [done, setDone] = useState("");
+  const sourceOf = (one: Version) =>
+    objectSource(url, store, isNumber(one.size) ? one.size : null, one.version);
+
+  function ask(action: VersionAction, one: Version) {
+    setFailure(null);
+    setDone("");
+    setAsked({ action, one });
+  }
+  const columns: Column<Version>[] = [
+    {
+      key: "name",
+      label: "Version",
+      cell: (one) => <span title={one.version!}>{one.version}</span>,
+    },
+    { key: "latest", label: "State", cell: (one) => (one.latest ? "current" : "") },
+    { key: "size", label: "Size", cell: (one) => (one.deleted ? "deleted" : size(one.size)) },
+    { key: "time", label: "Modified", cell: (one) => moment(one.modified) },
+    {
+      key: "actions",
+      label: "Actions",
+      hideLabel: true,
+      cell: (one) => (
+        <div class="group">
+          {!one.deleted && (
+            <>
+              <a
+                href={sourceOf(one).download}
+                download={baseName(url)}
+                aria-label={`Download version ${one.version}`}
+              >
+                Download
+              </a>
+              <button
+                type="button"
+                class="plain"
+                aria-label={`Preview version ${one.version}`}
+                onClick={() => setShown(one)}
+              >
+                Preview
+              </button>
+            </>
+          )}
+          {!readOnly &&
+            actionsOf(one).map((action) => (
+              <button
+                key={action}
+                type="button"
+                class="plain"
+                aria-label={`${VERBS[action]} version ${one.version}`}
+                onClick={() => ask(action, one)}
+              >
+                {VERBS[action]}
+              </button>
+            ))}
+        </div>
+      ),
+    },
+  ];
+
+  return (
+    <>
+      <Failure text={failure} />
+      <Table
+        label="Versions"
+        rows={rows}
+        columns={columns}
+        rowKey={(one) => one.version!}
+        onEnd={onEnd}
+      />
+      <p role="status" class="quiet">
+        {done}
+      </p>
+      {shown && (
+        <Dialog
+          wide
+          title={`${baseName(url)}, version ${text(shown.version)}`}
+          onClose={() => setShown(null)}
+        >
+          <p class="quiet">
+            {size(shown.size)}, {moment(shown.modified)}
+          </p>
+          <Preview source={sourceOf(shown)} />
+        </Dialog>
+      )}
+      {asked && (
+        <ActionDialog
+          {...asked}
+          url={url}
+          store={store}
+          versioning={versioning}
+          onDone={() => {
+            setDone(`The version was ${asked.action}d.`);
+            onChanged();
+          }}
+          onFailed={setFailure}
+          onClose={() => setAsked(null)}
+        />
+      )}
+    </>
+  );
+}
