@@ -5,12 +5,12 @@
 
 Faults are:
 
-- An include of a layer that is not below the file's own. STANDS_ON lists the layers directly below each layer; the layers
+- An include of a layer that is not below the file's own. BUILT_ON lists the layers directly below each layer; the layers
   below those are allowed, too.
 - A public header (include/penstock/) that includes anything of src/, or that does not compile alone as C and C++.
 - A source file or a test of more than 900 lines.
 
-Prints one line per fault, `file:line: what`, and exits 1 if there is any.
+Prints one line per fault, `file:line: fault`, and exits 1 if there is any.
 """
 import re
 import subprocess
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-STANDS_ON = {
+BUILT_ON = {
     "base": [],
     "s3": ["base"],
     "net": ["s3"],
@@ -52,7 +52,7 @@ def reachable(layer):
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += STANDS_ON[name]
+            waiting += BUILT_ON[name]
     return seen
 
 
@@ -71,8 +71,8 @@ def check_layers(root):
     for path in source_files(root, "src"):
         layer = path.relative_to(root / "src").parts[0]
         where = path.relative_to(root)
-        if layer not in STANDS_ON:
-            yield f"{where}:1: src/{layer} is no known layer; add it to STANDS_ON of tools/check-includes.py and to docs/ARCHITECTURE.md"
+        if layer not in BUILT_ON:
+            yield f"{where}:1: src/{layer} is no known layer; add it to BUILT_ON of tools/check-includes.py and to docs/ARCHITECTURE.md"
             continue
         allowed = reachable(layer)
         build = root / "src" / layer / "meson.build"
@@ -85,7 +85,7 @@ def check_layers(root):
                 continue
             if not slash or head == "..":
                 yield f'{where}:{number}: "{target}" is to be written from src/, as "{layer}/{Path(target).name}"'
-            elif head not in STANDS_ON:
+            elif head not in BUILT_ON:
                 yield f'{where}:{number}: "{target}" is of no layer'
             elif head not in allowed:
                 yield f'{where}:{number}: {layer} may not include "{target}"; it stands on {", ".join(sorted(allowed - {layer})) or "nothing"}'

@@ -71,8 +71,8 @@
 /* Archives; the total size is limited by the free space. */
 #define LIMIT_ARCHIVE_MEMBERS 10000000 /* members of one archive */
 #define LIMIT_ARCHIVE_DEPTH   128 /* directories above a member */
-#define LIMIT_ARCHIVE_RATIO   500 /* unpacked bytes per byte of the archive, ... */
-/* ... once this many bytes are unpacked: bombs exceed the ratio, data sets do not */
+#define LIMIT_ARCHIVE_RATIO   500 /* unpacked bytes per byte of the archive */
+/* unpacked bytes from which on the ratio counts: bombs exceed both, data sets do not */
 #define LIMIT_ARCHIVE_RATIO_FROM (256 * MIB)
 #define LIMIT_ARCHIVE_QUEUE   (4 * MIB) /* bytes queued between two threads of an unpacker */
 #define LIMIT_ARCHIVE_DIRS    (16 * MIB) /* bytes of directory names whose times are restored */
@@ -135,24 +135,25 @@
 #define LIMIT_HTTP_HOST_CONNECTIONS 64
 #define LIMIT_HTTP_IDLE_HANDLES	    32 /* idle handles kept for reuse with their buffers */
 #define LIMIT_HTTP_HOSTS	    64 /* hosts remembered without a request in progress */
-/* bytes of buffer per connection that receives or sends, ... */
+/* bytes of the buffer of a connection for the direction with the data */
 #define LIMIT_HTTP_BUFFER	    (256 * KIB)
-/* ... in a run, so that its supervisor stays below 32 MiB with 48 connections, and in verbs that
- * read the output of a run */
+/* bytes of that buffer in a run, so that its supervisor stays below 32 MiB with 48 connections, and
+ * in verbs that read the output of a run */
 #define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB)
-#define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB) /* ... for the reply of a request that sends */
+/* bytes of the buffer for the reply to a request that sends data */
+#define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB)
 /* connections of a host that move bulk data; other connections are left for short requests */
 #define LIMIT_HTTP_BULK_CONNECTIONS 48
-/* Bytes per second: the lowest limit that a user may set, and the share of the limit for which one
- * more request runs in parallel. */
+/* bytes per second: the lowest --limit-rate */
 #define LIMIT_RATE_MIN		    (4 * KIB)
+/* bytes per second of --limit-rate for which one request runs in parallel */
 #define LIMIT_RATE_EACH		    (64 * KIB)
 #define LIMIT_HTTP_RETRY_AFTER	    60 /* seconds of a server's Retry-After that are honoured */
 /* bytes of an interrupted reply that count as progress */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)
-/* ms beyond the mean wait for a reply after which a request is sent again, ... */
+/* ms beyond the mean wait for a reply after which a request is sent again */
 #define LIMIT_HTTP_RESEND_MS	    700
-/* ... and the same for a read of samples, for which a batch waits and which costs little to
+/* ms beyond that mean for a read of samples, for which a batch waits and which costs little to
  * repeat */
 #define LIMIT_READS_RESEND_MS	    100
 /* connections of one thread that reads samples over plain HTTP */
@@ -210,9 +211,9 @@
 #define LIMIT_FETCH_CHUNK (8 * MIB) /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and delivered at a time */
-/* bytes of freed memory that the verbs keep instead of returning it at once ... */
+/* bytes of freed memory that the verbs keep instead of returning it at once */
 #define LIMIT_TRANSFER_KEPT (16 * MIB)
-#define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* ... blocks larger than this are returned */
+#define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* bytes; larger blocks are returned at once */
 /* heaps that the threads of the verbs share, since memory freed in one heap is of no use to
  * another */
 #define LIMIT_TRANSFER_ARENAS 2
@@ -280,10 +281,8 @@
 #define LIMIT_DATASET_PACKED  (1 * GIB)
 /* bytes of unpacked shards of a data set in memory: 32 usual shards, or two of the largest */
 #define LIMIT_DATASET_UNPACKED (2 * LIMIT_DATASET_PACKED)
-/* Bytes: samples with a smaller gap between them share a request, which is at most as large as a
- * join. */
-#define LIMIT_DATASET_GAP     (64 * KIB)
-#define LIMIT_DATASET_JOIN    (2 * MIB)
+#define LIMIT_DATASET_GAP     (64 * KIB) /* bytes between two samples that share a request */
+#define LIMIT_DATASET_JOIN    (2 * MIB) /* bytes of a request that several samples share */
 
 /* JPEG images that are decoded. */
 /* pixels: 8192 x 8192, for which a progressive image takes 400 MB of coefficients */
@@ -352,7 +351,8 @@
 
 /* The object store and its server. */
 #define LIMIT_STORE_CACHE_BYTES (128 * MIB) /* bytes of metadata and inline bodies kept for GET */
-#define LIMIT_STORE_CACHE_ENTRIES 32768 /* objects; each may hold one of 65,530 mappings */
+/* objects; each may hold a mapping, of which Linux allows 65,530 */
+#define LIMIT_STORE_CACHE_ENTRIES 32768
 /* days for which an unfinished multipart upload without a new part is kept */
 #define LIMIT_STORE_UPLOAD_DAYS 7
 /* bytes of a value that a policy compares with a pattern: a long one would take seconds */

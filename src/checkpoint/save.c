@@ -288,7 +288,7 @@ int save_begin(struct save **out, const char *dir, uint64_t step, const struct s
 			o->world_size, LIMIT_CHECKPOINT_RANKS);
 	if (step > INT64_MAX || !*dir)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"a checkpoint needs a directory and a step below 2^63");
+			"cannot save a checkpoint: it needs a directory and a step below 2^63");
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return error_memory(err);

@@ -109,16 +109,16 @@ const char *cli_operand(const struct cli *cli, size_t i);
  * cli_misuse() if the value is invalid: the verb then returns CLI_EXIT_USAGE. */
 bool cli_number(const struct cli *cli, const char *option, int64_t min, int64_t max,
 	int64_t fallback, int64_t *out);
-/* The same for a duration: "500ms", "30s", "5m", "2h", "1d", or bare seconds. */
+/* Like cli_number(), for a duration: "500ms", "30s", "5m", "2h", "1d", or bare seconds. */
 bool cli_duration_ms(
 	const struct cli *cli, const char *option, int64_t fallback_ms, int64_t *out_ms);
 
 /* Prints "penstock VERB: text; see 'penstock VERB --help'" to stderr. Returns CLI_EXIT_USAGE. */
 int cli_misuse(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Calls cli_misuse() with "--json WHY" if any of these options (NULL-terminated), here --json, was
- * given. Returns the exit code, or 0 if no option was given. */
+/* If one of these options (NULL-terminated) was given, calls cli_misuse() with its name and `why`,
+ * such as "--json WHY", and returns the exit code. Returns 0 if no option was given. */
 int cli_refuse_options(const struct cli *cli, const char *const *options, const char *why);
-/* The same if more than one of the options was given. */
+/* Like cli_refuse_options(), if more than one of the options was given. */
 int cli_refuse_together(const struct cli *cli, const char *const *options);
 /* Prints "penstock VERB: message" to stderr, with secrets masked. Releases the error, and returns
  * the exit code for it. */

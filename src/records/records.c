@@ -725,8 +725,8 @@ int records_find(struct records *records, const char *word, struct records_run *
 		return error_set(err, PENSTOCK_E_INVALID,
 			"the ids of several runs begin with '%s'; give more digits", word);
 	}
-	return error_set(
-		err, PENSTOCK_E_NOT_FOUND, "there is no run %s; 'penstock ps -a' lists them", word);
+	return error_set(err, PENSTOCK_E_NOT_FOUND,
+		"there is no run '%s'; 'penstock ps -a' lists the runs", word);
 }
 
 int records_list(struct records *records, int (*fn)(void *cookie, const struct records_run *run),

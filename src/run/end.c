@@ -256,7 +256,7 @@ static void withdraw(const struct run *run)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (records_drop(run->attempt.records, run->attempt.id, run->attempt.number, &err) < 0)
-		log_error("cannot withdraw attempt %d of run %s: %s", (int)run->attempt.number,
+		log_error("cannot withdraw attempt %d of run '%s': %s", (int)run->attempt.number,
 			run->attempt.id, err.message);
 	unlink(run->attempt.layout.log);
 	run_log_move_rest(run->attempt.layout.log, NULL);

@@ -192,7 +192,7 @@ int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 
 	if (run_is_superseded(&run->attempt))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot flush run %s: it continued elsewhere, and the output of %s is "
+			"cannot flush run '%s': it continued elsewhere, and the output of %s is "
 			"newer than the output here",
 			run->attempt.id,
 			fs_read(run->attempt.layout.superseded, &text, NULL) == 0
@@ -324,7 +324,7 @@ void run_note_elsewhere(const struct run *run, const struct lease_found *found)
 	_cleanup_free_ char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 
 	if (!path || !text || fs_write_atomic(path, text, strlen(text), 0600, &err) < 0)
-		log_warn("cannot record that run %s is on %s: %s", run->attempt.id, found->host,
+		log_warn("cannot record that run '%s' is on %s: %s", run->attempt.id, found->host,
 			err.message ? err.message : "out of memory");
 }
 

@@ -101,7 +101,7 @@ enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_
 
 /* For apply functions: marks the key as changed in this batch. */
 int txn_touch(struct store *store, const char *bucket, const char *key);
-/* Marks all keys of all buckets. */
+/* Marks all keys of all buckets as changed in this batch. */
 void txn_touch_all(struct store *store);
 /* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,
  * and adds no reference, if a blob is gone. */

@@ -300,8 +300,8 @@ static int relaxed_sync_point(struct store *store, bool last, struct penstock_er
 	atomic_store(&store->unsynced_since_ms, rc < 0 ? clock_monotonic_ms() : 0);
 	if (rc < 0)
 		return rc;
-	/* A change whose commit failed is in the log behind the noted part, and may come back if
-	 * the process crashes. */
+	/* A change whose commit failed is in the log after the noted part, and may come back if the
+	 * process crashes. */
 	if (!atomic_load(&store->in_doubt))
 		blob_unlink_kept(store);
 	return copy_log(store, err);

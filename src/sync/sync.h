@@ -184,7 +184,7 @@ struct sync_status {
 	bool polling; /* no inotify (limit reached, network file system): scans only */
 	char last_error[256]; /* error of the last failed upload since the last success, else "" */
 	/* wall clock, ns: when an upload, or the manifest, first failed since the last success
-	 * because the store did not reply; 0 if the store replies */
+	 * because the store was unavailable; 0 if it is available */
 	int64_t away_ns;
 	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success; 0 if there was none */
 };

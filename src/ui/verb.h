@@ -34,8 +34,8 @@ void verb_result_release(struct verb_result *result);
 
 /* Returns true for s3://BUCKET… and gs://BUCKET…: no verb treats such an operand as a file. */
 bool verb_is_object(const char *url);
-/* Adds the options of a store: "embedded", the name of a profile, or "" for the store of the
- * environment. Returns -1 if out of memory. */
+/* Adds the options of a store: "embedded", the name of a profile, or "" or "default" for the store
+ * of the environment. Returns -1 if out of memory. */
 int verb_add_store(struct strlist *words, const char *store);
 
 /* Adds the words up to NULL. Returns -1 if out of memory. */

@@ -138,7 +138,7 @@ static void compare_lists(struct comparison *c, const json_t *a, const json_t *b
 							   : json_array_size(b);
 	bool variables = json_object_get(json_array_get(a, 0), "key") != NULL;
 
-	/* Compare by name, so that a new item in front does not change the items behind it. Lists
+	/* Compare by name, so that a new item in front does not change the items after it. Lists
 	 * of steps of the same length are compared by position, because a step may get another
 	 * name. */
 	if ((variables || json_array_size(a) != json_array_size(b)) && are_named(a) &&

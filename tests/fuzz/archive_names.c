@@ -1,6 +1,6 @@
 /*
  * Names of members and targets of links, without an archive around them: lines of a letter
- * (d f l h), a name, and behind a tab a target.
+ * (d f l h), a name, and after a tab a target.
  */
 #include "fuzz.h"
 
@@ -91,7 +91,7 @@ static void names(char *text)
 		if (*line)
 			add_member(&tree, line);
 	}
-	/* Beside the directory nothing appeared; in it only the tree's own. */
+	/* Nothing appeared next to the directory, and only the tree's own directory in it. */
 	require(entries_of(yard) == 1);
 	require(entries_of(in) == 1);
 	require_error(tree_commit(&tree, &err), &err);

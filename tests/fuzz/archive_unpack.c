@@ -1,6 +1,6 @@
 /*
- * The first byte: the name of the file; the rest is the archive. Whatever it holds, nothing may
- * appear outside of the directory that it is unpacked in, and nothing at all after a failure.
+ * The first byte selects the name of the file; the rest is the archive. No archive may write
+ * outside of the directory that it is unpacked in, or leave anything after a failure.
  */
 #include "fuzz.h"
 

@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	check(c);
 	require(commit_is_meant(copy, size - 1) || strchr(copy, '\\'));
-	/* Whatever was read can be written, and is the same when it is read again. */
+	/* Every commit that was read can be written, and is the same when it is read again. */
 	require(commit_format(c, &text, &err) == 0);
 	require(commit_parse(&again, text.data, text.len, "copy", &err) == 0);
 	require(again->step == c->step && again->attempt == c->attempt &&

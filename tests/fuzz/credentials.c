@@ -1,4 +1,4 @@
-/* What sources of temporary keys answer: the JSON of metadata services and programs, the XML of
+/* Replies of the sources of temporary keys: the JSON of metadata services and programs, the XML of
  * STS. */
 #include "fuzz.h"
 

@@ -43,7 +43,7 @@ static void fuzz_read(const void *data, size_t size)
 	if (r < 0)
 		return;
 	require_index(&index);
-	/* What was read can be written, and is the same when it is read again. */
+	/* Every index that was read can be written, and is the same when it is read again. */
 	require(index_write(&index, &out, &err) == 0 && out.len == size);
 	require(index_read(&again, out.data, out.len, "index", &err) == 0);
 	require(again.samples == index.samples && again.list.n == index.list.n &&

@@ -1,5 +1,5 @@
-/* Data sets of litData: an index.json, and behind a NUL a chunk. The number of items in the index
- * is put right first. */
+/* Data sets of litData: an index.json, and after a NUL a chunk. The target first corrects the
+ * number of items in the index. */
 #include "dataset.h"
 #include "dataset/format/litdata/litdata.h"
 

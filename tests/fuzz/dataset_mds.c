@@ -1,5 +1,5 @@
-/* Data sets of MosaicML Streaming: an index.json, and behind a NUL the shard that its first entry
- * describes. Size and number of samples in the index are put right first. */
+/* Data sets of MosaicML Streaming: an index.json, and after a NUL the shard that its first entry
+ * describes. The target first corrects size and number of samples in the index. */
 #include "dataset.h"
 #include "dataset/format/mds/mds.h"
 

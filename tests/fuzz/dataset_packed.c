@@ -1,4 +1,4 @@
-/* Compressed shards: a chunk of litData in zstd, or behind a 'g' a gzipped IDX file. */
+/* Compressed shards: a chunk of litData in zstd, or after a 'g' a gzipped IDX file. */
 #include "yard.h"
 
 #include "dataset/dataset.h"

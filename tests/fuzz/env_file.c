@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	env_file_check(text, size, size / 2, &odd);
 	require(odd.whole <= size);
 	require(memchr(text, '\0', size) || (r == -PENSTOCK_E_INVALID) == (*odd.block != '\0'));
-	/* What is whole stays so without the rest. */
+	/* The complete part stays complete without the rest. */
 	env_file_check(text, odd.whole, 0, &odd);
 	require(!*odd.block);
 	for (size_t i = 0; i < env.n; i++) {

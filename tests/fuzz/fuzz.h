@@ -1,6 +1,6 @@
 /*
- * What every fuzz target includes. A target defines LLVMFuzzerTestOneInput(); it is linked twice:
- * with libFuzzer (tools/fuzz), and with replay.c, which runs the corpus as a unit test.
+ * Header of every fuzz target. A target defines LLVMFuzzerTestOneInput(); it is linked twice: with
+ * libFuzzer (tools/fuzz), and with replay.c, which runs the corpus as a unit test.
  */
 #ifndef FUZZ_FUZZ_H
 #define FUZZ_FUZZ_H
@@ -45,7 +45,8 @@ static inline void require_error(int rc, const struct penstock_error *err)
 	require(!strchr(err->message, '\n'));
 }
 
-/* A copy with a NUL behind it, of exactly that size, so that reading past it is seen. */
+/* Returns a copy with a NUL after it, in memory of exactly that size, so that ASan detects a read
+ * beyond its end. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
 	char *text = malloc(size + 1);

@@ -1,5 +1,5 @@
-/* Lists of hosts: whatever expands says, joined by commas, the same again; what is refused leaves
- * nothing. */
+/* Lists of hosts: the expanded names, joined by commas, expand to the same names. A refused list
+ * adds no name. */
 #include "fuzz.h"
 
 #include "base/buf.h"

@@ -119,7 +119,7 @@ static unsigned count_answers(const uint8_t *data, size_t size)
 	return n < ATTEMPTS_MAX ? n : ATTEMPTS_MAX;
 }
 
-/* A sink that must be told when the body begins again. */
+/* A sink that is notified when the body starts again. */
 static enum http_take take(void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
 	struct buf *body = cookie;

@@ -1,5 +1,5 @@
-/* A layer of an image. The first byte: whether its digest is right. Whatever it holds, nothing
- * appears outside of its directory, and no device within but the mark of what is removed. */
+/* A layer of an image, with a wrong digest if the first byte is odd. No layer writes outside of its
+ * directory, or makes a device in it, except the mark of a removed file. */
 #include "yard.h"
 
 #include <dirent.h>

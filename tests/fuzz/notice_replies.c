@@ -1,5 +1,5 @@
-/* What metadata services answer about the machine's end. The first byte: which document; the rest
- * is the document. */
+/* Replies of metadata services about the end of the machine. The first byte selects the document;
+ * the rest is the document. */
 #include "run/notices/replies.h"
 
 #include "fuzz.h"

@@ -334,7 +334,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct s3_create_bucket bucket = {0};
 	_cleanup_free_ char *xml = malloc(size + 1), *text = malloc(size + 1);
 
-	/* No NUL behind it: a reader must go by the length. */
+	/* No NUL at the end: a reader must use the length. */
 	require(xml && text);
 	if (size)
 		memcpy(xml, data, size);

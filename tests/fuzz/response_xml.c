@@ -32,8 +32,8 @@ static void same_lists(const struct s3_list *a, const struct s3_list *b)
 		require(same(a->prefixes[i], b->prefixes[i]));
 }
 
-/* What the quick reader reads is what the XML parser reads. A comment is what makes it leave a
- * document to that. */
+/* The quick reader and the XML parser return the same. A comment makes the quick reader leave the
+ * document to the parser. */
 static void both_readers(const char *xml, size_t len)
 {
 	static const char comment[] = "<!-- -->";

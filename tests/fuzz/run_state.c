@@ -1,6 +1,6 @@
 /*
- * What runs know of themselves and of each other. The first byte: which file; the rest is the file,
- * with what ties it to this machine put in where nothing else would be read.
+ * Files with the state of runs. The first byte selects the file; the rest is its content. Values of
+ * this machine are inserted where the reader would otherwise ignore the rest.
  */
 #include <fcntl.h>
 #include <jansson.h>
@@ -16,7 +16,7 @@
 /* Last, for its parser is its own: it bans what the lines above may use. */
 #include "run/owner/state.c" /* NOLINT(bugprone-suspicious-include) */
 
-/* state.json beside the output, which another machine wrote. */
+/* state.json next to the output, which another machine wrote. */
 static void lease_state(const uint8_t *data, size_t size)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(size + 1);

@@ -16,10 +16,10 @@ static void reopen(void)
 		0);
 }
 
-static void problem(void *cookie, enum upkeep_problem kind, bool mendable, const char *text)
+static void problem(void *cookie, enum upkeep_problem kind, bool repairable, const char *text)
 {
 	(void)cookie;
-	(void)mendable;
+	(void)repairable;
 	fprintf(stderr, "%s: %s\n", upkeep_problem_name(kind), text);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What the store keeps beside its objects. The first byte: even, the layout of an object in the
- * database; odd, owner.json and the store's keys, which lie in a directory that a user may have
+ * Files and columns of the store in addition to its objects. The first byte: even, the layout of an
+ * object in the database; odd, owner.json and the store's keys, in a directory that a user may have
  * written by hand.
  */
 #include "base/log.h"

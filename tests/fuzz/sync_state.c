@@ -87,7 +87,7 @@ static int count_item(void *cookie, enum manifest_list list, const struct manife
 	return 0;
 }
 
-/* Whatever is read can be written, and then read again. */
+/* Every manifest that was read can be written, and then read again. */
 static void manifest(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -30,7 +30,7 @@ static void add_line(struct record_file *file, const char *line, size_t len)
 		record_file_add(file, &text);
 }
 
-/* The lines of the input, into a file of ours. */
+/* Writes the lines of the input into a record file. */
 static void add_lines(struct record_file *file, const char *data, size_t size)
 {
 	while (size) {
@@ -68,8 +68,8 @@ static void write_part(struct record_file *file)
 	require(record_file_add(file, &line) == 0);
 }
 
-/* Whatever the journal says: a block counts only if its bytes are there, and nobody else's file is
- * touched. */
+/* With any journal, a block counts only if its bytes are in the file, and no other file is
+ * changed. */
 static void download(const char *data, size_t size, bool begun)
 {
 	static char bytes[SIZE];

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "workflow/workflow.h"
 
-/* Whatever is asked for is there. */
+/* Resolves every reference. */
 static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value)
 {
 	(void)cookie;

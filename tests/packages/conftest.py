@@ -1,4 +1,4 @@
-"""Packages as their users install them, in bare Debian systems; `make check-packages` makes both."""
+"""Packages installed as by users, in bare Debian systems; `make check-packages` makes both."""
 import os
 import re
 import shutil
@@ -47,7 +47,7 @@ class Root:
         return self.run("sh", self.copy(TOP / "tests" / "packages" / "real_run.sh"), **env)
 
     def files(self):
-        """All paths, without those that apt, dpkg, the loader and users write as they work."""
+        """Returns all paths, without those that apt, dpkg, the loader and users write during their work."""
         written = re.compile(r"/(var/(tmp|cache|log|lib/(apt|dpkg|systemd))|etc/ld\.so\.cache|etc/resolv\.conf|tmp|home|root|proc|sys|dev)(/|$)|/[^/]*\.(deb|sh)$")
         found = (f"/{path.relative_to(self.path)}" for path in self.path.rglob("*"))
         return {path for path in found if not written.match(path)}
@@ -84,7 +84,7 @@ def root(make_root):
 
 
 def built(pattern):
-    """The one file among the packages with such a name."""
+    """Returns the one package file with such a name."""
     found = sorted(BUILT.glob(pattern))
     assert len(found) == 1, f"{BUILT} has {len(found)} files like {pattern}; `make packages` makes them"
     return found[0]

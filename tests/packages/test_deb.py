@@ -17,14 +17,14 @@ def listed(deb):
     return {line.split()[5].lstrip(".") for line in out.splitlines()}
 
 
-# What is loaded by dlopen() is a dependency like any other.
+# A library that is loaded by dlopen() is a dependency like any other.
 def test_the_program_depends_on_the_libraries_that_it_loads_late():
     depends = field(built("penstock_*.deb"), "Depends")
 
     assert {"libarchive13", "libcurl4", "libmicrohttpd12"} <= set(re.findall(r"[a-z0-9.+-]+", depends))
 
 
-# Each file is where its reader looks.
+# Each file is where its reader expects it.
 def test_units_completions_and_man_pages_are_in_their_places():
     files = listed(built("penstock_*.deb"))
 

@@ -27,7 +27,7 @@ def test_a_step_in_the_image_runs_penstock(root):
     assert f"penstock {VERSION}" in out and "inside\n" in out
 
 
-# What other programs read of it.
+# The configuration that other programs read.
 def test_the_entry_point_is_penstock():
     config = subprocess.run(["skopeo", "inspect", "--config", f"oci-archive:{built('*-oci.tar')}"], check=True, capture_output=True, text=True)
 

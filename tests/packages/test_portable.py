@@ -27,7 +27,7 @@ def shared_root(make_root):
 
 @pytest.fixture
 def tls_server(tmp_path):
-    """(port, certificate): a server that sends one file to who trusts the certificate."""
+    """(port, certificate): a server that sends one file to clients that trust the certificate."""
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -85,7 +85,7 @@ def test_the_tarball_runs(shared_root, tls_server, suite):
     assert "SSL_CERT_FILE" in refused
     assert (bare.path / "tmp/a.txt").read_text() == "hello\n"
     bare.real_run()
-    # As docs/install.md removes it.
+    # The commands of docs/install.md that remove it.
     bare.run("sh", "-c", f"tar -tzf /{built('*.tar.gz').name} | sed -n 's,^[^/]*/\\(.*[^/]\\)$,/usr/local/\\1,p' | xargs rm")
     assert not [path for path in (bare.path / "usr/local").rglob("*penstock*") if not path.is_dir()]
 

@@ -13,5 +13,5 @@ def test_a_bare_debian_with_git_and_make_is_enough(root):
     out = bare.run("make", "-C", "/root/penstock", "quickstart")
 
     assert "Weights of the resumed training" in out and "== Done in" in out
-    # Daemons and tools of the tests do not belong on the machine of somebody who tries it.
+    # The quickstart installs no daemons and tools of the tests.
     assert not {"slurm-wlm", "nginx-light", "clang", "awscli"} & set(bare.run("dpkg-query", "-W", "-f", "${Package}\n").split())

@@ -1,4 +1,4 @@
-"""The Python package as it was built (build/python, or where PENSTOCK_PYTHON says), away from whatever this shell has set."""
+"""Fixtures for the built Python package (build/python, or $PENSTOCK_PYTHON), without the variables of the caller's shell."""
 import os
 import signal
 import sys
@@ -13,9 +13,9 @@ from python_child import PACKAGE, PATIENCE_S, Child  # noqa: E402
 for name in list(os.environ):
     if name.startswith(("PENSTOCK_", "DEEPSQUARE_", "OMPI_", "PMI_", "SLURM_")) or name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
-# Shells have it ignored for what they run in the background, and a child would inherit that.
+# Shells ignore SIGINT in background jobs, and a child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads of several processes get into each other's way
+os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads in several processes slow each other down
 if not (PACKAGE / "penstock" / "_native.abi3.so").exists():
     raise pytest.UsageError(f"{PACKAGE} has no Python package; `make` builds it where the headers of Python are (make deps)")
 sys.path.insert(0, str(PACKAGE))
@@ -23,7 +23,7 @@ sys.path.insert(0, str(PACKAGE))
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """Where checkpoints of the test go; `save()` and the others know it."""
+    """The directory for checkpoints of the test; `save()` and the other functions use it."""
     folder = tmp_path / "checkpoints"
     monkeypatch.setenv("PENSTOCK_CHECKPOINT_DIR", str(folder))
     return folder

@@ -17,7 +17,7 @@ class Child:
         )  # fmt: skip
 
     def finished(self, code=0):
-        """(what it printed, what it said on stderr)"""
+        """(standard output, standard error)"""
         out, err = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == code, out + err
         return out, err

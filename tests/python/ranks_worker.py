@@ -1,4 +1,7 @@
-"""One of two ranks over gloo; what it finds goes to stdout as JSON. ranks_worker.py RENDEZVOUS PREEMPT_FILE"""
+"""One of two ranks over gloo; prints its results as JSON.
+
+    ranks_worker.py RENDEZVOUS PREEMPT_FILE
+"""
 import json
 import os
 import sys
@@ -70,7 +73,7 @@ def states_of_each_rank():
 
 
 def one_rank_fails():
-    """It fails at all of them, and at once: not when rank 0 is tired of waiting. Nothing is committed."""
+    """The save fails at all ranks, and at once, not after rank 0's timeout. Nothing is committed."""
     write = penstock.checkpoint._torchfile.TorchState.write
 
     def fail(self, saving, name):

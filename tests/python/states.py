@@ -1,4 +1,4 @@
-"""States with everything that trainings save, and what it means for two of them to be the same, bit for bit."""
+"""States with everything that trainings save, and a comparison of two of them, bit for bit."""
 import random
 from collections import OrderedDict
 
@@ -7,7 +7,7 @@ import torch
 
 
 def bits(value):
-    """The value as something that compares by every bit: types, shapes, bytes."""
+    """Returns the value in a form that compares every bit: types, shapes, bytes."""
     if isinstance(value, torch.Tensor):
         flat = value.detach().cpu().contiguous().reshape(-1)
         return ("tensor", str(value.dtype), tuple(value.shape), flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
@@ -21,7 +21,7 @@ def bits(value):
 
 
 def plain():
-    """What both formats hold."""
+    """A state that both formats support."""
     torch.manual_seed(3)
     odd = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan")])
     odd.view(torch.int32)[4] = 0x7FC12345  # a NaN that is not the usual one
@@ -65,7 +65,7 @@ def trained():
 
 
 def pickled_only():
-    """What only the format torch holds."""
+    """A state that only the format of torch supports."""
     shared = torch.arange(10.0)
     return {
         "ordered": OrderedDict(a=1, b=torch.nn.Parameter(torch.ones(2))),

@@ -1,4 +1,4 @@
-"""Asynchronous saves: the training goes on after the copy, and hears of every error."""
+"""Asynchronous saves: the training continues after the copy, and gets every error."""
 import os
 import signal
 import threading
@@ -17,7 +17,7 @@ from states import bits
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Saves stand still before their first byte until the test says gate.set()."""
+    """Saves wait before their first byte until the test calls gate.set()."""
     event, write = threading.Event(), TorchState.write
 
     def wait_and_write(self, saving, name):
@@ -147,7 +147,7 @@ def test_a_child_of_fork_has_nothing_to_do_with_the_save(place, gate):
 
     pid = os.fork()
     if pid == 0:
-        signal.alarm(60)  # where it waited it would do so for ever
+        signal.alarm(60)  # a wait would never end
         checkpoint.wait()
         os._exit(7 if saver.pending is None else 8)
     _, status = os.waitpid(pid, 0)
@@ -161,7 +161,7 @@ def in_child(function):
     """The exit status of a child of fork() that calls this."""
     pid = os.fork()
     if pid == 0:
-        signal.alarm(60)  # where it waited it would do so for ever
+        signal.alarm(60)  # a wait would never end
         try:
             function()
             os._exit(0)
@@ -184,7 +184,7 @@ def test_a_child_of_fork_is_told_that_the_save_is_not_its_own(place, gate):
     assert status == 0 and checkpoint.load(pending.wait()) == {"x": 1}
 
 
-# The memory of asynchronous saves is not copied into children: one that saves for itself must not find a hole there.
+# The memory of asynchronous saves is not copied into children: a child that saves must not find a hole there.
 def test_a_child_of_fork_saves_for_itself(place, tmp_path, gate):
     state = {"x": torch.arange(100_000.0)}
     pending = checkpoint.save(state, 1, asynchronous=True)
@@ -228,14 +228,14 @@ def on_signal():
 
 
 def is_at_it():
-    """Whether the main thread is inside of save()."""
+    """Returns true while the main thread is inside of save()."""
     free = saver.lock.acquire(blocking=False)
     if free:
         saver.lock.release()
     return not free
 
 
-# Trainings save when SIGTERM comes, wherever they are: here in a save that waits for the one before, which is still being written.
+# Trainings save when SIGTERM arrives, at any point: here in a save that waits for the previous one, which is still being written.
 def test_a_handler_that_saves_in_the_middle_of_a_save_leaves_the_one_under_way_as_it_was(place, gate, on_signal, wait_for):
     returned = threading.Event()
     on_signal(lambda: (checkpoint.save({"x": torch.full((1000,), 3.0)}, 3, asynchronous=True), returned.set()))
@@ -270,7 +270,7 @@ def test_a_handler_that_saves_the_same_step_waits_for_it(place, on_signal, monke
         if not entered.is_set():
             signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
             assert entered.wait(120)
-            paths or threading.Event().wait(0.2)  # the time in which a handler that does not wait would be at the same directory
+            paths or threading.Event().wait(0.2)  # a handler that does not wait would write to the same directory meanwhile
         write(self, saving, name)
 
     on_signal(save_again)
@@ -281,7 +281,7 @@ def test_a_handler_that_saves_the_same_step_waits_for_it(place, on_signal, monke
     assert paths == [str(place / "step-000000000001-1")] * 2 and checkpoint.load() == {"x": 1}
 
 
-# From Python 3.12 on that is so from the moment on when the interpreter begins to end: saves of atexit's functions.
+# From Python 3.12 on no thread can be started once the interpreter begins to end: saves of atexit's functions.
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_where_no_thread_can_be_started_it_is_saved_without(place, monkeypatch, asynchronous):
     def fail(self):
@@ -304,7 +304,7 @@ def test_an_asynchronous_save_of_what_is_saved_has_ended(place):
 
 @pytest.fixture
 def interruptible():
-    """Ctrl-C raises KeyboardInterrupt, also where whoever started the tests has it ignored, as shells do for what runs in the background."""
+    """Makes Ctrl-C raise KeyboardInterrupt, also if the caller ignores SIGINT, as shells do for background jobs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""Saving and loading in one process: every bit comes back, what is damaged or foreign does not."""
+"""Saving and loading in one process: every bit is loaded again, damaged and foreign files are refused."""
 import json
 import os
 import random
@@ -55,7 +55,7 @@ def test_the_format_torch_holds_whatever_a_state_is_made_of(place, asynchronous)
     assert loaded["views"][1][0] == -1
 
 
-# A model goes on from a loaded state exactly as it would have from its own.
+# A model continues from a loaded state exactly as it would have from its own.
 @pytest.mark.parametrize("format", FORMATS)
 def test_training_goes_on_from_a_loaded_state_as_if_it_had_not_stopped(place, format):
     def steps(model, optimizer, count):
@@ -122,7 +122,7 @@ open(sys.argv[2], "wb").write(serialize({"x": {"dtype": "float16", "shape": [2],
 
 
 def test_files_of_more_than_4_gib_have_the_large_fields_of_zip(tmp_path):
-    """Written as a sparse file: the memory that is said to be 5 GiB is never touched."""
+    """The file is sparse: the memory of 5 GiB that it names is never touched."""
     from penstock._memory import Block, block_of_bytes
     from penstock._zip import ZipWriter
 
@@ -191,7 +191,7 @@ def test_whatever_is_missing_the_one_before_is_used(place, damage):
 
 
 class Trap:
-    """What a file could do to whoever unpickles it."""
+    """A file can make the program that unpickles it do this."""
 
     def __reduce__(self):
         return os.mkdir, (os.environ["TRAP"],)

@@ -1,4 +1,4 @@
-"""All of these tests with the current torch, where tools/bench-python has got it: Debian's is too old for asynchronous distributed checkpoints."""
+"""All of these tests with the current torch, if tools/bench-python has installed it: Debian's is too old for asynchronous distributed checkpoints."""
 import os
 import subprocess
 
@@ -21,7 +21,7 @@ def test_everything_works_with_the_current_torch(current):
     subprocess.run([current, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names], env=os.environ | {"PENSTOCK_PYTHON": str(PACKAGE)}, check=True)
 
 
-# torch's own thread saves, from a copy of its own, while the training goes on; damage is found as in any other checkpoint.
+# A thread of torch saves from its own copy while the training continues; damage is detected as in any other checkpoint.
 @pytest.mark.long
 def test_an_asynchronous_distributed_checkpoint_is_committed_and_checked(current, tmp_path):
     script = """

@@ -210,7 +210,7 @@ def test_arrays_in_several_files_are_one_set(folder):
     assert data.format == "npy" and np.array_equal(data.__getitems__(range(5)), np.arange(10).reshape(5, 2)) and data.place(3)[0] == "2.npy"
 
 
-# Values of eight bytes are as long as a row of two floats; they were read as such.
+# Values of eight bytes have the size of a row of two floats, and were once read as such a row.
 @pytest.mark.parametrize("other", [np.zeros(4, "i8"), np.zeros((4, 2), ">f4"), np.zeros((4, 1, 2), "f4")])
 def test_arrays_of_different_types_are_no_set(folder, other):
     np.save(folder / "0.npy", np.zeros((3, 2), "f4"))
@@ -247,7 +247,7 @@ def test_windows_of_tokens_may_overlap(folder):
     assert overlapping.__getitems__([2, 1, 2]).tolist() == [[4, 5, 6, 7], [2, 3, 4, 5], [4, 5, 6, 7]]
 
 
-# Without the format they would be silently ignored, and the samples be other ones.
+# Without the format these options would be silently ignored, and the samples would be other ones.
 @pytest.mark.parametrize("format", [None, "objects", "npy"])
 @pytest.mark.parametrize("option", [{"window": 4}, {"stride": 4}, {"dtype": "uint16"}, {"record_size": 4}, {"header": 4}, {"trailer": 4}])
 def test_options_of_another_format_are_refused(folder, format, option):

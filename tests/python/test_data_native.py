@@ -1,4 +1,4 @@
-"""The native part of penstock.data, called as its Python side never would, and interrupted."""
+"""The native part of penstock.data, called in ways that its Python part never uses, and interrupted."""
 import os
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""Loaders in other people's loops, with the real packages: an epoch is whole and resumes in its middle."""
+"""Loaders in the loops of other packages: an epoch is whole and resumes in its middle."""
 import os
 import subprocess
 

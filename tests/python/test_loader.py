@@ -108,7 +108,7 @@ class Negative:
 def test_workers_of_any_start_method_deliver_the_same_batches(numbers, monkeypatch, context):
     data = numbers(60)
     plain = listed(Loader(data, 4, shuffle=True, rank=1, world_size=2))
-    monkeypatch.setattr(penstock._loader, "ranks", lambda: (1, 2))  # a process group that spawned workers are not in
+    monkeypatch.setattr(penstock._loader, "ranks", lambda: (1, 2))  # a process group that does not include spawned workers
     loader = Loader(data, 4, shuffle=True, transform=Negative(), collate=list)
 
     got = list(loader.dataloader(num_workers=2, multiprocessing_context=context))
@@ -173,7 +173,7 @@ def test_a_rank_may_have_a_batch_less(numbers):
     assert [[len(batch) for batch in own] for own in got] == [[7, 1], [7]]
 
 
-# The largest clusters have so many ranks; at the end of the epoch most of them have nothing more to get.
+# The largest clusters have so many ranks; at the end of the epoch most of them get nothing more.
 @pytest.mark.parametrize("rest", ["keep", "drop_last", "pad"])
 @pytest.mark.parametrize("shuffle", [True, "window"])
 def test_ten_thousand_ranks_get_each_sample_once(numbers, shuffle, rest):
@@ -271,7 +271,7 @@ def test_ranks_come_from_the_environment(numbers, monkeypatch, rank, size):
 # --- resuming ---
 
 
-# A job is stopped at random points, and goes on with other numbers of ranks and workers.
+# A job is stopped at random points, and resumes with other numbers of ranks and workers.
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_training_that_changes_its_size_gets_each_sample_once(numbers, workers, shuffle, seed):
@@ -524,7 +524,7 @@ def test_samples_are_transformed_and_batches_collated(numbers):
 
 @contextlib.contextmanager
 def ended(loader, count):
-    """A DataLoader whose workers end before the garbage collector comes to them, for which torch waits five seconds each after an error."""
+    """A DataLoader whose workers end before the garbage collector frees them; otherwise torch waits five seconds for each after an error."""
     torches = loader.dataloader(num_workers=count, persistent_workers=count > 0)
     yield torches
     if count:
@@ -633,7 +633,7 @@ def large(tmp_path):
     return Dataset(tmp_path)
 
 
-# Memory of large reads is used again as soon as nothing refers to it.
+# Memory of large reads is reused once nothing refers to it.
 @pytest.mark.parametrize("batch", [16, 64])
 def test_batches_that_are_kept_stay_as_they_were(tmp_path, batch):
     np.save(tmp_path / "0.npy", np.repeat(np.arange(512, dtype="f8"), 8192).reshape(512, 8192))
@@ -652,7 +652,7 @@ def test_batches_that_are_kept_stay_as_they_were(tmp_path, batch):
     assert all((row == first).all() for row, first in rows + tensors)
 
 
-# A leak of what one epoch reads would be 32 MB in each; what is read ahead is bounded.
+# A leak of the read data would be 32 MB in each epoch; the data read ahead has a limit.
 @pytest.mark.parametrize("stay", [False, True])
 def test_memory_does_not_grow(large, stay):
     loader = Loader(large, 16, shuffle=True, transform=lambda sample: float(sample[0]), ahead=4 << 20)

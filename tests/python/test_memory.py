@@ -19,7 +19,7 @@ def copied(pieces, threads):
     _native.copy(array("Q", [word for piece in pieces for word in piece]).tobytes(), threads)
 
 
-# Large pieces go another way than small ones, in lines of 64 bytes and groups of pages.
+# Large pieces are copied in another way than small ones, in lines of 64 bytes and groups of pages.
 @pytest.mark.parametrize("threads", [0, 1, 3, 1000])
 def test_every_byte_is_copied_and_none_beside_them(threads):
     generator, size = random.Random(7), 12 << 20
@@ -44,7 +44,7 @@ def test_pieces_that_are_none_are_refused():
 
 
 class Gpu:
-    """Stands for torch on a machine with a GPU, in what HostBuffer asks of it; `events` is what happened, in order."""
+    """Replaces torch on a machine with a GPU, as far as HostBuffer needs it; `events` has the calls in their order."""
 
     uint8 = torch.uint8
 

@@ -28,7 +28,7 @@ def rows(tmp_path_factory):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The seconds that loaders see; they pass only when a test says so."""
+    """The clock of the loaders, which advances only when a test says so."""
     clock = types.SimpleNamespace(now=100.0)
     monkeypatch.setattr(penstock._meter, "time", types.SimpleNamespace(monotonic=lambda: clock.now, time=lambda: 1.7e9))
     return clock

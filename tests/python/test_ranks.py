@@ -33,7 +33,7 @@ except ImportError:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """What two ranks found, and where their checkpoints are."""
+    """The results of two ranks, and the directory of their checkpoints."""
     folder = tmp_path_factory.mktemp("two")
     env = {"PENSTOCK_CHECKPOINT_DIR": str(folder / "checkpoints"), "WORLD_SIZE": "2"}
     ranks = [Child(str(WORKER), (folder / "rendezvous", folder / "preempt"), env | {"RANK": str(rank)}) for rank in (0, 1)]

@@ -1,4 +1,4 @@
-"""Loaders that skip samples which cannot be read: the others come as ever, and the place in the epoch stays exact."""
+"""Loaders that skip unreadable samples: the others are delivered as usual, and the position in the epoch stays exact."""
 import os
 import warnings
 
@@ -123,7 +123,7 @@ def test_a_shard_that_has_changed_is_skipped_whole(tmp_path):
     assert loader.skipped == {"damaged": 0, "changed": 10, "missing": 0}
 
 
-# Failures that have nothing to do with a sample would skip all of them.
+# Failures unrelated to a sample would skip all samples.
 def test_other_errors_are_raised(tmp_path, objects, monkeypatch):
     def unavailable(*_):
         error = DatasetError("cannot read '03'")
@@ -161,7 +161,7 @@ def test_workers_report_what_they_skip(tmp_path, objects, count):
     assert [name in str(warning.message) for name, warning in zip(("'07'", "'21'"), warned)] == [True, True]
 
 
-# A state counts places of the order and not samples, so that other ranks and later starts find theirs.
+# A state counts positions of the order and not samples, so that other ranks and later starts find theirs.
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_state_counts_skipped_samples(tmp_path, objects, count):
     spoil(tmp_path)

@@ -61,7 +61,7 @@ def test_columns_are_tensors_by_name(tmp_path, workers):
     assert batch["label"].tolist() == list(range(10)) and np.array_equal(batch["image"].numpy(), pictures)
 
 
-# What torch's own collate refuses, or makes lists of numbers of.
+# Values that torch's own collate refuses, or turns into lists of numbers.
 def test_bytes_text_and_other_values_stay_lists(tmp_path):
     members = {"txt": b"text", "jpg": b"JPEG", "json": b'{"a": [1], "b": 2}'}
     tar(tmp_path / "0.tar", [(f"{i}.{kind}", data) for i in range(2) for kind, data in members.items()])

@@ -57,7 +57,7 @@ function BucketList({ store }: { store: string | null }) {
   return (
     <>
       <Failure text={buckets.error} />
-      {!buckets.data && !buckets.error && <Waiting what="The buckets are being listed." />}
+      {!buckets.data && !buckets.error && <Waiting what="Loading the buckets…" />}
       {buckets.data && !rows.length && <Empty>The store has no buckets.</Empty>}
       {rows.length > 0 && (
         <Table

@@ -64,7 +64,7 @@ export function Checkpoints({ params, live }: { params: RunParams; live: boolean
   return (
     <>
       <Failure text={found.error} />
-      {!found.data && !found.error && <Waiting what="The checkpoints are being listed." />}
+      {!found.data && !found.error && <Waiting what="Loading the checkpoints…" />}
       {found.data && !rows.length && <Empty>The run has committed no checkpoint.</Empty>}
       {rows.length > 0 && !committed && (
         <p>The run has committed no checkpoint. It continues from these files of its output.</p>

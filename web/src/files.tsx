@@ -99,7 +99,7 @@ export function Files({
         </span>
       </div>
       <Failure text={found.error} />
-      {!found.data && !found.error && <Waiting what="The output is being listed." />}
+      {!found.data && !found.error && <Waiting what="Loading the output…" />}
       {found.data && !all.length && <Empty>The output has no files yet.</Empty>}
       {all.length > 0 && (
         <Table

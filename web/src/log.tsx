@@ -238,7 +238,7 @@ export function Log({ params, attempts, attempt, onAttempt }: LogProps) {
         </button>
       </div>
       <Failure text={source.error ?? finder.search.error} />
-      {!source.ready && !source.error && <Waiting what="The log is being read." />}
+      {!source.ready && !source.error && <Waiting what="Loading the log…" />}
       {source.ready && source.lines === 0 && (
         <Empty>{source.live ? "Nothing is printed yet." : "The log is empty."}</Empty>
       )}

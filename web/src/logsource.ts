@@ -288,7 +288,7 @@ export class LogSource {
     this.keepFew();
   }
 
-  /* Appends whole lines to a block while it has room. Returns the place behind them. */
+  /* Appends whole lines to a block while it has room. Returns the offset after them. */
   private grow(block: Block, data: Uint8Array, from: number): number {
     const content = this.contents.get(block);
     let at = from;

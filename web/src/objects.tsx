@@ -248,7 +248,7 @@ export function Objects({
       </div>
       {!readOnly && <p class="quiet">Files that are dropped here are uploaded.</p>}
       <Failure text={failure ?? found.error} />
-      {!found.begun && <Waiting what="The objects are being listed." />}
+      {!found.begun && <Waiting what="Loading the objects…" />}
       {found.begun && !found.error && !found.rows.length && (
         <Empty>There are no objects here.</Empty>
       )}

@@ -253,7 +253,7 @@ export function RunPlots({ metrics, error }: { metrics: Metric[] | null; error: 
       {metrics ? (
         <Plots groups={groups} />
       ) : (
-        !error && <Waiting what="The metrics are being read." />
+        !error && <Waiting what="Loading the metrics…" />
       )}
     </>
   );

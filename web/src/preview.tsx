@@ -205,7 +205,7 @@ export function Preview({ source }: { source: Source }) {
   return (
     <div class="preview">
       <Failure text={failure} />
-      {content ?? (!failure && <Waiting what="The contents are being read." />)}
+      {content ?? (!failure && <Waiting what="Loading the contents…" />)}
     </div>
   );
 }

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 export interface Route {
   page: string; // "runs", "run", …
-  rest: string; // behind the page, decoded: "2390e31546fb/log"
+  rest: string; // after the page, decoded: "2390e31546fb/log"
   query: URLSearchParams;
 }
 

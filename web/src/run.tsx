@@ -304,7 +304,7 @@ export function RunPage({ route, about }: { route: Route; about: About | null })
       {data ? (
         <Tab tab={tab} run={data} params={params} wanted={route.query.get("filter") ?? ""} />
       ) : (
-        !run.error && <Waiting what="The run is being read." />
+        !run.error && <Waiting what="Loading the run…" />
       )}
     </section>
   );

@@ -257,7 +257,7 @@ export function RunnersPage({ about }: { about: About | null }) {
     <section class="page" aria-labelledby="runners-title">
       <h1 id="runners-title">Runners</h1>
       <Failure text={runners.error} />
-      {!runners.data && !runners.error && <Waiting what="The machine is being read." />}
+      {!runners.data && !runners.error && <Waiting what="Loading the machine…" />}
       {machines.map((runner, i) => (
         <Machine key={i} runner={runner} />
       ))}

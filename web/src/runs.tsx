@@ -251,7 +251,7 @@ export function RunsPage({ about }: { about: About | null }) {
       {list<{ place?: string; error?: string }>(failures.data).map((one) => (
         <Failure key={one.place} text={`cannot list ${text(one.place)}: ${text(one.error)}`} />
       ))}
-      {!runs.data && !runs.error && <Waiting what="The list is being read." />}
+      {!runs.data && !runs.error && <Waiting what="Loading the runs…" />}
       {runs.data && all.length === 0 && (
         <Empty>
           There are no runs yet. <code>penstock run workflow.yaml</code> starts one.

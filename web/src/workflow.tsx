@@ -71,7 +71,7 @@ export function Workflow({ run, params }: { run: RunDetails; params: RunParams }
           </pre>
         </>
       ) : (
-        !error && <Waiting what="The workflow is being read." />
+        !error && <Waiting what="Loading the workflow…" />
       )}
     </>
   );

@@ -44,7 +44,7 @@ struct cluster {
 /* Reads the options, and the configuration for options that were not given. Fails with
  * PENSTOCK_E_INVALID if a value is invalid. */
 int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
-/* The same for a verb that has only CLUSTER_WHERE. */
+/* Like cluster_wanted(), for a verb that has only CLUSTER_WHERE. */
 int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
 void cluster_release(struct cluster *cluster);
 

@@ -132,7 +132,7 @@ static int find_run(struct artifacts_place *out, const char *home, struct record
 
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && finished)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"there is no run %s; run it first (dstack's %s: 'penstock run %s'); "
+			"there is no run '%s'; run it first (dstack's %s: 'penstock run %s'); "
 			"'penstock ps -a' lists the runs",
 			word, word, word);
 	if (r < 0)
@@ -245,7 +245,8 @@ static int find_dependency(struct artifacts_place *place, const char *file, cons
 	r = records_list(records, see_run, &s, err);
 	if (r == 0 && !*s.id)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"this project has no run %s; run it first: 'penstock run %s'", name, name);
+			"this project has no run '%s'; run it first: 'penstock run %s'", name,
+			name);
 	return r < 0 ? r : artifacts_find(place, home, records, s.id, true, err);
 }
 

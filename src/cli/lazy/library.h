@@ -71,7 +71,7 @@ bool lazy_library_load(struct lazy_library *library);
 		if (a)                                                                             \
 			REAL(f)(a);                                                                \
 	}
-/* The same with a result. */
+/* Like LAZY_END(), with a result. */
 #define LAZY_CLOSE(result, f, type)                                                                \
 	LAZY_FUNCTION(f)                                                                           \
 	result f(type *a)                                                                          \

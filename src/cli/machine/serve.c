@@ -134,14 +134,14 @@ const struct command command_serve = {
 			"Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9000"},
 		{0, "accounts", "FILE",
 			"Add the accounts in FILE, a JSON array of objects with number (12 digits), name, "
-			"access_key_id and secret_access_key, and perhaps id and email; an "
+			"access_key_id and secret_access_key, and optionally id and email; an "
 			"access_key_id of null revokes an account"},
 		{0, "replication", "FILE",
 			"The destinations of replication, a JSON array of objects with name, "
-			"endpoint, perhaps bucket, region and account (whose buckets may be sent "
-			"there), and either access_key_id and secret_access_key or profile; a "
-			"rule of a bucket names one as arn:aws:s3:::NAME. A FILE with secret keys "
-			"must not be accessible to other users"},
+			"endpoint, optionally bucket, region and account (whose buckets may be sent "
+			"there), and either access_key_id and secret_access_key or profile; a rule "
+			"of a bucket names a destination as arn:aws:s3:::NAME. A FILE with secret "
+			"keys must not be accessible to other users"},
 		{0, "domain", "NAME[,NAME]",
 			"Serve BUCKET at the host BUCKET.NAME, too (virtual-host style); "
 			"path-style stays valid at other hosts"},

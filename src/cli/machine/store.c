@@ -168,20 +168,21 @@ static int do_stat(const struct cli *cli, struct store *store, struct penstock_e
 /* --- check, repair --------------------------------------------------------------------------- */
 
 static void print_problem(
-	void *cookie, enum upkeep_problem problem, bool mendable, const char *text)
+	void *cookie, enum upkeep_problem problem, bool repairable, const char *text)
 {
 	(void)cookie;
 	printf("%s: ", upkeep_problem_name(problem));
 	show_name(stdout, text);
-	printf("%s\n", mendable ? " (repair mends it)" : "");
+	printf("%s\n", repairable ? " (repair can fix it)" : "");
 }
 
-static void print_repair(void *cookie, enum upkeep_problem problem, bool mendable, const char *text)
+static void print_repair(
+	void *cookie, enum upkeep_problem problem, bool repairable, const char *text)
 {
 	(void)cookie;
 	printf("%s: ", upkeep_problem_name(problem));
 	show_name(stdout, text);
-	printf("%s\n", mendable ? " (mended)" : "");
+	printf("%s\n", repairable ? " (repaired)" : "");
 }
 
 static int end_report(const struct cli *cli, const struct upkeep_report *report, uint64_t left,
@@ -211,7 +212,7 @@ static int do_repair(const struct cli *cli, struct store *store, struct penstock
 	struct upkeep_report report = {.problem = print_repair};
 	int r = upkeep_repair(store, &report, err);
 
-	return r < 0 ? r : end_report(cli, &report, report.problems - report.mendable, err);
+	return r < 0 ? r : end_report(cli, &report, report.problems - report.repairable, err);
 }
 
 /* --- scrub ----------------------------------------------------------------------------------- */
@@ -433,8 +434,8 @@ const struct command command_store = {
 		"and files. check compares the database with itself and with the data files, "
 		"without reading these; each problem is a line. scrub reads every object from the "
 		"disk and compares it with its checksums; an interrupted one resumes. repair "
-		"mends what check marks as mendable. It deletes nothing: data files that nothing "
-		"names are moved to DIR/aside.\n"
+		"fixes the problems that check marks so. It deletes nothing: data files that no "
+		"object needs are moved to DIR/aside.\n"
 		"\n"
 		"backup PATH makes the directory PATH a store with the state of this instant, "
 		"which 'penstock serve --root PATH' serves. If PATH has an earlier backup, only "

@@ -109,8 +109,8 @@ int remote_limit_rate(const struct cli *cli)
 	return 0;
 }
 
-/* Returns few parallel requests under a limit, so that no request is idle until the server closes
- * it. */
+/* Returns the number of parallel requests under --limit-rate, which is small enough that no request
+ * is idle until the server closes it. Returns 0 if the rate does not limit the number. */
 unsigned remote_limit_parallel(void)
 {
 	uint64_t n = limit.bytes_per_s / LIMIT_RATE_EACH;

@@ -76,7 +76,7 @@ struct remote {
 /* Opens only the engine, without a store or credentials; remote_open() may follow. */
 int remote_open_engine(struct remote *remote, struct penstock_error *err);
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err);
-/* The same for a store that the caller chooses: Google's, or an S3 store. */
+/* Like remote_open(), for a store that the caller chooses: Google's, or an S3 store. */
 int remote_open_scheme(
 	struct remote *remote, const struct cli *cli, bool google, struct penstock_error *err);
 /* Returns true if this home has an embedded store; remote_open_embedded() opens it. */
@@ -136,8 +136,8 @@ int remote_operands(
  */
 int remote_list(struct remote *remote, const struct location *at, const char *delimiter,
 	object_list_fn fn, void *cookie, struct penstock_error *err);
-/* The same for every object of an operand: the object with that key; with a wildcard all that
- * match; with a trailing "/" or without a key all below. */
+/* Like remote_list(), for every object of an operand: the object with that key; with a wildcard all
+ * that match; with a trailing "/" or without a key all below. */
 int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
 	struct penstock_error *err);
 

@@ -102,7 +102,7 @@ static int choose(struct search *search, struct records_run *run, struct penstoc
 			search->word);
 	if (!found)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"no state of a run %s below %s://%s/%s (%zu other%s there)", search->word,
+			"there is no run '%s' below %s://%s/%s (%zu other%s there)", search->word,
 			location_scheme(&search->at), search->at.bucket, search->prefix,
 			search->ids.n, search->ids.n == 1 ? " is" : "s are");
 	snprintf(run->id, sizeof(run->id), "%s", found);

@@ -10,10 +10,10 @@
 
 struct penstock_error;
 
-/* For workflow_options.module; the cookie is the name of the workflow file. Relative sources start
- * from its folder. */
+/* For workflow_options.module; the cookie is the name of the workflow file, and relative sources
+ * start from the folder of that file. */
 int modules_fetch(void *file, const char *source, struct buf *text, struct penstock_error *err);
-/* The same without a network. Returns 1 if the module was never fetched. */
+/* Like modules_fetch(), without a network. Returns 1 if the module was never fetched. */
 int modules_find(void *file, const char *source, struct buf *text, struct penstock_error *err);
 
 #endif

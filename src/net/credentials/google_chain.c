@@ -79,7 +79,9 @@ static int from_profile(struct s3_settings *s, const char *profile, struct penst
 	if (r < 0)
 		return r;
 	if (!aws_config_has_profile(&config, profile))
-		return error_set(err, PENSTOCK_E_INVALID, "there is no profile '%s'", profile);
+		return error_set(err, PENSTOCK_E_INVALID, "there is no profile '%s' in %s or %s",
+			profile, config.config_path ? config.config_path : "~/.aws/config",
+			config.credentials_path ? config.credentials_path : "~/.aws/credentials");
 	r = hmac_keys(s, aws_config_get(&config, profile, "aws_access_key_id"),
 		aws_config_get(&config, profile, "aws_secret_access_key"), "the profile", "profile",
 		err);

@@ -133,7 +133,7 @@ static int may_send(void *cookie, struct penstock_error *err)
 	 * decides. */
 	renew_now(lease);
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
-		"cannot renew the ownership of run %s for %d s; nothing is published until it "
+		"cannot renew the ownership of run '%s' for %d s; nothing is published until it "
 		"is renewed",
 		lease->options.run_id, (int)(lease->term_ms * 5 / 6 / 1000));
 }

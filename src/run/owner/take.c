@@ -97,7 +97,7 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 
 	if (o->completes && is_superseded(lease, found, seen))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot flush run %s: it continued elsewhere, and the output of attempt %d "
+			"cannot flush run '%s': it continued elsewhere, and the output of attempt %d "
 			"on %s is newer than the output here",
 			o->run_id, seen->attempt, seen->host);
 	if (o->attempt <= seen->attempt)

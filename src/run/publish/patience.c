@@ -55,13 +55,13 @@ void publisher_report_store(struct publisher *p, const struct sync_status *statu
 		return;
 	p->away = away;
 	if (!away) {
-		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE, "the store is back");
+		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE, "the store is available again");
 		return;
 	}
 	if (localtime_r(&at, &tm))
 		strftime(since, sizeof(since), "%H:%M:%S", &tm);
-	run_say(&p->attempt->voice, RUN_EVENT_WARNING, "the store is away since %s: %s", since,
-		status->last_error);
+	run_say(&p->attempt->voice, RUN_EVENT_WARNING,
+		"the store has been unavailable since %s: %s", since, status->last_error);
 }
 
 /* Returns true if uploads fail and nothing has moved for the whole patience. */

@@ -41,7 +41,7 @@ struct publisher {
 	struct run_checkpoints checkpoints;
 	struct log_upload *log, *usage;
 	struct flush_clock *clock; /* NULL if no thread watches the time */
-	bool away; /* the user was notified that the store does not reply; main thread */
+	bool away; /* the user was notified that the store is unavailable; main thread */
 	atomic_bool out_of_time; /* the machine ends before all of the output can be published */
 	atomic_ullong kept, kept_bytes; /* objects that were kept before they were overwritten */
 };

@@ -43,7 +43,7 @@ void run_event(const struct run_voice *voice, enum run_event_kind kind, const ch
 	uint64_t done, uint64_t total);
 void run_say(const struct run_voice *voice, enum run_event_kind kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same functions as callbacks, whose cookie is the voice. */
+/* run_event() as callbacks, whose cookie is the voice. */
 void run_voice_message(void *voice, const char *text);
 void run_voice_warning(void *voice, const char *text);
 void run_voice_stage(void *voice, const char *name, uint64_t done, uint64_t total);

@@ -271,8 +271,10 @@ static int make_both_parents(const struct attempt *attempt, const char *artifact
 	int r;
 
 	if (!has_plain_path(attempt->layout.output, artifact))
-		return error_set(
-			err, PENSTOCK_E_INVALID, "the path to '%s' is not a directory", place);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot use '%s': its path in the output has a link or a file in place of a "
+			"directory",
+			place);
 	r = make_parents(path, err);
 	return r < 0 ? r : make_parents(place, err);
 }

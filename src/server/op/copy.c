@@ -423,7 +423,7 @@ void op_copy_object(struct request *req)
 {
 	struct store_condition *condition = &req->put.condition;
 
-	/* The decision on the source takes the place of the one on the object to be replaced. */
+	/* Keep the decision on the object to be replaced: the one on the source overwrites it. */
 	request_bind_ref(req, req->key, NULL, condition);
 	copy_with(req, try_copy);
 	store_object_unref(condition->decided);

@@ -53,8 +53,8 @@ static void free_object(void *object)
  * checksums of its parts. */
 struct verifier {
 	struct store_object *object; /* a reference; NULL if nothing is compared */
-	struct checksum sum; /* of the bytes since the last end of a part */
-	uint64_t summed, end; /* bytes so far; at the end of this part */
+	struct checksum sum; /* of the bytes of the current part */
+	uint64_t summed, end; /* offsets of the next byte and of the end of this part */
 	size_t part;
 };
 

@@ -33,10 +33,10 @@ void survey_release(struct survey *s)
 	free(s->fixes);
 }
 
-static void found(struct survey *s, enum upkeep_problem problem, bool mendable, const char *fmt,
+static void found(struct survey *s, enum upkeep_problem problem, bool repairable, const char *fmt,
 	...) __attribute__((format(printf, 4, 5)));
 static void found(
-	struct survey *s, enum upkeep_problem problem, bool mendable, const char *fmt, ...)
+	struct survey *s, enum upkeep_problem problem, bool repairable, const char *fmt, ...)
 {
 	_cleanup_free_ char *text = NULL;
 	va_list ap;
@@ -45,10 +45,10 @@ static void found(
 	text = str_vprintf(fmt, ap);
 	va_end(ap);
 	s->report->problems++;
-	s->report->mendable += mendable;
+	s->report->repairable += repairable;
 	if (s->report->problem)
 		s->report->problem(
-			s->report->cookie, problem, mendable, text ? text : "out of memory");
+			s->report->cookie, problem, repairable, text ? text : "out of memory");
 }
 
 static int fix(struct survey *s, const struct survey_fix *one, struct penstock_error *err)

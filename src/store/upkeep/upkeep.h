@@ -69,17 +69,18 @@ enum upkeep_problem {
 const char *upkeep_problem_name(enum upkeep_problem problem);
 
 struct upkeep_report {
-	void (*problem)(void *cookie, enum upkeep_problem problem, bool mendable, const char *text);
+	void (*problem)(
+		void *cookie, enum upkeep_problem problem, bool repairable, const char *text);
 	void *cookie;
 	/* Results. */
-	uint64_t problems, mendable;
+	uint64_t problems, repairable;
 	uint64_t objects, files; /* numbers of checked objects and files */
 	/* true if surplus files were not searched, because the owner may be writing new files */
 	bool served;
 };
 /* Compares the database with itself and with the names and sizes of the data files. */
 int upkeep_check(struct store *store, struct upkeep_report *report, struct penstock_error *err);
-/* Like upkeep_check() for an owner, and repairs the mendable problems. No data file is deleted:
+/* Like upkeep_check() for an owner, and repairs the repairable problems. No data file is deleted:
  * files that no object uses are moved to ROOT/aside. */
 int upkeep_repair(struct store *store, struct upkeep_report *report, struct penstock_error *err);
 

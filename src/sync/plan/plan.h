@@ -37,9 +37,9 @@
 #define PLAN_FROZEN	64 /* small files of a directory that are copied at a time */
 /* files in the queues; files closed beyond them wait in the line */
 #define PLAN_QUEUED	2048
-#define PLAN_QUEUED_DIR 512 /* the same for one directory, which may be held up */
+#define PLAN_QUEUED_DIR 512 /* files in the queue of one directory, which may be held up */
 #define PLAN_DATA_MS	20 /* how often a commit is checked for its data */
-#define PLAN_RATE_MS	100 /* time of sending before the rate is known */
+#define PLAN_RATE_MS	100 /* time of sending after which the rate is known */
 /* a file that is closed again and again gets its turn after this time */
 #define PLAN_RESTLESS_MS 250
 

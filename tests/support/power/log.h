@@ -34,8 +34,8 @@ enum record_type {
 
 struct record {
 	uint32_t type;
-	uint32_t name_len; /* behind the record; of a rename two names with a NUL between */
-	uint32_t data_len; /* behind the name */
+	uint32_t name_len; /* after the record; of a rename two names with a NUL between */
+	uint32_t data_len; /* after the name */
 	uint32_t process;
 	uint64_t ino;
 	uint64_t other;

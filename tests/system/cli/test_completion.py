@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: the real shells, asked as a Tab would."""
+"""Completion in bash, zsh and fish: the real shells, asked as by the Tab key."""
 import re
 import shutil
 import subprocess

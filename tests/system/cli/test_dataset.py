@@ -10,7 +10,7 @@ def fill(store, n=3):
         store.client.put_object(Bucket="bucket", Key=f"d/{i}.txt", Body=b"x" * (i + 1))
 
 
-# The hidden object is the only one that is written.
+# Only the hidden object is written.
 def test_an_index_is_written_next_to_the_objects(penstock, store):
     fill(store)
     keys = set(store.keys("bucket"))

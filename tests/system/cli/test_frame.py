@@ -25,12 +25,12 @@ def verb(request):
 
 
 def one_line(result, begin, end=""):
-    """Its stderr is one line that begins and ends so, and nothing is on stdout."""
+    """Checks that stderr is one line with this beginning and end, and that stdout is empty."""
     assert result.out == ""
     assert result.err.count("\n") == 1 and result.err.startswith(begin) and result.err.endswith(end + "\n"), result.err
 
 
-# What was asked for goes to stdout and fits a narrow terminal; `help VERB` is the same text.
+# The help goes to stdout and fits a narrow terminal; `help VERB` prints the same text.
 def test_help_of_every_verb(penstock, verb):
     result = penstock.run(verb, "--help").ok()
 
@@ -45,7 +45,7 @@ def test_help_of_every_verb(penstock, verb):
     assert penstock.run("help", verb).ok().out == result.out
 
 
-# Nobody knows them by heart.
+# A list of more than 20 verbs needs groups.
 def test_penstock_alone_lists_the_verbs_in_groups(penstock):
     result = penstock.run().exits(64)
 
@@ -55,7 +55,7 @@ def test_penstock_alone_lists_the_verbs_in_groups(penstock):
     assert any({"run", "ps", "logs"} <= set(group) and "cp" not in group for group in groups)
 
 
-# Twelve lines that every verb has hide its own.
+# The options that every verb has would hide the verb's own.
 def test_options_of_the_store_are_apart(penstock):
     text = penstock.run("cp", "--help").ok().out
 
@@ -75,7 +75,7 @@ def test_overview_names_every_verb(penstock):
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", penstock.run("--version").out)
 
 
-# A mistake is one line on stderr and exit code 64, and never does half of what was meant.
+# A mistake is one line on stderr and exit code 64, and nothing is done in part.
 @pytest.mark.parametrize(
     "arguments, says",
     [
@@ -109,7 +109,7 @@ def test_misuse_is_told_in_one_line(penstock, arguments, says):
     assert not penstock.home.exists()
 
 
-# A full disk or a closed pipe behind stdout is an error of the verb, not silence.
+# A full disk or a closed pipe on stdout is an error of the verb.
 def test_errors_of_standard_output_are_found(penstock):
     with open("/dev/full", "w") as full:
         failed = subprocess.run([binary(), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -136,7 +136,7 @@ def test_a_list_without_a_reader_ends(penstock, store):
     assert failed.returncode == 70 and failed.stderr.count("\n") == 1
 
 
-# Messages of a penstock that was started without stderr must not land in its database.
+# Messages of a penstock that was started without stderr must not be written into its database.
 def test_closed_descriptors_are_no_files_of_ours(penstock):
     command = f"exec {binary()} ps --frob >&- 2>&-"
 
@@ -164,7 +164,7 @@ def test_man_overview_names_every_verb(penstock):
     one_line(penstock.run("--man", "sow").exits(64), "penstock: unknown verb 'sow'")
 
 
-# What the scripts of the shells ask; test_completion.py asks the shells.
+# Sends the queries of the shells' scripts; test_completion.py runs the shells themselves.
 def complete(penstock, *words):
     return [line.split("\t")[0] for line in penstock.run("--complete", *words).ok().out.splitlines()]
 
@@ -188,10 +188,10 @@ def test_ps_without_runs(penstock):
 
 @pytest.mark.parametrize("verb", ["show", "logs", "stop", "rm"])
 def test_a_run_that_is_not_there_is_told(penstock, verb):
-    one_line(penstock.run(verb, "nobody").exits(66), f"penstock {verb}: there is no run nobody", "lists them")
+    one_line(penstock.run(verb, "nobody").exits(66), f"penstock {verb}: there is no run 'nobody'", "lists the runs")
 
 
-# A home that cannot be one, and records that are not ours, are told by name and left alone.
+# An unusable home, and records of another program, are named in the error and not changed.
 def test_an_unusable_home_is_told(penstock, tmp_path):
     file = tmp_path / "file"
     file.write_text("precious")
@@ -207,7 +207,7 @@ def test_an_unusable_home_is_told(penstock, tmp_path):
     assert "runs.db" in result.err and (penstock.home / "runs.db").read_text() == "no database " * 1000
 
 
-# Each line of doctor has a verdict and a subject; what is wrong has an advice, and the exit code says so.
+# Each line of doctor has a result and a subject; a fault has an advice, and the exit code reports it.
 def test_doctor_judges_the_machine(penstock):
     lines = json.loads(penstock.run("doctor", "--json").ok().out)
 
@@ -223,7 +223,7 @@ def findings(result):
     return {line["subject"]: line for line in json.loads(result.out)}
 
 
-# What only some runs need is looked at, too; a part that is not there is no fault of the machine.
+# doctor also checks what only some runs need; a missing part of this kind is no fault of the machine.
 def test_doctor_looks_at_containers_slurm_gpus_and_the_embedded_store(penstock, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -278,7 +278,7 @@ def test_doctor_asks_for_a_bucket(penstock, store):
 
 
 def on_terminal(penstock, *arguments, env=None):
-    """What it prints to a terminal of 60 columns."""
+    """Returns the output on a terminal of 60 columns."""
     master, slave = pty.openpty()
     subprocess.run(["stty", "cols", "60", "rows", "24"], stdin=slave, check=True)
     process = subprocess.Popen([binary(), *arguments], env=penstock.env | {"TERM": "xterm"} | (env or {}), stdout=slave, stderr=slave)
@@ -294,7 +294,7 @@ def on_terminal(penstock, *arguments, env=None):
     return text.decode()
 
 
-# Colours are for terminals, and for those who want them.
+# Colours are for terminals, and for users who ask for them.
 def test_colours_are_for_terminals(penstock):
     assert "\x1b[32mok\x1b[0m" in on_terminal(penstock, "doctor")
     assert "\x1b" not in on_terminal(penstock, "doctor", env={"NO_COLOR": "1"})
@@ -304,7 +304,7 @@ def test_colours_are_for_terminals(penstock):
     assert "\x1b" not in on_terminal(penstock, "doctor", "--color", "never")
 
 
-# In a long log penstock's own lines are found, and its errors first.
+# In a long log penstock's own lines are easy to find, and errors easiest.
 def test_lines_of_penstock_have_a_colour(penstock, tmp_path):
     path = tmp_path / "w.yaml"
     path.write_text("resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\nsteps: [{name: s, run: {command: 'exit 3'}}]\n")
@@ -325,7 +325,7 @@ def test_help_has_the_width_of_the_terminal(penstock):
     assert widths[70] <= 70 and 80 < widths[110] <= 110 and 110 < widths[300] <= 120
 
 
-# Command lines distinguish runs, and every user can read them.
+# Users recognise runs by their command lines, and every user of the machine can read these.
 def test_a_command_line_hides_secrets_and_nothing_else(penstock, tmp_path):
     path = tmp_path / "w.yaml"
     path.write_text("resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\nsteps: [{name: s, run: {command: 'echo up; read line < go'}}]\n")
@@ -343,7 +343,7 @@ def test_a_command_line_hides_secrets_and_nothing_else(penstock, tmp_path):
 
 
 def test_help_knows_the_workflow_file(penstock, tmp_path):
-    # Every key that a workflow may have, and an example that is one.
+    # Every key of a workflow, and a valid example.
     shown = penstock.run("help", "workflow").ok().out
 
     table = shown.partition("\nKeys:\n")[2].partition("\nExample:\n")[0]
@@ -357,7 +357,7 @@ def test_help_knows_the_workflow_file(penstock, tmp_path):
     assert "penstock help workflow" in " ".join(penstock.run("help").ok().out.split())
 
 
-# The output of a first run is there for other tools, without a word to look up.
+# Other tools can read the output of a first run without further settings.
 def test_serve_without_options_opens_the_store_of_the_home(penstock):
     import urllib.error
     import urllib.request
@@ -393,7 +393,7 @@ def test_serve_on_a_used_port_is_told(penstock, store, tmp_path):
 
 
 def test_libraries_that_few_need_are_not_loaded_with_the_program(penstock, tmp_path):
-    # They would be half of the time that a trivial run takes. The last line shows that the test can see one.
+    # Loading them would take half of the time of a trivial run. The last line shows that the test can detect one.
     few = re.compile(r"lib(curl|archive|microhttpd|gnutls|ldap|krb5|icudata)[.-]")
     workflow = tmp_path / "wf.json"
     workflow.write_text(json.dumps({"steps": [{"run": {"command": "true"}}]}))

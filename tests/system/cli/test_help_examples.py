@@ -1,4 +1,4 @@
-"""The examples that --help prints for the verbs of objects work as they stand there."""
+"""The examples that --help prints for the verbs of objects work unchanged."""
 import json
 import os
 import re
@@ -18,7 +18,7 @@ FILES = ["model.pth", "runs/1", "results/1", "data/1", "id", "shards/0"]
 
 @pytest.fixture
 def shell(penstock, store, tmp_path):
-    """Runs a line as a shell does, in a directory with what the examples name; shell.prepare() makes that, and their buckets, again."""
+    """Runs a line as a shell does, in a directory with the files of the examples; shell.prepare() makes these files, and the buckets, again."""
     archive = subprocess.run(["tar", "cz", "-C", "/usr/share/doc", "bash"], stdout=subprocess.PIPE, check=True).stdout
     (tmp_path / "config").write_text(
         f"[profile lab]\naws_access_key_id = {store.access_key}\naws_secret_access_key = {store.secret_key}\nendpoint_url = {store.endpoint}\n"

@@ -1,4 +1,4 @@
-"""penstock metrics: what real writers of metrics leave, the usage of steps, and files that are damaged or still written."""
+"""penstock metrics: files of real writers of metrics, the usage of steps, and files that are damaged or still written."""
 import json
 import math
 import subprocess
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_read_as_far_as_it_goes(penstock, written, tmp_path):
 
 
 def test_a_run_has_its_metrics_and_the_usage_of_its_steps(penstock, store, tmp_path, wait_for):
-    """In the store, too: the second attempt is another home's."""
+    """The same in the store; the second attempt is made from another home."""
     step = """python3 -c '
 import json, os, time
 from pathlib import Path

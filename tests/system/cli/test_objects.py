@@ -1,4 +1,4 @@
-"""The verbs that look at object storage: ls, cat, stat, du, presign, mb, rb, against `penstock serve` and moto."""
+"""The verbs that inspect object storage: ls, cat, stat, du, presign, mb, rb, with `penstock serve` and moto."""
 import fcntl
 import hashlib
 import json
@@ -235,7 +235,7 @@ def test_mistakes_in_operands_are_named(s3):
         assert says in result.err and result.err.count("\n") == 1, result.err
 
 
-# A HEAD's 404 has no word about what is missing.
+# A reply of 404 to HEAD does not show what is missing.
 def test_a_missing_bucket_is_told_from_a_missing_object(s3):
     for verb in ("cat", "stat", "ls", "du"):
         assert "nowhere" in s3(verb, "s3://nowhere/key").exits(66).err or verb == "ls"
@@ -263,7 +263,7 @@ def test_an_operand_is_checked_before_credentials(penstock):
     assert "s3://" in result.err and result.err.count("\n") == 1
 
 
-# The output of a first run is in the embedded store, where the next command looks for it.
+# The output of a first run is in the embedded store, where the next command searches.
 def test_the_embedded_store_is_the_default_of_a_home_that_has_nothing_else(penstock):
     env = {"AWS_EC2_METADATA_DISABLED": "true"}
     hint = penstock.run("ls", "s3://bucket", env=env).exits(77)
@@ -277,7 +277,7 @@ def test_the_embedded_store_is_the_default_of_a_home_that_has_nothing_else(penst
     penstock.run("ls", env=env | {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).exits(69)
 
 
-# Each names what is wrong: a server that is none of S3, one without TLS, a bucket that is not public.
+# The message names the cause: a server that does not speak S3, one without TLS, a bucket that is not public.
 def test_an_endpoint_that_is_no_store_is_named_as_such(penstock, store, fault_proxy):
     keys = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B"}
     store.client.create_bucket(Bucket="private")
@@ -292,7 +292,7 @@ def test_an_endpoint_that_is_no_store_is_named_as_such(penstock, store, fault_pr
     assert "without credentials" in public.err
 
 
-# A workflow file is read from there, too: asked for, or as the default of a home that has nothing else.
+# A workflow file is read from there, too: explicitly, or by default in a home without another store.
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_workflow_file_in_the_embedded_store_runs(penstock, tmp_path, asked):
     env = {"AWS_EC2_METADATA_DISABLED": "true"}
@@ -369,7 +369,7 @@ def test_du_adds_up(s3):
 
 
 def test_du_names_what_copies_of_replaced_objects_take(s3):
-    # They are in the sum, and nothing else says why a bucket is three times its output.
+    # The copies are part of the sum, and only this line explains why a bucket is three times as large as its output.
     for key in (".penstock/runs/1/replaced/e/x", "a/.penstock/runs/2/replaced/e.run/y", "a/.penstock/runs/2/log/1", "b.penstock/runs/3/replaced/z"):
         s3("put", "s3://bucket/" + key, input="1234567").ok()
 
@@ -523,7 +523,7 @@ def test_put_keeps_to_its_conditions(s3, size):
     etag = s3.client.head_object(Bucket="bucket", Key="ab")["ETag"]
 
     assert "s3://bucket/ab" in s3("put", "--if-none-match", "s3://bucket/ab", input=body).exits(69).err
-    if s3.name == "penstock" or size < 1000:  # moto completes an upload in parts whatever its If-Match says
+    if s3.name == "penstock" or size < 1000:  # moto completes an upload in parts with any If-Match
         result = s3("put", "--if-match", '"0123456789abcdef0123456789abcdef"', "s3://bucket/ab", input=body).exits(69)
         assert "ETag" in result.err
     assert s3.client.get_object(Bucket="bucket", Key="ab")["Body"].read() == b"x" * 4000
@@ -531,7 +531,7 @@ def test_put_keeps_to_its_conditions(s3, size):
     assert s3.client.head_object(Bucket="bucket", Key="ab")["ContentLength"] == size
 
 
-# --- against our store alone, with faults in between
+# --- only penstock's own store, with faults in between
 
 
 def test_the_embedded_store_is_there_by_name(penstock):
@@ -634,7 +634,7 @@ def test_an_interrupt_ends_a_cat_that_nobody_reads(penstock, store, wait_for):
     store.client.put_object(Bucket="bucket", Key="k", Body=b"n" * 3_000_000)
     process = subprocess.Popen([binary(), "cat", "s3://bucket/k"], env=penstock.env | store.env, stdout=subprocess.PIPE)
     try:
-        # A pipe holds 64 KiB, so the first write is under way and stays so.
+        # A pipe holds 64 KiB, so the first write is in progress and does not end.
         wait_for(lambda: waiting(process.stdout) >= 65536)
         process.send_signal(signal.SIGTERM)
 

@@ -212,7 +212,7 @@ def test_a_failure_at_the_index_leaves_no_index(penstock, tmp_path, store, fault
     assert store.keys("bucket") == []
 
 
-# Else the shards, or the files, would be samples no more.
+# Otherwise the shards, or the files, would no longer be samples.
 def test_a_target_in_the_source_is_refused_and_not_made(penstock, tmp_path, store, source):
     store.client.create_bucket(Bucket="bucket")
     penstock.run("cp", "-r", f"{source}/", "s3://bucket/d/", env=store.env).ok()
@@ -338,7 +338,7 @@ with MDSWriter(out=sys.argv[1] + "/theirs", columns={"text": "str", "n": "int"})
 """
 
 
-# What webdataset and mosaicml-streaming read and write.
+# The formats of webdataset and mosaicml-streaming, in both directions.
 @pytest.mark.long
 def test_peers_read_what_pack_writes_and_the_other_way_round(penstock, tmp_path):
     made = subprocess.run([TOP / "tools" / "test-venv", "datasets"], stdout=subprocess.PIPE, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Everything that grows is listed and removed by one verb, which leaves what a live run uses and what may be the only copy."""
+"""One verb lists and removes everything that grows, except files of live runs and files that may be the only copy."""
 import json
 import os
 import time
@@ -32,7 +32,7 @@ def kept(store):
 
 
 def pruned(penstock, *options):
-    """The things that are gone (or would be), and those that stay, by kind."""
+    """Returns the removed things (or those that would be removed), and those that stay, by kind."""
     items = penstock.run("prune", "--json", *options).ok().json()["items"]
     return [(each["kind"], each["n"], each["stays"]) for each in items]
 
@@ -194,7 +194,7 @@ def test_the_record_of_a_transfer_that_runs_stays(penstock, store, tmp_path):
     upload = penstock.popen("cp", tmp_path / "large", "s3://out/large", "--part-size", "5M", "--limit-rate", "1M", env=store.env | {"AWS_ENDPOINT_URL": store.endpoint})
     options = ("--older-than", "0s", "--only", "transfers")
 
-    # What was written after the start of a call is newer than 0 s.
+    # A file that was written after the start of a call is newer than 0 s.
     assert wait_for(lambda: pruned(penstock, *options), PATIENCE) == [("transfers", 1, "in use")]
     upload.kill()
     assert pruned(penstock, *options) == [("transfers", 1, None)]

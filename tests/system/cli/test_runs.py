@@ -1,4 +1,4 @@
-"""The verbs that look at runs and end them: ps, show, logs, stop, rm."""
+"""The verbs that inspect runs and end them: ps, show, logs, stop, rm."""
 import ctypes
 import fcntl
 import hashlib
@@ -58,7 +58,7 @@ def opens_of(path):
 
 
 def begin(penstock, path, text):
-    """A run beside the test, once its step has printed the line `text`."""
+    """Starts a run in the background, and returns once its step has printed the line `text`."""
     process = penstock.popen("run", path)
     process.wait_for_output(f"^{text}$")
     return process
@@ -117,7 +117,7 @@ def test_logs_have_times_and_a_beginning(penstock, job):
     assert "since" in penstock.run("logs", "--since", "yesterday", "timed").exits(64).err
 
 
-# A name is what one looks for; a clock time has to be subtracted from the present one.
+# A user knows the name of a run; a time of day has to be subtracted from the current one.
 def test_ps_has_ages_and_filters(penstock, job):
     penstock.run("run", job("true", name="sweep-1")).ok()
     penstock.run("run", job("exit 5", name="sweep-2")).exits(5)
@@ -161,7 +161,7 @@ def test_show_tells_attempts_steps_and_provenance(penstock, job):
 
 
 def test_a_step_knows_its_run_by_the_name_that_others_use(penstock, job):
-    # In every attempt, and whatever the shell says that penstock was started from: it may be a step of another run.
+    # In every attempt, also if penstock itself was started by a step of another run.
     path = job("echo id=$PENSTOCK_RUN_ID=$PENSTOCK_ATTEMPT=; exit 7")
     outer = {"PENSTOCK_RUN_ID": "ffffffffffff", "PENSTOCK_ATTEMPT": "9"}
 
@@ -224,7 +224,7 @@ def test_logs_show_lines_and_attempts(penstock, job):
     assert one < everything.index("line 50") < two < everything.index("other\n")
 
 
-# All that a live run has printed so far; nothing is waited for.
+# Returns the output of a live run so far, without waiting.
 def test_logs_of_a_live_run_show_the_lines_until_now(penstock, job):
     run = begin(penstock, job("echo first; echo second; sleep 1000", name="live"), "second")
 
@@ -253,7 +253,7 @@ def test_logs_follow_until_the_end(penstock, job, tmp_path):
     assert penstock.run("logs", "-f", "slow").ok().out == penstock.run("logs", "slow").ok().out
 
 
-# Only `run` can as well begin another run; rm and resume do not advise it.
+# Only `run` can also start another run; rm and resume do not advise it.
 def test_a_live_run_is_refused_with_fitting_advice(penstock, job):
     run = begin(penstock, job("echo up; sleep 1000", name="busy"), "up")
 
@@ -266,7 +266,7 @@ def test_a_live_run_is_refused_with_fitting_advice(penstock, job):
     assert "'step 1'" in ended.err
 
 
-# A flush where everything is uploaded already has nothing to do, however the run ended.
+# A flush of a run without unpublished output does nothing, after any end of the run.
 @pytest.mark.parametrize("command, code", [("true", 0), ("exit 3", 3)])
 def test_a_flush_that_is_not_needed_succeeds(penstock, job, command, code):
     output = {"s3": {"bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}}
@@ -276,7 +276,7 @@ def test_a_flush_that_is_not_needed_succeeds(penstock, job, command, code):
         penstock.run("flush", "done").ok()
 
 
-# What a killed penstock left is uploaded without running anything; the run stays lost, can go, and can go on.
+# flush uploads the output of a killed penstock without running a step; the run stays lost, and can be removed or resumed.
 def test_a_flush_of_a_lost_run(penstock, job):
     output = {"s3": {"bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}}
     step = "echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/a; echo up; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000"
@@ -321,7 +321,7 @@ def test_stop_ends_a_run_and_waits(penstock, job):
     assert "stopped" in again.out
 
 
-# Who does not react to the request is killed after the grace.
+# A step that ignores the request is killed after the grace.
 def test_stop_insists_after_the_grace(penstock, job):
     run = begin(penstock, job("trap '' TERM INT; echo up; while :; do sleep 0.05; done", name="deaf"), "up")
 
@@ -332,7 +332,7 @@ def test_stop_insists_after_the_grace(penstock, job):
     assert run.wait(10).code in (130, 137)
 
 
-# kill -9 leaves a run that is seen as lost, and cannot be mistaken for a live one.
+# kill -9 leaves a run that is shown as lost, and does not look live.
 def test_a_killed_run_is_lost(penstock, job):
     run = begin(penstock, job("echo up; exec sleep 1000", name="doomed"), "up")
     assert state_of(penstock, "doomed") == "running"
@@ -346,7 +346,7 @@ def test_a_killed_run_is_lost(penstock, job):
     for verb in (["ps"], ["show", "doomed"]):
         assert f"penstock resume {seen['id']}" in penstock.run(*verb).ok().out
     penstock.run("stop", "doomed").ok()
-    penstock.run("rm", "doomed").ok()  # and ends the step that was left
+    penstock.run("rm", "doomed").ok()  # and ends the step that was left running
     assert penstock.ps() == []
 
 
@@ -365,7 +365,7 @@ def test_rm_forgets_runs_and_their_directories(penstock, job):
     assert penstock.ps()[0]["attempt"] == 1
 
 
-# Output that is only here is not removed by a slip.
+# Output that only this machine has is not removed by mistake.
 def test_rm_keeps_what_is_not_uploaded(penstock, job, store):
     run = begin(penstock, job("echo x > $DEEPSQUARE_OUTPUT/x; echo up; exec sleep 1000", name="kept", output=output_of(store)), "up")
     run.kill()
@@ -396,7 +396,7 @@ def test_rm_waits_for_the_end_of_a_killed_run(penstock, job, store):
     penstock.run("rm", "--force", "kept").ok()
 
 
-# The claims of runs are seen by everybody, and are gone with the run.
+# All users see the claims of a run, which end with the run.
 def test_claims_are_listed(penstock, job):
     run = begin(penstock, job("echo up; exec sleep 1000", name="holder"), "up")
 
@@ -409,11 +409,11 @@ def test_claims_are_listed(penstock, job):
     assert json.loads(penstock.run("ps", "--claims", "--json").ok().out) == []
 
 
-# Looking at a run never keeps its next attempt from beginning.
+# Commands that inspect a run never delay its next attempt.
 def test_looking_does_not_disturb(penstock, job, tmp_path):
     path = job("true", name="watched")
     penstock.run("run", path).ok()
-    watcher = penstock.popen("ps", "--json")  # one at least beside the runs
+    watcher = penstock.popen("ps", "--json")  # at least one while the runs are going on
     for _ in range(10):
         watchers = [penstock.popen("ps", "--json") for _ in range(3)]
         penstock.run("run", path).ok()
@@ -424,7 +424,7 @@ def test_looking_does_not_disturb(penstock, job, tmp_path):
 
 
 def test_ps_in_a_pipe_keeps_messages_short(penstock, job):
-    # One line is for one run; show has the whole message.
+    # ps has one line for each run; show has the whole message.
     penstock.run("run", job("true", name="long", input={"local": {"path": "/not/there" + "/at-all" * 12}})).exits(66)
 
     whole = penstock.ps()[0]["message"]
@@ -433,7 +433,7 @@ def test_ps_in_a_pipe_keeps_messages_short(penstock, job):
     assert whole[:60] in row and whole in penstock.run("show", "long").ok().out
 
 
-# A clock that was an hour ahead and has been put right: the run that began since has an earlier start.
+# The clock was an hour ahead and was corrected: a later run has an earlier start.
 def test_ps_and_names_go_by_the_order_of_attempts_and_not_by_the_clock(penstock, tmp_path):
     for name in ("first", "second"):
         penstock.run("run", write_workflow(tmp_path, f"echo {name}", file=f"{name}.json", name=name)).ok()
@@ -557,7 +557,7 @@ def test_a_run_killed_with_its_machine_is_lost_after_a_term(penstock, store, tmp
     wait_for(lambda: listed()["state"] == "lost")
     lost = penstock.run("show", "--json", live["id"], "s3://out/far/", env=store.env).ok().json()
     assert lost["state"] == lost["attempts"][0]["state"] == "lost" and lost["heard"] > live["started"] and not lost["ended"]
-    follower.wait_for_output(f"attempt 1 of run {live['id']} is lost")  # it waits for the next attempt, and says so
+    follower.wait_for_output(f"attempt 1 of run {live['id']} is lost")  # the command waits for the next attempt, and says so
     follower.kill()
     go.touch()
     other.close()

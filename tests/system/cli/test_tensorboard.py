@@ -68,7 +68,7 @@ def test_logs_in_a_store_while_they_are_written(penstock, store, tensorboard, de
         wait_for(lambda: "fit/x" in get("tags") and len(get("scalars", run="fit/x", tag="loss")) == 10, 60, "the first half")
         process.communicate("go\n", timeout=60)
         wait_for(lambda: len(get("scalars", run="fit/x", tag="loss")) == 20, 60, "the rest")
-    # What the writer left in the store is read by the program, too.
+    # The program can also read the writer's files in the store.
     found = penstock.run("metrics", "s3://logs/fit", "--json", env=store.env).ok().json()
     assert [series["name"] for series in found] == ["x/loss"] and len(found[0]["points"]) == 20
 

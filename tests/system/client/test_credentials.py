@@ -1,4 +1,4 @@
-"""Temporary keys from where moto gives them: an instance's metadata service, STS for a role and for a web identity."""
+"""Temporary keys from moto: an instance's metadata service, STS for a role and for a web identity."""
 import json
 import os
 import urllib.request
@@ -105,7 +105,7 @@ def verbs(penstock, store, fault_proxy, tmp_path):
     return run
 
 
-# As ECS and EKS do it: a token from a file that is read anew each time.
+# As in ECS and EKS: a token from a file that is read again for each request.
 def test_a_container_gets_its_keys_with_a_token(verbs, store, http_server, tmp_path):
     keys = {"AccessKeyId": store.access_key, "SecretAccessKey": store.secret_key, "Token": "", "Expiration": "2099-01-01T00:00:00Z"}
     url = http_server.add("/v1/credentials", json.dumps(keys).encode())
@@ -118,7 +118,7 @@ def test_a_container_gets_its_keys_with_a_token(verbs, store, http_server, tmp_p
     assert [request.headers.get("authorization") for request in http_server.requests] == ["token-of-the-pod"]
 
 
-# The store says that they are not valid any more while parts are under way: they are fetched again, and nothing is sent in vain.
+# The store rejects the keys as expired while parts are in flight: new keys are fetched, and no part is sent in vain.
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_keys_that_expire_in_mid_transfer_are_fetched_again(verbs, store, fault_proxy, tmp_path, way):
     body = os.urandom(72 << 20)

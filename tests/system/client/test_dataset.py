@@ -18,7 +18,7 @@ from harness.program import TOP, binary, environment
 from harness.progress import WAITING
 from harness.waiting import wait_for
 
-# Python itself is not watched where the program is.
+# If the program has a sanitizer, Python itself has none.
 PACKAGE = next(path for path in (TOP / "build" / "python", binary().parent / "python") if (path / "penstock" / "_native.abi3.so").exists())
 sys.path.insert(0, str(PACKAGE))
 from penstock.data import Dataset, DatasetChanged, DatasetDamaged, DatasetError, Loader  # noqa: E402
@@ -125,7 +125,7 @@ def numbers(batches):
 
 
 def child(script, *arguments, **env):
-    """What a Python with the package, and this environment, printed."""
+    """Runs a Python with the package and this environment, and returns its output."""
     known = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     done = subprocess.run(
         [sys.executable, script, *arguments], env=environment() | known | {"PYTHONPATH": str(PACKAGE)} | env,
@@ -145,7 +145,7 @@ def script(tmp_path, text):
 
 
 def assert_odd(data):
-    """The samples are the objects ODD, in byte order of their keys, which are returned."""
+    """The samples are the objects ODD, whose keys are returned in byte order."""
     names = sorted(ODD, key=lambda key: key.encode())
     assert ["d/" + data.place(i)[0] for i in range(len(data))] == names
     assert [bytes(sample) for sample in data.__getitems__([3, 0, 2, 1, 0])] == [ODD[names[i]] for i in (3, 0, 2, 1, 0)]
@@ -176,7 +176,7 @@ def test_rows_and_records_are_ranges_of_objects(any_bucket):
     assert records[17].tobytes() == array[17].tobytes() and records.place(17) == ("0", 4 + 12 * 17, 12)
 
 
-# As MNIST is served. To find the rows takes the size at the end, and the first bytes.
+# As MNIST is stored. The search for the rows takes the size at the end, and the first bytes.
 def test_rows_of_a_gzipped_array_take_one_request(proxy, bucket):
     rows = np.random.default_rng(1).integers(0, 256, (1000, 28, 28), dtype="u1")
     put(bucket, {"train-images-idx3-ubyte.gz": gzip.compress(bytes([0, 0, 8, 3]) + np.array(rows.shape, ">i4").tobytes() + rows.tobytes())})
@@ -286,9 +286,8 @@ def test_a_set_of_google_that_is_missing_or_refused_is_named(gcs, monkeypatch):
 
 @pytest.fixture
 def ending(monkeypatch, tmp_path):
-    """ending(seconds, more=0): a store of 60 objects whose keys are printed by a process, keys.sh, and expire after some seconds; it takes them
-    `more` longer.
-    """
+    """ending(seconds, more=0): a store of 60 objects. A process, keys.sh, prints the keys, which expire after some seconds; the store accepts them
+    for `more` seconds longer."""
     with expiring.ExpiringStore() as running:
         for i in range(60):
             running.put(f"data/n/{i:03}", str(i).encode())
@@ -303,7 +302,7 @@ def ending(monkeypatch, tmp_path):
         yield start
 
 
-# The store refuses the keys before their time, as one does that has revoked them: they are asked for again, and no sample is lost.
+# The store refuses the keys early, as a store that has revoked them: new keys are fetched, and no sample is lost.
 @pytest.mark.parametrize("count, ends", [(None, (2, 6)), (2, (2, 6))])
 def test_keys_that_the_store_refuses_in_mid_epoch_are_renewed(ending, count, ends):
     store = ending(3600)
@@ -336,7 +335,7 @@ def test_keys_of_a_slow_source_are_renewed(ending, tmp_path):
     assert numbers(got) == list(range(60)) and store.refused > 0
 
 
-# The process describes keys that expire in four seconds, and the store takes them longer: no request is late on a slow machine.
+# The process says that the keys expire in four seconds, and the store accepts them for longer: no request is late on a slow machine.
 def test_keys_are_renewed_before_they_expire_while_a_set_is_read(ending):
     store = ending(4, more=3600)
     loader = Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True)
@@ -350,7 +349,7 @@ def test_keys_are_renewed_before_they_expire_while_a_set_is_read(ending):
     assert store.refused == 0
 
 
-# A source that has no more keys: the training ends with an error, and resumes at the same batch when there are some.
+# A source without further keys: the training ends with an error, and resumes at the same batch once there are keys.
 def test_keys_that_are_not_renewed_are_an_error_of_the_epoch(ending, tmp_path):
     store = ending(3600)
     loader = Loader(Dataset("s3://data/n/", threads=2), 4, ahead=1)
@@ -394,7 +393,7 @@ def test_missing_keys_are_named(bucket, monkeypatch):
         Dataset("s3://data/n/")
 
 
-# Our own store brings many samples in one request, once it is known; another store gets a GET for each.
+# penstock's own store sends many samples in reply to one request, once it has identified itself; another store gets a GET for each.
 def test_our_store_is_asked_for_many_samples_at_a_time(proxy, bucket):
     numbered(bucket, 200)
     data = Dataset("s3://data/n/")
@@ -410,7 +409,7 @@ def test_our_store_is_asked_for_many_samples_at_a_time(proxy, bucket):
 # --- trouble ---
 
 
-# The store answers 503 to all requests, as stores do that are throttled, until some have been sent again. The training waits meanwhile.
+# The store replies 503 to all requests, as a throttled store does, until some were sent again. The training waits meanwhile.
 @pytest.mark.parametrize("count", [None, 2])
 @pytest.mark.parametrize("many", ["yes", "no"])
 def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket, monkeypatch, many, count):
@@ -482,7 +481,7 @@ def test_a_store_that_is_waited_for_is_named_at_once(proxy, bucket, penstock):
     assert "samples: 8" in command.wait().ok().out
 
 
-# A store that answers with another version of the object, or the whole of it, or less than was asked for.
+# A store that replies with another version of the object, with the whole object, or with fewer bytes than requested.
 def test_an_object_that_is_replaced_has_changed_and_is_named(bucket):
     array = np.arange(20000, dtype="i8").reshape(2000, 10)
     put(bucket, {"a/one.npy": npy(array)})
@@ -540,7 +539,7 @@ def test_an_epoch_skips_objects_that_are_damaged_changed_or_missing(proxy, bucke
     assert sorted(got) == [i for i in range(40) if i not in (7, 21, 33)] and loader.skipped == {"damaged": 1, "changed": 1, "missing": 1}
 
 
-# Else a store that is away would skip all samples.
+# Otherwise an outage of the store would skip all samples.
 def test_a_store_that_refuses_is_an_error_of_the_epoch(proxy, bucket):
     numbered(bucket, 8)
     loader = Loader(Dataset("s3://data/n/"), 4, on_error="skip")
@@ -571,7 +570,7 @@ class Asked(Exception):
 
 @pytest.fixture
 def ask(proxy):
-    """ask(): the store holds all replies from now on, and at the first a signal comes whose handler raises Asked. ask.held is the rule."""
+    """ask(): from now on the store holds all replies, and at the first one a signal arrives, whose handler raises Asked. ask.held is the rule."""
     asked = []
 
     def handler(number, frame):

@@ -1,4 +1,4 @@
-"""docs/datasets.md: the programs that users copy run as they are printed, against data sets in a store."""
+"""docs/datasets.md: the programs that users copy run unchanged, with data sets in a store."""
 import io
 import re
 import sys
@@ -18,7 +18,7 @@ PICTURES, BATCH, EPOCHS = 600, 256, 90
 
 
 def program(word):
-    """The one program of the page that has the word."""
+    """Returns the only program of the page that contains the word."""
     (found,) = [text for text in fenced(PAGE, "python") if word in text]
     return found
 
@@ -42,7 +42,7 @@ def cifar10(bucket):
 
 
 class Training:
-    """train(batch) of the page: it keeps the numbers of the samples, and is interrupted after `stop` batches."""
+    """train(batch) of the page: keeps the numbers of the samples, and raises after `stop` batches."""
 
     def __init__(self, stop=None):
         self.stop, self.seen = stop, []
@@ -54,13 +54,13 @@ class Training:
 
 
 class Model:
-    """What the page saves next to the place of the loader."""
+    """The state that the page saves together with the position of the loader."""
 
     def state_dict(self):
         return {}
 
 
-# The first lines that a user sees: all epochs are trained, each of all samples in an order of its own.
+# The first program of the page: all epochs are trained, each with all samples in its own order.
 def test_the_first_program_of_the_page_trains_all_its_epochs(cifar10):
     training = Training()
 
@@ -73,7 +73,7 @@ def test_the_first_program_of_the_page_trains_all_its_epochs(cifar10):
     assert {len(batch) for batch in training.seen} == {BATCH, PICTURES % BATCH}
 
 
-# Both programs of the page: the second loads a place before the loop and saves it after a batch.
+# Both programs of the page: the second loads a position before the loop and saves it after a batch.
 @pytest.mark.parametrize("stop", [1, 3, 7])
 def test_the_program_of_the_page_resumes_at_the_batch_where_it_was(cifar10, stop):
     first, resume = fenced(PAGE, "python")[0], program("load_state_dict")
@@ -113,7 +113,7 @@ def test_the_mix_of_the_page_deals_by_its_weights(bucket):
     assert len(batch) == BATCH and all(abs(count - BATCH * weight) < 2 for count, weight in zip(counts, (0.7, 0.2, 0.1)))
 
 
-# The index that the page writes makes the URL suffice, and the other two commands print what it says.
+# With the index that the page writes, the URL suffices, and the other two commands print the shown lines.
 def test_the_commands_of_the_page_work_on_its_data_set(cifar10, penstock, store):
     typed = [command.removeprefix("penstock ").split() for command, _ in session(PAGE) if " dataset " in f" {command} "]
     before = Dataset("s3://cifar10/train/")
@@ -126,7 +126,7 @@ def test_the_commands_of_the_page_work_on_its_data_set(cifar10, penstock, store)
     assert "cifar10" in outs["inspect"] and str(PICTURES) in outs["inspect"]
 
 
-# All programs of the page at least can be compiled, and name only what the package has.
+# All programs of the page can at least be compiled, and use only names that the package has.
 def test_the_programs_of_the_page_name_what_there_is():
     programs = fenced(PAGE, "python")
 

@@ -1,4 +1,4 @@
-"""penstock.data reads data sets of the web: every format from nginx, patterns, indexes, changes, servers that do not suffice."""
+"""penstock.data reads data sets of the web: every format from nginx, patterns, indexes, changes, unsuitable servers."""
 import gzip
 import io
 import json
@@ -62,7 +62,7 @@ def pack(source, target, *options):
     assert done.returncode == 0, done.stderr
 
 
-# --- formats: each makes shards in a directory, and returns what follows its URL, and the options of the set ---
+# --- formats: each function makes shards in a directory, and returns the rest of the URL, and the options of the set ---
 
 
 def make_npy(root):

@@ -11,7 +11,7 @@ PARTS = {"only": [b""], "last": [FULL, b""]}
 
 @pytest.fixture
 def s3(penstock, store, tmp_path):
-    """Runs verbs; s3.made is what is in s3://bucket, by name: made by a client of others, in PARTS."""
+    """Runs verbs. s3.made has the objects of s3://bucket by name: another client has uploaded them, in PARTS."""
     client = store.client
     client.create_bucket(Bucket="bucket")
 
@@ -65,7 +65,7 @@ def test_a_sync_finds_nothing_to_do(s3, way):
         assert s3("sync", "--json", "--dry-run", *way, source, target).ok().json() == []
 
 
-# A part of no bytes before another is too small, and what is there stays.
+# A part of no bytes before another is too small, and the existing object stays.
 def test_only_the_last_may_be_empty(s3):
     client, name = s3.store.client, {"Bucket": "bucket", "Key": "x/last"}
     upload = client.create_multipart_upload(**name)["UploadId"]

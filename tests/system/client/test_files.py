@@ -46,7 +46,7 @@ for part in range(8):
 codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 print(codes, file.read() == expected[at:])
 """
-# Neither the end of a child's `with` block, nor one that it is cut out of, is the end of the object.
+# Neither the end of a child's `with` block, nor an exception in it, completes the object.
 FORKED_BLOCK = """
 import os, sys
 import penstock
@@ -69,7 +69,7 @@ for mode, part in (("wb", b"part"), ("w", "part")):
         sys.exit()
 print(len(penstock.open(sys.argv[1]).read()))
 """
-# A child that is forked while an object is written does not keep it from its end.
+# A child that is forked while an object is written does not prevent the end of the upload.
 FORKED_WRITER = """
 import os, sys, time
 import penstock
@@ -381,7 +381,7 @@ class Asked(Exception):
     """Raised by a handler of a signal."""
 
 
-# Other threads run on meanwhile, and the signal comes through.
+# Other threads run meanwhile, and the signal is handled.
 def test_a_signal_ends_the_wait_for_a_store(proxy, bucket, wait_for):
     put(bucket, large=LARGE)
     file = penstock.open("s3://data/large")
@@ -406,7 +406,7 @@ def test_a_signal_ends_the_wait_for_a_store(proxy, bucket, wait_for):
 
 
 def child(tmp_path, text, *arguments, stdin=""):
-    """What a Python with the package, and this environment, printed."""
+    """Runs a Python with the package and this environment, and returns its output."""
     (tmp_path / "script.py").write_text(text)
     known = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""penstock.fsspec with the real fsspec, and with what reads by it, against `penstock serve`."""
+"""penstock.fsspec with the real fsspec, and with programs that use it, on `penstock serve`."""
 import json
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""gs:// through the XML API: the verbs, against a double that minds what Google minds (harness/gcs.py)."""
+"""gs:// through the XML API: the verbs, with a simulator that checks what Google checks (harness/gcs.py)."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ from harness.program import binary
 INPUT, UNAVAILABLE, USAGE, PERMISSION = 66, 69, 64, 77
 
 
-# The way of a checkpoint up and down with each kind of identity; a key has every sort of character.
+# Uploads and downloads a checkpoint with each kind of identity; a key has every sort of character.
 def test_the_verbs_work_with_every_identity(penstock, gcs, who):
     key, body = "runs/a b+c%/ü~.pth", os.urandom(100_000)
     penstock.run("put", f"gs://train/{key}", input=body, env=who).exits(0)
@@ -41,7 +41,7 @@ def test_buckets_are_made_for_the_project_and_removed(penstock, gcs, tmp_path):
     assert gcs.seen("PUT", x_goog_project_id="lab")
 
 
-# The checksum goes with the bytes; what is stored in parts is looked at again as a whole.
+# The checksum is sent with the bytes; an object in parts is verified as a whole after its upload.
 def test_uploads_carry_crc32c_and_go_in_parts_where_large(penstock, gcs):
     body = os.urandom(17 << 20)
 
@@ -52,7 +52,7 @@ def test_uploads_carry_crc32c_and_go_in_parts_where_large(penstock, gcs):
     assert len(parts) == 3 and all(r["headers"]["x-goog-hash"].startswith("crc32c=") for r in parts)
 
 
-# Google has no condition on uploads in parts: the stream waits under another name for a copy that has one.
+# Google has no condition on uploads in parts: the stream is stored under another name, and copied under the condition.
 def test_create_only_holds_for_streams_of_any_length(penstock, gcs):
     penstock.run("put", "--if-none-match", "gs://train/lock", input=b"first", env=gcs.env).exits(0)
     refused = penstock.run("put", "--if-none-match", "gs://train/lock", input=b"second", env=gcs.env)
@@ -74,7 +74,7 @@ def test_damaged_bytes_are_found(penstock, gcs, size, composed):
     assert result.code == UNAVAILABLE and "crc32c" in result.err.lower()
 
 
-# A proxy that changes a byte: the store must not keep it.
+# A proxy that changes a byte: the store must not keep the object.
 def test_a_put_whose_bytes_do_not_fit_is_refused_by_its_hash(penstock, gcs):
     gcs.damage = True
     result = penstock.run("put", "gs://train/x", input=b"payload", env=gcs.env)
@@ -88,7 +88,7 @@ def test_packed_objects_come_as_they_are_stored(penstock, gcs):
     assert subprocess.run([binary(), "cat", "gs://train/log.gz"], env=penstock.env | gcs.env, stdout=subprocess.PIPE).stdout == b"\x1f\x8bpacked"
 
 
-# One request for each of them, and what is gone already is no failure.
+# One request for each of them; a missing object is no failure.
 def test_many_objects_are_removed_one_by_one(penstock, gcs):
     for i in range(60):
         gcs.put("train", f"tmp/{i:03}")
@@ -114,7 +114,7 @@ def test_a_link_signed_with_either_key_opens_the_object(penstock, gcs, tmp_path)
     assert not gcs.assertions, "a link needs no token"
 
 
-# Fetched once for all requests, and again when it has come to its end or is refused.
+# Fetched once for all requests, and again when the token has expired or is refused.
 def test_a_token_is_fetched_once_and_renewed(penstock, gcs, tmp_path):
     gcs.guarded = True
     env = gcs.token_env(gcs.key_file(tmp_path / "key.json"))
@@ -130,7 +130,7 @@ def test_a_token_is_fetched_once_and_renewed(penstock, gcs, tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         for token in gcs.tokens:
-            gcs.tokens[token] = 0  # at its end before the time that it was given
+            gcs.tokens[token] = 0  # expired before its announced time
         process.stdin.write(b"b" * (9 << 20))
         process.stdin.close()
     assert process.returncode == 0 and len(gcs.buckets["train"]["slow"].body) == 18 << 20
@@ -139,7 +139,7 @@ def test_a_token_is_fetched_once_and_renewed(penstock, gcs, tmp_path):
     assert claims["exp"] - claims["iat"] == 3600 and claims["aud"].endswith("/token") and "devstorage" in claims["scope"]
 
 
-# Neither the key's signature nor the token goes to a server that nobody vouches for.
+# Neither the key's signature nor the token goes to a server without a valid certificate.
 def test_store_and_token_service_are_spoken_to_over_tls(penstock, certificate, tmp_path):
     with Gcs(certificate.context) as gcs:
         gcs.guarded, gcs.buckets["train"] = True, {}
@@ -214,7 +214,7 @@ def test_without_any_identity_it_says_where_it_looked(penstock):
     assert "GOOGLE_APPLICATION_CREDENTIALS" in result.err and "--no-sign-request" in result.err
 
 
-# Busy, and an answer that got lost after the deed: the second attempt finds its own object.
+# A busy store, and a lost reply to a request that was performed: the second attempt finds its own object.
 def test_a_busy_store_is_asked_again(penstock, gcs):
     gcs.fault(503, times=2)
     penstock.run("put", "--if-none-match", "gs://train/k", input=b"once", env=gcs.env).exits(0)
@@ -222,7 +222,7 @@ def test_a_busy_store_is_asked_again(penstock, gcs):
     assert gcs.buckets["train"]["k"].body == b"once"
 
 
-# Small ones and one in parts, up and down; the second time nothing is to be done. From there to a store that speaks S3.
+# Small objects and one in parts, up and down; the second time nothing is to be done. From there to an S3 store.
 def test_trees_are_copied_and_synced(penstock, gcs, store, tmp_path):
     tree, back = tmp_path / "tree", tmp_path / "back"
     contents = {f"d{i % 3}/f{i}": os.urandom(i * 100) for i in range(40)} | {"large": os.urandom(18 << 20)}

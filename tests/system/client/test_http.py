@@ -45,7 +45,7 @@ def test_an_unknown_authority_is_refused_with_what_to_do(https, tool, folder):
 def test_the_proxy_of_the_environment_is_used_except_where_it_is_not_wanted(tool, folder, http_server):
     proxy = Server()
     try:
-        # A proxy is asked with the whole URL as its path.
+        # A proxy gets the whole URL as the path of a request.
         proxy.add("http://input.invalid/data", b"through the proxy")
         direct = http_server.add("/direct", b"straight")
         settings = {"http_proxy": proxy.url, "NO_PROXY": "127.0.0.1"}
@@ -66,7 +66,7 @@ def test_a_killed_fetch_goes_on_where_it_was(tool, folder, http_server):
     http_server.fault("/large.bin", times=1000, rate=2 * MIB)
     process = tool.popen("fetch", url, folder, CHUNK=256 * 1024, PARALLEL=2)
     try:
-        # The journal is written once a second, with a bit for each of the 32 ranges: wait for one that knows of eight.
+        # The journal is written once a second, with a bit for each of the 32 ranges: wait until it has eight of them.
         known = lambda path: bin(int(json.loads(path.read_text())["done"], 16)).count("1")  # noqa: E731
         wait_for(lambda: any(known(path) >= 8 for path in folder.glob("large.bin.*.penstock-part.json")), 60, "a journal")
     finally:

@@ -1,4 +1,4 @@
-"""One large object, up and down, while the store or the way to it is out of sorts for some of its requests."""
+"""One large object, up and down, while the store or the network fails for some of its requests."""
 import os
 
 import pytest
@@ -30,7 +30,7 @@ def ranges(proxy):
 
 
 def test_a_part_that_hangs_is_sent_again(tool, store, fault_proxy, tmp_path):
-    """A store that takes a part and says nothing: another request brings it, and the object has it once."""
+    """A store that reads a part and does not reply: another request sends the part again, and the object has it once."""
     source = make_file(tmp_path / "source", 80 * MIB)
     hung = fault_proxy.fault(method="PUT", query="partNumber=12&", hold="reply")
 
@@ -59,10 +59,8 @@ def test_a_range_that_hangs_is_asked_for_again(tool, fault_proxy, tmp_path, hold
 
 
 def test_cp_of_one_object_has_as_many_requests_under_way_as_the_engine_allows(store, penstock, fault_proxy, tmp_path):
-    """
-    A store far away is filled by many requests at a time: none of the first eight is answered before all are there. An upload
-    that may be resumed begins with fewer.
-    """
+    """A distant store gets many requests at a time: the first eight get no reply before all have arrived. An upload that may be resumed starts with
+    fewer."""
     source = make_file(tmp_path / "source", 72 * MIB)
     env = store.env | {"AWS_ENDPOINT_URL": fault_proxy.url, "PENSTOCK_NETWORK_STALL": "3600"}
     store.client.create_bucket(Bucket="bucket")
@@ -82,7 +80,7 @@ def test_cp_of_one_object_has_as_many_requests_under_way_as_the_engine_allows(st
 
 
 def test_a_question_that_hangs_is_asked_again(tool, fault_proxy, tmp_path):
-    """The one about the parts' checksums comes before the last ranges, and moves no bytes worth counting."""
+    """The request for the parts' checksums comes before the last ranges, and moves few bytes."""
     source = make_file(tmp_path / "source", 120 * MIB)
     tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
     hung = fault_proxy.fault(method="GET", query="attributes", hold="reply")
@@ -96,7 +94,7 @@ def test_a_question_that_hangs_is_asked_again(tool, fault_proxy, tmp_path):
 
 
 def test_a_damaged_range_is_found_and_fetched_again_alone(tool, fault_proxy, tmp_path):
-    """The store tells each part's checksum: one bit that is wrong costs one range, not the object."""
+    """The store returns the checksum of each part, so one wrong bit costs one range, not the object."""
     source = make_file(tmp_path / "source", 96 * MIB)
     tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
     damaged = fault_proxy.fault(method="GET", range=f"bytes={32 * MIB}-", corrupt_at=5 * MIB)

@@ -1,4 +1,4 @@
-"""libpenstock as another program meets it: installed, found by pkg-config, compiled against, watched by AddressSanitizer."""
+"""libpenstock in another program: installed, found by pkg-config, compiled against, checked by AddressSanitizer."""
 import os
 import re
 import shlex
@@ -16,7 +16,7 @@ DATA_SETS = EXERCISE.with_name("dataset_exercise.c")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """flags(*names): what pkg-config says of an installation below a directory of its own."""
+    """flags(*names): the output of pkg-config for an installation below its own directory."""
     if not (BUILD / "src" / "library" / "libpenstock.a").exists():
         pytest.fail(f"there is no library in {BUILD}")
     root = tmp_path_factory.mktemp("installed")
@@ -32,7 +32,7 @@ def installed(tmp_path_factory):
 
 
 def compiler():
-    """A program is watched as its library is, by the runtime of the same compiler; beside one that is not watched, by AddressSanitizer."""
+    """A program gets the sanitizer of its library, from the same compiler; with a library without a sanitizer it gets AddressSanitizer."""
     needed = subprocess.run(["ldd", BUILD / "src" / "library" / "libpenstock.so"], check=True, capture_output=True, text=True).stdout
     if "libtsan" in needed:
         return ["cc", "-fsanitize=thread"]
@@ -125,7 +125,7 @@ def test_the_static_library_brings_no_name_but_its_own(installed, store, tmp_pat
     assert "libpenstock" not in dynamic
 
 
-# A function that is added to the header has to be used, too.
+# This program must use every function of the header, also a new one.
 def test_every_function_of_data_sets_is_used():
     header = (TOP / "include" / "penstock" / "dataset.h").read_text()
 
@@ -134,7 +134,7 @@ def test_every_function_of_data_sets_is_used():
     assert declared and declared <= set(re.findall(r"\b(penstock_\w+)\(", DATA_SETS.read_text()))
 
 
-# What the header declares is what is exported, and no more is installed than the public headers.
+# The library exports exactly the functions of the header, and only the public headers are installed.
 def test_header_and_library_agree(installed):
     header = "".join((TOP / "include" / "penstock" / name).read_text() for name in ("checkpoint.h", "dataset.h", "file.h", "transfer.h", "error.h"))
     declared = set(re.findall(r"PENSTOCK_API[^;(]*?\b(penstock_\w+)\(", header))
@@ -144,7 +144,7 @@ def test_header_and_library_agree(installed):
     assert {path.name for path in installed.root.rglob("*.h")} == {"checkpoint.h", "dataset.h", "error.h", "file.h", "transfer.h", "version.h"}
 
 
-# The example of checkpoints: it goes on where the newest whole one is, and says which it passed over.
+# The example of checkpoints: it resumes from the newest whole one, and names those that it skipped.
 def test_the_example_of_checkpoints_goes_on_where_it_was(installed, tmp_path):
     program = compiled(installed, TOP / "examples" / "checkpoint" / "save_resume.c", tmp_path / "save_resume")
 

@@ -1,4 +1,4 @@
-"""Single transfers that SIGKILL ends again and again: the next call goes on, and nothing is sent much more than once."""
+"""Single transfers that SIGKILL ends again and again: the next call resumes, and little is sent twice."""
 import os
 import random
 
@@ -24,7 +24,7 @@ class Interrupted:
         self.kills = 0
 
     def kill_after(self, size, *arguments, **env):
-        """Kills the call once the link has carried `size` bytes of it. Whether it was still running."""
+        """Kills the call once the link has carried `size` bytes of it. Returns True if it was still running."""
         self.link.hold(after=size)
         process = self.tool.popen(*arguments, **env)
         wait_for(lambda: self.link.held() or process.poll() is not None, 60, "the bytes, or the end")
@@ -38,7 +38,7 @@ class Interrupted:
         return running
 
     def through_kills(self, kills, least, most, *arguments, check, **env):
-        """The same call until it ends by itself; the first `kills` of them are killed at some point."""
+        """Repeats the call until it ends; the first `kills` calls are killed at some point."""
         points = random.Random(2)
         while self.kills < kills:
             if not self.kill_after(points.randint(least, most), *arguments, **env):
@@ -83,7 +83,7 @@ def test_a_download_that_is_killed_again_and_again_is_whole_and_brings_little_tw
     )
 
     assert got.read_bytes() == source.read_bytes()
-    # Of each range under way the block that was not whole.
+    # The last block of each range in flight.
     assert at.link.carried < size * OVERHEAD + at.kills * PARALLEL * 2 * MIB
     assert not list(tmp_path.glob("*.penstock-part"))
 
@@ -101,14 +101,14 @@ def test_an_upload_that_is_killed_again_and_again_is_whole_and_sends_little_twic
 
     at.direct.ok("get", "bucket", "large", tmp_path / "got")
     assert (tmp_path / "got").read_bytes() == source.read_bytes()
-    # The part that was under way, and one whose answer nobody heard any more.
+    # The part in flight, and a part whose reply was lost.
     assert at.link.carried < size * OVERHEAD + at.kills * 2 * 5 * MIB
     assert list((tmp_path / "journals").iterdir()) == []
     assert at.direct.json("list-uploads", "bucket", "") == []
 
 
-# Parts under way are lost with their process, so few are until the speed of the link is known. Others have 8 at once, and more
-# as soon as their bytes move fast.
+# Parts in flight are lost with their process, so there are few until the speed of the link is known. Other uploads have 8 at once, and more once
+# their bytes move fast.
 @pytest.mark.parametrize("resumable, at_once", [(True, 4), (False, 8)])
 def test_few_parts_of_a_resumable_upload_are_under_way_before_its_link_is_known(store, tmp_path, resumable, at_once):
     source = random_bytes(tmp_path / "source", 60 * MIB)
@@ -166,7 +166,7 @@ def test_an_object_that_is_replaced_between_two_kills_is_fetched_anew(interrupte
     assert not list(tmp_path.glob("*.penstock-part"))
 
 
-# Uploads that nobody goes on with are listed and ended by age; those of other keys, and objects, stay.
+# Abandoned uploads are listed, and aborted by age; uploads of other keys, and objects, stay.
 def test_unfinished_uploads_are_listed_and_ended(penstock, store, tmp_path):
     store.client.create_bucket(Bucket="bucket")
     store.client.put_object(Bucket="bucket", Key="runs/a", Body=b"an object")
@@ -194,7 +194,7 @@ def test_unfinished_uploads_are_listed_and_ended(penstock, store, tmp_path):
     run("ls", "--uploads").exits(64)
 
 
-# What does not say since when it is there may have been begun just now, by somebody who goes on with it.
+# An upload without a start time may have been started just now, by a client that will continue it.
 def test_uploads_of_unknown_age_are_left_alone(penstock, http_server, tmp_path):
     xml = b"<ListMultipartUploadsResult><Upload><Key>k</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>"
     for path in ("/bucket", "/bucket/"):

@@ -1,4 +1,4 @@
-"""Images of containers: brought from registries and files, verified, kept once."""
+"""Images of containers: pulled from registries and files, verified, kept once."""
 import base64
 import fcntl
 import gzip
@@ -84,13 +84,13 @@ def test_an_image_is_brought_once_and_kept_by_digest(penstock, registry):
     penstock.run("pull", f"{name}@{pushed}").ok()
 
     assert first.out == f"{name}:v1 {pushed}\n" and by_digest.out == f"{name}@{pushed} {pushed}\n"
-    assert len(blobs) == 3  # two layers and the configuration, of which nothing was asked for twice
-    assert len(registry.requests("GET")) == asked  # what a digest stands for never changes
+    assert len(blobs) == 3  # two layers and the configuration, none of which was requested twice
+    assert len(registry.requests("GET")) == asked  # the content of a digest never changes
     assert layers(penstock) == {digest(data)[7:31] for data in made[0].values() if data[:2] == b"\x1f\x8b"}
 
 
 def test_a_registry_that_is_away_is_no_reason_to_stop(penstock, registry):
-    # The tag stands for what it stood for last, which is said; what is not here is an error that says how to go on.
+    # Without the registry, a tag means the image that was pulled last, with a note; a missing image is an error with a remedy.
     registry.push("job/tool:v1", image([layer(SMALL)]))
     name = f"{registry.host}/job/tool:v1"
     penstock.run("pull", name).ok()
@@ -129,7 +129,7 @@ def test_a_run_waits_for_a_registry_that_is_not_there_yet(penstock, registry, tm
     away.close()
 
 
-# A firewall that drops what is sent: connections are made, and nothing comes.
+# A firewall that drops packets: connections are made, and no data arrives.
 def test_a_registry_that_says_nothing_costs_seconds(penstock, registry):
     registry.push("job/tool:v1", image([layer(SMALL)]))
     name = f"{registry.host}/job/tool:v1"
@@ -227,7 +227,7 @@ def test_damaged_bytes_are_found_and_nothing_of_them_stays(penstock, registry):
 
 
 def test_a_layer_becomes_the_directory_that_it_describes(penstock, tmp_path):
-    # Links, modes, times, names in Unicode; devices are left out; what it removes is marked as overlayfs wants it.
+    # Links, modes, times, names in Unicode; devices are left out; removed files are marked for overlayfs.
     data = layer({
         "usr/": (0o755, None), "usr/bin/tool": (0o4755, "#!"), "usr/bin/same": ("h", "usr/bin/tool"), "etc/motd": "héllo",
         "lib": ("l", "/usr/lib"), "dev/null": ("c", None), "run/pipe": ("p", None), "müll/datei": "x", "/absolute": "kept below",
@@ -245,7 +245,7 @@ def test_a_layer_becomes_the_directory_that_it_describes(penstock, tmp_path):
     assert stat.S_ISCHR((root / "etc/gone").stat().st_mode) and (root / "etc/gone").stat().st_rdev == 0
     assert "trusted.overlay.opaque" in os.listxattr(root / "opt") or "user.overlay.opaque" in os.listxattr(root / "opt")
     assert stat.S_IMODE((root / "secret").stat().st_mode) == 0o700 and (root / "replaced").read_text() == "two"
-    assert stat.S_IMODE(images(penstock).stat().st_mode) == 0o700  # setuid programs of images are nobody else's
+    assert stat.S_IMODE(images(penstock).stat().st_mode) == 0o700  # other users cannot reach setuid programs of images
 
 
 def test_a_program_keeps_its_capabilities(penstock, tmp_path):
@@ -286,7 +286,7 @@ def test_no_member_leaves_the_layer(penstock, tmp_path, members, says):
 
 @pytest.mark.parametrize("kind", ["file", "link", "fifo", "hard link"])
 def test_what_a_member_replaces_is_looked_for_in_the_layer(penstock, tmp_path, kind):
-    # A link to a directory of the machine: what lies there by the same name must not be taken for what an earlier member made.
+    # A link to a directory of the machine: a file there must not be taken for one of an earlier member.
     mine = tmp_path / "mine" / "kept"
     mine.mkdir(parents=True)
     (mine / "work").write_text("of a year")
@@ -343,7 +343,7 @@ def test_files_of_images_are_read(penstock, tmp_path):
 
 
 def test_what_a_killed_reader_of_a_file_unpacked_is_removed(penstock, tmp_path, wait_for):
-    # Unpacking waits in a pipe; whoever comes later removes what is left, but not what another one still works with.
+    # Unpacking waits in a pipe. A later pull removes leftovers, but not the files of a pull that is still running.
     layout = write_layout(tmp_path / "layout", image([layer(SMALL)]))
     with tarfile.open(tmp_path / "image.tar", "w") as tar:
         for path in layout.rglob("*"):
@@ -455,7 +455,7 @@ def test_layers_that_a_power_loss_may_have_taken_are_brought_again(penstock, reg
 
 
 def test_a_layer_that_another_process_is_removing_is_waited_for(penstock, registry, wait_for):
-    # The layer is in place, with half of its files: only its lock shows that it is being removed.
+    # The layer is at its place, with half of its files: only its lock shows that it is being removed.
     data = layer(SMALL)
     registry.push("job/tool:v1", image([data]))
     name = f"{registry.host}/job/tool:v1"
@@ -496,7 +496,7 @@ def test_plain_http_is_only_for_this_machine_or_on_request(penstock, registry):
     penstock.run("pull", "--registry", registry.url, "job/tool:v1").ok()
 
     assert "https://registry.invalid:1/v2/" in refused.err
-    assert "TLS" not in registry.text()  # which it says where somebody tries
+    assert "TLS" not in registry.text()  # the registry logs an attempt at TLS
 
 
 @pytest.mark.parametrize("compression", ["zstd", "plain"])
@@ -512,7 +512,7 @@ def test_layers_come_in_other_forms(penstock, tmp_path, compression):
 
 
 def bare(members):
-    """A layer without an end, and without padding behind its last member."""
+    """A layer without an end, and without padding after its last member."""
     data = layer(members, compress=False)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         last = tar.getmembers()[-1]
@@ -570,7 +570,7 @@ def test_images_are_listed_and_removed_with_the_layers_that_are_theirs_alone(pen
     assert [one["digest"] for one in kept(penstock)] == [listed[0]["digest"]]
     assert len(before) == 3 and len(layers(penstock)) == 2 and set(layers(penstock)) < set(before)
     assert f"{registry.host}/job/two:v1" in penstock.run("images").ok().out
-    penstock.run("pull", f"{registry.host}/job/one:v1").ok()  # it can be had again
+    penstock.run("pull", f"{registry.host}/job/one:v1").ok()  # it can be pulled again
     assert layers(penstock) == before
 
 
@@ -592,14 +592,14 @@ def test_pruning_begins_with_what_was_not_used_for_longest(penstock, registry):
 
 @pytest.mark.parametrize("brought_by", ["pull", "run"])
 def test_no_more_is_kept_than_the_configuration_allows(penstock, registry, tmp_path, brought_by):
-    # The shared layer counts once, whoever has it; what is brought, and then freed, is never the one that is asked for.
+    # The shared layer counts once for all images. To make room, a pull removes other images, never the one that it fetches.
     shared = layer({"shared": "x" * 200_000})
     names = [f"{registry.host}/job/{name}:v1" for name in "abc"]
     for name in names:
         registry.push(name.partition("/")[2], image([busybox(), shared, layer({"file": name * 10_000})]))
     for name in names[:2]:
         penstock.run("pull", name).ok()
-    penstock.run("pull", names[0]).ok()  # the second is the one that nobody asked for since
+    penstock.run("pull", names[0]).ok()  # the second image is now the least recently used one
     one = kept(penstock)[0]["bytes"]
     config, system = tmp_path / "config.yaml", tmp_path / "system.yaml"
     system.write_text("images: {maxSize: 1TiB}\n")

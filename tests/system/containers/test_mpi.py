@@ -38,7 +38,7 @@ mpi.MPI_Finalize()
 
 
 def describe(folder, command, **more):
-    """A workflow of two ranks in an image that has the machine's /usr by a mount, and is no part of the machine else."""
+    """A workflow of two ranks in an image that mounts /usr of the machine, and has nothing else of it."""
     where = write_layout(folder / "image", image([busybox(), layer({"lib": ("l", "usr/lib"), "lib64": ("l", "usr/lib64"), "tmp/": None, "usr-only": ""})]))
     (folder / "program").mkdir()
     (folder / "program" / "sum.py").write_text(PROGRAM)
@@ -93,7 +93,7 @@ def test_a_killed_penstock_takes_its_ranks_with_it(penstock, tmp_path, wait_for)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's rights are given up by root")
 def test_a_user_without_rights_has_ranks_in_containers():
-    # To the launcher's server the rank is its user, not the root of its container.
+    # For the launcher's server the rank is its user, not the root of its container.
     if subprocess.run([*NOBODY, "unshare", "-Urm", "true"], capture_output=True).returncode:
         pytest.skip("user namespaces are not to be had")
     folder = Path(tempfile.mkdtemp(prefix="penstock-user-"))

@@ -1,4 +1,4 @@
-"""Steps with a network of their own, on the machine itself and in containers, and the interfaces that are made in it."""
+"""Steps with their own network, on the machine itself and in containers, and the interfaces in it."""
 import json
 import os
 import re
@@ -41,7 +41,7 @@ def boxes(penstock):
 
 @pytest.mark.parametrize("network", ["slirp4netns", "pasta"])
 def test_a_step_on_the_machine_has_a_network_of_its_own(penstock, workflow, network):
-    # It is who it would be, where it would be, and sees the machine's files; what it leaves behind ends with it.
+    # The step has its user and its directory, and sees the machine's files; its leftover processes end with it.
     path = workflow({"command": "awk -F: 'NR > 2 {print $1}' /proc/net/dev | sort | xargs; cat /etc/resolv.conf; id -u; pwd; echo x > $DEEPSQUARE_OUTPUT/x; (setsid sleep 4341 &); exit 7",
                      "network": network, "dns": ["192.0.2.53"]})  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_a_stop_reaches_the_step_and_not_what_leads_outside(penstock, workflow, 
 
 
 def test_a_stop_ends_what_handles_nothing(penstock, workflow, wait_for):
-    # It has 30 s until it would be killed: the helper that handles the signal must not pass for the step.
+    # The step has 30 s until it would be killed: the helper that handles the signal must not be taken for the step.
     path = workflow("echo up > $STORAGE_PATH/up; exec sleep 4342")
     run = penstock.popen("run", path)
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
@@ -227,7 +227,7 @@ def test_what_an_interface_needs_is_named_before_anything_starts(penstock, workf
 
 
 def test_a_bore_tunnel_runs_beside_its_step(penstock, workflow, tmp_path):
-    # An imitation: it ends where nobody listens yet, as the real one does, and says where it is to be found.
+    # A simulation: like the real program it exits if nothing listens yet, and prints its address.
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "bore").write_text(f"""#!/usr/bin/python3
@@ -254,7 +254,7 @@ time.sleep(4345)
 @root_only
 @pytest.mark.parametrize("network", ["slirp4netns", "pasta"])
 def test_a_user_without_rights_has_it_too(wait_for, network):
-    # As whoever it is, not as the root of the namespace that it takes. The device has the mode that Debian gives it.
+    # As a user, not as the root of the user's namespace. The device has Debian's default mode.
     as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     if subprocess.run([*as_user, "unshare", "-Urm", "true"], capture_output=True).returncode:
         pytest.skip("user namespaces are not to be had")

@@ -1,4 +1,4 @@
-"""Registries as they are: tokens of a service of their own, blobs that lie on another host, logins that programs keep."""
+"""Registries as they are in practice: tokens of their own service, blobs on another host, logins that programs keep."""
 import base64
 import json
 import os

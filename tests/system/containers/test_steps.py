@@ -1,4 +1,4 @@
-"""Steps in containers: what they see, what they may do, how they end, and that nothing of them stays."""
+"""Steps in containers: what they see, what they may do, how they end, and that nothing of them is left."""
 import json
 import os
 import re
@@ -61,7 +61,7 @@ def test_a_step_sees_its_image_and_the_runs_storage(penstock, contained):
 
 
 def test_variables_follow_their_precedence(penstock, contained):
-    # Job env < DeepSquare's variables < the image's ENV < its /etc/environment < the step's env; the caller's own stay outside.
+    # Job env < DeepSquare's variables < the image's ENV < its /etc/environment < the step's env; the caller's variables are not passed on.
     environment = '# comment\nFROM_FILE="of the file"\nBOTH=file\nexport STEP=file\n'
     path = contained(
         {"command": 'echo "[$JOB][$NTASKS][$FROM_IMAGE][$FROM_FILE][$BOTH][$STEP][$OUTER]"; echo $PATH',
@@ -224,7 +224,7 @@ def test_mounts_of_the_workflow_are_in_every_container(penstock, contained, tmp_
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_places_of_mounts_are_not_made_for_each_container(penstock, contained, wait_for, umask):
-    # An image has none of them; to make and remove them on disk took a good part of a container's start.
+    # An image has no such directories; to make and remove them on disk took a large part of a container's start.
     path = contained('ls -ld /etc | cut -c1-10; echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; echo x > /etc/own; cat /etc/own')
     before = os.umask(umask)
     try:
@@ -243,7 +243,7 @@ def test_places_of_mounts_are_not_made_for_each_container(penstock, contained, w
 
 
 def test_a_container_may_little(penstock, contained):
-    # No new privileges, no devices of its own making, no other processes, no kernel settings, no setuid through the image.
+    # No new privileges, no own devices, no other processes, no kernel settings, no setuid through the image.
     path = contained("ps | grep -c '[s]h -c'; mknod /dev/x b 8 0 && echo device; grep -E '^(NoNewPrivs|CapEff)' /proc/self/status; "
                      "echo 1 > /proc/sys/kernel/sysrq && echo sysrq; mount -t tmpfs x /tmp && echo mounted; touch /dev/shm/x && echo shm")  # fmt: skip
 
@@ -255,7 +255,7 @@ def test_a_container_may_little(penstock, contained):
 
 
 def test_nothing_of_a_container_outlives_its_step(penstock, contained):
-    # One that fails keeps its directories; that which was made for a container after the last is none of them.
+    # A failed step keeps its directories, except those that were made for a container after the last one.
     path = contained("setsid sleep 4321 & (sleep 4322 &); sleep 4323 & echo started", "true", {"command": "ps; test -e /dev/shm/x || echo gone; exit 3"})
 
     out = penstock.run("run", path).exits(3).out
@@ -266,7 +266,7 @@ def test_nothing_of_a_container_outlives_its_step(penstock, contained):
 
 
 def test_a_stop_reaches_the_program_that_handles_it(penstock, contained, wait_for):
-    # The shell above it does not pass it on; the program saves, and ends the run.
+    # The shell above the program does not pass the signal on; the program saves, and ends the run.
     saving = "trap 'echo saved > $STORAGE_PATH/saved; exit 0' TERM; echo up > $STORAGE_PATH/up; while :; do sleep 0.05; done"
     path = contained({"command": f'sh -c "{saving.replace("$", chr(92) + "$")}"; exit $?'})
     run = penstock.popen("run", path)
@@ -279,7 +279,7 @@ def test_a_stop_reaches_the_program_that_handles_it(penstock, contained, wait_fo
 
 
 def test_a_stop_ends_what_handles_nothing(penstock, contained, wait_for):
-    # The kernel ignores it for the first process of a namespace; the task is not that one.
+    # The kernel ignores the signal for the first process of a namespace; the task is another process.
     run = penstock.popen("run", contained("echo up > $STORAGE_PATH/up; exec sleep 4324"))
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
 
@@ -289,7 +289,7 @@ def test_a_stop_ends_what_handles_nothing(penstock, contained, wait_for):
 
 
 def test_a_killed_penstock_takes_its_containers_with_it(penstock, contained, wait_for):
-    # Exactly this command: the shell that is about to begin it has its text in its own.
+    # Search for exactly this command: the shell that is about to start it has the text in its own command line.
     def asleep():
         return [pid for pid, command in processes.descendants().items() if command == "sleep 4325"]
 
@@ -326,7 +326,7 @@ WITH_VALUES = ("A=b", "", "--lr=0.1", "a=b=c", "https://user:word@h/x?X-Amz-Sign
 
 
 def test_the_arguments_of_a_command_beside_a_step_arrive_as_they_are(penstock, contained, wait_for):
-    # Penstock takes values off its own command line, and begins itself once more before it enters a container.
+    # penstock removes values from its own command line, and executes itself once more before it enters a container.
     path = contained({"command": "echo up > $STORAGE_PATH/up; sleep 4327", "env": [{"key": "OWN", "value": "1"}]})
     run = penstock.popen("run", path)
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
@@ -371,7 +371,7 @@ def test_the_images_digest_is_on_record(penstock, contained, tmp_path):
 
 
 def test_without_crun_it_says_what_is_missing(penstock, contained, tmp_path):
-    # Only where nothing of the kind is installed at all: the usual places are looked at beside PATH.
+    # Only if no such program is installed at all: penstock searches the usual places in addition to PATH.
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("a private mount needs root")
     path = contained("true")
@@ -401,7 +401,7 @@ USER = 4711
 
 @pytest.mark.users
 def test_a_user_without_privileges_runs_containers(penstock, contained, tmp_path, wait_for):
-    # In a user namespace; within it is root, outside it is the user, whose files are what it writes.
+    # In a user namespace: inside the task is root, outside it is the user, who owns its files.
     if os.geteuid() != 0 or subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "unshare", "-Ur", "true"], capture_output=True).returncode:
         pytest.skip("user namespaces are not to be had")
     path = contained(

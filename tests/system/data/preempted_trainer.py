@@ -1,5 +1,5 @@
-"""examples/preemptible/cifar10.py, which stands still at one point until there is a notice: POINT is batch:N (before the batch after
-step N), save:N (in the save of step N, when its bytes are written and it does not count yet), or empty."""
+"""Runs examples/preemptible/cifar10.py, and pauses it at POINT until there is a notice. POINT is batch:N (before the batch after step N), save:N (in
+the save of step N, when the bytes are written and do not count yet), or empty."""
 import os
 import sys
 import time

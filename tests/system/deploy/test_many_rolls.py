@@ -1,4 +1,4 @@
-"""A hundred versions and twenty kills under the load of wrk, which counts what fails."""
+"""A hundred versions and twenty kills under the load of wrk, which counts failures."""
 import os
 import re
 import shutil
@@ -51,7 +51,7 @@ def test_a_hundred_versions_and_twenty_kills(deploy, models, wrk):
     load, checked = wrk(port), Load(port, clients=2)
     for version in range(2, ROLLS + 2):
         if version % (ROLLS // KILLS) == 0:
-            # In turn the process in charge and its spare, at any moment of the roll before.
+            # In turn the first process and its spare, at any moment of the previous roll.
             os.kill(deployment.both()[version // (ROLLS // KILLS) % 2], signal.SIGKILL)
         publish(models, version, weights(version))
         deployment.wait_in_service(version)
@@ -80,7 +80,7 @@ def test_a_killed_server_loses_no_request_that_it_had_not_accepted(deploy, model
     kill_servers(deployment)
     requests, errors, refused = load.finish()
     print(f"{requests} requests, {KILLS} killed servers, errors {errors}")
-    assert errors[0] == errors[3] == refused == 0  # nothing is refused, and nothing waits for ever
+    assert errors[0] == errors[3] == refused == 0  # no connection is refused, and no request hangs
     assert sum(errors) <= KILLS * CONNECTIONS
     deployment.stop()
 

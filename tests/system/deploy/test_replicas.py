@@ -1,4 +1,4 @@
-"""Several replicas, the cache of a machine, and a store that is away or refuses."""
+"""Several replicas, the cache of a machine, and a store that is unavailable or refuses requests."""
 import json
 import threading
 
@@ -48,7 +48,7 @@ def test_machines_take_turns(deploy, models, tmp_path, unavailable):
 
 
 def test_a_killed_machine_does_not_keep_its_turn(deploy, models, tmp_path):
-    """Its entry says that it rolls for ever; the others wait for one term by their own clocks."""
+    """The entry of the dead machine stays in the state 'rolling'; the others wait for one term by their own clocks."""
     publish(models, 1, weights(1))
     deployment = deploy(home=tmp_path / "home")
     deployment.wait_in_service(1)

@@ -46,7 +46,7 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
     deployment.wait_in_service(3)
     wait_for(lambda: all("failed" not in entry for entry in deployment.replicas().values()))
     load.stop()
-    # The requests that a crash meets are lost with their server; nothing else is.
+    # Only the requests that a crashed server had accepted are lost.
     assert behaviour == "late-crash" or load.errors == []
     assert deployment.err.count("cannot serve version '2'") == 1
     deployment.stop()
@@ -166,7 +166,7 @@ def test_a_process_that_is_killed_while_a_server_starts_leaves_its_turn_to_the_n
 
 @pytest.mark.parametrize("behind", [True, False])
 def test_a_server_that_ends_before_the_spare_takes_over(deploy, models, behind):
-    """The spare acts as the killed process would: the server behind takes over, or the version is started once more."""
+    """The spare acts as the killed process would: the older server takes over, or the version is started once more."""
     publish(models, 1, weights(1))
     deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "60s", "--drain", "10s"))
     deployment.wait_in_service(1)

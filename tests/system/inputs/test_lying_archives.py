@@ -1,4 +1,4 @@
-"""Archives made to harm: nothing leaves the input directory, nothing fills the disk, nothing half is taken for whole."""
+"""Malicious archives: nothing leaves the input directory, the disk is not filled, and no half archive looks complete."""
 import bz2
 import gzip
 import io
@@ -24,7 +24,7 @@ def staging(penstock, tmp_path):
 
 @pytest.fixture
 def stage(staging, http_server):
-    """stage(name, data): the Result, and what the step saw without the archive itself."""
+    """stage(name, data): returns the Result, and the files that the step saw, without the archive itself."""
 
     def run(name, data, **more):
         result, seen = staging.run(input={"http": {"url": http_server.add("/" + name, data)}}, **more)
@@ -37,7 +37,7 @@ def stage(staging, http_server):
 
 @pytest.fixture
 def refuse(staging, http_server):
-    """refuse(name, data, says): the run ends before its step, in one line with the archive's name."""
+    """refuse(name, data, says): the run ends before its step, with one line that has the archive's name."""
 
     def run(name, data, says, **more):
         return staging.fails(name, says, input={"http": {"url": http_server.add("/" + name, data)}}, **more)
@@ -72,7 +72,7 @@ def zipped(members, **options):
 
 GOOD = member("good", data=b"good")
 
-# Each is refused whole: the good member beside it is not unpacked either.
+# Each archive is refused as a whole: the good member next to the bad one is not unpacked either.
 REFUSED = {
     "traversal": (tar(GOOD, member("../outside", data=b"x")), r"\.\./outside"),
     "traversal in the middle": (tar(GOOD, member("a/../../outside", data=b"x")), "outside"),
@@ -115,7 +115,7 @@ def test_a_zip_is_refused_for_its_link(refuse):
     refuse("evil.zip", zipped([("good", b"good"), (link, b"../../outside")]), r"\bl\b")
 
 
-# What is odd and does no harm is unpacked as it stands.
+# Odd and harmless members are unpacked unchanged.
 def test_setuid_bits_and_owners_are_dropped(stage):
     data = tar(member("su", data=b"#!/bin/sh", mode=0o6755, uid=0), member("d", tarfile.DIRTYPE, mode=0o3777))
 
@@ -138,7 +138,7 @@ def test_one_name_that_is_two_kinds_of_thing(staging, http_server, first, second
 
     result, seen = staging.run(input={"http": {"url": url}})
 
-    # The last one, or none of the archive at all; and nothing is written through a link.
+    # The last member of that name, or none of the archive; and nothing is written through a link.
     if result.code == 0:
         assert seen["z"][1] == sha256(b"z")
         assert ("x/y" in seen) if second == "directory" else seen["x"][1] == sha256(b"file")
@@ -232,7 +232,7 @@ def test_an_encrypted_zip_is_named(refuse, tmp_path):
     refuse("e.zip", (tmp_path / "e.zip").read_bytes(), "secret")
 
 
-UNIT = 48 << 20  # a piece of a bomb; each decompressor goes on behind the end of one stream with the next
+UNIT = 48 << 20  # a piece of a bomb; each decompressor continues with the next stream after the end of one
 ENOUGH = 6 * UNIT
 
 
@@ -251,13 +251,13 @@ BOMBS = {
     "bomb.zip": lambda: zipped([("zeros", bytes(ENOUGH))]),
 }
 
-# A bomb ends when it shows, long before the disk is full.
+# The unpacking of a bomb ends once it is detected, long before the disk is full.
 @pytest.mark.parametrize("name", short(BOMBS, "bomb.bin.bz2"))
 def test_a_bomb_ends_early(refuse, name):
     refuse(name, BOMBS[name](), "2[0-9]{2}[. ].*MB.* more than 500 times")
 
 
-# Whoever means it can have it.
+# A user who needs such an archive can raise the limit.
 @pytest.mark.long
 def test_the_limit_of_compression_can_be_raised(stage):
     _, seen = stage("zeros.bin.bz2", BOMBS["bomb.bin.bz2"](), env={"PENSTOCK_UNPACK_RATIO": "10000000"})

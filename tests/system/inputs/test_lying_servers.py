@@ -1,4 +1,4 @@
-"""Servers that cut, stall, repeat and lie: a run ends right, or fails in one clear line; never with a wrong byte."""
+"""Servers that cut, stall, repeat and lie: a run is right, or fails with one clear line; no byte is ever wrong."""
 import base64
 import gzip
 import os
@@ -36,7 +36,7 @@ def forever(**fault):
 
 NO_RANGES = {"ignore_range": True, "headers": {"Accept-Ranges": None}}
 
-# What a server does to the first requests, or to those for the second range (range="bytes=8388608-").
+# Faults of the first replies, or of the replies for the second range (range="bytes=8388608-").
 PASSES = {
     "cut in the beginning": {"cut_after": 1, "times": 2},
     "cut in the middle": {"cut_after": 20_000, "times": 2},
@@ -81,7 +81,7 @@ def test_an_input_comes_whole_although_its_server(staging, lying, case):
 SECOND = "bytes=8388608-"
 
 
-# The first range is there already when the second one goes wrong.
+# The first range has already arrived when the second one fails.
 SECOND_RANGE = ["cut in the middle", "stalls in the middle", "says 503 and when to come again", "reply lost", "claims more than it has"]
 
 
@@ -95,7 +95,7 @@ def test_the_second_range_comes_although_its_server(staging, lying, name):
     assert seen["large.bin"][1] == sha256(LARGE)
 
 
-# The connection on which nothing moves is given up, and a new one is made.
+# A connection without progress is given up, and a new one is made.
 def test_a_stalled_input_goes_on_over_a_new_connection(staging, lying):
     rule = lying.fault(method="GET", path="/small.csv", hold=20_000)
 
@@ -107,7 +107,7 @@ def test_a_stalled_input_goes_on_over_a_new_connection(staging, lying):
     assert seen["small.csv"][1] == sha256(SMALL)
 
 
-# Faults without an end, and what the line says about each.
+# Permanent faults, and a word of the message about each.
 FAILS = {
     "is cut each time": (forever(cut_after=100, headers={"ETag": None}, ignore_range=True), ""),
     "stalls each time": (forever(hold=0), ""),
@@ -136,7 +136,7 @@ def test_an_input_fails_in_one_line_when_its_server(staging, lying, name):
     staging.fails("/small.csv", says, input={"http": {"url": lying.url + "/small.csv"}})
 
 
-# With a digest in the workflow no lie about the bytes gets through, however well it is told.
+# With a digest in the workflow every change of the bytes is detected.
 @pytest.mark.parametrize(
     "fault",
     [
@@ -153,7 +153,7 @@ def test_a_digest_finds_every_lie(staging, lying, fault):
     staging.fails("/small.csv", "sha256", input={"http": {"url": lying.url + "/small.csv"}, "sha256": sha256(SMALL)})
 
 
-# Each reply is of another version: what is put together of two of them is none.
+# Each reply is of another version, and parts of two versions are never put together.
 @pytest.mark.parametrize("shown", ["ETag", "Last-Modified", "nothing"])
 def test_an_object_that_changes_between_its_ranges_is_not_mixed(staging, shown):
     versions = [bytes([65 + n]) * (9 * MIB) for n in range(2)]
@@ -180,7 +180,7 @@ def test_an_object_that_changes_between_its_ranges_is_not_mixed(staging, shown):
         assert "/large.bin" in result.err and "changed" in result.err
 
 
-# A page in place of the archive, whatever type it claims to have.
+# A page in place of the archive, with any content type.
 @pytest.mark.parametrize("kind", ["text/html", "application/gzip", "text/plain", None])
 def test_a_login_page_is_no_archive(staging, lying, kind):
     lying.fault(path="/data.tar.gz", **forever(status=200, body=LOGIN_PAGE, headers={"Content-Type": kind}))
@@ -188,7 +188,7 @@ def test_a_login_page_is_no_archive(staging, lying, kind):
     staging.fails("/data.tar.gz", "", input={"http": {"url": lying.url + "/data.tar.gz"}})
 
 
-# Servers that take .gz for an encoding send the very file.
+# Servers that take .gz for an encoding send the file itself.
 def test_an_archive_whose_suffix_is_taken_for_an_encoding_is_kept(staging, http_server):
     packed = gzip.compress(SMALL)
     url = http_server.add("/small.csv.gz", packed, Content_Encoding="x-gzip", Content_Type="text/csv")
@@ -199,7 +199,7 @@ def test_an_archive_whose_suffix_is_taken_for_an_encoding_is_kept(staging, http_
     assert seen["small.csv.gz"][1] == sha256(packed) and seen["small.csv"][1] == sha256(SMALL)
 
 
-# Nothing that was meant for TLS goes out without it.
+# Nothing that was meant for TLS is sent without it.
 def test_a_redirect_from_https_to_http_is_not_followed(staging, https, http_server):
     plain = http_server.add("/plain.csv", SMALL)
     url = https.add("/small.csv", SMALL).replace("https://", "https://user:pa55w0rd@")
@@ -226,7 +226,7 @@ def test_a_redirect_elsewhere_takes_no_password_along(staging, http_server):
         assert other.requests and all("authorization" not in r.headers for r in other.requests)
 
 
-# A body without an end and without a length ends where the space for inputs does. A small file system stands for a full disk.
+# A body without an end and without a length ends where the space for inputs does. A small file system acts as a full disk.
 def test_a_body_without_an_end_does_not_fill_the_disk(staging, lying, tmp_path):
     lying.fault(path="/small.csv", **forever(endless="body"))
     file = staging.write(input={"http": {"url": lying.url + "/small.csv"}})

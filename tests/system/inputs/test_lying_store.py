@@ -1,4 +1,4 @@
-"""A store that answers wrongly: nothing is lost, nothing doubled, no wrong byte taken for a right one."""
+"""A store with wrong replies: nothing is lost or doubled, and no wrong byte is accepted."""
 import os
 import re
 
@@ -106,7 +106,7 @@ def listing(*keys, more=None, prefix="in/"):
 
 
 class Pages:
-    """Answers each listing with another token, so that only the keys show that it is a circle."""
+    """Replies to each listing with another token, so that only the keys show the circle."""
 
     def __init__(self, length):
         self.length, self.number = length, 0
@@ -148,7 +148,7 @@ def test_staging_fails_in_one_line_when_a_listing(staging, objects, fault_proxy,
 
 
 def output_of(store, key):
-    """The object, None: there is none; and nothing of an upload may be left over."""
+    """Returns the object, or None if there is none; checks that no upload is left over."""
     uploads = store.client.list_multipart_uploads(Bucket="bucket").get("Uploads", [])
     assert uploads == [], uploads
     return store.bytes("bucket", key) if key in store.keys("bucket", key) else None
@@ -214,12 +214,12 @@ def test_a_large_output_is_published_once_although_the_store(staging, bucket, fa
     where, fault = PARTS_PASS[name]
     fault_proxy.fault(**where, **fault)
 
-    # A store that a sanitizer watches takes seconds for the Complete of so much.
+    # A store with a sanitizer takes seconds for the Complete of such an upload.
     publish(staging, bucket, fault_proxy.url, HUGE, PENSTOCK_NETWORK_STALL="60").ok()
 
     assert output_of(bucket, "out/data") == b"x" * HUGE
     if "carry_out" in fault or "lose_reply" in fault and where is COMPLETE:
-        # The store knows a repeated Complete, and answers what it did the first time.
+        # The store recognises a repeated Complete, and sends the first reply again.
         assert len({r.query for r in fault_proxy.seen(**COMPLETE) if r.carried_out == 200}) == 1
 
 
@@ -235,8 +235,8 @@ REFUSES = {
 }
 
 
-# (What may pass by itself is tried again; it depends on when patience ends which of its failures is told.)
-# What is refused each time stays here, and goes out with `penstock flush` as soon as it is taken.
+# An output that is always refused stays on this machine, and `penstock flush` uploads it once the store accepts it. (Failures that may be temporary
+# are retried; which of them is reported depends on the end of the patience.)
 @pytest.mark.parametrize("name", short(REFUSES, "quota", "login page"))
 def test_what_a_store_refuses_is_kept_and_flushed_later(staging, bucket, fault_proxy, name):
     fault, says = REFUSES[name]
@@ -251,12 +251,12 @@ def test_what_a_store_refuses_is_kept_and_flushed_later(staging, bucket, fault_p
     assert output_of(bucket, "out/data") == b"x" * 100_000
 
 
-# --- what a run that goes on reads of its earlier attempt
+# --- files of the earlier attempt that a resumed run reads
 
 
 @pytest.fixture
 def interrupted(staging, bucket, fault_proxy):
-    """A run that was killed after it had published two files; continue_() goes on with it somewhere else, where nothing is left of it."""
+    """A run that was killed after it had published two files; continue_() resumes it elsewhere, without any of its local files."""
     mark = staging.folder / "mark"
     command = (
         f"if test -e {mark}; then cat $DEEPSQUARE_OUTPUT/kept $DEEPSQUARE_OUTPUT/more > $DEEPSQUARE_OUTPUT/both; exit; fi; "
@@ -270,7 +270,7 @@ def interrupted(staging, bucket, fault_proxy):
     process.wait().exits(75)
 
     def continue_(**env):
-        # The published state is all there is: as on another machine.
+        # Only the published state exists, as on another machine.
         for path in (staging.penstock.home / "runs").glob("*/storage*"):
             wipe(path)
         return staging.penstock.run("run", file, env=ENV | env)
@@ -324,7 +324,7 @@ LASTING = {
 }
 
 
-# Nothing that was published is deleted or overwritten by a run that could not read what it was.
+# A run that could not read the published state deletes and overwrites nothing.
 @pytest.mark.parametrize("case", short(cases(LASTING), "state: garbage", "manifest: login page", "file: wrong bits"))
 def test_a_run_that_cannot_read_its_past_changes_nothing(interrupted, bucket, fault_proxy, case):
     what, fault = case.split(": ")

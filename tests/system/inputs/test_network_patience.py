@@ -1,4 +1,4 @@
-"""A run that begins waits for a network that is not there yet; mistakes that no waiting mends end it at once."""
+"""A starting run waits for a network that is down; mistakes that no waiting can mend end it at once."""
 import re
 import signal
 

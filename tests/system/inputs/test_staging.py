@@ -1,4 +1,4 @@
-"""Staging: inputs fetched from servers that behave and that do not, unpacked while they arrive, and fetched once."""
+"""Staging: inputs fetched from good and bad servers, unpacked while they arrive, and fetched once."""
 import functools
 import hashlib
 import http.server
@@ -37,7 +37,7 @@ json.dump(found, open(sys.argv[1], "w"))
 
 
 def workflow(path, command, **job):
-    """A workflow file of one step, with whatever else the job has."""
+    """Writes a workflow file of one step, with the other given keys of the job."""
     return write_workflow(path.parent, command, file=path.name, named="look", **job)
 
 
@@ -76,7 +76,7 @@ def make_tar(files, mode="w:gz"):
 
 
 def assert_staged(seen, archive):
-    """The contents of the archive, and the archive itself beside them."""
+    """Checks the contents of the archive, and that the archive is next to them."""
     expected = members_of(archive)
     assert expected
     assert {name: seen.get(name) for name in expected} == expected
@@ -124,7 +124,7 @@ def test_an_archive_comes_from_nginx(staged, nginx, cifar_archive):
     assert_staged(seen, cifar_archive)
 
 
-# Every kind of archive that the original unpacks arrives the same way.
+# Every kind of archive that DeepSquare's own runner unpacks is unpacked here, too.
 def test_every_kind_of_archive_is_unpacked(staged, http_server, tmp_path):
     files = {"dir/one.txt": b"one" * 1000, "two.bin": os.urandom(50000)}
     packed = io.BytesIO()
@@ -152,7 +152,7 @@ def test_every_kind_of_archive_is_unpacked(staged, http_server, tmp_path):
             assert seen[f"from/{kind}/{name}"] == sha256(content), (kind, name)
 
 
-# What is not unpacked: no archive, `unpack: false`, and files that people use whole.
+# Files that are not unpacked: no archive, `unpack: false`, and archives that programs read as they are.
 def test_what_is_used_whole_stays_whole(staged, http_server):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -167,7 +167,7 @@ def test_what_is_used_whole_stays_whole(staged, http_server):
     assert {name for name in seen if not name.endswith(":mode")} == {path[1:] for path in contents}
 
 
-# A connection that is lost goes on where it stopped; nothing is torn.
+# A lost connection is resumed where it ended; no file is torn.
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_cut_connection_goes_on(staged, cifar_archive, ranges):
     server = Server(ranges=ranges)
@@ -183,7 +183,7 @@ def test_a_cut_connection_goes_on(staged, cifar_archive, ranges):
         server.close()
 
 
-# kill -9 while the archive arrives: the same command goes on, and what had arrived is not fetched again.
+# kill -9 while the archive arrives: the same command resumes, and the bytes that had arrived are not fetched again.
 def test_a_killed_staging_goes_on(penstock, http_server, tmp_path):
     files = {f"noise/{number}": os.urandom(1 << 20) for number in range(48)}
     data = make_tar(files, "w:")
@@ -359,10 +359,10 @@ def test_an_input_larger_than_the_disk(staged):
 
     assert result.exits(70) and seen is None
     assert "PENSTOCK_HOME" in result.err
-    assert result.err.count("/huge") == 2, result.err  # once told that it was begun, once in the mistake
+    assert result.err.count("/huge") == 2, result.err  # once in the report of its start, once in the error
 
 
-# So is one for what a bucket lists, of which nothing was fetched yet.
+# The same for objects of a bucket that were listed and not fetched yet.
 def test_an_s3_input_larger_than_the_disk(staged, store, fault_proxy):
     store.client.create_bucket(Bucket="data")
     store.client.put_object(Bucket="data", Key="huge/a", Body=b"x" * 7)
@@ -377,7 +377,7 @@ def test_an_s3_input_larger_than_the_disk(staged, store, fault_proxy):
     assert not fault_proxy.seen("GET", path="/huge/a")
 
 
-# None waits for another: each of these is answered only once all were asked for.
+# No input waits for another: each gets its reply only once all were requested.
 def test_inputs_are_fetched_side_by_side(penstock, http_server, tmp_path):
     names = ["one", "two", "three"]
     for name in names:
@@ -397,7 +397,7 @@ def test_inputs_are_fetched_side_by_side(penstock, http_server, tmp_path):
         proxy.close()
 
 
-# A path without objects is a mistake in the workflow, said before a step fails over it.
+# A path without objects is a mistake in the workflow, and reported before a step fails because of it.
 def test_an_empty_s3_path_is_an_error(penstock, staged, store):
     store.client.create_bucket(Bucket="data")
 
@@ -421,7 +421,7 @@ def test_secrets_of_an_address_are_shown_nowhere(penstock, staged, http_server):
         assert b"pa55w0rd" not in text and b"c0ffee5ecret" not in text
 
 
-# An archive of some hundred bytes that unpacks to more than the disk holds ends before it has filled the disk.
+# An archive of some hundred bytes that unpacks to more than the disk holds is refused before it has filled the disk.
 def test_an_archive_bomb_is_stopped(penstock, staged, http_server, tmp_path):
     with open(tmp_path / "bomb", "wb") as file:
         file.truncate(8 << 40)

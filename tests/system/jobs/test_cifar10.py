@@ -1,4 +1,4 @@
-"""examples/cifar10 by itself: the data set it draws, and a training that goes on exactly where it stopped."""
+"""examples/cifar10 by itself: the data set that it draws, and a training that resumes exactly where it stopped."""
 import json
 import pickle
 import re
@@ -47,7 +47,7 @@ def unbroken_weights(pictures):
     return unbroken(pictures)
 
 
-# The promise on which all resuming stands: interrupted without warning, and nobody can tell from the weights.
+# All resuming depends on this: the weights do not show an interruption without warning.
 def test_killed_and_resumed_training_ends_with_the_same_weights(train, tmp_path, unbroken_weights):
     out = tmp_path / "ckpt.pth"
 
@@ -125,7 +125,7 @@ def without(workflow, *names):
     return type(workflow).__name__
 
 
-# A reader of the published page finds the same keys here, but for what a laptop does not have or need.
+# A reader of the published page finds the same keys here, except those that a laptop lacks or does not need.
 @pytest.mark.parametrize("ours, published", [("workflow.json", "seed-1-workflow.json"), ("workflow-resume.json", "seed-1-workflow-resume.json")])
 def test_example_workflows_have_the_shape_of_the_published_ones(ours, published):
     example = json.loads((EXAMPLE / ours).read_text())

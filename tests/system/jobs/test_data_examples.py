@@ -1,4 +1,4 @@
-"""Trainings that read their samples from the store: examples/mnist, examples/streaming, and CIFAR-10's with a URL."""
+"""Trainings that read their samples from the store: examples/mnist, examples/streaming, and examples/cifar10 with a URL."""
 import gzip
 import io
 import pickle
@@ -116,7 +116,7 @@ def sha256(done):
 
 
 def in_store(store, pictures):
-    """Puts the pictures of an unpacked archive into s3://cifar10/data/ as the binary version has them."""
+    """Stores the pictures of an unpacked archive as s3://cifar10/data/, in the layout of the binary version."""
     store.client.create_bucket(Bucket="cifar10")
     for path in sorted((pictures / "cifar-10-batches-py").glob("*_batch*")):
         batch = pickle.loads(path.read_bytes(), encoding="bytes")

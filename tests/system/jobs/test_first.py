@@ -1,4 +1,4 @@
-"""The example of README.md: its workflow is examples/first, and a run that is killed there resumes to the end that README prints."""
+"""The example of README.md: its workflow is examples/first, and a killed run resumes to the end that README shows."""
 import json
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""docs/first-training.md: its files and its commands, in their order, do what the page shows."""
+"""docs/first-training.md: its files and its commands, in their order, have the effects that the page shows."""
 import re
 import signal
 import subprocess
@@ -43,7 +43,7 @@ def words(text, first):
 
 
 def look(typed, shown, out):
-    """What a look at the run shows while it trains."""
+    """Checks the output of a command while the run trains."""
     if typed == "penstock ps":
         assert words(out, "NAME") == shown[0].split() and words(out, "line")[:4] == words(shown[1], "line")[:4]
     elif typed == "penstock show line":
@@ -60,7 +60,7 @@ def look(typed, shown, out):
         assert (int(step), attempt) == (int(name[5:9]), "1") and int(listed) > 0 and int(size) > 0
 
 
-# Everything up to another store, in the order of the page. The reader decides when to kill: as soon as there are three checkpoints.
+# Everything up to another store, in the order of the page. The reader kills the run once there are three checkpoints.
 def test_the_session_of_the_page_ends_as_it_shows(reader):
     (served, _), *commands = session(reader.page)
     assert served == "penstock serve"
@@ -119,7 +119,7 @@ def test_another_store_has_its_keys_from_secrets_or_a_profile(reader, tmp_path):
         assert code == 0 and "step 120 " in out and "s3://our-trainings/line/" in err, (code, out, err)
 
 
-# The two calls for PyTorch in the place of those of json; without penstock, too.
+# The two calls for PyTorch in place of those of json; also without penstock.
 def test_the_program_with_the_calls_for_pytorch_saves_and_loads(reader):
     load, save = re.findall(r"`(torch\.(?:load|save)\(.*?\))`", reader.page)
     program = (reader.folder / "train.py").read_text().replace("json.load(open(newest))", load)

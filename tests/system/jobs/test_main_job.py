@@ -51,8 +51,8 @@ def has_key(store, bucket, key):
         return False
 
 
-# The page's promise in one test: archive in, training, checkpoint and log out (enableLogging), the run on record. A finished run
-# starts from the beginning: the same command twice trains twice.
+# The promise of the page in one test: archive in, training, checkpoint and log out (enableLogging), a record of the run. A finished run starts from
+# the beginning: the same command twice trains twice.
 def test_first_workflow_from_http_to_s3(penstock, store, first, unbroken_weights, tmp_path):
     workflow = first()
     result = penstock.run("run", workflow).ok()
@@ -74,7 +74,7 @@ def test_first_workflow_from_http_to_s3(penstock, store, first, unbroken_weights
     assert weights(again.text) == unbroken_weights
 
 
-# DeepSquare keeps the archive beside what it unpacked; the step finds both in $DEEPSQUARE_INPUT.
+# DeepSquare keeps the archive next to its contents; the step finds both in $DEEPSQUARE_INPUT.
 def test_archive_is_unpacked_and_stays(penstock, store, dataset_url, tmp_path, cifar_archive):
     workflow = localise(published("first"), store, dataset_url)
     workflow["steps"] = [{"name": "look", "run": {"command": "cd $DEEPSQUARE_INPUT && sha256sum *.gz && ls cifar-10-batches-py"}}]
@@ -86,7 +86,7 @@ def test_archive_is_unpacked_and_stays(penstock, store, dataset_url, tmp_path, c
         assert name in result.out.split()
 
 
-# The page's second workflow: the first one's output is its input, and more epochs are trained on top.
+# The page's second workflow: the first one's output is its input, and further epochs are trained.
 def test_second_workflow_resumes_from_the_bucket(penstock, store, first, dataset_url, tmp_path):
     before = penstock.run("run", first()).ok()
     more = SMALL.replace("--epochs 2", "--epochs 3")
@@ -100,8 +100,7 @@ def test_second_workflow_resumes_from_the_bucket(penstock, store, first, dataset
     assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == weights(result.text)
 
 
-# The checkpoint is in the bucket while it trains. kill -9 of penstock itself: the next run of the same file continues, to
-# the same weights.
+# The checkpoint is in the bucket while the training runs. kill -9 of penstock itself: the next run of the same file continues, to the same weights.
 def test_killed_run_is_taken_up_by_the_same_command(penstock, store, first, unbroken_weights, tmp_path):
     workflow = first(SLOWLY)
     killed = penstock.popen("run", workflow)
@@ -119,7 +118,7 @@ def test_killed_run_is_taken_up_by_the_same_command(penstock, store, first, unbr
     assert (run["state"], run["attempt"]) == ("succeeded", 2)
 
 
-# SIGTERM is what a machine that goes away sends: save, publish, exit 75, and be resumable.
+# A machine that is taken away sends SIGTERM: save, publish, exit 75, and be resumable.
 def test_preempted_run_saves_publishes_and_resumes(penstock, store, first, unbroken_weights):
     workflow = first(SLOWLY + " --steps-per-checkpoint 1000")
     running = penstock.popen("run", workflow)
@@ -136,7 +135,7 @@ def test_preempted_run_saves_publishes_and_resumes(penstock, store, first, unbro
     assert weights(again.text) == unbroken_weights
 
 
-# The files of the page byte for byte: what this machine lacks or has elsewhere is said by --set alone.
+# The files of the page byte for byte: only --set names what this machine lacks or has elsewhere.
 @pytest.mark.parametrize("name", ["first", "resume"])
 def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_url, tmp_path, unbroken_weights, name):
     path = tmp_path / "workflow.json"
@@ -164,7 +163,7 @@ def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_u
     assert path.read_text() == published_text(name)
 
 
-# The example as a user starts it: nothing but options, and the embedded store where it is asked for by name.
+# The example as a user starts it: only options, and the embedded store by its name.
 def test_example_runs_with_the_embedded_store(penstock, dataset_url, unbroken_weights):
     result = penstock.run(
         "run", EXAMPLE / "workflow.json", "--set", f"input.http.url={dataset_url}", "--set", "resources.cpusPerTask=1",
@@ -189,7 +188,7 @@ def test_example_resume_runs_with_the_embedded_store(penstock, dataset_url):
     assert re.search(r"resumed at step [1-9]\d* from \S+/input/ckpt\.pth", result.text), result.text
 
 
-# What a reader of the page tries first, unchanged: told at once what this machine lacks, and how to go on without it.
+# A reader of the page tries this first, unchanged: the error names at once what this machine lacks, and an alternative.
 def test_published_workflow_as_it_is_names_what_this_machine_lacks(penstock, tmp_path):
     workflow = published("first")
     for step in workflow["steps"]:

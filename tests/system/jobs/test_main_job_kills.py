@@ -1,6 +1,6 @@
 """
-The main job killed again and again: with the real trainer at moments nobody chose, where the weights tell whether anything
-was lost or torn; and with a tiny one in every state of a run's life (harness/kills_states.py), where each file tells.
+The main job, killed again and again: with the real trainer at random moments, where the weights show if bytes were lost or
+torn; and with a tiny one in every state of a run's life (harness/kills_states.py), where each file is checked.
 """
 import fcntl
 import os
@@ -26,7 +26,7 @@ def unbroken_weights(pictures):
 
 
 def train_through_kills(penstock, workflow, rng, longest_s):
-    """Runs it, killing penstock after random times that grow, until one run gets to its end; (kills, its Result)."""
+    """Runs the workflow, and kills penstock after growing random times, until a run ends. Returns the number of kills and the Result."""
     kills, longest = 0, 2.0
     while True:
         running = penstock.popen("run", workflow)
@@ -66,7 +66,7 @@ def test_training_survives_kills_at_random_moments(penstock, store, dataset_url,
     assert kills >= 3, "nothing was shown: the training ended before it was killed"
 
 
-# PENSTOCK_SOAK_S: for how long; every training has another seed, printed when it fails.
+# PENSTOCK_SOAK_S: the duration; every training has another seed, which is printed if it fails.
 @pytest.mark.soak
 def test_trainings_survive_kills_for_hours(penstock, store, dataset_url, tmp_path, unbroken_weights):
     end = time.monotonic() + float(os.environ.get("PENSTOCK_SOAK_S", 2 * 3600))
@@ -85,7 +85,7 @@ def test_trainings_survive_kills_for_hours(penstock, store, dataset_url, tmp_pat
 
 
 class Campaign:
-    """Rounds of all states, dealt out to several machines at a time; the counts are of kills that found their place."""
+    """Rounds of all states, distributed over several machines at a time; kills that reached their place are counted."""
 
     def __init__(self, folder, wanted, machines, seed):
         self.folder = folder
@@ -129,7 +129,7 @@ class Campaign:
                 world.close()
 
     def round(self, world, name, n):
-        """Kills a run in that state, goes on with the next command, looks at everything. How often it was killed there."""
+        """Kills a run in that state, runs the next command, and checks everything. Returns the number of kills in that state."""
         rng = random.Random(f"{self.seed} {name} {n}")
         try:
             made = STATES[name](world, rng, n)
@@ -172,7 +172,7 @@ def test_a_run_is_continued_from_every_state(tmp_path, capsys):
     killed_everywhere(tmp_path, dict.fromkeys(STATES, 1), 1, capsys)
 
 
-# PENSTOCK_KILL_SEED: another walk through the same states; PENSTOCK_KILLS: how many.
+# PENSTOCK_KILL_SEED: another order of the same states; PENSTOCK_KILLS: the number of kills.
 @pytest.mark.long
 def test_hundreds_of_kills_over_every_state(tmp_path, capsys):
     seed = int(os.environ.get("PENSTOCK_KILL_SEED", 2))
@@ -183,7 +183,7 @@ def test_hundreds_of_kills_over_every_state(tmp_path, capsys):
     assert campaign.kills.total() >= kills, campaign.table()
 
 
-# ---- what these kills have found, each by itself ----
+# ---- faults that these kills have found, each in its own test ----
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def world(tmp_path):
 
 
 def killed_at(world, job, hold, at_end=None):
-    """A round whose one request hung in the middle when everything was killed."""
+    """A round one of whose requests hung in the middle when everything was killed."""
     made = Round(world, job, random.Random(1))
     if at_end:
         made.hold_step(at_end)
@@ -208,8 +208,8 @@ def killed_at(world, job, hold, at_end=None):
 
 @pytest.mark.parametrize("where", ["head", "reply"])
 def test_a_manifest_that_a_killed_attempt_wrote_is_its_own(world, where):
-    # Its generation is not in the journal yet. It must not be taken for another machine's, whose output would be newer
-    # than all that is here; and what it does not list yet must get into the next one.
+    # The journal does not have the generation of the manifest yet. The manifest must not be taken for another machine's, whose output would be newer
+    # than all files here; and files that it does not list yet must get into the next one.
     made = killed_at(world, Job(), Hold(r"PUT /out/[^?]*/manifest.json", where), at_end="end")
 
     made.go_on()
@@ -219,10 +219,10 @@ def test_a_manifest_that_a_killed_attempt_wrote_is_its_own(world, where):
 
 @pytest.mark.parametrize("request_of", [r"POST /out/[^?]*/big\?uploads", r"PUT /out/[^?]*/big\?.*partNumber="])
 def test_an_upload_in_parts_that_was_cut_off_is_ended(world, request_of):
-    # Nobody but the journal knows of its parts, and they cost money for ever.
+    # Only the journal has the parts of this upload, which would be stored, and paid for, without end.
     made = killed_at(world, Job(big=True), Hold(request_of, "reply"))
     begun = world.s3.list_multipart_uploads(Bucket="out")["Uploads"]
-    # Others' are not ours to end, under another name or from another day.
+    # Uploads of other keys, or of another day, must not be aborted.
     other = world.s3.create_multipart_upload(Bucket="out", Key=made.prefix + "big-other")["UploadId"]
 
     made.go_on()
@@ -234,7 +234,7 @@ def test_an_upload_in_parts_that_was_cut_off_is_ended(world, request_of):
 
 
 def test_a_restore_that_was_killed_goes_on_where_it_was(world):
-    # What it has fetched is whole: it is neither fetched again nor taken for what a killed step left.
+    # The fetched files are whole: they are neither fetched again nor mistaken for leftovers of a killed step.
     made = killed_once(world, random.Random(1), Job())
     damage(made, "gone")
     made.start(kill_at="rename:after:3:*/storage/output/*")
@@ -250,8 +250,7 @@ def test_a_restore_that_was_killed_goes_on_where_it_was(world):
 
 
 def test_a_step_is_not_skipped_before_its_output_is_on_record(world):
-    # Killed between two steps, before the sync's own thread had a turn: what the first one closed last is whole, also in
-    # directories that were new.
+    # Killed between two steps, before the sync's own thread had run: the files that the first step closed last are whole, also in new directories.
     made = Round(world, Job(many=True), random.Random(1))
     made.start(kill_at="fork:before:2:*", deaf=True)
     assert made.died()
@@ -266,7 +265,7 @@ def test_a_step_is_not_skipped_before_its_output_is_on_record(world):
 
 
 def test_a_lock_that_outlives_its_holder_for_a_moment_is_waited_for(world):
-    # A child that was forked just before the kill has it until it executes its program.
+    # A child that was forked just before the kill has the descriptor until it executes its program.
     made = killed_once(world, random.Random(1), Job())
     held = open(made.directory() / "lock")
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -280,7 +279,7 @@ def test_a_lock_that_outlives_its_holder_for_a_moment_is_waited_for(world):
 
 
 def test_a_flush_between_two_restores_gives_nothing_up(world):
-    # The flush finds only what the killed restore has fetched by then. The rest is still to be restored, not deleted.
+    # The flush finds only the files that the killed restore has fetched. The others must be restored, not deleted.
     made = killed_once(world, random.Random(1), Job())
     damage(made, "gone")
     made.start(kill_at="rename:before:1:*/storage/output/*")

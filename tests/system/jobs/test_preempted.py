@@ -1,4 +1,4 @@
-"""The CNN of examples/preemptible on CIFAR-10, preempted again and again, each time on a machine that never saw it before."""
+"""The CNN of examples/preemptible on CIFAR-10, preempted again and again, each time on a new machine."""
 import json
 import random
 import re
@@ -18,7 +18,7 @@ SOURCES = ("sigterm", "preempt", "file", "gcp", "sigusr1", "azure", "command", "
 
 
 class Training:
-    """Attempts at one training; the store and the server with the pictures are all that they have in common."""
+    """Attempts at one training, which share only the store and the server with the pictures."""
 
     def __init__(self, folder, store, url, epochs, every):
         self.folder, self.store, self.url = folder, store, url
@@ -65,7 +65,7 @@ class Training:
         return out
 
     def preempted(self, source, within_save, ahead):
-        """One attempt, which is preempted at a point `ahead` steps from here, or in the next save after that; its output."""
+        """Runs one attempt, which is preempted `ahead` steps later, or in the next save after that. Returns its output."""
         step = self.at + ahead
         if within_save:
             step = -(-step // self.every) * self.every
@@ -87,11 +87,11 @@ class Training:
         return result.out
 
     def check_resumed(self, out):
-        """No step was lost: it goes on with the one that was saved last."""
+        """No step was lost: the training resumes from the step that was saved last."""
         found = re.search(r"^resumed after .*\(step (\d+)\)$", out, re.M)
         assert int(found.group(1)) == self.at if self.at else not found, f"at {self.at}:\n{out}"
 
-    # what tells it: (sources of the workflow, environment, how to tell)
+    # the source of the notice: (sources of the workflow, environment, function that sends the notice)
 
     def file(self):
         path = self.folder / f"evict-{self.attempts}"
@@ -137,8 +137,8 @@ def weights(out):
     return re.search(r"^weights sha256 ([0-9a-f]{64})$", out, re.M).group(1)
 
 
-# Other tests have each part of it: each source in run/test_preemption.py, no changed bit after a kill and a notice in
-# jobs/test_preemptible.py, and a checkpoint that was published by a preempted run and is fetched again in jobs/test_main_job.py.
+# Other tests cover each part: run/test_preemption.py each source, jobs/test_preemptible.py the same weights after a kill and a notice, and
+# jobs/test_main_job.py a checkpoint that a preempted run has published and another machine fetches.
 @pytest.mark.long
 def test_four_preemptions_change_no_bit_of_the_weights(training):
     train = training(epochs=2, every=7)
@@ -153,7 +153,7 @@ def test_four_preemptions_change_no_bit_of_the_weights(training):
     assert weights(out) == weights(train.unbroken())
 
 
-# Five times by each source, half of them in a save.
+# Five times with each source, half of them in a save.
 @pytest.mark.long
 def test_forty_preemptions_change_no_bit_of_the_weights(training):
     generator = random.Random(40)

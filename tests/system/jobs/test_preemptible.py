@@ -1,4 +1,4 @@
-"""examples/preemptible: interrupted however and wherever, and nobody can tell from the weights."""
+"""examples/preemptible: after any interruption at any point the weights are the same."""
 import os
 import pickle
 import re
@@ -21,7 +21,7 @@ PACKAGE = TOP / "build" / "python"
 PYTHON = "/usr/bin/python3"
 CIFAR = ["--limit", "320", "--batch-size", "8", "--epochs", "2", "--every", "7", "--threads", "1", "--device", "cpu"]
 RESNET = ["--width", "0.07", "--side", "32", "--batch-size", "4", "--epochs", "2", "--every", "3", "--threads", "1", "--device", "cpu"]
-# Stands still before this step until the file that HOLD names is gone, so that a test can do something there.
+# Pauses before this step until the file that HOLD names is gone, so that a test can act meanwhile.
 HELD = """
 import os, sys, time
 sys.path.insert(0, os.environ["EXAMPLE"])
@@ -106,7 +106,7 @@ def resumed_at(text):
 
 @pytest.fixture(scope="session")
 def unbroken(cifar_archive, folders, tmp_path_factory):
-    """What the example's workflows print where nobody interrupts them, by program."""
+    """The output of the example's workflows without an interruption, by program."""
     program, server = Penstock(tmp_path_factory.mktemp("unbroken")), Server()
     url = server.add("/cifar-10-python.tar.gz", cifar_archive.read_bytes())
     common = ["--set", "resources.cpusPerTask=1", "--set", "resources.memPerCpu=1024", "--env", f"EXAMPLE={EXAMPLE}", "--env", f"PYTHONPATH={PACKAGE}"]
@@ -122,7 +122,7 @@ def unbroken(cifar_archive, folders, tmp_path_factory):
     return {"cifar10.py": cifar10, "resnet50.py": resnet50, "kept": kept}
 
 
-# Killed without a word in the first epoch, told in the second; each epoch has 40 batches.
+# Killed without a notice in the first epoch, with one in the second; each epoch has 40 batches.
 def test_the_cnn_goes_on_after_a_kill_and_after_a_notice(start, pictures, tmp_path, unbroken):
     notice = tmp_path / "preempt"
 

@@ -57,7 +57,7 @@ def small_image():
     return trainer_image("python3-numpy", {"app/main.py": SMALL_TRAINER.read_bytes()})
 
 
-# Held by the same files as the small trainer: a stop is noticed while it waits.
+# Held by the same files as the small trainer; the program detects a stop while it waits.
 HELD = """
 import os, sys, time
 sys.argv += %r
@@ -89,7 +89,7 @@ def torch_image():
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, cifar_archive):
-    """The page's hosts: `http` and `registry` behind them, and `store` where a test puts one."""
+    """The hosts of the page, which lead to `http` and `registry`, and to `store` if a test sets one."""
     folder = tmp_path_factory.mktemp("page")
     names = ["www.cs.toronto.edu", "ghcr.io", "registry-1.docker.io", "sos-at-vie-1.exo.io"]
     made = World(folder / "world", names)
@@ -152,7 +152,7 @@ def test_the_committed_copies_are_what_the_page_says_but_for_keys():
 
 
 def test_the_story_of_the_page(world, pages, penstock, pictures):
-    # Stage, train, publish all the time, stop; then the second file goes on from the checkpoint in the store.
+    # Stage, train, publish all the time, stop; then the second file resumes from the checkpoint in the store.
     world.registry.push("deepsquare-io/cifar-10-example:latest", small_image())
     first, second = pages.file("first"), pages.file("resume")
     store = pages.store("first")
@@ -196,7 +196,7 @@ def test_an_authority_that_nobody_trusts_is_refused_everywhere(world, pages, pen
 
 
 def kill_the_supervisor(training):
-    """kill -9; the shells of the way into the namespace have become it."""
+    """kill -9; the shells that entered the namespace have been replaced by it."""
     training.send(signal.SIGKILL)
     training.wait()
 

@@ -1,5 +1,5 @@
-"""gs:// against fake-gcs-server, which others wrote: reading, listing, deleting, links, staging. It takes no PUT that is not signed in
-its URL, knows no conditions and no parts in the XML API; for those there is the double in harness/gcs.py."""
+"""gs:// with fake-gcs-server, a program of another project: reading, listing, deleting, links, staging. It accepts a PUT only at a signed URL, and
+its XML API has no conditions and no parts; the simulator in harness/gcs.py has them."""
 import json
 import os
 import secrets
@@ -43,7 +43,7 @@ def test_removing(penstock, fake_gcs, bucket):
     assert fake_gcs.keys(bucket) == ["kept"]
 
 
-# It looks at no signature, but the address and its parameters must be those of Google's signed URLs.
+# The server checks no signature, but address and parameters must be those of Google's signed URLs.
 def test_links(penstock, fake_gcs, bucket, tmp_path):
     fake_gcs.put(bucket, "a b.txt", b"shared")
     with Gcs() as accounts:
@@ -68,7 +68,7 @@ def test_an_input_is_staged(penstock, fake_gcs, bucket, tmp_path):
     assert penstock.run("run", workflow, env=fake_gcs.env).ok().out == "samples"
 
 
-# What it cannot do is an error with its answer, and nothing that looks like a success.
+# An operation that the server lacks is an error with its reply, and never looks like a success.
 def test_what_it_does_not_take_is_told(penstock, fake_gcs, bucket):
     result = penstock.run("put", f"gs://{bucket}/new", input=b"x", env=fake_gcs.env)
 

@@ -1,4 +1,4 @@
-"""What stood there before is kept, in radosgw and in MinIO, too."""
+"""Objects are kept before they are overwritten, in radosgw and in MinIO, too."""
 import pytest
 
 from harness.peers.again import once_more

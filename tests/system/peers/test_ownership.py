@@ -1,4 +1,4 @@
-"""Who owns a run and its output, told by radosgw and by MinIO."""
+"""Ownership of a run and its output, with radosgw and MinIO."""
 import json
 
 import pytest
@@ -20,8 +20,8 @@ globals().update(
 pytestmark = pytest.mark.long
 
 
-# What takes a run over from a machine that is gone. Ceph ignores conditions where an upload in parts is completed, so that a
-# former owner which wakes up could still overwrite: penstock refuses there, as the tests below show.
+# Tests that take a run over from a dead machine. Ceph ignores conditions when an upload in parts is completed, so a former owner that wakes up could
+# still overwrite objects: penstock refuses takeovers there, as the tests below show.
 TAKEOVERS = (
     "test_a_run_whose_owner_does_not_move_is_taken_over",
     "test_a_run_that_is_live_elsewhere_is_refused_by_name",

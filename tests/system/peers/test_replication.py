@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def here(penstock, peer, tmp_path):
-    """A store whose bucket `bkt` is replicated to `copy` of the other one."""
+    """A store whose bucket `bkt` is replicated to `copy` of another store."""
     peer.client.create_bucket(Bucket="copy")
     peer.client.put_bucket_versioning(Bucket="copy", VersioningConfiguration={"Status": "Enabled"})
     targets = tmp_path / "targets.json"

@@ -49,7 +49,7 @@ def mounted(peer_tools, store, tmp_path):
 
 
 def shell(script, folder):
-    """What it prints; every command must succeed."""
+    """Returns the output of the script; every command must succeed."""
     done = subprocess.run(["bash", "-euc", script], cwd=folder, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -62,7 +62,7 @@ def contents(folder):
     }
 
 
-# What a person types: each command is one or more requests, and the next one sees what it did.
+# Commands that a person types: each is one or more requests, and the next command sees its effect.
 def test_everyday_commands_do_what_they_do_on_a_disk(mounted, store):
     printed = shell(
         """
@@ -128,7 +128,7 @@ def test_a_tree_goes_in_and_out_by_rsync(mounted, store, tmp_path):
         assert store.bytes("bucket", f"tree/{name}") == (tree / name).read_bytes()
 
 
-# What a run published looks in the mounted bucket as it did on the machine that ran it: content, time and permissions.
+# The published files look in the mounted bucket as on the machine of the run: content, time and permissions.
 def test_the_output_of_a_run_is_seen_as_it_was_written(mounted, penstock, store, tmp_path):
     s3 = {
         "region": "us-east-1", "bucketUrl": "s3://bucket", "path": "/", "accessKeyId": store.access_key,

@@ -1,4 +1,4 @@
-"""Transfers that are gone on with, and deltas, against radosgw and MinIO."""
+"""Resumed transfers, and deltas, with radosgw and MinIO."""
 import pytest
 
 from client import test_resume

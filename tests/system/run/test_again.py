@@ -235,7 +235,7 @@ def test_a_step_that_was_edited_runs_again_with_those_after_it(penstock, project
 
 
 def test_an_edited_file_without_a_name_continues_its_run(penstock, project):
-    # Its contents are its identity, so that a fix made another run, which began from scratch without a word.
+    # The contents of the file are its identity, so that a fix made another run, which started from scratch without a message.
     path = project("echo one", "echo two; exit 3", name=None)
     penstock.run("run", path).exits(3)
     edit(path, steps={1: "echo three"})
@@ -328,7 +328,7 @@ UNTIL_THIRD = "trap 'exit 0' TERM; echo attempt $PENSTOCK_ATTEMPT; [ $PENSTOCK_A
 
 
 def test_a_run_that_succeeded_elsewhere_is_shown_as_that(machine, job):
-    # Each further try was another failed attempt, with the number of somebody else's.
+    # Each further try was another failed attempt, with a number that another machine had used.
     path = job(UNTIL_THIRD)
     preempt(machine("a"), path)
     preempt(machine("b"), path)
@@ -388,7 +388,7 @@ def test_no_line_has_a_number_that_is_not_the_attempts(machine, job):
     assert not re.search("from scratch", again.err)
 
 
-# Files and metrics below the place of another run's output are not of that run, and no machine fetches them.
+# Files and metrics below the place of another run's output do not belong to that run, and no machine fetches them.
 def test_an_output_within_an_output_is_not_a_part_of_it(machine, job, store, tmp_path):
     write = "cd $DEEPSQUARE_OUTPUT; find -type f | sort; [ -e log.jsonl ] && exit 0; mkdir sub2; echo 1 > sub2/own; echo '{\"step\": 1, \"%s\": 2}' > log.jsonl"
     outer, own = job(write % "outer" + "; exit 3", name="outer"), ["log.jsonl", "sub2/own"]
@@ -547,7 +547,7 @@ def test_another_object_of_the_same_name_is_refused(penstock, tmp_path, store):
 
 
 def test_all_steps_are_shown_with_their_state(penstock, project):
-    # Those of an attempt before a new start do not count.
+    # Steps of an attempt before a fresh start do not count.
     path = project("echo one", "echo two", "exit 3", "echo four")
     penstock.run("run", path).exits(3)
     penstock.run("run", "--fresh", path, "--set", "steps.1.run.command=exit 4").exits(4)

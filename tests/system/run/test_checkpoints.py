@@ -1,4 +1,4 @@
-"""Checkpoints of a run: published with their commit last, kept by policy, gone on from, whatever is damaged or killed."""
+"""Checkpoints of a run: published with their commit last, kept by policy, used to resume, after any damage or kill."""
 import functools
 import json
 import os
@@ -38,7 +38,7 @@ def steps_in(store):
     return sorted((int(name.split("-")[1]), int(name.split("-")[2])) for name in found)
 
 
-# What a step finds: where checkpoints go, and none to go on from; what it saves is in the store, and nothing hidden is.
+# The step gets the directory for checkpoints, and none to resume from; its files are in the store, without hidden ones.
 def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, store):
     path = workflow('echo "[$PENSTOCK_CHECKPOINT][${PENSTOCK_CHECKPOINT_DIR#$DEEPSQUARE_OUTPUT}]"', save(10, 100000, "loss=0.5"))
 
@@ -53,7 +53,7 @@ def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, 
     assert [(f["path"], f["size"]) for f in commit["files"]] == [("model-0.bin", 100000), ("optimizer/0.bin", 50000)]
 
 
-# The next attempt is told which one to go on from; in a subdirectory or the output itself as well.
+# The next attempt gets the checkpoint to resume from, also in a subdirectory or in the output itself.
 @pytest.mark.parametrize("path", ["checkpoints", "deep/er", "."])
 def test_the_next_attempt_goes_on_from_the_newest(penstock, workflow, path):
     step = f"""
@@ -82,7 +82,7 @@ def interrupted(penstock, file):
 RESUMES = """if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from $(basename $PENSTOCK_CHECKPOINT)"; exit; fi; """
 
 
-# What was committed in the moment in which its step, or penstock itself, is killed: the commit vouches for it, nothing is lost.
+# A checkpoint that was committed just before its step, or penstock itself, is killed: it is valid, and nothing is lost.
 @pytest.mark.parametrize("who", ["step", "penstock"])
 def test_what_was_committed_right_before_a_kill_counts(penstock, workflow, store, who):
     step = RESUMES + f"{save(1, 50000)} && {save(2, 50000)} && kill -9 " + ("$$" if who == "step" else "$PPID; exec sleep 1000")
@@ -96,7 +96,7 @@ def test_what_was_committed_right_before_a_kill_counts(penstock, workflow, store
     assert [step for step, _ in steps_in(store)] == [1, 2]
 
 
-# Text is published as it grows, for it is most often a log. As a checkpoint half of it would count, and be resumed from.
+# Text is published while it grows, because it is usually a log. Half of a checkpoint would count, and a run would resume from it.
 @pytest.mark.parametrize("who", ["step", "penstock"])
 def test_half_a_checkpoint_of_text_does_not_count(penstock, workflow, store, who):
     step = RESUMES + """
@@ -118,7 +118,7 @@ def test_half_a_checkpoint_of_text_does_not_count(penstock, workflow, store, who
     assert [key for key in keys if "2.json" in key and "/partial/" not in key] == [] and any(key.endswith("/partial/checkpoints/2.json") for key in keys)
 
 
-# Damage here, after everything was published: what is here is what is gone on with, and the one before is whole.
+# The newest checkpoint on this machine is damaged: the run resumes from the one before, and a message names the damaged one.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_here_is_passed_over_and_said(penstock, workflow, damage):
     file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}", output=None, continuousOutputSync=None)
@@ -144,7 +144,7 @@ def spoil(folder, damage):
         commit.write_bytes(commit.read_bytes()[:100])
 
 
-# Damage in the store, and another machine: the whole run is restored but for that checkpoint.
+# Damage in the store, and another machine: the whole run is restored, except that checkpoint.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_in_the_store_is_passed_over_and_said(penstock, workflow, store, damage, tmp_path):
     file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}")
@@ -164,7 +164,7 @@ def test_a_checkpoint_damaged_in_the_store_is_passed_over_and_said(penstock, wor
     assert "step-000000000002-1" in again.err
 
 
-# Retention in the store and here, while the steps run: the union of the rules, and always the newest.
+# Retention in the store and on this machine, while the steps run: the union of the rules, and always the newest.
 def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, workflow, store):
     saves = " && ".join(save(step, 2000, f"loss={loss}") for step, loss in enumerate([5, 1, 4, 3, 2, 9], 1))
     file = workflow(
@@ -184,7 +184,7 @@ def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, wo
     assert sum(int(n) for n in re.findall(r"(\d+) checkpoint", run.err)) == 2
 
 
-# Where saves come quicker than they are published the newest never is: what went before it is looked after all the same.
+# If saves are faster than uploads, the newest checkpoint is never published: retention removes earlier ones all the same.
 def test_retention_does_not_wait_for_the_newest_to_be_published(penstock, workflow, store, fault_proxy):
     newest = fault_proxy.fault("PUT", r"step-000000000006-1/COMMIT\.json$", hold="request", times=1000)
     file = workflow(
@@ -208,7 +208,7 @@ def test_retention_does_not_wait_for_the_newest_to_be_published(penstock, workfl
     assert sum(int(n) for n in re.findall(r"(\d+) checkpoint", run.err)) == 4
 
 
-# What is sent at the end is looked after at the end; and without a store, here.
+# Without continuous sync retention acts at the end; without a store it acts on this machine.
 @pytest.mark.parametrize("fields", [{"continuousOutputSync": False}, {"output": None, "continuousOutputSync": None}])
 def test_retention_at_the_end(penstock, workflow, store, fields):
     file = workflow(" && ".join(save(step, 2000) for step in range(1, 6)), checkpoints={"keep": {"latest": 2}}, **fields)
@@ -223,7 +223,7 @@ def test_retention_at_the_end(penstock, workflow, store, fields):
     assert left == ["step-000000000004-1", "step-000000000005-1"]
 
 
-# What another run has put there is none of ours to delete.
+# A run does not delete the objects of another run.
 def test_retention_leaves_what_others_have_published(penstock, workflow, store):
     store.client.create_bucket(Bucket="out")
     store.client.put_object(Bucket="out", Key="run/checkpoints/step-000000000001-1/mine", Body=b"mine")
@@ -235,7 +235,7 @@ def test_retention_leaves_what_others_have_published(penstock, workflow, store):
     assert [step for step, _ in steps_in(store)] == [3]
 
 
-# A run that begins anew has restored nothing. The checkpoints of all its attempts count together, and are removed without a copy.
+# A fresh run has restored nothing. The checkpoints of all its attempts count together, and are removed without a copy.
 @pytest.mark.parametrize("fields", [{}, {"continuousOutputSync": False}])
 def test_retention_where_a_finished_run_begins_anew(penstock, workflow, store, fields):
     file = workflow(" && ".join(save(step, 2000) for step in range(1, 6)), checkpoints={"keep": {"latest": 2}}, **fields)
@@ -284,8 +284,7 @@ def test_retention_of_single_files_counts_all_attempts(penstock, workflow, store
     assert keys == ["run/same.pth", "run/same.pth.COMMIT.json"]
 
 
-# A program that writes its names again: what retention removes is the object of the earlier attempt, and not the file that takes its
-# place and is half written.
+# A program that writes its names again: retention removes the object of the earlier attempt, not the half-written file that replaces it.
 def test_retention_leaves_a_file_that_is_being_written_again(penstock, workflow, store):
     checkpoints = {"path": ".", "pattern": "*.pth"}
     penstock.run("run", workflow("for i in 1 2 3; do echo $i > $DEEPSQUARE_OUTPUT/$i.pth; sleep 0.05; done", checkpoints=checkpoints)).ok()
@@ -309,7 +308,7 @@ def test_retention_leaves_a_file_that_is_being_written_again(penstock, workflow,
     assert keys == ["run/2.pth", "run/2.pth.COMMIT.json"]
 
 
-# A program that knows no commits: each file that was closed, rested and was published gets one beside it.
+# A program without commits: each file that was closed, stayed unchanged and was published gets a commit next to it.
 def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow, store, tmp_path):
     step = """
         if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from $(cat $PENSTOCK_CHECKPOINT)"; exit; fi
@@ -335,7 +334,7 @@ def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow
     assert keys == ["run/b.pth", "run/b.pth.COMMIT.json", "run/log.txt"]
 
 
-# The verbs: in the store, from a machine that never had the run, and here.
+# The verbs: in the store, from a machine that never had the run, and on this machine.
 def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow, store, tmp_path):
     penstock.run("run", workflow(f"{save(1, 5000, 'loss=0.5')} && {save(2, 70000)} && {save(3, 10)}")).ok()
     elsewhere = store.env | {"PENSTOCK_HOME": str(tmp_path / "elsewhere")}
@@ -355,7 +354,7 @@ def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow,
     verified = penstock.run("checkpoints", "verify", *address, env=elsewhere)
     assert verified.code != 0 and re.search("^step-000000000003-1: .*model-0.bin", verified.out, re.M)
     assert "step-000000000001-1: whole\n" in verified.out and "1 of 3 " in verified.err
-    # What is damaged does not stay, but what lies beside it does.
+    # Damaged files do not stay, but the files next to them do.
     kept = tmp_path / "bad" / "step-000000000003-1" / "notes"
     kept.parent.mkdir(parents=True)
     kept.touch()
@@ -372,7 +371,7 @@ def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow,
     assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000002-1"}
 
 
-# A training that saves its own files continues from its output, so that is what the list has: in the store, here, and from elsewhere.
+# A training that saves its own files resumes from its output, so the list shows those files: in the store, on this machine, and from elsewhere.
 def test_files_of_a_training_without_commits_are_listed(penstock, workflow, store, tmp_path):
     save_own = "cd $DEEPSQUARE_OUTPUT; mkdir deep; printf 12345 > deep/ckpt.pth; for i in $(seq %d); do printf 1 > log$i; touch -d @$i log$i; done"
     penstock.run("run", workflow(save_own % 10)).ok()
@@ -397,7 +396,7 @@ def test_checkpoints_on_this_machine_are_looked_at_without_a_store(penstock, wor
     assert [c["step"] for c in penstock.run("checkpoints", "list", "run", "--json").json()] == [2]
 
 
-# Ranks in one step, started by penstock; a rank that hangs is named, and the checkpoint before it stays what counts.
+# Ranks in one step, started by penstock; the error names a rank that hangs, and the checkpoint before it stays the newest.
 def test_ranks_save_together_and_one_that_hangs_is_named(tmp_path):
     ranks = [subprocess.Popen([TOOL, "rank", tmp_path, "1", "70000", str(rank), "3", "60"]) for rank in range(3)]
     assert [process.wait(120) for process in ranks] == [0, 0, 0]
@@ -411,7 +410,7 @@ def test_ranks_save_together_and_one_that_hangs_is_named(tmp_path):
 
 
 def kills(tmp_path, n, seed):
-    """kill -9 at random moments of saves, again and again: whatever counts is whole, and nothing that was told is lost."""
+    """kill -9 at random moments of saves, again and again: every valid checkpoint is whole, and none that was reported is lost."""
     rng = random.Random(seed)
     folder, told, done = tmp_path / "c", 0, 0
     for attempt in range(1, n + 1):
@@ -436,7 +435,7 @@ def kills(tmp_path, n, seed):
             for old in sorted(folder.iterdir())[:-3]:
                 subprocess.run(["rm", "-rf", old], check=True)
     assert done > 0
-    # Only what the last save has left without a commit is there beside what counts.
+    # Besides valid checkpoints there are only files that the last save has left without a commit.
     assert len([path for path in folder.iterdir() if not (path / "COMMIT.json").exists()]) <= 1
 
 
@@ -449,7 +448,7 @@ def test_a_thousand_kills(tmp_path):
     kills(tmp_path, 1000, int(os.environ.get("PENSTOCK_KILL_SEED", "1")))
 
 
-# A rank is a task: both save one checkpoint, whose commit names the files of both, and the next attempt goes on from it.
+# A rank is a task: both save one checkpoint, whose commit names the files of both, and the next attempt resumes from it.
 def test_tasks_of_a_step_commit_one_checkpoint(penstock, workflow, store):
     ranks = f"{TOOL} rank $PENSTOCK_CHECKPOINT_DIR 7 70000 $RANK $WORLD_SIZE 60 && touch $DEEPSQUARE_OUTPUT/through-$RANK"
     step = {"name": "train", "run": {"command": RESUMES + f"{ranks} && {WAIT}", "resources": {"tasks": 2}}}
@@ -468,7 +467,7 @@ def test_tasks_of_a_step_commit_one_checkpoint(penstock, workflow, store):
     assert again.out.count("from step-000000000007-1\n") == 2
 
 
-# In a container the path is one of the container.
+# In a container the path is a path of the container.
 @pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
 def test_a_container_is_told_what_it_goes_on_from(penstock, workflow, tmp_path):
     where = write_layout(tmp_path / "image", image([busybox()]))
@@ -485,7 +484,7 @@ def test_a_container_is_told_what_it_goes_on_from(penstock, workflow, tmp_path):
     assert '"step":3' in out[1]
 
 
-# What another run has committed there is named, and neither it nor what it names is overwritten.
+# The message names a commit of another run; neither the commit nor its files are overwritten.
 @pytest.mark.parametrize("by", ["another run", "nobody that we know"])
 def test_a_commit_of_somebody_else_is_not_overwritten(penstock, workflow, store, by):
     file = workflow(save(1, 5000))
@@ -509,7 +508,7 @@ def test_a_commit_of_somebody_else_is_not_overwritten(penstock, workflow, store,
     assert steps_in(store) == [(1, 1)] and "step-000000000001-1: whole" in penstock.run("checkpoints", "verify", "run").ok().out
 
 
-# The same run that begins anew replaces what it has published itself.
+# A run that starts over replaces its own published files.
 def test_a_run_that_begins_anew_replaces_its_own_commits(penstock, workflow, store):
     for size in (5000, 7000):
         file = workflow(f"head -c {size} /dev/zero > $DEEPSQUARE_OUTPUT/a.pth", checkpoints={"path": ".", "pattern": "*.pth"})
@@ -518,7 +517,7 @@ def test_a_run_that_begins_anew_replaces_its_own_commits(penstock, workflow, sto
         assert json.loads(store.bytes("out", "run/a.pth.COMMIT.json"))["files"][0]["size"] == size
 
 
-# A link that a step has made in its place: what it leads to is somebody else's.
+# A step has replaced the directory by a link, whose target does not belong to the run.
 def test_retention_follows_no_link(penstock, workflow, tmp_path):
     for step in (1, 2):
         assert tool("save", tmp_path / "others", step, 2000).returncode == 0
@@ -531,7 +530,7 @@ def test_retention_follows_no_link(penstock, workflow, tmp_path):
     assert len(list((tmp_path / "others").iterdir())) == 3
 
 
-# A name that no commit can hold: said once, and the others are committed.
+# A name that no commit can have: one message names it, and the other files are committed.
 def test_a_file_with_an_odd_name_is_no_checkpoint(penstock, workflow, store):
     step = "cd $DEEPSQUARE_OUTPUT; printf 'a\\nb.pth\\0c\\377.pth' | xargs -0 touch; echo one > d.pth"
     result = penstock.run("run", workflow(step, checkpoints={"path": ".", "pattern": "*.pth"})).ok()
@@ -540,7 +539,7 @@ def test_a_file_with_an_odd_name_is_no_checkpoint(penstock, workflow, store):
     assert [key for key in store.keys("out", "run/") if key.endswith(".COMMIT.json")] == ["run/d.pth.COMMIT.json"]
 
 
-# The commit goes in any case; and what the run could go on from stays without --force, also where something newer is damaged.
+# The commit is removed in any case; the checkpoint from which the run could resume stays without --force, also if a newer one is damaged.
 def test_removing_never_takes_the_last_that_is_whole_by_itself(penstock, workflow, store):
     penstock.run("run", workflow(" && ".join(save(step, 5000) for step in (1, 2, 3)))).ok()
     store.client.delete_object(Bucket="out", Key="run/checkpoints/step-000000000003-1/model-0.bin")
@@ -554,7 +553,7 @@ def test_removing_never_takes_the_last_that_is_whole_by_itself(penstock, workflo
     assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000002-1", "step-000000000003-1"}
 
 
-# kill -9 between any two steps of removing: nothing looks whole that is not, and the next attempt removes the rest.
+# kill -9 between any two steps of removing: no removed checkpoint looks whole, and the next attempt removes the rest.
 REMOVING = {
     "before it is noted": "rename:before:1:*/retired", "noted": "rename:after:1:*/retired",
     "before the commit goes": "unlink:before:1:*/step-*/COMMIT.json", "its commit is gone": "unlink:after:1:*/step-*/COMMIT.json",
@@ -578,14 +577,14 @@ def test_a_kill_while_checkpoints_are_removed(penstock, workflow, store, at, whe
     again = penstock.run("run", file).ok()
 
     newest = int(re.search(r"from step-0*(\d+)-1\n", again.out).group(1))
-    assert int(listed.stdout) <= newest <= 3  # the step, which nobody has killed, may have saved one more
+    assert int(listed.stdout) <= newest <= 3  # the step still runs, and may have saved one more
     if where == "here":
         assert [path.name for path in folder.iterdir()] == [f"step-{newest:012}-1"]
     else:
         assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {f"step-{newest:012}-1"}
 
 
-# kill -9 while the store deletes: the next attempt, here or on a machine that has nothing of this one, deletes the rest.
+# kill -9 while the store deletes: the next attempt, here or on a machine without local files, deletes the rest.
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
 @pytest.mark.parametrize("held", ["COMMIT.json", "model-0.bin"])
 def test_a_kill_while_the_store_removes_checkpoints(penstock, workflow, store, fault_proxy, tmp_path, held, where):
@@ -608,8 +607,7 @@ def test_a_kill_while_the_store_removes_checkpoints(penstock, workflow, store, f
     assert not [key for key in store.keys("out", "run/.penstock/") if key.endswith("/retired")]
 
 
-# A full disk below a whole run: the step that could not save fails and says so, what was saved before counts, and with room
-# the same run goes on from it.
+# A full disk below a whole run: the step that could not save fails with a message, earlier saves are valid, and with free space the same run resumes.
 def test_a_full_disk_below_a_run_that_saves(penstock, workflow, tmp_path):
     step = RESUMES + f"{save(1, 100000)} && {save(2, 40000000)}"
     file = workflow(step, output=None, continuousOutputSync=None)
@@ -628,7 +626,7 @@ def test_a_full_disk_below_a_run_that_saves(penstock, workflow, tmp_path):
     assert lines[0] == "1" and lines[-1] == "0" and "from step-000000000001-1" in lines, done.stdout
 
 
-# A full disk while saving: the one before counts, and the room is given back.
+# A full disk while saving: the checkpoint before is valid, and the space is freed.
 def test_a_full_disk_while_saving_keeps_the_one_before(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -1,8 +1,8 @@
 """Ctrl-C, once and twice, at every stage of a run, pressed on a terminal of its own.
 
-Once, the run ends in order: what was closed is published, and the records say how it ended. Twice, it is out at once, whatever
-a store does, nothing local is gone, and `resume` or `flush` completes it. No process, lock, claim or temporary file survives.
-Each stage says how it knows that it was reached.
+Once: the run ends in order, closed files are published, and the records have the end. Twice: penstock exits at once, with any
+store, nothing local is lost, and `resume` or `flush` completes the run. No process, lock, claim or temporary file survives.
+Each stage shows how it detects that the run has reached it.
 """
 import bz2
 import fcntl
@@ -31,7 +31,7 @@ from workflow.test_modules import write as write_module
 FIRST = "echo 1 > $DEEPSQUARE_OUTPUT/one; echo first ended"
 SECOND = "echo 2 > $DEEPSQUARE_OUTPUT/two; echo second ended"
 SIGINT_BIT = 1 << 1
-QUICKLY_S = 60  # a bound for the failure; what is not ended by a key takes minutes
+QUICKLY_S = 60  # limit for a failing test; without a key press the end takes minutes
 
 
 class Scene:
@@ -50,7 +50,7 @@ class Scene:
         return s3_place(self.store, bucket=bucket, endpoint=self.proxy.url)["s3"]
 
     def write(self, *steps, output=True, **fields):
-        """`output`: to the store, None, or what the workflow says about it."""
+        """`output`: to the store, None, or the value of the key."""
         place = {"s3": self.s3("out")} if output is True else output
         self.output_kept_here = not output
         return write_workflow(self.folder, *(steps or (FIRST, SECOND)), **{"name": "x", "output": place or None} | fields)
@@ -67,7 +67,7 @@ class Scene:
         return self.penstock.home / "runs" / row["id"]
 
     def held(self, method, path):
-        """Waits until a request for it is held at the store's door."""
+        """Waits until the proxy holds a request for it."""
         wait_for(lambda: any(not seen.ended and seen.rule for seen in self.proxy.seen(method, path)), 60, f"{method} {path} held")
 
     def let_go(self):
@@ -83,7 +83,7 @@ class Scene:
                 run.wait()
 
     def signal_was_taken(self, pressed):
-        """Until the terminal has sent so many signals, and the thread that reads them waits for more."""
+        """Waits until the terminal has sent so many signals, and the thread that reads them waits for more."""
         wait_for(lambda: self.run.raw.count("^C") >= pressed, 60, "the echo of Ctrl-C")
 
         def pending():
@@ -138,7 +138,7 @@ def scene(penstock, store, fault_proxy, http_server, tmp_path):
 
 
 def staged(scene, name):
-    """Files of that name among the input, whose directory may be made anew at this moment."""
+    """Returns the files of that name among the input, whose directory may be created again at this moment."""
     try:
         return [found for found in scene.penstock.home.glob(f"runs/*/storage/input/**/{name}") if found.exists()]
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def taking_the_lease(scene):
 
 
 def watching_for_a_term(scene):
-    # The output was another run's, whose machine says nothing any more.
+    # The output belonged to another run, whose machine is silent.
     path = scene.folder / "other.json"
     path.write_text(json.dumps({"name": "other", "resources": RESOURCES, "output": {"s3": scene.s3("out")}, "steps": [{"run": {"command": "true"}}]}))
     scene.penstock.run("run", path).ok()
@@ -213,7 +213,7 @@ def pulling_an_image(scene):
     assert scene.state() == "staging"
 
 
-# What stands for Python: its environments are links, and its pip waits, as one does whose index is away.
+# Replaces Python: its environments are links, and its pip waits, as if the package index did not reply.
 PYTHON = """#!/bin/sh
 for last; do :; done
 case "$2" in
@@ -261,7 +261,7 @@ def unpacking_while_it_arrives(scene):
 
 
 def unpacking_what_has_arrived(scene):
-    # 4 GiB of zeros in 3 kB each 64 MiB: the disk and the processor are what takes time.
+    # 4 GiB of zeros in 3 kB for each 64 MiB: disk and processor take the time.
     block, times = bytes(64 << 20), 64
     info = tarfile.TarInfo("zeros")
     info.size = len(block) * times
@@ -274,7 +274,7 @@ def unpacking_what_has_arrived(scene):
 
     wait_for(growing, 60, "the member to grow")
     assert scene.state() == "staging" and sum(request.sent for request in scene.http.seen("/data.tar.bz2")) >= len(packed)
-    # To be quick, the attempt that goes on has to fetch it again, and finds a small one.
+    # To save time, the resumed attempt has to fetch the input again, and finds a small one.
     scene.http.add("/data.tar.bz2", bz2.compress(tar_of(zeros=b"few")))
     scene.before_resume = lambda: [shutil.rmtree(path) for path in scene.penstock.home.glob("runs/*/state/stage-*")]
 
@@ -308,7 +308,7 @@ def manifest(scene):
 
 
 def between_steps(scene):
-    # The next step begins when the end of the first is on record: that is held up here.
+    # The next step starts once the end of the first was recorded, which is delayed here.
     wait = "while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
     scene.start(scene.write("echo pid $$; " + wait + FIRST, SECOND, output=False))
     pid = int(scene.run.wait_for_output(r"pid (\d+)").group(1))
@@ -356,7 +356,7 @@ def uploading_the_log(scene):
 
 
 def saying_the_last_words(scene):
-    # The state beside the output is the last that is written.
+    # The state next to the output is written last.
     wait = "echo started; while [ $PENSTOCK_ATTEMPT = 1 ] && [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
     scene.start(scene.write(FIRST, wait + SECOND))
     scene.run.wait_for_output("^started")
@@ -374,7 +374,7 @@ BEFORE_THE_STEPS = [
 AT_THE_END = [flushing, sending_over_http, uploading_the_log, saying_the_last_words]
 
 
-# --- before there is a run: the program itself is ended, and nothing is on record
+# --- before there is a run: the program itself is ended, and nothing was recorded
 
 
 def fetching_the_workflow(scene):
@@ -420,7 +420,7 @@ def test_before_there_is_a_run(scene, stage):
 
 
 def press(scene, times, between):
-    """Presses Ctrl-C; a second time once the answer to the first is seen."""
+    """Presses Ctrl-C, and a second time once the message about the first appears."""
     scene.run.press()
     if times == 2:
         scene.run.wait_for_output(between)
@@ -445,14 +445,14 @@ def test_before_the_steps(scene, stage, times):
 
     if times == 1:
         scene.run.press()
-    else:  # the second may come at any time after the first, also when the run is over
+    else:  # the second may come at any later time, also after the end of the run
         scene.run.press(b"\x03\x03")
 
     assert_stopped_and_resumed(scene)
 
 
 def test_a_second_one_does_not_wait_for_the_last_words(scene):
-    # Staging ends at once, but the store does not answer when the run wants to say that it has stopped.
+    # Staging ends at once, but the store does not reply when the run records that it has stopped.
     staging_from_http(scene)
     scene.proxy.fault("PUT", "state.json$", times=1000, hold="request")
 
@@ -498,7 +498,7 @@ def test_twice_in_a_step(scene):
 
 @pytest.mark.parametrize("stage", AT_THE_END, ids=lambda stage: stage.__name__)
 def test_once_at_the_end(scene, stage):
-    # The steps are through: it is told that the output is being sent, and it is.
+    # The steps have ended: a message says that the output is being uploaded, and so it is.
     stage(scene)
 
     scene.run.press()
@@ -529,7 +529,7 @@ def test_twice_in_the_flush(scene, stage):
 
 
 def test_once_in_penstock_flush(scene):
-    # The state next to the output is the end that the run had: a live one would make other machines wait.
+    # The state next to the output has the end of the run: a live state would make other machines wait.
     flushing(scene)
     press(scene, 2, progress.UPLOADING)
     scene.run.wait(QUICKLY_S).exits(73)
@@ -545,7 +545,7 @@ def test_once_in_penstock_flush(scene):
 
 
 def test_twice_at_the_last_words(scene):
-    # Everything is sent: the run has succeeded, whether the store hears of that or not.
+    # Everything was sent: the run has succeeded, even if the store never gets that state.
     saying_the_last_words(scene)
 
     press(scene, 2, progress.UPLOADING)

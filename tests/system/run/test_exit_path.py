@@ -1,4 +1,4 @@
-"""The one exit path: however a step ends, and whatever the store does meanwhile, what was closed is published or kept."""
+"""The one exit path: after any end of a step, and any failure of the store, closed files are published or kept."""
 import contextlib
 import functools
 import os
@@ -14,7 +14,7 @@ from harness.program import Process, binary
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
 
-# A save that is under way: the file is open, and half of it is written.
+# A save in progress: the file is open, and half of it is written.
 HALF = "exec 3> $DEEPSQUARE_OUTPUT/half; echo ha >&3; "
 
 
@@ -55,7 +55,7 @@ def test_the_last_write_of_a_step_that_fails_is_published(penstock, workflow, st
 
 @pytest.mark.parametrize("name, code", [("KILL", 137), ("SEGV", 139), ("ABRT", 134), ("TERM", 143)])
 def test_a_step_that_is_killed(penstock, workflow, store, to_store, name, code):
-    # What it closed is published; what it was writing is no version of that file, and the last good one stays.
+    # Files that the step closed are published. The file that it was writing is no version, and the last good version stays.
     step = "ulimit -c 0; cd $DEEPSQUARE_OUTPUT; echo good > half; echo 1 > last; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
     run = penstock.popen("run", workflow(step + HALF + f"kill -{name} $$", output=to_store, continuousOutputSync=True))
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["state"] == "running", 60, "the step")
@@ -83,7 +83,8 @@ STRAYS = """
 
 @pytest.mark.parametrize("end, code", [("exit 0", 0), ("exit 5", 5)])
 def test_children_and_grandchildren_end_with_their_step(penstock, workflow, store, to_store, end, code):
-    # Deaf to SIGTERM, in sessions of their own, without a parent: what they closed is sent, what they had open is not taken for whole.
+    # Processes that ignore SIGTERM, in sessions of their own, without a parent: the files that they closed are sent, the open ones are not taken for
+    # whole.
     step = {"run": {"command": STRAYS + end, "shell": "/bin/bash"}}
     before = set(processes.descendants())
 
@@ -112,7 +113,7 @@ def test_a_deaf_step_is_killed_after_its_grace(penstock, workflow, store, to_sto
 
 
 def test_stop_gives_the_grace_that_it_was_told(penstock, workflow, store, to_store, wait_for):
-    # Longer than the run's own as well as shorter; it returns when the output is complete.
+    # A grace that is longer or shorter than the run's own; the command returns when the output is complete.
     run = penstock.popen("run", workflow(DEAF, output=to_store), env={"PENSTOCK_STOP_GRACE": "0"})
     run.wait_for_output("started")
 
@@ -163,7 +164,7 @@ FILL = "cat /dev/zero > $STORAGE_PATH/fill 2>/dev/null; while printf x >> $STORA
 
 @pytest.mark.parametrize("end, code", [("exit 3", 3), ("exit 0", 0)])
 def test_a_step_that_fills_the_disk(small_disk, workflow, store, to_store, end, code):
-    # What was closed before is in the store, the end is on record, and the log has what was printed last.
+    # Files closed before are in the store, the end was recorded, and the log has the last lines.
     step = "echo 1 > $DEEPSQUARE_OUTPUT/before; echo early; " + FILL + "seq 100000; echo the last words; " + end
     path = workflow(step, output=to_store, continuousOutputSync=True, enableLogging=True)
 
@@ -183,7 +184,7 @@ def test_a_step_that_fills_the_disk(small_disk, workflow, store, to_store, end, 
 
 
 def test_a_disk_without_room_to_begin_on(small_disk, workflow):
-    # One line that names what was to be written, and no harm done.
+    # One line names the file that could not be written, and nothing is damaged.
     small_disk.run("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/one", name="first")).ok()
     with open(small_disk.home + "/fill", "wb", buffering=0) as fill, contextlib.suppress(OSError):
         while fill.write(bytes(4096)):
@@ -214,7 +215,7 @@ FAULTS = {
 @pytest.mark.parametrize("continuous", [False, pytest.param(True, marks=pytest.mark.long)], ids=["at the end", "continuous"])
 @pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.long) if name in ("cut", "busy") else name for name in FAULTS])
 def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_proxy, to_store, fault, continuous):
-    # 73, one line that says what to do, nothing local deleted; `flush` completes it byte for byte and ends it as it had ended.
+    # 73, one line with the remedy, nothing local deleted; `flush` completes the output byte for byte, and the run keeps its end.
     data = bytes(range(256)) * 4096
     step = "echo started; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; cp $STORAGE_PATH/data $DEEPSQUARE_OUTPUT/data; exit 4"
     run = penstock.popen("run", workflow(step, output=to_store, continuousOutputSync=continuous, enableLogging=True),
@@ -253,7 +254,7 @@ def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_pr
 
 
 def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, fault_proxy, to_store):
-    # So long without a byte is a failed attempt; then the patience counts.
+    # After so long without a byte an attempt has failed; then the patience counts.
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 
     result = penstock.run("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output=to_store),
@@ -265,7 +266,7 @@ def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, f
     assert store.bytes("out", "data") == b"1\n" and penstock.ps()[0]["state"] == "succeeded"
 
 
-# The workflow says how long, also where no connection is refused: 30 s are what a silent one has otherwise.
+# The workflow sets the time, also if no connection is refused: a silent one has 30 s otherwise.
 def test_a_silent_store_is_given_up_when_the_workflow_says(penstock, workflow, fault_proxy, to_store):
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 
@@ -304,7 +305,7 @@ def test_flush_has_nothing_to_do_where_the_output_goes_nowhere(penstock, workflo
 
 
 def test_http_output_that_was_not_sent_is_not_removed(penstock, workflow, http_server):
-    # A preempted run has not sent it yet; flush sends what there is.
+    # A preempted run has not sent the file yet; flush sends it.
     path = workflow("echo 1 > $DEEPSQUARE_OUTPUT/data; echo started; exec sleep 1000", output={"http": {"url": http_server.url + "/up/result"}})
     run = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "0"})
     run.wait_for_output("started")
@@ -359,7 +360,7 @@ exec env -i PENSTOCK_RUN_ID="$3" STORAGE_PATH=/deepsquare "$(command -v chroot)"
 
 @contextlib.contextmanager
 def contained(root, storage, run_id):
-    """A process as those of containers are: its storage has a name that tells nothing."""
+    """Starts a process as in a container: the path of its storage does not show the run."""
     root.mkdir()
     private = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-rm"]
     process = subprocess.Popen([*private, "sh", "-c", CONTAINED, "sh", str(root), str(storage), run_id])

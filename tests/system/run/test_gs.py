@@ -1,4 +1,4 @@
-"""Runs whose input and output are gs://: staging, continuous sync, ownership by generations, restore, what is overwritten."""
+"""Runs whose input and output are gs://: staging, continuous sync, ownership by generations, restore, overwritten objects."""
 import json
 import os
 import shlex
@@ -39,7 +39,7 @@ def published(gcs):
     return {key: body for key, body in gcs.bodies("out").items() if "/.penstock/" not in f"/{key}"}
 
 
-# Every request is signed with the key that stands in the workflow as a secret; the key itself stands nowhere.
+# Every request is signed with the key, which the workflow has as a secret; the key itself appears nowhere.
 @pytest.mark.parametrize("identity", ["service account", "hmac"])
 def test_input_and_output_in_a_bucket_of_google(penstock, gcs, job, tmp_path, identity):
     gcs.guarded = True
@@ -59,7 +59,7 @@ def test_input_and_output_in_a_bucket_of_google(penstock, gcs, job, tmp_path, id
     assert penstock.ps()[0]["state"] == "succeeded"
 
 
-# The first object that is not its own is copied aside in the store, and only that generation is replaced.
+# The first foreign object is copied in the store, and only its generation is replaced.
 def test_what_is_overwritten_is_kept(penstock, gcs, job):
     gcs.put("out", "run/model", b"theirs")
 
@@ -75,7 +75,7 @@ def test_what_is_overwritten_is_kept(penstock, gcs, job):
     assert published(gcs) == {"run/model": b"theirs"}
 
 
-# Two runs of one output: the lease is created only where there is none, and the second names the owner.
+# Two runs of one output: the lease is created only if there is none, and the second run names the owner.
 def test_a_second_run_of_a_live_identity_is_refused(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -88,7 +88,7 @@ def test_a_second_run_of_a_live_identity_is_refused(penstock, gcs, job, tmp_path
     assert first.wait(60).code == 0 and refused.code == TAKEN and "gs://out/run/" in refused.err, refused.err
 
 
-# Killed in its step: what was published comes back with its content, and the run goes on.
+# Killed in its step: the published files are restored with their content, and the run continues.
 def test_a_killed_run_is_restored_from_the_bucket(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -104,7 +104,7 @@ def test_a_killed_run_is_restored_from_the_bucket(penstock, gcs, job, tmp_path, 
     assert "one" in done.out and published(gcs) == {"run/ckpt": b"one"}
 
 
-# Each publish asks for the generation that this run saw last: what somebody else wrote meanwhile is seen, and kept.
+# Each upload requires the generation that this run saw last, so a write by another client is detected, and its object is kept.
 def test_an_object_that_somebody_else_replaced_is_not_lost(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -152,7 +152,7 @@ trap 'exit 0' TERM; printf 7 > ckpt; echo saved; while :; do sleep 0.05; done"""
 
 @pytest.mark.parametrize("end", ["preempted", "lost"])
 def test_a_run_goes_on_on_another_machine(machine, gcs, job, wait_for, end):
-    # A preempted one at once; one that only says nothing any more when its generation has not moved for a term.
+    # A preempted run at once; one that is silent once its generation has not changed for a term.
     path = job(CKPT)
     first = machine("a").popen("run", path, env=gcs.env)
     first.wait_for_output("saved")
@@ -170,7 +170,7 @@ def test_a_run_goes_on_on_another_machine(machine, gcs, job, wait_for, end):
     assert state_of(gcs)[1]["state"] == "succeeded" and published(gcs) == {"run/ckpt": b"7"}
 
 
-# Its next renewal asks for the generation that it wrote last.
+# The next renewal of the owner asks for the generation that it wrote last.
 def test_an_owner_that_was_replaced_publishes_nothing_more(machine, gcs, job, wait_for):
     step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
     run = machine("a").popen("run", job(step), env=gcs.env)

@@ -1,4 +1,4 @@
-"""Steps whose store has keys that end: they get new ones while they run."""
+"""Steps with a store whose keys expire: they get new keys while they run."""
 import json
 import re
 import sys
@@ -72,7 +72,7 @@ def place(endpoint):
 
 
 def trained(result):
-    """What the trainer reported."""
+    """Returns the report of the trainer."""
     return json.loads(next(line for line in reversed(result.ok().out.splitlines()) if line.startswith("{")))
 
 
@@ -87,7 +87,7 @@ def assert_served(seen):
     assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} & seen["env"].keys()
 
 
-# The keys of the start end before the training does; each of its requests has valid ones. Nobody without the token gets any.
+# The first keys expire before the training ends; each of its requests has valid ones. A request without the token gets none.
 def test_a_process_outlives_its_keys(penstock, ecs, ending, tmp_path):
     curl = 'curl -s -o /dev/null -w "%{http_code}\\n"'
     ask = f'{curl} "$AWS_CONTAINER_CREDENTIALS_FULL_URI"; {curl} -H "Authorization: $AWS_CONTAINER_AUTHORIZATION_TOKEN" "$AWS_CONTAINER_CREDENTIALS_FULL_URI"'
@@ -123,7 +123,7 @@ def test_a_process_with_its_own_network_outlives_its_keys(penstock, ecs, ending,
     assert_served(trained(penstock.run("run", path, env=ecs.env)))
 
 
-# SDKs ask a profile before the endpoint, so the step has one without a role, but with the other settings.
+# SDKs ask a profile before the endpoint, so the step has a profile without a role, with the other settings.
 @pytest.mark.parametrize("name", ["default", "trainer"])
 def test_a_profile_with_a_role_does_not_hide_the_endpoint(penstock, ending, tmp_path, name):
     (penstock.user_home / ".aws").mkdir()
@@ -152,7 +152,7 @@ def test_a_step_that_removes_the_directory_of_its_profile_is_followed_by_others(
     assert seen["tokens"] == 3 and seen["method"] == "custom-process"
 
 
-# They do not end, and programs that know no endpoint may read them.
+# These keys do not expire, and programs that do not know the endpoint may read them.
 def test_keys_that_stay_are_in_the_environment(penstock, store, tmp_path):
     out = place(store.endpoint)
     out["s3"]["createBucket"] = True

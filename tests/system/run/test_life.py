@@ -31,7 +31,7 @@ def to_store(store):
     return fields
 
 
-# A mistyped bucketUrl must not leave a bucket in an account. Nothing was run when it is found.
+# A mistyped bucketUrl must not leave a bucket in an account. The mistake is found before a step runs.
 @pytest.mark.parametrize("create", [True, False])
 def test_a_bucket_is_made_only_if_the_workflow_asks_for_it(penstock, workflow, store, tmp_path, create):
     path = workflow(f"touch {tmp_path}/ran; echo 1 > $DEEPSQUARE_OUTPUT/x", output=s3_place(store, bucket="teem", createBucket=create))
@@ -71,7 +71,7 @@ def test_a_steps_exit_code_is_penstocks(penstock, workflow, command, code):
 
 
 def test_a_work_dir_that_is_not_there_is_a_mistake_of_the_workflow(penstock, tmp_path):
-    # Told before anything is brought in for it, with the option that mends it; what an earlier step makes is there in time.
+    # The error comes before anything is staged, with the option that mends it; a directory that an earlier step makes is there in time.
     def job(*steps):
         path = tmp_path / "wf.json"
         path.write_text(json.dumps({"name": "w", "resources": RESOURCES, "steps": [{"name": "s", "run": step} for step in steps]}))
@@ -87,7 +87,7 @@ def test_a_work_dir_that_is_not_there_is_a_mistake_of_the_workflow(penstock, tmp
 
 
 def test_what_a_failing_step_wrote_last_is_published(penstock, workflow, store, to_store):
-    # The original loses it: its final sync never runs.
+    # DeepSquare's own runner loses this file, because its final sync never runs.
     path = workflow("echo v1 > $DEEPSQUARE_OUTPUT/ckpt; echo v2 > $DEEPSQUARE_OUTPUT/ckpt; exit 1", **to_store())
 
     penstock.run("run", path).exits(1)
@@ -105,7 +105,7 @@ def test_what_steps_leave_behind_is_ended(penstock, workflow):
 
 
 def test_ctrl_c_asks_and_the_output_is_complete(penstock, workflow, store, to_store):
-    # The step hears SIGTERM, saves, and what it saved is published; `resume` goes on with that step.
+    # The step gets SIGTERM and saves, and the saved file is published; `resume` continues with that step.
     step = """
         if [ -e $DEEPSQUARE_OUTPUT/saved ]; then echo resumed with $(cat $DEEPSQUARE_OUTPUT/saved); exit 0; fi
         trap 'echo state > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM
@@ -148,7 +148,7 @@ WHO_WAS_HERE = """
     ids=["stopped", "preempted_and_never_to_be_resumed"],
 )
 def test_what_is_not_to_go_on_begins_anew_by_the_same_command(penstock, workflow, store, to_store, ended_by, code, more):
-    # Who stopped it has said so. What it put out stays in the bucket.
+    # The user has stopped the run, or its file says `resume: never`. The output stays in the bucket.
     path = workflow("echo first", WHO_WAS_HERE, **more, **to_store())
     run = penstock.popen("run", path)
     run.wait_for_output("^attempt 1$")
@@ -177,7 +177,7 @@ def test_a_log_that_is_never_closed_is_published_while_it_is_written(penstock, w
 
 
 def test_a_parent_that_ignores_how_its_children_end_changes_nothing(penstock, workflow):
-    # What is ignored is inherited, and the kernel would tell nobody how a step ended.
+    # An ignored SIGCHLD is inherited, and the kernel would not report how a step ended.
     path = workflow("exit 3")
     ended = subprocess.run(
         [binary(), "run", path], env=penstock.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
@@ -199,7 +199,7 @@ def test_a_second_ctrl_c_kills(penstock, workflow):
 
 
 def test_sigterm_preempts_and_the_same_command_continues(penstock, workflow):
-    # A machine that goes away sends SIGTERM: the run is to be continued, finished steps are not repeated.
+    # A machine that is taken away sends SIGTERM: the run can be continued, and finished steps are not repeated.
     path = workflow("echo one", "if [ -e $STORAGE_PATH/again ]; then echo two; exit; fi; touch $STORAGE_PATH/again; echo started; sleep 1000")
     run = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "0"})
     run.wait_for_output("started")
@@ -212,7 +212,7 @@ def test_sigterm_preempts_and_the_same_command_continues(penstock, workflow):
 
 
 def test_after_kill_9_the_same_command_continues(penstock, workflow, store, to_store, wait_for):
-    # What was closed before the kill is in the store after it; what lived on is ended; finished steps are skipped.
+    # Files closed before the kill are in the store after it; surviving processes are ended; finished steps are skipped.
     step = """
         cd $DEEPSQUARE_OUTPUT
         if [ -e ckpt ]; then echo resumed at $(cat ckpt); exit 0; fi
@@ -232,7 +232,7 @@ def test_after_kill_9_the_same_command_continues(penstock, workflow, store, to_s
 
 
 def test_stop_ends_what_a_killed_penstock_left(penstock, workflow, to_store):
-    # A trainer that nobody watches any more would keep its GPU. The run itself stays one that can be continued.
+    # A trainer without a supervisor would keep its GPU. The run itself can still be continued.
     path = workflow("(setsid sleep 1000 &); echo started; sleep 1000", name="gone", **to_store())
     run = penstock.popen("run", path)
     run.wait_for_output("started")
@@ -286,7 +286,7 @@ def test_a_live_run_is_refused_and_its_owner_named(penstock, workflow):
         process.wait().exits(130)
 
 
-# One line when it goes and one when it comes back, however long that takes.
+# One line at the start of the outage and one at its end.
 def test_a_store_that_is_away_during_a_step_is_reported_once(penstock, workflow, store, to_store):
     path = workflow("echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; echo a > $DEEPSQUARE_OUTPUT/a; "
                     "while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done", **to_store())  # fmt: skip
@@ -296,26 +296,26 @@ def test_a_store_that_is_away_during_a_step_is_reported_once(penstock, workflow,
     (storage,) = penstock.home.glob("runs/*/storage")
     (storage / "go").touch()
 
-    run.wait_for_output(r"the store is away since \d\d:\d\d:\d\d")
+    run.wait_for_output(r"the store has been unavailable since \d\d:\d\d:\d\d")
     store.start(store.address)
-    run.wait_for_output("the store is back")
+    run.wait_for_output("the store is available again")
     (storage / "end").touch()
 
-    assert run.wait().ok().err.count("the store is away") == 1
+    assert run.wait().ok().err.count("the store has been unavailable") == 1
     assert store.bytes("out", "a") == b"a\n"
 
 
-# Nothing is uploaded before the manifest has been looked at, so that no upload fails.
+# Nothing is uploaded before the manifest was read, so no upload fails.
 def test_a_store_that_goes_away_before_the_first_upload_is_reported(penstock, workflow, store, fault_proxy):
     gone = fault_proxy.fault(method="HEAD", path=r"manifest\.json$", drop=True, times=1000)
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done",
                     output=s3_place(store, endpoint=fault_proxy.url), continuousOutputSync=True)  # fmt: skip
-    # The sync begins before the patience of the stages ends, so that its first request may have it.
+    # The sync starts before the patience of staging ends, and its first request may use it.
     run = penstock.popen("run", path, env={"PENSTOCK_NETWORK_PATIENCE": "0"})
 
-    run.wait_for_output(r"the store is away since \d\d:\d\d:\d\d")
+    run.wait_for_output(r"the store has been unavailable since \d\d:\d\d:\d\d")
     gone.stop()
-    run.wait_for_output("the store is back")
+    run.wait_for_output("the store is available again")
     (storage,) = penstock.home.glob("runs/*/storage")
     (storage / "end").touch()
 
@@ -337,7 +337,7 @@ def test_a_long_end_says_what_it_does(penstock, workflow, store, fault_proxy):
     run.wait().ok()
 
 
-# A bar that stands still until a file of gigabytes is published says nothing.
+# A bar that does not move until a file of gigabytes is published would be useless.
 def test_a_large_file_moves_the_bar_while_it_is_sent(penstock, workflow, store):
     link = SlowLink(store.endpoint)
     link.hold(after=12 << 20)
@@ -366,7 +366,7 @@ def test_a_line_of_penstocks_own_does_not_continue_one_of_a_step(penstock, workf
 
 
 def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_store):
-    # Exit code 73, nothing local is lost, and `flush` completes it later and ends the run as it had ended.
+    # Exit code 73, nothing local is lost, and `flush` completes the output later, and the run keeps its end.
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
                     "echo b > $DEEPSQUARE_OUTPUT/b; exit 4", name="f", **to_store(enableLogging=True))  # fmt: skip
     run = penstock.popen("run", path, "--set", "storePatience=1s")
@@ -380,7 +380,7 @@ def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_s
     assert "penstock flush" in result.err
     assert result.seconds < 60
     assert (storage / "output" / "b").read_text() == "b\n"
-    penstock.run("run", path).exits(69)  # it would begin anew over output that is nowhere else
+    penstock.run("run", path).exits(69)  # starting over would delete the only copy of the output
     store.start(store.address)
     penstock.run("flush", "f").ok()
     assert store.bytes("out", "b") == b"b\n"
@@ -496,7 +496,7 @@ def test_a_row_is_read_before_its_first_begins(penstock, workflow):
         unfit = penstock.run("run", *option, good, large).exits(65)
         assert "nofile.json" in missing.err and "stepz" in mistaken.err and "resources.gpus=" in unfit.err
         assert missing.out == mistaken.out == unfit.out == ""
-    # Nobody would be left to submit the second.
+    # No process would be left to submit the second.
     assert "--detach" in penstock.run("run", "--on", "slurm", "--detach", good, good).exits(64).err
     assert penstock.ps() == []
     assert penstock.run("run", "--dry-run", good, large).exits(65).out == ""
@@ -542,7 +542,7 @@ f = open("ckpt", "wb"); f.write(b"half"); f.flush(); print("writing", flush=True
     (storage / "wait").unlink()
     run.wait_for_output("writing")
 
-    run.send(signal.SIGINT)  # Python's default for SIGTERM is to die of it, in the middle of its file
+    run.send(signal.SIGINT)  # Python exits at SIGTERM by default, in the middle of its file
     run.wait().exits(130)
 
     assert store.bytes("out", "ckpt") == b"good\n"

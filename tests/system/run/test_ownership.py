@@ -1,4 +1,4 @@
-"""Who owns a run: its state beside the output, seen from another machine (another home, and another boot in the state)."""
+"""Ownership of a run: its state next to the output, seen from another machine (another home, and another boot in the state)."""
 import json
 import os
 import re
@@ -49,7 +49,7 @@ def put_state(store, identity, state):
 
 
 def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_run):
-    # Watched unchanged for one term on the contender's clock; then everything published is restored.
+    # The state is watched unchanged for one term on the contender's clock; then all published files are restored.
     path, identity, state = lost_run
     state["owner"] |= {"boot_id": "another", "host": "node7"}
     state["lease"]["term_ms"] = 1500
@@ -64,7 +64,7 @@ def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_ru
 
 
 def test_what_an_owner_left_that_was_killed_under_another_home_is_ended_first(penstock, elsewhere, store, job):
-    # It has the storage of the other home, and would go on to compute and to write there.
+    # The leftover process has the storage of the other home, and would continue to compute and to write there.
     path = job("left", 'if [ $PENSTOCK_ATTEMPT = 1 ]; then (setsid sleep 1000 & echo $! > $STORAGE_PATH/left); echo begun; exec sleep 1000; fi')
     run = penstock.popen("run", path)
     run.wait_for_output("begun")
@@ -84,7 +84,7 @@ def test_what_an_owner_left_that_was_killed_under_another_home_is_ended_first(pe
 
 
 def test_a_home_of_the_same_path_on_a_machine_of_the_same_name_is_another(penstock, elsewhere, store, lost_run):
-    # Machines that come and go have the same names and paths. What one of them has left must not replace what is newer.
+    # Short-lived machines have the same names and paths. Files that one of them has left must not replace newer ones.
     path, identity, _ = lost_run
     elsewhere.run("run", path).ok()
     ended = json.loads(store.bytes("out", STATE.format(identity)))
@@ -107,7 +107,7 @@ def test_a_home_that_is_not_utf8_is_refused_before_anything_begins(penstock, tmp
 
 def test_a_lost_run_that_was_flushed_goes_on_elsewhere(penstock, elsewhere, store, lost_run):
     path, identity, state = lost_run
-    assert state["lease"]["term_ms"] == 30_000  # where nobody says otherwise
+    assert state["lease"]["term_ms"] == 30_000  # the default
     penstock.run("flush", identity).ok()
     assert json.loads(store.bytes("out", STATE.format(identity)))["state"] == "lost"
 
@@ -147,7 +147,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("form", UNREADABLE)
 def test_a_state_that_cannot_be_read_is_nobodys_death(elsewhere, store, lost_run, form):
-    # Its owner may live: it is left as it is, and so is the output.
+    # The owner may be alive: neither its state nor the output is changed.
     path, identity, state = lost_run
     write, said = UNREADABLE[form]
     body = write(state).encode()
@@ -184,7 +184,7 @@ def test_an_owner_of_the_output_that_cannot_be_read_is_not_replaced(elsewhere, s
 
 
 def test_another_home_on_the_same_machine_is_seen_through_its_process(penstock, elsewhere, lost_run):
-    # No term has to be watched: the process itself tells. A live one is refused, a dead one taken over at once.
+    # No wait for a term is needed, because the process is visible. A live owner means refusal, a dead one a takeover at once.
     path, _, _ = lost_run
     first = penstock.popen("run", path, "--env", "STAY=1")
     first.wait_for_output("staying")
@@ -198,7 +198,7 @@ def test_another_home_on_the_same_machine_is_seen_through_its_process(penstock, 
 
 
 def test_an_owner_in_another_container_is_watched(elsewhere, store, lost_run):
-    # Its process cannot be seen from here, though the machine is the same: only a whole term tells.
+    # The owner's process is not visible from here, although the machine is the same, so penstock waits for a whole term.
     path, identity, state = lost_run
     state["owner"] |= {"pid_ns": "pid:[1]", "host": "node7", "home": str(elsewhere.home)}
     state["lease"]["term_ms"] = 1500
@@ -211,8 +211,8 @@ def test_an_owner_in_another_container_is_watched(elsewhere, store, lost_run):
 
 
 def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, store, tmp_path):
-    # The store went away after the flush, say: the run has succeeded all the same, and the next one begins anew.
-    # And what this process wrote itself, though it never heard of it, is no other owner.
+    # The store becomes unreachable after the flush, for example: the run has succeeded all the same, and the next one starts over. The state that
+    # this process itself wrote, without seeing the reply, is no other owner.
     step = "ls $DEEPSQUARE_OUTPUT; echo 1 > $DEEPSQUARE_OUTPUT/x; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
     path = write_workflow(tmp_path, step, output=s3_place(store), continuousOutputSync=True)
 
@@ -240,7 +240,7 @@ def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, s
 
 
 def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_path, wait_for):
-    # Begun anew, killed, continued: only what the run put out since. The objects stay, also with deleteSync.
+    # A fresh run, killed and continued, has only the output since its start. The objects stay, also with deleteSync.
     step = """cd $DEEPSQUARE_OUTPUT; ls; echo listed
         case $PENSTOCK_ATTEMPT in
         1) echo 1 > final; mkdir old; echo 1 > old/x; echo 1 > both;;
@@ -264,7 +264,7 @@ def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_pa
 
 
 def test_an_owner_that_was_replaced_publishes_nothing_more(penstock, store, tmp_path, wait_for):
-    # It was suspended, say, and another machine took over: its next renewal (every 10 s) is refused, its step is ended.
+    # The owner was suspended, for example, and another machine took over: its next renewal (every 10 s) is refused, and its step is ended.
     step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
     path = write_workflow(tmp_path, step, output=s3_place(store), continuousOutputSync=True)
     run = penstock.popen("run", path)
@@ -312,7 +312,7 @@ def let_go(penstock, name):
 
 @pytest.mark.parametrize("where", ["here", "another home"])
 def test_another_run_with_the_same_output_is_refused_while_the_first_one_lives(penstock, elsewhere, store, job, where):
-    # Each would overwrite what the other publishes. The owner is named; the next run begins where the refused one would have.
+    # Each run would overwrite the files of the other. The owner is named; the next run starts like the refused one would have.
     first = penstock.popen("run", job("first", STAY % "first"))
     first.wait_for_output("wrote")
     identity, state = state_of(penstock, store, "first")
@@ -332,7 +332,7 @@ def test_another_run_with_the_same_output_is_refused_while_the_first_one_lives(p
 
 
 def test_the_output_of_a_run_that_was_killed_is_free_at_once(penstock, store, job):
-    # And the killed one, continued while the other lives, is refused without losing that it can be continued.
+    # A killed run that is continued while the other is live is refused, and can still be continued later.
     first = penstock.popen("run", job("first", ONCE))
     first.wait_for_output("wrote")
     first.kill()
@@ -367,7 +367,7 @@ def test_the_output_of_a_machine_that_is_gone_is_free_after_one_term(penstock, s
 
 
 def test_an_output_is_not_taken_over_where_conditions_are_ignored(penstock, tmp_path):
-    # The machine that had it may wake up, and nothing would hold its next publish back.
+    # The machine of the owner may wake up, and nothing would stop its next upload.
     with SmallStore(conditions=False) as small:
         output = {"s3": {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": "K" * 16, "secretAccessKey": "S" * 30, "endpointUrl": small.endpoint}}
 
@@ -389,7 +389,7 @@ def test_an_output_is_not_taken_over_where_conditions_are_ignored(penstock, tmp_
 
 
 def test_a_run_whose_output_was_taken_over_publishes_nothing_more(penstock, store, job, wait_for):
-    # It stood still for a term, say, and another run has the output now: the next renewal (every 10 s) sees it.
+    # The owner was suspended for a term, for example, and another run has the output now: the next renewal (every 10 s) detects that.
     step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
     run = penstock.popen("run", job("first", step))
     wait_for(lambda: store.client.list_buckets()["Buckets"] and "x" in store.keys("out"), 60)
@@ -406,7 +406,7 @@ def test_a_run_whose_output_was_taken_over_publishes_nothing_more(penstock, stor
 
 
 def test_of_many_runs_that_begin_at_one_moment_one_gets_the_output(penstock, store, job):
-    # Whoever is refused says so; and no two are live together, which the step itself would see.
+    # A refused run says so, and no two runs are live at the same time, which the step itself would detect.
     step = "mkdir {0} || exit 99; echo $PENSTOCK_RUN_ID > $DEEPSQUARE_OUTPUT/x; sleep 0.5; rmdir {0}".format(penstock.folder / "alone")
     runs = [penstock.popen("run", job(f"r{i}", step)) for i in range(6)]
     ends = [run.wait() for run in runs]
@@ -415,7 +415,7 @@ def test_of_many_runs_that_begin_at_one_moment_one_gets_the_output(penstock, sto
     assert all("s3://out/" in end.err for end in ends if end.code == 69)
 
 
-# --- which run it is
+# --- the identity of a run
 
 
 IDENTITY = {
@@ -466,7 +466,7 @@ def identity_of(penstock, text, *options, **env):
 
 
 def test_a_run_is_its_workflow_as_written_and_its_output(penstock):
-    # Neither how it is written, nor overrides, nor values of secrets; but every other word of it, and where the output goes.
+    # The identity depends neither on the layout, nor on overrides, nor on values of secrets; but on every other word, and on the place of the output.
     url = "https://data.invalid/set.tar.gz?X-Amz-Expires=8&X-Amz-Signature=fedcba9876543210"
     same = {
         "indented": json.dumps(IDENTITY, indent=4),
@@ -506,7 +506,7 @@ def test_a_run_is_its_workflow_as_written_and_its_output(penstock):
 
 @pytest.mark.parametrize("parameter", ["X-Goog-Signature", "q-signature", "x-oss-signature", "X-Tos-Signature", "Authorization", "private_token", "sig", "jwt"])
 def test_a_url_signed_anew_is_the_same_run_whoever_signs_it(penstock, parameter):
-    # And the signature stands in no dry run; but what is no signature makes another input of it.
+    # A dry run does not print the signature either. Any other difference in the URL makes another input.
     def url(query):
         return changed(input__http__url=f"https://data.invalid/set.tar.gz?{query}")
 

@@ -1,4 +1,4 @@
-"""Notices that the machine goes away: who brings them, who is told, how long there is, and what becomes of the run."""
+"""Preemption notices: their sources, the processes that are signalled, the time available, and the result of the run."""
 import functools
 import json
 import os
@@ -18,8 +18,8 @@ from harness.workflows import s3_place, write_workflow
 CTRL_S = b"\x13"
 
 
-# Two data loader workers that, as torch's, handle SIGTERM by ending; without one of them the training fails. It ends
-# when it is told, by the signal or by the file, after a save.
+# Two data loader workers exit at SIGTERM, as torch's do; without one of them the training fails. The training ends after a notice, by the signal or
+# by the file, and a save.
 TRAINER = """
 import json, os, signal, sys, time
 how, save_s, code = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
@@ -133,7 +133,7 @@ def by_sigusr1(run, *_):
 @pytest.mark.parametrize("source, how", [("SIGTERM", "SIGTERM"), ("SIGTERM", "file"), ("SIGUSR1", "file"),
                                          pytest.param("SIGUSR1", "SIGTERM", marks=pytest.mark.long)])  # fmt: skip
 def test_a_signal_is_a_notice(penstock, workflow, trainer, source, how):
-    # The file is there before the signal; workers that would end of it are not told; however the task ends, the run is preempted.
+    # The file appears before the signal. Workers that would exit at the signal do not get it. With any exit code of the task, the run is preempted.
     run = penstock.popen("run", workflow(trainer(how), "echo never"))
     run.wait_for_output("^up")
 
@@ -152,7 +152,7 @@ def test_a_signal_is_a_notice(penstock, workflow, trainer, source, how):
 
 
 def test_a_preemption_can_be_simulated(penstock, workflow, trainer):
-    # From another process; it waits for the end and says what came of it.
+    # From another process, which waits for the end and prints the result.
     run = penstock.popen("run", workflow(trainer("SIGUSR2", code=3), preemption={"signal": "USR2"}))
     run.wait_for_output("^up")
 
@@ -180,7 +180,7 @@ def test_a_file_is_a_notice(penstock, workflow, trainer, tmp_path):
 
 @pytest.mark.long
 def test_a_command_is_a_notice(penstock, workflow, trainer, tmp_path):
-    # It is asked at once and then every five seconds; one that fails says nothing.
+    # The service is asked at once and then every five seconds; a failed request causes no message.
     asked, made = tmp_path / "asked", tmp_path / "evict"
     ask = f"echo >> {asked}; cat {made} 2>/dev/null"
     run = penstock.popen("run", workflow(trainer(), preemption={"sources": [{"command": ask}]}))
@@ -214,7 +214,7 @@ def test_gcp_tells_it_by_a_request_that_hangs(penstock, workflow, trainer, cloud
 
 
 def test_gcp_was_preempted_before_the_run_began(penstock, workflow, clouds):
-    # A request that waits for a change would wait for ever.
+    # A request that waits for a change would never get a reply.
     gcp = clouds(Gcp(preempted="TRUE"))
 
     result = penstock.run("run", workflow("echo up; sleep 1000", preemption={"grace": "2s"}),
@@ -224,8 +224,8 @@ def test_gcp_was_preempted_before_the_run_began(penstock, workflow, clouds):
 
 
 def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
-    # The lead is that of the service's clock, ours is an hour off; a recommendation only asks for a save, by a file of its
-    # own, of which nobody ends who looks for the other; a token that is refused is renewed.
+    # The lead is by the clock of the service; the clock here is an hour off. A recommendation only asks for a save, by a file of its own, which does
+    # not end a step that waits for the other file. A refused token is renewed.
     aws = clouds(Aws())
     aws.rebalance()
     soon = ('while [ ! -e $PENSTOCK_SAVE_FILE ]; do sleep 0.02; done; [ ! -e $PENSTOCK_PREEMPT_FILE ] || exit 9; '
@@ -246,7 +246,7 @@ def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
     assert len(asked) <= 3 + (asked[-1] - asked[0]) / 4.9
 
 
-# Ctrl-S, or a connection that hangs: no process reads the output of the run, and it ends in time, with all that it has.
+# Ctrl-S, or a connection that hangs: the output of the run is not read, and the run ends in time, with all of its output in the store.
 def test_a_terminal_that_does_not_read_does_not_keep_the_run(penstock, workflow, store):
     step = "trap 'echo saved > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     run = Terminal(penstock, "run", workflow(step, output=s3_place(store), continuousOutputSync=False))
@@ -262,7 +262,7 @@ def test_a_terminal_that_does_not_read_does_not_keep_the_run(penstock, workflow,
 
 @pytest.mark.long
 def test_what_aws_has_announced_is_withdrawn(penstock, workflow, clouds, tmp_path):
-    # The action, or the recommendation, that is not found any more; that there is no answer takes nothing back.
+    # An action, or a recommendation, that the service no longer reports is withdrawn; a missing reply withdraws nothing.
     aws, go = clouds(Aws()), tmp_path / "go"
     aws.rebalance()
     step = f"while [ ! -e $PENSTOCK_PREEMPT_FILE ]; do sleep 0.02; done; echo told; while [ ! -e {go} ]; do sleep 0.02; done"
@@ -311,7 +311,7 @@ def test_a_source_that_is_named_twice_is_watched_once(penstock, workflow, clouds
 
 
 def test_azure_tells_it_and_is_told_when_the_run_is_done(penstock, workflow, trainer, clouds, store):
-    # Not of events for others or of another kind; the acknowledgement comes once the state is written.
+    # Events for other machines or of another kind are ignored; an event is acknowledged once the state is written.
     azure = clouds(Azure("vm-7", first_s=0.3))
     s3 = s3_place(store)["s3"]
     azure.event("Preempt", ["vm-6"])
@@ -331,7 +331,7 @@ def test_azure_tells_it_and_is_told_when_the_run_is_done(penstock, workflow, tra
 
 
 def test_azure_is_not_told_while_another_run_is_at_it(penstock, workflow, trainer, clouds):
-    # Who is done first must not have the machine taken from who still saves.
+    # The first run that ends must not release the machine while another still saves.
     azure = clouds(Azure("vm-7"))
     env = {"PENSTOCK_METADATA_AZURE": azure.url, "PENSTOCK_PREEMPTION_SOURCES": None}
     small = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
@@ -353,7 +353,7 @@ def test_azure_is_not_told_while_another_run_is_at_it(penstock, workflow, traine
 
 
 def test_azure_does_not_acknowledge_for_others(penstock, workflow, trainer, clouds):
-    # Who is named beside us may still be saving.
+    # The other machine in the event may still be saving.
     azure = clouds(Azure("vm-7"))
     run = penstock.popen("run", workflow(trainer()), env={"PENSTOCK_METADATA_AZURE": azure.url, "PENSTOCK_PREEMPTION_SOURCES": None})
     run.wait_for_output("^up")
@@ -365,7 +365,7 @@ def test_azure_does_not_acknowledge_for_others(penstock, workflow, trainer, clou
 
 
 def test_a_service_that_is_not_there_is_silent(penstock, workflow, clouds):
-    # Nothing is said, and neither the beginning nor the end waits for it.
+    # No message appears, and neither the start nor the end of the run waits for the service.
     gone = Gcp()
     gone.close()
 
@@ -392,12 +392,12 @@ def test_defaults_stand_in_the_configuration(penstock, workflow, trainer, tmp_pa
     assert refused.code == 78 and f"{config}:2:10: " in refused.err and "preemption.grace" in refused.err
 
 
-# --- how a told task ends
+# --- the end of a task after a notice
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_however_it_ends_the_run_is_preempted(penstock, workflow, trainer, code):
-    # 0 is no success: the same command runs the step again, and the one before it not.
+    # 0 is no success: the same command runs the step again, and not the step before it.
     again = "[ -e $DEEPSQUARE_OUTPUT/ckpt ] && { echo goes on; exit 0; }; "
     path = workflow("echo first", again + trainer("SIGTERM", code=code))
     run = penstock.popen("run", path)
@@ -411,7 +411,7 @@ def test_however_it_ends_the_run_is_preempted(penstock, workflow, trainer, code)
 
 
 def test_a_task_that_is_through_says_so(penstock, workflow, trainer):
-    # The last step with its mark: the run has succeeded. One before others: that step is finished.
+    # The last step creates the file: the run has succeeded. An earlier step creates it: that step is finished.
     last = penstock.popen("run", workflow(trainer("SIGTERM", env="DONE=1")))
     last.wait_for_output("^up")
     last.send(signal.SIGTERM)
@@ -470,7 +470,8 @@ def test_a_failure_before_the_notice_stays_one(penstock, workflow):
 
 
 def test_who_hears_nothing_is_ended_at_the_deadline(penstock, workflow, store):
-    # Neither the signal nor the file; what it was writing does not replace the last good object, and the time is kept.
+    # The step reacts neither to the signal nor to the file; the file that it was writing does not replace the last good object, and the time limit
+    # holds.
     s3 = s3_place(store)["s3"]
     step = ("cd $DEEPSQUARE_OUTPUT; trap '' TERM; echo good > half; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
             "exec 3> half; echo ha >&3; echo up; while :; do sleep 0.05; done")
@@ -491,7 +492,7 @@ def test_who_hears_nothing_is_ended_at_the_deadline(penstock, workflow, store):
     assert json.loads(store.bytes("out", f".penstock/runs/{folder(penstock).name}/state.json"))["state"] == "preempted"
 
 
-# What it lacks is known from the kernel; one that has a handler is only slow.
+# The kernel shows that a task has no handler; a task with one is only slow.
 @pytest.mark.parametrize("handles", [False, True])
 def test_who_has_no_handler_is_named(penstock, workflow, handles):
     program = "import signal, time; %sprint('up', flush=True); time.sleep(600)" % ("signal.signal(15, lambda *_: time.sleep(600)); " if handles else "")
@@ -505,7 +506,7 @@ def test_who_has_no_handler_is_named(penstock, workflow, handles):
     assert ("SIGTERM" in killed[0] and "PENSTOCK_PREEMPT_FILE" in killed[0] and "'s1'" in killed[0]) != handles
 
 
-# --- when it comes
+# --- times of a notice
 
 
 def test_a_notice_while_staging(penstock, workflow, http_server):
@@ -522,7 +523,7 @@ def test_a_notice_while_staging(penstock, workflow, http_server):
 
 
 def test_a_second_notice_does_not_end_a_save(penstock, workflow, trainer, clouds):
-    # The cloud says it, then the machine's own shutdown says it to every process.
+    # The cloud sends the notice, and then the shutdown of the machine signals every process.
     gcp = clouds(Gcp())
     run = penstock.popen("run", workflow(trainer("SIGTERM", save_s=1.5)), env={"PENSTOCK_METADATA_GCP": gcp.url, "PENSTOCK_PREEMPTION_SOURCES": None})
     run.wait_for_output("^up")
@@ -538,7 +539,7 @@ def test_a_second_notice_does_not_end_a_save(penstock, workflow, trainer, clouds
 
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)], ids=["for good", "and comes again"])
 def test_a_notice_that_is_withdrawn(penstock, workflow, tmp_path, again):
-    # Who was told and goes on is not ended; the file is gone, and the run succeeds.
+    # A task that got the notice and continues is not ended; the file is gone, and the run succeeds.
     made, go = tmp_path / "evict", tmp_path / "go"
     step = f"while [ ! -e $PENSTOCK_PREEMPT_FILE ]; do sleep 0.02; done; echo told; while [ ! -e {go} ]; do sleep 0.02; done"
     path = workflow(step, "echo second", preemption={"sources": [{"file": str(made)}], "grace": "3s", "reserve": "1s"})
@@ -562,7 +563,7 @@ def test_a_notice_that_is_withdrawn(penstock, workflow, tmp_path, again):
 
 
 def test_who_was_told_of_a_withdrawn_notice_is_told_of_the_next(penstock, workflow, tmp_path):
-    # By the signal, too; and it has the whole time of the next.
+    # Also with the signal; the next notice has its whole time.
     made = tmp_path / "evict"
     step = ("trap 'n=$((n + 1)); echo told $n; [ $n = 1 ] || exit 0' TERM; echo up; while :; do sleep 0.02; done")
     path = workflow(step, preemption={"sources": [{"file": str(made)}], "grace": "3s", "reserve": "1s"})
@@ -579,7 +580,7 @@ def test_who_was_told_of_a_withdrawn_notice_is_told_of_the_next(penstock, workfl
 
 
 def test_a_notice_stands_while_one_source_does(penstock, workflow, tmp_path):
-    # What one takes back is none of what another has said.
+    # If one source withdraws its notice, the notice of the other stays.
     made, go = tmp_path / "evict", tmp_path / "go"
     step = f"while [ ! -e $PENSTOCK_PREEMPT_FILE ]; do sleep 0.02; done; echo told; while [ ! -e {go} ]; do sleep 0.02; done; [ -e $PENSTOCK_PREEMPT_FILE ]"
     path = workflow(step, preemption={"sources": [{"file": str(made)}], "grace": "200s"})
@@ -601,7 +602,7 @@ def test_a_notice_stands_while_one_source_does(penstock, workflow, tmp_path):
 
 @pytest.mark.parametrize("what", ["no text", "a FIFO"])
 def test_a_notice_whose_file_says_nothing_is_one_all_the_same(penstock, workflow, trainer, tmp_path, what):
-    # Bytes that no JSON takes, and more than fit; or nothing that could be read without waiting.
+    # Bytes that JSON cannot contain, more than the limit, or a file that a reader would wait for.
     made = tmp_path / "evict"
     run = penstock.popen("run", workflow(trainer(), preemption={"sources": [{"file": str(made)}]}))
     run.wait_for_output("^up")
@@ -617,7 +618,7 @@ def test_a_notice_whose_file_says_nothing_is_one_all_the_same(penstock, workflow
 
 
 def test_a_notice_follows_no_link_that_a_task_has_made(penstock, workflow, tmp_path):
-    # Nothing is written outside, and what the task asked for by that is only that it hears nothing.
+    # Nothing is written outside; the only effect is that the task gets no notice.
     outside = tmp_path / "outside"
     outside.mkdir()
     run = penstock.popen("run", workflow(f"cd $STORAGE_PATH; rm -rf .penstock; ln -s {outside} .penstock; echo up; sleep 1000",
@@ -647,13 +648,13 @@ def test_azures_event_is_withdrawn(penstock, workflow, clouds, tmp_path):
 
 @pytest.mark.parametrize("ends", [pytest.param(0, marks=pytest.mark.long), 75])
 def test_a_notice_during_the_flush(penstock, workflow, store, fault_proxy, ends):
-    # What can be sent in time is; what cannot is said, and the state beside the output says that the run is to go on.
+    # Files that can be uploaded in time are; a message names the others, and the state next to the output says that the run can be resumed.
     s3 = s3_place(store, endpoint=fault_proxy.url)["s3"]
     fault_proxy.fault("PUT", "^/out/data$", times=100000 if ends else 1, hold="request")
     run = penstock.popen("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output={"s3": s3}),
                          env={"PENSTOCK_NETWORK_STALL": "600" if ends else "2"})  # fmt: skip
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["state"] == "flushing")
-    if ends:  # the last word has to be said twice
+    if ends:  # the last state has to be sent twice
         key = f".penstock/runs/{folder(penstock).name}/state.json"
         wait_for(lambda: json.loads(store.bytes("out", key))["state"] == "flushing")
         fault_proxy.fault("PUT", r"/state\.json$", status=503, body=s3_error("SlowDown", "Later"))
@@ -672,7 +673,7 @@ def test_a_notice_during_the_flush(penstock, workflow, store, fault_proxy, ends)
 
 
 def test_an_http_output_gets_what_is_left_of_the_time(penstock, workflow, http_server):
-    # A server that never answers; what was not sent is sent later.
+    # A server that never replies; the rest of the output is sent later.
     proxy = FaultProxy(http_server.url)
     try:
         proxy.fault("PUT", times=100000, hold="request")
@@ -693,7 +694,7 @@ def test_an_http_output_gets_what_is_left_of_the_time(penstock, workflow, http_s
 
 
 def test_a_store_that_says_nothing_any_more_does_not_hold_up_the_end(penstock, workflow, store, fault_proxy):
-    # Neither the output nor the state can be written: the run ends when the machine does, and the next one sends it.
+    # Neither the output nor the state can be written: the run ends in time, and the next one sends both.
     s3 = s3_place(store, endpoint=fault_proxy.url)["s3"]
     step = "trap 'echo 1 > $DEEPSQUARE_OUTPUT/data; exit 0' TERM; [ -e $DEEPSQUARE_OUTPUT/data ] && exit 0; echo up; while :; do sleep 0.02; done"
     path = workflow(step, output={"s3": s3}, continuousOutputSync=True, enableLogging=True, checkpoints={"keep": {"latest": 1}})
@@ -712,7 +713,7 @@ def test_a_store_that_says_nothing_any_more_does_not_hold_up_the_end(penstock, w
 
 
 def test_a_program_that_is_still_starting_is_told_later(penstock, workflow):
-    # Its handler comes after the notice.
+    # The handler is installed after the notice.
     step = "echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; trap 'echo told; exit 1' TERM; while :; do sleep 0.02; done"
     run = penstock.popen("run", workflow(step))
     run.wait_for_output("^up")
@@ -724,7 +725,7 @@ def test_a_program_that_is_still_starting_is_told_later(penstock, workflow):
     assert "told\n" in run.wait().exits(75).out
 
 
-# --- what steps see
+# --- variables and files of steps
 
 
 def test_steps_know_their_deadline(penstock, workflow):
@@ -742,7 +743,7 @@ def test_steps_know_their_deadline(penstock, workflow):
 
 @pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
 def test_a_task_in_a_container_is_told(penstock, workflow, tmp_path):
-    # By the file, which it sees, and by the signal; the mark counts.
+    # By the file, which the step sees, and by the signal; the done file counts.
     where = write_layout(tmp_path / "image", image([busybox()]))
     step = ("trap 'cat $PENSTOCK_PREEMPT_FILE; echo; touch $PENSTOCK_DONE_FILE; exit 0' TERM; echo up; while :; do sleep 0.02; done")
     path = workflow({"name": "c", "run": {"command": step, "container": {"image": str(where)}}}, "echo second")

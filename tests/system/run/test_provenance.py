@@ -1,4 +1,4 @@
-"""Where a run's results come from: the Git commit of its context and what differs from it, inputs, images, versions, price."""
+"""The provenance of a run: the Git commit of its context and the differences from it, inputs, images, versions, price."""
 import datetime
 import hashlib
 import os
@@ -9,12 +9,12 @@ import pytest
 
 from harness.workflows import write_workflow
 
-STRANGER = 31337  # a user who is neither we nor root
+STRANGER = 31337  # another user than this one and root
 
 
 @pytest.fixture
 def repository(tmp_path):
-    """A work tree with one commit, and a directory in it for the context; git(...) is what git prints there."""
+    """A work tree with one commit, and a directory in it for the context; git(...) returns the output of git there."""
     top = tmp_path / "repository"
     context = top / "training"
     context.mkdir(parents=True)
@@ -80,7 +80,7 @@ def test_the_commit_of_the_context_and_what_differs_from_it_are_on_record(pensto
     assert added_and_removed(folder / "1.diff") == CHANGES
     assert [entry.name for entry in folder.iterdir()] == ["1.diff"] and (folder / "1.diff").stat().st_mode & 0o777 == 0o600
     assert commit in penstock.run("show", "changed").ok().out
-    # What goes on with the copy of an attempt before has its commit, wherever the repository is by now.
+    # A run that continues with the copy of an earlier attempt has the commit of that copy, although the repository has moved on.
     repository("commit", "-q", "-a", "-m", "second")
     penstock.run("resume", "changed", "--keep-context").exits(7)
     assert provenance(penstock, "changed")["context"] == found
@@ -88,7 +88,7 @@ def test_the_commit_of_the_context_and_what_differs_from_it_are_on_record(pensto
     later = provenance(penstock, "changed")["context"]
     assert later["commit"] == repository("rev-parse", "HEAD").strip() != commit
     assert added_and_removed(folder / "3.diff") == {"+added"} and added_and_removed(folder / "1.diff") == CHANGES
-    # The patch gives back what was run.
+    # The patch restores the code of the run.
     repository("reset", "-q", "--hard", commit)
     (repository.context / "added.py").unlink()
     repository("apply", str(folder / "1.diff"))
@@ -96,7 +96,7 @@ def test_the_commit_of_the_context_and_what_differs_from_it_are_on_record(pensto
 
 
 def test_a_change_within_the_tick_of_its_commit_is_seen(penstock, repository, job):
-    # Of the same length and, as far as the index tells, of the same time; that the index is no older is what gives it away.
+    # The length is the same, and so is the time, as far as the index shows; the change is detected because the index is not newer than the file.
     changed, index = repository.context / "changed.py", repository.top / ".git" / "index"
     when = (changed.stat().st_mtime_ns // 10**9 - 100) * 10**9
     while True:
@@ -130,7 +130,7 @@ def test_looking_at_a_repository_changes_nothing_in_it(penstock, repository, job
 
 
 def test_a_strangers_repository_runs_nothing(penstock, repository, job, tmp_path):
-    # Its configuration can name programs for nearly all that git does, and git refuses to look at what belongs to others.
+    # The configuration of a repository can name programs for nearly all operations of git, and git refuses repositories of other users.
     evil = tmp_path / "evil"
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\necho \"$0 $*\" >> {evil}\ncat\n")
@@ -149,7 +149,7 @@ def test_a_strangers_repository_runs_nothing(penstock, repository, job, tmp_path
         (hooks / hook).write_text(program.read_text())
         (hooks / hook).chmod(0o755)
     repository("diff", "HEAD")
-    assert "/program" in evil.read_text()  # so it is for whoever trusts it
+    assert "/program" in evil.read_text()  # git runs the program for a user who trusts the repository
     evil.unlink()
     if os.getuid() == 0:
         for path in [repository.top, *repository.top.rglob("*")]:
@@ -197,7 +197,7 @@ def test_too_much_that_differs_is_cut_and_data_is_left_out(penstock, repository,
 
 
 def test_what_is_of_no_commit_has_none(penstock, repository, job, tmp_path):
-    # Outside of any repository, below one that does not have it, and where there is no git.
+    # Outside of any repository, below one that does not track it, and without git.
     stray = repository.top / "stray"
     stray.mkdir()
     (stray / "a.py").write_text("a\n")
@@ -232,7 +232,7 @@ def test_inputs_and_images_are_on_record_by_their_digests(penstock, job, http_se
 
 
 def test_inputs_of_many_objects_are_told_apart_by_names_and_etags(penstock, job, store):
-    # One digest over all of them, the same in whatever order they come, and another when one of them is another one.
+    # One digest over all objects: the same in any order, another one if any object is another.
     store.client.create_bucket(Bucket="data")
     keys = {"region": "us-east-1", "accessKeyId": store.access_key, "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}
     found = []

@@ -1,4 +1,4 @@
-"""`retry` of a workflow, and `penstock watch`: what goes on by itself."""
+"""`retry` of a workflow, and `penstock watch`: runs that continue by themselves."""
 import contextlib
 import functools
 import json
@@ -35,7 +35,7 @@ def attempts(penstock, run):
 
 
 def test_a_failure_that_is_retried_is_an_attempt_and_goes_on_where_it_failed(penstock, job):
-    # What finished is not repeated, and the exit code is that of the last attempt.
+    # Finished steps are not repeated, and the exit code is that of the last attempt.
     path = job("echo once", "echo try $PENSTOCK_ATTEMPT; [ $PENSTOCK_ATTEMPT = 3 ] || exit 7", name="again", retry={"max": 5, "backoff": "10ms"})
 
     done = penstock.run("run", path).ok()
@@ -51,7 +51,7 @@ def test_retries_end(penstock, job):
     done = penstock.run("run", path).exits(7)
 
     assert done.out == "try\n" * 3 and "2 retries" in done.err
-    # A person who continues it gives it as many again; so does a new beginning.
+    # A user who continues the run gives it the same number of retries again; so does a fresh start.
     assert penstock.run("resume", "again").exits(7).out == "try\n" * 3
     assert penstock.run("run", path).exits(7).out == "try\n" * 3
 
@@ -107,7 +107,7 @@ def test_a_pause_costs_no_cpu_after_a_notice(penstock, job):
     assert noticed[1] < without[1] + 0.5
 
 
-# Another run that waits for its output sees it failed for a moment, and waits for the next attempt.
+# Another run that waits for the output sees a short failure, and waits for the next attempt.
 def test_a_run_that_is_retried_has_not_failed_for_those_that_wait_for_it(penstock, job, tmp_path, wait_for):
     step = "[ $PENSTOCK_ATTEMPT = 1 ] || { echo second > $DEEPSQUARE_OUTPUT/data; exit 0; }; until [ -e $AT/go ]; do sleep 0.05; done; exit 7"
     with socket.socket() as silent:  # it delays the end of the first attempt, which has failed by then
@@ -126,7 +126,7 @@ def test_a_run_that_is_retried_has_not_failed_for_those_that_wait_for_it(penstoc
 
 
 def test_a_retry_that_is_awaited_survives_a_kill(penstock, job, wait_for):
-    # For every other command it is a run that is to be continued, not one that has failed; and it goes on counting.
+    # For every other command the run can be continued, and has not failed; its retries are counted further.
     path = job("echo once", "echo try $PENSTOCK_ATTEMPT; exit 7", name="again", retry={"max": 1, "backoff": "1h"})
     run = penstock.popen("run", path)
     run.wait_for_output(r"\b1 of 1\b")
@@ -154,7 +154,7 @@ def test_a_retry_that_is_awaited_can_be_ended(penstock, job, wait_for, number, c
 
 
 def test_a_restart_goes_on_from_what_the_step_has_saved(penstock, job):
-    # Within one attempt: the checkpoint that it was begun with is older, or there was none.
+    # Within one attempt: the checkpoint at the start of the attempt is older, or there was none.
     save = f"{BUILD}/tests/unit/checkpoint-tool save $PENSTOCK_CHECKPOINT_DIR"
     steps = [{"name": "train", "run": {"restarts": 2, "command": f"echo from $(basename ${{PENSTOCK_CHECKPOINT:-nothing}}); {save} 1${{PENSTOCK_RESTART:-0}} 10 >/dev/null; exit ${{PENSTOCK_RESTART:-5}}"}},
              {"name": "next", "run": {"command": "true"}}]  # fmt: skip
@@ -175,7 +175,7 @@ def test_a_request_to_end_is_not_retried(penstock, job):
 
 
 def test_exit_codes_that_recover_do_not_count_as_restarts(penstock, tmp_path):
-    # Of SkyPilot: 33 always goes on, as a new attempt; others are begun again at most once, within one.
+    # As in SkyPilot: 33 always makes a new attempt; other codes restart the step at most once, within the attempt.
     path = tmp_path / "task.yaml"
     path.write_text(f"""name: sky
 run: |
@@ -256,7 +256,7 @@ def test_watch_has_a_supervisor_for_each_run(penstock, after_reboot, wait_for):
 
 @pytest.mark.parametrize("once", [True, False])
 def test_a_run_that_watch_continues_has_the_secrets_of_its_environment(penstock, tmp_path, wait_for, once):
-    # It refers to one that is in the environment alone; helpers get none of those, and a supervisor is no helper.
+    # The workflow refers to a secret of the environment; helper programs get no secrets, and a supervisor is no helper.
     path = tmp_path / "secret.json"
     step = 'echo "$MINE" >> $AT/seen; echo began; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000'
     path.write_text(json.dumps({
@@ -297,7 +297,7 @@ def test_watch_tells_its_runs_to_end_and_waits_for_them(penstock, job, tmp_path,
 
 
 def test_a_preemption_before_its_eyes_waits_and_a_loss_does_not(penstock, job, tmp_path, wait_for):
-    # The machine that is to go away is still there; whoever was killed on it is due at once.
+    # The machine of the preempted run still exists; a lost run is due at once.
     watch = penstock.popen("watch", "--every", "100ms", "--after", "1h")
     wait_for(lambda: watch.running())
     left_over(penstock, job, "preempted", signal.SIGTERM)
@@ -311,13 +311,13 @@ def test_a_preemption_before_its_eyes_waits_and_a_loss_does_not(penstock, job, t
 
 
 def test_watch_backs_off_from_a_run_that_ends_at_once(penstock, job, tmp_path, wait_for):
-    # Its second attempt kills its own supervisor: it is lost again, and not begun again right away.
+    # The second attempt kills its own supervisor: the run is lost again, and not restarted at once.
     run = penstock.popen("run", job("echo n >> $AT/n; [ $PENSTOCK_ATTEMPT = 1 ] || kill -9 $PPID; echo began; exec sleep 1000", name="bad"))
     run.wait_for_output("began")
     run.kill()
     watch = penstock.popen("watch", "--every", "50ms")
     watch.wait_for_output(r"\brun bad\b.*\b137\b")
-    time.sleep(1)  # twenty looks at the records, of which none may begin it: the pause is 8 s at least
+    time.sleep(1)  # twenty scans of the records, none of which may start it: the pause is 8 s at least
 
     watch.send(signal.SIGTERM)
     watch.wait().ok()
@@ -335,7 +335,7 @@ def test_due_is_only_what_was_interrupted(penstock, job):
 
 
 def test_what_was_stopped_after_its_preemption_is_not_continued_by_itself(penstock, job):
-    # Whoever says `stop` of a run that waits to go on means that it shall not; by hand it goes on as ever.
+    # A user who stops a waiting run wants it to stay stopped; `run` and `resume` continue it as usual.
     for name, number in (("preempted", signal.SIGTERM), ("lost", signal.SIGKILL)):
         left_over(penstock, job, name, number)
         penstock.run("stop", name).ok()
@@ -374,7 +374,7 @@ def test_watch_runs_nothing_of_another_user(penstock, job, what):
 
 
 def test_retries_count_on_where_watch_goes_on(penstock, job, wait_for):
-    # A machine that goes away while a retry is awaited is no person who continues it.
+    # The end of the machine during the pause before a retry is not a request of a user.
     path = job("echo n >> $AT/n; exit 7", name="again", retry={"max": 1, "backoff": "1h"})
     run = penstock.popen("run", path)
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["attempt"] == 2)

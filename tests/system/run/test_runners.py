@@ -1,4 +1,4 @@
-"""What a machine has and who may claim it; commands beside a step; the ports and the webhook of a run."""
+"""The resources of a machine and the claims on them; commands next to a step; the ports and the webhook of a run."""
 import http.server
 import json
 import os
@@ -30,7 +30,7 @@ def limited(tmp_path):
 
 @pytest.fixture
 def running(penstock, workflow):
-    """running(command, **run): a run whose step has said that it is up."""
+    """running(command, **run): a run whose step has printed that it is up."""
 
     def start(command="echo up; while :; do sleep 0.1; done", **fields):
         process = penstock.popen("run", workflow(command, **fields))
@@ -41,7 +41,7 @@ def running(penstock, workflow):
 
 
 def waits(pid):
-    """Whether the process sleeps in poll()."""
+    """Returns true if the process sleeps in poll()."""
     try:
         with open(f"/proc/{pid}/syscall") as call:
             return call.read().split()[0] in ("7", "73", "271")  # poll of x86_64; ppoll of aarch64 and x86_64
@@ -121,7 +121,7 @@ def test_a_run_over_the_limits_of_its_user_waits_for_others_of_that_user(penstoc
 
 @pytest.mark.skipif(CPUS < 2, reason="one CPU is no more than what a run has at least")
 def test_runs_over_the_limits_of_their_user_go_on_in_their_order(penstock, workflow, running, limited, tmp_path):
-    # A large one is not passed by small ones again and again, but by what needs nothing that it waits for.
+    # Small runs do not overtake a large one again and again, except those that need none of the resources that it waits for.
     env = limited("limits: {'*': {memory: 300MiB}}")
     order = tmp_path / "order"
     first = running(f"echo up; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done", resources={"memPerCpu": 200}, name="first")
@@ -205,7 +205,7 @@ def test_exec_hands_arguments_on_as_they_are(penstock, running):
 
 
 def test_exec_waits_for_a_step_that_is_about_to_start(penstock, running, wait_for):
-    # A step can say something before its tasks are on record: here they are taken off it, as if that took long.
+    # A step can print before its tasks are recorded: here the tasks are removed from the record, as if that took long.
     running()
     penstock.run("exec", "t", "true").ok()
     record = next(penstock.home.glob("runs/*/live/[0-9]*"))
@@ -291,7 +291,7 @@ def test_steps_are_given_free_ports_which_ps_shows(penstock, running):
 
 @pytest.fixture
 def hook():
-    """A receiver: `bodies` of what was posted, `statuses` to answer with first, `hang` to never answer."""
+    """A receiver: `bodies` of its requests, `statuses` for the first replies, `hang` to never reply."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):

@@ -1,4 +1,4 @@
-"""One run on several machines: homes of their own, told apart by PENSTOCK_MACHINE, that share nothing but a store."""
+"""One run on several machines: each has its own home and its own PENSTOCK_MACHINE, and they share only a store."""
 import json
 import os
 import random
@@ -65,14 +65,14 @@ def attempts(penstock):
 
 
 def objects(store):
-    """What the run has in the bucket, but for logs, and what a live owner writes again and again."""
+    """Returns the run's objects in the bucket, except logs and the objects that a live owner rewrites again and again."""
     pages = store.client.get_paginator("list_objects_v2").paginate(Bucket="out", Prefix="res/")
     all_of_them = {entry["Key"]: entry["ETag"] for page in pages for entry in page.get("Contents", [])}
     return {key: etag for key, etag in all_of_them.items() if not re.search(r"/log/\d+$|/(state|manifest)\.json$", key)}
 
 
 def published(store, *keys):
-    """A condition for wait_for(): these are in the manifest, which comes after the objects."""
+    """A condition for wait_for(): the manifest, which is written after the objects, has these names."""
 
     def look():
         there = store.keys("out", "res/") if any(b["Name"] == "out" for b in store.client.list_buckets()["Buckets"]) else []
@@ -82,7 +82,7 @@ def published(store, *keys):
     return look
 
 
-# The first attempt writes one of everything; a later one shows what it finds.
+# The first attempt writes one file of each kind; a later one prints the files that it finds.
 MIXED = """trap 'exit 0' TERM; cd $DEEPSQUARE_OUTPUT
 if [ -e ckpt ]; then
     echo "attempt $PENSTOCK_ATTEMPT: $(cat ckpt) $(cat sub/deep/file) $(readlink link) $(stat -c '%a %Y' sub/deep/file) $(find . -type d -empty)"
@@ -95,7 +95,7 @@ FOUND = "7 deep ckpt 754 1000000000 ./empty/inner"
 
 
 def test_a_preempted_run_goes_on_elsewhere_at_once(machine, store, job, wait_for):
-    # Its state says that nobody has it any more: there is nothing to watch. Everything it put out is there, and it counts on.
+    # The state says that the run has no owner, so nothing has to be watched. The whole output is there, and the numbers of attempts continue.
     path = job("echo first $PENSTOCK_ATTEMPT", MIXED)
     first = machine("a").popen("run", path)
     first.wait_for_output("saved")
@@ -108,7 +108,7 @@ def test_a_preempted_run_goes_on_elsewhere_at_once(machine, store, job, wait_for
     assert not re.search(progress.WATCHING, taken.err) and "attempt 2" in taken.err
     assert taken.out == f"first 2\nattempt 2: {FOUND}\n"
     assert attempts(machine("b")) == [(2, "succeeded")] and state_of(store, identity_of(machine("b")))["attempt"] == 2
-    # What has succeeded begins anew, also where the records know only of the preemption.
+    # A run that has succeeded starts over, even if the records of this machine have only the preemption.
     again = machine("a").popen("run", path)
     again.wait_for_output("saved")
     again.send(signal.SIGTERM)
@@ -154,7 +154,7 @@ def test_the_logs_of_all_attempts_are_whole_on_every_machine(machine, store, job
 
     logs = machine("c").run("logs", "--all", "talk").ok()
     first = machine("c").run("logs", "--attempt", "1", "talk").ok()
-    store.stop()  # it was brought once
+    store.stop()  # it was fetched once
     kept = machine("c").run("logs", "--all", "talk").ok()
 
     assert [line for line in logs.out.splitlines() if line.startswith("said by")] == ["said by 1", "said by 2", "said by 3"]
@@ -166,7 +166,7 @@ def test_the_logs_of_all_attempts_are_whole_on_every_machine(machine, store, job
 
 
 def test_finished_steps_count_only_where_what_they_left_is(machine, store, job, wait_for):
-    # On a new machine the first step is the first again; back where its storage is, it is not repeated.
+    # On a new machine the first step runs again; on the machine that has its storage it is not repeated.
     path = job(
         ("make", "echo making $PENSTOCK_ATTEMPT; echo made > $STORAGE_PATH/made"),
         ("use", "trap 'exit 0' TERM; cat $STORAGE_PATH/made; echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/used; echo saved; "
@@ -215,7 +215,7 @@ def test_what_failed_elsewhere_is_continued(machine, store, job, wait_for):
 
 
 def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_for):
-    # The output of the killed attempt is older than what the other machine has put out since.
+    # The output of the killed attempt is older than the output of the other machine since.
     path = job("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; echo saved; [ $PENSTOCK_ATTEMPT = 2 ] && exit 0; while :; do sleep 0.05; done")
     first = machine("a").popen("run", path)
     first.wait_for_output("saved")
@@ -227,10 +227,10 @@ def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_fo
 
     assert refused.code != 0 and "attempt 2" in refused.err
     assert store.bytes("out", "res/x") == b"2\n"
-    # Nor by attempts that were refused here, whatever their number is.
+    # Attempts that were refused here, with any number, do not change that either.
     before = store.bytes("out", f"res/.penstock/runs/{identity_of(machine('a'))}/state.json")
     for _ in range(2):
-        machine("a").run("resume", identity_of(machine("a"))).ok()  # there is nothing to do
+        machine("a").run("resume", identity_of(machine("a"))).ok()  # nothing is to be done
         again = machine("a").run("flush", identity_of(machine("a")))
         assert again.code == refused.code and "attempt 2" in again.err
     assert "'penstock flush" not in again.err and "'penstock rm --force" in again.err
@@ -247,7 +247,7 @@ def leave_unsent(penstock, path, wait_for):
 
 @pytest.fixture
 def superseded(machine, store, job, wait_for):
-    """What machine a has of the run was never uploaded, and is older than what b has put out since: the workflow, and the run's identity."""
+    """The output on machine a was never uploaded, and is older than the output of b. Returns the workflow, and the run's identity."""
     step = ("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; touch $AT/began-$PENSTOCK_ATTEMPT; [ $PENSTOCK_ATTEMPT = 1 ] || exit 0; while :; do sleep 0.05; done")
     path = job(step, continuousOutputSync=False, name="first")
     leave_unsent(machine("a"), path, wait_for)
@@ -263,7 +263,7 @@ def is_refused_by_flush(penstock, store, identity):
 
 
 def test_an_attempt_that_ends_before_it_restored_makes_nothing_here_newer(machine, store, job, wait_for):
-    # It owned the run; what is in its storage is still that of before.
+    # The machine owned the run; its storage still has the old files.
     step = ("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; touch $AT/began-$PENSTOCK_ATTEMPT; trap 'exit 0' TERM; while :; do sleep 0.05; done")
     path = job(step, continuousOutputSync=False, name="first")
     leave_unsent(machine("a"), path, wait_for)
@@ -302,7 +302,7 @@ def test_a_run_that_is_refused_its_output_leaves_the_state_whose_it_was(machine,
     assert store.bytes("out", f"res/.penstock/runs/{identity}/log/2") == log
     machine("a").run("run", path).ok()
     assert [store.bytes("out", key) for key in store.keys("out", "res/") if "/replaced/" in key] == [b"2\n"]
-    # What was here alone is set aside, and goes by no command that does not say so.
+    # Files that only this machine has are set aside, and only an explicit option removes them.
     refused = machine("a").run("rm", identity).exits(73)
     assert "output.before-" in refused.err and list(machine("a").home.glob("runs/*/output.before-*/x"))
     machine("a").run("rm", "--force", identity).ok()
@@ -353,7 +353,7 @@ echo $PENSTOCK_ATTEMPT > x; echo went on; while [ ! -e $AT/enough ]; do sleep 0.
 
 @pytest.fixture
 def suspended(machine, store, job, tmp_path, wait_for):
-    """A first owner that stands still while its step goes on, and a second one that has taken over."""
+    """A first owner that is suspended while its step continues, and a second one that has taken over."""
     path = job(STALE, s3={"deleteSync": True})
     first = machine("a").popen("run", path)
     first.wait_for_output("saved")
@@ -368,7 +368,7 @@ def suspended(machine, store, job, tmp_path, wait_for):
 
 
 def test_a_suspended_owner_that_wakes_up_changes_nothing(machine, store, suspended, tmp_path, wait_for):
-    # Neither over what the new owner wrote, nor beside it, nor by deleting; and it says who has the run.
+    # The old owner neither overwrites the new owner's objects, nor adds any, nor deletes any, and names the new owner.
     first, second = suspended
     before = objects(store)
 
@@ -387,7 +387,7 @@ def test_a_suspended_owner_that_wakes_up_changes_nothing(machine, store, suspend
     (storage,) = machine("a").home.glob("runs/*/storage/output")
     assert (storage / "new").read_text() == "stale\n"
     assert state_of(store, identity_of(machine("b")))["state"] == "succeeded"
-    # And the same command there, now that the run has ended elsewhere, begins anew without losing what lay here.
+    # The same command on that machine, after the run has ended elsewhere, starts over without losing the local files.
     anew = machine("a").popen("run", tmp_path / "wf.json")
     anew.wait_for_output("went on")
     assert [path.read_text() for path in machine("a").home.glob("runs/*/output.before-*/new")] == ["stale\n"]
@@ -446,7 +446,7 @@ def test_an_upload_that_was_under_way_when_its_owner_stood_still_never_appears(m
 
 
 def stays(condition, seconds=2):
-    """It is so now, and whatever goes on meanwhile does not change it."""
+    """Checks that the condition is true and stays true."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         assert condition()
@@ -454,14 +454,14 @@ def stays(condition, seconds=2):
 
 
 def stand_still(run, tmp_path, wait_for):
-    """The owner is suspended, its step writes on."""
+    """Suspends the owner, whose step continues to write."""
     os.kill(run.pid, signal.SIGSTOP)
     (tmp_path / "stopped").touch()
     wait_for(lambda: (tmp_path / "stale").exists())
 
 
 def test_who_wakes_up_changes_nothing_before_it_knows_whose_the_run_is(machine, store, job, tmp_path, wait_for):
-    # Its question comes back late, and what it has to publish is ready. The gate holds that back, and so does the manifest's condition.
+    # The reply to its request is late, and a file is ready to be uploaded. The gate stops the upload, and so does the manifest's condition.
     with FaultProxy(store.endpoint) as proxy:
         path = job(STALE, endpoint=proxy.url)
         first = machine("a").popen("run", path)
@@ -488,7 +488,7 @@ def test_who_wakes_up_changes_nothing_before_it_knows_whose_the_run_is(machine, 
 
 
 def test_who_wakes_up_changes_nothing_before_it_knows_whose_the_output_is(machine, store, job, tmp_path, wait_for):
-    # The run is still its own and renewed at once; its output is another run's. Here only the gate stands before that.
+    # The lease of the run is still its own and is renewed at once; its output belongs to another run. Only the gate prevents an upload.
     with FaultProxy(store.endpoint) as proxy:
         first = machine("a").popen("run", job(STALE, endpoint=proxy.url, name="first"))
         first.wait_for_output("saved")
@@ -530,7 +530,7 @@ def test_who_stood_still_while_it_took_the_run_does_not_begin(machine, store, jo
 
 
 def test_a_run_that_ends_while_another_machine_waits_for_that_is_not_begun_anew(machine, store, job, tmp_path):
-    # Both were told to run it once; what the first one has put out is not to be made again.
+    # Both commands asked for one execution of the run; the output of the first must not be made again.
     path = job("echo ran; while [ ! -e $AT/enough ]; do sleep 0.02; done; date +%N > $DEEPSQUARE_OUTPUT/x", name="t")
     first = machine("a", term_s=30).popen("run", path)
     first.wait_for_output("ran")
@@ -547,7 +547,7 @@ def test_a_run_that_ends_while_another_machine_waits_for_that_is_not_begun_anew(
 
 
 def test_where_conditions_are_ignored_an_owner_looks_before_it_writes(machine, tmp_path, wait_for):
-    # Nothing refuses its renewal there, and it would write over the state of who has the run now for ever.
+    # This store would accept its renewal, which would overwrite the state of the new owner again and again.
     with SmallStore(conditions=False) as small:
         s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": "K" * 16, "secretAccessKey": "S" * 30, "endpointUrl": small.endpoint}
         path = tmp_path / "wf.json"
@@ -566,7 +566,7 @@ def test_where_conditions_are_ignored_an_owner_looks_before_it_writes(machine, t
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, store, job, tmp_path, wait_for, killed):
-    # The other one has seen it ended, and writes a moment later that the output is its own.
+    # The other run has seen its end, and writes a moment later that it owns the output.
     wait = "echo ran; echo $NAME > $DEEPSQUARE_OUTPUT/x; while [ ! -e $AT/enough ]; do sleep 0.02; done"
     first, second = (job(wait, file=f"{name}.json", name=name, env=[{"key": "NAME", "value": name}, {"key": "AT", "value": str(tmp_path)}]) for name in ("first", "second"))
     (tmp_path / "enough").touch()
@@ -598,7 +598,7 @@ def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, sto
         again.wait().ok()
 
 
-# --- together, with wrong clocks, through what breaks
+# --- all together, with wrong clocks and broken connections
 
 
 @pytest.mark.parametrize("before", ["nothing", "preempted"])
@@ -635,7 +635,7 @@ def test_of_machines_that_begin_at_one_moment_one_runs(machine, store, job, tmp_
 @pytest.mark.preloads
 @pytest.mark.parametrize("offset", ["-3d", "+400d"])
 def test_a_wrong_clock_changes_nothing(machine, store, job, wait_for, offset):
-    # Of either machine: ownership is a matter of monotonic clocks, and requests are signed by the store's time.
+    # On either machine: ownership uses monotonic clocks, and requests are signed with the store's time.
     path = job(MIXED)
     assert os.path.exists(FAKETIME), "Debian's package faketime is missing; see make deps"
     fake = {"LD_PRELOAD": FAKETIME, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
@@ -652,7 +652,7 @@ def test_a_wrong_clock_changes_nothing(machine, store, job, wait_for, offset):
 
 
 def test_a_store_that_goes_away_during_the_flush_and_comes_back(machine, store, job, wait_for):
-    # For longer than a term: the ownership is renewed before anything else is sent, and the run ends as if it had been there.
+    # For longer than a term: the ownership is renewed before anything else is sent, and the run ends as without the suspension.
     path = job("echo 1 > $DEEPSQUARE_OUTPUT/a; echo saved; trap 'echo 2 > $DEEPSQUARE_OUTPUT/b; exit 0' TERM; "
                "[ $PENSTOCK_ATTEMPT = 2 ] && { cat $DEEPSQUARE_OUTPUT/b; exit 0; }; while :; do sleep 0.05; done")  # fmt: skip
     first = machine("a").popen("run", path, "--quiet")
@@ -687,7 +687,7 @@ def test_killed_at_any_moment_on_one_machine_after_the_other(machine, store, job
     found = []
     for i in range(rounds):
         run = machine(f"m{i}").popen("run", path)
-        time.sleep(seed.random() * 2.5)  # whatever it does then
+        time.sleep(seed.random() * 2.5)  # at any point of the run
         run.kill()
         found += [int(n) for n in re.findall(r"^found (\d+)$", run.out, re.M)]
     (tmp_path / "last").touch()
@@ -699,11 +699,11 @@ def test_killed_at_any_moment_on_one_machine_after_the_other(machine, store, job
     assert numbers == [state_of(store, identity_of(machine("last")))["attempt"]]
 
 
-# --- from the state alone
+# --- resuming by the state alone
 
 
 def test_resume_needs_only_the_place_of_the_output(machine, store, job, wait_for, tmp_path):
-    # The workflow comes from the state, credentials from where it refers to; what is gone is named.
+    # The workflow comes from the state, credentials from their sources; the error names a missing source.
     path = job(MIXED, name="train", secret="${{ secrets.STORE_KEY }}", s3={"accessKeyId": "${{ env.AWS_ACCESS_KEY_ID }}"})
     secret = {"PENSTOCK_SECRET_STORE_KEY": store.secret_key, "AWS_ACCESS_KEY_ID": store.access_key}
     first = machine("a").popen("run", path, env=secret)

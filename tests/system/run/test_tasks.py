@@ -1,4 +1,4 @@
-"""Several tasks of one step, and what a step may take of this machine: each limit has a test that exceeds it."""
+"""Several tasks of one step, and the limits of a step on this machine: each limit has a test that exceeds it."""
 import glob
 import json
 import os
@@ -17,7 +17,7 @@ from harness.program import binary
 NOBODY = 65534
 OWN_GROUP = re.compile(r"penstock-([0-9a-f]{12})-(\d+)-\d+$")
 CPUS = len(os.sched_getaffinity(0))
-# A /dev of our own on top of the machine's, with the files of two GPUs; they need no driver to be closed.
+# A separate /dev on top of the machine's, with the files of two GPUs; no driver is needed to test access.
 WITH_GPUS = """mkdir "$0" && mount -t tmpfs tmpfs "$0" && mkdir "$0/up" "$0/work" && mount -t overlay -o "lowerdir=/dev,upperdir=$0/up,workdir=$0/work" overlay /dev \
 && rm -f /dev/nvidia[0-9]* && mknod /dev/nvidia0 c 195 0 && mknod /dev/nvidia1 c 195 1 && exec "$@\""""
 LOOK_AT_GPUS = """import errno, os
@@ -38,7 +38,7 @@ needs_two_cpus = pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared o
 
 @pytest.fixture
 def no_groups_left(penstock):
-    """No control group of this test's runs is left behind. Ids are of names and digests, so the supervisor's number counts, too."""
+    """Checks that no control group of this test's runs is left. Ids come from names and digests, so the supervisor's number counts, too."""
     yield
     mine = {run.name for run in penstock.home.glob("runs/*")}
     pids = {str(process.pid) for process in penstock.started}
@@ -48,7 +48,7 @@ def no_groups_left(penstock):
 
 @pytest.fixture
 def kernel_holds(penstock):
-    """kernel_holds(what): skips the test where this machine has no control group for it."""
+    """kernel_holds(what): skips the test if this machine has no control group for it."""
 
     def check(what):
         if not penstock.run("runners", "--json").json()[0]["enforced"][what]:
@@ -71,7 +71,7 @@ def several(tasks, command, **run):
 
 @needs_two_cpus
 def test_each_task_knows_its_rank(penstock, workflow, no_groups_left):
-    # The variables of torch.distributed, a port that is free, and lines that say whose they are.
+    # The variables of torch.distributed, a free port, and lines with the rank of their task.
     path = workflow(
         several(CPUS, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $MASTER_PORT $NTASKS"),
         resources={"tasks": CPUS},
@@ -88,7 +88,7 @@ def test_each_task_knows_its_rank(penstock, workflow, no_groups_left):
 
 
 def test_one_task_alone_has_no_rank(penstock, workflow):
-    # A program that finds LOCAL_RANK believes that others were started beside it.
+    # A program that finds LOCAL_RANK assumes that other ranks were started.
     out = penstock.run("run", workflow("echo [$RANK][$LOCAL_RANK][$MASTER_PORT]")).ok().out
 
     assert out == "[][][]\n"
@@ -147,7 +147,7 @@ def test_each_task_has_cpus_of_its_own(penstock, workflow):
 
 @needs_two_cpus
 def test_each_task_has_gpus_of_its_own(penstock, workflow):
-    # As the claim has them; a step that asks for none sees none of the machine's.
+    # The GPUs of the claim; a step without GPUs sees none of the machine's.
     path = workflow(
         {"command": "echo gpus=$CUDA_VISIBLE_DEVICES", "resources": {"tasks": 2, "gpusPerTask": 2}}, resources={"tasks": 2, "gpus": 4}
     )
@@ -187,7 +187,7 @@ def test_a_step_can_open_only_its_own_gpus(penstock, workflow, kernel_holds, no_
 
 
 def test_a_step_that_wants_more_memory_than_its_limit_is_out_of_memory(penstock, workflow, no_groups_left):
-    # 400 MB where 128 are its limit; the pause gives a watch the time that a control group does not need.
+    # 400 MB with a limit of 128; the pause gives penstock's own check the time that a control group does not need.
     path = workflow({"command": "cat > eat.py <<'END'\n" + EAT.format(mb=400, pause=0.005) + "END\nexec python3 eat.py"},
                     resources={"memPerCpu": 128})  # fmt: skip
 
@@ -207,7 +207,7 @@ def test_a_step_within_its_limit_is_left_alone(penstock, workflow):
 
 
 def test_parallel_iterations_together_get_no_more_memory_than_the_run_has(penstock, workflow, kernel_holds, no_groups_left):
-    # Each is well within its own 128 MB; three times 60 are not within the run's. Who is left over waits for nobody.
+    # Each is well within its own 128 MB; three times 60 MB exceed the limit of the run. The survivors do not wait for the killed one.
     kernel_holds("memory")
     eat = "x = b'x' * (60 << 20)\nimport glob, sys, time\nopen(sys.argv[1] + '.ready', 'w')\n" \
           "while len(glob.glob('*.ready')) < 3 and not glob.glob('failed'): time.sleep(0.01)\n"  # fmt: skip
@@ -221,7 +221,7 @@ def test_parallel_iterations_together_get_no_more_memory_than_the_run_has(pensto
     assert penstock.ps()[0]["class"] == "oom"
 
 
-# The advice is one that helps: the memory of a step is raised where it is given.
+# The advice helps: it raises the memory where the step's memory is set.
 def test_more_memory_is_asked_for_where_the_step_has_its_own(penstock, workflow, no_groups_left, tmp_path):
     eat = "cat > eat.py <<'END'\n" + EAT.format(mb=400, pause=0.005) + "END\nexec python3 eat.py"
     own = {"command": eat, "resources": {"memPerCpu": 64}}
@@ -272,7 +272,7 @@ def test_a_step_cannot_widen_its_cpus(penstock, workflow, kernel_holds, no_group
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may make no control groups")
 def test_where_no_control_group_can_be_made_memory_is_watched(workflow):
-    # 2 s to 400 MB, looked at four times a second.
+    # 2 s until 400 MB are used, with a check four times a second.
     with tempfile.TemporaryDirectory(prefix="penstock-test-nobody-") as folder:
         os.chown(folder, NOBODY, NOBODY)
         path = os.path.join(folder, "wf.json")
@@ -322,7 +322,7 @@ def test_what_ignores_its_timeout_is_killed(penstock, workflow, no_groups_left):
 
 
 def test_a_step_that_hangs_is_ended(penstock, workflow, no_groups_left):
-    # It prints for longer than the time, then sleeps: only then it hangs.
+    # It prints for longer than the time, then sleeps: only then it counts as hung.
     path = workflow({"command": "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.3; done; sleep 1000", "hangTimeout": "2s"})
 
     result = penstock.run("run", path).exits(124)
@@ -342,7 +342,7 @@ def test_a_silent_step_that_works_does_not_hang(penstock, workflow):
 
 
 def test_what_hides_from_a_takeover_is_found_by_its_control_group(penstock, workflow, wait_for, no_groups_left):
-    # Without its environment, and in a session of its own, nothing else tells whose it is.
+    # The process has no environment and a session of its own, so nothing else shows which run it belongs to.
     path = workflow("env -i setsid sh -c 'echo $$ > hidden; exec sleep 1000' & sleep 1000")
     first = penstock.popen("run", path)
     hidden = wait_for(lambda: next(iter(penstock.home.glob("runs/*/storage/hidden")), None), 60, "the hidden process")
@@ -380,7 +380,7 @@ def test_mpi_tasks_run_under_the_machines_own_launcher(penstock, workflow, no_gr
 
 @needs_two_cpus
 def test_mpi_tasks_are_started_by_the_launcher_on_path(penstock, workflow, tmp_path):
-    # One that behaves as Hydra does: -n N, PMI_RANK for each, a pattern before each line.
+    # A launcher that behaves as Hydra does: -n N, PMI_RANK for each rank, a pattern before each line.
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "mpirun").write_text(

@@ -64,7 +64,7 @@ def attempt_until_saved(penstock, path, how=signal.SIGTERM):
     return run.wait(120)
 
 
-# ---- with a double ----
+# ---- with a fake server ----
 
 
 # The steps find the run by the variables that MLflow's client reads.
@@ -99,7 +99,7 @@ def test_a_resumed_attempt_has_the_same_run(penstock, tracked, fake):
     assert [fake.runs[run]["tags"]["penstock.began"] for run in (old, new)] == ["1", "3"]
 
 
-# A machine that never saw the run continues the tracked one: the bucket is all that they share.
+# A machine that never had the run continues the tracked run: the machines share only the bucket.
 def test_another_machine_continues_the_tracked_run(penstock, tracked, fake, store, tmp_path):
     path = tracked(
         f'echo "id $MLFLOW_RUN_ID"; [ $PENSTOCK_ATTEMPT != 1 ] && exit; echo saved; {WAIT}', output=s3_place(store, "/run")
@@ -140,7 +140,7 @@ def test_an_end_sets_the_status(penstock, tracked, fake, how, code, status):
     assert only["statuses"] == (["RUNNING", "SCHEDULED", "RUNNING", "FAILED"] if how == "retry" else ["RUNNING", status])
 
 
-# A training is worth more than its metrics: without the server it runs, and one line says so.
+# A training is worth more than its metrics: it runs without the server, and one line reports that.
 @pytest.mark.parametrize("how", ["refused", "error", "denied"])
 def test_a_server_that_is_away_stops_nothing(penstock, tracked, fake, how):
     path = tracked('echo "[$MLFLOW_RUN_ID][$MLFLOW_TRACKING_URI][$MLFLOW_RUN_CONTEXT]"')
@@ -289,7 +289,7 @@ if begin == 0:
 """
 
 
-# Without an account: what `wandb sync` sends is in the bucket, a directory of each attempt with one id.
+# Without an account: the files for `wandb sync` are in the bucket, a directory for each attempt with the same id.
 def test_runs_of_wandb_are_kept_in_the_output(penstock, tracking_venv, store, tmp_path):
     (tmp_path / "trainer.py").write_text(WANDB_TRAINER)
     path = write_workflow(
@@ -331,7 +331,7 @@ sys.exit(0 if begin else 33)
 """
 
 
-# Aim makes the ids of its runs, so that the training keeps it in the output, next to the repository; both come with a resume.
+# Aim chooses the ids of its runs, so the training keeps the id in the output, next to the repository; a resume restores both.
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_run_of_aim_continues_on_another_machine(penstock, aim_venv, store, tmp_path):

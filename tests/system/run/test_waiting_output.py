@@ -1,4 +1,4 @@
-"""Output that only this machine has must outlive whatever happens to the attempts after it."""
+"""Output that only this machine has must survive all later attempts."""
 import functools
 import shutil
 import signal
@@ -18,7 +18,7 @@ def workflow(tmp_path):
 
 
 def test_an_attempt_that_cannot_begin_keeps_what_a_lost_one_left(penstock, workflow, store):
-    # Killed while the store was away; the next attempt finds it still away, and must not be the end of the output.
+    # Killed while the store was unavailable; for the next attempt the store is still unavailable, and the output must not be lost.
     path = workflow(
         "echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; echo 7 > $DEEPSQUARE_OUTPUT/ckpt; sleep 0.5; echo saved; sleep 1000",
         output=s3_place(store), continuousOutputSync=True, name="w",
@@ -45,7 +45,7 @@ def test_an_attempt_that_cannot_begin_keeps_what_a_lost_one_left(penstock, workf
 
 
 def test_a_preempted_run_that_goes_on_in_vain_sends_no_half_output(penstock, workflow, http_server):
-    # HTTP output is sent when the steps are through, not by an attempt that ends before it runs any.
+    # HTTP output is sent when the steps have ended, not by an attempt that ends before it runs any.
     path = workflow(
         "echo half > $DEEPSQUARE_OUTPUT/a; echo started; exec sleep 1000", name="h",
         output={"http": {"url": http_server.url + "/up/result"}}, input={"http": {"url": http_server.add("/data", b"x")}},
@@ -67,7 +67,7 @@ def test_a_preempted_run_that_goes_on_in_vain_sends_no_half_output(penstock, wor
 
 
 def test_the_same_workflow_of_another_home_is_left_alone(penstock, workflow, tmp_path):
-    # Without an output both have the same id. What a lost run left behind is ended, not what is live elsewhere.
+    # Without an output both runs have the same id. The leftovers of a lost run are ended, not a run that is live elsewhere.
     path = workflow("echo started; exec sleep 1000")
     other = Penstock(tmp_path / "other")
     lives = other.popen("run", path)

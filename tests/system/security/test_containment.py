@@ -1,4 +1,4 @@
-"""What a container may not: its image and its steps reach nothing of the machine but what the workflow gives them."""
+"""Limits of a container: its image and its steps reach only the parts of the machine that the workflow gives them."""
 import http.server
 import json
 import os
@@ -55,7 +55,7 @@ AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
 @pytest.mark.users
 @pytest.mark.parametrize("user", [[], AS_USER], ids=["caller", "unprivileged"])
 def test_nobody_can_write_to_the_crun_that_starts_a_container(penstock, contained, tmp_path, user):
-    # A container sees who starts it in /proc, with the file that it runs: crun copies itself and starts anew where that can be written to.
+    # /proc shows a container the program that started it: crun copies itself and starts again if its file is writable there.
     if user and (os.geteuid() != 0 or subprocess.run([*user, "unshare", "-Ur", "true"], capture_output=True).returncode):
         pytest.skip("user namespaces are not to be had")
     tried = tmp_path / "tried"
@@ -83,7 +83,7 @@ def test_an_environment_file_of_any_length_is_refused(penstock, contained):
     assert refused.code != 0 and "/etc/environment" in refused.err and "never" not in refused.out
 
 
-# The storage is the container's to change, and penstock reads and writes in it: what stands there must not lead it elsewhere.
+# The container can change the storage, in which penstock reads and writes: links in it must not lead penstock elsewhere.
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def untouched(victim):
 
 @pytest.mark.parametrize("made", ["/bin/busybox mkfifo $DEEPSQUARE_ENV", "/bin/busybox ln -s /etc/hosts $DEEPSQUARE_ENV", "mkdir $DEEPSQUARE_ENV"])
 def test_the_environment_file_is_a_file(penstock, contained, made):
-    # A FIFO would keep penstock waiting for whoever writes it, a link would show it a file of the machine.
+    # A FIFO would make penstock wait for a writer, a link would show it a file of the machine.
     path = contained(f"rm -f $DEEPSQUARE_ENV; {made}", "echo never")
 
     result = penstock.run("run", path)
@@ -177,7 +177,7 @@ def test_who_joins_a_container_shows_it_no_program_of_the_machine(penstock, cont
 
 @pytest.mark.parametrize("network", ["slirp4netns", "pasta"])
 def test_a_network_of_its_own_does_not_reach_the_machines_loopback(penstock, contained, network):
-    # What listens there is for this machine alone, and mostly asks for no password; the gateway must not lead to it.
+    # Services there are for this machine alone, and mostly need no password; the gateway must not reach them.
     class Secret(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)

@@ -1,4 +1,4 @@
-"""Recognisable secrets in every place where one may be given; then they are looked for everywhere else."""
+"""Recognisable secrets in every place that may have one; then they are searched for everywhere else."""
 import base64
 import fcntl
 import json
@@ -31,7 +31,7 @@ TIOCGPTPEER = 0x5441  # the other end of a pseudo terminal; Python's termios has
 
 
 def forms(secret):
-    """The bytes by which a secret gives itself away: as it is, in URLs, and in base64 at any place of what was encoded."""
+    """Returns the byte strings that reveal a secret: as it is, in URLs, and in base64 at any offset of the encoded text."""
     raw = secret.encode()
     found = {raw, urllib.parse.quote(secret, safe="").encode(), urllib.parse.quote(secret, safe="/").encode()}
     found |= {form.replace(b"%2F", b"%2f").replace(b"%2B", b"%2b").replace(b"%3D", b"%3d") for form in found}
@@ -48,7 +48,7 @@ class Canaries:
         self.made = {}
 
     def __call__(self, place, odd=True):
-        """The secret of a place, always the same."""
+        """Returns the secret of a place, always the same."""
         if place not in self.made:
             self.made[place] = f"{place}{'/+=' if odd else '-'}{secrets.token_hex(12)}"
             self.patterns = re.compile(b"|".join(re.escape(form) for secret in self.made.values() for form in forms(secret)))
@@ -58,14 +58,14 @@ class Canaries:
         return urllib.parse.quote(self(place), safe="")
 
     def within(self, data):
-        """The places whose secret is in the bytes."""
+        """Returns the places whose secret is in the bytes."""
         if not self.patterns.search(data):
             return set()
         return {place for place, secret in list(self.made.items()) if any(form in data for form in forms(secret))}
 
 
 class Watch:
-    """Looks at the command line and the environment of every process below the test, again and again."""
+    """Reads the command line and the environment of every process below the test, again and again."""
 
     def __init__(self, canary):
         self.canary, self.found, self.rounds = canary, set(), 0
@@ -114,7 +114,7 @@ def watch(canary):
 
 @pytest.fixture
 def scratch(penstock, tmp_path):
-    """What the program takes for /tmp."""
+    """Replaces /tmp for the program."""
     folder = tmp_path / "scratch"
     folder.mkdir()
     penstock.env["TMPDIR"] = str(folder)
@@ -139,12 +139,12 @@ def output_of(store, **changes):
 
 
 def said(penstock):
-    """All that any program of the test has said, but for what is not its own voice."""
+    """Returns the output of all programs of the test, without output that is not their own."""
     return {" ".join(map(str, p.arguments))[:60]: b"".join(p.chunks["out"] + p.chunks["err"]) for p in penstock.started}
 
 
 def assert_nothing_leaked(penstock, canary, scratch, *stores):
-    """Neither in what was said, nor in files, nor in buckets."""
+    """Checks that no secret is in outputs, files or buckets."""
     leaks = {where: canary.within(text) for where, text in said(penstock).items()}
     for folder in (penstock.home, penstock.claims, penstock.cwd, penstock.folder / "guarded", scratch):
         for path in folder.rglob("*"):
@@ -160,7 +160,7 @@ def assert_nothing_leaked(penstock, canary, scratch, *stores):
 
 
 def assert_private(home):
-    """Files for their owner alone; what steps write lies below a directory that nobody else can enter."""
+    """Checks that all files are for their owner alone; files of steps are below a directory that other users cannot enter."""
     for path in [home, *home.rglob("*")]:
         if not any(part in ("storage", "tmp") for part in path.relative_to(home).parts[:-1]) and not path.is_symlink():
             assert path.stat().st_mode & 0o077 == 0, f"{path}: {path.stat().st_mode:o}"
@@ -212,13 +212,13 @@ def test_a_run_leaves_its_secrets_where_they_were(penstock, canary, watch, scrat
     found = watch.stop()
     assert run.out.startswith("input") and run.out.count("***") >= 28
     assert_nothing_leaked(penstock, canary, scratch, guarded)
-    # Nor do the halves that came first, for longer than any output waits.
+    # The first half of a secret does not appear either, although the second half comes later than any output waits.
     assert not [place for place, secret in canary.made.items() if secret[3:-8] in run.out]
     assert_private(penstock.home)
     assert proxy.requests[0].headers["proxy-authorization"].startswith("Basic ")
-    # On command lines nothing but what penstock itself was given, until it has read it.
+    # Command lines have only the options of penstock itself, until it has read them.
     assert {entry for entry in found if entry[1] == "command line"} <= {("penstock", "command line", p) for p in ("option-env", "option-set")}
-    # In the environment of steps what they were to get, and what the user's own shell holds for everybody.
+    # The environment of steps has the secrets that they were given, and those of the user's shell.
     asked_for = {"store", "workflow-env", "secret", "outer", "option-env", "option-set", "env-file"} | {"proxy-user", "proxy-password"}
     in_steps = {place for kind, where, place in found if (kind, where) == ("step", "environment")}
     assert {"store", "secret"} <= in_steps <= asked_for
@@ -246,7 +246,7 @@ def test_temporary_keys_reach_the_steps_with_their_token(penstock, canary, watch
 
 
 def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, write, http_server):
-    # Wrong keys, what is missing, refused, forbidden, no TLS, a redirect to a signed URL, a store that repeats what it got.
+    # Wrong keys, missing objects, refusals, denied access, no TLS, a redirect to a signed URL, a store that repeats the request.
     environment = {"PENSTOCK_LOG": "debug", "PENSTOCK_SECRET_KEY": canary("secret"), "PENSTOCK_FLUSH_PATIENCE": "0",
                    "PENSTOCK_NETWORK_PATIENCE": "0"}  # fmt: skip
     query = f"?X-Amz-Credential={canary.url('credential')}&X-Amz-Security-Token={canary.url('token')}&X-Amz-Signature={canary.url('signature')}"
@@ -256,7 +256,7 @@ def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, writ
     http_server.fault("/forbidden", times=10**6, status=403, body=f"no: {canary('token')} {canary('signature')}".encode())
     http_server.fault("/redirect", times=10**6, status=302, headers={"Location": f"{http_server.url}/missing{query}&again=1"})
     closed = FaultProxy(guarded.endpoint, listen=False)
-    # Signed by the server for whoever asks: nobody has seen these before.
+    # Signatures that the server makes for any request, so they are new to penstock.
     fresh = f"?q-signature={canary.url('fresh')}&X-Amz-Security-Token={canary.url('fresh-token')}"
     http_server.fault("/repeats", times=10**6, status=403, body=f"no: {http_server.url}/repeats{fresh} {canary('fresh')}".encode())
     places = [f"{http_server.url}/missing", f"{http_server.url}/repeats", f"{closed.url}/x", f"https://{here}/found", "ftp://h/x"]
@@ -309,7 +309,7 @@ def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, writ
 
 
 def test_a_redirect_to_a_signed_address_is_followed_and_forgotten(penstock, canary, scratch, write, http_server):
-    # As dataset hosts and forges do it: the signature is the server's, and neither log, record nor what is left of an interrupted input has it.
+    # As dataset hosts and forges do: the server makes the signature, and neither log, record nor the leftovers of an interrupted input have it.
     signed = f"/found?X-Oss-Signature={canary.url('fresh')}&Expires=7"
     http_server.add("/found", b"found")
     http_server.fault("/data.bin", times=10**6, status=302, headers={"Location": http_server.url + signed}, methods=("GET", "HEAD"))
@@ -381,7 +381,7 @@ def test_a_key_of_google_is_in_no_file_and_on_no_command_line(penstock, canary, 
 
 
 def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(penstock, canary, watch, scratch, write):
-    # The embedded store outlives the run and serves others: nothing of this one's environment is its own.
+    # The embedded store outlives the run and serves others: it has no variable of this run's environment.
     s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}
     step = 'echo "$AWS_SECRET_ACCESS_KEY" > $STORAGE_PATH/key; echo "it is $AWS_SECRET_ACCESS_KEY"; echo $MINE; exit 3'
     path = write([step], output={"s3": s3}, env=[{"key": "MINE", "value": "${{ secrets.MINE }}"}], enableLogging=True)
@@ -399,7 +399,7 @@ def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(pen
 
 
 def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, scratch, guarded, write, http_server, tmp_path):
-    # Programs that penstock runs for itself: where keys and logins come from, what is asked about the machine, what installs packages.
+    # Programs that penstock runs for itself: sources of keys and logins, queries about the machine, installers of packages.
     noted = tmp_path / "noted"
     programs = tmp_path / "programs"
     for folder in (noted, programs):
@@ -451,7 +451,7 @@ def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, sc
 
 
 def test_nobody_reads_the_memory_of_a_supervisor(canary):
-    # No core however it dies, and /proc/PID/environ and mem belong to root, also where the process does not; steps are as they were.
+    # No core file after any death, and /proc/PID/environ and mem belong to root, also if the process does not; steps are unchanged.
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         program = shutil.copy(binary(), folder)
@@ -477,7 +477,7 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
             limits = {pid: Path(f"/proc/{pid}/limits").read_text() for pid in (run.pid, int(text))}
             owners = {name: os.stat(f"/proc/{run.pid}/{name}").st_uid for name in ("environ", "mem", "fd", "maps")}
             (identity,) = os.listdir(home / "p/runs")
-            # Its descriptors are hidden, too, and it is found all the same.
+            # Its descriptors are hidden, too, and it is still found.
             stopped = subprocess.run([*user, program, "stop", identity], env=environment, cwd=home, capture_output=True, text=True, timeout=120)
             assert stopped.returncode == 0, stopped.stderr
             assert run.wait(60) == 130
@@ -492,7 +492,7 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
 
 
 def test_a_secret_that_cannot_be_kept_leaves_the_others_alone(penstock):
-    # Neither bytes that are no text nor too many of them; both once made what there was unusable.
+    # Neither bytes that are no text nor too many bytes; both once made the file unusable.
     penstock.run("secret", "set", "MINE", input="of-the-file-1234\n").ok()
     raw = penstock.popen("secret", "set", "MINE", stdin=subprocess.PIPE)
     with raw.popen.stdin as pipe:

@@ -1,6 +1,6 @@
-"""Everything that matters, by a user who has no rights at all: not root, in no group, with no capability to be had.
+"""The main features for a user without any rights: not root, in no group, without a capability.
 
-Where the tests run as root the program is started as a user that owns nothing but its own directory; else as whoever runs them.
+If the tests run as root, the program is started as a user that owns only its own directory, else as the user of the tests.
 """
 import functools
 import json
@@ -72,7 +72,7 @@ def workflow(tmp_path):
 
 @pytest.fixture
 def contained(tmp_path):
-    """What a `run` needs to take place in an image of busybox whose USER is somebody else."""
+    """Keys of a `run` that executes it in an image of busybox with another USER."""
     layout = write_layout(tmp_path / "image", image([busybox(), layer({"gone": "x"}), layer({".wh.gone": "", "etc/motd": "hello\n"})], User="user"))
     give(tmp_path)
     return {"container": {"image": str(layout)}}
@@ -92,7 +92,7 @@ def test_nothing_of_it_runs_as_root(penstock, workflow):
 
 
 def test_the_main_job_with_the_embedded_store(penstock, workflow, http_server, cifar_archive, tmp_path, wait_for):
-    # Archive in and unpacked, training, published while it trains, stopped, resumed by `resume`, the same weights.
+    # Archive fetched and unpacked, training, published while it trains, stopped, resumed by `resume`, the same weights.
     url = http_server.add("/cifar-10-python.tar.gz", cifar_archive)
     trainer = shutil.copy(SMALL_TRAINER, tmp_path)
     train = f"exec /usr/bin/python3 {trainer} --dataset=$DEEPSQUARE_INPUT --checkpoint_out=$DEEPSQUARE_OUTPUT/ckpt.pth"
@@ -120,7 +120,7 @@ def test_the_main_job_with_the_embedded_store(penstock, workflow, http_server, c
     assert pickle.loads((tmp_path / "p/cwd/fetched").read_bytes())["epoch"] == 4
     assert weights(penstock.run("logs", name).ok().out) == weights(resumed.out)
     stores = {pid for pid, line in processes.descendants().items() if "--embedded" in line and str(penstock.home) in line}
-    for pid in stores:  # it would leave by itself, after some seconds
+    for pid in stores:  # it would exit by itself, after some seconds
         os.kill(pid, signal.SIGTERM)
     wait_for(lambda: not stores & processes.descendants().keys())
 

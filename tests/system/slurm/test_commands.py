@@ -1,4 +1,4 @@
-"""What penstock makes of Slurm's commands when they fail, lie, are slow, or speak of other jobs. They are scripts of the test here."""
+"""Slurm's commands that fail, return wrong data, are slow, or list other jobs. They are scripts of the test here."""
 import json
 import os
 import re
@@ -11,7 +11,7 @@ from harness.program import TOP
 from harness.workflows import write_workflow
 
 SCRIPT = """#!/bin/sh
-# One of Slurm's commands: what it was told is kept, and it answers from files.
+# One of Slurm's commands: keeps its arguments and its environment, and replies from files.
 cd "$FAKE"
 name=$(basename "$0")
 echo "$name $*" >> calls
@@ -107,7 +107,7 @@ def test_two_submissions_at_one_moment_are_one(penstock, fake, workflow, wait_fo
 
 
 def test_a_job_of_an_earlier_submission_begins_nothing(penstock, fake, workflow):
-    # Its submitter was killed before it knew the number, and the run was submitted once more.
+    # The submitter was killed before it knew the number, and the run was submitted once more.
     fake.write("answer.2", "RUNNING|None|n1|N/A|RUN")
     submit(penstock, workflow).ok()
     (run,) = penstock.home.glob("runs/*")
@@ -176,7 +176,7 @@ def test_a_run_that_was_removed_is_not_followed_any_longer(penstock, fake, workf
     follower.wait().exits(66)
 
 
-# Else the job would start later, and find no run.
+# Otherwise the job would start later, and find no run.
 @pytest.mark.parametrize("answer", ["PENDING|Priority||N/A|RUN", "RUNNING|None|n1|N/A|RUN"], ids=["pending", "running"])
 def test_a_run_with_a_live_job_is_not_removed(penstock, fake, workflow, answer):
     submit(penstock, workflow).ok()
@@ -210,7 +210,7 @@ def test_slurm_is_not_asked_for_a_run_that_was_stopped(penstock, fake, workflow)
     assert fake.calls("squeue") == asked
 
 
-# ---- whose job it is
+# ---- the owner of a job
 
 
 def test_a_job_that_got_the_number_of_a_forgotten_one_is_left_alone(penstock, fake, workflow):
@@ -233,7 +233,7 @@ def test_a_job_of_another_cluster_is_asked_for_there(penstock, fake, workflow):
     assert fake.calls("squeue")[0].endswith(" --clusters=west") and fake.calls("scancel") == ["scancel 1 --clusters=west"]
 
 
-# Else it could not be submitted again, and the job would run it once more.
+# Otherwise it could not be submitted again, and the job would run it once more.
 def test_a_stop_of_a_run_that_went_on_here_cancels_the_job_that_waits(penstock, fake, workflow):
     submit(penstock, workflow).ok()
     penstock.run("run", "--on", "local", workflow).ok()
@@ -259,7 +259,7 @@ def test_a_run_whose_submission_did_not_end_can_be_stopped(penstock, fake, workf
     assert penstock.ps()[0]["state"] == "stopped"
 
 
-# ---- a run that waits to go on
+# ---- a run that waits to be continued
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def test_of_a_run_that_was_preempted_and_waits_it_is_said_why_it_waits(penstock,
     for seen in (run, shown):
         assert (seen["state"], seen["attempt"], seen["message"], seen["notice"]) == ("queued", 1, "Slurm job 1: PENDING (BeginTime)", None)
     assert "Slurm job 1: PENDING (BeginTime)" in penstock.run("ps").ok().out
-    # Once it is on its way nowhere, the notice is what there is to tell.
+    # Once the job is gone from the queue, the notice is the last known event.
     fake.remove("answer.1")
     (run,) = penstock.ps()
     assert run["state"] == "preempted" and run["notice"]["source"] == "slurm"
@@ -325,13 +325,13 @@ def test_of_a_run_that_was_lost_while_nobody_followed_it_is_said_how_its_job_end
     for seen in (penstock.ps()[0], penstock.run("show", run.name, "--json").json()):
         assert (seen["state"], seen["class"]) == ("lost", "node")
         assert seen["message"].startswith("Slurm job 1 ") and said in seen["message"]
-    # Nothing is said of what squeue does not answer for, and nothing is continued here.
+    # Nothing is reported without an answer of squeue, and nothing is continued here.
     fake.write("squeue.fails", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
     assert penstock.ps()[0]["message"] is None
     penstock.run("watch", "--once").ok()
 
 
-# ---- what the commands are told
+# ---- arguments and environment of the commands
 
 
 def test_what_a_user_sets_for_his_own_looks_does_not_hide_the_job(penstock, fake, workflow):
@@ -355,7 +355,7 @@ def test_a_submission_out_of_a_job_is_not_taken_for_its_going_on(penstock, fake,
 
 
 def test_the_job_gets_the_secrets_of_its_submission_and_no_other_command_does(penstock, fake, workflow):
-    # It is a penstock again, which reads the workflow's references; whoever looks for it or ends it has no use for them.
+    # The job is a penstock, which reads the references of the workflow; squeue and scancel do not need their values.
     env = {"PENSTOCK_SECRET_MINE": "of-the-environment", "PENSTOCK_SECRET_ACCESS_KEY": "of-the-store", "FOR_ALL": "for all"}
     submit(penstock, workflow, env=env).ok()
 
@@ -408,11 +408,11 @@ def test_what_stands_in_the_name_of_the_home_is_no_pattern(penstock, fake, workf
 
 
 def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
-    # 20.11 is the oldest that is to do: an option that came later has to be done without, or asked for.
+    # 20.11 is the oldest supported version: a later option must be avoided, or its existence checked.
     sources = [*(TOP / "src/run/cluster").glob("*.[ch]"), TOP / "src/cli/runs/exec.c", TOP / "src/cli/cluster/cluster.c"]
     given = set(re.findall(r'"(--[A-Za-z][A-Za-z-]*)', "".join(path.read_text() for path in sources)))
     given |= {f"--{name}" for name in re.findall(r'add_number\(options, "([a-z-]+)"', (TOP / "src/run/cluster/submit.c").read_text())}
-    # Of penstock, or named in a message.
+    # Options of penstock itself, and options that only messages name.
     ours = {"--in-allocation", "--mpi-task", "--on", "--sbatch", "--slurm-sweep", "--slurm-task", "--test-only", "--wrap"}
 
     rows = re.findall(r"^\| (?:sbatch|srun|squeue|scancel|sinfo)[^|]*\| (.*) \| (\d\d\.\d\d) \|$", (TOP / "docs/slurm.md").read_text(), re.M)

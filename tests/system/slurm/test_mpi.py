@@ -29,7 +29,7 @@ def program(tmp_path):
 def workflow(tmp_path, command, mpi, tasks=4):
     resources = {"tasks": tasks, "cpusPerTask": 1}
     path = tmp_path / "wf.json"
-    # As root, and over plain TCP between the nodes: what Open MPI asks of its surroundings, not of penstock.
+    # As root, and over plain TCP between the nodes: Open MPI needs this here, penstock does not.
     env = [{"key": key, "value": "1"} for key in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")]
     env += [{"key": "OMPI_MCA_btl", "value": "self,tcp"}, {"key": "OMPI_MCA_pml", "value": "ob1"}]
     path.write_text(json.dumps({"name": "t", "resources": resources, "env": env, "steps": [{"name": "s", "run": {"command": command, "mpi": mpi, "resources": resources}}]}))
@@ -46,7 +46,7 @@ def test_a_program_of_mpi_runs_over_two_nodes(login, slurm, program, tmp_path):
 
 @pytest.mark.long
 def test_pmi2_gives_each_task_its_connection(login, slurm, tmp_path):
-    # What an MPI of MPICH's kind would speak: the descriptor and the rank are there in each task, and answer.
+    # The interface of MPICH and its relatives: each task has the descriptor and the rank, and the descriptor replies.
     script = tmp_path / "pmi2.py"
     script.write_text(
         "import os\n"

@@ -1,4 +1,4 @@
-"""Runs on Slurm that are told to end: partition preemption, time limit, requeue and resubmission."""
+"""Runs on Slurm that are asked to end: partition preemption, time limit, requeue and resubmission."""
 import json
 import re
 
@@ -15,7 +15,7 @@ echo "$n" > "$DEEPSQUARE_OUTPUT/n"; echo "done at $n"
 
 @pytest.fixture
 def counting(tmp_path, cluster_store):
-    """A workflow that counts until the file `go` is there, and saves its count when it is told to end."""
+    """A workflow that counts until the file `go` exists, and saves its count when it is asked to end."""
     path = tmp_path / "wf.json"
     env = [{"key": "GO", "value": str(tmp_path / "go")}]
     step = {"name": "train", "run": {"command": COUNTS, "env": env}}
@@ -24,7 +24,7 @@ def counting(tmp_path, cluster_store):
 
 
 def rows(text):
-    """[(attempt, from, job)] of what the step printed at its beginnings."""
+    """Returns [(attempt, from, job)] from the lines that the step printed at its starts."""
     return [tuple(map(int, found)) for found in re.findall(r"attempt (\d+) from (\d+) job (\d+)", text)]
 
 
@@ -64,7 +64,7 @@ def test_a_run_that_comes_to_its_time_limit_is_requeued(login, counting, tmp_pat
 
 @pytest.mark.long
 def test_a_run_goes_on_where_preemption_cancels_jobs(login, counting, slurm, tmp_path):
-    # Nobody requeues what PreemptMode=CANCEL ends, and without a grace it is being ended when it hears of that.
+    # Slurm does not requeue a job that PreemptMode=CANCEL ends, and without a grace the kill follows the notice at once.
     process = login.on_slurm(counting, "--partition=cheap", "--sbatch=--nodes=1", "--sbatch=--time=30")
     process.wait_for_output("attempt 1")
     slurm.run("sbatch", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap", f"until [ -e {tmp_path}/on ]; do sleep 0.1; done")

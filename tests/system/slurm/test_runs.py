@@ -248,11 +248,12 @@ def test_two_tasks_on_two_nodes_run_in_containers_with_the_runs_storage(login, w
     assert list(login.home.glob("runs/*/tmp/container-*")) == []
 
 
-# ---- commands beside a step ----
+# ---- commands next to a step ----
 
 
 def begin_two(login, workflow, **run):
-    """A run of two tasks on two nodes, which live until its storage has `go`; its job lives until it has `end`. Also that storage."""
+    """Starts a run of two tasks on two nodes, which run until its storage has `go`; its job runs until the storage has `end`. Returns the storage,
+    too."""
     two = {"tasks": 2, "cpusPerTask": 1}
     mine = 'echo > "$STORAGE_PATH/$RANK.there"; while [ ! -e "$STORAGE_PATH/go" ]; do sleep 0.1; done'
     steps = [{"name": "train", "run": {"command": mine, "resources": two} | run}, {"name": "after", "run": {"command": 'while [ ! -e "$STORAGE_PATH/end" ]; do sleep 0.1; done'}}]
@@ -318,7 +319,7 @@ LOOKS = 'echo "$RANK $SLURMD_NODENAME $DEEPSQUARE_INPUT $(stat -c %i "$DEEPSQUAR
 
 
 def seen_inputs(text):
-    """[(rank, node, directory, inode)] of what LOOKS has printed, by every step."""
+    """Returns [(rank, node, directory, inode)] from the lines that LOOKS has printed, of every step."""
     return re.findall(r"^\d: (\d) (\S+) (\S+) (\d+) an input end$", text, re.M)
 
 
@@ -367,7 +368,7 @@ def test_a_container_sees_the_inputs_of_its_node_where_they_always_are(login, cl
     assert {directory for _, _, directory, _ in seen} == {"/deepsquare/input"} and len({inode for *_, inode in seen}) == 2
 
 
-# ---- what goes wrong ----
+# ---- failures ----
 
 
 def test_without_slurm_it_is_said_what_to_do(penstock, workflow):
@@ -387,7 +388,7 @@ def test_what_sbatch_refuses_is_passed_on(login, workflow):
 
 @pytest.mark.long
 def test_a_step_with_too_little_memory_is_said_to_be_that_with_its_limit(keep_process, tmp_path, workflow):
-    # Slurm looks at its memory every second and kills all of it; what is left to tell that from other ends is what it prints.
+    # Slurm checks the memory of a job every second, and kills all its processes; only its message shows the reason.
     cluster = Cluster(keep_process, settings=["SelectTypeParameters=CR_Core_Memory", "JobAcctGatherType=jobacct_gather/linux", "JobAcctGatherFrequency=task=1", "JobAcctGatherParams=OverMemoryKill"])
     login = ClusterPenstock(tmp_path / "p", cluster)
     try:

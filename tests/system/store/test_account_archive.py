@@ -11,7 +11,7 @@ from store.test_iam import OTHER, accounts, client, other, policy, user_with_key
 
 @pytest.fixture
 def exported(penstock, accounts, tmp_path):  # noqa: F811
-    """An archive with accounts, of a store that has two, with a user who has made something; the user's key."""
+    """Exports a store with two accounts, one of which has a user with a bucket. Returns the archive, and the keys of the user."""
     iam, key, secret = user_with_key(accounts)
     arn = iam.create_policy(PolicyName="all", PolicyDocument=policy("s3:*"))["Policy"]["Arn"]
     iam.attach_user_policy(UserName="jo", PolicyArn=arn)
@@ -66,7 +66,7 @@ def test_imported_keys_work_in_the_other_store(penstock, accounts, exported, tmp
 
 
 def test_accounts_of_an_archive_are_imported_only_if_asked_for(penstock, exported, tmp_path):
-    """They would let others into the store."""
+    """The accounts would give others access to the store."""
     new = tmp_path / "new"
 
     result = penstock.run("store", "import", "--root", new, exported[0]).ok()

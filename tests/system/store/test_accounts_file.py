@@ -1,4 +1,4 @@
-"""`penstock serve --accounts FILE`: what the file may have, what a change of it does, and how an account is taken away."""
+"""`penstock serve --accounts FILE`: the content of the file, the effect of a change, and the removal of an account."""
 import json
 import re
 import sqlite3
@@ -35,7 +35,7 @@ def names(store, *keys):
     ],
 )
 def test_two_accounts_do_not_share_what_is_of_one(penstock, accounts, change, reason):  # noqa: F811
-    """None of the file is stored."""
+    """No account of the file is stored."""
     accounts.stop()
     accounts.options[1].write_text(json.dumps([{**OTHER, "name": "changed"}, THIRD | change]))
     with sqlite3.connect(accounts.root / "meta.db") as db:

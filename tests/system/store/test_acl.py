@@ -16,7 +16,7 @@ DENIED = (403, "AccessDenied")
 
 @pytest.fixture
 def s3(store):
-    """Of the first account, in a store that has another one."""
+    """A client of the first account, in a store that has another account."""
     record = {"id": OTHER_ID, "name": "ada", "email": "ada@example.com", "keys": {"AKADA": {"secret": "secret-ada", "active": True}}}
     store.stop()
     with sqlite3.connect(store.root / "meta.db") as db:
@@ -35,7 +35,7 @@ def anyone(s3, store):
 
 @pytest.fixture
 def ada(s3, store):
-    """Of the other account."""
+    """A client of the other account."""
     options = {"aws_access_key_id": "AKADA", "aws_secret_access_key": "secret-ada", "region_name": "us-east-1"}
     return boto3.client("s3", endpoint_url=store.endpoint, config=Config(s3={"addressing_style": "path"}), **options)
 
@@ -282,7 +282,7 @@ def test_a_bucket_begins_with_its_list_and_its_ownership(s3, anyone):
 
     assert anyone.list_objects_v2(Bucket="open")["KeyCount"] == 0
     assert refused(s3.put_object, Bucket="closed", Key="k", ACL="private")[1] == "AccessControlListNotSupported"
-    # Another list would be lost without a word.
+    # Another list would be lost without a message.
     assert refused(s3.create_bucket, Bucket="open") == (409, "BucketAlreadyExists")
     options = {"ACL": "public-read", "ObjectOwnership": "BucketOwnerEnforced"}
     assert refused(s3.create_bucket, Bucket="new", **options) == (400, "InvalidBucketAclWithObjectOwnership")

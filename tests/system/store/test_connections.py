@@ -1,4 +1,4 @@
-"""Whoever has no keys takes no place that those with the keys need."""
+"""Clients without keys do not take the connections that clients with keys need."""
 import contextlib
 import json
 import re
@@ -29,7 +29,7 @@ def connect(wire, host):
 
 
 def ended(connections):
-    """Those that the store has closed."""
+    """Returns the connections that the store has closed."""
     return [one for one in select.select(connections, [], [], 0)[0] if one.recv(1, socket.MSG_PEEK) == b""]
 
 

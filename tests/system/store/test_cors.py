@@ -154,7 +154,7 @@ def test_real_requests_get_the_headers_of_their_rule(ruled):
     assert not has_cors(ruled.send("GET", "/bkt/k"))
 
 
-# Else the page would not see why its request failed
+# Otherwise the page would not see why its request failed
 def test_errors_have_the_headers_too(ruled):
     origin = {"origin": "https://site.example"}
     missing = ruled.send("GET", "/bkt/none", headers=origin)
@@ -166,7 +166,7 @@ def test_errors_have_the_headers_too(ruled):
         assert reply.headers[ALLOW + "origin"] == "https://site.example"
 
 
-# Or they would hold places that clients with keys need
+# Otherwise they would hold connections that clients with keys need
 def test_a_connection_with_preflights_only_is_ended(ruled):
     head = ruled.head("OPTIONS", "/bkt/k", {"host": "x", "origin": "https://site.example", "access-control-request-method": "GET"})
     connection = ruled.connect()

@@ -102,7 +102,7 @@ def test_each_part_is_compared_with_its_checksum(store, damaged):
 
 
 def reads(wire, key, size, **headers):
-    """The status of each way to read the last bytes of an object: whole, as a range, as the source of copies."""
+    """Returns the status of each way to read the last bytes of an object: whole, as a range, as the source of copies."""
     source = {f"x-amz-copy-source{name}": value for name, value in headers.items()} | {"x-amz-copy-source": f"/data/{key}"}
     upload = wire.send("POST", "/data/upload", "uploads=").body.split(b"<UploadId>")[1].split(b"<")[0].decode()
     part = f"partNumber=1&uploadId={upload}"

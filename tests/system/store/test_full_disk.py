@@ -62,7 +62,7 @@ def complete(wire):
 
 
 def contents(wire):
-    """What a listing shows, read: every name, the bytes of each."""
+    """Returns the objects of a listing: every name with its bytes."""
     keys = re.findall(rb"<Key>([^<]+)</Key>", wire.send("GET", "/bkt").body)
     return {key.decode(): wire.send("GET", "/bkt/" + key.decode()).body for key in keys}
 
@@ -78,7 +78,7 @@ def data_files(wire):
 
 
 def changes(wire):
-    """What a client does that ends in files, and what ends in the database alone."""
+    """Yields changes that write a file, and changes that write only the database."""
     yield "file", lambda: wire.send("PUT", "/bkt/large", body=body(10, FILE + 1))
     yield "file", lambda: wire.send("PUT", "/bkt/new", body=body(11, FILE))
     yield "file", lambda: part(wire, 1, body(12, FILE))

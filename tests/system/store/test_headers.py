@@ -201,7 +201,7 @@ def outcome(reply):
 
 
 def find_class(wire, model, operation, header, without):
-    """Returns what becomes of the header in a request of this operation."""
+    """Returns the effect of the header in a request of this operation."""
     reply = send(wire, model, operation, header)
     if reply.code == "NotImplemented":
         return "refused"

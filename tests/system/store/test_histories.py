@@ -1,4 +1,4 @@
-"""Histories of concurrent clients are linearizable, also while the store is killed; tests/histories says how it is checked."""
+"""Histories of concurrent clients are linearizable, also while the store is killed; tests/histories describes the check."""
 import os
 import random
 import subprocess
@@ -27,7 +27,7 @@ def check(store, program, *arguments, kills=False):
     reader.start()
     moments, killed = random.Random(1), 0
     while kills and running.poll() is None:
-        # A random moment is the subject here: nothing is waited for.
+        # A random moment is intended here: the test waits for no condition.
         time.sleep(moments.uniform(0.2, 1.0))
         address = store.address
         store.process.kill()

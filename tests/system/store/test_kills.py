@@ -53,7 +53,7 @@ class World:
         self.lost = itertools.count()
 
     def once(self, name, **arguments):
-        """The reply to a request that is sent once. Lost: the store was killed."""
+        """Sends a request once, and returns the reply. Lost: the store was killed."""
         try:
             reply = getattr(self.s3, name)(**arguments)
             if "Body" in reply:
@@ -64,7 +64,7 @@ class World:
             raise Lost from error
 
     def sure(self, name, **arguments):
-        """The same, again until there is a reply."""
+        """The same, repeated until there is a reply."""
         while True:
             assert self.up.wait(PATIENCE_S)
             try:
@@ -129,7 +129,7 @@ class Owner:
         return Content(digest, tags_of(self.world.sure("get_object_tagging", Bucket=bucket, Key=key, **version)))
 
     def change(self, key, after, name, **arguments):
-        """Sends a change that makes this of the key. Returns True if it happened."""
+        """Sends a change that leads to this state of the key. Returns True if it happened."""
         before = self.objects[key]
         try:
             self.world.once(name, Bucket="plain", Key=key, **arguments)
@@ -212,7 +212,7 @@ class Owner:
 
     @staticmethod
     def same(found, expected):
-        """Compares what was listed with versions, the last of which is the latest."""
+        """Compares the listed versions with the expected ones, the last of which is the latest."""
         by_id = {version.id: version for _, version, _ in found}
         latest = next((version.id for _, version, is_latest in found if is_latest), None)
         known = {version.id: version for version in expected if version.id}
@@ -314,7 +314,7 @@ def campaign(penstock, root, kills):
     for thread in threads:
         thread.start()
     for _ in range(kills):
-        # A random moment is the subject here: nothing is waited for.
+        # A random moment is intended here: the test waits for no condition.
         time.sleep(moments.uniform(0.05, 0.9))
         if world.failures:
             break

@@ -154,7 +154,7 @@ def test_users_manage_what_their_policies_allow(store):
 
 
 def ask(store, keys, service="iam", **parameters):
-    """What boto3 does not send: the status and the code of the reply to any parameters."""
+    """Sends parameters that boto3 would not send. Returns the status and the code of the reply."""
     body = urllib.parse.urlencode({"Version": "2010-05-08" if service == "iam" else "2011-06-15", **parameters}).encode()
     request = AWSRequest("POST", store.endpoint + "/", data=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
     SigV4Auth(Credentials(*keys), service, "us-east-1").add_auth(request)
@@ -166,7 +166,7 @@ def ask(store, keys, service="iam", **parameters):
 
 
 def test_a_statement_that_denies_an_arn_is_not_evaded_by_another_spelling(store):
-    """Only the name in an ARN is the same entity regardless of case, and it has to be spelled as its entity."""
+    """Names in an ARN are compared regardless of case, but each must be spelled like its entity."""
     iam, key, secret = user_with_key(store)
     arn = iam.create_policy(PolicyName="Boss", PolicyDocument=policy("s3:GetObject"))["Policy"]["Arn"]
     trust = {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::000000000000:root"}, "Action": "sts:AssumeRole"}
@@ -230,7 +230,7 @@ def test_documents_with_many_spaces_are_read_as_they_were_written(store):
 
 
 def test_a_user_has_no_more_than_ten_groups(store):
-    """Each of its requests asks all of their policies."""
+    """Each of its requests needs all of their policies."""
     iam = client(store, "iam")
     iam.create_user(UserName="jo")
     for i in range(11):

@@ -1,4 +1,4 @@
-"""On the same machine the store is spoken to over its Unix socket, and over TCP wherever there is none."""
+"""On the same machine clients use the Unix socket of the store, and TCP if there is no socket."""
 import http.client
 import os
 import socket
@@ -17,7 +17,7 @@ def directory():
 
 
 def name_of(endpoint):
-    """Where the socket of an endpoint is."""
+    """Returns the path of the socket of an endpoint."""
     host, port = endpoint.removeprefix("http://").rsplit(":", 1)
     return directory() / f"{os.stat('/proc/self/ns/net').st_ino}-{host.strip('[]')}.{port}"
 
@@ -40,7 +40,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def copy_and_back(penstock, store, tmp_path):
-    """A megabyte up and down again; the TCP connections that this made."""
+    """Sends and fetches a megabyte; returns the TCP connections that this made."""
     before = tcp_connections(store)
     content = os.urandom(1 << 20)
     (tmp_path / "in").write_bytes(content)
@@ -87,7 +87,7 @@ def test_a_server_that_is_killed_leaves_nothing_that_leads_astray(penstock, buck
     assert not copy_and_back(penstock, bucket, tmp_path)
 
     bucket.process.kill()
-    # Whatever has that port now is asked over TCP.
+    # A new server at that port is asked over TCP.
     with socket.create_server(("127.0.0.1", int(bucket.address.rsplit(":", 1)[1]))) as listener:
         listener.settimeout(30)
         asking = penstock.popen("stat", "s3://bucket/key", env=bucket.env)

@@ -1,4 +1,4 @@
-"""What the store does not serve is refused and changes nothing, and docs/compatibility.md lists it.
+"""Requests that the store does not serve are refused and change nothing, and docs/compatibility.md lists them.
 
 The page is compared with botocore's model of S3, so a new version of botocore shows the operations that the page lacks.
 """
@@ -167,7 +167,7 @@ def test_a_part_that_is_not_served_is_refused(wire):
     assert wire.send("HEAD", "/new").status == 404
 
 
-# --- what harmless clients send
+# --- requests of harmless clients
 
 
 @pytest.mark.parametrize("query", ["x-id=PutObject", "foo=bar", "customer_id=7&x-id=PutObject", "x-amz-meta-a=", "response-content-type="])

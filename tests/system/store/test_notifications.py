@@ -189,7 +189,7 @@ def test_events_wait_for_a_webhook_that_fails_also_across_a_kill(notified, hook)
     notified.start()
 
     wait_for(lambda: {key for _, key in hook.names()} == set(keys), 60)
-    # In their order; only what was sent and not yet removed when the process was killed may be repeated.
+    # The events come in order; only those that were sent and not yet removed when the process was killed may be repeated.
     order = [key for _, key in hook.names()]
     assert [key for at, key in enumerate(order) if key not in order[:at]] == keys
 
@@ -205,7 +205,7 @@ def test_a_webhook_that_is_down_does_not_hold_up_another(notified, hook):
 
 
 def test_events_of_a_removed_webhook_are_dropped(notified, hook):
-    """They would take the room of other events."""
+    """They would take the space of other events."""
     set_rules(notified, {"QueueArn": "arn:penstock:sqs::other:webhook", "Events": ["s3:ObjectCreated:*"]})
     notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
     notified.process.wait_for_output(r"webhook 'other'", 30)
@@ -223,7 +223,7 @@ def test_events_of_a_removed_webhook_are_dropped(notified, hook):
 
 
 def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
-    """It answers, so it never fails; its events are many."""
+    """It replies, so it never fails; it has many events."""
     slow = Hook(delay=0.5)
     notified.stop()
     (notified.root / "webhooks").write_text(f"ci {slow.url}\nother {hook.url}\n")
@@ -255,7 +255,7 @@ def restart(store, *options):
 
 @pytest.mark.parametrize("status", [400, 307])
 def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook, status):
-    """The events behind it would wait for ever. No redirection is followed."""
+    """Later events would wait without end. No redirection is followed."""
     restart(notified, "--webhook-retry", "1ms")
     hook.refused, hook.refusal = '"key":"bad"', status
     set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
@@ -285,7 +285,7 @@ def test_an_event_that_may_be_taken_later_is_kept(notified, hook, status):
 
 
 def test_a_webhook_that_is_down_takes_no_more_than_its_share(notified, hook):
-    """Of 100,000 events that may wait: others would lose theirs."""
+    """The limit of 100,000 pending events is shared: other webhooks would lose events."""
     notified.stop()
     with sqlite3.connect(notified.root / "meta.db") as database:
         database.executemany("INSERT INTO events(target, added, document) VALUES('other', 1, '{}')", [()] * 100_000)

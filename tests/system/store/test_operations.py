@@ -53,7 +53,7 @@ def test_each_request_is_a_line_of_the_access_log(watched, tmp_path, wait_for):
 
 
 def test_the_access_log_has_no_signature(watched, tmp_path, wait_for):
-    """Who reads the log could use it until it expires."""
+    """A reader of the log could use the signature until it expires."""
     url = watched.boto3(signature_version="s3v4").generate_presigned_url("get_object", Params={"Bucket": "bkt", "Key": "k"})
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(url)
@@ -65,7 +65,7 @@ def test_the_access_log_has_no_signature(watched, tmp_path, wait_for):
 
 
 def test_a_client_adds_no_lines_of_its_own(watched, tmp_path, wait_for):
-    """Whatever it sends is one line, in visible characters: a forged one would accuse another sender."""
+    """Any request makes one line of visible characters, because a forged line would accuse another sender."""
     host, port = watched.address.rsplit(":", 1)
     for head in (b"GET /bkt/k?versionId=v%0Aforged%20by%20me HTTP/1.1", b"G\x1b[2J\"T /bkt/k HTTP/1.1", b"GET /b\x1b\"/k HTTP/1.1"):
         with socket.create_connection((host, int(port))) as connection:
@@ -80,7 +80,7 @@ def test_a_client_adds_no_lines_of_its_own(watched, tmp_path, wait_for):
 
 
 def test_metrics_are_read_until_the_end(watched):
-    """The server of the metrics ends before what it reads."""
+    """The server of the metrics ends before the objects that it reads."""
     stop = threading.Event()
 
     def read():
@@ -168,7 +168,7 @@ def test_health_is_served_and_nothing_else(watched):
 
 
 def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
-    """A client that is uploading sees its reply; meanwhile the server is not ready, and accepts no other."""
+    """A client that is uploading gets its reply; meanwhile the server is not ready, and accepts no other."""
     url = watched.boto3(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bkt", "Key": "slow"})
     path = url.removeprefix(watched.endpoint)
     connection = http.client.HTTPConnection(watched.address)

@@ -87,7 +87,7 @@ def test_anyone_may_do_what_the_policy_allows_and_nothing_else(s3, anyone):
         s3.delete_bucket_policy(Bucket="bkt")
 
 
-# Only who may list a key learns that it is missing.
+# Only a sender who may list a key learns that it is missing.
 def test_only_a_signed_request_replaces_headers_of_the_reply(s3, store):
     """A link to a public text would make a page of it."""
     s3.put_object(Bucket="bkt", Key="k", Body=b"<script>", ACL="public-read")
@@ -257,7 +257,7 @@ def test_object_ownership_is_kept(s3):
     assert refused(s3.get_bucket_ownership_controls, Bucket="bkt") == missing
 
 
-# The examples of the documentation do what it says.
+# The examples of the documentation have the documented effects.
 def test_a_data_set_that_anyone_may_read(s3, anyone):
     s3.create_bucket(Bucket="imagenet")
     s3.put_object(Bucket="imagenet", Key="train/0.tar", Body=b"shard")

@@ -154,7 +154,7 @@ def test_an_invalid_redirect_is_ignored(wire):
     assert (reply.status, reply.headers["location"][-6:]) == (204, "/bkt/k")
 
 
-# Sizes around what is kept in the database, and around what is held in memory
+# Sizes around the limit of the database, and around the limit of memory
 @pytest.mark.parametrize("size", [0, 1, 16_000, 17_000, 1_500_000, 20_000_000])
 def test_files_of_any_size_are_stored(wire, size):
     file = (b"0123456789\r\n--form\r\n\r\n" * (size // 20 + 1))[:size]
@@ -353,7 +353,7 @@ def test_a_missing_bucket_is_only_named_to_those_with_keys(wire):
     assert post(wire, form.parts()).status == 204
 
 
-# --- what asks for more than there is, and what is malformed
+# --- forms beyond the limits, and malformed ones
 
 
 @pytest.mark.parametrize("more, status, code", [

@@ -60,7 +60,7 @@ def uploads(client, bucket, rounds, large):
 
 
 def together(*calls):
-    """At the same time, so that changes share a transaction and its sync."""
+    """Changes at the same time share a transaction and its sync."""
     failed = []
 
     def guarded(call):
@@ -95,7 +95,7 @@ def scenario(recording, rounds, large=False):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A log of everything the store does, with fully durable writes; it is replayed by several tests."""
+    """A log of the store's writes, all of them durable; several tests replay it."""
     from harness.program import Penstock
 
     folder = tmp_path_factory.mktemp("power")

@@ -70,7 +70,7 @@ class OldStore:
 
     def __init__(self):
         self.objects, self.parts, self.requests = {}, {}, []
-        self.unknown = None  # the path of an object that it does not take
+        self.unknown = None  # the path of an object that the store refuses
         self.open = threading.Event()  # it does not reply before
         self.open.set()
         outer = self
@@ -132,7 +132,7 @@ def there(penstock, tmp_path):
 
 @pytest.fixture
 def here(penstock, tmp_path, there):
-    """A store with the bucket `bkt`, which is replicated to `copy` of the other one."""
+    """A store with the bucket `bkt`, which is replicated to `copy` of another store."""
     path = write_targets(tmp_path / "replication.json", target_of(there), target_of(there, "second", bucket="other"))
     store = Store(penstock, tmp_path / "here", options=["--replication", path, "--replication-retry", "50ms", "--metrics", "0"])
     make_bucket(store, "bkt")
@@ -186,7 +186,7 @@ def test_features_that_the_store_lacks_are_refused_by_name(here, more):
         set_rules(here, rule(**more))
 
 
-# A policy may grant the configuration alone, and only the replicas of those who may make them are taken.
+# A policy may grant the configuration alone, and replicas are accepted only from senders that may make them.
 def test_the_rights_are_those_of_aws(here):
     iam = here.boto3(service="iam")
     iam.create_user(UserName="ann")
@@ -254,7 +254,7 @@ def test_a_profile_of_the_client_configuration_has_the_keys(penstock, tmp_path, 
 # --- versions
 
 
-# What a reader sees of a replica is what it sees of the version: bytes, headers, metadata, tags, checksum, version and time.
+# A replica looks like the original: bytes, headers, metadata, tags, checksum, version and time.
 def test_a_replica_is_the_same_object(here, there):
     set_rules(here, rule())
     made = here.client.put_object(
@@ -323,7 +323,7 @@ def test_versions_and_markers_are_those_of_the_source(here, there):
     s3.copy_object(Bucket="bkt", Key="k3", CopySource="bkt/k2")
     wait_until_equal(here, there)
     assert there.keys("copy") == ["k2", "k3"]
-    # The deletion of a version is not replicated, as at AWS.
+    # A deletion of a version is not replicated, as at AWS.
     version = next(v for v in versions(here, "bkt") if v[0] == "k2" and not v[3])
     s3.delete_object(Bucket="bkt", Key="k2", VersionId=version[1])
     s3.put_object(Bucket="bkt", Key="k2", Body=b"last")
@@ -331,7 +331,7 @@ def test_versions_and_markers_are_those_of_the_source(here, there):
     assert version in versions(there, "copy")
 
 
-# As another penstock sends them: by their names, at any time, and again if a reply was lost.
+# As another penstock sends them: with their names, with any time, and again if a reply was lost.
 def test_a_replica_has_its_place_and_is_made_once(there):
     def send(version, key="k", method="put_object", **more):
         client = there.boto3()
@@ -353,7 +353,7 @@ def test_a_replica_has_its_place_and_is_made_once(there):
     send(newer, method="delete_object")
     assert there.keys("copy") == []
     assert there.client.put_object(Bucket="copy", Key="k", Body=b"last")["VersionId"] > newer
-    # Nor times without room for later ones: they would overflow.
+    # A time that leaves no room for later ones is refused, too: the next would overflow.
     for name in ("null", "x", "", "0" * 16, "7fffffffffffffff", "4000000000000000"):
         with pytest.raises(ClientError, match="InvalidArgument"):
             send(name, Body=b"x")
@@ -366,7 +366,7 @@ def test_a_replica_has_its_place_and_is_made_once(there):
     assert there.bytes("copy", "k") == b"after"
 
 
-# The time of a replica is the choice of its sender.
+# The sender chooses the time of a replica.
 def test_a_replica_of_long_ago_is_protected_from_now_on(penstock, tmp_path):
     store = Store(penstock, tmp_path / "store")
     store.client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
@@ -380,7 +380,7 @@ def test_a_replica_of_long_ago_is_protected_from_now_on(penstock, tmp_path):
     store.stop().ok()
 
 
-# With the keys of the operator, an account could otherwise write any key of another one's backup.
+# With the keys of the operator, an account could otherwise write any key in the backup of another one.
 def test_a_destination_is_open_to_one_account(penstock, tmp_path, there):
     other = {"number": "111122223333", "name": "other", "access_key_id": "OTHERKEY", "secret_access_key": "the secret of the other"}
     accounts = write_targets(tmp_path / "accounts.json", other)
@@ -403,7 +403,7 @@ def test_a_destination_is_open_to_one_account(penstock, tmp_path, there):
     there.stop()
     s3.put_object(Bucket="foreign", Key="k", Body=b"x")
     here.stop()
-    # What waits is not sent once the destination is another account's.
+    # Pending versions are not sent after the destination was given to another account.
     write_targets(path, target_of(there), target_of(there, "theirs", bucket="copy"))
     there.start(listen=address)
     here.start()
@@ -440,7 +440,7 @@ def test_retention_and_hold_are_replicated(penstock, tmp_path):
     there.stop()
 
 
-# Of the version that changed, be it the current one or not.
+# Tags and locks of the changed version are sent, if it is the current one or not.
 def test_tags_and_locks_that_change_later_are_sent_on(penstock, tmp_path):
     there = Store(penstock, tmp_path / "there")
     there.client.create_bucket(Bucket="copy", ObjectLockEnabledForBucket=True)
@@ -593,7 +593,7 @@ def test_a_killed_source_loses_and_repeats_nothing(here, there):
     assert sorted(acknowledged) == [v[:2] for v in versions(there, "copy")]
 
 
-# A large object that is cut off leaves no half object, and is sent again.
+# A large object whose connection breaks leaves no half object, and is sent again.
 def test_a_destination_that_dies_in_the_middle(here, there):
     set_rules(here, rule())
     body = os.urandom(8 * MIB)
@@ -625,7 +625,7 @@ def test_wrong_keys_are_reported_and_lose_nothing(here, there, tmp_path):
     wait_for(lambda: status(here, "k") == "COMPLETED", 30)
 
 
-# A change that is refused for a while leaves the version what it is, and later changes are sent, too.
+# A change that is refused for a while does not affect the version, and later changes are sent, too.
 def test_tags_that_were_refused_for_a_while(here, there, tmp_path):
     path = tmp_path / "replication.json"
     right = path.read_text()
@@ -660,7 +660,7 @@ def test_an_object_that_the_destination_does_not_implement_is_given_up(penstock,
     here.stop().ok()
 
 
-# What was sent is sent again when the queue cannot be written, but not all the time.
+# A version that was sent is sent again if the queue cannot be written, but with pauses.
 def test_a_full_disk_of_the_source_pauses_the_lane(penstock, tmp_path):
     there = OldStore()
     (tmp_path / "disk").mkdir()
@@ -683,7 +683,7 @@ def test_a_full_disk_of_the_source_pauses_the_lane(penstock, tmp_path):
     here.stop().ok()
 
 
-# One object that its destination never takes does not hold up the others; one that nothing takes waits.
+# An object that its destination never accepts does not delay the others; if the destination accepts none, all wait.
 def test_a_refused_object_is_given_up_and_a_missing_bucket_waits(here, there):
     make_bucket(there, "other")
     policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::copy/no/*"}]}

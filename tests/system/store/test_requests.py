@@ -1,4 +1,4 @@
-"""Nothing that a request asks for is ignored: it is done, or the request is refused by name and changes nothing."""
+"""Every part of a request has its effect, or the request is refused by name and changes nothing."""
 import datetime
 
 import pytest
@@ -15,7 +15,7 @@ def wire(store):
 
 
 def texts(reply, element):
-    """What is in the elements of this name."""
+    """Returns the texts of the elements of this name."""
     assert reply.status == 200, reply.body
     return [part.split("<")[0] for part in reply.body.decode().split(f"<{element}>")[1:]]
 

@@ -1,4 +1,4 @@
-"""Ways around the rights of a sender: bodies that are held back, URLs that are changed, actions that headers ask for."""
+"""Attempts to exceed the rights of a sender: bodies that are held back, URLs that are changed, actions that headers ask for."""
 import base64
 import hashlib
 import hmac
@@ -23,7 +23,7 @@ BODY = b"hello"
 
 
 def held(store, method, path, key, secret, body=BODY):
-    """Sends the head of a signed request; returns what sends the body and reads the status and the reply."""
+    """Sends the head of a signed request. Returns a function that sends the body and reads the status and the reply."""
     endpoint = urllib.parse.urlsplit(store.endpoint)
     request = AWSRequest(method, store.endpoint + path, data=body, headers={"x-amz-content-sha256": hashlib.sha256(body).hexdigest()})
     S3SigV4Auth(Credentials(key, secret), "s3", "us-east-1").add_auth(request)
@@ -43,13 +43,13 @@ def held(store, method, path, key, secret, body=BODY):
 
 
 def everyone(bucket):
-    """A policy that allows all."""
+    """A policy that allows everything."""
     statement = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
 def settle(store):
-    """Returns when the store has read what was sent before: it serves all connections in one loop."""
+    """Returns when the store has read all bytes sent before: it serves all connections in one loop."""
     for _ in range(3):
         store.client.list_buckets()
 
@@ -71,7 +71,7 @@ def test_a_request_begun_before_its_bucket_existed_gets_nothing(accounts):  # no
 
 
 def test_a_request_held_open_ends_with_the_bucket_that_it_was_for(accounts):  # noqa: F811
-    """Its account may do all in the first bucket, and nothing in the next one of that name."""
+    """The account may do everything in the first bucket, and nothing in the next one of that name."""
     theirs = other(accounts, "s3")
     theirs.create_bucket(Bucket="name")
     keys = OTHER["access_key_id"], OTHER["secret_access_key"]

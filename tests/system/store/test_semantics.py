@@ -1,4 +1,4 @@
-"""What the store's operations mean: conditions, ranges, copies, multipart rules, listings, errors."""
+"""Semantics of the store's operations: conditions, ranges, copies, multipart rules, listings, errors."""
 import concurrent.futures
 import hashlib
 import os
@@ -184,11 +184,11 @@ def test_copies_are_conditional(s3, wire):
         assert wire.send("PUT", "/bkt/to", headers={"x-amz-copy-source": source}).code == "InvalidArgument", source
 
 
-# --- bodies that come at the same time
+# --- bodies that arrive at the same time
 
 
 def half_sent(wire, path, body, query="", **headers):
-    """A connection over which a request and the first half of its body went."""
+    """Opens a connection, and sends a request and the first half of its body."""
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     signed = wire.sign("PUT", path, query, headers, hashlib.sha256(body).hexdigest()) | {"content-length": str(len(body))}
     connection = wire.connect()
@@ -229,7 +229,7 @@ def test_small_bodies_for_no_bucket_are_refused(wire):
 
 @pytest.fixture
 def upload(s3):
-    """An upload of key "m" with two parts, and what completes it."""
+    """Makes an upload of key "m" with two parts. Returns the request that completes it."""
     at = {"Bucket": "bkt", "Key": "m", "UploadId": s3.create_multipart_upload(Bucket="bkt", Key="m", ContentType="a/b")["UploadId"]}
     bodies = [os.urandom(5 * MIB), b"the rest"]
     parts = [{"PartNumber": i, "ETag": s3.upload_part(**at, PartNumber=i, Body=body)["ETag"]} for i, body in enumerate(bodies, 1)]
@@ -237,7 +237,7 @@ def upload(s3):
 
 
 def test_parts_that_come_at_once_each_get_the_tag_of_their_bytes(s3):
-    """Their MD5s are made side by side, whatever the length of each; the longest is hashed while it comes."""
+    """MD5s of parts with different lengths are computed together; the longest part is hashed while it arrives."""
     upload = s3.create_multipart_upload(Bucket="bkt", Key="m")["UploadId"]
     sizes = [1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, 96 * 1024, 5 * MIB, 5 * MIB + 13, MIB, 8 * MIB, 3 * MIB + 64, 100_000, 200_001, 40 * MIB]
     bodies = [os.urandom(size) for size in sizes]
@@ -564,7 +564,7 @@ def test_many_are_deleted_at_once(s3, wire):
     assert [entry["Key"] for entry in s3.list_objects_v2(Bucket="bkt")["Contents"]] == ["c"]
 
 
-# --- buckets and answers that clients ask for
+# --- buckets, and replies that clients need
 
 
 def test_buckets(s3, wire, store):

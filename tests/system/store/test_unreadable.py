@@ -1,4 +1,4 @@
-"""Configurations of a bucket that cannot be read: the store starts, and each of them is safe."""
+"""Configurations of a bucket that cannot be read: the store starts, and treats each of them safely."""
 import re
 import sqlite3
 

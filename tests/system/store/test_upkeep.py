@@ -1,4 +1,4 @@
-"""`penstock store`: each kind of damage is found, and mended where nothing is lost."""
+"""`penstock store`: each kind of damage is found, and repaired if nothing is lost."""
 import copy
 import json
 import os
@@ -100,7 +100,7 @@ def kinds(result):
 
 
 def test_a_whole_store_has_no_problem(upkeep):
-    """Before any damage: the other tests rely on it."""
+    """Before any damage there is no problem: the other tests rely on that."""
     upkeep("check").ok()
     upkeep("scrub").ok()
     before = upkeep("stat", "--json").json()
@@ -115,7 +115,7 @@ def test_a_whole_store_has_no_problem(upkeep):
 
 @pytest.mark.parametrize("damage", ["missing", "short", "long"])
 def test_a_data_file_of_another_size_is_found_and_kept(filled, upkeep, damage):
-    """Its objects are named, and a repair neither drops them nor touches the file."""
+    """The message names its objects, and a repair neither removes them nor changes the file."""
     path = file_of(filled, "large")
     content = path.read_bytes()
     if damage == "missing":
@@ -160,7 +160,7 @@ def test_a_flipped_bit_in_the_database_is_found_by_scrub(filled, upkeep):
 
 
 def test_a_damaged_part_of_an_unfinished_upload_is_found_by_scrub(filled, upkeep):
-    """It would be damage of the object that is made of it."""
+    """The object that is made of the part would be damaged, too."""
     (layout,) = database(filled, "SELECT layout FROM parts")[0]
     number = int.from_bytes(layout[-24:-16], "little")
     flip(filled.root / f"data/{number >> 8 & 0xff:02x}/{number:016x}", at=0)
@@ -173,7 +173,7 @@ def test_a_damaged_part_of_an_unfinished_upload_is_found_by_scrub(filled, upkeep
     ["UPDATE blobs SET refs=refs+1", "UPDATE blobs SET refs=1", "DELETE FROM blobs WHERE id=(SELECT min(id) FROM blobs)"],
 )  # fmt: skip
 def test_wrong_references_are_mended(filled, upkeep, statement):
-    """Too few would delete a file that an object needs."""
+    """With too few references a file that an object needs would be deleted."""
     database(filled, statement)
 
     assert kinds(upkeep("check").exits(66)) == {"references"}
@@ -184,7 +184,7 @@ def test_wrong_references_are_mended(filled, upkeep, statement):
 
 
 def test_a_start_after_a_crash_leaves_the_files_of_lost_rows_to_a_repair(filled, upkeep):
-    """It removes files that were arriving."""
+    """The start removes files that were arriving before the crash."""
     stray = filled.root / "data/00/00000000000000ff"
     stray.parent.mkdir(exist_ok=True)
     stray.write_bytes(b"arriving")
@@ -212,7 +212,7 @@ def test_a_start_after_a_crash_removes_nothing_while_a_layout_is_invalid(filled,
 
 
 def test_files_that_nothing_names_are_moved_aside(filled, upkeep):
-    """They may be the only copy of something."""
+    """These files may be the only copy."""
     stray = filled.root / "data/00/0000000000000042"
     stray.write_bytes(b"stray")
     used = file_of(filled, "v", "versions")
@@ -228,7 +228,7 @@ def test_files_that_nothing_names_are_moved_aside(filled, upkeep):
 
 
 def test_an_invalid_layout_keeps_the_files_that_it_may_name(filled, upkeep):
-    """Its row may be mended by hand: then its file, the references and the seal have to be there."""
+    """The row may be repaired by hand later, which needs the file, the references and the seal."""
     path, body = file_of(filled, "v", "versions"), file_of(filled, "large").read_bytes()
     ((layout,),) = database(filled, "SELECT hex(layout) FROM objects WHERE key=CAST('large' AS BLOB)")
     before = database(filled, "SELECT * FROM blobs ORDER BY id")
@@ -245,7 +245,7 @@ def test_an_invalid_layout_keeps_the_files_that_it_may_name(filled, upkeep):
 
 
 def test_a_file_that_is_moved_aside_keeps_its_seal(penstock, tmp_path):
-    """Nobody could decrypt it without."""
+    """Without the seal the file could not be decrypted."""
     store = Store(penstock, tmp_path / "store")
     store.client.create_bucket(Bucket="bkt")
     store.client.put_object(Bucket="bkt", Key="large", Body=bytes(LARGE), ServerSideEncryption="AES256")
@@ -318,7 +318,7 @@ def test_an_encrypted_file_without_row_and_seal_is_not_mended(penstock, encrypte
 
 
 def test_objects_without_a_bucket_get_one(filled, upkeep):
-    """Under a name that is free, so that they can be read again."""
+    """The objects get a free name, so that they can be read again."""
     ((number,),) = database(filled, "SELECT id FROM buckets WHERE name='bkt'")
     database(filled, "DELETE FROM buckets WHERE name='bkt'")
 
@@ -342,7 +342,7 @@ def test_parts_without_an_upload_are_moved_aside(filled, upkeep):
 
 
 def test_an_invalid_layout_and_a_wrong_size_are_found(filled, upkeep):
-    """These rows cannot be mended, and stay."""
+    """These rows cannot be repaired, and stay."""
     database(filled, "UPDATE objects SET layout=x'07' WHERE key=CAST('small' AS BLOB)",
              "UPDATE objects SET size=size+1 WHERE key=CAST('large' AS BLOB)")  # fmt: skip
 
@@ -381,7 +381,7 @@ def test_a_resumed_scrub_ends_at_a_damaged_database(filled, upkeep):
 
 
 def test_an_interrupted_scrub_resumes(filled, upkeep, penstock):
-    """It takes hours for a large store."""
+    """A scrub takes hours for a large store."""
     put_in = filled.root / "scrub.json"
     slow = penstock.popen("store", "scrub", "--root", filled.root, "--rate", "2M")
     slow.wait_for_output("scrub", 30)
@@ -434,7 +434,7 @@ def test_an_export_ignores_a_damaged_row_of_the_next_bucket(filled, upkeep, tmp_
 
 
 def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, upkeep, tmp_path):
-    """The archive would lack the rest of them."""
+    """The archive would lack the rest of the objects."""
     database(
         filled,
         "ALTER TABLE configs RENAME TO saved",
@@ -447,7 +447,7 @@ def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, u
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "member lost"])
 def test_a_damaged_archive_adds_nothing(filled, upkeep, tmp_path, damage):
-    """A bucket appears when all of it has arrived."""
+    """A bucket appears when all of its objects have arrived."""
     archive, new = tmp_path / "all.tar", tmp_path / "new"
     upkeep("export", archive, "bkt").ok()
     with tarfile.open(archive) as tar:
@@ -551,7 +551,7 @@ def test_a_backup_never_overwrites_a_store(filled, upkeep, tmp_path):
 
 
 def test_files_kept_for_a_guest_are_removed_after_it(filled, upkeep, tmp_path):
-    """Otherwise each backup would leave some."""
+    """Otherwise each backup would leave some files."""
     filled.start()
     (filled.root / "hold").touch()
     guest = subprocess.Popen(["flock", "-s", filled.root / "hold", "sh", "-c", "echo held; exec cat"], stdin=subprocess.PIPE,

@@ -25,7 +25,7 @@ def stored(wire, path="/bkt/k"):
     return reply.body if reply.status == 200 else reply.code
 
 
-# --- who it is
+# --- identity of the sender
 
 
 def test_nobody_gets_in_without_a_signature(wire):
@@ -391,7 +391,7 @@ def test_all_of_the_allowed_metadata_can_be_signed(wire):
     assert metadata.items() <= wire.send("HEAD", "/bkt/k").headers.items()
 
 
-# A proxy and the store must agree where a request ends: nothing of these is taken in two ways
+# A proxy and the store must agree on the end of a request: none of these has two interpretations
 @pytest.mark.parametrize(
     "head",
     [
@@ -487,7 +487,7 @@ def test_one_connection_serves_many_requests(wire):
             assert wire.read(connection).body == body
 
 
-# --- what is signed is what a path and a query mean, not how they are written: the same as in AWS
+# --- the meaning of a path and a query is signed, not their spelling, as in AWS
 
 
 def test_an_escaped_slash_is_a_slash_in_the_key_and_in_what_is_signed(wire):

@@ -1,4 +1,4 @@
-"""Where neither events nor times tell what was written, content does: at the end of a flush."""
+"""If neither events nor times show a change, a flush compares the content at its end."""
 import os
 import signal
 from pathlib import Path
@@ -18,7 +18,7 @@ def state_of(thread):
 
 
 def change(path):
-    """Other bytes in the same file; that no time tells is the driver's part (--traceless)."""
+    """Writes other bytes into the same file; the driver hides the change of its times (--traceless)."""
     with open(path, "r+b") as file:
         file.write(b"after")
 
@@ -50,14 +50,14 @@ def test_a_flush_without_events_finds_what_left_no_trace(penstock, store, tmp_pa
 
 
 def test_a_flush_after_an_overflow_of_events_finds_what_left_no_trace(penstock, store, tmp_path):
-    # The close that would tell is not in the queue, because the queue is full.
+    # The event of the close is lost, because the queue is full.
     sync = Syncer(penstock, store, tmp_path, "--traceless")
     publish(sync)
     os.kill(sync.process.pid, signal.SIGSTOP)
     wait_for(lambda: all(state_of(thread) == "T" for thread in Path(f"/proc/{sync.process.pid}/task").iterdir()), PATIENT_S, "the stop")
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     with open(sync.out / "busy0", "wb", buffering=0) as even, open(sync.out / "busy1", "wb", buffering=0) as odd:
-        for _ in range(queued // 2 + 1):  # one event each, as the one before was of another file
+        for _ in range(queued // 2 + 1):  # one event each, because the previous one is of another file
             even.write(b"x")
             odd.write(b"x")
 
@@ -71,7 +71,7 @@ def test_a_flush_after_an_overflow_of_events_finds_what_left_no_trace(penstock, 
 
 @pytest.mark.parametrize("size", ["small", "in parts"])
 def test_a_flush_on_a_network_file_system_finds_what_the_times_do_not_tell(penstock, store, tmp_path, size):
-    # Another node has written, and what is known here of the file is as it was.
+    # Another node has written, and this node still has the old attributes of the file.
     sync = Syncer(penstock, store, tmp_path, "--network", "--traceless")
     publish(sync)
     if size == "in parts":
@@ -101,7 +101,7 @@ def test_a_flush_after_a_failed_one_compares_all_files_again(penstock, store, tm
 
 
 def test_what_was_written_last_on_a_network_file_system_is_published_by_the_flush(penstock, store, tmp_path):
-    # No scan has seen it before, and nobody can tell whether it has a writer; but the tasks are gone.
+    # No scan has seen the file before, so it may have a writer; but all tasks have ended.
     sync = Syncer(penstock, store, tmp_path, "--network", "--scan-ms", 10**6)
     (sync.out / "last").write_bytes(b"\0" * SIZE)
 
@@ -111,7 +111,7 @@ def test_what_was_written_last_on_a_network_file_system_is_published_by_the_flus
 
 
 def test_what_a_flush_finds_while_it_goes_to_partial_is_published(penstock, store, tmp_path, fault_proxy):
-    # The scan of the flush comes by while a worker is just sending what the file held when it was still open; or before that.
+    # The scan of the flush reaches the file while a worker is sending its old content, or before that.
     sync = Syncer(penstock, store, tmp_path, "--network", "--append-ms", 10**6, endpoint=fault_proxy.url)
     (sync.out / "last").write_bytes(b"\0" * SIZE)
     wait_for(lambda: sync.status()["files_waiting"] == 1 or sync.has("last"), PATIENT_S, "the file")
@@ -127,7 +127,7 @@ def test_what_a_flush_finds_while_it_goes_to_partial_is_published(penstock, stor
 
 
 def test_a_flush_in_pieces_does_not_begin_its_look_at_all_files_anew(penstock, store, tmp_path):
-    # Where a look takes longer than a piece, as with very many files or on a slow network, there would be no end.
+    # If one check takes longer than a piece, as with very many files or on a slow network, there would be no end.
     sync = Syncer(penstock, store, tmp_path)
     for n in range(2000):
         (sync.out / str(n)).mkdir()

@@ -1,4 +1,4 @@
-"""Continuous sync under fire: real saves that are killed, odd names, full disks, no events, slow networks, sizes."""
+"""Continuous sync under stress: real saves that are killed, odd names, full disks, no events, slow networks, sizes."""
 import contextlib
 import hashlib
 import io
@@ -46,7 +46,7 @@ def link(store):
 
 @contextlib.contextmanager
 def python(code, *arguments, **keywords):
-    """A program beside the test, which does not outlive the block."""
+    """Runs a program in the background, which ends with the block."""
     with subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **keywords) as process:
         try:
             yield process
@@ -84,7 +84,7 @@ def version_of(body):
 
 
 def rewrite(sync, form, enough):
-    """Rewrites a checkpoint until enough(versions published, seconds); returns what a reader without pause saw."""
+    """Rewrites a checkpoint until enough(versions published, seconds). Returns the versions that a continuous reader got."""
     client = sync.store.client
     with python(CHECKPOINTS, sync.out / "ckpt.pth", form, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         begun = time.monotonic()
@@ -104,7 +104,7 @@ def rewrite(sync, form, enough):
     return set(etags), seen
 
 
-# While a checkpoint of 3 MB is rewritten every 50 ms its versions get through, and nobody ever reads a mixed one.
+# While a checkpoint of 3 MB is rewritten every 50 ms, versions of it are published, and no reader gets a mixed one.
 @pytest.mark.parametrize("form", ["in place", "moved"])
 def test_a_checkpoint_rewritten_all_the_time_is_published_whole(syncs, form):
     def enough(published, seconds):
@@ -127,7 +127,7 @@ def test_a_minute_of_rewriting_publishes_a_hundred_versions(syncs, form):
 
 
 def test_an_upload_of_a_file_that_changes_is_given_up_and_then_made_from_a_copy(syncs, fault_proxy):
-    # Each rewriting comes when half of the body is on its way, and the rest is not read yet.
+    # Each rewrite comes when half of the body was sent, and the rest was not read yet.
     size, key = 12 << 20, "/ckpt.pth$"
     fault_proxy.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # no whole body hides in a socket
     sync = syncs(endpoint=fault_proxy.url)
@@ -136,7 +136,7 @@ def test_an_upload_of_a_file_that_changes_is_given_up_and_then_made_from_a_copy(
     path.touch()
 
     def rewrite(version):
-        with open(path, "r+b") as file:  # never shorter meanwhile, which would tell
+        with open(path, "r+b") as file:  # never shorter meanwhile, which the sync would detect
             file.write(b"%d" % version * size)
 
     def held_at():
@@ -191,7 +191,7 @@ torch.save({name: tensor + 1 for name, tensor in state.items()}, path)
 
 
 def test_a_trainer_killed_in_the_middle_of_torch_save_loses_no_checkpoint(penstock, store, tmp_path):
-    # The kernel reports the close of the dead like any other: the last good object stays, the broken file is kept aside.
+    # The kernel reports the close of a killed writer like any other: the last good object stays, the broken file is kept aside.
     trainer = tmp_path / "trainer.py"
     trainer.write_text(TRAINER)
     workflow = {
@@ -220,7 +220,7 @@ def test_a_trainer_killed_in_the_middle_of_torch_save_loses_no_checkpoint(pensto
 
 @pytest.mark.parametrize("number, name", [(2, "max_inotify_watches"), (0, "max_inotify_instances")])
 def test_where_inotify_is_short_changes_are_found_by_scanning(syncs, number, name):
-    # The watch of the last directories is refused, or all of them: new files, changes and deletions are found all the same.
+    # The watch of the last directories is refused, or of all: new files, changes and deletions are found all the same.
     sync = syncs("--delete", "--scan-ms", 300, through=limited(number, name))
     for folder in range(4):
         (sync.out / f"d{folder}" / "deep").mkdir(parents=True)
@@ -241,7 +241,7 @@ def test_where_inotify_is_short_changes_are_found_by_scanning(syncs, number, nam
 
 
 def test_on_a_network_file_system_a_file_must_rest_before_it_is_published(syncs):
-    # Neither events nor leases: a file that still grows is not published, however often it is looked at.
+    # Neither events nor leases: a file that still grows is not published, even after many scans.
     sync = syncs("--network", "--scan-ms", 200)
     (sync.out / "whole").write_bytes(b"x" * 1000)
     (sync.out / "sub").mkdir()
@@ -285,7 +285,7 @@ def tree(folder):
 
 
 def test_odd_names_links_and_empty_directories_come_back_as_they_were(syncs):
-    # Whatever the kernel takes for a name arrives in the bucket, and another machine gets the same tree.
+    # Every name that the kernel accepts arrives in the bucket, and another machine gets the same tree.
     first = syncs()
     top = os.fsencode(first.out)
     for name in ODD:
@@ -313,7 +313,7 @@ def test_odd_names_links_and_empty_directories_come_back_as_they_were(syncs):
 
 
 def test_paths_longer_than_the_system_takes_are_named_once(syncs):
-    # Reached step by step, they can be made, and by nobody be opened: one warning, and nothing else waits.
+    # Such paths can be made step by step, but not be opened: one warning, and nothing else waits.
     sync = syncs("--scan-ms", 200)
     here = os.getcwd()
     try:
@@ -350,7 +350,7 @@ def test_what_is_written_through_one_hard_link_is_published_under_both_names(syn
 
 
 def test_a_renamed_directory_moves_in_the_manifest_and_in_the_bucket(syncs):
-    # Also over a name that was another directory's, and with files and links that nobody touched meanwhile.
+    # Also onto the name of another directory, and with files and links that did not change meanwhile.
     sync = syncs("--delete")
     for name in ("old", "other"):
         (sync.out / name / "deep" / "empty").mkdir(parents=True)
@@ -373,7 +373,7 @@ def test_a_renamed_directory_moves_in_the_manifest_and_in_the_bucket(syncs):
 
 @pytest.mark.parametrize("delete", [True, False])
 def test_files_and_directories_that_take_each_others_names(syncs, delete):
-    # What stood there before is dealt with first, and the flush waits for both.
+    # The old object is removed first, and the flush waits for both.
     sync = syncs(*["--delete"] * delete)
     (sync.out / "a").write_bytes(b"file")
     (sync.out / "b").mkdir()
@@ -423,8 +423,8 @@ def step_of(sync, name):
 
 @pytest.mark.parametrize("pause_s, pointer, rate", [(0.1, "once", None), (0.02, "once", None), (0.02, "twice", None), (0.02, "once", 50_000_000)])
 def test_a_reader_never_sees_a_marker_before_its_data(syncs, link, pause_s, pointer, rate):
-    # `latest` is rewritten after each of five files that are rewritten in turn, at once or through step.json; what it names is
-    # always there, or newer. However quick the writer is, and however slow the link, the marker gets through again and again.
+    # `latest` is rewritten after each of five files that are rewritten in turn, at once or through step.json. The file that it names always exists,
+    # or a newer one. With a fast writer and a slow link, the marker is still published again and again.
     link.open(rate)
     sync = syncs(endpoint=link.url)
     with python(MARKED, sync.out, pause_s, pointer, stdin=subprocess.PIPE):
@@ -447,7 +447,7 @@ def test_a_reader_never_sees_a_marker_before_its_data(syncs, link, pause_s, poin
 
 
 def test_delete_sync_leaves_an_object_that_somebody_else_replaced(syncs, store):
-    # Published by this run and then written by another: it is not this run's any more.
+    # The object was published by this run and then written by another: it does not belong to this run any more.
     sync = syncs("--delete")
     (sync.out / "mine").write_bytes(b"mine")
     (sync.out / "ours").write_bytes(b"ours")
@@ -479,7 +479,7 @@ def test_a_rename_while_the_reply_to_its_upload_is_lost_leaves_no_old_name(syncs
     assert sync.paths() == (["new"] if renamed == "d/old" else ["new/old"])
 
 
-# The deletion of an old name is carried out, its reply is lost, and the retry is refused. Then the file has this name again.
+# The deletion of an old name is performed, its reply is lost, and the retry is refused. Then the file gets this name again.
 def test_a_file_that_gets_its_name_back_after_a_lost_deletion_is_sent(syncs, fault_proxy):
     sync = syncs("--delete", endpoint=fault_proxy.url)
     (sync.out / "old").write_bytes(b"content")
@@ -512,7 +512,7 @@ def test_an_upload_that_arrives_after_its_deletion_is_deleted(syncs, store):
     assert sync.paths() == ["new", "theirs"]
 
 
-# An attempt that starts over has nothing to restore, and deletes what it published itself. An object of an attempt before is kept first.
+# An attempt that starts over restores nothing, and deletes only its own objects. An object of an earlier attempt is copied first.
 def test_delete_sync_deletes_in_an_attempt_that_starts_over(syncs, store):
     first = syncs("--delete")
     for name in ("old", "never", "unsent"):
@@ -544,7 +544,7 @@ def test_delete_sync_deletes_nothing_after_a_restore_that_failed(syncs, store):
     assert other.ask("restore")["result"] == "failed"
     other.start()
     (other.out / "new").write_bytes(b"new")
-    for name in ("a", "c"):  # those that the restore had brought already
+    for name in ("a", "c"):  # those that the restore had already fetched
         (other.out / name).unlink(missing_ok=True)
     answer = other.ask(f"flush {PATIENT_S * 1000}", PATIENT_S + 30)
     assert answer["result"] == "failed" and "'b'" in answer["message"], answer
@@ -553,11 +553,12 @@ def test_delete_sync_deletes_nothing_after_a_restore_that_failed(syncs, store):
     assert other.warnings()
 
 
-# ---- Somebody else in the bucket ----
+# ---- another client of the bucket ----
 
 
 def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store):
-    # Published, and gone or another's before the end: what is here may be the only copy. The other's object is kept.
+    # Published, and then deleted or replaced by another client before the end: the local file may be the only copy. The other client's object is
+    # kept.
     sync = syncs()
     odd = "bad\udcff"
     for name in ("gone", "replaced", "stays", odd, "d/gone", "d/stays"):
@@ -583,7 +584,7 @@ def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store)
 
 @pytest.mark.parametrize("method", ["GET", "GET|HEAD"])
 def test_keys_that_may_write_but_not_look_are_enough(syncs, store, fault_proxy, method):
-    # Such keys are common. Without the list each file is asked for by name; where that is refused, too, nobody can tell.
+    # Such keys are common. Without the right to list, penstock sends a request for each file; if that is refused, too, the state is unknown.
     sync = syncs(endpoint=fault_proxy.url)
     for name in ("gone", "stays"):
         (sync.out / name).write_bytes(name.encode())
@@ -599,7 +600,7 @@ def test_keys_that_may_write_but_not_look_are_enough(syncs, store, fault_proxy, 
 
 
 def test_a_manifest_that_somebody_removes_is_written_again(syncs, store):
-    # Whoever removes it takes nothing over, also where an object is found to be another's right then.
+    # A removal does not make the object the run's own, also if the object is found to be foreign at that moment.
     sync = syncs()
     (sync.out / "a").write_bytes(b"1")
     (sync.out / "b").write_bytes(b"1")
@@ -616,7 +617,7 @@ def test_a_manifest_that_somebody_removes_is_written_again(syncs, store):
 
 
 def test_a_run_whose_object_is_removed_meanwhile_ends_with_it_in_place(penstock, store, tmp_path):
-    # It must not say that it succeeded and then remove what is here.
+    # The run must not report success and then remove the local files.
     command = "echo weights > $DEEPSQUARE_OUTPUT/model; while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done"
     workflow = {
         "name": "r", "resources": RESOURCES, "output": s3_place(store), "continuousOutputSync": True,
@@ -639,8 +640,8 @@ def test_a_run_whose_object_is_removed_meanwhile_ends_with_it_in_place(penstock,
 
 
 def test_a_name_that_must_wait_for_the_store_is_not_looked_for_all_the_time(syncs, store):
-    # A directory became a file while the store was away: the objects below it cannot be deleted yet, and the look at the name again
-    # is a scan of everything.
+    # A directory became a file while the store was unavailable: the objects below it cannot be deleted yet, and the next check of the name is a scan
+    # of everything.
     sync = syncs("--delete")
     (sync.out / "a").mkdir()
     (sync.out / "a" / "b").write_bytes(b"below")
@@ -665,7 +666,7 @@ def test_a_name_that_must_wait_for_the_store_is_not_looked_for_all_the_time(sync
 
 @pytest.mark.parametrize("size", [1 << 30, pytest.param(10 << 30, marks=pytest.mark.long)])
 def test_small_files_are_not_stuck_behind_a_large_one(syncs, size):
-    # Directories do not wait for each other, and memory depends on no size.
+    # Directories do not wait for each other, and the memory does not depend on sizes.
     sync = syncs()
     for folder in range(20):
         (sync.out / f"small{folder}").mkdir()
@@ -697,8 +698,8 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_of_its_own_stops_no_publishing(syncs, small_disk):
-    # Journal, snapshots and manifest find no space: what is closed is published all the same, whole, and once there
-    # is space again the journal is right, as the next attempt after a kill shows.
+    # Journal, snapshots and manifest find no space: closed files are published all the same, whole, and once there is space again the journal is
+    # right, as the next attempt after a kill shows.
     folder, through = small_disk
     sync = syncs("--private", folder / "private", "--journal", folder / "journal", through=through)
     inside = lambda path: f"/proc/{sync.process.pid}/root{path}"
@@ -736,7 +737,7 @@ def test_a_full_disk_of_its_own_stops_no_publishing(syncs, small_disk):
 
 
 def test_a_flush_goes_on_while_bytes_of_a_large_upload_move(penstock, store, link, tmp_path):
-    # There was an error, and the one file left takes longer than the patience for a store that is away.
+    # There was an error, and the only file left takes longer than the patience for an unavailable store.
     command = "echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; head -c 24000000 /dev/zero > $DEEPSQUARE_OUTPUT/large; echo written; while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done"
     workflow = {
         "name": "f", "resources": RESOURCES, "output": s3_place(store, endpoint=link.url), "continuousOutputSync": True,

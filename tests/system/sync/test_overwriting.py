@@ -1,4 +1,4 @@
-"""What stood under a name before is kept before it is first overwritten, and `penstock show` says where. Nothing is lost."""
+"""An object is copied before its first overwrite, and `penstock show` prints where the copy is. Nothing is lost."""
 import re
 import shlex
 import subprocess
@@ -91,7 +91,7 @@ def test_somebody_elses_object_is_kept_and_can_be_put_back(penstock, store, job)
 
 
 def test_the_way_back_in_the_embedded_store_needs_no_other_program(penstock, job):
-    # It listens only while penstock uses it: `aws` would ask AWS for a bucket of that name.
+    # The embedded store listens only while penstock uses it: `aws` would ask AWS for a bucket of that name.
     def embedded(verb, url, input=None):
         return penstock.run(verb, "--endpoint-url", "embedded", url, input=input).ok().out
 
@@ -107,7 +107,7 @@ def test_the_way_back_in_the_embedded_store_needs_no_other_program(penstock, job
 
 
 def test_two_runs_that_overwrite_each_other_in_turn_lose_nothing(penstock, store, job):
-    # One name for all copies of a run would let a later one take the first one's place, or be left out.
+    # With one name for all copies of a run, a later copy could replace the first one, or not be made.
     written = []
     for turn in range(3):
         for run in ("a", "b"):
@@ -120,7 +120,7 @@ def test_two_runs_that_overwrite_each_other_in_turn_lose_nothing(penstock, store
 
 
 def test_a_new_beginning_keeps_what_the_run_put_out_before(penstock, store, job):
-    # The same command after a success begins anew: its first half trained model must not cost the last good one.
+    # The same command after a success starts over: its first, half trained model must not replace the last good one.
     path = job("printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model; printf %s again$PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model")
     for _ in range(3):
         penstock.run("run", path).ok()
@@ -131,7 +131,7 @@ def test_a_new_beginning_keeps_what_the_run_put_out_before(penstock, store, job)
 
 
 def test_a_fresh_attempt_leaves_no_old_names_and_one_line_of_what_it_replaced(penstock, store, job):
-    # Files are written, published and then renamed. The second attempt has nothing to restore, and yet deletes the names it gave up.
+    # Files are written, published and then renamed. The second attempt has nothing to restore, and still deletes its old names.
     step = """cd $DEEPSQUARE_OUTPUT; for i in $(seq 30); do echo $PENSTOCK_ATTEMPT > old$i; done; echo wrote
         while [ ! -e $STORAGE_PATH/go$PENSTOCK_ATTEMPT ]; do sleep 0.02; done
         for i in $(seq 30); do mv old$i new$i; done"""
@@ -170,7 +170,7 @@ def test_a_manifest_that_the_run_writes_meanwhile_is_its_own(penstock, store, pr
 
 
 def test_an_attempt_that_goes_on_copies_nothing_again(penstock, store, job):
-    # It owns what the attempts before it published; and what they kept stays the only copy.
+    # The attempt owns the objects of earlier attempts; the copies that those made stay the only ones.
     put(store, "model", b"theirs")
     path = job("printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model; echo wrote; [ $PENSTOCK_ATTEMPT = 3 ] || exec sleep 1000")
     for attempt in (1, 2):
@@ -202,7 +202,7 @@ def test_deleting_leaves_what_was_kept_and_what_is_not_ours(penstock, store, job
 
 
 def test_versions_of_the_bucket_are_copies_enough(penstock, store, job):
-    # Where the bucket keeps versions nothing is copied, and show names the version.
+    # In a bucket with versions nothing is copied, and show names the version.
     store.client.create_bucket(Bucket="out")
     store.client.put_bucket_versioning(Bucket="out", VersioningConfiguration={"Status": "Enabled"})
     old = store.client.put_object(Bucket="out", Key="a/the model", Body=b"theirs")["VersionId"]
@@ -228,7 +228,7 @@ def copies_of(path, number, store, penstock, *options):
 
 
 def test_copies_of_a_run_that_starts_over_are_bounded(penstock, store, job, tmp_path):
-    # Ten reruns of a large checkpoint must not fill the bucket. What the user had put there stays the only copy.
+    # Ten reruns of a large checkpoint must not fill the bucket. The user's own object stays in its only copy.
     put(store, "model", b"theirs")
     step = "printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model"
 
@@ -250,7 +250,7 @@ def test_what_was_overwritten_last_stays_also_if_an_earlier_copy_had_its_bytes(p
 
 
 def test_a_copy_that_was_removed_by_hand_is_made_again(penstock, store, job):
-    # The journal and the manifest still know it: the object must not be overwritten on their word.
+    # The journal and the manifest still have the object: it must not be overwritten because of them.
     put(store, "model", b"theirs")
     path = job(save("ours"))
     penstock.run("run", path).ok()
@@ -263,11 +263,11 @@ def test_a_copy_that_was_removed_by_hand_is_made_again(penstock, store, job):
     assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
 
 
-# --- when it goes wrong
+# --- failures
 
 
 def test_what_cannot_be_kept_is_not_overwritten(penstock, store, proxy, job):
-    # The copy is refused: exit 73 says why, and once it is allowed `penstock flush` brings the rest.
+    # The copy is refused: exit code 73 and the reason, and once it is allowed `penstock flush` uploads the rest.
     put(store, "model", b"theirs")
     proxy.fault(**COPY, times=10**6, status=403, body=s3_error("AccessDenied"))
 
@@ -302,7 +302,7 @@ def test_a_copy_whose_reply_was_lost_is_made_once(penstock, store, proxy, job):
 
 
 def between(penstock, proxy, workflow, rule, action):
-    """Runs the workflow, and does `action` when the request of the rule has come and the store has not seen it yet."""
+    """Runs the workflow, and calls `action` when the request of the rule has arrived and the store has not seen it yet."""
     held = proxy.fault(hold="request", **rule)
     run = penstock.popen("run", workflow)
     held.wait()
@@ -312,7 +312,7 @@ def between(penstock, proxy, workflow, rule, action):
 
 
 def test_what_is_replaced_before_the_copy_is_made_is_kept_instead(penstock, store, proxy, job):
-    # Between the look and the copy somebody else writes: what is overwritten in the end is what must be kept.
+    # Another client writes between the check and the copy: the copy must have the object that is overwritten in the end.
     put(store, "model", b"theirs")
 
     between(penstock, proxy, job(save("ours"), endpointUrl=proxy.url), COPY, lambda: put(store, "model", b"newer"))
@@ -339,7 +339,7 @@ def test_what_is_deleted_before_the_copy_is_made_is_no_obstacle(penstock, store,
 
 @pytest.mark.parametrize("rule, held_at", [("COPY", "request"), ("COPY", "reply"), ("OVERWRITE", "request"), ("OVERWRITE", "reply")])
 def test_a_kill_at_any_moment_leaves_one_copy_that_is_shown(penstock, store, proxy, job, rule, held_at):
-    # Before and after the copy, before and after the overwriting: the reply never comes, so nothing could be noted after it.
+    # Before and after the copy, before and after the overwrite: the reply never comes, so nothing could be recorded after it.
     put(store, "model", b"theirs")
     held = proxy.fault(hold=held_at, **{"COPY": COPY, "OVERWRITE": OVERWRITE}[rule])
     path = job(save("ours") + "; echo wrote; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000", endpointUrl=proxy.url)
@@ -360,7 +360,7 @@ def test_a_kill_at_any_moment_leaves_one_copy_that_is_shown(penstock, store, pro
 
 
 def test_what_a_machine_kept_before_it_was_lost_is_shown_on_the_next(penstock, store, proxy, job, tmp_path):
-    # Neither its journal nor a manifest tells: the object was overwritten, and the machine went away with the answer.
+    # Neither the journal nor a manifest shows it: the object was overwritten, and the machine died before the reply.
     put(store, "model", b"theirs")
     proxy.fault("PUT", "/manifest.json$", times=10**6, status=503)
     held = proxy.fault(hold="reply", **OVERWRITE)
@@ -376,7 +376,7 @@ def test_what_a_machine_kept_before_it_was_lost_is_shown_on_the_next(penstock, s
 
     assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
     assert [(entry["path"], store.bytes("out", entry["kept"])) for entry in shown(elsewhere)] == [("model", b"theirs")]
-    # Begun anew there, where the attempts are counted otherwise, what the first machine had put out is kept as well.
+    # A fresh run there, where the attempts have other numbers, keeps the first machine's object as well.
     elsewhere.run("run", path, "--env", "LAST=1").ok()
     assert kept(store, "model") == [b"ours", b"theirs"]
     elsewhere.close()
@@ -415,7 +415,7 @@ def test_a_store_that_ignores_conditions_of_parts_is_looked_at_before_them(penst
 
 
 def test_a_store_that_ignores_conditions_is_looked_at_before_every_overwriting(penstock, tmp_path):
-    # Nothing else would tell that somebody wrote there since; and that what is deleted is not this run's any more.
+    # Without conditions only this check detects that another client wrote meanwhile, and that the object to delete is not this run's any more.
     with SmallStore(conditions=False) as store:
         sync = Syncer(penstock, store, tmp_path, "--delete")
         (sync.out / "model").write_bytes(b"one")

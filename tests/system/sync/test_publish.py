@@ -1,4 +1,4 @@
-"""What continuous sync publishes while the files are written, and when. One rule of the design per test."""
+"""Continuous sync while the files are written: what is published, and when. One test for each rule of the design."""
 import os
 import signal
 import subprocess
@@ -27,7 +27,7 @@ def python(code, *arguments, **keywords):
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **keywords)
 
 
-# A closed file is there soon, whole, and the flush leaves nothing behind.
+# A closed file is soon published, whole, and the flush leaves nothing behind.
 def test_a_closed_file_is_published(syncs):
     sync = syncs()
 
@@ -53,7 +53,7 @@ def test_a_file_moved_into_place_is_published(syncs):
     assert list(sync.manifest()) == [b"ckpt.pth"]
 
 
-# The kernel reports a close before it counts the writer out. A link outside the output has a writer whose close is not reported.
+# The kernel reports a close before it stops counting the writer. A link outside the output has a writer whose close is not reported.
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_close_that_was_reported_too_early_is_not_missed(syncs, fresh):
     sync = syncs("--scan-ms", 600_000)
@@ -73,7 +73,7 @@ def test_a_close_that_was_reported_too_early_is_not_missed(syncs, fresh):
     assert sync.object(path.name) == b"whole"
 
 
-# Half a file never stands under its name, however slowly it is written.
+# Half a file never appears under its name, even if the writer is slow.
 def test_a_file_that_is_being_written_is_not_published(syncs):
     sync = syncs("--append-ms", 200)
 
@@ -109,7 +109,7 @@ def test_a_log_that_stays_open_is_published_as_it_grows(syncs, name, line):
     assert sync.object(name).endswith(b"the end\n")
 
 
-# Rewritten in place and held open: the last good object stays, the state of now goes to partial/.
+# Rewritten in place and held open: the last good object stays, the current state goes to partial/.
 def test_a_file_rewritten_in_place_goes_to_partial_until_it_is_closed(syncs):
     sync = syncs("--append-ms", 200)
     path = sync.out / "state.bin"
@@ -161,7 +161,7 @@ def test_a_file_whose_writer_was_killed_is_suspect(syncs, reaped_at_once):
     assert [entry["path"] for entry in sync.manifest_list("partial")] == ["ckpt.pth"]
 
 
-# What a step leaves behind is killed, though the step itself did well; here nobody ever sees the writer.
+# A process that a successful step leaves behind is killed; the sync never sees this writer.
 def test_a_file_whose_unseen_writer_is_killed_at_the_end_is_suspect(syncs):
     sync = syncs("--root-pid", 1 << 30)
     path = sync.out / "ckpt.pth"
@@ -183,7 +183,7 @@ def test_a_file_whose_unseen_writer_is_killed_at_the_end_is_suspect(syncs):
     assert sync.object("ckpt.pth") == b"again"
 
 
-# What a killed task had closed before is as good as ever.
+# Files that a killed task had closed before are good.
 def test_a_file_closed_before_the_kill_is_published(syncs):
     sync = syncs()
     code = "import sys, time; open(sys.argv[1], 'wb').write(b'whole'); time.sleep(60)"
@@ -199,7 +199,7 @@ def test_a_file_closed_before_the_kill_is_published(syncs):
     assert sync.status()["files_suspect"] == 0
 
 
-# A writer that ends by itself leaves whole files, without anybody telling.
+# A writer that exits leaves whole files, without a report of its end.
 def test_a_file_closed_by_a_normal_exit_is_published(syncs):
     sync = syncs()
     code = "import os, sys, time; fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT); os.write(fd, b'done'); time.sleep(0.3); os._exit(0)"
@@ -210,7 +210,7 @@ def test_a_file_closed_by_a_normal_exit_is_published(syncs):
     assert sync.object("result") == b"done"
 
 
-# A store through a mapping raises no event and may not even move the time: the close of the mapping counts.
+# A store through a mapping causes no event and may not even change the time: the close of the mapping counts.
 def test_a_file_changed_through_mmap_alone_is_published(syncs):
     sync = syncs("--scan-ms", 500)
     path = sync.out / "array.bin"
@@ -234,7 +234,7 @@ sys.stdin.readline()
     wait_for(lambda: b"mmap" in sync.object("array.bin"), 60, "the change in the bucket")
 
 
-# Within a directory the marker appears after its data, however large the data and small the marker.
+# Within a directory the marker appears after its data, even if the data is large and the marker small.
 def test_a_marker_appears_after_its_data(syncs):
     sync = syncs()
 
@@ -248,7 +248,7 @@ def test_a_marker_appears_after_its_data(syncs):
         assert order.index(f"data{step}") < order.index(f"done{step}")
 
 
-# Every name that Linux allows arrives: as it is where it is UTF-8, else percent-encoded.
+# Every name that Linux allows arrives: unchanged if it is UTF-8, else percent-encoded.
 def test_files_with_odd_names_are_published(syncs):
     sync = syncs()
     names = [b"new\nline", b"sp ace", b"%41", b"quote\"'", b"back\\slash", "Zürich 東京".encode(), b"-", b"bad\xff\xfe", b"tab\tname", b" "]
@@ -269,7 +269,7 @@ def test_files_with_odd_names_are_published(syncs):
     assert len(sync.events("warning", "bad%FF%FE")) == 1
 
 
-# Links, empty directories, empty files, modes and times stand in the manifest; pipes are named and left out.
+# The manifest has links, empty directories, empty files, modes and times; pipes are named in a warning and left out.
 def test_the_manifest_holds_what_objects_cannot(syncs):
     sync = syncs()
     (sync.out / "empty").mkdir(mode=0o700)
@@ -328,7 +328,7 @@ def test_delete_sync_deletes_only_what_this_run_published(syncs, store):
     assert sync.object("foreign") == b"theirs"
 
 
-# Without deleteSync a file that is gone stays in the bucket, and the manifest says that it is gone.
+# Without deleteSync the object of a deleted file stays in the bucket, and the manifest marks it as deleted.
 def test_without_delete_sync_nothing_is_deleted(syncs):
     sync = syncs()
     (sync.out / "old").write_bytes(b"1")
@@ -341,7 +341,7 @@ def test_without_delete_sync_nothing_is_deleted(syncs):
     assert sync.manifest()[b"old"]["deleted"]
 
 
-# Somebody else's object is kept before it is overwritten the first time, and only the first time.
+# A foreign object is copied before its first overwrite, and only then.
 def test_an_object_of_somebody_else_is_kept_before_it_is_overwritten(syncs, store):
     store.client.create_bucket(Bucket=Syncer.BUCKET)
     store.client.put_object(Bucket=Syncer.BUCKET, Key="p/ckpt.pth", Body=b"theirs")
@@ -358,7 +358,7 @@ def test_an_object_of_somebody_else_is_kept_before_it_is_overwritten(syncs, stor
     assert len(sync.events("kept")) == 1
 
 
-# When another run takes the output over, this one stops publishing and says so.
+# When another run takes over the output, this one stops publishing and reports it.
 def test_a_lost_ownership_stops_publishing(syncs, store):
     sync = syncs()
     (sync.out / "ckpt.pth").write_bytes(b"ours")
@@ -385,7 +385,7 @@ def test_without_continuous_sync_only_the_flush_sends(syncs, store):
     assert sync.object("ckpt.pth") == b"1"
 
 
-# A name that is penstock's own is not published over its state.
+# A file with a name of penstock's own state does not overwrite the state.
 def test_the_name_of_the_state_is_not_published(syncs):
     sync = syncs()
     (sync.out / ".penstock" / "runs" / "run").mkdir(parents=True)
@@ -422,7 +422,7 @@ for i in range(int(sys.argv[2])):
     sync.check_peak()
 
 
-# A file that cannot be read makes the flush fail by name, and holds up no other file.
+# A file that cannot be read makes the flush fail with its name, and delays no other file.
 def test_an_unreadable_file_is_named_by_the_flush(syncs):
     # Root reads everything, but not without the capabilities for that.
     sync = syncs(through=["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else [])
@@ -436,7 +436,7 @@ def test_an_unreadable_file_is_named_by_the_flush(syncs):
     assert sync.object("file") == b"2"
 
 
-# A key that S3 would refuse makes the flush fail by name; the other files are sent.
+# A key that S3 would refuse makes the flush fail with its name; the other files are sent.
 def test_a_name_too_long_for_s3_is_named_by_the_flush(syncs):
     sync = syncs()
     deep = sync.out.joinpath(*["d" * 200] * 6)
@@ -451,7 +451,7 @@ def test_a_name_too_long_for_s3_is_named_by_the_flush(syncs):
     assert sync.object("file") == b"2"
 
 
-# A store that is away stops nothing: what was closed meanwhile is there soon after it came back, and the lag says so.
+# An unavailable store stops nothing: files closed meanwhile are published soon after its return, and the status shows the lag.
 def test_a_store_that_is_away_is_caught_up_with(syncs, store):
     sync = syncs()
     (sync.out / "before").write_bytes(b"1")
@@ -470,7 +470,7 @@ def test_a_store_that_is_away_is_caught_up_with(syncs, store):
     assert sync.object("meanwhile4") == b"4"
 
 
-# A flush that cannot be done in time says what is missing, loses nothing, and is completed by the next one.
+# A flush that cannot end in time names the missing files, loses nothing, and the next flush completes it.
 def test_a_flush_without_a_store_fails_in_time_and_is_made_up_for(syncs, store):
     sync = syncs()
     (sync.out / "before").write_bytes(b"1")
@@ -490,7 +490,7 @@ def test_a_flush_without_a_store_fails_in_time_and_is_made_up_for(syncs, store):
     assert sync.object("ckpt.pth") == b"x" * 5000
 
 
-# A store that refuses makes the flush fail at once with its reason, not after the patience for a store that is away.
+# A store that refuses makes the flush fail at once with its reason, not after the patience for an unavailable store.
 def test_a_refused_flush_says_why(syncs, store):
     sync = syncs("--no-continuous")
     (sync.out / "ckpt.pth").write_bytes(b"1")

@@ -1,4 +1,4 @@
-"""Bringing the output back: after a kill of penstock, on the same machine and on another one."""
+"""Restoring the output: after a kill of penstock, on the same machine and on another one."""
 import os
 import re
 import shutil
@@ -43,7 +43,7 @@ def fill(out):
 
 
 def snapshot(out):
-    """Everything about a tree that a restore brings back."""
+    """Returns everything about a tree that a restore recreates."""
     found = {}
     for folder, folders, files in os.walk(os.fsencode(out)):
         for name in folders + files:
@@ -88,7 +88,7 @@ def test_a_restore_in_place_keeps_what_is_there(attempts):
     assert second.status()["files_published"] == 0
 
 
-# The journal is gone, the files are not: those whose content is right stay.
+# The journal is gone, the files are not: those with the right content stay.
 def test_without_a_journal_files_are_compared_by_content(attempts):
     first = attempts(1)
     fill(first.out)
@@ -107,7 +107,7 @@ def test_without_a_journal_files_are_compared_by_content(attempts):
     assert second.partial("ckpt/model.pth") == b"\0" * status.st_size
 
 
-# What was closed before a kill -9 of penstock and unchanged since is published by the next attempt.
+# A file that was closed before a kill -9 of penstock, and is unchanged since, is published by the next attempt.
 def test_what_was_closed_before_a_kill_is_published_after_it(attempts, store):
     first = attempts(1)
     (first.out / "before").write_bytes(b"1")
@@ -129,7 +129,7 @@ def test_what_was_closed_before_a_kill_is_published_after_it(attempts, store):
         assert second.object(f"closed{number}") == b"closed %d" % number
 
 
-# A checkpoint that was being written when penstock was killed is set aside, and the last good one comes back.
+# A checkpoint that was being written when penstock was killed is set aside, and the last good one is restored.
 def test_what_was_being_written_at_a_kill_is_suspect(attempts):
     first = attempts(1)
     path = first.out / "ckpt.pth"
@@ -193,7 +193,7 @@ def test_versions_of_a_suspect_are_sent_in_their_order(attempts, fault_proxy):
     assert not older.exists() and not newer.exists()
 
 
-# The same when the task was killed and penstock lived: the next attempt starts from the good one.
+# The same if the task was killed and penstock survived: the next attempt starts from the good one.
 def test_a_suspect_of_the_last_attempt_is_replaced_by_the_good_one(attempts):
     first = attempts(1)
     path = first.out / "ckpt.pth"
@@ -213,7 +213,7 @@ def test_a_suspect_of_the_last_attempt_is_replaced_by_the_good_one(attempts):
     assert path.read_bytes() == b"good" * 1000
 
 
-# A log keeps its last lines, also those that nobody had sent yet.
+# A log keeps its last lines, also those that were not uploaded yet.
 def test_a_log_that_was_open_at_a_kill_keeps_its_lines(attempts):
     first = attempts(1, "--append-ms", "200")
     path = first.out / "train.log"
@@ -233,7 +233,7 @@ def test_a_log_that_was_open_at_a_kill_keeps_its_lines(attempts):
     assert second.object("train.log") == b"line 1\nline 2\n"
 
 
-# An object that was published after the last manifest is newer than it says, and comes back.
+# An object that was published after the last manifest is newer than the manifest's entry, and is restored.
 def test_an_object_newer_than_the_manifest_is_restored(attempts):
     first = attempts(1)
     (first.out / "ckpt.pth").write_bytes(b"one")
@@ -251,7 +251,7 @@ def test_an_object_newer_than_the_manifest_is_restored(attempts):
     assert (other.out / "fresh").read_bytes() == b"new"
 
 
-# Objects of others below the prefix are not the run's: a restore leaves them where they are.
+# Foreign objects below the prefix do not belong to the run: a restore does not touch them.
 def test_a_restore_takes_only_what_the_run_published(attempts, store):
     first = attempts(1)
     store.client.put_object(Bucket=Syncer.BUCKET, Key="p/foreign", Body=b"theirs")
@@ -265,7 +265,7 @@ def test_a_restore_takes_only_what_the_run_published(attempts, store):
     assert os.listdir(other.out) == ["mine"]
 
 
-# What was deleted stays deleted, though its object is still there.
+# A deleted file stays deleted, although its object still exists.
 def test_a_restore_does_not_bring_deleted_files_back(attempts):
     first = attempts(1)
     (first.out / "old").write_bytes(b"1")
@@ -302,8 +302,8 @@ def test_delete_sync_waits_for_a_verified_restore(attempts):
     assert seeing.paths() == ["three", "two"]
 
 
-# A checkpoint of gigabytes is not fetched from its beginning each time that the machine goes away in between; what was begun of a file that
-# is there after all is nobody's output.
+# A checkpoint of gigabytes is not fetched from its start after each kill of the machine. A partial download of a file that exists after all is not
+# published.
 def test_a_restore_that_is_killed_goes_on_within_a_large_file(attempts, fault_proxy):
     first = attempts(1)
     body = os.urandom(80 << 20)
@@ -334,7 +334,7 @@ def test_a_restore_that_is_killed_goes_on_within_a_large_file(attempts, fault_pr
     assert snapshot(third.out) == snapshot(first.out)
 
 
-# As when a restore was killed that had fetched it, or the journal is lost: of large files neither journal nor manifest have a checksum.
+# As after the kill of a restore that had fetched the file, or the loss of the journal: for large files neither journal nor manifest have a checksum.
 def test_a_large_file_that_is_there_is_not_fetched_again(attempts, fault_proxy):
     first = attempts(1)
     large = first.out / "large"
@@ -380,7 +380,7 @@ def test_a_restore_does_not_follow_links_out_of_its_directory(attempts, store, t
     assert not (other.out / "sub").is_symlink()
 
 
-# A restore that was interrupted goes on; a missing object is named and nothing local is lost.
+# An interrupted restore resumes; a missing object is named and nothing local is lost.
 def test_a_restore_without_an_object_says_which(attempts, store):
     first = attempts(1)
     (first.out / "ckpt.pth").write_bytes(b"1")
@@ -394,7 +394,7 @@ def test_a_restore_without_an_object_says_which(attempts, store):
     assert answer["result"] == "failed" and "ckpt.pth" in answer["message"]
 
 
-# A kill at any moment: whatever was closed long before it is in the store after the next attempt, and no object is torn.
+# A kill at any moment: every file that was closed long before is in the store after the next attempt, and no object is torn.
 def test_kills_at_random_moments_lose_nothing(attempts):
     code = """
 import os, sys, time
@@ -413,7 +413,7 @@ for version in range(begin, begin + 10000):
         return int.from_bytes(body[:8], "little")
 
     def on_record(sync):
-        """Whether the journal has each file as it is here."""
+        """Returns true if the journal has each file with its current size and time."""
         fields = [line.split(b" ") for line in sync.journal.read_bytes().split(b"\n")[:-1]]
         last = {line[2].decode(): (line[1] in (b"C", b"P"), int(line[4]), int(line[6])) for line in fields if len(line) == 11}
         here = {name: (sync.out / name).stat() for name in names}
@@ -447,7 +447,7 @@ for version in range(begin, begin + 10000):
     assert [version_of(last.object(name)) for name in names] == closed
 
 
-# Two hundred thousand bytes of journal cut anywhere still start a sync.
+# A sync starts with a journal that is truncated anywhere.
 def test_a_cut_journal_is_no_obstacle(attempts):
     first = attempts(1)
     for number in range(50):

@@ -1,4 +1,4 @@
-"""A machine that stops takes with it what was not on its disk. Nothing here stops it: what is lost is for the test to say."""
+"""A machine that stops loses everything that was not on its disk. The tests do not stop it: they damage the files instead."""
 import json
 import os
 import re
@@ -20,7 +20,7 @@ ANOTHER_BOOT = "00000000-0000-4000-8000-00000000dead"
 
 
 def rewrite_journal(path, change):
-    """Each record through change(fields), with its checksum put right."""
+    """Rewrites each record with change(fields), and corrects its checksum."""
     lines = []
     for line in path.read_bytes().splitlines():
         fields = line.split(b" ")
@@ -31,7 +31,7 @@ def rewrite_journal(path, change):
 
 
 def stop_the_machine(sync, boot=ANOTHER_BOOT.encode()):
-    """Nothing of it lives, and its journal is of another boot."""
+    """All processes are dead, and the journal is of another boot."""
     sync.kill()
     boots = []
 
@@ -46,14 +46,14 @@ def stop_the_machine(sync, boot=ANOTHER_BOOT.encode()):
 
 
 def tear(path):
-    """Other bytes under the same name, size, inode and times: what XFS and ext4 leave of a file that was rewritten just before."""
+    """Other bytes under the same name, size, inode and times, as XFS and ext4 leave a file that was rewritten just before."""
     before = path.stat()
     path.write_bytes(b"\0" * before.st_size)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def give_the_journal_the_times(sync):
-    """What tear() could not put back, ctime, is put into the journal instead."""
+    """Puts the current ctime into the journal, because tear() could not restore the old ctime."""
 
     def renew(fields):
         path = sync.out / os.fsdecode(urllib.parse.unquote_to_bytes(fields[1]))
@@ -94,7 +94,7 @@ def write_and_stop(sync, store, large=50_000):
 
 
 def journal_has(sync, kind, name):
-    """Whether that is the last that the journal says of the file."""
+    """Returns true if the last line of the journal about the file has this kind."""
     fields = [line.split(b" ") for line in sync.journal.read_bytes().split(b"\n")[:-1]]
     return ([line[1] for line in fields if len(line) == 11 and line[2] == name] or [b""])[-1] == kind
 
@@ -102,7 +102,7 @@ def journal_has(sync, kind, name):
 def test_a_restore_after_a_power_loss_believes_content_only(attempts, store):
     # Size, times and inode are those of the journal, and the bytes never came to the disk.
     first = attempts(1)
-    write_and_stop(first, store, large=65 << 20)  # in parts, without a checksum of ours
+    write_and_stop(first, store, large=65 << 20)  # in parts, without a checksum from penstock
     lose_what_was_not_on_the_disk(first)
     store.start()
 
@@ -118,14 +118,14 @@ def test_a_restore_after_a_power_loss_believes_content_only(attempts, store):
     second.start()
     second.flush()
     assert second.status()["files_published"] == 0
-    # What was looked at is believed from now on.
+    # Files that were compared are trusted from now on.
     third = attempts(3, start=False)
     assert third.restore()["files_kept"] == 4 and not any("stopped" in warning for warning in third.warnings())
 
 
 @pytest.mark.parametrize("boot", [b"-", None])
 def test_a_restore_in_the_same_boot_believes_the_journal(attempts, store, boot):
-    # So does one of a journal that was written before boots were on record.
+    # The same for a journal that was written before boots were recorded.
     first = attempts(1)
     write_and_stop(first, store)
     first.kill()
@@ -143,7 +143,7 @@ def test_a_restore_in_the_same_boot_believes_the_journal(attempts, store, boot):
 
 
 def test_what_was_brought_to_the_disk_survives_a_power_loss(attempts, store):
-    # The flush failed, so that it is the only copy; what is closed after that is as suspect as ever.
+    # The flush failed, so the file is the only copy; files that are closed after that are as suspect as others.
     first = attempts(1)
     write_and_stop(first, store)
     first.ask("settle")
@@ -165,9 +165,9 @@ def test_what_was_brought_to_the_disk_survives_a_power_loss(attempts, store):
 
 
 def test_a_flush_after_a_power_loss_replaces_no_good_object(attempts, store):
-    # `penstock flush` restores nothing: what is torn here goes to partial/.
+    # `penstock flush` restores nothing: torn files go to partial/.
     first = attempts(1)
-    write_and_stop(first, store, large=9 << 20)  # of which the ETag tells
+    write_and_stop(first, store, large=9 << 20)  # the ETag depends on the content
     lose_what_was_not_on_the_disk(first)
     store.start()
 
@@ -186,7 +186,7 @@ def test_a_flush_after_a_power_loss_replaces_no_good_object(attempts, store):
 
 @pytest.fixture
 def begun(penstock, store, tmp_path):
-    """begun(end): a run whose first step is finished and whose second was at work when end(process) was called."""
+    """begun(end): a run whose first step is finished and whose second one was running when end(process) was called."""
     s3 = s3_place(store)["s3"]
     work = 'if [ $PENSTOCK_ATTEMPT = 1 ]; then trap "exit 0" TERM; echo at work; sleep 1000 & wait; fi; cat "$DEEPSQUARE_OUTPUT/prepared"'
     workflow = {
@@ -218,7 +218,7 @@ def of_another_boot(steps):
 
 
 def test_after_a_power_loss_no_step_is_skipped(penstock, begun):
-    # Its end is on record, and what it left in the storage may be torn.
+    # The end of the step was recorded, and its files in the storage may be torn.
     path, steps = begun(lambda run: run.kill())
     of_another_boot(steps)
 
@@ -237,7 +237,7 @@ def test_in_the_same_boot_a_finished_step_is_skipped(penstock, begun):
 
 
 def test_a_preempted_attempt_brings_what_its_steps_left_to_the_disk(penstock, begun):
-    # A machine that goes away and comes back with its disk is no power loss.
+    # A machine that is stopped and comes back with its disk has lost no power.
     def preempt(run):
         run.popen.send_signal(signal.SIGTERM)
         run.wait().exits(75)
@@ -251,7 +251,7 @@ def test_a_preempted_attempt_brings_what_its_steps_left_to_the_disk(penstock, be
 
 
 def test_output_that_was_not_sent_survives_a_stop_of_the_machine(penstock, store, tmp_path):
-    # Exit 73 says that it is kept; so it is, also where the user restarts the machine before the flush.
+    # Exit code 73 says that the output is kept; so it is, also if the user restarts the machine before the flush.
     s3 = s3_place(store)["s3"]
     work = f'echo first > "$DEEPSQUARE_OUTPUT/result"; echo at work; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo data > "$DEEPSQUARE_OUTPUT/result"'
     (tmp_path / "wf.json").write_text(json.dumps({

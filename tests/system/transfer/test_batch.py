@@ -103,7 +103,7 @@ def test_options_of_the_store_hold_for_all_lines(batch):
     assert batch.store.keys("bucket") == ["a", "b"]
 
 
-# Thousands of lines have one connection, or a few, and not one each.
+# Thousands of lines share one connection, or a few.
 def test_connections_are_shared(batch, fault_proxy):
     lines = "".join(f"cp a s3://bucket/{number}\n" for number in range(50))
     accepted, serve = [], fault_proxy.serve
@@ -170,7 +170,7 @@ def test_the_command_that_continues_a_batch_may_be_pasted(batch, penstock, fault
 
 
 def held_batch(batch, penstock, fault_proxy, lines, *options, **fault):
-    """A batch that has begun; its requests that match `fault` are held."""
+    """Starts a batch whose requests that match `fault` are held."""
     (batch.folder / "jobs").write_text(lines)
     held = fault_proxy.fault(hold="request", **fault)
     env = batch.store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}
@@ -190,7 +190,7 @@ def test_lines_that_have_nothing_to_do_with_each_other_run_beside_each_other(bat
     assert re.search(r"\b6\b.*\b1\b.*\n$", result.err)
 
 
-# What those behind it print waits, messages too.
+# The output of later lines waits, messages included.
 def test_what_is_printed_waits_for_the_lines_before(batch, penstock, fault_proxy):
     lines = "cp -v a s3://bucket/first\ncp -v a s3://bucket/2\nfrob\ncp none s3://bucket/\ncp -v a s3://bucket/last\n"
     process, held = held_batch(batch, penstock, fault_proxy, lines, method="PUT", path="/first$")
@@ -204,7 +204,7 @@ def test_what_is_printed_waits_for_the_lines_before(batch, penstock, fault_proxy
     assert [line.partition("jobs:")[2][:1] for line in result.err.splitlines() if "jobs:" in line and "copied" not in line] == ["3", "4"]
 
 
-# Each needs what the one before it has made, read or taken away.
+# Each line needs the result of the line before it.
 @pytest.mark.parametrize(
     "lines",
     [

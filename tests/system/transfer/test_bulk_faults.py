@@ -1,4 +1,4 @@
-"""Many small objects at a time through a store that answers some of them wrongly: no wrong byte ends in success, no piece is left."""
+"""Many small objects at a time through a store with wrong replies: no wrong byte ends in success, no partial file is left."""
 import os
 import re
 import signal

@@ -1,4 +1,4 @@
-"""A large file that has changed in part: what of it is sent again, by the continuous sync and by `cp --delta`."""
+"""A large file that has changed in part: the amount that is sent again, by the continuous sync and by `cp --delta`."""
 import os
 import re
 
@@ -44,7 +44,7 @@ def test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint(penstock, st
     assert not [part for part in store.client.list_multipart_uploads(Bucket=sync.BUCKET).get("Uploads", [])]
 
 
-# After a preemption the next machine has sent nothing yet, but it has fetched what it goes on from.
+# After a preemption the next machine has sent nothing yet, but it has fetched the files that it resumes from.
 def test_what_a_restore_has_fetched_is_built_upon(penstock, store, link, tmp_path):
     data = bytearray(os.urandom(SIZE))
     (tmp_path / "a").mkdir()
@@ -66,7 +66,7 @@ def test_what_a_restore_has_fetched_is_built_upon(penstock, store, link, tmp_pat
     assert second.object("ckpt.pth") == data
 
 
-# What somebody else has put there is neither built upon nor mixed with.
+# An object of another client is neither used as a base nor mixed with the file.
 def test_cp_sends_what_has_changed_of_a_file(penstock, store, link, tmp_path):
     store.client.create_bucket(Bucket="bucket")
     source = tmp_path / "model.bin"
@@ -87,7 +87,7 @@ def test_cp_sends_what_has_changed_of_a_file(penstock, store, link, tmp_path):
     change(data, 20 * MB, SIZE // 20)
     assert sent() <= SIZE * 15 // 100
     assert sent() < SIZE // 100
-    # The summary has the size, and what was sent of it.
+    # The summary has the size, and the number of bytes sent.
     assert [len(numbers) for numbers in counts] == [1, 2, 2] and counts[1][0] == counts[0][0]
     assert 1.9 < float(counts[1][1][0]) < 6 and counts[1][1][1] == "MB" and counts[2][1][0] == "0"
 
@@ -96,7 +96,7 @@ def test_cp_sends_what_has_changed_of_a_file(penstock, store, link, tmp_path):
     assert sent() > SIZE
 
 
-# A store that says that it has no part copies gets all of it, in the same call.
+# A store that reports that it has no part copies gets the whole file, in the same call.
 def test_a_store_without_part_copies_gets_the_whole_file(penstock, store, fault_proxy, tmp_path):
     store.client.create_bucket(Bucket="bucket")
     source = tmp_path / "model.bin"
@@ -114,7 +114,7 @@ def test_a_store_without_part_copies_gets_the_whole_file(penstock, store, fault_
     assert not store.client.list_multipart_uploads(Bucket="bucket").get("Uploads")
 
 
-# Copied parts whose answer is a lie (another checksum) are not built upon.
+# If the reply about copied parts has another checksum, the parts are not used.
 def test_a_copy_that_the_store_lies_about_is_found_out(penstock, store, fault_proxy, tmp_path):
     store.client.create_bucket(Bucket="bucket")
     source = tmp_path / "model.bin"

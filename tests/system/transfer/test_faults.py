@@ -1,4 +1,4 @@
-"""cp, mv and sync while the store or the way to it fails: no success with a wrong byte, and each failure says what, why and where."""
+"""cp, mv and sync while the store or the network fails: no success with a wrong byte, and each failure names the operation, the reason and the place."""
 import os
 import random
 
@@ -16,7 +16,7 @@ def content(name, size=3000):
 
 @pytest.fixture
 def s3(penstock, store, fault_proxy, tmp_path):
-    """Runs verbs by way of the proxy, in a directory with files d/n0 ..., which s3://bucket/x/ has, too."""
+    """Runs verbs through the proxy, in a directory with files d/n0 ..., which s3://bucket/x/ has, too."""
     store.client.create_bucket(Bucket="bucket")
     (tmp_path / "d").mkdir()
     for name in NAMES:
@@ -83,7 +83,7 @@ DOWN = COMMON + [
 
 
 def quick(faults):
-    """Those that are over at once: neither a stall nor all attempts in vain, for which make check has no time."""
+    """Selects the faults that end soon: neither a stall nor all attempts in vain, for which make check has no time."""
     return [row for row in faults if "hold" not in row[0] and (row[1] < 1000 or row[0].get("status") in (200, 403, 404))]
 
 
@@ -91,7 +91,7 @@ EXTENT = pytest.mark.parametrize("extent", [quick, pytest.param(list, marks=pyte
 
 
 def judge(s3, result, fault, code, word, found):
-    """Whether the verb said the truth about what is there now."""
+    """Checks that the result of the verb agrees with the objects and files."""
     if code is not None:
         assert result.code == code, (fault, result.text)
     if result.code == 0:
@@ -147,7 +147,7 @@ def test_faults_of_copies(s3, extent):
         assert there(s3, f"copy{number}/") == RIGHT
 
 
-# A move loses nothing, whatever fails: each object is where it was, or where it was to go, or both.
+# A move loses nothing at any failure: each object is at its source, at its target, or at both.
 def test_faults_of_moves(s3):
     for number, (method, fault, times) in enumerate([
         ("PUT", {"status": 403}, 1000), ("POST|DELETE", {"status": 403, "body": s3_error("AccessDenied")}, 1000), ("PUT", {"lose_reply": True}, 1),
@@ -183,7 +183,7 @@ def test_a_listing_that_fails_deletes_nothing(s3, fault):
     assert (s3.folder / "out" / "old").read_text() == "old" and there(s3, "y/")["old"] == b"old"
 
 
-# It is read while it is sent: what is stored is a state that it had, or nothing.
+# The file changes while it is sent: the stored object is a state that the file had, or there is none.
 @pytest.mark.parametrize("change", ["shrinks", pytest.param("is rewritten", marks=pytest.mark.long)])
 def test_a_file_that_changes_while_it_is_sent(s3, change):
     path = s3.folder / "big"
@@ -203,7 +203,7 @@ def test_a_file_that_changes_while_it_is_sent(s3, change):
     assert "Uploads" not in s3.store.client.list_multipart_uploads(Bucket="bucket")
 
 
-# If-Match: never the beginning of one and the end of another.
+# If-Match prevents the beginning of one version with the end of another.
 @pytest.mark.parametrize("size", [3000, pytest.param(70 << 20, marks=pytest.mark.long)])
 def test_an_object_that_is_replaced_while_it_is_fetched(s3, size):
     s3.store.client.put_object(Bucket="bucket", Key="y", Body=content("old", size))

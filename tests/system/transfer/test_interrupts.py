@@ -1,4 +1,4 @@
-"""A terminal while cp, mv and sync move things, and Ctrl-C: what is kept, and how to go on."""
+"""A terminal while cp, mv and sync run, and Ctrl-C: what is kept, and how to resume."""
 import os
 import re
 import signal
@@ -65,7 +65,7 @@ def test_ctrl_c_leaves_nothing_half(ours, fault_proxy, way, wait_for):
     assert not (ours.folder / "out").exists()
 
 
-# A large transfer keeps its progress without being asked to, and reports it; the next sync does not take it for a file.
+# A large transfer keeps its progress without an option, and reports it; the next sync does not take it for a file.
 @pytest.mark.parametrize("verb", ["cp", "mv", "sync"])
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_ctrl_c_keeps_the_progress_of_a_large_transfer(ours, fault_proxy, verb, way, wait_for):
@@ -117,7 +117,7 @@ def test_ctrl_c_of_a_copy_names_the_option_that_skips_what_exists(ours, fault_pr
     assert "interrupted: " in result.err and "--no-clobber" in result.err
 
 
-# What a user presses; many small ones are under way.
+# Ctrl-C on a terminal, while many small files are in flight.
 def test_ctrl_c_on_a_terminal(ours, fault_proxy):
     ours.write(*(f"d/{number}" for number in range(200)))
     held = fault_proxy.fault(method="PUT", skip=20, hold="request", times=1000)

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a sync: the next one goes on, and at the end every byte is where it belongs, and nothing else."""
+"""kill -9 in the middle of a sync: the next one resumes, and in the end every byte is at its place, and there is no other file."""
 import os
 import random
 import signal
@@ -37,7 +37,7 @@ class Killing:
         self.penstock, self.draws, self.kills, self.store_kills = penstock, draws, 0, 0
 
     def killed(self, source, target, after):
-        """A sync that is killed once it told of so many items. False: it ended before."""
+        """Runs a sync that is killed once it has reported `after` items. Returns False if it ended before."""
         process = self.penstock.popen("sync", "-v", "--endpoint-url", "embedded", source, target)
         wait_for(lambda: not process.running() or process.out.count("\n") >= after, 300, "items of a sync", every_s=0.005)
         if not process.running():
@@ -49,7 +49,7 @@ class Killing:
         return True
 
     def kill_store(self):
-        """The owner of the embedded store, too; the next sync starts another."""
+        """Kills the owner of the embedded store, too; the next sync starts another."""
         for pid, command in processes.descendants().items():
             if "serve" in command:
                 os.kill(pid, signal.SIGKILL)
@@ -82,7 +82,7 @@ def test_a_killed_sync_is_continued(penstock, tmp_path):
     go_there_and_back(penstock, tmp_path, draws, 2000, kills=6, each=300)
 
 
-# One large object: the same command goes on inside of it, and leaves nothing beside it at the end.
+# One large object: the same command resumes within it, and leaves no other file at the end.
 @pytest.mark.parametrize("way", ["down", pytest.param("up", marks=pytest.mark.long)])
 @pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_proxy, tmp_path, way, end):
@@ -108,7 +108,7 @@ def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_pro
         journals, line = ((penstock.home / "transfers").glob("*"), b" P ") if way == "up" else (tmp_path.glob("out*journal*"), b" B ")
         return sum(journal.read_bytes().count(line) for journal in journals if journal.is_file())
 
-    # What has arrived, but is not recorded yet, is sent again.
+    # Parts that have arrived, but are not recorded yet, are sent again.
     wait_for(lambda: held.hits and recorded() >= (2 if way == "up" else 16), 60, "two parts of the object")
     process.send(end)
     process.wait()

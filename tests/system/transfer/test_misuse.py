@@ -1,4 +1,4 @@
-"""What cp, mv, sync, put and rm are told that cannot be meant: a line that says so, and nothing is done."""
+"""Arguments of cp, mv, sync, put and rm that cannot be intended: one line explains the error, and nothing is done."""
 import pytest
 
 
@@ -44,7 +44,7 @@ def test_it_is_refused(s3, arguments, says):
     assert done.out == "" and s3.store.keys("bucket") == ["a"] and s3.store.bytes("bucket", "a") == b"there"
 
 
-# What was to spare the run would not have.
+# These options would not protect the run, although a user may expect that.
 @pytest.mark.parametrize("option", [["--dry-run"], ["--include", "x"], ["--older-than", "7d"]], ids=lambda option: option[0])
 def test_runs_are_not_removed_with_what_is_for_objects(s3, option):
     (s3.folder / "w.yaml").write_text("name: mine\nsteps: [{name: s, run: {command: 'true'}}]\nresources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\n")
@@ -56,7 +56,7 @@ def test_runs_are_not_removed_with_what_is_for_objects(s3, option):
     assert s3("rm", "mine").ok().out.startswith("removed run")
 
 
-# What is told of a transfer is not part of it.
+# Messages about a transfer are not part of its bytes.
 def test_lines_about_items_are_not_among_the_bytes(s3):
     done = s3("cp", "--verbose", "s3://bucket/a", "-").ok()
 

@@ -1,4 +1,4 @@
-"""Every verb against a store that makes nothing of ranges, checksums and conditions: it does what it is told, or says what is the matter."""
+"""Every verb with a store that ignores ranges, checksums and conditions: it succeeds, or reports the cause."""
 import os
 import subprocess
 

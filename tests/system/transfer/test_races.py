@@ -1,4 +1,4 @@
-"""cp, mv and sync while somebody else changes what they work with: nothing that nobody copied is deleted or written over."""
+"""cp, mv and sync while another program changes their files: nothing is deleted or overwritten without a copy."""
 import os
 import subprocess
 
@@ -26,7 +26,7 @@ class Fixture:
         return self.penstock.popen(*arguments, env=self.env, cwd=self.folder)
 
     def cat(self, url):
-        """What it writes, as bytes."""
+        """Returns the output, as bytes."""
         made = [binary(), "cat", url]
         return subprocess.run(made, env=self.penstock.env | self.env, stdout=subprocess.PIPE, timeout=120, check=True).stdout
 
@@ -61,7 +61,7 @@ def moto_store(penstock, moto, tmp_path):
 # --- mv
 
 
-# What came into the place of the source after it was copied is nobody's copy.
+# An object that replaced the source after the copy has no copy itself.
 @pytest.mark.parametrize("target", ["s3://bucket/new/", "new/"])
 @pytest.mark.parametrize("sources", [["-r", "s3://bucket/old/"], ["s3://bucket/old/a", "s3://bucket/old/b"], ["s3://bucket/old/*"]])
 def test_a_source_that_is_replaced_before_it_is_removed_stays(ours, sources, target):
@@ -99,7 +99,7 @@ def test_a_store_without_conditions_is_asked_before(moto_store, target):
     assert moto_store.there()["old/b"] == b"later" and "old/a" not in moto_store.there()
 
 
-# Nobody hears of the first deletion; the condition of the second one fails, or nothing is there for it.
+# The reply to the first deletion is lost; the condition of the second one fails, or the object is gone.
 def test_a_deletion_that_was_carried_out_unheard_is_no_failure(ours):
     ours.put("old/a", b"a")
     lost = ours.proxy.fault(method="POST", query="delete", lose_reply=True)
@@ -205,7 +205,7 @@ def test_a_file_that_appears_while_a_web_server_answers_is_not_written_over(ours
 
 
 def swap_for_link(ours):
-    """Somebody puts a link out of the tree in the place of out/dir."""
+    """Replaces out/dir by a link out of the tree."""
     os.rename(ours.folder / "out/dir", ours.folder / "taken away")
     (ours.folder / "out/dir").symlink_to("../outside")
 
@@ -309,7 +309,7 @@ SMALL, OF_TWO, LARGE = [1000], [5 * MIB, MIB], [8 * MIB, 4 * MIB]
 
 @pytest.fixture
 def parted(moto_store):
-    """parted(sizes): s3://bucket/parted in parts of these sizes, of which the store tells nothing but an ETag."""
+    """parted(sizes): uploads s3://bucket/parted in parts of these sizes; the store returns only an ETag."""
 
     def make(sizes):
         upload = {"Bucket": "bucket", "Key": "parted"}
@@ -334,7 +334,7 @@ def test_damaged_bytes_of_an_object_in_parts_are_found_by_its_etag(moto_store, p
     assert damaged.hits and (moto_store.folder / "parted").read_bytes() == data
 
 
-# What was written cannot be taken back, so it is an error.
+# Written bytes cannot be taken back, so the verb fails.
 @pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=str)
 def test_a_stream_of_an_object_in_parts_is_verified(moto_store, parted, sizes):
     data = parted(sizes)

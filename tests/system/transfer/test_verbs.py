@@ -109,7 +109,7 @@ def foreign(ours, *arguments):
     return done.stdout
 
 
-# Whoever changes between the two tools, or uses both, moves nothing twice.
+# A user of both tools copies nothing twice.
 @pytest.mark.long
 def test_aws_finds_nothing_to_do_where_we_do_not(ours):
     ours.write(*TREE)
@@ -538,7 +538,7 @@ def test_what_runs_keep_is_not_moved_in_passing(ours):
 
 
 def test_a_tree_that_is_moved_up_loses_nothing(ours):
-    """a/b/b/x is to become a/b/x, which is moved itself: whoever comes second would lose its bytes."""
+    """a/b/b/x is moved to a/b/x, which itself is moved: in the wrong order its bytes would be lost."""
     for source in ["s3://bucket/a/b/", "s3://bucket/a/b/*"]:
         ours.empty()
         ours.put("a/b/b/x", "a/b/x", "a/b/y")
@@ -559,7 +559,7 @@ def test_what_could_not_be_copied_stays_where_it_is(ours, fault_proxy):
     assert result.code == 77 and ours.files() == ["d/b"] and ours.keys() == ["d/a"]
 
 
-# What a link leads to is not part of the source, and is not taken away there.
+# The target of a link is not part of the source, and is not removed.
 def test_nothing_is_moved_from_beyond_a_link(ours):
     ours.write("d/a", "elsewhere/b", "c")
     (ours.folder / "d/dir").symlink_to("../elsewhere")
@@ -683,7 +683,7 @@ def test_what_runs_keep_is_not_deleted_in_passing(ours):
     assert ours.keys() == ["x/a"]
 
 
-# A link at the target belongs to somebody else: it is not followed, neither to write nor to delete.
+# A link at the target is not followed, neither to write nor to delete.
 def test_nothing_happens_beyond_a_link_at_the_target(ours):
     ours.write("outside/precious", "out/here")
     (ours.folder / "out/link").symlink_to("../outside")
@@ -750,7 +750,7 @@ def test_links_are_followed_left_out_or_told(ours):
     assert ours.keys() == ["x/a", "x/dir/b", "y/a"]
 
 
-# An object may say that it is a link, and another one that it lies behind it.
+# The metadata of an object may say that it is a link, and the key of another one may be a path through the link.
 def test_a_hostile_bucket_writes_nothing_outside(ours):
     ours.write("outside/precious")
     link = {"mode": oct(stat.S_IFLNK | 0o777)[2:], "mtime": "0"}
@@ -766,7 +766,7 @@ def test_a_hostile_bucket_writes_nothing_outside(ours):
     assert not (ours.folder / "precious").exists()
 
 
-# --- names that not everybody can have
+# --- odd names
 
 ODD = ["a b", "ü", "a%2Fb", "a+b", "a&b=c", "~", "a#b?c", "a'\"b", "a\\b", "-", "-r", "\u202e", "a\tb", "*", "..a", "a..", "日本/語"]
 
@@ -845,7 +845,7 @@ def test_empty_things(s3):
     assert s3.files("out") == ["dir/", "empty"] and s3.files("none") == []
 
 
-# --- what is told
+# --- output
 
 
 def test_what_is_told(ours):

@@ -1,4 +1,4 @@
-"""Who may use the page of penstock ui: the token, the cookie, foreign hosts and foreign pages."""
+"""Access to the page of penstock ui: the token, the cookie, foreign hosts and foreign pages."""
 import gzip
 import os
 import re

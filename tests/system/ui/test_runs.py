@@ -1,4 +1,4 @@
-"""What the page of penstock ui gets of runs, and does with them."""
+"""The runs on the page of penstock ui, and the actions on them."""
 import contextlib
 import gzip
 import http.client

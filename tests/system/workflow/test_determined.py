@@ -119,7 +119,7 @@ def test_checkpoints_of_the_core_api_end_in_the_bucket_and_are_continued_elsewhe
     assert [m["steps_completed"] for m in told if m["group"] == "training"] == [1, 2, 3, 4, 5, 6]
 
 
-# A machine that dies asks nobody.
+# A machine can die without a notice.
 def test_a_trial_of_the_core_api_that_is_killed_continues_from_its_newest_checkpoint(penstock, store, experiment):
     path = experiment("PYTHONPATH=. python3 model_def.py", CORE)
     run = penstock.popen("run", path, "--env", "WAITS=1")

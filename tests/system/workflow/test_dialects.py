@@ -9,8 +9,8 @@ import pytest
 from harness.program import TOP, binary
 from harness.workflows import s3_place
 
-# The files of the page "Train your deep learning models on cloud" as they stand there; only the program is a small one, and
-# the packages are those of this machine instead of "torch, torchvision, pytorch-lightning==1.6.2".
+# The files of the page "Train your deep learning models on cloud", unchanged; only the program is a small one, and the packages are those of this
+# machine instead of "torch, torchvision, pytorch-lightning==1.6.2".
 DSTACK = """
 workflows:
   - name: train-mnist-no-gpu
@@ -65,7 +65,7 @@ def dialects(penstock):
 
 
 def output_of(result):
-    """The directory that the run's last line names."""
+    """Returns the directory that the run's last line names."""
     return result.err.rsplit("its output is in ", 1)[1].strip()
 
 
@@ -175,7 +175,7 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     assert dialects.run("artifacts", "cat", "prepare", "data/words.txt").ok().out == "from the command line\n"
     assert dialects.run("artifacts", "cat", ":v1", "data/words.txt", "--offset", "5", "--length", "3").ok().out == "the"
     dialects.run("artifacts", "cat", "prepare", "data/none").exits(66)
-    for _ in range(2):  # what is there is replaced
+    for _ in range(2):  # existing artifacts are replaced
         dialects.run("artifacts", "get", ":v1", "-o", "got").ok()
     assert "nowhere" in dialects.run("artifacts", "put", "nowhere", "--tag", "v2").exits(66).err
     assert (dialects.cwd / "got/data/words.txt").read_text() == "from the file\n"
@@ -187,7 +187,7 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
 
 
 def test_a_dependency_is_a_run_of_the_same_project(dialects, project):
-    # Most projects have a workflow `prepare`; another's data would be taken without a word.
+    # Most projects have a workflow `prepare`; the data of another project would be used without a message.
     deps = "{name: train, provider: bash, deps: [DEP], commands: [cat data.txt]}"
     for name, dep in (("one", "prepare"), ("two", '"prepare:latest"'), ("three", "prepare"), ("four", "lab/two/prepare")):
         project({".dstack/workflows.yaml": f"""
@@ -211,7 +211,7 @@ def test_a_dependency_is_a_run_of_the_same_project(dialects, project):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files of another user are made by root")
 def test_what_another_user_has_put_above_is_left_aside(dialects, project, tmp_path):
-    # As in /tmp: what a file there says would be run, or be where the output goes.
+    # As in /tmp: a file of another user would be run, or would determine the place of the output.
     project({".dstack/workflows.yaml": TWO % "workflow: prepare", "penstock.yaml": "output: {s3: {nonsense: 1}}\n"}, name="shared")
     inner = project({".dstack/workflows.yaml": "workflows: [{name: own, provider: bash, commands: [echo mine]}]\n", "below/x": ""}, name="shared/mine")
     dialects.cwd = inner
@@ -244,7 +244,7 @@ def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tm
     dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
     dialects.cwd = project({".dstack/workflows.yaml": TWO % "workflow: prepare", ".dstack/variables.yaml": VARIABLES, "penstock.yaml": penstock_yaml(store)})
     dialects.run("run", "prepare").ok()
-    # What is left of a `tag add` that was killed while it copied a larger run.
+    # Leftovers of a `tag add` that was killed while it copied a larger run.
     (found,) = [o["Key"] for o in store.client.list_objects_v2(Bucket="results")["Contents"] if o["Key"].endswith("data/words.txt")]
     store.client.put_object(Bucket="results", Key=found.replace("data/words.txt", ".penstock/tags/v1/data/other.txt"), Body=b"x")
     for name in "abcd":
@@ -280,7 +280,7 @@ def test_a_variable_is_one_of_any_workflow_of_the_row(dialects, project):
 
 
 def test_a_mistake_of_one_workflow_is_none_of_the_others(dialects, project):
-    # `validate` of the file tells what is wrong in each of them; a run looks at its own.
+    # `validate` of the file reports the mistakes of every workflow in it; a run checks its own only.
     dialects.cwd = project({".dstack/workflows.yaml": """
         workflows:
           - {name: good, provider: bash, commands: [echo ran]}
@@ -324,7 +324,7 @@ def test_what_keeps_the_second_of_a_row_from_beginning_in_the_background_is_told
 
 
 def test_a_tag_of_more_objects_than_a_listing_has_in_one_reply(dialects, project, store):
-    # They are copied, and removed, while they are listed: what is copied appears within what is being listed.
+    # The artifacts are copied, and removed, while they are listed: copied files appear in the listing.
     dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
     many = "workflows: [{name: many, provider: bash, artifacts: [data], commands: ['mkdir -p data; for i in {1..1100}; do echo $i > data/$i; done']}]\n"
     dialects.cwd = project({".dstack/workflows.yaml": many, "penstock.yaml": penstock_yaml(store)})
@@ -487,19 +487,19 @@ steps:
 """
 
 
-# As the warning advises: what there is of a run stays in reach, and it goes on with the key from where that is now.
+# As the warning advises, the key was moved out of the file: the run can still be read, and resumes with the key from its new place.
 def test_a_run_whose_key_was_moved_is_read_back(dialects, project, tmp_path):
     done, key = tmp_path / "done", {"PENSTOCK_SECRET_HF": "the-key-of-mine1"}
     dialects.cwd = project({"wf.yaml": MOVED % ("abcdefghijkl1", "abcdefghijkl2", done)})
     dialects.run("run", "wf.yaml").exits(1)
     project({"wf.yaml": MOVED % ('"${{ secrets.HF }}"', "${{ secrets.HF }}", done)})
 
-    # Nothing of this needs the key, and it is not there yet.
+    # None of these commands needs the key, which does not exist yet.
     assert dialects.run("artifacts", "list", "train").ok().out.split() == ["3", "a"]
     flushed = dialects.run("flush", "train").ok().err
     assert "secret" not in flushed
     gone = dialects.run("resume", "train").exits(65).err
-    # No line of a file that the user has never seen stands behind the name of the user's.
+    # The messages name the user's file, never lines of a file that the user has not seen.
     assert f"{dialects.cwd}/wf.yaml" in gone and "env[0].value" in gone
     assert f"{dialects.cwd}/wf.yaml" in gone and "'penstock secret set HF'" in gone
     done.touch()
@@ -528,12 +528,12 @@ def test_a_run_is_read_back_whose_key_is_a_variable_of_dstack(dialects, project,
 
     second = dialects.run("resume", "train").ok()
     used = dialects.run("run", "use").ok()
-    # Given on the command line it is recorded nowhere, and the output needs none of it.
+    # A key from the command line is not recorded, and the output does not need it.
     dialects.run("run", "train", "--hf_token", "another-key-of-mine").ok()
     again = dialects.run("run", "use").ok()
 
     assert first.out == second.out == "14 37 words\n" and used.out == again.out == "hi\n"
-    # Where the variable was moved to in its turn.
+    # The key was moved once more, and is found at its latest place.
     project({".dstack/variables.yaml": variables.replace("notakeynotakey", "'${{ secrets.HF }}'")})
     done.unlink()
     dialects.run("run", "train", env={"PENSTOCK_SECRET_HF": "0123456789abcdef01"}).exits(1)
@@ -649,7 +649,7 @@ def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, pro
 
 
 def test_a_bind_mount_of_what_is_not_here_is_told_before_anything_starts(dialects, project, tmp_path):
-    # It would fail each time that it is begun again.
+    # The run would fail each time that it is started again.
     dialects.cwd = project({"const.yaml": f"""
         name: mounts
         entrypoint: ls {tmp_path}/inside/it
@@ -659,19 +659,19 @@ def test_a_bind_mount_of_what_is_not_here_is_told_before_anything_starts(dialect
         """})  # fmt: skip
 
     refused = dialects.run("run", "const.yaml").exits(65)
-    dialects.run("validate", "const.yaml").ok()  # which looks at no machine
+    dialects.run("validate", "const.yaml").ok()  # which does not check the machine
     (tmp_path / "none").mkdir()
     (tmp_path / "none/a").write_text("")
 
     assert re.search(f"const.yaml:5:17: .*{tmp_path}/none\\b", refused.err)
     assert "restart" not in refused.err and dialects.ps() == []
-    # The place to mount at is made for the step, and not on the machine.
+    # The mount point is made for the step, and not on the machine.
     assert dialects.run("run", "const.yaml").ok().out == "a\n"
     assert not (tmp_path / "inside").exists()
 
 
 def test_a_log_is_followed_from_another_machine_across_attempts(dialects, project, store):
-    # The other machine has a home of its own and knows nothing but the place of the output.
+    # The other machine has its own home and knows only the place of the output.
     s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/x", "endpointUrl": store.endpoint}
     keys = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key, "AWS_ENDPOINT_URL": store.endpoint}
     where = project({"wf.json": json.dumps({
@@ -731,7 +731,7 @@ def test_steps_on_the_host_are_a_note_with_what_changes_the_machine(dialects, pr
 
 
 def test_a_directory_is_mounted_below_itself(dialects, project, tmp_path):
-    # The place is made in a copy of the directory, which covers the one that is mounted.
+    # The mount point is made in a copy of the directory, which covers the mounted one.
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").write_text("")
     dialects.cwd = project({"const.yaml": f"""

@@ -43,7 +43,7 @@ def project(penstock, tmp_path):
 
 
 def output_of(result):
-    """The directory that the run's last line names."""
+    """Returns the directory that the run's last line names."""
     return result.err.rsplit("its output is in ", 1)[1].strip()
 
 
@@ -234,7 +234,7 @@ def wheel(name, version, text):
 
 @pytest.fixture
 def package_index(penstock, http_server):
-    """An index (PEP 503) with tinylib 1.0 and 2.0, which pip is told of by its environment."""
+    """An index (PEP 503) with tinylib 1.0 and 2.0; a variable in the environment of pip names it."""
     links = ""
     for version in ("1.0", "2.0"):
         made = wheel("tinylib", version, f"version = '{version}'\n")
@@ -270,7 +270,7 @@ def test_requirements_are_installed_once_from_the_index_and_kept(penstock, proje
     (where / "more.txt").write_text("tinylib==3\n")
     missing = penstock.run("run", "train").exits(65)
 
-    printed = [result.out.splitlines()[-1] for result in (first, second, other)]  # behind what pip says
+    printed = [result.out.splitlines()[-1] for result in (first, second, other)]  # after the output of pip
     assert printed[0] == printed[1] and re.fullmatch(r"1\.0 \S+/venvs/\S+/tinylib\.py \['--lr', '0\.1'\]", printed[0])
     assert fetched == [1, 0] and second.out.count("\n") == 1 and printed[2].startswith("2.0 ")
     assert "requirements.txt" in missing.err

@@ -109,7 +109,7 @@ workflows:
 """
 
 
-# It is in `ps` while it waits, holds nothing, and reads what the new run wrote.
+# The waiting run is in `ps`, holds nothing, and reads the files of the new run.
 @pytest.mark.parametrize("way", ["succeeds", "fails"])
 def test_a_run_waits_for_its_dependency_that_has_begun_again(penstock, project, tmp_path, wait_for, way):
     go = tmp_path / "go"

@@ -1,4 +1,4 @@
-"""The language of workflows as it is run: conditions, loops, launches, catch and finally, values passed on, resuming."""
+"""The language of workflows in execution: conditions, loops, launches, catch and finally, passed values, resuming."""
 import functools
 import os
 import re
@@ -22,7 +22,7 @@ def job(tmp_path):
     return functools.partial(write_workflow, tmp_path)
 
 
-# `if` is bash's, with the environment of a step; a condition that is none fails the step, and `catch` has it.
+# bash evaluates `if` with the environment of a step; an invalid condition fails the step, and `catch` gets the failure.
 @pytest.mark.parametrize(
     "condition, runs",
     [("3 -eq 3", True), ('3 -eq 3 && "$A" = "y"', True), ('"$A" = n', False), ('"$(echo y)" = "$A"', True), ("-d $STORAGE_PATH", True),
@@ -46,14 +46,14 @@ def test_what_is_no_condition_fails_the_step(penstock, job):
     assert penstock.run("run", caught).ok().out == "caught 2\nafter\n"
 
 
-# What is left out is left out whole.
+# A skipped step is skipped as a whole.
 def test_a_step_that_is_left_out_has_neither_catch_nor_finally(penstock, job):
     path = job({"if": "1 -eq 2", "catch": [run("echo c")], "finally": [run("echo f")], "steps": [run("echo s")]}, run("echo after"))
 
     assert penstock.run("run", path).ok().out == "after\n"
 
 
-# After a catch the workflow goes on; finally runs in any case, and knows how the step ended.
+# After a catch the workflow continues; finally runs in any case, and gets the exit code of the step.
 @pytest.mark.parametrize(
     "body, caught, finally_, expect, code",
     [
@@ -79,7 +79,7 @@ def test_catch_and_finally(penstock, job, body, caught, finally_, expect, code):
     assert result.out == expect
 
 
-# A failure ends each list that it stands in, up to the catch that has it; each finally on the way runs.
+# A failure ends each list around it, up to the step with `catch`; each `finally` on the way runs.
 def test_a_failure_goes_up_to_its_catch(penstock, job):
     inner = {"name": "inner", "steps": [run("echo 1; exit 3"), run("echo never")], "finally": [run("echo inner")]}
     outer = {"name": "outer", "steps": [{"steps": [inner, run("echo never")]}], "catch": [run("echo caught $DEEPSQUARE_ERROR_CODE")], "finally": [run("echo outer")]}
@@ -87,7 +87,7 @@ def test_a_failure_goes_up_to_its_catch(penstock, job):
     assert penstock.run("run", job(outer, run("echo after"))).ok().out == "1\ninner\ncaught 3\nouter\nafter\n"
 
 
-# A range has both its ends; an item is one text, whatever it holds.
+# A range includes both ends; an item is one text, with any characters.
 def test_loops_have_their_variables(penstock, job):
     path = job(
         {"for": {"parallel": False, "range": {"begin": 1, "end": 7, "increment": 3}, "steps": [run("echo i$index")]}},
@@ -103,7 +103,7 @@ def test_loops_have_their_variables(penstock, job):
     assert out == 'i1\ni4\ni7\nd2\nd0\nd-2\n<a b>\nfirst\n<c"$d>\n<x,y=z>\n1p\n2p\n[][]\n'
 
 
-# Each waits for all the others, so none would end if they were not run at the same time.
+# Each iteration waits for all others, so they must run at the same time.
 def test_parallel_iterations_run_at_the_same_time(penstock, job):
     meet = "touch $STORAGE_PATH/$index; for i in 1 2 3 4 5; do while [ ! -e $STORAGE_PATH/$i ]; do sleep 0.01; done; done; echo met"
     path = job({"for": {"parallel": True, "range": {"begin": 1, "end": 5}, "steps": [run(meet)]}}, run("echo after"))
@@ -111,7 +111,7 @@ def test_parallel_iterations_run_at_the_same_time(penstock, job):
     assert penstock.run("run", path).ok().out == "met\n" * 5 + "after\n"
 
 
-# More than run at a time: each of them runs, and none twice.
+# More iterations than can run at a time: each runs once.
 def test_all_iterations_of_a_wide_loop_run(penstock, job):
     path = job({"for": {"parallel": True, "range": {"begin": 1, "end": 300}, "steps": [run("echo $index")]}})
 
@@ -136,7 +136,7 @@ def test_iterations_wait_for_descriptors(penstock, job):
     assert penstock.run("run", path).ok().out == "done\n" * 100
 
 
-# One that fails ends the loop: no other begins, those that run are left to their end, and its code is that of the loop.
+# A failed iteration ends the loop: no other starts, running ones continue to their end, and its code is that of the loop.
 def test_one_failing_iteration_ends_the_loop(penstock, job):
     serial = job({"name": "loop", "for": {"parallel": False, "items": ["a", "b", "c"], "steps": [run('echo $item; [ $item = a ] || exit 4')]}})
     together = 'touch $STORAGE_PATH/$item; while [ ! -e $STORAGE_PATH/a ] || [ ! -e $STORAGE_PATH/b ]; do sleep 0.01; done; '
@@ -149,7 +149,7 @@ def test_one_failing_iteration_ends_the_loop(penstock, job):
     assert second.out == "end of b\n"
 
 
-# What was launched runs beside the steps that follow, gets its signal when they are through, and is waited for.
+# A launch runs while the next steps run, gets its signal when they have ended, and is waited for.
 def test_a_launch_ends_with_its_scope(penstock, job):
     server = 'trap "echo got it; exit 0" USR1; touch $STORAGE_PATH/up; while :; do sleep 0.01; done'
     path = job(
@@ -169,7 +169,7 @@ def test_a_launch_that_does_not_end_is_killed(penstock, job):
     assert re.search(r"'stubborn'.* 0 s", result.err)
 
 
-# A launch belongs to the group around it, but ends with a step that has a finally, with a module and with an iteration in parallel.
+# A launch belongs to the scope around its group: it ends with a step that has a finally, with a module and with a parallel iteration.
 def test_a_plain_group_is_no_scope(penstock, job):
     wait = 'trap "echo $NAME ends; exit 0" TERM; touch $STORAGE_PATH/$NAME; while :; do sleep 0.01; done'
     up = "while [ ! -e $STORAGE_PATH/%s ]; do sleep 0.01; done"
@@ -186,7 +186,7 @@ def test_a_plain_group_is_no_scope(penstock, job):
     assert penstock.run("run", path).ok().out == "finally\nclosed ends\nstill there\nopen ends\n"
 
 
-# Signal 0 says that it is to be left alone: the run waits for it.
+# With the signal 0 the launch is not ended: the run waits for it.
 def test_a_launch_without_a_signal_is_waited_for(penstock, job):
     path = job({"name": "alone", "launch": {"signalOnParentStepExit": 0, "steps": [run("while [ ! -e $STORAGE_PATH/go ]; do sleep 0.01; done; echo done")]}},
                {"steps": [run("true")], "finally": [run("touch $STORAGE_PATH/go")]})  # fmt: skip
@@ -204,7 +204,7 @@ def test_depends_on_waits_for_a_launch(penstock, job):
     assert penstock.run("run", path).ok().out == "result 42\n"
 
 
-# Nobody may go on with what a failed launch did not make; and a failure that nobody waits for is told.
+# A step must not run without the result of its failed launch; a failure that no step waits for is reported.
 def test_depends_on_a_launch_that_failed_fails(penstock, job):
     launch = {"name": "work", "launch": {"handleName": "work", "steps": [run("exit 6")]}}
     path = job(launch, {"name": "use", "dependsOn": ["work"]} | run("echo never"))
@@ -223,7 +223,7 @@ def test_a_failing_launch_that_nobody_waits_for_is_told(penstock, job):
     assert re.search(r"'work / step 1.1'.* 6\b", penstock.run("run", path).ok().err)
 
 
-# A failing step ends the run; what was launched does not outlive it, however it detached itself.
+# A failing step ends the run; a launch does not outlive the run, even if it has detached itself.
 def test_nothing_of_a_launch_outlives_the_run(penstock, job, tmp_path):
     mark = f"penstock-test-{os.getpid()}-{tmp_path.name}"
     detached = f"setsid setsid sh -c 'trap : TERM; echo {mark} >/dev/null; touch $STORAGE_PATH/up; while :; do sleep 0.02; done' & trap : TERM; while :; do sleep 0.02; done"
@@ -234,7 +234,7 @@ def test_nothing_of_a_launch_outlives_the_run(penstock, job, tmp_path):
     assert mark not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 
-# Beside a launch that goes on, what a step leaves behind ends with the step; the launch does not.
+# While a launch runs, leftover processes of a step end with the step; the launch does not.
 def test_what_a_step_leaves_behind_ends_beside_a_launch(penstock, job):
     left = "sh -c 'while :; do date +%s%N > $STORAGE_PATH/left; sleep 0.01; done' & setsid sh -c 'while :; do date +%s%N > $STORAGE_PATH/gone; sleep 0.01; done' &"
     see = "while [ ! -e $STORAGE_PATH/up ]; do sleep 0.01; done; for f in left gone; do cmp $STORAGE_PATH/$f $STORAGE_PATH/$f.1 && echo same; done; kill -0 $PID_L && echo alive"
@@ -258,7 +258,7 @@ def test_values_are_passed_on_whole(penstock, job):
     assert result.out == 'a,b="c" $d\none\ntwo, three\n***\n'
 
 
-# What sets no variable is told with the step and the number of the line, never with what stands in it, and once.
+# A line without an effect is reported once, with the step and its number, never with its text.
 def test_a_line_that_sets_nothing_is_told(penstock, job):
     first = run("printf '%s\\n' A=1 '# note' 'export HIDDEN=3' '' B=2 PATH=/none >> $DEEPSQUARE_ENV") | {"name": "first"}
     path = job(first, run("echo $A$B; echo C=3 >> $DEEPSQUARE_ENV"), run("echo $C; printf 'MORE HIDDEN\\n' >> $DEEPSQUARE_ENV") | {"name": "third"})
@@ -271,7 +271,7 @@ def test_a_line_that_sets_nothing_is_told(penstock, job):
     assert "'third'" in warned[1] and "8" in warned[1]
 
 
-# The step that begins a value and does not end it has failed, whatever comes next; what stands before is passed on.
+# A step that begins a value and does not end it has failed; the values before it are passed on.
 @pytest.mark.parametrize("catch", [False, True])
 def test_a_value_without_its_end_is_the_mistake_of_its_step(penstock, job, catch):
     writer = run("printf '%s\\n' A=1 'KEY<<END' hidden >> $DEEPSQUARE_ENV; echo done") | {"name": "writer"}
@@ -287,7 +287,7 @@ def test_a_value_without_its_end_is_the_mistake_of_its_step(penstock, job, catch
         assert penstock.ps()[0]["class"] == "user"
 
 
-# So is one that nobody can read.
+# A value that penstock cannot read is a mistake of its step, too.
 def test_values_that_cannot_be_read_are_the_mistake_of_their_step(penstock, job):
     path = job(run("printf 'A=1\\000\\n' >> $DEEPSQUARE_ENV") | {"name": "writer"}, run("echo next") | {"name": "next"})
 
@@ -296,7 +296,7 @@ def test_values_that_cannot_be_read_are_the_mistake_of_their_step(penstock, job)
     assert re.search(r"'writer'.*DEEPSQUARE_ENV.*NUL", result.err) and result.out == ""
 
 
-# `catch` and `finally` go on with what was whole before, and so does what follows; what was overwritten is gone.
+# `catch`, `finally` and later steps get the complete values from before; an overwritten file is lost.
 @pytest.mark.parametrize(
     "write, kept",
     [("printf 'B=1\\000\\n' >>", "1"), ("head -c 1100000 /dev/zero | tr '\\0' x >>", "1"), ("head -c 1100000 /dev/zero | tr '\\0' x >", "")],
@@ -311,7 +311,7 @@ def test_values_that_cannot_be_read_are_caught(penstock, job, write, kept):
     assert result.out == f"catch 1 {kept}\nfinally {kept}2\nnext {kept}2\n"
 
 
-# Of those that ran at the same time nobody knows which it was, so none has failed; who was alone has.
+# If several steps ran at the same time, the writer is unknown, so none has failed; a step that ran alone has.
 @pytest.mark.parametrize("write, says", [("printf 'K<<E\\nx\\n' >>", "K<<E"), ("printf 'K=x\\000\\n' >>", "NUL")])
 def test_nobody_fails_for_what_another_wrote(penstock, job, write, says):
     bad = f'until [ -e $STORAGE_PATH/up ]; do sleep 0.01; done; {write} "$DEEPSQUARE_ENV"'
@@ -326,7 +326,7 @@ def test_nobody_fails_for_what_another_wrote(penstock, job, write, says):
     assert re.search(r"'alone'.*'L<<E'.*DEEPSQUARE_ENV", result.err) and result.out == "fine\nnext 1\n"
 
 
-# A step can say why it exits, but not that it was ended.
+# A step can set its exit code, but not hide that it was asked to end.
 def test_a_limit_that_is_caught_is_told(penstock, job):
     path = job(run("sleep 100", timeout="200ms") | {"name": "slow", "catch": [run("echo caught $DEEPSQUARE_ERROR_CODE")]},
                run("exit 3") | {"name": "bad", "catch": [run("echo caught $DEEPSQUARE_ERROR_CODE")]})  # fmt: skip
@@ -346,7 +346,7 @@ def test_a_loop_variable_has_its_place(penstock, job):
     assert penstock.run("run", path).ok().out == "loop\nstep\n"
 
 
-# Ctrl-C and preemption: what runs is asked to end, no catch begins, every finally on the way out still runs.
+# Ctrl-C and preemption: running steps are asked to end, no catch starts, every finally on the way out still runs.
 @pytest.mark.parametrize("number, code, state", [(signal.SIGINT, 130, "stopped"), (signal.SIGTERM, 75, "preempted")])
 def test_finally_runs_when_the_run_is_asked_to_end(penstock, job, number, code, state):
     long = 'trap "echo asked; exit 1" TERM; echo up; while :; do sleep 0.01; done'
@@ -362,7 +362,7 @@ def test_finally_runs_when_the_run_is_asked_to_end(penstock, job, number, code, 
     assert result.out == "up\nasked\ninner\nouter\n"
 
 
-# It has what is left of the grace, and no more.
+# The finally has the rest of the grace, and no more.
 def test_a_finally_that_takes_too_long_is_killed(penstock, job):
     path = job({"steps": [run("echo up; exec sleep 1000")], "finally": [run("echo finally; exec sleep 1000")]})
     started = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "1"})
@@ -374,7 +374,7 @@ def test_a_finally_that_takes_too_long_is_killed(penstock, job):
     assert result.code == 75 and " 1 s" in result.err and result.out == "up\nfinally\n"
 
 
-# An attempt that goes on begins at the first iteration that is not finished, and within it at the first such step.
+# A resumed attempt starts at the first iteration that is not finished, and within it at the first such step.
 def test_a_loop_is_continued_where_it_was(penstock, job):
     body = [run("echo a$index"), {"if": "! ( $index -eq 3 && ! -e $DEEPSQUARE_TMP/again )"} | run("true"), run('[ $index -ne 3 ] || [ -e $DEEPSQUARE_TMP/again ] || { touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000; }; echo b$index')]
     path = job(run("echo first"), {"steps": [{"for": {"parallel": False, "range": {"begin": 1, "end": 5}, "steps": body}}]}, run("echo last"))
@@ -398,7 +398,7 @@ def test_a_parallel_loop_is_continued(penstock, job):
     assert sorted(before.out.split()) == ["a", "b"] and after.out == "slow\n"
 
 
-# What was launched is launched again, where it had not ended: the steps behind it need it.
+# A launch that had not ended is launched again: the steps after it need it.
 def test_a_launch_is_launched_again(penstock, job):
     server = 'echo server; trap "exit 0" TERM; touch $STORAGE_PATH/up; while :; do sleep 0.01; done'
     path = job(
@@ -424,7 +424,7 @@ def test_catch_and_finally_run_again_with_their_step(penstock, job):
     assert penstock.run("run", path).ok().out == "ok\nfinally\n"
 
 
-# Where a run failed within a tree, the log and the message have the whole name.
+# If a run fails within a tree, the log and the message have the whole name.
 def test_the_whole_name_is_told(penstock, job):
     path = job({"name": "outer", "steps": [{"name": "loop", "for": {"parallel": False, "items": ["x"], "steps": [{"name": "in"} | run("exit 9")]}}]}, run("true"))
 
@@ -434,7 +434,7 @@ def test_the_whole_name_is_told(penstock, job):
     assert re.search(r"'outer / loop \[x\] / in'.* 9\b", penstock.ps()[0]["message"])
 
 
-# To itself the step is whom it is mapped to, to the machine it stays the caller: what it makes is the caller's.
+# Inside, the step is the mapped user; for the machine it is the caller, who owns its files.
 def test_a_step_may_see_itself_as_another(penstock, job):
     path = job(
         run("id -u; id -g; touch $STORAGE_PATH/made", mapUid=1234, mapGid=77),
@@ -445,7 +445,7 @@ def test_a_step_may_see_itself_as_another(penstock, job):
     assert penstock.run("run", path).ok().out == f"1234\n77\n0\nalive\n{os.geteuid()} {os.getegid()}\n"
 
 
-# What the grammar knows and this machine cannot do is told at its place, with the reason and what to give, before anything starts.
+# A valid key that this machine cannot honour is reported with its place, the reason and a remedy, before anything starts.
 @pytest.mark.parametrize(
     "fields, says",
     [
@@ -467,7 +467,7 @@ def test_what_cannot_be_run_is_refused_by_name(penstock, job, fields, says):
     assert told.out == "" and penstock.ps() == []
 
 
-# The example of the language does what it says: a module, a launch, trials at the same time, a choice, and a clean end.
+# The example of the language works as described: a module, a launch, trials at the same time, a choice, and a clean end.
 def test_the_example_runs(penstock):
     result = penstock.run("run", TOP / "examples" / "language" / "workflow.yaml").ok()
 

@@ -63,7 +63,7 @@ def job(tmp_path):
     return make
 
 
-# Inputs are variables of the module, with their defaults; outputs come back only where they are asked for, under a prefix.
+# Inputs are variables of the module, with their defaults; outputs are returned only on request, with a prefix.
 def test_a_module_of_a_directory(penstock, job, tmp_path):
     write(tmp_path / "mods" / "greet")
     user = {"name": "user", "run": {"command": "echo user $WHO"}}
@@ -100,7 +100,7 @@ def test_a_module_of_a_git_repository(penstock, job, repository):
         assert penstock.run("run", "--fresh", job(source), env=env).ok().out.startswith(f"{says} hello World\n"), source
 
 
-# What was fetched is there without the repository; what was not is an error that says so, before anything starts.
+# A fetched module works without its repository; a missing one is an error, before anything starts.
 def test_without_a_network(penstock, job, repository):
     commit = git(repository, "rev-parse", "v1")
     penstock.run("run", job(f"file://{repository}@v1")).ok()
@@ -116,7 +116,7 @@ def test_without_a_network(penstock, job, repository):
     assert "other.json:1:" in other.err and "fatal: " in other.err and "never" not in other.out
 
 
-# What git says of a tag that is not there names a ref of its own; what there is to look for is the tag.
+# git's message about a missing tag names an internal ref; the error names the tag.
 def test_a_tag_that_is_not_there_is_told(penstock, job, repository):
     told = penstock.run("run", job(f"file://{repository}@v9")).exits(65)
 
@@ -124,7 +124,7 @@ def test_a_tag_that_is_not_there_is_told(penstock, job, repository):
     assert "refs/" not in told.err
 
 
-# validate looks at what is here and fetches nothing.
+# validate uses the local copy and fetches nothing.
 def test_validate_fetches_nothing(penstock, job, repository, tmp_path):
     path = job(f"file://{repository}@v1")
 
@@ -139,7 +139,7 @@ def test_validate_fetches_nothing(penstock, job, repository, tmp_path):
     assert re.search(r"./bad: module.yaml:3:11: .*\bcomand\b.*\brun\b", bad.err)
 
 
-# A run that goes on has the module that it began with, whatever became of its source.
+# A resumed run has the module that it started with, even if the source has changed or is gone.
 def test_a_resumed_run_has_its_module(penstock, job, tmp_path):
     text = "name: m\nsteps:\n  - run: {command: echo first}\n  - run: {command: '[ -e $DEEPSQUARE_TMP/again ] || { touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000; }; echo VERSION'}\n"
     write(tmp_path / "m", text=text)
@@ -164,7 +164,7 @@ def test_a_source_that_is_none_is_told(penstock, job, source, says):
     assert says in told.err and "wf.json:1:" in told.err
 
 
-# git leaves locks where it is killed, and a directory that is no repository yet: the next run goes on all the same.
+# A killed git leaves locks, and a directory that is no repository yet: the next run works all the same.
 @pytest.mark.parametrize("left", ["empty", "half", "locks"])
 def test_what_a_killed_git_leaves_is_no_obstacle(penstock, job, repository, left):
     path = job(f"file://{repository}@v1")
@@ -186,7 +186,7 @@ def test_what_a_killed_git_leaves_is_no_obstacle(penstock, job, repository, left
     assert again.out.startswith("two hello World") and not re.search(progress.OLD_MODULE, again.err)
 
 
-# A password in an address goes to the server that it is for, and nowhere else.
+# A password in an address is sent to its server, and appears nowhere else.
 def test_a_password_in_the_address_of_a_module_is_shown_nowhere(penstock, job):
     path = job("https://ann:s3cret-of-ann@127.0.0.1:1/owner/name@v1")
 
@@ -197,7 +197,7 @@ def test_a_password_in_the_address_of_a_module_is_shown_nowhere(penstock, job):
 
 
 class GitServer(http.server.ThreadingHTTPServer):
-    """Repositories below a folder by HTTP, for whom it knows; looks, while git waits for an answer, where a password may be seen."""
+    """Serves the repositories below a folder over HTTP to known users; while git waits for a reply, checks the places where a password may be seen."""
 
     def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), GitHandler)
@@ -206,7 +206,7 @@ class GitServer(http.server.ThreadingHTTPServer):
         self.thread.start()
 
     def look_around(self):
-        """The arguments and environments of all that the test has started."""
+        """Searches the arguments and environments of all processes of the test for the password."""
         for pid in processes.descendants():
             for what in ("cmdline", "environ"):
                 try:
@@ -262,12 +262,12 @@ def git_server(repository):
 
 
 def holding(folder, password):
-    """The files below the folder in which the password is, as it is or as servers are told of it."""
+    """Returns the files below the folder that contain the password, in clear or as it is sent to servers."""
     forms = [password.encode(), base64.b64encode(password.encode()).rstrip(b"=")]
     return [path for path in Path(folder).rglob("*") if path.is_file() and any(form in path.read_bytes() for form in forms)]
 
 
-# Everybody reads the arguments of others' processes; and what git keeps, it keeps for good.
+# Every user can read the arguments of other users' processes, and git keeps the URL that it gets.
 @pytest.mark.parametrize("login, in_address", [("ann:s3cret/of+ann", "ann:s3cret%2Fof+ann"), ("t0ken-of-ann:", "t0ken-of-ann")], ids=["password", "token"])
 def test_what_logs_in_to_a_repository_is_seen_by_nobody_else(penstock, job, git_server, tmp_path, login, in_address):
     git_server.known, git_server.password = [login], login.strip(":").removeprefix("ann:")
@@ -287,7 +287,7 @@ def test_what_logs_in_to_a_repository_is_seen_by_nobody_else(penstock, job, git_
     assert not store.exists() and git_server.password not in refused.text and "fatal: " in refused.err
 
 
-# The password of a user who is in the address alone may be one that git's own helpers know.
+# git's own credential helpers may know the password of a user whose name alone is in the address.
 def test_a_user_alone_is_looked_up_by_the_helpers_of_git(penstock, job, git_server, tmp_path):
     git_server.known, git_server.password = ["ann:of-the-helper"], "of-the-helper"
     host = f"127.0.0.1:{git_server.server_address[1]}"

@@ -1,5 +1,5 @@
-"""The JSON Schema that `penstock schema` prints, by a validator that is not ours: it accepts every workflow that penstock
-accepts, and a value of a wrong type is refused by both."""
+"""The JSON Schema that `penstock schema` prints, with an independent validator: it accepts every workflow that penstock accepts, and both refuse a
+value of a wrong type."""
 import copy
 import json
 import re
@@ -58,7 +58,7 @@ def examples():
         yield str(path.relative_to(TOP)), path.read_text()
 
 
-# A document that has a mistake, or is another runner's, says nothing about the schema.
+# A document that has a mistake, or is of another runner, does not test the schema.
 def test_schema_accepts_what_penstock_accepts(validator):
     accepted = 0
     for name, text in [*cases(), *examples()]:
@@ -67,7 +67,7 @@ def test_schema_accepts_what_penstock_accepts(validator):
             continue
         try:
             document = yaml.load(text, Loader)
-        except yaml.YAMLError:  # with commas that JSON left
+        except yaml.YAMLError:  # with commas that JSON does not allow
             continue
         mistakes = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
         assert not mistakes, (name, mistakes)
@@ -79,7 +79,7 @@ def test_schema_accepts_what_penstock_accepts(validator):
 
 
 def paths(value, at=()):
-    """The path of every key of a document."""
+    """Returns the path of every key of a document."""
     if isinstance(value, dict):
         for key, below in value.items():
             yield at + (key,)
@@ -109,7 +109,7 @@ def test_every_key_has_a_line_of_the_case_file(schema, validator):
     assert known - used == set()
 
 
-# Scalars are read as text where text is asked for, so a map is what no scalar can be, and text what no map can be.
+# Scalars are read as text if text is expected. Therefore the wrong value for a scalar is a map, and for a map a text.
 def test_both_refuse_values_of_a_wrong_type(validator):
     document = yaml.load(EVERY_KEY.read_text(), Loader)
     tried = 0

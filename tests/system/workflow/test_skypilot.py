@@ -1,4 +1,4 @@
-"""Task files of SkyPilot mean what they mean there: their files and results are at the paths that they name."""
+"""Task files of SkyPilot have their meaning there: their files and results are at the paths that they name."""
 import os
 import re
 import subprocess
@@ -97,7 +97,7 @@ def test_results_that_are_written_to_a_mounted_bucket_are_in_the_bucket(penstock
     assert store.client.get_object(Bucket="results", Key="epoch-1/model.pt")["Body"].read() == b"weights\n"
 
 
-# The task file of the page "ML training on preemptible VMs", as it is there.
+# The task file of the page "ML training on preemptible VMs", unchanged.
 SPOT = """\
 resources:
   # Optional; if left out, automatically pick the cheapest cloud.

@@ -30,7 +30,7 @@ def test_published_workflows_are_valid(penstock, tmp_path, name):
     assert "secretAccessKey" not in valid.out
 
 
-# A bucket that no store would take is told before anything starts, with the name it might have been meant to be.
+# A bucket name that no store accepts is reported before anything starts, with a similar valid name.
 def test_a_bucket_name_that_cannot_be_is_told(penstock, tmp_path):
     path = tmp_path / "wf.json"
     s3 = {"region": "r", "bucketUrl": "s3://Bad_Name", "path": "/", "endpointUrl": "embedded"}
@@ -60,7 +60,7 @@ def test_mistakes_are_told_with_their_places(penstock, tmp_path):
     assert all(line.startswith(start) and all(name in line for name in names) for line, (start, *names) in zip(lines, facts))
 
 
-# A person at a terminal also sees the line and the place in it, and how many there are; no line that may hold a secret.
+# At a terminal the message also shows the line and the place in it, and the number of mistakes; a line that may have a secret is not shown.
 def test_mistakes_on_a_terminal_have_their_line(penstock, tmp_path):
     path = tmp_path / "wf.yaml"
     path.write_text("resources:\n\tx: 1\n".replace("\t", "  ") + "  cpusPerTask: 0\noutputs: {s3: {secretAccesKey: very-secret-key}}\nsteps:\n  - run: {commandd: x}\n")
@@ -75,14 +75,14 @@ def test_mistakes_on_a_terminal_have_their_line(penstock, tmp_path):
     assert coloured.count("\x1b[1;31m") == 4
 
 
-# The list of all keys is for a word that is like none of them.
+# The list of all keys is shown for a word that is similar to none of them.
 def test_a_short_form_of_a_key_is_known(penstock):
     told = penstock.run("validate", "-", input="steps:\n  - run: {cmd: x}\n").exits(65).err
 
     assert "command" in told and "hangTimeout" not in told
 
 
-# Programs get the same mistakes as JSON, also where the workflow is wrong.
+# Programs get the same mistakes as JSON, also if the workflow is invalid.
 def test_json_holds_mistakes_and_model(penstock):
     wrong = penstock.run("validate", "--json", "-", input="{\n \"steps\": 5\n}").exits(65)
     right = penstock.run("validate", "--json", "-", "--set", "resources.tasks=1", input=MINIMAL).json()
@@ -103,7 +103,7 @@ def test_json_holds_mistakes_and_model(penstock):
     assert right["workflow"]["steps"][0]["run"]["shell"] == "/bin/sh"
 
 
-# It looks at the file only: what no machine has, and secrets that nobody gave, are no mistakes.
+# validate checks the file only: resources beyond any machine, and missing secrets, are no mistakes.
 def test_the_machine_and_its_environment_are_not_looked_at(penstock):
     text = MINIMAL + "resources: {tasks: 1000, gpus: 1000}\nenv: [{key: A, value: '${{ secrets.NOT_THERE }}'}]\n"
 
@@ -112,7 +112,7 @@ def test_the_machine_and_its_environment_are_not_looked_at(penstock):
     assert not penstock.home.exists()
 
 
-# A secret of the file is in no line of what validate says, whatever is wrong with it.
+# No line of validate shows a secret of the file, with any mistake in it.
 def test_secrets_are_not_shown(penstock):
     keys = '"accessKeyId": "AKIDSECRETID", "secretAccessKey": "very-secret-key"'
     text = '{"output": {"s3": {"bucketUrl": "very-secret-key", "path": "/", "endpointUrl": "http://AKIDSECRETID", %s}}, "steps": 1}' % keys
@@ -124,7 +124,7 @@ def test_secrets_are_not_shown(penstock):
         assert "AKIDSECRETID" not in result.text
 
 
-# A key that stands in the file is told as `run` tells it, and shown no more than there; one that does not is no matter.
+# validate reports a key in the file as `run` does, and does not print it; a reference causes no warning.
 @pytest.mark.parametrize("key,warned", [("very-secret-key", True), ("${{ secrets.KEY }}", False), ("***", False)])
 def test_a_key_in_the_file_is_told(penstock, tmp_path, key, warned):
     s3 = {"bucketUrl": "s3://results", "path": "/", "region": "r", "endpointUrl": "http://store.example", "accessKeyId": "id", "secretAccessKey": key}
@@ -137,7 +137,8 @@ def test_a_key_in_the_file_is_told(penstock, tmp_path, key, warned):
         assert "very-secret-key" not in told.text
 
 
-# So are those of variables and registries, each with its place; a reference to one is none, and neither is what only sounds like one.
+# Keys in variables and of registries are reported, too, each with its place; a reference to a key is no key, nor is a variable that only has a
+# similar name.
 def test_a_key_in_a_variable_is_told(penstock, tmp_path):
     path = tmp_path / "wf.yaml"
     path.write_text("""
@@ -164,7 +165,7 @@ steps:
         assert value not in told.text
 
 
-# What is only called like a key, and says where one is or that there is none, is not told of; neither is what begins like one.
+# A variable named like a key that holds a path or an empty value is not reported; neither is a value that only begins like a key.
 def test_what_is_no_key_is_not_warned_of(penstock, tmp_path):
     path = tmp_path / "wf.yaml"
     path.write_text("""
@@ -202,7 +203,7 @@ def test_workflows_of_the_examples_are_valid(penstock):
         assert penstock.run("validate", path).ok().err == ""
 
 
-# A file that cannot be read is no wrong workflow.
+# A file that cannot be read is not an invalid workflow.
 def test_unreadable_files_have_their_own_exit_codes(penstock, tmp_path):
     missing = penstock.run("validate", tmp_path / "no.json").exits(66)
     penstock.run("validate").exits(64)
@@ -210,7 +211,7 @@ def test_unreadable_files_have_their_own_exit_codes(penstock, tmp_path):
     assert missing.err.count("\n") == 1 and "no.json" in missing.err
 
 
-# Whoever types a dot meant the file in it; no file is there, which is 66 as for a name that is wrong.
+# A user who types a dot means the file in it. There is none, so the code is 66, as for a wrong name.
 @pytest.mark.parametrize("verb", ["validate", "run"])
 def test_a_directory_is_no_workflow(penstock, tmp_path, verb):
     told = penstock.run(verb, ".", cwd=tmp_path).exits(66)
@@ -218,7 +219,7 @@ def test_a_directory_is_no_workflow(penstock, tmp_path, verb):
     assert told.err.startswith(f"penstock {verb}: ") and told.err.count("\n") == 1 and told.out == ""
 
 
-# A mistake that an option made is not looked for in a file that is right.
+# A mistake in an option is not reported at the file.
 @pytest.mark.parametrize(
     "option, says",
     [
@@ -240,7 +241,7 @@ def test_mistakes_of_an_option_are_told_of_it(penstock, tmp_path, option, says):
     assert str(path) not in ran.err
 
 
-# What is missing in the file stays the file's, beside an option that took something else away.
+# A key that is missing in the file is a mistake of the file, even if an option removed another key.
 def test_a_mistake_of_the_file_stays_with_the_file(penstock, tmp_path):
     path = write({"steps": [{"name": "s", "run": {"workDir": "/"}}]}, tmp_path / "wf.json")
 
@@ -249,7 +250,7 @@ def test_a_mistake_of_the_file_stays_with_the_file(penstock, tmp_path):
     assert "steps[0].run.command" in told.err and told.err.startswith(f"{path}:")
 
 
-# What does not fit this machine is blamed on the option that asks for it.
+# If a value does not fit this machine, the error names the option that set it.
 @pytest.mark.parametrize("field", ["gpus", "tasks", "cpusPerTask", "memPerCpu"])
 def test_an_option_that_asks_for_too_much_is_named(penstock, tmp_path, field):
     path = write({"resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "steps": [{"run": {"command": "true"}}]}, tmp_path / "wf.json")
@@ -259,7 +260,7 @@ def test_an_option_that_asks_for_too_much_is_named(penstock, tmp_path, field):
     assert told.err.startswith(f"penstock run: --set resources.{field}: ")
 
 
-# The name of one of several comes from the file, and no terminal obeys it.
+# The name of one of several workflows comes from the file, and must not control the terminal.
 def test_a_name_moves_no_cursor(penstock, tmp_path):
     path = tmp_path / "workflows.yaml"
     path.write_text('workflows:\n  - {name: "a\\e[31mred", provider: bash, commands: [x]}\n  - {name: b, provider: bash, commands: [x]}\n')

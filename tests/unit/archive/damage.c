@@ -15,7 +15,8 @@ static void make_noisy(struct buf *a, const char *format, const char *filter)
 	make_archive(a, format, filter, members, ARRAY_SIZE(members));
 }
 
-/* Cut after any KiB: an error, nothing stays, and the message says that it is cut or damaged. */
+/* Truncated after any KiB: an error, no file stays, and the message says that the archive is
+ * truncated or damaged. */
 static void a_cut_archive_is_an_error(void **state)
 {
 	static const struct {
@@ -49,8 +50,8 @@ static void a_cut_archive_is_an_error(void **state)
 }
 
 /*
- * A bare tar shows a cut only within a member; whoever feeds it has verified its length. Behind
- * the last member only the end mark is missing, and that is let pass.
+ * A bare tar shows a cut only within a member; its callers have verified its length. After the last
+ * member only the end mark is missing, which is accepted.
  */
 static void a_cut_tar_is_an_error_within_a_member(void **state)
 {
@@ -98,7 +99,7 @@ static void a_flipped_bit_is_an_error(void **state)
 	}
 }
 
-/* Damage never does worse than fail: bytes all over small archives are changed in turn. */
+/* Damaged bytes only cause errors: bytes all over small archives are changed in turn. */
 static void any_damage_fails_cleanly(void **state)
 {
 	static const struct member members[] = {{"d/f", 'f', "contents", 0}, {"l", 'l', "d/f", 0}};
@@ -123,7 +124,7 @@ static void any_damage_fails_cleanly(void **state)
 	}
 }
 
-/* The message names the member at work and how far it got. */
+/* The message names the current member and the offset. */
 static void messages_say_where(void **state)
 {
 	_cleanup_(buf_release) struct buf a = BUF_INIT(0);
@@ -166,7 +167,7 @@ static void encryption_is_named(void **state)
 	}
 }
 
-/* A source that fails in the middle gives up the unpacker, which leaves nothing. */
+/* A source that fails in the middle stops the unpacker, which leaves nothing. */
 static void an_abandoned_unpacker_leaves_nothing(void **state)
 {
 	static const struct {
@@ -191,7 +192,7 @@ static void an_abandoned_unpacker_leaves_nothing(void **state)
 	}
 }
 
-/* A cancel ends even an unpacker that is fed without end. */
+/* A cancel also ends an unpacker whose input never ends. */
 static void a_cancel_ends_the_work(void **state)
 {
 	_cleanup_(buf_release) struct buf a = BUF_INIT(0);

@@ -52,7 +52,7 @@ static void members_that_leave_are_refused(void **state)
 	}
 }
 
-/* The same tricks in a zip, whose names and link targets come another way. */
+/* The same tricks in a zip, which stores names and link targets in another way. */
 static void zip_members_that_leave_are_refused(void **state)
 {
 	static const struct member cases[] = {
@@ -73,7 +73,7 @@ static void zip_members_that_leave_are_refused(void **state)
 	}
 }
 
-/* A refused member takes those before it with it. */
+/* A refused member removes the members before it, too. */
 static void a_refused_member_leaves_no_half_tree(void **state)
 {
 	static const struct member members[] = {
@@ -151,7 +151,7 @@ static void make_bomb(struct buf *a, const char *filter)
 	assert_true(a->len < MIB);
 }
 
-/* The limit holds for bytes as they are written, whatever a header promises. */
+/* The limit holds for the bytes that are written, even if a header promises fewer. */
 static void unpacked_size_has_a_limit(void **state)
 {
 	static const char *const filters[] = {"gzip", "bzip2", "xz", "zstd"};
@@ -192,7 +192,7 @@ static void limits_are_exact(void **state)
 	}
 }
 
-/* Unpackers of one disk share what is free; a failed one gives back what it took. */
+/* Unpackers of one disk share the free space; a failed one returns its share. */
 static void a_budget_is_shared(void **state)
 {
 	static const struct member members[] = {{"a", 'f', "12345", 0}, {"b", 'f', "6789", 0}};
@@ -225,7 +225,7 @@ static void replaced_files_return_to_the_budget(void **state)
 	}
 }
 
-/* What a stream is, from its first bytes alone. */
+/* Kinds of streams, detected by their first bytes alone. */
 static void kinds_are_told_by_their_magic(void **state)
 {
 	static const struct {
@@ -261,7 +261,7 @@ static void kinds_are_told_by_their_magic(void **state)
 	assert_false(archive_is_tar(zeros, 512, "zeros.bin"));
 }
 
-/* A name from a gzip header is taken only where it is a plain file name. */
+/* A name from a gzip header is used only if it is a plain file name. */
 static void single_names_are_safe(void **state)
 {
 	static const struct {
@@ -279,7 +279,7 @@ static void single_names_are_safe(void **state)
 	}
 }
 
-/* An archive with a link to "" would be taken for complete. */
+/* An archive with a link to "" would seem complete. */
 static void a_link_that_cannot_be_read_is_not_packed(void **state)
 {
 	const struct stat st = {.st_mode = S_IFLNK | 0777};

@@ -37,7 +37,7 @@ static void assert_tree(const struct yard *y)
 	assert_int_equal(stat_of(y, "top/file.txt").st_mtime, MEMBER_TIME);
 }
 
-/* Every pair of format and compression, however its bytes are cut on the way, gives the same. */
+/* Every pair of format and compression gives the same files, with chunks of any size. */
 static void every_tar_unpacks_in_any_chunks(void **state)
 {
 	static const char *const formats[] = {"ustar", "pax", "gnutar", "v7tar"};
@@ -70,7 +70,7 @@ static void every_tar_unpacks_in_any_chunks(void **state)
 	}
 }
 
-/* Formats that list their members at the end come out the same in any chunks. */
+/* Formats that list their members at the end give the same files, with chunks of any size. */
 static void zip_and_7z_unpack(void **state)
 {
 	static const char *const formats[] = {"zip", "7zip"};
@@ -89,7 +89,7 @@ static void zip_and_7z_unpack(void **state)
 	}
 }
 
-/* The name of the hidden directory in "in"; false: none yet. */
+/* Gets the name of the hidden directory in "in". Returns false if there is none yet. */
 static bool find_stage(const struct yard *y, char path[static 300])
 {
 	_cleanup_closedir_ DIR *d = opendir(y->in);
@@ -103,7 +103,7 @@ static bool find_stage(const struct yard *y, char path[static 300])
 	return false;
 }
 
-/* The first member of a zip is there before the last has come, and its mode and links at the
+/* The first member of a zip is unpacked before the last arrives; its mode and its links come at the
  * end. */
 static void zip_unpacks_while_it_arrives(void **state)
 {
@@ -152,7 +152,8 @@ static uint32_t crc_of(const char *data, size_t len)
 	return crc32_gzip_refl(0, (const unsigned char *)data, len);
 }
 
-/* A stored member; with `late` its sizes stand behind it, as programs write them into a pipe. */
+/* Writes a stored member. With `late` its sizes come after its data, as programs write them into a
+ * pipe. */
 static void add_zip_member(struct buf *out, const char *name, const char *text, bool late)
 {
 	size_t len = strlen(text);
@@ -205,7 +206,8 @@ static void end_zip(struct buf *out, size_t n, size_t list)
 	add_number(out, 0, 2);
 }
 
-/* What was deleted from a zip does not come back, and stored members without a size are found. */
+/* A member that was deleted from a zip stays deleted, and stored members without a size are
+ * found. */
 static void the_list_of_a_zip_is_right(void **state)
 {
 	struct yard *y = *state;
@@ -245,7 +247,7 @@ static void add_rar4_block(struct buf *out, int type, unsigned flags, const stru
 	buf_add(out, head.data, head.len);
 }
 
-/* One stored file, as the format's description has it. */
+/* One stored file, by the description of the format. */
 static void make_rar4(struct buf *out, const char *name, const char *text)
 {
 	_cleanup_(buf_release) struct buf rest = BUF_INIT(1000);
@@ -292,7 +294,7 @@ static void make_rar5(struct buf *out, const char *name, const char *text)
 	buf_add(&rest, "\x01\x00\x00", 3);
 	add_rar5_block(out, &rest);
 	buf_clear(&rest);
-	buf_add(&rest, "\x02\x02", 2); /* a file with data behind the header */
+	buf_add(&rest, "\x02\x02", 2); /* a file with data after its header */
 	add_number(&rest, strlen(text), 1);
 	add_number(&rest, 4, 1); /* with a CRC */
 	add_number(&rest, strlen(text), 1);
@@ -311,7 +313,7 @@ static void make_rar5(struct buf *out, const char *name, const char *text)
 	add_rar5_block(out, &rest);
 }
 
-/* Both versions of RAR are read while they arrive; what is refused of tar is refused of them. */
+/* Both versions of RAR are read while they arrive, and refused in the same cases as tar. */
 static void rar_unpacks(void **state)
 {
 	static void (*const makers[])(struct buf *, const char *, const char *) = {
@@ -336,7 +338,7 @@ static void rar_unpacks(void **state)
 	}
 }
 
-/* A compressed file that holds no archive is unpacked beside itself, without its suffix. */
+/* A compressed file that is no archive is unpacked next to itself, without its suffix. */
 static void a_single_compressed_file_loses_its_suffix(void **state)
 {
 	static const struct {
@@ -367,7 +369,7 @@ static void a_single_compressed_file_loses_its_suffix(void **state)
 	}
 }
 
-/* Several gzip members in one file are one stream; zeros behind them are padding. */
+/* Several gzip members in one file are one stream; zeros after them are padding. */
 static void gzip_members_are_joined(void **state)
 {
 	_cleanup_(buf_release) struct buf one = BUF_INIT(0), both = BUF_INIT(MIB);
@@ -387,7 +389,8 @@ static void gzip_members_are_joined(void **state)
 	}
 }
 
-/* Whatever is no archive stays as it is, and that is no error unless unpacking was asked for. */
+/* A file that is no archive stays as it is; this is an error only if the caller asked for
+ * unpacking. */
 static void what_is_no_archive_stays(void **state)
 {
 	static const struct {
@@ -405,7 +408,7 @@ static void what_is_no_archive_stays(void **state)
 		assert_int_equal(y->stats.result, UNPACK_PLAIN);
 		assert_nothing_unpacked(y);
 		yard_clear(y);
-		/* A name that promises an archive makes it a mistake. */
+		/* If the name is that of an archive, it is a mistake. */
 		assert_int_equal(yard_unpack(y, &a, "data.tar", 3, NULL), -PENSTOCK_E_INVALID);
 		assert_nothing_unpacked(y);
 		yard_clear(y);
@@ -416,7 +419,8 @@ static void what_is_no_archive_stays(void **state)
 	}
 }
 
-/* A large file that is no archive does not wait for anybody to read it. */
+/* A large file that is no archive does not block its source, although the unpacker stops
+ * reading. */
 static void a_large_plain_file_passes(void **state)
 {
 	_cleanup_(buf_release) struct buf a = BUF_INIT(64 * MIB);
@@ -461,7 +465,8 @@ static void files_that_are_used_whole_stay(void **state)
 	assert_false(unpack_keeps_whole(".pt"));
 }
 
-/* Of members with one name the last stands, also where the earlier one was a link elsewhere. */
+/* If several members have one name, the last one wins, also if an earlier one was a link
+ * elsewhere. */
 static void the_last_of_one_name_wins(void **state)
 {
 	static const struct member members[] = {
@@ -534,7 +539,7 @@ static void what_is_there_is_merged(void **state)
 	assert_int_equal(count_entries(y->in), 5);
 }
 
-/* Where a name means a file here and a directory there, nothing at all is moved. */
+/* If a name is a file here and a directory there, nothing is moved. */
 static void conflicts_are_found_before_anything_moves(void **state)
 {
 	static const struct member there[] = {{"top/file.txt/", 'd', NULL, 0}};
@@ -576,7 +581,7 @@ static void many_directories_unpack(void **state)
 		assert_text(y, names[i], names[i]);
 }
 
-/* What a killed process left is swept away, and nothing else. */
+/* The leftovers of a killed process are removed, and nothing else. */
 static void leftovers_are_cleaned(void **state)
 {
 	struct yard *y = *state;

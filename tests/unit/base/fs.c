@@ -125,7 +125,7 @@ static void reading_is_bounded(void **state)
 	assert_int_equal(fs_read(at("f"), &big, NULL), 0);
 	assert_int_equal(big.len, 200000);
 	assert_int_equal(fs_read(at("missing"), &small, NULL), -PENSTOCK_E_NOT_FOUND);
-	/* A directory cannot be read: that is no matter of the limit. */
+	/* A directory cannot be read; the error is not that of the limit. */
 	assert_int_equal(fs_read(dir, &full, NULL), -PENSTOCK_E_IO);
 	assert_true(fs_read(dir, &small, NULL) < 0);
 	free(text);
@@ -230,7 +230,7 @@ static void unwritable_directories_are_removed(void **state)
 	assert_int_equal(access(at("t"), F_OK), -1);
 }
 
-/* A list that cannot be read to its end is not a short list. */
+/* An error while a directory is listed must not look like a short list. */
 static void an_error_is_not_the_end_of_a_directory(void **state)
 {
 	_cleanup_closedir_ DIR *whole = opendir(dir), *broken = opendir(dir);

@@ -116,8 +116,8 @@ static void encoded_secrets_are_masked(void **state)
 	log_info("%s",
 		"a S3cr3t%2F%2B%20key%3D%21 b S3cr3t%2f%2b%20key%3d%21 c S3cr3t/%2B%20key%3D%21");
 	assert_string_equal(last, "a *** b *** c ***");
-	/* base64 of the secret alone, behind "u:", and behind "us:"; the characters that also
-	 * encode its neighbours stay */
+	/* base64 of the secret alone, after "u:", and after "us:"; the characters that also encode
+	 * its neighbours stay */
 	log_info("UzNjcjN0Lysga2V5PSE= dTpTM2NyM3QvKyBrZXk9IQ== dXM6UzNjcjN0Lysga2V5PSEK");
 	assert_string_equal(last, "***E= dTp***Q== dXM6***EK");
 }

@@ -15,13 +15,13 @@
 
 #include "base/near_socket.h"
 
-/* A user number that no account has, and that no test running at the same time uses. */
+/* A user id that no account has, and that no other test uses at the same time. */
 static uid_t other_user(void)
 {
 	return 1000000 + (uid_t)getpid();
 }
 
-/* A TCP socket that holds a free port of `host`. */
+/* Makes a TCP socket that holds a free port of `host`. */
 static int take_port(const char *host, struct sockaddr_in *address)
 {
 	socklen_t len = sizeof(*address);
@@ -132,7 +132,7 @@ static void only_the_same_loopback_address_is_found(void **state)
 	close(tcp);
 }
 
-/* Runs `look` in a child as another user; the exit code says whether its assertions held. */
+/* Runs `look` in a child as another user. The exit code is 0 if its assertions held. */
 static int as_other_user(int (*look)(const struct sockaddr_in *), const struct sockaddr_in *address)
 {
 	uid_t user = other_user();
@@ -163,7 +163,8 @@ static int listen_here(const struct sockaddr_in *address)
 	return 1;
 }
 
-/* Each user has separate sockets, in a directory that no other user made or may enter. */
+/* Each user has separate sockets, in a directory that only this user can have made and can
+ * enter. */
 static void users_do_not_meet(void **state)
 {
 	char path[64];
@@ -203,8 +204,8 @@ static int make_run_user(const struct sockaddr_in *address)
 	return mkdir("/run/user", 0755) == 0 && mkdir("/run/user/0", 0777) == 0 ? 0 : 1;
 }
 
-/* Listens in a separate mount namespace. 0: the socket is in a directory in which only root can
- * replace entries. */
+/* Listens in a separate mount namespace. Returns 0 if the socket is in a directory in which only
+ * root can replace entries. */
 static int listen_with_foreign_run(const struct sockaddr_in *address)
 {
 	struct sockaddr_un name;

@@ -87,7 +87,7 @@ static void one_buffer_may_take_both(void **state)
 	assert_int_equal(status, 0);
 }
 
-/* Nearly a full pipe may still be unread when the program has ended. */
+/* A pipe that is nearly full may still be unread when the program has ended. */
 static void nothing_is_lost_of_one_that_ends_at_once(void **state)
 {
 	(void)state;
@@ -315,7 +315,8 @@ static void a_signal_is_seen_in_the_status(void **state)
 	assert_int_equal(WTERMSIG(status), SIGTERM);
 }
 
-/* More than a pipe holds, with SIGPIPE at its default, which would end this test. */
+/* More bytes than a pipe can buffer, with SIGPIPE at its default action, which would end this
+ * test. */
 static void an_input_of_any_length_may_be_read_or_not(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(64);

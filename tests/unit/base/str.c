@@ -163,7 +163,8 @@ static void beginnings_and_ends_match(void **state)
 	assert_true(str_starts("", "") && str_ends("", ""));
 }
 
-/* A text of any length is whole or NULL when memory runs out; asprintf() writes behind some. */
+/* A text of any length is whole, or NULL if out of memory. asprintf() writes beyond the end of some
+ * texts then. */
 static void a_text_is_whole_or_null(void **state)
 {
 	(void)state;

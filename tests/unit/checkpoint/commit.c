@@ -1,4 +1,4 @@
-/* What a commit says, and what is none. */
+/* Reading and writing commits, valid and invalid ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static void format(const struct commit *c, struct buf *text)
 	assert_int_equal(commit_format(c, text, NULL), 0);
 }
 
-/* Everything that was said comes back. */
+/* A commit that was written can be read back. */
 static void test_reads_what_it_wrote(void **state)
 {
 	_cleanup_(commit_freep) struct commit *c = example(), *again = NULL;
@@ -59,7 +59,7 @@ static void test_reads_what_it_wrote(void **state)
 	assert_non_null(commit_find_file(again, "optimizer/é.bin"));
 }
 
-/* Wherever it is cut: there is no commit. */
+/* A commit that is truncated at any byte is invalid. */
 static void test_a_cut_document_is_none(void **state)
 {
 	_cleanup_(commit_freep) struct commit *c = example();
@@ -76,7 +76,7 @@ static void test_a_cut_document_is_none(void **state)
 	}
 }
 
-/* Whatever bit is flipped: it is no commit, or says the same. */
+/* With any flipped bit the commit is invalid, or has the same content. */
 static void test_a_flipped_bit_is_noticed(void **state)
 {
 	_cleanup_(commit_freep) struct commit *c = example();
@@ -116,7 +116,7 @@ static void test_names_that_leave_the_checkpoint_are_refused(void **state)
 		assert_true(commit_name_is_good(good[i]));
 }
 
-/* Documents that a program of its own may have written, and some that make no sense. */
+/* Documents that another program may have written, and some that make no sense. */
 static void test_what_is_a_commit(void **state)
 {
 	static const struct {
@@ -153,7 +153,7 @@ static void test_what_is_a_commit(void **state)
 	}
 }
 
-/* Also where a later attempt has gone back behind the steps of the one before. */
+/* Also if a later attempt has resumed from an earlier step than the last one. */
 static void test_the_newest_is_of_the_last_attempt(void **state)
 {
 	struct commit a = {.attempt = 1, .step = 30, .time_ns = 9};

@@ -70,7 +70,7 @@ static void test_keeps_what_determined_documents(void **state)
 			documented, ARRAY_SIZE(documented), table[i].kept);
 }
 
-/* Whatever the policy says, what a training goes on from is not deleted. */
+/* No policy deletes the checkpoint that a training resumes from. */
 static void test_keeps_the_newest_of_all(void **state)
 {
 	(void)state;
@@ -94,7 +94,7 @@ static void test_larger_may_be_better(void **state)
 		ARRAY_SIZE(documented), "4,3");
 }
 
-/* Of two that are alike the one that has seen more. */
+/* If two checkpoints are equal, the one with the later step is kept. */
 static void test_keeps_the_later_of_two_alike(void **state)
 {
 	static const struct keep_item alike[] = {

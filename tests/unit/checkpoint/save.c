@@ -94,8 +94,8 @@ static uint64_t latest(unsigned *passed_over)
 	return r == 0 ? c->step : 0;
 }
 
-/* Written through the handle, appended to, in directories, written by the program, named or not:
- * all is in. */
+/* Files that were written through the handle, appended to, in directories, written by the program,
+ * named or not: all are in the checkpoint. */
 static void test_a_checkpoint_holds_all_that_was_written(void **state)
 {
 	_cleanup_(commit_freep) struct commit *c = NULL;
@@ -123,7 +123,7 @@ static void test_a_checkpoint_holds_all_that_was_written(void **state)
 	assert_int_equal(c->step, 7);
 }
 
-/* What is not committed does not count, and goes. */
+/* Files without a commit do not count, and are removed. */
 static void test_what_is_not_committed_goes(void **state)
 {
 	struct save *s = NULL;
@@ -138,7 +138,7 @@ static void test_what_is_not_committed_goes(void **state)
 	assert_false(exists("step-000000000007-1"));
 }
 
-/* A killed save of an earlier attempt is removed by the next one; a commit, and what is not ours,
+/* The next save removes a killed save of an earlier attempt; a commit, and files of others,
  * stay. */
 static void test_leftovers_of_earlier_attempts_go(void **state)
 {
@@ -158,7 +158,8 @@ static void test_leftovers_of_earlier_attempts_go(void **state)
 
 	assert_true(exists("step-000000000001-1/COMMIT.json") && exists("mine"));
 	assert_false(exists("step-000000000002-1"));
-	assert_true(exists("step-000000000003-2")); /* another save of this attempt may be at it */
+	/* Another save of this attempt may be in progress. */
+	assert_true(exists("step-000000000003-2"));
 }
 
 static void test_a_step_is_committed_once(void **state)
@@ -187,7 +188,7 @@ static void test_a_commit_that_cannot_be_read_is_an_error(void **state)
 	assert_true(exists("step-000000000001-1/model.bin"));
 }
 
-/* Each way in which the newest can be damaged; then the one before is what is gone on with. */
+/* Each kind of damage to the newest checkpoint makes the reader fall back to the one before. */
 static void test_a_damaged_checkpoint_is_passed_over(void **state)
 {
 	_cleanup_free_ char *model = below("step-000000000002-1/model.bin"),
@@ -266,7 +267,7 @@ static void test_bad_names_and_nothing_to_save_are_refused(void **state)
 		-(int)PENSTOCK_E_INVALID);
 }
 
-/* With very many files, appended to and asked for again, the names are spread over many buckets. */
+/* With very many files, some of them appended to and read again, the names are in many buckets. */
 static void test_a_file_is_found_without_a_look_at_all_others(void **state)
 {
 	enum { FILES = 3000 };
@@ -345,7 +346,7 @@ static unsigned count_hidden(const char *name)
 	return n;
 }
 
-/* One commit names the files of all ranks; nothing of their meeting stays. */
+/* One commit names the files of all ranks; the files by which the ranks coordinate are removed. */
 static void test_many_ranks_make_one_checkpoint(void **state)
 {
 	_cleanup_(commit_freep) struct commit *c = NULL;
@@ -364,8 +365,8 @@ static void test_many_ranks_make_one_checkpoint(void **state)
 	assert_int_equal(count_hidden("step-000000000005-1"), 0);
 }
 
-/* What a killed save of the same step has left is not taken for the part of a rank that has not
- * come yet. */
+/* The part that a killed save of the same step left is not the part of a rank that has yet to
+ * arrive. */
 static void test_the_part_of_a_killed_save_does_not_count(void **state)
 {
 	static const char stale[] =
@@ -398,7 +399,7 @@ static void test_the_part_of_a_killed_save_does_not_count(void **state)
 	assert_non_null(commit_find_file(c, "1.bin"));
 }
 
-/* A rank that hangs is named, and the checkpoint before it stays what counts. */
+/* The error names a rank that hangs, and the checkpoint before it stays the newest. */
 static void test_a_rank_that_hangs_is_named(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -418,7 +419,7 @@ static void test_a_rank_that_hangs_is_named(void **state)
 	assert_int_equal(latest(NULL), 1);
 }
 
-/* The others do not wait for their whole time. */
+/* The other ranks do not wait for the whole timeout. */
 static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 {
 	struct save *zero = NULL, *two = NULL;
@@ -436,8 +437,8 @@ static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 	assert_false(exists("step-000000000005-1"));
 }
 
-/* Nobody has told it yet whose save it is: what it said stands there, and is believed when it
- * stays. */
+/* The rank does not know yet which save it belongs to. Its file remains, and rank 0 accepts it once
+ * it has not changed for a while. */
 static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void **state)
 {
 	struct save *zero = NULL, *two = NULL;
@@ -492,7 +493,8 @@ static void test_a_rank_that_times_out_keeps_the_files_of_its_part(void **state)
 	assert_false(exists("step-000000000005-1"));
 }
 
-/* It was of an earlier save of the same step, which all have begun anew. */
+/* The file of the rank belongs to an earlier save of the same step, which all ranks have begun
+ * again. */
 static void test_a_rank_that_had_given_up_may_begin_again(void **state)
 {
 	struct save *two = NULL;
@@ -518,7 +520,7 @@ static void test_two_ranks_may_not_write_the_same_file(void **state)
 	ranks[1].name = ranks[0].name;
 	run_ranks(ranks, 2);
 
-	/* Told as that, or as a file that changed: they write at the same time. */
+	/* The error may also be that the file changed: both ranks write at the same time. */
 	assert_true(ranks[0].result < 0 && ranks[1].result < 0);
 	assert_int_equal(latest(NULL), 0);
 }
@@ -542,8 +544,7 @@ static void test_a_single_file_has_its_commit_beside_it(void **state)
 	assert_true(c->single);
 }
 
-/* Of "x.pth" the commit beside "model-x.pth" says nothing, and a commit that names no file is of
- * nothing. */
+/* The commit of "x.pth" is not valid for "model-x.pth", and a commit without files is invalid. */
 static void test_a_commit_of_something_else_is_none(void **state)
 {
 	_cleanup_free_ char *from = below("x.pth.COMMIT.json"),
@@ -563,8 +564,7 @@ static void test_a_commit_of_something_else_is_none(void **state)
 	assert_int_equal(latest(NULL), 0);
 }
 
-/* Neither a name with a line break, which stands in lists, nor what cannot be read without
- * waiting. */
+/* A name with a line break, and a FIFO, which a reader would wait for, are skipped. */
 static void test_what_others_have_put_there_holds_nothing_up(void **state)
 {
 	_cleanup_(commit_list_release) struct commit_list list = {0};

@@ -1,4 +1,4 @@
-/* Plots: every point is on the canvas, whatever the numbers are. */
+/* Plots: every point is on the canvas, for any numbers. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>

@@ -19,7 +19,7 @@
 
 enum { COLUMNS = 60, UPDATES = 20000 };
 
-/* What is written to stderr while a test draws; read by a thread, so that nothing blocks. */
+/* Collects the text on stderr while a test draws. A thread reads it, so that nothing blocks. */
 struct screen {
 	int saved;
 	int reader;
@@ -66,8 +66,8 @@ static void screen_begin(struct screen *s, bool terminal)
 static const char *screen_end(struct screen *s)
 {
 	fflush(stderr);
-	dup2(s->saved,
-		STDERR_FILENO); /* the last descriptor of the other end: the reader sees its end */
+	/* Closes the last descriptor of this end, so that the reader gets an end of file. */
+	dup2(s->saved, STDERR_FILENO);
 	close(s->saved);
 	pthread_join(s->thread, NULL);
 	close(s->reader);
@@ -93,7 +93,7 @@ static bool shows(struct screen *s, const char *what)
 	return found;
 }
 
-/* A terminal over a slow line must not be flooded, however often there is news. */
+/* A terminal over a slow line must not be flooded, even if there are many updates. */
 static void a_terminal_is_redrawn_ten_times_a_second_at_most(void **state)
 {
 	struct screen s;
@@ -115,7 +115,7 @@ static void a_terminal_is_redrawn_ten_times_a_second_at_most(void **state)
 	buf_release(&s.text);
 }
 
-/* A line that wraps would leave its upper half behind when the next one is drawn. */
+/* The upper half of a line that wraps would stay when the next one is drawn. */
 static void no_line_is_wider_than_the_terminal(void **state)
 {
 	struct screen s;
@@ -143,7 +143,7 @@ static void no_line_is_wider_than_the_terminal(void **state)
 	buf_release(&s.text);
 }
 
-/* What stays on the screen says that it is done, how much it was, and how long it took. */
+/* The line that stays on the screen has the end of the item, its size and its time. */
 static void the_last_line_of_an_item_is_its_end(void **state)
 {
 	struct screen s;
@@ -155,7 +155,7 @@ static void the_last_line_of_an_item_is_its_end(void **state)
 	p = progress_new(false);
 	progress_update(p, "data.bin", 10, 2000000);
 	progress_update(p, "data.bin", 2000000, 2000000);
-	progress_update(p, "data.bin", 5, 2000000); /* of a thread that was late */
+	progress_update(p, "data.bin", 5, 2000000); /* an update of a slow thread */
 	progress_complete(p);
 	progress_free(p);
 
@@ -190,7 +190,7 @@ static void no_bar_is_left_half_full(void **state)
 	buf_release(&s.text);
 }
 
-/* The last update is drawn, however soon after another one it came. */
+/* The last update is drawn, even if it soon follows another one. */
 static void the_last_update_is_drawn(void **state)
 {
 	struct screen s;
@@ -210,7 +210,7 @@ static void the_last_update_is_drawn(void **state)
 	buf_release(&s.text);
 }
 
-/* A line of its own must not be overdrawn by the bars. */
+/* Bars must not overwrite a printed line. */
 static void a_note_stands_above_the_bars(void **state)
 {
 	struct screen s;
@@ -233,7 +233,7 @@ static void a_note_stands_above_the_bars(void **state)
 	buf_release(&s.text);
 }
 
-/* In a file or a pipe: one line at the begin, with the size, and one at the end; no control
+/* In a file or a pipe: one line at the start, with the size, and one at the end, without control
  * characters. */
 static void elsewhere_there_are_plain_lines(void **state)
 {
@@ -258,7 +258,7 @@ static void elsewhere_there_are_plain_lines(void **state)
 	buf_release(&s.text);
 }
 
-/* An unknown size does not keep the first line away for ever. */
+/* The first line also appears if the size is unknown. */
 static void what_has_no_size_begins_after_a_second(void **state)
 {
 	struct screen s;
@@ -273,7 +273,7 @@ static void what_has_no_size_begins_after_a_second(void **state)
 		progress_update(p, "stream", i, 0);
 		clock_sleep_ms(1);
 	}
-	progress_update(p, "stream", 5000, 0); /* whenever the last one was */
+	progress_update(p, "stream", 5000, 0); /* even if the last line was printed just before */
 	progress_complete(p);
 	progress_free(p);
 

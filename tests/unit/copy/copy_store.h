@@ -8,7 +8,7 @@ static const char *modified = "2025-11-21T09:05:00.000Z"; /* the time of all obj
 
 struct copy_store {
 	struct tiny_store store;
-	struct fixture f; /* its server is not asked */
+	struct fixture f; /* no server listens there */
 	struct object_client *s3;
 	char dir[32];
 };

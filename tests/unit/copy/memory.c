@@ -52,7 +52,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(downloading_a_tree, start_server, stop_server),
 	};
 
-	/* It would lose the query of a URL (7.88); tests/unit/net/memory.c has its own. */
+	/* libcurl 7.88 would lose the query of a URL; tests/unit/net/memory.c covers its
+	 * allocations. */
 	alloc_fail_skip_library("libcurl");
 	alarm(115);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

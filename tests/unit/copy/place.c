@@ -20,7 +20,7 @@
 
 static char dir[] = "/tmp/place-XXXXXX";
 
-/* Below `dir`: the directory "d", the file "f", the file "star*". */
+/* Makes below `dir` the directory "d", the file "f" and the file "star*". */
 static int set_up(void **state)
 {
 	(void)state;
@@ -150,7 +150,7 @@ static void a_target_is_resolved(void **state)
 		{"s3://bkt", "a", "a", NULL, NULL, 0},
 		{"s3://bkt/x", NULL, "x", NULL, NULL, 0},
 		{"s3://bkt/x/", "dir/", "x/dir/", NULL, NULL, 0},
-		/* Keys may be what paths cannot be. */
+		/* Keys may have forms that paths cannot have. */
 		{"s3://bkt/", "../a", "../a", NULL, NULL, 0},
 		{"d", "a/b", NULL, "d/a/b", NULL, 1},
 		{"d/", "a", NULL, "d/a", NULL, 1},

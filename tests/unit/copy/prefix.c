@@ -5,7 +5,7 @@
 
 #include "copy/copy.h"
 
-/* In the place of the C library's: what a sync of the disk does is the test's to say. */
+/* Replaces the function of the C library: the test decides on the result of a sync. */
 static int sync_error;
 static unsigned syncs;
 
@@ -132,7 +132,8 @@ static void files_of_an_earlier_copy_are_kept_and_synced(void **state)
 	end_world(&w);
 }
 
-/* The store's times are whole seconds: the object that came after the first may have its time. */
+/* The store has whole seconds, so an object that was stored after the first one may have the same
+ * time. */
 static void an_object_that_changed_is_fetched_again(void **state)
 {
 	struct timespec now;

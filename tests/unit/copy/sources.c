@@ -6,7 +6,7 @@
 
 #include "copy/internal.h"
 
-#define MOST 6 /* words of a command, and names that come of it */
+#define MOST 6 /* words of a command, and the names that result */
 
 struct world {
 	struct copy_store s;
@@ -75,7 +75,7 @@ static int tear_down(void **state)
 struct command {
 	const char *words[MOST]; /* sources and, last, the target; NULL at the end */
 	bool recursive;
-	const char *names[MOST]; /* what the targets end in, sorted */
+	const char *names[MOST]; /* ends of the targets, sorted */
 	const char *include, *exclude;
 	bool raw, move, force;
 };
@@ -300,7 +300,7 @@ static void a_move_leaves_the_state_of_runs(void **state)
 	assert_int_equal(4, w->targets.n);
 }
 
-/* It would be moved once more, or removed with the object that had the name. */
+/* The object would be moved once more, or removed with the object that had the name. */
 static void nothing_is_moved_onto_another_source(void **state)
 {
 	struct world *w = *state;
@@ -389,7 +389,7 @@ static void a_sync_that_makes_no_sense_is_refused(void **state)
 		-(int)PENSTOCK_E_NOT_FOUND, sync_dry(*state, "none", "s3://bucket/x", false));
 }
 
-/* A mistyped source looks like this. */
+/* A mistyped source looks empty, too. */
 static void an_empty_source_deletes_nothing(void **state)
 {
 	struct world *w = *state;
@@ -409,7 +409,7 @@ static void stores_are_compared_by_their_addresses(void **state)
 	assert_false(copy_is_same_store("http://no.such.host.invalid", "http://127.0.0.1"));
 }
 
-/* Else the files of further directories could not be created. */
+/* A directory that is read-only too early could not get its files. */
 static void the_modes_of_all_directories_are_set_at_the_end(void **state)
 {
 	struct copy copy = {0};

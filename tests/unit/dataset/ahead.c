@@ -24,7 +24,7 @@
 /* A store of objects "0" to "7" of equal bytes. */
 struct fixture {
 	struct mini_http m;
-	struct http_engine *engine, *own; /* `own`: of a child */
+	struct http_engine *engine, *own; /* `own`: the call is that of a child */
 	struct object_client *client, *own_client;
 	atomic_uint opened;
 	atomic_bool silent;
@@ -95,7 +95,7 @@ static int open_client(
 		make_client(f, &f->engine, &f->client);
 		*out = f->client;
 	} else {
-		clock_sleep_ms(20); /* another thread comes meanwhile */
+		clock_sleep_ms(20); /* another thread arrives meanwhile */
 		make_client(f, &f->own, &f->own_client);
 		*out = f->own_client;
 	}
@@ -182,7 +182,7 @@ static void threads_start_wait_for_and_drop_batches(void **state)
 	}
 }
 
-/* The server is silent for ever; the jobs are running, waiting and unused. */
+/* The server never replies; some jobs are running, some are waiting, some are unused. */
 static void jobs_that_are_left_end_at_once(void **state)
 {
 	struct fixture *f = *state;
@@ -249,7 +249,8 @@ static void a_child_reads_with_threads_and_connections_of_its_own(void **state)
 	pid_t child;
 
 #ifdef __SANITIZE_THREAD__
-	/* It takes a thread of the child for the one of the parent that had the same stack. */
+	/* ThreadSanitizer takes a thread of the child for the one of the parent that had the same
+	 * stack. */
 	skip();
 #endif
 	assert_int_equal(ahead_start(f->ahead, f->ids, BATCH, f->data, &job, NULL), 0);

@@ -148,7 +148,7 @@ static void a_damaged_block_is_missing_and_is_fetched_again(void **state)
 {
 	static const struct {
 		uint64_t size;
-		off_t at; /* of the damage; -1: the file is cut */
+		off_t at; /* offset of the damage; -1: the file is truncated */
 	} cases[] = {{SIZE, CACHE_BLOCK + 17}, {1000, 17}, {1000, 1000}, {SIZE, -1}};
 
 	(void)state;
@@ -176,7 +176,7 @@ static void a_damaged_block_is_missing_and_is_fetched_again(void **state)
 	}
 }
 
-/* A block that was good once, and whose file is cut while it is open. */
+/* A block that was good, and whose file is truncated while it is open. */
 static void a_file_that_is_cut_in_use_is_filled_again(void **state)
 {
 	struct block_cache *c = open_cache(CACHE_MIN);
@@ -263,7 +263,7 @@ static void a_cache_that_is_full_of_files_in_use_takes_no_more(void **state)
 	block_cache_free(c);
 }
 
-/* What a kill leaves behind: a number that is too large, or none. */
+/* A kill leaves the file with a number that is too large, or without a number. */
 static void the_number_of_bytes_is_counted_again(void **state)
 {
 	static const char *const contents[] = {"", "too short", NULL};

@@ -99,7 +99,7 @@ static void names_and_sizes_of_files_may_be_odd(void **state)
 	assert_read(f, ids, 0, "");
 }
 
-/* Windows of 4 tokens, each 1 after the one before. */
+/* Windows of 4 tokens, each 1 token after the previous one. */
 static void overlapping_and_repeated_samples_are_read_in_any_order(void **state)
 {
 	struct fixture *f = *state;
@@ -142,7 +142,7 @@ static int read_first(struct fixture *f)
 	return dataset_read(f->set, (uint64_t[]){0}, 1, data, NULL, &f->err);
 }
 
-/* Cut, or replaced by another of the same size before it was opened. */
+/* The file was truncated, or replaced by another of the same size, before it was opened. */
 static void a_changed_file_is_reported(void **state)
 {
 	struct fixture *f = *state;
@@ -177,7 +177,7 @@ static void a_changed_file_is_reported(void **state)
 	assert_int_equal(open_set(f, options), -(int)PENSTOCK_E_NOT_FOUND);
 }
 
-/* All threads that scan would keep files open. */
+/* If all threads scanned, all would keep files open. */
 static void many_shards_need_few_open_files(void **state)
 {
 	struct fixture *f = *state;
@@ -215,7 +215,7 @@ static uint64_t bytes_read(void)
 	return bytes;
 }
 
-/* Each sample would bring 64 KiB. */
+/* Each sample would read 64 KiB. */
 static void gaps_that_are_much_larger_than_the_samples_are_not_read(void **state)
 {
 	struct fixture *f = *state;

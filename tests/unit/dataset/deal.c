@@ -40,7 +40,7 @@ static struct deal_batch batch_at(const struct deal *d, uint64_t step)
 
 /* ---- exactly once ---- */
 
-/* A training that is interrupted and goes on with other ranks and workers. */
+/* A training that is interrupted and continues with other ranks and workers. */
 struct training {
 	struct order_options options;
 	struct order order;
@@ -184,7 +184,7 @@ static void test_a_step_is_dealt_in_the_order_of_ranks(void **state)
 		struct deal d = deal_of((struct deal_options){
 			.n = 100, .start = 10, .ranks = 3, .rank = r, .batch = 4});
 
-		assert_int_equal(deal_steps(&d), 8); /* 7 of 12 samples, one of 6 */
+		assert_int_equal(deal_steps(&d), 8); /* 7 steps of 12 samples, the last one of 6 */
 		assert_int_equal(batch_at(&d, 2).first, 10 + 2 * 12 + r * 4);
 		assert_int_equal(batch_at(&d, 2).n, 4);
 		assert_int_equal(batch_at(&d, 7).first, 94 + r * 2);

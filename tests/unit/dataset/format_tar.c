@@ -344,7 +344,7 @@ static void test_arrays_in_members_have_a_shape(void **state)
 	assert_int_equal(field_of(&fields, "y.npy")->type, FORMAT_BYTES);
 }
 
-/* Of large members only the headers are read; small ones are read in few large pieces. */
+/* Scans read only the headers of large members, and small members in a few large pieces. */
 static void test_scans_read_little_of_large_members(void **state)
 {
 	_cleanup_(buf_release) struct buf tar = BUF_INIT(64 * MIB);
@@ -459,7 +459,7 @@ static void test_an_index_may_list_other_files(void **state)
 	assert_int_equal(found.n, 2);
 	assert_int_equal(found.items[0].offset, 1024);
 	assert_string_equal(found.items[0].key, "a");
-	/* far behind the last member: from its header on */
+	/* far after the last member: from its header on */
 	assert_int_equal(found.items[1].offset, 999936 - BLOCK);
 }
 

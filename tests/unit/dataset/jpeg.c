@@ -1,4 +1,4 @@
-/* Decoding to a size: what is cut, colours, and images that are damaged or too large. */
+/* Decoding to a size: cropping, colours, and images that are damaged or too large. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,7 @@ static void the_middle_is_cut_and_scaled(void **state)
 		assert_near(row[(size_t)3 * (sizes[i].width * 5 / 6) + 2], 160);
 	}
 	{
-		/* The middle third alone, whose edges are not mixed with what is cut. */
+		/* Only the middle third, whose edges are not mixed with the cropped parts. */
 		const struct jpeg_size size = {.height = 30, .width = 15};
 		uint8_t pixels[30 * 15 * 3];
 

@@ -168,7 +168,8 @@ static void test_sets_that_end_are_taken_once(void **state)
 	}
 }
 
-/* The epoch is as long as it can be: the position behind it needs a sample that a set has not. */
+/* The epoch has the maximal length: its next position would need a sample that a set does not
+ * have. */
 static void test_a_mix_ends_with_its_first_set(void **state)
 {
 	(void)state;
@@ -192,7 +193,7 @@ static void test_a_mix_ends_with_its_first_set(void **state)
 	}
 }
 
-/* As many positions as all sets need, and no more. */
+/* The epoch has as many positions as all sets need, and no more. */
 static void test_sets_that_repeat_are_all_taken_whole(void **state)
 {
 	(void)state;

@@ -77,7 +77,7 @@ static int open_set(struct fixture *f)
 
 /* ---- MosaicML ---- */
 
-/* Bytes that do not get smaller, for each sample other ones. */
+/* Bytes that cannot be compressed, different for each sample. */
 static void sample(unsigned id, char out[BYTES])
 {
 	uint32_t x = id * 2654435761u + 1;
@@ -120,7 +120,7 @@ static void compress(struct fixture *f)
 	buf_grown(&f->stored, ZSTD_compress(out, cap, f->content.data, f->content.len, 1));
 }
 
-/* What is wrong with the last shard of a set. */
+/* The fault of the last shard of a set. */
 struct fault {
 	const char *method;
 	int content, stored; /* added to the sizes in the index */
@@ -181,13 +181,13 @@ static void samples_of_compressed_shards_are_read(void **state)
 	assert_string_equal(dataset_format(f->set), "mds");
 	assert_int_equal(dataset_count(f->set), SAMPLES * SHARDS);
 	source = dataset_source(f->set);
-	/* To find the samples takes no more than the first block of each. */
+	/* The search for the samples takes no more than the first block of each shard. */
 	assert_int_equal(source->unpacked, 0);
 	assert_samples(f->set, ids, ARRAY_SIZE(ids));
 	assert_int_equal(source->unpacked, 4 * f->content.len);
 }
 
-/* MDSWriter can leave both; the other one is read in ranges. */
+/* MDSWriter can leave both forms of a shard; the uncompressed one is read in ranges. */
 static void a_shard_that_is_there_uncompressed_is_read_as_it_is(void **state)
 {
 	struct fixture *f = *state;
@@ -253,7 +253,8 @@ static void hashes_of_the_index_are_verified(void **state)
 	assert_samples(f->set, &id, 1);
 }
 
-/* A cut shard has another size than the index says, so the index is told. */
+/* The size of a truncated shard differs from the index, so the index of this test has the new
+ * size. */
 static void damaged_bytes_are_an_error_and_never_samples(void **state)
 {
 	struct fixture *f = *state;
@@ -288,7 +289,7 @@ static void *read_all(void *cookie)
 	return NULL;
 }
 
-/* Room for two shards and what is stored of one: threads wait for each other. */
+/* Memory for two unpacked shards and one stored shard: threads wait for each other. */
 static void threads_share_the_memory_of_a_set(void **state)
 {
 	struct fixture *f = *state;
@@ -370,7 +371,7 @@ static void chunks_of_litdata_are_unpacked(void **state)
 #define ROWS 1000
 #define ROW  300
 
-/* Rows of bytes, gzipped; returns how many bytes. */
+/* Makes rows of bytes, gzipped. Returns the number of bytes. */
 static size_t write_idx(struct fixture *f)
 {
 	static const unsigned char head[] = {
@@ -421,7 +422,8 @@ static void damaged_gzip_files_are_corrupt(void **state)
 	size_t len = write_idx(f);
 	uint64_t id = 0;
 	char data[ROW];
-	/* A byte of the data; the checksum; the size, that is less than the content. */
+	/* A wrong byte of the data, of the checksum, and of the size, which is less than the
+	 * content. */
 	const struct {
 		size_t at;
 		char to;
@@ -441,7 +443,7 @@ static void damaged_gzip_files_are_corrupt(void **state)
 		assert_int_equal(r, -(int)PENSTOCK_E_CORRUPT);
 		assert_non_null(strstr(f->err.message, "train-images-idx3-ubyte.gz"));
 	}
-	/* What is missing is at the end, so its last bytes are no size. */
+	/* The end of the file is missing, so its last bytes are not a size. */
 	write_file(f, "train-images-idx3-ubyte.gz", f->stored.data, 19);
 	assert_int_equal(open_set(f), -(int)PENSTOCK_E_CORRUPT);
 	write_file(f, "train-images-idx3-ubyte.gz", f->stored.data, len - 4000);

@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "dataset/source/internal.h"
 
-/* Returns the code; the names, with spaces between them, are in `out`. */
+/* Returns the code; `out` has the names, separated by spaces. */
 static int expand(const char *text, struct buf *out)
 {
 	_cleanup_(strlist_release) struct strlist names = {0};

@@ -43,7 +43,7 @@ static void test_permutations_are_the_same_on_every_machine(void **state)
 	}
 }
 
-/* All small sizes, where halves of no bit and of very few are. */
+/* All small sizes, whose halves have no bit or very few. */
 static void test_each_number_appears_once(void **state)
 {
 	struct permute p;
@@ -150,7 +150,7 @@ static void test_a_pair_of_numbers_is_equally_likely(void **state)
 	}
 }
 
-/* The hardest question, which only a small size can be asked. */
+/* The strictest check, which is possible only for a small size. */
 static void test_each_permutation_of_six_is_equally_likely(void **state)
 {
 	static uint32_t counts[720];

@@ -91,7 +91,7 @@ static int open_set(struct fixture *f, const char *path, const char *format)
 		&f->err);
 }
 
-/* Returns what the sample contains: the target that was requested. */
+/* Returns the content of the sample: the target that was requested. */
 static const char *target_of(struct fixture *f, uint64_t id, char out[static SIZE])
 {
 	assert_int_equal(dataset_read(f->set, &id, 1, out, NULL, &f->err), 0);
@@ -156,7 +156,7 @@ static void a_directory_needs_an_index(void **state)
 	assert_int_equal(open_set(f, "/d/", NULL), -(int)PENSTOCK_E_CORRUPT);
 }
 
-/* One of a store has ETags, one of a directory has times; names are encoded. */
+/* A URL of a store has ETags, one of a directory has times; names are encoded. */
 static void the_versions_of_an_index_are_compared(void **state)
 {
 	static const char text[] = "a b\0\"e\"";

@@ -59,7 +59,7 @@ static int end_world(void **state)
 	return 0;
 }
 
-/* Starts /bin/sh with the script, and the words behind it. */
+/* Starts /bin/sh with the script and the words after it. */
 static void start(struct world *w, const char *script, const char *word, uint16_t port)
 {
 	const char *command[] = {"sh", "-c", script, "sh", word, w->s.dir, NULL};
@@ -140,7 +140,7 @@ static void what_it_leaves_ends_with_it(void **state)
 	status = wait_for_end(w);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(3, WEXITSTATUS(status));
-	assert_int_equal(0, read(fd, &byte, 1)); /* its last writer is gone */
+	assert_int_equal(0, read(fd, &byte, 1)); /* the last writer is gone */
 }
 
 static void its_health_is_asked(void **state)

@@ -1,4 +1,5 @@
-/* Versions on this machine: who may use them at the same time, and what the bound removes. */
+/* Versions on this machine: which processes may use them at the same time, and which the limit
+ * removes. */
 #include "../copy/copy_store.h"
 
 #include <stdio.h>
@@ -125,7 +126,7 @@ static void nothing_is_removed_for_a_version_that_cannot_fit(void **state)
 	assert_int_equal(-(int)PENSTOCK_E_LIMIT, fetch_version(w, "3", new, sizeof(new), NULL));
 	assert_int_equal(0, access(unused, F_OK));
 	assert_int_equal(0, access(served, F_OK));
-	/* Without the unused one it would fit. */
+	/* Without the unused version it would fit. */
 	w->o.cache_size = fs_disk_bytes(served) + 1000;
 	assert_int_equal(0, fetch_version(w, "3", new, sizeof(new), NULL));
 	assert_int_equal(-1, access(unused, F_OK));

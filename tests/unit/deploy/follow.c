@@ -82,7 +82,7 @@ static void publish(struct world *w, const char *name)
 	tiny_make(&w->s.store, key, name, strlen(name));
 }
 
-/* Takes the next offer, which is that version. Release the model. */
+/* Takes the next offer, which must be that version. Release the model. */
 static void take(struct world *w, const char *name, struct model *model)
 {
 	int64_t end = clock_monotonic_ms() + PATIENCE_MS;
@@ -105,7 +105,7 @@ static void serve(struct world *w, const char *name)
 	model_release(&model);
 }
 
-/* Lets the thread look twice, in which it must offer nothing. */
+/* Lets the thread search twice, without an offer. */
 static void nothing_is_offered(struct world *w)
 {
 	unsigned lists = atomic_load(&w->lists);
@@ -134,15 +134,15 @@ static void each_version_is_offered_once(void **state)
 	publish(w, "3");
 	serve(w, "3");
 	nothing_is_offered(w);
-	/* It was replaced: the same name with another content. */
+	/* The version was replaced: the same name with another content. */
 	tiny_make(&w->s.store, "/bucket/m/3/w", "again", 5);
 	serve(w, "3");
-	/* It was removed: back to the one before. */
+	/* The version was removed, so the one before is offered. */
 	tiny_remove(&w->s.store, "/bucket/m/3/w");
 	serve(w, "2");
 }
 
-/* Ends the refusals that are temporary, as a minute would. */
+/* Ends the temporary refusals, as a minute would. */
 static void end_minutes(struct world *w)
 {
 	LOCK_SCOPE(&w->f.lock);
@@ -326,7 +326,7 @@ static void the_last_version_does_not_wait_for_the_store(void **state)
 	start(w);
 	serve(w, "1");
 	assert_false(follow_is_in_vain(&w->f));
-	/* The store is back, with a newer one. */
+	/* The store is available again, with a newer version. */
 	publish(w, "2");
 	atomic_store(&w->away, false);
 	serve(w, "2");

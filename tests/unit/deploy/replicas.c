@@ -64,7 +64,7 @@ static void write_entry(struct replicas *r, const struct replica_state *state)
 		fail_msg("%s", err.message);
 }
 
-/* The entries, as they are in the store. Release them. */
+/* Gets the entries from the store. Release them. */
 static json_t *entries(struct world *w)
 {
 	const struct tiny_object *o = tiny_find(&w->s.store, STATE);
@@ -97,7 +97,7 @@ static void replicas_take_turns(void **state)
 	assert_string_not_equal(a.name, b.name);
 	assert_int_equal(1, replicas_take_turn(&a, &rolls, &err));
 	assert_int_equal(0, replicas_take_turn(&b, &rolls, &err));
-	assert_int_equal(1, replicas_take_turn(&a, &rolls, &err)); /* it still is its turn */
+	assert_int_equal(1, replicas_take_turn(&a, &rolls, &err)); /* still its turn */
 	write_entry(&a, &serves);
 	assert_int_equal(1, replicas_take_turn(&b, &rolls, &err));
 	assert_int_equal(0, replicas_take_turn(&c, &rolls, &err));
@@ -220,7 +220,7 @@ static void a_state_that_is_not_ours_is_left_alone(void **state)
 	replicas_release(&a);
 }
 
-/* A store that takes every write. */
+/* A store that accepts every write. */
 static bool ignore_conditions(
 	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {

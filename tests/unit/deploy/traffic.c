@@ -1,4 +1,4 @@
-/* Two sockets with one address: the one in front gets all connections but those of the probe. */
+/* Two sockets with one address: the front one gets all connections, except those of the probe. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -15,7 +15,8 @@
 
 #include <penstock/error.h>
 
-/* Connects, and returns the socket that got the connection. It stays in its queue if `keep`. */
+/* Connects, and returns the socket that got the connection. With `keep` the connection stays in the
+ * queue of that socket. */
 static int reached(const int sockets[2], uint16_t port, const char *from, bool keep)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET,

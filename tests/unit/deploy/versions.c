@@ -42,7 +42,7 @@ static void make(struct world *w, const char *path, const char *body)
 	tiny_make(&w->s.store, key, body, strlen(body));
 }
 
-/* A commit of the file "w" of four bytes. */
+/* Makes a commit of the file "w" of four bytes. */
 static void commit(
 	struct world *w, const char *dir, unsigned attempt, unsigned step, const char *metrics)
 {
@@ -57,7 +57,7 @@ static void commit(
 	make(w, path, body);
 }
 
-/* The name of the chosen version, or "" if there is none. */
+/* Returns the name of the chosen version, or "" if there is none. */
 static const char *look_without(struct world *w, const struct refused *refused)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -88,7 +88,8 @@ static void the_greatest_number_is_the_newest(void **state)
 	make(w, ".penstock/deploy.json", "{}");
 	assert_string_equal(look(w), "10");
 	assert_string_equal(w->model.directory, "10/");
-	assert_int_equal(w->model.n, 2); /* its file, and the one next to the versions */
+	/* The file of the version, and the one next to the versions. */
+	assert_int_equal(w->model.n, 2);
 	assert_string_equal(w->model.files[0].path, "10/w");
 	assert_int_equal(w->model.size, 4);
 	make(w, "0.txt", "x");
@@ -211,7 +212,7 @@ static void a_prefix_may_be_a_checkpoint(void **state)
 	assert_int_equal(w->model.n, 2);
 }
 
-/* Its files would be served before the training has written all of them. */
+/* The files would be served before the training has written all of them. */
 static void a_checkpoint_without_its_commit_is_no_version(void **state)
 {
 	struct world *w = *state;
@@ -250,7 +251,7 @@ static void a_commit_that_was_denied_is_read_later(void **state)
 	make(w, "2/w", "four");
 	make(w, "1/w", "one");
 	w->s.store.trouble = deny_commits;
-	assert_string_equal(look(w), "1"); /* it does not stand in the way of others */
+	assert_string_equal(look(w), "1"); /* it does not block other versions */
 	w->s.store.trouble = list_bucket;
 	assert_string_equal(look(w), "2");
 }

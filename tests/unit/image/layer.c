@@ -9,7 +9,8 @@
 #include "image/layer.h"
 #include "s3/sum/checksum.h"
 
-/* Unpacks `members` into "in/layer"; the last digit of a wrong digest differs. */
+/* Unpacks `members` into "in/layer". With `wrong_digest` the last digit of the digest is
+ * changed. */
 static int unpack(struct yard *y, const char *filter, const struct member *members, size_t n,
 	bool wrong_digest)
 {

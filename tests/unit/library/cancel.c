@@ -1,4 +1,4 @@
-/* What the cancel of a call and that of a handle end at once, whatever the call waits for. */
+/* The cancel flag of a call and that of a handle both end the call at once, in any state. */
 #include <penstock/transfer.h>
 
 #include <setjmp.h>
@@ -14,7 +14,8 @@
 #define KEYS                                                                                       \
 	"<a><Credentials><AccessKeyId>ASIA</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"      \
 	"<SessionToken>t</SessionToken></Credentials></a>"
-/* Before the cancel, for what is to hang; and after it, on a busy machine. */
+/* Delay before the cancel, so that the calls hang by then; and time limit after it, for a busy
+ * machine. */
 #define HANG_MS 300
 #define SOON_MS 1500
 
@@ -24,7 +25,7 @@ struct world {
 	struct mini_http server;
 	char url[MINI_URL_SIZE];
 	atomic_uint sts; /* requests for keys */
-	atomic_bool answered; /* they are answered by now */
+	atomic_bool answered; /* the requests for keys get replies from now on */
 	atomic_uint copies, aborts;
 	const char *size; /* of objects */
 	bool copies_at_once;
@@ -81,7 +82,7 @@ static void *cancel_soon(void *arg)
 	return NULL;
 }
 
-/* `role`: keys come from STS, which says nothing; else they are at hand. */
+/* With `role` the keys come from STS, which never replies; else they are known. */
 static void begin(struct world *w, bool role)
 {
 	static const char config[] = "[default]\nrole_arn = arn:x\nsource_profile = base\n"
@@ -190,7 +191,7 @@ static void the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys(void **stat
 
 static void a_cancel_ends_a_copy_within_a_store(void **state)
 {
-	/* In one request; in parts, of which as many as can hang. */
+	/* In one request; and in parts, of which as many as possible hang. */
 	static const char *const sizes[] = {"5", "6442450944"};
 
 	(void)state;
@@ -241,7 +242,7 @@ static void a_copy_within_a_store_tells_what_it_moved(void **state)
 	end(&w);
 }
 
-/* A pipe that nobody writes to, and nobody closes. */
+/* The pipe stays open and never has a byte. */
 static void the_cancel_of_a_handle_ends_a_stream_that_gives_nothing(void **state)
 {
 	struct world w;

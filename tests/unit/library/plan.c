@@ -31,8 +31,8 @@ static struct penstock_plan_options mix(bool repeat)
 	return o;
 }
 
-/* Counts each sample that the worker gets from the i-th batch on, `limit` batches at most. Returns
- * what all ranks have got then. */
+/* Counts each sample that the worker gets from the i-th batch on, at most `limit` batches. Returns
+ * the number of samples that all ranks have got by then. */
 static uint64_t count(
 	const struct penstock_plan_options *o, uint64_t limit, unsigned counts[static 137])
 {
@@ -63,7 +63,7 @@ static unsigned sum(const unsigned *counts, size_t n)
 	return all;
 }
 
-/* Of 1,000 samples, the sets have 700, 200 and 100. */
+/* The sets have 700, 200 and 100 of the 1,000 samples. */
 static void test_a_mix_that_repeats_takes_all_samples_before_any_again(void **state)
 {
 	struct penstock_plan_options o = mix(true);

@@ -42,7 +42,7 @@ static void read_text(struct result *out, const char *path, const char *text)
 	read_as(out, path, text, strlen(text), 7);
 }
 
-/* The problem is that of the line that begins with `line`. */
+/* The error is that of the line that begins with `line`. */
 static void assert_problem(const struct result *r, const char *text, const char *line)
 {
 	char at[32];
@@ -156,7 +156,7 @@ static void test_mlflow(void **state)
 	metrics_release(&r.metrics);
 }
 
-/* A record of an event file. */
+/* Appends a record of an event file. */
 static void add_record(struct buf *out, const void *data, size_t len)
 {
 	uint64_t size = htole64(len);
@@ -209,7 +209,7 @@ static void test_events(void **state)
 
 static void test_a_scalar_may_be_a_tensor(void **state)
 {
-	/* Of type double, without dimensions, one packed value: 2.0. */
+	/* A tensor of type double, without dimensions, with one packed value: 2.0. */
 	static const unsigned char packed[] = {0x10, 0x01, 0x2a, 0x15, 0x0a, 0x13, 0x0a, 0x01, 't',
 		0x42, 0x0e, 0x08, 0x02, 0x12, 0x00, 0x32, 0x08, 0, 0, 0, 0, 0, 0, 0, 0x40};
 	_cleanup_(buf_release) struct buf file = BUF_INIT(MIB);
@@ -233,7 +233,7 @@ static void test_hostile_lines(void **state)
 	size_t len;
 
 	(void)state;
-	/* A line with a NUL, which has more bytes than its text. */
+	/* A line with a NUL has more bytes than its text. */
 	memset(text, 'x', sizeof(text));
 	memcpy(text, nul, sizeof(nul));
 	text[sizeof(text) - 2] = '\r';

@@ -141,7 +141,7 @@ static void an_instance_is_asked_for_its_role_with_a_session_token(void **state)
 	assert_gives(provider, "ASIA1", "t1");
 	assert_gives(provider, "ASIA1", "t1");
 
-	assert_int_equal(3, s.server.requests); /* once for all that ask */
+	assert_int_equal(3, s.server.requests); /* once for all callers */
 	assert_saw(&s, 0, "PUT /latest/api/token\n");
 	assert_saw(&s, 0, "X-aws-ec2-metadata-token-ttl-seconds: ");
 	assert_saw(&s, 2, "GET /latest/meta-data/iam/security-credentials/trainer\n");
@@ -529,7 +529,7 @@ static void documents_that_are_no_keys_are_refused(void **state)
 	assert_null(c.access_key_id);
 }
 
-/* Helpers print such a date for keys that have no end. */
+/* Helper programs print such a date for keys that do not expire. */
 static void keys_that_end_beyond_what_a_clock_can_count_never_end(void **state)
 {
 	static const char *const dates[] = {"9999-12-31T23:59:59Z", "99991231T235959Z",
@@ -556,7 +556,7 @@ static void keys_that_end_beyond_what_a_clock_can_count_never_end(void **state)
 	}
 }
 
-/* The program is run once for all requests: what never ends does not age. */
+/* The program runs once for all requests: keys without an expiry are never too old. */
 static void a_process_may_print_keys_that_never_end(void **state)
 {
 	struct credentials_provider *provider = NULL;

@@ -375,7 +375,7 @@ static void keys_that_are_born_near_their_end_are_fetched_once_for_many_requests
 	}
 	assert_int_equal(1, issuer.calls);
 
-	/* Before they end there are others. */
+	/* New keys arrive before the old ones expire. */
 	clock_sleep_ms(1100);
 	assert_int_equal(0, credentials_get(provider, &c, NULL));
 	assert_string_equal("ID2", c.access_key_id);
@@ -383,7 +383,7 @@ static void keys_that_are_born_near_their_end_are_fetched_once_for_many_requests
 	credentials_provider_free(provider);
 }
 
-/* Another secret each time, as services give them. */
+/* Each fetch returns another secret, as services do. */
 static int issue_token(
 	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
@@ -396,7 +396,7 @@ static int issue_token(
 	return 0;
 }
 
-/* A run of weeks fetches thousands of them. */
+/* A run of weeks fetches thousands of keys. */
 static void the_list_of_hidden_secrets_does_not_grow_with_every_refresh(void **state)
 {
 	struct issuer issuer = {0};
@@ -417,7 +417,7 @@ static void the_list_of_hidden_secrets_does_not_grow_with_every_refresh(void **s
 		credentials_invalidate(provider);
 	}
 
-	/* Nine of them, in ten forms each. */
+	/* Nine secrets, in ten forms each. */
 	assert_in_range(log_redact_count(), before, before + 90);
 	log_redact_into(&line, "token-number-000099 token-number-000095");
 	assert_string_equal("*** ***", buf_str(&line));
@@ -451,7 +451,7 @@ static void renewed_credentials_are_given_without_fetching(void **state)
 	credentials_provider_free(provider);
 }
 
-/* The engine's thread goes on meanwhile: it asks now and then whether others are there. */
+/* Meanwhile the engine's thread continues, and asks now and then if other keys have arrived. */
 static void refused_credentials_are_replaced_in_the_background(void **state)
 {
 	struct issuer issuer = {0};

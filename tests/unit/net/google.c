@@ -48,7 +48,7 @@ static int drop_key(void **state)
 	return 0;
 }
 
-/* A key file; `name` gets another value, or goes where `value` is NULL. */
+/* Makes a key file. The member `name` gets another value, or is removed if `value` is NULL. */
 static char *key_file(const char *name, const char *value)
 {
 	json_t *json = json_pack("{ss ss ss ss ss}", "type", "service_account", "client_email",
@@ -75,7 +75,7 @@ static struct google_key *parsed(void)
 	return key;
 }
 
-/* The bytes of one of the three pieces of a JWT. */
+/* Decodes one of the three pieces of a JWT. */
 static void decode(const char *piece, size_t len, struct buf *out)
 {
 	char *text = calloc(1, len + 5);
@@ -256,7 +256,7 @@ static void a_wrong_key_file_is_refused_with_what_is_wrong(void **state)
 	penstock_error_release(&err);
 }
 
-/* A key of another kind, and one that anybody could break. */
+/* A key of another kind, and one that is too short to be safe. */
 static void only_rsa_keys_of_2048_bits_are_taken(void **state)
 {
 	EVP_PKEY *weak = EVP_RSA_gen(1024), *curve = EVP_EC_gen("P-256");
@@ -275,7 +275,7 @@ static void only_rsa_keys_of_2048_bits_are_taken(void **state)
 	}
 }
 
-/* Every line of the key, wherever it is printed. */
+/* Every line of the key is masked in any text. */
 static void the_private_key_is_hidden_in_logs(void **state)
 {
 	struct google_key *key = parsed();
@@ -344,8 +344,7 @@ static void clear_environment(void)
 	setenv("NO_GCE_CHECK", "true", 1);
 }
 
-/* The first that is there: given, environment, gcloud's; nothing at all is an error that lists
- * them. */
+/* The first source wins: given, environment, gcloud's. Without any source the error lists them. */
 static void credentials_are_looked_for_in_order(void **state)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -398,7 +397,8 @@ static void credentials_are_looked_for_in_order(void **state)
 	s = resolved(&(struct store_place){.anonymous = true, .google_key = path}, "anonymous");
 	s3_settings_release(&s);
 
-	/* Who sees a token has what it opens. Signatures may be seen. */
+	/* A token is never sent to another host, because it grants access by itself. A signature
+	 * may be. */
 	unsetenv("STORAGE_EMULATOR_HOST");
 	assert_int_equal(
 		-(int)PENSTOCK_E_INVALID, gs_settings_resolve(&s,

@@ -12,7 +12,7 @@ static bool busy_at_first(struct mini_http *m, const struct mini_request *r, int
 	return mini_serve(r, fd, f->etag, data, SIZE);
 }
 
-/* Announces everything that was asked for, sends a third of it, and hangs up. */
+/* Announces all requested bytes, sends a third of them, and closes the connection. */
 static bool cut_at_first(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -62,7 +62,7 @@ static bool silent_at_first(struct mini_http *m, const struct mini_request *r, i
 	return r->number == 1 ? silent(m, r, fd) : serve(m, r, fd);
 }
 
-/* The bytes asked for were 50 to 59. */
+/* The request was for the bytes 50 to 59. */
 static bool wrong_range(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char *const ranges[] = {
@@ -97,8 +97,8 @@ static bool missing(struct mini_http *m, const struct mini_request *r, int fd)
 	return mini_reply(fd, "404 Not Found", "X-Why: gone\r\n", "no such thing", 13);
 }
 
-/* The first replies are chunked and bring all that was asked for, but not the empty chunk that ends
- * them: then the connection is closed or, with `flag`, silent. */
+/* The first replies are chunked and have all requested bytes, but not the empty chunk at the end:
+ * then the server closes the connection or, with `flag`, sends nothing more. */
 static bool without_last_chunk(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -121,8 +121,8 @@ static bool without_last_chunk(struct mini_http *m, const struct mini_request *r
 	return f->flag && silent(m, r, fd);
 }
 
-/* A chunk too many, in a packet of its own. `flag` rises where other bytes than the first ones are
- * asked for. */
+/* A surplus chunk, in a packet of its own. `flag` is set by a request for other bytes than the
+ * first ones. */
 static bool a_chunk_too_many(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -159,7 +159,7 @@ static bool redirect(struct mini_http *m, const struct mini_request *r, int fd)
 
 /* ---- tests ---- */
 
-/* A keep-alive connection is what makes small requests cheap. */
+/* A keep-alive connection makes small requests cheap. */
 static void one_connection_serves_many_requests(void **state)
 {
 	struct fixture f;
@@ -182,7 +182,7 @@ static void one_connection_serves_many_requests(void **state)
 	end(&f);
 }
 
-/* The throttled client of a busy store must come back, not fail. */
+/* The throttled client of a busy store must repeat its request, not fail. */
 static void a_busy_server_is_asked_again(void **state)
 {
 	struct fixture f;
@@ -218,7 +218,7 @@ static void a_server_that_stays_busy_is_given_up(void **state)
 	end(&f);
 }
 
-/* What arrived before a cut is not fetched again. */
+/* Bytes that arrived before the connection broke are not fetched again. */
 static void a_cut_reply_continues_where_it_stopped(void **state)
 {
 	struct fixture f;
@@ -260,7 +260,7 @@ static void a_cut_range_continues_in_the_right_place_of_the_file(void **state)
 	end(&f);
 }
 
-/* No byte is missing, and a request for the rest would be a request for everything behind it. */
+/* No byte is missing, and a request for the rest would ask for all bytes after it. */
 static void a_range_of_which_all_bytes_came_is_whole_though_its_reply_did_not_end(void **state)
 {
 	(void)state;
@@ -297,7 +297,7 @@ static void the_end_of_a_resource_is_not_asked_for_once_it_is_there(void **state
 	end(&f);
 }
 
-/* The length is unknown: a 416, which says that there is nothing more, may concern another
+/* The length is unknown: a 416, which means that there are no more bytes, may be about another
  * version. */
 static void a_resource_that_came_to_its_end_in_chunks_is_fetched_anew_when_it_was_cut(void **state)
 {
@@ -492,7 +492,7 @@ static void fewer_bytes_than_asked_for_are_refused(void **state)
 	end(&f);
 }
 
-/* With `failures`, the body is chunked and the length beside it means nothing. */
+/* With `failures` the body is chunked, and the Content-Length has no meaning. */
 static bool two_lengths(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	const struct fixture *f = m->cookie;

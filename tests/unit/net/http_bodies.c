@@ -3,7 +3,7 @@
 
 /* ---- servers ---- */
 
-/* Answers with the method, the body's length and its sum, so that the test can compare. */
+/* Replies with the method, the body's length and its sum, so that the test can compare. */
 static bool echo(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -350,7 +350,7 @@ static bool yes_at_third(struct mini_http *m, const struct mini_request *r, int 
 		r->number < 3 ? 4 : 3);
 }
 
-/* S3 answers 200 and an error document where it failed late. */
+/* S3 replies 200 with an error document if an operation failed late. */
 static void a_verdict_may_turn_success_into_another_attempt(void **state)
 {
 	struct fixture f;

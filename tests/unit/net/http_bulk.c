@@ -1,12 +1,12 @@
-/* Requests that move bulk data: their turn, what a busy server makes of their number, and slow ones
- * sent again. */
+/* Requests that move bulk data: their turn, the effect of a busy server on their number, and the
+ * repetition of slow ones. */
 #include "http_fixture.h"
 
 #include "net/pace/pace.h"
 
 #define MANY 40
 
-/* Many at a time, and how they ended. */
+/* Many requests at a time, and their results. */
 struct crowd {
 	struct http_request requests[MANY];
 	struct http_reply replies[MANY];
@@ -111,7 +111,7 @@ static void bulk_requests_take_turns_and_others_overtake_them(void **state)
 
 /* ---- a busy server ---- */
 
-/* Refuses all until the engine asks for little at a time. */
+/* Refuses all requests until the engine has few in flight. */
 static bool busy(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -152,7 +152,7 @@ static void a_refusing_server_is_asked_for_less_and_then_for_more(void **state)
 
 static atomic_uint silent;
 
-/* The first request for "/slow" is never answered; with a body, it is read first. */
+/* The first request for "/slow" never gets a reply; if it has a body, the body is read first. */
 static bool sometimes_silent(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	if (strstr(r->target, "/slow") && atomic_fetch_add(&silent, 1) == 0) {
@@ -163,7 +163,7 @@ static bool sometimes_silent(struct mini_http *m, const struct mini_request *r, 
 	return mini_reply(fd, "200 OK", "ETag: \"e\"\r\n", data, 4096);
 }
 
-/* An engine that would wait for a minute, and knows how long requests take. */
+/* Makes an engine that would wait for a minute, and knows how long requests usually take. */
 static void begin_experienced(struct fixture *f, const char *method)
 {
 	begin(f, sometimes_silent);
@@ -220,7 +220,7 @@ static void a_silent_put_is_sent_again_whole(void **state)
 	end(&f);
 }
 
-/* What may not reach the server twice waits until it counts as stalled. */
+/* A request that must not reach the server twice is repeated only after the stall timeout. */
 static void other_requests_are_not_sent_again(void **state)
 {
 	struct fixture f;
@@ -236,7 +236,7 @@ static void other_requests_are_not_sent_again(void **state)
 	end(&f);
 }
 
-/* Half of the body, and then nothing: only the rest is asked for. */
+/* Half of the body arrives, and then nothing: only the rest is requested. */
 static bool stops_in_the_middle(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -277,7 +277,7 @@ static int fill(void **state)
 	return 0;
 }
 
-/* One request whose end submits another, as a worker's does. */
+/* A request whose end submits another one, as a worker does. */
 struct relay {
 	struct fixture *fixture;
 	struct http_request refused, next;

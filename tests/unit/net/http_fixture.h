@@ -1,6 +1,6 @@
 /*
- * A server that misbehaves as the test wants, an engine that is quick to lose patience, and a place
- * for the reply.
+ * A server that misbehaves as the test asks, an engine with little patience, and a place for the
+ * reply.
  */
 #ifndef TEST_HTTP_FIXTURE_H
 #define TEST_HTTP_FIXTURE_H
@@ -31,8 +31,8 @@ struct fixture {
 	struct buf body;
 	struct http_reply reply;
 	struct penstock_error err;
-	/* Of the test's server. */
-	unsigned failures; /* replies that go wrong first */
+	/* State of the test's server. */
+	unsigned failures; /* number of replies that fail first */
 	const char *etag;
 	atomic_int flag;
 };

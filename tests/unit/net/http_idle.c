@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* The engine's connections to the test's server, of which this process has the other ends, too. */
+/* Counts the engine's connections to the test's server; this process has the other ends, too. */
 static unsigned count_connections(const struct fixture *f)
 {
 	const char *port = strrchr(f->url, ':') + 1;

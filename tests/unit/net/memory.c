@@ -18,7 +18,8 @@
 
 static const char body[] = "0123456789", deleted[] = "deleted";
 
-/* First a reply that asks for another attempt, then the good one, or what was sent. */
+/* Replies to a PUT with its body. Other requests first get a reply that asks for another attempt,
+ * then the good one. */
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	(void)m;
@@ -55,7 +56,7 @@ struct outcome {
 	char etag[16];
 };
 
-/* An engine, one request, and the engine's end; nothing of it is kept between two of them. */
+/* An engine, one request, and the end of the engine: nothing is kept between two rounds. */
 static bool request_once(
 	const char *method, size_t n, struct outcome *o, struct penstock_error *err)
 {
@@ -127,14 +128,14 @@ static void a_request_with_a_body(void **state)
 	every_allocation_fails_once("PUT", body);
 }
 
-/* Never as another method: without memory for its name libcurl would send a GET. */
+/* The method must not change: without memory for its name libcurl would send a GET. */
 static void a_request_to_delete(void **state)
 {
 	(void)state;
 	every_allocation_fails_once("DELETE", deleted);
 }
 
-/* The configuration of AWS: entries are not lost one by one. */
+/* The configuration of AWS: all entries are read, or the call fails. */
 static void a_configuration_file(void **state)
 {
 	static const char text[] =
@@ -167,7 +168,7 @@ static void a_configuration_file(void **state)
 	}
 }
 
-/* Where keys come from must not change for want of memory. */
+/* The source of the keys must not change when memory runs out. */
 static void the_settings_of_a_store(void **state)
 {
 	bool fired = true;

@@ -30,8 +30,7 @@ struct fixture {
 	atomic_int cancel;
 };
 
-/* The resolver of this program: numbers, "two", of whose addresses the second has the server, and
- * no others. */
+/* Replaces the resolver: it knows numbers, and "two", whose second address has the server. */
 static atomic_uint resolved;
 
 void freeaddrinfo(struct addrinfo *list)
@@ -78,7 +77,7 @@ static bool send_slowly(int fd, const char *text, int pause_ms)
 	return true;
 }
 
-/* Until the reader goes away. */
+/* Sends nothing until the client closes the connection. */
 static bool be_silent(int fd)
 {
 	char text[256];
@@ -215,7 +214,7 @@ static void replies_are_taken_however_they_are_cut(void **state)
 		assert_int_equal(run(f, N, odd[i], 10, 5000), N);
 }
 
-/* What follows a body never counts as the reply to another request. */
+/* Bytes after the end of a body never count as the reply to another request. */
 static void replies_whose_length_lies_are_not_good(void **state)
 {
 	static const char *const odd[] = {"/more", "/long", "/cut", "/long-head", "/missing"};
@@ -230,7 +229,7 @@ static void replies_whose_length_lies_are_not_good(void **state)
 		assert_true(run(f, N, "/later", 10, 5000) >= N / 2);
 }
 
-/* Each request would cost a connection, and a name server that is silent many seconds. */
+/* Each request would cost a connection, and with a silent name server many seconds. */
 static void a_server_that_does_not_answer_ends_the_run(void **state)
 {
 	struct fixture *f = *state;
@@ -240,14 +239,14 @@ static void a_server_that_does_not_answer_ends_the_run(void **state)
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(address);
 
-	/* Silent, and a status that another client has to look at. */
+	/* No reply, and a status that another client has to handle. */
 	assert_int_equal(run(f, N, "/silent", 1, 200), 0);
 	assert_in_range(clock_monotonic_ms() - start, 200, 2000);
 	assert_true(atomic_load(&f->odd) <= 32);
 	assert_int_equal(run(f, N, "/missing", 1, 5000), 0);
 	assert_true(atomic_load(&f->odd) <= 32);
 
-	/* Refused, and accepted by the kernel without an answer. */
+	/* A refused connection, and one that the kernel accepts and no process serves. */
 	closed = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(closed, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	assert_int_equal(bind(closed, (struct sockaddr *)&address, sizeof(address)), 0);
@@ -277,13 +276,13 @@ static void connections_that_are_closed_without_a_reply_are_few(void **state)
 	assert_true(atomic_load(&f->m.connections) <= 100);
 }
 
-/* As a store of many machines hangs when one of them is ill. Silence alone would take minutes. */
+/* As in a store of many machines one of which hangs. A timeout alone would take minutes. */
 static void a_request_slower_than_others_is_sent_again(void **state)
 {
 	struct fixture *f = *state;
 	unsigned connections;
 
-	/* Nothing to compare with. */
+	/* There is no usual duration yet. */
 	atomic_store(&f->hangs, 1);
 	assert_int_equal(run(f, 2, "/hangs", 2, 300), 1);
 	assert_int_equal(atomic_load(&f->odd), 1);
@@ -294,7 +293,7 @@ static void a_request_slower_than_others_is_sent_again(void **state)
 	assert_int_equal(atomic_load(&f->odd), 2);
 	assert_true(atomic_load(&f->m.connections) > connections);
 
-	/* Again and again, and once too often: then silence ends it. */
+	/* Again and again, until the limit; then the timeout ends the request. */
 	atomic_store(&f->hangs, 2);
 	assert_int_equal(run(f, N, "/hangs", N, 600000), N);
 	assert_int_equal(atomic_load(&f->odd), 3);
@@ -303,7 +302,7 @@ static void a_request_slower_than_others_is_sent_again(void **state)
 	assert_in_range(atomic_load(&f->odd), 2, 4);
 }
 
-/* A server that hangs as a whole gets few requests twice. */
+/* A server that hangs as a whole gets few repeated requests. */
 static void few_requests_are_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -384,7 +383,7 @@ static void a_cancelled_run_ends(void **state)
 	assert_int_equal(run(f, N, NULL, 0, 5000), N);
 }
 
-/* As "localhost" often is ::1, where the server does not listen, and 127.0.0.1. */
+/* "localhost" often is ::1, where the server does not listen, and 127.0.0.1. */
 static void another_address_of_the_server_is_tried(void **state)
 {
 	struct fixture *f = *state;
@@ -402,7 +401,7 @@ static int64_t thread_ms(void)
 	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The kernel reports a socket that a child of fork() has, too, even after it was closed here. */
+/* The kernel also reports a socket that a child of fork() has, after it was closed here. */
 static void connections_that_a_child_has_too_are_not_watched_for_ever(void **state)
 {
 	struct fixture *f = *state;

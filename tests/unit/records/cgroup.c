@@ -51,7 +51,7 @@ static void the_tightest_group_counts(void **state)
 	assert_true(limits.cpus > 1.49 && limits.cpus < 1.51);
 }
 
-/* Version 1 has a tree per controller; in a container its path may be that of the host. */
+/* Version 1 has a tree for each controller; in a container its path may be that of the host. */
 static void version_one_is_read_at_the_mount_when_the_path_is_the_hosts(void **state)
 {
 	struct cgroup_limits limits;

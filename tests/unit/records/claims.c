@@ -112,7 +112,7 @@ static void until(int holding, int waiting)
 	}
 }
 
-/* Two claims never share a CPU or a GPU, and give them back. */
+/* Two claims never share a CPU or a GPU, and both release them. */
 static void claims_do_not_overlap(void **state)
 {
 	struct claim_request first = ask("aaa", 2, 1);
@@ -138,7 +138,7 @@ static void claims_do_not_overlap(void **state)
 	assert_int_equal(count_files(), 0);
 }
 
-/* The message holds each of *facts*, which NULL ends. */
+/* Checks that the message has each of *facts*, which NULL ends. */
 static void check_misfit(const struct claim_request *request, const char *const *facts)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -392,7 +392,7 @@ static void foreign_names_are_shown_harmless(void **state)
 	claim_release(w.claim);
 }
 
-/* A lock that is a link to somewhere is refused and not created there. */
+/* A lock file that is a link is refused, and its target is not created. */
 static void a_lock_that_is_a_link_is_refused(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -411,7 +411,7 @@ static void a_lock_that_is_a_link_is_refused(void **state)
 	assert_int_equal(access(target, F_OK), -1);
 }
 
-/* In a directory that others may write, without the sticky bit, they could replace the files. */
+/* In a directory without the sticky bit other users could replace the files. */
 static void an_unsafe_directory_is_refused(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -428,7 +428,7 @@ static void an_unsafe_directory_is_refused(void **state)
 	claim_release(claim);
 }
 
-/* Under a CPU quota of 2 the sum counts, although 4 CPUs could be named. */
+/* Under a CPU quota of 2 only the sum counts, although 4 CPUs exist. */
 static void a_quota_bounds_the_sum(void **state)
 {
 	struct machine_capacity quota = machine;

@@ -201,8 +201,8 @@ static void a_flush_completes_an_end(void **state)
 	assert_int_equal(records_end(records, ID, 1, &end, NULL), -PENSTOCK_E_INTERNAL);
 }
 
-/* A run waiting to continue by itself is stopped before it does; one that has continued, or has
- * ended otherwise, is not. */
+/* A run that waits to be continued can be stopped; one that has been continued, or has ended
+ * otherwise, cannot. */
 static void a_preempted_run_is_ended_while_it_waits(void **state)
 {
 	const struct records_end stopped = {
@@ -398,8 +398,8 @@ static void check_not_found(const char *word, int code, const char *says)
 	assert_non_null(strstr(err.message, says));
 }
 
-/* A run is found by its id, a unique prefix of it, or as the newest of a name; nothing else is
- * accepted. */
+/* A run is found by its id, by a unique prefix of it, or by its name (the newest one), and by
+ * nothing else. */
 static void runs_are_found_by_id_beginning_or_name(void **state)
 {
 	(void)state;
@@ -411,9 +411,9 @@ static void runs_are_found_by_id_beginning_or_name(void **state)
 	check_found("cifar10", "abcd00000002");
 	check_found("beef", "beef00000003");
 	check_not_found("abcd", PENSTOCK_E_INVALID, "several runs");
-	check_not_found("bee", PENSTOCK_E_NOT_FOUND, "there is no run bee");
-	check_not_found("*", PENSTOCK_E_NOT_FOUND, "there is no run *");
-	check_not_found("", PENSTOCK_E_NOT_FOUND, "there is no run");
+	check_not_found("bee", PENSTOCK_E_NOT_FOUND, "there is no run 'bee'");
+	check_not_found("*", PENSTOCK_E_NOT_FOUND, "there is no run '*'");
+	check_not_found("", PENSTOCK_E_NOT_FOUND, "there is no run ''");
 }
 
 static int count_steps(void *cookie, const struct records_step *step)
@@ -481,7 +481,8 @@ static void run_sql(const char *sql)
 	sqlite3_close(db);
 }
 
-/* A file that is no database, one of another program, and one of a later version are left alone. */
+/* A file that is no database, one of another program, and one of a later version are not
+ * changed. */
 static void a_foreign_database_is_refused(void **state)
 {
 	char text[5000];
@@ -521,7 +522,8 @@ static void a_damaged_database_is_an_error(void **state)
 	for (int i = 0; i < 50; i++)
 		begin(ID, "x");
 	records_freep(&records);
-	run_sql("PRAGMA wal_checkpoint(TRUNCATE)"); /* so that it is read from there */
+	/* The records are then read from runs.db itself, not from the log. */
+	run_sql("PRAGMA wal_checkpoint(TRUNCATE)");
 	snprintf(path, sizeof(path), "%s/runs.db", home);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	memset(junk, 0xa5, sizeof(junk));
@@ -653,7 +655,7 @@ static void the_home_follows_the_environment(void **state)
 	assert_string_equal(third, path);
 }
 
-/* An id that a crash has damaged is replaced once, and nothing else is left in the home. */
+/* An id that a crash has damaged is replaced once, and no other file stays in the home. */
 static void a_damaged_id_of_the_home_is_replaced(void **state)
 {
 	static const char damaged[1000] = "damaged";

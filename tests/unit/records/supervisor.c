@@ -1,4 +1,4 @@
-/* The lock of a run while its former holder dies. */
+/* The lock of a run while its last holder dies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -89,7 +89,7 @@ static void the_first_end_counts_and_later_ones_are_reported(void **state)
 	free(attempt.end.message);
 }
 
-/* The message is recorded, where no secret may be. */
+/* The message is recorded, so it must not have a secret. */
 static void a_secret_is_masked_in_the_message(void **state)
 {
 	struct attempt attempt = {.reserve_fd = -1};

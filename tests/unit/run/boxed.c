@@ -17,8 +17,8 @@
 
 enum { ROUNDS = 300 };
 
-/* Stands for the init, whose helper begins the task and ends at some moment; the task is the init's
- * child then. */
+/* Acts as the init, whose helper starts the task and exits at some time; the task is then a child
+ * of the init. */
 static void be_init(volatile pid_t *task, volatile unsigned *spin)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -40,7 +40,7 @@ static void be_init(volatile pid_t *task, volatile unsigned *spin)
 		pause();
 }
 
-/* The helper ends at another moment in each round: also between the looks at the children of
+/* The helper exits at another time in each round, also between the checks for the children of
  * both. */
 static void a_task_is_found_while_its_helper_ends(void **state)
 {
@@ -53,8 +53,8 @@ static void a_task_is_found_while_its_helper_ends(void **state)
 	(void)state;
 	assert_true(shared != MAP_FAILED);
 #ifdef __SANITIZE_THREAD__
-	/* It gives the helper a second thread, to which the kernel hands the task for a moment;
-	 * real ones have one. */
+	/* The sanitizer gives the helper a second thread, to which the kernel hands the task for a
+	 * moment; real helpers have one. */
 	skip();
 #endif
 	for (unsigned i = 0; i < ROUNDS; i++) {
@@ -90,7 +90,7 @@ static void who_has_ended_is_not_found(void **state)
 	assert_int_equal(boxed_find(getpid(), 0), getpid());
 }
 
-/* Others could put a directory of their own in the place of what we mount there. */
+/* Other users could replace the directory that is mounted there. */
 static void what_others_can_write_to_is_not_safe(void **state)
 {
 	char dir[] = "/tmp/penstock-box-XXXXXX";

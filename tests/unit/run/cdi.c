@@ -1,4 +1,4 @@
-/* What a container needs for GPUs, from the files of the Container Device Interface. */
+/* Changes that a container needs for GPUs, from the files of the Container Device Interface. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@ static json_t *config(void)
 	return json_pack("{s:{s:[s]}, s:[], s:{}}", "process", "env", "A=b", "mounts", "linux");
 }
 
-/* The edits of the file and of the GPUs that were asked for, and of no other. */
+/* The edits of the file and of the requested GPUs, and of no other. */
 static void a_gpu_brings_its_nodes_mounts_variables_and_hooks(void **state)
 {
 	const char *const dirs[] = {"/nowhere", *state, NULL};
@@ -109,7 +109,7 @@ static void several_gpus_share_what_the_file_says_for_all(void **state)
 	assert_int_equal(1, json_array_size(json_object_get(made, "mounts")));
 }
 
-/* What to do is said. */
+/* The message has a remedy. */
 static void an_unknown_gpu_is_an_error(void **state)
 {
 	const char *const dirs[] = {*state, NULL};
@@ -122,7 +122,7 @@ static void an_unknown_gpu_is_an_error(void **state)
 	assert_null(edits);
 }
 
-/* As a shell does it, without expanding anything. */
+/* Words are split as by a shell, without expansion. */
 static void a_command_is_split_into_words(void **state)
 {
 	static const struct {

@@ -17,7 +17,8 @@
 #include "run/process/cgroups.h"
 #include "run/step/host.h"
 
-/* A made-up /sys/fs/cgroup: a kernel would put the files of a new group there, so a helper does. */
+/* A simulated /sys/fs/cgroup: a kernel would create the files of a new group there, so a helper
+ * does. */
 struct fixture {
 	char dir[64];
 };
@@ -52,8 +53,8 @@ static void make(const struct fixture *f, const char *path, const char *file, co
 	assert_int_equal(fs_write_atomic(name, text, strlen(text), 0644, NULL), 0);
 }
 
-/* Where a group would be made; the kernel's files are missing in it, so there is none in the
- * end. */
+/* Checks where a group would be made. The kernel's files are missing there, so in the end none is
+ * made. */
 static void assert_made_below(const struct fixture *f, const char *membership, const char *below)
 {
 	_cleanup_(buf_release) struct buf where = BUF_INIT(4096);
@@ -65,7 +66,8 @@ static void assert_made_below(const struct fixture *f, const char *membership, c
 	assert_string_equal(buf_str(&where), wanted);
 }
 
-/* The slice that systemd delegates to a user hands memory on; the scope of the session does not. */
+/* The slice that systemd delegates to a user delegates memory further; the scope of the session
+ * does not. */
 static void a_delegated_slice_is_used(void **state)
 {
 	const struct fixture *f = *state;
@@ -80,8 +82,7 @@ static void a_delegated_slice_is_used(void **state)
 		"user.slice/user-7.slice/user@7.service/app.slice memory cpus pids\n");
 }
 
-/* Leaving a limit of our own by way of an ancestor would be cheating: only counting is left
- * then. */
+/* A group outside of a group with a limit would evade the limit, so penstock only counts there. */
 static void a_limit_above_us_is_never_left(void **state)
 {
 	const struct fixture *f = *state;
@@ -93,7 +94,7 @@ static void a_limit_above_us_is_never_left(void **state)
 	assert_made_below(f, "0::/slurm/job_7/step_0\n", "slurm/job_7/step_0\n");
 }
 
-/* Version 1 has a directory per controller; a hybrid machine has version 2 beside it. */
+/* Version 1 has a directory for each controller; a hybrid machine also has version 2. */
 static void hybrid_machines_use_both(void **state)
 {
 	const struct fixture *f = *state;
@@ -112,8 +113,8 @@ static void hybrid_machines_use_both(void **state)
 	assert_string_equal(buf_str(&where), buf_str(&wanted));
 }
 
-/* What a killed run has left is removed, also within the group of the whole run; who is alive keeps
- * his. */
+/* Groups of a killed run are removed, also within the group of the whole run; a live process keeps
+ * its group. */
 static void empty_groups_of_the_dead_are_swept(void **state)
 {
 	const struct fixture *f = *state;
@@ -142,7 +143,7 @@ static void empty_groups_of_the_dead_are_swept(void **state)
 	assert_int_equal(access(ours, F_OK), 0);
 }
 
-/* Only directories that we named ourselves are ever emptied. */
+/* Only directories with names of penstock are ever emptied. */
 static void foreign_directories_are_left_alone(void **state)
 {
 	const struct fixture *f = *state;

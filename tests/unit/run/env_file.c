@@ -17,7 +17,7 @@ static struct strlist parse(const char *text)
 	return env;
 }
 
-/* What broke in the original: commas, quotes and equals signs stay as they are. */
+/* Commas, quotes and equals signs stay as they are. DeepSquare's own runner broke such values. */
 static void values_keep_every_character(void **state)
 {
 	struct strlist env = parse("A=1,2,3\nB=say \"hi\" 'you'\nC=x=y=z\nEMPTY=\nA=4");
@@ -42,7 +42,7 @@ static void blocks_carry_several_lines(void **state)
 	strlist_release(&env);
 }
 
-/* Comments, names that are none, and the two variables nobody may set are passed over. */
+/* Comments, invalid names and the two forbidden variables are skipped. */
 static void other_lines_are_skipped(void **state)
 {
 	struct strlist env = parse(
@@ -74,8 +74,8 @@ static struct env_file_odd check(const char *text, size_t from)
 	return odd;
 }
 
-/* What sets nothing is counted, with the numbers of its lines; values of several lines are none of
- * it. */
+/* Lines without an effect are counted, with their numbers; the lines of a long value do not
+ * count. */
 static void lines_that_set_nothing_are_counted(void **state)
 {
 	const char *text = "# A=1\nA=1\nexport B=2\nN<<END\nno equals\nEND\n\nPATH=/x\n1=2\nX\n";
@@ -93,7 +93,8 @@ static void lines_that_set_nothing_are_counted(void **state)
 	assert_int_equal(odd.lines[0], 9);
 }
 
-/* What is not whole is told apart: a line without its end, and a value without its mark. */
+/* The two kinds of incomplete text are distinguished: a line without its end, and a value without
+ * its mark. */
 static void what_is_whole_ends_before_what_is_not(void **state)
 {
 	struct env_file_odd odd = check("A=1\nB<<END\none\nEN\nC=3\n", 0);

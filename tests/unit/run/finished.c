@@ -1,4 +1,4 @@
-/* What is on record of the steps and iterations that are finished. */
+/* The record of finished steps and iterations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,7 +82,7 @@ static void what_lies_in_something_finished_is_not_kept(void **state)
 	assert_non_null(strstr(buf_str(&text), "1.i12"));
 }
 
-/* As a parallel loop leaves it; to compare each of them with all others would take hours. */
+/* The file of a parallel loop; a comparison of each line with all others would take hours. */
 static void a_million_iterations_are_read_at_once(void **state)
 {
 	enum { MANY = 1000000, LINE = 16 };
@@ -118,7 +118,7 @@ static bool is_finished_after(const char *lines)
 	return believed;
 }
 
-/* What a step wrote may be lost with the machine, although its end is on record. */
+/* The files of a step may be lost with the machine, although its end was recorded. */
 static void after_another_boot_nothing_is_finished(void **state)
 {
 	(void)state;
@@ -133,7 +133,7 @@ static void after_another_boot_nothing_is_finished(void **state)
 	assert_true(is_finished_after("b other-boot\nb this-boot\nd 0\n"));
 }
 
-/* The next boot sees in which one this attempt was, or that all of it is on the disk. */
+/* The next boot knows in which boot this attempt ran, or that all of its files are on the disk. */
 static void the_boot_and_the_sync_are_on_record(void **state)
 {
 	struct finished_steps *progress = NULL;

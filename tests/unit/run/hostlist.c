@@ -14,7 +14,7 @@
 #include "run/cluster/hostlist.h"
 #include "base/limits.h"
 
-/* The names, one blank between. */
+/* Appends the names, separated by single blanks, to `out`. */
 static void joined(const char *text, struct buf *out)
 {
 	_cleanup_(strlist_release) struct strlist names = {0};
@@ -59,7 +59,7 @@ static void lists_are_expanded_into_words(void **state)
 	assert_null(hostlist_words("n["));
 }
 
-/* What is no list is refused, and nothing is added of its beginning. */
+/* An invalid list is refused, and none of its hosts are added. */
 static void what_is_no_list_is_refused_as_a_whole(void **state)
 {
 	static const char *const bad[] = {"", ",", "a,", ",a", "n[", "n]", "n[]", "n[1", "n1]",
@@ -76,7 +76,7 @@ static void what_is_no_list_is_refused_as_a_whole(void **state)
 	}
 }
 
-/* A short text that names more hosts than there are is refused instead of filling the memory. */
+/* A short text that names more hosts than the limit is refused, and does not fill the memory. */
 static void a_short_text_that_names_too_many_is_refused(void **state)
 {
 	static const char *const large[] = {"n[0-16384]", "n[0-999999999999999999]",
@@ -109,7 +109,7 @@ static void names_are_as_long_as_those_of_dns(void **state)
 	assert_string_equal(names.items[0], name);
 }
 
-/* Slurm tells how many tasks each node has in a list that is shortened, too. */
+/* Slurm also shortens the list of the tasks on each node. */
 static void tasks_of_a_node_are_read_from_the_shortened_list(void **state)
 {
 	(void)state;

@@ -19,7 +19,7 @@
 #include "transfer/objects.h"
 #include "workflow/model.h"
 
-/* A sync that sends nothing before its flush, so that no file of the output counts. */
+/* A sync that sends nothing before its flush, so no file of the output counts as published. */
 struct fixture {
 	char top[64];
 	struct http_engine *engine;
@@ -93,7 +93,7 @@ static void write_file(const struct fixture *f, const char *name)
 	assert_int_equal(fs_write_atomic(path, "x", 1, 0600, NULL), 0);
 }
 
-/* A file that turns out to be unchanged raises no event, so the keeper has to look again. */
+/* A file that turns out to be unchanged causes no event, so the keeper has to check it again. */
 static void a_file_that_does_not_count_yet_is_reported(void **state)
 {
 	struct fixture *f = *state;

@@ -1,4 +1,4 @@
-/* What is on record of the executions that live. */
+/* The record of live executions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +71,7 @@ static void assert_lives(const char *wanted)
 	assert_string_equal(buf_str(&text), wanted);
 }
 
-/* Of the file that was made as the n-th, from 0. */
+/* Returns the path of the n-th file, from 0. */
 static char *path_of(unsigned long n)
 {
 	char *path = NULL;
@@ -100,7 +100,8 @@ static void the_next_one_takes_the_file_and_nothing_of_the_last(void **state)
 	(void)state;
 	start(file, 8);
 	live_over(files, file);
-	/* The second line of the last one stands where that of this one will. */
+	/* The second line of the previous execution is where the second line of this one will
+	 * be. */
 	file = begin(9, "two", "/b");
 	assert_lives("9 two /b\n");
 	start(file, 9);
@@ -145,7 +146,7 @@ static void what_a_killed_writer_left_is_taken_as_far_as_it_is_whole(void **stat
 		cut_to(path, len);
 		assert_lives("4 torn /g\n");
 	}
-	/* Of an unfinished first line nobody is in the groups. */
+	/* If the first line is incomplete, no process has joined the groups yet. */
 	cut_to(path, first - 1);
 	assert_lives("");
 	cut_to(path, first / 2);
@@ -185,7 +186,7 @@ static void one_with_a_file_of_its_own_is_read_alike(void **state)
 	struct live_file *file;
 
 	(void)state;
-	/* One of each kind at a time, whatever their numbers. */
+	/* Each kind has at most one execution at a time, with any number. */
 	step.serial = 0;
 	assert_int_equal(live_write(dir, &step, NULL), 0);
 	file = begin(1, "here", "/g");

@@ -1,5 +1,5 @@
-/* Notices: what metadata services answer, whose machine it is, whom of a task is told, what a
- * request and a notice do. */
+/* Notices: replies of metadata services, detection of the cloud, the process of a task that is
+ * signalled, and the effect of requests and notices. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -55,7 +55,7 @@ static void an_action_of_aws_has_a_name_and_a_time(void **state)
 		TEXT("{\"action\":\"terminate\",\"time\":\"2017-09-18T08:22:00Z\"}"), &action));
 	assert_string_equal("terminate", action.action);
 	assert_int_equal(INT64_C(1505722920), action.time_ns / NS_PER_S);
-	/* The older document may hold no time. */
+	/* The older document may have no time. */
 	assert_true(reply_aws_action(TEXT("{\"action\":\"stop\",\"time\":\"soon\"}"), &action));
 	assert_int_equal(0, action.time_ns);
 	assert_false(reply_aws_action(TEXT("{\"action\":\"reboot\"}"), &action));
@@ -101,7 +101,7 @@ static void the_lead_goes_by_the_clock_of_who_tells_it(void **state)
 	const char *date = "Mon, 19 Sep 2016 18:29:00 GMT";
 
 	(void)state;
-	/* Ours is years off. */
+	/* The local clock is years off. */
 	assert_int_equal(47000, reply_lead_ms(1474309787, date, 0));
 	assert_int_equal(47000, reply_lead_ms(1474309787, NULL, 1474309740));
 	assert_int_equal(LEAD_MIN_MS, reply_lead_ms(1474309000, date, 0));
@@ -137,7 +137,7 @@ static void the_firmware_says_whose_machine_it_is(void **state)
 	fs_remove_tree(dir, NULL);
 }
 
-/* ---- whom of a task is told ---- */
+/* ---- the process of a task that is signalled ---- */
 
 static pid_t start(const char *script, int *out)
 {
@@ -159,7 +159,7 @@ static pid_t start(const char *script, int *out)
 	return pid;
 }
 
-/* What it prints until it has printed a line. */
+/* Reads the output until it has a line. */
 static void wait_for_line(int fd, char *out, size_t size)
 {
 	size_t n = 0;
@@ -194,12 +194,13 @@ static void who_handles_the_signal_is_told(void **state)
 	assert_int_equal(1, leaders_signal(pid, SIGTERM));
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("told", line);
-	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* of which it would die */
+	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* and would be killed by it */
 	assert_int_equal(0, kill(pid, 0));
 	end(pid, fd);
 }
 
-/* A program that does not handle it is not ended by it, and its workers that do hear nothing. */
+/* A program without a handler is not killed, and its workers that have one do not get the
+ * signal. */
 static void workers_of_a_program_are_not_told(void **state)
 {
 	char line[64];
@@ -227,7 +228,7 @@ static void workers_of_a_program_are_not_told(void **state)
 	end(pid, fd);
 }
 
-/* The shell before the program stands for it. */
+/* The shell that started the program represents it. */
 static void a_shell_stands_for_its_program(void **state)
 {
 	char line[64];
@@ -244,7 +245,7 @@ static void a_shell_stands_for_its_program(void **state)
 	end(pid, fd);
 }
 
-/* A program that blocks the signal and takes it by itself: `how` it does. */
+/* A program that blocks the signal and waits for it; `how` is the code that waits. */
 static pid_t start_waiter(const char *how, int *out)
 {
 	char script[512];
@@ -281,7 +282,7 @@ static void who_waits_for_the_signal_is_told(void **state)
 {
 	(void)state;
 	if (access("/proc/self/syscall", R_OK) < 0)
-		skip(); /* a kernel that does not tell what a thread waits for */
+		skip(); /* this kernel does not show what a thread waits for */
 	tell_until_taken("block(TERM); ready(); took(signal.sigwait({TERM, USR1}))\n");
 	tell_until_taken("block(TERM); threading.Thread(target=lambda: "
 			 "took(signal.sigwait({TERM}))).start()\n"
@@ -293,7 +294,7 @@ static void who_waits_for_the_signal_is_told(void **state)
 		"took(os.read(fd, 128)[0])\n");
 }
 
-/* It would die of it: when it unblocks the signal, or at once. */
+/* The signal would kill it: when it unblocks the signal, or at once. */
 static void who_only_blocks_the_signal_is_not_told(void **state)
 {
 	static const char *const hows[] = {
@@ -317,7 +318,8 @@ static void who_only_blocks_the_signal_is_not_told(void **state)
 	}
 }
 
-/* A pid that is somebody else's by now is not signalled, whatever it handles. */
+/* A pid that now belongs to another process is not signalled, even if that process handles the
+ * signal. */
 static void only_what_we_began_is_told(void **state)
 {
 	char line[64];
@@ -370,12 +372,12 @@ static void a_notice_that_is_withdrawn_can_be_forgotten(void **state)
 	interrupts_phase(&i, PHASE_STEPS);
 	notice_set(&notice, "azure", "Preempt");
 	interrupts_notice(&i, &notice);
-	interrupts_forget_notice(&i); /* it stands */
+	interrupts_forget_notice(&i); /* the notice was not withdrawn */
 	assert_int_equal(INTERRUPT_PREEMPT, interrupts_reason(&i));
 	notice.withdrawn = true;
 	notice_set(&got, "file", "gone");
 	got.withdrawn = true;
-	interrupts_notice(&i, &got); /* of somebody else */
+	interrupts_notice(&i, &got); /* of another source */
 	assert_true(interrupts_get_notice(&i, &got) && !got.withdrawn);
 	interrupts_notice(&i, &notice);
 	assert_true(interrupts_get_notice(&i, &got) && got.withdrawn);
@@ -396,7 +398,7 @@ static struct notice notice_of(unsigned origin, int64_t lead_ms)
 	return notice;
 }
 
-/* Of one name, too; and the time is that of those that still stand. */
+/* Both notices may have one name. The deadline is that of the notices that are still in effect. */
 static void a_notice_stands_while_one_source_does(void **state)
 {
 	struct interrupts i = {.event_fd = -1};

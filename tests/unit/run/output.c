@@ -76,7 +76,7 @@ static void put_task(const struct output_task *task, const char *text)
 	assert_int_equal(fs_write_all(output_task_fd(task, 1), text, strlen(text)), 0);
 }
 
-/* Lines of tasks that print at a time stand as wholes, each behind its label. */
+/* Lines of tasks that print at the same time stay whole, each with its label. */
 static void labelled_lines_are_not_torn(void **state)
 {
 	struct fixture *f = *state;
@@ -116,7 +116,7 @@ static void tags_of_a_launcher_become_ranks(void **state)
 	assert_log(f, "[3] hello\n[12] \nits own [1,2]<stdout>: line\n[1,2] no tag\n");
 }
 
-/* A secret that a task prints in two pieces is masked, whoever prints between them. */
+/* A secret that a task prints in two pieces is masked, even if another task prints in between. */
 static void secrets_of_one_task_are_masked_beside_another(void **state)
 {
 	struct fixture *f = *state;
@@ -176,8 +176,7 @@ static void a_note_begins_a_line(void **state)
 	assert_log(f, "half\nnote 1\nnote 2\nmore\nnote 3\n");
 }
 
-/* A secret is masked also where it arrives in two writes, and a part of one that ends the output is
- * shown. */
+/* A secret in two writes is masked; a part of a secret at the end of the output is shown. */
 static void secrets_are_masked_across_writes(void **state)
 {
 	struct fixture *f = *state;
@@ -190,7 +189,7 @@ static void secrets_are_masked_across_writes(void **state)
 	assert_log(f, "key=***; again ***!\nhunt");
 }
 
-/* The terminal's next bytes; waits for them. */
+/* Waits for the next bytes of the terminal, and compares them. */
 static void assert_shown(const struct fixture *f, const char *expected)
 {
 	char shown[64] = "";
@@ -205,8 +204,8 @@ static void assert_shown(const struct fixture *f, const char *expected)
 	assert_string_equal(shown, expected);
 }
 
-/* However long the rest of it takes, no more than its first two letters are shown; a prompt is, in
- * full. */
+/* Even if the rest of it takes long, no more than its first two letters are shown; a prompt is
+ * shown in full. */
 static void secrets_are_masked_across_slow_writes(void **state)
 {
 	struct fixture *f = *state;
@@ -229,7 +228,7 @@ static void secrets_are_masked_across_slow_writes(void **state)
 	assert_log(f, "key=hu***.Is it he?hu***!");
 }
 
-/* A secret that is the beginning of another one does not give the rest away. */
+/* A secret that is the prefix of another one does not reveal the rest. */
 static void the_longest_secret_wins(void **state)
 {
 	struct fixture *f = *state;
@@ -287,7 +286,8 @@ static char *read_log(const struct fixture *f, struct buf *text)
 	return text->data;
 }
 
-/* Nothing reads the terminal: the log gets all at full speed, the terminal later what is newest. */
+/* No reader empties the terminal: the log gets everything at full speed, the terminal later gets
+ * the newest output. */
 static void a_slow_terminal_does_not_stop_the_step(void **state)
 {
 	enum { LINES = 40000 };
@@ -335,7 +335,7 @@ static void a_slow_terminal_does_not_stop_the_step(void **state)
 	close(slave);
 }
 
-/* A terminal that is gone must not end the log. */
+/* A terminal that was closed must not end the log. */
 static void a_lost_terminal_does_not_stop_the_log(void **state)
 {
 	struct fixture *f = *state;

@@ -12,7 +12,7 @@
 #include "run/cluster/memory.h"
 #include "run/cluster/slurm.h"
 
-/* A line of squeue says whether a job lives, waits, and why. */
+/* A line of squeue shows if a job runs or waits, and why. */
 static void a_line_of_squeue_says_how_a_job_is(void **state)
 {
 	struct slurm_status s;
@@ -41,7 +41,7 @@ static void a_line_of_squeue_says_how_a_job_is(void **state)
 	assert_true(!s.lives && s.end_s == 0);
 }
 
-/* The number of a job that Slurm has forgotten is given again; what has it now is not ours. */
+/* Slurm reuses the number of a forgotten job, so the job that has the number now may be another. */
 static void a_job_of_somebody_else_is_none(void **state)
 {
 	struct slurm_status s;
@@ -56,7 +56,7 @@ static void a_job_of_somebody_else_is_none(void **state)
 	assert_true(s.known && s.lives);
 }
 
-/* What is no such line says nothing, and nothing is written beyond the fields. */
+/* Other lines are refused, and nothing is written beyond the fields. */
 static void other_lines_are_refused(void **state)
 {
 	struct slurm_status s;
@@ -77,7 +77,7 @@ static void other_lines_are_refused(void **state)
 	assert_int_equal(strlen(s.nodes), sizeof(s.nodes) - 1);
 }
 
-/* What a task on another node has left is read back, and half of it is nothing. */
+/* The file of a task on another node can be read back; an incomplete file is ignored. */
 static void the_end_of_a_task_is_read_from_its_file(void **state)
 {
 	char dir[] = "/tmp/penstock-test-XXXXXX";
@@ -124,8 +124,8 @@ static void an_attempt_here_leaves_the_job_until_the_next_submission(void **stat
 	assert_int_equal(fs_remove_tree(home, NULL), 0);
 }
 
-/* What releases of Slurm from 20.11 on say of too little memory, in pieces of any size; and what is
- * none of it. */
+/* Messages of Slurm 20.11 and later about too little memory, in pieces of any size, and other
+ * messages. */
 static void a_step_with_too_little_memory_is_told_by_what_slurm_prints(void **state)
 {
 	static const char *const tell[] = {

@@ -7,7 +7,7 @@
 #include "net/http/http.h"
 #include "run/stage/stage.h"
 
-/* A run's directories in a yard, a workflow made by hand, and what staging told. */
+/* A run's directories in a yard, a workflow made by hand, and the messages of staging. */
 struct site {
 	struct yard yard;
 	struct run_layout layout;
@@ -96,7 +96,7 @@ static void must_stage(struct site *s)
 		fail_msg("%s", s->err.message);
 }
 
-/* The path of a file beside the run's directories; kept until the test ends. */
+/* Returns the path of a file next to the run's directories; valid until the test ends. */
 static char *source(struct site *s, const char *name)
 {
 	static char paths[4][200];
@@ -116,7 +116,7 @@ static void write_archive(struct site *s, const char *name, const char *text)
 	yard_write(s->yard.top, name, a.data, a.len);
 }
 
-/* A local archive is unpacked into the input directory and stands beside its contents. */
+/* A local archive is unpacked into the input directory, and stays next to its contents. */
 static void an_archive_is_unpacked_and_kept(void **state)
 {
 	struct site *s = *state;
@@ -133,7 +133,7 @@ static void an_archive_is_unpacked_and_kept(void **state)
 	assert_true(s->told > 0 && s->told_done == s->told_total);
 }
 
-/* Several inputs are brought in beside each other, each below its own path, or kept whole. */
+/* Several inputs are staged, each below its own path, or kept packed. */
 static void inputs_go_below_their_paths(void **state)
 {
 	struct site *s = *state;
@@ -180,7 +180,7 @@ static void a_directory_is_copied(void **state)
 	assert_int_equal(stat_of(&s->yard, "sub").st_mode & 0777, 0750);
 }
 
-/* What is complete is not brought in again, even when its source is gone. */
+/* A complete input is not staged again, even if its source is gone. */
 static void a_complete_staging_is_recognised(void **state)
 {
 	_cleanup_free_ char *first = NULL;
@@ -219,7 +219,7 @@ static void other_inputs_start_anew(void **state)
 	assert_text(&s->yard, "b.csv", "b");
 }
 
-/* After a reboot nothing vouches for files that were never synced. */
+/* After a reboot, files that were never synced may be damaged. */
 static void a_reboot_starts_anew(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -243,7 +243,8 @@ static void a_reboot_starts_anew(void **state)
 	assert_text(&s->yard, "b.csv", "b");
 }
 
-/* A failure leaves the other inputs to the next call, names the input and its place. */
+/* After a failure the next call stages the other inputs; the message names the input and its
+ * place. */
 static void a_missing_input_is_named(void **state)
 {
 	struct site *s = *state;

@@ -72,7 +72,7 @@ static void test_lines_are_a_table(void **state)
 					    "2,\"c\",0.000,0,0,0,0.50,9\n");
 	unlink(path);
 	rmdir(folder);
-	/* Without its directory there is no file, and no crash. */
+	/* A missing directory means no file, and no crash. */
 	file = (struct usage_file){0};
 	usage_file_add(&file, log, &(struct usage_sample){.time_ms = 3, .name = "d"});
 	usage_file_close(&file);

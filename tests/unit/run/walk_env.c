@@ -1,4 +1,5 @@
-/* What is kept of the files behind $DEEPSQUARE_ENV, and how long. */
+/* The values that are kept from the files that $DEEPSQUARE_ENV names, and how long they are
+ * kept. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,7 @@
 #include "run/attempt/attempt.h"
 #include "run/walk/walk.h"
 
-/* A walk at its root, and no file anywhere. */
+/* A walk at its root, without a file. */
 struct world {
 	struct attempt attempt;
 	struct walk walk;
@@ -42,7 +43,7 @@ static int remove_world(void **state)
 	return 0;
 }
 
-/* As of a module that passes nothing out but what it is asked for. */
+/* As in a module that exports only its outputs. */
 static struct frame *begin_with_file(struct world *w, struct frame *parent, const char *path)
 {
 	struct frame *list = frame_list(parent, &w->steps, "module", "0");
@@ -69,7 +70,7 @@ static void the_file_of_a_module_is_forgotten_with_it(void **state)
 	assert_null(w->walk.env_seen);
 }
 
-/* What it has launched may outlive it. */
+/* A launch of the module may outlive the module. */
 static void what_is_launched_keeps_the_file(void **state)
 {
 	struct world *w = *state;
@@ -85,7 +86,7 @@ static void what_is_launched_keeps_the_file(void **state)
 	assert_null(w->walk.env_seen);
 }
 
-/* Nobody owns that of the run. */
+/* The file of the run has no owner among the frames. */
 static void the_file_of_the_run_stays(void **state)
 {
 	struct world *w = *state;

@@ -71,7 +71,7 @@ static void permissions(void **state)
 	assert_true(allows("READ:him FULL_CONTROL:you", "you", ACL_WRITE_ACP));
 	assert_false(allows("READ:him FULL_CONTROL:you", "he", ACL_READ));
 	assert_false(allows("READ_ACP:you", "you", ACL_READ));
-	/* No id is taken for a group, and a malformed grant is none. */
+	/* An id is never taken for a group, and a malformed grant grants nothing. */
 	assert_false(allows("READ:AllUsersX :you READ: READING:you READ", "you", ACL_READ));
 	assert_true(allows("x  READ:you", "you", ACL_READ));
 }

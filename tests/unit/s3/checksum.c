@@ -47,7 +47,7 @@ static void published_check_values_come_out(void **state)
 	}
 }
 
-/* Bit by bit from the definition, which none of the fast ways uses. */
+/* Computes the CRC bit by bit from the definition, unlike all fast implementations. */
 static uint64_t slow_crc64(const uint8_t *p, size_t len)
 {
 	uint64_t crc = ~UINT64_C(0);
@@ -60,7 +60,8 @@ static uint64_t slow_crc64(const uint8_t *p, size_t len)
 	return ~crc;
 }
 
-/* Every length around the block sizes of the fast ways, at every alignment, whole and in pieces. */
+/* Every length around the block sizes of the fast implementations, at every alignment, whole and in
+ * pieces. */
 static void the_fast_crc64_equals_the_slow_one(void **state)
 {
 	_cleanup_free_ uint8_t *data = malloc(2048);
@@ -130,7 +131,7 @@ static void parts_combine_into_the_whole(void **state)
 	}
 }
 
-/* Combining must stay fast for the terabytes of a real upload: zeros, by doubling. */
+/* Combining must be fast for terabytes: zeros, by doubling. */
 static void combining_reaches_terabytes(void **state)
 {
 	uint8_t zeros[CHECKSUM_MAX_SIZE], doubled[CHECKSUM_MAX_SIZE], direct[CHECKSUM_MAX_SIZE];

@@ -77,7 +77,7 @@ static void invalid_rules_are_refused_by_name(void **state)
 	}
 }
 
-/* As many as AWS has; a rule may have many texts. */
+/* The limit is that of AWS; a rule may have many texts. */
 static void a_bucket_has_a_hundred_rules_at_most(void **state)
 {
 	(void)state;

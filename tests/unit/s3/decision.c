@@ -1,4 +1,4 @@
-/* The decision on a request: a table of all that policies and grants may say. */
+/* The decision on a request: a table of all combinations of policies and grants. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +7,8 @@
 
 #include "s3/access/decision.h"
 
-/* In the order of enum policy_result, which is that of the columns: what the caller's own policies
- * say in rows, what that of the bucket says in columns. 'x' is allowed, 'a' with a grant only. */
+/* Rows and columns are in the order of enum policy_result: the row is the result of the caller's
+ * own policies, the column that of the bucket's policy. 'x' is allowed, 'a' with a grant only. */
 static const struct {
 	enum access_relation relation;
 	bool restricted;

@@ -31,7 +31,7 @@ static struct s3_lifecycle parsed(const char *xml)
 	return rules;
 }
 
-/* As it is written. */
+/* A rule in the form in which it is written. */
 #define WRITTEN(conditions, actions)                                                               \
 	"<Rule><ID>a</ID>" conditions "<Status>Enabled</Status>" actions "</Rule>"
 

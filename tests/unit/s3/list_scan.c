@@ -126,7 +126,7 @@ static void leaves_the_rest_to_the_parser(void **state)
 		assert_int_equal(LIST_SCAN_NOT, scan(documents[i]));
 }
 
-/* A list cut at any byte is declined, and nothing behind its end is read. */
+/* A list that is truncated at any byte is declined, and no byte after its end is read. */
 static void every_cut_is_left_to_the_parser(void **state)
 {
 	static const char whole[] = HEAD

@@ -81,7 +81,7 @@ static void invalid_documents_are_refused(void **state)
 	}
 }
 
-/* No text of a client can end its field or its line. */
+/* No text of a client can end a field or a line. */
 static void a_line_has_the_fields_of_aws(void **state)
 {
 	const struct s3_log_record full = {.owner = "O",

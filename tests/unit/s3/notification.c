@@ -1,4 +1,4 @@
-/* Notifications: the document, its mistakes, and the events that a rule means. */
+/* Notifications: the document, its mistakes, and the events that a rule selects. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -308,7 +308,8 @@ static void presigned_urls_live_as_long_as_they_say(void **state)
 		-PENSTOCK_E_INVALID);
 }
 
-/* A changed secret must not be answered from the cache, also when the cache has gone round. */
+/* A request with a changed secret must not be accepted from the cache, also after the cache was
+ * full once. */
 static void the_key_cache_never_outlives_its_secret_or_scope(void **state)
 {
 	struct sigv4_header headers[] = {{"Host", "h"}, {"x-amz-date", "20130524T000000Z"},
@@ -344,7 +345,7 @@ static void the_key_cache_never_outlives_its_secret_or_scope(void **state)
 	}
 }
 
-/* More than fits is refused, not cut. */
+/* Parameters beyond the limit are refused, not dropped. */
 static void too_many_parameters_are_refused(void **state)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(LIMIT_HTTP_HEADERS);

@@ -1,4 +1,5 @@
-/* Decisions on requests of two accounts and of nobody, by the policy of a bucket in a store. */
+/* Decisions on requests of two accounts and of anonymous senders, by the policy of a bucket in a
+ * store. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,10 +141,10 @@ static const struct {
 	{POLICY("Deny", "{\"AWS\":\"" A "\"}"), NULL, "....."},
 	{POLICY("Deny", "{\"AWS\":\"" B "\"}"), NULL, "xo..."},
 	{POLICY("Deny", "{\"AWS\":\"" IAM A ":user/u\"}"), NULL, "x...."},
-	/* Public access is restricted: a public policy is one for the own account. */
+	/* With public access restricted, a public policy applies only to the own account. */
 	{POLICY("Allow", "\"*\""), "0001", "xx..."},
 	{POLICY("Allow", "{\"AWS\":\"" B "\"}"), "0001", "xoxo."},
-	/* A policy that cannot be read. */
+	/* A policy that cannot be parsed. */
 	{"{}", NULL, "....."},
 };
 
@@ -181,7 +182,7 @@ static void put_tagged(struct fixture *f, const char *key, const char *tags)
 	store_body_free(put.body);
 }
 
-/* Else the operation could read a newer object, which has other tags. The keys of a list may have
+/* Otherwise the operation could read a newer object with other tags. The keys of a list may have
  * the same address, so decisions on them do not share an object. */
 static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **state)
 {
@@ -256,7 +257,7 @@ static void an_object_that_a_condition_has_not_found_stays_missing(void **state)
 	free(req);
 }
 
-/* Else a sender could delete an object that its policy protects, just after an upload. */
+/* Otherwise a sender could delete an object that its policy protects, just after an upload. */
 static void an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted(void **state)
 {
 	static const char policy[] =

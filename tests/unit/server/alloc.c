@@ -47,7 +47,7 @@ struct fixture {
 	struct sockaddr_in at;
 };
 
-/* A destination that is not there: after one attempt it is left alone for a minute. */
+/* A destination that does not exist: after one attempt the store pauses for a minute. */
 static int start_replicator(struct fixture *f)
 {
 	static const char text[] = "[{\"name\":\"copy\",\"endpoint\":\"http://127.0.0.1:1\","
@@ -110,7 +110,7 @@ struct message {
 	size_t body_len;
 };
 
-/* Its bytes, signed in the URL. */
+/* its bytes, which the URL signs */
 static size_t write_message(const struct message *m, char *out, size_t size)
 {
 	struct sigv4_header headers[] = {
@@ -143,7 +143,8 @@ static size_t write_message(const struct message *m, char *out, size_t size)
 	return (size_t)len + m->body_len;
 }
 
-/* The status, or 0: closed without a whole head. The reply is left in `reply`. */
+/* Returns the status, or 0 if the connection was closed before the head was complete. The reply is
+ * in `reply`. */
 static int exchange(struct fixture *f, const char *bytes, size_t len, char *reply, size_t size)
 {
 	struct timeval patience = {.tv_sec = 60};
@@ -157,7 +158,7 @@ static int exchange(struct fixture *f, const char *bytes, size_t len, char *repl
 	for (size_t sent = 0; sent < len; sent += (size_t)n) {
 		n = send(fd, bytes + sent, len - sent, MSG_NOSIGNAL);
 		if (n < 0)
-			break; /* refused; the reply says why */
+			break; /* refused; the reply has the reason */
 	}
 	while ((n = recv(fd, reply + got, size - 1 - got, 0)) > 0)
 		got += (size_t)n;
@@ -234,7 +235,7 @@ static void put_directly(struct fixture *f, const char *key, const char *bytes, 
 	store_body_free(put.body);
 }
 
-/* Old and whole, or new and whole; 'o', 'n', or '-' where it is not there. */
+/* Checks that the object is whole, old or new. Returns 'o', 'n', or '-' if it is missing. */
 static char version_of(struct fixture *f, const char *key)
 {
 	static char data[LARGE + 1];
@@ -282,7 +283,7 @@ static void check(struct fixture *f, const struct message *m, int status)
 		assert_true(small == 'o' && large == 'o' && copy == '-');
 }
 
-/* A reply with 200 has all of its bytes: a client could not tell otherwise. */
+/* A reply with 200 has all of its bytes, because a client could not detect a missing one. */
 static void check_reply(const struct message *m, int status, const char *reply)
 {
 	const char *length = strstr(reply, "Content-Length: ");
@@ -292,7 +293,7 @@ static void check_reply(const struct message *m, int status, const char *reply)
 		return;
 	assert_non_null(length);
 	assert_int_equal(strtoul(length + 16, NULL, 10), LARGE);
-	/* Cut short is fine (the length tells), other bytes are not. */
+	/* The body may be cut short, which its length shows, but must not have other bytes. */
 	for (const char *p = body + 4; *p; p++)
 		assert_int_equal(*p, 'o');
 }
@@ -309,7 +310,7 @@ static void fail_each_allocation(struct fixture *f, const struct message *m)
 		reset(f);
 		alloc_fail_arm(n);
 		status = exchange(f, bytes, len, reply, sizeof(reply));
-		while (server_active(f->server)) /* its end is part of it */
+		while (server_active(f->server)) /* the end of the connection is part of it */
 			usleep(100);
 		fired = alloc_fail_disarm();
 

@@ -1,4 +1,4 @@
-/* Connections without a valid signature: which of them are ended, and when. */
+/* Connections without a valid signature: which of them are closed, and when. */
 #include <linux/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 #define HOUR_MS (3600 * 1000)
 #define LIMIT	8 /* half of these may be without a signature, and 2 are kept free */
 
-/* The kernel's count of each descriptor grows by this much from one question to the next. */
+/* The kernel's count of each descriptor grows by this much from one query to the next. */
 static atomic_uint_fast64_t step[64];
 static uint64_t counted[64];
 static atomic_uint questions[64];
@@ -39,7 +39,7 @@ __attribute__((visibility("default"))) int getsockopt(
 }
 
 struct peer {
-	int fds[2]; /* of the server, of the client */
+	int fds[2]; /* descriptors of the server and of the client */
 	struct connection *connection;
 };
 

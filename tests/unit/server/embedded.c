@@ -84,7 +84,7 @@ static struct embedded_store *acquire(struct fixture *f)
 	return store;
 }
 
-/* The first user starts the owner, the second finds it, and it leaves when both are gone. */
+/* The first user starts the owner, the second one finds it, and it exits when both are gone. */
 static void users_share_one_owner_which_then_leaves(void **state)
 {
 	struct fixture *f = *state;
@@ -104,7 +104,7 @@ static void users_share_one_owner_which_then_leaves(void **state)
 	assert_true(wait_gone(f));
 }
 
-/* A user that is killed in whatever way does not keep the owner alive, nor end it for others. */
+/* A killed user of the store neither keeps the owner alive, nor ends it for other users. */
 static void a_killed_user_lets_go(void **state)
 {
 	struct fixture *f = *state;
@@ -131,7 +131,7 @@ static void a_killed_user_lets_go(void **state)
 	assert_true(wait_gone(f));
 }
 
-/* An owner that was killed leaves a stale owner.json, which the next user is not misled by. */
+/* A killed owner leaves a stale owner.json, which does not mislead the next user. */
 static void a_killed_owner_is_replaced(void **state)
 {
 	struct fixture *f = *state;
@@ -163,7 +163,7 @@ static void write_text(const struct fixture *f, const char *name, int mode, cons
 	close(fd);
 }
 
-/* Something other than the user's own mistake has killed it, so it is tried again. */
+/* The owner was killed, which is not a mistake of the user, so it is started again. */
 static void an_owner_that_is_killed_while_it_starts_is_started_again(void **state)
 {
 	struct fixture *f = *state;
@@ -188,7 +188,7 @@ static void an_owner_that_is_killed_while_it_starts_is_started_again(void **stat
 	embedded_store_free(store);
 }
 
-/* Never again, where it is killed each time. */
+/* It is not started again and again if it is killed each time. */
 static void an_owner_that_is_killed_each_time_is_given_up(void **state)
 {
 	struct fixture *f = *state;
@@ -208,8 +208,7 @@ static void an_owner_that_is_killed_each_time_is_given_up(void **state)
 	penstock_error_release(&err);
 }
 
-/* As one that was killed does, whose connections the kernel still takes: it dies when it is
- * asked. */
+/* As a killed owner whose connections the kernel still accepts: it dies at the first request. */
 static void be_a_dying_owner(const struct fixture *f, int ready_fd)
 {
 	struct sockaddr_in address = {
@@ -260,8 +259,7 @@ static void an_owner_that_dies_when_it_is_asked_is_not_joined(void **state)
 	embedded_store_free(store);
 }
 
-/* However users come and go around the moment at which an owner leaves, each gets one that accepts
- * and stays. */
+/* Users that arrive at any time around the exit of an owner get one that accepts and stays. */
 static void newcomers_never_meet_a_leaving_owner(void **state)
 {
 	struct fixture *f = *state;
@@ -274,7 +272,7 @@ static void newcomers_never_meet_a_leaving_owner(void **state)
 			if (pids[k] == 0) {
 				struct embedded_store *store;
 
-				/* around the 2.5 s after which it leaves */
+				/* around the 2.5 s after which it exits */
 				clock_sleep_ms(i ? 2350 + 60 * k + 37 * i : 0);
 				store = acquire(f);
 				_exit(kill(store->pid, 0) == 0 ? 0 : 1);
@@ -289,7 +287,7 @@ static void newcomers_never_meet_a_leaving_owner(void **state)
 	}
 }
 
-/* What keeps an owner from starting is said in one line. */
+/* A message of one line names the reason why an owner cannot start. */
 static void a_failed_start_says_why(void **state)
 {
 	struct fixture *f = *state;
@@ -324,7 +322,7 @@ static void an_owner_that_cannot_be_executed_is_reported(void **state)
 	assert_non_null(strstr(err.message, "owner of the store"));
 }
 
-/* Keys from the environment are taken as they are; half of a pair is refused. */
+/* Keys from the environment are used unchanged; half of a pair is refused. */
 static void keys_come_from_the_environment_or_a_private_file(void **state)
 {
 	struct fixture *f = *state;
@@ -378,11 +376,11 @@ static void listen_addresses_are_parsed(void **state)
 			serve_parse_listen(bad[i], &address, &port, NULL), -PENSTOCK_E_INVALID);
 }
 
-/* embedded_store_acquire() executes the program that it is in: this one. */
+/* embedded_store_acquire() executes its own program: this one. */
 static int serve_main(int argc, char **argv)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	/* as the command has them */
+	/* as in the command */
 	struct serve_options o = {.address = "127.0.0.1",
 		.log_interval_ms = 60000,
 		.drain_ms = 10000,

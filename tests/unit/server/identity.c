@@ -1,4 +1,4 @@
-/* The say of an identity's policies: its own, those that bound it, and those of its session. */
+/* The decision of an identity's policies: its own, its boundary, and those of its session. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

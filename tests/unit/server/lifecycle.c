@@ -317,7 +317,7 @@ static void a_locked_version_stays(void **state)
 	s3_lifecycle_release(&rules);
 }
 
-/* Between the walk and its deletion a client may change everything. */
+/* Between the walk and its deletion a client may change any object. */
 static void a_changed_version_is_not_removed(void **state)
 {
 	struct fixture *f = *state;

@@ -204,8 +204,7 @@ static void a_request_line_selects_its_operation(void **state)
 	}
 }
 
-/* A configuration that a bucket cannot have is reported as missing, which takes a look at the
- * store. */
+/* A missing configuration of a bucket gets its own error, which needs a query to the store. */
 static void a_missing_configuration_is_no_unknown_request(void **state)
 {
 	static const char *const queries[] = {"website", "encryption"};

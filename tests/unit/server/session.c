@@ -1,4 +1,4 @@
-/* Session tokens: what the store has signed is read, and nothing else. */
+/* Session tokens: only those that the store has signed are valid. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -18,7 +18,7 @@ struct step {
 
 static char large[FILE_SIZE + 1], other[FILE_SIZE + 1];
 
-/* A comparison that does not print all bytes. */
+/* Compares the bytes, and does not print all of them if they differ. */
 static void assert_filled(struct fixture *f, const char *key, const char *wanted)
 {
 	struct store_object *object = get(f, key);

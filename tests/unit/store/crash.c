@@ -5,14 +5,14 @@
 #include <sys/wait.h>
 
 /*
- * A child writes from several threads and reports each acknowledged write through a pipe; it is
- * killed with SIGKILL at a random moment, and what it left is compared with what it had reported.
+ * A child writes from several threads, and reports each acknowledged write through a pipe. It is
+ * killed with SIGKILL at a random moment, and the store is compared with the reports.
  */
 #define THREADS 4
 #define KEYS	6 /* per thread */
 #define KILLS	60
 
-/* Version v of a key has a size and a filling that follow from it, so that a mix would be seen. */
+/* The version and the key determine size and bytes, so that a mix of versions is detected. */
 static size_t version_size(unsigned v)
 {
 	return v % 3 == 0 ? 100 + v % 1000 : STORE_INLINE_MAX + 1 + (size_t)v * 7919 % 200000;
@@ -69,7 +69,7 @@ static void child_main(struct fixture *f, int pipe_fd, unsigned first)
 	struct writer writers[THREADS];
 	pthread_t thread;
 
-	/* Syncs do nothing here: SIGKILL keeps the page cache, and the order of things is the
+	/* Syncs do nothing here: SIGKILL keeps the page cache, and the order of writes is the
 	 * same. */
 	fixture_open(f, false);
 	for (unsigned i = 0; i < THREADS; i++) {
@@ -101,8 +101,8 @@ static unsigned stored_version(struct fixture *f, unsigned key)
 	return v;
 }
 
-/* After a kill at any moment every acknowledged object, or a later one, is there and whole, and no
- * file is left that belongs to none. */
+/* After a kill at any moment every acknowledged object, or a later one, is whole, and no surplus
+ * file is left. */
 static void a_kill_loses_nothing_acknowledged(void **state)
 {
 	struct fixture *f = *state;
@@ -125,7 +125,7 @@ static void a_kill_loses_nothing_acknowledged(void **state)
 			child_main(f, fds[1], highest);
 		}
 		close(fds[1]);
-		/* At least one acknowledgement, then somewhere within the next milliseconds. */
+		/* Wait for one acknowledgement, then for a random part of the next milliseconds. */
 		assert_int_equal(read(fds[0], &r, sizeof(r)), sizeof(r));
 		do {
 			if (r.version > acknowledged[r.key])

@@ -20,8 +20,8 @@
 #include "base/fs.h"
 #include "store/store.h"
 
-/* Full durability, so that files go when nobody names them, without waiting for a disk: what the
- * syncs are for is tested with tests/support/power. */
+/* The store has full durability, so that files are removed when the last reference is gone, but no
+ * test waits for a disk. tests/support/power tests the syncs themselves. */
 int fsync(int fd);
 __attribute__((visibility("default"))) int fsync(int fd)
 {
@@ -42,7 +42,7 @@ static inline int fail_if(int kind)
 	return -1;
 }
 
-/* Returns true for the file "relaxed" of a store. */
+/* Returns true if `path` is the file "relaxed" of a store. */
 static inline bool is_mark(int fd)
 {
 	char link[64], path[256];
@@ -106,7 +106,7 @@ static inline int teardown(void **state)
 	return 0;
 }
 
-/* A body with these bytes, synced. */
+/* Makes a body with these bytes, synced. */
 static inline struct store_body *make_body(
 	struct store *store, const void *data, size_t len, bool may_inline)
 {
@@ -148,7 +148,7 @@ static inline struct store_object *get(struct fixture *f, const char *key)
 	return object;
 }
 
-/* All bytes of an object; free() it. */
+/* Returns all bytes of an object; free() them. */
 static inline char *content(struct store_object *object)
 {
 	struct store_reader *reader = NULL;
@@ -171,7 +171,7 @@ static inline void assert_content(struct fixture *f, const char *key, const char
 	store_object_unref(object);
 }
 
-/* Data files below the root. */
+/* Counts the data files below the root. */
 static inline size_t count_all_files(const struct fixture *f)
 {
 	char path[128];
@@ -192,7 +192,7 @@ static inline size_t count_all_files(const struct fixture *f)
 	return n;
 }
 
-/* The same without those that only wait to be unlinked. */
+/* Like the function above, without files that only wait to be unlinked. */
 static inline size_t count_files(const struct fixture *f)
 {
 	if (f->store)

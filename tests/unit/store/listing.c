@@ -43,7 +43,7 @@ static void fill(struct fixture *f, struct model *m, unsigned *seed)
 	qsort(m->keys, m->n, sizeof(m->keys[0]), by_bytes);
 }
 
-/* What a listing must say, found by looking at every key. */
+/* Computes the expected listing by a check of every key. */
 static size_t expect(const struct model *m, const char *prefix, const char *delimiter,
 	const char *after, char out[N_KEYS][80])
 {
@@ -104,7 +104,7 @@ static void compare(struct fixture *f, const struct model *m, const char *prefix
 	assert_int_equal(at, n);
 }
 
-/* Every combination of prefix, delimiter, start and page size agrees with a look at all keys. */
+/* Every combination of prefix, delimiter, start and page size agrees with a check of all keys. */
 static void listings_agree_with_a_model(void **state)
 {
 	struct fixture *f = *state;
@@ -161,7 +161,7 @@ static void a_common_prefix_is_skipped_not_walked(void **state)
 	assert_true(folded * 20 < all);
 }
 
-/* A page of nothing, and a bucket that is not there. */
+/* An empty page, and a missing bucket. */
 static void edges_of_listings(void **state)
 {
 	struct fixture *f = *state;

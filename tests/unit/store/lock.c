@@ -72,7 +72,7 @@ static void a_bucket_with_a_lock_keeps_its_versions(void **state)
 	assert_memory_equal(&out, &lock, sizeof(lock));
 }
 
-/* Both where the version is the current one and where it is an older one. */
+/* Both for the current version and for an older one. */
 /* It was made before the bucket had versions. */
 static void a_locked_null_version_is_not_deleted(void **state)
 {
@@ -114,7 +114,7 @@ static void only_the_object_that_was_seen_is_annotated(void **state)
 	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
 }
 
-/* A change of an object that is no longer what it was when access was decided. */
+/* A change of an object that was replaced after the decision on access. */
 static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(void **state)
 {
 	static const char *const buckets[] = {"b", "l"};
@@ -160,7 +160,7 @@ static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(
 					     ? STORE_OK
 					     : STORE_CHANGED);
 		store_object_unref(object);
-		/* The next case begins without an object. */
+		/* The next case starts without an object. */
 		item = (struct store_delete){.key = "k"};
 		assert_int_equal(store_delete(f->store, bucket, &item, 1, NULL), STORE_OK);
 	}

@@ -273,7 +273,7 @@ static void files_are_private(void **state)
 	assert_int_equal(st.st_mode & 077, 0);
 }
 
-/* A process that is killed while its store is open, with one object put. */
+/* Makes a process that is killed while its store is open, with one object. */
 static void crash_with_object(const char *root, const char *text)
 {
 	pid_t pid = fork();

@@ -102,7 +102,7 @@ static void put_old(struct fixture *f)
 	assert_int_equal(put(f, "small", "old", "old"), STORE_OK);
 }
 
-/* Acknowledged writes outlive the process, and opening the store as durable makes them durable. */
+/* Acknowledged writes survive the process, and opening the store as durable makes them durable. */
 static void a_crash_of_the_process_loses_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -163,8 +163,8 @@ static void put_and_sync(struct fixture *f, const char *key, const char *text)
 	}
 }
 
-/* A reader prevents that the log is copied into the database: a crash then goes
- * back to the last sync point in the log, with the files that replaced others since the start. */
+/* A reader prevents the copy of the log into the database: a crash then goes back to the last sync
+ * point in the log, with the files that were replaced since the start. */
 static void a_reader_does_not_move_the_last_sync_point(void **state)
 {
 	struct fixture *f = *state;
@@ -199,7 +199,7 @@ static void a_reader_does_not_move_the_last_sync_point(void **state)
 	assert_content(f, "small", "second");
 }
 
-/* A note that reports an error may still be valid: what it names stays. */
+/* A note that was written with an error may still be valid: its files stay. */
 static void a_note_that_failed_may_be_valid(void **state)
 {
 	struct fixture *f = *state;
@@ -233,7 +233,7 @@ static void a_note_that_failed_may_be_valid(void **state)
 	assert_content(f, "large", filled('2'));
 }
 
-/* Changes behind the last sync point do not get into the database when the store is closed. */
+/* Changes after the last sync point do not get into the database when the store is closed. */
 static void closing_without_a_sync_goes_back_to_the_last_one(void **state)
 {
 	struct fixture *f = *state;

@@ -49,7 +49,7 @@ static size_t model_find(const struct model *m, size_t key, const char *name)
 	return i;
 }
 
-/* Adds the newest version, in place of all that a change without versioning replaces. */
+/* Adds the newest version, in place of all versions that a change without versioning replaces. */
 static void model_add(struct model *m, size_t key, struct version v)
 {
 	size_t i;
@@ -133,7 +133,8 @@ static enum store_status make_replica(struct model *m, size_t key, struct versio
 	return put_full(m->f, &put, data, v->large ? LARGE : 16);
 }
 
-/* Adds one at any place, as another store sends it: before the newest, after it, or once more. */
+/* Adds a version at any place, as another store sends it: before the newest, after it, or once
+ * more. */
 static void step_replica(struct model *m, size_t key)
 {
 	struct version v = {
@@ -266,7 +267,7 @@ static size_t large_bodies(const struct model *m)
 	return n;
 }
 
-/* Objects alone are listed as without versions. */
+/* A list of objects is the same as without versions. */
 static void check_objects(const struct model *m)
 {
 	struct store_list_query query = {.bucket = "b", .max = 100};
@@ -346,7 +347,8 @@ static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 	} while (list.truncated);
 	store_list_release(&list);
 	assert_int_equal(n, 3);
-	/* The name of a version that is gone repeats rather than omits. */
+	/* If the name of a deleted version is the start of a page, a version may be repeated, but
+	 * none is omitted. */
 	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
 	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
 	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);

@@ -14,9 +14,9 @@
 
 /*
  * These definitions come before those of libc and of the sanitizers' libraries, for the program and
- * for every library it loads; they pass on to whichever is next, so that a sanitizer still sees
- * each allocation. What is asked for while the next ones are looked up comes from a small store of
- * its own, which is never given back.
+ * for every library that it loads. They call the next definition, so that a sanitizer still sees
+ * each allocation. While dlsym() looks up the next definitions, allocations come from the array
+ * `early` and are never freed.
  */
 #define EXPORT __attribute__((visibility("default")))
 
@@ -91,7 +91,7 @@ static void trace(size_t n)
 	paused--;
 }
 
-/* Whether this allocation is the one to fail. */
+/* Returns true if this allocation has to fail. */
 static bool fails(const void *caller)
 {
 	size_t n, at;
@@ -183,7 +183,7 @@ EXPORT char *strndup(const char *s, size_t len)
 	return copy(s, strnlen(s, len), CALLER);
 }
 
-/* A sanitizer calls it at the start of a thread and cannot do without. */
+/* A sanitizer calls this at the start of a thread, and cannot handle a failure. */
 EXPORT int pthread_getattr_np(pthread_t thread, pthread_attr_t *attr)
 {
 	int (*next)(pthread_t, pthread_attr_t *);

@@ -27,22 +27,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The n-th allocation from now fails (1 is the next one), once. */
+/* Makes the n-th allocation from now fail (1 is the next one), once. */
 void alloc_fail_arm(size_t n);
-/* The same, and all after it fail too, until disarmed. */
+/* Like alloc_fail_arm(), but all later allocations fail, too, until alloc_fail_disarm(). */
 void alloc_fail_arm_all(size_t n);
-/* Whether an allocation was made to fail since it was armed. */
+/* Stops, and returns true if an allocation has failed since alloc_fail_arm(). */
 bool alloc_fail_disarm(void);
-/* Allocations counted since it was last armed. */
+/* Returns the number of allocations since the last alloc_fail_arm(). */
 size_t alloc_fail_count(void);
 
-/* This thread's allocations do not count; nests. */
+/* Between these calls allocations of this thread do not count. The calls nest. */
 void alloc_fail_pause(void);
 void alloc_fail_resume(void);
 
 /*
- * Allocations asked for by code of a library whose file name begins so do not count: for libraries
- * that end the process, or leak, when memory runs out. At most 8.
+ * Allocations by the code of a library whose file name begins with this text do not count: for
+ * libraries that end the process, or leak, when memory runs out. At most 8.
  */
 void alloc_fail_skip_library(const char *prefix);
 

@@ -1,4 +1,4 @@
-/* The facility itself: what it counts, what it lets fail, and that it lets go again. */
+/* The facility itself: which allocations it counts and fails, and that it stops. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static void a_short_scenario_does_not_fire(void **state)
 	assert_false(fired);
 }
 
-/* Each way to ask for memory can fail, also inside libc. */
+/* Each function that allocates can fail, also inside libc. */
 static void every_kind_of_allocation_fails(void **state)
 {
 	void *results[9];

@@ -90,7 +90,7 @@ static bool refuse(int fd, const char *status, const char *code)
 	return mini_reply(fd, status, "Content-Type: application/xml\r\n", body, (size_t)n);
 }
 
-/* Whether the request's conditions hold. */
+/* Returns true if the conditions of the request hold. */
 static bool holds(const struct mini_request *r, const struct object *o)
 {
 	char value[128];
@@ -268,7 +268,7 @@ static void content_of(const char *name, unsigned version, char *out, size_t siz
 	snprintf(out, size, "%s of version %u of the checkpoint", name, version);
 }
 
-/* Without failures of memory, as a step would. */
+/* Changes files as a step would, without failures of memory. */
 static void write_file(const char *dir, const char *name, unsigned version)
 {
 	char path[256], text[256];
@@ -445,7 +445,7 @@ static bool publish(struct fixture *f, size_t n)
 	return failed;
 }
 
-/* The bucket holds all files; a restore elsewhere, and one in place. */
+/* The bucket has all files; then a restore elsewhere, and one in place. */
 static bool restore(struct fixture *f, size_t n)
 {
 	struct sync_options o = options_of(f, f->other), here = options_of(f, f->out);

@@ -58,7 +58,8 @@ static void a_flush_begins_with_the_newest_checkpoint(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* The commit is checked again, and others go on; a flush that has nothing else is complete. */
+/* The commit is checked again, and other files continue; a flush that has nothing else is
+ * complete. */
 static void a_commit_without_its_data_waits_and_holds_up_nobody(void **state)
 {
 	struct fixture *f = *state;
@@ -111,8 +112,8 @@ static void what_would_not_be_through_in_time_is_not_begun_over_a_good_object(vo
 	plan_flush_end(&f->plan);
 }
 
-/* Without deleteSync objects stay, except those that retention names; a file that comes back is
- * none of them. */
+/* Without deleteSync objects stay, except those that retention names. A file that returns is not
+ * one of these. */
 static void only_what_was_retired_is_deleted(void **state)
 {
 	struct fixture *f = *state;

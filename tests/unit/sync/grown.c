@@ -29,8 +29,8 @@ ssize_t pread(int fd, void *data, size_t len, off_t offset)
 	return (ssize_t)syscall(SYS_pread64, fd, data, len, offset);
 }
 
-/* The writer has it open and will write more: waiting does not help a file that cannot be sent, but
- * this one can be the next time. */
+/* The writer has the file open and will write more: waiting does not help if a file cannot be sent,
+ * but this file can be sent the next time. */
 static void a_file_that_gets_shorter_meanwhile_has_changed(void **state)
 {
 	char dir[] = "/tmp/grown-XXXXXX", path[sizeof(dir) + 4];

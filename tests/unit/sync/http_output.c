@@ -96,7 +96,7 @@ static int send_output(struct fixture *f, struct buf *reply, struct penstock_err
 	return sync_http_output(f->engine, f->url, f->out, f->tmp, NULL, reply, err);
 }
 
-/* One file goes as it is, and the answer (a link, usually) comes back. */
+/* A single file is sent as it is, and the reply (usually a link) is returned. */
 static void one_file_is_put_as_it_is(void **state)
 {
 	struct fixture *f = *state;
@@ -192,7 +192,7 @@ static void several_files_are_zipped(void **state)
 	assert_int_equal(rmdir(tmp), 0);
 }
 
-/* Nothing to send is sent nowhere. */
+/* An empty output is not sent. */
 static void an_empty_output_sends_nothing(void **state)
 {
 	struct fixture *f = *state;

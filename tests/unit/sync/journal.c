@@ -63,7 +63,7 @@ static const char *or_empty(const char *s)
 	return s ? s : "";
 }
 
-/* Counts, and checks each against the table. */
+/* Counts the records, and checks each against the table. */
 static int expect_next(void *cookie, const struct journal_record *r)
 {
 	struct fixture *f = cookie;

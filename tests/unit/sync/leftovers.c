@@ -57,7 +57,8 @@ static int on_record(void *cookie, const struct journal_record *r)
 	return 0;
 }
 
-/* The known uploads, each as "ID then" or "ID now", "-" if the store has not named it. */
+/* Returns the known uploads, each as "ID then" or "ID now"; the ID is "-" if the store has not sent
+ * it yet. */
 static const char *known(struct fixture *f)
 {
 	static char text[200];
@@ -69,7 +70,7 @@ static const char *known(struct fixture *f)
 	return text;
 }
 
-/* An attempt requested one of the same key and was killed before the reply. */
+/* An earlier attempt requested an upload of the same key and was killed before the reply. */
 static void asked_for_before(struct fixture *f)
 {
 	const struct journal_record r = {
@@ -78,7 +79,8 @@ static void asked_for_before(struct fixture *f)
 	assert_int_equal(leftovers_replay(&f->sync, &r), 0);
 }
 
-/* Otherwise the id of the finished one would be searched for, and the other stay in the store. */
+/* Otherwise the sync would search for the id of the finished upload, and the other one would stay
+ * in the store. */
 static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
 {
 	struct fixture *f = *state;

@@ -79,7 +79,7 @@ static void write_manifest(FILE *f)
 	manifest_end(f);
 }
 
-/* A whole manifest in memory; free() it. */
+/* Returns a whole manifest in memory; free() it. */
 static char *make(size_t *len)
 {
 	char *text = NULL;
@@ -103,8 +103,8 @@ static int read_text(const char *text, size_t len, struct manifest_head *head, s
 	return rc;
 }
 
-/* Odd names, links, times before 1970 and every flag come back; and it is JSON for everybody
- * else. */
+/* Odd names, links, times before 1970 and every flag can be read back, and other programs can read
+ * the manifest as JSON. */
 static void a_manifest_comes_back_as_it_was(void **state)
 {
 	struct manifest_head head;
@@ -128,7 +128,7 @@ static void a_manifest_comes_back_as_it_was(void **state)
 	free(text);
 }
 
-/* A manifest that is cut anywhere is never taken for a shorter one. */
+/* A manifest that is truncated anywhere is never taken for a shorter one. */
 static void a_cut_manifest_is_refused(void **state)
 {
 	struct manifest_head head;
@@ -147,7 +147,7 @@ static void a_cut_manifest_is_refused(void **state)
 	free(text);
 }
 
-/* A path that would leave the directory is no entry. */
+/* A path that would leave the directory is not an entry. */
 static void paths_that_leave_the_directory_are_refused(void **state)
 {
 	static const char *const paths[] = {"", "/etc/passwd", "..", "../x", "a/../b", "a//b", "a/",
@@ -172,7 +172,7 @@ static void paths_that_leave_the_directory_are_refused(void **state)
 	}
 }
 
-/* A later version may mean anything: it is refused by name, not half understood. */
+/* A later version may have any meaning: it is refused by name, not read in part. */
 static void a_later_version_is_refused_by_name(void **state)
 {
 	static const char text[] = "{\"format\":\"penstock manifest\",\"version\":2,\"files\":[\n";

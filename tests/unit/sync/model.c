@@ -1,10 +1,10 @@
 /*
  * A model of the plan: random programs write, rename and delete files, are killed, and workers send
- * what the plan asks for to a store that fails now and then. What the plan must keep to stands here
- * a second time, in terms of files and objects instead of states:
+ * what the plan asks for to a store that fails now and then. The rules of the plan are repeated
+ * here in terms of files and objects instead of states:
  *
- *	- An object holds a version that was closed, and not by a death; or the beginning of a log.
- *	- In the end each closed file is in the store, and one closed by a death in partial/.
+ *	- An object holds a version that its writer closed (no kill did), or the start of a log.
+ *	- In the end each closed file is in the store; in partial/ if a kill has closed it.
  *	- A small file appears after the large files of its directory that were closed before it.
  *	- An object is deleted only with permission; and after a rename, except by retention, only
  *	  when the object of the new name holds the same bytes.
@@ -68,7 +68,8 @@ static void start(struct upload *u)
 /* The object of a small file: the large ones of its directory that were closed before are there. */
 static void check_order(const struct upload *u)
 {
-	/* Only so many files are copied at one moment: of a burst the rest go as they come. */
+	/* Only a limited number of files is copied at one moment: the rest of a burst is sent from
+	 * the files. */
 	if (u->ident.size > PLAN_MARKER || world->deadline || world->burst || u->kind != JOB_WHOLE)
 		return;
 	for (unsigned n = 0; n < world->n_names; n++) {
@@ -113,14 +114,14 @@ static void delete_object(unsigned n)
 		moved |= world->files[i].exists && world->files[i].ident.ino == gone.ino;
 		kept |= i != n && world->store[i].ino == gone.ino;
 	}
-	/* Retention wants the object to go, also if a program has just renamed the file. */
+	/* Retention removes the object, also if a program has just renamed the file. */
 	if (moved && !kept && !world->permitted[n])
 		broken("%s was deleted before its new name had an object", name_of(n));
 	world->store[n] = (struct object){0};
 	world->unsure[n] = false;
 }
 
-/* The last check before the upload appears: nothing keeps it from appearing after that. */
+/* The last check before the upload appears: after that it cannot be stopped. */
 static void send(struct upload *u)
 {
 	const struct file *f = &world->files[u->name];
@@ -159,7 +160,7 @@ static void note_reply(const struct upload *u, const struct job_result *r)
 	told->open = true;
 }
 
-/* `lost`: the store did what it was asked for, and its reply did not arrive. */
+/* `lost`: the store performed the request, but its reply did not arrive. */
 static void finish(struct upload *u, enum job_outcome fault, bool retryable, bool lost)
 {
 	const bool sends = u->job.kind != JOB_DELETE && u->kind != JOB_PARTIAL;
@@ -249,7 +250,7 @@ static void freeze_small(struct dir *d)
 	d->busy = false;
 }
 
-/* Begins one job. False: there is none now. */
+/* Starts one job. Returns false if there is none now. */
 static bool begin(void)
 {
 	int64_t wake = INT64_MAX;
@@ -300,7 +301,7 @@ static void end_one(bool healthy)
 	}
 }
 
-/* ---- what must hold ---- */
+/* ---- rules ---- */
 
 static int check_entry(void *cookie, struct entry *e)
 {
@@ -341,7 +342,7 @@ static void note_passed(void)
 	}
 }
 
-/* As far as the replies tell, the object may hold a file that has a suspect name and no other
+/* By the replies so far, the object may have the content of a file with a suspect name and no other
  * object. */
 static bool has_moved(unsigned n)
 {
@@ -399,7 +400,8 @@ static void restart(void)
 
 		world->forgotten[n] |= world->unsure[n];
 		world->replies[n] = (struct replies){.ino = world->replies[n].ino};
-		world->passed[n] = true; /* the order of before is in the journal of real files */
+		/* The journal of real files has the order of earlier closes. */
+		world->passed[n] = true;
 		if (!file->exists)
 			continue;
 		if (file->open)
@@ -453,7 +455,7 @@ static void restart(void)
 			plan_closed(&f->plan, e, &file->ident, 0100644, CLOSE_TRUE, f->now);
 		} else if (!r.published || r.has_close || r.appended || r.gone ||
 			   !ident_equal(&r.object, &file->ident)) {
-			/* No close of this content is on record. */
+			/* No close of this content was recorded. */
 			if (version_of(file->version)->status == GOOD)
 				broken("the close of %s is not on record", name_of(n));
 			if (e->state == ENTRY_GONE)
@@ -463,7 +465,7 @@ static void restart(void)
 	}
 }
 
-/* All that is open is closed by the death of its writers, which is known soon. */
+/* The death of the writers closes all open files, and is soon detected. */
 static void kill_writers(void)
 {
 	struct plan *p = &world->f.plan;
@@ -491,7 +493,7 @@ static void kill_writers(void)
 		}
 	}
 	deliver_all();
-	/* The news of a writer that was not found comes before its file is sent. */
+	/* The result for a writer that was not found arrives before its file is sent. */
 	world->f.now += rnd(unseen ? QUIET - 5 : PLAN_HOLD_MS - 100);
 	while (!unseen && begin())
 		end_one(false);
@@ -649,7 +651,7 @@ static void build(unsigned seed)
 	f->now = 1000;
 }
 
-/* The first `steps` of a run, and then its end. False: `what` is broken. */
+/* Runs the first `steps` of a run, and then its end. Returns false if `what` is broken. */
 static bool run(unsigned seed, unsigned steps)
 {
 	volatile bool well = true;
@@ -708,7 +710,7 @@ static void check_seed(unsigned seed)
 
 static void the_plan_keeps_to_its_specification(void **state)
 {
-	/* Beyond the default, and failed once. */
+	/* Seeds beyond the default number that failed once. */
 	static const unsigned known[] = {37569, 38885, 71893, 138799, 288277};
 
 	const unsigned only = number_from("MODEL_SEED", 0), runs = number_from("MODEL_RUNS", RUNS);

@@ -1,5 +1,5 @@
-/* The world of the model: files, programs that write them, the events about that, and what the
- * observer and the journal make of events. */
+/* The world of the model: files, programs that write them, the events about both, and the observer
+ * and the journal, which handle the events. */
 #ifndef TESTS_SYNC_MODEL_WORLD_H
 #define TESTS_SYNC_MODEL_WORLD_H
 
@@ -15,9 +15,14 @@
 #define VERSIONS   16384
 #define EVENTS	   4096
 #define JOBS	   4
-#define DELIVER_MS 400 /* an event waits no longer */
+#define DELIVER_MS 400 /* maximal delay of an event */
 
-enum status { WRITING, GOOD, DEAD, EITHER /* closed so near to a death that both are right */ };
+enum status {
+	WRITING,
+	GOOD,
+	DEAD,
+	EITHER /* closed so near to a death that both results are right */
+};
 
 /* One content that a file had at some time. */
 struct version {
@@ -30,7 +35,7 @@ struct file {
 	bool exists, open, append;
 	bool unsure; /* the plan may not know how its last writer ended */
 	bool untold; /* at a restart: some event about it was not delivered */
-	enum close_kind fate; /* what the plan learns of the writer if it ends well */
+	enum close_kind fate; /* reported to the plan if the writer ends well */
 	unsigned version;
 	uint64_t seq; /* of its last close */
 	bool large; /* the last close left a large file, and counts */
@@ -64,7 +69,7 @@ struct upload {
 	bool there; /* its object is in the store, and the reply is on its way */
 };
 
-/* What the replies of the store tell about an object. */
+/* The state of an object, as far as the replies of the store show it. */
 struct replies {
 	uint64_t ino; /* of the file that was published; 0: none */
 	uint64_t failed; /* of the file whose upload failed since; UINT64_MAX: of several files */
@@ -86,7 +91,8 @@ struct world {
 	struct object store[N_NAMES], partial[N_NAMES];
 	struct replies replies[N_NAMES];
 	struct record journal[N_NAMES];
-	/* Retention removed the file: its object is to go, or (the file came back) may go. */
+	/* Retention removed the file: its object is deleted, or (if the file has returned) may be
+	 * deleted. */
 	bool retired[N_NAMES], permitted[N_NAMES];
 	bool failed[N_NAMES], passed[N_NAMES];
 	/* The reply to the upload of its object was lost; and then penstock was killed. */
@@ -319,7 +325,7 @@ static inline void rename_file(unsigned from, unsigned to)
 	event('v', to, CLOSE_TRUE);
 }
 
-/* ---- what observe.c makes of events ---- */
+/* ---- events that observe.c makes ---- */
 
 static inline void look(unsigned n)
 {

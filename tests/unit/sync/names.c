@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "sync/record/names.h"
 
-/* Any name comes back as it was, and its text holds nothing that JSON or a line would mind. */
+/* Any name can be read back, and its text has no character with a meaning in JSON or in a line. */
 static void every_name_survives_its_text_form(void **state)
 {
 	static const char *const names[] = {"plain", "a b", "%41", "new\nline", "tab\t", "\x01",
@@ -31,7 +31,7 @@ static void every_name_survives_its_text_form(void **state)
 	}
 }
 
-/* What is not such a text is refused instead of guessed at. */
+/* An invalid text is refused, not guessed. */
 static void a_broken_text_form_is_refused(void **state)
 {
 	static const char *const texts[] = {"%", "%4", "%4g", "%00", "a%"};

@@ -22,7 +22,7 @@ static void a_directory_is_published_in_the_order_of_closes(void **state)
 	done_as(f, &other, JOB_DONE);
 }
 
-/* The marker of a version that never appeared waits for the version after it. */
+/* If a version of the marker never appeared, the next version waits in its place. */
 static void a_marker_waits_while_its_data_is_written_again(void **state)
 {
 	struct fixture *f = *state;
@@ -135,7 +135,7 @@ static void a_small_file_rewritten_in_the_queue_follows_what_it_may_need(void **
 	assert_null(at(f, "latest")->work);
 }
 
-/* Its data may be smaller than other data. */
+/* The data may be smaller than other data. */
 static void data_rewritten_in_the_queue_keeps_its_place(void **state)
 {
 	struct fixture *f = *state;
@@ -149,7 +149,8 @@ static void data_rewritten_in_the_queue_keeps_its_place(void **state)
 	assert_string_equal(run_all(f), "whole data1;whole latest;whole data2;");
 }
 
-/* A copy appears in its turn, whatever is written meanwhile; the next copy is not made before. */
+/* A copy appears in its turn, although the file is written meanwhile; the next copy is not made
+ * before. */
 static void a_marker_that_never_rests_is_published_all_the_same(void **state)
 {
 	struct fixture *f = *state;
@@ -238,7 +239,7 @@ static void a_copy_goes_with_its_file(void **state)
 	assert_string_equal(run_all(f), "partial a;");
 }
 
-/* So many files that they would take too much memory wait in the line, in the same order. */
+/* Files that would take too much memory wait in the line, in the same order. */
 static void save_many(struct fixture *f, const char *dir, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -348,7 +349,7 @@ static void files_in_the_line_change_and_go(void **state)
 	strlist_release(&order);
 }
 
-/* A head that stays open holds the others up for a while, not for ever. */
+/* A file at the head of the line that stays open delays the others only for a while. */
 static void a_file_opened_again_lets_the_others_pass_in_the_end(void **state)
 {
 	struct fixture *f = *state;

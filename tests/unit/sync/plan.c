@@ -66,8 +66,8 @@ static void a_suspect_goes_to_partial_only(void **state)
 	assert_int_equal(at(f, "ckpt")->state, ENTRY_CLEAN);
 }
 
-/* If it is not known how the writer ended, news decides; without news the close counts after a
- * second. */
+/* If it is not known how the writer ended, a later result decides; without a result the close
+ * counts after a second. */
 static void a_close_by_an_exit_waits_for_news(void **state)
 {
 	struct fixture *f = *state;
@@ -250,8 +250,8 @@ static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 	assert_int_equal(at(f, "log")->state, ENTRY_CLEAN);
 }
 
-/* The same while an earlier version of the log is sent: what the killed process left may be
- * shorter, and is then no rest of the log. */
+/* The same while an earlier version of the log is sent: the killed process may have shortened the
+ * file, which then does not continue the log. */
 static void a_log_of_a_killed_writer_stays_a_log_under_its_upload(void **state)
 {
 	struct fixture *f = *state;
@@ -275,7 +275,7 @@ static void a_log_of_a_killed_writer_stays_a_log_under_its_upload(void **state)
 	}
 }
 
-/* A store that does not answer is tried less and less often, with one file at a time. */
+/* A store that does not reply is tried less and less often, with one file at a time. */
 static void failures_are_retried_with_growing_pauses(void **state)
 {
 	struct fixture *f = *state;
@@ -375,7 +375,7 @@ static void without_permission_nothing_is_deleted(void **state)
 	assert_true(at(f, "gone")->flags & ENTRY_PUBLISHED);
 }
 
-/* The file goes away during its upload: that is no permission to delete the new object. */
+/* The file is removed during its upload: that is no permission to delete the new object. */
 static void what_goes_away_under_its_upload_is_deleted_only_with_leave(void **state)
 {
 	struct fixture *f = *state;
@@ -545,7 +545,8 @@ static void the_object_of_a_file_that_became_a_directory_is_deleted(void **state
 	assert_int_equal(plan_flush_pending(&f->plan), 0);
 }
 
-/* A close without a change is ignored, except where stores leave no trace. */
+/* A close without a change is ignored, except if a store to mapped memory may have left no
+ * trace. */
 static void an_unchanged_file_is_not_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -564,7 +565,7 @@ static void an_unchanged_file_is_not_sent_again(void **state)
 	assert_string_equal(run_all(f), "whole x;");
 }
 
-/* A flush waits for no rest and no pause, and reports when it is complete. */
+/* A flush skips rests and pauses, and reports when it is complete. */
 static void a_flush_sends_everything_at_once(void **state)
 {
 	struct fixture *f = *state;

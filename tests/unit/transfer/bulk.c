@@ -1,5 +1,5 @@
-/* Many objects and files at once: all of them, whole, each with its own end, and no more at a time
- * than fits. */
+/* Many objects and files at once: all of them, whole, each with its own result, and within the
+ * limit of memory. */
 #include "bulk_world.h"
 
 #include <sys/resource.h>
@@ -7,7 +7,8 @@
 #include "base/process.h"
 #include "transfer/state/part_file.h"
 
-/* What goes up comes down the same, with no file left over and each item told of once. */
+/* Files are the same after an upload and a download, no temporary file is left, and each item is
+ * reported once. */
 static void files_go_up_and_come_down_the_same(void **state)
 {
 	struct world w;
@@ -64,7 +65,7 @@ static void objects_are_copied_within_and_between_stores(void **state)
 	end_world(&w);
 }
 
-/* Holds answers until so many requests are there that a second engine has some. */
+/* Holds replies until there are so many requests that a second engine has some. */
 static bool hold_nine(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	(void)r;
@@ -75,7 +76,7 @@ static bool hold_nine(struct tiny_store *store, const struct mini_request *r, in
 	return false;
 }
 
-/* As the lines of a batch have it: none opens connections of its own. */
+/* As for the lines of a batch: no line opens connections of its own. */
 static void bulks_share_a_twin(void **state)
 {
 	struct world w;
@@ -122,7 +123,7 @@ static void deletions_go_by_the_thousand(void **state)
 	end_world(&w);
 }
 
-/* One that fails is named, and the others are not held up by it. */
+/* A failed item is named, and does not delay the others. */
 static void an_item_that_fails_is_named_and_alone(void **state)
 {
 	struct world w;
@@ -157,7 +158,7 @@ static bool slow_down(struct tiny_store *store, const struct mini_request *r, in
 	return true;
 }
 
-/* A store that wants less gets less, and in the end everything. */
+/* A store that asks for fewer requests gets fewer, and in the end all items. */
 static void a_store_that_is_busy_gets_it_all_in_the_end(void **state)
 {
 	atomic_bool refused[40] = {false};
@@ -177,8 +178,8 @@ static void a_store_that_is_busy_gets_it_all_in_the_end(void **state)
 	end_world(&w);
 }
 
-/* How many requests at a time a bulk of MANY uploads has come to; `busy`: the store says so
- * once. */
+/* Returns the number of concurrent requests that a bulk of MANY uploads reaches; with `busy` the
+ * store once replies that it is busy. */
 static unsigned window_after(struct world *w, bool busy)
 {
 	_cleanup_(bulk_freep) struct bulk *bulk = NULL;
@@ -198,7 +199,8 @@ static unsigned window_after(struct world *w, bool busy)
 	return bulk->window;
 }
 
-/* It only grows with what came back well, so that both ends depend on counts and not on time. */
+/* The number grows only with successful replies, so that both results depend on counts and not on
+ * time. */
 static void a_store_that_is_busy_gets_fewer_requests_at_a_time(void **state)
 {
 	struct world w;
@@ -238,7 +240,7 @@ static void failed_requests_do_not_grow_the_window(void **state)
 	end_world(&w);
 }
 
-/* The first GET of every third object is damaged: what comes is not what was stored. */
+/* The first GET of every third object returns damaged bytes. */
 static bool flip_a_bit(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	struct tiny_object *o = tiny_find(store, r->target);
@@ -273,7 +275,7 @@ static void damaged_bytes_are_fetched_again(void **state)
 	end_world(&w);
 }
 
-/* Ctrl-C: every item is told of once, and no file is there but whole ones under their names. */
+/* After Ctrl-C every item has been reported once, and only whole files exist, under their names. */
 static void a_cancelled_bulk_leaves_no_piece_of_a_file(void **state)
 {
 	struct world w;
@@ -304,7 +306,7 @@ static void a_cancelled_bulk_leaves_no_piece_of_a_file(void **state)
 	end_world(&w);
 }
 
-/* Only-create refuses what is there, and says so of each. */
+/* Only-create refuses existing files, and reports each. */
 static void only_create_leaves_what_is_there(void **state)
 {
 	struct world w;
@@ -327,7 +329,7 @@ static void only_create_leaves_what_is_there(void **state)
 	end_world(&w);
 }
 
-/* Times and modes travel in the metadata, and come back. */
+/* Times and modes are stored in the metadata, and restored. */
 static void times_and_modes_come_back(void **state)
 {
 	const struct timespec times[2] = {{1700000000, 0}, {1700000000, 123456789}};
@@ -377,7 +379,7 @@ static void a_link_among_the_directories_is_in_the_way(void **state)
 	end_world(&w);
 }
 
-/* A link is made beside its name, too, and must not take the name of another file for that. */
+/* A link is first made under a temporary name, which must not be the name of another file. */
 static void links_come_down_beside_files_of_any_name(void **state)
 {
 	static const char *const keys[] = {"/bucket/a.link", "/bucket/a"};
@@ -413,7 +415,7 @@ static void links_come_down_beside_files_of_any_name(void **state)
 	end_world(&w);
 }
 
-/* In the place of the C library's: what has the new name until then. */
+/* Replaces the function of the C library: records what has the new name until then. */
 static struct {
 	char path[128];
 	char before[32];
@@ -432,7 +434,7 @@ int rename(const char *from, const char *to)
 	return renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
-/* A kill in between would leave a file that nobody takes for anything else. */
+/* A kill in between would leave a file that looks like any other file. */
 static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 {
 	struct object_info known = {.size = 6};
@@ -450,7 +452,7 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 	item.path = renamed.path;
 	item.from.client = w.s3;
 	item.tag = &w;
-	/* By one request, and with a look at it first. */
+	/* By one request, and with a HEAD before it. */
 	for (int i = 0; i < 2; i++) {
 		item.known = i ? NULL : &known;
 		unlink(renamed.path);
@@ -463,7 +465,7 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 		assert_int_equal(6, readlink(renamed.path, target, sizeof(target)));
 		assert_string_equal("old", renamed.before);
 	}
-	/* Only-create leaves even a link that leads nowhere. */
+	/* Only-create also keeps a link whose target is missing. */
 	item.if_none_match = true;
 	assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
 	assert_int_equal(0, bulk_push(bulk, &item, &w.err));
@@ -473,8 +475,8 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 	end_world(&w);
 }
 
-/* A web server takes and gives without names of buckets, signatures and checksums; the length has
- * to be right. */
+/* A web server accepts and returns files without buckets, signatures and checksums; the length must
+ * be right. */
 static void files_go_to_a_web_server_and_back(void **state)
 {
 	struct world w;
@@ -517,7 +519,7 @@ static void files_go_to_a_web_server_and_back(void **state)
 	end_world(&w);
 }
 
-/* A web server that cuts the first reply in half, and gives the rest when it is asked for that. */
+/* A web server that cuts the first reply in half, and returns the rest at the next request. */
 static bool cut_in_half(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	const struct tiny_object *o = tiny_find(store, r->target);
@@ -539,7 +541,7 @@ static bool cut_in_half(struct tiny_store *store, const struct mini_request *r, 
 	return true;
 }
 
-/* What is announced of the rest is not the length of the whole. */
+/* The length in the reply for the rest is not the length of the whole. */
 static void a_small_file_of_a_web_server_that_is_cut_goes_on(void **state)
 {
 	static const char *const totals[] = {"100000", "*"};

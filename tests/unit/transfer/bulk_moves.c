@@ -1,8 +1,8 @@
-/* Objects and files that are moved, and copies between stores: what was not brought over whole
- * stays where it was. */
+/* Moves of objects and files, and copies between stores: an item that was not copied completely
+ * stays at its source. */
 #include "bulk_world.h"
 
-/* A move leaves one of both, and deletions of many are few requests. */
+/* After a move one of both exists, and many deletions take few requests. */
 static void moves_leave_nothing_at_the_source(void **state)
 {
 	struct world w;
@@ -38,12 +38,13 @@ static void moves_leave_nothing_at_the_source(void **state)
 	check_files(&w);
 	assert_int_equal(0, tiny_count(&w.other));
 	assert_int_equal(MANY, w.done);
-	/* The store does not compare ETags: a few are looked at, and go at once. */
+	/* The store does not compare ETags: a few objects are checked with HEAD, and then deleted
+	 * at once. */
 	assert_int_equal((MANY + 15) / 16, w.other.deletes);
 	end_world(&w);
 }
 
-/* One object was replaced, and nothing may be removed. */
+/* One object was replaced, so nothing may be removed. */
 static bool refuses_deletions(
 	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
@@ -60,7 +61,7 @@ static bool refuses_deletions(
 	return true;
 }
 
-/* Also where another object of the same request was refused for a reason of its own. */
+/* Also if another object of the same request was refused for its own reason. */
 static void a_move_that_cannot_remove_its_source_fails(void **state)
 {
 	struct world w;
@@ -83,7 +84,7 @@ static void a_move_that_cannot_remove_its_source_fails(void **state)
 	end_world(&w);
 }
 
-/* The store names the key as a reader of XML would: with another line end. */
+/* The store returns the key as an XML parser would: with another line end. */
 static bool refuses_another_name(
 	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
@@ -118,7 +119,7 @@ static void a_refusal_by_another_name_is_one(void **state)
 	end_world(&w);
 }
 
-/* With only-create, too: nothing is at the target that would make it one that is there already. */
+/* Also with only-create: a failed copy leaves no object that the next copy would keep. */
 static void a_copy_of_what_was_replaced_is_told_as_such(void **state)
 {
 	struct object_info known = {.size = 3, .etag = "\"00000000000000000000000000000000\""};
@@ -144,14 +145,14 @@ static void a_copy_of_what_was_replaced_is_told_as_such(void **state)
 		bulk_freep(&bulk);
 		bulk = NULL;
 		penstock_error_release(&w.err);
-		/* The other way is that of a store which does not mind the condition. */
+		/* The other case is a store that ignores the condition. */
 		if (new_only)
 			assert_int_equal(1, tiny_count(&w.store));
 	}
 	end_world(&w);
 }
 
-/* The object is replaced when it has been looked at once. */
+/* The object is replaced after the first check. */
 static bool replaces_what_was_seen(
 	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
@@ -167,8 +168,8 @@ static bool replaces_what_was_seen(
 	return false;
 }
 
-/* What is copied has the type, the time and the bytes of one object; and nothing is there that
- * only-create would leave. */
+/* A copy never has the properties of one object and the bytes of another. A failed copy leaves no
+ * object, because the next copy with only-create would keep it. */
 static void a_copy_between_stores_is_of_one_object(void **state)
 {
 	static const size_t sizes[] = {SIZE, 100};
@@ -202,7 +203,7 @@ static void a_copy_between_stores_is_of_one_object(void **state)
 	}
 }
 
-/* Somebody saves the file anew while the old one is on its way. */
+/* Another program replaces the file while the old content is being sent. */
 static bool save_anew(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	const char *path = store->cookie;
@@ -218,8 +219,8 @@ static bool save_anew(struct tiny_store *store, const struct mini_request *r, in
 	return false;
 }
 
-/* A file that was replaced while it was moved is not the one that was stored: it stays, however it
- * went. */
+/* A file that was replaced while it was moved is not the stored one: it stays, with either way of
+ * sending. */
 static void a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent(void **state)
 {
 	static const size_t sizes[] = {100, 200 * KIB, 9 * MIB};
@@ -304,7 +305,7 @@ static void nobody_goes_ahead_of_a_sync_under_way(void **state)
 	sem_wait(&disk.begun);
 
 	pthread_create(&two.thread, NULL, sync_main, &two);
-	/* Time for it to be wrong; when it is right it waits. */
+	/* Time for a wrong implementation to go on; the right one waits. */
 	for (unsigned ms = 0; ms < 100 && !atomic_load(&two.over); ms++)
 		clock_sleep_ms(1);
 	sem_post(&disk.go);
@@ -319,7 +320,8 @@ static void nobody_goes_ahead_of_a_sync_under_way(void **state)
 	end_world(&w);
 }
 
-/* The kernel says once that bytes were lost, to whoever asks first: they may be anybody's. */
+/* The kernel reports lost bytes only once, to the first caller that asks, so they may be bytes of
+ * any file. */
 static void a_sync_that_failed_is_no_success_for_the_next(void **state)
 {
 	struct world w;

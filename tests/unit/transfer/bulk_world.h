@@ -21,7 +21,7 @@
 
 #define MANY 300
 
-/* In the place of the C library's: what a sync of the disk does is the test's to say. */
+/* Replaces the function of the C library: the test decides on the result of a sync. */
 static struct {
 	int error;
 	bool waits;
@@ -50,7 +50,7 @@ struct world {
 	struct bulk_options options;
 	char dir[64];
 	atomic_int cancel;
-	/* What was reported. */
+	/* Results that were reported. */
 	unsigned done, failed;
 	unsigned cancel_after;
 	pthread_t pusher;
@@ -214,7 +214,7 @@ static inline void check_objects(struct tiny_store *store)
 	}
 }
 
-/* Pushes `n` items of a kind; -code of the first push that failed. */
+/* Pushes `n` items of a kind. Returns the -code of the first push that failed. */
 static inline int push_all(
 	struct world *w, struct bulk *bulk, const struct bulk_item *like, unsigned n, bool known)
 {
@@ -246,7 +246,7 @@ static inline int push_all(
 	return r;
 }
 
-/* A whole bulk of MANY items. */
+/* Runs a whole bulk of MANY items. */
 static inline int run(struct world *w, const struct bulk_item *like, bool known)
 {
 	_cleanup_(bulk_freep) struct bulk *bulk = NULL;

@@ -1,4 +1,4 @@
-/* The merge of two sorted streams, and what decides that two entries are the same. */
+/* The merge of two sorted streams, and the comparison of two entries. */
 #include "transfer/compare.h"
 
 #include <fcntl.h>
@@ -18,7 +18,8 @@
 #include "base/limits.h"
 #include "transfer/list/listing_internal.h"
 
-/* A stream of entries that the test says; the strings do not outlive the next call, as promised. */
+/* A stream with the entries of the test; its strings are valid until the next call, as
+ * documented. */
 struct fake {
 	struct entry_source source;
 	const struct entry *entries;
@@ -91,7 +92,7 @@ static void outcome_release(struct outcome *o)
 
 #define S(seconds) ((seconds)*NS_PER_S)
 
-/* Each path comes once, with what it is, in order. */
+/* Each path comes once, with its verdict, in order. */
 static void merges_in_order(void **state)
 {
 	static const struct entry from[] = {{.path = "a"}, {.path = "a-"}, {.path = "a/x"},
@@ -128,14 +129,15 @@ static const char *verdict_of_times(int64_t from, int64_t to, bool exact)
 		&(struct entry){.path = "a", .mtime_ns = to}, &rules);
 }
 
-/* What is not older than its source is the same, as finely as the coarser clock can tell. */
+/* Files that are not older than their source are the same, within the resolution of the coarser
+ * clock. */
 static void times_decide(void **state)
 {
 	(void)state;
 	assert_string_equal("=", verdict_of_times(S(10), S(10), false));
 	assert_string_equal("=", verdict_of_times(S(10), S(11), false));
 	assert_string_equal("!", verdict_of_times(S(11), S(10), false));
-	/* A store that only tells seconds: 10.7 s was sent within its second. */
+	/* This store has whole seconds: 10.7 s was sent within its second. */
 	assert_string_equal("=", verdict_of_times(S(10) + 700000001, S(10), false));
 	assert_string_equal("!", verdict_of_times(S(11) + 700000001, S(10), false));
 	/* Milliseconds on one side, nanoseconds on the other. */
@@ -146,7 +148,7 @@ static void times_decide(void **state)
 	assert_string_equal("=", verdict_of_times(S(10) + 5, S(10), true));
 }
 
-/* A size decides alone, and before the time. */
+/* A difference in size decides alone, before the time. */
 static void sizes_decide(void **state)
 {
 	const struct compare_rules rules = {.size_only = true};
@@ -161,7 +163,7 @@ static void sizes_decide(void **state)
 	assert_string_equal("!", verdict_of(&small, &large, &rules));
 }
 
-/* Directories have no content: one on both sides is the same whenever it was made. */
+/* Directories have no content: one on both sides is the same, with any time. */
 static void directories_have_no_time(void **state)
 {
 	const struct entry a = {.path = "a/", .kind = ENTRY_DIRECTORY, .mtime_ns = S(9)};
@@ -171,7 +173,7 @@ static void directories_have_no_time(void **state)
 	assert_string_equal("=", verdict_of(&a, &b, NULL));
 }
 
-/* The caller's error, a source's error and a stream that is not sorted end it as they are. */
+/* The caller's error, a source's error and an unsorted stream end the merge unchanged. */
 static void errors_end_it(void **state)
 {
 	static const struct entry two[] = {{.path = "a"}, {.path = "b"}};
@@ -192,7 +194,7 @@ static void errors_end_it(void **state)
 		compare(&o, two, 2, two, 2, &(struct compare_rules){.cancel = &cancel}, NULL));
 }
 
-/* Random sets: what the merge says is what sets say. */
+/* Random sets: the merge agrees with an operation on sets. */
 static void random_streams_merge_as_sets(void **state)
 {
 	(void)state;

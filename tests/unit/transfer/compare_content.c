@@ -1,4 +1,4 @@
-/* What decides that a file and an object have the same content, and how few questions it takes. */
+/* Comparison of a file with an object by content, and the number of requests that it takes. */
 #include "transfer/compare/content.h"
 
 #include "objects_fixture.h"
@@ -46,8 +46,8 @@ static void make_file(const char *name, const void *content, size_t size)
 	assert_int_equal(0, fs_write_atomic(path, content, size, 0600, NULL));
 }
 
-/* The verdict on the file "f" and an object with that ETag; `heads` is how many requests it may
- * take. */
+/* Returns the verdict on the file "f" and an object with that ETag; `heads` is the number of
+ * requests allowed. */
 static int verdict(const char *etag, size_t size, unsigned heads)
 {
 	struct fixture f;
@@ -72,7 +72,7 @@ static int verdict(const char *etag, size_t size, unsigned heads)
 	return up;
 }
 
-/* The MD5 that an ETag is needs no request. */
+/* An ETag that is the MD5 needs no request. */
 static void plain_etags_decide(void **state)
 {
 	char etag[35];
@@ -98,7 +98,8 @@ static void etag_of_parts(size_t part, char out[static MULTIPART_ETAG_SIZE])
 	assert_int_equal(0, multipart_etag((const uint8_t(*)[16])digests, n, out, NULL));
 }
 
-/* That of an upload in parts is made again with the part sizes that give as many parts. */
+/* The ETag of an upload in parts is computed again, with each part size that gives the same number
+ * of parts. */
 static void etags_of_parts_decide(void **state)
 {
 	static const size_t sizes[] = {
@@ -115,8 +116,8 @@ static void etags_of_parts_decide(void **state)
 	assert_int_equal(0, verdict(etag, PARTS_SIZE, 1));
 }
 
-/* Where the ETag tells nothing the store's checksum does, at the price of a request; without one
- * nobody can tell. */
+/* If the ETag does not depend on the content, the store's checksum decides, for one more request.
+ * Without a checksum the result is unknown. */
 static void checksums_decide_at_last(void **state)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];

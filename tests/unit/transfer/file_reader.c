@@ -179,7 +179,7 @@ static uint64_t requested(struct fixture *f)
 	f->file = NULL;
 	file_pool_free(f->pool);
 	assert_int_equal(file_pool_new(&f->pool, f->engine, NULL), 0);
-	/* The server may still be reading a request that was given up. */
+	/* The server may still be reading an abandoned request. */
 	LOCK_SCOPE(&f->lock);
 	for (size_t i = 0; i < f->n; i++)
 		bytes += f->reads[i].length;
@@ -205,7 +205,7 @@ static void reads_in_a_row_are_read_ahead(void **state)
 	}
 }
 
-/* A program that stops has caused no more requests than the bound. */
+/* A program that stops reading has caused no more requests than the limit. */
 static void what_is_read_ahead_is_bounded(void **state)
 {
 	struct fixture *f = *state;
@@ -239,7 +239,7 @@ static void other_reads_request_exactly_their_bytes(void **state)
 	assert_int_equal(f->n, 10);
 }
 
-/* Back and forth, also into what is read ahead and beyond it. */
+/* Back and forth, also into the bytes that were read ahead and beyond them. */
 static void any_order_of_reads_gets_the_right_bytes(void **state)
 {
 	struct fixture *f = *state;
@@ -330,7 +330,7 @@ static void another_version_is_an_error(void **state)
 	assert_bytes(f, 7, 100);
 }
 
-/* A failure of what is read ahead is repeated when its bytes are wanted. */
+/* A failed read ahead is repeated when its bytes are wanted. */
 static void refused_requests_are_repeated(void **state)
 {
 	struct fixture *f = *state;
@@ -368,7 +368,7 @@ static void a_thread_that_waits_can_be_stopped(void **state)
 	}
 }
 
-/* What is read ahead does not delay it. */
+/* Reads ahead that are in flight do not delay the close. */
 static void a_file_is_closed_at_once(void **state)
 {
 	struct fixture *f = *state;

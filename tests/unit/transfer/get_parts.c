@@ -1,5 +1,5 @@
-/* Objects in parts, of which a store tells much, little or nothing: what comes damaged is found in
- * each way to fetch them. */
+/* Objects in parts, in stores that describe the parts in full, in part or not at all: each way of
+ * fetching detects damaged bytes. */
 #include "objects_fixture.h"
 #include "s3/multipart.h"
 #include "transfer/client/internal.h"
@@ -15,9 +15,9 @@ struct shape {
 	uint64_t part;
 	uint64_t second; /* size of the second part, if it is another one */
 	bool empty_last; /* one part more */
-	bool odd_etag; /* it is not made of MD5s */
+	bool odd_etag; /* the ETag is not made of MD5s */
 	bool sums; /* each part has a CRC32 */
-	bool denied; /* but they are not told */
+	bool denied; /* but the store does not return them */
 	bool keyed; /* encrypted under a key */
 	bool unverified; /* there is nothing to compare with */
 };
@@ -112,7 +112,7 @@ static bool tell_parts(int fd)
 	return keep;
 }
 
-/* f->trouble: how often the byte comes wrong. f->others: GETs of bytes. */
+/* f->trouble: how often the wrong byte is sent. f->others: GETs of bytes. */
 static bool parts_store(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -152,7 +152,7 @@ static bool parts_store(struct mini_http *m, const struct mini_request *r, int f
 	return mini_write(fd, object + first, last - first + 1);
 }
 
-/* ---- ways to fetch it ---- */
+/* ---- ways to fetch ---- */
 
 static char directory[] = "/tmp/penstock-get-parts-XXXXXX";
 
@@ -190,7 +190,7 @@ static int to_stream(struct fixture *f, struct buf *out)
 static const struct way {
 	const char *name;
 	int (*fetch)(struct fixture *f, struct buf *out);
-	bool hands_over; /* what was handed over cannot be fetched again */
+	bool hands_over; /* delivered bytes cannot be fetched again */
 } ways[] = {{"memory", to_memory}, {"file", to_file}, {"stream", to_stream, true}};
 
 static int fetch(const struct way *way, unsigned damaged, struct fixture *f, struct buf *out)
@@ -274,7 +274,7 @@ static void damage_that_stays_is_refused(const struct way *way)
 
 	if (shape->unverified)
 		return;
-	/* The store's ETags are known to be made of MD5s: else what comes twice alike is taken for
+	/* The store's ETags are known to be made of MD5s; otherwise two equal replies are taken for
 	 * the object. */
 	begin(&f, parts_store);
 	assert_int_equal(0, way->fetch(&f, &got));
@@ -298,7 +298,7 @@ static void what_is_damaged_each_time_is_an_error(void **state)
 	for_each(damage_that_stays_is_refused);
 }
 
-/* A store whose ETags are made of something else, and that says nothing more. */
+/* A store whose ETags are made of something else, without other checksums. */
 static void an_etag_that_fits_nothing_is_no_proof(void **state)
 {
 	static const struct shape odd = {"an odd ETag", SMALL, PART, .odd_etag = true};
@@ -345,7 +345,7 @@ static void a_positive_result_of_the_callback_does_not_cut_a_stream(void **state
 	free(object);
 }
 
-/* A restore asks this before it fetches what may be there already. */
+/* A restore makes this check before it fetches bytes that may be there already. */
 static void a_file_is_compared_with_what_is_known_of_the_object(void **state)
 {
 	(void)state;

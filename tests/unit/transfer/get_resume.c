@@ -1,4 +1,4 @@
-/* Downloads that are interrupted, and the calls that go on from what they left. */
+/* Interrupted downloads, and the calls that resume them. */
 #include "objects_fixture.h"
 
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "transfer/state/record_file.h"
 
 #define OBJECT (40 * MIB + 5)
-#define KEPT   (21 * MIB) /* is there when the interrupt comes */
+#define KEPT   (21 * MIB) /* bytes received when the interrupt comes */
 
 static char *initial; /* bytes */
 static char *_Atomic object; /* what the store has */
@@ -46,7 +46,7 @@ static char *in_directory(const char *name)
 	return path_join(directory, name);
 }
 
-/* Interrupts the call once so much is there. */
+/* Interrupts the call once so many bytes were received. */
 static void interrupt(void *cookie, int64_t bytes)
 {
 	struct fixture *f = cookie;
@@ -93,7 +93,7 @@ static void overwrite(const char *name, uint64_t at, const char *bytes)
 	assert_int_equal(0, fs_pwrite_all(fd, bytes, strlen(bytes), (off_t)at));
 }
 
-/* The object is under its name, and nothing else of the download is. */
+/* The object is under its name, and no other file of the download is left. */
 static void assert_whole(void)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(2 * OBJECT);
@@ -142,7 +142,7 @@ static void the_next_call_fetches_only_what_is_missing(void **state)
 	assert_int_equal(0, get(f, "key", false));
 
 	assert_true(asked <= OBJECT - KEPT);
-	assert_int_equal(OBJECT, got); /* what was there counts as progress, too */
+	assert_int_equal(OBJECT, got); /* existing bytes count as progress, too */
 	assert_whole();
 	assert_false(there("file.penstock-part"));
 }
@@ -153,7 +153,7 @@ static void an_object_that_has_changed_starts_anew(void **state)
 
 	interrupted(f);
 	etag = "\"second\"";
-	/* Others: a thread of the store may still be sending the first ones. */
+	/* A thread of the store may still be sending other, earlier ones. */
 	char *second = malloc(OBJECT);
 	memcpy(second, initial, OBJECT);
 	for (size_t i = 0; i < OBJECT; i += 4096)
@@ -179,7 +179,7 @@ static void another_object_for_the_same_path_starts_anew(void **state)
 	assert_false(there("file.penstock-part"));
 }
 
-/* Whatever happened to the file meanwhile: what it holds is compared with the journal. */
+/* The content of the file is compared with the journal, after any change of the file. */
 static void bytes_that_were_altered_are_fetched_again(void **state)
 {
 	struct fixture *f = *state;
@@ -245,7 +245,7 @@ static void a_journal_of_somebody_else_is_left_alone(void **state)
 	assert_true(there("file"));
 }
 
-/* Nor is what a link of that name points to. */
+/* The target of a link of that name is not overwritten either. */
 static void a_link_is_not_followed(void **state)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(KIB);
@@ -265,7 +265,7 @@ static void a_link_is_not_followed(void **state)
 	assert_true(there("file"));
 }
 
-/* Two calls for one path: the second does without a journal, and neither disturbs the other. */
+/* Two calls for one path: the second works without a journal, and neither disturbs the other. */
 static void another_download_to_the_same_path_is_not_disturbed(void **state)
 {
 	_cleanup_(record_file_close) struct record_file held = RECORD_FILE_INIT;
@@ -285,7 +285,7 @@ static void another_download_to_the_same_path_is_not_disturbed(void **state)
 	assert_whole();
 }
 
-/* A line that is cut or damaged costs its block, no more. */
+/* A line that is truncated or damaged costs only its block. */
 static void a_damaged_line_costs_one_block(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);

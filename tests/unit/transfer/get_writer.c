@@ -1,5 +1,5 @@
-/* The thread that writes what a download receives: everything is written in its order, and nobody
- * waits for ever. Mostly with a linger that never ends, which would hide a wake-up that is lost. */
+/* The thread that writes the bytes of a download: pieces are written in their order, and each wait
+ * ends. Most tests have a linger that never ends, which makes a lost wake-up hang. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -16,7 +16,7 @@
 #define PIECES 5000
 #define NEVER  3600000 /* ms: longer than the test may take */
 
-/* What was written: the pieces are numbered by their places. */
+/* Checks the written pieces, which are numbered by their places. */
 struct sink {
 	struct get_line line;
 	sem_t *hold; /* waited for before each write; NULL: nothing is */
@@ -91,7 +91,7 @@ static void a_piece_that_somebody_waits_for_is_written_at_once(void **state)
 	assert_true(sink.in_order);
 }
 
-/* Nor for what others have in line behind it. */
+/* A drain does not wait for pieces of another line either. */
 static void who_waits_for_one_line_does_not_wait_for_another(void **state)
 {
 	struct get_writer *writer = start(NEVER);
@@ -146,7 +146,7 @@ static void *drain_always(void *arg)
 	return NULL;
 }
 
-/* A piece may come just when the writer has nothing left, and before the one who waits has seen
+/* A piece may arrive just when the writer has nothing left, before the waiting thread has noticed
  * that. */
 static void pieces_that_come_while_somebody_waits_for_all_are_written(void **state)
 {
@@ -160,7 +160,7 @@ static void pieces_that_come_while_somebody_waits_for_all_are_written(void **sta
 	assert_int_equal(pthread_create(&thread, NULL, drain_always, &drainer), 0);
 	for (uint64_t at = 0; at < PIECES; at++) {
 		assert_int_equal(push(drainer.writer, &sink, at), 0);
-		/* One at a time: nothing comes that would help. */
+		/* One piece at a time: no further piece would wake the writer. */
 		sem_wait(&sink.wrote);
 	}
 	atomic_store(&drainer.ending, true);
@@ -180,7 +180,7 @@ static void after_a_failure_nothing_is_written(void **state)
 	assert_int_equal(sem_init(&hold, 0, 0), 0);
 	sink_init(&sink, &hold);
 	sink.fail_at = 1;
-	/* As many as there is room for: the writer stands at the first. */
+	/* Fill the line: the writer waits at its first piece. */
 	for (uint64_t at = 0; at < LIMIT_GET_WRITE_AHEAD; at++)
 		assert_int_equal(push(writer, &sink, at), 0);
 	sem_post(&hold);

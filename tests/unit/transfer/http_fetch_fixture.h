@@ -39,18 +39,18 @@ struct fixture {
 	struct http_fetch_options options;
 	struct http_fetch_result result;
 	struct penstock_error err;
-	/* What was handed over. */
+	/* Bytes that the consumer got. */
 	_Atomic size_t consumed;
 	const char *expected;
 	size_t refuse_at;
 	uint64_t announced;
 	uint64_t missing;
 	atomic_long progress;
-	/* Of the server. */
+	/* State of the server. */
 	atomic_uint version; /* which content it has */
-	unsigned change_at; /* request from which on it is the other one; 0: never */
+	unsigned change_at; /* first request that gets the other content; 0: never */
 	bool cut;
-	bool held; /* ranges behind the first wait for a second connection */
+	bool held; /* ranges after the first wait for a second connection */
 	atomic_bool away; /* it answers 503 */
 	atomic_ulong served;
 	atomic_int cancel;
@@ -116,7 +116,7 @@ static inline void end(struct fixture *f)
 	fs_remove_tree(f->dir, NULL);
 }
 
-/* The part file, or what lies beside it; free() it. */
+/* Returns the path of the part file, or of a file next to it; free() it. */
 static char *part_of(const struct fixture *f, const char *behind)
 {
 	_cleanup_free_ char *first = NULL, *path = path_join(f->dir, "archive one.tar.gz");
@@ -172,8 +172,7 @@ static inline bool serve(struct mini_http *m, const struct mini_request *r, int 
 		return mini_serve(&whole, fd, etag, second ? two : one, SIZE);
 	}
 	mini_range(r, SIZE, &first, &last);
-	/* All of one connection would do if each range were answered before the next is asked
-	 * for. */
+	/* One connection would suffice if each range got its reply before the next is requested. */
 	for (unsigned ms = 0; f->held && first && m->connections < 2 && ms < 60000; ms++)
 		clock_sleep_ms(1);
 	/* The first request for a range is cut, the one for its rest is not. */

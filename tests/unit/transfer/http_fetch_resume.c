@@ -1,5 +1,4 @@
-/* Fetches that go on with what an earlier one left: killed, failed, of another version, or tampered
- * with. */
+/* Fetches that resume an earlier one: killed, failed, of another version, or tampered with. */
 #include "http_fetch_fixture.h"
 
 #include <signal.h>
@@ -27,7 +26,7 @@ static void what_was_fetched_before_a_failure_is_not_fetched_again(void **state)
 	end(&f);
 }
 
-/* Takes a third and is killed, as by kill -9. */
+/* Consumes a third and is killed, as by kill -9. */
 static int take_and_die(void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
 	struct fixture *f = cookie;
@@ -40,7 +39,8 @@ static int take_and_die(void *cookie, const void *data, size_t len, struct penst
 	return 0;
 }
 
-/* The process that will be killed; forked before there are threads, told by the pipe what to do. */
+/* Forks the process that will be killed, before threads exist. The pipe passes the URL and the
+ * directory. */
 static pid_t fork_victim(int told[2])
 {
 	pid_t child;
@@ -142,7 +142,7 @@ static void fail_half_way(struct fixture *f)
 	f->consumed = 0;
 }
 
-/* A journal says nothing of a file that was made after it: something sweeps, and takes one of the
+/* A journal is not valid for a file that was made after it: a clean-up may remove one of the
  * two. */
 static void a_journal_without_its_part_is_no_harm(void **state)
 {
@@ -162,8 +162,8 @@ static void a_journal_without_its_part_is_no_harm(void **state)
 	end(&f);
 }
 
-/* What is behind its end would be read as zeros, where the resource has no checksum that says
- * otherwise. */
+/* Bytes beyond the end would be read as zeros, if the resource has no checksum that shows the
+ * error. */
 static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
 {
 	_cleanup_free_ char *part = NULL;
@@ -181,7 +181,7 @@ static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
 	end(&f);
 }
 
-/* A part file that has another name, too, may be anybody's: it is neither trusted nor written
+/* A part file with a second link may belong to another program: it is neither trusted nor written
  * to. */
 static void a_part_that_may_be_anothers_is_not_gone_on_with(void **state)
 {
@@ -224,8 +224,7 @@ static void a_damaged_journal_is_no_harm(void **state)
 	free(journal);
 	end(&f);
 }
-/* Leaves what a kill just before the rename does: all of version one, and a journal that says
- * so. */
+/* Leaves the state of a kill just before the rename: all of version one, with its journal. */
 static void leave_all_of_it(struct fixture *f)
 {
 	_cleanup_free_ char *part = NULL, *journal = NULL;
@@ -270,7 +269,8 @@ static void a_fetch_that_was_killed_when_all_was_there_costs_one_byte(void **sta
 	end(&f);
 }
 
-/* A query may be a new signature of the same, or name another thing: only the server knows. */
+/* A query may be a new signature of the same resource, or name another one: only the server
+ * knows. */
 static void all_of_another_version_is_not_taken_for_this_one(void **state)
 {
 	(void)state;
@@ -293,7 +293,8 @@ static void all_of_another_version_is_not_taken_for_this_one(void **state)
 	}
 }
 
-/* Nobody says that it is still there: what is there is kept for the next time. */
+/* The server does not confirm that the resource still exists, so the file is kept for the next
+ * fetch. */
 static void all_of_it_waits_for_a_server_that_is_away(void **state)
 {
 	struct fixture f;

@@ -1,4 +1,4 @@
-/* Every allocation around the journals fails once: it ends with an error that says so, or without a
+/* Every allocation around the journals fails once: the call ends with an error, or without a
  * journal. */
 #include "alloc_fail.h"
 
@@ -24,8 +24,7 @@ static char path[64], record[64];
 static char *data;
 static int source = -1;
 
-/* A download of which an earlier call has left the first block; what is on record is whole or not
- * there. */
+/* A download whose first block an earlier call has left; recorded blocks are whole or missing. */
 static int download(struct penstock_error *err)
 {
 	struct get_part part = GET_PART_INIT;

@@ -1,4 +1,4 @@
-/* Streams of objects: from several ranges at a time, and from stores that do not play along. */
+/* Streams of objects: from several ranges at a time, and from stores that break the rules. */
 #include "base/str.h"
 #include "transfer/listing.h"
 
@@ -15,18 +15,18 @@
 
 enum lie {
 	HONEST,
-	IGNORES_START, /* begins at the beginning whatever it is told */
+	IGNORES_START, /* ignores start-after and lists from the start */
 	REFUSES_START, /* 400 for start-after */
-	INCLUSIVE_START, /* lists the key that it is to begin behind */
-	OLD_FORM, /* answers in the first version, with markers */
+	INCLUSIVE_START, /* lists the key of start-after itself */
+	OLD_FORM, /* replies in the first version, with markers */
 	SHUFFLED, /* no order at all */
 	SHUFFLED_PAGES, /* order within a page */
 	EMPTY_PAGES, /* every second page has nothing but a token */
-	ONLY_EMPTY, /* and that for ever */
+	ONLY_EMPTY, /* every page, without end */
 	CIRCLE, /* the last page leads to the first */
-	NO_WAY_ON, /* the third page is empty, and says that more follows, but not where */
-	BREAKS, /* refuses from some request on */
-	OUTSIDE /* lists what it was not asked for */
+	NO_WAY_ON, /* the third page is empty, and says that more keys follow, without a token */
+	BREAKS, /* refuses from a request on */
+	OUTSIDE /* lists keys outside of the prefix */
 };
 
 struct store {
@@ -35,7 +35,7 @@ struct store {
 	enum lie lie;
 	unsigned breaks_at;
 	atomic_uint requests;
-	unsigned wait_for; /* a next page is held back until so many requests are under way */
+	unsigned wait_for; /* the next page is held back until so many requests are in flight */
 	atomic_uint starts; /* requests with start-after */
 	atomic_uint at_once, most_at_once;
 };
@@ -198,7 +198,7 @@ static void add_tree(struct strlist *keys, unsigned seed, unsigned n)
 	}
 }
 
-/* ---- what comes ---- */
+/* ---- results ---- */
 
 struct outcome {
 	struct strlist keys;
@@ -259,13 +259,13 @@ static void numbers_come_from_several_ranges(void **state)
 	list_all(&s, 8, &s.keys);
 
 	assert_int_equal(8, s.most_at_once);
-	/* A range ends with a page that was cut, and at the end some are behind everything. */
+	/* A range ends with a page that was cut, and in the end some ranges are beyond all keys. */
 	assert_true(s.requests <= 500 + s.starts + 16);
 	assert_true(s.starts <= 500 / 6);
 	strlist_release(&s.keys);
 }
 
-/* However the keys lie, each comes once and in order. */
+/* With any distribution of keys, each comes once and in order. */
 static void any_keys_come_once_in_order(void **state)
 {
 	(void)state;
@@ -282,7 +282,7 @@ static void any_keys_come_once_in_order(void **state)
 	}
 }
 
-/* One page is one request, and nothing is nothing. */
+/* One page takes one request, also an empty one. */
 static void short_listings_are_one_request(void **state)
 {
 	struct store s = {.page = 100}, none = {.page = 100};
@@ -335,7 +335,7 @@ static void lists_below_a_prefix(void **state)
 	strlist_release(&s.keys);
 }
 
-/* ---- stores that do not play along ---- */
+/* ---- stores that break the rules ---- */
 
 static void list_lying(enum lie lie, unsigned page)
 {
@@ -351,7 +351,7 @@ static void list_lying(enum lie lie, unsigned page)
 	strlist_release(&s.keys);
 }
 
-/* A store that begins somewhere else, refuses to, or names keys twice costs time, but no key. */
+/* A store that ignores or refuses start-after, or repeats keys, costs time, but no key. */
 static void stores_that_do_not_start_where_told(void **state)
 {
 	(void)state;
@@ -362,7 +362,7 @@ static void stores_that_do_not_start_where_told(void **state)
 	list_lying(EMPTY_PAGES, 10);
 }
 
-/* Without order in the store the keys are sorted here, each once. */
+/* Keys that the store does not sort are sorted here, each once. */
 static void stores_without_order(void **state)
 {
 	struct store s = {.page = 100, .lie = SHUFFLED};
@@ -387,7 +387,7 @@ static void stores_without_order(void **state)
 	strlist_release(&sorted);
 }
 
-/* Disorder that shows when keys were given already: an error, not a key twice or lost. */
+/* Disorder that is detected after keys were returned is an error, not a repeated or lost key. */
 static void late_disorder_is_an_error(void **state)
 {
 	_cleanup_(outcome_release) struct outcome o = {0};
@@ -428,7 +428,7 @@ static void fails_with(enum lie lie, enum penstock_code code)
 	strlist_release(&s.keys);
 }
 
-/* What never ends, is not what was asked for, or is refused half-way is an error. */
+/* A listing that never ends, has foreign keys, or is refused half-way is an error. */
 static void failures_end_it(void **state)
 {
 	(void)state;
@@ -439,7 +439,7 @@ static void failures_end_it(void **state)
 	fails_with(OUTSIDE, PENSTOCK_E_PROTOCOL);
 }
 
-/* Nobody need read to the end, and a cancelled one says so. */
+/* A listing may be freed before its end, and a cancelled one returns an error. */
 static void can_be_left_and_cancelled(void **state)
 {
 	struct store s = {.page = 10};
@@ -491,8 +491,8 @@ static void ahead(const char *const *keys, const char *first, const char *last, 
 	free(model);
 }
 
-/* Numbers count on as numbers, through all their digits, and end where the text before them would
- * change. */
+/* Numbers are continued as numbers, through all their digits, and end where the text before them
+ * would change. */
 static void models_count_on(void **state)
 {
 	static const char *const numbers[] = {"img_0000.jpg", "img_0099.jpg", "img_0123.jpg", NULL};
@@ -507,7 +507,7 @@ static void models_count_on(void **state)
 	ahead(same, "a", "a", "a", 3, NULL);
 }
 
-/* Any keys: a cut is behind, and text. */
+/* With any keys, a cut is a text after the listed keys. */
 static void models_make_usable_cuts(void **state)
 {
 	struct strlist keys = {0};

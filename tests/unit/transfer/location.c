@@ -1,4 +1,4 @@
-/* Names of places, wildcards, and what --include and --exclude leave. */
+/* Names of places, wildcards, and the effect of --include and --exclude. */
 #include "transfer/location.h"
 
 #include <setjmp.h>
@@ -110,7 +110,7 @@ static void wildcards_match(void **state)
 	}
 }
 
-/* Patterns of many stars are where simple matchers take for ever. */
+/* Patterns with many stars take simple matchers exponential time. */
 static void a_pattern_of_many_stars_ends(void **state)
 {
 	char pattern[129], text[1025];

@@ -1,5 +1,5 @@
-/* Every allocation of a transfer fails once: it ends whole, or with an error that says so, and
- * leaves nothing under a final name. */
+/* Every allocation of a transfer fails once: the transfer is complete or returns an error, and
+ * leaves no partial file under a final name. */
 #include "transfer/bulk.h"
 #include "transfer/http_fetch.h"
 #include "transfer/listing.h"
@@ -159,7 +159,7 @@ static int fetch(struct client *c, struct penstock_error *err)
 	return rc;
 }
 
-/* What was fetched of it stays for the next call; under its own name it is whole or not there. */
+/* Fetched bytes stay for the next call; the file under its own name is whole or missing. */
 static void check_fetched(int rc)
 {
 	char path[64];
@@ -176,7 +176,7 @@ static void fetching_in_ranges(void **state)
 		&(struct scenario){.work = fetch, .check = check_fetched}, false);
 }
 
-/* One item of each kind in the air, and the deletion of what was copied. */
+/* One item of each kind in flight, and the deletion of the copied objects. */
 static int bulk_all(struct client *c, struct penstock_error *err)
 {
 	_cleanup_(bulk_freep) struct bulk *bulk = NULL;
@@ -214,7 +214,7 @@ static int bulk_all(struct client *c, struct penstock_error *err)
 	return rc;
 }
 
-/* Another item may have failed than the download: the file is whole, or not there. */
+/* The failed item may be another than the download: the file is whole, or missing. */
 static void check_bulk(int rc)
 {
 	char path[64];
@@ -232,7 +232,7 @@ static void moving_many(void **state)
 		&(struct scenario){.work = bulk_all, .check = check_bulk}, false);
 }
 
-/* What a stream gives until it ends comes in order, and all of it where there is no error. */
+/* Entries of a stream come in order, and all of them unless there is an error. */
 static int read_stream(struct entry_source *stream, const char *directory, unsigned all,
 	struct penstock_error *err)
 {
@@ -307,8 +307,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(walking, start_server, stop_server),
 	};
 
-	/* tests/unit/net/memory.c has libcurl's own. Here it would lose the query of a URL (7.88),
-	 * and only the signature would tell a store that something else was meant. */
+	/* tests/unit/net/memory.c covers the allocations of libcurl. Here libcurl 7.88 would lose
+	 * the query of a URL, and only the signature would show the store that the URL is wrong. */
 	alloc_fail_skip_library("libcurl");
 	alarm(115);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

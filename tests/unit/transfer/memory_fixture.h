@@ -54,7 +54,7 @@ static bool list(int fd)
 
 #define MANY 60 /* keys "m/00" and on, in pages of 20 */
 
-/* What comes behind start-after, or at the number that the token is. */
+/* Lists the keys after start-after, or from the number in the token. */
 static bool list_many(const char *target, int fd)
 {
 	const char *after = strstr(target, "start-after=m%2F");
@@ -78,7 +78,7 @@ static bool list_many(const char *target, int fd)
 	return xml(fd, body);
 }
 
-/* 200 with the ETag and the checksum of what was sent. */
+/* Replies 200 with the ETag and the checksum of the body. */
 static bool take(const struct mini_request *r, int fd)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -183,13 +183,14 @@ static void client_release(struct client *c)
 	*c = (struct client){NULL};
 }
 
-/* What one scenario does with allocations failing, and what must hold behind it. */
+/* A scenario whose allocations fail, and the check after it. */
 struct scenario {
 	int (*work)(struct client *c, struct penstock_error *err);
 	void (*check)(int rc);
 };
 
-/* The n-th allocation of the work fails; with `all`, that of making and ending the client too. */
+/* Lets the n-th allocation of the work fail; with `all` also those of making and freeing the
+ * client. */
 static bool run_once(
 	const struct scenario *s, size_t n, bool all, int *rc, struct penstock_error *err)
 {

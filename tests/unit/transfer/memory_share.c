@@ -1,4 +1,4 @@
-/* The memory that all streams of a process hold together. */
+/* The memory that all streams of a process share. */
 #include "transfer/state/memory_share.h"
 
 #include <pthread.h>
@@ -26,7 +26,7 @@ static void one_stream_gets_what_it_asks_for(void **state)
 	assert_int_equal(memory_share_taken(), 0);
 }
 
-/* The bound is for what goes beyond the piece without which a stream would stand still. */
+/* The limit is for memory beyond the one piece that each stream needs to make progress. */
 static void many_streams_stay_within_the_bound_but_for_their_first_piece(void **state)
 {
 	unsigned n[20];
@@ -90,7 +90,7 @@ static void who_finds_no_room_waits_for_a_turn(void **state)
 	size_t first, second;
 
 	(void)state;
-	/* Alone one gets its turn whatever it needs. */
+	/* A single stream gets its turn for any size. */
 	first = memory_turn_take(2 * LIMIT_STREAM_MEMORY, 2 * LIMIT_STREAM_MEMORY, NULL);
 	assert_int_equal(2 * LIMIT_STREAM_MEMORY, first);
 	memory_turn_give(first);

@@ -1,4 +1,4 @@
-/* Downloads, listings, deletions and errors, from stores that cut, lie and talk nonsense. */
+/* Downloads, listings, deletions and errors, from stores that cut replies or send wrong ones. */
 #include "objects_fixture.h"
 
 #include "base/cleanup.h"
@@ -34,7 +34,7 @@ static bool object_store(struct mini_http *m, const struct mini_request *r, int 
 	return mini_write(fd, data + first, last - first + 1);
 }
 
-/* Somebody on the way wants a login, and says so with 200. */
+/* A captive portal asks for a login, and replies 200. */
 static bool login_page(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	(void)m;
@@ -45,8 +45,8 @@ static bool login_page(struct mini_http *m, const struct mini_request *r, int fd
 
 #define LARGE (LIMIT_GET_SINGLE + MIB)
 
-/* Every range lacks its last byte, and as the size of the object is not told nobody can see it from
- * the headers. */
+/* Every range lacks its last byte, and its header lacks the size of the object, so the headers do
+ * not show the error. */
 static bool short_ranges(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	uint64_t first = 0, last = LARGE - 1;
@@ -63,7 +63,7 @@ static bool short_ranges(struct mini_http *m, const struct mini_request *r, int 
 	       mini_write(fd, data, last - first);
 }
 
-/* The first range comes whole, but without the empty chunk that ends it. */
+/* The first range is complete, except the empty chunk at its end. */
 static bool range_without_last_chunk(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	uint64_t first = 0, last = OBJECT - 1;
@@ -291,7 +291,7 @@ static void an_object_that_is_not_the_listed_one_is_refused(void **state)
 	end(&f);
 }
 
-/* A listing told size and ETag: one request per object is enough. */
+/* The listing had size and ETag, so one request for each object is enough. */
 static void a_known_object_costs_one_request(void **state)
 {
 	struct fixture f;
@@ -460,8 +460,7 @@ static void a_range_that_is_too_short_is_no_success(void **state)
 	end(&f);
 }
 
-/* Memory gets the bytes that were asked for, and at the end of an object there is nothing more to
- * ask for. */
+/* Memory gets the requested bytes, and at the end of an object no further request is sent. */
 static void a_range_to_memory_that_is_cut_behind_its_last_byte_has_its_length(void **state)
 {
 	const uint64_t offsets[] = {1000, OBJECT - 500};

@@ -1,4 +1,4 @@
-/* A store that answers what the test says, and remembers what it was asked. */
+/* A store that replies as the test asks, and counts the requests. */
 #ifndef TEST_OBJECTS_FIXTURE_H
 #define TEST_OBJECTS_FIXTURE_H
 
@@ -31,14 +31,14 @@ struct fixture {
 	struct object_client *s3;
 	struct penstock_error err;
 	struct object_info info;
-	/* Of the store. */
+	/* State of the store. */
 	atomic_uint puts;
 	atomic_uint parts;
 	atomic_uint completes;
 	atomic_uint aborts;
 	atomic_uint heads;
 	atomic_uint others;
-	atomic_uint trouble; /* how often to be difficult */
+	atomic_uint trouble; /* how often the store causes trouble */
 	atomic_int valid;
 	atomic_int cancel;
 	const char *text; /* of the test */
@@ -99,7 +99,7 @@ static inline void md5_etag(const void *bytes, size_t len, char out[35])
 	out[34] = '\0';
 }
 
-/* 200 with the ETag of what was sent, and the checksum that came with it. */
+/* Replies 200 with the ETag of the body, and with the checksum of the request. */
 static inline bool accept_body(const struct mini_request *r, int fd, bool echo, const char *more)
 {
 	char etag[35];

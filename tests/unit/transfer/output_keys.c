@@ -50,7 +50,7 @@ static void outputs_below_an_output_are_left_out(void **state)
 		assert_int_equal(cases[i].taken, output_keys_take(&keys, cases[i].key));
 }
 
-/* A prefix with the outputs of several runs, but without one of its own. */
+/* A prefix with the outputs of several runs, but without an output of its own. */
 static void a_prefix_that_is_no_output_has_all_outputs(void **state)
 {
 	struct output_keys keys = {0};

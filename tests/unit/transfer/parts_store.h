@@ -1,10 +1,12 @@
 /*
- * A store with one object and uploads in parts, in memory, that does what S3 does: lists of parts,
- * copies of ranges under a condition, checksums of the whole compared at the end. It counts, and
- * lies where a test says so.
+ * A store in memory with one object and uploads in parts, which works like S3: lists of parts,
+ * copies of ranges under a condition, checksums of the whole compared at the end. It counts the
+ * requests, and sends wrong replies if a test asks for them.
  *
- *	struct parts_store store;
- *	begin(&f, parts_store_answer); parts_store_init(&store); f.text = (char *)&store
+ *	begin(&f, store_answer);
+ *	store.no_copies = true;			// `store` is a variable of this file
+ *	...
+ *	store_reset();
  */
 #ifndef TEST_PARTS_STORE_H
 #define TEST_PARTS_STORE_H
@@ -36,7 +38,7 @@ struct parts_store {
 	char object_etag[64];
 	char object_sum[CHECKSUM_TEXT_SIZE];
 	unsigned generation;
-	/* What it was asked. */
+	/* Counts of the requests. */
 	unsigned sent_parts, copied_parts, aborts, completes, lists, puts;
 	uint64_t sent_bytes, copied_bytes;
 	/* How it lies. */
@@ -44,11 +46,11 @@ struct parts_store {
 	bool no_copies; /* 501 for UploadPartCopy */
 	bool ignores_if_match; /* of copies */
 	bool copies_wrongly; /* a byte of each copy is another one */
-	bool no_sums; /* knows nothing of checksums */
+	bool no_sums; /* ignores checksums */
 	bool loses_upload; /* before the list of parts */
-	unsigned resent; /* this part was stored once more by a request that nobody heard of */
+	unsigned resent; /* an unknown request has stored this part once more */
 	bool lists_sums; /* of parts */
-	unsigned interrupt_at; /* sets `cancel` when this part comes, and waits for the end */
+	unsigned interrupt_at; /* sets `cancel` when this part arrives, and waits for the end */
 	atomic_int *cancel;
 };
 
@@ -178,7 +180,7 @@ static inline bool store_put_part(const struct mini_request *r, unsigned u, unsi
 	return accept_body(r, fd, !store.no_sums, "");
 }
 
-/* Whether the list of parts names each as it is. */
+/* Returns true if the list of parts in the request names the current ones. */
 static inline bool store_knows_parts(const struct mini_request *r, unsigned u)
 {
 	_cleanup_(buf_release) struct buf body = BUF_INIT(MIB);

@@ -1,4 +1,4 @@
-/* Uploads: what guards them, what makes them visible, and what stays behind when they fail. */
+/* Uploads: their conditions, how they appear, and what they leave after a failure. */
 #include "objects_fixture.h"
 #include "s3/sign/chunked.h"
 #include "s3/multipart.h"
@@ -13,7 +13,7 @@ static bool plain_store(struct mini_http *m, const struct mini_request *r, int f
 	return accept_body(r, fd, true, "");
 }
 
-/* Knows no checksums and says so. */
+/* Does not support checksums, and says so. */
 static bool refuses_checksums(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -25,7 +25,7 @@ static bool refuses_checksums(struct mini_http *m, const struct mini_request *r,
 	return accept_body(r, fd, false, "");
 }
 
-/* Knows no checksums and says nothing. */
+/* Ignores checksums. */
 static bool ignores_checksums(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -64,7 +64,8 @@ static int on_trailer(void *cookie, const char *name, const char *value, struct 
 	return 0;
 }
 
-/* Ours: says who it is; takes what is aws-chunked with a checksum behind it. */
+/* A `penstock serve`: identifies itself, and accepts aws-chunked bodies with a checksum at their
+ * end. */
 static bool own_store(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -98,7 +99,8 @@ static bool own_store(struct mini_http *m, const struct mini_request *r, int fd)
 	return mini_reply(fd, "200 OK", headers, "", 0);
 }
 
-/* Takes the first PUT and loses the reply; the second finds the condition broken. HEAD: f->text. */
+/* Accepts the first PUT and loses the reply; the condition of the second one fails. HEAD:
+ * f->text. */
 static bool loses_a_reply(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -110,7 +112,7 @@ static bool loses_a_reply(struct mini_http *m, const struct mini_request *r, int
 	return answer_error(fd, "412 Precondition Failed", "PreconditionFailed", "");
 }
 
-/* A multipart store; f->trouble and f->text make it difficult. */
+/* A store for uploads in parts; f->trouble and f->text cause trouble. */
 static bool multipart_store(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char initiated[] = "<InitiateMultipartUploadResult><UploadId>the id</UploadId>"
@@ -211,7 +213,7 @@ static void an_upload_that_is_not_valid_any_more_is_abandoned(void **state)
 	end(&f);
 }
 
-/* Standard input may be any file of the one who calls, if it was closed before. */
+/* If standard input was closed, its descriptor may be any file of the caller. */
 static void a_stream_closes_no_descriptor_but_its_own(void **state)
 {
 	struct fixture f;
@@ -287,7 +289,7 @@ static void a_store_that_has_other_bytes_is_found_out(void **state)
 	}
 }
 
-/* One pass over the file instead of two: what our own store is for. */
+/* The file is read once instead of twice, which penstock's own store allows. */
 static void our_own_store_gets_checksums_behind_the_data(void **state)
 {
 	struct fixture f;
@@ -326,7 +328,7 @@ static void a_file_that_got_shorter_is_not_uploaded(void **state)
 	end(&f);
 }
 
-/* The reply was lost, the condition fails the second time: because of our own first. */
+/* The reply was lost, and the condition fails the second time, because of the first request. */
 static void a_conditional_put_whose_reply_was_lost_is_recognised(void **state)
 {
 	struct fixture f;

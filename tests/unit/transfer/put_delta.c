@@ -102,7 +102,7 @@ static void a_file_that_grew_sends_its_end(void **state)
 	assert_true(store.sent_bytes <= 4 * MIB + BLOCK + 77);
 	assert_stored(f, FILE_SIZE - 7);
 
-	/* And one that became shorter nothing but its new last block. */
+	/* For a file that became shorter, only its new last block is sent. */
 	assert_int_equal(0, put_size(f, 20 * MIB + 5, NULL));
 	assert_true(store.sent_bytes <= BLOCK);
 	assert_stored(f, 20 * MIB + 5);
@@ -130,7 +130,7 @@ static void a_store_without_copies_gets_all_of_it(void **state)
 	assert_int_equal(0, put(f));
 	assert_stored(f, FILE_SIZE);
 
-	/* It is not asked again. */
+	/* The store is not asked again. */
 	change(MIB, 10);
 	unsigned uploads = store.uploads;
 	assert_int_equal(0, put(f));
@@ -155,7 +155,7 @@ static void somebody_elses_object_is_not_built_upon(void **state)
 	assert_stored(f, FILE_SIZE);
 }
 
-/* Ceph makes nothing of the condition on a copy's source. */
+/* Ceph ignores the condition on a copy's source. */
 static void a_store_that_ignores_the_condition_is_found_out(void **state)
 {
 	struct fixture *f = *state;
@@ -191,7 +191,7 @@ static void a_copy_of_other_bytes_is_found_out(void **state)
 	assert_stored(f, FILE_SIZE);
 }
 
-/* What of the record is lost counts as changed. */
+/* Blocks without a record count as changed. */
 static void a_damaged_record_costs_what_it_told_of(void **state)
 {
 	_cleanup_free_ char *records = path_join(directory, "records/below");
@@ -248,7 +248,7 @@ static void files_release(struct files *t)
 	delta_sums_release(&t->earlier);
 }
 
-/* Every part is where it belongs and long enough, and what is copied is the same. */
+/* Every part is at its place and long enough, and copied blocks are the same. */
 static void check_plan(const struct files *t, const struct delta_plan *plan, uint64_t least)
 {
 	uint64_t at = 0, sent = 0;
@@ -335,7 +335,7 @@ static void five_percent_cost_little_more(void **state)
 			t.now.tags[i][3] = 1;
 		assert_int_equal(0, delta_plan(&plan, &t.now, &t.earlier, 5 * MIB, 8 * MIB, NULL));
 		check_plan(&t, &plan, 5 * MIB);
-		/* What lies before it may be too short to be a part of its own. */
+		/* The blocks before the change may be too few for a part of their own. */
 		assert_true(plan.sent * 100 <= size * (at < 5 * MIB ? 11 : 6));
 		delta_plan_release(&plan);
 		files_release(&t);

@@ -1,4 +1,4 @@
-/* Uploads that are interrupted, and the calls that go on from what they left. */
+/* Interrupted uploads, and the calls that resume them. */
 #include "parts_store.h"
 
 #include <dirent.h>
@@ -68,7 +68,7 @@ static void interrupted(struct fixture *f)
 	assert_null(store.object);
 }
 
-/* The one journal that there is; free() it. NULL: none. */
+/* Returns the path of the only journal, or NULL if there is none; free() it. */
 static char *journal(void)
 {
 	_cleanup_free_ char *path = in_directory("journals/below");
@@ -130,7 +130,7 @@ static void the_next_call_sends_only_what_is_missing(void **state)
 
 	assert_int_equal(1, store.uploads);
 	assert_int_equal(PARTS - 2, store.sent_parts);
-	assert_int_equal(SIZE, moved); /* what is there counts as progress, too */
+	assert_int_equal(SIZE, moved); /* existing parts count as progress, too */
 	assert_int_equal(SIZE, f->info.size);
 	assert_string_equal(store.object_etag, f->info.etag);
 	assert_whole();
@@ -165,7 +165,7 @@ static void an_object_with_other_properties_starts_anew(void **state)
 	assert_whole();
 }
 
-/* The journal is not believed where the store says otherwise. */
+/* If the store disagrees with the journal, the store is right. */
 static void a_part_that_the_store_lists_otherwise_is_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -179,8 +179,8 @@ static void a_part_that_the_store_lists_otherwise_is_sent_again(void **state)
 	assert_whole();
 }
 
-/* Nor where the file does: as if something had changed bytes and no time. */
-/* The journal, as if the file had been what it is now when it was begun. */
+/* Writes the times of the current file into the journal, as if the bytes had changed without a
+ * change of the times. */
 static void make_journal_of_now(const char *path)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB), line = BUF_INIT(KIB);
@@ -209,6 +209,7 @@ static void make_journal_of_now(const char *path)
 	}
 }
 
+/* If the bytes of the file differ from the stored part, the journal is wrong, too. */
 static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
 {
 	_cleanup_free_ char *path = NULL;
@@ -227,7 +228,7 @@ static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
 	assert_whole();
 }
 
-/* The journal's line of this number with another byte. How many lines there are. */
+/* Changes a byte of the journal's line of this number. Returns the number of lines. */
 static unsigned damage(unsigned number)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -237,12 +238,12 @@ static unsigned damage(unsigned number)
 	assert_int_equal(0, fs_read(path, &text, NULL));
 	for (char *at = text.data; (at = strchr(at, '\n')) && at[1]; at++)
 		if (++lines == number)
-			at[10] ^= 0x20; /* the tag behind the line's checksum */
+			at[10] ^= 0x20; /* the tag after the line's checksum */
 	assert_int_equal(0, fs_write_atomic(path, text.data, text.len, 0600, NULL));
 	return lines;
 }
 
-/* At worst a part is sent again, and no upload is forgotten. */
+/* At worst a part is sent again; no upload is forgotten. */
 static void a_damaged_line_of_the_journal_costs_a_part_at_most(void **state)
 {
 	struct fixture *f = *state;
@@ -261,7 +262,7 @@ static void a_damaged_line_of_the_journal_costs_a_part_at_most(void **state)
 	}
 }
 
-/* The journal's name is that of its target. */
+/* The journal is named after its target. */
 static void a_journal_that_does_not_say_what_it_is_about_is_used(void **state)
 {
 	struct fixture *f = *state;
@@ -276,7 +277,7 @@ static void a_journal_that_does_not_say_what_it_is_about_is_used(void **state)
 	assert_whole();
 }
 
-/* Which file it was is not known any more: nothing is taken over, and nothing left behind. */
+/* The file is not known any more: no part is reused, and none is left behind. */
 static void an_upload_of_a_file_that_nobody_knows_is_ended(void **state)
 {
 	struct fixture *f = *state;
@@ -292,8 +293,8 @@ static void an_upload_of_a_file_that_nobody_knows_is_ended(void **state)
 	assert_whole();
 }
 
-/* ETags that say nothing of the bytes, and a part of which an attempt that nobody heard of came
- * last. */
+/* The ETags do not depend on the bytes, and the last request for a part was one that the client
+ * does not know of. */
 static void a_part_that_was_stored_twice_is_known_by_its_checksum(void **state)
 {
 	struct fixture *f = *state;
@@ -307,7 +308,7 @@ static void a_part_that_was_stored_twice_is_known_by_its_checksum(void **state)
 	assert_whole();
 }
 
-/* Without a checksum nobody knows what that is. */
+/* Without a checksum the content of the part is unknown. */
 static void a_part_that_nobody_knows_is_not_put_into_an_object(void **state)
 {
 	struct fixture *f = *state;
@@ -339,7 +340,7 @@ static void an_upload_that_is_gone_starts_anew(void **state)
 	assert_whole();
 }
 
-/* A kill between the store's answer and the end of the journal. */
+/* A kill between the store's reply and the end of the journal. */
 static void what_was_completed_is_not_sent_again(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -348,7 +349,7 @@ static void what_was_completed_is_not_sent_again(void **state)
 
 	interrupted(f);
 	path = journal();
-	/* The journal as it is just before its end. */
+	/* Open the journal, to read it as it is just before its end. */
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(0, put(f, false));
 	char *room = buf_reserve(&text, 64 * KIB);
@@ -364,7 +365,7 @@ static void what_was_completed_is_not_sent_again(void **state)
 	assert_whole();
 }
 
-/* The object is what was sent, but the file has other bytes by now, with the times that it had. */
+/* The object has the sent bytes, but the file has other bytes now, with the same times. */
 static void what_was_completed_of_other_bytes_is_sent_again(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -389,7 +390,7 @@ static void what_was_completed_of_other_bytes_is_sent_again(void **state)
 	assert_whole();
 }
 
-/* A failure that comes again the next time leaves nothing to go on from. */
+/* A failure that is permanent leaves nothing to resume. */
 static void a_refused_condition_ends_the_upload(void **state)
 {
 	_cleanup_free_ char *path = in_directory("source"),
@@ -409,7 +410,7 @@ static void a_refused_condition_ends_the_upload(void **state)
 	assert_null(left);
 }
 
-/* The upload of a file that is gone can never be gone on with: the next one ends it. */
+/* The upload of a file that is gone can never be resumed, so the next upload aborts it. */
 static void what_nobody_can_go_on_with_is_swept(void **state)
 {
 	_cleanup_free_ char *path = in_directory("source"), *other = in_directory("other");

@@ -1,4 +1,4 @@
-/* Stores that mean well and do it otherwise, as Ceph, MinIO and others do. */
+/* Stores that differ from S3, such as Ceph and MinIO. */
 #include "objects_fixture.h"
 #include "s3/multipart.h"
 
@@ -26,7 +26,7 @@ static bool compares_quotes(struct mini_http *m, const struct mini_request *r, i
 	return accept_body(r, fd, false, "");
 }
 
-/* What cannot match because it is not there is "no such key". */
+/* Replies NoSuchKey to a condition on an object that does not exist. */
 static bool has_nothing(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	(void)m;
@@ -35,7 +35,7 @@ static bool has_nothing(struct mini_http *m, const struct mini_request *r, int f
 	return answer_error(fd, "404 Not Found", "NoSuchKey", "");
 }
 
-/* Completes an upload without telling its ETag; HEAD: f->text, else the right one. */
+/* Completes an upload without an ETag in the reply; HEAD: f->text, else the right one. */
 static bool keeps_the_etag_to_itself(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char initiated[] = "<InitiateMultipartUploadResult><UploadId>id</UploadId>"
@@ -59,7 +59,7 @@ static bool keeps_the_etag_to_itself(struct mini_http *m, const struct mini_requ
 	return mini_reply(fd, "200 OK", "", completed, strlen(completed));
 }
 
-/* Tells the ETags of copies without quotes. HEAD of "there" is an object, too. */
+/* Returns the ETags of copies without quotes. HEAD of "there" is an object, too. */
 static bool leaves_quotes_out(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char copied[] = "<CopyObjectResult><ETag>" PRESENT
@@ -75,7 +75,7 @@ static bool leaves_quotes_out(struct mini_http *m, const struct mini_request *r,
 	return mini_reply(fd, "200 OK", "", copied, strlen(copied));
 }
 
-/* Copies whatever is there by now: another object than the first HEAD saw. f->others: DELETEs. */
+/* Copies the current object, which is not the one that the first HEAD saw. f->others: DELETEs. */
 static bool copies_what_is_there(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char copied[] = "<CopyObjectResult><ETag>&quot;" PRESENT
@@ -96,8 +96,8 @@ static bool copies_what_is_there(struct mini_http *m, const struct mini_request 
 	return mini_reply(fd, "200 OK", "", copied, strlen(copied));
 }
 
-/* Knows conditions where f->text has the letter: p of PUT, c of Complete, d of DELETE. The object
- * of the probe is there from the first PUT on. f->others: DELETEs. */
+/* Supports conditions if f->text has their letter: p for PUT, c for Complete, d for DELETE. The
+ * object of the probe exists from the first PUT on. f->others: DELETEs. */
 static bool knows_some_conditions(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char initiated[] = "<InitiateMultipartUploadResult><UploadId>id</UploadId>"
@@ -135,8 +135,8 @@ static bool knows_some_conditions(struct mini_http *m, const struct mini_request
 #define REMOVED	 40
 #define LAST_KEY "k39"
 
-/* Deletes whatever is named. When it was asked for the first deletion, somebody replaces the last
- * key. f->others: requests for deletions; f->aborts: whether they named it. */
+/* Deletes every key that is named. At the first deletion another client replaces the last key.
+ * f->others: requests for deletions; f->aborts: whether they named the last key. */
 static bool deletes_what_is_named(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -156,7 +156,7 @@ static bool deletes_what_is_named(struct mini_http *m, const struct mini_request
 
 /* ---- tests ---- */
 
-/* Ceph before 18: else every renewal of a lease would look like a lost one. */
+/* With Ceph before 18 every renewal of a lease would otherwise look like a lost one. */
 static void if_match_is_sent_without_quotes_where_quotes_are_compared(void **state)
 {
 	const struct object_put_options options = {.if_match = "\"" PRESENT "\""};
@@ -191,8 +191,7 @@ static void a_condition_that_really_fails_still_fails(void **state)
 	end(&f);
 }
 
-/* Somebody deleted the object: that is a condition that failed, and not an input that is
- * missing. */
+/* Another client has deleted the object: a failed condition, not a missing input. */
 static void nothing_to_match_is_a_failed_condition(void **state)
 {
 	struct fixture f;
@@ -318,7 +317,7 @@ static void each_place_of_conditions_is_probed_by_itself(void **state)
 		{"", {false, false, false}}, {"p", {true, false, false}},
 		{"pc", {true, true, false}}, {"pd", {true, false, true}},
 		{"pcd", {true, true, true}}, {"cd", {false, false, false}},
-		{"o", {true, true, true}}, /* our own kind is believed */
+		{"o", {true, true, true}}, /* penstock's own store is not probed */
 	};
 
 	(void)state;
@@ -335,7 +334,7 @@ static void each_place_of_conditions_is_probed_by_itself(void **state)
 		assert_int_equal(cases[i].found.put, found.put);
 		assert_int_equal(cases[i].found.complete, found.complete);
 		assert_int_equal(cases[i].found.remove, found.remove);
-		assert_true(f.others > 0); /* what the probe made is gone */
+		assert_true(f.others > 0); /* the object of the probe is gone */
 		end(&f);
 	}
 }
@@ -347,8 +346,8 @@ static void name_key(void *cookie, const char *key, const struct penstock_error 
 	++*(unsigned *)cookie;
 }
 
-/* A store that compares nothing: between the look at an object and its deletion lie two requests,
- * not those of all. */
+/* A store without conditions: between the check of an object and its deletion there are two
+ * requests, not those of all objects. */
 static void what_is_replaced_while_others_are_deleted_stays(void **state)
 {
 	struct strlist keys = {0}, etags = {0};

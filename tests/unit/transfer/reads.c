@@ -21,12 +21,12 @@
 
 #define SIZE 3073
 #define N    40
-/* A request that the machine holds up for long is sent again. */
+/* Requests that may be sent again because the machine has delayed them. */
 #define MAY_HANG 1
 
 static char content[SIZE];
 
-/* The store's replies. An object's name says how the first request of it ends. */
+/* A store. The name of an object selects how its first request ends. */
 struct fixture {
 	struct mini_http m;
 	struct http_engine *engine;
@@ -39,9 +39,9 @@ struct fixture {
 	atomic_uint first_requests;
 	unsigned repeats; /* requests beyond the first of an odd object */
 	atomic_int cancel;
-	/* The store is ours, and takes many reads in one request. */
+	/* The store is penstock's own, and accepts many reads in one request. */
 	bool ours;
-	const char *fault; /* of its replies to those */
+	const char *fault; /* number of its replies to such requests */
 	atomic_uint posts, gets;
 };
 
@@ -160,7 +160,7 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nETag: \"e\"\r\n\r\n"
 			"3\r\nabc\r\n0\r\n\r\n");
 	if (strstr(r->target, "silent") && is_first(f)) {
-		/* Until the reader goes elsewhere. */
+		/* Sends nothing until the client gives up. */
 		while (recv(fd, headers, sizeof(headers), 0) > 0)
 			;
 		return false;
@@ -205,7 +205,7 @@ static int finish(void **state)
 	return 0;
 }
 
-/* All good, except that the third has that name. Returns how many failed. */
+/* Runs reads that succeed, except that the third has that name. Returns the number of failures. */
 static int run(struct fixture *f, const char *odd)
 {
 	memset(f->data, 0, sizeof(f->data));
@@ -349,7 +349,7 @@ static void our_store_gets_many_reads_in_one_request(void **state)
 	assert_others(f);
 }
 
-/* GETs bring the rest; a store that does not know the request is not asked again. */
+/* GETs fetch the rest; a store that refuses the request does not get it again. */
 static void a_bad_reply_to_many_reads_is_no_failure(void **state)
 {
 	static const char *const faults[] = {"damaged", "short", "busy", "lies", "short table",

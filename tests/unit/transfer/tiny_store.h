@@ -1,7 +1,7 @@
 /*
- * A store in memory for tests of many objects: PUT, GET, HEAD, DELETE, copies and multi-deletes of
- * what is in one bucket, with MD5 ETags and the checksums that came along. `trouble` is asked
- * first, and may answer in the store's place.
+ * A store in memory for tests of many objects: PUT, GET, HEAD, DELETE, copies and multi-deletes in
+ * one bucket, with MD5 ETags and the checksums of the requests. `trouble` is called first, and may
+ * reply in place of the store.
  */
 #ifndef TEST_TINY_STORE_H
 #define TEST_TINY_STORE_H
@@ -13,7 +13,7 @@
 #define TINY_OBJECTS 4096
 
 struct tiny_object {
-	char key[4096]; /* as it stands in the URL: "/bucket/key" */
+	char key[4096]; /* as in the URL: "/bucket/key" */
 	char *body;
 	size_t len;
 	char etag[35];
@@ -29,7 +29,7 @@ struct tiny_store {
 	size_t n;
 	atomic_uint puts, gets, heads, deletes, copies, removed;
 	atomic_uint now, peak; /* requests at a time */
-	/* True: it answered, and `*keep` says whether the connection stays. */
+	/* Returns true if it replied; `*keep` is true if the connection stays. */
 	bool (*trouble)(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep);
 	atomic_uint times; /* for `trouble` */
 	void *cookie;
@@ -74,7 +74,7 @@ static inline struct tiny_object *tiny_make(
 	}
 	copy = malloc(len + 1);
 	memcpy(copy, len ? body : "", len);
-	free(o->body); /* which may be what was copied */
+	free(o->body); /* which may be the copied one */
 	o->body = copy;
 	o->len = len;
 	md5_etag(copy, len, o->etag);

@@ -1,4 +1,4 @@
-/* Sorted streams of local files, and the sorter behind them. */
+/* Sorted streams of local files, and their sorter. */
 #include "transfer/listing.h"
 
 #include <fcntl.h>
@@ -45,7 +45,7 @@ static int tear_down(void **state)
 	return fs_remove_tree(dir, NULL);
 }
 
-/* Creates `path` below the directory, with its parents; one that ends in "/" is a directory. */
+/* Creates `path` below the directory, with its parents; a path that ends in "/" is a directory. */
 static bool make(const char *path, size_t size)
 {
 	_cleanup_free_ char *full = path_join(dir, path);
@@ -112,7 +112,8 @@ static void assert_paths(const struct strlist *list, const char *const *wanted)
 	assert_int_equal(n, list->n);
 }
 
-/* "/" is a byte like any other: what is in "a" comes behind "a-b" and "a.txt", and before "a0". */
+/* "/" is a byte like any other: the entries of "a" come after "a-b" and "a.txt", and before
+ * "a0". */
 static void slash_sorts_as_a_byte(void **state)
 {
 	static const char *const wanted[] = {
@@ -156,7 +157,7 @@ static int by_bytes(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Whatever the names, the walk gives what a plain sort of all paths gives. */
+/* For any names, the walk returns the same as a plain sort of all paths. */
 static void random_trees_come_as_sorted(void **state)
 {
 	(void)state;
@@ -183,7 +184,7 @@ static void random_trees_come_as_sorted(void **state)
 	}
 }
 
-/* More names than are held in memory come in order, each once, from the file. */
+/* Names beyond the limit of memory come in order, each once, from the file. */
 static void long_directories_come_sorted(void **state)
 {
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
@@ -240,7 +241,7 @@ static void links_as_asked(void **state)
 	assert_paths(&follow.paths, followed);
 }
 
-/* A link into a directory that it is in would never end; one that leads nowhere has no content. */
+/* A link to a directory that contains it would never end; one without a target has no content. */
 static void bad_links_are_problems(void **state)
 {
 	static const char *const wanted[] = {"d/x", NULL};
@@ -272,9 +273,9 @@ static void bad_links_are_problems(void **state)
 	}
 }
 
-/* ---- what else there is ---- */
+/* ---- other entries ---- */
 
-/* Sockets and the like have no content to be sent: told, and left out. */
+/* Sockets and the like have no content to send: they are reported and left out. */
 static void special_files_are_problems(void **state)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -293,7 +294,7 @@ static void special_files_are_problems(void **state)
 	assert_int_equal(PENSTOCK_E_UNSUPPORTED, seen.last);
 }
 
-/* That of a download of `name`, with its bytes in `part`. */
+/* Makes the journal of a download of `name`, with its bytes in `part`. */
 static void make_journal(const char *name, const char *part)
 {
 	struct record_file journal = RECORD_FILE_INIT;
@@ -308,8 +309,8 @@ static void make_journal(const char *name, const char *part)
 	record_file_close(&journal);
 }
 
-/* Half a download under its temporary name is nobody's file; what only has such a name is its
- * owner's. */
+/* Half a download under its temporary name is left out; a user's file that only has such a name is
+ * not. */
 static void unfinished_downloads_are_left_out(void **state)
 {
 	static const char *const wanted[] = {"a", "a.penstock-part", "a.penstock-part.json",
@@ -336,7 +337,7 @@ static void unfinished_downloads_are_left_out(void **state)
 	assert_paths(&seen.paths, wanted);
 }
 
-/* Directories come before what is in them, the empty ones, too. */
+/* Directories come before their entries, also empty ones. */
 static void directories_where_asked_for(void **state)
 {
 	static const char *const wanted[] = {"a-", "a/", "a/b", "e/", "e/f/", NULL};
@@ -350,7 +351,7 @@ static void directories_where_asked_for(void **state)
 	assert_paths(&seen.paths, wanted);
 }
 
-/* Deeper than there may be descriptors, and deeper than one name of the kernel could be. */
+/* Deeper than the number of descriptors, and with paths longer than the kernel accepts. */
 static void deep_trees_need_few_descriptors(void **state)
 {
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
@@ -384,7 +385,7 @@ static void deep_trees_need_few_descriptors(void **state)
 	assert_int_equal(600, seen);
 }
 
-/* Does something to the tree when the walk comes to a path. */
+/* Changes the tree when the walk reaches a path. */
 struct meddler {
 	const char *at;
 	void (*then)(void);
@@ -447,7 +448,7 @@ static void walk_meddled(const char *at, void (*then)(void), int problems)
 	assert_int_equal(problems, told);
 }
 
-/* A file or a directory that goes while the walk goes on is no mistake. */
+/* A file or a directory that disappears during the walk is no error. */
 static void what_vanishes_is_left_out(void **state)
 {
 	(void)state;
@@ -457,8 +458,7 @@ static void what_vanishes_is_left_out(void **state)
 	walk_meddled("b/", remove_b, 0);
 }
 
-/* Something else under the name of a file or directory is said, and a link in its place not
- * followed. */
+/* Another kind of file under the name is reported, and a link in its place is not followed. */
 static void what_is_replaced_is_told(void **state)
 {
 	(void)state;
@@ -467,7 +467,7 @@ static void what_is_replaced_is_told(void **state)
 	walk_meddled("b/", replace_b_by_link, 1);
 }
 
-/* A directory that is not wanted is not even opened. */
+/* A directory that the caller declines is not even opened. */
 static void refused_directories_are_not_entered(void **state)
 {
 	static const char *const wanted[] = {"a", NULL};
@@ -509,7 +509,7 @@ static void paths_that_are_too_long_are_told(void **state)
 	assert_int_equal(PENSTOCK_E_LIMIT, seen.last);
 }
 
-/* Size, time and mode are the file's. */
+/* Size, time and mode are those of the file. */
 static void tells_size_time_and_mode(void **state)
 {
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
@@ -594,7 +594,7 @@ static void sorter_sorts(void **state)
 	sort_random(64 * KIB, 20000, 5);
 }
 
-/* A place without room for the file is an error that names it. */
+/* If a file system has no space for the file, the error names the file. */
 static void sorter_says_where_it_has_no_room(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -614,7 +614,7 @@ static void sorter_says_where_it_has_no_room(void **state)
 	list_sorter_free(sorter);
 }
 
-/* The disk is full in front of a record that is larger than the buffer of a run. */
+/* The disk is full before a record that is larger than the buffer of a run. */
 static void sorter_stops_at_a_failed_write(void **state)
 {
 	static char large[100 * KIB];

@@ -120,7 +120,7 @@ static void places_of_lines_stay_few(void **state)
 	}
 	json_decref(value);
 
-	/* A line that is not complete counts once. */
+	/* An incomplete line counts once. */
 	append(w, "begun", 5);
 	value = page_json(&w->p, "GET", "/api/log-lines?run=" RUN);
 	assert_int_equal(LINES + 1, number_of(value, "lines"));
@@ -130,7 +130,7 @@ static void places_of_lines_stay_few(void **state)
 	assert_int_equal(LINES + 2, number_of(value, "lines"));
 	json_decref(value);
 
-	/* A log that was cut is looked at from its beginning. */
+	/* A log that was truncated is read from its beginning. */
 	assert_int_equal(0, truncate(w->layout.log, 4));
 	value = page_json(&w->p, "GET", "/api/log-lines?run=" RUN);
 	assert_int_equal(2, number_of(value, "lines"));
@@ -188,7 +188,7 @@ static void a_search_of_many_matches_continues(void **state)
 	_cleanup_free_ char *rest = NULL;
 	json_t *found;
 
-	/* A line that is longer than what is read at a time, then many. */
+	/* A line that is longer than one read, then many lines. */
 	for (int i = 0; i < 600000; i++)
 		buf_add_char(&text, 'x');
 	buf_add_char(&text, '\n');

@@ -54,7 +54,7 @@ struct page {
 	struct page_reply reply; /* the last one */
 };
 
-/* Sends a request as it is, and reads the reply to its end. */
+/* Sends a request unchanged, and reads the reply to its end. */
 static inline struct page_reply *page_send(
 	struct page *p, const char *head, const void *body, size_t len)
 {
@@ -103,7 +103,7 @@ static inline struct page_reply *page_ask(struct page *p, const char *method, co
 	return page_put(p, method, target, "", 0);
 }
 
-/* The same, for a reply of 200 in JSON. Release the value. */
+/* Like the function above, for a reply of 200 in JSON. Release the value. */
 static inline json_t *page_json(struct page *p, const char *method, const char *target)
 {
 	struct page_reply *r = page_ask(p, method, target);
@@ -156,7 +156,7 @@ static inline void page_end(struct page *p)
 
 /* ---- the program that the page runs ---- */
 
-/* Prints the words as a list, unless the last one asks for trouble. */
+/* Prints the words as a list, unless the last word selects a failure. */
 static inline int play_verb(int n, char **words)
 {
 	const char *last = words[n - 1];

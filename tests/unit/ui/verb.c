@@ -74,7 +74,7 @@ static void contents_are_passed_on(void **state)
 	assert_memory_equal("the first half", data, len);
 	verb_close(verb);
 
-	/* A browser that goes away ends it. */
+	/* A browser that closes its connection ends the verb. */
 	assert_int_equal(0, verb_add(&endless, "cat", "endless", NULL));
 	assert_int_equal(0, verb_open(&verb, &endless, &cancel, &err));
 	verb_close(verb);

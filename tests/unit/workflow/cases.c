@@ -72,7 +72,7 @@ static int test_module(
 	return buf_add(text, buf_str(&c->sections[MODULE]), c->sections[MODULE].len);
 }
 
-/* A machine has all but one directory. */
+/* Every directory exists on this machine, except those below /not-here. */
 static bool test_is_here(const char *path)
 {
 	return !str_starts(path, "/not-here");

@@ -32,13 +32,13 @@ static void fields_are_named_as_options_name_them(void **state)
 		{STEPS(PREPARE, TRAIN), STEPS(PREPARE, TRAIN), "", 0, SIZE_MAX},
 		{STEPS(PREPARE, TRAIN), STEPS(PREPARE, STEP("train", "other", "")),
 			"steps.train.run.command", 1, 1},
-		/* Resources and names make no other result. */
+		/* Resources and names do not change the result. */
 		{STEPS(PREPARE, TRAIN),
 			STEPS(STEP("prepare", "p", ", \"resources\": {\"tasks\": 2}"), TRAIN),
 			"steps.prepare.run.resources", 1, SIZE_MAX},
 		{STEPS(PREPARE, TRAIN), STEPS(STEP("first", "p", ""), TRAIN), "steps.first.name", 1,
 			SIZE_MAX},
-		/* But a variable may be called so. */
+		/* But a variable may have such a name. */
 		{STEPS(PREPARE, TRAIN),
 			STEPS(STEP("prepare", "p", ", \"env\": [{\"key\": \"name\"}]"), TRAIN),
 			"steps.prepare.run.env", 1, 0},
@@ -48,7 +48,7 @@ static void fields_are_named_as_options_name_them(void **state)
 		{"{\"env\": [{\"key\": \"E\", \"value\": \"1\"}], \"x\": null}",
 			"{\"env\": [{\"key\": \"E\", \"value\": \"2\"}]}", "env.E.value", 1,
 			SIZE_MAX},
-		/* What was there before is not named. */
+		/* Unchanged entries are not named. */
 		{"{\"env\": [{\"key\": \"B\", \"value\": \"1\"}, {\"key\": \"C\"}]}",
 			"{\"env\": [{\"key\": \"A\"}, {\"key\": \"B\", \"value\": \"1\"}]}",
 			"env.A, env.C", 2, SIZE_MAX},

@@ -1,4 +1,4 @@
-/* The reference pages say what the reader does: their examples read, and no key is missing. */
+/* The reference pages agree with the reader: their examples are valid, and no key is missing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

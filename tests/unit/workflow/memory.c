@@ -1,5 +1,5 @@
-/* Every allocation of reading a workflow, and of writing it out, fails once: an error that says so,
- * or the whole result. */
+/* Every allocation of reading a workflow, and of writing it, fails once: the result is an error, or
+ * complete. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>
@@ -59,7 +59,8 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	return buf_printf(value, "value-of-%s", name) == 0;
 }
 
-/* Reads `text` with the n-th allocation failing (0: none); false: there are fewer. */
+/* Reads `text` with the n-th allocation failing (0: none). Returns false if there are fewer
+ * allocations. */
 static bool read_once(const char *text, size_t n, struct outcome *o, struct penstock_error *err)
 {
 	char *sets_items[] = {(char[]){"steps.one.run.workDir=/y"}, (char[]){"env[0].value=x"}};
@@ -145,7 +146,7 @@ static void a_json_workflow_is_read_whole_or_memory_is_said_to_be_short(void **s
 	every_allocation_fails_once(buf_str(&text));
 }
 
-/* No mistake is lost from the list, and none appears for want of memory. */
+/* No mistake is lost from the list, and none is added, when memory runs out. */
 static void mistakes_are_all_reported_or_memory_is_said_to_be_short(void **state)
 {
 	(void)state;

@@ -1,4 +1,5 @@
-/* What the text cases cannot say: bytes, limits, identity, references and records. */
+/* Properties that the text cases cannot express: bytes, limits, identity, references and
+ * records. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +56,7 @@ static void read_text(struct reading *out, const char *text)
 	read_with(out, text, strlen(text), NULL);
 }
 
-/* Both files of the first seed read as they stand, but for the containers that an override
+/* Both files of the first seed are valid unchanged, except for the containers that an override
  * removes. */
 static void the_seed_workflows_are_understood(void **state)
 {
@@ -94,7 +95,7 @@ static void the_seed_workflows_are_understood(void **state)
 	}
 }
 
-/* A later message can point at the value that asks for too much. */
+/* A later message can name the place of a value that asks for too much. */
 static void every_value_knows_its_place(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -120,7 +121,7 @@ static void every_value_knows_its_place(void **state)
 	assert_string_equal(buf_str(&place), "wf");
 }
 
-/* The same workflow has the same identity however it is laid out, and whatever its keys are. */
+/* The same workflow has the same identity in any layout and with any keys of the store. */
 static void the_digest_is_of_what_is_written_and_not_of_how(void **state)
 {
 	static const char *const same[] = {
@@ -177,7 +178,7 @@ static void the_digest_is_without_signatures_of_urls(void **state)
 	}
 }
 
-/* Everything that changes what is run makes another workflow; overrides do not. */
+/* Every change of what is run makes another workflow; overrides do not. */
 static void the_digest_changes_with_the_workflow_and_not_with_overrides(void **state)
 {
 	_cleanup_(reading_release) struct reading plain = {0};
@@ -208,7 +209,7 @@ static bool resolve_key(
 	return true;
 }
 
-/* A credential says where it comes from, so that records need not hold it. */
+/* A credential has its source, so that records need not have its value. */
 static void credentials_know_their_source(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -248,7 +249,7 @@ static bool resolve_from_file(
 	       workflow_find_field("wf", text, strlen(text), name, NULL, value, NULL) == 0;
 }
 
-/* The recorded copy holds no secret, reads as a workflow, and finds its secrets in the file. */
+/* The recorded copy has no secret, is a valid workflow, and finds its secrets in the file. */
 static void a_record_finds_its_secrets_in_the_file_again(void **state)
 {
 	_cleanup_(reading_release) struct reading written = {0};
@@ -265,7 +266,8 @@ static void a_record_finds_its_secrets_in_the_file_again(void **state)
 		      "  steps: [{run: {command: \"a\\tb\\nc\"}}]\n";
 
 	(void)state;
-	/* What follows moves up by one, but is recorded by where it stands in the file. */
+	/* The entries after a removed one move up by one, but are recorded with their places in the
+	 * file. */
 	strlist_add(&sets, "inputs[0]=null");
 	read_with(&written, text, strlen(text), &(struct workflow_options){.sets = &sets});
 	assert_int_equal(written.r, 0);
@@ -291,7 +293,7 @@ static void a_record_finds_its_secrets_in_the_file_again(void **state)
 	assert_string_equal(buf_str(&record), buf_str(&second));
 }
 
-/* A record says every type without ambiguity, whatever the file left open. */
+/* A record has every type without ambiguity, even if the file did not. */
 static void a_record_reads_without_notes(void **state)
 {
 	_cleanup_(reading_release) struct reading written = {0};
@@ -328,7 +330,7 @@ static void a_record_reads_without_notes(void **state)
 		"\x01\xc2\x85\xe2\x80\xa8\xef\xbb\xbf\n\t\\\"");
 }
 
-/* Validation needs no values, and says nothing about what they might be. */
+/* Validation needs no values, and makes no assumption about them. */
 static void references_may_be_kept(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -344,7 +346,7 @@ static void references_may_be_kept(void **state)
 	assert_int_equal(reading.r, 0);
 }
 
-/* Without a callback the process environment answers. */
+/* Without a callback the variables of the process are used. */
 static void references_are_resolved_from_the_environment(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -361,7 +363,7 @@ static void references_are_resolved_from_the_environment(void **state)
 	assert_string_equal(workflow_shown(&reading.wf->env.items[0].value), "${{ secrets.TEST }}");
 }
 
-/* What a resolver returns is data: it is not looked into for references again. */
+/* The result of a resolver is data: references in it are not resolved. */
 static void resolved_values_are_not_resolved_again(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -374,7 +376,7 @@ static void resolved_values_are_not_resolved_again(void **state)
 	assert_string_equal(reading.wf->env.items[0].value.value, "${{ env.PENSTOCK_TEST_VALUE }}");
 }
 
-/* A field that is gone is said so, and so is a file that is no workflow any more. */
+/* A missing field is reported, and so is a file that is no workflow any more. */
 static void a_field_that_is_gone_is_reported(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -388,7 +390,7 @@ static void a_field_that_is_gone_is_reported(void **state)
 	assert_non_null(strstr(err.message, "output.s3.secretAccessKey"));
 	assert_int_equal(
 		workflow_find_field("wf", "{", 1, "name", NULL, &value, &err), -PENSTOCK_E_INVALID);
-	/* What stands there now is not the value, but where it was moved to. */
+	/* The field now has a reference to the value, not the value. */
 	assert_int_equal(
 		workflow_find_field("wf", moved, strlen(moved), "env[0].value", NULL, &value, &err),
 		-PENSTOCK_E_NOT_FOUND);
@@ -415,19 +417,19 @@ static bool resolve_moved(
 	       workflow_find_field("wf", cookie, strlen(cookie), name, &options, value, NULL) == 0;
 }
 
-/* A key that was moved out of the file is found where it went; dstack's variables count as they do
- * for a run. */
+/* A key that was moved out of the file is found at its new place; dstack's variables count as for a
+ * run. */
 static void a_field_is_found_where_it_was_moved_to(void **state)
 {
 	static const struct {
-		const char *text, *field, *value; /* NULL: it is gone */
+		const char *text, *field, *value; /* NULL if it is gone */
 	} cases[] = {
 		{"env: [{key: A_TOKEN, value: ' ${{ secrets.B }}'}]", "env[0].value",
 			" kept ${{ secrets.B }}"},
 		{"env: [{key: A_TOKEN, value: 'x${{ env.C }}y${{env.C}}'}]", "env[0].value",
 			"xcyc"},
 		{"env: [{key: A_TOKEN, value: '${{ secrets.GONE }}'}]", "env[0].value", NULL},
-		/* Not round in circles. */
+		/* References in a circle end. */
 		{"env: [{key: A_TOKEN, value: '${{ file.env[0].value }}'}]", "env[0].value", NULL},
 		{"env: [{key: A_TOKEN, value: '${{ one }}'}]", "env[0].value", NULL},
 		{DSTACK, "workflows[0].environment.A_TOKEN", "first-value"},
@@ -450,7 +452,7 @@ static void a_field_is_found_where_it_was_moved_to(void **state)
 	log_redact_clear();
 }
 
-/* Whoever starts nothing needs the keys of the output alone. */
+/* A command that starts nothing needs only the keys of the output. */
 static void values_of_variables_may_be_gone_where_nothing_starts(void **state)
 {
 	static const char text[] = MINIMAL
@@ -493,7 +495,7 @@ static void marks_and_carriage_returns_are_fine(void **state)
 		"wf:2:2: unknown key `resum` in a workflow, did you mean `resume`?\n");
 }
 
-/* Bytes that are no text are reported where they stand, before anything else. */
+/* Bytes that are no text are reported with their place, before anything else. */
 static void bytes_that_are_no_text_are_reported(void **state)
 {
 	static const struct {
@@ -627,7 +629,8 @@ static void long_scripts_are_refused(void **state)
 	}
 }
 
-/* A long line of many values is read in linear time: the suite's time limit is the assertion. */
+/* A long line of many values is read in linear time: the time limit of the suite is the
+ * assertion. */
 static void long_lines_stay_linear(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
