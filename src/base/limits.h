@@ -402,6 +402,8 @@
 #define LIMIT_UI_SECONDS 60 /* seconds without a byte on such a connection */
 #define LIMIT_UI_REPLY (64 * MIB) /* bytes of JSON */
 #define LIMIT_UI_ROWS 10000 /* objects of a list in a reply */
+/* earlier lists of runs that are remembered: one for each page that polls, and some spare */
+#define LIMIT_UI_LISTS 16
 #define LIMIT_UI_PIECE (1 * MIB) /* bytes of a log in a reply */
 #define LIMIT_UI_PART (8 * MIB) /* bytes of a file that a browser sends in one request */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a rejected body that are still read */

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from harness.mlflow import FakeMlflow
 from harness.program import TOP
+from harness.records import change_runs, many_runs
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
 
@@ -78,6 +79,24 @@ def test_a_tracked_run_has_its_link(ui, page, penstock, workflow):
         seen(tab, "in wandb/ of the output")
     finally:
         mlflow.close()
+
+
+# Only the changes of the list are sent after its first reply.
+def test_the_list_of_runs_follows_their_changes(ui, page, penstock, workflow):
+    penstock.run("run", workflow("true")).ok()
+    many_runs(penstock.home, 30)
+    tab = page(ui())
+    polls = []
+    rows = tab.get_by_role("table", name="List of runs")
+    seen(tab, "31 runs")
+    tab.on("response", lambda reply: polls.append(reply) if "since=" in reply.url else None)
+
+    change_runs(penstock.home, "update attempts set message = 'it has changed' where run = ?", f"{7:012x}")
+    rows.get_by_text("it has changed").first.wait_for()
+    change_runs(penstock.home, "delete from runs where id = ?", f"{8:012x}")
+    seen(tab, "30 runs")
+
+    assert polls and all(set(reply.json()) == {"removed", "changed"} for reply in polls)
 
 
 def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):
