@@ -247,6 +247,7 @@
 #define LIMIT_METRICS_POINTS (1 << 20) /* points of one series; then half of them are dropped */
 #define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger records are pictures and graphs */
 #define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record, and of the block with its end */
+#define LIMIT_METRICS_DATABASE (62 * MIB) /* bytes of a database; some 300,000 points */
 #define LIMIT_METRICS_COLUMNS 4096 /* columns of a table */
 #define LIMIT_METRICS_DEPTH 4 /* levels of nested objects in a line */
 #define LIMIT_METRICS_NAME 1024 /* bytes of a name that are kept */

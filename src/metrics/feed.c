@@ -44,6 +44,8 @@ static const struct metrics_format *format_of(const char *path, const char *base
 		return &metrics_table;
 	if (commit_is_name(base))
 		return &metrics_commit;
+	if (strcmp(base, "mlflow.db") == 0)
+		return &metrics_mlflow_db;
 	return mlflow_name(path) ? &metrics_mlflow : NULL;
 }
 

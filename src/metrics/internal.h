@@ -12,10 +12,11 @@ struct metrics_format {
 	 */
 	ssize_t (*take)(struct metrics_feed *feed, const char *data, size_t len, bool end,
 		struct penstock_error *err);
+	bool locks; /* a writer locks the file as SQLite does */
 };
 
 extern const struct metrics_format metrics_events, metrics_lines, metrics_table, metrics_mlflow,
-	metrics_commit;
+	metrics_mlflow_db, metrics_commit;
 
 /* Notes the first problem of a file. */
 void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt, ...)
