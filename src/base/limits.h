@@ -327,6 +327,8 @@
 #define LIMIT_TRACKING_NAME 250 /* bytes of the name of an experiment */
 /* bytes of a reply of MLflow, which lists every metric and parameter of a run */
 #define LIMIT_TRACKING_REPLY (16 * MIB)
+/* bytes of the copy of a run's metrics at MLflow: some million points */
+#define LIMIT_TRACKING_MIRROR (256 * MIB)
 /* ms: upper bound of the back-off, unless the first pause is longer; longer outages need a
  * person */
 #define LIMIT_RETRY_PAUSE_MS (10 * 60 * 1000)

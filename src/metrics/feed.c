@@ -82,6 +82,16 @@ int metrics_feed_init(struct metrics_feed *feed, struct metrics *metrics, const 
 	return 0;
 }
 
+int metrics_feed_init_mlflow(struct metrics_feed *feed, struct metrics *metrics, const char *group,
+	const char *name, struct penstock_error *err)
+{
+	*feed = (struct metrics_feed){.metrics = metrics, .format = &metrics_mlflow};
+	buf_init(&feed->pending, LIMIT_METRICS_PENDING);
+	feed->group = strdup(group);
+	feed->name = strdup(name);
+	return feed->group && feed->name ? 0 : error_memory(err);
+}
+
 void metrics_feed_release(struct metrics_feed *feed)
 {
 	buf_release(&feed->pending);

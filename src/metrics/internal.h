@@ -18,6 +18,9 @@ struct metrics_format {
 extern const struct metrics_format metrics_events, metrics_lines, metrics_table, metrics_mlflow,
 	metrics_mlflow_db, metrics_commit;
 
+/* Like metrics_feed_init() for a file of MLflow with the series GROUP/NAME, at any path. */
+int metrics_feed_init_mlflow(struct metrics_feed *feed, struct metrics *metrics, const char *group,
+	const char *name, struct penstock_error *err);
 /* Notes the first problem of a file. */
 void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

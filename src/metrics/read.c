@@ -99,6 +99,18 @@ int metrics_read_file(struct metrics *metrics, const char *file, const char *pat
 		file, path, err);
 }
 
+int metrics_read_mlflow(struct metrics *metrics, const char *file, const char *group,
+	const char *name, struct penstock_error *err)
+{
+	const struct reading reading = {.metrics = metrics};
+	struct metrics_feed feed;
+	int r = metrics_feed_init_mlflow(&feed, metrics, group, name, err);
+
+	if (r == 0)
+		r = read_all(&feed, file, err);
+	return finish(&feed, &reading, file, r, err);
+}
+
 static int by_name(const FTSENT **a, const FTSENT **b)
 {
 	return strcmp((*a)->fts_name, (*b)->fts_name);

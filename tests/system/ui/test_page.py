@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,33 @@ def test_a_tracked_run_has_its_link(ui, page, penstock, workflow):
         link.wait_for()
         assert link.get_attribute("rel") == "noreferrer" and link.get_attribute("href") == link.inner_text()
         seen(tab, "in wandb/ of the output")
+    finally:
+        mlflow.close()
+
+
+# The page has no other way to see that a plot is incomplete.
+def test_plots_of_a_tracked_run_come_from_the_server(ui, page, penstock, workflow):
+    mlflow = FakeMlflow()
+    try:
+        penstock.run("run", workflow(TRAINING, tracking={"mlflow": {"uri": f"http://me:the-pass-word@{mlflow.address}"}})).ok()
+        for step in range(3):
+            mlflow.log("accuracy", step, step / 3)
+        server = ui()
+        tab = page(server)
+
+        open_run(tab, "t")
+        tab_of(tab, "Plots")
+        tab.get_by_role("heading", name="mlflow/accuracy").wait_for()
+        assert not tab.get_by_role("alert").count()
+        mlflow.refuses = 503
+        tab.reload()
+
+        tab.get_by_role("alert").filter(has_text=mlflow.address).wait_for()
+        tab.get_by_role("heading", name="mlflow/accuracy").wait_for()
+        tab.get_by_role("heading", name="loss").wait_for()
+        reply = server.request("GET", "/api/metrics", run=penstock.ps()[0]["id"])
+        assert mlflow.address in urllib.parse.unquote(reply.headers["X-Penstock-Warning"])
+        assert "the-pass-word" not in reply.body.decode() + str(reply.headers)
     finally:
         mlflow.close()
 
