@@ -5,7 +5,6 @@ scrolls.
 """
 import http.server
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import report as reporting
 
 sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
 from harness.program import Penstock  # noqa: E402
+from harness.records import change_runs, many_runs  # noqa: E402
 from harness.ui import Ui  # noqa: E402
 from harness.waiting import wait_for  # noqa: E402
 from harness.workflows import write_workflow  # noqa: E402
@@ -96,18 +96,6 @@ def line_latency(browser, server, identity, pipe, rounds):
     tab.close()
 
 
-def many_runs(home, count):
-    """Adds copies of the run to the database of runs."""
-    with sqlite3.connect(home / "runs.db") as records:
-        for table, column in (("runs", "id"), ("attempts", "run_id")):
-            columns = [row[1] for row in records.execute(f"pragma table_info({table})")]
-            column = column if column in columns else "run"
-            row = dict(zip(columns, records.execute(f"select * from {table}").fetchone()))
-            for n in range(count):
-                row[column] = f"{n:012x}"
-                records.execute(f"insert into {table} ({','.join(row)}) values ({','.join('?' * len(row))})", list(row.values()))
-
-
 def scrolled(browser, server, place, sign, seconds, jump):
     """Returns the share of late frames, and the bytes that were received while the page was opened and scrolled."""
     tab = browser.new_page()
@@ -121,6 +109,14 @@ def scrolled(browser, server, place, sign, seconds, jump):
     late = tab.evaluate(SCROLL, [seconds, jump])
     tab.close()
     return late, sum(received)
+
+
+def poll_after_change(server, home):
+    """Returns the bytes of the reply to a page that has the list before the change."""
+    packed = {"Accept-Encoding": "gzip"}
+    tag = server.request("GET", "/api/runs", headers=packed).headers["ETag"]
+    change_runs(home, "update runs set name = 'changed' where id = ?", f"{7:012x}")
+    return len(server.request("GET", "/api/runs", headers=packed, since=tag).body)
 
 
 def main(report):
@@ -151,6 +147,7 @@ def main(report):
         late, received = scrolled(browser, server, "runs", "succeeded", report.size(3, 0.5), 300)
         report.limit(f"{RUNS:,} runs: frames beyond {FRAME_MS} ms while scrolling", late, at_most=0.05, unit="of all")
         report.figure(f"{RUNS:,} runs: bytes received", received, unit="bytes")
+        report.figure(f"{RUNS:,} runs: bytes of the reply after one run has changed", poll_after_change(server, penstock.home), unit="bytes")
         log = penstock.home / "runs" / identity / "log" / "1"
         with open(log, "w") as file:
             for n in range(report.size(LINES, 100_000) // 1000):

@@ -248,6 +248,7 @@
 #define LIMIT_METRICS_POINTS (1 << 20) /* points of one series; then half of them are dropped */
 #define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger records are pictures and graphs */
 #define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record, and of the block with its end */
+#define LIMIT_METRICS_DATABASE (62 * MIB) /* bytes of a database; some 300,000 points */
 #define LIMIT_METRICS_COLUMNS 4096 /* columns of a table */
 #define LIMIT_METRICS_DEPTH 4 /* levels of nested objects in a line */
 #define LIMIT_METRICS_NAME 1024 /* bytes of a name that are kept */
@@ -325,6 +326,8 @@
 #define LIMIT_TRACKING_NAME 250 /* bytes of the name of an experiment */
 /* bytes of a reply of MLflow, which lists every metric and parameter of a run */
 #define LIMIT_TRACKING_REPLY (16 * MIB)
+/* bytes of the copy of a run's metrics at MLflow: some million points */
+#define LIMIT_TRACKING_MIRROR (256 * MIB)
 /* ms: upper bound of the back-off, unless the first pause is longer; longer outages need a
  * person */
 #define LIMIT_RETRY_PAUSE_MS (10 * 60 * 1000)
@@ -402,6 +405,8 @@
 #define LIMIT_UI_SECONDS 60 /* seconds without a byte on such a connection */
 #define LIMIT_UI_REPLY (64 * MIB) /* bytes of JSON */
 #define LIMIT_UI_ROWS 10000 /* objects of a list in a reply */
+/* earlier lists of runs that are remembered: one for each page that polls, and some spare */
+#define LIMIT_UI_LISTS 16
 #define LIMIT_UI_PIECE (1 * MIB) /* bytes of a log in a reply */
 #define LIMIT_UI_PART (8 * MIB) /* bytes of a file that a browser sends in one request */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a rejected body that are still read */

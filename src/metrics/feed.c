@@ -44,6 +44,8 @@ static const struct metrics_format *format_of(const char *path, const char *base
 		return &metrics_table;
 	if (commit_is_name(base))
 		return &metrics_commit;
+	if (strcmp(base, "mlflow.db") == 0)
+		return &metrics_mlflow_db;
 	return mlflow_name(path) ? &metrics_mlflow : NULL;
 }
 
@@ -78,6 +80,16 @@ int metrics_feed_init(struct metrics_feed *feed, struct metrics *metrics, const 
 	if (feed->format == &metrics_commit && strcmp(base, COMMIT_NAME) == 0)
 		cut(feed->group);
 	return 0;
+}
+
+int metrics_feed_init_mlflow(struct metrics_feed *feed, struct metrics *metrics, const char *group,
+	const char *name, struct penstock_error *err)
+{
+	*feed = (struct metrics_feed){.metrics = metrics, .format = &metrics_mlflow};
+	buf_init(&feed->pending, LIMIT_METRICS_PENDING);
+	feed->group = strdup(group);
+	feed->name = strdup(name);
+	return feed->group && feed->name ? 0 : error_memory(err);
 }
 
 void metrics_feed_release(struct metrics_feed *feed)

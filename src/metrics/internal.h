@@ -12,11 +12,15 @@ struct metrics_format {
 	 */
 	ssize_t (*take)(struct metrics_feed *feed, const char *data, size_t len, bool end,
 		struct penstock_error *err);
+	bool locks; /* a writer locks the file as SQLite does */
 };
 
 extern const struct metrics_format metrics_events, metrics_lines, metrics_table, metrics_mlflow,
-	metrics_commit;
+	metrics_mlflow_db, metrics_commit;
 
+/* Like metrics_feed_init() for a file of MLflow with the series GROUP/NAME, at any path. */
+int metrics_feed_init_mlflow(struct metrics_feed *feed, struct metrics *metrics, const char *group,
+	const char *name, struct penstock_error *err);
 /* Notes the first problem of a file. */
 void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -18,6 +18,7 @@
  * | `metrics*.jsonl`, `log*.jsonl`, `*history*.jsonl` | an object per line | directory and member |
  * | `metrics.csv`, `*.usage` | a table whose first line has the names | directory and column |
  * | `mlruns/E/R/metrics/NAME` | file store of MLflow | `mlruns/E/R` and NAME |
+ * | `mlflow.db` | database of MLflow | directory, `mlflow.db/E/R` and metric |
  * | `COMMIT.json`, `*.COMMIT.json` | commit of a checkpoint | directory of checkpoints, metric |
  *
  * A file may still grow: the bytes of an incomplete record are kept for the next call.

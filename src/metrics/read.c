@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "metrics/internal.h"
@@ -34,6 +35,32 @@ static int finish(struct metrics_feed *feed, const struct reading *reading, cons
 	return r;
 }
 
+/* The bytes that SQLite's writers lock, exclusively while they change the file. */
+#define SQLITE_SHARED_FIRST 0x40000002
+#define SQLITE_SHARED_SIZE  510
+#define LOCK_PAUSE_MS	    20
+#define LOCK_TRIES	    50
+
+/* Waits at most a second until no writer changes the database. Returns -1 with errno if one still
+ * does. */
+static int lock_database(int fd)
+{
+	struct flock range = {.l_type = F_RDLCK,
+		.l_whence = SEEK_SET,
+		.l_start = SQLITE_SHARED_FIRST,
+		.l_len = SQLITE_SHARED_SIZE};
+
+	for (int i = 0; fcntl(fd, F_OFD_SETLK, &range) < 0; i++) {
+		/* A file system without locks has no writer that could be noticed. */
+		if (errno != EAGAIN && errno != EACCES)
+			return 0;
+		if (i == LOCK_TRIES)
+			return -1;
+		clock_sleep_ms(LOCK_PAUSE_MS);
+	}
+	return 0;
+}
+
 static int read_all(struct metrics_feed *feed, const char *file, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -43,7 +70,9 @@ static int read_all(struct metrics_feed *feed, const char *file, struct penstock
 
 	if (!block)
 		return error_memory(err);
-	while (fd >= 0 && r == 0 && !feed->over && (n = read(fd, block, BLOCK)) > 0)
+	if (fd >= 0 && feed->format->locks && lock_database(fd) < 0)
+		n = -1;
+	while (fd >= 0 && n >= 0 && r == 0 && !feed->over && (n = read(fd, block, BLOCK)) > 0)
 		r = metrics_feed_add(feed, block, (size_t)n, err);
 	/* The other files are read even if this file cannot be read. A file that was removed in the
 	 * meantime is not a problem. */
@@ -68,6 +97,18 @@ int metrics_read_file(struct metrics *metrics, const char *file, const char *pat
 {
 	return read_file(&(struct reading){.metrics = metrics, .note = note, .cookie = cookie},
 		file, path, err);
+}
+
+int metrics_read_mlflow(struct metrics *metrics, const char *file, const char *group,
+	const char *name, struct penstock_error *err)
+{
+	const struct reading reading = {.metrics = metrics};
+	struct metrics_feed feed;
+	int r = metrics_feed_init_mlflow(&feed, metrics, group, name, err);
+
+	if (r == 0)
+		r = read_all(&feed, file, err);
+	return finish(&feed, &reading, file, r, err);
 }
 
 static int by_name(const FTSENT **a, const FTSENT **b)
@@ -106,7 +147,10 @@ int metrics_read_dir(struct metrics *metrics, const char *dir, metrics_note_fn n
 
 static int take_bytes(void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
-	return metrics_feed_add(cookie, data, len, err);
+	const struct metrics_feed *feed = cookie;
+	int r = metrics_feed_add(cookie, data, len, err);
+
+	return r == 0 && feed->over ? error_set(err, PENSTOCK_E_CANCELLED, "not needed") : r;
 }
 
 static int read_object(const struct reading *reading, struct object_ref at, const char *path,
@@ -120,7 +164,7 @@ static int read_object(const struct reading *reading, struct object_ref at, cons
 		r = object_get_stream(at, &(struct object_get_options){.cancel = reading->cancel},
 			take_bytes, &feed, NULL, &e);
 	/* An object may be gone: files that grow are replaced, and old checkpoints are removed. */
-	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+	if (r == -(int)PENSTOCK_E_NOT_FOUND || (r < 0 && feed.over))
 		r = 0;
 	r = finish(&feed, reading, path, r, &e);
 	return r < 0 ? error_move(err, &e) : 0;

@@ -24,6 +24,9 @@ int metrics_read_dir(struct metrics *metrics, const char *dir, metrics_note_fn n
 /* Reads one file as `path`, which selects its format and the names of its series. */
 int metrics_read_file(struct metrics *metrics, const char *file, const char *path,
 	metrics_note_fn note, void *cookie, struct penstock_error *err);
+/* Reads a file in the form of MLflow's file store as the series GROUP/NAME. */
+int metrics_read_mlflow(struct metrics *metrics, const char *file, const char *group,
+	const char *name, struct penstock_error *err);
 /* Reads all objects below `at`, whose key ends with a slash or is "". Skips penstock's own
  * state. */
 int metrics_read_store(struct metrics *metrics, struct object_ref at, const atomic_int *cancel,

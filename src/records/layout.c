@@ -28,6 +28,7 @@ static const char *const file_names[RUN_FILE_COUNT_] = {
 	[RUN_FILE_SLURM_SCRIPT] = "slurm.sh",
 	[RUN_FILE_SLURM_NOTICE] = "slurm-notice",
 	[RUN_FILE_SLURM_LEFT] = "slurm-left",
+	[RUN_FILE_TRACKED] = "tracked",
 };
 
 const char *run_file_name(enum run_file file)

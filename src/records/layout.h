@@ -7,6 +7,7 @@
  *	HOME/runs/ID/elsewhere		the last known state of the run on another machine
  *	HOME/runs/ID/grace		the grace period of `penstock stop --grace`, in ms
  *	HOME/runs/ID/live/N		a living execution of a step: run/process/live.h
+ *	HOME/runs/ID/tracked/		metrics of the run at MLflow: run/tracking/mirror.h
  *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
  *	HOME/runs/ID/log/N		the output of attempt N
  *	HOME/runs/ID/log/N.times	when the output grew: run_log_times()
@@ -53,6 +54,7 @@ enum run_file {
 	RUN_FILE_SLURM_SCRIPT,
 	RUN_FILE_SLURM_NOTICE,
 	RUN_FILE_SLURM_LEFT, /* exists while the last attempt is not one of the job */
+	RUN_FILE_TRACKED, /* directory with the metrics of the run at MLflow */
 	RUN_FILE_COUNT_
 };
 /* Returns the name below the run's directory, "" for RUN_FILE_DIR. */

@@ -10,9 +10,11 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "s3/sum/checksum.h"
+#include "s3/uri.h"
 
-#define ETAG_BYTES 8
-#define PACKED_MIN 4096 /* bytes; shorter bodies are one packet or a few */
+#define TAG_BYTES   ((ANSWER_TAG_SIZE - 3) / 2)
+#define WARNING_MAX 1000 /* bytes of a warning; a header has three for each */
+#define PACKED_MIN  4096 /* bytes; shorter bodies are one packet or a few */
 /* Allows the page's own script, style, images and requests, and images that the page makes of
  * bytes. */
 #define POLICY                                                                                     \
@@ -70,6 +72,8 @@ enum MHD_Result answer(struct exchange *x, unsigned status, struct MHD_Response 
 		snprintf(number, sizeof(number), "%zu", x->unreadable);
 		MHD_add_response_header(response, "X-Penstock-Unreadable", number);
 	}
+	if (x->warning)
+		MHD_add_response_header(response, "X-Penstock-Warning", x->warning);
 	sent = MHD_queue_response(x->connection, status, response);
 	MHD_destroy_response(response);
 	return sent;
@@ -127,34 +131,69 @@ static void compress(const struct exchange *x, struct buf *body, struct MHD_Resp
 		free(packed);
 }
 
-enum MHD_Result answer_tagged(struct exchange *x, const char *type, struct buf *body)
+bool answer_tag(const struct exchange *x, const struct buf *body, char out[static ANSWER_TAG_SIZE])
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char hex[2 * TAG_BYTES + 1];
+	struct checksum sum;
+
+	if (checksum_init(&sum, CHECKSUM_SHA256, NULL) < 0)
+		return false;
+	checksum_update(&sum, buf_str(body), body->len);
+	/* A browser keeps the headers of an unchanged reply. */
+	if (x->warning)
+		checksum_update(&sum, x->warning, strlen(x->warning));
+	checksum_final(&sum, digest);
+	checksum_release(&sum);
+	str_hex(digest, TAG_BYTES, hex);
+	snprintf(out, ANSWER_TAG_SIZE, "\"%s\"", hex);
+	return true;
+}
+
+enum MHD_Result answer_with_tag(
+	struct exchange *x, const char *type, struct buf *body, const char *tag)
 {
 	const char *known = sent_header(x, "If-None-Match");
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char hex[2 * ETAG_BYTES + 1], etag[2 * ETAG_BYTES + 3];
-	struct MHD_Response *response;
+	struct MHD_Response *response = NULL;
 
-	if (checksum_of(CHECKSUM_SHA256, buf_str(body), body->len, digest, NULL) < 0)
-		return MHD_NO;
-	str_hex(digest, ETAG_BYTES, hex);
-	snprintf(etag, sizeof(etag), "\"%s\"", hex);
-	if (known && strcmp(known, etag) == 0) {
+	if (known && strcmp(known, tag) == 0) {
 		response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
 		if (response)
-			MHD_add_response_header(response, "ETag", etag);
+			MHD_add_response_header(response, "ETag", tag);
 		return answer(x, MHD_HTTP_NOT_MODIFIED, response);
 	}
-	response = NULL;
 	compress(x, body, &response);
 	if (response)
 		MHD_add_response_header(response, "Content-Type", type);
 	else
 		response = response_of(type, body);
 	if (response) {
-		MHD_add_response_header(response, "ETag", etag);
+		MHD_add_response_header(response, "ETag", tag);
 		MHD_add_response_header(response, "Vary", "Accept-Encoding");
 	}
 	return answer(x, MHD_HTTP_OK, response);
+}
+
+enum MHD_Result answer_tagged(struct exchange *x, const char *type, struct buf *body)
+{
+	char tag[ANSWER_TAG_SIZE];
+
+	return answer_tag(x, body, tag) ? answer_with_tag(x, type, body, tag) : MHD_NO;
+}
+
+void answer_warn(struct exchange *x, const char *message)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(3 * WARNING_MAX);
+	_cleanup_free_ char *text = strndup(message, WARNING_MAX);
+
+	free(x->warning);
+	x->warning = NULL;
+	if (!text)
+		return;
+	str_make_utf8(text);
+	/* A header has no line ends, and a browser reads other bytes than ASCII as Latin-1. */
+	uri_encode(&value, text, strlen(text), false);
+	x->warning = buf_take(&value);
 }
 
 static enum MHD_Result answer_value(struct exchange *x, unsigned status, json_t *value)

@@ -37,10 +37,18 @@ enum MHD_Result answer(struct exchange *x, unsigned status, struct MHD_Response 
 /* Sends the contents of `body`, which are moved. */
 enum MHD_Result answer_body(
 	struct exchange *x, unsigned status, const char *type, struct buf *body);
-/* Like answer_body(), with an ETag of the body; sends 304 if the browser has this body. */
+#define ANSWER_TAG_SIZE 19 /* 16 digits, quotes and NUL */
+/* Writes the ETag of a body. Returns false if out of memory. */
+bool answer_tag(const struct exchange *x, const struct buf *body, char out[static ANSWER_TAG_SIZE]);
+/* Like answer_body(), with an ETag; sends 304 if the browser has the body of this ETag. */
+enum MHD_Result answer_with_tag(
+	struct exchange *x, const char *type, struct buf *body, const char *tag);
+/* Like answer_with_tag(), with the ETag of the body. */
 enum MHD_Result answer_tagged(struct exchange *x, const char *type, struct buf *body);
 /* Sends `value`, and releases the reference. */
 enum MHD_Result answer_json(struct exchange *x, json_t *value);
+/* Adds a warning to the reply, in the header X-Penstock-Warning. */
+void answer_warn(struct exchange *x, const char *message);
 /* Sends {"error": "…"}. */
 enum MHD_Result answer_error(struct exchange *x, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -13,6 +13,7 @@
 #include "s3/json.h"
 #include "transfer/output_keys.h"
 #include "ui/answer.h"
+#include "ui/changes.h"
 #include "ui/verb.h"
 
 #define FRESH_MS 5000 /* time for which a list of runs in a store is used again */
@@ -27,6 +28,8 @@ struct outputs {
 
 	pthread_mutex_t seen_lock;
 	json_t *seen; /* the state of each run, by its id */
+
+	struct changes *changes; /* of the list of all runs */
 };
 
 int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_error *err)
@@ -38,11 +41,12 @@ int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_er
 	pthread_mutex_init(&outputs->lock, NULL);
 	pthread_mutex_init(&outputs->seen_lock, NULL);
 	outputs->seen = json_object();
+	outputs->changes = changes_new();
 	for (size_t i = 0; places && i < places->n; i++) {
 		if (strlist_add(&outputs->places, places->items[i]) < 0)
 			return error_memory(err);
 	}
-	return outputs->seen ? 0 : error_memory(err);
+	return outputs->seen && outputs->changes ? 0 : error_memory(err);
 }
 
 void outputs_free(struct outputs *outputs)
@@ -50,6 +54,7 @@ void outputs_free(struct outputs *outputs)
 	if (!outputs)
 		return;
 	strlist_release(&outputs->places);
+	changes_free(outputs->changes);
 	json_decref(outputs->runs);
 	json_decref(outputs->failures);
 	json_decref(outputs->seen);
@@ -197,6 +202,18 @@ static int add_runs(json_t *runs, const json_t *others)
 	return 0;
 }
 
+static enum MHD_Result answer_runs(struct exchange *x, struct buf *list)
+{
+	_cleanup_(buf_release) struct buf changes = BUF_INIT(LIMIT_UI_REPLY);
+	char tag[ANSWER_TAG_SIZE];
+	bool known;
+
+	if (!answer_tag(x, list, tag))
+		return MHD_NO;
+	known = changes_since(x->ui->outputs->changes, param(x, "since"), list, tag, &changes);
+	return answer_with_tag(x, "application/json", known ? &changes : list, tag);
+}
+
 enum MHD_Result outputs_runs(struct exchange *x)
 {
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
@@ -214,7 +231,7 @@ enum MHD_Result outputs_runs(struct exchange *x)
 	if (result.code)
 		return answer_verb_failed(x, result.code, buf_str(&result.message));
 	if (!outputs->places.n)
-		return answer_tagged(x, "application/json", &result.out);
+		return answer_runs(x, &result.out);
 	runs = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
 	{
 		LOCK_SCOPE(&outputs->lock);
@@ -226,7 +243,7 @@ enum MHD_Result outputs_runs(struct exchange *x)
 	text = all ? json_dumps(all, JSON_COMPACT) : NULL;
 	if (!text || buf_add_str(&body, text) < 0)
 		return MHD_NO;
-	return answer_tagged(x, "application/json", &body);
+	return answer_runs(x, &body);
 }
 
 /* ---- one run ---- */

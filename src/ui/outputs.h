@@ -2,6 +2,7 @@
  * Runs of other machines: those whose states are next to outputs in a store (`penstock ps PLACE`).
  *
  *	GET /api/runs				the runs of this home, and of the places
+ *	GET /api/runs?since=TAG			the changes of that list: changes.h
  *	GET /api/failures			places that could not be read: {"place", "error"}
  *	GET /api/run?run=ID&place=s3://…	one run, in the form of `penstock show`
  *	GET /api/files?run=ID&place=s3://…	the files of its output

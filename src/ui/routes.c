@@ -242,6 +242,8 @@ static enum MHD_Result run_route(
 		return make_words(x, given, &words, &sent) ? reply_contents(x, &words) : sent;
 	if (!run_words(x, given, route->output == LIST ? READ_MS : 0, &result, &sent))
 		return sent;
+	if (route->output == LIST && result.message.len)
+		answer_warn(x, buf_str(&result.message));
 	return route->output == LIST ? answer_tagged(x, "application/json", &result.out)
 				     : reply_printed(x, &result.out);
 }

@@ -69,6 +69,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **con_c
 	if (x) {
 		upload_part_free(x->part);
 		penstock_error_release(&x->refusal);
+		free(x->warning);
 	}
 	free(x);
 	*con_cls = NULL;

@@ -7,7 +7,7 @@
 #include "metrics/metrics.h"
 
 static const char *const paths[] = {"logs/events.out.tfevents.1.node", "metrics.jsonl",
-	"metrics.csv", "mlruns/0/r/metrics/m", "ckpt/COMMIT.json"};
+	"metrics.csv", "mlruns/0/r/metrics/m", "ckpt/COMMIT.json", "d/mlflow.db"};
 
 static void put_crcs(char *data, size_t size)
 {

@@ -34,6 +34,25 @@ static int reply(char which, const char *text, size_t len, char id[static MLFLOW
 	return r;
 }
 
+static int check_point(void *cookie, const char *name, const struct mlflow_point *point)
+{
+	require(*name && point->step != INT64_MIN);
+	require(point->time_ms >= 0 && point->time_ms <= INT64_MAX / 1000000);
+	return ++*(int *)cookie == 1000 ? -1 : 0;
+}
+
+/* Reads the last points, or a page of a history. */
+static void points(char which, const char *text, size_t len)
+{
+	_cleanup_(buf_release) struct buf next = BUF_INIT(64);
+	int seen = 0, r;
+
+	r = which == 'l' ? mlflow_read_last(text, len, check_point, &seen, NULL)
+			 : mlflow_read_history(text, len, check_point, &seen, &next, NULL);
+	require(seen <= 1000 && (r < 0 || seen < 1000));
+	require(next.len <= 64);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char id[MLFLOW_ID_SIZE] = "";
@@ -44,6 +63,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (data[0] == 'u') {
 		address(text);
+		return 0;
+	}
+	if (data[0] == 'l' || data[0] == 'h') {
+		points((char)data[0], text, size - 1);
 		return 0;
 	}
 	require((reply((char)data[0], text, size - 1, id) == 0) == (*id != '\0'));

@@ -71,6 +71,13 @@ function noteClock(response: Response): void {
   else skew = 0;
 }
 
+/* One line that the server adds to a good reply; null if there is none. */
+export function warningOf(response: Response): string | null {
+  const text = response.headers.get("X-Penstock-Warning");
+
+  return text ? decodeURIComponent(text) : null;
+}
+
 export function address(path: string, params: Params = {}): string {
   const query = Object.entries(params)
     .filter(([, value]) => value !== null && value !== undefined && value !== "")

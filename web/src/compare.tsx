@@ -115,7 +115,7 @@ function Reader({
   const every = isLive(run.data?.state) ? 10_000 : 0;
   const metrics = usePoll<Metric[]>("read the metrics", address("/api/metrics", params), every);
   const { workflow } = useWorkflow(params);
-  const error = run.error ?? metrics.error;
+  const error = run.error ?? metrics.error ?? metrics.warning;
 
   useEffect(() => {
     onRead({ id, run: run.data, metrics: metrics.data, workflow, error });

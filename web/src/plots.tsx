@@ -177,7 +177,7 @@ export function Plots({ groups }: { groups: PlotGroup[] }) {
     return (
       <Empty>
         There are no metrics yet. Event files, metrics*.jsonl and metrics.csv of the output are
-        read.
+        read, and the tracked run at MLflow.
       </Empty>
     );
   return (

@@ -3,14 +3,18 @@
  *
  *   const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000);
  *
- * A reply with the ETag of the last one is not read. After a failure the pauses grow.
+ * A reply with the ETag of the last one is not read. A list whose server sends changes is asked for
+ * the changes since that ETag. After a failure the pauses grow.
+ *
+ *   const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000, merge);
  */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { LostError, announceRetry, messageOf, open } from "./api";
+import { LostError, address, announceRetry, messageOf, open, warningOf } from "./api";
 
 export interface Poll<T> {
   data: T | null; // of this address; null before the first reply
   error: string | null; // one line
+  warning: string | null; // one line: the data may be incomplete
   refresh: () => void;
 }
 
@@ -21,11 +25,20 @@ interface State<T> {
   url: string | null;
   data: T | null;
   error: string | null;
+  warning: string | null;
 }
 
-/* `url` null asks nothing. `every` 0 asks once, and again only after a lost connection. */
-export function usePoll<T>(what: string, url: string | null, every: number): Poll<T> {
-  const [state, setState] = useState<State<T>>({ url: null, data: null, error: null });
+const NOTHING = { url: null, data: null, error: null, warning: null };
+
+/* `url` null asks nothing. `every` 0 asks once, and again only after a lost connection. `merge`
+ * makes the data of the last data and the changes in a reply. */
+export function usePoll<T>(
+  what: string,
+  url: string | null,
+  every: number,
+  merge?: (old: T | null, reply: unknown) => T,
+): Poll<T> {
+  const [state, setState] = useState<State<T>>(NOTHING);
   const again = useRef<() => void>(() => {});
 
   useEffect(() => {
@@ -35,6 +48,7 @@ export function usePoll<T>(what: string, url: string | null, every: number): Pol
     let asking = false;
     let failures = 0;
     let tag: string | null = null;
+    let last: T | null = null; // the data of the tag
     let answered = false;
 
     function wait(ms: number): void {
@@ -50,17 +64,23 @@ export function usePoll<T>(what: string, url: string | null, every: number): Pol
       if (asking || document.hidden) return;
       asking = true;
       try {
-        const response = await open(url!, { signal: abort.signal });
+        const since = merge && tag;
+        // The browser would keep the changes since each tag.
+        const response = await (since
+          ? open(address(url!, { since }), { signal: abort.signal, cache: "no-store" })
+          : open(url!, { signal: abort.signal }));
         const now = response.headers.get("ETag");
 
         if (now && now === tag) {
           response.body?.cancel().catch(() => {});
           setState((old) => (old.error ? { ...old, error: null } : old));
         } else {
-          const data = (await response.json()) as T;
+          const reply: unknown = await response.json();
 
+          tag = null; // a list that cannot be merged is asked for again
+          last = merge ? merge(last, reply) : (reply as T);
           tag = now;
-          setState({ url, data, error: null });
+          setState({ url, data: last, error: null, warning: warningOf(response) });
         }
         failures = 0;
         answered = true;
@@ -74,6 +94,7 @@ export function usePoll<T>(what: string, url: string | null, every: number): Pol
           url,
           data: old.url === url ? old.data : null,
           error: error instanceof LostError ? null : messageOf(`cannot ${what}`, error),
+          warning: old.url === url ? old.warning : null,
         }));
       } finally {
         asking = false;
@@ -101,10 +122,11 @@ export function usePoll<T>(what: string, url: string | null, every: number): Pol
       document.removeEventListener("visibilitychange", shown);
       window.removeEventListener("penstock-retry", now);
     };
-  }, [url, every]);
+  }, [url, every, merge]);
 
   const refresh = useCallback(() => again.current(), []);
 
-  if (state.url !== url) return { data: null, error: null, refresh };
-  return { data: state.data, error: state.error, refresh };
+  const { data, error, warning } = state.url === url ? state : NOTHING;
+
+  return { data, error, warning, refresh };
 }

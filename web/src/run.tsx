@@ -237,7 +237,7 @@ function PlotsTab({ params, live }: { params: RunParams; live: boolean }) {
     live ? 5000 : 0,
   );
 
-  return <RunPlots metrics={metrics.data} error={metrics.error} />;
+  return <RunPlots metrics={metrics.data} error={metrics.error ?? metrics.warning} />;
 }
 
 function Tab({

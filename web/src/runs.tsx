@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { serverNow } from "./api";
 import { announce } from "./announce";
+import { merge } from "./changes";
 import { duration, list, moment, ms, many, size, span, text } from "./format";
 import { Empty, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { usePoll } from "./poll";
@@ -170,7 +171,7 @@ function matches(run: Run, words: string[], host: string): boolean {
 }
 
 export function RunsPage({ about }: { about: About | null }) {
-  const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000);
+  const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000, merge);
   const failures = usePoll<{ place?: string; error?: string }[]>(
     "list the places",
     "/api/failures",

@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/history/artifacts_place.h"
+#include "cli/history/tracked.h"
 #include "cli/objects/remote.h"
 #include "cli/print/chart.h"
 #include "cli/print/util.h"
@@ -106,7 +107,11 @@ static int read_run(struct session *s, const char *word, struct penstock_error *
 			r = metrics_read_store(&s->metrics,
 				artifacts_object(&s->place, s->place.prefix), NULL, note, s, err);
 	}
-	return r == 0 && *s->place.id ? read_usage(s, s->place.id, err) : r;
+	if (r == 0 && *s->place.id)
+		r = read_usage(s, s->place.id, err);
+	return r == 0 && *s->place.id
+		       ? tracked_read_metrics(&s->metrics, &s->place, s->home, s->records, err)
+		       : r;
 }
 
 /* Keys of usage files next to the output, also of runs that are unknown in this home. */
@@ -169,7 +174,8 @@ static int read_all(struct session *s, const struct cli *cli, struct penstock_er
 	if (r == 0 && !s->metrics.n && (cli_n_operands(cli) > 1 || !cli_has(cli, "json")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"'%s' has no metrics; penstock reads event files of TensorBoard, JSON "
-			"lines, CSV files, MLflow's and checkpoints' metrics in the output",
+			"lines, CSV files, MLflow's and checkpoints' metrics in the output, and "
+			"the tracked run at MLflow",
 			word);
 	if (r == 0 && s->metrics.dropped)
 		log_warn("more than %d metrics; %" PRIu64 " points of the others are not shown",
@@ -486,10 +492,12 @@ const struct command command_metrics = {
 	.description =
 		"Reads the metrics that a training has written into its output: event files of "
 		"TensorBoard, JSON lines (metrics*.jsonl, log*.jsonl, *history*.jsonl), tables "
-		"(metrics.csv), the file store of MLflow (mlruns), and the metrics of "
-		"checkpoints. Names of metrics of processors, memory, network and GPUs begin with "
-		"usage/. RUN is an id, the beginning of one, or a name; the place of an output, "
-		"or a directory, needs no run.\n"
+		"(metrics.csv), the file store and the database of MLflow (mlruns, mlflow.db), and "
+		"the metrics of checkpoints. Metrics of the run that `tracking.mlflow` names come "
+		"from the server, with names that begin with mlflow/. Names of metrics of "
+		"processors, memory, network and GPUs begin with usage/. RUN is an id, the "
+		"beginning of one, or a name; the place of an output, or a directory, needs no "
+		"run.\n"
 		"\n"
 		"Without a NAME it lists all of them. A NAME plots the metrics of that name, "
 		"those that end in /NAME, or those that match a pattern such as '*loss*'. Points "

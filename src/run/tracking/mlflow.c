@@ -1,12 +1,14 @@
 #include "run/tracking/mlflow.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -141,6 +143,93 @@ int mlflow_read_found(
 	return 0;
 }
 
+static bool read_value(const json_t *value, double *out)
+{
+	static const struct {
+		const char *name; /* as JSON of Protocol Buffers has it */
+		double value;
+	} words[] = {{"NaN", NAN}, {"Infinity", INFINITY}, {"-Infinity", -INFINITY}};
+	const char *text = json_string_value(value);
+
+	if (json_is_number(value)) {
+		*out = json_number_value(value);
+		return true;
+	}
+	for (size_t i = 0; text && i < ARRAY_SIZE(words); i++) {
+		if (strcmp(words[i].name, text) == 0) {
+			*out = words[i].value;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Returns 0 if the number is missing or invalid. JSON of Protocol Buffers has int64 as a string;
+ * MLflow makes numbers of them. */
+static int64_t read_integer(const json_t *value)
+{
+	const char *text = json_string_value(value);
+	int64_t number = 0;
+
+	if (json_is_integer(value))
+		return json_integer_value(value);
+	return text && str_to_i64(text, INT64_MIN + 1, INT64_MAX, &number) ? number : 0;
+}
+
+static int read_points(const json_t *list, mlflow_point_fn fn, void *cookie)
+{
+	const json_t *item;
+	size_t i;
+	int r = 0;
+
+	json_array_foreach (list, i, item) {
+		const char *name = json_string_value(json_object_get(item, "key"));
+		struct mlflow_point point = {.step = read_integer(json_object_get(item, "step")),
+			.time_ms = read_integer(json_object_get(item, "timestamp"))};
+
+		if (point.time_ms < 0 || point.time_ms > INT64_MAX / NS_PER_MS)
+			point.time_ms = 0;
+		if (r == 0 && name && *name && point.step != INT64_MIN &&
+			read_value(json_object_get(item, "value"), &point.value))
+			r = fn(cookie, name, &point);
+	}
+	return r;
+}
+
+int mlflow_read_last(
+	const char *text, size_t len, mlflow_point_fn fn, void *cookie, struct penstock_error *err)
+{
+	json_auto_t *root = NULL;
+	char id[MLFLOW_ID_SIZE];
+	const json_t *run;
+	int r = load(text, len, &root, err);
+
+	if (r < 0)
+		return r;
+	run = json_object_get(root, "run");
+	r = read_run(run, id, err);
+	return r < 0 ? r
+		     : read_points(json_object_get(json_object_get(run, "data"), "metrics"), fn,
+			       cookie);
+}
+
+int mlflow_read_history(const char *text, size_t len, mlflow_point_fn fn, void *cookie,
+	struct buf *next, struct penstock_error *err)
+{
+	json_auto_t *root = NULL;
+	const char *token;
+	int r = load(text, len, &root, err);
+
+	if (r < 0)
+		return r;
+	if (!json_is_object(root))
+		return error_set(err, PENSTOCK_E_PROTOCOL, "the reply has no history");
+	token = json_string_value(json_object_get(root, "next_page_token"));
+	if (token && buf_add_str(next, token) < 0)
+		return buf_error(next, "the token of a page", err);
+	return read_points(json_object_get(root, "metrics"), fn, cookie);
+}
+
 bool mlflow_refused_with(const char *text, size_t len, const char *code)
 {
 	json_auto_t *root = json_loadb(text, len, 0, NULL);
@@ -198,5 +287,5 @@ int mlflow_authorization(const struct mlflow_login *login, struct buf *out)
 
 void mlflow_link(const char *base, const char *experiment, const char *run, struct buf *out)
 {
-	buf_printf(out, "%s/#/experiments/%s/runs/%s", base, experiment, run);
+	buf_printf(out, "%s" MLFLOW_PAGE "%s/runs/%s", base, experiment, run);
 }

@@ -55,6 +55,21 @@ int mlflow_read_run(
 /* Reads the first run in the reply to a search. `id` is "" if there is no run. */
 int mlflow_read_found(
 	const char *text, size_t len, char id[static MLFLOW_ID_SIZE], struct penstock_error *err);
+
+struct mlflow_point {
+	int64_t step, time_ms; /* wall clock; 0 if it is missing or invalid */
+	double value; /* may be infinite or NaN */
+};
+/* Receives a point of the metric `name`. Returns 0, or a negative code that ends the reading. */
+typedef int (*mlflow_point_fn)(void *cookie, const char *name, const struct mlflow_point *point);
+/* Reads the last point of each metric in the reply to runs/get. Skips invalid points. */
+int mlflow_read_last(
+	const char *text, size_t len, mlflow_point_fn fn, void *cookie, struct penstock_error *err);
+/* Reads a page of the history of a metric. `next` gets the token of the next page; nothing on the
+ * last page. */
+int mlflow_read_history(const char *text, size_t len, mlflow_point_fn fn, void *cookie,
+	struct buf *next, struct penstock_error *err);
+
 /* Returns true for a refusal with this error code, such as "RESOURCE_DOES_NOT_EXIST". */
 bool mlflow_refused_with(const char *text, size_t len, const char *code);
 
@@ -63,6 +78,7 @@ bool mlflow_refused_with(const char *text, size_t len, const char *code);
 int mlflow_split_uri(const char *uri, struct buf *base, struct mlflow_login *login);
 /* Appends the value of the header Authorization; nothing without a login. */
 int mlflow_authorization(const struct mlflow_login *login, struct buf *out);
+#define MLFLOW_PAGE "/#/experiments/" /* begins the part of a page's address after the server */
 /* Appends the address of the run's page. */
 void mlflow_link(const char *base, const char *experiment, const char *run, struct buf *out);
 

@@ -14,10 +14,13 @@
 enum {
 	ATTEMPTS = 3,
 	CONNECT_MS = 5000,
+	/* Reading is repeated by the caller, who has something else to show. */
+	READ_ATTEMPTS = 2,
+	PAGE = 5000, /* points of a reply; servers allow 25,000 */
 };
 
 /* The requests of one call. */
-struct talk {
+struct mlflow_talk {
 	const struct mlflow_server *server;
 	struct http_engine *engine;
 	struct buf authorization;
@@ -25,7 +28,7 @@ struct talk {
 	int64_t deadline_ms;
 };
 
-static void talk_release(struct talk *talk)
+static void talk_release(struct mlflow_talk *talk)
 {
 	http_engine_free(talk->engine);
 	buf_release(&talk->authorization);
@@ -33,9 +36,9 @@ static void talk_release(struct talk *talk)
 }
 
 static int talk_begin(
-	struct talk *talk, const struct mlflow_server *server, struct penstock_error *err)
+	struct mlflow_talk *talk, const struct mlflow_server *server, struct penstock_error *err)
 {
-	*talk = (struct talk){
+	*talk = (struct mlflow_talk){
 		.server = server,
 		.authorization = BUF_INIT(LIMIT_STRING),
 		.reply = BUF_INIT(LIMIT_TRACKING_REPLY),
@@ -48,7 +51,7 @@ static int talk_begin(
 
 /* Takes `owned`, the body, which is NULL for a GET. A creation is not repeated: the server may have
  * created the run although its reply was lost, and would create a second one. */
-static int ask(struct talk *talk, const char *path, char *owned, unsigned attempts,
+static int ask(struct mlflow_talk *talk, const char *path, char *owned, unsigned attempts,
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *body = owned;
@@ -86,21 +89,21 @@ static int ask(struct talk *talk, const char *path, char *owned, unsigned attemp
 	return r;
 }
 
-static int post(struct talk *talk, const char *path, char *body, unsigned attempts,
+static int post(struct mlflow_talk *talk, const char *path, char *body, unsigned attempts,
 	struct penstock_error *err)
 {
 	return body ? ask(talk, path, body, attempts, err) : error_memory(err);
 }
 
-static bool refused_with(const struct talk *talk, const char *code)
+static bool refused_with(const struct mlflow_talk *talk, const char *code)
 {
 	return mlflow_refused_with(buf_str(&talk->reply), talk->reply.len, code);
 }
 
 /* ---- the experiment ---- */
 
-static int get_experiment(
-	struct talk *talk, const char *name, struct mlflow_place *place, struct penstock_error *err)
+static int get_experiment(struct mlflow_talk *talk, const char *name, struct mlflow_place *place,
+	struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_STRING);
 	int r;
@@ -115,8 +118,8 @@ static int get_experiment(
 			       buf_str(&talk->reply), talk->reply.len, place->experiment, err);
 }
 
-static int find_experiment(
-	struct talk *talk, const char *name, struct mlflow_place *place, struct penstock_error *err)
+static int find_experiment(struct mlflow_talk *talk, const char *name, struct mlflow_place *place,
+	struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	int r = get_experiment(talk, name, place, &e);
@@ -139,14 +142,14 @@ static int find_experiment(
 
 /* ---- the run ---- */
 
-static int set_status(struct talk *talk, const char *run, const char *status, int64_t end_ms,
+static int set_status(struct mlflow_talk *talk, const char *run, const char *status, int64_t end_ms,
 	struct penstock_error *err)
 {
 	return post(talk, "runs/update", mlflow_update_body(run, status, end_ms), ATTEMPTS, err);
 }
 
-static int create(struct talk *talk, const struct mlflow_wanted *wanted, struct mlflow_place *place,
-	struct penstock_error *err)
+static int create(struct mlflow_talk *talk, const struct mlflow_wanted *wanted,
+	struct mlflow_place *place, struct penstock_error *err)
 {
 	int r = post(talk, "runs/create",
 		mlflow_create_body(place->experiment, wanted->name, clock_wall_ns() / NS_PER_MS,
@@ -156,7 +159,7 @@ static int create(struct talk *talk, const struct mlflow_wanted *wanted, struct 
 	return r < 0 ? r : mlflow_read_run(buf_str(&talk->reply), talk->reply.len, place->run, err);
 }
 
-static int find_run(struct talk *talk, const struct mlflow_wanted *wanted,
+static int find_run(struct mlflow_talk *talk, const struct mlflow_wanted *wanted,
 	struct mlflow_place *place, struct penstock_error *err)
 {
 	int r = 0;
@@ -175,7 +178,7 @@ static int find_run(struct talk *talk, const struct mlflow_wanted *wanted,
 int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_wanted *wanted,
 	struct mlflow_place *place, struct penstock_error *err)
 {
-	_cleanup_(talk_release) struct talk talk = {0};
+	_cleanup_(talk_release) struct mlflow_talk talk = {0};
 	struct mlflow_place found = {0};
 	int r = talk_begin(&talk, server, err);
 
@@ -193,8 +196,69 @@ int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_w
 int mlflow_server_set_status(const struct mlflow_server *server, const char *run,
 	const char *status, int64_t end_ms, struct penstock_error *err)
 {
-	_cleanup_(talk_release) struct talk talk = {0};
+	_cleanup_(talk_release) struct mlflow_talk talk = {0};
 	int r = talk_begin(&talk, server, err);
 
 	return r < 0 ? r : set_status(&talk, run, status, end_ms, err);
+}
+
+/* ---- metrics ---- */
+
+int mlflow_talk_new(
+	struct mlflow_talk **out, const struct mlflow_server *server, struct penstock_error *err)
+{
+	struct mlflow_talk *talk = calloc(1, sizeof(*talk));
+	int r = talk ? talk_begin(talk, server, err) : error_memory(err);
+
+	if (r < 0) {
+		mlflow_talk_freep(&talk);
+		return r;
+	}
+	*out = talk;
+	return 0;
+}
+
+void mlflow_talk_freep(struct mlflow_talk **talk)
+{
+	if (*talk)
+		talk_release(*talk);
+	free(*talk);
+}
+
+static int get(struct mlflow_talk *talk, const struct buf *path, struct penstock_error *err)
+{
+	return buf_failed(path) ? buf_error(path, "a request to MLflow", err)
+				: ask(talk, buf_str(path), NULL, READ_ATTEMPTS, err);
+}
+
+int mlflow_talk_last(struct mlflow_talk *talk, const char *run, mlflow_point_fn fn, void *cookie,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_STRING);
+	int r;
+
+	buf_add_str(&path, "runs/get?");
+	uri_query_add(&path, "run_id", run);
+	r = get(talk, &path, err);
+	return r < 0 ? r
+		     : mlflow_read_last(buf_str(&talk->reply), talk->reply.len, fn, cookie, err);
+}
+
+int mlflow_talk_history(struct mlflow_talk *talk, const struct mlflow_page *page,
+	mlflow_point_fn fn, void *cookie, struct buf *next, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(4 * LIMIT_STRING);
+	int r;
+
+	buf_printf(&path, "metrics/get-history?max_results=%d", PAGE);
+	uri_query_add(&path, "run_id", page->run);
+	uri_query_add(&path, "metric_key", page->metric);
+	if (*page->token)
+		uri_query_add(&path, "page_token", page->token);
+	r = get(talk, &path, err);
+	if (r < 0 && *page->token && refused_with(talk, "INVALID_PARAMETER_VALUE"))
+		return error_set(err, PENSTOCK_E_INVALID, "the server refuses the token of a page");
+	return r < 0 ? r
+		     : mlflow_read_history(
+			       buf_str(&talk->reply), talk->reply.len, fn, cookie, next, err);
 }

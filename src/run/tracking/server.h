@@ -45,4 +45,21 @@ int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_w
 int mlflow_server_set_status(const struct mlflow_server *server, const char *run,
 	const char *status, int64_t end_ms, struct penstock_error *err);
 
+/* Requests that share a connection and the patience of their server, which must outlive it. */
+struct mlflow_talk;
+int mlflow_talk_new(
+	struct mlflow_talk **out, const struct mlflow_server *server, struct penstock_error *err);
+void mlflow_talk_freep(struct mlflow_talk **talk);
+/* Reads the last point of each metric of a run. */
+int mlflow_talk_last(struct mlflow_talk *talk, const char *run, mlflow_point_fn fn, void *cookie,
+	struct penstock_error *err);
+struct mlflow_page {
+	const char *run, *metric;
+	const char *token; /* "" for the first page */
+};
+/* Reads a page of the history of a metric. `next` gets the token of the next page; nothing on the
+ * last page. Returns PENSTOCK_E_INVALID if the server refuses the token. */
+int mlflow_talk_history(struct mlflow_talk *talk, const struct mlflow_page *page,
+	mlflow_point_fn fn, void *cookie, struct buf *next, struct penstock_error *err);
+
 #endif

@@ -80,19 +80,34 @@ static const char *variable(const struct workflow *workflow, const char *name)
 	return str_env(name);
 }
 
-/* Reads the variables of MLflow's client, for which a user takes precedence over a token. */
-static int read_login(const struct workflow *workflow, struct buf *base, struct mlflow_login *login)
+static bool is_unresolved(const char *text)
 {
+	return text && strstr(text, "${{");
+}
+
+/* Reads the variables of MLflow's client, for which a user takes precedence over a token. */
+int tracking_login(const struct workflow *workflow, const char *recorded, struct buf *base,
+	struct mlflow_login *login, struct penstock_error *err)
+{
+	const char *uri = workflow->tracking.mlflow.uri.value;
+
 	if (!str_copy(&login->user, variable(workflow, "MLFLOW_TRACKING_USERNAME")) ||
 		!str_copy(&login->password, variable(workflow, "MLFLOW_TRACKING_PASSWORD")) ||
 		!str_copy(&login->token, variable(workflow, "MLFLOW_TRACKING_TOKEN")))
-		return -1;
+		return error_memory(err);
+	if (recorded && is_unresolved(uri) && !strstr(uri, "secrets."))
+		uri = recorded;
+	if (is_unresolved(uri) || is_unresolved(login->user) || is_unresolved(login->password) ||
+		is_unresolved(login->token))
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"cannot log in at MLflow: a secret or a variable of the workflow is "
+			"missing");
 	/* The environment of the machine was not searched for secrets. */
 	if (login->password)
 		log_redact(login->password);
 	if (login->token)
 		log_redact(login->token);
-	return mlflow_split_uri(workflow->tracking.mlflow.uri.value, base, login);
+	return mlflow_split_uri(uri, base, login) < 0 ? error_memory(err) : 0;
 }
 
 static int find_run(struct tracking *tracking, const atomic_int *cancel, struct penstock_error *err)
@@ -101,8 +116,10 @@ static int find_run(struct tracking *tracking, const atomic_int *cancel, struct 
 	_cleanup_(buf_release) struct buf base = BUF_INIT(LIMIT_STRING);
 	_cleanup_(mlflow_login_release) struct mlflow_login login = {0};
 
-	if (read_login(workflow, &base, &login) < 0)
-		return error_memory(err);
+	int r = tracking_login(workflow, NULL, &base, &login, err);
+
+	if (r < 0)
+		return r;
 	return mlflow_server_find(
 		&(struct mlflow_server){
 			.base = buf_str(&base),
@@ -152,7 +169,7 @@ void tracking_end(const struct tracking *tracking, const char *status)
 
 	if (!*tracking->mlflow.run)
 		return;
-	r = read_login(tracking->attempt->workflow, &base, &login) < 0 ? error_memory(&err) : 0;
+	r = tracking_login(tracking->attempt->workflow, NULL, &base, &login, &err);
 	if (r == 0)
 		r = mlflow_server_set_status(
 			&(struct mlflow_server){

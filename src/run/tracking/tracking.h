@@ -20,6 +20,8 @@
 #include "run/tracking/server.h"
 
 struct attempt;
+struct buf;
+struct workflow;
 struct penstock_error;
 
 #define TRACKING_ID_SIZE 25 /* size of an id, with its NUL */
@@ -41,6 +43,12 @@ int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
  * endpoint of the output's store, or NULL. Returns -1 if out of memory. */
 int tracking_environment(const struct tracking *tracking, const char *output, const char *endpoint,
 	struct strlist *env);
+/* Reads the address of the workflow's MLflow server, without a user, and the login there. For a
+ * workflow that was loaded with `places_only`: `recorded`, which may be NULL, is the address if
+ * that of the workflow is a reference without a value; PENSTOCK_E_PERMISSION if a secret is
+ * missing. */
+int tracking_login(const struct workflow *workflow, const char *recorded, struct buf *base,
+	struct mlflow_login *login, struct penstock_error *err);
 /* Returns the tracked runs as a JSON array, or NULL if out of memory; free() it. */
 char *tracking_describe(const struct tracking *tracking);
 /* Sets the status of the run at MLflow. Does nothing if there is no such run. */

@@ -1,6 +1,7 @@
 """penstock metrics: files of real writers of metrics, the usage of steps, and files that are damaged or still written."""
 import json
 import math
+import re
 import subprocess
 
 import pytest
@@ -30,6 +31,17 @@ for step, value in enumerate((1.0, float("nan"), float("inf"))):
 writer.add_hparams({"lr": 0.1}, {"best": 0.5}, run_name="h")
 writer.close()
 """
+# The stores that MLflow's client writes without a server.
+MLFLOW = """
+import os, sys, mlflow
+
+mlflow.set_tracking_uri(sys.argv[1])
+with mlflow.start_run() as run:
+    for step in range(3):
+        mlflow.log_metric("val/acc", step / 2, step=step)
+    mlflow.log_metric("broken", float("nan"))
+    print(run.info.experiment_id, run.info.run_id, sep="/")
+"""
 # NVML with two GPUs, whose numbers are not in the order of their devices.
 NVML = """
 static int minors[] = {1, 0};
@@ -52,6 +64,29 @@ def written(determined_venv, tmp_path_factory):
 
 def series(penstock, *words, **options):
     return {found["name"]: found["points"] for found in penstock.run("metrics", *words, "--json", **options).ok().json()}
+
+
+# A training without a server; the database goes to the bucket once it is closed.
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["mlruns", "mlflow.db"])
+def test_the_stores_of_mlflow_itself(penstock, tracking_venv, store, tmp_path, name):
+    (tmp_path / "trainer.py").write_text(MLFLOW)
+    uri = "file://$STORAGE_PATH/output/mlruns" if name == "mlruns" else "sqlite:///$STORAGE_PATH/output/mlflow.db"
+    env = {"PYTHONDONTWRITEBYTECODE": "", "MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet", "MLFLOW_ALLOW_FILE_STORE": "true"}
+    path = write_workflow(
+        tmp_path, f"{tracking_venv}/bin/python {tmp_path}/trainer.py {uri}", name="t", output=s3_place(store, "/run"),
+        resources={"tasks": 1, "cpusPerTask": 1, "memPerCpu": 2048, "gpus": 0}, env=[{"key": key, "value": value} for key, value in env.items()],
+    )  # fmt: skip
+    store.client.create_bucket(Bucket="out")
+
+    run = penstock.run("run", path, deadline_s=300).ok()
+
+    tracked = re.search(r"^(\w+/\w{32})$", run.out, re.M)[1]
+    for words in (["t"], ["s3://out/run"]):
+        found = series(penstock, *words, env=store.env)
+        assert [point[::2] for point in found[f"{name}/{tracked}/val/acc"]] == [[0, 0], [1, 0.5], [2, 1]], found
+        assert [point[::2] for point in found[f"{name}/{tracked}/broken"]] == [[0, "NaN"]]
 
 
 def test_event_files_of_real_writers(penstock, written):

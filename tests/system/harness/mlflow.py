@@ -72,6 +72,7 @@ class FakeMlflow:
 
     def __init__(self):
         self.experiments, self.runs, self.requests = {}, {}, []
+        self.metrics = {}  # points of each metric, of any run
         self.refuses = None  # status of all replies, if set
         server = self
 
@@ -103,8 +104,19 @@ class FakeMlflow:
         self.thread = threading.Thread(target=self.httpd.serve_forever, args=(0.05,), daemon=True)
         self.thread.start()
 
+    def log(self, metric, step, value):
+        self.metrics.setdefault(metric, []).append({"key": metric, "value": value, "timestamp": 1700000000000 + step, "step": step})
+
+    def asked(self, verb):
+        return [path for path, _, _ in self.requests if path.startswith(f"/api/2.0/mlflow/{verb}?")]
+
     def answer(self, path, body):
         verb = urlsplit(path).path.removeprefix("/api/2.0/mlflow/")
+        if verb == "runs/get":
+            last = [max(points, key=lambda point: point["step"]) for points in self.metrics.values()]
+            return 200, {"run": {"info": {"run_id": parse_qs(urlsplit(path).query)["run_id"][0]}, "data": {"metrics": last}}}
+        if verb == "metrics/get-history":
+            return 200, {"metrics": self.metrics[parse_qs(urlsplit(path).query)["metric_key"][0]]}
         if verb == "experiments/get-by-name":
             name = parse_qs(urlsplit(path).query)["experiment_name"][0]
             if name not in self.experiments:

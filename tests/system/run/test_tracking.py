@@ -1,6 +1,7 @@
 """Runs of experiment trackers: one for all attempts of a run, with its end, and its link in `show`."""
 import functools
 import hashlib
+import json
 import re
 import shutil
 import signal
@@ -171,10 +172,78 @@ def test_a_password_is_in_no_text(penstock, tracked, fake, tmp_path, literal):
 
     assert hashlib.sha256(b"the-pass-word").hexdigest() in run.out
     assert all(headers["Authorization"] == "Basic dHJhaW5lcjp0aGUtcGFzcy13b3Jk" for _, _, headers in fake.requests)
-    texts = [repr(fake.runs), run.out, run.err, penstock.run("show", "t").out, penstock.run("show", "--json", "t").out]
+    fake.log("loss", 0, 0.5)
+    env = {"PENSTOCK_LOG": "debug", "PENSTOCK_SECRET_MLFLOW_LOGIN": "trainer:the-pass-word"}
+    good = penstock.run("metrics", "t", "mlflow/loss", env=env).ok()
+    fake.refuses = 403
+    fake.log("loss", 1, 0.25)
+    bad = penstock.run("metrics", "t", "mlflow/loss", env=env).ok()
+    assert fake.requests[-1][2]["Authorization"] == "Basic dHJhaW5lcjp0aGUtcGFzcy13b3Jk"
+    texts = [good.text, bad.text, repr(fake.runs), run.out, run.err, penstock.run("show", "t").out, penstock.run("show", "--json", "t").out]
     texts += [path.read_text(errors="replace") for path in penstock.home.rglob("*") if path.is_file()]
     assert not any("the-pass-word" in text or "dHJhaW5lcjp0aGUtcGFzcy13b3Jk" in text for text in texts)
     assert shown(penstock)[0]["url"].startswith(f"http://{fake.address}/#/")
+
+
+def metrics(penstock, *words, **options):
+    return {one["name"]: [point[::2] for point in one["points"]] for one in penstock.run("metrics", *words, "--json", **options).ok().json()}
+
+
+# A training may write its metrics to the server only; the page asks again and again.
+def test_metrics_are_read_from_the_server(penstock, tracked, fake):
+    penstock.run("run", tracked('echo \'{"step": 1, "acc": 0.9}\' > $STORAGE_PATH/output/metrics.jsonl')).ok()
+    for step in range(3):
+        fake.log("train/loss", step, 1 / (step + 1))
+    fake.log("n", 0, "NaN")
+
+    found = metrics(penstock, "t")
+    lines = penstock.run("metrics", "t", "loss", "--csv").ok().out.splitlines()
+    table = penstock.run("metrics", "t", "mlflow/*").ok().out
+    asked = len(fake.asked("metrics/get-history"))
+    fake.log("train/loss", 3, 0.25)
+    later = metrics(penstock, "t")
+
+    assert found["mlflow/train/loss"] == [[0, 1], [1, 0.5], [2, 1 / 3]] and found["mlflow/n"] == [[0, "NaN"]]
+    assert found["acc"] == [[1, 0.9]]
+    assert lines == ["name,step,time_ms,value"] + [f"mlflow/train/loss,{step},{1700000000000 + step},{1 / (step + 1):.17g}" for step in range(3)]
+    assert "mlflow/train/loss: " in table
+    assert asked == 2 and len(fake.asked("runs/get")) == 4
+    assert later["mlflow/train/loss"][-1] == [3, 0.25]
+    assert len(fake.asked("metrics/get-history")) == 3
+
+
+# Its output, the usage, and what was read before are shown all the same.
+def test_metrics_of_a_server_that_is_away_are_those_of_the_last_read(penstock, tracked, fake):
+    penstock.run("run", tracked('echo \'{"step": 1, "acc": 0.9}\' > $STORAGE_PATH/output/metrics.jsonl')).ok()
+    fake.log("loss", 0, 0.5)
+    before = metrics(penstock, "t")
+    fake.refuses = 500
+
+    first = penstock.run("metrics", "t", "--json").ok()
+    asked = len(fake.requests)
+    second = penstock.run("metrics", "t", "--json").ok()
+
+    (line,) = first.err.splitlines()
+    assert fake.address in line and second.err == first.err
+    assert len(fake.requests) == asked  # not again at once
+    assert metrics(penstock, "t") == before and before["mlflow/loss"] == [[0, 0.5]] and before["acc"]
+
+
+# Another person may have written the state, and could make this machine send requests to any address.
+def test_the_state_of_a_run_in_a_bucket_names_no_server(penstock, tracked, fake, store, tmp_path):
+    penstock.run("run", tracked("echo x > $STORAGE_PATH/output/x", output=s3_place(store, "/run"))).ok()
+    fake.log("loss", 0, 0.5)
+    asked = len(fake.requests)
+    named = {"tracking": [{"tracker": "mlflow", "run": "0a", "url": f"{fake.uri}/#/experiments/1/runs/0a"}]}
+    (key,) = [key for key in store.keys("out", "run/.penstock/") if key.endswith("/state.json")]
+    state = json.loads(store.client.get_object(Bucket="out", Key=key)["Body"].read())
+    store.client.put_object(Bucket="out", Key=key, Body=json.dumps(state | named | {"provenance": named}).encode())
+    other = Penstock(tmp_path / "other")
+
+    place = metrics(other, "s3://out/run", env=store.env)
+
+    assert "mlflow/loss" not in place and len(fake.requests) == asked
+    assert metrics(penstock, "t", env=store.env)["mlflow/loss"] == [[0, 0.5]]
 
 
 # ---- with the real MLflow ----
@@ -248,6 +317,11 @@ def test_the_example_is_one_run_of_mlflow_with_its_artifact_in_s3(penstock, serv
     listed = penstock.run("ls", "--recursive", "s3://lines/artifacts/", "--endpoint-url", "embedded").ok().out
     assert re.search(rf"{run['info']['run_id']}/artifacts/state\.json$", listed, re.M), listed
     assert shown(penstock, "lines")[0]["url"].startswith(real.uri)
+    # Both attempts are read; the second one repeats steps.
+    assert dict(metrics(penstock, "lines")["mlflow/loss"]) == dict(sorted(real.history(run["info"]["run_id"], "loss")))
+    (penstock.home / "runs" / penstock.ps()[0]["id"] / "tracked" / "index.json").unlink()
+    again = metrics(penstock, "lines")["mlflow/loss"]
+    assert [step for step, _ in again] == list(range(40))
 
 
 # The server hands out the addresses of parts, which the client sends to the store.

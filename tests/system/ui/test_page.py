@@ -3,10 +3,13 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import urllib.parse
 from pathlib import Path
 
 import pytest
 from harness.mlflow import FakeMlflow
+from harness.records import change_runs, many_runs
 from harness.ui import focus, seen, serious
 from harness.waiting import wait_for
 from harness.workflows import s3_place, step, write_workflow
@@ -49,6 +52,51 @@ def test_a_tracked_run_has_its_link(ui, page, penstock, workflow):
         seen(tab, "in wandb/ of the output")
     finally:
         mlflow.close()
+
+
+# The page has no other way to see that a plot is incomplete.
+def test_plots_of_a_tracked_run_come_from_the_server(ui, page, penstock, workflow):
+    mlflow = FakeMlflow()
+    try:
+        penstock.run("run", workflow(TRAINING, tracking={"mlflow": {"uri": f"http://me:the-pass-word@{mlflow.address}"}})).ok()
+        for step in range(3):
+            mlflow.log("accuracy", step, step / 3)
+        server = ui()
+        tab = page(server)
+
+        open_run(tab, "t")
+        tab_of(tab, "Plots")
+        tab.get_by_role("heading", name="mlflow/accuracy").wait_for()
+        assert not tab.get_by_role("alert").count()
+        mlflow.refuses = 503
+        tab.reload()
+
+        tab.get_by_role("alert").filter(has_text=mlflow.address).wait_for()
+        tab.get_by_role("heading", name="mlflow/accuracy").wait_for()
+        tab.get_by_role("heading", name="loss").wait_for()
+        reply = server.request("GET", "/api/metrics", run=penstock.ps()[0]["id"])
+        assert mlflow.address in urllib.parse.unquote(reply.headers["X-Penstock-Warning"])
+        assert "the-pass-word" not in reply.body.decode() + str(reply.headers)
+    finally:
+        mlflow.close()
+
+
+# Only the changes of the list are sent after its first reply.
+def test_the_list_of_runs_follows_their_changes(ui, page, penstock, workflow):
+    penstock.run("run", workflow("true")).ok()
+    many_runs(penstock.home, 30)
+    tab = page(ui())
+    polls = []
+    rows = tab.get_by_role("table", name="List of runs")
+    seen(tab, "31 runs")
+    tab.on("response", lambda reply: polls.append(reply) if "since=" in reply.url else None)
+
+    change_runs(penstock.home, "update attempts set message = 'it has changed' where run = ?", f"{7:012x}")
+    rows.get_by_text("it has changed").first.wait_for()
+    change_runs(penstock.home, "delete from runs where id = ?", f"{8:012x}")
+    seen(tab, "30 runs")
+
+    assert polls and all(set(reply.json()) == {"removed", "changed"} for reply in polls)
 
 
 def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):

@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 
+from harness.records import change_runs, many_runs
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
 
@@ -41,6 +42,40 @@ def test_runs_are_those_of_the_verbs(ui, penstock, workflow):
     assert server.request("GET", "/api/file", run=identity, path="a", offset=1, length=2).body == b",2"
     assert json.loads(server.request("GET", "/api/workflow", run=identity).body)["name"] == "t"
     assert server.get("claims") == [] and len(server.get("runners")) == 1
+
+
+def merged(old, reply):
+    """The list that the page makes of the list that it has, and a reply."""
+    made = [one for i, one in enumerate(old) if i not in reply["removed"]]
+    for index, one in reply["changed"]:
+        made.insert(index, one)
+    return made
+
+
+# A live run changes all the time, and the page asks each second.
+def test_a_page_gets_only_the_runs_that_changed(ui, penstock, workflow):
+    penstock.run("run", workflow("true")).ok()
+    many_runs(penstock.home, 2000)
+    server = ui()
+    packed = {"Accept-Encoding": "gzip"}
+    changes = [
+        lambda: change_runs(penstock.home, "update attempts set message = 'changed' where run = ?", f"{7:012x}"),
+        lambda: change_runs(penstock.home, "delete from runs where id = ?", f"{8:012x}"),
+        lambda: penstock.run("run", workflow("true")).ok(),  # its new attempt makes it the first one
+    ]
+
+    first = server.request("GET", "/api/runs", headers=packed)
+    old, tag = json.loads(gzip.decompress(first.body)), first.headers["ETag"]
+    assert len(old) == 2001
+    for change in changes:
+        change()
+        poll = server.request("GET", "/api/runs", headers=packed, since=tag)
+        whole = server.request("GET", "/api/runs", headers=packed)
+        old, tag = merged(old, poll.json), poll.headers["ETag"]
+        assert old == json.loads(gzip.decompress(whole.body)) and tag == whole.headers["ETag"]
+        assert len(poll.body) < 2000 < len(whole.body) / 5  # the whole list is compressed, and its runs are alike
+    assert server.request("GET", "/api/runs", since=tag).json == {"removed": [], "changed": []}
+    assert server.request("GET", "/api/runs", since="unknown").json == old
 
 
 def test_files_of_an_output_are_only_those(ui, penstock, workflow):

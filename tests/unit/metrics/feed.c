@@ -78,7 +78,7 @@ static void test_files_are_recognized_by_their_path(void **state)
 		"a/b/events.out.tfevents.1.h.v2", "metrics.jsonl", "x/metrics-train.jsonl",
 		"log.jsonl", "train_history.jsonl", "v/metrics.csv", "usage/1.usage",
 		"mlruns/0/abc/metrics/loss", "x/mlruns/0/abc/metrics/a/b",
-		"ckpt/step-1/COMMIT.json", "m.pt.COMMIT.json"};
+		"ckpt/step-1/COMMIT.json", "m.pt.COMMIT.json", "d/mlflow.db"};
 	static const char *const without[] = {"data.jsonl", "model.pt", "metrics", "x.csv",
 		"mlruns/0/abc/params/lr", "mlruns/0/metrics", "mlruns/0/abc/metrics/", ""};
 

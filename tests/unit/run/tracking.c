@@ -108,6 +108,65 @@ static void other_replies_are_refused(void **state)
 	assert_string_equal("", id);
 }
 
+/* ---- metrics ---- */
+
+static int print_point(void *cookie, const char *name, const struct mlflow_point *point)
+{
+	buf_printf(cookie, "%s %lld %lld %g;", name, (long long)point->step,
+		(long long)point->time_ms, point->value);
+	return 0;
+}
+
+#define LAST(metrics) "{\"run\":{\"info\":{\"run_id\":\"r\"},\"data\":{\"metrics\":" metrics "}}}"
+
+static void last_points_are_read(void **state)
+{
+	static const char *const replies[][2] = {
+		{LAST("[{\"key\":\"loss\",\"value\":0.5,\"timestamp\":1700,\"step\":3},"
+		      "{\"key\":\"n\",\"value\":\"NaN\",\"timestamp\":\"17\",\"step\":\"-4\"}]"),
+			"loss 3 1700 0.5;n -4 17 nan;"},
+		/* A number of Protocol Buffers that is 0 may be missing. */
+		{LAST("[{\"key\":\"a\",\"value\":\"-Infinity\"}]"), "a 0 0 -inf;"},
+		{LAST("[{\"key\":\"a\",\"value\":1,\"timestamp\":-1,\"step\":\"x\"}]"), "a 0 0 1;"},
+		{LAST("[1,{},{\"key\":\"\",\"value\":1},{\"key\":\"a\",\"value\":\"1\"},{\"value\":1},"
+		      "{\"key\":\"a\",\"value\":1,\"step\":-9223372036854775808}]"),
+			""},
+		{LAST("7"), ""},
+		{"{\"run\":{\"info\":{\"run_id\":\"r\"}}}", ""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(replies); i++) {
+		_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+		assert_int_equal(0, mlflow_read_last(TEXT(replies[i][0]), print_point, &out, NULL));
+		assert_string_equal(replies[i][1], buf_str(&out));
+	}
+	assert_int_equal(-PENSTOCK_E_PROTOCOL, mlflow_read_last(TEXT("{}"), NULL, NULL, NULL));
+	assert_int_equal(-PENSTOCK_E_PROTOCOL, mlflow_read_last(TEXT("<html>"), NULL, NULL, NULL));
+}
+
+static void a_page_of_a_history_has_the_token_of_the_next(void **state)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING),
+					  next = BUF_INIT(LIMIT_STRING), small = BUF_INIT(3);
+
+	(void)state;
+	assert_int_equal(0, mlflow_read_history(TEXT("{\"metrics\":[{\"key\":\"a\",\"value\":1}],"
+						     "\"next_page_token\":\"abcd\"}"),
+				    print_point, &out, &next, NULL));
+	assert_string_equal("a 0 0 1;", buf_str(&out));
+	assert_string_equal("abcd", buf_str(&next));
+	buf_clear(&next);
+	assert_int_equal(0, mlflow_read_history(TEXT("{}"), print_point, &out, &next, NULL));
+	assert_string_equal("", buf_str(&next));
+	assert_int_equal(
+		-PENSTOCK_E_LIMIT, mlflow_read_history(TEXT("{\"next_page_token\":\"abcd\"}"),
+					   print_point, &out, &small, NULL));
+	assert_int_equal(-PENSTOCK_E_PROTOCOL,
+		mlflow_read_history(TEXT("[]"), print_point, &out, &next, NULL));
+}
+
 static void a_refusal_has_a_code(void **state)
 {
 	(void)state;
@@ -188,6 +247,37 @@ static int end(void **state)
 	strlist_release(&f->env);
 	free(f);
 	return 0;
+}
+
+/* A workflow that is loaded for its places has references to missing secrets. */
+static void a_missing_secret_is_not_sent(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_(buf_release) struct buf base = BUF_INIT(LIMIT_STRING);
+	_cleanup_(mlflow_login_release) struct mlflow_login login = {0};
+
+	unsetenv("MLFLOW_TRACKING_PASSWORD");
+	unsetenv("MLFLOW_TRACKING_USERNAME");
+	unsetenv("MLFLOW_TRACKING_TOKEN");
+	assert_int_equal(0, tracking_login(&f->workflow, "http://recorded:1", &base, &login, NULL));
+	assert_string_equal("http://127.0.0.1:5000", buf_str(&base));
+	assert_string_equal("secret", login.password);
+	f->workflow.tracking.mlflow.uri.value = "http://${{ secrets.LOGIN }}@127.0.0.1:5000/";
+	mlflow_login_release(&login);
+	assert_int_equal(-PENSTOCK_E_PERMISSION,
+		tracking_login(&f->workflow, "http://recorded:1", &base, &login, NULL));
+	f->workflow.tracking.mlflow.uri.value = "${{ env.MLFLOW }}";
+	buf_clear(&base);
+	assert_int_equal(0, tracking_login(&f->workflow, "http://recorded:1", &base, &login, NULL));
+	assert_string_equal("http://recorded:1", buf_str(&base));
+	assert_int_equal(
+		-PENSTOCK_E_PERMISSION, tracking_login(&f->workflow, NULL, &base, &login, NULL));
+	f->workflow.tracking.mlflow.uri.value = "http://127.0.0.1:5000/";
+	setenv("MLFLOW_TRACKING_TOKEN", "${{ secrets.TOKEN }}", 1);
+	mlflow_login_release(&login);
+	assert_int_equal(-PENSTOCK_E_PERMISSION,
+		tracking_login(&f->workflow, "http://recorded:1", &base, &login, NULL));
+	unsetenv("MLFLOW_TRACKING_TOKEN");
 }
 
 static void steps_get_the_run_of_mlflow(void **state)
@@ -312,9 +402,12 @@ int main(void)
 		cmocka_unit_test(ids_are_read),
 		cmocka_unit_test(a_deleted_experiment_is_an_error),
 		cmocka_unit_test(other_replies_are_refused),
+		cmocka_unit_test(last_points_are_read),
+		cmocka_unit_test(a_page_of_a_history_has_the_token_of_the_next),
 		cmocka_unit_test(a_refusal_has_a_code),
 		cmocka_unit_test(a_user_is_split_off),
 		cmocka_unit_test(an_address_without_a_user_has_no_login),
+		WITH(a_missing_secret_is_not_sent),
 		WITH(steps_get_the_run_of_mlflow),
 		WITH(without_the_server_a_run_of_the_step_has_the_tags),
 		WITH(directories_of_trackers_are_below_the_output),

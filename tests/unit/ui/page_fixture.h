@@ -179,6 +179,8 @@ static inline int play_verb(int n, char **words)
 		puts("no JSON");
 		return 0;
 	}
+	if (strcmp(last, "warned") == 0)
+		fputs("penstock: first\npenstock: the disk: 9\u00a0%\n", stderr);
 	for (int i = 0; i < n; i++)
 		json_array_append_new(list, json_string(words[i]));
 	json_dumpf(list, stdout, JSON_COMPACT);

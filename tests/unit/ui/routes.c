@@ -241,6 +241,45 @@ static void a_list_that_has_not_changed_is_not_sent_again(void **state)
 	assert_int_equal(0, r->len);
 }
 
+/* The reply is as good as without the warning. */
+static void a_warning_of_a_verb_is_in_a_header(void **state)
+{
+	struct page *p = *state;
+	struct page_reply *r = page_ask(p, "GET", "/api/run?run=warned");
+	char with[32], without[32];
+
+	assert_int_equal(200, r->status);
+	assert_non_null(
+		strstr(buf_str(&r->text), "X-Penstock-Warning: the%20disk%3A%209%C2%A0%25\r\n"));
+	assert_non_null(strstr(r->body, "\"warned\""));
+	assert_null(
+		strstr(buf_str(&page_ask(p, "GET", "/api/claims")->text), "X-Penstock-Warning"));
+
+	/* A browser that has the body has the header, too. */
+	r = page_ask(p, "GET", "/api/run?run=warned");
+	assert_int_equal(1, sscanf(strstr(buf_str(&r->text), "ETag: "), "ETag: %31[^\r]", with));
+	r = page_ask(p, "GET", "/api/run?run=quietly");
+	assert_int_equal(1, sscanf(strstr(buf_str(&r->text), "ETag: "), "ETag: %31[^\r]", without));
+	assert_string_not_equal(with, without);
+}
+
+static void runs_that_have_not_changed_are_not_sent_again(void **state)
+{
+	struct page *p = *state;
+	struct page_reply *r = page_ask(p, "GET", "/api/runs");
+	_cleanup_free_ char *target = NULL;
+	json_auto_t *changes = NULL, *whole = NULL;
+	char tag[32];
+
+	assert_int_equal(1, sscanf(strstr(buf_str(&r->text), "ETag: "), "ETag: \"%31[^\"]", tag));
+	target = str_printf("/api/runs?since=%s", tag);
+	changes = page_json(p, "GET", target);
+	assert_int_equal(0, json_array_size(json_object_get(changes, "changed")));
+	assert_non_null(strstr(buf_str(&p->reply.text), tag));
+	whole = page_json(p, "GET", "/api/runs?since=0123456789abcdef");
+	assert_int_equal(3, json_array_size(whole));
+}
+
 static void a_home_that_is_not_utf8_is_shown(void **state)
 {
 	struct page p = {.reply.text = BUF_INIT(LIMIT_UI_REPLY)};
@@ -295,6 +334,10 @@ int main(int argc, char **argv)
 			contents_that_are_cut_are_seen, begin_page, end_page),
 		cmocka_unit_test_setup_teardown(
 			a_list_that_has_not_changed_is_not_sent_again, begin_page, end_page),
+		cmocka_unit_test_setup_teardown(
+			a_warning_of_a_verb_is_in_a_header, begin_page, end_page),
+		cmocka_unit_test_setup_teardown(
+			runs_that_have_not_changed_are_not_sent_again, begin_page, end_page),
 		cmocka_unit_test(places_that_cannot_be_read_are_counted),
 		cmocka_unit_test(a_home_that_is_not_utf8_is_shown),
 	};

@@ -1,0 +1,128 @@
+/* Metrics of MLflow's database mlflow.db, a file of SQLite. The file is untrusted: SQLite reads a
+ * copy in memory, without views and triggers, and within limits. */
+#include <math.h>
+#include <sqlite3.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "metrics/internal.h"
+
+enum {
+	STEP_OPS = 1000, /* instructions between two calls of count_steps() */
+	STEPS = 30000, /* a sort of 300,000 rows takes 10 million instructions */
+	HEADER_WRITES = 18, /* offset of two bytes: 2 if the database has a write-ahead log */
+};
+
+#define ROWS                                                                                       \
+	"SELECT r.experiment_id, m.run_uuid, m.key, m.step, m.timestamp, m.value, m.is_nan "       \
+	"FROM metrics m JOIN runs r ON r.run_uuid = m.run_uuid "                                   \
+	"ORDER BY m.run_uuid, m.key, m.timestamp, m.step, m.value"
+
+static void closep(sqlite3 **db)
+{
+	sqlite3_close_v2(*db);
+}
+
+static void finalizep(sqlite3_stmt **rows)
+{
+	sqlite3_finalize(*rows);
+}
+
+static int count_steps(void *cookie)
+{
+	int *steps = cookie;
+
+	return ++*steps > STEPS;
+}
+
+static const char *text_of(sqlite3_stmt *rows, int column)
+{
+	const unsigned char *text = sqlite3_column_text(rows, column);
+
+	return text ? (const char *)text : "";
+}
+
+static int add_row(struct metrics_feed *feed, sqlite3_stmt *rows, struct penstock_error *err)
+{
+	_cleanup_free_ char *name = str_printf("mlflow.db/%.*s/%.*s/%.*s", LIMIT_METRICS_NAME,
+		text_of(rows, 0), LIMIT_METRICS_NAME, text_of(rows, 1), LIMIT_METRICS_NAME,
+		text_of(rows, 2));
+	struct metrics_point point = {.step = sqlite3_column_int64(rows, 3),
+		.time_ms = sqlite3_column_int64(rows, 4),
+		.value = sqlite3_column_int(rows, 6) ? NAN : sqlite3_column_double(rows, 5)};
+
+	if (!name)
+		return error_memory(err);
+	if (point.time_ms < 0 || point.time_ms > METRICS_TIME_MAX)
+		point.time_ms = 0;
+	return metrics_feed_point(feed, name, &point, err);
+}
+
+/* Returns a code of SQLite; adding a point may set `*r`. */
+static int read_rows(struct metrics_feed *feed, sqlite3 *db, int *r, struct penstock_error *err)
+{
+	_cleanup_(finalizep) sqlite3_stmt *rows = NULL;
+	int steps = 0, code;
+
+	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+	sqlite3_limit(db, SQLITE_LIMIT_LENGTH, LIMIT_METRICS_RECORD);
+	sqlite3_progress_handler(db, STEP_OPS, count_steps, &steps);
+	code = sqlite3_exec(
+		db, "PRAGMA cell_size_check = 1; PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
+	if (code == SQLITE_OK)
+		code = sqlite3_prepare_v2(db, ROWS, -1, &rows, NULL);
+	while (*r == 0 && (code == SQLITE_OK || code == SQLITE_ROW)) {
+		code = sqlite3_step(rows);
+		if (code == SQLITE_ROW)
+			*r = add_row(feed, rows, err);
+	}
+	return code;
+}
+
+static int read_database(struct metrics_feed *feed, struct penstock_error *err)
+{
+	_cleanup_(closep) sqlite3 *db = NULL;
+	unsigned char *bytes = (unsigned char *)feed->pending.data;
+	sqlite3_int64 len = (sqlite3_int64)feed->pending.len;
+	int code = sqlite3_open_v2(
+		":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY, NULL);
+	int r = 0;
+
+	/* A copy in memory cannot have a write-ahead log. */
+	if (len > HEADER_WRITES + 1)
+		bytes[HEADER_WRITES] = bytes[HEADER_WRITES + 1] = 1;
+	if (code == SQLITE_OK)
+		code = sqlite3_deserialize(
+			db, "main", bytes, len, len, SQLITE_DESERIALIZE_READONLY);
+	if (code == SQLITE_OK)
+		code = read_rows(feed, db, &r, err);
+	if (code == SQLITE_NOMEM)
+		return error_memory(err);
+	if (r == 0 && code != SQLITE_DONE)
+		metrics_problem(feed, 0, "the database cannot be read: %s", sqlite3_errstr(code));
+	return r;
+}
+
+static ssize_t take(struct metrics_feed *feed, const char *data, size_t len, bool end,
+	struct penstock_error *err)
+{
+	int r;
+
+	(void)data; /* at the end all bytes are in `pending` */
+	if (len > LIMIT_METRICS_DATABASE) {
+		metrics_problem(feed, 0, "the database is larger than %d MiB",
+			(int)(LIMIT_METRICS_DATABASE / MIB));
+		feed->over = true;
+	}
+	if (!end || feed->over || !len)
+		return 0;
+	r = read_database(feed, err);
+	return r < 0 ? r : (ssize_t)len;
+}
+
+const struct metrics_format metrics_mlflow_db = {.take = take, .locks = true};
