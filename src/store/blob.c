@@ -131,6 +131,7 @@ static void unlink_now(struct store *store, uint64_t id)
 	char path[BLOB_PATH_SIZE];
 
 	blob_path(id, path);
+	store->dirs_cut[blob_dir(id) / 8] |= (uint8_t)(1u << (blob_dir(id) % 8));
 	if (unlinkat(store->root_fd, path, 0) < 0 && errno != ENOENT)
 		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }

@@ -379,6 +379,7 @@ struct store {
 	bool held_back; /* under blobs_lock: some files are kept because of a guest */
 	bool forgot; /* under blobs_lock: the next start must sweep files that no list has */
 	pthread_mutex_t unlink_lock; /* held while ROOT/hold is locked to remove files */
+	uint8_t dirs_cut[256 / 8]; /* data/xx that lost files since the start; under unlink_lock */
 	/* Read-locked from looking up a row until its blobs are pinned; write-locked before blobs
 	 * are unlinked, to wait for such readers. */
 	pthread_rwlock_t pinning;

@@ -1,5 +1,6 @@
 #include "store/store.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,8 @@ static int start_sweep(struct store *store, struct penstock_error *err)
 		rc = meta_set(store, "clean", 0, err);
 	if (rc < 0 || clean)
 		return rc;
+	/* Removals of the process that died need not be durable, either. */
+	memset(store->dirs_cut, 0xff, sizeof(store->dirs_cut));
 	rc = thread_start(&store->sweeper, "sweep", blob_sweep, store, err);
 	store->sweeping = rc == 0;
 	return rc;
@@ -278,6 +281,25 @@ bool store_is_relaxed(const struct store *store)
 	return store->relaxed;
 }
 
+/* Makes the removal of files durable: no sweep removes a file that comes back after a clean close.
+ * Returns false if that failed. */
+static bool sync_removals(struct store *store)
+{
+	bool good = true;
+
+	for (unsigned i = 0; good && i < 256; i++) {
+		_cleanup_close_ int fd = -1;
+		char path[sizeof("data/xx")];
+
+		if (!(store->dirs_cut[i / 8] & (1u << (i % 8))))
+			continue;
+		snprintf(path, sizeof(path), "data/%02x", i);
+		fd = openat(store->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		good = fd < 0 ? errno == ENOENT : fsync(fd) == 0;
+	}
+	return good;
+}
+
 void store_close(struct store *store)
 {
 	bool swept = true, synced;
@@ -302,7 +324,8 @@ void store_close(struct store *store)
 	blob_unlinker_stop(store);
 	if (!synced) /* the database must not get changes of the log that are not noted */
 		sqlite3_db_config(store->writer->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-	else if (swept && !atomic_load(&store->in_doubt) && !store->kept.n && !store->forgot)
+	else if (swept && !atomic_load(&store->in_doubt) && !store->kept.n && !store->forgot &&
+		 sync_removals(store))
 		meta_set(store, "clean", 1, NULL);
 	store_dispose(store);
 }

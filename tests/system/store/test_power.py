@@ -173,7 +173,7 @@ def test_no_power_loss_is_found_in_a_long_run(penstock, tmp_path):
         client.put("filling", f"key-{i % 40}", body(i, 16_000))
     scenario(recording, rounds=4, large=True)
 
-    code, output = recording.replay("--disk", recording.disk, "--draws", 6)
+    code, output = recording.replay("--disk", recording.disk, "--draws", 6, "--upkeep")
 
     assert code == 0, output
     print(output)
