@@ -147,7 +147,7 @@ def main(report):
         late, received = scrolled(browser, server, "runs", "succeeded", report.size(3, 0.5), 300)
         report.limit(f"{RUNS:,} runs: frames beyond {FRAME_MS} ms while scrolling", late, at_most=0.05, unit="of all")
         report.figure(f"{RUNS:,} runs: bytes received", received, unit="bytes")
-        report.figure(f"{RUNS:,} runs: bytes of the reply after one run has changed", poll_after_change(server, penstock.home), unit="bytes")
+        report.figure(f"{RUNS:,} runs: bytes of the reply after one run has changed", poll_after_change(server, penstock.home) / 1000, unit="kB")
         log = penstock.home / "runs" / identity / "log" / "1"
         with open(log, "w") as file:
             for n in range(report.size(LINES, 100_000) // 1000):
