@@ -1,4 +1,5 @@
 #include "expect.h"
+#include "views.h"
 
 #include <err.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include "base/fs.h"
 #include "s3/sum/checksum.h"
 #include "store/store.h"
+#include "store/upkeep/upkeep.h"
 
 /* One change of a bucket, an object or a part; position: where its reply went out. */
 struct event {
@@ -22,9 +24,14 @@ struct event {
 	uint64_t size;
 	uint32_t crc;
 	char meta[64];
+	/* of all things together: digests of the views from the first to the end, and whether they
+	 * change one after the other */
+	uint32_t *digests;
+	size_t first, end;
+	bool steps;
 };
 
-enum kind { BUCKET, OBJECT, PART };
+enum kind { BUCKET, OBJECT, PART, ALL };
 
 /* All changes of one thing, in the order in which they were asked for. */
 struct thing {
@@ -47,6 +54,7 @@ struct expected {
 	size_t n, room;
 	struct upload *uploads;
 	size_t n_uploads, room_uploads;
+	struct views *views;
 	size_t checks;
 	/* of the current check */
 	struct store *store;
@@ -117,6 +125,29 @@ static void add_upload(struct expected *e, const struct upload *u)
 	e->uploads[e->n_uploads++] = *u;
 }
 
+static bool parse_digests(struct expected *e, const struct model *m, const char *line)
+{
+	struct event event = {.present = true};
+	char word[16], reply[64];
+	int at = 0, len = 0;
+
+	if (sscanf(line, "%15s %63s %zu%n", word, reply, &event.first, &at) != 3)
+		return false;
+	event.steps = strcmp(word, "steps") == 0;
+	event.position = model_reply(m, reply);
+	event.digests = calloc(views_count(e->views) + 1, sizeof(*event.digests));
+	if (!event.digests)
+		err(1, "out of memory");
+	event.end = event.first;
+	while (event.end < views_count(e->views) &&
+		sscanf(line + at, "%x%n", &event.digests[event.end], &len) == 1) {
+		event.end++;
+		at += len;
+	}
+	add(e, ALL, "", "", 0, event);
+	return (event.steps || strcmp(word, "shows") == 0) && strcmp(line + at, "\n") == 0;
+}
+
 static bool parse_line(struct expected *e, const struct model *m, const char *line)
 {
 	char a[256], b[256], reply[64];
@@ -149,7 +180,7 @@ static bool parse_line(struct expected *e, const struct model *m, const char *li
 		find_upload(e, a)->ended = model_reply(m, reply);
 		find_upload(e, a)->asked_to_end = true;
 	} else {
-		return false;
+		return views_take(e->views, line) || parse_digests(e, m, line);
 	}
 	return true;
 }
@@ -163,6 +194,7 @@ struct expected *expected_load(const char *path, const struct model *m)
 
 	if (!e || !file)
 		err(1, "%s", path);
+	e->views = views_new();
 	while (getline(&line, &room, file) > 0) {
 		lines++;
 		if (!parse_line(e, m, line))
@@ -429,6 +461,122 @@ static bool check_upload(struct expected *e, const struct upload *u)
 	return good;
 }
 
+/* --- the store as a whole ------------------------------------------------------------------ */
+
+static bool has_digest(const struct event *event, size_t view, uint32_t digest)
+{
+	return view < event->first || view >= event->end || event->digests[view] == digest;
+}
+
+/* Number of views that are not as after this change. */
+static size_t differences(
+	const struct expected *e, const struct thing *t, ssize_t i, const uint32_t *now, bool print)
+{
+	const struct event *event = &t->events[i];
+	size_t n = 0;
+
+	for (size_t view = 0; view < views_count(e->views); view++) {
+		if (has_digest(event, view, now[view]) ||
+			(event->steps && i > 0 && has_digest(event - 1, view, now[view])))
+			continue;
+		n++;
+		if (print)
+			printf("%s is not as after change %zd\n", views_name(e->views, view), i);
+	}
+	return n;
+}
+
+/* The views agree on one of the changes that may have been the last. */
+static bool check_views(struct expected *e, const char *root)
+{
+	const struct thing *t = find(e, ALL, "", "", 0);
+	size_t n = views_count(e->views), least = SIZE_MAX;
+	uint32_t *now = calloc(n + 1, sizeof(*now));
+	size_t first = n, end = 0;
+	ssize_t from, to, nearest = 0;
+
+	if (!now)
+		err(1, "out of memory");
+	if (!t) {
+		free(now);
+		return true;
+	}
+	possible(e, t, &from, &to);
+	for (ssize_t i = from < 0 ? 0 : from; i <= to; i++) {
+		first = t->events[i].first < first ? t->events[i].first : first;
+		end = t->events[i].end > end ? t->events[i].end : end;
+	}
+	e->checks += end - first;
+	if (views_look(e->views, first, end, e->store, root, now))
+		for (ssize_t i = from < 0 ? 0 : from; least && i <= to; i++) {
+			size_t differ = differences(e, t, i, now, false);
+
+			nearest = differ < least ? i : nearest;
+			least = differ < least ? differ : least;
+		}
+	if (least)
+		differences(e, t, nearest, now, least < SIZE_MAX);
+	free(now);
+	return !least || wrong("the store is not as after one of the changes %zd to %zd", from, to);
+}
+
+static void print_damaged(void *cookie, const char *text)
+{
+	(void)cookie;
+	printf("damaged: %s\n", text);
+}
+
+/* The same as `penstock store scrub`. */
+static bool scrub_all(struct expected *e)
+{
+	struct penstock_error error = PENSTOCK_ERROR_INIT;
+	struct upkeep_scrub scrub = {.damaged = print_damaged};
+
+	if (upkeep_scrub(e->store, &scrub, &error) < 0)
+		return wrong("scrub: %s", error.message);
+	return !scrub.done.damaged || wrong("the store is damaged");
+}
+
+/* A crash leaves surplus files, which the next start removes if the store was not closed
+ * cleanly. */
+struct problems {
+	bool clean;
+	size_t n;
+};
+
+static void print_problem(
+	void *cookie, enum upkeep_problem problem, bool mendable, const char *text)
+{
+	struct problems *problems = cookie;
+
+	(void)mendable;
+	if (problem == UPKEEP_SURPLUS && !problems->clean)
+		return;
+	problems->n++;
+	printf("%s: %s\n", upkeep_problem_name(problem), text);
+}
+
+/* The same as `penstock store check`, for a store that is closed. */
+static bool check_rest(const char *root)
+{
+	struct penstock_error error = PENSTOCK_ERROR_INIT;
+	struct problems problems = {0};
+	struct upkeep_report report = {.problem = print_problem, .cookie = &problems};
+	struct store *guest = NULL;
+	uint32_t clean = 0;
+	bool good;
+
+	views_query(root, "SELECT value FROM meta WHERE name='clean'", &clean);
+	problems.clean = clean;
+	good = store_open(&guest, &(struct store_options){.root = root, .guest = true}, &error) ==
+		       0 &&
+	       upkeep_check(guest, &report, &error) == 0;
+	store_close(guest);
+	if (!good)
+		return wrong("check: %s", error.message);
+	return !problems.n || wrong("the store is inconsistent");
+}
+
 /* --- and on it goes ------------------------------------------------------------------------- */
 
 static bool put_one(struct expected *e, const char *key, size_t size, unsigned seed)
@@ -494,16 +642,15 @@ static void change_boot(const char *root)
 		close(fd);
 }
 
-bool expected_check(
-	struct expected *e, const char *root, size_t position, bool relaxed, unsigned seed)
+bool expected_check(struct expected *e, const char *root, const struct power_loss *loss)
 {
 	struct penstock_error error = PENSTOCK_ERROR_INIT;
 	bool good = true;
 
-	e->position = position;
-	e->relaxed = relaxed;
+	e->position = loss->position;
+	e->relaxed = loss->relaxed;
 	change_boot(root);
-	if (store_open(&e->store, &(struct store_options){.root = root, .relaxed = relaxed},
+	if (store_open(&e->store, &(struct store_options){.root = root, .relaxed = loss->relaxed},
 		    &error) < 0)
 		return wrong("the store does not open: %s", error.message);
 	for (size_t i = 0; good && i < e->n; i++) {
@@ -512,7 +659,8 @@ bool expected_check(
 		else if (e->things[i].kind == OBJECT)
 			good = check_object(e, &e->things[i]);
 	}
-	good = good && go_on(e, seed);
+	good = good && check_views(e, root) && (!loss->upkeep || scrub_all(e)) &&
+	       go_on(e, loss->seed);
 	store_close(e->store);
-	return good;
+	return good && (!loss->upkeep || check_rest(root));
 }

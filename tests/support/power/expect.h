@@ -11,10 +11,14 @@ struct expected;
 
 /* The file that replay.c describes. Ends the process where it cannot be used. */
 struct expected *expected_load(const char *path, const struct model *m);
-/* Opens the store at `root` as after a power loss at this position of the log; prints what is
- * wrong. The store is changed. */
-bool expected_check(
-	struct expected *e, const char *root, size_t position, bool relaxed, unsigned seed);
+struct power_loss {
+	size_t position; /* in the log */
+	unsigned seed; /* of what is written afterwards */
+	bool relaxed; /* acknowledged changes may be undone */
+	bool upkeep; /* check and scrub the store, too */
+};
+/* Opens the store at `root` as after a power loss; prints what is wrong. The store is changed. */
+bool expected_check(struct expected *e, const char *root, const struct power_loss *loss);
 /* Objects, keys and uploads looked at so far. */
 size_t expected_checks(const struct expected *e);
 

@@ -25,7 +25,7 @@ enum record_type {
 	RECORD_EXTEND, /* file `ino` has at least `offset` bytes */
 	RECORD_SYNC_BEGIN, /* of file or directory `ino` (0: of everything), number `other` */
 	RECORD_SYNC_END, /* it returned without an error */
-	RECORD_REPLY, /* name is the request's id */
+	RECORD_REPLY, /* name is the request's id, or "exit-PID" if the process PID ends */
 	RECORD_UNKNOWN, /* name is a way to write that is not recorded: the log is useless */
 };
 

@@ -233,7 +233,7 @@ size_t model_reply(const struct model *m, const char *id)
 }
 
 /* The newest with that inode: a number is used again after its file is gone. */
-static struct file *find_file(struct model *m, uint64_t ino)
+static struct file *find_file(const struct model *m, uint64_t ino)
 {
 	for (size_t i = m->n_files; i > 0; i--)
 		if (m->files[i - 1]->ino == ino)
@@ -377,6 +377,14 @@ static bool in_class(const struct file *f, const char *class)
 	return strcmp(class, "root") == 0 && f->directory && !data;
 }
 
+bool model_at_commit(const struct model *m)
+{
+	const struct record *r = m->at < m->n ? m->records[m->at] : NULL;
+	const struct file *f = r && r->type == RECORD_SYNC_END ? find_file(m, r->ino) : NULL;
+
+	return !r || (f && in_class(f, "wal"));
+}
+
 static size_t sync_begin(const struct model *m, const struct record *end)
 {
 	for (size_t i = m->at; i > 0; i--) {
@@ -438,13 +446,15 @@ static void process(struct model *m)
 
 bool model_next_point(struct model *m, size_t every)
 {
-	size_t last = every ? m->at + every : SIZE_MAX;
+	size_t n = 0;
 
 	if (m->at == m->n)
 		return false;
-	do
+	do {
+		n += m->records[m->at]->type != RECORD_REPLY;
 		process(m);
-	while (m->at < m->n && m->at < last && m->records[m->at]->type != RECORD_SYNC_END);
+	} while (m->at < m->n && (!every || n < every) &&
+		 m->records[m->at]->type != RECORD_SYNC_END);
 	return true;
 }
 

@@ -26,8 +26,10 @@ struct model;
 struct model *model_load(const char *path, const char *ignore);
 /* Removes what it keeps on the disk; its memory goes with the process. */
 void model_free(struct model *m);
-/* Goes on to the next sync's end, or by so many records (0: any number). */
+/* Goes on to the next sync's end, or by so many changes and syncs (0: any number). */
 bool model_next_point(struct model *m, size_t every);
+/* Returns true before a sync of the database's log ends, and at the end. */
+bool model_at_commit(const struct model *m);
 /* Records before this point, and in all. */
 size_t model_position(const struct model *m);
 size_t model_length(const struct model *m);

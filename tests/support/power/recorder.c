@@ -108,6 +108,17 @@ __attribute__((constructor)) static void start(void)
 	}
 }
 
+/* A program without replies acknowledges its changes by its end. */
+__attribute__((destructor)) static void end(void)
+{
+	char name[32];
+	int len = snprintf(name, sizeof(name), "exit-%u", process);
+
+	pthread_mutex_lock(&lock);
+	emit(RECORD_REPLY, 0, 0, 0, name, (size_t)len, NULL, 0);
+	pthread_mutex_unlock(&lock);
+}
+
 /* --- what is below the root ---------------------------------------------------------------- */
 
 static bool ends_with(const char *path, const char *end)

@@ -14,12 +14,19 @@
  *	upload BUCKET KEY ID REPLY
  *	part ID NUMBER REPLY ETAG SIZE
  *	ended ID REPLY					completed or aborted
+ *	keys ID SECRET					of the server
+ *	view NAME REQUEST				a whole request in base64
+ *	events						a view, too: the number of pending events
+ *	shows REPLY N DIGEST...				of the views so far, from the Nth on
+ *	steps REPLY N DIGEST...				after several changes, in any order
  *
  * Options:
  *	--ignore CLASS  see model.h: leaves out the syncs of a class, so that a fault appears
  *	--draws N	drawn states at each point (2)
+ *	--short		only the states that lose all that was not synced, at each commit
+ *	--upkeep	also do what `penstock store check` and `penstock store scrub` do
  *	--shard I/N	only every Nth point
- *	--every N	points between the syncs, too, each N records
+ *	--every N	points between the syncs, too, each N changes
  *	--relaxed	a power loss may undo acknowledged changes, whole ones
  *	--disk DIR	at the end, compare the end of the log with the recorded directory
  *
@@ -81,14 +88,14 @@ static unsigned long number(const char *text)
 struct options {
 	const char *ignore, *disk;
 	unsigned draws, shard, shards, every;
-	bool relaxed;
+	bool relaxed, is_short, upkeep;
 };
 
 static struct options parse(int argc, char **argv)
 {
 	static const struct option names[] = {{"ignore", 1, NULL, 'i'}, {"draws", 1, NULL, 'd'},
 		{"shard", 1, NULL, 's'}, {"relaxed", 0, NULL, 'r'}, {"every", 1, NULL, 'e'},
-		{"disk", 1, NULL, 'D'}, {0}};
+		{"disk", 1, NULL, 'D'}, {"short", 0, NULL, 'S'}, {"upkeep", 0, NULL, 'u'}, {0}};
 	struct options o = {.draws = 2, .shards = 1};
 	int c;
 
@@ -101,6 +108,10 @@ static struct options parse(int argc, char **argv)
 			o.disk = optarg;
 		else if (c == 'd')
 			o.draws = (unsigned)number(optarg);
+		else if (c == 'S')
+			o.is_short = true;
+		else if (c == 'u')
+			o.upkeep = true;
 		else if (c == 'e')
 			o.every = (unsigned)number(optarg);
 		else if (c == 'r')
@@ -129,7 +140,11 @@ static bool try_state(struct model *m, struct expected *e, const struct options 
 	if (!model_temporary(dir, sizeof(dir)) || asprintf(&root, "%s/%s", dir, store) < 0)
 		err(1, "%s", dir);
 	model_build(m, mode, seed, dir);
-	good = expected_check(e, root, model_position(m), o->relaxed, seed);
+	good = expected_check(e, root,
+		&(struct power_loss){.position = model_position(m),
+			.seed = seed,
+			.relaxed = o->relaxed,
+			.upkeep = o->upkeep});
 	if (!good)
 		printf("at record %zu of %zu, with %s of %zu unsynced changes (seed %u)\n",
 			model_position(m), model_length(m),
@@ -149,9 +164,11 @@ int main(int argc, char **argv)
 
 	log_set_level(LOG_ERROR); /* each state has files to sweep */
 	while (good && model_next_point(m, o.every)) {
-		if (points++ % o.shards != o.shard)
+		unsigned modes = o.is_short ? BUILD_NOTHING + 1 : BUILD_RANDOM + o.draws;
+
+		if (points++ % o.shards != o.shard || (o.is_short && !model_at_commit(m)))
 			continue;
-		for (unsigned mode = 0; good && mode < BUILD_RANDOM + o.draws; mode++) {
+		for (unsigned mode = BUILD_NOTHING; good && mode < modes; mode++) {
 			good = try_state(m, e, &o, mode, argv[optind + 2]);
 			states++;
 		}

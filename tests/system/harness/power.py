@@ -1,6 +1,9 @@
 """A store whose writes are recorded, a client that notes acknowledgements, and the replay of both (tests/support/power)."""
+import base64
+import hashlib
 import os
 import re
+import sqlite3
 import struct
 import subprocess
 import tempfile
@@ -9,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from .program import Store, binary
-from .s3_wire import Wire
+from .s3_wire import Reply, Wire
 
 FAULTS = struct.Struct("=IIiIq")  # struct power_faults
 WRITE, SYNC, CREATE, READ = 1, 2, 4, 8
@@ -63,6 +66,8 @@ class Recording:
         self.log = self.folder / "write.log"
         self.expected = self.folder / "expected"
         self.lines = []
+        self.views = []
+        self.requests = []
         self.lock = threading.Lock()
         preload(penstock, POWER_ROOT=self.disk, POWER_LOG=self.log)
         self.store = Store(penstock, self.disk / self.STORE, durability)
@@ -75,12 +80,19 @@ class Recording:
         self.store.kill() if kill else self.store.stop().ok()
         self.store.start()
 
+    def script(self, code, *arguments):
+        """Runs a Python script whose writes are recorded, too."""
+        words = ["/usr/bin/python3", "-c", code, *map(str, arguments)]
+        subprocess.run(words, env=self.store.penstock.env, check=True, timeout=60)
+
     def finish(self):
         self.store.stop().ok()
-        self.expected.write_text("\n".join(self.lines) + "\n")
 
     def replay(self, *options):
         """Runs a replay. Returns (exit code, output)."""
+        store = self.store
+        lines = [f"keys {store.access_key} {store.secret_key}", *(view.line(store) for view in self.views), *self.lines]
+        self.expected.write_text("\n".join(lines) + "\n")
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         with tempfile.TemporaryDirectory(dir=memory, prefix="penstock-power-") as work:
             done = subprocess.run(
@@ -187,6 +199,94 @@ class Upload:
     def abort(self):
         _, reply_id = self.client.send(204, "DELETE", f"/{self.bucket}/{self.key}", f"uploadId={self.id}")
         self.client.recording.note("ended", self.id, reply_id)
+
+
+class Request:
+    """A request that is signed when it is sent; `keys` are those of another sender, or empty for an anonymous one."""
+
+    def __init__(self, method, path, query="", headers=None, body=b"", keys=None, service="s3"):
+        self.method, self.path, self.query, self.headers, self.body = method, path, query, headers or {}, body
+        self.keys, self.service = keys, service
+        self.signed = None
+
+    def bytes(self, store, skew_s=0):
+        wire, headers = Wire(store), {"host": "store"} | self.headers
+        wire.service = self.service
+        if self.keys:
+            wire.access_key, wire.secret_key, *token = self.keys
+            headers |= {"x-amz-security-token": text for text in token}
+        if self.keys != ():
+            headers = wire.sign(self.method, self.path, self.query, headers, hashlib.sha256(self.body).hexdigest(), skew_s)
+        headers |= {"connection": "close", "content-length": str(len(self.body))}
+        return wire.head(self.method, self.path + ("?" + self.query if self.query else ""), headers) + self.body
+
+    def send(self, store):
+        """Returns all bytes of the reply. The signature is made once, and valid for 15 minutes."""
+        self.signed = self.signed or self.bytes(store)
+        with Wire(store).connect() as connection:
+            connection.sendall(self.signed)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    # --- as a view
+
+    def line(self, store):
+        """A signature may be 15 minutes early, too: this one is valid for 29 minutes."""
+        return f"view {self.method}:{self.path}?{self.query} {base64.b64encode(self.bytes(store, skew_s=840)).decode()}"
+
+    def digest(self, store):
+        """power-replay computes the same."""
+        head, _, body = self.send(store).partition(b"\r\n\r\n")
+        head = re.sub(rb"(?im)^(?:date|x-amz-request-id): .*\r\n", b"", head + b"\r\n")
+        return f"{zlib.crc32(head + re.sub(rb'<RequestId>[^<]*', b'', body, count=1)):08x}"
+
+
+class Events:
+    """The number of pending events, which no request shows."""
+
+    def line(self, _store):
+        return "events"
+
+    def digest(self, store):
+        database = sqlite3.connect(f"file:{store.root}/meta.db?mode=ro", uri=True)
+        (count,) = database.execute("SELECT count(*) FROM events").fetchone()
+        database.close()
+        return f"{count:08x}"
+
+
+class Witness:
+    """Sends one change after the other. After each it looks at the views, which are requests whose replies show the changes."""
+
+    def __init__(self, recording):
+        self.recording, self.first, self.seen, self.last = recording, 0, (), "-"
+
+    def subject(self):
+        """Looks once more at all views. Later changes are shown by views that are added now."""
+        self.first = 0
+        self.happened(self.last)
+        self.first = len(self.recording.views)
+
+    def see(self, *views):
+        """Adds views. They show the state after the last change, too."""
+        self.recording.views += views
+        self.happened(self.last)
+
+    def happened(self, reply, steps=False):
+        """Notes the views after a change; `steps` if the change is several ones that are made in any order."""
+        before, same, self.last = self.seen, reply == self.last, reply
+        self.seen = (self.first, *(view.digest(self.recording.store) for view in self.recording.views[self.first :]))
+        self.recording.note("steps" if steps else "shows", reply, *self.seen)
+        assert same or self.seen != before, "no view shows the change"
+
+    def do(self, *request, steps=False, **more):
+        """Sends a change that succeeds. Returns the status, the headers and the body of the reply."""
+        self.recording.requests.append(Request(*request, **more))
+        head, _, body = self.recording.requests[-1].send(self.recording.store).partition(b"\r\n\r\n")
+        status, *lines = head.decode().split("\r\n")
+        pairs = (line.partition(": ") for line in lines)
+        reply = Reply(int(status.split()[1]), {name.lower(): value for name, _, value in pairs}, body)
+        assert reply.status in (200, 201, 204), (request, head, body)
+        self.happened(reply.headers["x-amz-request-id"], steps)
+        return reply
 
 
 def body(seed, size):

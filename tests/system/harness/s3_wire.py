@@ -36,6 +36,8 @@ class Reply:
 class Wire:
     """A client of a store that controls every byte."""
 
+    service = "s3"
+
     def __init__(self, store):
         self.host, port = store.address.rsplit(":", 1)
         self.port = int(port)
@@ -51,7 +53,7 @@ class Wire:
 
     def key(self, date, region):
         key = ("AWS4" + self.secret_key).encode()
-        for part in (date[:8], region, "s3", "aws4_request"):
+        for part in (date[:8], region, self.service, "aws4_request"):
             key = hmac256(key, part)
         return key
 
@@ -64,7 +66,7 @@ class Wire:
             + [f"{name}:{headers[name].strip()}" for name in names]
             + ["", ";".join(names), payload]
         )
-        scope = f"{date[:8]}/{region}/s3/aws4_request"
+        scope = f"{date[:8]}/{region}/{self.service}/aws4_request"
         text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
         return hmac256(self.key(date, region), text).hex(), ";".join(names), scope
 
