@@ -461,7 +461,7 @@ static bool check_upload(struct expected *e, const struct upload *u)
 	return good;
 }
 
-/* --- the store as a whole ---------------------------------------------------------------------- */
+/* --- the store as a whole ------------------------------------------------------------------ */
 
 static bool has_digest(const struct event *event, size_t view, uint32_t digest)
 {
@@ -537,7 +537,8 @@ static bool scrub_all(struct expected *e)
 	return !scrub.done.damaged || wrong("the store is damaged");
 }
 
-/* A crash leaves surplus files. The next start removes them, unless the store was closed cleanly. */
+/* A crash leaves surplus files, which the next start removes if the store was not closed
+ * cleanly. */
 struct problems {
 	bool clean;
 	size_t n;

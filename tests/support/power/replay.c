@@ -17,7 +17,7 @@
  *	keys ID SECRET					of the server
  *	view NAME REQUEST				a whole request in base64
  *	events						a view, too: the number of pending events
- *	shows REPLY N DIGEST...				of the views so far, from the Nth on, after the change
+ *	shows REPLY N DIGEST...				of the views so far, from the Nth on
  *	steps REPLY N DIGEST...				after several changes, in any order
  *
  * Options:

@@ -69,64 +69,22 @@ bool views_take(struct views *v, const char *line)
 
 /* --- replies --------------------------------------------------------------------------------- */
 
-/* A connection that is kept from one request to the next. */
-struct line {
-	struct sockaddr_in at;
-	int fd; /* -1 if it is closed */
-};
-
-static void hang_up(struct line *line)
-{
-	if (line->fd >= 0)
-		close(line->fd);
-	line->fd = -1;
-}
-
-static bool call(struct line *line)
+/* The request asks for the end of the connection after the reply. */
+static bool exchange(const struct sockaddr_in *at, const struct buf *request, struct buf *reply)
 {
 	struct timeval patience = {.tv_sec = 60};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ssize_t n = -1;
+	char *room;
 
-	if (line->fd >= 0)
-		return true;
-	line->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(line->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	return connect(line->fd, (const struct sockaddr *)&line->at, sizeof(line->at)) == 0;
-}
-
-/* Returns the number of bytes that are missing at the end of a reply, or 1 within its head. */
-static size_t missing(const struct buf *reply)
-{
-	const char *end = memmem(buf_str(reply), reply->len, "\r\n\r\n", 4);
-	const char *length = end ? strcasestr(reply->data, "\r\ncontent-length: ") : NULL;
-	size_t all;
-
-	if (!end)
-		return 1;
-	all = (size_t)(end + 4 - reply->data);
-	if (length && length < end)
-		all += strtoul(length + strlen("\r\ncontent-length: "), NULL, 10);
-	return all > reply->len ? all - reply->len : 0;
-}
-
-static bool exchange(struct line *line, const struct buf *request, struct buf *reply)
-{
-	const char *last;
-	ssize_t n = 1;
-
-	if (!call(line) ||
-		send(line->fd, request->data, request->len, MSG_NOSIGNAL) != (ssize_t)request->len)
-		return false;
-	while (n > 0 && missing(reply)) {
-		char *room = buf_reserve(reply, 65536);
-
-		n = room ? recv(line->fd, room, 65536, 0) : -1;
-		if (n > 0)
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0 &&
+		send(fd, request->data, request->len, MSG_NOSIGNAL) == (ssize_t)request->len)
+		while ((room = buf_reserve(reply, 65536)) != NULL &&
+			(n = recv(fd, room, 65536, 0)) > 0)
 			buf_grown(reply, (size_t)n);
-	}
-	last = strcasestr(buf_str(reply), "\r\nconnection: close\r\n");
-	if (last && last < (const char *)memmem(reply->data, reply->len, "\r\n\r\n", 4))
-		hang_up(line);
-	return n > 0;
+	close(fd);
+	return n == 0 && reply->len;
 }
 
 static bool varies(const char *line)
@@ -179,14 +137,15 @@ bool views_query(const char *root, const char *sql, uint32_t *out)
 	return good;
 }
 
-static bool look(const struct view *view, struct line *line, const char *root, uint32_t *digest)
+static bool look(
+	const struct view *view, const struct sockaddr_in *at, const char *root, uint32_t *digest)
 {
 	struct buf reply = BUF_INIT(16 * MIB);
 	bool good;
 
 	if (!view->request.len)
 		return views_query(root, "SELECT count(*) FROM events", digest);
-	good = exchange(line, &view->request, &reply);
+	good = exchange(at, &view->request, &reply);
 	if (good)
 		*digest = digest_of(&reply);
 	buf_release(&reply);
@@ -198,8 +157,7 @@ bool views_look(struct views *v, size_t first, size_t end, struct store *store, 
 {
 	struct penstock_error error = PENSTOCK_ERROR_INIT;
 	struct server *server = NULL;
-	struct line line = {
-		.fd = -1, .at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	bool good = true;
 
 	if (server_start(&server,
@@ -211,13 +169,12 @@ bool views_look(struct views *v, size_t first, size_t end, struct store *store, 
 		printf("the server does not start: %s\n", error.message);
 		return false;
 	}
-	line.at.sin_port = htons((uint16_t)strtoul(strrchr(server_url(server), ':') + 1, NULL, 10));
+	at.sin_port = htons((uint16_t)strtoul(strrchr(server_url(server), ':') + 1, NULL, 10));
 	for (size_t i = first; good && i < end; i++) {
-		good = look(&v->list[i], &line, root, &digests[i]);
+		good = look(&v->list[i], &at, root, &digests[i]);
 		if (!good)
 			printf("%s: there is no reply\n", v->list[i].name);
 	}
-	hang_up(&line);
 	server_stop(server, 10000);
 	return good;
 }
