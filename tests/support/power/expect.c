@@ -461,7 +461,7 @@ static bool check_upload(struct expected *e, const struct upload *u)
 	return good;
 }
 
-/* --- the store as a whole ------------------------------------------------------------------ */
+/* --- the store as a whole -------------------------------------------------------------- */
 
 static bool has_digest(const struct event *event, size_t view, uint32_t digest)
 {

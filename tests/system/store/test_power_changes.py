@@ -46,7 +46,7 @@ REPLICATION = (
     "<Filter><Prefix></Prefix></Filter><DeleteMarkerReplication><Status>Enabled</Status></DeleteMarkerReplication>"
     "<Destination><Bucket>arn:aws:s3:::copy</Bucket></Destination></Rule></ReplicationConfiguration>"
 )
-# What a store of the first format does not have.
+# Missing in a store of the first format.
 DOWNGRADE = """
 import sqlite3, sys
 database = sqlite3.connect(sys.argv[1] + "/meta.db", isolation_level=None)
@@ -312,7 +312,7 @@ def accounts(w, folder):
 
 
 def events(w, folder):
-    """Of webhooks and of replication; no destination replies."""
+    """Events of webhooks and of replication; no destination replies."""
     store = w.recording.store
     w.see(Events(), *(get("/evt", f"{name}=") for name in ("versioning", "notification", "replication", "versions")), get("/evt/k"))
     w.do("PUT", "/evt")
