@@ -121,10 +121,13 @@ void plan_queue_frozen(struct plan *p, struct dir *d)
 	}
 }
 
-void plan_freeze_failed(struct dir *d)
+void plan_freeze_failed(struct plan *p, struct dir *d)
 {
 	struct work *w = d->head;
 
-	if (w && !d->n_frozen && w->how == HOW_COPY && w->entry->state == ENTRY_CLOSED)
-		w->how = HOW_FILE;
+	if (!w || d->n_frozen || w->how != HOW_COPY || w->entry->state != ENTRY_CLOSED)
+		return;
+	w->how = HOW_FILE;
+	queue_remove(p, w);
+	queue_add(p, w);
 }

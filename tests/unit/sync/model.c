@@ -193,7 +193,7 @@ static void finish(struct upload *u, enum job_outcome fault, bool retryable, boo
 }
 
 /* As freeze_dir() does. */
-static bool freeze_at_once(struct dir *d, bool strict)
+static bool freeze_at_once(struct dir *d)
 {
 	unsigned n = 0;
 
@@ -206,16 +206,12 @@ static bool freeze_at_once(struct dir *d, bool strict)
 		if (w->entry->seen.size > PLAN_MARKER || w->send != SEND_IDLE ||
 			w->how == HOW_REST || w->settled)
 			continue;
-		if (w->entry->state == ENTRY_OPEN && strict)
+		if (w->entry->state == ENTRY_OPEN)
 			return false;
 		if (w->entry->state != ENTRY_CLOSED)
 			continue;
-		if (!f->exists || f->open || f->ident.size > PLAN_MARKER ||
-			(strict && !ident_equal(&f->ident, &w->entry->seen))) {
-			if (strict)
-				return false;
-			continue;
-		}
+		if (!f->exists || f->open || !ident_equal(&f->ident, &w->entry->seen))
+			return false;
 		copy = calloc(1, sizeof(*copy) + 16);
 		copy->ident = f->ident;
 		copy->close = w->close;
@@ -231,19 +227,21 @@ static bool freeze_at_once(struct dir *d, bool strict)
 static void freeze_small(struct dir *d)
 {
 	struct plan *p = &world->f.plan;
+	bool frozen;
 
 	if (!d->freeze_since_ms)
 		d->freeze_since_ms = world->f.now;
 	d->busy = true;
 	deliver_all();
-	if (!freeze_at_once(d, world->f.now - d->freeze_since_ms < 250)) {
-		for (struct work *w = d->head; w && d->n_frozen; w = w->next)
-			plan_thaw(p, w);
+	frozen = freeze_at_once(d);
+	for (struct work *w = d->head; w && d->n_frozen && !frozen; w = w->next)
+		plan_thaw(p, w);
+	if (!frozen && world->f.now - d->freeze_since_ms < 250) {
 		d->freeze_ms = world->f.now + 2;
 	} else {
 		deliver_all();
 		plan_queue_frozen(p, d);
-		plan_freeze_failed(d);
+		plan_freeze_failed(p, d);
 		d->freeze_since_ms = 0;
 	}
 	d->busy = false;

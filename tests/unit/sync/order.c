@@ -238,6 +238,28 @@ static void a_copy_goes_with_its_file(void **state)
 	assert_string_equal(run_all(f), "partial a;");
 }
 
+/* No copy can be made, as the marker is open whenever this is tried. Then it is closed. */
+static void a_marker_that_cannot_be_copied_follows_what_it_may_need(void **state)
+{
+	struct fixture *f = *state;
+	int64_t wake = INT64_MAX;
+	struct job job;
+
+	saved(f, "latest", 10);
+	saved(f, "ckpt2", LARGE);
+	saved(f, "latest", 10);
+	f->now += QUIET;
+	assert_true(plan_next(&f->plan, f->now, &job, &wake));
+	assert_int_equal(job.kind, JOB_FREEZE);
+	saved(f, "ckpt3", LARGE);
+	saved(f, "latest", 10);
+	plan_queue_frozen(&f->plan, job.dir);
+	plan_freeze_failed(&f->plan, job.dir);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt2;whole ckpt3;whole latest;");
+}
+
 /* So many files that they would take too much memory wait in the line, in the same order. */
 static void save_many(struct fixture *f, const char *dir, unsigned n)
 {
@@ -383,6 +405,7 @@ int main(void)
 		RULE(small_files_of_a_directory_are_copied_together),
 		RULE(a_copy_that_is_published_leaves_the_later_close_on_record),
 		RULE(a_copy_goes_with_its_file),
+		RULE(a_marker_that_cannot_be_copied_follows_what_it_may_need),
 		RULE(many_files_wait_in_a_line),
 		RULE(a_marker_waits_for_the_line),
 		RULE(files_in_the_line_change_and_go),
