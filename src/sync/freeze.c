@@ -51,14 +51,14 @@ static int open_entry(struct sync *s, const struct entry *e)
 	return buf_failed(&path) ? -1 : sync_open_file(s, buf_str(&path));
 }
 
-/* Copies the file of `w`. If `strict`, only if the file is still as its last close left it. */
-static bool freeze(struct sync *s, struct work *w, bool strict)
+/* Copies the file of `w` if it is still as its last close left it. */
+static bool freeze(struct sync *s, struct work *w)
 {
 	_cleanup_close_ int fd = open_entry(s, w->entry);
 	enum lease lease;
 	struct frozen *f = fd < 0 ? NULL : freeze_file(fd, &lease);
 
-	if (f && strict && !ident_equal(&f->ident, &w->entry->seen)) {
+	if (f && !ident_equal(&f->ident, &w->entry->seen)) {
 		free(f);
 		f = NULL;
 	}
@@ -83,7 +83,7 @@ static bool is_as_frozen(struct sync *s, const struct work *w)
 
 /* Copies the small files of `d` that were closed. Returns false if the files could not be copied at
  * one moment. */
-static bool freeze_all(struct sync *s, struct dir *d, bool strict)
+static bool freeze_all(struct sync *s, struct dir *d)
 {
 	size_t bytes = 0, n = 0, looked = 0;
 
@@ -94,19 +94,18 @@ static bool freeze_all(struct sync *s, struct dir *d, bool strict)
 		if (e->seen.size > PLAN_MARKER || e->below || w->send != SEND_IDLE ||
 			w->how == HOW_REST || w->settled)
 			continue;
-		if (e->state == ENTRY_OPEN && strict)
+		if (e->state == ENTRY_OPEN)
 			return false;
 		if (e->state != ENTRY_CLOSED)
 			continue;
 		bytes += e->seen.size;
 		if (bytes > BYTES || s->plan.frozen_bytes > BYTES_ALL)
 			break;
-		if (freeze(s, w, strict))
-			n++;
-		else if (strict)
+		if (!freeze(s, w))
 			return false;
+		n++;
 	}
-	for (struct work *w = d->head; w && strict && n; w = w->next) {
+	for (struct work *w = d->head; w && n; w = w->next) {
 		if (!w->frozen)
 			continue;
 		if (!is_as_frozen(s, w))
@@ -119,21 +118,22 @@ static bool freeze_all(struct sync *s, struct dir *d, bool strict)
 void freeze_dir(struct sync *s, struct dir *d)
 {
 	int64_t now_ms = clock_monotonic_ms();
+	bool frozen;
 
 	MUST_HOLD(&s->lock);
 	if (!d->freeze_since_ms)
 		d->freeze_since_ms = now_ms;
 	d->busy = true; /* keeps the directory while events are read */
 	observe_catch_up(s);
-	if (!freeze_all(s, d, now_ms - d->freeze_since_ms < PATIENCE_MS)) {
-		for (struct work *w = d->head; w && d->n_frozen; w = w->next)
-			plan_thaw(&s->plan, w);
+	frozen = freeze_all(s, d);
+	for (struct work *w = d->head; w && d->n_frozen && !frozen; w = w->next)
+		plan_thaw(&s->plan, w);
+	if (!frozen && now_ms - d->freeze_since_ms < PATIENCE_MS) {
 		d->freeze_ms = now_ms + AGAIN_MS;
 	} else {
 		observe_catch_up(s);
 		plan_queue_frozen(&s->plan, d);
-		/* If no file could be copied in all that time, the first one is sent as it is. */
-		plan_freeze_failed(d);
+		plan_freeze_failed(&s->plan, d);
 		d->freeze_since_ms = 0;
 	}
 	d->busy = false;

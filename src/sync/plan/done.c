@@ -167,14 +167,31 @@ static void set_aside(struct plan *p, const struct ended *d)
 	settle(p, w, d);
 }
 
+/* Gives a queued file the place that it had. The version that had this place was not published, so
+ * files that were closed after it still wait for the next version. */
+static void keep_place(struct plan *p, struct work *w)
+{
+	if (!w->queued)
+		return;
+	queue_remove(p, w);
+	queue_add_first(p, w);
+}
+
 static void failed(struct plan *p, const struct ended *d)
 {
+	struct entry *e = d->job->entry;
 	struct work *w = d->job->work;
 
 	w->error = (uint8_t)d->r->error;
 	if (!d->r->retryable) {
 		set_aside(p, d);
 		return;
+	}
+	if (has_changed(d) && d->job->queued && d->job->kind != JOB_DELETE &&
+		e->state != ENTRY_GONE) {
+		keep_place(p, w);
+		if (plan_is_small(e))
+			choose_how(w, HOW_COPY);
 	}
 	p->pause_ms = p->pause_ms ? p->pause_ms * 2 : PAUSE_FIRST_MS;
 	if (p->pause_ms > PAUSE_MAX_MS)
@@ -194,12 +211,7 @@ static void changed_under(struct plan *p, const struct ended *d)
 	if (d->r->outcome == JOB_CHANGED && d->job->snapshot && w->broken < UINT16_MAX)
 		w->broken++;
 	plan_thaw(p, w);
-	/* The version that had this place was not published, so files that were closed after it
-	 * still wait for the next version. */
-	if (w->queued) {
-		queue_remove(p, w);
-		queue_add_first(p, w);
-	}
+	keep_place(p, w);
 	choose_how(w, !small ? HOW_SNAPSHOT : w->queued ? HOW_COPY : HOW_FILE);
 	if (e->state != ENTRY_CLOSED)
 		return;

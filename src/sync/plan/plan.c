@@ -81,7 +81,7 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 	w->modified = true;
 	w->settled = false;
 	w->opening->by_lease = false;
-	if (w->send != SEND_IDLE)
+	if (w->send == SEND_SAME)
 		w->send = SEND_CHANGED;
 	plan_check(p, e);
 	return 0;
@@ -157,7 +157,7 @@ static enum work_how how_after_close(const struct work *w, const struct ident *i
 {
 	if (found)
 		return w->how == HOW_REST ? HOW_FILE : w->how;
-	if (w->waiting_ms && w->queued && ident->size <= PLAN_MARKER)
+	if (w->queued && ident->size <= PLAN_MARKER)
 		return HOW_COPY;
 	return w->how == HOW_SNAPSHOT ? HOW_SNAPSHOT : HOW_FILE;
 }
@@ -187,10 +187,11 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	enum close_kind kind, int64_t now_ms)
 {
 	struct work *w = table_work(p->table, e, now_ms);
-	bool found;
+	bool found, again;
 
 	if (!w)
 		return -1;
+	again = w->send == SEND_RECLOSED;
 	found = w->found && ident_equal(ident, &e->seen);
 	if (w->doomed)
 		kind = CLOSE_KILLED;
@@ -207,8 +208,10 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 		      : w->how == HOW_SNAPSHOT ? now_ms
 					       : quiet_at(p, w, now_ms);
 	/* If a worker is sending the version before, or the scan found this version before its
-	 * event came, the file goes after everything that was closed since. */
-	if (w->queued && (w->send != SEND_IDLE || (found && !w->frozen)))
+	 * event came, the file goes after everything that was closed since. Large files refer to
+	 * no others, and a second close under the upload keeps the place of the first. */
+	if (w->queued &&
+		((w->send != SEND_IDLE && !again) || (found && !w->frozen && plan_is_small(e))))
 		queue_remove(p, w);
 	/* A file that waits already keeps its place, as files that were closed since may refer to
 	 * it. A small file may refer to files in the line. */

@@ -200,8 +200,9 @@ void plan_add_writer(struct work *w, struct proc *proc, bool append);
  */
 void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen);
 void plan_queue_frozen(struct plan *p, struct dir *d);
-/* If no copy could be made, the head of the queue is sent as it is. */
-void plan_freeze_failed(struct dir *d);
+/* If no copy could be made, the head of the queue goes to its end, and is sent from the file unless
+ * it is closed again. */
+void plan_freeze_failed(struct plan *p, struct dir *d);
 /* Forgets the copy, if there is one. */
 void plan_thaw(struct plan *p, struct work *w);
 

@@ -39,11 +39,13 @@ void queue_add_by_close(struct plan *p, struct work *w)
 {
 	struct work *before = w->entry->dir->tail;
 
-	/* Deletions wait, and a file that waits for a copy gets its place when the copy is made. */
-	while (before && !before->frozen &&
-		(before->close > w->close || before->how == HOW_COPY ||
-			before->entry->state == ENTRY_GONE))
-		before = before->prev;
+	/* Only small files refer to others. Deletions wait, and a file that waits for a copy gets
+	 * its place when the copy is made. */
+	for (struct work *v = before; v && !v->frozen; v = v->prev) {
+		if ((v->close >= w->first_close && v->entry->seen.size <= PLAN_MARKER) ||
+			(v == before && (v->how == HOW_COPY || v->entry->state == ENTRY_GONE)))
+			before = v->prev;
+	}
 	insert(p, w, before);
 }
 
@@ -121,10 +123,13 @@ void plan_queue_frozen(struct plan *p, struct dir *d)
 	}
 }
 
-void plan_freeze_failed(struct dir *d)
+void plan_freeze_failed(struct plan *p, struct dir *d)
 {
 	struct work *w = d->head;
 
-	if (w && !d->n_frozen && w->how == HOW_COPY && w->entry->state == ENTRY_CLOSED)
-		w->how = HOW_FILE;
+	if (!w || d->n_frozen || w->how != HOW_COPY || w->entry->state != ENTRY_CLOSED)
+		return;
+	w->how = HOW_FILE;
+	queue_remove(p, w);
+	queue_add(p, w);
 }

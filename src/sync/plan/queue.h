@@ -6,8 +6,8 @@
 
 /* Adds `w` at the end of the queue of its directory, unless `w` is already queued. */
 void queue_add(struct plan *p, struct work *w);
-/* queue_add_first() adds `w` at the head. queue_add_by_close() adds `w` by its last close, behind
- * all copies and before files that were closed later. `w` must not be queued. */
+/* queue_add_first() adds `w` at the head. queue_add_by_close() adds `w` behind all copies, and
+ * before small files that were closed after its first unpublished close. `w` must not be queued. */
 void queue_add_first(struct plan *p, struct work *w);
 void queue_add_by_close(struct plan *p, struct work *w);
 void queue_remove(struct plan *p, struct work *w);

@@ -138,7 +138,7 @@ enum work_send {
 	SEND_IDLE, /* no worker has it */
 	SEND_SAME, /* unchanged since the job was made */
 	SEND_CHANGED, /* written to, removed, or suspect since */
-	SEND_RECLOSED, /* changed, and closed again */
+	SEND_RECLOSED, /* closed again, and perhaps changed after that */
 };
 
 /* How a file is sent when its turn comes. */

@@ -8,12 +8,14 @@
 #include "base/cleanup.h"
 #include "sync/plan/state.h"
 
-#define RUNS	   3000
+#define RUNS	   1500
+#define RACING	   (1U << 24) /* in a seed: programs go on while the sync works */
 #define STEPS	   80
 #define BURST	   700 /* files at once, more than a directory's queue holds */
 #define N_NAMES	   (8 + BURST)
 #define VERSIONS   16384
-#define EVENTS	   4096
+#define EVENTS	   16384
+#define LARGES	   64
 #define JOBS	   4
 #define DELIVER_MS 400 /* maximal delay of an event */
 
@@ -39,6 +41,8 @@ struct file {
 	unsigned version;
 	uint64_t seq; /* of its last close */
 	bool large; /* the last close left a large file, and counts */
+	uint64_t larges[LARGES]; /* the last closes, if they all left a large file */
+	unsigned n_larges;
 	int64_t closed_ms;
 	struct ident ident;
 	int64_t opened_ms;
@@ -103,7 +107,8 @@ struct world {
 	unsigned n_events;
 	struct upload uploads[JOBS];
 	uint64_t seq, ticks;
-	bool flaky, deadline, burst;
+	bool flaky, deadline, burst, racing;
+	bool running; /* programs go on while the sync works */
 	unsigned n_names; /* in use */
 	unsigned step;
 };
@@ -281,6 +286,14 @@ static inline void open_file(unsigned n)
 	f->fate = fates[rnd(world->burst ? 2 : 4)];
 }
 
+static inline void note_large(struct file *f)
+{
+	if (!f->large || f->n_larges == LARGES)
+		f->n_larges = 0;
+	if (f->large)
+		f->larges[f->n_larges++] = f->seq;
+}
+
 static inline void close_file(unsigned n)
 {
 	struct file *f = &world->files[n];
@@ -292,8 +305,36 @@ static inline void close_file(unsigned n)
 		v->status = GOOD;
 	f->large = v->status == GOOD && f->ident.size > PLAN_MARKER;
 	f->seq = ++world->seq;
+	note_large(f);
 	f->closed_ms = world->f.now;
 	event('c', n, f->fate);
+}
+
+/* A program opens, writes or closes a file. */
+static inline void use_file(unsigned n, unsigned op)
+{
+	struct file *f = &world->files[n];
+
+	if (op < 9) {
+		if (!f->open && op < 7)
+			open_file(n);
+		if (f->open)
+			write_file(n);
+		if (f->open && rnd(3))
+			close_file(n);
+		SAY("writes %s: version %u, %u bytes%s", name_of(n), f->version,
+			(unsigned)f->ident.size, f->open ? ", open" : "");
+	} else if (f->open) {
+		close_file(n);
+		SAY("closes %s", name_of(n));
+	}
+}
+
+/* Between two calls of the sync, which has to do with the file `n`. */
+static inline void let_programs_run(unsigned n)
+{
+	if (world->running && rnd(4) == 0)
+		use_file(rnd(2) ? n : rnd(7), rnd(11));
 }
 
 static inline void remove_file(unsigned n)
@@ -320,6 +361,8 @@ static inline void rename_file(unsigned from, unsigned to)
 		f->seq = ++world->seq;
 		f->closed_ms = world->f.now;
 	}
+	f->n_larges = 0;
+	note_large(f);
 	world->retired[to] = false;
 	event('g', from, CLOSE_TRUE);
 	event('v', to, CLOSE_TRUE);
@@ -362,6 +405,7 @@ static inline void on_close(unsigned n, bool moved, enum close_kind fate)
 {
 	struct file *f = &world->files[n];
 	struct entry *e = entry_of(n);
+	bool refused;
 
 	if (!e || !e->work) {
 		look(n);
@@ -379,11 +423,27 @@ static inline void on_close(unsigned n, bool moved, enum close_kind fate)
 		plan_rewritten(e);
 	if (moved || !e->work)
 		fate = CLOSE_TRUE;
-	if (f->open && fate != CLOSE_KILLED)
-		fate = CLOSE_EXIT; /* opened again already */
-	plan_closed(&world->f.plan, e, &f->ident, 0100644, fate, world->f.now);
-	if (f->open && fate != CLOSE_KILLED)
-		plan_changed(&world->f.plan, e, world->f.now);
+	/* Opened again, or the kernel has reported the close and still counts the writer. */
+	refused = fate != CLOSE_KILLED && (f->open || (world->racing && rnd(4) == 0));
+	plan_closed(
+		&world->f.plan, e, &f->ident, 0100644, refused ? CLOSE_EXIT : fate, world->f.now);
+	if (!refused)
+		return;
+	f->unsure = true;
+	plan_refused(&world->f.plan, e, fate, world->f.now);
+}
+
+/* As observe_writers() does: requests a refused lease again. */
+static inline void judge_again(void)
+{
+	for (struct work *w = world->f.table.works, *next; w; w = next) {
+		const struct file *f = &world->files[number_of(w->entry)];
+
+		next = w->all_next;
+		if (w->entry->state == ENTRY_OPEN && w->opening->by_lease && f->exists && !f->open)
+			plan_closed(&world->f.plan, w->entry, &f->ident, 0100644,
+				w->opening->closed_as, world->f.now);
+	}
 }
 
 static inline void deliver(unsigned n)

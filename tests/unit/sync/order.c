@@ -42,6 +42,42 @@ static void a_marker_waits_while_its_data_is_written_again(void **state)
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
+/* The same if the store fails while the data is written again. */
+static void a_marker_waits_while_the_upload_of_its_data_fails(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	saved(f, "data", LARGE);
+	done_as(f, &job, JOB_FAILED);
+	f->now += 1000;
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
+/* The same if a copy of the data is sent: the copy is sent again, and then the new version. */
+static void a_marker_waits_while_the_upload_of_a_copy_fails(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", 1000);
+	saved(f, "marker", 1);
+	saved(f, "data", 1000);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "frozen data");
+	saved(f, "other", LARGE);
+	saved(f, "data", LARGE);
+	done_as(f, &job, JOB_FAILED);
+	f->now += 1000;
+
+	assert_string_equal(run_all(f), "frozen data;frozen marker;whole other;whole data;");
+}
+
 /* The same while it is being written for the third time. */
 static void a_marker_waits_while_its_data_is_written_again_and_again(void **state)
 {
@@ -104,6 +140,60 @@ static void a_marker_waits_for_a_version_closed_during_an_upload(void **state)
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
+/* The same if the data is closed twice during the upload: the marker may name the first of these
+ * versions. */
+static void a_marker_waits_for_a_version_closed_twice_during_an_upload(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", LARGE);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	saved(f, "data", LARGE);
+	done_as(f, &job, JOB_DONE);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
+/* The same if a copy is being sent. */
+static void a_marker_waits_for_a_version_closed_twice_after_a_copy(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", 1000);
+	saved(f, "data", 1000);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "frozen data");
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	saved(f, "data", LARGE);
+	done_as(f, &job, JOB_DONE);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
+/* The data is moved into place, and written again before the events are read: the content that the
+ * first event finds is that of the last close. */
+static void a_marker_waits_for_data_that_was_found_before_its_close(void **state)
+{
+	struct fixture *f = *state;
+	struct ident ident = ident_of(f, LARGE);
+
+	plan_closed(&f->plan, at(f, "data"), &ident, 0100644, CLOSE_UNSEEN, f->now);
+	plan_found(at(f, "data"));
+	saved(f, "marker", 1);
+	plan_closed(&f->plan, at(f, "data"), &ident, 0100644, CLOSE_TRUE, f->now);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
 /* A version closed while the one before was being sent goes after everything closed since. */
 static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
 {
@@ -133,6 +223,22 @@ static void a_small_file_rewritten_in_the_queue_follows_what_it_may_need(void **
 
 	assert_string_equal(run_all(f), "whole ckpt2;frozen latest;");
 	assert_null(at(f, "latest")->work);
+}
+
+/* The rest of a log whose writer was killed has a place. If the log is closed again there, it may
+ * refer to files that were closed since. */
+static void a_log_closed_again_in_the_queue_follows_what_it_may_need(void **state)
+{
+	struct fixture *f = *state;
+
+	changed(f, "log");
+	at(f, "log")->work->appender = true;
+	plan_task_ended(&f->plan, true, f->now);
+	saved(f, "ckpt", LARGE);
+	saved(f, "log", 20);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt;frozen log;");
 }
 
 /* The data may be smaller than other data. */
@@ -216,6 +322,31 @@ static void a_copy_that_is_published_leaves_the_later_close_on_record(void **sta
 	assert_int_equal(at(f, "latest")->state, ENTRY_CLEAN);
 }
 
+/* A file that was set aside comes back at the end of the queue. A version that was closed during
+ * the upload of a copy still goes before markers that were closed after it. */
+static void a_marker_waits_for_its_data_if_another_file_is_tried_again(void **state)
+{
+	struct job_result hopeless = {.outcome = JOB_FAILED, .error = PENSTOCK_E_PERMISSION};
+	struct fixture *f = *state;
+	struct job job, none;
+
+	saved(f, "secret", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole secret");
+	plan_done(&f->plan, &job, &hopeless, f->now);
+	saved(f, "data", 1000);
+	saved(f, "data", 1000);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "frozen data");
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	f->now += PLAN_RETRY_MS;
+	assert_string_equal(next(f, &none), "");
+	done_as(f, &job, JOB_DONE);
+
+	assert_string_equal(run_all(f), "whole data;whole marker;whole secret;");
+}
+
 /* The copy of a file that is gone or suspect is dropped. */
 static void a_copy_goes_with_its_file(void **state)
 {
@@ -237,6 +368,47 @@ static void a_copy_goes_with_its_file(void **state)
 	assert_int_equal(f->table.top->n_frozen, 0);
 	f->now += 100000;
 	assert_string_equal(run_all(f), "partial a;");
+}
+
+/* The head of the queue is with a worker, so no copy of it is made. */
+static void a_marker_whose_partial_upload_runs_follows_what_it_may_need(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	changed(f, "latest");
+	closed_as(f, "latest", 5, CLOSE_KILLED);
+	assert_string_equal(next(f, &job), "partial latest");
+	saved(f, "latest", 10);
+	saved(f, "data", LARGE);
+	saved(f, "latest", 10);
+	plan_freeze_failed(&f->plan, f->table.top);
+	done_as(f, &job, JOB_DONE);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole data;whole latest;");
+}
+
+/* No copy can be made, as the marker is open whenever this is tried. Then it is closed. */
+static void a_marker_that_cannot_be_copied_follows_what_it_may_need(void **state)
+{
+	struct fixture *f = *state;
+	int64_t wake = INT64_MAX;
+	struct job job;
+
+	saved(f, "latest", 10);
+	saved(f, "ckpt2", LARGE);
+	saved(f, "latest", 10);
+	f->now += QUIET;
+	assert_true(plan_next(&f->plan, f->now, &job, &wake));
+	assert_int_equal(job.kind, JOB_FREEZE);
+	saved(f, "ckpt3", LARGE);
+	saved(f, "latest", 10);
+	plan_queue_frozen(&f->plan, job.dir);
+	plan_freeze_failed(&f->plan, job.dir);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt2;whole ckpt3;whole latest;");
 }
 
 /* Files that would take too much memory wait in the line, in the same order. */
@@ -339,6 +511,7 @@ static void files_in_the_line_change_and_go(void **state)
 	assert_in_range(
 		order.n, 5990, 6004); /* those before the one that is open, and the suspect */
 	closed_as(f, "a/f6003", 10, CLOSE_TRUE);
+	publish_all(f, &order); /* it goes behind the copies of the others */
 	publish_all(f, &order);
 	assert_int_equal(order.n, 3 * PLAN_QUEUED - 2); /* one to partial/ */
 	place(&order, "a/f6000");
@@ -374,16 +547,25 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		RULE(a_directory_is_published_in_the_order_of_closes),
 		RULE(a_marker_waits_while_its_data_is_written_again),
+		RULE(a_marker_waits_while_the_upload_of_its_data_fails),
+		RULE(a_marker_waits_while_the_upload_of_a_copy_fails),
 		RULE(a_marker_waits_while_its_data_is_written_again_and_again),
 		RULE(a_marker_waits_while_its_small_data_is_written_again),
 		RULE(a_marker_waits_for_a_version_closed_during_an_upload),
+		RULE(a_marker_waits_for_a_version_closed_twice_during_an_upload),
+		RULE(a_marker_waits_for_a_version_closed_twice_after_a_copy),
+		RULE(a_marker_waits_for_data_that_was_found_before_its_close),
 		RULE(a_newer_version_goes_behind_what_was_closed_before_it),
 		RULE(a_small_file_rewritten_in_the_queue_follows_what_it_may_need),
+		RULE(a_log_closed_again_in_the_queue_follows_what_it_may_need),
 		RULE(data_rewritten_in_the_queue_keeps_its_place),
 		RULE(a_marker_that_never_rests_is_published_all_the_same),
 		RULE(small_files_of_a_directory_are_copied_together),
 		RULE(a_copy_that_is_published_leaves_the_later_close_on_record),
+		RULE(a_marker_waits_for_its_data_if_another_file_is_tried_again),
 		RULE(a_copy_goes_with_its_file),
+		RULE(a_marker_whose_partial_upload_runs_follows_what_it_may_need),
+		RULE(a_marker_that_cannot_be_copied_follows_what_it_may_need),
 		RULE(many_files_wait_in_a_line),
 		RULE(a_marker_waits_for_the_line),
 		RULE(files_in_the_line_change_and_go),
