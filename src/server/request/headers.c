@@ -11,6 +11,7 @@
 #include "s3/ascii.h"
 #include "s3/date.h"
 #include "s3/uri.h"
+#include "server/access/auth_v2.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "store/header.h"
@@ -203,8 +204,14 @@ bool headers_from_query(struct request *req)
 		if (uri_decode(&name, n.p, n.n, URI_PLUS_SPACE) < 0 ||
 			(v.n && uri_decode(&value, v.p, v.n, URI_PLUS_SPACE) < 0))
 			return reply_error(req, S3_E_INVALID_URI);
-		if (!is_of_signature(buf_str(&name)) &&
-			!take_parameter(req, buf_str(&name), buf_str(&value)))
+		if (is_of_signature(buf_str(&name)))
+			continue;
+		/* Anyone could add the parameter to a URL with such a signature. */
+		if (auth_v2_is(req))
+			return reply_errorf(req, S3_E_ACCESS_DENIED,
+				"Signature Version 2 does not sign the parameter %s",
+				buf_str(&name));
+		if (!take_parameter(req, buf_str(&name), buf_str(&value)))
 			return false;
 	}
 	return true;

@@ -18,7 +18,8 @@ struct request;
 bool headers_join(struct request *req);
 /* Adds the parameters of the URL that are headers, as SDKs put them into signed URLs:
  * x-amz-acl, x-amz-meta-…, x-amz-copy-source. Call it after the signature is verified, because
- * these headers are not among the signed ones. Returns false with a reply set. */
+ * these headers are not among the signed ones; Version 4 signs the whole query. Refuses them under
+ * a signature of Version 2, which does not. Returns false with a reply set. */
 bool headers_from_query(struct request *req);
 /* Refuses a request of any kind whose headers ask for a feature that this store does not have.
  * Returns false with a reply set. */

@@ -119,6 +119,18 @@ def test_forms(store, old):
     assert post(wire, [field for field in fields() if field[0] != "signature"]).status == 400
 
 
+# Such a signature does not cover the parameter: anyone who has the URL could add it.
+@pytest.mark.parametrize("added", ["x-amz-copy-source=/bkt/secret", "x-amz-acl=public-read", "X-AMZ-Meta-A=b", "x-amz-%61cl=public-read"])
+def test_a_url_takes_no_other_parameters(store, old, added):
+    old.put_object(Bucket="bkt", Key="secret", Body=b"x")
+    url = old.generate_presigned_url("put_object", Params={"Bucket": "bkt", "Key": "new"})
+
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(urllib.request.Request(f"{url}&{added}", b"", method="PUT"))
+
+    assert [item["Key"] for item in old.list_objects(Bucket="bkt")["Contents"]] == ["secret"]
+
+
 def test_urls(store, old):
     old.put_object(Bucket="bkt", Key="k", Body=b"x")
     url = old.generate_presigned_url("get_object", Params={"Bucket": "bkt", "Key": "k"})
