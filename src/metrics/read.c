@@ -187,9 +187,12 @@ struct listing {
 static int note_object(void *cookie, const struct object_info *info)
 {
 	struct listing *l = cookie;
-	const char *path = info->key + l->prefix;
+	const char *path;
 	struct metrics_feed feed;
 
+	if (strlen(info->key) < l->prefix)
+		return 0; /* a store may send keys of another prefix */
+	path = info->key + l->prefix;
 	if (!output_keys_take(&l->keys, path) || !info->size)
 		return 0;
 	l->r = metrics_feed_init(&feed, NULL, path, l->err);

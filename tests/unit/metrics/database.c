@@ -105,9 +105,9 @@ static void other_databases_are_a_problem(void **state)
 		"CREATE VIEW metrics AS SELECT * FROM m",
 		/* Rows that are not read before the end of time. */
 		TABLES "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)"
-		       "INSERT INTO runs SELECT 'ab', i FROM n;"
+		       "INSERT INTO runs SELECT 'r' || i, i FROM n;"
 		       "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)"
-		       "INSERT INTO metrics SELECT 'm', 1, 1, 'ab', i, 0 FROM n",
+		       "INSERT INTO metrics SELECT 'm', 1, 1, 'r40000', i, 0 FROM n",
 	};
 	static const char text[] = "SQLite format 3, but not";
 	_cleanup_free_ char *large = calloc(1, LIMIT_METRICS_DATABASE + 1);
