@@ -357,7 +357,7 @@ static int collect_outputs(json_t *object, const struct run_layout *layout, cons
 }
 
 static int collect(json_t *object, struct records *records, const char *home,
-	const struct records_run *run, bool elsewhere, struct penstock_error *err)
+	const struct records_run *run, bool elsewhere, bool moved, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	json_t *attempts = json_array(), *tracking, *cost;
@@ -385,8 +385,8 @@ static int collect(json_t *object, struct records *records, const char *home,
 		r = records_steps(records, run->id, add_step, done, err);
 	if (r == 0)
 		workflow = read_workflow(layout.workflow);
-	json_object_set_new(
-		object, "steps", show_steps(workflow, done, &run->last, layout.dir, layout.state));
+	json_object_set_new(object, "steps",
+		show_steps(workflow, done, &run->last, layout.dir, moved ? NULL : layout.state));
 	return r == 0 ? collect_outputs(object, &layout, run->output, err) : r;
 }
 
@@ -463,7 +463,7 @@ static int run_show(const struct cli *cli)
 		show_elsewhere(home, &run, host);
 	cluster_view_release(&cluster);
 	if (r == 0)
-		r = collect(object, records, home, &run, elsewhere, &err);
+		r = collect(object, records, home, &run, elsewhere, *host != '\0', &err);
 	if (r < 0)
 		return cli_fail(cli, &err);
 	return show_object(cli, object, &run, host);

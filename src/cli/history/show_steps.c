@@ -5,10 +5,13 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "cli/print/util.h"
 #include "run/process/live.h"
 #include "run/walk/finished.h"
+
+#define RANGE_MAX 1000000000000LL /* of the values of a range, see docs/workflow.md */
 
 /* Progress of a run on this machine. Paths are those of run/walk/finished.h. */
 struct view {
@@ -54,6 +57,21 @@ static size_t live_iterations(const struct view *view, const char *loop)
 static char *path_of_step(const char *list, size_t i)
 {
 	return str_printf("%s%s%zu", list, *list ? "." : "", i);
+}
+
+/* Returns the number of the last iteration of a loop that has an execution; -1 if there is none. */
+static json_int_t live_iteration(const struct view *view, const char *loop)
+{
+	json_int_t last = -1;
+
+	for (size_t i = 0; i < view->live.n; i++) {
+		const char *rest = path_within(view->live.items[i], loop);
+		json_int_t n = rest && str_starts(rest, ".i") ? strtoll(rest + 2, NULL, 10) : -1;
+
+		if (n > last)
+			last = n;
+	}
+	return last;
 }
 
 static bool is_launch(const json_t *step)
@@ -129,6 +147,11 @@ static void add_list(const struct view *view, json_t *row, const char *key, cons
 			next));
 }
 
+static bool is_index(json_int_t n)
+{
+	return n >= -RANGE_MAX && n <= RANGE_MAX;
+}
+
 static json_int_t count_iterations(const json_t *loop)
 {
 	const json_t *range = json_object_get(loop, "range");
@@ -139,7 +162,12 @@ static json_int_t count_iterations(const json_t *loop)
 
 	if (!range)
 		return (json_int_t)json_array_size(json_object_get(loop, "items"));
-	if (!increment || (increment > 0 ? end < begin : end > begin))
+	/* A workflow in a store was not verified. */
+	if (!is_index(begin) || !is_index(end) || !is_index(increment))
+		return 0;
+	if (!increment)
+		increment = 1;
+	if (increment > 0 ? end < begin : end > begin)
 		return 0;
 	return (end - begin) / increment + 1;
 }
@@ -157,6 +185,9 @@ static void add_loop(const struct view *view, json_t *row, const json_t *loop, c
 		finished = (json_int_t)(parallel ? finished_parallel(view->finished, path)
 						 : finished_iterations(view->finished, path));
 		running = live_iterations(view, path);
+		/* Iterations with launches are not recorded. */
+		if (!parallel && live_iteration(view, path) > finished)
+			finished = live_iteration(view, path);
 		snprintf(iteration, sizeof(iteration), ".i%lld", (long long)finished);
 	}
 	json_object_update_new(row,
@@ -280,12 +311,15 @@ json_t *show_steps(const json_t *workflow, const json_t *done, const struct reco
 {
 	_cleanup_free_ char *path = state_dir ? path_join(state_dir, "steps") : NULL;
 	const size_t next = last->steps_done > 0 ? (size_t)last->steps_done : 0;
+	char boot[PROCESS_BOOT_ID_SIZE] = "";
 	struct view view = {0};
 	json_t *rows, *row;
 	size_t i;
 
 	/* Steps of a damaged file have unknown states. */
-	if (path && finished_read(&view.finished, path, NULL) == 0 && last->state == RUN_RUNNING) {
+	process_boot_id(boot);
+	if (path && finished_read(&view.finished, path, boot, NULL) == 0 &&
+		last->state == RUN_RUNNING) {
 		live_each(run_dir, add_live, &view);
 		live_each_of_cluster(run_dir, add_live, &view);
 	}

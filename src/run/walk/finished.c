@@ -181,22 +181,31 @@ static int note_boot(struct finished_steps *progress, const char *path, struct p
 	return 0;
 }
 
-int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
+/* Reads the entries that are believed in this boot. */
+static int load_believed(struct finished_steps *progress, const char *path, const char *boot,
 	struct penstock_error *err)
 {
-	struct finished_steps *progress = calloc(1, sizeof(*progress));
-	int r = 0;
+	int r;
 
-	if (!progress)
-		return error_memory(err);
-	progress->fd = -1;
 	progress->boot = boot && *boot ? boot : NULL;
-	if (continuing)
-		r = load(progress, path, err);
+	r = path ? load(progress, path, err) : 0;
 	progress->believed = !progress->boot ||
 			     (progress->any && (!progress->other_boot || progress->synced));
 	if (!progress->believed)
 		forget_all(progress);
+	return r;
+}
+
+int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
+	struct penstock_error *err)
+{
+	struct finished_steps *progress = calloc(1, sizeof(*progress));
+	int r;
+
+	if (!progress)
+		return error_memory(err);
+	progress->fd = -1;
+	r = load_believed(progress, continuing ? path : NULL, boot, err);
 	if (r == 0 && (progress->known || access(path, F_OK) == 0))
 		r = compact(progress, path, err);
 	if (r == 0) {
@@ -215,7 +224,8 @@ int finished_open(struct finished_steps **out, const char *path, bool continuing
 	return 0;
 }
 
-int finished_read(struct finished_steps **out, const char *path, struct penstock_error *err)
+int finished_read(
+	struct finished_steps **out, const char *path, const char *boot, struct penstock_error *err)
 {
 	struct finished_steps *progress = calloc(1, sizeof(*progress));
 	int r;
@@ -223,7 +233,8 @@ int finished_read(struct finished_steps **out, const char *path, struct penstock
 	if (!progress)
 		return error_memory(err);
 	progress->fd = -1;
-	r = load(progress, path, err);
+	r = load_believed(progress, path, boot, err);
+	progress->boot = NULL;
 	if (r < 0)
 		finished_free(progress);
 	else

@@ -27,8 +27,9 @@ struct finished_steps;
 int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
 	struct penstock_error *err);
 /* Reads the entries for a program that only shows them: nothing is written, now or later. A missing
- * file has no entries. */
-int finished_read(struct finished_steps **out, const char *path, struct penstock_error *err);
+ * file has no entries; neither has one that is not believed. */
+int finished_read(struct finished_steps **out, const char *path, const char *boot,
+	struct penstock_error *err);
 /* Returns false if another boot left the file without a sync, or the file is missing: then no step
  * counts as finished. Returns true if the boot does not matter. */
 bool finished_is_believed(const struct finished_steps *progress);

@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "cli/history/show_steps.h"
 #include "run/process/live.h"
@@ -30,11 +31,17 @@ static int remove_run(void **state)
 	return fs_remove_tree(dir, NULL);
 }
 
+/* Writes the entries of this boot. */
 static void finished(const char *lines)
 {
 	_cleanup_free_ char *path = path_join(dir, "steps");
+	_cleanup_free_ char *text = NULL;
+	char boot[PROCESS_BOOT_ID_SIZE] = "";
 
-	assert_int_equal(fs_write_atomic(path, lines, strlen(lines), 0600, NULL), 0);
+	process_boot_id(boot);
+	text = str_printf("b %s\n%s", boot, lines);
+	assert_non_null(text);
+	assert_int_equal(fs_write_atomic(path, text, strlen(text), 0600, NULL), 0);
 }
 
 static void live(unsigned long serial, const char *path)
@@ -145,6 +152,12 @@ static void a_loop_counts_its_iterations(void **state)
 			     "]}}"),
 			RUN_SUCCEEDED, 1, true),
 		"1 done 3+0/3, 1.1 done");
+	live_remove(dir, 1);
+	/* Iterations with launches are not recorded. */
+	finished("");
+	live(1, "0.i2.1");
+	assert_string_equal(states(STEPS(LOOP("false")), RUN_RUNNING, 0, true),
+		"1 running 2+1/4, 1.1 done, 1.2 running");
 	finished("d 0.i0\nd 0.i2\nd 0.i3.0\n");
 	live(1, "0.i1.0");
 	live(2, "0.i3.1");
@@ -191,6 +204,11 @@ static void parts_on_another_machine_are_unknown(void **state)
 	assert_string_equal(states(STEPS(LAUNCH "," RUN), RUN_RUNNING, 1, false),
 		"1 ?, 1.1 ?, 1.2 ?, 2 running");
 	assert_string_equal(states("{}", RUN_RUNNING, 0, false), "");
+	assert_string_equal(
+		states(STEPS("{\"for\": {\"range\": {\"begin\": 0, \"end\": -9223372036854775808, "
+			     "\"increment\": -1}, \"steps\": [" RUN "]}}"),
+			RUN_RUNNING, 1, false),
+		"1 done 0+0/0, 1.1 done");
 }
 
 static void a_step_has_its_facts(void **state)

@@ -177,15 +177,18 @@ static void a_reader_writes_nothing(void **state)
 
 	(void)state;
 	write_lines(lines);
-	assert_int_equal(finished_read(&progress, path, NULL), 0);
+	assert_int_equal(finished_read(&progress, path, NULL, NULL), 0);
 	assert_true(finished_has(progress, "0"));
 	assert_int_equal(finished_parallel(progress, "1"), 2);
 	assert_int_equal(finished_iterations(progress, "2"), 5);
 	finished_free(progress);
 	assert_int_equal(fs_read(path, &text, NULL), 0);
 	assert_string_equal(buf_str(&text), lines);
+	assert_int_equal(finished_read(&progress, path, "this-boot", NULL), 0);
+	assert_false(finished_has(progress, "0"));
+	finished_free(progress);
 	unlink(path);
-	assert_int_equal(finished_read(&progress, path, NULL), 0);
+	assert_int_equal(finished_read(&progress, path, NULL, NULL), 0);
 	assert_false(finished_has(progress, "0"));
 	finished_free(progress);
 	assert_int_equal(access(path, F_OK), -1);
