@@ -218,6 +218,10 @@ bool changes_since(struct changes *changes, const char *since, const struct buf 
 		now->used = ++changes->clock;
 		return false;
 	}
+	if (now && now == old) {
+		now->used = ++changes->clock;
+		return buf_add_str(out, "{\"removed\":[],\"changed\":[]}") == 0;
+	}
 	if (split(list, &e) == 0 && digests_of(&e, &made.entries) == 0) {
 		made.n = e.n;
 		snprintf(made.tag, sizeof(made.tag), "%s", tag);

@@ -189,7 +189,9 @@ function torchTensor(name: string, value: Value): Tensor | null {
   const dtype = value.args.find((one) => isA(one, "global") && one.name.startsWith("torch."));
   const type = isA(dtype, "global") ? dtype.name.slice("torch.".length) : null;
   const [known, bytes] = TORCH_TYPES[isA(id[1], "global") ? id[1].name : ""] ?? ["?", NaN];
-  const dimensions = Array.isArray(shape) ? shape.map(Number) : [];
+  const dimensions = Array.isArray(shape)
+    ? shape.map((n) => (typeof n === "number" ? n : NaN))
+    : [];
   const all = dimensions.reduce((product, n) => product * n, bytes);
 
   return { name, dtype: type ?? known, shape: dimensions, bytes: type ? NaN : all };
@@ -198,7 +200,9 @@ function torchTensor(name: string, value: Value): Tensor | null {
 /* Adds the tensors within a value, and the plain values next to them. Values may be within
  * themselves, or many times within others. */
 function collect(name: string, value: Value, depth: number, out: Tensors & { seen: number }): void {
-  const below = (key: unknown) => (name ? `${name}.${String(key)}` : String(key));
+  // A text of a list could be endless.
+  const shown = (key: Value | number) => (typeof key === "object" ? "?" : String(key));
+  const below = (key: Value | number) => (name ? `${name}.${shown(key)}` : shown(key));
   const tensor = torchTensor(name, value);
 
   if (++out.seen > MOST_VALUES) throw new Error("the file has more values than are shown");

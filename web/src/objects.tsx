@@ -278,7 +278,7 @@ export function Objects({
           object={opened.object}
           url={urlOf(place, opened.key)}
           store={store}
-          versioning={versioning}
+          versioning={place.bucket.startsWith("gs:") ? "off" : versioning}
           readOnly={readOnly}
           onRemove={() => {
             remove(opened);

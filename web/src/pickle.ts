@@ -27,6 +27,8 @@ export interface Kept {
 export type Value =
   null | boolean | number | bigint | string | Uint8Array | Value[] | Dict | Global | Made | Kept;
 
+const LONGEST_NUMBER = 256; // bytes
+
 class Reader {
   at = 0;
   private data: Uint8Array;
@@ -57,6 +59,7 @@ class Reader {
   }
   /* Two's complement, the lowest byte first. */
   long(n: number): number | bigint {
+    if (n > LONGEST_NUMBER) throw new Error("the pickle has a number that is too long");
     const bytes = this.bytes(n);
     let value = 0n;
 
@@ -204,7 +207,9 @@ class Machine {
       else if (char === "\x93") {
         const [module, name] = this.popMany(2);
 
-        stack.push({ kind: "global", name: `${String(module)}.${String(name)}` });
+        if (typeof module !== "string" || typeof name !== "string")
+          throw new Error("the pickle is damaged");
+        stack.push({ kind: "global", name: `${module}.${name}` });
       } else if (char === "R" || char === "\x81") {
         const [of, args] = this.popMany(2);
 

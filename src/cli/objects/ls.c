@@ -19,6 +19,12 @@ struct listing {
  * directory. */
 #define LAST_CHARACTER "\xf4\x8f\xbf\xbf"
 
+/* Returns the key below the place. A store may send keys of another prefix. */
+static const char *name_of(const struct listing *l, const char *key)
+{
+	return strlen(key) < l->cut ? key : key + l->cut;
+}
+
 static int on_entry(void *cookie, const struct object_info *info)
 {
 	struct listing *l = cookie;
@@ -38,7 +44,7 @@ static int on_entry(void *cookie, const struct object_info *info)
 	remote_size(l->cli, info->size, size);
 	printf("%19s %14s  ", info->is_prefix ? "" : show_time(info->modified_ns, when),
 		info->is_prefix ? "DIR" : size);
-	show_name(stdout, info->key + l->cut);
+	show_name(stdout, name_of(l, info->key));
 	putchar('\n');
 	return l->listed >= l->limit || ferror(stdout) != 0;
 }
@@ -67,7 +73,7 @@ static int on_version(void *cookie, const struct object_version *version)
 	remote_size(l->cli, version->size, size);
 	printf("%19s %14s  ", show_time(version->modified_ns, when),
 		version->marker ? "DELETED" : size);
-	show_name(stdout, version->key + l->cut);
+	show_name(stdout, name_of(l, version->key));
 	printf("  ");
 	show_name(stdout, version->id);
 	putchar('\n');
