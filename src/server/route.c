@@ -5,6 +5,7 @@
 #include "s3/message/read_many.h"
 #include "s3/uri.h"
 #include "server/access/access.h"
+#include "server/access/auth_v2.h"
 #include "server/access/owner.h"
 #include "server/form/multipart.h"
 #include "server/iam/query.h"
@@ -237,8 +238,8 @@ void request_route(struct request *req)
 		return;
 	}
 	req->sub = sub;
-	if (!take_version(req, sub) || !headers_from_query(req) || !headers_acceptable(req) ||
-		(!is_read(req) && !request_query_is_known(req)) ||
+	if (!take_version(req, sub) || !headers_from_query(req, !auth_v2_is(req)) ||
+		!headers_acceptable(req) || (!is_read(req) && !request_query_is_known(req)) ||
 		!owner_is_expected(req, "x-amz-expected-bucket-owner", req->bucket))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {

@@ -11,7 +11,6 @@
 #include "s3/ascii.h"
 #include "s3/date.h"
 #include "s3/uri.h"
-#include "server/access/auth_v2.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "store/header.h"
@@ -190,7 +189,7 @@ static bool take_parameter(struct request *req, const char *name, const char *va
 	return true;
 }
 
-bool headers_from_query(struct request *req)
+bool headers_from_query(struct request *req, bool is_signed)
 {
 	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -206,8 +205,8 @@ bool headers_from_query(struct request *req)
 			return reply_error(req, S3_E_INVALID_URI);
 		if (is_of_signature(buf_str(&name)))
 			continue;
-		/* Anyone could add the parameter to a URL with such a signature. */
-		if (auth_v2_is(req))
+		/* Anyone could add the parameter to a URL with a signature of version 2. */
+		if (!is_signed)
 			return reply_errorf(req, S3_E_ACCESS_DENIED,
 				"Signature Version 2 does not sign the parameter %s",
 				buf_str(&name));

@@ -16,11 +16,11 @@ struct request;
 
 /* Joins headers of the same name, in their order, with commas. Returns false with a reply set. */
 bool headers_join(struct request *req);
-/* Adds the parameters of the URL that are headers, as SDKs put them into signed URLs:
- * x-amz-acl, x-amz-meta-…, x-amz-copy-source. Call it after the signature is verified, because
- * these headers are not among the signed ones; Version 4 signs the whole query. Refuses them under
- * a signature of Version 2, which does not. Returns false with a reply set. */
-bool headers_from_query(struct request *req);
+/* Adds the parameters of the URL that are headers, as SDKs put them into signed URLs: x-amz-acl,
+ * x-amz-meta-…, x-amz-copy-source. Call it after the signature is verified, because these headers
+ * are not among the signed ones. Refuses them if the signature does not cover the query
+ * (`is_signed` is false). Returns false with a reply set. */
+bool headers_from_query(struct request *req, bool is_signed);
 /* Refuses a request of any kind whose headers ask for a feature that this store does not have.
  * Returns false with a reply set. */
 bool headers_acceptable(struct request *req);
