@@ -150,7 +150,7 @@ static bool write_changes(
 	_cleanup_free_ struct digest *kept = calloc(old->n + 1, sizeof(*kept));
 	size_t n_kept = 0, seen = 0, written = 0;
 
-	if (!olds || !nows || !kept)
+	if (!olds || !nows || !kept || (now->n && !e->texts))
 		return false;
 	buf_add_str(out, "{\"removed\":[");
 	for (size_t i = 0; i < old->n; i++) {

@@ -200,9 +200,10 @@ bool headers_from_query(struct request *req, bool is_signed)
 			continue;
 		buf_truncate(&name, 0);
 		buf_truncate(&value, 0);
+		/* The caller has checked that the query can be decoded. */
 		if (uri_decode(&name, n.p, n.n, URI_PLUS_SPACE) < 0 ||
 			(v.n && uri_decode(&value, v.p, v.n, URI_PLUS_SPACE) < 0))
-			return reply_error(req, S3_E_INVALID_URI);
+			return reply_error(req, S3_E_SLOW_DOWN);
 		if (is_of_signature(buf_str(&name)))
 			continue;
 		/* Anyone could add the parameter to a URL with a signature of version 2. */

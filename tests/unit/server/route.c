@@ -109,7 +109,7 @@ static const struct row {
 	{"DELETE", "b", "k", "unknown=", NULL, false, 501},
 	{"DELETE", "b", NULL, "x-id=DeleteBucket&unknown", NULL, false, 501},
 	{"POST", "b", NULL, "delete&x", NULL, false, 501},
-	{"PUT", "b", "k", "x-amz-copy-source=b%2Fk", NULL, false, 501},
+	{"PUT", "b", "k", "x-amz-copy-source=b%2Fk", op_copy_object, true},
 	{"PUT", "b", "k", "X-Amz-Write-Offset-Bytes=0", NULL, false, 501},
 	{"GET", "b", "k", "unknown", op_get_object, false},
 	{"DELETE", "b", "k", "x-id=DeleteObject&unknown=1", op_delete_object, true},
