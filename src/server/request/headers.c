@@ -1,6 +1,5 @@
 #include "server/request/headers.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -11,6 +10,7 @@
 #include "s3/ascii.h"
 #include "s3/date.h"
 #include "s3/uri.h"
+#include "server/request/framing.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "store/header.h"
@@ -154,23 +154,11 @@ static bool is_of_signature(const char *name)
 	return false;
 }
 
-/* Returns true for a name and a value that a header could have: both may be sent in replies. */
-static bool is_header(const char *name, const char *value)
-{
-	for (const char *p = name; *p; p++)
-		if (!isalnum((unsigned char)*p) && !strchr("!#$%&'*+-.^_`|~", *p))
-			return false;
-	for (const char *p = value; *p; p++)
-		if (((unsigned char)*p < ' ' && *p != '\t') || *p == 0x7f)
-			return false;
-	return true;
-}
-
 static bool take_parameter(struct request *req, const char *name, const char *value)
 {
 	const char *given = request_header(req, name);
 
-	if (!is_header(name, value))
+	if (!framing_is_header(name, value)) /* both may be sent in replies */
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"The URL has a parameter that is no valid header");
 	if (given && strcmp(given, value) != 0)
