@@ -119,6 +119,10 @@ int workflow_defined(const void *data, size_t len, struct strlist *out);
 /* Adds only the names of the tasks of a SkyPilot file. */
 void workflow_pipeline(const void *data, size_t len, struct strlist *out);
 
+/* Returns the number of indices in the range of a loop, with both ends. Returns 0 if there are no
+ * such indices, if the increment is 0, or if a value is beyond the limits of a workflow. */
+uint64_t workflow_count_range(int64_t begin, int64_t end, int64_t increment);
+
 /* Returns true if a failure with this exit code of a step is retried. */
 bool workflow_retry_has_code(const struct workflow_retry *retry, int code);
 

@@ -10,8 +10,7 @@
 #include "cli/print/util.h"
 #include "run/process/live.h"
 #include "run/walk/finished.h"
-
-#define RANGE_MAX 1000000000000LL /* of the values of a range, see docs/workflow.md */
+#include "workflow/workflow.h"
 
 /* Progress of a run on this machine. Paths are those of run/walk/finished.h. */
 struct view {
@@ -36,20 +35,24 @@ static bool is_live(const struct view *view, const char *path)
 	return false;
 }
 
-/* Returns the number of iterations of a parallel loop that have executions. */
-static size_t live_iterations(const struct view *view, const char *loop)
+/* Returns the number of iterations of a loop that have executions. `last` gets the last one, or -1
+ * if no iteration has one. */
+static size_t live_iterations(const struct view *view, const char *loop, json_int_t *last)
 {
 	json_auto_t *seen = json_object();
 
+	*last = -1;
 	for (size_t i = 0; i < view->live.n; i++) {
 		const char *rest = path_within(view->live.items[i], loop);
-		_cleanup_free_ char *one = NULL;
+		char number[24];
+		json_int_t n;
 
 		if (!rest || !str_starts(rest, ".i"))
 			continue;
-		one = strndup(rest, 1 + strcspn(rest + 1, "."));
-		if (one)
-			json_object_set_new(seen, one, json_true());
+		n = strtoll(rest + 2, NULL, 10);
+		*last = n > *last ? n : *last;
+		snprintf(number, sizeof(number), "%lld", (long long)n);
+		json_object_set_new(seen, number, json_true());
 	}
 	return json_object_size(seen);
 }
@@ -57,21 +60,6 @@ static size_t live_iterations(const struct view *view, const char *loop)
 static char *path_of_step(const char *list, size_t i)
 {
 	return str_printf("%s%s%zu", list, *list ? "." : "", i);
-}
-
-/* Returns the number of the last iteration of a loop that has an execution; -1 if there is none. */
-static json_int_t live_iteration(const struct view *view, const char *loop)
-{
-	json_int_t last = -1;
-
-	for (size_t i = 0; i < view->live.n; i++) {
-		const char *rest = path_within(view->live.items[i], loop);
-		json_int_t n = rest && str_starts(rest, ".i") ? strtoll(rest + 2, NULL, 10) : -1;
-
-		if (n > last)
-			last = n;
-	}
-	return last;
 }
 
 static bool is_launch(const json_t *step)
@@ -147,29 +135,15 @@ static void add_list(const struct view *view, json_t *row, const char *key, cons
 			next));
 }
 
-static bool is_index(json_int_t n)
-{
-	return n >= -RANGE_MAX && n <= RANGE_MAX;
-}
-
 static json_int_t count_iterations(const json_t *loop)
 {
 	const json_t *range = json_object_get(loop, "range");
-	json_int_t begin = json_integer_value(json_object_get(range, "begin"));
-	json_int_t end = json_integer_value(json_object_get(range, "end"));
-	const json_t *given = json_object_get(range, "increment");
-	json_int_t increment = given ? json_integer_value(given) : 1;
+	json_int_t increment = json_integer_value(json_object_get(range, "increment"));
 
 	if (!range)
 		return (json_int_t)json_array_size(json_object_get(loop, "items"));
-	/* A workflow in a store was not verified. */
-	if (!is_index(begin) || !is_index(end) || !is_index(increment))
-		return 0;
-	if (!increment)
-		increment = 1;
-	if (increment > 0 ? end < begin : end > begin)
-		return 0;
-	return (end - begin) / increment + 1;
+	return (json_int_t)workflow_count_range(json_integer_value(json_object_get(range, "begin")),
+		json_integer_value(json_object_get(range, "end")), increment ? increment : 1);
 }
 
 static void add_loop(const struct view *view, json_t *row, const json_t *loop, const char *path,
@@ -178,16 +152,17 @@ static void add_loop(const struct view *view, json_t *row, const json_t *loop, c
 	bool parallel = json_is_true(json_object_get(loop, "parallel"));
 	json_int_t n = count_iterations(loop);
 	json_int_t finished = is_done(state) ? n : 0;
+	json_int_t last;
 	size_t running = 0;
 	char iteration[32] = "";
 
 	if (view->finished && state && !is_done(state)) {
 		finished = (json_int_t)(parallel ? finished_parallel(view->finished, path)
 						 : finished_iterations(view->finished, path));
-		running = live_iterations(view, path);
+		running = live_iterations(view, path, &last);
 		/* Iterations with launches are not recorded. */
-		if (!parallel && live_iteration(view, path) > finished)
-			finished = live_iteration(view, path);
+		if (!parallel && last > finished)
+			finished = last;
 		snprintf(iteration, sizeof(iteration), ".i%lld", (long long)finished);
 	}
 	json_object_update_new(row,
@@ -286,7 +261,7 @@ static const char *state_of_next(const struct records_attempt *last)
 	return "to do";
 }
 
-/* Returns the newest record of the end of step `i`; NULL if there is none. */
+/* Returns the newest record of the end of step `i`; NULL if it has not ended. */
 static json_t *find_done(const json_t *done, size_t i)
 {
 	json_t *row, *found = NULL;

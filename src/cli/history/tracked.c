@@ -20,8 +20,8 @@
 enum { PATIENCE_MS = 20000 };
 
 struct attempts {
-	/* of the last attempt that has a tracker */
-	char run[MLFLOW_ID_SIZE]; /* at MLflow; "" if the server did not reply */
+	/* of the last attempt that has a tracked run */
+	char run[MLFLOW_ID_SIZE]; /* at MLflow; "" if no attempt has one */
 	char *base; /* address of the server; NULL if it is a secret */
 	/* of the last attempt */
 	int64_t started_ms, ended_ms;

@@ -12,10 +12,24 @@
 
 /* ---- for ---- */
 
+static bool is_index(int64_t n)
+{
+	return n >= -MAX_INDEX && n <= MAX_INDEX;
+}
+
+uint64_t workflow_count_range(int64_t begin, int64_t end, int64_t increment)
+{
+	int64_t span = increment > 0 ? end : begin;
+
+	if (!is_index(begin) || !is_index(end) || !is_index(increment) || !increment)
+		return 0;
+	span -= increment > 0 ? begin : end;
+	return span < 0 ? 0 : (uint64_t)(span / (increment > 0 ? increment : -increment)) + 1;
+}
+
 static void check_range(struct reader *rd, const struct node *map, void *out)
 {
 	struct workflow_for *loop = &((struct workflow_step *)out)->loop;
-	int64_t increment, span;
 
 	if (!loop->increment.value) {
 		reader_note(rd, &loop->increment.at, "`increment` 0 is read as 1");
@@ -23,12 +37,9 @@ static void check_range(struct reader *rd, const struct node *map, void *out)
 	}
 	if (!loop->begin.given || !loop->end.given)
 		return;
-	increment = loop->increment.value;
-	span = increment > 0 ? loop->end.value - loop->begin.value
-			     : loop->begin.value - loop->end.value;
-	if (span >= 0)
-		loop->count = (uint64_t)(span / (increment > 0 ? increment : -increment)) + 1;
-	else
+	loop->count = workflow_count_range(
+		loop->begin.value, loop->end.value, loop->increment.value);
+	if (!loop->count)
 		reader_note_of(rd, &map->at, NULL, "contains no index: the loop does nothing");
 	if (loop->count > LIMIT_WORKFLOW_ITERATIONS)
 		reader_error_of(rd, &map->at, NULL, "has %llu iterations; a loop has at most %d",
