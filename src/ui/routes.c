@@ -8,7 +8,6 @@
  *	"?grace:--grace"	an option, if the request has the parameter
  *	"?store"		the options of the store that the parameter names
  */
-#include <pwd.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "net/credentials/aws_config.h"
+#include "records/claims.h"
 #include "records/layout.h"
 #include "s3/uri.h"
 #include "ui/log.h"
@@ -253,22 +253,19 @@ static enum MHD_Result run_route(
 static enum MHD_Result about(struct exchange *x)
 {
 	_cleanup_free_ char *home = strdup(x->ui->home);
-	char host[256] = "", memory[4096];
-	struct passwd entry, *user = NULL;
+	_cleanup_free_ char *user = claim_user_name(geteuid());
+	char host[256] = "";
 
-	if (!home)
+	if (!home || !user)
 		return MHD_NO;
 	gethostname(host, sizeof(host) - 1);
-	if (getpwuid_r(geteuid(), &entry, memory, sizeof(memory), &user) != 0)
-		user = NULL;
 	/* JSON cannot hold other text. */
 	str_make_utf8(host);
 	str_make_utf8(home);
-	if (user)
-		str_make_utf8(user->pw_name);
-	return answer_json(x, json_pack("{s:s, s:s, s:s, s:s?, s:b}", "version", PENSTOCK_VERSION,
-				      "host", host, "home", home, "user",
-				      user ? user->pw_name : NULL, "readOnly", x->ui->read_only));
+	str_make_utf8(user);
+	return answer_json(
+		x, json_pack("{s:s, s:s, s:s, s:s, s:b}", "version", PENSTOCK_VERSION, "host", host,
+			   "home", home, "user", user, "readOnly", x->ui->read_only));
 }
 
 /* Sends the workflow as it was run, which has no secrets. */
