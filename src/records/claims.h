@@ -117,8 +117,8 @@ struct claim_holder {
 	int gpus;
 	const int *gpu_list; /* `gpus` numbers; NULL if `waiting` */
 };
-/* Returns the name of the user, or the number if there is none; NULL if out of memory. The caller
- * frees it. */
+/* Returns the name of the user, or the number of a user without a name; NULL if out of memory. The
+ * caller frees it. */
 char *claim_user_name(uid_t uid);
 /* Lists the holders, then the waiting runs in their order. fn returns non-zero to stop. Without a
  * claims directory the list is empty. */

@@ -160,7 +160,7 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	}
 	if (r == 0 && access(run->attempt.layout.output, F_OK) < 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot upload the output of run '%s': there is none on this machine",
+			"cannot upload the output of run '%s': this machine has no output of the run",
 			run->attempt.id);
 	if (r == 0)
 		r = stores_init(&run->stores, run->options->embedded,

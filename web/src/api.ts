@@ -71,7 +71,7 @@ function noteClock(response: Response): void {
   else skew = 0;
 }
 
-/* One line that the server adds to a good reply; null if there is none. */
+/* One line that the server adds to a good reply; null if it is missing. */
 export function warningOf(response: Response): string | null {
   const text = response.headers.get("X-Penstock-Warning");
 

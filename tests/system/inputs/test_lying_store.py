@@ -148,7 +148,7 @@ def test_staging_fails_in_one_line_when_a_listing(staging, objects, fault_proxy,
 
 
 def output_of(store, key):
-    """Returns the object, or None if there is none; checks that no upload is left over."""
+    """Returns the object, or None if it is missing; checks that no upload is left over."""
     uploads = store.client.list_multipart_uploads(Bucket="bucket").get("Uploads", [])
     assert uploads == [], uploads
     return store.bytes("bucket", key) if key in store.keys("bucket", key) else None

@@ -75,7 +75,7 @@ def test_what_is_overwritten_is_kept(penstock, gcs, job):
     assert published(gcs) == {"run/model": b"theirs"}
 
 
-# Two runs of one output: the lease is created only if there is none, and the second run names the owner.
+# Two runs of one output: the lease is created only if it is missing, and the second run names the owner.
 def test_a_second_run_of_a_live_identity_is_refused(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)

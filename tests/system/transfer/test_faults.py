@@ -183,7 +183,7 @@ def test_a_listing_that_fails_deletes_nothing(s3, fault):
     assert (s3.folder / "out" / "old").read_text() == "old" and there(s3, "y/")["old"] == b"old"
 
 
-# The file changes while it is sent: the stored object is a state that the file had, or there is none.
+# The file changes while it is sent: the stored object is a state that the file had, or is missing.
 @pytest.mark.parametrize("change", ["shrinks", pytest.param("is rewritten", marks=pytest.mark.long)])
 def test_a_file_that_changes_while_it_is_sent(s3, change):
     path = s3.folder / "big"

@@ -211,7 +211,7 @@ def test_unreadable_files_have_their_own_exit_codes(penstock, tmp_path):
     assert missing.err.count("\n") == 1 and "no.json" in missing.err
 
 
-# A user who types a dot means the file in it. There is none, so the code is 66, as for a wrong name.
+# A user who types a dot means the file in it. The file is missing, so the code is 66, as for a wrong name.
 @pytest.mark.parametrize("verb", ["validate", "run"])
 def test_a_directory_is_no_workflow(penstock, tmp_path, verb):
     told = penstock.run(verb, ".", cwd=tmp_path).exits(66)

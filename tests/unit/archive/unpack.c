@@ -89,7 +89,7 @@ static void zip_and_7z_unpack(void **state)
 	}
 }
 
-/* Gets the name of the hidden directory in "in". Returns false if there is none yet. */
+/* Gets the name of the hidden directory in "in". Returns false if it is missing. */
 static bool find_stage(const struct yard *y, char path[static 300])
 {
 	_cleanup_closedir_ DIR *d = opendir(y->in);

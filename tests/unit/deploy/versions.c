@@ -57,7 +57,7 @@ static void commit(
 	make(w, path, body);
 }
 
-/* Returns the name of the chosen version, or "" if there is none. */
+/* Returns the name of the chosen version; "" if no version was chosen. */
 static const char *look_without(struct world *w, const struct refused *refused)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -263,7 +263,7 @@ static void freeze_small(struct dir *d)
 	d->busy = false;
 }
 
-/* Starts one job. Returns false if there is none now. */
+/* Starts one job. Returns false if no job can start now. */
 static bool begin(void)
 {
 	int64_t wake = INT64_MAX;

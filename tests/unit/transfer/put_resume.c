@@ -68,7 +68,7 @@ static void interrupted(struct fixture *f)
 	assert_null(store.object);
 }
 
-/* Returns the path of the only journal, or NULL if there is none; free() it. */
+/* Returns the path of the only journal; NULL if it is missing; free() it. */
 static char *journal(void)
 {
 	_cleanup_free_ char *path = in_directory("journals/below");
