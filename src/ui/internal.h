@@ -38,7 +38,7 @@ struct exchange {
 	struct upload_part *part; /* receives the body; NULL if it is ignored */
 	bool has_body; /* a piece of the body has come */
 	struct penstock_error refusal; /* error of opening the part, when the body started */
-	char *warning; /* percent-encoded, for X-Penstock-Warning; NULL if the verb printed no warning */
+	char *warning; /* percent-encoded, for X-Penstock-Warning; NULL if missing */
 	size_t unreadable; /* places whose runs the reply lacks, for X-Penstock-Unreadable */
 };
 
