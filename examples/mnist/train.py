@@ -1,5 +1,6 @@
 """Trains the autoencoder on pictures that stay in the bucket, on one or several tasks, and continues in mid-epoch after a kill."""
 import argparse
+import atexit
 import os
 import time
 
@@ -24,6 +25,7 @@ torch.set_num_threads(1)
 model = Autoencoder()
 if world > 1:
     dist.init_process_group("gloo")
+    atexit.register(dist.destroy_process_group)  # without it a process may abort at its exit
 steps = optimizer(model)
 loader = Loader(Dataset(options.pictures), options.batch // world, shuffle=True, seed=7, pad=True)
 step = 0

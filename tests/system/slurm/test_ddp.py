@@ -7,15 +7,16 @@ import pytest
 STEPS = 30
 
 TRAINING = '''
-import hashlib, os, signal, sys, time
+import atexit, hashlib, os, signal, sys, time
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-told = torch.zeros(1)
-def on_term(*_): told[0] = 1
+notified = torch.zeros(1)
+def on_term(*_): notified[0] = 1
 signal.signal(signal.SIGTERM, on_term)
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+atexit.register(dist.destroy_process_group)
 rank = dist.get_rank()
 place = os.path.join(os.environ["DEEPSQUARE_OUTPUT"], "checkpoint.pt")
 torch.manual_seed(0)
@@ -27,8 +28,8 @@ if os.path.exists(place):
     model.load_state_dict(saved["model"]); optimizer.load_state_dict(saved["optimizer"]); step = saved["step"]
 print("begins at", step, flush=True)
 
-def somebody_was_told():
-    flag = told.clone()
+def any_rank_was_notified():
+    flag = notified.clone()
     dist.all_reduce(flag)
     return bool(flag.item())
 
@@ -41,7 +42,7 @@ def save():
 while step < %d:
     if step == int(os.environ.get("HOLD_AT", "-1")) and os.environ["PENSTOCK_ATTEMPT"] == "1":
         print("holds at", step, flush=True)
-        while not somebody_was_told(): time.sleep(0.02)
+        while not any_rank_was_notified(): time.sleep(0.02)
         save()
         print("saved", step, flush=True)
         sys.exit(0)
