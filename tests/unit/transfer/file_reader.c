@@ -170,7 +170,19 @@ static void assert_bytes(struct fixture *f, uint64_t offset, size_t size)
 	free(data);
 }
 
-/* The bytes requested, once the file is closed and nothing is in flight. */
+/* True if an earlier request had the same range: the engine sends a slow read again. */
+static bool sent_again(const struct fixture *f, size_t i)
+{
+	for (size_t j = 0; j < i; j++) {
+		if (f->reads[j].first == f->reads[i].first &&
+			f->reads[j].length == f->reads[i].length)
+			return true;
+	}
+	return false;
+}
+
+/* The bytes requested, once the file is closed and nothing is in flight. A range that was sent
+ * again counts once. */
 static uint64_t requested(struct fixture *f)
 {
 	uint64_t bytes = 0;
@@ -182,7 +194,7 @@ static uint64_t requested(struct fixture *f)
 	/* The server may still be reading an abandoned request. */
 	LOCK_SCOPE(&f->lock);
 	for (size_t i = 0; i < f->n; i++)
-		bytes += f->reads[i].length;
+		bytes += sent_again(f, i) ? 0 : f->reads[i].length;
 	return bytes;
 }
 
