@@ -13,6 +13,7 @@ struct metrics_format {
 	ssize_t (*take)(struct metrics_feed *feed, const char *data, size_t len, bool end,
 		struct penstock_error *err);
 	bool locks; /* a writer locks the file as SQLite does */
+	size_t most; /* bytes of the largest file that is read; 0 for no limit */
 };
 
 extern const struct metrics_format metrics_events, metrics_lines, metrics_table, metrics_mlflow,
@@ -24,6 +25,8 @@ int metrics_feed_init_mlflow(struct metrics_feed *feed, struct metrics *metrics,
 /* Notes the first problem of a file. */
 void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* Returns true, and notes the problem, if a file of this size is not read. */
+bool metrics_too_large(struct metrics_feed *feed, uint64_t size);
 /* Adds a point to a series of this file. */
 int metrics_feed_point(struct metrics_feed *feed, const char *name,
 	const struct metrics_point *point, struct penstock_error *err);

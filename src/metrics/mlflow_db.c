@@ -119,15 +119,11 @@ static ssize_t take(struct metrics_feed *feed, const char *data, size_t len, boo
 	int r;
 
 	(void)data; /* at the end all bytes are in `pending` */
-	if (len > LIMIT_METRICS_DATABASE) {
-		metrics_problem(feed, 0, "the database is larger than %d MiB",
-			(int)(LIMIT_METRICS_DATABASE / MIB));
-		feed->over = true;
-	}
-	if (!end || feed->over || !len)
+	if (metrics_too_large(feed, len) || !end || !len)
 		return 0;
 	r = read_database(feed, err);
 	return r < 0 ? r : (ssize_t)len;
 }
 
-const struct metrics_format metrics_mlflow_db = {.take = take, .locks = true};
+const struct metrics_format metrics_mlflow_db = {
+	.take = take, .locks = true, .most = LIMIT_METRICS_DATABASE};

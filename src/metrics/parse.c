@@ -27,6 +27,15 @@ void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt
 		reason);
 }
 
+bool metrics_too_large(struct metrics_feed *feed, uint64_t size)
+{
+	if (!feed->format->most || size <= feed->format->most)
+		return false;
+	metrics_problem(feed, 0, "the file is larger than %zu MiB", feed->format->most / MIB);
+	feed->over = true;
+	return true;
+}
+
 int metrics_feed_point(struct metrics_feed *feed, const char *name,
 	const struct metrics_point *point, struct penstock_error *err)
 {

@@ -177,6 +177,7 @@ int metrics_read_object(struct metrics *metrics, struct object_ref at, const cha
 }
 
 struct listing {
+	const struct reading *reading;
 	size_t prefix;
 	struct output_keys keys;
 	struct strlist paths; /* paths of objects with metrics */
@@ -196,8 +197,11 @@ static int note_object(void *cookie, const struct object_info *info)
 	if (!output_keys_take(&l->keys, path) || !info->size)
 		return 0;
 	l->r = metrics_feed_init(&feed, NULL, path, l->err);
-	if (l->r == 0 && feed.format && strlist_add(&l->paths, path) < 0)
+	if (l->r == 0 && feed.format && !metrics_too_large(&feed, info->size) &&
+		strlist_add(&l->paths, path) < 0)
 		l->r = error_memory(l->err);
+	if (feed.over && l->reading->note)
+		l->reading->note(l->reading->cookie, path, feed.problem);
 	metrics_feed_release(&feed);
 	return l->r < 0;
 }
@@ -206,7 +210,7 @@ int metrics_read_store(struct metrics *metrics, struct object_ref at, const atom
 	metrics_note_fn note, void *cookie, struct penstock_error *err)
 {
 	const struct reading reading = {metrics, cancel, note, cookie};
-	struct listing l = {.prefix = strlen(at.key), .err = err};
+	struct listing l = {.reading = &reading, .prefix = strlen(at.key), .err = err};
 	int r = object_list(at, NULL, note_object, &l, cancel, err);
 
 	if (r == 0)

@@ -89,6 +89,19 @@ def test_the_stores_of_mlflow_itself(penstock, tracking_venv, store, tmp_path, n
         assert [point[::2] for point in found[f"{name}/{tracked}/broken"]] == [[0, "NaN"]]
 
 
+# A database beyond the limit would otherwise be fetched and dropped at each poll.
+def test_a_database_that_is_too_large_is_not_fetched(penstock, store, fault_proxy):
+    store.client.create_bucket(Bucket="out")
+    store.client.put_object(Bucket="out", Key="a/mlflow.db", Body=bytes(63 << 20))
+    store.client.put_object(Bucket="out", Key="a/metrics.jsonl", Body=b'{"step": 1, "loss": 2}\n')
+
+    run = penstock.run("metrics", "s3://out/a", "--json", env=store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}).ok()
+
+    assert [one["name"] for one in run.json()] == ["loss"], run.json()
+    assert "mlflow.db" in run.err and "62 MiB" in run.err
+    assert fault_proxy.seen(path="metrics.jsonl") and not fault_proxy.seen(path="mlflow.db")
+
+
 def test_event_files_of_real_writers(penstock, written):
     found = series(penstock, written)
     loss = found["logs/x/train/loss"]
