@@ -5,12 +5,14 @@ import shutil
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from harness.deployment import QUICK, Load, publish, weights
 from harness.program import TOP
 from harness.waiting import wait_for
+from harness.world import own_network
 
 ROLLS, KILLS, CONNECTIONS = 100, 20, 16
 
@@ -61,6 +63,32 @@ def test_a_hundred_versions_and_twenty_kills(deploy, models, wrk):
     print(f"{requests} requests by wrk and {checked.count} with their contents checked, {ROLLS} versions, {KILLS} kills")
     assert (errors, refused, checked.errors) == ([0] * 4, 0, [])
     assert requests > 10 * ROLLS
+    deployment.stop()
+
+
+@pytest.fixture
+def migrating():
+    """A network in which pending connections of a closed socket move to another socket of the port."""
+    with own_network():
+        Path("/proc/sys/net/ipv4/tcp_migrate_req").write_text("1")
+        yield
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["reuseport", "HUP"])
+def test_servers_that_listen_themselves_lose_no_request(migrating, deploy, models, wrk, how):
+    publish(models, 1, weights(1))
+    deployment = deploy("--traffic", how, "--health", "http://127.0.0.1:{health_port}/health",
+                        server=("{model}", "--port", "{port}", "--health-port", "{health_port}"))  # fmt: skip
+    load = wrk(deployment.wait_in_service(1))
+    for version in range(2, KILLS + 2):
+        publish(models, version, weights(version))
+        deployment.wait_in_service(version)
+    wait_for(lambda: deployment.get()["weights"] == weights(KILLS + 1))
+    requests, errors, refused = load.finish()
+    print(f"{requests} requests, {KILLS} versions by {how}")
+    assert (errors, refused) == ([0] * 4, 0)
+    assert requests > 10 * KILLS
     deployment.stop()
 
 

@@ -9,6 +9,7 @@
 The network is a network and a mount namespace, which need root. Servers and tests are outside of it.
 """
 import asyncio
+import contextlib
 import ctypes
 import socket
 import ssl
@@ -28,6 +29,20 @@ ENTER = """exec nsenter --net=/proc/%d/ns/net --mount=/proc/%d/ns/mnt -- sh -c '
 
 def is_possible():
     return subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True).returncode == 0
+
+
+@contextlib.contextmanager
+def own_network():
+    """A network namespace with a loopback interface, for the calling thread and all threads and processes that it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/thread-self/ns/net", "rb") as before:
+        if libc.unshare(CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "cannot make a network namespace; run the test as root")
+        try:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+            yield
+        finally:
+            libc.setns(before.fileno(), CLONE_NEWNET)
 
 
 def openssl(*words, **more):
