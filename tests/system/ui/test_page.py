@@ -391,6 +391,30 @@ def test_runners_show_who_holds_what_and_why_others_wait(ui, page, penstock, tmp
     seen(tab, "No run holds or waits for resources.")
 
 
+# The browser is in the network of the cluster, as that of an `ssh -L` to its login node would be.
+@pytest.mark.long
+def test_the_nodes_of_slurm_are_shown(browser, login, slurm, tmp_path):
+    go, chromium = tmp_path / "go", tmp_path / "chromium"
+    chromium.write_text(f"""#!/bin/sh\nexec {shlex.join(slurm.inside(slurm.control, ["/usr/bin/chromium"]))} "$@"\n""")
+    chromium.chmod(0o755)
+    run = login.on_slurm(write_workflow(tmp_path, f"echo begins; while [ ! -e {go} ]; do sleep 0.05; done", resources=None))
+    run.wait_for_output("begins")
+    server = login.popen("ui", "--listen", "127.0.0.1:0")
+    inside = browser.browser_type.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    tab = inside.new_page()
+
+    tab.goto(server.wait_for_output(r"^open (http://\S+)$")[1])
+    tab.get_by_role("link", name="Runners").click()
+
+    nodes = tab.get_by_role("table", name="Nodes")
+    for name in slurm.nodes:
+        nodes.get_by_role("row").filter(has_text=name).filter(has_text=" of 2").first.wait_for()
+    tab.get_by_role("table", name="Partitions").get_by_role("row").filter(has_text="low").filter(has_text=" of 4").wait_for()
+    go.touch()
+    run.wait().ok()
+    inside.close()
+
+
 def test_the_keyboard_is_enough(ui, page, penstock, tmp_path):
     for name in ("alpha", "beta"):
         penstock.run("run", write_workflow(tmp_path, "echo said by $0", name=name)).ok()
