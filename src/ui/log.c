@@ -158,7 +158,7 @@ static bool open_named(struct exchange *x, struct log *log, enum MHD_Result *sen
 			"'run' must be a whole id, and 'attempt' the number of an attempt");
 		return false;
 	}
-	r = verb_is_object(param(x, "place")) ? open_copy(log, x, id, attempt, &err)
+	r = verb_place_url(param(x, "place")) ? open_copy(log, x, id, attempt, &err)
 					      : open_log(log, x->ui, id, attempt, &err);
 	if (r == 0)
 		return true;

@@ -23,14 +23,14 @@
 #define FRESH_NS NS_PER_S
 #define READ_MS	 60000
 
-static char *path_of(const struct ui *ui, const char *url)
+static char *path_of(const struct ui *ui, const char *log)
 {
 	_cleanup_free_ char *dir = path_join(ui->home, "ui-logs");
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char hex[2 * ID_BYTES + 1];
 
 	if (!dir || fs_mkdirs(dir, 0700, NULL) < 0 ||
-		checksum_of(CHECKSUM_SHA256, url, strlen(url), digest, NULL) < 0)
+		checksum_of(CHECKSUM_SHA256, log, strlen(log), digest, NULL) < 0)
 		return NULL;
 	str_hex(digest, ID_BYTES, hex);
 	return path_join(dir, hex);
@@ -43,12 +43,12 @@ static int fail(const struct verb_result *result, struct penstock_error *err)
 }
 
 static int stored_size(
-	const struct ui *ui, const char *url, uint64_t *size, struct penstock_error *err)
+	const struct ui *ui, const char *log, uint64_t *size, struct penstock_error *err)
 {
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	_cleanup_(strlist_release) struct strlist words = {0};
 	json_auto_t *list = NULL;
-	int r = verb_add(&words, "stat", "--json", "--", url, NULL) < 0
+	int r = verb_add(&words, "stat", "--json", NULL) < 0 || verb_add_place(&words, log) < 0
 			? error_memory(err)
 			: verb_run(&words, READ_MS, &ui->stopping, &result, err);
 
@@ -62,7 +62,7 @@ static int stored_size(
 }
 
 /* Appends the bytes from `have` to `size`. */
-static int append(const struct ui *ui, int fd, const char *url, uint64_t have, uint64_t size,
+static int append(const struct ui *ui, int fd, const char *log, uint64_t have, uint64_t size,
 	struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist words = {0};
@@ -75,7 +75,7 @@ static int append(const struct ui *ui, int fd, const char *url, uint64_t have, u
 	if (!block || strlist_add(&words, "cat") < 0 ||
 		strlist_addf(&words, "--offset=%" PRIu64, have) < 0 ||
 		strlist_addf(&words, "--length=%" PRIu64, size - have) < 0 ||
-		verb_add(&words, "--", url, NULL) < 0)
+		verb_add_place(&words, log) < 0)
 		return error_memory(err);
 	r = verb_open(&verb, &words, &ui->stopping, err);
 	if (r < 0)
@@ -93,7 +93,7 @@ static int append(const struct ui *ui, int fd, const char *url, uint64_t have, u
 }
 
 static int refresh(
-	const struct ui *ui, const char *path, const char *url, struct penstock_error *err)
+	const struct ui *ui, const char *path, const char *log, struct penstock_error *err)
 {
 	bool is_new = access(path, F_OK) < 0;
 	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -109,7 +109,7 @@ static int refresh(
 	/* The clock may have been set back. */
 	if (!is_new && age >= 0 && age < FRESH_NS)
 		return 0;
-	r = stored_size(ui, url, &size, err);
+	r = stored_size(ui, log, &size, err);
 	/* A log only grows: a shorter object is another log. */
 	if (r == 0 && size < have) {
 		have = 0;
@@ -117,7 +117,7 @@ static int refresh(
 			r = error_errno(err, errno, "cannot truncate '%s'", path);
 	}
 	if (r == 0 && size > have)
-		r = append(ui, fd, url, have, size, err);
+		r = append(ui, fd, log, have, size, err);
 	/* A copy that failed is not fresh. */
 	futimens(fd, r < 0 ? (const struct timespec[]){{0}, {0}} : NULL);
 	return r;
@@ -126,12 +126,12 @@ static int refresh(
 char *log_copy(
 	struct ui *ui, const char *place, const char *run, int attempt, struct penstock_error *err)
 {
-	_cleanup_free_ char *url = str_printf("%s" RUN_STATE_ROOT "%s/log/%d", place, run, attempt);
-	_cleanup_free_ char *path = url ? path_of(ui, url) : NULL;
+	_cleanup_free_ char *log = str_printf("%s" RUN_STATE_ROOT "%s/log/%d", place, run, attempt);
+	_cleanup_free_ char *path = log ? path_of(ui, log) : NULL;
 
 	if (!path) {
 		error_memory(err);
 		return NULL;
 	}
-	return refresh(ui, path, url, err) < 0 ? NULL : take_pointer(path);
+	return refresh(ui, path, log, err) < 0 ? NULL : take_pointer(path);
 }

@@ -14,8 +14,8 @@
 struct penstock_error;
 struct ui;
 
-/* Updates the copy if it is older than a second. Returns the path of the copy, or NULL on failure;
- * free() the path. */
+/* Updates the copy if it is older than a second. `place` is valid (verb.h). Returns the path of the
+ * copy, or NULL on failure; free() the path. */
 char *log_copy(
 	struct ui *ui, const char *place, const char *run, int attempt, struct penstock_error *err);
 #endif

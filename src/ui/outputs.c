@@ -43,6 +43,11 @@ int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_er
 	outputs->seen = json_object();
 	outputs->changes = changes_new();
 	for (size_t i = 0; places && i < places->n; i++) {
+		if (!verb_place_url(places->items[i]))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"invalid output '%s'; write s3://BUCKET/PREFIX, or STORE:s3://…, "
+				"with a profile's name or 'embedded' for STORE",
+				places->items[i]);
 		if (strlist_add(&outputs->places, places->items[i]) < 0)
 			return error_memory(err);
 	}
@@ -97,6 +102,14 @@ static json_t *json_of(const struct ui *ui, const struct strlist *words, struct 
 
 /* ---- runs ---- */
 
+/* Sets the place of a run: its output, in the store of the place that has the run. */
+static void set_place(json_t *run, const char *place)
+{
+	json_object_set_new(run, "place",
+		json_sprintf("%.*s%s", (int)(verb_place_url(place) - place), place,
+			s3_json_text(run, "output")));
+}
+
 /* Returns the runs of one place, each with its "place", or NULL with the failure in `result`. */
 static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_result *result)
 {
@@ -104,7 +117,8 @@ static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_resul
 	json_t *list, *run;
 	size_t i;
 
-	if (verb_add(&words, "ps", "--all", "--json", "--", place, NULL) < 0) {
+	if (verb_add(&words, "ps", "--all", "--json", NULL) < 0 ||
+		verb_add_place(&words, place) < 0) {
 		fail(result, "out of memory");
 		return NULL;
 	}
@@ -114,7 +128,7 @@ static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_resul
 	json_array_foreach (list, i, run) {
 		const char *id = json_string_value(json_object_get(run, "id"));
 
-		json_object_set(run, "place", json_object_get(run, "output"));
+		set_place(run, place);
 		if (id)
 			json_object_set(ui->outputs->seen, id, json_object_get(run, "state"));
 	}
@@ -255,15 +269,17 @@ enum MHD_Result outputs_run(struct exchange *x)
 	const char *place = param(x, "place"), *id = param(x, "run");
 	json_t *run;
 
-	if (!id || !verb_is_object(place))
+	if (!id || !verb_place_url(place))
 		return answer_error(
 			x, MHD_HTTP_BAD_REQUEST, "'place' must be s3://BUCKET/PATH/ or gs://…");
-	if (verb_add(&words, "show", "--json", "--", id, place, NULL) < 0)
+	if (verb_add(&words, "show", "--json", NULL) < 0 ||
+		verb_add_place_store(&words, place) < 0 ||
+		verb_add(&words, "--", id, verb_place_url(place), NULL) < 0)
 		return MHD_NO;
 	run = json_of(x->ui, &words, &result);
 	if (!run)
 		return answer_verb_failed(x, result.code, buf_str(&result.message));
-	json_object_set(run, "place", json_object_get(run, "output"));
+	set_place(run, place);
 	{
 		LOCK_SCOPE(&x->ui->outputs->seen_lock);
 		json_object_set(x->ui->outputs->seen, id, json_object_get(run, "state"));
@@ -274,8 +290,8 @@ enum MHD_Result outputs_run(struct exchange *x)
 enum MHD_Result outputs_files(struct exchange *x)
 {
 	_cleanup_(strlist_release) struct strlist words = {0};
-	const char *place = param(x, "place");
-	const char *key = verb_is_object(place) ? strchr(place + strlen("s3://"), '/') : NULL;
+	const char *place = param(x, "place"), *url = verb_place_url(place);
+	const char *key = url ? strchr(url + strlen("s3://"), '/') : NULL;
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	json_auto_t *objects = NULL;
 	struct output_keys keys = {0};
@@ -285,7 +301,8 @@ enum MHD_Result outputs_files(struct exchange *x)
 	if (!key)
 		return answer_error(
 			x, MHD_HTTP_BAD_REQUEST, "'place' must be s3://BUCKET/PATH/ or gs://…");
-	if (verb_add(&words, "ls", "--recursive", "--raw", "--json", "--", place, NULL) < 0)
+	if (verb_add(&words, "ls", "--recursive", "--raw", "--json", NULL) < 0 ||
+		verb_add_place(&words, place) < 0)
 		return MHD_NO;
 	objects = json_of(x->ui, &words, &result);
 	if (!objects)

@@ -7,6 +7,7 @@
  *	GET /api/run?run=ID&place=s3://…	one run, in the form of `penstock show`
  *	GET /api/files?run=ID&place=s3://…	the files of its output
  *
+ * A place in another store than that of the environment is STORE:s3://…; verb.h has the stores.
  * A run of this home that another machine has continued is listed once, as `penstock ps` of this
  * home shows the run.
  */

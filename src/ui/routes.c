@@ -3,10 +3,12 @@
  *
  *	"--json"		a word
  *	"$run"			a parameter that the request must have
- *	"$url", "$place"	a parameter that must be s3://… or gs://…
+ *	"$url"			a parameter that must be s3://… or gs://…
+ *	"$place"		the URL of the parameter, which must be a place (verb.h)
  *	"/path"			a parameter that is a path below "place"
  *	"?grace:--grace"	an option, if the request has the parameter
  *	"?store"		the options of the store that the parameter names
+ *	"?place"		the options of the store of the place
  */
 #include <string.h>
 #include <unistd.h>
@@ -55,22 +57,24 @@ struct route {
 static const char *add_word(
 	const struct exchange *x, const char *word, struct strlist *words, bool *no_memory)
 {
-	const char *option, *value;
+	const char *option, *value, *place;
 	char name[16];
 
 	if (*word == '$') {
 		value = param(x, word + 1);
-		if (!value || ((strcmp(word, "$url") == 0 || strcmp(word, "$place") == 0) &&
-				      !verb_is_object(value)))
+		if (strcmp(word, "$place") == 0)
+			value = verb_place_url(value);
+		if (!value || (strcmp(word, "$url") == 0 && !verb_is_object(value)))
 			return word + 1;
 		*no_memory |= strlist_add(words, value) < 0;
 		return NULL;
 	}
 	if (*word == '/') {
 		value = param(x, word + 1);
-		if (!value || !verb_is_object(param(x, "place")))
+		place = verb_place_url(param(x, "place"));
+		if (!value || !place)
 			return word + 1;
-		*no_memory |= strlist_addf(words, "%s%s", param(x, "place"), value) < 0;
+		*no_memory |= strlist_addf(words, "%s%s", place, value) < 0;
 		return NULL;
 	}
 	if (*word != '?') {
@@ -80,7 +84,11 @@ static const char *add_word(
 	option = strchr(word, ':');
 	snprintf(name, sizeof(name), "%.*s", option ? (int)(option - word - 1) : 15, word + 1);
 	value = param(x, name);
-	if (value && !option)
+	if (strcmp(name, "place") == 0 && !verb_place_url(value))
+		return "place";
+	if (strcmp(name, "place") == 0)
+		*no_memory |= verb_add_place_store(words, value) < 0;
+	else if (value && !option)
 		*no_memory |= verb_add_store(words, value) < 0;
 	else if (value)
 		*no_memory |= strlist_addf(words, "%s=%s", option + 1, value) < 0;
@@ -274,15 +282,16 @@ static enum MHD_Result workflow(struct exchange *x)
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_UI_PIECE);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *id = param(x, "run"), *place = param(x, "place");
+	_cleanup_free_ char *stored = NULL;
 	_cleanup_(strlist_release) struct strlist words = {0};
 	_cleanup_free_ char *path = NULL;
 	int r;
 
 	if (!id || strspn(id, "0123456789abcdef") != strlen(id))
 		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'run' must be a whole id");
-	if (verb_is_object(place)) {
-		if (verb_add(&words, "cat", "--", NULL) < 0 ||
-			strlist_addf(&words, "%s" RUN_STATE_ROOT "%s/workflow", place, id) < 0)
+	if (verb_place_url(place)) {
+		stored = str_printf("%s" RUN_STATE_ROOT "%s/workflow", place, id);
+		if (!stored || strlist_add(&words, "cat") < 0 || verb_add_place(&words, stored) < 0)
 			return MHD_NO;
 		return reply_contents(x, &words);
 	}
@@ -380,15 +389,16 @@ static const struct route routes[] = {
 	{"GET", "/api/failures", .own = outputs_failures},
 	{"GET", "/api/run", .words = {"show", "--json", "--", "$run"}, .own_there = outputs_run},
 	{"GET", "/api/metrics", .words = {"metrics", "--json", "?points:--points", "--", "$run"},
-		.words_there = {"metrics", "--json", "?points:--points", "--", "$place"}},
+		.words_there = {"metrics", "--json", "?points:--points", "?place", "--", "$place"}},
 	{"GET", "/api/checkpoints", .words = {"checkpoints", "--json", "--", "list", "$run"},
-		.words_there = {"checkpoints", "--json", "--", "list", "$place"}},
+		.words_there = {"checkpoints", "--json", "?place", "--", "list", "$place"}},
 	{"GET", "/api/files", .words = {"artifacts", "--json", "--", "list", "$run"},
 		.own_there = outputs_files},
 	{"GET", "/api/file", .output = BYTES,
 		.words = {"artifacts", "?offset:--offset", "?length:--length", "--", "cat", "$run",
 			"$path"},
-		.words_there = {"cat", "?offset:--offset", "?length:--length", "--", "/path"}},
+		.words_there = {"cat", "?offset:--offset", "?length:--length", "?place", "--",
+			"/path"}},
 	{"GET", "/api/log", .own = log_bytes},
 	{"GET", "/api/log-lines", .own = log_lines},
 	{"GET", "/api/log-search", .own = log_search},

@@ -48,6 +48,36 @@ int verb_add_store(struct strlist *words, const char *store)
 	return strlist_addf(words, "--profile=%s", store);
 }
 
+const char *verb_place_url(const char *place)
+{
+	static const char *const begins[] = {":s3://", ":gs://"};
+
+	if (verb_is_object(place))
+		return place;
+	for (size_t i = 0; place && i < ARRAY_SIZE(begins); i++) {
+		const char *colon = strstr(place, begins[i]);
+
+		if (colon && colon > place)
+			return colon + 1;
+	}
+	return NULL;
+}
+
+int verb_add_place_store(struct strlist *words, const char *place)
+{
+	size_t n = (size_t)(verb_place_url(place) - place);
+	_cleanup_free_ char *store = n ? strndup(place, n - 1) : NULL;
+
+	return n && !store ? -1 : verb_add_store(words, store);
+}
+
+int verb_add_place(struct strlist *words, const char *place)
+{
+	return verb_add_place_store(words, place) < 0
+		       ? -1
+		       : verb_add(words, "--", verb_place_url(place), NULL);
+}
+
 int verb_add(struct strlist *words, ...)
 {
 	const char *word;

@@ -40,7 +40,11 @@ function Output({ run }: { run: RunDetails }) {
   if (!output) return null;
   if (endpoint === "embedded")
     return <a href={link("buckets", output, { store: "embedded" })}>{output}</a>;
-  if (place) return <a href={link("buckets", output)}>{output}</a>;
+  if (place) {
+    const store = place.endsWith(`:${output}`) ? place.slice(0, -output.length - 1) : null;
+
+    return <a href={link("buckets", output, { store })}>{output}</a>;
+  }
   return (
     <>
       <code>{output}</code>

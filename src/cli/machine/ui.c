@@ -78,9 +78,10 @@ const struct command command_ui = {
 	.options = OPTIONS({0, "listen", "ADDRESS:PORT",
 				   "Address to listen on; port 0 takes a free port. Default: "
 				   "127.0.0.1:8780, or a free port if that is in use"},
-		{0, "output", "s3://PLACE",
+		{0, "output", "[STORE:]s3://PLACE",
 			"Show also the runs of other machines with an output there, or in a "
-			"directory there; may be repeated"},
+			"directory there. STORE is a profile of ~/.aws/config, or 'embedded'; "
+			"default: the store of the environment. May be repeated"},
 		{0, "host", "NAME",
 			"A name of this machine in the address, other than localhost and its own: "
 			"requests for other names are refused; may be repeated"},

@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 
+from harness.program import Penstock, Store
 from harness.records import change_runs, many_runs
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
@@ -23,6 +24,44 @@ def make_metrics(penstock, identity):
 
 def run_id(penstock):
     return penstock.ps()[0]["id"]
+
+
+def output_of(penstock, folder, name, store):
+    """Starts a run in another home, with an output in the store. Returns its id."""
+    other = Penstock(folder / name)
+    path = write_workflow(folder, "cd $STORAGE_PATH/output; echo 7 > a; echo '{\"step\": 1, \"loss\": 1}' > metrics.jsonl; echo hello", file=f"{name}.json", name=name,
+                          output=s3_place(store, "/exp/r"), enableLogging=True)  # fmt: skip
+    other.run("run", path).ok()
+    other.close()
+    return other.ps()[0]["id"]
+
+
+def test_outputs_are_in_several_stores(ui, penstock, tmp_path):
+    one, two = Store(penstock, tmp_path / "one"), Store(penstock, tmp_path / "two")
+    ids = {name: output_of(penstock, tmp_path, name, of) for name, of in [("one", one), ("two", two)]}
+    (tmp_path / "config").write_text("".join(
+        f"[profile {name}]\nendpoint_url = {of.endpoint}\nregion = us-east-1\n"
+        f"aws_access_key_id = {of.access_key}\naws_secret_access_key = {of.secret_key}\n" for name, of in [("one", one), ("two", two)]))  # fmt: skip
+    places = [f"{name}:s3://out/exp/" for name in ids]
+    server = ui("--output", places[0], "--output", places[1], "--output", "three:s3://out/exp/", AWS_CONFIG_FILE=str(tmp_path / "config"))
+
+    runs = {run["name"]: run for run in server.get("runs")}
+
+    assert {name: run["id"] for name, run in runs.items()} == ids
+    assert {name: run["place"] for name, run in runs.items()} == {name: f"{name}:s3://out/exp/r/" for name in ids}
+    assert [one["place"] for one in server.get("failures")] == ["three:s3://out/exp/"]
+    for name, identity in ids.items():
+        where = {"run": identity, "place": runs[name]["place"]}
+        assert server.get("run", **where)["place"] == where["place"]
+        assert {"path": "a", "size": 2} in server.get("files", **where)
+        assert server.request("GET", "/api/file", path="a", **where).body == b"7\n"
+        assert b"hello" in server.request("GET", "/api/log", attempt=1, **where).body
+        assert json.loads(server.request("GET", "/api/workflow", **where).body)["name"] == name
+        assert {one["file"] for one in server.get("checkpoints", **where)} == {"a", "metrics.jsonl"}
+        assert [one["name"] for one in server.get("metrics", **where)] == ["loss"]
+    assert "'two:out/exp/'" in penstock.run("ui", "--output", "two:out/exp/").exits(64).err
+    one.stop()
+    two.stop()
 
 
 def test_runs_are_those_of_the_verbs(ui, penstock, workflow):
