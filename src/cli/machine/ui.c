@@ -53,6 +53,8 @@ static int run_ui(const struct cli *cli)
 	options.home = home;
 	if (r == 0)
 		r = start(&ui, &options, listen != NULL, &err);
+	if (r == -(int)PENSTOCK_E_INVALID)
+		return cli_misuse(cli, "%s", err.message);
 	if (r < 0)
 		return cli_fail(cli, &err);
 	printf("open %s\n", ui_url(ui));
