@@ -14,6 +14,7 @@
 #include <netinet/tcp.h>
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +139,12 @@ static void verify(const char *head, const char *path, size_t path_len)
 		fail("a signature");
 }
 
+/* Returns true if the client has closed the connection, which the next recv() reports, too. */
+static bool is_gone(ssize_t sent)
+{
+	return sent < 0 && (errno == EPIPE || errno == ECONNRESET);
+}
+
 /* Sends as much as the socket takes. Returns true at the end of the reply. */
 static bool send_file(struct connection *c)
 {
@@ -146,6 +153,8 @@ static bool send_file(struct connection *c)
 
 		if (n < 0 && errno == EAGAIN)
 			return false;
+		if (is_gone(n))
+			break;
 		if (n <= 0)
 			fail("sendfile");
 	}
@@ -160,6 +169,7 @@ static void begin_reply(struct connection *c)
 	size_t n = strcspn(path, " ");
 	char text[TEXT];
 	struct stat st;
+	ssize_t sent;
 	int len;
 
 	verify(c->head, path, n);
@@ -173,7 +183,8 @@ static void begin_reply(struct connection *c)
 		"HTTP/1.1 200 OK\r\nContent-Length: %lld\r\nContent-Type: "
 		"binary/octet-stream\r\n\r\n",
 		(long long)st.st_size);
-	if (send(c->fd, text, (size_t)len, MSG_MORE) != len)
+	sent = send(c->fd, text, (size_t)len, MSG_MORE);
+	if (sent != len && !is_gone(sent))
 		fail("send");
 }
 
@@ -241,6 +252,7 @@ int main(int argc, char **argv)
 
 	if (argc != 3)
 		return 64;
+	signal(SIGPIPE, SIG_IGN);
 	directory = argv[1];
 	secret = argv[2];
 	if (bind(listener, (struct sockaddr *)&address, len) < 0 || listen(listener, 128) < 0 ||
