@@ -278,3 +278,26 @@ def test_a_policy_limits_the_bypass_of_a_lock_by_its_document(store):
 
     assert refused(s3.put_object_retention, BypassGovernanceRetention=True, **retention(20)) == "AccessDenied"
     s3.put_object_retention(BypassGovernanceRetention=True, **retention(5))
+
+
+def test_headers_of_a_reply_need_the_right_to_read_the_same(store):
+    """A reader of the object gets neither its lock nor the number of its tags."""
+    store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
+    store.client.put_object(Bucket="own", Key="k", Body=b"x", Tagging="a=b")
+    store.client.put_object_retention(**retention(5))
+    store.client.put_object_legal_hold(Bucket="own", Key="k", LegalHold={"Status": "ON"})
+    iam, key, secret = user_with_key(store)
+    wire = Wire(store)
+    wire.access_key, wire.secret_key = key, secret
+    shown = {
+        "s3:GetObjectRetention": {"x-amz-object-lock-mode", "x-amz-object-lock-retain-until-date"},
+        "s3:GetObjectLegalHold": {"x-amz-object-lock-legal-hold"},
+        "s3:GetObjectTagging": {"x-amz-tagging-count"},
+        "s3:*": set(),
+    }
+    shown["s3:*"] = set().union(*shown.values())
+
+    for action, names in {"s3:GetObject": set(), **shown}.items():
+        iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy("s3:GetObject", action))
+        for method in "GET", "HEAD":
+            assert wire.send(method, "/own/k").headers.keys() & shown["s3:*"] == names, (method, action)
