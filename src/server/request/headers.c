@@ -276,6 +276,15 @@ bool headers_collect(struct request *req, struct buf *out)
 	return true;
 }
 
+size_t copy_source_length(const char *text, const char **version)
+{
+	static const char parameter[] = "?versionId=";
+	const char *found = strstr(text, parameter);
+
+	*version = found ? found + strlen(parameter) : NULL;
+	return found ? (size_t)(found - text) : strlen(text);
+}
+
 char *etag_unquote(char *etag)
 {
 	size_t len = strlen(etag);

@@ -301,3 +301,13 @@ def test_headers_of_a_reply_need_the_right_to_read_the_same(store):
         iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy("s3:GetObject", action))
         for method in "GET", "HEAD":
             assert wire.send(method, "/own/k").headers.keys() & shown["s3:*"] == names, (method, action)
+
+
+@pytest.mark.parametrize("source", ["own/k", "/own/k", "own%2Fk", "own/k?versionId={version}"])
+def test_a_condition_on_the_source_of_a_copy_holds_for_its_versions(store, source):
+    store.client.create_bucket(Bucket="own")
+    store.client.put_bucket_versioning(Bucket="own", VersioningConfiguration={"Status": "Enabled"})
+    version = store.client.put_object(Bucket="own", Key="k", Body=b"x")["VersionId"]
+    store.client.put_bucket_policy(Bucket="own", Policy=deny("s3:PutObject", {"StringEquals": {"s3:x-amz-copy-source": "own/k"}}))
+
+    assert Wire(store).send("PUT", "/own/copy", headers={"x-amz-copy-source": source.format(version=version)}).code == "AccessDenied"
