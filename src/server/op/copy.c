@@ -72,7 +72,7 @@ static struct store_object *find_source(struct request *req, const struct source
 	if (!from->version)
 		return reply_unless_found(req, from->bucket, from->key, NULL);
 	status = request_get_object(req, from->bucket, from->key, from->version, &source, &err);
-	if (!reply_unless_stored(req, status, &err))
+	if (!reply_unless_read(req, status, &err))
 		return NULL;
 	if (!source->marker)
 		return take_pointer(source);

@@ -311,3 +311,24 @@ def test_a_condition_on_the_source_of_a_copy_holds_for_its_versions(store, sourc
     store.client.put_bucket_policy(Bucket="own", Policy=deny("s3:PutObject", {"StringEquals": {"s3:x-amz-copy-source": "own/k"}}))
 
     assert Wire(store).send("PUT", "/own/copy", headers={"x-amz-copy-source": source.format(version=version)}).code == "AccessDenied"
+
+
+def test_a_copy_does_not_show_that_a_version_is_missing(store):
+    """A GET of the same version does not, either."""
+    store.client.create_bucket(Bucket="own")
+    store.client.put_bucket_versioning(Bucket="own", VersioningConfiguration={"Status": "Enabled"})
+    store.client.put_object(Bucket="own", Key="k", Body=b"x")
+    iam, key, secret = user_with_key(store)
+    s3 = client(store, "s3", key, secret)
+    objects = ["s3:GetObject", "s3:GetObjectVersion", "s3:PutObject"]
+    copy = {"Bucket": "own", "Key": "copy"}
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*objects))
+    upload = s3.create_multipart_upload(**copy)["UploadId"]
+
+    for actions, code in ((objects, "AccessDenied"), (["s3:ListBucket", *objects], "NoSuchVersion")):
+        iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*actions))
+        for missing in "k", "none":
+            source = f"own/{missing}?versionId=0000000000000001"
+            assert refused(s3.copy_object, CopySource=source, **copy) == code
+            assert refused(s3.upload_part_copy, CopySource=source, UploadId=upload, PartNumber=1, **copy) == code
+            assert refused(s3.get_object, Bucket="own", Key=missing, VersionId="0000000000000001") == code
