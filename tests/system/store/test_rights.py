@@ -332,3 +332,36 @@ def test_a_copy_does_not_show_that_a_version_is_missing(store):
             assert refused(s3.copy_object, CopySource=source, **copy) == code
             assert refused(s3.upload_part_copy, CopySource=source, UploadId=upload, PartNumber=1, **copy) == code
             assert refused(s3.get_object, Bucket="own", Key=missing, VersionId="0000000000000001") == code
+
+
+def test_a_change_under_a_condition_needs_the_right_to_read(store):
+    """The reply shows if there is an object with this ETag."""
+    store.client.create_bucket(Bucket="own")
+    store.client.put_object(Bucket="own", Key="source", Body=b"x")
+    iam, key, secret = user_with_key(store)
+    wire = Wire(store)
+    wire.access_key, wire.secret_key = key, secret
+    changes = ["s3:PutObject", "s3:DeleteObject"]
+    wrong = {"if-match": '"0"'}
+    item = "<Object><Key>{}</Key><ETag>0</ETag></Object>"
+    several = f"<Delete>{item.format('k')}{item.format('none')}</Delete>".encode()
+
+    def codes(*actions):
+        """The codes for an object that exists, and for one that does not."""
+        store.client.put_object(Bucket="own", Key="k", Body=b"x")
+        iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*changes, *actions))
+        found = {}
+        for name in "k", "none":
+            sent = [wire.send("PUT", f"/own/{name}", headers=wrong), wire.send("DELETE", f"/own/{name}", headers=wrong),
+                    wire.send("DELETE", f"/own/{name}", headers={"x-amz-if-match-size": "7"}),
+                    wire.send("PUT", f"/own/{name}", headers=wrong | {"x-amz-copy-source": "own/source"})]  # fmt: skip
+            found[name] = [reply.code for reply in sent]
+        listed = wire.send("POST", "/own", "delete=", body=several)
+        return found, listed.body.count(b"<Code>AccessDenied</Code>")
+
+    assert codes() == ({"k": ["AccessDenied"] * 4, "none": ["AccessDenied"] * 4}, 2)
+    failed = "PreconditionFailed"
+    assert codes("s3:GetObject", "s3:ListBucket") == ({"k": [failed] * 4, "none": ["NoSuchKey", None, None, "NoSuchKey"]}, 0)
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*changes))
+    assert wire.send("PUT", "/own/k", headers={"if-none-match": "*"}).code == failed
+    assert wire.send("DELETE", "/own/k", headers={"if-match": "*"}).status == 204
