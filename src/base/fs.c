@@ -77,6 +77,19 @@ int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err)
 	return errno == EEXIST ? 0 : error_errno(err, errno, "cannot create directory '%s'", path);
 }
 
+int fs_check_private(const char *path, struct penstock_error *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return error_errno(err, errno, "cannot read '%s'", path);
+	if (!(st.st_mode & (S_IRWXG | S_IRWXO)))
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"cannot use '%s': other users may read its secrets; run 'chmod 600 %s'", path,
+		path);
+}
+
 static int read_whole(int fd, const char *path, struct buf *out, struct penstock_error *err)
 {
 	for (;;) {

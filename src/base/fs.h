@@ -40,6 +40,9 @@ int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err)
  * are as in open(). Returns a negative code on failure. */
 int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_error *err);
 
+/* Fails if users other than the owner may read or write the file, which contains secrets. */
+int fs_check_private(const char *path, struct penstock_error *err);
+
 /* Replaces `path` with `data`: temporary file in the same directory, fdatasync, rename, fsync of
  * the directory. After a crash at any instant either the old or the new file exists, complete. */
 int fs_write_atomic(

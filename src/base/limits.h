@@ -21,6 +21,7 @@
 #define LIMIT_S3_OBJECT_MAX ((uint64_t)5 << 40) /* bytes */
 #define LIMIT_S3_KEY	    1024 /* bytes of UTF-8 */
 #define LIMIT_S3_METADATA   2048 /* bytes of all x-amz-meta- names and values */
+#define LIMIT_S3_PUT_HEADERS (8 * KIB) /* bytes of all headers of an object, metadata included */
 /* consecutive pages of a listing that list no key, as a store may filter its keys */
 #define LIMIT_S3_EMPTY_PAGES 1000
 #define LIMIT_S3_CORS_RULES 100 /* rules of a bucket */

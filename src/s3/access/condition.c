@@ -474,6 +474,7 @@ static bool is_narrow(const struct pattern *value)
 
 static bool limits_senders(const struct condition *c)
 {
+	bool is_id = strcasecmp(c->key, "aws:userid") == 0;
 	size_t k = 0;
 
 	while (k < ARRAY_SIZE(limiting_keys) && strcasecmp(limiting_keys[k], c->key) != 0)
@@ -484,7 +485,8 @@ static bool limits_senders(const struct condition *c)
 		return false;
 	for (size_t i = 0; i < c->n; i++)
 		if (!pattern_is_fixed(&c->values[i]) ||
-			(c->op->type == IP && !is_narrow(&c->values[i])))
+			(c->op->type == IP && !is_narrow(&c->values[i])) ||
+			(is_id && compare(c->op, &c->values[i], POLICY_ANONYMOUS_ID)))
 			return false;
 	return true;
 }

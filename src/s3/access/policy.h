@@ -23,6 +23,8 @@ struct policy;
 
 /* Bytes of the policy of a bucket, as AWS documents it. */
 #define POLICY_BUCKET_MAX 20480
+/* The value of aws:userid of anonymous senders. */
+#define POLICY_ANONYMOUS_ID "anonymous"
 
 enum policy_kind {
 	POLICY_OF_BUCKET, /* names principals, and resources in its bucket */
@@ -77,7 +79,8 @@ void policy_free(struct policy *policy);
 enum policy_result policy_evaluate(
 	const struct policy *policy, const struct policy_question *question);
 /* Returns true if the policy allows something to all, as AWS defines it: a condition on fixed
- * networks, accounts or principals makes a statement not public. */
+ * networks, accounts or principals makes a statement not public, unless anonymous senders meet the
+ * condition. */
 bool policy_is_public(const struct policy *policy);
 /* Returns true if a statement allows something to all, perhaps on conditions. */
 bool policy_admits_anyone(const struct policy *policy);

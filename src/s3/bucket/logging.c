@@ -159,13 +159,19 @@ static void add_sent(struct buf *out, const char *text)
 			add_escaped_part(out, p, 1);
 }
 
-/* A reader of the log could use a signature until it expires, and a session token as well. */
+/* A reader of the log could use a signature until it expires, a session token as well, and the key
+ * of a customer for good. The value of a name that cannot be decoded is left out, too. */
 static bool is_secret(const char *name, size_t len)
 {
-	static const char *const names[] = {"X-Amz-Signature", "X-Amz-Security-Token", "Signature"};
+	static const char *const names[] = {"X-Amz-Signature", "X-Amz-Security-Token", "Signature",
+		"X-Amz-Server-Side-Encryption-Customer-Key",
+		"X-Amz-Copy-Source-Server-Side-Encryption-Customer-Key"};
+	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);
 
+	if (uri_decode(&plain, name, len, URI_PLUS_SPACE) < 0)
+		return true;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (strlen(names[i]) == len && strncasecmp(name, names[i], len) == 0)
+		if (strcasecmp(buf_str(&plain), names[i]) == 0)
 			return true;
 	return false;
 }
@@ -174,10 +180,11 @@ static void add_query(struct buf *out, const char *query)
 {
 	for (const char *p = query; p && *p;) {
 		size_t len = strcspn(p, "&"), name = strcspn(p, "=&");
+		bool secret = is_secret(p, name);
 
 		buf_add_char(out, p == query ? '?' : '&');
-		add_escaped_part(out, p, is_secret(p, name) ? name : len);
-		if (is_secret(p, name))
+		add_escaped_part(out, p, secret ? name : len);
+		if (secret)
 			buf_add_str(out, "=-");
 		p += len + (p[len] == '&');
 	}

@@ -318,10 +318,29 @@ bool access_check_implied(struct request *req, const char *action, bool needed)
 	return (result != ACCESS_DENIED && (result != ACCESS_REFUSED || !needed)) || refuse(req);
 }
 
+bool access_needs_read(const char *etag, const char *size, const char *modified)
+{
+	return (etag && strcmp(etag, "*") != 0) || size || modified;
+}
+
+/* Returns true if the request changes an object under a condition on its content. */
+static bool changes_if(const struct request *req)
+{
+	const char *etag = request_header(req, "if-match");
+
+	if (strcmp(req->action, "s3:PutObject") == 0)
+		return etag != NULL;
+	return strcmp(req->action, "s3:DeleteObject") == 0 &&
+	       access_needs_read(etag, request_header(req, "x-amz-if-match-size"),
+		       request_header(req, "x-amz-if-match-last-modified-time"));
+}
+
 static bool check_headers(struct request *req)
 {
 	bool new_bucket = creates_bucket(req);
 
+	if (changes_if(req) && !access_check(req, "s3:GetObject"))
+		return false;
 	if (lock_is_bypassed(req) && !access_check(req, "s3:BypassGovernanceRetention"))
 		return false;
 	if (req->key && request_header(req, REPLICA_HEADER) &&

@@ -58,9 +58,12 @@ bool access_check(struct request *req, const char *action);
  * allows something to all, perhaps on conditions, and any other known sender if the bucket is
  * missing. Returns false with a reply set. */
 bool access_check_sender(struct request *req);
+/* Returns true if a deletion under these conditions, each of which may be NULL, needs the right to
+ * read, too, as with AWS: the reply shows if the object meets the conditions. */
+bool access_needs_read(const char *etag, const char *size, const char *modified);
 /* Checks req->action, and the actions that headers of the request ask for in addition: tags,
- * grants, locks and ownership of a new object or bucket, a replica, and the bypass of a lock.
- * Returns false with a reply set. */
+ * grants, locks and ownership of a new object or bucket, a replica, the bypass of a lock, and the
+ * read of an object that is changed under a condition. Returns false with a reply set. */
 bool access_check_request(struct request *req);
 /* Checks an action in addition to that of the request, such as s3:PutObjectTagging with a new
  * object. If `needed`, a statement must allow the action; otherwise only a statement that denies it

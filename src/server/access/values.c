@@ -17,6 +17,7 @@
 #include "server/access/access.h"
 #include "server/access/grants.h"
 #include "server/directory/identity.h"
+#include "server/request/headers.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
 
@@ -227,16 +228,19 @@ static int version_id(const struct values_source *source, struct policy_values *
 	return take(out, source->subject->version);
 }
 
-/* The value is "bucket/key", decoded. */
+/* The value is "bucket/key", decoded, without the version. */
 static int copy_source(const struct values_source *source, struct policy_values *out)
 {
-	const char *text = request_header(source->req, "x-amz-copy-source");
+	const char *text = request_header(source->req, "x-amz-copy-source"), *version;
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);
+	size_t len, slash;
 
 	if (!text)
 		return 0;
-	text += *text == '/';
-	if (uri_decode(&plain, text, strlen(text), URI_PLUS_LITERAL) < 0 && buf_failed(&plain))
+	len = copy_source_length(text, &version);
+	slash = len && *text == '/';
+	if (uri_decode(&plain, text + slash, len - slash, URI_PLUS_LITERAL) < 0 &&
+		buf_failed(&plain))
 		return -PENSTOCK_E_MEMORY;
 	return take_copy(source, out, buf_str(&plain));
 }

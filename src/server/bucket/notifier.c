@@ -161,6 +161,9 @@ static int read_webhooks(struct notifier *notify, const char *root, struct penst
 			*next++ = '\0';
 		rc = add_webhook(notify, path, ++number, at, err);
 	}
+	for (size_t i = 0; rc == 0 && i < notify->n; i++)
+		if (notify->hooks[i].token)
+			rc = fs_check_private(path, err);
 	return rc;
 }
 

@@ -1,11 +1,9 @@
 #include "server/bucket/targets.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -133,19 +131,12 @@ static int add(struct targets *out, const char *path, size_t i, json_t *entry,
 /* Refuses keys that other users may read. */
 static int check_mode(const char *path, const json_t *list, struct penstock_error *err)
 {
-	struct stat st;
 	json_t *entry;
 	size_t i;
 
-	if (stat(path, &st) < 0)
-		return error_errno(err, errno, "cannot read '%s'", path);
 	json_array_foreach ((json_t *)(uintptr_t)list, i, entry)
-		if ((st.st_mode & (S_IRWXG | S_IRWXO)) &&
-			json_object_get(entry, "secret_access_key"))
-			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot use '%s': other users may read its secret keys; run "
-				"'chmod 600 %s'",
-				path, path);
+		if (json_object_get(entry, "secret_access_key"))
+			return fs_check_private(path, err);
 	return 0;
 }
 

@@ -415,7 +415,7 @@ static int load(struct directory *d, struct penstock_error *err)
 	if (!d->records || !d->keys || !d->anonymous || !d->accounts)
 		return error_memory(err);
 	d->anonymous->is_anonymous = true;
-	d->anonymous->arn = d->anonymous->user_id = "anonymous";
+	d->anonymous->arn = d->anonymous->user_id = POLICY_ANONYMOUS_ID;
 	if (store_record_list(d->store, load_record, d, err) != STORE_OK)
 		return -(int)err->code;
 	return 0;

@@ -1,4 +1,5 @@
 /* The actions of STS: temporary keys, and the sender's own name. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -8,6 +9,7 @@
 #include "s3/access/policy.h"
 #include "s3/json.h"
 #include "s3/message/xml.h"
+#include "s3/uri.h"
 #include "server/directory/directory.h"
 #include "server/directory/managed.h"
 #include "server/directory/record.h"
@@ -161,6 +163,57 @@ static bool add_policies(struct query *q, const char *role, json_t *terms)
 		SESSION_ARNS_MAX);
 }
 
+/* The parameters that AssumeRole reads. The lists at the end are empty: SDKs send their names
+ * without a value. */
+static const char *const parameters[] = {"Action", "Version", "RoleArn", "RoleSessionName",
+	"DurationSeconds", "ExternalId", "Policy", "PolicyArns", "ProvidedContexts", "Tags",
+	"TransitiveTagKeys"};
+enum { FIRST_LIST = 7, PARAMETERS = ARRAY_SIZE(parameters) };
+
+/* Returns the place of a parameter, the policies after the others, or a negative number if the
+ * parameter is not read. */
+static int place_of(const char *name, struct span value, size_t n_policies)
+{
+	char policy[40];
+
+	for (int i = 0; i < PARAMETERS; i++)
+		if (strcmp(name, parameters[i]) == 0)
+			return i < FIRST_LIST || !value.n ? i : -1;
+	for (size_t i = 1; i <= n_policies; i++) {
+		snprintf(policy, sizeof(policy), "PolicyArns.member.%zu.arn", i);
+		if (strcmp(name, policy) == 0)
+			return PARAMETERS - 1 + (int)i;
+	}
+	return -1;
+}
+
+/* Refuses a parameter that is not read, as it may be meant to limit the keys. Returns false with
+ * the reply set. */
+static bool reads_all(struct query *q, size_t n_policies)
+{
+	bool seen[PARAMETERS + SESSION_ARNS_MAX] = {false};
+	_cleanup_(buf_release) struct buf text = BUF_INIT(QUERY_MAX);
+	struct span name, value;
+
+	for (const char *at = buf_str(&q->req->body.document);
+		uri_query_next(&at, &name, &value);) {
+		int i;
+
+		buf_clear(&text);
+		if (uri_decode(&text, name.p, name.n, URI_PLUS_SPACE) < 0)
+			return query_no_memory(q);
+		i = place_of(buf_str(&text), value, n_policies);
+		if (i < 0)
+			return query_fail(q, 501, "NotImplemented",
+				"This store does not implement the parameter %s", buf_str(&text));
+		if (seen[i])
+			return query_fail(q, 400, "ValidationError", "The parameter %s is repeated",
+				buf_str(&text));
+		seen[i] = true;
+	}
+	return true;
+}
+
 void sts_assume_role(struct query *q)
 {
 	const char *arn = query_need(q, "RoleArn"),
@@ -198,7 +251,8 @@ void sts_assume_role(struct query *q)
 		query_no_memory(q);
 		return;
 	}
-	if (!add_policies(q, record, terms)) {
+	if (!add_policies(q, record, terms) ||
+		!reads_all(q, json_array_size(json_object_get(terms, "arns")))) {
 		json_decref(terms);
 		return;
 	}

@@ -315,6 +315,8 @@ static bool may_delete(struct request *req, const struct s3_delete_item *item)
 		.bucket = req->bucket, .key = item->key, .version = item->version_id};
 
 	return access_of(req, "s3:DeleteObject", &subject) == ACCESS_ALLOWED &&
+	       (!access_needs_read(item->etag, item->size, item->modified) ||
+		       access_of(req, "s3:GetObject", &subject) == ACCESS_ALLOWED) &&
 	       (!lock_is_bypassed(req) ||
 		       access_of(req, "s3:BypassGovernanceRetention", &subject) == ACCESS_ALLOWED);
 }

@@ -37,13 +37,10 @@ static bool parse_source(struct request *req, struct source *out)
 {
 	const char *text = request_header(req, "x-amz-copy-source");
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);
-	static const char parameter[] = "?versionId=";
-	const char *version = strstr(text, parameter);
-	size_t len = version ? (size_t)(version - text) : strlen(text);
+	size_t len = copy_source_length(text, &out->version);
 	char *slash;
 
-	out->version = version ? version + strlen(parameter) : NULL;
-	if (version && !store_version_is_valid(out->version))
+	if (out->version && !store_version_is_valid(out->version))
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Invalid version id specified");
 	if (len && *text == '/') {
 		text++;
@@ -75,7 +72,7 @@ static struct store_object *find_source(struct request *req, const struct source
 	if (!from->version)
 		return reply_unless_found(req, from->bucket, from->key, NULL);
 	status = request_get_object(req, from->bucket, from->key, from->version, &source, &err);
-	if (!reply_unless_stored(req, status, &err))
+	if (!reply_unless_read(req, status, &err))
 		return NULL;
 	if (!source->marker)
 		return take_pointer(source);

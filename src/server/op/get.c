@@ -326,14 +326,23 @@ static bool may_override(struct request *req)
 	return true;
 }
 
-/* Adds the header of a reply that corresponds to one of the store's own headers. */
+static bool may(struct request *req, const char *action)
+{
+	return access_of(req, action,
+		       &(struct access_subject){
+			       .bucket = req->bucket, .key = req->key, .version = req->version}) ==
+	       ACCESS_ALLOWED;
+}
+
+/* Adds the header of a reply that corresponds to one of the store's own headers. As with AWS, the
+ * header needs the right to the operation that reads the same property. */
 static void add_own_header(struct request *req, const char *name, const char *value)
 {
-	if (strcmp(name, TAGS_HEADER) == 0)
+	if (strcmp(name, TAGS_HEADER) == 0 && may(req, "s3:GetObjectTagging"))
 		reply_tag_count(req, value);
-	else if (strcmp(name, STORE_RETENTION_HEADER) == 0)
+	else if (strcmp(name, STORE_RETENTION_HEADER) == 0 && may(req, "s3:GetObjectRetention"))
 		reply_retention(req, value);
-	else if (strcmp(name, STORE_HOLD_HEADER) == 0)
+	else if (strcmp(name, STORE_HOLD_HEADER) == 0 && may(req, "s3:GetObjectLegalHold"))
 		reply_hold(req, value);
 }
 
@@ -502,7 +511,11 @@ void op_get_object(struct request *req)
 	response = object_response(req, object, &e);
 	if (response) {
 		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
+		/* The decisions on headers are about this object, not about a newer one. */
+		request_keep_object(
+			req, req->bucket, req->key, req->version, store_object_ref(object));
 		add_object_headers(req, object, &e);
+		access_forget(req);
 	} else if (!request_replied(req)) {
 		reply_error(req, S3_E_SLOW_DOWN);
 	}

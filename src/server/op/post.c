@@ -19,6 +19,7 @@
 #include "server/op/op.h"
 #include "server/directory/identity.h"
 #include "server/access/grants.h"
+#include "server/access/owner.h"
 #include "server/request/framing.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
@@ -304,6 +305,7 @@ static bool begin_object(struct request *req)
 {
 	req->action = "s3:PutObject";
 	return adopt_fields(req) && access_check_sender(req) && headers_acceptable(req) &&
+	       owner_is_expected(req, "x-amz-expected-bucket-owner", req->bucket) &&
 	       access_check_request(req) && sse_read(req, NULL) &&
 	       headers_collect(req, &req->stored_headers) && tags_add(req, &req->stored_headers) &&
 	       grants_add(req, &req->stored_headers) && lock_add(req, &req->stored_headers) &&

@@ -269,11 +269,20 @@ bool headers_collect(struct request *req, struct buf *out)
 		metadata += strlen(h->name) - 11 + strlen(h->value);
 		store_header_add(out, h->name, h->value);
 	}
-	if (metadata > LIMIT_S3_METADATA)
-		return reply_error(req, S3_E_METADATA_TOO_LARGE);
 	if (buf_failed(out))
 		return reply_error(req, S3_E_SLOW_DOWN);
+	if (metadata > LIMIT_S3_METADATA || out->len > LIMIT_S3_PUT_HEADERS)
+		return reply_error(req, S3_E_METADATA_TOO_LARGE);
 	return true;
+}
+
+size_t copy_source_length(const char *text, const char **version)
+{
+	static const char parameter[] = "?versionId=";
+	const char *found = strstr(text, parameter);
+
+	*version = found ? found + strlen(parameter) : NULL;
+	return found ? (size_t)(found - text) : strlen(text);
 }
 
 char *etag_unquote(char *etag)

@@ -3,6 +3,7 @@
 #define SERVER_REQUEST_HEADERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/buf.h"
 #include "store/store.h"
@@ -35,6 +36,9 @@ bool headers_condition(struct request *req, struct store_condition *out);
 /* Adds the conditions of a delete on size and time, in the formats of a request; each is NULL if
  * absent. Returns false if one of them is malformed. */
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified);
+/* Returns the length of "[/]bucket/key", still encoded, at the start of x-amz-copy-source.
+ * `*version` is the id after "?versionId=", or NULL if there is none. */
+size_t copy_source_length(const char *text, const char **version);
 /* Removes quotes, if present, in place. */
 char *etag_unquote(char *etag);
 /* Returns true for the name of a header with a checksum of any algorithm. */

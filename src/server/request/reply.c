@@ -261,6 +261,20 @@ bool reply_unless_stored(struct request *req, enum store_status status, struct p
 	return reply_error(req, errors[status]);
 }
 
+static bool is_hidden(const struct request *req, enum store_status status)
+{
+	return req->hides_missing &&
+	       (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_VERSION);
+}
+
+bool reply_unless_read(struct request *req, enum store_status status, struct penstock_error *err)
+{
+	if (!is_hidden(req, status))
+		return reply_unless_stored(req, status, err);
+	penstock_error_release(err);
+	return reply_error(req, S3_E_ACCESS_DENIED);
+}
+
 void reply_version(struct request *req, const struct store_object *object)
 {
 	if (object->versioned)
@@ -294,14 +308,10 @@ struct store_object *reply_unless_found(
 	struct store_object *object = NULL;
 	enum store_status status = request_get_object(req, bucket, key, version, &object, &err);
 
-	if (req->hides_missing && (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_VERSION))
-		reply_error(req, S3_E_ACCESS_DENIED);
-	else if (object && object->marker)
+	if (object && object->marker && !is_hidden(req, status))
 		reply_marker(req, object, version != NULL);
-	else if (status == STORE_OK)
+	else if (reply_unless_read(req, status, &err))
 		return object;
-	else
-		reply_unless_stored(req, status, &err);
 	store_object_unref(object);
 	return NULL;
 }

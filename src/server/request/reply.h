@@ -34,6 +34,9 @@ void reply_code(struct request *req, unsigned status, const char *code, const ch
 /* Returns true if `status` is STORE_OK, else replies to the failed call of the store and releases
  * err. */
 bool reply_unless_stored(struct request *req, enum store_status status, struct penstock_error *err);
+/* Like reply_unless_stored(), after a read of an object: a missing object is AccessDenied if the
+ * sender may not learn that the object is missing. */
+bool reply_unless_read(struct request *req, enum store_status status, struct penstock_error *err);
 /* Replies to an invalid XML document, with details if known; releases err. */
 bool reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err);
 /* Replies to a document that breaks a rule, or is invalid; releases err. */

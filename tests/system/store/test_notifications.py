@@ -72,12 +72,18 @@ def hook():
     server.close()
 
 
+def name_hooks(store, text, mode=0o600):
+    path = store.root / "webhooks"
+    path.write_text(text)
+    path.chmod(mode)
+
+
 @pytest.fixture
 def notified(penstock, tmp_path, hook):
     """A store with the bucket `bkt`, whose operator has named the hook."""
     running = Store(penstock, tmp_path / "store")
     running.stop()
-    (running.root / "webhooks").write_text(f"# comment\nci {hook.url} t0ken\n\nother http://127.0.0.1:1/\n")
+    name_hooks(running, f"# comment\nci {hook.url} t0ken\n\nother http://127.0.0.1:1/\n")
     running.options += ["--lifecycle-day", "100ms"]
     running.start()
     running.client.create_bucket(Bucket="bkt")
@@ -309,7 +315,7 @@ def test_a_webhook_is_for_the_buckets_of_one_account(penstock, tmp_path, hook):
     accounts.chmod(0o600)
     store = Store(penstock, tmp_path / "store", options=["--accounts", accounts])
     store.stop()
-    (store.root / "webhooks").write_text(f"ci {hook.url} t0ken account=111122223333\nother {hook.url}\n")
+    name_hooks(store, f"ci {hook.url} t0ken account=111122223333\nother {hook.url}\n")
     store.start()
     theirs = store.boto3(keys=(other["access_key_id"], other["secret_access_key"]))
     store.client.create_bucket(Bucket="bkt")
@@ -331,11 +337,12 @@ def test_a_webhook_is_for_the_buckets_of_one_account(penstock, tmp_path, hook):
 
 def test_lines_of_the_webhooks_file_are_checked(penstock, store):
     store.stop()
-    for line in ("ci", "ci ftp://x", "a/b http://x", "ci http://x\nci http://y", "ci http://x t u", "ci http://x account=1",
-                 "ci http://x account=000000000001 t"):  # fmt: skip
-        (store.root / "webhooks").write_text(line + "\n")
+    lines = ("ci", "ci ftp://x", "a/b http://x", "ci http://x\nci http://y", "ci http://x t u", "ci http://x account=1",
+             "ci http://x account=000000000001 t")  # fmt: skip
+    for line, mode in [(line, 0o600) for line in lines] + [("ci http://x t", 0o640), ("ci http://x t", 0o604)]:
+        name_hooks(store, line + "\n", mode)
         result = penstock.run("serve", "--root", store.root, "--listen", "127.0.0.1:0",
                               env={"PENSTOCK_ACCESS_KEY_ID": "a", "PENSTOCK_SECRET_ACCESS_KEY": "b"})  # fmt: skip
         assert result.code == 78 and "webhooks" in result.text
-    (store.root / "webhooks").unlink()
+    name_hooks(store, "ci http://x\n", 0o644)
     store.start()

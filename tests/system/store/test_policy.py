@@ -234,8 +234,9 @@ def test_public_access_is_blocked(s3, anyone):
     assert s3.get_public_access_block(Bucket="bkt")["PublicAccessBlockConfiguration"] == block
     assert refused(anyone.get_object, Bucket="bkt", Key="k") == DENIED
     assert s3.get_object(Bucket="bkt", Key="k")["Body"].read() == b"text"
-    with pytest.raises(ClientError, match="AccessDenied"):
-        put_policy(s3, statement("s3:GetObject"))
+    for condition in None, {"StringEquals": {"aws:userid": "anonymous"}}:
+        with pytest.raises(ClientError, match="AccessDenied"):
+            put_policy(s3, statement("s3:GetObject", condition=condition))
     put_policy(s3, statement("s3:GetObject", condition={"IpAddress": {"aws:SourceIp": "127.0.0.1"}}))
     assert s3.get_bucket_policy_status(Bucket="bkt")["PolicyStatus"] == {"IsPublic": False}
     assert anyone.get_object(Bucket="bkt", Key="k")["Body"].read() == b"text"

@@ -368,6 +368,8 @@ def test_a_missing_bucket_is_only_named_to_those_with_keys(wire):
     ({"x-amz-meta-a": "b\r\nSet-Cookie: c"}, 400, "InvalidArgument"),
     ({"x-amz-meta-a b": "c"}, 400, "InvalidArgument"),
     ({"x-amz-meta-a": "b" * 3000}, 400, "MetadataTooLarge"),
+    ({"x-amz-expected-bucket-owner": "111111111111"}, 403, "AccessDenied"),
+    ({"x-amz-expected-bucket-owner": "me"}, 400, "InvalidBucketOwnerAWSAccountID"),
     ({"x-ignore-a": "b" * 33_000}, 400, "MaxPostPreDataLengthExceeded"),
 ])  # fmt: skip
 def test_fields_are_honoured_or_refused_by_name(wire, more, status, code):

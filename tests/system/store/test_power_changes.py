@@ -58,7 +58,7 @@ database.executescript('''BEGIN; ALTER TABLE buckets DROP COLUMN versioning; DRO
 WRITE = """
 import os, sys
 path, text = sys.argv[1:]
-with open(path + ".new", "w") as file:
+with open(path + ".new", "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
     file.write(text)
     file.flush()
     os.fsync(file.fileno())

@@ -278,3 +278,90 @@ def test_a_policy_limits_the_bypass_of_a_lock_by_its_document(store):
 
     assert refused(s3.put_object_retention, BypassGovernanceRetention=True, **retention(20)) == "AccessDenied"
     s3.put_object_retention(BypassGovernanceRetention=True, **retention(5))
+
+
+def test_headers_of_a_reply_need_the_right_to_read_the_same(store):
+    """A reader of the object gets neither its lock nor the number of its tags."""
+    store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
+    store.client.put_object(Bucket="own", Key="k", Body=b"x", Tagging="a=b")
+    store.client.put_object_retention(**retention(5))
+    store.client.put_object_legal_hold(Bucket="own", Key="k", LegalHold={"Status": "ON"})
+    iam, key, secret = user_with_key(store)
+    wire = Wire(store)
+    wire.access_key, wire.secret_key = key, secret
+    shown = {
+        "s3:GetObjectRetention": {"x-amz-object-lock-mode", "x-amz-object-lock-retain-until-date"},
+        "s3:GetObjectLegalHold": {"x-amz-object-lock-legal-hold"},
+        "s3:GetObjectTagging": {"x-amz-tagging-count"},
+        "s3:*": set(),
+    }
+    shown["s3:*"] = set().union(*shown.values())
+
+    for action, names in {"s3:GetObject": set(), **shown}.items():
+        iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy("s3:GetObject", action))
+        for method in "GET", "HEAD":
+            assert wire.send(method, "/own/k").headers.keys() & shown["s3:*"] == names, (method, action)
+
+
+@pytest.mark.parametrize("source", ["own/k", "/own/k", "own%2Fk", "own/k?versionId={version}"])
+def test_a_condition_on_the_source_of_a_copy_holds_for_its_versions(store, source):
+    store.client.create_bucket(Bucket="own")
+    store.client.put_bucket_versioning(Bucket="own", VersioningConfiguration={"Status": "Enabled"})
+    version = store.client.put_object(Bucket="own", Key="k", Body=b"x")["VersionId"]
+    store.client.put_bucket_policy(Bucket="own", Policy=deny("s3:PutObject", {"StringEquals": {"s3:x-amz-copy-source": "own/k"}}))
+
+    assert Wire(store).send("PUT", "/own/copy", headers={"x-amz-copy-source": source.format(version=version)}).code == "AccessDenied"
+
+
+def test_a_copy_does_not_show_that_a_version_is_missing(store):
+    """A GET of the same version does not, either."""
+    store.client.create_bucket(Bucket="own")
+    store.client.put_bucket_versioning(Bucket="own", VersioningConfiguration={"Status": "Enabled"})
+    store.client.put_object(Bucket="own", Key="k", Body=b"x")
+    iam, key, secret = user_with_key(store)
+    s3 = client(store, "s3", key, secret)
+    objects = ["s3:GetObject", "s3:GetObjectVersion", "s3:PutObject"]
+    copy = {"Bucket": "own", "Key": "copy"}
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*objects))
+    upload = s3.create_multipart_upload(**copy)["UploadId"]
+
+    for actions, code in ((objects, "AccessDenied"), (["s3:ListBucket", *objects], "NoSuchVersion")):
+        iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*actions))
+        for missing in "k", "none":
+            source = f"own/{missing}?versionId=0000000000000001"
+            assert refused(s3.copy_object, CopySource=source, **copy) == code
+            assert refused(s3.upload_part_copy, CopySource=source, UploadId=upload, PartNumber=1, **copy) == code
+            assert refused(s3.get_object, Bucket="own", Key=missing, VersionId="0000000000000001") == code
+
+
+def test_a_change_under_a_condition_needs_the_right_to_read(store):
+    """The reply shows if there is an object with this ETag."""
+    store.client.create_bucket(Bucket="own")
+    store.client.put_object(Bucket="own", Key="source", Body=b"x")
+    iam, key, secret = user_with_key(store)
+    wire = Wire(store)
+    wire.access_key, wire.secret_key = key, secret
+    changes = ["s3:PutObject", "s3:DeleteObject"]
+    wrong = {"if-match": '"0"'}
+    item = "<Object><Key>{}</Key><ETag>0</ETag></Object>"
+    several = f"<Delete>{item.format('k')}{item.format('none')}</Delete>".encode()
+
+    def codes(*actions):
+        """The codes for an object that exists, and for one that does not."""
+        store.client.put_object(Bucket="own", Key="k", Body=b"x")
+        iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*changes, *actions))
+        found = {}
+        for name in "k", "none":
+            sent = [wire.send("PUT", f"/own/{name}", headers=wrong), wire.send("DELETE", f"/own/{name}", headers=wrong),
+                    wire.send("DELETE", f"/own/{name}", headers={"x-amz-if-match-size": "7"}),
+                    wire.send("PUT", f"/own/{name}", headers=wrong | {"x-amz-copy-source": "own/source"})]  # fmt: skip
+            found[name] = [reply.code for reply in sent]
+        listed = wire.send("POST", "/own", "delete=", body=several)
+        return found, listed.body.count(b"<Code>AccessDenied</Code>")
+
+    assert codes() == ({"k": ["AccessDenied"] * 4, "none": ["AccessDenied"] * 4}, 2)
+    failed = "PreconditionFailed"
+    assert codes("s3:GetObject", "s3:ListBucket") == ({"k": [failed] * 4, "none": ["NoSuchKey", None, None, "NoSuchKey"]}, 0)
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*changes))
+    assert wire.send("PUT", "/own/k", headers={"if-none-match": "*"}).code == failed
+    assert wire.send("DELETE", "/own/k", headers={"if-match": "*"}).status == 204

@@ -125,6 +125,9 @@ def test_headers_are_kept_and_may_be_overridden(wire):
     put(wire)
     assert wire.send("GET", "/bkt/k").headers["content-type"] == "binary/octet-stream"
     assert put(wire, x_amz_meta_long="x" * 2100).code == "MetadataTooLarge"
+    assert put(wire, content_disposition="x" * 5000, cache_control="x" * 3500).code == "MetadataTooLarge"
+    put(wire, content_disposition="x" * 5000, x_amz_meta_long="x" * 2000)
+    assert len(wire.send("GET", "/bkt/k").headers["content-disposition"]) == 5000
     assert put(wire, x_amz_server_side_encryption="aws:kms").code == "NotImplemented"
     assert put(wire, x_amz_storage_class="COLD").code == "InvalidStorageClass"
 

@@ -5,7 +5,11 @@ import hmac
 import json
 import sqlite3
 import time
+import urllib.parse
 
+import pytest
+
+from harness.s3_wire import Wire
 from store.test_iam import OTHER, accounts, client, other, policy, refused, user_with_key  # noqa: F401
 
 ROOT = "arn:aws:iam::000000000000:root"
@@ -163,6 +167,29 @@ def test_limits_of_a_session(store):
     chained.assume_role(**arguments)
     session_client(store, "iam", session).create_user(UserName="made")
     assert [user["UserName"] for user in iam.list_users()["Users"]] == ["made"]
+
+
+@pytest.mark.parametrize("more, code", [
+    ({"PolicyArns.member.2.arn": "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"}, "NotImplemented"),
+    ({"PolicyArns.member.1.Arn": "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"}, "NotImplemented"),
+    ({"policy": policy("s3:GetObject")}, "NotImplemented"),
+    ({"Policy": [policy("s3:*"), policy("s3:GetObject")]}, "ValidationError"),
+    ({"Tags.member.2.Key": "a"}, "NotImplemented"),
+    ({"ProvidedContexts.member.1.ProviderArn": "x"}, "NotImplemented"),
+    ({"PolicyArns": "", "Tags": "", "TransitiveTagKeys": "", "ProvidedContexts": ""}, None),
+    ({"PolicyArns.member.1.arn": "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess", "Policy": policy("s3:GetObject")}, None),
+])  # fmt: skip
+def test_a_parameter_that_is_not_read_gives_no_keys(store, more, code):
+    """It may be meant to limit the keys."""
+    parameters = {"Action": "AssumeRole", "Version": "2011-06-15", "RoleArn": role(store, "reader", ROOT, "s3:*"), "RoleSessionName": "work",
+                  "DurationSeconds": "900", "ExternalId": "x"}  # fmt: skip
+    wire = Wire(store)
+    wire.service = "sts"
+
+    reply = wire.send("POST", "/", headers={"content-type": "application/x-www-form-urlencoded"},
+                      body=urllib.parse.urlencode({**parameters, **more}, doseq=True).encode())  # fmt: skip
+
+    assert reply.code == code and (b"<SecretAccessKey>" in reply.body) == (code is None)
 
 
 def test_a_session_token_has_the_rights_of_its_user_until_its_key_is_deleted(store):
