@@ -12,14 +12,11 @@
 #include "base/must.h"
 #include "base/thread.h"
 
-int64_t store_tick(struct store *store)
+int64_t time_after(int64_t last_ns)
 {
-	int64_t now = clock_wall_ns();
+	int64_t now_ns = clock_wall_ns();
 
-	if (now <= store->last_ns)
-		now = store->last_ns + 1;
-	store->last_ns = now;
-	return now;
+	return now_ns > last_ns ? now_ns : last_ns + 1;
 }
 
 /* --- helpers of apply functions ------------------------------------------------------------- */
@@ -189,22 +186,25 @@ int event_notify_version(struct store *store, const struct store_new_version *ve
 	return rc;
 }
 
-int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item)
+int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item,
+	int64_t deleted_ns)
 {
 	char event[STORE_EVENT_SIZE];
+	int64_t made_ns = version_modified(item->made);
 
 	if (!item->origin)
 		return 0;
 	snprintf(event, sizeof(event), "%s:%s", item->origin->event,
 		*item->made ? "DeleteMarkerCreated" : "Delete");
-	return event_notify(store, &(struct store_change){.bucket = bucket,
-					   .key = item->key,
-					   .event = event,
-					   .version = *item->made     ? item->made
-						      : item->version ? item->version
-								      : "",
-					   .modified_ns = store_tick(store),
-					   .origin = item->origin});
+	return event_notify(store,
+		&(struct store_change){.bucket = bucket,
+			.key = item->key,
+			.event = event,
+			.version = *item->made	   ? item->made
+				   : item->version ? item->version
+						   : "",
+			.modified_ns = time_after(made_ns > deleted_ns ? made_ns : deleted_ns),
+			.origin = item->origin});
 }
 
 /* --- counts of events ------------------------------------------------------------------------ */

@@ -267,7 +267,8 @@ int64_t relaxed_wait_ms(const struct store *store);
 
 /* For apply functions: notify the observers of a change. */
 int event_notify(struct store *store, const struct store_change *change);
-int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item);
+int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item,
+	int64_t deleted_ns);
 int event_notify_version(struct store *store, const struct store_new_version *version);
 
 /* --- counts of events (commit.c) ------------------------------------------------------------- */
@@ -335,7 +336,6 @@ struct store {
 	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
-	int64_t last_ns; /* the last modification time; a new one is always later */
 	int log_pages; /* relaxed only, like the next four */
 	/* value of `log_pages` at the last sync point, or 0 if the log was started again */
 	int synced_pages;
@@ -395,9 +395,9 @@ struct store {
 	atomic_bool stop_sweep;
 };
 
-/* Returns the next modification time: the wall clock, but later than all times before. For the
- * committer only. */
-int64_t store_tick(struct store *store);
+/* Returns the time of a change: the wall clock, but later than the time of the change before, as
+ * the clock may have been set back. */
+int64_t time_after(int64_t last_ns);
 
 /* Gets the object of a row, whose columns are those of SQL_OBJECT_GET. The caller holds
  * store->pinning. */

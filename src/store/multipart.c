@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -49,7 +50,7 @@ static int apply_create(struct store *store, struct txn *txn)
 
 	if (bucket <= 0)
 		return (int)-bucket;
-	now = store_tick(store);
+	now = clock_wall_ns();
 	begin_id(t->new_id, now);
 	return db_exec(store->writer, SQL_UPLOAD_ADD, "iktittb", bucket, t->key, t->new_id, now,
 		has ? ck->algorithm : NULL, has ? ck->type : NULL, t->in->headers,
@@ -276,7 +277,7 @@ static int apply_part(struct store *store, struct txn *txn)
 	if (rc)
 		return rc;
 	put->size = size;
-	put->modified_ns = store_tick(store);
+	put->modified_ns = clock_wall_ns();
 	rc = db_exec(store->writer, SQL_PART_SET, "tiiittb", part->upload, (int64_t)part->number,
 		(int64_t)size, put->modified_ns, put->etag, put->checksum.value, layout.data,
 		layout.len);

@@ -216,15 +216,18 @@ int version_add(struct store *store, int64_t bucket, const struct object_row *ro
 static int make_version(struct store *store, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct buf *headers)
 {
+	int64_t now_ns = clock_wall_ns();
 	int rc;
 
 	store_header_add(headers, HEADER_VERSION, "");
 	buf_add(headers, row->headers, row->headers_len);
 	if (buf_failed(headers))
 		return SQLITE_NOMEM;
-	/* The sender chooses the time of a replica, but not how long it is protected. */
+	/* The sender chooses the time of a replica, but not how long it is protected. A new version
+	 * is later than now if the clock was wrong when the version before was made. */
 	rc = lock_new_version(store, bucket,
-		row->replica.modified_ns ? clock_wall_ns() : row->modified_ns, headers);
+		row->replica.modified_ns || row->modified_ns > now_ns ? now_ns : row->modified_ns,
+		headers);
 	if (rc == 0 && !row->replica.modified_ns)
 		rc = event_notify_version(store, &(struct store_new_version){.bucket = bucket_name,
 							 .key = row->key,
@@ -247,7 +250,8 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 	int rc = txn_touch(store, bucket_name, row->key);
 
 	row->version[0] = '\0';
-	row->modified_ns = row->replica.modified_ns ? row->replica.modified_ns : store_tick(store);
+	row->modified_ns = row->replica.modified_ns ? row->replica.modified_ns
+						    : time_after(old->modified_ns);
 	if (row->replica.older)
 		buf_release(&old->layout); /* the current object stays as it is */
 	if (rc == 0 && txn->versioning != STORE_UNVERSIONED) {
@@ -433,7 +437,8 @@ static int delete_object(struct store *store, const struct txn *txn, int64_t buc
 {
 	struct replica replica;
 	int rc = version_place(store, txn, bucket, item->key, item->replica, &replica);
-	int64_t modified_ns = replica.modified_ns ? replica.modified_ns : store_tick(store);
+	int64_t modified_ns = replica.modified_ns ? replica.modified_ns
+						  : time_after(old->modified_ns);
 
 	if (rc == 0 && !replica.older && !replica.exists)
 		rc = take_away(store, txn, bucket, item->key, old, &modified_ns);
@@ -502,7 +507,7 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 		rc = delete_object(store, txn, bucket, item, &old);
 	if (rc == 0 && *item->made)
 		rc = notify_marker(store, txn, bucket_name, item);
-	return rc ? rc : event_notify_removed(store, bucket_name, item);
+	return rc ? rc : event_notify_removed(store, bucket_name, item, old.modified_ns);
 }
 
 static int apply_delete(struct store *store, struct txn *txn)
