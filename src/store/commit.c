@@ -45,6 +45,12 @@ void txn_touch_all(struct store *store)
 	store->touched_all++;
 }
 
+unsigned txn_rows(const struct store *store)
+{
+	/* Many pieces in few files change few rows, but take their time, too. */
+	return (unsigned)sqlite3_total_changes(store->writer->handle) + store->n_unreferenced;
+}
+
 int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -100,6 +106,7 @@ int txn_unref_layout(struct store *store, const void *layout, size_t len)
 		return SQLITE_CORRUPT;
 	if (n == 0)
 		return 0;
+	store->n_unreferenced += (unsigned)n;
 	pieces = calloc(n, sizeof(*pieces));
 	if (!pieces)
 		return SQLITE_NOMEM;

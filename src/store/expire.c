@@ -117,8 +117,9 @@ enum store_status store_walk(struct store *store, const struct store_walk_step *
 struct expire_txn {
 	struct txn txn;
 	const char *bucket;
-	struct store_expiry *items;
+	struct store_expiry *items; /* items left; `n` is their number */
 	size_t n;
+	size_t done; /* items that the last transaction has handled */
 };
 
 static int has_older(
@@ -196,13 +197,17 @@ static int apply_expire(struct store *store, struct txn *txn)
 {
 	struct expire_txn *t = (struct expire_txn *)txn;
 	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	unsigned before = txn_rows(store);
 	int rc = 0;
 
+	t->done = 0;
 	if (bucket <= 0)
 		return (int)-bucket;
-	for (size_t i = 0; i < t->n && rc == 0; i++) {
-		t->items[i].done = false;
-		rc = expire_one(store, t, bucket, &t->items[i]);
+	while (rc == 0 && t->done < t->n && txn_rows(store) - before < TXN_ROWS) {
+		struct store_expiry *item = &t->items[t->done++];
+
+		item->done = false;
+		rc = expire_one(store, t, bucket, item);
 	}
 	return rc;
 }
@@ -212,6 +217,12 @@ enum store_status store_expire(struct store *store, const char *bucket, struct s
 {
 	struct expire_txn t = {
 		.txn = {.apply = apply_expire}, .bucket = bucket, .items = items, .n = n};
+	enum store_status status;
 
-	return txn_run(store, &t.txn, err);
+	do {
+		status = txn_run(store, &t.txn, err);
+		t.items += t.done;
+		t.n -= t.done;
+	} while (status == STORE_OK && t.n);
+	return status;
 }

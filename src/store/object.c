@@ -402,8 +402,9 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
 struct delete_txn {
 	struct txn txn;
 	const char *bucket;
-	struct store_delete *items;
+	struct store_delete *items; /* items left; `n` is their number */
 	size_t n;
+	size_t done; /* items that the last transaction has deleted */
 };
 
 static int notify_marker(struct store *store, const struct txn *txn, const char *bucket,
@@ -514,12 +515,14 @@ static int apply_delete(struct store *store, struct txn *txn)
 {
 	struct delete_txn *t = (struct delete_txn *)txn;
 	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	unsigned before = txn_rows(store);
 	int rc = 0;
 
+	t->done = 0;
 	if (bucket <= 0)
 		return (int)-bucket;
-	for (size_t i = 0; i < t->n && rc == 0; i++)
-		rc = object_remove(store, txn, bucket, t->bucket, &t->items[i]);
+	while (rc == 0 && t->done < t->n && txn_rows(store) - before < TXN_ROWS)
+		rc = object_remove(store, txn, bucket, t->bucket, &t->items[t->done++]);
 	return rc;
 }
 
@@ -528,8 +531,14 @@ enum store_status store_delete(struct store *store, const char *bucket, struct s
 {
 	struct delete_txn t = {
 		.txn = {.apply = apply_delete}, .bucket = bucket, .items = items, .n = n};
+	enum store_status status;
 
-	return txn_run(store, &t.txn, err);
+	do {
+		status = txn_run(store, &t.txn, err);
+		t.items += t.done;
+		t.n -= t.done;
+	} while (status == STORE_OK && t.n);
+	return status;
 }
 
 /* --- the store's own headers ------------------------------------------------------------------ */

@@ -586,7 +586,8 @@ struct store_delete {
 	bool marker; /* a delete marker was made, or deleted */
 	char made[STORE_VERSION_SIZE]; /* the version of the marker that was made, else "" */
 };
-/* Deletes all items in one transaction, each with its own result. */
+/* Deletes all items, each with its own result: in one transaction, or in several if the items have
+ * many pieces. After a failure some items may be deleted. */
 enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
 	size_t n, struct penstock_error *err);
 
@@ -641,7 +642,7 @@ struct store_expiry {
 	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };
-/* Deletes all items in one transaction. */
+/* Deletes all items, in transactions as store_delete(). */
 enum store_status store_expire(struct store *store, const char *bucket, struct store_expiry *items,
 	size_t n, struct penstock_error *err);
 
