@@ -642,9 +642,17 @@ struct store_expiry {
 	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };
-/* Deletes all items, in transactions as store_delete(). */
-enum store_status store_expire(struct store *store, const char *bucket, struct store_expiry *items,
-	size_t n, struct penstock_error *err);
+/* The configuration by which items expire. */
+struct store_rules {
+	const char *name;
+	const void *text;
+	size_t len;
+};
+/* Deletes all items, in transactions as store_delete(). Returns STORE_CHANGED if the configuration
+ * of the bucket is not `rules` any more; `rules` may be NULL. */
+enum store_status store_expire(struct store *store, const char *bucket,
+	const struct store_rules *rules, struct store_expiry *items, size_t n,
+	struct penstock_error *err);
 
 /* --- Object Lock ---------------------------------------------------------------------------- */
 

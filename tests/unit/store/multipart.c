@@ -373,7 +373,7 @@ static void objects_with_many_pieces_are_deleted_in_several_transactions(void **
 	for (size_t i = 0; i < 4; i++)
 		assert_true(items[i].existed);
 	store_commits(f->store, &before);
-	assert_int_equal(store_expire(f->store, "b", expired, 3, NULL), STORE_OK);
+	assert_int_equal(store_expire(f->store, "b", NULL, expired, 3, NULL), STORE_OK);
 	store_commits(f->store, &after);
 	assert_int_equal(after.transactions - before.transactions, 3);
 	for (size_t i = 0; i < 3; i++)
