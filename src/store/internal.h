@@ -229,7 +229,8 @@ int layout_decode(const void *data, size_t len, struct store_part *parts, size_t
 
 /* --- cache (cache.c) ----------------------------------------------------------------------- */
 
-#define CACHE_SHARDS 64
+/* A shard has room for an object of 10,000 parts, whose readers then share its snapshot. */
+#define CACHE_SHARDS 32
 
 struct cache;
 int cache_new(struct cache **out, struct penstock_error *err);
@@ -392,6 +393,11 @@ struct store {
 	uint8_t dirs_made[256 / 8]; /* data/xx known to be durable; under dirs_lock */
 	pthread_mutex_t dirs_lock;
 
+	pthread_mutex_t shares_lock;
+	/* Under shares_lock: one for each account with large objects. */
+	struct snapshot_share *shares;
+	size_t snapshot_bytes; /* under shares_lock: the sum of all shares */
+
 	struct held held;
 	atomic_bool encrypts; /* a bucket has, or had, a default encryption */
 
@@ -413,6 +419,12 @@ enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_sta
 /* Makes the object of the current row. */
 int object_from_row(
 	struct db *db, sqlite3_stmt *st, struct store_object **out, struct penstock_error *err);
+
+/* Counts the memory of a new snapshot, if it is large, for the owner of its bucket. If the snapshots
+ * of this account have no room, sets PENSTOCK_E_MEMORY, and releases the snapshot. */
+enum store_status snapshot_count(struct store *store, const char *bucket,
+	struct store_object **object, struct penstock_error *err);
+void snapshot_shares_free(struct store *store);
 
 /* The object of a key, or a version of it, before a change. */
 struct old_object {

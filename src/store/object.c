@@ -11,15 +11,15 @@
 #include "store/header.h"
 
 /* Reads the row of `st`, and pins its files before a change can remove them. */
-static enum store_status object_read(struct db *db, sqlite3_stmt *st, enum store_status missing,
-	struct store_object **out, struct penstock_error *err)
+static enum store_status object_read(struct db *db, sqlite3_stmt *st, const char *bucket,
+	enum store_status missing, struct store_object **out, struct penstock_error *err)
 {
 	enum store_status status;
 
 	pthread_rwlock_rdlock(&db->store->pinning);
 	status = object_look_up(db, st, missing, out, err);
 	pthread_rwlock_unlock(&db->store->pinning);
-	return status;
+	return status == STORE_OK ? snapshot_count(db->store, bucket, out, err) : status;
 }
 
 /* Gets the delete marker of a key that has no object. */
@@ -27,7 +27,7 @@ static enum store_status get_marker(struct db *db, const char *bucket, const cha
 	struct store_object **out, struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_VERSION_GET_NEWEST, "tk", bucket, key);
-	enum store_status status = object_read(db, st, STORE_NO_SUCH_KEY, out, err);
+	enum store_status status = object_read(db, st, bucket, STORE_NO_SUCH_KEY, out, err);
 
 	if (status != STORE_OK)
 		return status;
@@ -54,7 +54,7 @@ enum store_status store_object_get(struct store *store, const char *bucket, cons
 	if (!db)
 		return STORE_FAILED;
 	st = db_bound(db, SQL_OBJECT_GET, "tk", bucket, key);
-	status = object_read(db, st, STORE_NO_SUCH_KEY, out, err);
+	status = object_read(db, st, bucket, STORE_NO_SUCH_KEY, out, err);
 	if (status == STORE_OK) {
 		cache_put(store->cache, bucket, key, ticket, *out);
 	} else if (status == STORE_NO_SUCH_KEY) {
@@ -79,7 +79,7 @@ enum store_status store_completed_get(struct store *store, const char *bucket, c
 	if (!db)
 		return STORE_FAILED;
 	st = db_bound(db, SQL_VERSION_GET_UPLOAD, "tkt", bucket, key, id);
-	return object_read(db, st, STORE_NO_SUCH_UPLOAD, out, err);
+	return object_read(db, st, bucket, STORE_NO_SUCH_UPLOAD, out, err);
 }
 
 /* --- changes ------------------------------------------------------------------------------- */

@@ -381,6 +381,47 @@ static void objects_with_many_pieces_are_deleted_in_several_transactions(void **
 	assert_int_equal(count_files(f), 0);
 }
 
+/* Each of them takes 5 MB. An account may hold as many as it leaves for others. */
+static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
+{
+	struct fixture *f = *state;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *held[100], *other = NULL;
+	const struct store_new_bucket bucket = {.name = "other", .region = "", .owner = "2"};
+	struct store_put copy = {.bucket = "other", .key = "k", .etag = "e", .headers = ""};
+	size_t n = 0;
+
+	make_pieces(f);
+	copy_parts(f, "10000", 10000, "k", 17);
+	assert_int_equal(put(f, "small", "e", "text"), STORE_OK);
+	copy.source = get(f, "k");
+	assert_int_equal(store_bucket_add(f->store, &bucket, NULL), STORE_OK);
+	assert_int_equal(store_put(f->store, &copy, NULL), STORE_OK);
+	store_object_unref(copy.source);
+
+	while (n < 100 && store_object_get(f->store, "b", "k", &held[n], &err) == STORE_OK)
+		n++;
+	assert_in_range(n, 45, 49);
+	assert_int_equal(err.code, PENSTOCK_E_MEMORY);
+	penstock_error_release(&err);
+	assert_int_equal(store_version_get(f->store, "b", "k", NULL, &other, &err), STORE_FAILED);
+	assert_int_equal(err.code, PENSTOCK_E_MEMORY);
+	penstock_error_release(&err);
+	assert_content(f, "small", "text");
+	assert_int_equal(store_object_get(f->store, "other", "k", &other, NULL), STORE_OK);
+	store_object_unref(other);
+	for (size_t i = 0; i < n; i++)
+		store_object_unref(held[i]);
+
+	held[0] = get(f, "k");
+	store_object_unref(held[0]);
+	held[0] = get(f, "10000");
+	held[1] = get(f, "10000");
+	assert_ptr_equal(held[0], held[1]); /* readers share one that fits into the cache */
+	store_object_unref(held[0]);
+	store_object_unref(held[1]);
+}
+
 /* Uploads are listed by key, then id, in pages, with folding. */
 static void uploads_are_listed_in_pages(void **state)
 {
@@ -455,6 +496,7 @@ int main(void)
 		TEST(an_object_with_too_many_pieces_is_refused),
 		TEST(an_upload_has_no_more_pieces_than_an_object),
 		TEST(objects_with_many_pieces_are_deleted_in_several_transactions),
+		TEST(snapshots_of_objects_with_many_pieces_have_a_limit),
 		TEST(uploads_are_listed_in_pages), TEST(unfinished_uploads_expire)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
