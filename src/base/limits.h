@@ -357,6 +357,9 @@
 #define LIMIT_STORE_CACHE_BYTES (128 * MIB) /* bytes of metadata and inline bodies kept for GET */
 /* objects; each may hold a mapping, of which Linux allows 65,530 */
 #define LIMIT_STORE_CACHE_ENTRIES 32768
+/* bytes of snapshots of objects with hundreds of parts or more; the objects of an account may have
+ * as many as are left for others: 140 of an object with 10,000 parts */
+#define LIMIT_STORE_SNAPSHOTS (512 * MIB)
 /* days for which an unfinished multipart upload without a new part is kept */
 #define LIMIT_STORE_UPLOAD_DAYS 7
 /* bytes of a value that a policy compares with a pattern: a long one would take seconds */

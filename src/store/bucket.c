@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 struct bucket_txn {
@@ -25,7 +26,7 @@ static int apply_create(struct store *store, struct txn *txn)
 	txn->status = id > 0 ? STORE_BUCKET_EXISTS : STORE_OK;
 	if (id > 0)
 		return 0;
-	rc = db_exec(store->writer, SQL_BUCKET_ADD, "ti", t->name, store_tick(store));
+	rc = db_exec(store->writer, SQL_BUCKET_ADD, "ti", t->name, clock_wall_ns());
 	if (rc == 0 && *new->region)
 		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, new->region);
 	store->configs_changed = true;

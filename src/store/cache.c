@@ -169,10 +169,8 @@ static struct entry *entry_new(
 	e->bucket_len = bucket_len;
 	memcpy(e->name, bucket, bucket_len + 1);
 	memcpy(e->name + bucket_len + 1, key, key_len + 1);
-	e->cost = sizeof(*e) + bucket_len + key_len + sizeof(*object) + object->headers_len +
-		  object->n_parts * sizeof(*object->parts) +
-		  object->n_pieces * (sizeof(*object->pieces) + sizeof(struct store_blob)) +
-		  (object->body ? object->size : 0);
+	e->cost = sizeof(*e) + bucket_len + key_len + object->memory +
+		  object->n_pieces * sizeof(struct store_blob);
 	e->object = store_object_ref(object);
 	return e;
 }
@@ -188,7 +186,7 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 	if (!e)
 		return; /* out of memory: the cache can lack the object */
 	pthread_mutex_lock(&shard->lock);
-	if (e->cost > LIMIT_STORE_CACHE_BYTES / CACHE_SHARDS / 4 || shard->busy ||
+	if (e->cost > LIMIT_STORE_CACHE_BYTES / CACHE_SHARDS || shard->busy ||
 		shard->generation != ticket || shard_find(shard, hash, bucket, key)) {
 		pthread_mutex_unlock(&shard->lock);
 		entry_free(e);

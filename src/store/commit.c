@@ -12,14 +12,11 @@
 #include "base/must.h"
 #include "base/thread.h"
 
-int64_t store_tick(struct store *store)
+int64_t time_after(int64_t last_ns)
 {
-	int64_t now = clock_wall_ns();
+	int64_t now_ns = clock_wall_ns();
 
-	if (now <= store->last_ns)
-		now = store->last_ns + 1;
-	store->last_ns = now;
-	return now;
+	return now_ns > last_ns ? now_ns : last_ns + 1;
 }
 
 /* --- helpers of apply functions ------------------------------------------------------------- */
@@ -46,6 +43,12 @@ void txn_touch_all(struct store *store)
 {
 	cache_touch_all(store->cache);
 	store->touched_all++;
+}
+
+unsigned txn_rows(const struct store *store)
+{
+	/* Many pieces in few files change few rows, but take their time, too. */
+	return (unsigned)sqlite3_total_changes(store->writer->handle) + store->n_unreferenced;
 }
 
 int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n)
@@ -103,6 +106,7 @@ int txn_unref_layout(struct store *store, const void *layout, size_t len)
 		return SQLITE_CORRUPT;
 	if (n == 0)
 		return 0;
+	store->n_unreferenced += (unsigned)n;
 	pieces = calloc(n, sizeof(*pieces));
 	if (!pieces)
 		return SQLITE_NOMEM;
@@ -189,22 +193,25 @@ int event_notify_version(struct store *store, const struct store_new_version *ve
 	return rc;
 }
 
-int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item)
+int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item,
+	int64_t deleted_ns)
 {
 	char event[STORE_EVENT_SIZE];
+	int64_t made_ns = version_modified(item->made);
 
 	if (!item->origin)
 		return 0;
 	snprintf(event, sizeof(event), "%s:%s", item->origin->event,
 		*item->made ? "DeleteMarkerCreated" : "Delete");
-	return event_notify(store, &(struct store_change){.bucket = bucket,
-					   .key = item->key,
-					   .event = event,
-					   .version = *item->made     ? item->made
-						      : item->version ? item->version
-								      : "",
-					   .modified_ns = store_tick(store),
-					   .origin = item->origin});
+	return event_notify(store,
+		&(struct store_change){.bucket = bucket,
+			.key = item->key,
+			.event = event,
+			.version = *item->made	   ? item->made
+				   : item->version ? item->version
+						   : "",
+			.modified_ns = time_after(made_ns > deleted_ns ? made_ns : deleted_ns),
+			.origin = item->origin});
 }
 
 /* --- counts of events ------------------------------------------------------------------------ */

@@ -25,7 +25,7 @@ int store_event_add(
 	queue->changed++;
 	queue->changed_bytes += (int64_t)bytes;
 	queue->added = true;
-	return db_exec(store->writer, SQL_EVENT_ADD, "tib", target, store_tick(store), text, len);
+	return db_exec(store->writer, SQL_EVENT_ADD, "tib", target, clock_wall_ns(), text, len);
 }
 
 struct store_event_count store_event_count(const struct store *store, const char *target)

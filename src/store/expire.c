@@ -117,9 +117,26 @@ enum store_status store_walk(struct store *store, const struct store_walk_step *
 struct expire_txn {
 	struct txn txn;
 	const char *bucket;
-	struct store_expiry *items;
+	const struct store_rules *rules; /* may be NULL */
+	struct store_expiry *items; /* items left; `n` is their number */
 	size_t n;
+	size_t done; /* items that the last transaction has handled */
 };
+
+/* Sets STORE_CHANGED if the bucket has other rules. */
+static int compare_rules(struct store *store, struct expire_txn *t, int64_t bucket)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_CONFIG_OF, "it", bucket, t->rules->name);
+	int rc = db_step(store->writer, st);
+
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		return rc;
+	if (rc == SQLITE_DONE || (size_t)sqlite3_column_bytes(st, 0) != t->rules->len ||
+		memcmp(sqlite3_column_blob(st, 0), t->rules->text, t->rules->len) != 0)
+		t->txn.status = STORE_CHANGED;
+	return 0;
+}
 
 static int has_older(
 	struct store *store, int64_t bucket, const char *key, int64_t modified_ns, bool *older)
@@ -196,22 +213,39 @@ static int apply_expire(struct store *store, struct txn *txn)
 {
 	struct expire_txn *t = (struct expire_txn *)txn;
 	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	unsigned before = txn_rows(store);
 	int rc = 0;
 
+	t->done = 0;
 	if (bucket <= 0)
 		return (int)-bucket;
-	for (size_t i = 0; i < t->n && rc == 0; i++) {
-		t->items[i].done = false;
-		rc = expire_one(store, t, bucket, &t->items[i]);
+	if (t->rules)
+		rc = compare_rules(store, t, bucket);
+	while (rc == 0 && txn->status == STORE_OK && t->done < t->n &&
+		txn_rows(store) - before < TXN_ROWS) {
+		struct store_expiry *item = &t->items[t->done++];
+
+		item->done = false;
+		rc = expire_one(store, t, bucket, item);
 	}
 	return rc;
 }
 
-enum store_status store_expire(struct store *store, const char *bucket, struct store_expiry *items,
-	size_t n, struct penstock_error *err)
+enum store_status store_expire(struct store *store, const char *bucket,
+	const struct store_rules *rules, struct store_expiry *items, size_t n,
+	struct penstock_error *err)
 {
-	struct expire_txn t = {
-		.txn = {.apply = apply_expire}, .bucket = bucket, .items = items, .n = n};
+	struct expire_txn t = {.txn = {.apply = apply_expire},
+		.bucket = bucket,
+		.rules = rules,
+		.items = items,
+		.n = n};
+	enum store_status status;
 
-	return txn_run(store, &t.txn, err);
+	do {
+		status = txn_run(store, &t.txn, err);
+		t.items += t.done;
+		t.n -= t.done;
+	} while (status == STORE_OK && t.n);
+	return status;
 }

@@ -101,6 +101,11 @@ enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_
 
 /* For apply functions: marks the key as changed in this batch. */
 int txn_touch(struct store *store, const char *bucket, const char *key);
+/* Rows that a change of many rows may change in one transaction, so that other changes get their
+ * turn; the change continues in the next transaction. */
+#define TXN_ROWS 5000
+/* Returns the number of rows that were changed so far, for differences. */
+unsigned txn_rows(const struct store *store);
 /* Marks all keys of all buckets as changed in this batch. */
 void txn_touch_all(struct store *store);
 /* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,
@@ -224,7 +229,8 @@ int layout_decode(const void *data, size_t len, struct store_part *parts, size_t
 
 /* --- cache (cache.c) ----------------------------------------------------------------------- */
 
-#define CACHE_SHARDS 64
+/* A shard has room for an object of 10,000 parts, whose readers then share its snapshot. */
+#define CACHE_SHARDS 32
 
 struct cache;
 int cache_new(struct cache **out, struct penstock_error *err);
@@ -267,7 +273,8 @@ int64_t relaxed_wait_ms(const struct store *store);
 
 /* For apply functions: notify the observers of a change. */
 int event_notify(struct store *store, const struct store_change *change);
-int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item);
+int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item,
+	int64_t deleted_ns);
 int event_notify_version(struct store *store, const struct store_new_version *version);
 
 /* --- counts of events (commit.c) ------------------------------------------------------------- */
@@ -335,7 +342,7 @@ struct store {
 	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
-	int64_t last_ns; /* the last modification time; a new one is always later */
+	unsigned n_unreferenced; /* pieces that lost their references, for txn_rows() */
 	int log_pages; /* relaxed only, like the next four */
 	/* value of `log_pages` at the last sync point, or 0 if the log was started again */
 	int synced_pages;
@@ -386,6 +393,11 @@ struct store {
 	uint8_t dirs_made[256 / 8]; /* data/xx known to be durable; under dirs_lock */
 	pthread_mutex_t dirs_lock;
 
+	pthread_mutex_t shares_lock;
+	/* Under shares_lock: one for each account with large objects. */
+	struct snapshot_share *shares;
+	size_t snapshot_bytes; /* under shares_lock: the sum of all shares */
+
 	struct held held;
 	atomic_bool encrypts; /* a bucket has, or had, a default encryption */
 
@@ -395,9 +407,9 @@ struct store {
 	atomic_bool stop_sweep;
 };
 
-/* Returns the next modification time: the wall clock, but later than all times before. For the
- * committer only. */
-int64_t store_tick(struct store *store);
+/* Returns the time of a change: the wall clock, but later than the time of the change before, as
+ * the clock may have been set back. */
+int64_t time_after(int64_t last_ns);
 
 /* Gets the object of a row, whose columns are those of SQL_OBJECT_GET. The caller holds
  * store->pinning. */
@@ -407,6 +419,12 @@ enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_sta
 /* Makes the object of the current row. */
 int object_from_row(
 	struct db *db, sqlite3_stmt *st, struct store_object **out, struct penstock_error *err);
+
+/* Counts the memory of a new snapshot, if it is large, for the owner of its bucket. If the snapshots
+ * of this account have no room, sets PENSTOCK_E_MEMORY, and releases the snapshot. */
+enum store_status snapshot_count(struct store *store, const char *bucket,
+	struct store_object **object, struct penstock_error *err);
+void snapshot_shares_free(struct store *store);
 
 /* The object of a key, or a version of it, before a change. */
 struct old_object {

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -49,7 +50,7 @@ static int apply_create(struct store *store, struct txn *txn)
 
 	if (bucket <= 0)
 		return (int)-bucket;
-	now = store_tick(store);
+	now = clock_wall_ns();
 	begin_id(t->new_id, now);
 	return db_exec(store->writer, SQL_UPLOAD_ADD, "iktittb", bucket, t->key, t->new_id, now,
 		has ? ck->algorithm : NULL, has ? ck->type : NULL, t->in->headers,
@@ -192,6 +193,9 @@ enum store_status store_upload_expire(
 
 /* --- parts --------------------------------------------------------------------------------- */
 
+/* All parts of an upload may have so many pieces. */
+#define FEW_PIECES (LIMIT_STORE_LAYOUT / LIMIT_S3_PARTS / sizeof(struct store_piece))
+
 /* Gets the pieces of `source` within a range. The caller frees *out. */
 static int cut_pieces(const struct store_object *source, uint64_t offset, uint64_t length,
 	struct store_piece **out, size_t *n)
@@ -218,6 +222,26 @@ static int cut_pieces(const struct store_object *source, uint64_t offset, uint64
 	return 0;
 }
 
+/* Sets STORE_TOO_MANY_PIECES if the parts of the upload would have more pieces than an object may
+ * have: they are dropped in one transaction. */
+static int check_pieces(
+	struct store *store, struct txn *txn, const struct store_part_put *part, size_t n)
+{
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+	int rc;
+
+	if (n <= FEW_PIECES)
+		return 0;
+	st = db_bound(store->writer, SQL_PART_LAYOUTS, "ti", part->upload, (int64_t)part->number);
+	rc = db_step(store->writer, st);
+	if (rc != SQLITE_ROW)
+		return rc;
+	if ((uint64_t)sqlite3_column_int64(st, 0) + n * sizeof(struct store_piece) >
+		LIMIT_STORE_LAYOUT)
+		txn->status = STORE_TOO_MANY_PIECES;
+	return 0;
+}
+
 static int part_content(struct store *store, struct txn *txn, const struct store_part_put *part,
 	struct buf *layout, uint64_t *size)
 {
@@ -231,6 +255,8 @@ static int part_content(struct store *store, struct txn *txn, const struct store
 		*size = part->length;
 		rc = cut_pieces(put->source, part->offset, part->length, &cut, &n);
 		if (rc == 0)
+			rc = check_pieces(store, txn, part, n);
+		if (rc == 0 && txn->status == STORE_OK)
 			rc = txn_ref_pieces(store, txn, cut, n);
 	} else {
 		*size = store_body_size(put->body);
@@ -276,7 +302,7 @@ static int apply_part(struct store *store, struct txn *txn)
 	if (rc)
 		return rc;
 	put->size = size;
-	put->modified_ns = store_tick(store);
+	put->modified_ns = clock_wall_ns();
 	rc = db_exec(store->writer, SQL_PART_SET, "tiiittb", part->upload, (int64_t)part->number,
 		(int64_t)size, put->modified_ns, put->etag, put->checksum.value, layout.data,
 		layout.len);

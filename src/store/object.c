@@ -11,15 +11,15 @@
 #include "store/header.h"
 
 /* Reads the row of `st`, and pins its files before a change can remove them. */
-static enum store_status object_read(struct db *db, sqlite3_stmt *st, enum store_status missing,
-	struct store_object **out, struct penstock_error *err)
+static enum store_status object_read(struct db *db, sqlite3_stmt *st, const char *bucket,
+	enum store_status missing, struct store_object **out, struct penstock_error *err)
 {
 	enum store_status status;
 
 	pthread_rwlock_rdlock(&db->store->pinning);
 	status = object_look_up(db, st, missing, out, err);
 	pthread_rwlock_unlock(&db->store->pinning);
-	return status;
+	return status == STORE_OK ? snapshot_count(db->store, bucket, out, err) : status;
 }
 
 /* Gets the delete marker of a key that has no object. */
@@ -27,7 +27,7 @@ static enum store_status get_marker(struct db *db, const char *bucket, const cha
 	struct store_object **out, struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_VERSION_GET_NEWEST, "tk", bucket, key);
-	enum store_status status = object_read(db, st, STORE_NO_SUCH_KEY, out, err);
+	enum store_status status = object_read(db, st, bucket, STORE_NO_SUCH_KEY, out, err);
 
 	if (status != STORE_OK)
 		return status;
@@ -54,7 +54,7 @@ enum store_status store_object_get(struct store *store, const char *bucket, cons
 	if (!db)
 		return STORE_FAILED;
 	st = db_bound(db, SQL_OBJECT_GET, "tk", bucket, key);
-	status = object_read(db, st, STORE_NO_SUCH_KEY, out, err);
+	status = object_read(db, st, bucket, STORE_NO_SUCH_KEY, out, err);
 	if (status == STORE_OK) {
 		cache_put(store->cache, bucket, key, ticket, *out);
 	} else if (status == STORE_NO_SUCH_KEY) {
@@ -79,7 +79,7 @@ enum store_status store_completed_get(struct store *store, const char *bucket, c
 	if (!db)
 		return STORE_FAILED;
 	st = db_bound(db, SQL_VERSION_GET_UPLOAD, "tkt", bucket, key, id);
-	return object_read(db, st, STORE_NO_SUCH_UPLOAD, out, err);
+	return object_read(db, st, bucket, STORE_NO_SUCH_UPLOAD, out, err);
 }
 
 /* --- changes ------------------------------------------------------------------------------- */
@@ -216,15 +216,18 @@ int version_add(struct store *store, int64_t bucket, const struct object_row *ro
 static int make_version(struct store *store, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct buf *headers)
 {
+	int64_t now_ns = clock_wall_ns();
 	int rc;
 
 	store_header_add(headers, HEADER_VERSION, "");
 	buf_add(headers, row->headers, row->headers_len);
 	if (buf_failed(headers))
 		return SQLITE_NOMEM;
-	/* The sender chooses the time of a replica, but not how long it is protected. */
+	/* The sender chooses the time of a replica, but not how long it is protected. A new version
+	 * is later than now if the clock was wrong when the version before was made. */
 	rc = lock_new_version(store, bucket,
-		row->replica.modified_ns ? clock_wall_ns() : row->modified_ns, headers);
+		row->replica.modified_ns || row->modified_ns > now_ns ? now_ns : row->modified_ns,
+		headers);
 	if (rc == 0 && !row->replica.modified_ns)
 		rc = event_notify_version(store, &(struct store_new_version){.bucket = bucket_name,
 							 .key = row->key,
@@ -247,7 +250,8 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 	int rc = txn_touch(store, bucket_name, row->key);
 
 	row->version[0] = '\0';
-	row->modified_ns = row->replica.modified_ns ? row->replica.modified_ns : store_tick(store);
+	row->modified_ns = row->replica.modified_ns ? row->replica.modified_ns
+						    : time_after(old->modified_ns);
 	if (row->replica.older)
 		buf_release(&old->layout); /* the current object stays as it is */
 	if (rc == 0 && txn->versioning != STORE_UNVERSIONED) {
@@ -398,8 +402,9 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
 struct delete_txn {
 	struct txn txn;
 	const char *bucket;
-	struct store_delete *items;
+	struct store_delete *items; /* items left; `n` is their number */
 	size_t n;
+	size_t done; /* items that the last transaction has deleted */
 };
 
 static int notify_marker(struct store *store, const struct txn *txn, const char *bucket,
@@ -433,7 +438,8 @@ static int delete_object(struct store *store, const struct txn *txn, int64_t buc
 {
 	struct replica replica;
 	int rc = version_place(store, txn, bucket, item->key, item->replica, &replica);
-	int64_t modified_ns = replica.modified_ns ? replica.modified_ns : store_tick(store);
+	int64_t modified_ns = replica.modified_ns ? replica.modified_ns
+						  : time_after(old->modified_ns);
 
 	if (rc == 0 && !replica.older && !replica.exists)
 		rc = take_away(store, txn, bucket, item->key, old, &modified_ns);
@@ -502,19 +508,21 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 		rc = delete_object(store, txn, bucket, item, &old);
 	if (rc == 0 && *item->made)
 		rc = notify_marker(store, txn, bucket_name, item);
-	return rc ? rc : event_notify_removed(store, bucket_name, item);
+	return rc ? rc : event_notify_removed(store, bucket_name, item, old.modified_ns);
 }
 
 static int apply_delete(struct store *store, struct txn *txn)
 {
 	struct delete_txn *t = (struct delete_txn *)txn;
 	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	unsigned before = txn_rows(store);
 	int rc = 0;
 
+	t->done = 0;
 	if (bucket <= 0)
 		return (int)-bucket;
-	for (size_t i = 0; i < t->n && rc == 0; i++)
-		rc = object_remove(store, txn, bucket, t->bucket, &t->items[i]);
+	while (rc == 0 && t->done < t->n && txn_rows(store) - before < TXN_ROWS)
+		rc = object_remove(store, txn, bucket, t->bucket, &t->items[t->done++]);
 	return rc;
 }
 
@@ -523,8 +531,14 @@ enum store_status store_delete(struct store *store, const char *bucket, struct s
 {
 	struct delete_txn t = {
 		.txn = {.apply = apply_delete}, .bucket = bucket, .items = items, .n = n};
+	enum store_status status;
 
-	return txn_run(store, &t.txn, err);
+	do {
+		status = txn_run(store, &t.txn, err);
+		t.items += t.done;
+		t.n -= t.done;
+	} while (status == STORE_OK && t.n);
+	return status;
 }
 
 /* --- the store's own headers ------------------------------------------------------------------ */

@@ -7,10 +7,97 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/must.h"
 #include "store/header.h"
 
 /* Objects with more pieces are not mapped: a process has 65,530 mappings by default. */
 #define MAPPED_PIECES 4096
+/* Bytes of a snapshot that is not counted: there are not more of them than requests. */
+#define SMALL_SNAPSHOT (64 * KIB)
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* The large snapshots of the objects of an account. */
+struct snapshot_share {
+	struct snapshot_share *next;
+	char owner[STORE_OWNER_SIZE];
+	size_t bytes; /* under shares_lock */
+};
+
+/* Returns NULL if out of memory. */
+static struct snapshot_share *share_of(struct store *store, const char *owner)
+{
+	struct snapshot_share *share = store->shares;
+
+	MUST_HOLD(&store->shares_lock);
+	while (share && strcmp(share->owner, owner) != 0)
+		share = share->next;
+	if (share || !(share = calloc(1, sizeof(*share))))
+		return share;
+	snprintf(share->owner, sizeof(share->owner), "%s", owner);
+	share->next = store->shares;
+	store->shares = share;
+	return share;
+}
+
+void snapshot_shares_free(struct store *store)
+{
+	struct snapshot_share *share = store->shares, *next;
+
+	for (; share; share = next) {
+		next = share->next;
+		free(share);
+	}
+}
+
+static int share_add(
+	struct store_object *object, const struct store_bucket *bucket, struct penstock_error *err)
+{
+	struct store *store = object->store;
+	struct snapshot_share *share;
+	size_t all, mine;
+
+	LOCK_SCOPE(&store->shares_lock);
+	share = share_of(store, bucket->owner);
+	if (!share)
+		return error_memory(err);
+	all = store->snapshot_bytes + object->memory;
+	mine = share->bytes + object->memory;
+	if (all > LIMIT_STORE_SNAPSHOTS || mine > LIMIT_STORE_SNAPSHOTS - all)
+		return error_set(err, PENSTOCK_E_MEMORY,
+			"cannot read an object in the bucket '%s': the large objects that are being "
+			"read take %zu bytes of memory; retry later",
+			bucket->name, share->bytes);
+	store->snapshot_bytes = all;
+	share->bytes = mine;
+	object->share = share;
+	return 0;
+}
+
+static void share_remove(struct store_object *object)
+{
+	LOCK_SCOPE(&object->store->shares_lock);
+	object->store->snapshot_bytes -= object->memory;
+	object->share->bytes -= object->memory;
+}
+
+enum store_status snapshot_count(struct store *store, const char *bucket,
+	struct store_object **object, struct penstock_error *err)
+{
+	struct store_bucket owned;
+	enum store_status status;
+
+	if ((*object)->memory <= SMALL_SNAPSHOT)
+		return STORE_OK;
+	status = store_bucket_get(store, bucket, &owned, err);
+	if (status == STORE_OK && share_add(*object, &owned, err) < 0)
+		status = STORE_FAILED;
+	if (status != STORE_OK) {
+		store_object_unref(*object);
+		*object = NULL;
+	}
+	return status;
+}
 
 struct store_object *store_object_ref(struct store_object *object)
 {
@@ -24,12 +111,14 @@ void store_object_unref(struct store_object *object)
 		return;
 	for (size_t i = 0; i < object->n_pieces; i++)
 		blob_unpin(object->store, object->blobs[i]);
+	if (object->share)
+		share_remove(object);
 	free(object);
 }
 
 /* One allocation: the struct, pieces, blobs, seals, parts, headers, body. */
-static struct store_object *object_alloc(
-	size_t n_parts, size_t n_pieces, size_t n_seals, size_t headers_len, size_t body_len)
+static struct store_object *object_alloc(struct store *store, size_t n_parts, size_t n_pieces,
+	size_t n_seals, size_t headers_len, size_t body_len)
 {
 	size_t pieces = sizeof(struct store_object);
 	size_t blobs = pieces + n_pieces * sizeof(struct store_piece);
@@ -42,6 +131,9 @@ static struct store_object *object_alloc(
 
 	if (!object)
 		return NULL;
+	atomic_init(&object->refs, 1);
+	object->store = store;
+	object->memory = body + body_len;
 	object->pieces = (struct store_piece *)(p + pieces);
 	object->n_pieces = n_pieces;
 	object->blobs = (struct store_blob **)(p + blobs);
@@ -53,6 +145,19 @@ static struct store_object *object_alloc(
 	object->body = p + body;
 	object->body_len = body_len;
 	return object;
+}
+
+struct store_object *store_object_outline(const struct store_object *object)
+{
+	struct store_object *outline = object_alloc(object->store, 0, 0, 0, object->headers_len, 0);
+
+	if (!outline)
+		return NULL;
+	outline->body = NULL;
+	outline->modified_ns = object->modified_ns;
+	if (object->headers_len)
+		memcpy((char *)outline->headers, object->headers, object->headers_len);
+	return outline;
 }
 
 /* Gets the seals of the files of an encrypted object. */
@@ -140,12 +245,10 @@ int object_from_row(
 	if (layout_decode(layout, layout_len, NULL, &n_parts, NULL, &n_pieces) < 0)
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"cannot read an object in '%s': invalid layout", store->root);
-	object = object_alloc(
-		n_parts, n_pieces, encryption == STORE_PLAIN ? 0 : n_pieces, headers_len, body_len);
+	object = object_alloc(store, n_parts, n_pieces, encryption == STORE_PLAIN ? 0 : n_pieces,
+		headers_len, body_len);
 	if (!object)
 		return error_memory(err);
-	atomic_init(&object->refs, 1);
-	object->store = store;
 	object->encryption = encryption;
 	object->size = (uint64_t)sqlite3_column_int64(st, 0);
 	object->modified_ns = sqlite3_column_int64(st, 1);

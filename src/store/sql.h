@@ -159,6 +159,7 @@ SQL(UPLOAD_STALE, "SELECT u.bucket,u.key,u.id FROM uploads u WHERE u.started<?1 
 		  "SELECT 1 FROM parts p WHERE p.upload=u.id AND p.modified>=?1) LIMIT 1")
 
 SQL(PART_OLD, "SELECT layout FROM parts WHERE upload=?1 AND number=?2")
+SQL(PART_LAYOUTS, "SELECT ifnull(sum(length(layout)),0) FROM parts WHERE upload=?1 AND number<>?2")
 SQL(PART_SET, "INSERT OR REPLACE INTO parts(upload,number,size,modified,etag,ck_value,layout) "
 	      "VALUES(?1,?2,?3,?4,?5,?6,?7)")
 SQL(PART_LIST, "SELECT number,size,modified,etag,ck_value FROM parts WHERE upload=?1 AND number>?2 "

@@ -399,6 +399,7 @@ struct store_part {
 };
 
 struct store_blob;
+struct snapshot_share;
 
 /* A snapshot; read-only outside of src/store. */
 struct store_object {
@@ -421,6 +422,8 @@ struct store_object {
 	const struct store_piece *pieces;
 	struct store_blob **blobs; /* blobs of the pieces, pinned */
 	const struct seal *seals; /* seals of the pieces, if they are encrypted; else NULL */
+	size_t memory; /* bytes of this snapshot */
+	struct snapshot_share *share; /* counts them; NULL if they are few */
 	/* Set by a reader that has compared all bytes with the checksum. */
 	atomic_bool verified;
 	/* The bytes of an inline object, encrypted only with a customer's key; else NULL. */
@@ -429,7 +432,8 @@ struct store_object {
 };
 
 /* Gets the object of a key; the caller releases the object. If the result is STORE_NO_SUCH_KEY,
- * `*out` is the delete marker, or NULL if there is no delete marker. */
+ * `*out` is the delete marker, or NULL if there is no delete marker. Like the other functions that
+ * get objects, fails with PENSTOCK_E_MEMORY at LIMIT_STORE_SNAPSHOTS. */
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err);
 /* Gets a version, or the newest one if `version` is NULL; the result may be a delete marker.
@@ -441,6 +445,9 @@ bool store_version_is_valid(const char *version);
 /* Returns true for a name that a replica may have: a time before 2116. */
 bool store_replica_is_valid(const char *version);
 struct store_object *store_object_ref(struct store_object *object);
+/* Returns a copy with the time and the headers only, for a struct store_condition: the object may
+ * take megabytes. Returns NULL if out of memory. */
+struct store_object *store_object_outline(const struct store_object *object);
 /* `object` may be NULL. */
 void store_object_unref(struct store_object *object);
 static inline void store_object_unrefp(struct store_object **object)
@@ -586,7 +593,8 @@ struct store_delete {
 	bool marker; /* a delete marker was made, or deleted */
 	char made[STORE_VERSION_SIZE]; /* the version of the marker that was made, else "" */
 };
-/* Deletes all items in one transaction, each with its own result. */
+/* Deletes all items, each with its own result: in one transaction, or in several if the items have
+ * many pieces. After a failure some items may be deleted. */
 enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
 	size_t n, struct penstock_error *err);
 
@@ -641,9 +649,17 @@ struct store_expiry {
 	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };
-/* Deletes all items in one transaction. */
-enum store_status store_expire(struct store *store, const char *bucket, struct store_expiry *items,
-	size_t n, struct penstock_error *err);
+/* The configuration by which items expire. */
+struct store_rules {
+	const char *name;
+	const void *text;
+	size_t len;
+};
+/* Deletes all items, in transactions as store_delete(). Returns STORE_CHANGED if the configuration
+ * of the bucket is not `rules` any more; `rules` may be NULL. */
+enum store_status store_expire(struct store *store, const char *bucket,
+	const struct store_rules *rules, struct store_expiry *items, size_t n,
+	struct penstock_error *err);
 
 /* --- Object Lock ---------------------------------------------------------------------------- */
 

@@ -69,7 +69,7 @@ enum store_status store_version_get(struct store *store, const char *bucket, con
 		status = db_failed(db, "read a version", err);
 	}
 	pthread_rwlock_unlock(&store->pinning);
-	return status;
+	return status == STORE_OK ? snapshot_count(store, bucket, out, err) : status;
 }
 
 /* --- changes -------------------------------------------------------------------------------- */

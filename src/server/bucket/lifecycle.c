@@ -142,6 +142,8 @@ static enum store_status step(struct lifecycle_walk *walk, const char *prefix,
 		.max = LIMIT_LIFECYCLE_STEP,
 		.row = on_row,
 		.cookie = batch};
+	const struct store_rules rules = {
+		.name = LIFECYCLE_CONFIG, .text = walk->text, .len = walk->text_len};
 	enum store_status status;
 
 	if (!batch) {
@@ -151,7 +153,8 @@ static enum store_status step(struct lifecycle_walk *walk, const char *prefix,
 	batch->walk = walk;
 	status = store_walk(walk->store, &rows, place, err);
 	if (status == STORE_OK && batch->n)
-		status = store_expire(walk->store, walk->bucket, batch->items, batch->n, err);
+		status = store_expire(walk->store, walk->bucket, walk->text ? &rules : NULL,
+			batch->items, batch->n, err);
 	for (size_t i = 0; status == STORE_OK && i < batch->n; i++)
 		walk->n_versions += batch->items[i].done;
 	batch_free(batch);
@@ -207,7 +210,8 @@ static enum store_status walk_uploads(
 				.after = after,
 				.max = LIMIT_LIFECYCLE_STEP},
 			*id ? id : NULL, &page, err);
-		for (size_t i = 0; status == STORE_OK && i < page.n && !atomic_load(walk->stop);
+		for (size_t i = 0; status == STORE_OK && i < page.n && !atomic_load(walk->stop) &&
+				   rules_hold(walk);
 			i++)
 			status = abort_upload(walk, &page.entries[i], err);
 		more = page.truncated;

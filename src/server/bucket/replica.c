@@ -232,6 +232,18 @@ static int send_note(struct store *store, const struct target *to,
 	return object_put_document(at, sub, value ? &xml : NULL, err);
 }
 
+/* The destination lacks a version that was given up, and may have another one as the current
+ * version of the key. */
+static bool was_given_up(const struct store_object *object, const struct target *target)
+{
+	char header[sizeof(REPLICATION_HEADER) + TARGET_NAME_SIZE];
+	const char *state;
+
+	snprintf(header, sizeof(header), REPLICATION_HEADER "%s", target->name);
+	state = store_object_header(object, header);
+	return state && strcmp(state, REPLICATION_FAILED) == 0;
+}
+
 /* --- the outcome ----------------------------------------------------------------------------- */
 
 enum replica_outcome replica_send(struct store *store, const struct target *target,
@@ -245,7 +257,8 @@ enum replica_outcome replica_send(struct store *store, const struct target *targ
 
 	if (status == STORE_FAILED || status == STORE_NO_SPACE)
 		return REPLICA_UNSENT;
-	if (status != STORE_OK || object->marker != version->marker)
+	if (status != STORE_OK || object->marker != version->marker ||
+		(version->note && was_given_up(object, target)))
 		return REPLICA_GONE;
 	if (version->note)
 		rc = send_note(store, target, version, object, err);

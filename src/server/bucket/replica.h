@@ -23,7 +23,7 @@ struct replica_version {
 };
 enum replica_outcome {
 	REPLICA_SENT, /* the destination has the version */
-	REPLICA_GONE, /* the version does not exist any more */
+	REPLICA_GONE, /* the version does not exist any more, or was given up before its note */
 	REPLICA_REFUSED, /* the destination refuses the version, or it cannot be read */
 	REPLICA_UNSENT, /* the destination was not reached, or is not ready */
 };

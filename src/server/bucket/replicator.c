@@ -300,7 +300,7 @@ static void note_refusal(struct lane *lane, struct item *item)
 	lane->refusals = 0;
 	if (item->version.note) /* the destination has the version itself */
 		return;
-	set_state(lane, item, REPLICATION_FAILED);
+	set_state(lane, item, REPLICATION_REFUSED);
 	if (!item->version.marker)
 		store_annotate(lane->owner->store, &item->note, &err);
 }
@@ -319,7 +319,8 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 		 "times: %s",
 		target->name, item->version.version, item->version.bucket, item->version.key,
 		lane->refusals, err->message ? err->message : penstock_code_name(err->code));
-	set_state(lane, item, REPLICATION_FAILED);
+	if (!item->version.note)
+		set_state(lane, item, REPLICATION_FAILED);
 	atomic_fetch_add(&lane->link->failed, 1);
 	return true;
 }
@@ -412,15 +413,19 @@ static void send_some(struct lane *lane, struct store_event *events, size_t n)
 	_cleanup_free_ struct item *items = calloc(n, sizeof(*items));
 	int64_t end_ms = clock_monotonic_ms() + TURN_MS;
 	size_t done = 0;
-	bool failed = !items;
+	bool failed = !items, given_up = false;
 
-	while (done < n && !failed && !atomic_load(&lane->owner->cancel) &&
+	/* Before its next event, the state of a version that was given up must be stored. */
+	while (done < n && !failed && !given_up && !atomic_load(&lane->owner->cancel) &&
 		(!done || clock_monotonic_ms() < end_ms)) {
-		if (!read_item(&events[done], &items[done]))
+		struct item *item = &items[done];
+
+		if (!read_item(&events[done], item))
 			log_warn("replication to '%s': removed an event that is unreadable",
 				lane->link->target->name);
 		else
-			failed = !settle(lane, &items[done], &err);
+			failed = !settle(lane, item, &err);
+		given_up = item->note.value && strcmp(item->note.value, REPLICATION_FAILED) == 0;
 		done += !failed;
 	}
 	if (items && !remove_settled(lane, items, done, &err)) {

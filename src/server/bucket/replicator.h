@@ -37,7 +37,8 @@ struct store;
 #define REPLICATION_HEADER    ":replication/"
 #define REPLICATION_PENDING   "PENDING"
 #define REPLICATION_COMPLETED "COMPLETED"
-#define REPLICATION_FAILED    "FAILED"
+#define REPLICATION_REFUSED   "REFUSED" /* pending after a refusal; "FAILED" in replies */
+#define REPLICATION_FAILED    "FAILED" /* the version is not sent any more */
 
 /* `targets` is a file of server/bucket/targets.h; NULL for none. A destination that fails is tried
  * again after `retry_ms`, and then after longer pauses. */

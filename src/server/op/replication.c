@@ -124,6 +124,8 @@ const char *op_replica_status(const char *before, const char *name, const char *
 {
 	if (strcmp(name, STORE_REPLICA_HEADER) == 0)
 		return "REPLICA";
+	if (strcmp(value, REPLICATION_REFUSED) == 0)
+		value = REPLICATION_FAILED;
 	if (!str_starts(name, REPLICATION_HEADER) ||
 		(before && (strcmp(value, REPLICATION_COMPLETED) == 0 ||
 				   strcmp(before, REPLICATION_FAILED) == 0)))

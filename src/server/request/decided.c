@@ -34,7 +34,13 @@ void request_bind(const struct request *req, const char *key, const char *versio
 void request_bind_ref(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition)
 {
+	struct store_object *outline = NULL;
+
 	request_bind(req, key, version, condition);
 	if (condition->decided)
+		outline = store_object_outline(condition->decided);
+	if (condition->decided && !outline)
 		store_object_ref(condition->decided);
+	else
+		condition->decided = outline;
 }

@@ -229,7 +229,7 @@ enum store_status request_get_object(struct request *req, const char *bucket, co
 void request_bind(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
 /* Like request_bind(), if later decisions take the place of this one: the caller releases
- * `condition->decided`, which may be NULL. */
+ * `condition->decided`, which may be NULL, and may be an outline of the object. */
 void request_bind_ref(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
 

@@ -73,6 +73,7 @@ class OldStore:
         self.unknown = None  # the path of an object that the store refuses
         self.open = threading.Event()  # it does not reply before
         self.open.set()
+        self.held = []  # requests that have waited for it
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -90,6 +91,8 @@ class OldStore:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 key, md5 = urllib.parse.unquote(path), hashlib.md5(body)
                 outer.requests.append((self.command, key, query))
+                if not outer.open.is_set():
+                    outer.held.append((self.command, key))
                 outer.open.wait(60)
                 if key == outer.unknown or any(name.lower().startswith("x-amz-checksum") for name in self.headers):
                     self.answer(501, "<Error><Code>NotImplemented</Code></Error>")
@@ -646,7 +649,7 @@ def test_tags_that_were_refused_for_a_while(here, there, tmp_path):
     assert status(here, "k") == "COMPLETED"
 
 
-# Some stores refuse what they do not implement by 501.
+# Some stores refuse what they do not implement by 501. Tags without their version would change another version.
 def test_an_object_that_the_destination_does_not_implement_is_given_up(penstock, tmp_path):
     there = OldStore()
     there.unknown = "/copy/no"
@@ -654,10 +657,54 @@ def test_an_object_that_the_destination_does_not_implement_is_given_up(penstock,
     here = Store(penstock, tmp_path / "here", options=["--replication", path, "--replication-retry", "1ms"])
     make_bucket(here, "bkt")
     set_rules(here, rule())
+    there.open.clear()
     here.client.put_object(Bucket="bkt", Key="no", Body=b"x")
+    wait_for(lambda: there.held, 30)
+    here.client.put_object_tagging(Bucket="bkt", Key="no", Tagging={"TagSet": [{"Key": "n", "Value": "1"}]})
+    there.open.set()
     wait_for(lambda: "gave up" in here.process.err, 60)
+    wait_for(lambda: not penstock.run("store", "stat", "--json", "--root", here.root).ok().json()["replication"], 60)
     assert status(here, "no") == "FAILED"
+    assert "tagging" not in [query for _, _, query in there.requests]
     here.stop().ok()
+
+
+# The attempt that succeeds has read the version before the change.
+def test_tags_of_a_refused_version_are_sent_after_it(penstock, tmp_path):
+    there = OldStore()
+    there.unknown = "/copy/k"
+    path = write_targets(tmp_path / "r", target_of(there))
+    here = Store(penstock, tmp_path / "here", options=["--replication", path, "--replication-retry", "50ms"])
+    make_bucket(here, "bkt")
+    set_rules(here, rule())
+    here.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    wait_for(lambda: status(here, "k") == "FAILED", 30)
+    there.open.clear()
+    wait_for(lambda: ("PUT", "/copy/k") in there.held, 30)
+    here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": "1"}]})
+    there.unknown = None
+    there.open.set()
+    wait_for(lambda: ("PUT", "/copy/k", "tagging") in there.requests, 30)
+    wait_for(lambda: status(here, "k") == "COMPLETED", 30)
+    here.stop().ok()
+
+
+def test_tags_that_were_given_up_leave_the_version_as_it_is(here, there):
+    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject*Tagging", "Resource": "arn:aws:s3:::copy/*"}]}
+    there.client.put_bucket_policy(Bucket="copy", Policy=json.dumps(policy))
+    set_rules(here, rule())
+    here.stop()
+    here.options[here.options.index("50ms")] = "1ms"
+    here.start()
+    here.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    wait_for(lambda: status(here, "k") == "COMPLETED", 30)
+    here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": "1"}]})
+    wait_for(lambda: metric(here, "failed_total")["copy"] == 1 and metric(here, "pending_objects")["copy"] == 0, 60)
+    assert status(here, "k") == "COMPLETED"
+
+    there.client.delete_bucket_policy(Bucket="copy")
+    here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": "2"}]})
+    wait_for(lambda: there.client.get_object_tagging(Bucket="copy", Key="k")["TagSet"] == [{"Key": "n", "Value": "2"}], 30)
 
 
 # A version that was sent is sent again if the queue cannot be written, but with pauses.

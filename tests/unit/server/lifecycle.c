@@ -329,23 +329,51 @@ static void a_changed_version_is_not_removed(void **state)
 	item.modified_ns = v[0].modified_ns;
 	item.header = TAGS_HEADER;
 	item.value = "a=1";
-	assert_int_equal(store_expire(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
 	assert_false(item.done); /* other tags */
 	item.header = NULL;
 	put(f, "k", "2", "two");
-	assert_int_equal(store_expire(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
 	assert_false(item.done); /* another object */
 	assert_content(f, "k", "two");
 
 	assert_int_equal(list(f, v), 1);
 	item.modified_ns = v[0].modified_ns;
 	item.kind = STORE_EXPIRE_VERSION;
-	assert_int_equal(store_expire(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
 	assert_false(item.done); /* it is the current one */
 	item.kind = STORE_EXPIRE_OBJECT;
-	assert_int_equal(store_expire(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
 	assert_true(item.done);
 	assert_int_equal(list(f, v), 0);
+}
+
+/* A client has got the reply to a change of the rules. */
+static void nothing_is_removed_by_rules_that_have_changed(void **state)
+{
+	static const char *const others[] = {"new", "longer", NULL};
+	const struct store_rules rules = {.name = LIFECYCLE_CONFIG, .text = "old", .len = 3};
+	struct fixture *f = *state;
+	struct version v[4] = {0};
+	struct store_expiry item = {.kind = STORE_EXPIRE_OBJECT, .key = "k", .is_null = true};
+
+	put(f, "k", "1", "one");
+	assert_int_equal(list(f, v), 1);
+	item.modified_ns = v[0].modified_ns;
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(store_config_set(f->store, "b", LIFECYCLE_CONFIG, others[i],
+					 others[i] ? strlen(others[i]) : 0, NULL),
+			STORE_OK);
+		assert_int_equal(
+			store_expire(f->store, "b", &rules, &item, 1, NULL), STORE_CHANGED);
+		assert_false(item.done);
+	}
+	assert_content(f, "k", "one");
+
+	assert_int_equal(
+		store_config_set(f->store, "b", LIFECYCLE_CONFIG, "old", 3, NULL), STORE_OK);
+	assert_int_equal(store_expire(f->store, "b", &rules, &item, 1, NULL), STORE_OK);
+	assert_true(item.done);
 }
 
 static void uploads_end_by_their_own_rule(void **state)
@@ -396,6 +424,8 @@ int main(void)
 			a_walk_removes_what_the_model_removes, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_locked_version_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_changed_version_is_not_removed, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			nothing_is_removed_by_rules_that_have_changed, setup, teardown),
 		cmocka_unit_test_setup_teardown(uploads_end_by_their_own_rule, setup, teardown),
 	};
 

@@ -1,6 +1,22 @@
 /* Object Lock: versions that may not be deleted. */
 #include "fixture.h"
 
+#include <sys/syscall.h>
+#include <time.h>
+
+/* Seconds by which the wall clock is wrong. */
+static atomic_llong clock_shift_s;
+
+int clock_gettime(clockid_t id, struct timespec *ts);
+__attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *ts)
+{
+	int r = (int)syscall(SYS_clock_gettime, id, ts);
+
+	if (id == CLOCK_REALTIME)
+		ts->tv_sec += (time_t)atomic_load(&clock_shift_s);
+	return r;
+}
+
 #define HEADERS(pairs) .headers = (pairs), .headers_len = sizeof(pairs) - 1
 
 /* Makes the bucket "l" with Object Lock. */
@@ -125,7 +141,7 @@ static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(
 		const char *bucket = buckets[i / CASES];
 		const int what = i % CASES;
 		struct store_put first = {.bucket = bucket, .key = "k"}, second = first;
-		struct store_object *object = NULL;
+		struct store_object *object = NULL, *outline;
 		struct store_delete item = {.key = "k", .condition.has_decided = true};
 
 		print_message("bucket %s, case %d\n", bucket, what);
@@ -150,8 +166,10 @@ static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(
 						 &(struct store_delete){.key = "k"}, 1, NULL),
 				STORE_OK);
 
+		outline = object ? store_object_outline(object) : NULL;
 		item.condition.decided = object;
 		second.condition = item.condition;
+		item.condition.decided = outline;
 		if (what != AS_IT_WAS)
 			assert_int_equal(put_full(f, &second, "new", 3), STORE_CHANGED);
 		assert_int_equal(store_delete(f->store, bucket, &item, 1, NULL), STORE_OK);
@@ -160,6 +178,7 @@ static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(
 					     ? STORE_OK
 					     : STORE_CHANGED);
 		store_object_unref(object);
+		store_object_unref(outline);
 		/* The next case starts without an object. */
 		item = (struct store_delete){.key = "k"};
 		assert_int_equal(store_delete(f->store, bucket, &item, 1, NULL), STORE_OK);
@@ -276,6 +295,33 @@ static void new_versions_get_the_default_retention(void **state)
 	assert_true(retention(f, "k").until_ns == INT64_MAX);
 }
 
+/* Later times would let no rule see the objects, and would keep them for years. */
+static void a_clock_that_was_wrong_only_affects_the_keys_written_meanwhile(void **state)
+{
+	static const char *const buckets[] = {"b", "l"};
+	const struct store_lock lock = {.mode = STORE_COMPLIANCE, .days = 1};
+	const int64_t day = 86400 * NS_PER_S;
+	struct fixture *f = locked(state);
+
+	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
+	for (size_t i = 0; i < 2; i++) {
+		struct store_put wrong = {.bucket = buckets[i], .key = "k"}, right = wrong;
+		struct store_put other = {.bucket = buckets[i], .key = "other"};
+
+		atomic_store(&clock_shift_s, 5000 * 86400LL);
+		assert_int_equal(put_full(f, &wrong, "one", 3), STORE_OK);
+		atomic_store(&clock_shift_s, 0);
+		assert_int_equal(put_full(f, &right, "two", 3), STORE_OK);
+		assert_int_equal(put_full(f, &other, "one", 3), STORE_OK);
+
+		assert_true(wrong.modified_ns > clock_wall_ns() + 4000 * day);
+		assert_true(right.modified_ns > wrong.modified_ns);
+		assert_true(other.modified_ns <= clock_wall_ns());
+	}
+	assert_true(retention(f, "k").until_ns < clock_wall_ns() + 2 * day);
+	assert_true(retention(f, "other").until_ns < clock_wall_ns() + 2 * day);
+}
+
 static void an_active_retention_only_gets_longer(void **state)
 {
 	static const struct {
@@ -318,6 +364,7 @@ int main(void)
 		cmocka_unit_test(a_retention_is_of_whole_milliseconds),
 		TEST(a_delete_marker_is_made_and_deleted_all_the_same),
 		TEST(new_versions_get_the_default_retention),
+		TEST(a_clock_that_was_wrong_only_affects_the_keys_written_meanwhile),
 		cmocka_unit_test(an_active_retention_only_gets_longer),
 	};
 

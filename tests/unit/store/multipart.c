@@ -259,44 +259,167 @@ static void parts_share_ranges_of_objects(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
-/* Begins an upload whose `n` parts are each a copy of an object. */
-static void begin_copies(struct fixture *f, const char *from, const char *to, uint32_t n, char *id)
-{
-	struct store_part_put p = {.put = {.bucket = "b", .key = to, .etag = "e"}, .upload = id};
+/* The ETag of parts that are copies. */
+#define COPY "0123456789abcdef0123456789abcdef-10000"
 
-	begin(f, to, id);
+/* Copies the first `pieces` pieces of an object, which have the size PART, to a part. */
+static enum store_status copy_part(struct fixture *f, const char *from, const char *to,
+	const char *id, uint32_t number, size_t pieces)
+{
+	struct store_part_put p = {.put = {.bucket = "b", .key = to, .etag = COPY},
+		.upload = id,
+		.number = number,
+		.length = pieces * PART};
+	enum store_status status;
+
 	p.put.source = get(f, from);
-	p.length = p.put.source->size;
-	for (p.number = 1; p.number <= n; p.number++)
-		assert_int_equal(store_part_put(f->store, &p, NULL), STORE_OK);
+	status = store_part_put(f->store, &p, NULL);
 	store_object_unref(p.put.source);
+	return status;
 }
 
-/* Each copy of a copy has more pieces: here 180,000 of 24 bytes, for a limit of 4 MiB. */
+/* Makes an object whose `n` parts are each a copy of `pieces` pieces of an object. */
+static void copy_parts(
+	struct fixture *f, const char *from, size_t pieces, const char *to, uint32_t n)
+{
+	struct store_part parts[100] = {0};
+	char id[STORE_UPLOAD_ID_SIZE];
+
+	begin(f, to, id);
+	for (uint32_t i = 0; i < n; i++) {
+		parts[i] = (struct store_part){.number = i + 1, .etag = COPY};
+		assert_int_equal(copy_part(f, from, to, id, i + 1, pieces), STORE_OK);
+	}
+	assert_int_equal(finish(f, to, id, parts, n), STORE_OK);
+}
+
+/* Makes "10000", an object with as many pieces. */
+static void make_pieces(struct fixture *f)
+{
+	const struct store_part part = {.number = 1, .etag = "e"};
+	char id[STORE_UPLOAD_ID_SIZE];
+
+	begin(f, "1", id);
+	add_part(f, "1", id, 1, "e", 'a', PART);
+	assert_int_equal(finish(f, "1", id, &part, 1), STORE_OK);
+	copy_parts(f, "1", 1, "100", 100);
+	copy_parts(f, "100", 100, "10000", 100);
+}
+
+/* Each copy of a copy has more pieces. The limit of 4 MiB has room for 174,762 of 24 bytes without
+ * the descriptions of the parts. */
 static void an_object_with_too_many_pieces_is_refused(void **state)
 {
 	struct fixture *f = *state;
-	struct store_part parts[100] = {0};
+	struct store_part parts[18] = {0};
 	char id[STORE_UPLOAD_ID_SIZE];
 	struct store_object *o;
 
-	for (uint32_t i = 0; i < 100; i++)
-		parts[i] = (struct store_part){.number = i + 1, .etag = "e"};
-	begin(f, "1", id);
-	add_part(f, "1", id, 1, "e", 'a', PART);
-	assert_int_equal(finish(f, "1", id, parts, 1), STORE_OK);
-	begin_copies(f, "1", "100", 100, id);
-	assert_int_equal(finish(f, "100", id, parts, 100), STORE_OK);
-	begin_copies(f, "100", "10000", 100, id);
-	assert_int_equal(finish(f, "10000", id, parts, 100), STORE_OK);
-
-	begin_copies(f, "10000", "k", 18, id);
+	make_pieces(f);
+	begin(f, "k", id);
+	for (uint32_t i = 0; i < 18; i++) {
+		parts[i] = (struct store_part){.number = i + 1, .etag = COPY};
+		assert_int_equal(
+			copy_part(f, "10000", "k", id, i + 1, i < 17 ? 10000 : 4747), STORE_OK);
+	}
 	assert_int_equal(finish(f, "k", id, parts, 18), STORE_TOO_MANY_PIECES);
 	assert_int_equal(finish(f, "k", id, parts, 17), STORE_OK);
 
 	o = get(f, "k");
 	assert_int_equal(o->n_pieces, 170000);
 	store_object_unref(o);
+}
+
+/* An abort drops all parts in one transaction. */
+static void an_upload_has_no_more_pieces_than_an_object(void **state)
+{
+	struct fixture *f = *state;
+	char id[STORE_UPLOAD_ID_SIZE];
+
+	make_pieces(f);
+	begin(f, "k", id);
+	for (uint32_t i = 1; i <= 17; i++)
+		assert_int_equal(copy_part(f, "10000", "k", id, i, 10000), STORE_OK);
+	assert_int_equal(copy_part(f, "10000", "k", id, 18, 10000), STORE_TOO_MANY_PIECES);
+	assert_int_equal(copy_part(f, "10000", "k", id, 17, 10000), STORE_OK);
+	assert_int_equal(copy_part(f, "10000", "k", id, 18, 10), STORE_OK);
+}
+
+/* Other changes get their turn between the transactions. */
+static void objects_with_many_pieces_are_deleted_in_several_transactions(void **state)
+{
+	struct fixture *f = *state;
+	struct store_delete items[] = {{.key = "a"}, {.key = "b"}, {.key = "100"}, {.key = "1"}};
+	struct store_expiry expired[] = {{.key = "c", .is_null = true},
+		{.key = "d", .is_null = true}, {.key = "10000", .is_null = true}};
+	struct store_commits before, after;
+
+	make_pieces(f);
+	for (size_t i = 0; i < 2; i++) {
+		copy_parts(f, "10000", 5000, items[i].key, 1);
+		copy_parts(f, "10000", 5000, expired[i].key, 1);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		struct store_object *o = get(f, expired[i].key);
+
+		expired[i].modified_ns = o->modified_ns;
+		store_object_unref(o);
+	}
+
+	store_commits(f->store, &before);
+	assert_int_equal(store_delete(f->store, "b", items, 4, NULL), STORE_OK);
+	store_commits(f->store, &after);
+	assert_int_equal(after.transactions - before.transactions, 3);
+	for (size_t i = 0; i < 4; i++)
+		assert_true(items[i].existed);
+	store_commits(f->store, &before);
+	assert_int_equal(store_expire(f->store, "b", NULL, expired, 3, NULL), STORE_OK);
+	store_commits(f->store, &after);
+	assert_int_equal(after.transactions - before.transactions, 3);
+	for (size_t i = 0; i < 3; i++)
+		assert_true(expired[i].done);
+	assert_int_equal(count_files(f), 0);
+}
+
+/* Each of them takes 5 MB. An account may hold as many as it leaves for others. */
+static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
+{
+	struct fixture *f = *state;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *held[100], *other = NULL;
+	const struct store_new_bucket bucket = {.name = "other", .region = "", .owner = "2"};
+	struct store_put copy = {.bucket = "other", .key = "k", .etag = "e", .headers = ""};
+	size_t n = 0;
+
+	make_pieces(f);
+	copy_parts(f, "10000", 10000, "k", 17);
+	assert_int_equal(put(f, "small", "e", "text"), STORE_OK);
+	copy.source = get(f, "k");
+	assert_int_equal(store_bucket_add(f->store, &bucket, NULL), STORE_OK);
+	assert_int_equal(store_put(f->store, &copy, NULL), STORE_OK);
+	store_object_unref(copy.source);
+
+	while (n < 100 && store_object_get(f->store, "b", "k", &held[n], &err) == STORE_OK)
+		n++;
+	assert_in_range(n, 45, 49);
+	assert_int_equal(err.code, PENSTOCK_E_MEMORY);
+	penstock_error_release(&err);
+	assert_int_equal(store_version_get(f->store, "b", "k", NULL, &other, &err), STORE_FAILED);
+	assert_int_equal(err.code, PENSTOCK_E_MEMORY);
+	penstock_error_release(&err);
+	assert_content(f, "small", "text");
+	assert_int_equal(store_object_get(f->store, "other", "k", &other, NULL), STORE_OK);
+	store_object_unref(other);
+	for (size_t i = 0; i < n; i++)
+		store_object_unref(held[i]);
+
+	held[0] = get(f, "k");
+	store_object_unref(held[0]);
+	held[0] = get(f, "10000");
+	held[1] = get(f, "10000");
+	assert_ptr_equal(held[0], held[1]); /* readers share one that fits into the cache */
+	store_object_unref(held[0]);
+	store_object_unref(held[1]);
 }
 
 /* Uploads are listed by key, then id, in pages, with folding. */
@@ -370,8 +493,11 @@ int main(void)
 		TEST(bytes_of_one_piece_are_in_one_file), TEST(wrong_completions_change_nothing),
 		TEST(completing_again_is_a_success), TEST(completing_again_finds_an_older_version),
 		TEST(abandoned_parts_are_removed), TEST(parts_share_ranges_of_objects),
-		TEST(an_object_with_too_many_pieces_is_refused), TEST(uploads_are_listed_in_pages),
-		TEST(unfinished_uploads_expire)};
+		TEST(an_object_with_too_many_pieces_is_refused),
+		TEST(an_upload_has_no_more_pieces_than_an_object),
+		TEST(objects_with_many_pieces_are_deleted_in_several_transactions),
+		TEST(snapshots_of_objects_with_many_pieces_have_a_limit),
+		TEST(uploads_are_listed_in_pages), TEST(unfinished_uploads_expire)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
