@@ -391,8 +391,9 @@
 /* connections kept free for clients with valid keys, at most a quarter of all; our own client opens
  * 64 to one host */
 #define LIMIT_SERVER_ROOM 64
-/* A TCP connection without a valid signature is closed if it neither begins a request nor moves
- * these bytes within these seconds. A head has fewer bytes, so a slow head ends the connection. */
+/* A TCP connection without a valid signature in a header is closed if it neither begins a request
+ * nor moves these bytes within these seconds. A head has fewer bytes, so a slow head ends the
+ * connection. */
 #define LIMIT_SERVER_STRANGER_SECONDS 30
 #define LIMIT_SERVER_STRANGER_BYTES   (64 * KIB)
 /* bytes of a connection's buffers; headers must fit; cleared for each request */

@@ -129,9 +129,16 @@ void request_has_begun(struct request *req)
 }
 
 void request_sender_is_known(struct request *req)
+/* Returns true if the signature is in a URL or a form, which the sender may have from others. */
+static bool is_passed_on(const struct request *req)
+{
+	return req->form || req->auth.presigned || request_has_query(req, "AWSAccessKeyId");
+}
+
 {
 	req->known = true;
-	connections_known(req->server->connections, connection_of(req));
+	if (!is_passed_on(req))
+		connections_known(req->server->connections, connection_of(req));
 }
 
 /* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */
@@ -176,6 +183,7 @@ bool request_suspend(struct request *req, request_fn after)
 	req->phase = REQUEST_WAITING;
 	req->after = after;
 	MHD_suspend_connection(req->connection);
+	connections_pause(req->server->connections, connection_of(req));
 	return true;
 }
 
@@ -184,6 +192,7 @@ void request_wake(struct request *req)
 	struct server *server = req->server;
 
 	MHD_resume_connection(req->connection);
+	connections_renew(server->connections, connection_of(req));
 	atomic_fetch_sub(&server->waiting, 1);
 }
 

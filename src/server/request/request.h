@@ -237,7 +237,8 @@ void request_bind_ref(const struct request *req, const char *key, const char *ve
 const char *request_tls_version(const struct request *req);
 /* Gives the connection time for the request, whose head is complete. */
 void request_has_begun(struct request *req);
-/* Records that a signature on the connection was valid. */
+/* Records that the signature of the request was valid. The connection is then known, too, unless the
+ * signature is in a URL or a form. */
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */
 bool request_is_form(const struct request *req);
