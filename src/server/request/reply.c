@@ -196,11 +196,13 @@ bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...
 
 bool reply_failure(struct request *req, struct penstock_error *err)
 {
-	log_error("store request %s %s: %s", req->method, req->path,
-		err->message ? err->message : penstock_code_name(err->code));
-	reply_error(req, err->code == PENSTOCK_E_NO_SPACE ? S3_E_STORAGE_FULL
-			 : err->code == PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN
-							  : S3_E_INTERNAL_ERROR);
+	if (err->code != PENSTOCK_E_CANCELLED)
+		log_error("store request %s %s: %s", req->method, req->path,
+			err->message ? err->message : penstock_code_name(err->code));
+	reply_error(req, err->code == PENSTOCK_E_NO_SPACE    ? S3_E_STORAGE_FULL
+			 : err->code == PENSTOCK_E_MEMORY    ? S3_E_SLOW_DOWN
+			 : err->code == PENSTOCK_E_CANCELLED ? S3_E_REQUEST_TIMEOUT
+							     : S3_E_INTERNAL_ERROR);
 	penstock_error_release(err);
 	return false;
 }

@@ -1,6 +1,7 @@
 #include "server/request/request.h"
 
 #include <ctype.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,13 +129,13 @@ void request_has_begun(struct request *req)
 	connections_renew(req->server->connections, connection_of(req));
 }
 
-void request_sender_is_known(struct request *req)
 /* Returns true if the signature is in a URL or a form, which the sender may have from others. */
 static bool is_passed_on(const struct request *req)
 {
 	return req->form || req->auth.presigned || request_has_query(req, "AWSAccessKeyId");
 }
 
+void request_sender_is_known(struct request *req)
 {
 	req->known = true;
 	if (!is_passed_on(req))
@@ -182,8 +183,8 @@ bool request_suspend(struct request *req, request_fn after)
 	}
 	req->phase = REQUEST_WAITING;
 	req->after = after;
-	MHD_suspend_connection(req->connection);
 	connections_pause(req->server->connections, connection_of(req));
+	MHD_suspend_connection(req->connection);
 	return true;
 }
 
@@ -191,15 +192,29 @@ void request_wake(struct request *req)
 {
 	struct server *server = req->server;
 
-	MHD_resume_connection(req->connection);
 	connections_renew(server->connections, connection_of(req));
+	MHD_resume_connection(req->connection);
 	atomic_fetch_sub(&server->waiting, 1);
+}
+
+bool request_is_abandoned(const struct request *req)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct pollfd fd = {.fd = info ? info->connect_fd : -1, .events = POLLRDHUP};
+
+	return poll(&fd, 1, 0) > 0;
 }
 
 static void run_work(struct request *req)
 {
+	bool was_long = req->is_long;
+
 	req->work(req);
-	request_wake(req);
+	if (req->is_long && !was_long)
+		workers_submit(req->server->workers, run_work, req);
+	else
+		request_wake(req);
 }
 
 static void finish_by_worker(struct request *req)

@@ -148,6 +148,8 @@ struct request {
 
 	request_fn job; /* the job for a worker; owned by the pool while the request waits */
 	struct request *next_job; /* owned by the pool, too; a request is queued at most once */
+	/* `work` needs a slot for long jobs; if `work` sets this, it is called again in a slot. */
+	bool is_long;
 
 	/* State of operations between their steps. */
 	struct store_put put;
@@ -273,5 +275,7 @@ void request_finish_by_worker(struct request *req, request_fn fn);
  * false with a reply set if the server is stopping. */
 bool request_suspend(struct request *req, request_fn after);
 void request_wake(struct request *req);
+/* Returns true if the client has closed the connection of a suspended request. */
+bool request_is_abandoned(const struct request *req);
 
 #endif
