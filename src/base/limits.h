@@ -47,6 +47,8 @@
 #define LIMIT_HTTP_HEADERS     (64 * KIB) /* bytes of one reply's or request's headers */
 #define LIMIT_HTTP_ERROR_BODY  (64 * KIB) /* bytes of an error reply that are kept */
 #define LIMIT_XML_BODY	       (8 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped */
+/* bytes of an object's tags, retention or legal hold: 10 tags of 384 characters, escaped */
+#define LIMIT_XML_NOTE	       (64 * KIB)
 #define LIMIT_XML_DEPTH	       16 /* elements; S3 uses 5 */
 #define LIMIT_CREDENTIALS_FILE (1 * MIB) /* bytes of a shared config or credentials file */
 #define LIMIT_METADATA_REPLY   (64 * KIB) /* bytes of a reply from a credential source */
@@ -402,6 +404,9 @@
 #define LIMIT_SERVER_STRANGER_BYTES   (64 * KIB)
 /* bytes of a connection's buffers; headers must fit; cleared for each request */
 #define LIMIT_SERVER_CONNECTION (64 * KIB)
+/* bytes of documents and replies in memory, of those that are longer than these buffers; half of it
+ * is 1,500 lists of 1,000 keys */
+#define LIMIT_SERVER_HELD (1 * GIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */
 #define LIMIT_MONITOR_CONNECTIONS 16 /* connections of clients that read the metrics */
 #define LIMIT_MONITOR_SECONDS 10 /* seconds without a byte on such a connection */

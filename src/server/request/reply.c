@@ -93,6 +93,11 @@ void reply_body(struct request *req, unsigned status, struct buf *body, const ch
 		reply_error(req, S3_E_INTERNAL_ERROR);
 		return;
 	}
+	/* A reply with an error is short. */
+	if (len > LIMIT_SERVER_CONNECTION && !request_hold(req, len)) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return;
+	}
 	data = buf_take(body);
 	reply_response(
 		req, status, MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE));
