@@ -48,6 +48,8 @@
 #define LIMIT_HTTP_HEADERS     (64 * KIB) /* bytes of one reply's or request's headers */
 #define LIMIT_HTTP_ERROR_BODY  (64 * KIB) /* bytes of an error reply that are kept */
 #define LIMIT_XML_BODY	       (8 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped */
+/* bytes of an object's tags, retention or legal hold: 10 tags of 384 characters, escaped */
+#define LIMIT_XML_NOTE	       (64 * KIB)
 #define LIMIT_XML_DEPTH	       16 /* elements; S3 uses 5 */
 #define LIMIT_CREDENTIALS_FILE (1 * MIB) /* bytes of a shared config or credentials file */
 #define LIMIT_METADATA_REPLY   (64 * KIB) /* bytes of a reply from a credential source */
@@ -388,6 +390,10 @@
 #define LIMIT_S3_LIST_BUCKETS 10000
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
+/* of these, threads that read the bytes of long copies: a copy of 5 GiB takes half a minute */
+#define LIMIT_SERVER_LONG_JOBS 8
+/* bytes that a copy reads without a slot for long jobs; a few milliseconds */
+#define LIMIT_SERVER_SHORT_COPY (1 * MIB)
 /* The next two limits are for each daemon: one daemon serves TCP, another one the Unix socket. */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor, at least 2 */
 /* open connections: at most this, and at most three quarters of the descriptors of the process */
@@ -395,12 +401,16 @@
 /* connections kept free for clients with valid keys, at most a quarter of all; our own client opens
  * 64 to one host */
 #define LIMIT_SERVER_ROOM 64
-/* A TCP connection without a valid signature is closed if it neither begins a request nor moves
- * these bytes within these seconds. A head has fewer bytes, so a slow head ends the connection. */
+/* A TCP connection without a valid signature in a header is closed if it neither begins a request
+ * nor moves these bytes within these seconds. A head has fewer bytes, so a slow head ends the
+ * connection. */
 #define LIMIT_SERVER_STRANGER_SECONDS 30
 #define LIMIT_SERVER_STRANGER_BYTES   (64 * KIB)
 /* bytes of a connection's buffers; headers must fit; cleared for each request */
 #define LIMIT_SERVER_CONNECTION (64 * KIB)
+/* bytes of documents and replies in memory, of those that are longer than these buffers; half of it
+ * is 1,500 lists of 1,000 keys */
+#define LIMIT_SERVER_HELD (1 * GIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */
 #define LIMIT_MONITOR_CONNECTIONS 16 /* connections of clients that read the metrics */
 #define LIMIT_MONITOR_SECONDS 10 /* seconds without a byte on such a connection */

@@ -99,6 +99,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 	}
 	if (req->response)
 		MHD_destroy_response(req->response);
+	request_let_go(req); /* the account outlives its identities */
 	identity_unref(req->identity);
 	body_release(req);
 	op_post_release(req);
@@ -298,6 +299,7 @@ static enum MHD_Result take_data(struct request *req, const char *data, size_t *
 		req->phase = REQUEST_DISCARD;
 		req->discard_limit = LIMIT_SERVER_DISCARD;
 		body_release(req);
+		request_let_go(req);
 	}
 	*len = 0;
 	if (req->phase == REQUEST_DISCARD || !body_is_whole(req))

@@ -23,6 +23,7 @@ enum how {
 	LOOP, /* on the event loop; a body is ignored */
 	WORKER, /* on a worker, where it may wait for the disk; a body is ignored */
 	DOCUMENT, /* on a worker, with an XML document */
+	NOTE, /* likewise, with a short document */
 	BEGIN /* at once: the function sets `finish` and begins the body */
 };
 
@@ -115,11 +116,11 @@ static const struct route routes[] = {
 	{OBJECT, "GET", "acl", LOOP, op_object_acl, "s3:GetObjectAcl"},
 	{OBJECT, "PUT", "acl", DOCUMENT, op_put_object_acl, "s3:PutObjectAcl"},
 	{OBJECT, "GET", "retention", LOOP, op_retention, "s3:GetObjectRetention"},
-	{OBJECT, "PUT", "retention", DOCUMENT, op_put_retention, NULL},
+	{OBJECT, "PUT", "retention", NOTE, op_put_retention, NULL},
 	{OBJECT, "GET", "legal-hold", LOOP, op_legal_hold, "s3:GetObjectLegalHold"},
-	{OBJECT, "PUT", "legal-hold", DOCUMENT, op_put_legal_hold, NULL},
+	{OBJECT, "PUT", "legal-hold", NOTE, op_put_legal_hold, NULL},
 	{OBJECT, "GET", "tagging", LOOP, op_tagging, "s3:GetObjectTagging"},
-	{OBJECT, "PUT", "tagging", DOCUMENT, op_put_tagging, NULL},
+	{OBJECT, "PUT", "tagging", NOTE, op_put_tagging, NULL},
 	{OBJECT, "DELETE", "tagging", WORKER, op_delete_tagging, "s3:DeleteObjectTagging"},
 	{OBJECT, "PUT", NULL, BEGIN, op_put_object_begin, "s3:PutObject"},
 	{OBJECT, "DELETE", NULL, WORKER, op_delete_object, "s3:DeleteObject"},
@@ -170,6 +171,11 @@ static void op_absent(struct request *req)
 		reply_code(req, 404, a->code, a->message);
 }
 
+static const uint64_t body_limits[] = {[LOOP] = LIMIT_SERVER_IGNORED_BODY,
+	[WORKER] = LIMIT_SERVER_IGNORED_BODY,
+	[DOCUMENT] = LIMIT_XML_BODY,
+	[NOTE] = LIMIT_XML_NOTE};
+
 static void follow(struct request *req, const struct route *route)
 {
 	req->action = route->action;
@@ -183,8 +189,7 @@ static void follow(struct request *req, const struct route *route)
 		req->finish = route->fn;
 	else
 		request_finish_by_worker(req, route->fn);
-	body_begin(req, BODY_DOCUMENT,
-		route->how == DOCUMENT ? LIMIT_XML_BODY : LIMIT_SERVER_IGNORED_BODY);
+	body_begin(req, BODY_DOCUMENT, body_limits[route->how]);
 }
 
 bool request_is_form(const struct request *req)

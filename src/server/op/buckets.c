@@ -413,13 +413,20 @@ static void delete_listed(struct request *req, const struct s3_delete *wanted,
 		return;
 	for (size_t i = 0; i < wanted->n; i++) {
 		const struct s3_delete_item *w = &wanted->items[i];
+		const char *code;
 		size_t at = result->n;
 
 		if (place[i] && place[i]->status == STORE_CHANGED)
 			place[i] = delete_again(req, w, place[i]);
 		delete_outcome(w, place[i], result, wanted->quiet);
-		op_log_deleted(req, w->key, w->version_id,
-			result->n > at ? result->outcomes[at].code : NULL);
+		code = result->n > at ? result->outcomes[at].code : NULL;
+		op_log_item(req, &(struct op_log_item){.operation = "BATCH.DELETE.OBJECT",
+					 .key = w->key,
+					 .version = w->version_id,
+					 .error = code,
+					 .status = code ? -1 : MHD_HTTP_NO_CONTENT,
+					 .sent = -1,
+					 .size = -1});
 	}
 	s3_delete_result_write(&xml, result);
 	reply_xml(req, MHD_HTTP_OK, &xml);

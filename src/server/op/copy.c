@@ -108,6 +108,7 @@ static struct store_object *open_source(struct request *req, const struct source
 
 /* A range of a source that is hashed and, if `copy` is set, copied. */
 struct reading {
+	const struct request *req;
 	struct store_object *source;
 	const struct store_key *key; /* key of the source; NULL if the source needs no key */
 	uint64_t offset, length;
@@ -126,8 +127,12 @@ static int read_bytes(const struct reading *r, struct store_reader *reader, stru
 
 	while (rc == 0 && left) {
 		size_t want = left < HASH_BLOCK ? (size_t)left : HASH_BLOCK;
-		ssize_t n = store_reader_read(reader, offset, block, want, err);
+		ssize_t n;
 
+		if (request_is_abandoned(r->req))
+			return error_set(
+				err, PENSTOCK_E_CANCELLED, "the client has closed the connection");
+		n = store_reader_read(reader, offset, block, want, err);
 		if (n <= 0)
 			return -PENSTOCK_E_IO;
 		checksum_update(md5, block, (size_t)n);
@@ -179,6 +184,16 @@ static int check_range(const struct reading *r, struct penstock_error *err)
 		rc = store_reader_check(reader, r->offset, r->length, err);
 	store_reader_free(reader);
 	return rc;
+}
+
+/* Returns true if the bytes to read are so many that the operation is repeated in a slot for long
+ * jobs. */
+static bool needs_slot(struct request *req, uint64_t length)
+{
+	if (req->is_long || length <= LIMIT_SERVER_SHORT_COPY)
+		return false;
+	req->is_long = true;
+	return true;
 }
 
 static const struct store_key *source_key(const struct request *req)
@@ -311,15 +326,18 @@ static bool keep_parts(struct request *req, const struct store_object *source, b
 	return parts != NULL || reply_error(req, S3_E_SLOW_DOWN);
 }
 
-/* Shares the bytes of the source, or writes them again. Returns false with a reply set. */
+/* Shares the bytes of the source, or writes them again. Returns false with a reply set, or if the
+ * copy needs a slot. */
 static bool copy_bytes(struct request *req, struct store_object *source)
 {
-	struct reading r = {.source = source, .key = source_key(req), .length = source->size};
+	struct reading r = {
+		.req = req, .source = source, .key = source_key(req), .length = source->size};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool shared = sse_shares(req, source);
 	struct store_put *put = &req->put;
 
-	if (!choose_checksum(req, source, shared, &r.kind))
+	if (!choose_checksum(req, source, shared, &r.kind) ||
+		((!shared || r.kind) && needs_slot(req, r.length)))
 		return false;
 	if (!shared && make_body(req, source->size, true, &err) < 0)
 		return reply_failure(req, &err);
@@ -333,20 +351,22 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 			checksum_name(r.kind));
 		snprintf(put->checksum.type, sizeof(put->checksum.type), "FULL_OBJECT");
 	}
-	put->source = shared ? source : NULL;
 	put->body = r.copy;
 	put->parts = NULL;
 	put->n_parts = 0;
 	put->etag = source->etag;
-	if (shared)
-		return keep_parts(req, source, !r.kind);
+	if (shared) {
+		put->source = keep_parts(req, source, !r.kind) ? source : NULL;
+		return put->source != NULL;
+	}
 	snprintf(req->body.etag, sizeof(req->body.etag), "%s", r.etag);
 	put->etag = req->body.etag;
 	return sse_etag(req, req->body.etag, &err) == 0 || reply_failure(req, &err);
 }
 
-/* Calls `attempt` until it returns true, with a reply set. `attempt` returns false if the source
- * was replaced meanwhile; the sender may have no right to read the new one. */
+/* Calls `attempt` until it returns true, with a reply set or because it needs a slot. `attempt`
+ * returns false if the source was replaced meanwhile; the sender may have no right to read the new
+ * one. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {
@@ -419,11 +439,14 @@ static bool try_copy(struct request *req, const struct source *from)
 void op_copy_object(struct request *req)
 {
 	struct store_condition *condition = &req->put.condition;
+	bool was_long = req->is_long;
 
 	/* Keep the decision on the object to be replaced: the one on the source overwrites it. */
-	request_bind_ref(req, req->key, NULL, condition);
+	if (!was_long)
+		request_bind_ref(req, req->key, NULL, condition);
 	copy_with(req, try_copy);
-	store_object_unref(condition->decided);
+	if (req->is_long == was_long)
+		store_object_unref(condition->decided);
 }
 
 /* --- UploadPartCopy -------------------------------------------------------------------------- */
@@ -452,35 +475,37 @@ static bool choose_range(struct request *req, const struct store_object *source)
 }
 
 /* Hashes the range, unless the source has the hashes of the range. Writes the bytes to a file if
- * they cannot be shared with the source. */
-static int part_source(struct request *req, struct store_object *source, struct penstock_error *err)
+ * they cannot be shared with the source. Returns false with a reply set, or if the copy needs a
+ * slot. */
+static bool part_source(struct request *req, struct store_object *source)
 {
 	struct store_put *put = &req->part.put;
-	struct reading r = {.source = source,
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct reading r = {.req = req,
+		.source = source,
 		.key = source_key(req),
 		.offset = req->part.offset,
 		.length = req->part.length,
 		.kind = op_part_checksum(req)};
 	bool shared = !source->body && sse_shares(req, source);
-	int rc = shared ? 0 : make_body(req, r.length, false, err);
+	bool hashed = shared && r.length == source->size && !source->n_parts &&
+		      (!r.kind || r.kind == checksum_find(source->checksum.algorithm));
+	int rc;
 
-	if (rc < 0)
-		return rc;
-	put->source = shared ? source : NULL;
-	put->body = r.copy = shared ? NULL : req->body.object;
-	if (shared && r.length == source->size && !source->n_parts &&
-		(!r.kind || r.kind == checksum_find(source->checksum.algorithm))) {
-		snprintf(req->body.etag, sizeof(req->body.etag), "%.32s", source->etag);
-		snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
-			r.kind ? source->checksum.value : "");
-		return check_range(&r, err);
+	if (!hashed && needs_slot(req, r.length))
+		return false;
+	rc = shared ? 0 : make_body(req, r.length, false, &err);
+	if (rc == 0) {
+		put->body = r.copy = shared ? NULL : req->body.object;
+		rc = hashed ? check_range(&r, &err) : read_range(&r, &err);
 	}
-	rc = read_range(&r, err);
-	if (rc < 0)
-		return rc;
-	snprintf(put->checksum.value, sizeof(put->checksum.value), "%s", r.value);
-	snprintf(req->body.etag, sizeof(req->body.etag), "%s", r.etag);
-	return sse_etag(req, req->body.etag, err);
+	snprintf(req->body.etag, sizeof(req->body.etag), "%.32s", hashed ? source->etag : r.etag);
+	snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
+		hashed && r.kind ? source->checksum.value : r.value);
+	if (rc == 0 && !hashed)
+		rc = sse_etag(req, req->body.etag, &err);
+	put->source = rc == 0 && shared ? source : NULL;
+	return rc == 0 || reply_failure(req, &err);
 }
 
 static bool try_part_copy(struct request *req, const struct source *from)
@@ -499,11 +524,8 @@ static bool try_part_copy(struct request *req, const struct source *from)
 	put->bucket = req->bucket;
 	put->key = req->key;
 	put->etag = req->body.etag;
-	if (part_source(req, source, &err) < 0) {
-		put->source = NULL;
-		reply_failure(req, &err);
+	if (!part_source(req, source))
 		return true;
-	}
 	status = store_part_put(req->server->store, &req->part, &err);
 	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {
 		reply_result(req, S3_REPLY_COPY_PART, put->etag, &put->checksum, put->modified_ns);

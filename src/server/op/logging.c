@@ -19,6 +19,9 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
+/* bytes of a text of the request that each line of its objects repeats: there may be thousands */
+#define BRIEF_MAX 1024
+
 /* --- the configuration ----------------------------------------------------------------------- */
 
 void op_bucket_logging(struct request *req)
@@ -225,19 +228,30 @@ void op_log_request(struct request *req)
 		access_log_add(req->server->access_log, bucket, &record);
 }
 
-void op_log_deleted(struct request *req, const char *key, const char *version, const char *error)
+static const char *brief(const char *text)
+{
+	return text && strlen(text) <= BRIEF_MAX ? text : NULL;
+}
+
+void op_log_item(struct request *req, const struct op_log_item *item)
 {
 	char remote[REMOTE_SIZE];
 	struct s3_log_record record;
 
-	if (!access_log_any(req->server->access_log))
+	if (!access_log_has(req->server->access_log, req->bucket))
 		return;
 	describe(req, req->bucket, &record);
+	record.query = brief(record.query);
+	record.referer = brief(record.referer);
+	record.user_agent = brief(record.user_agent);
+	record.host = brief(record.host);
 	record.remote = op_remote(req, remote);
-	record.operation = "BATCH.DELETE.OBJECT";
-	record.key = key;
-	record.version = version;
-	record.error = error;
-	record.status = error ? -1 : MHD_HTTP_NO_CONTENT;
+	record.operation = item->operation;
+	record.key = item->key;
+	record.version = item->version;
+	record.error = item->error;
+	record.status = item->status;
+	record.sent = item->sent;
+	record.size = item->size;
 	access_log_add(req->server->access_log, req->bucket, &record);
 }

@@ -60,8 +60,15 @@ const char *op_remote(const struct request *req, char out[static REMOTE_SIZE]);
 const char *op_owner_id(struct request *req, const char *bucket);
 /* Adds the finished request to the log of its bucket. */
 void op_log_request(struct request *req);
-/* Adds one key of a multi-object delete to the log; `error` is NULL if the key was deleted. */
-void op_log_deleted(struct request *req, const char *key, const char *version, const char *error);
+/* One object of a request that deletes or reads many. */
+struct op_log_item {
+	const char *operation, *key;
+	const char *version, *error; /* NULL if there is none */
+	int status; /* -1 if there is none, like the next two members */
+	int64_t sent, size; /* bytes in the reply, and of the object */
+};
+/* Adds the object to the log of the bucket. */
+void op_log_item(struct request *req, const struct op_log_item *item);
 
 /* The properties of an object that decide on its expiry. */
 struct op_ended {

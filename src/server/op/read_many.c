@@ -136,6 +136,21 @@ static unsigned add_object(struct many *m, const struct read_many_item *item,
 	return MHD_HTTP_OK;
 }
 
+static void log_read(struct request *req, const char *key, const struct store_object *object,
+	const struct read_many_result *result)
+{
+	int status = (int)result->status;
+	bool found = status == MHD_HTTP_OK;
+
+	op_log_item(req,
+		&(struct op_log_item){.operation = "BATCH.GET.OBJECT",
+			.key = key,
+			.error = found ? NULL : s3_error_info(s3_error_of_status(status))->code,
+			.status = status,
+			.sent = found ? (int64_t)result->length : -1,
+			.size = object ? (int64_t)object->size : -1});
+}
+
 /* Adds the result of one read. Returns STORE_OK also if the object is missing. */
 static enum store_status add_item(struct request *req, struct many *m,
 	const struct read_many_item *item, struct penstock_error *err)
@@ -157,6 +172,8 @@ static enum store_status add_item(struct request *req, struct many *m,
 	}
 	read_many_encode(&result, m->table + m->n * READ_MANY_ENTRY);
 	m->n++;
+	if (status == STORE_OK)
+		log_read(req, item->key, object, &result);
 	return status;
 }
 
@@ -261,6 +278,7 @@ void op_read_many(struct request *req)
 	reply_response(req, MHD_HTTP_OK, many_response(m));
 	if (!req->response)
 		return;
+	req->sent = m->n * READ_MANY_ENTRY + m->bytes;
 	take_pointer(m);
 	reply_header(req, "Content-Type", "application/octet-stream");
 	reply_header(req, READ_MANY_HEADER, READ_MANY_VERSION);

@@ -355,6 +355,11 @@ static int on_data(void *cookie, const void *data, size_t len, struct penstock_e
 	b->received += len;
 	if (b->kind == BODY_FORM)
 		return b->take(req, data, len, err);
+	if (b->kind == BODY_DOCUMENT && b->received > LIMIT_SERVER_CONNECTION &&
+		!request_hold(req, len)) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return error_set(err, PENSTOCK_E_LIMIT, "too many documents");
+	}
 	return body_store(req, data, len, err);
 }
 

@@ -20,6 +20,7 @@ struct connection {
 	uint64_t moved; /* under lock: bytes that were moved when its last window ended */
 	int fd;
 	bool stranger; /* under lock: in the list of connections without a valid signature */
+	bool paused; /* under lock: the client can only wait */
 	bool known; /* used by the connection's thread: later requests take no lock */
 };
 
@@ -96,7 +97,7 @@ static void *watch(void *arg)
 			pthread_cond_wait(&list->changed, &list->lock);
 		else if (end_ms > clock_monotonic_ms())
 			clock_cond_wait_until_ms(&list->changed, &list->lock, end_ms);
-		else if (has_moved(c))
+		else if (c->paused || has_moved(c))
 			renew(list, c);
 		else
 			end_oldest(list);
@@ -166,8 +167,17 @@ void connections_renew(struct connections *list, struct connection *c)
 	if (!c || c->known)
 		return;
 	LOCK_SCOPE(&list->lock);
+	c->paused = false;
 	if (c->stranger)
 		renew(list, c);
+}
+
+void connections_pause(struct connections *list, struct connection *c)
+{
+	if (!c || c->known)
+		return;
+	LOCK_SCOPE(&list->lock);
+	c->paused = true;
 }
 
 void connections_known(struct connections *list, struct connection *c)

@@ -3,16 +3,19 @@
  *
  *	c = connections_opened(connections, fd);	// when the connection is accepted
  *	connections_renew(connections, c);		// when the head of a request is complete
- *	connections_known(connections, c);		// once a signature was valid
+ *	connections_known(connections, c);		// once the signature in its headers was valid
+ *	connections_pause(connections, c);		// before the request waits for a worker
+ *	connections_renew(connections, c);		// when the reply is ready
  *	connections_closed(connections, c);		// before its descriptor is closed
  *
  * A connection without a valid signature has a window of time. It is ended if it moves fewer than
  * LIMIT_SERVER_STRANGER_BYTES in its window, in both directions together; otherwise, and with each
- * request, a new window starts. The connection with the oldest window is ended earlier if such
- * connections are more than half of the limit, or if fewer than LIMIT_SERVER_ROOM connections (or a
- * quarter of the limit, if that is less) are free. shutdown() ends a connection; its event loop
- * then closes it. Functions may be called by any thread, those for one connection by one
- * thread at a time. A NULL connection is allowed and is not counted.
+ * request, a new window starts. In a pause the client can only wait, so that no bytes are needed.
+ * The connection with the oldest window is ended earlier if such connections are more than half of
+ * the limit, or if fewer than LIMIT_SERVER_ROOM connections (or a quarter of the limit, if that is
+ * less) are free. shutdown() ends a connection; its event loop then closes it. Functions may be
+ * called by any thread, those for one connection by one thread at a time. A NULL connection is
+ * allowed and is not counted.
  */
 #ifndef SERVER_REQUEST_CONNECTIONS_H
 #define SERVER_REQUEST_CONNECTIONS_H
@@ -32,7 +35,9 @@ void connections_stop(struct connections *list);
 
 /* Returns NULL if out of memory. */
 struct connection *connections_opened(struct connections *list, int fd);
+/* Starts a window, and ends a pause. */
 void connections_renew(struct connections *list, struct connection *c);
+void connections_pause(struct connections *list, struct connection *c);
 void connections_known(struct connections *list, struct connection *c);
 void connections_closed(struct connections *list, struct connection *c);
 

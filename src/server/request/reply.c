@@ -93,6 +93,11 @@ void reply_body(struct request *req, unsigned status, struct buf *body, const ch
 		reply_error(req, S3_E_INTERNAL_ERROR);
 		return;
 	}
+	/* A reply with an error is short. */
+	if (len > LIMIT_SERVER_CONNECTION && !request_hold(req, len)) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return;
+	}
 	data = buf_take(body);
 	reply_response(
 		req, status, MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE));
@@ -196,11 +201,13 @@ bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...
 
 bool reply_failure(struct request *req, struct penstock_error *err)
 {
-	log_error("store request %s %s: %s", req->method, req->path,
-		err->message ? err->message : penstock_code_name(err->code));
-	reply_error(req, err->code == PENSTOCK_E_NO_SPACE ? S3_E_STORAGE_FULL
-			 : err->code == PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN
-							  : S3_E_INTERNAL_ERROR);
+	if (err->code != PENSTOCK_E_CANCELLED)
+		log_error("store request %s %s: %s", req->method, req->path,
+			err->message ? err->message : penstock_code_name(err->code));
+	reply_error(req, err->code == PENSTOCK_E_NO_SPACE    ? S3_E_STORAGE_FULL
+			 : err->code == PENSTOCK_E_MEMORY    ? S3_E_SLOW_DOWN
+			 : err->code == PENSTOCK_E_CANCELLED ? S3_E_REQUEST_TIMEOUT
+							     : S3_E_INTERNAL_ERROR);
 	penstock_error_release(err);
 	return false;
 }

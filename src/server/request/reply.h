@@ -42,7 +42,7 @@ bool reply_document_error(struct request *req, enum s3_error problem, struct pen
 /* Replies to a document that breaks a rule, or is invalid; releases err. */
 bool reply_refusal(
 	struct request *req, const struct s3_refusal *refusal, struct penstock_error *err);
-/* Replies to an internal failure; releases err. */
+/* Replies to an internal failure, or to the end of an abandoned request; releases err. */
 bool reply_failure(struct request *req, struct penstock_error *err);
 void reply_empty(struct request *req, unsigned status);
 /* Replies to a browser, which cannot sign, with a page about the use of the store. Returns

@@ -1,6 +1,7 @@
 #include "server/request/request.h"
 
 #include <ctype.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "base/str.h"
 #include "s3/message/read_many.h"
 #include "s3/uri.h"
+#include "server/directory/identity.h"
 #include "server/request/connections.h"
 #include "server/request/reply.h"
 #include "server/request/workers.h"
@@ -128,10 +130,17 @@ void request_has_begun(struct request *req)
 	connections_renew(req->server->connections, connection_of(req));
 }
 
+/* Returns true if the signature is in a URL or a form, which the sender may have from others. */
+static bool is_passed_on(const struct request *req)
+{
+	return req->form || req->auth.presigned || request_has_query(req, "AWSAccessKeyId");
+}
+
 void request_sender_is_known(struct request *req)
 {
 	req->known = true;
-	connections_known(req->server->connections, connection_of(req));
+	if (!is_passed_on(req))
+		connections_known(req->server->connections, connection_of(req));
 }
 
 /* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */
@@ -141,6 +150,43 @@ const char *request_tls_version(const struct request *req)
 		req->connection, MHD_CONNECTION_INFO_PROTOCOL);
 
 	return !info ? NULL : info->protocol == 5 ? "TLSv1.3" : "TLSv1.2";
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Returns the counter of the sender's account. The account is constant but for this counter. */
+static atomic_size_t *holder_of(const struct request *req)
+{
+	struct account_info *account = (void *)(uintptr_t)req->identity->owner;
+
+	return account ? &account->held : &req->server->held_anonymous;
+}
+
+bool request_hold(struct request *req, size_t bytes)
+{
+	atomic_size_t *all = &req->server->held;
+	size_t mine, total;
+
+	if (!req->holder)
+		req->holder = holder_of(req);
+	mine = atomic_fetch_add(req->holder, bytes) + bytes;
+	total = atomic_fetch_add(all, bytes) + bytes;
+	if (total <= LIMIT_SERVER_HELD && mine <= LIMIT_SERVER_HELD - total) {
+		req->held += bytes;
+		return true;
+	}
+	atomic_fetch_sub(req->holder, bytes);
+	atomic_fetch_sub(all, bytes);
+	return false;
+}
+
+void request_let_go(struct request *req)
+{
+	if (req->holder)
+		atomic_fetch_sub(req->holder, req->held);
+	atomic_fetch_sub(&req->server->held, req->held);
+	req->held = 0;
+	req->holder = NULL;
 }
 
 /* --- the signer ------------------------------------------------------------------------------ */
@@ -175,6 +221,7 @@ bool request_suspend(struct request *req, request_fn after)
 	}
 	req->phase = REQUEST_WAITING;
 	req->after = after;
+	connections_pause(req->server->connections, connection_of(req));
 	MHD_suspend_connection(req->connection);
 	return true;
 }
@@ -183,14 +230,29 @@ void request_wake(struct request *req)
 {
 	struct server *server = req->server;
 
+	connections_renew(server->connections, connection_of(req));
 	MHD_resume_connection(req->connection);
 	atomic_fetch_sub(&server->waiting, 1);
 }
 
+bool request_is_abandoned(const struct request *req)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct pollfd fd = {.fd = info ? info->connect_fd : -1, .events = POLLRDHUP};
+
+	return poll(&fd, 1, 0) > 0;
+}
+
 static void run_work(struct request *req)
 {
+	bool was_long = req->is_long;
+
 	req->work(req);
-	request_wake(req);
+	if (req->is_long && !was_long)
+		workers_submit(req->server->workers, run_work, req);
+	else
+		request_wake(req);
 }
 
 static void finish_by_worker(struct request *req)

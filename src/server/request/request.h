@@ -65,6 +65,8 @@ struct server {
 	char *url;
 	pthread_key_t signer; /* a struct sigv4 per thread */
 
+	/* Bytes that all requests hold in memory, and those of anonymous senders. */
+	atomic_size_t held, held_anonymous;
 	atomic_uint active;
 	atomic_uint open; /* connections */
 	atomic_ullong damaged; /* objects that did not match their checksum when they were read */
@@ -124,6 +126,8 @@ struct request {
 	const char *sub; /* subresource of the request, or NULL */
 	const char *action; /* action that a policy has to allow; NULL if the operation checks it */
 	bool known; /* the sender was verified */
+	size_t held; /* bytes in memory that are counted */
+	atomic_size_t *holder; /* counts them for the account of the sender; NULL if `held` is 0 */
 
 	bool anonymous; /* the request has no signature */
 	/* The object that the access check has read, if any: further checks and the operation use
@@ -148,6 +152,8 @@ struct request {
 
 	request_fn job; /* the job for a worker; owned by the pool while the request waits */
 	struct request *next_job; /* owned by the pool, too; a request is queued at most once */
+	/* `work` needs a slot for long jobs; if `work` sets this, it is called again in a slot. */
+	bool is_long;
 
 	/* State of operations between their steps. */
 	struct store_put put;
@@ -233,11 +239,19 @@ void request_bind(const struct request *req, const char *key, const char *versio
 void request_bind_ref(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
 
+/* Counts bytes of a document or a reply that the request holds in memory. An account, or all
+ * anonymous senders together, may hold as many bytes of LIMIT_SERVER_HELD as are left to others.
+ * Returns false if it already does. */
+bool request_hold(struct request *req, size_t bytes);
+/* Counts off what request_hold() has counted. */
+void request_let_go(struct request *req);
+
 /* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
 const char *request_tls_version(const struct request *req);
 /* Gives the connection time for the request, whose head is complete. */
 void request_has_begun(struct request *req);
-/* Records that a signature on the connection was valid. */
+/* Records that the signature of the request was valid. The connection is then known, too, unless the
+ * signature is in a URL or a form. */
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */
 bool request_is_form(const struct request *req);
@@ -272,5 +286,7 @@ void request_finish_by_worker(struct request *req, request_fn fn);
  * false with a reply set if the server is stopping. */
 bool request_suspend(struct request *req, request_fn after);
 void request_wake(struct request *req);
+/* Returns true if the client has closed the connection of a suspended request. */
+bool request_is_abandoned(const struct request *req);
 
 #endif

@@ -7,40 +7,111 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/thread.h"
+#include "server/directory/identity.h"
 #include "server/request/request.h"
+
+/* Jobs in the order of their arrival; bounded by the number of connections. */
+struct queue {
+	struct request *head, **tail;
+};
+
+/* The right to run a long job. */
+struct slot {
+	bool taken;
+	const struct account_info *account; /* NULL for anonymous senders */
+};
 
 struct worker_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
-	struct request *head, **tail; /* under lock; bounded by the number of connections */
+	struct queue jobs, long_jobs; /* under lock */
+	struct slot slots[LIMIT_SERVER_LONG_JOBS]; /* under lock */
 	bool stopping; /* under lock */
 	size_t n;
 	pthread_t threads[LIMIT_SERVER_WORKERS];
 };
 
-static struct request *take_job(struct worker_pool *pool)
+static void add(struct queue *queue, struct request *req)
 {
-	struct request *req;
+	req->next_job = NULL;
+	*queue->tail = req;
+	queue->tail = &req->next_job;
+}
 
-	LOCK_SCOPE(&pool->lock);
-	while (!pool->head && !pool->stopping)
-		pthread_cond_wait(&pool->filled, &pool->lock);
-	req = pool->head;
-	if (req) {
-		pool->head = req->next_job;
-		if (!pool->head)
-			pool->tail = &pool->head;
-	}
+/* Removes the job at `at`. */
+static struct request *take(struct queue *queue, struct request **at)
+{
+	struct request *req = *at;
+
+	*at = req->next_job;
+	if (!*at)
+		queue->tail = at;
 	return req;
+}
+
+/* Returns NULL if all slots are taken. */
+static struct slot *free_slot(struct worker_pool *pool)
+{
+	for (size_t i = 0; i < LIMIT_SERVER_LONG_JOBS; i++)
+		if (!pool->slots[i].taken)
+			return &pool->slots[i];
+	return NULL;
+}
+
+static size_t slots_of(const struct worker_pool *pool, const struct account_info *account)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < LIMIT_SERVER_LONG_JOBS; i++)
+		n += pool->slots[i].taken && pool->slots[i].account == account;
+	return n;
+}
+
+/* Takes a long job of the account with the fewest slots; several of them in their order. */
+static struct request *take_long_job(struct worker_pool *pool, struct slot *slot)
+{
+	struct request **best = NULL, **at = &pool->long_jobs.head;
+	size_t fewest = SIZE_MAX;
+
+	for (; *at && fewest; at = &(*at)->next_job) {
+		size_t n = slots_of(pool, (*at)->identity->owner);
+
+		if (n < fewest) {
+			best = at;
+			fewest = n;
+		}
+	}
+	*slot = (struct slot){.taken = true, .account = (*best)->identity->owner};
+	return take(&pool->long_jobs, best);
+}
+
+/* Gives back the slot of the last job. The slots leave enough threads for other jobs, so long jobs
+ * need not wait for these. */
+static struct request *take_job(struct worker_pool *pool, struct slot **slot)
+{
+	LOCK_SCOPE(&pool->lock);
+	if (*slot)
+		(*slot)->taken = false;
+	for (;;) {
+		*slot = pool->long_jobs.head ? free_slot(pool) : NULL;
+		if (*slot)
+			return take_long_job(pool, *slot);
+		if (pool->jobs.head)
+			return take(&pool->jobs, &pool->jobs.head);
+		if (pool->stopping)
+			return NULL;
+		pthread_cond_wait(&pool->filled, &pool->lock);
+	}
 }
 
 static void *worker_main(void *arg)
 {
 	struct worker_pool *pool = arg;
+	struct slot *slot = NULL;
 	struct request *req;
 
-	while ((req = take_job(pool)) != NULL)
-		req->job(req);
+	while ((req = take_job(pool, &slot)) != NULL)
+		req->job(req); /* may free the request */
 	return NULL;
 }
 
@@ -52,7 +123,8 @@ int workers_start(struct worker_pool **out, struct penstock_error *err)
 		return error_memory(err);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->filled, NULL);
-	pool->tail = &pool->head;
+	pool->jobs.tail = &pool->jobs.head;
+	pool->long_jobs.tail = &pool->long_jobs.head;
 	for (; pool->n < LIMIT_SERVER_WORKERS; pool->n++) {
 		int rc = thread_start(&pool->threads[pool->n], "worker", worker_main, pool, err);
 
@@ -83,9 +155,7 @@ void workers_stop(struct worker_pool *pool)
 void workers_submit(struct worker_pool *pool, request_fn fn, struct request *req)
 {
 	req->job = fn;
-	req->next_job = NULL;
 	LOCK_SCOPE(&pool->lock);
-	*pool->tail = req;
-	pool->tail = &req->next_job;
+	add(req->is_long ? &pool->long_jobs : &pool->jobs, req);
 	pthread_cond_signal(&pool->filled);
 }

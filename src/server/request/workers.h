@@ -1,4 +1,13 @@
-/* Threads that wait for the disk. */
+/*
+ * Threads that wait for the disk, and that read the bytes of long copies.
+ *
+ *	workers_submit(workers, run, req);	// "run" is called on a worker's thread
+ *	req->is_long = true;
+ *	workers_submit(workers, run, req);	// likewise, in a slot for long jobs
+ *
+ * Long jobs have LIMIT_SERVER_LONG_JOBS slots, so that threads are left for all others. Accounts
+ * share the slots evenly.
+ */
 #ifndef SERVER_REQUEST_WORKERS_H
 #define SERVER_REQUEST_WORKERS_H
 

@@ -147,6 +147,32 @@ def test_each_request_is_a_line(logged):
     assert sorted(line["key"] for line in found if line["operation"] == "BATCH.DELETE.OBJECT") == ["copy", "parts"]
 
 
+def test_each_object_of_a_batch_is_a_line(logged):
+    """Long texts are only in the line of the request, because thousands of lines would repeat them."""
+    logged.client.put_object(Bucket="src", Key="a b", Body=b"x" * 1000)
+    allowed = policy("s3:GetObject", resource="arn:aws:s3:::src/other/*").replace('"Effect"', '"Principal": "*", "Effect"')
+    logged.client.put_bucket_policy(Bucket="src", Policy=allowed)
+    enable(logged)
+    wire, headers = Wire(logged), {"user-agent": "me", "referer": "m" * 2000}
+
+    reply = wire.send("POST", "/src", "penstock-read", headers, body=b"0 * - a%20b\n1 9 - a%20b\n0 * - none\n")
+    assert wire.raw("POST", "/src?penstock-read", {"host": "x"} | headers, b"0 * - a%20b\n").status == reply.status == 200
+
+    found = wait_for(lambda: found if len(found := [line for line in lines(logged) if "penstock-read" in line["uri"]]) == 6 else None, 30)
+    items = [line for line in found if line["operation"] == "BATCH.GET.OBJECT"]
+    assert sorted([line[name] for name in ("key", "status", "error", "sent", "size")] for line in items) == [
+        ["a%20b", "200", "-", "1000", "1000"],
+        ["a%20b", "200", "-", "9", "1000"],
+        ["a%20b", "403", "AccessDenied", "-", "-"],
+        ["none", "404", "NoSuchKey", "-", "-"],
+    ]
+    assert all((line["requester"] == "-") == (line["status"] == "403") for line in items)
+    assert {(line["agent"], line["referer"]) for line in items} == {("me", "-")}
+    requests = [line for line in found if line not in items]
+    assert sorted(line["sent"] for line in requests) == sorted(["24", str(len(reply.body))])
+    assert {(line["key"], line["status"], line["referer"]) for line in requests} == {("-", "200", "m" * 2000)}
+
+
 def test_lines_are_encrypted_by_the_default_of_their_target(logged):
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
     logged.client.put_bucket_encryption(Bucket="log", ServerSideEncryptionConfiguration={"Rules": [rule]})

@@ -2,6 +2,7 @@
 import base64
 import http.client
 import re
+import select
 import socket
 import subprocess
 import threading
@@ -190,6 +191,37 @@ def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
 
     assert connection.getresponse().status == 200
     assert watched.process.wait(20).code == 0
+
+
+def share_bytes(s3, key, times):
+    """Makes an object whose bytes are those of `seed` several times, which the store neither reads nor writes."""
+    upload = {"Bucket": "bkt", "Key": key, "UploadId": s3.create_multipart_upload(Bucket="bkt", Key=key)["UploadId"]}
+    parts = []
+    for number in range(1, times + 1):
+        copy = s3.upload_part_copy(**upload, PartNumber=number, CopySource={"Bucket": "bkt", "Key": "seed"})
+        parts.append({"PartNumber": number, "ETag": copy["CopyPartResult"]["ETag"]})
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+
+
+def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched, tmp_path, wait_for):
+    """Each copy reads 4 GiB for its checksum."""
+    watched.client.put_object(Bucket="bkt", Key="seed", Body=bytes(64 << 20))
+    share_bytes(watched.client, "large", 64)
+    wire, copies = Wire(watched), []
+    for target in (f"/bkt/copy-{i}" for i in range(24)):
+        signed = wire.sign("PUT", target, headers={"x-amz-copy-source": "/bkt/large", "x-amz-checksum-algorithm": "SHA256"})
+        copies.append(wire.connect())
+        copies[-1].sendall(wire.head("PUT", target, signed | {"content-length": "0"}))
+    wait_for(lambda: watched.scrape()["penstock_requests_in_flight"] == len(copies), 30)
+
+    assert watched.keys("bkt") == ["large", "seed"]
+    assert not select.select(copies, [], [], 0)[0]
+    for copy in copies:
+        copy.close()
+    wait_for(lambda: watched.scrape()["penstock_requests_in_flight"] == 0, 60)
+    ends = [line[9:11] for line in lines(tmp_path / "access.log") if line[6] == "REST.COPY.OBJECT"]
+    assert ends == [["400", "RequestTimeout"]] * len(copies)
+    assert watched.keys("bkt") == ["large", "seed"]
 
 
 def test_a_socket_of_systemd_is_used_and_it_is_notified(penstock, tmp_path):

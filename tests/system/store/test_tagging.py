@@ -167,6 +167,19 @@ def test_a_malformed_document_is_refused(store, s3, document):
         assert wire.send("PUT", path, "tagging=", body=document).code == "MalformedXML"
 
 
+def test_the_longest_tags_are_taken_and_longer_documents_refused(store, s3):
+    wire = Wire(store)
+    s3.put_object(Bucket="bkt", Key="k", Body=b"x")
+    longest = "".join(f"<Tag><Key>{i}{'&#8364;' * 127}</Key><Value>{'&#8364;' * 256}</Value></Tag>" for i in range(10))
+
+    reply = wire.send("PUT", "/bkt/k", "tagging=", body=f"<Tagging><TagSet>{longest}</TagSet></Tagging>".encode())
+    assert reply.status == 200, reply.body
+    assert tags(s3) == {f"{i}{'€' * 127}": "€" * 256 for i in range(10)}
+    for sub in ("tagging", "retention", "legal-hold"):
+        reply = wire.send("PUT", "/bkt/k", sub + "=", body=b" " * (65 << 10))
+        assert (reply.status, reply.code) == (400, "MaxMessageLengthExceeded")
+
+
 def test_an_empty_key_is_refused(store, s3):
     s3.put_object(Bucket="bkt", Key="k")
     wire = Wire(store)

@@ -113,6 +113,23 @@ static void one_with_a_signature_is_not_asked(void **state)
 	connections_stop(list);
 }
 
+static void one_whose_client_can_only_wait_is_not_ended(void **state)
+{
+	struct connections *list = start(10);
+	struct peer waiting = open_peer(list, 0), other;
+
+	(void)state;
+	connections_pause(list, waiting.connection);
+	other = open_peer(list, 0);
+	assert_true(ended(&other, 60000));
+	assert_false(ended(&waiting, 0));
+	connections_renew(list, waiting.connection);
+	assert_true(ended(&waiting, 60000));
+	close_peer(list, &other);
+	close_peer(list, &waiting);
+	connections_stop(list);
+}
+
 static void they_are_half_of_all_at_most(void **state)
 {
 	struct connections *list = start(HOUR_MS);
@@ -153,6 +170,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_moves_too_little_is_ended),
 		cmocka_unit_test(one_with_a_signature_is_not_asked),
+		cmocka_unit_test(one_whose_client_can_only_wait_is_not_ended),
 		cmocka_unit_test(they_are_half_of_all_at_most),
 		cmocka_unit_test(they_leave_room),
 	};
