@@ -28,6 +28,9 @@
 #define LIMIT_S3_CORS_EXPOSED (8 * KIB) /* bytes of the headers that a rule exposes */
 #define LIMIT_S3_LIFECYCLE_RULES 1000 /* rules of a bucket */
 #define LIMIT_S3_REPLICATION_RULES 1000 /* rules of a bucket, as AWS documents it */
+/* bytes of the document with the lifecycle, notification or replication rules of a bucket, as AWS
+ * documents it for replication */
+#define LIMIT_S3_RULES	    (2 * MIB)
 #define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 

@@ -135,6 +135,11 @@ bool access_log_any(struct access_log *log)
 	return log && configs_any(log->configs);
 }
 
+bool access_log_update(struct access_log *log, const char *bucket)
+{
+	return !log || configs_update(log->configs, bucket);
+}
+
 void access_log_add(struct access_log *log, const char *bucket, const struct s3_log_record *record)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_SERVER_LOG_OBJECT);
