@@ -363,6 +363,11 @@
 #define LIMIT_STORE_UPLOAD_DAYS 7
 /* bytes of a value that a policy compares with a pattern: a long one would take seconds */
 #define LIMIT_POLICY_VALUE 2048
+/* steps of the policies for all decisions of a request, such as the comparison of a character; 4
+ * million take about 5 ms, for which an event loop serves no other client */
+#define LIMIT_POLICY_STEPS (4 * MIB)
+/* further steps for each decision: a request may delete or read thousands of keys */
+#define LIMIT_POLICY_STEPS_KEY (32 * KIB)
 /* bytes of access logs of all buckets that wait in memory to be delivered */
 #define LIMIT_SERVER_LOG (16 * MIB)
 /* bytes of one log object */

@@ -140,7 +140,7 @@ static bool is_of_bucket(const struct pattern *resource, const char *bucket)
 	slash = memchr(name.text, '/', name.len);
 	if (slash)
 		name.len = (size_t)(slash - name.text);
-	return resource->has_variables || pattern_match(&name, bucket, false);
+	return resource->has_variables || pattern_match(&name, bucket, false, NULL);
 }
 
 static int read_resources(struct reader *r, struct statement *s, json_t *statement)
@@ -301,10 +301,10 @@ void policy_free(struct policy *policy)
 
 /* ---- evaluating ---- */
 
-static bool has_action(const struct statement *s, const char *action)
+static bool has_action(const struct statement *s, const struct policy_question *q)
 {
 	for (size_t i = 0; i < s->actions.n; i++)
-		if (pattern_match(&s->actions.items[i], action, true))
+		if (pattern_match(&s->actions.items[i], q->action, true, q->steps))
 			return !s->not_actions;
 	return s->not_actions;
 }
@@ -319,7 +319,7 @@ static int has_resource(const struct statement *s, const struct policy_question 
 
 		if (rc < 0)
 			return rc;
-		if (rc > 0 && pattern_match_arn(&filled, q->resource))
+		if (rc > 0 && pattern_match_arn(&filled, q->resource, q->steps))
 			return !s->not_resources;
 		/* NotResource with a variable that has no value must not allow all resources. */
 		if (rc == 0 && s->not_resources && !s->denies)
@@ -328,6 +328,9 @@ static int has_resource(const struct statement *s, const struct policy_question 
 	return s->not_resources;
 }
 
+/* The comparison of a principal costs about as much as this number of steps. */
+#define PRINCIPAL_STEPS 8
+
 static enum policy_result principal_result(
 	const struct policy *policy, const struct statement *s, const struct policy_question *q)
 {
@@ -335,6 +338,7 @@ static enum policy_result principal_result(
 
 	if (policy->kind == POLICY_OF_IDENTITY)
 		return POLICY_ALLOW;
+	policy_spend(q, PRINCIPAL_STEPS * s->principals.n);
 	result = principals_match(&s->principals, q->caller);
 	if (!s->not_principals)
 		return result;
@@ -347,7 +351,7 @@ static enum policy_result evaluate(
 	enum policy_result result;
 	int rc;
 
-	if (!has_action(s, q->action))
+	if (!has_action(s, q))
 		return POLICY_NEITHER;
 	result = principal_result(policy, s, q);
 	if (result == POLICY_NEITHER)
@@ -364,9 +368,12 @@ enum policy_result policy_evaluate(const struct policy *policy, const struct pol
 {
 	enum policy_result best = POLICY_NEITHER;
 
-	for (size_t i = 0; policy && i < policy->n; i++) {
+	for (size_t i = 0; policy && i < policy->n && best < POLICY_FAILED; i++) {
 		enum policy_result result = evaluate(policy, &policy->statements[i], q);
 
+		/* Comparisons without a step left are false, also those that a statement negates. */
+		if (!policy_spend(q, 1))
+			result = POLICY_FAILED;
 		best = result > best ? result : best;
 	}
 	return best;

@@ -8,6 +8,7 @@
 #include "s3/access/policy.h"
 #include "s3/json.h"
 #include "s3/message/xml.h"
+#include "server/access/values.h"
 #include "server/directory/directory.h"
 #include "server/directory/managed.h"
 #include "server/directory/record.h"
@@ -102,7 +103,8 @@ static bool may_assume(struct query *q, const json_t *role, const char *record, 
 		.resource = arn,
 		.caller = &caller,
 		.values = query_values,
-		.cookie = q};
+		.cookie = q,
+		.steps = values_steps(q->req)};
 	const char *text = record_text(role, "trust");
 	struct policy *trust = NULL;
 	enum policy_result trusted, own;
