@@ -368,6 +368,9 @@
 #define LIMIT_POLICY_STEPS (4 * MIB)
 /* further steps for each decision: a request may delete or read thousands of keys */
 #define LIMIT_POLICY_STEPS_KEY (32 * KIB)
+/* bytes of the texts of all parsed policies of users and sessions; parsed, they take up to eight
+ * times as much memory */
+#define LIMIT_SERVER_POLICIES (8 * MIB)
 /* bytes of access logs of all buckets that wait in memory to be delivered */
 #define LIMIT_SERVER_LOG (16 * MIB)
 /* bytes of one log object */

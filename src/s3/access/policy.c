@@ -1,5 +1,6 @@
 #include "s3/access/policy.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct statement {
 };
 
 struct policy {
+	atomic_uint refs;
 	struct arena arena;
 	enum policy_kind kind;
 	struct statement *statements;
@@ -282,6 +284,7 @@ int policy_parse(const char *json, size_t len, enum policy_kind kind, const char
 	r.policy = calloc(1, sizeof(*r.policy));
 	if (!r.policy)
 		return error_memory(err);
+	atomic_init(&r.policy->refs, 1);
 	r.policy->kind = kind;
 	rc = read_policy(&r, root);
 	if (rc < 0)
@@ -291,9 +294,16 @@ int policy_parse(const char *json, size_t len, enum policy_kind kind, const char
 	return rc;
 }
 
+struct policy *policy_ref(struct policy *policy)
+{
+	if (policy)
+		atomic_fetch_add_explicit(&policy->refs, 1, memory_order_relaxed);
+	return policy;
+}
+
 void policy_free(struct policy *policy)
 {
-	if (!policy)
+	if (!policy || atomic_fetch_sub(&policy->refs, 1) > 1)
 		return;
 	arena_release(&policy->arena);
 	free(policy);

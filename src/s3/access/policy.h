@@ -85,7 +85,9 @@ static inline bool policy_spend(const struct policy_question *question, size_t n
  * policy has AWS's words. */
 int policy_parse(const char *json, size_t len, enum policy_kind kind, const char *bucket,
 	struct policy **out, struct penstock_error *err);
-/* `policy` may be NULL. */
+/* Adds a reference. `policy` may be NULL. */
+struct policy *policy_ref(struct policy *policy);
+/* Releases a reference. `policy` may be NULL. */
 void policy_free(struct policy *policy);
 /* Returns POLICY_NEITHER if `policy` is NULL. */
 enum policy_result policy_evaluate(
