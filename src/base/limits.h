@@ -29,6 +29,9 @@
 #define LIMIT_S3_CORS_EXPOSED (8 * KIB) /* bytes of the headers that a rule exposes */
 #define LIMIT_S3_LIFECYCLE_RULES 1000 /* rules of a bucket */
 #define LIMIT_S3_REPLICATION_RULES 1000 /* rules of a bucket, as AWS documents it */
+/* bytes of the document with the lifecycle, notification or replication rules of a bucket, as AWS
+ * documents it for replication */
+#define LIMIT_S3_RULES	    (2 * MIB)
 #define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
@@ -366,6 +369,14 @@
 #define LIMIT_STORE_UPLOAD_DAYS 7
 /* bytes of a value that a policy compares with a pattern: a long one would take seconds */
 #define LIMIT_POLICY_VALUE 2048
+/* steps of the policies for all decisions of a request, such as the comparison of a character; 4
+ * million take about 5 ms, for which an event loop serves no other client */
+#define LIMIT_POLICY_STEPS (4 * MIB)
+/* further steps for each decision: a request may delete or read thousands of keys */
+#define LIMIT_POLICY_STEPS_KEY (32 * KIB)
+/* bytes of the texts of all parsed policies of users and sessions; parsed, they take up to eight
+ * times as much memory */
+#define LIMIT_SERVER_POLICIES (8 * MIB)
 /* bytes of access logs of all buckets that wait in memory to be delivered */
 #define LIMIT_SERVER_LOG (16 * MIB)
 /* bytes of one log object */

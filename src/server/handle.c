@@ -63,6 +63,7 @@ void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 	req->identity = directory_anonymous(server->directory);
 	req->begun_ns = clock_monotonic_ns();
 	req->object_size = -1;
+	req->policy_steps = LIMIT_POLICY_STEPS;
 	snprintf(req->id, sizeof(req->id), "%016llX",
 		(unsigned long long)atomic_fetch_add(&server->next_id, 1));
 	return req;

@@ -51,11 +51,37 @@ unsigned txn_rows(const struct store *store)
 	return (unsigned)sqlite3_total_changes(store->writer->handle) + store->n_unreferenced;
 }
 
+static int by_blob(const void *a, const void *b)
+{
+	uint64_t x = ((const struct store_piece *)a)->blob;
+	uint64_t y = ((const struct store_piece *)b)->blob;
+
+	return (x > y) - (x < y);
+}
+
+/* Returns the number of pieces from the first one on that are in its file. */
+static size_t count_same(const struct store_piece *pieces, size_t n)
+{
+	size_t same = 1;
+
+	while (same < n && pieces[same].blob == pieces->blob)
+		same++;
+	return same;
+}
+
+/* An object may have thousands of pieces of a few files: each file is changed once. */
 int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n)
 {
-	for (size_t i = 0; i < n; i++) {
+	_cleanup_free_ struct store_piece *sorted = calloc(n + 1, sizeof(*sorted));
+
+	if (!sorted)
+		return SQLITE_NOMEM;
+	if (n)
+		memcpy(sorted, pieces, n * sizeof(*sorted));
+	qsort(sorted, n, sizeof(*sorted), by_blob);
+	for (size_t i = 0; i < n; i += count_same(&sorted[i], n - i)) {
 		_cleanup_reset_ sqlite3_stmt *st = db_bound(
-			store->writer, SQL_BLOB_HAS, "i", (int64_t)pieces[i].blob);
+			store->writer, SQL_BLOB_HAS, "i", (int64_t)sorted[i].blob);
 		int rc = db_step(store->writer, st);
 
 		if (rc == SQLITE_DONE) {
@@ -65,19 +91,23 @@ int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piec
 		if (rc != SQLITE_ROW)
 			return rc;
 	}
-	for (size_t i = 0; i < n; i++) {
-		int rc = db_exec(store->writer, SQL_BLOB_REF, "i", (int64_t)pieces[i].blob);
+	for (size_t i = 0, same; i < n; i += same) {
+		int rc;
 
+		same = count_same(&sorted[i], n - i);
+		rc = db_exec(
+			store->writer, SQL_BLOB_REF, "ii", (int64_t)sorted[i].blob, (int64_t)same);
 		if (rc)
 			return rc;
 	}
 	return 0;
 }
 
-static int unref_blob(struct store *store, uint64_t id)
+/* Removes `n` references. */
+static int unref_blob(struct store *store, uint64_t id, size_t n)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(
-		store->writer, SQL_BLOB_UNREF, "i", (int64_t)id);
+		store->writer, SQL_BLOB_UNREF, "ii", (int64_t)id, (int64_t)n);
 	int64_t refs = -1;
 	uint64_t *dead;
 	int rc;
@@ -111,9 +141,12 @@ int txn_unref_layout(struct store *store, const void *layout, size_t len)
 	if (!pieces)
 		return SQLITE_NOMEM;
 	layout_decode(layout, len, NULL, &n_parts, pieces, &n);
-	for (size_t i = 0; i < n; i++) {
-		int rc = unref_blob(store, pieces[i].blob);
+	qsort(pieces, n, sizeof(*pieces), by_blob);
+	for (size_t i = 0, same; i < n; i += same) {
+		int rc;
 
+		same = count_same(&pieces[i], n - i);
+		rc = unref_blob(store, pieces[i].blob, same);
 		if (rc)
 			return rc;
 	}

@@ -124,8 +124,8 @@ SQL(VERSION_TIME_NULL,
 SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size,seal) VALUES(?1,1,?2,NULLIF(?3,x''))")
 SQL(BLOB_SEAL, "SELECT seal FROM blobs WHERE id=?1")
 SQL(BLOB_HAS, "SELECT 1 FROM blobs WHERE id=?1")
-SQL(BLOB_REF, "UPDATE blobs SET refs=refs+1 WHERE id=?1")
-SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-1 WHERE id=?1 RETURNING refs")
+SQL(BLOB_REF, "UPDATE blobs SET refs=refs+?2 WHERE id=?1")
+SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-?2 WHERE id=?1 RETURNING refs")
 SQL(BLOB_DELETE, "DELETE FROM blobs WHERE id=?1")
 SQL(LAYOUTS, "SELECT layout FROM objects UNION ALL SELECT layout FROM versions UNION ALL SELECT "
 	     "layout FROM parts")

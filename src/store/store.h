@@ -426,6 +426,9 @@ struct store_object {
 	struct snapshot_share *share; /* counts them; NULL if they are few */
 	/* Set by a reader that has compared all bytes with the checksum. */
 	atomic_bool verified;
+	/* Set by a reader that has combined the checksums of the parts: 1 if the result is the
+	 * checksum of the object, -1 if not; 0 if unknown. */
+	atomic_int part_sums;
 	/* The bytes of an inline object, encrypted only with a customer's key; else NULL. */
 	const void *body;
 	size_t body_len;

@@ -52,7 +52,7 @@ bool action_is_known(const struct pattern *pattern)
 	if (pattern->len <= n || !ascii_starts(pattern->text, prefix))
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
-		if (pattern_match(&name, actions[i], true))
+		if (pattern_match(&name, actions[i], true, NULL))
 			return true;
 	return false;
 }

@@ -370,7 +370,8 @@ static bool related(enum relation relation, long double actual, long double want
 	return !(actual < wanted) && !(actual > wanted);
 }
 
-static bool compare(const struct operator* op, const struct pattern *wanted, const char *actual)
+static bool compare(
+	const struct operator* op, const struct pattern *wanted, const char *actual, size_t *steps)
 {
 	struct network network, address;
 	long double a, w;
@@ -378,10 +379,10 @@ static bool compare(const struct operator* op, const struct pattern *wanted, con
 	switch (op->type) {
 	case STRING:
 	case LIKE:
-		return pattern_match(wanted, actual, false);
+		return pattern_match(wanted, actual, false, steps);
 	case STRING_ANY_CASE:
 	case BOOLEAN:
-		return pattern_match(wanted, actual, true);
+		return pattern_match(wanted, actual, true, steps);
 	case NUMBER:
 		return read_number(wanted->text, &w) && read_number(actual, &a) &&
 		       related(op->relation, a, w);
@@ -392,11 +393,20 @@ static bool compare(const struct operator* op, const struct pattern *wanted, con
 		return read_network(wanted->text, &network) && read_network(actual, &address) &&
 		       network_has(&network, &address);
 	case ARN:
-		return pattern_match_arn(wanted, actual);
+		return pattern_match_arn(wanted, actual, steps);
 	case ABSENCE:
 		break;
 	}
 	return false;
+}
+
+/* Returns the steps of a comparison, in addition to those of its pattern. Numbers, dates and
+ * addresses are read to their end. */
+static size_t cost_of(const struct operator* op, const char *actual)
+{
+	bool is_read = op->type == NUMBER || op->type == DATE || op->type == IP;
+
+	return 64 + (is_read ? strlen(actual) : 0);
 }
 
 /* Returns 1 if a value of the condition fits, 0 if none does, or a negative code. */
@@ -408,9 +418,11 @@ static int fits(
 	for (size_t i = 0; i < c->n; i++) {
 		_cleanup_(buf_release) struct buf memory = BUF_INIT(LIMIT_HTTP_HEADERS);
 		struct pattern wanted;
-		int rc = pattern_fill(&c->values[i], question, &memory, &wanted);
+		int rc = policy_spend(question, cost_of(c->op, actual))
+				 ? pattern_fill(&c->values[i], question, &memory, &wanted)
+				 : -PENSTOCK_E_LIMIT;
 
-		if (rc < 0 || (rc > 0 && compare(c->op, &wanted, actual)))
+		if (rc < 0 || (rc > 0 && compare(c->op, &wanted, actual, question->steps)))
 			return rc;
 	}
 	return 0;
@@ -429,7 +441,7 @@ static int holds(const struct condition *c, const struct policy_question *questi
 {
 	struct policy_values actual = {0};
 	size_t n = 0; /* number of values that fit */
-	int rc = question->values ? question->values(question, c->key, &actual) : 0;
+	int rc = policy_values_get(question, c->key, &actual);
 
 	if (rc < 0)
 		return rc;
@@ -486,7 +498,7 @@ static bool limits_senders(const struct condition *c)
 	for (size_t i = 0; i < c->n; i++)
 		if (!pattern_is_fixed(&c->values[i]) ||
 			(c->op->type == IP && !is_narrow(&c->values[i])) ||
-			(is_id && compare(c->op, &c->values[i], POLICY_ANONYMOUS_ID)))
+			(is_id && compare(c->op, &c->values[i], POLICY_ANONYMOUS_ID, NULL)))
 			return false;
 	return true;
 }

@@ -1,5 +1,6 @@
 #include "s3/access/pattern.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include <penstock/error.h>
@@ -70,13 +71,31 @@ bool pattern_is_fixed(const struct pattern *pattern)
 
 /* ---- filling ---- */
 
+/* The search for the value of a key costs about as much as this number of steps. */
+#define SEARCH_STEPS 512
+
+int policy_values_get(
+	const struct policy_question *question, const char *key, struct policy_values *out)
+{
+	size_t n = 0;
+	int rc;
+
+	if (!policy_spend(question, SEARCH_STEPS))
+		return -PENSTOCK_E_LIMIT;
+	rc = question->values ? question->values(question, key, out) : 0;
+	for (size_t i = 0; i < out->n; i++)
+		n += strlen(out->items[i]);
+	policy_spend(question, n);
+	return rc;
+}
+
 /* Adds the value of the variable whose name is at `*p`, and moves `*p` to the text after the
  * variable. Returns 1, 0 if there is no value, or a negative code. */
 static int fill_variable(const char **p, const struct policy_question *q, struct buf *out)
 {
 	const char *name = *p, *otherwise = name + strlen(name) + 1;
 	struct policy_values values = {0};
-	int rc = q->values ? q->values(q, name, &values) : 0;
+	int rc = policy_values_get(q, name, &values);
 
 	*p = otherwise + strlen(otherwise) + 1;
 	if (rc < 0)
@@ -96,6 +115,8 @@ int pattern_fill(const struct pattern *pattern, const struct policy_question *q,
 	const char *end = pattern->text + pattern->len;
 
 	*out = *pattern;
+	if (pattern->has_variables && !policy_spend(q, pattern->len))
+		return -PENSTOCK_E_LIMIT;
 	for (const char *p = pattern->text; pattern->has_variables && p < end;) {
 		int rc;
 
@@ -131,12 +152,16 @@ static bool is_star(const struct range *r)
 	return r->p < r->end && r->p[0] == '\0' && r->p[1] == '*';
 }
 
-static bool match(struct range pattern, struct range text, bool any_case)
+static bool match(struct range pattern, struct range text, bool any_case, size_t *steps)
 {
+	size_t unlimited = SIZE_MAX, *left = steps ? steps : &unlimited;
 	/* position after the last star; end of the text that this star matches so far */
 	const char *retry = NULL, *from = NULL;
 
 	while (text.p < text.end) {
+		if (!*left)
+			return false;
+		--*left;
 		if (is_star(&pattern)) {
 			retry = pattern.p += 2;
 			from = text.p;
@@ -165,9 +190,10 @@ static struct range filled_range(const struct pattern *filled)
 	return (struct range){filled->text, filled->text + filled->len};
 }
 
-bool pattern_match(const struct pattern *filled, const char *text, bool any_case)
+bool pattern_match(const struct pattern *filled, const char *text, bool any_case, size_t *steps)
 {
-	return match(filled_range(filled), (struct range){text, text + strlen(text)}, any_case);
+	return match(
+		filled_range(filled), (struct range){text, text + strlen(text)}, any_case, steps);
 }
 
 /* Splits at the first colons; the last part has all others. Returns the number of parts. */
@@ -187,15 +213,15 @@ static size_t split(struct range whole, struct range parts[ARN_PARTS])
 	}
 }
 
-bool pattern_match_arn(const struct pattern *filled, const char *arn)
+bool pattern_match_arn(const struct pattern *filled, const char *arn, size_t *steps)
 {
 	struct range pattern[ARN_PARTS], text[ARN_PARTS];
 
 	if (split(filled_range(filled), pattern) < ARN_PARTS ||
 		split((struct range){arn, arn + strlen(arn)}, text) < ARN_PARTS)
-		return pattern_match(filled, arn, false);
+		return pattern_match(filled, arn, false, steps);
 	for (size_t i = 0; i < ARN_PARTS; i++)
-		if (!match(pattern[i], text[i], false))
+		if (!match(pattern[i], text[i], false, steps))
 			return false;
 	return true;
 }

@@ -7,7 +7,7 @@
  *	if (pattern_read(&pattern, &arena, "home/${aws:username}/" "*", PATTERN_VARIABLES) < 0)
  *		return error_memory(err);
  *	if (pattern_fill(&pattern, question, &memory, &filled) > 0)
- *		matches = pattern_match(&filled, "home/ada/x", false);
+ *		matches = pattern_match(&filled, "home/ada/x", false, NULL);
  */
 #ifndef S3_ACCESS_PATTERN_H
 #define S3_ACCESS_PATTERN_H
@@ -19,6 +19,7 @@
 #include "s3/message/arena.h"
 
 struct policy_question;
+struct policy_values;
 
 /* `text` has a NUL before each wildcard, and each variable as NUL, '$', name, NUL, default, NUL. */
 struct pattern {
@@ -38,11 +39,16 @@ int pattern_read(struct pattern *out, struct arena *arena, const char *text, uns
  * variable has neither one value nor a default, or a negative code. */
 int pattern_fill(const struct pattern *pattern, const struct policy_question *question,
 	struct buf *memory, struct pattern *out);
-/* Compares a text with a filled pattern. */
-bool pattern_match(const struct pattern *filled, const char *text, bool any_case);
+/* Gets the values of a condition key, for some steps of the question. Returns a negative code if
+ * they cannot be read, or if no step is left. */
+int policy_values_get(
+	const struct policy_question *question, const char *key, struct policy_values *out);
+/* Compares a text with a filled pattern. `steps` is as in struct policy_question; the result is
+ * false if none is left. */
+bool pattern_match(const struct pattern *filled, const char *text, bool any_case, size_t *steps);
 /* Compares the six parts of an ARN, which colons separate, one by one. A text or pattern with fewer
  * parts is compared as a whole. */
-bool pattern_match_arn(const struct pattern *filled, const char *arn);
+bool pattern_match_arn(const struct pattern *filled, const char *arn, size_t *steps);
 /* Returns true if the pattern has neither wildcards nor variables. */
 bool pattern_is_fixed(const struct pattern *pattern);
 

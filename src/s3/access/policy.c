@@ -1,5 +1,6 @@
 #include "s3/access/policy.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct statement {
 };
 
 struct policy {
+	atomic_uint refs;
 	struct arena arena;
 	enum policy_kind kind;
 	struct statement *statements;
@@ -140,7 +142,7 @@ static bool is_of_bucket(const struct pattern *resource, const char *bucket)
 	slash = memchr(name.text, '/', name.len);
 	if (slash)
 		name.len = (size_t)(slash - name.text);
-	return resource->has_variables || pattern_match(&name, bucket, false);
+	return resource->has_variables || pattern_match(&name, bucket, false, NULL);
 }
 
 static int read_resources(struct reader *r, struct statement *s, json_t *statement)
@@ -282,6 +284,7 @@ int policy_parse(const char *json, size_t len, enum policy_kind kind, const char
 	r.policy = calloc(1, sizeof(*r.policy));
 	if (!r.policy)
 		return error_memory(err);
+	atomic_init(&r.policy->refs, 1);
 	r.policy->kind = kind;
 	rc = read_policy(&r, root);
 	if (rc < 0)
@@ -291,9 +294,16 @@ int policy_parse(const char *json, size_t len, enum policy_kind kind, const char
 	return rc;
 }
 
+struct policy *policy_ref(struct policy *policy)
+{
+	if (policy)
+		atomic_fetch_add_explicit(&policy->refs, 1, memory_order_relaxed);
+	return policy;
+}
+
 void policy_free(struct policy *policy)
 {
-	if (!policy)
+	if (!policy || atomic_fetch_sub(&policy->refs, 1) > 1)
 		return;
 	arena_release(&policy->arena);
 	free(policy);
@@ -301,10 +311,10 @@ void policy_free(struct policy *policy)
 
 /* ---- evaluating ---- */
 
-static bool has_action(const struct statement *s, const char *action)
+static bool has_action(const struct statement *s, const struct policy_question *q)
 {
 	for (size_t i = 0; i < s->actions.n; i++)
-		if (pattern_match(&s->actions.items[i], action, true))
+		if (pattern_match(&s->actions.items[i], q->action, true, q->steps))
 			return !s->not_actions;
 	return s->not_actions;
 }
@@ -319,7 +329,7 @@ static int has_resource(const struct statement *s, const struct policy_question 
 
 		if (rc < 0)
 			return rc;
-		if (rc > 0 && pattern_match_arn(&filled, q->resource))
+		if (rc > 0 && pattern_match_arn(&filled, q->resource, q->steps))
 			return !s->not_resources;
 		/* NotResource with a variable that has no value must not allow all resources. */
 		if (rc == 0 && s->not_resources && !s->denies)
@@ -328,6 +338,9 @@ static int has_resource(const struct statement *s, const struct policy_question 
 	return s->not_resources;
 }
 
+/* The comparison of a principal costs about as much as this number of steps. */
+#define PRINCIPAL_STEPS 8
+
 static enum policy_result principal_result(
 	const struct policy *policy, const struct statement *s, const struct policy_question *q)
 {
@@ -335,6 +348,7 @@ static enum policy_result principal_result(
 
 	if (policy->kind == POLICY_OF_IDENTITY)
 		return POLICY_ALLOW;
+	policy_spend(q, PRINCIPAL_STEPS * s->principals.n);
 	result = principals_match(&s->principals, q->caller);
 	if (!s->not_principals)
 		return result;
@@ -347,7 +361,7 @@ static enum policy_result evaluate(
 	enum policy_result result;
 	int rc;
 
-	if (!has_action(s, q->action))
+	if (!has_action(s, q))
 		return POLICY_NEITHER;
 	result = principal_result(policy, s, q);
 	if (result == POLICY_NEITHER)
@@ -364,9 +378,12 @@ enum policy_result policy_evaluate(const struct policy *policy, const struct pol
 {
 	enum policy_result best = POLICY_NEITHER;
 
-	for (size_t i = 0; policy && i < policy->n; i++) {
+	for (size_t i = 0; policy && i < policy->n && best < POLICY_FAILED; i++) {
 		enum policy_result result = evaluate(policy, &policy->statements[i], q);
 
+		/* Comparisons without a step left are false, also those that a statement negates. */
+		if (!policy_spend(q, 1))
+			result = POLICY_FAILED;
 		best = result > best ? result : best;
 	}
 	return best;

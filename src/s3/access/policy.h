@@ -38,7 +38,8 @@ enum policy_result {
 	POLICY_DELEGATE, /* allows the account of the caller, which has to allow the caller */
 	POLICY_ALLOW,
 	POLICY_DENY,
-	POLICY_FAILED, /* the values of a condition could not be read: refuse */
+	/* the values of a condition could not be read, or no step was left: refuse */
+	POLICY_FAILED,
 };
 
 /* The sender of a request. Texts may be NULL. */
@@ -67,13 +68,28 @@ struct policy_question {
 	 * NULL if no key has a value. */
 	int (*values)(const struct policy_question *q, const char *key, struct policy_values *out);
 	void *cookie; /* for values() */
+	/* Steps that the evaluation may still take, such as the comparison of a character; NULL if
+	 * there is no limit. The result is POLICY_FAILED if no step is left. */
+	size_t *steps;
 };
+
+/* Takes some of the steps of a question. Returns false if none is left. */
+static inline bool policy_spend(const struct policy_question *question, size_t n)
+{
+	size_t *steps = question->steps;
+
+	if (steps)
+		*steps = *steps > n ? *steps - n : 0;
+	return !steps || *steps;
+}
 
 /* Reads a policy. `bucket` is NULL unless `kind` is POLICY_OF_BUCKET. The message about an invalid
  * policy has AWS's words. */
 int policy_parse(const char *json, size_t len, enum policy_kind kind, const char *bucket,
 	struct policy **out, struct penstock_error *err);
-/* `policy` may be NULL. */
+/* Adds a reference. `policy` may be NULL. */
+struct policy *policy_ref(struct policy *policy);
+/* Releases a reference. `policy` may be NULL. */
 void policy_free(struct policy *policy);
 /* Returns POLICY_NEITHER if `policy` is NULL. */
 enum policy_result policy_evaluate(

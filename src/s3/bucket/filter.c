@@ -16,6 +16,10 @@ enum s3_error s3_filter_tags(struct arena *arena, const struct s3_texts *keys,
 	*message = "";
 	if (!keys->n)
 		return S3_OK;
+	if (keys->n > S3_OBJECT_TAGS) {
+		*message = "A filter can not have more than 10 tags, because an object can not.";
+		return S3_E_INVALID_REQUEST;
+	}
 	out->items = arena_alloc(arena, keys->n * sizeof(*out->items));
 	if (!out->items)
 		return S3_E_SLOW_DOWN;

@@ -83,6 +83,13 @@ static bool read_date(struct s3_lifecycle *l, const char *text, int64_t *out)
 
 /* ---- conditions ---- */
 
+static bool check_prefix(struct s3_lifecycle *l, const char *prefix)
+{
+	return !prefix || strlen(prefix) <= LIMIT_S3_KEY ||
+	       s3_refuse(&l->refusal, S3_E_INVALID_REQUEST, "The maximum size of a prefix is %d.",
+		       LIMIT_S3_KEY);
+}
+
 /* Takes the longest of several prefixes. Refuses the prefixes unless the longest begins with all
  * others. */
 static bool read_prefix(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
@@ -93,15 +100,15 @@ static bool read_prefix(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 	for (size_t i = 0; i < all->n; i++) {
 		const char *text = all->items[i];
 
+		if (!check_prefix(l, text))
+			return false;
 		if (rule->prefix && !str_starts(text, rule->prefix) &&
 			!str_starts(rule->prefix, text))
 			return s3_refuse_malformed(&l->refusal);
 		if (!rule->prefix || strlen(text) > strlen(rule->prefix))
 			rule->prefix = text;
 	}
-	return !rule->prefix || strlen(rule->prefix) <= LIMIT_S3_KEY ||
-	       s3_refuse(&l->refusal, S3_E_INVALID_REQUEST, "The maximum size of a prefix is %d.",
-		       LIMIT_S3_KEY);
+	return check_prefix(l, rule->prefix);
 }
 
 static bool read_size(

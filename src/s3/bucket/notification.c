@@ -42,16 +42,29 @@ static const struct table notification_table = {.what = "the NotificationConfigu
 	.item_fields = rule_fields,
 	ITEMS(s3_notification, rules, n, LIMIT_S3_NOTIFICATION_RULES)};
 
-static bool check_event(struct s3_notification *n, const char *event)
+/* Checks the events of a rule, and drops repeated ones. */
+static bool read_events(struct s3_notification *n, struct s3_texts *texts)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(events); i++)
-		if (strcmp(event, events[i]) == 0)
-			return true;
-	if (str_starts_any(event, refused, ARRAY_SIZE(refused)))
-		return s3_refuse(&n->refusal, S3_E_NOT_IMPLEMENTED,
-			"This store does not send the event %.60s", event);
-	return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
-		"The event '%.60s' is not supported for notifications", event);
+	size_t seen = 0, kept = 0;
+
+	for (size_t i = 0; i < texts->n; i++) {
+		const char *event = texts->items[i];
+		size_t k = 0;
+
+		while (k < ARRAY_SIZE(events) && strcmp(event, events[k]) != 0)
+			k++;
+		if (k == ARRAY_SIZE(events) && str_starts_any(event, refused, ARRAY_SIZE(refused)))
+			return s3_refuse(&n->refusal, S3_E_NOT_IMPLEMENTED,
+				"This store does not send the event %.60s", event);
+		if (k == ARRAY_SIZE(events))
+			return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
+				"The event '%.60s' is not supported for notifications", event);
+		if (!(seen & (size_t)1 << k))
+			texts->items[kept++] = event;
+		seen |= (size_t)1 << k;
+	}
+	texts->n = kept;
+	return true;
 }
 
 static bool read_filter(struct s3_notification *n, struct s3_notification_rule *rule)
@@ -87,10 +100,7 @@ static bool check_rule(struct s3_notification *n, struct s3_notification_rule *r
 			"The Id of a configuration can not have more than %d characters", ID_MAX);
 	if (rule->id && !*rule->id)
 		rule->id = NULL;
-	for (size_t i = 0; i < rule->events.n; i++)
-		if (!check_event(n, rule->events.items[i]))
-			return false;
-	return read_filter(n, rule);
+	return read_events(n, &rule->events) && read_filter(n, rule);
 }
 
 /* ---- events ---- */

@@ -184,15 +184,12 @@ static int component_at(const char *p)
  * text. */
 static const char *component_end(const char *p)
 {
-	for (; *p; p++) {
-		const char *next = p;
+	while (*(p = strchrnul(p, ','))) {
+		const char *next = p + strspn(p, ", \t");
 
-		if (*p != ',')
-			continue;
-		while (*next == ',' || *next == ' ' || *next == '\t')
-			next++;
 		if (*next == '\0' || component_at(next) >= 0)
-			return p;
+			break;
+		p = next;
 	}
 	return p;
 }

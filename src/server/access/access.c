@@ -94,7 +94,8 @@ static enum access_result ask(const struct access_settings *settings, const char
 	struct policy_question question = {.action = action,
 		.caller = source->caller,
 		.values = values_of_request,
-		.cookie = (void *)source};
+		.cookie = (void *)source,
+		.steps = values_steps(source->req)};
 
 	if (settings->policy_is_unreadable)
 		return ACCESS_REFUSED;
@@ -113,7 +114,7 @@ static enum access_result ask(const struct access_settings *settings, const char
 		return ACCESS_DENIED;
 	/* The session also limits what the bucket grants. */
 	if (identity_is_limited(who, &question))
-		return ACCESS_REFUSED;
+		return policy_spend(&question, 0) ? ACCESS_REFUSED : ACCESS_FAILED;
 	allowed = access_decide(&facts);
 	if (allowed && facts.acl) { /* a field of access logs */
 		facts.acl = false;
@@ -131,7 +132,8 @@ static enum access_result ask_identity(
 		.resource = resource,
 		.caller = source->caller,
 		.values = values_of_request,
-		.cookie = (void *)source};
+		.cookie = (void *)source,
+		.steps = values_steps(source->req)};
 
 	snprintf(resource, sizeof(resource), RESOURCE "%s", *bucket ? bucket : "*");
 	switch (identity_evaluate(source->req->identity, &question)) {

@@ -23,6 +23,12 @@
 
 #define TEXT_MAX 64
 
+/* Takes steps for a text that is searched, each about a nanosecond. */
+static void spend(const struct values_source *source, size_t n)
+{
+	policy_spend(&(struct policy_question){.steps = &source->req->policy_steps}, n);
+}
+
 /* Adds a value, or nothing if `text` is NULL. */
 static int take(struct policy_values *out, const char *text)
 {
@@ -204,23 +210,30 @@ static int content_sha256(const struct values_source *source, struct policy_valu
 						: request_header(req, "x-amz-content-sha256"));
 }
 
+static int parameter(
+	const struct values_source *source, struct policy_values *out, const char *name)
+{
+	spend(source, source->req->query ? strlen(source->req->query) : 0);
+	return take(out, request_query(source->req, name));
+}
+
 /* For a key the prefix is the key itself: a sender who may list the key may learn that it is
  * missing. */
 static int prefix(const struct values_source *source, struct policy_values *out)
 {
 	if (source->subject->key)
 		return take(out, source->subject->key);
-	return take(out, request_query(source->req, "prefix"));
+	return parameter(source, out, "prefix");
 }
 
 static int delimiter(const struct values_source *source, struct policy_values *out)
 {
-	return take(out, request_query(source->req, "delimiter"));
+	return parameter(source, out, "delimiter");
 }
 
 static int max_keys(const struct values_source *source, struct policy_values *out)
 {
-	return take(out, request_query(source->req, "max-keys"));
+	return parameter(source, out, "max-keys");
 }
 
 static int version_id(const struct values_source *source, struct policy_values *out)
@@ -295,14 +308,19 @@ static int remaining_days(const struct values_source *source, struct policy_valu
 
 /* --- tags ------------------------------------------------------------------------------------ */
 
+/* Steps for the parser of tags, for each byte. */
+#define TAG_STEPS 8
+
 /* Adds the value of the tag `wanted`, or the keys of all tags if `wanted` is NULL. */
 static int take_tags(const struct values_source *source, struct policy_values *out,
 	const char *text, const char *wanted)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_tagging tags = {0};
-	int rc = text ? s3_tagging_parse_query(text, &tags, &err) : 0;
+	int rc;
 
+	spend(source, text ? TAG_STEPS * strlen(text) : 0);
+	rc = text ? s3_tagging_parse_query(text, &tags, &err) : 0;
 	/* An invalid header is refused by the operation. */
 	if (rc < 0 && err.code != PENSTOCK_E_MEMORY)
 		rc = 0;
@@ -416,4 +434,12 @@ int values_of_request(
 	if (strncasecmp(key, wanted, sizeof(wanted) - 1) == 0)
 		return request_tag(source, out, key + sizeof(wanted) - 1);
 	return strncasecmp(key, "s3:", 3) == 0 ? header(source, out, key + 3) : 0;
+}
+
+size_t *values_steps(struct request *req)
+{
+	size_t steps = req->policy_steps + LIMIT_POLICY_STEPS_KEY;
+
+	req->policy_steps = steps < LIMIT_POLICY_STEPS ? steps : LIMIT_POLICY_STEPS;
+	return &req->policy_steps;
 }

@@ -2,6 +2,8 @@
 #ifndef SERVER_ACCESS_VALUES_H
 #define SERVER_ACCESS_VALUES_H
 
+#include <stddef.h>
+
 #include "s3/access/policy.h"
 
 struct access_subject;
@@ -21,5 +23,7 @@ struct values_source {
 /* A callback for struct policy_question. The values live as long as the request. */
 int values_of_request(
 	const struct policy_question *question, const char *key, struct policy_values *out);
+/* Returns the steps of a question for the next decision of a request. */
+size_t *values_steps(struct request *req);
 
 #endif

@@ -143,6 +143,11 @@ bool access_log_has(struct access_log *log, const char *bucket)
 	return true;
 }
 
+bool access_log_update(struct access_log *log, const char *bucket)
+{
+	return !log || configs_update(log->configs, bucket);
+}
+
 void access_log_add(struct access_log *log, const char *bucket, const struct s3_log_record *record)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_SERVER_LOG_OBJECT);

@@ -32,6 +32,8 @@ int access_log_start(struct access_log **out, struct store *store, const char *a
 bool access_log_any(struct access_log *log);
 /* Returns true if the bucket has logging; false if `log` is NULL. */
 bool access_log_has(struct access_log *log, const char *bucket);
+/* Applies a change of a bucket's configuration, as configs_update() does; `log` may be NULL. */
+bool access_log_update(struct access_log *log, const char *bucket);
 /* Adds a request to the log of its bucket, if the bucket has a log. A line that does not fit in
  * memory is dropped, and counted in a warning. */
 void access_log_add(struct access_log *log, const char *bucket, const struct s3_log_record *record);

@@ -1,112 +1,146 @@
 #include "server/bucket/configs.h"
 
 #include <pthread.h>
+#include <stdalign.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "store/store.h"
+
+struct config {
+	char bucket[64];
+	alignas(max_align_t) char parsed[];
+};
 
 struct configs {
 	struct store *store;
 	const struct config_kind *kind;
-	atomic_ullong generation; /* generation that was read */
-	atomic_size_t n;
+	pthread_mutex_t updates; /* held by an update, so that the last one reads the newest text */
 	pthread_rwlock_t lock;
-	/* Under lock, like `parsed`, and sorted by bucket. An unreadable configuration has no
-	 * value. */
-	struct store_config *names;
-	char *parsed; /* `n` structs */
+	struct config **items; /* under lock; sorted by bucket */
+	atomic_size_t n; /* written under lock */
 };
 
-static void drop(const struct config_kind *kind, struct store_config *names, char *parsed, size_t n)
+static void config_free(const struct configs *configs, struct config *config)
 {
-	for (size_t i = 0; parsed && i < n; i++)
-		kind->release(parsed + i * kind->size);
-	free(parsed);
-	store_config_list_free(names, n);
+	if (!config)
+		return;
+	configs->kind->release(config->parsed);
+	free(config);
 }
 
-static int by_bucket(const void *key, const void *item)
+/* Returns the place of a bucket: the first one whose bucket is not before it. */
+static size_t place_of(const struct configs *configs, const char *bucket)
 {
-	return strcmp(key, ((const struct store_config *)item)->bucket);
+	size_t from = 0, to = atomic_load(&configs->n);
+
+	while (from < to) {
+		size_t middle = from + (to - from) / 2;
+
+		if (strcmp(configs->items[middle]->bucket, bucket) < 0)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	return from;
 }
 
-static const struct store_config *find(const struct configs *configs, const char *bucket)
+static bool is_at(const struct configs *configs, size_t place, const char *bucket)
 {
-	return configs->names ? bsearch(bucket, configs->names, atomic_load(&configs->n),
-					sizeof(*configs->names), by_bucket)
-			      : NULL;
+	return place < atomic_load(&configs->n) &&
+	       strcmp(configs->items[place]->bucket, bucket) == 0;
 }
 
-/* Sets aside a configuration that cannot be read, and reports it once. */
-static void set_aside(
-	const struct configs *configs, struct store_config *config, struct penstock_error *err)
-{
-	const struct store_config *before = find(configs, config->bucket);
-
-	if (!before || before->value)
-		log_warn("store bucket '%s': its %s configuration is unreadable, and has no "
-			 "effect: %s; replace the configuration",
-			config->bucket, configs->kind->name,
-			err->message ? err->message : "unknown reason");
-	penstock_error_release(err);
-	free(take_pointer(config->value));
-}
-
-/* Reads the configurations of all buckets. */
-static int read_all(struct configs *configs, struct store_config **names, char **parsed, size_t *n,
-	struct penstock_error *err)
+/* Parses a configuration. `*out` is NULL if the configuration is unreadable, which is reported. */
+static int read_config(const struct configs *configs, const char *bucket, const char *text,
+	size_t len, struct config **out, struct penstock_error *err)
 {
 	const struct config_kind *kind = configs->kind;
+	struct config *config = calloc(1, sizeof(*config) + kind->size);
+	int rc;
+
+	*out = NULL;
+	if (!config)
+		return error_memory(err);
+	snprintf(config->bucket, sizeof(config->bucket), "%s", bucket);
+	rc = kind->parse(text, len, config->parsed, err);
+	if (rc == 0) {
+		*out = config;
+		return 0;
+	}
+	free(config);
+	if (rc == -PENSTOCK_E_MEMORY)
+		return rc;
+	log_warn("store bucket '%s': its %s configuration is unreadable, and has no effect: %s; "
+		 "replace the configuration",
+		bucket, kind->name, err->message ? err->message : "unknown reason");
+	penstock_error_release(err);
+	return 0;
+}
+
+/* Sets the configuration of a bucket, which is owned, or removes it if `config` is NULL. Fails
+ * only if a configuration is added. */
+static int set(struct configs *configs, const char *bucket, struct config *config,
+	struct penstock_error *err)
+{
+	struct config **items, *old = NULL;
+	size_t n, at;
 	int rc = 0;
 
-	*names = NULL;
-	*parsed = NULL;
-	*n = 0;
-	if (store_config_list(configs->store, kind->name, names, n, err) != STORE_OK)
-		return -(int)err->code;
-	*parsed = calloc(*n + 1, kind->size);
-	if (!*parsed)
-		rc = error_memory(err);
-	for (size_t i = 0; i < *n && rc == 0; i++) {
-		struct store_config *config = &(*names)[i];
-
-		rc = kind->parse(config->value, config->len, *parsed + i * kind->size, err);
-		if (rc < 0 && rc != -PENSTOCK_E_MEMORY) {
-			set_aside(configs, config, err);
-			rc = 0;
+	pthread_rwlock_wrlock(&configs->lock);
+	n = atomic_load(&configs->n);
+	at = place_of(configs, bucket);
+	if (is_at(configs, at, bucket)) {
+		old = configs->items[at];
+		configs->items[at] = config;
+		if (!config) {
+			memmove(&configs->items[at], &configs->items[at + 1],
+				(n - at - 1) * sizeof(*items));
+			atomic_store(&configs->n, n - 1);
+		}
+	} else if (config) {
+		items = array_grow(configs->items, n, sizeof(*items));
+		if (items) {
+			configs->items = items;
+			memmove(&items[at + 1], &items[at], (n - at) * sizeof(*items));
+			items[at] = config;
+			atomic_store(&configs->n, n + 1);
+		} else {
+			old = config;
+			rc = error_memory(err);
 		}
 	}
-	if (rc < 0)
-		drop(kind, *names, *parsed, *n);
+	pthread_rwlock_unlock(&configs->lock);
+	config_free(configs, old);
 	return rc;
 }
 
-static int refresh(struct configs *configs, struct penstock_error *err)
+static int read_all(struct configs *configs, struct penstock_error *err)
 {
-	/* The generation is read before the configurations, so that the next call sees a change
-	 * in between. */
-	uint64_t generation = store_config_generation(configs->store);
-	struct store_config *names;
-	char *parsed;
-	size_t n;
-	int rc;
+	struct penstock_error problem = PENSTOCK_ERROR_INIT;
+	struct store_config *list = NULL;
+	size_t n = 0;
+	int rc = 0;
 
-	pthread_rwlock_wrlock(&configs->lock);
-	rc = read_all(configs, &names, &parsed, &n, err);
-	if (rc == 0) {
-		drop(configs->kind, configs->names, configs->parsed, atomic_load(&configs->n));
-		configs->names = names;
-		configs->parsed = parsed;
-		atomic_store(&configs->n, n);
-		atomic_store(&configs->generation, generation);
+	if (store_config_list(configs->store, configs->kind->name, &list, &n, err) != STORE_OK)
+		return -(int)err->code;
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		struct config *config;
+
+		rc = read_config(
+			configs, list[i].bucket, list[i].value, list[i].len, &config, &problem);
+		if (config)
+			rc = set(configs, list[i].bucket, config, &problem);
 	}
-	pthread_rwlock_unlock(&configs->lock);
-	return rc;
+	store_config_list_free(list, n);
+	return rc < 0 ? error_move(err, &problem) : 0;
 }
 
 int configs_new(struct configs **out, struct store *store, const struct config_kind *kind,
@@ -119,8 +153,9 @@ int configs_new(struct configs **out, struct store *store, const struct config_k
 		return error_memory(err);
 	configs->store = store;
 	configs->kind = kind;
+	pthread_mutex_init(&configs->updates, NULL);
 	pthread_rwlock_init(&configs->lock, NULL);
-	rc = refresh(configs, err);
+	rc = read_all(configs, err);
 	if (rc < 0)
 		configs_free(configs);
 	else
@@ -132,34 +167,63 @@ void configs_free(struct configs *configs)
 {
 	if (!configs)
 		return;
-	drop(configs->kind, configs->names, configs->parsed, atomic_load(&configs->n));
+	for (size_t i = 0; i < atomic_load(&configs->n); i++)
+		config_free(configs, configs->items[i]);
+	free(configs->items);
+	pthread_mutex_destroy(&configs->updates);
 	pthread_rwlock_destroy(&configs->lock);
 	free(configs);
 }
 
-bool configs_any(struct configs *configs)
+static int update(struct configs *configs, const char *bucket, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
+	struct config *config = NULL;
+	enum store_status status;
+	int rc = 0;
+
+	LOCK_SCOPE(&configs->updates);
+	status = store_config_get(configs->store, bucket, configs->kind->name, &text, err);
+	if (status == STORE_OK)
+		rc = read_config(configs, bucket, buf_str(&text), text.len, &config, err);
+	else if (status != STORE_NO_SUCH_KEY && status != STORE_NO_SUCH_BUCKET)
+		rc = err->code ? -(int)err->code : error_memory(err);
+	if (rc < 0)
+		set(configs, bucket, NULL, NULL);
+	else
+		rc = set(configs, bucket, config, err);
+	return rc;
+}
+
+bool configs_update(struct configs *configs, const char *bucket)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (atomic_load(&configs->generation) != store_config_generation(configs->store) &&
-		refresh(configs, &err) < 0) {
-		log_warn("cannot read the %s configurations: %s", configs->kind->name,
-			err.message ? err.message : "out of memory");
-		penstock_error_release(&err);
-	}
+	if (update(configs, bucket, &err) == 0)
+		return true;
+	log_warn(
+		"store bucket '%s': cannot read its %s configuration, which has no effect until it "
+		"changes: %s",
+		bucket, configs->kind->name, err.message ? err.message : "out of memory");
+	penstock_error_release(&err);
+	return false;
+}
+
+bool configs_any(struct configs *configs)
+{
 	return atomic_load(&configs->n) > 0;
 }
 
 const void *configs_get(struct configs *configs, const char *bucket)
 {
-	const struct store_config *found;
+	size_t place;
 
 	if (!configs_any(configs))
 		return NULL;
 	pthread_rwlock_rdlock(&configs->lock);
-	found = find(configs, bucket);
-	if (found && found->value)
-		return configs->parsed + (size_t)(found - configs->names) * configs->kind->size;
+	place = place_of(configs, bucket);
+	if (is_at(configs, place, bucket))
+		return configs->items[place]->parsed;
 	pthread_rwlock_unlock(&configs->lock);
 	return NULL;
 }

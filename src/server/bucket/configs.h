@@ -1,10 +1,12 @@
 /*
- * The configurations of one kind of all buckets, parsed and in memory, and read again after a
- * change. An unreadable configuration counts as missing, and is reported.
+ * The configurations of one kind of all buckets, parsed and in memory. An unreadable configuration
+ * counts as missing, and is reported.
  *
  *	// kind: its name, the size of the parsed form, and how it is parsed and released
  *	r = configs_new(&configs, store, kind, err);
  *	...
+ *	if (!configs_update(configs, "bucket")) // after a change
+ *		...
  *	logging = configs_get(configs, "bucket"); // NULL if the bucket has none
  *	configs_done(configs);
  */
@@ -24,12 +26,16 @@ struct config_kind {
 	int (*parse)(const char *text, size_t len, void *out, struct penstock_error *err);
 	void (*release)(void *parsed);
 };
+/* Reads the configurations of all buckets. */
 int configs_new(struct configs **out, struct store *store, const struct config_kind *kind,
 	struct penstock_error *err);
 /* `configs` may be NULL. */
 void configs_free(struct configs *configs);
-/* Returns true if a bucket has such a configuration; takes no lock unless a configuration has
- * changed. */
+/* Reads the configuration of a bucket again. Call this function on a worker after each change of
+ * the configuration, and after the bucket was deleted, before the reply. After a failure, which is
+ * logged, returns false; the bucket then has no configuration until the next call. */
+bool configs_update(struct configs *configs, const char *bucket);
+/* Returns true if a bucket has such a configuration; takes no lock. */
 bool configs_any(struct configs *configs);
 /* Returns the configuration of a bucket, or NULL if it has none. Call configs_done() after use,
  * unless the result is NULL. */

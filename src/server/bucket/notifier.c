@@ -193,6 +193,11 @@ bool notifier_any(struct notifier *notify)
 	return notify && configs_any(notify->configs);
 }
 
+bool notifier_update(struct notifier *notify, const char *bucket)
+{
+	return !notify || configs_update(notify->configs, bucket);
+}
+
 /* --- events ---------------------------------------------------------------------------------- */
 
 /* Returns a key in the encoding of events, or NULL if out of memory. */

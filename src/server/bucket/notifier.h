@@ -34,6 +34,8 @@ int notifier_start(struct notifier **out, struct store *store, const char *root,
 	struct penstock_error *err);
 /* Returns true if a bucket has notifications; false if `notify` is NULL. */
 bool notifier_any(struct notifier *notify);
+/* Applies a change of a bucket's configuration, as configs_update() does; `notify` may be NULL. */
+bool notifier_update(struct notifier *notify, const char *bucket);
 /* Returns true if the operator has named a webhook with this ARN for the account `owner`, which may
  * be "" for ACCOUNT_FIRST. */
 bool notifier_has(const struct notifier *notify, const char *arn, const char *owner);

@@ -104,7 +104,7 @@ static struct object_exact_part *parts_of(const struct store_object *object)
 	return parts;
 }
 
-bool replica_has_sums(const struct store_object *object)
+static bool combine_sums(const struct store_object *object)
 {
 	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
 	uint8_t whole[CHECKSUM_MAX_SIZE], digest[CHECKSUM_MAX_SIZE], next[CHECKSUM_MAX_SIZE];
@@ -120,6 +120,17 @@ bool replica_has_sums(const struct store_object *object)
 			checksum_combine(kind, digest, next, object->parts[i].size);
 	}
 	return memcmp(whole, digest, checksum_size(kind)) == 0;
+}
+
+bool replica_has_sums(struct store_object *object)
+{
+	int known = atomic_load_explicit(&object->part_sums, memory_order_relaxed);
+
+	if (!known) {
+		known = combine_sums(object) ? 1 : -1;
+		atomic_store_explicit(&object->part_sums, known, memory_order_relaxed);
+	}
+	return known > 0;
 }
 
 static int send_object(const struct target *to, const struct replica_version *version,

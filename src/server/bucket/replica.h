@@ -33,6 +33,6 @@ enum replica_outcome replica_send(struct store *store, const struct target *targ
 
 /* Returns false if the parts have other checksums than the object: a copy may have got a checksum
  * of another algorithm. Then the MD5s of the parts are sent instead. */
-bool replica_has_sums(const struct store_object *object);
+bool replica_has_sums(struct store_object *object);
 
 #endif

@@ -95,6 +95,11 @@ bool replicator_has(const struct replicator *replicator, const char *name, const
 	return i >= 0 && account_is_owner(replicator->targets.all[i].account, owner);
 }
 
+bool replicator_update(struct replicator *replicator, const char *bucket)
+{
+	return !replicator || configs_update(replicator->configs, bucket);
+}
+
 /* --- new versions ---------------------------------------------------------------------------- */
 
 /* All versions of a key have the same lane. */

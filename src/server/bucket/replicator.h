@@ -44,6 +44,9 @@ struct store;
  * again after `retry_ms`, and then after longer pauses. */
 int replicator_start(struct replicator **out, struct store *store, const char *targets,
 	int64_t retry_ms, struct penstock_error *err);
+/* Applies a change of a bucket's configuration, as configs_update() does; `replicator` may be
+ * NULL. */
+bool replicator_update(struct replicator *replicator, const char *bucket);
 /* Returns true if the operator has named the destination `name` for the account `owner`, which may
  * be "" for ACCOUNT_FIRST. */
 bool replicator_has(const struct replicator *replicator, const char *name, const char *owner);

@@ -41,33 +41,36 @@ static bool be_root(struct identity *identity)
 
 /* Adds managed policies to the documents `to`. A missing policy denies everything. */
 static bool add_managed(struct identity *identity, struct identity_documents *to,
-	const json_t *records, const json_t *arns)
+	const struct build_source *from, const json_t *arns)
 {
 	json_t *arn;
 	size_t i;
 
 	json_array_foreach (arns, i, arn) {
-		const char *document = managed_document(records, json_string_value(arn));
+		const char *document = managed_document(from->records, json_string_value(arn));
 
-		if (!identity_add_document(identity, to, document ? document : ""))
+		if (!identity_add_document(identity, to, document ? document : "", from->documents))
 			return false;
 	}
 	return true;
 }
 
 /* Adds the policies of a user, a group or a role. */
-static bool add_policies(struct identity *identity, const json_t *records, const json_t *record)
+static bool add_policies(
+	struct identity *identity, const struct build_source *from, const json_t *record)
 {
 	json_t *policies = json_object_get(record, "policies"), *document;
 	const char *name;
 
 	json_object_foreach (policies, name, document)
-		if (!identity_add_document(identity, &identity->own, json_string_value(document)))
+		if (!identity_add_document(
+			    identity, &identity->own, json_string_value(document), from->documents))
 			return false;
-	return add_managed(identity, &identity->own, records, json_object_get(record, "attached"));
+	return add_managed(identity, &identity->own, from, json_object_get(record, "attached"));
 }
 
-static bool be_user(struct identity *identity, const json_t *records, const json_t *record)
+static bool be_user(
+	struct identity *identity, const struct build_source *from, const json_t *record)
 {
 	json_t *group;
 	size_t i;
@@ -79,18 +82,20 @@ static bool be_user(struct identity *identity, const json_t *records, const json
 		record_text(record, "path"), record_text(record, "name"));
 	identity->principal_arn = identity->arn;
 	if (!identity->user_name || !identity->user_id || !identity->arn ||
-		!add_policies(identity, records, record))
+		!add_policies(identity, from, record))
 		return false;
 	json_array_foreach (json_object_get(record, "groups"), i, group)
-		if (!add_policies(
-			    identity, records, json_object_get(records, json_string_value(group))))
+		if (!add_policies(identity, from,
+			    json_object_get(from->records, json_string_value(group))))
 			return false;
 	return true;
 }
 
-static bool be_role(struct identity *identity, const json_t *records, const json_t *record,
-	const char *session_name)
+static bool be_role(
+	struct identity *identity, const struct build_source *from, const json_t *record)
 {
+	const char *session_name = record_text(from->session, "name");
+
 	identity->kind = IDENTITY_ROLE;
 	identity->user_id = ownf(identity, "%s:%s", record_text(record, "id"), session_name);
 	identity->arn = ownf(identity, "arn:aws:sts::%s:assumed-role/%s/%s", identity->account,
@@ -98,7 +103,7 @@ static bool be_role(struct identity *identity, const json_t *records, const json
 	identity->principal_arn = ownf(identity, "arn:aws:iam::%s:role%s%s", identity->account,
 		record_text(record, "path"), record_text(record, "name"));
 	return identity->user_id && identity->arn && identity->principal_arn &&
-	       add_policies(identity, records, record);
+	       add_policies(identity, from, record);
 }
 
 /* Adds the members that only temporary keys have. */
@@ -111,9 +116,10 @@ static bool be_temporary(struct identity *identity, const struct build_source *f
 	identity->expires_s = json_integer_value(json_object_get(from->session, "expires"));
 	identity->token = own(identity, from->token);
 	return identity->token &&
-	       (!policy || identity_add_document(identity, &identity->session, policy)) &&
-	       add_managed(identity, &identity->session, from->records,
-		       json_object_get(from->session, "arns"));
+	       (!policy || identity_add_document(
+				   identity, &identity->session, policy, from->documents)) &&
+	       add_managed(
+		       identity, &identity->session, from, json_object_get(from->session, "arns"));
 }
 
 /* Returns true if the operator has revoked the account (server/directory/accounts.h). */
@@ -150,9 +156,9 @@ struct identity *build_identity(const struct build_source *from, enum s3_error *
 	identity->secret_access_key = own(identity, secret);
 	ok = identity->record && identity->access_key_id && identity->secret_access_key;
 	if (ok && str_starts(from->name, "user/"))
-		ok = be_user(identity, from->records, record);
+		ok = be_user(identity, from, record);
 	else if (ok && str_starts(from->name, "role/"))
-		ok = be_role(identity, from->records, record, record_text(from->session, "name"));
+		ok = be_role(identity, from, record);
 	else if (ok)
 		ok = be_root(identity);
 	if (ok && from->session)

@@ -9,6 +9,7 @@
 
 struct build_source {
 	const json_t *records;
+	struct documents *documents; /* parsed policies */
 	const char *name; /* name of the record with the key */
 	const struct account_info *owner;
 	const char *access_key_id;

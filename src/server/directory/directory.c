@@ -13,9 +13,11 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "server/directory/build.h"
+#include "server/directory/documents.h"
 #include "server/directory/record.h"
 
 /* An identity that was used recently, by its access key. */
@@ -39,7 +41,8 @@ struct directory {
 	json_t *records; /* records by name */
 	json_t *keys; /* names of records by access key */
 	struct account_info *accounts;
-	struct entry *entries; /* under lock */
+	struct entry *entries; /* under lock, like the next member */
+	struct documents documents; /* parsed policies of the entries and of earlier ones */
 };
 
 /* --- accounts -------------------------------------------------------------------------------- */
@@ -169,8 +172,10 @@ static void keep(struct directory *d, struct identity *identity)
 
 	if (!entry)
 		return;
-	if (HASH_COUNT(d->entries) >= ENTRIES_MAX)
+	if (HASH_COUNT(d->entries) >= ENTRIES_MAX || d->documents.bytes > LIMIT_SERVER_POLICIES) {
 		forget_entries(d);
+		documents_release(&d->documents);
+	}
 	entry->identity = identity_ref(identity);
 	HASH_ADD_KEYPTR(
 		hh, d->entries, identity->access_key_id, strlen(identity->access_key_id), entry);
@@ -220,6 +225,7 @@ static struct identity *make_temporary(
 {
 	char secret[SESSION_SECRET_SIZE];
 	struct build_source from = {.records = d->records,
+		.documents = &d->documents,
 		.access_key_id = id,
 		.secret_access_key = secret,
 		.token = token};
@@ -246,7 +252,8 @@ static struct identity *make_temporary(
 static struct identity *make(
 	struct directory *d, const char *id, const char *token, enum s3_error *problem)
 {
-	struct build_source from = {.records = d->records, .access_key_id = id};
+	struct build_source from = {
+		.records = d->records, .documents = &d->documents, .access_key_id = id};
 
 	if (token && str_starts(id, SESSION_ID_PREFIX))
 		return make_temporary(d, id, token, problem);
@@ -447,6 +454,7 @@ void directory_close(struct directory *d)
 	if (!d)
 		return;
 	forget_entries(d);
+	documents_release(&d->documents);
 	identity_unref(d->anonymous);
 	json_decref(d->records);
 	json_decref(d->keys);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "server/directory/documents.h"
 
 struct identity *identity_new(void)
 {
@@ -46,19 +47,17 @@ void identity_unref(struct identity *identity)
 	free(identity);
 }
 
-bool identity_add_document(
-	struct identity *identity, struct identity_documents *to, const char *text)
+bool identity_add_document(struct identity *identity, struct identity_documents *to,
+	const char *text, struct documents *shared)
 {
 	struct policy **grown = array_grow(to->policies, to->n, sizeof(void *));
-	struct policy *policy = NULL;
 
 	if (!grown)
 		return false;
 	to->policies = grown;
-	if (policy_parse(text, strlen(text), POLICY_OF_IDENTITY, NULL, &policy, NULL) ==
-		-PENSTOCK_E_MEMORY)
+	if (!documents_get(shared, text, &to->policies[to->n]))
 		return false;
-	to->policies[to->n++] = policy;
+	to->n++;
 	identity->has_policies = true;
 	return true;
 }

@@ -39,6 +39,8 @@ static inline bool account_is_owner(const char *number, const char *owner)
 	return strcmp(number, *owner ? owner : ACCOUNT_FIRST) == 0;
 }
 
+struct documents;
+
 #define ACCOUNT_ID_SIZE 65 /* 64 hexadecimal digits and NUL */
 
 /* Lives as long as the server, and is constant but for `held`. */
@@ -94,9 +96,10 @@ struct identity *identity_new(void);
 struct identity *identity_ref(struct identity *identity);
 /* Wipes the secret with the last reference. `identity` may be NULL. */
 void identity_unref(struct identity *identity);
-/* Adds a document. Returns false if out of memory. */
-bool identity_add_document(
-	struct identity *identity, struct identity_documents *to, const char *text);
+/* Adds a document, which is parsed only if it is not in `shared`. Returns false if out of
+ * memory. */
+bool identity_add_document(struct identity *identity, struct identity_documents *to,
+	const char *text, struct documents *shared);
 /* Returns the result of the identity's policies: POLICY_ALLOW for the root of an account, unless
  * the policies of its session limit the root. */
 enum policy_result identity_evaluate(

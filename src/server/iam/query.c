@@ -114,7 +114,8 @@ bool query_may(struct query *q, const char *action, const char *resource)
 		.resource = resource,
 		.caller = &caller,
 		.values = query_values,
-		.cookie = q};
+		.cookie = q,
+		.steps = values_steps(q->req)};
 	enum policy_result result;
 
 	if (!action || !resource) /* out of memory: the reply is set */

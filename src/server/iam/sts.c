@@ -10,6 +10,7 @@
 #include "s3/json.h"
 #include "s3/message/xml.h"
 #include "s3/uri.h"
+#include "server/access/values.h"
 #include "server/directory/directory.h"
 #include "server/directory/managed.h"
 #include "server/directory/record.h"
@@ -104,7 +105,8 @@ static bool may_assume(struct query *q, const json_t *role, const char *record, 
 		.resource = arn,
 		.caller = &caller,
 		.values = query_values,
-		.cookie = q};
+		.cookie = q,
+		.steps = values_steps(q->req)};
 	const char *text = record_text(role, "trust");
 	struct policy *trust = NULL;
 	enum policy_result trusted, own;

@@ -189,7 +189,8 @@ static void add_bucket(struct request *req, const struct store_new_bucket *new)
 		status = create_again(req, new);
 	if (request_replied(req))
 		return;
-	if (reply_unless_stored(req, status, &err)) {
+	/* A bucket of this name may have been deleted just now. */
+	if (reply_unless_stored(req, status, &err) && op_update_rules(req)) {
 		reply_empty(req, MHD_HTTP_OK);
 		reply_headerf(req, "Location", "/%s", new->name);
 	}
@@ -260,7 +261,8 @@ void op_delete_bucket(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (reply_unless_stored(
-		    req, store_bucket_delete(req->server->store, req->bucket, &err), &err))
+		    req, store_bucket_delete(req->server->store, req->bucket, &err), &err) &&
+		op_update_rules(req))
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
 

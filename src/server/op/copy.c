@@ -25,6 +25,10 @@
 /* Attempts if the source is replaced while it is copied. */
 #define COPY_TRIES 8
 #define HASH_BLOCK (1 * MIB)
+/* A part shares the bytes of its source if it has this number of pieces, or if its pieces have this
+ * size on average. */
+#define FEW_PIECES 16
+#define PIECE_SIZE (64 * KIB)
 
 /* The object that is copied. */
 struct source {
@@ -474,6 +478,19 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	return true;
 }
 
+/* Returns false for a range in many small pieces. A reader opens a file for each piece, and copies
+ * of copies would double their number. */
+static bool has_few_pieces(const struct store_object *source, uint64_t offset, uint64_t length)
+{
+	uint64_t start = 0, n = 0;
+
+	for (size_t i = 0; i < source->n_pieces && start < offset + length; i++) {
+		start += source->pieces[i].length;
+		n += start > offset;
+	}
+	return n <= FEW_PIECES + length / PIECE_SIZE;
+}
+
 /* Hashes the range, unless the source has the hashes of the range. Writes the bytes to a file if
  * they cannot be shared with the source. Returns false with a reply set, or if the copy needs a
  * slot. */
@@ -487,7 +504,8 @@ static bool part_source(struct request *req, struct store_object *source)
 		.offset = req->part.offset,
 		.length = req->part.length,
 		.kind = op_part_checksum(req)};
-	bool shared = !source->body && sse_shares(req, source);
+	bool shared = !source->body && sse_shares(req, source) &&
+		      has_few_pieces(source, r.offset, r.length);
 	bool hashed = shared && r.length == source->size && !source->n_parts &&
 		      (!r.kind || r.kind == checksum_find(source->checksum.algorithm));
 	int rc;

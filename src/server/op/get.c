@@ -372,7 +372,7 @@ static void add_stored_headers(struct request *req, const struct store_object *o
 }
 
 static void add_object_headers(
-	struct request *req, const struct store_object *object, const struct extent *e)
+	struct request *req, struct store_object *object, const struct extent *e)
 {
 	const char *mode = request_header(req, "x-amz-checksum-mode");
 	struct store_checksum checksum;
@@ -568,7 +568,7 @@ static bool read_attributes(struct request *req, struct attributes *out)
 }
 
 static void write_parts(
-	struct buf *xml, const struct attributes *attributes, const struct store_object *object)
+	struct buf *xml, const struct attributes *attributes, struct store_object *object)
 {
 	enum checksum_kind kind = replica_has_sums(object)
 					  ? checksum_find(object->checksum.algorithm)
@@ -606,7 +606,7 @@ static void write_parts(
 }
 
 static void write_attributes(
-	struct buf *xml, const struct attributes *attributes, const struct store_object *object)
+	struct buf *xml, const struct attributes *attributes, struct store_object *object)
 {
 	const bool *wanted = attributes->wanted;
 	enum checksum_kind kind = checksum_find(object->checksum.algorithm);

@@ -8,9 +8,12 @@
 #include "s3/date.h"
 #include "s3/bucket/lifecycle.h"
 #include "s3/uri.h"
+#include "server/bucket/access_log.h"
 #include "server/bucket/configs.h"
 #include "server/bucket/expiry.h"
 #include "server/bucket/lifecycle.h"
+#include "server/bucket/notifier.h"
+#include "server/bucket/replicator.h"
 #include "server/op/op.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -50,6 +53,38 @@ bool op_name_rule(struct request *req, const char **id)
 	return *id || reply_error(req, S3_E_SLOW_DOWN);
 }
 
+bool op_rules_fit(struct request *req)
+{
+	return req->body.document.len <= LIMIT_S3_RULES ||
+	       reply_error(req, S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
+}
+
+bool op_update_rules(struct request *req)
+{
+	struct server *server = req->server;
+	bool ok = configs_update(server->expiry, req->bucket);
+
+	ok = access_log_update(server->access_log, req->bucket) && ok;
+	ok = notifier_update(server->notify, req->bucket) && ok;
+	ok = replicator_update(server->replicator, req->bucket) && ok;
+	return ok || reply_error(req, S3_E_SLOW_DOWN);
+}
+
+bool op_set_rules(struct request *req, const char *name, const struct buf *xml)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (xml && buf_failed(xml))
+		return reply_error(req, xml->failure == BUF_NO_MEMORY
+						? S3_E_SLOW_DOWN
+						: S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
+	return reply_unless_stored(req,
+		       store_config_set(req->server->store, req->bucket, name,
+			       xml ? xml->data : NULL, xml ? xml->len : 0, &err),
+		       &err) &&
+	       op_update_rules(req);
+}
+
 /* Gives each rule a name. Returns false with a reply set. */
 static bool name_rules(struct request *req, struct s3_lifecycle *rules)
 {
@@ -59,33 +94,18 @@ static bool name_rules(struct request *req, struct s3_lifecycle *rules)
 	return true;
 }
 
-/* `xml` is NULL to remove the rules. */
-static bool store_rules(struct request *req, const struct buf *xml)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (!reply_unless_stored(req,
-		    store_config_set(req->server->store, req->bucket, LIFECYCLE_CONFIG,
-			    xml ? xml->data : NULL, xml ? xml->len : 0, &err),
-		    &err))
-		return false;
-	lifecycle_wake(req->server->lifecycle);
-	return true;
-}
-
 static void set_rules(struct request *req, struct s3_lifecycle *rules)
 {
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_S3_RULES);
 
 	if (!name_rules(req, rules))
 		return;
 	s3_lifecycle_write(&xml, rules);
-	if (buf_failed(&xml))
-		reply_error(req, S3_E_SLOW_DOWN);
-	else if (store_rules(req, &xml)) {
-		reply_empty(req, MHD_HTTP_OK);
-		reply_header(req, MINIMUM_HEADER, MINIMUM_DEFAULT);
-	}
+	if (!op_set_rules(req, LIFECYCLE_CONFIG, &xml))
+		return;
+	lifecycle_wake(req->server->lifecycle);
+	reply_empty(req, MHD_HTTP_OK);
+	reply_header(req, MINIMUM_HEADER, MINIMUM_DEFAULT);
 }
 
 void op_put_bucket_lifecycle(struct request *req)
@@ -94,6 +114,8 @@ void op_put_bucket_lifecycle(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_lifecycle rules = {0};
 
+	if (!op_rules_fit(req))
+		return;
 	if (s3_lifecycle_parse(buf_str(document), document->len, &rules, &err) == 0)
 		set_rules(req, &rules);
 	else
@@ -103,8 +125,10 @@ void op_put_bucket_lifecycle(struct request *req)
 
 void op_delete_bucket_lifecycle(struct request *req)
 {
-	if (store_rules(req, NULL))
-		reply_empty(req, MHD_HTTP_NO_CONTENT);
+	if (!op_set_rules(req, LIFECYCLE_CONFIG, NULL))
+		return;
+	lifecycle_wake(req->server->lifecycle);
+	reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
 
 /* --- headers --------------------------------------------------------------------------------- */

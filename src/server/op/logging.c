@@ -87,13 +87,8 @@ void op_put_bucket_logging(struct request *req)
 		return;
 	}
 	s3_logging_write(&xml, &logging);
-	if (buf_failed(&xml))
-		reply_error(req, S3_E_SLOW_DOWN);
-	else if ((!logging.enabled || check_target(req, &logging)) &&
-		 reply_unless_stored(req,
-			 store_config_set(req->server->store, req->bucket, LOGGING_CONFIG,
-				 logging.enabled ? xml.data : NULL, xml.len, &err),
-			 &err))
+	if ((!logging.enabled || check_target(req, &logging)) &&
+		op_set_rules(req, LOGGING_CONFIG, logging.enabled ? &xml : NULL))
 		reply_empty(req, MHD_HTTP_OK);
 	s3_logging_release(&logging);
 }

@@ -66,19 +66,13 @@ static bool send_tests(struct request *req, const struct s3_notification *rules)
 
 static void set_rules(struct request *req, struct s3_notification *rules)
 {
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_S3_RULES);
 
 	if (!complete_rules(req, rules))
 		return;
 	s3_notification_write(&xml, rules);
-	if (buf_failed(&xml))
-		reply_error(req, S3_E_SLOW_DOWN);
-	else if (send_tests(req, rules) &&
-		 reply_unless_stored(req,
-			 store_config_set(req->server->store, req->bucket, NOTIFICATION_CONFIG,
-				 rules->n ? xml.data : NULL, xml.len, &err),
-			 &err))
+	if (send_tests(req, rules) &&
+		op_set_rules(req, NOTIFICATION_CONFIG, rules->n ? &xml : NULL))
 		reply_empty(req, MHD_HTTP_OK);
 }
 
@@ -88,6 +82,8 @@ void op_put_bucket_notification(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_notification rules = {0};
 
+	if (!op_rules_fit(req))
+		return;
 	if (s3_notification_parse(buf_str(document), document->len, &rules, &err) == 0)
 		set_rules(req, &rules);
 	else

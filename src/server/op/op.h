@@ -44,6 +44,15 @@ void op_annotate(struct request *req, const struct op_note *note);
 
 /* Gives a rule of a bucket a name if it has none. Returns false with a reply set. */
 bool op_name_rule(struct request *req, const char **id);
+/* Adds or replaces the configuration `name` of the bucket of a request, which has rules, or removes
+ * it if `xml` is NULL. Returns false with a reply set. */
+bool op_set_rules(struct request *req, const char *name, const struct buf *xml);
+/* Applies a change of the rules of the bucket, or the deletion of the bucket. Returns false with a
+ * reply set. */
+bool op_update_rules(struct request *req);
+/* Returns true if the document of a request is not too long for rules. Returns false with a reply
+ * set. */
+bool op_rules_fit(struct request *req);
 /* Returns the sender of a request for the events of its changes, which lives as long as the
  * request, or NULL if no bucket has notifications. */
 const struct store_origin *op_origin(struct request *req, const char *event);

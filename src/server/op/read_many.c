@@ -159,9 +159,13 @@ static enum store_status add_item(struct request *req, struct many *m,
 	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
 	struct read_many_result result = {.status = MHD_HTTP_FORBIDDEN};
 	enum store_status status = STORE_OK;
+	enum access_result access;
 
 	access_forget(req);
-	if (access_of(req, "s3:GetObject", &subject) == ACCESS_ALLOWED)
+	access = access_of(req, "s3:GetObject", &subject);
+	if (access == ACCESS_FAILED)
+		result.status = MHD_HTTP_SERVICE_UNAVAILABLE;
+	if (access == ACCESS_ALLOWED)
 		status = request_get_object(req, req->bucket, item->key, NULL, &object, err);
 	if (status == STORE_OK && object) {
 		result.status = add_object(m, item, object, &result);

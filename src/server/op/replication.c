@@ -59,19 +59,13 @@ static bool is_versioned(struct request *req, struct store_bucket *bucket)
 
 static void set_rules(struct request *req, struct s3_replication *rules)
 {
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_S3_RULES);
 	struct store_bucket bucket;
 
 	if (!is_versioned(req, &bucket) || !complete_rules(req, bucket.owner, rules))
 		return;
 	s3_replication_write(&xml, rules);
-	if (buf_failed(&xml))
-		reply_error(req, S3_E_SLOW_DOWN);
-	else if (reply_unless_stored(req,
-			 store_config_set(req->server->store, req->bucket, REPLICATION_CONFIG,
-				 xml.data, xml.len, &err),
-			 &err))
+	if (op_set_rules(req, REPLICATION_CONFIG, &xml))
 		reply_empty(req, MHD_HTTP_OK);
 }
 
@@ -81,6 +75,8 @@ void op_put_bucket_replication(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_replication rules = {0};
 
+	if (!op_rules_fit(req))
+		return;
 	if (s3_replication_parse(buf_str(document), document->len, &rules, &err) == 0)
 		set_rules(req, &rules);
 	else
@@ -90,12 +86,7 @@ void op_put_bucket_replication(struct request *req)
 
 void op_delete_bucket_replication(struct request *req)
 {
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (reply_unless_stored(req,
-		    store_config_set(
-			    req->server->store, req->bucket, REPLICATION_CONFIG, NULL, 0, &err),
-		    &err))
+	if (op_set_rules(req, REPLICATION_CONFIG, NULL))
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
 

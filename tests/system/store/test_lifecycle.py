@@ -81,6 +81,7 @@ def test_rules_are_kept_replaced_and_deleted(s3):
         ({"Transitions": [{"Days": 1, "StorageClass": "GLACIER"}]}, "NotImplemented"),
         ({"Expiration": {"Date": datetime.datetime(2030, 1, 1, 5)}}, "InvalidArgument"),
         ({}, "InvalidRequest"),
+        ({"Filter": {"And": {"Tags": [{"Key": str(i), "Value": ""} for i in range(11)]}}, **DAYS}, "InvalidRequest"),
     ],
 )
 def test_invalid_rules_are_refused_and_change_nothing(s3, rule, code):
@@ -88,6 +89,16 @@ def test_invalid_rules_are_refused_and_change_nothing(s3, rule, code):
         set_rules(s3, {**ALL, **rule})
     with pytest.raises(ClientError, match="NoSuchLifecycleConfiguration"):
         s3.get_bucket_lifecycle_configuration(Bucket="bkt")
+
+
+def test_the_rules_of_a_bucket_have_a_maximum_size(s3):
+    tags = [{"Key": str(i) * 128, "Value": "v" * 256} for i in range(4)]
+    rules = [{**ALL, "ID": str(i), "Filter": {"And": {"Prefix": "p" * 1024, "Tags": tags}}, **DAYS} for i in range(900)]
+    with pytest.raises(ClientError, match="MaxMessageLengthExceeded"):
+        set_rules(s3, *rules)
+
+    set_rules(s3, *rules[:600])
+    assert len(s3.get_bucket_lifecycle_configuration(Bucket="bkt")["Rules"]) == 600
 
 
 def test_replies_name_the_end_of_an_object(s3):

@@ -203,6 +203,22 @@ def test_a_pattern_is_compared_with_no_long_value(s3, store):
     assert wire.raw("GET", "/bkt/k", {"host": "x", "user-agent": "a" * 2000}).status == 403
 
 
+def test_policies_that_take_too_long_are_refused(s3, store):
+    """The patterns of this policy would keep an event loop busy for 10 ms, and a list of keys for a minute."""
+    patterns = ["arn:aws:s3:::bkt/*" + "a" * 500 + "b"] * 36 + ["arn:aws:s3:::bkt/k"]
+    put_policy(s3, statement("s3:GetObject") | {"Resource": patterns})
+    s3.put_object(Bucket="bkt", Key="k", Body=b"text")
+    wire, long = Wire(store), "a" * 1000
+
+    reply = wire.raw("GET", f"/bkt/{long}", {"host": "x"})
+    lines = f"0 1 - {long}\n0 4 - k\n".encode()
+    read = wire.raw("POST", "/bkt?penstock-read", {"host": "x", "content-length": str(len(lines))}, lines)
+
+    assert (reply.status, reply.code) == (503, "SlowDown")
+    assert [read.body[24 * i : 24 * i + 4] for i in (0, 1)] == [(503).to_bytes(4, "little"), (200).to_bytes(4, "little")]
+    assert wire.raw("GET", "/bkt/k", {"host": "x"}).body == b"text"
+
+
 def test_conditions_on_what_is_written(s3):
     put_policy(
         s3,

@@ -3,6 +3,7 @@ import concurrent.futures
 import hashlib
 import os
 import sqlite3
+import struct
 import subprocess
 import time
 import zlib
@@ -402,6 +403,32 @@ def test_parts_are_copied_from_ranges(s3, upload, size):
     s3.delete_object(Bucket="bkt", Key="source")
     s3.complete_multipart_upload(**at, MultipartUpload={"Parts": [parts[0], {"PartNumber": 2, "ETag": copied["ETag"]}]})
     assert s3.get_object(Bucket="bkt", Key="m")["Body"].read() == body[: 5 * MIB] + source[10:100]
+
+
+# A reader opens a file for each piece, so a tail of single bytes would keep an event loop busy
+def test_copies_of_copies_do_not_double_their_pieces(s3, store):
+    def make(*parts):
+        at, made = {"Bucket": "bkt", "Key": "t"}, []
+        at["UploadId"] = s3.create_multipart_upload(**at)["UploadId"]
+        for number, part in enumerate(parts, 1):
+            reply = (s3.upload_part if "Body" in part else s3.upload_part_copy)(**at, PartNumber=number, **part)
+            made.append({"PartNumber": number, "ETag": reply.get("CopyPartResult", reply)["ETag"]})
+        s3.complete_multipart_upload(**at, MultipartUpload={"Parts": made})
+
+    base = os.urandom(5 * MIB)
+    s3.put_object(Bucket="bkt", Key="base", Body=base)
+    make({"CopySource": "bkt/base"}, {"Body": b"x"})
+    for doubled in range(9):
+        tail = f"bytes={5 * MIB}-{5 * MIB + 2**doubled - 1}"
+        make({"CopySource": "bkt/t"}, {"CopySource": "bkt/t", "CopySourceRange": tail})
+
+    assert s3.get_object(Bucket="bkt", Key="t")["Body"].read() == base + b"x" * 512
+    store.stop()
+    with sqlite3.connect(store.root / "meta.db") as db:
+        (layout,) = db.execute("SELECT layout FROM objects ORDER BY length(layout) DESC LIMIT 1").fetchone()
+    db.close()
+    assert struct.unpack_from("<BII", layout)[2] < 120
+    store.start()
 
 
 # Clients with a short patience send a Complete again while the first one runs

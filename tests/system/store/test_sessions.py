@@ -3,9 +3,11 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import sqlite3
 import time
 import urllib.parse
+from pathlib import Path
 
 import pytest
 
@@ -212,6 +214,30 @@ def test_a_session_token_has_the_rights_of_its_user_until_its_key_is_deleted(sto
     root = client(store, "sts").get_session_token()["Credentials"]
     session_client(store, "s3", root).list_objects_v2(Bucket="data")
     assert refused(client(store, "sts").get_session_token, DurationSeconds=7200) == "ValidationError"
+
+
+# Each key once had a copy of its own, ten times as large as the documents
+def test_temporary_keys_share_the_policies_of_their_user(store):
+    def resident():
+        return int(re.search(r"^VmRSS:\s*(\d+)", Path(f"/proc/{store.process.pid}/status").read_text(), re.M).group(1)) * 1024
+
+    def use(credentials):
+        session_client(store, "s3", credentials).list_objects_v2(Bucket="data")
+
+    store.client.create_bucket(Bucket="data")
+    iam, key, secret = user_with_key(store)
+    for i in range(10):
+        document = policy("s3:ListBucket", *["a:b"] * 900)
+        arn = iam.create_policy(PolicyName=f"p{i}", PolicyDocument=document.replace(" ", "").replace("a:b", f"a:{i}"))["Policy"]["Arn"]
+        iam.attach_user_policy(UserName="jo", PolicyArn=arn)
+    sts = client(store, "sts", key, secret)
+    use(sts.get_session_token()["Credentials"])
+    before = resident()
+
+    for _ in range(80):
+        use(sts.get_session_token()["Credentials"])
+
+    assert resident() - before < 12 << 20
 
 
 def test_the_program_assumes_a_role_of_a_profile(store, penstock, tmp_path):

@@ -110,6 +110,10 @@ static void invalid_rules_are_refused_as_aws_does(void **state)
 			S3_E_INVALID_REQUEST},
 		{ONE("<Filter><And>" TAG("a", "b") TAG("a", "c") "</And></Filter>" DAYS("1")),
 			S3_E_INVALID_REQUEST},
+		{ONE("<Filter><And>" TAG("a", "") TAG("b", "") TAG("c", "") TAG("d", "")
+				 TAG("e", "") TAG("f", "") TAG("g", "") TAG("h", "") TAG("i", "")
+					 TAG("j", "") TAG("k", "") "</And></Filter>" DAYS("1")),
+			S3_E_INVALID_REQUEST},
 		{ONE("<Filter><Tag><Key>a</Key></Tag></Filter>" DAYS("1")), S3_E_MALFORMED_XML},
 		{ONE("<Filter>" TAG("", "b") "</Filter>" DAYS("1")), S3_E_INVALID_TAG},
 		{ONE("<Filter><Prefix>a</Prefix><And><Prefix>b</Prefix></And></Filter>" DAYS("1")),

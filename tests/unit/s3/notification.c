@@ -108,12 +108,35 @@ static void a_rule_means_its_events_and_keys(void **state)
 	s3_notification_release(&rules);
 }
 
+static void repeated_events_count_once(void **state)
+{
+	struct buf xml = BUF_INIT(LIMIT_XML_BODY), written = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_notification rules = {0};
+
+	(void)state;
+	buf_add_str(&xml, "<NotificationConfiguration><QueueConfiguration><Id>a</Id>" TO);
+	for (int i = 0; i < 1000; i++)
+		buf_add_str(&xml, EVENT("ObjectCreated:Put") EVENT("ObjectRemoved:*"));
+	buf_add_str(&xml, "</QueueConfiguration></NotificationConfiguration>");
+
+	assert_int_equal(s3_notification_parse(buf_str(&xml), xml.len, &rules, NULL), 0);
+	s3_notification_write(&written, &rules);
+
+	assert_int_equal(rules.rules[0].events.n, 2);
+	assert_non_null(strstr(buf_str(&written),
+		RULE("<Id>a</Id>" TO EVENT("ObjectCreated:Put") EVENT("ObjectRemoved:*"))));
+	s3_notification_release(&rules);
+	buf_release(&written);
+	buf_release(&xml);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_document_is_written_as_it_was_read),
 		cmocka_unit_test(invalid_rules_are_refused_as_aws_does),
 		cmocka_unit_test(a_rule_means_its_events_and_keys),
+		cmocka_unit_test(repeated_events_count_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -442,6 +442,43 @@ static void a_policy_without_principal_is_of_its_owner(void **state)
 	policy_free(policy);
 }
 
+/* Without a step left, also a statement that negates a comparison allows nothing. */
+static void an_evaluation_has_a_limit_of_steps(void **state)
+{
+	static const char *const rows[] = {
+		PUBLIC(""),
+		ALLOW(ALL GET "\"Resource\":\"arn:aws:s3:::b/*k*\""),
+		ALLOW(ALL "\"NotAction\":\"s3:*x*x*\"," IN_B),
+		ALLOW(ALL GET "\"NotResource\":\"arn:aws:s3:::b/*a*b\""),
+		IF("{\"StringNotLike\":{\"s3:prefix\":\"*a*b\"}}"),
+		IF("{\"StringLike\":{\"s3:prefix\":\"${aws:username,'a'}*\"}}"),
+		IF("{\"NumericEquals\":{\"s3:max-keys\":[1,2,3]}}"),
+	};
+	const char *values[] = {"s3:prefix", "aaaaaaaaaaaaaaaaaaaaaaaa", "s3:max-keys", "3", NULL};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct policy *policy = parse(rows[i], POLICY_OF_BUCKET);
+		size_t left = SIZE_MAX, needed, steps;
+		struct policy_question q = {.action = "s3:GetObject",
+			.resource = "arn:aws:s3:::b/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaak",
+			.caller = &ada,
+			.values = look_up,
+			.cookie = values,
+			.steps = &left};
+
+		print_message("%s\n", rows[i]);
+		assert_int_equal(policy_evaluate(policy, &q), POLICY_ALLOW);
+		needed = SIZE_MAX - left;
+		for (steps = 0; steps <= needed + 1; steps++) {
+			left = steps;
+			assert_int_equal(policy_evaluate(policy, &q),
+				steps > needed ? POLICY_ALLOW : POLICY_FAILED);
+		}
+		policy_free(policy);
+	}
+}
+
 static void a_public_policy_is_recognized(void **state)
 {
 	static const struct {
@@ -527,6 +564,7 @@ int main(void)
 		cmocka_unit_test(conditions_are_evaluated),
 		cmocka_unit_test(a_value_that_cannot_be_read_is_a_failure),
 		cmocka_unit_test(a_policy_without_principal_is_of_its_owner),
+		cmocka_unit_test(an_evaluation_has_a_limit_of_steps),
 		cmocka_unit_test(a_public_policy_is_recognized),
 		cmocka_unit_test(each_failed_allocation_is_a_failure),
 	};

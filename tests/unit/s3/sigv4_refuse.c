@@ -132,6 +132,24 @@ static void each_defect_of_the_header_has_its_name(void **state)
 	}
 }
 
+/* A header is parsed before the sender is known. The time limit of the suite is the assertion. */
+static void a_header_of_separators_is_parsed_in_linear_time(void **state)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * MIB);
+	struct sigv4_header headers[] = {{"Authorization", NULL}};
+	struct sigv4_request req = {.headers = headers, .n_headers = 1};
+
+	(void)state;
+	buf_add_str(&text, "AWS4-HMAC-SHA256 Credential=");
+	while (text.len < 4 * MIB - 3)
+		buf_add_str(&text, ", ");
+	buf_add_char(&text, 'x');
+	headers[0].value = buf_str(&text);
+
+	assert_int_equal(buf_failed(&text), 0);
+	assert_int_equal(check(&req, DATE), SIGV4_MALFORMED_HEADER);
+}
+
 static enum sigv4_failure check_headers(
 	const char *date_name, const char *date, const char *hash, int64_t now)
 {
@@ -443,6 +461,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_defect_of_the_header_has_its_name),
+		cmocka_unit_test(a_header_of_separators_is_parsed_in_linear_time),
 		cmocka_unit_test(dates_and_payload_hashes_are_checked),
 		cmocka_unit_test(each_defect_of_a_presigned_query_has_its_name),
 		cmocka_unit_test(presigned_urls_live_as_long_as_they_say),

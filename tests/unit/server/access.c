@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "server/access/access.h"
 #include "server/directory/directory.h"
+#include "server/directory/documents.h"
 #include "server/directory/identity.h"
 #include "server/access/settings.h"
 #include "server/op/op.h"
@@ -37,6 +38,7 @@ struct fixture {
 	char root[64];
 	struct server server;
 	struct account_info accounts[2];
+	struct documents documents;
 };
 
 static int setup(void **state)
@@ -69,6 +71,7 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
+	documents_release(&f->documents);
 	directory_close(f->server.directory);
 	store_close(f->server.store);
 	settings_stop(f->server.settings);
@@ -96,7 +99,7 @@ static struct identity *sender(struct fixture *f, enum sender who, const char *p
 			identity->owner->number);
 	}
 	if (policy && identity->kind == IDENTITY_USER)
-		assert_true(identity_add_document(identity, &identity->own, policy));
+		assert_true(identity_add_document(identity, &identity->own, policy, &f->documents));
 	return identity;
 }
 

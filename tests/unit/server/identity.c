@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
+#include "server/directory/documents.h"
 #include "server/directory/identity.h"
 
 #define POLICY(effect, action)                                                                     \
@@ -41,10 +42,12 @@ static const struct {
 	{true, {NULL}, NULL, ALLOWS, POLICY_ALLOW, false},
 };
 
+static struct documents documents;
+
 static void add(struct identity *who, struct identity_documents *to, const char *text)
 {
 	if (text)
-		assert_true(identity_add_document(who, to, text));
+		assert_true(identity_add_document(who, to, text, &documents));
 }
 
 static void all_policies_of_a_sender_have_a_say(void **state)
@@ -70,12 +73,42 @@ static void all_policies_of_a_sender_have_a_say(void **state)
 			who->has_policies, rows[i].own[0] || rows[i].boundary || rows[i].session);
 		identity_unref(who);
 	}
+	documents_release(&documents);
+}
+
+/* Thousands of temporary keys may have the same policies. */
+static void identities_share_their_policies(void **state)
+{
+	const struct policy_question question = {
+		.action = "s3:GetObject", .resource = "arn:aws:s3:::b/k"};
+	struct identity *a = identity_new(), *b = identity_new();
+
+	(void)state;
+	assert_true(a && b);
+	add(a, &a->own, ALLOWS);
+	add(b, &b->own, SILENT);
+	add(b, &b->session, ALLOWS);
+	add(b, &b->boundary, INVALID);
+	add(a, &a->boundary, INVALID);
+
+	assert_ptr_equal(a->own.policies[0], b->session.policies[0]);
+	assert_ptr_not_equal(b->own.policies[0], b->session.policies[0]);
+	assert_null(a->boundary.policies[0]);
+	assert_null(b->boundary.policies[0]);
+	assert_int_equal(documents.bytes, sizeof(ALLOWS) + sizeof(SILENT) + sizeof(INVALID) - 3);
+
+	documents_release(&documents);
+	identity_unref(b);
+	assert_int_equal(documents.bytes, 0);
+	assert_int_equal(policy_evaluate(a->own.policies[0], &question), POLICY_ALLOW);
+	identity_unref(a);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_policies_of_a_sender_have_a_say),
+		cmocka_unit_test(identities_share_their_policies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

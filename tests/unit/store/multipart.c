@@ -259,6 +259,51 @@ static void parts_share_ranges_of_objects(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
+/* A file with several pieces of an object has a reference for each of them. */
+static void parts_may_repeat_a_range(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_part source[] = {{.number = 1, .size = 4, .etag = "1"}};
+	struct store_part parts[3];
+	struct store_part_put p = {.put = {.bucket = "b", .key = "copy", .etag = "r"}};
+	struct store_delete del = {.key = "k"};
+	char id[STORE_UPLOAD_ID_SIZE], copy[STORE_UPLOAD_ID_SIZE];
+
+	begin(f, "k", id);
+	add_part(f, "k", id, 1, "1", 'a', PART);
+	assert_int_equal(finish(f, "k", id, source, 1), STORE_OK);
+	begin(f, "copy", copy);
+	p.upload = copy;
+	p.put.source = get(f, "k");
+	for (unsigned i = 0; i < 3; i++) {
+		p.number = i + 1;
+		p.length = i < 2 ? PART : 2;
+		parts[i] = (struct store_part){.number = i + 1, .size = p.length, .etag = "r"};
+		assert_int_equal(store_part_put(f->store, &p, NULL), STORE_OK);
+	}
+	store_object_unref(p.put.source);
+	assert_int_equal(finish(f, "copy", copy, parts, 3), STORE_OK);
+	p.put.source = get(f, "copy");
+	begin(f, "again", id);
+	p.upload = id;
+	p.put.key = "again";
+	p.number = 1;
+	p.length = 2 * PART + 2;
+	assert_int_equal(store_part_put(f->store, &p, NULL), STORE_OK);
+	store_object_unref(p.put.source);
+
+	store_delete(f->store, "b", &del, 1, NULL);
+	del.key = "copy";
+	store_delete(f->store, "b", &del, 1, NULL);
+	assert_int_equal(count_files(f), 1);
+	assert_int_equal(
+		finish(f, "again", id, (struct store_part[]){{.number = 1, .etag = "r"}}, 1),
+		STORE_OK);
+	del.key = "again";
+	store_delete(f->store, "b", &del, 1, NULL);
+	assert_int_equal(count_files(f), 0);
+}
+
 /* The ETag of parts that are copies. */
 #define COPY "0123456789abcdef0123456789abcdef-10000"
 
@@ -493,7 +538,7 @@ int main(void)
 		TEST(bytes_of_one_piece_are_in_one_file), TEST(wrong_completions_change_nothing),
 		TEST(completing_again_is_a_success), TEST(completing_again_finds_an_older_version),
 		TEST(abandoned_parts_are_removed), TEST(parts_share_ranges_of_objects),
-		TEST(an_object_with_too_many_pieces_is_refused),
+		TEST(parts_may_repeat_a_range), TEST(an_object_with_too_many_pieces_is_refused),
 		TEST(an_upload_has_no_more_pieces_than_an_object),
 		TEST(objects_with_many_pieces_are_deleted_in_several_transactions),
 		TEST(snapshots_of_objects_with_many_pieces_have_a_limit),
