@@ -366,8 +366,11 @@
 #define LIMIT_STORE_UPLOAD_DAYS 7
 /* bytes of a value that a policy compares with a pattern: a long one would take seconds */
 #define LIMIT_POLICY_VALUE 2048
-/* bytes of access logs of all buckets that wait in memory to be delivered */
-#define LIMIT_SERVER_LOG (16 * MIB)
+/* bytes of access logs of all buckets that wait in memory to be delivered; an account may have as
+ * many as are left for others */
+#define LIMIT_SERVER_LOG (32 * MIB)
+/* bytes of new lines that are delivered early: half of the memory that an account alone has */
+#define LIMIT_SERVER_LOG_FRESH (LIMIT_SERVER_LOG / 4)
 /* bytes of one log object */
 #define LIMIT_SERVER_LOG_OBJECT (1 * MIB)
 #define LIMIT_S3_NOTIFICATION_RULES 100 /* rules of a bucket, as AWS documents it */
