@@ -1,6 +1,7 @@
 """Notifications of buckets: events in the transaction of their change, delivered to a webhook at least once."""
 import http.server
 import json
+import socket
 import socketserver
 import sqlite3
 import threading
@@ -242,6 +243,25 @@ def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
 
     wait_for(lambda: hook.names() == [("ObjectRemoved:Delete", "k0")], 15)
     slow.close()
+
+
+def test_a_webhook_that_does_not_reply_does_not_hold_up_another(notified, hook):
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        notified.stop()
+        (notified.root / "webhooks").write_text(f"ci http://127.0.0.1:{mute.getsockname()[1]}/\nother {hook.url}\n")
+        notified.start()
+        set_rules(notified, {"Events": ["s3:ObjectCreated:*"]}, {"QueueArn": OTHER_ARN, "Events": ["s3:ObjectRemoved:*"]})
+        notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+        connection, _ = mute.accept()
+        assert connection.recv(4) == b"POST"
+        notified.client.delete_object(Bucket="bkt", Key="k")
+
+        wait_for(lambda: hook.names() == [("ObjectRemoved:Delete", "k")], 30)
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):  # the store still waits for the reply
+            while connection.recv(10_000):
+                pass
+        connection.close()
 
 
 def metrics(store):
