@@ -257,6 +257,16 @@ static char *document_of(const struct store_change *change, const char *rule)
 	return root && arn ? json_dumps(root, JSON_COMPACT) : NULL;
 }
 
+/* Returns true if the bucket belongs to the account of the webhook, or cannot be read. */
+static bool may_use(const struct webhook *hook, const char *name)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket bucket;
+
+	return store_bucket_get(hook->owner->store, name, &bucket, &err) != STORE_OK ||
+	       account_is_owner(hook->account, bucket.owner);
+}
+
 /* Called in the transaction of the change. */
 static int on_change(void *cookie, struct store *store, const struct store_change *change)
 {
@@ -274,7 +284,8 @@ static int on_change(void *cookie, struct store *store, const struct store_chang
 		if (!s3_notification_means(rule, change->event, change->key))
 			continue;
 		hook = find_webhook(notify, rule->queue);
-		if (!hook) /* the operator has removed it */
+		/* The operator may have removed it, or given it to another account. */
+		if (!hook || !may_use(hook, change->bucket))
 			continue;
 		hook->added = true;
 		text = document_of(change, rule->id ? rule->id : "");

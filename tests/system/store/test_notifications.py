@@ -352,6 +352,17 @@ def test_a_webhook_is_for_the_buckets_of_one_account(penstock, tmp_path, hook):
     notify(store.client, "bkt", OTHER_ARN)
     theirs.put_object(Bucket="foreign", Key="k", Body=b"x")
     wait_for(lambda: hook.records())
+
+    # The operator gives the name to another account: the rule of the bucket has no effect any more.
+    store.stop().ok()
+    (store.root / "webhooks").write_text(f"ci {hook.url} t0ken\n")
+    store.start()
+    theirs = store.boto3(keys=(other["access_key_id"], other["secret_access_key"]))
+    theirs.put_object(Bucket="foreign", Key="late", Body=b"x")
+    notify(store.client, "bkt", ARN)
+    store.client.put_object(Bucket="bkt", Key="mine", Body=b"x")
+    wait_for(lambda: ("ObjectCreated:Put", "mine") in hook.names(), 30)
+    assert "late" not in [key for _, key in hook.names()]
     store.stop().ok()
 
 
