@@ -66,7 +66,8 @@ int server_reopen_log(struct server *server, struct penstock_error *err);
 unsigned server_active(const struct server *server);
 int64_t server_last_activity(const struct server *server);
 /* Accepts no more connections, finishes requests in progress (at most `drain_ms`), and frees
- * everything. `server` may be NULL. */
+ * everything. After that time a request that has not yet started its work is refused. `server` may
+ * be NULL. */
 void server_stop(struct server *server, int drain_ms);
 
 #endif

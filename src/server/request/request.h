@@ -286,7 +286,11 @@ void request_finish_by_worker(struct request *req, request_fn fn);
  * false with a reply set if the server is stopping. */
 bool request_suspend(struct request *req, request_fn after);
 void request_wake(struct request *req);
-/* Returns true if the client has closed the connection of a suspended request. */
+/* Returns true if a suspended request need not end its work: the client has closed the connection, or
+ * the server is stopping. */
 bool request_is_abandoned(const struct request *req);
+/* If the server is stopping, wakes a request that has waited for a worker, with a reply, and returns
+ * true: the queue of the workers may be long. */
+bool request_refuse_late(struct request *req);
 
 #endif

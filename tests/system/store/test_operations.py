@@ -203,8 +203,8 @@ def share_bytes(s3, key, times):
     s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
 
-def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched, tmp_path, wait_for):
-    """Each copy reads 4 GiB for its checksum."""
+def start_long_copies(watched, wait_for):
+    """Returns the connections of 24 copies, each of which reads 4 GiB for its checksum."""
     watched.client.put_object(Bucket="bkt", Key="seed", Body=bytes(64 << 20))
     share_bytes(watched.client, "large", 64)
     wire, copies = Wire(watched), []
@@ -213,6 +213,11 @@ def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched
         copies.append(wire.connect())
         copies[-1].sendall(wire.head("PUT", target, signed | {"content-length": "0"}))
     wait_for(lambda: watched.scrape()["penstock_requests_in_flight"] == len(copies), 30)
+    return copies
+
+
+def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched, tmp_path, wait_for):
+    copies = start_long_copies(watched, wait_for)
 
     assert watched.keys("bkt") == ["large", "seed"]
     assert not select.select(copies, [], [], 0)[0]
@@ -222,6 +227,19 @@ def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched
     ends = [line[9:11] for line in lines(tmp_path / "access.log") if line[6] == "REST.COPY.OBJECT"]
     assert ends == [["400", "RequestTimeout"]] * len(copies)
     assert watched.keys("bkt") == ["large", "seed"]
+
+
+def test_long_copies_end_with_the_server(watched, wait_for):
+    watched.stop().ok()
+    watched.options += ["--drain", "100ms"]
+    watched.start()
+    copies = start_long_copies(watched, wait_for)
+
+    assert watched.stop().code == 0
+    watched.start()
+    assert watched.keys("bkt") == ["large", "seed"]
+    for copy in copies:
+        copy.close()
 
 
 def test_a_socket_of_systemd_is_used_and_it_is_notified(penstock, tmp_path):
