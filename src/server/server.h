@@ -56,8 +56,9 @@ const char *server_url(const struct server *server);
 /* Returns "http://127.0.0.1:40124/metrics", or NULL if there are no metrics. */
 const char *server_metrics_url(const struct server *server);
 /* Reads the certificate and its key again if their files have changed, or if `forced`. New
- * connections get the new certificate; if it is invalid, the old one stays. Call this function
- * regularly: it also stops the daemons of older certificates whose connections have ended. */
+ * connections get the new certificate, and earlier ones end with their next reply; if the
+ * certificate is invalid, the old one stays. Call this function regularly: it also stops the
+ * daemons of older certificates whose connections have ended. */
 int server_renew_tls(struct server *server, bool forced, struct penstock_error *err);
 /* Opens the access log again, after it was renamed. */
 int server_reopen_log(struct server *server, struct penstock_error *err);

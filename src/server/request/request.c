@@ -125,6 +125,11 @@ static struct connection *connection_of(const struct request *req)
 	return info ? info->socket_context : NULL;
 }
 
+bool request_is_leaving(const struct request *req)
+{
+	return connections_is_leaving(connection_of(req));
+}
+
 void request_has_begun(struct request *req)
 {
 	connections_renew(req->server->connections, connection_of(req));

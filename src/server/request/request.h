@@ -248,6 +248,8 @@ void request_let_go(struct request *req);
 
 /* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
 const char *request_tls_version(const struct request *req);
+/* Returns true if the reply has to close the connection, because of a new certificate. */
+bool request_is_leaving(const struct request *req);
 /* Gives the connection time for the request, whose head is complete. */
 void request_has_begun(struct request *req);
 /* Records that the signature of the request was valid. The connection is then known, too, unless the
