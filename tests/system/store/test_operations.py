@@ -1,11 +1,13 @@
 """Running `penstock serve` for others: access log, metrics, health, a socket of systemd, the end."""
 import base64
+import contextlib
 import http.client
 import re
 import select
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -166,6 +168,50 @@ def test_health_is_served_and_nothing_else(watched):
     with pytest.raises(urllib.error.HTTPError) as failure:
         urllib.request.urlopen(watched.metrics + "/bkt")
     assert failure.value.code == 404
+
+
+def slow_clients(watched, n, *addresses):
+    """Opens `n` connections from each address, all with the begin of a head."""
+    host, port = watched.metrics.removeprefix("http://").split(":")
+    crowd = [socket.create_connection((host, int(port)), 30, (address, 0)) for address in addresses for _ in range(n)]
+    for one in crowd:
+        with contextlib.suppress(ConnectionError):
+            one.sendall(b"GET /metrics HTTP/1.1\r\n")
+    return crowd
+
+
+def test_slow_clients_make_room_for_a_probe(watched):
+    crowd = slow_clients(watched, 16, *[f"127.0.0.{i}" for i in range(2, 6)])
+
+    for _ in range(3):
+        assert urllib.request.urlopen(watched.metrics + "/health/live", timeout=5).status == 200
+    for one in crowd:
+        one.close()
+
+
+def test_one_address_cannot_close_the_connections_of_another(watched, wait_for):
+    probe = http.client.HTTPConnection(watched.metrics.removeprefix("http://"), timeout=5)
+    probe.request("GET", "/health/live")
+    assert probe.getresponse().read() == b"live\n"
+
+    crowd = slow_clients(watched, 40, "127.0.0.2")
+
+    wait_for(lambda: len(select.select(crowd, [], [], 0)[0]) >= 24, 5, "those above the limit to be closed")
+    probe.request("GET", "/health/live")
+    assert probe.getresponse().read() == b"live\n"
+    for one in crowd:
+        one.close()
+
+
+def test_a_head_that_trickles_has_a_time(watched):
+    (slow,) = slow_clients(watched, 1, "127.0.0.2")
+    begun = time.monotonic()
+
+    while not select.select([slow], [], [], 1)[0]:
+        slow.sendall(b"x")
+        assert time.monotonic() < begun + 30
+
+    assert slow.recv(1) == b""
 
 
 def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
