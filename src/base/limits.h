@@ -377,8 +377,11 @@
 /* bytes of the texts of all parsed policies of users and sessions; parsed, they take up to eight
  * times as much memory */
 #define LIMIT_SERVER_POLICIES (8 * MIB)
-/* bytes of access logs of all buckets that wait in memory to be delivered */
-#define LIMIT_SERVER_LOG (16 * MIB)
+/* bytes of access logs of all buckets that wait in memory to be delivered; an account may have as
+ * many as are left for others */
+#define LIMIT_SERVER_LOG (32 * MIB)
+/* bytes of new lines that are delivered early: half of the memory that an account alone has */
+#define LIMIT_SERVER_LOG_FRESH (LIMIT_SERVER_LOG / 4)
 /* bytes of one log object */
 #define LIMIT_SERVER_LOG_OBJECT (1 * MIB)
 #define LIMIT_S3_NOTIFICATION_RULES 100 /* rules of a bucket, as AWS documents it */
@@ -423,8 +426,11 @@
  * is 1,500 lists of 1,000 keys */
 #define LIMIT_SERVER_HELD (1 * GIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */
-#define LIMIT_MONITOR_CONNECTIONS 16 /* connections of clients that read the metrics */
-#define LIMIT_MONITOR_SECONDS 10 /* seconds without a byte on such a connection */
+/* connections of clients that read the metrics. One address may have a quarter of these: with more
+ * than half, the oldest is closed. */
+#define LIMIT_MONITOR_CONNECTIONS 64
+/* seconds in which such a connection begins a request or moves LIMIT_SERVER_STRANGER_BYTES */
+#define LIMIT_MONITOR_SECONDS 10
 #define LIMIT_UI_CONNECTIONS 64 /* connections of browsers; each has a thread */
 #define LIMIT_UI_VISITOR 48 /* connections of one address, so that some are left for others */
 #define LIMIT_UI_SECONDS 60 /* seconds without a byte on such a connection */

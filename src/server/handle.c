@@ -186,6 +186,8 @@ static enum MHD_Result send_reply(struct request *req)
 		reply_error(req, S3_E_SLOW_DOWN);
 	if (!req->response) /* out of memory */
 		return MHD_NO;
+	if (request_is_leaving(req))
+		reply_header(req, "Connection", "close");
 	req->replied_ns = clock_monotonic_ns();
 	sent = MHD_queue_response(req->connection, req->status, req->response);
 	MHD_destroy_response(req->response);

@@ -74,13 +74,14 @@ static void mhd_log(void *cls, const char *fmt, va_list ap)
 	memcpy(last_log, line, sizeof(last_log));
 }
 
-/* A daemon at the TCP port. With a new certificate a new daemon replaces this one, which serves its
- * connections until they end. */
+/* A daemon at the TCP port. With a new certificate a new daemon replaces this one, whose connections
+ * end with their next reply. */
 struct port {
 	struct server *server;
 	struct MHD_Daemon *daemon;
 	int fd; /* the daemon's socket; a thread may use it until the daemon has stopped */
 	int64_t quiet_ms; /* when the daemon stopped accepting */
+	atomic_bool replaced;
 	atomic_uint open; /* connections */
 	struct port *next; /* the next older daemon */
 };
@@ -124,7 +125,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 	}
 	atomic_fetch_add(&port->open, 1);
 	if (info)
-		*mine = connections_opened(port->server->connections, info->connect_fd);
+		*mine = connections_opened(
+			port->server->connections, info->connect_fd, &port->replaced);
 }
 
 /* A request in flight takes a descriptor in addition to the descriptor of its connection: a quarter
@@ -256,6 +258,7 @@ static int renew(struct server *server, struct tls *tls, struct penstock_error *
 	rc = open_port(server, fd, tls, err);
 	if (rc < 0)
 		return rc;
+	atomic_store(&old->replaced, true);
 	old->fd = quiesce(old->daemon);
 	old->quiet_ms = clock_monotonic_ms();
 	return 0;

@@ -180,7 +180,8 @@ const struct command command_serve = {
 			"Serve /metrics for Prometheus, /health/live and /health/ready there, without "
 			"authentication. Default address: 127.0.0.1"},
 		{0, "drain", "DURATION",
-			"Time for requests in flight to end after SIGTERM. Default: 10s"},
+			"Time for requests in flight to end after SIGTERM; requests that wait in a queue "
+			"then get 503. Default: 10s"},
 		{0, "embedded", NULL, "Exit when the store has not been used for some seconds"}),
 	.examples = EXAMPLES({"penstock serve", "Open the embedded store to other tools"},
 		{"penstock serve --root /srv/store --listen 0.0.0.0:9000", "Serve to the network"},

@@ -21,10 +21,21 @@
 #include "store/header.h"
 #include "store/store.h"
 
+/* Bytes that count for each future object in addition to its lines. */
+#define PENDING_BYTES (4 * KIB)
+
+/* The pending lines of an account. */
+struct share {
+	struct share *next;
+	char account[STORE_OWNER_SIZE];
+	size_t bytes; /* under the lock of the log; includes lines in delivery */
+};
+
 /* The lines of one future object. */
 struct pending {
 	struct pending *next;
 	char bucket[64]; /* the logged bucket */
+	struct share *share; /* of the account that owned the bucket at the time of the requests */
 	char *target, *prefix;
 	bool partitioned, by_event;
 	int64_t first_ns; /* time of the first line */
@@ -34,17 +45,19 @@ struct pending {
 struct access_log {
 	struct store *store;
 	struct configs *configs;
-	char account[16];
+	char account[STORE_OWNER_SIZE];
 	int64_t interval_ms;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t woken;
 	/* Under lock: */
 	struct pending *pending;
+	struct share *shares; /* one for each account with a log */
 	int64_t since_ms; /* when the first pending line came; 0 if there is none */
-	size_t bytes; /* bytes of all lines, including lines in delivery */
+	size_t bytes; /* the sum of all shares */
+	size_t fresh; /* bytes that were added since the last delivery */
 	size_t n_dropped; /* since the last delivery */
-	bool full; /* an object has enough lines */
+	bool full; /* a delivery is due, because an object or the memory has enough lines */
 	bool stopping;
 };
 
@@ -73,17 +86,47 @@ static void pending_free(struct pending *p)
 
 /* --- lines ----------------------------------------------------------------------------------- */
 
-static bool fits(
-	const struct pending *p, const char *bucket, const struct s3_logging *to, int64_t ns)
+/* Returns the account of a bucket. */
+static const char *account_of(const struct access_log *log, const struct store_bucket *bucket)
 {
-	return strcmp(p->bucket, bucket) == 0 && strcmp(p->target, to->target) == 0 &&
-	       strcmp(p->prefix, to->prefix) == 0 && p->partitioned == !!to->partitioned &&
-	       p->by_event == s3_logging_by_event(to) &&
+	return bucket->owner[0] ? bucket->owner : log->account;
+}
+
+/* Returns NULL if out of memory. */
+static struct share *share_of(struct access_log *log, const char *account)
+{
+	struct share *share = log->shares;
+
+	while (share && strcmp(share->account, account) != 0)
+		share = share->next;
+	if (share || !(share = calloc(1, sizeof(*share))))
+		return share;
+	snprintf(share->account, sizeof(share->account), "%s", account);
+	share->next = log->shares;
+	log->shares = share;
+	return share;
+}
+
+/* An account may have as many pending bytes as are left for others. */
+static bool has_room(const struct access_log *log, const struct share *share, size_t bytes)
+{
+	size_t all = log->bytes + bytes;
+
+	return all <= LIMIT_SERVER_LOG && share->bytes + bytes <= LIMIT_SERVER_LOG - all;
+}
+
+static bool fits(const struct pending *p, const char *bucket, const struct share *share,
+	const struct s3_logging *to, int64_t ns)
+{
+	return p->share == share && strcmp(p->bucket, bucket) == 0 &&
+	       strcmp(p->target, to->target) == 0 && strcmp(p->prefix, to->prefix) == 0 &&
+	       p->partitioned == !!to->partitioned && p->by_event == s3_logging_by_event(to) &&
 	       (!p->by_event || p->first_ns / S3_DAY_NS == ns / S3_DAY_NS) &&
 	       p->lines.len < LIMIT_SERVER_LOG_OBJECT;
 }
 
-static struct pending *pending_new(const char *bucket, const struct s3_logging *to, int64_t ns)
+static struct pending *pending_new(
+	const char *bucket, struct share *share, const struct s3_logging *to, int64_t ns)
 {
 	struct pending *p = calloc(1, sizeof(*p));
 
@@ -91,6 +134,7 @@ static struct pending *pending_new(const char *bucket, const struct s3_logging *
 		return NULL;
 	buf_init(&p->lines, LIMIT_SERVER_LOG);
 	snprintf(p->bucket, sizeof(p->bucket), "%s", bucket);
+	p->share = share;
 	p->target = strdup(to->target);
 	p->prefix = strdup(to->prefix);
 	p->partitioned = to->partitioned != NULL;
@@ -102,16 +146,28 @@ static struct pending *pending_new(const char *bucket, const struct s3_logging *
 	return NULL;
 }
 
-static void add_line(struct access_log *log, const char *bucket, const struct s3_logging *to,
-	int64_t ns, const struct buf *line)
+static size_t size_of(const struct pending *p)
+{
+	return PENDING_BYTES + p->lines.len;
+}
+
+static void add_line(struct access_log *log, const struct store_bucket *source,
+	const struct s3_logging *to, int64_t ns, const struct buf *line)
 {
 	struct pending *p, *new = NULL;
+	struct share *share;
+	size_t bytes;
 
 	LOCK_SCOPE(&log->lock);
-	for (p = log->pending; p && !fits(p, bucket, to, ns);)
+	share = share_of(log, account_of(log, source));
+	for (p = log->pending; p && !fits(p, source->name, share, to, ns);)
 		p = p->next;
-	if (log->bytes + line->len > LIMIT_SERVER_LOG || buf_failed(line) ||
-		(!p && !(p = new = pending_new(bucket, to, ns)))) {
+	bytes = line->len + (p ? 0 : PENDING_BYTES);
+	if (buf_failed(line) || !share || !has_room(log, share, bytes) ||
+		(!p && !(p = new = pending_new(source->name, share, to, ns))) ||
+		buf_add(&p->lines, line->data, line->len) < 0) {
+		if (new)
+			pending_free(new);
 		log->n_dropped++;
 		return;
 	}
@@ -119,11 +175,11 @@ static void add_line(struct access_log *log, const char *bucket, const struct s3
 		new->next = log->pending;
 		log->pending = new;
 	}
-	if (buf_add(&p->lines, line->data, line->len) < 0)
-		log->n_dropped++;
-	else
-		log->bytes += line->len;
-	log->full = log->full || p->lines.len >= LIMIT_SERVER_LOG_OBJECT;
+	log->bytes += bytes;
+	share->bytes += bytes;
+	log->fresh += bytes;
+	log->full = log->full || p->lines.len >= LIMIT_SERVER_LOG_OBJECT ||
+		    log->fresh >= LIMIT_SERVER_LOG_FRESH;
 	if (!log->since_ms || log->full)
 		pthread_cond_signal(&log->woken);
 	if (!log->since_ms)
@@ -152,11 +208,13 @@ void access_log_add(struct access_log *log, const char *bucket, const struct s3_
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_SERVER_LOG_OBJECT);
 	const struct s3_logging *to = configs_get(log->configs, bucket);
+	struct store_bucket source;
 
 	if (!to)
 		return;
 	s3_log_write(&line, record);
-	add_line(log, bucket, to, record->time_ns, &line);
+	if (store_bucket_get(log->store, bucket, &source, NULL) == STORE_OK)
+		add_line(log, &source, to, record->time_ns, &line);
 	configs_done(log->configs);
 }
 
@@ -176,7 +234,7 @@ static int make_key(struct access_log *log, const struct pending *p, struct buf 
 	str_hex(random, sizeof(random), unique);
 	store_bucket_get(log->store, p->bucket, &source, NULL);
 	s3_log_key(key, &to,
-		&(struct s3_log_source){.account = source.owner[0] ? source.owner : log->account,
+		&(struct s3_log_source){.account = p->share->account,
 			.region = source.region[0] ? source.region : "us-east-1",
 			.bucket = p->bucket},
 		p->by_event ? p->first_ns : clock_wall_ns(), unique);
@@ -204,8 +262,8 @@ static int make_body(struct store *store, const struct buf *lines, bool encrypte
 	return rc == 0 ? store_body_sync(*body, err) : rc;
 }
 
-/* Gets the stored headers, and the default encryption of the target, whose owner also owns the
- * object. */
+/* Gets the stored headers, and the default encryption of the target. The account of the lines owns
+ * the object; the target may belong to another account by now. */
 static enum store_status make_headers(struct access_log *log, const struct pending *p,
 	struct buf *headers, bool *encrypted, struct penstock_error *err)
 {
@@ -217,6 +275,8 @@ static enum store_status make_headers(struct access_log *log, const struct pendi
 
 	if (status == STORE_OK)
 		status = store_bucket_get(log->store, p->target, &target, err);
+	if (status == STORE_OK && strcmp(account_of(log, &target), p->share->account) != 0)
+		status = STORE_NO_SUCH_BUCKET;
 	*encrypted = status == STORE_OK && mode != STORE_PLAIN;
 	if (*encrypted && store_encryption_format(NULL, text, err) < 0)
 		return STORE_FAILED;
@@ -263,7 +323,7 @@ static bool deliver(struct access_log *log, const struct pending *p)
 		return true;
 	log_warn("cannot deliver the access log of the bucket '%s' to '%s': %s", p->bucket,
 		p->target,
-		status == STORE_NO_SUCH_BUCKET ? "no such bucket"
+		status == STORE_NO_SUCH_BUCKET ? "the account has no such bucket"
 		: err.message		       ? err.message
 					       : "out of memory");
 	return status == STORE_NO_SUCH_BUCKET;
@@ -281,10 +341,12 @@ static void deliver_all(struct access_log *log)
 	n_dropped = log->n_dropped;
 	log->n_dropped = 0;
 	log->since_ms = 0;
+	log->fresh = 0;
 	log->full = false;
 	pthread_mutex_unlock(&log->lock);
 	if (n_dropped)
-		log_warn("access logs: dropped %zu lines, because too many wait for delivery",
+		log_warn("access logs: dropped %zu lines, because too many of their accounts wait "
+			 "for delivery",
 			n_dropped);
 	for (; list; list = next) {
 		next = list->next;
@@ -294,7 +356,8 @@ static void deliver_all(struct access_log *log)
 			continue;
 		}
 		pthread_mutex_lock(&log->lock);
-		log->bytes -= list->lines.len;
+		log->bytes -= size_of(list);
+		list->share->bytes -= size_of(list);
 		pthread_mutex_unlock(&log->lock);
 		pending_free(list);
 	}
@@ -339,11 +402,16 @@ static void *access_log_main(void *arg)
 
 static void access_log_free(struct access_log *log)
 {
+	struct share *next_share;
 	struct pending *next;
 
 	for (struct pending *p = log->pending; p; p = next) {
 		next = p->next;
 		pending_free(p);
+	}
+	for (struct share *share = log->shares; share; share = next_share) {
+		next_share = share->next;
+		free(share);
 	}
 	configs_free(log->configs);
 	pthread_cond_destroy(&log->woken);

@@ -38,15 +38,20 @@
 #define RETRY_MAX_MS 60000
 /* Time for a webhook to reply. */
 #define ATTEMPT_MS 10000
-/* Time after which a slow webhook leaves the thread to the next webhook. */
+/* After this time, events that are delivered are removed, although other events of the batch are
+ * not delivered. */
 #define TURN_MS 1000
 /* Interval between two reports of a webhook that lags behind. */
 #define REPORT_MS 60000
 
 struct webhook {
+	struct notifier *owner;
 	char name[NAME_MAX_];
 	char *url, *token; /* secrets; `token` may be NULL */
 	char account[STORE_OWNER_SIZE]; /* the buckets of this account may notify the webhook */
+	pthread_t thread;
+	pthread_cond_t woken; /* with the lock of the notifier */
+	bool added; /* owned by the committer: the webhook got an event */
 	/* Owned by the thread: */
 	int64_t retry_ms; /* when the webhook is tried again; 0 if it does not fail */
 	int64_t pause_ms;
@@ -62,13 +67,11 @@ struct notifier {
 	struct configs *configs;
 	int64_t retry_ms; /* the first pause of a webhook that fails */
 	struct webhook *hooks;
-	size_t n;
-	struct http_engine *engine; /* NULL if there is no webhook; there is no thread then */
+	size_t n, n_threads;
+	struct http_engine *engine; /* NULL if there is no webhook */
 	atomic_int cancel;
-	pthread_t thread;
 	pthread_mutex_t lock;
-	pthread_cond_t woken;
-	bool added, stopping; /* under lock */
+	bool stopping; /* under lock */
 };
 
 static int parse(const char *text, size_t len, void *out, struct penstock_error *err)
@@ -134,7 +137,7 @@ static int add_webhook(struct notifier *notify, const char *path, unsigned numbe
 		return error_memory(err);
 	notify->hooks = grown;
 	hook = &grown[notify->n++];
-	*hook = (struct webhook){.url = strdup(url)};
+	*hook = (struct webhook){.owner = notify, .url = strdup(url)};
 	snprintf(hook->name, sizeof(hook->name), "%s", name);
 	snprintf(hook->account, sizeof(hook->account), "%s", account ? account : ACCOUNT_FIRST);
 	if (!hook->url || (token && (log_redact(token) < 0 || !(hook->token = strdup(token)))))
@@ -164,11 +167,13 @@ static int read_webhooks(struct notifier *notify, const char *root, struct penst
 	for (size_t i = 0; rc == 0 && i < notify->n; i++)
 		if (notify->hooks[i].token)
 			rc = fs_check_private(path, err);
+	for (size_t i = 0; i < notify->n; i++)
+		clock_cond_init(&notify->hooks[i].woken);
 	return rc;
 }
 
 /* Returns the webhook of an ARN, or NULL. */
-static const struct webhook *find_webhook(const struct notifier *notify, const char *arn)
+static struct webhook *find_webhook(const struct notifier *notify, const char *arn)
 {
 	size_t begin = strlen(ARN_BEGIN), end = strlen(ARN_END), len = strlen(arn);
 
@@ -257,6 +262,16 @@ static char *document_of(const struct store_change *change, const char *rule)
 	return root && arn ? json_dumps(root, JSON_COMPACT) : NULL;
 }
 
+/* Returns true if the bucket belongs to the account of the webhook, or cannot be read. */
+static bool may_use(const struct webhook *hook, const char *name)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket bucket;
+
+	return store_bucket_get(hook->owner->store, name, &bucket, &err) != STORE_OK ||
+	       account_is_owner(hook->account, bucket.owner);
+}
+
 /* Called in the transaction of the change. */
 static int on_change(void *cookie, struct store *store, const struct store_change *change)
 {
@@ -268,14 +283,16 @@ static int on_change(void *cookie, struct store *store, const struct store_chang
 		return 0;
 	for (size_t i = 0; i < rules->n && rc == 0; i++) {
 		const struct s3_notification_rule *rule = &rules->rules[i];
-		const struct webhook *hook;
+		struct webhook *hook;
 		char *text;
 
 		if (!s3_notification_means(rule, change->event, change->key))
 			continue;
 		hook = find_webhook(notify, rule->queue);
-		if (!hook) /* the operator has removed it */
+		/* The operator may have removed it, or given it to another account. */
+		if (!hook || !may_use(hook, change->bucket))
 			continue;
+		hook->added = true;
 		text = document_of(change, rule->id ? rule->id : "");
 		rc = text ? store_event_add(store, hook->name, 0, text, strlen(text))
 			  : STORE_EVENT_NO_MEMORY;
@@ -290,14 +307,17 @@ static void on_added(void *cookie)
 	struct notifier *notify = cookie;
 
 	LOCK_SCOPE(&notify->lock);
-	notify->added = true;
-	pthread_cond_signal(&notify->woken);
+	for (size_t i = 0; i < notify->n; i++) {
+		if (notify->hooks[i].added)
+			pthread_cond_signal(&notify->hooks[i].woken);
+		notify->hooks[i].added = false;
+	}
 }
 
 int notifier_test(struct notifier *notify, const char *arn, const char *bucket,
 	const char *request_id, struct penstock_error *err)
 {
-	const struct webhook *hook = find_webhook(notify, arn);
+	struct webhook *hook = find_webhook(notify, arn);
 	_cleanup_free_ char *text = NULL;
 	char time[DATE_ISO_SIZE];
 	json_auto_t *root = NULL;
@@ -309,14 +329,17 @@ int notifier_test(struct notifier *notify, const char *arn, const char *bucket,
 	text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	if (!text || !hook)
 		return error_memory(err);
-	return store_event_put(notify->store, hook->name, text, err) == STORE_OK ? 0
-										 : -(int)err->code;
+	if (store_event_put(notify->store, hook->name, text, err) != STORE_OK)
+		return -(int)err->code;
+	LOCK_SCOPE(&notify->lock);
+	pthread_cond_signal(&hook->woken);
+	return 0;
 }
 
 /* --- delivery -------------------------------------------------------------------------------- */
 
-static int post(struct notifier *notify, const struct webhook *hook,
-	const struct store_event *event, struct penstock_error *err)
+static int post(
+	const struct webhook *hook, const struct store_event *event, struct penstock_error *err)
 {
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	_cleanup_free_ char *bearer = hook->token ? str_printf("Bearer %s", hook->token) : NULL;
@@ -326,7 +349,7 @@ static int post(struct notifier *notify, const struct webhook *hook,
 		.source = {.kind = HTTP_SOURCE_MEMORY, .data = event->text, .length = event->len},
 		.deadline_ms = clock_monotonic_ms() + ATTEMPT_MS,
 		.max_attempts = 1,
-		.cancel = &notify->cancel,
+		.cancel = &hook->owner->cancel,
 		.what = "the webhook",
 	};
 	int rc = 0;
@@ -336,15 +359,16 @@ static int post(struct notifier *notify, const struct webhook *hook,
 		(bearer && http_request_header(&request, "Authorization", bearer) < 0))
 		rc = error_memory(err);
 	if (rc == 0)
-		rc = http_perform(notify->engine, &request, &reply, err);
+		rc = http_perform(hook->owner->engine, &request, &reply, err);
 	strlist_release(&request.headers);
 	return rc;
 }
 
 /* Postpones a webhook that failed. Its address may have a secret and is not shown. */
-static void postpone(const struct notifier *notify, struct webhook *hook,
-	const struct store_event *oldest, const struct penstock_error *err)
+static void postpone(
+	struct webhook *hook, const struct store_event *oldest, const struct penstock_error *err)
 {
+	const struct notifier *notify = hook->owner;
 	int64_t now_ms = clock_monotonic_ms();
 
 	hook->pause_ms = hook->pause_ms ? 2 * hook->pause_ms : notify->retry_ms;
@@ -381,24 +405,24 @@ static bool is_given_up(
 }
 
 /* Delivers an event, or gives it up. Returns false if the event has to wait. */
-static bool settle(struct notifier *notify, struct webhook *hook, const struct store_event *event,
-	struct penstock_error *err)
+static bool settle(
+	struct webhook *hook, const struct store_event *event, struct penstock_error *err)
 {
-	if (post(notify, hook, event, err) == 0)
+	if (post(hook, event, err) == 0)
 		return true;
-	if (atomic_load(&notify->cancel) || !is_given_up(hook, event, err))
+	if (atomic_load(&hook->owner->cancel) || !is_given_up(hook, event, err))
 		return false;
 	penstock_error_release(err);
 	return true;
 }
 
 /* Removes events that are settled. Returns false with *err set if the events stay. */
-static bool remove_delivered(const struct notifier *notify, const struct webhook *hook,
-	const struct store_event_end *ends, size_t n, struct penstock_error *err)
+static bool remove_delivered(const struct webhook *hook, const struct store_event_end *ends,
+	size_t n, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 
-	if (!n || store_event_remove(notify->store, hook->name, ends, n, &own) == STORE_OK)
+	if (!n || store_event_remove(hook->owner->store, hook->name, ends, n, &own) == STORE_OK)
 		return true;
 	log_warn("webhook '%s': events will be repeated: %s", hook->name,
 		own.message ? own.message : "out of memory");
@@ -407,49 +431,41 @@ static bool remove_delivered(const struct notifier *notify, const struct webhook
 	return false;
 }
 
-/* Delivers some events of a webhook. Returns true if there may be more. */
-static bool deliver(struct notifier *notify, struct webhook *hook)
+/* Delivers some events, and removes these. */
+static void deliver(struct webhook *hook, struct store_event *events, size_t n)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_event *events = NULL;
+	const atomic_int *cancel = &hook->owner->cancel;
 	struct store_event_end ends[BATCH];
 	int64_t end_ms = clock_monotonic_ms() + TURN_MS;
-	size_t n = 0, done = 0;
+	size_t done = 0;
 	bool failed = false;
 
-	if (store_event_list(notify->store, hook->name, BATCH, &events, &n, &err) != STORE_OK) {
-		log_warn("webhook '%s': %s", hook->name,
-			err.message ? err.message : "out of memory");
-		hook->retry_ms = clock_monotonic_ms() + notify->retry_ms;
-		return false;
-	}
-	while (done < n && !failed && !atomic_load(&notify->cancel) &&
+	while (done < n && !failed && !atomic_load(cancel) &&
 		(!done || clock_monotonic_ms() < end_ms)) {
-		failed = !settle(notify, hook, &events[done], &err);
+		failed = !settle(hook, &events[done], &err);
 		if (!failed) {
 			ends[done] = (struct store_event_end){.id = events[done].id};
 			done++;
 		}
 	}
-	if (!remove_delivered(notify, hook, ends, done, &err)) {
+	if (!remove_delivered(hook, ends, done, &err)) {
 		/* With a full disk, the events must not be sent again without a pause. */
 		failed = true;
 		done = 0;
 	}
-	if (failed && !atomic_load(&notify->cancel)) {
-		postpone(notify, hook, &events[done], &err);
+	if (failed && !atomic_load(cancel)) {
+		postpone(hook, &events[done], &err);
 	} else {
 		if (hook->pause_ms)
 			log_info("webhook '%s' accepts events again", hook->name);
 		hook->pause_ms = hook->retry_ms = hook->report_ms = 0;
 	}
-	store_event_list_free(events, n);
-	return !failed && (done == BATCH || done < n);
 }
 
-static void report_dropped(const struct notifier *notify, struct webhook *hook)
+static void report_dropped(struct webhook *hook)
 {
-	struct store_event_count count = store_event_count(notify->store, hook->name);
+	struct store_event_count count = store_event_count(hook->owner->store, hook->name);
 
 	if (count.dropped != hook->n_dropped)
 		log_warn("webhook '%s': dropped %llu events, because %zu events wait already",
@@ -458,60 +474,49 @@ static void report_dropped(const struct notifier *notify, struct webhook *hook)
 	hook->n_dropped = count.dropped;
 }
 
-static void deliver_all(struct notifier *notify)
+static void run(struct webhook *hook)
 {
-	bool more = true;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_event *events = NULL;
+	size_t n = 0;
 
-	for (size_t i = 0; i < notify->n; i++)
-		report_dropped(notify, &notify->hooks[i]);
-	while (more && !atomic_load(&notify->cancel)) {
-		more = false;
-		for (size_t i = 0; i < notify->n; i++)
-			if (notify->hooks[i].retry_ms <= clock_monotonic_ms() &&
-				deliver(notify, &notify->hooks[i]))
-				more = true;
-	}
-}
-
-/* Returns the time until the first webhook is tried again, or -1 if no webhook fails. */
-static int64_t next_retry(const struct notifier *notify)
-{
-	int64_t now_ms = clock_monotonic_ms(), least = -1;
-
-	for (size_t i = 0; i < notify->n; i++) {
-		int64_t ms = notify->hooks[i].retry_ms - now_ms;
-
-		if (notify->hooks[i].retry_ms && (least < 0 || ms < least))
-			least = ms < 0 ? 0 : ms;
-	}
-	return least;
+	report_dropped(hook);
+	if (store_event_list(hook->owner->store, hook->name, BATCH, &events, &n, &err) != STORE_OK)
+		log_warn("webhook '%s': %s", hook->name,
+			err.message ? err.message : "out of memory");
+	if (n)
+		deliver(hook, events, n);
+	else
+		hook->retry_ms = clock_monotonic_ms() + hook->owner->retry_ms;
+	store_event_list_free(events, n);
 }
 
 /* Returns false if the notifier is stopping. */
-static bool wait_for_events(struct notifier *notify)
+static bool wait_for_events(struct webhook *hook)
 {
-	LOCK_SCOPE(&notify->lock);
-	while (!notify->added && !notify->stopping) {
-		int64_t ms = next_retry(notify);
+	struct notifier *notify = hook->owner;
 
-		if (ms == 0)
-			break;
-		if (ms < 0)
-			pthread_cond_wait(&notify->woken, &notify->lock);
+	LOCK_SCOPE(&notify->lock);
+	while (!notify->stopping) {
+		int64_t ms = hook->retry_ms ? hook->retry_ms - clock_monotonic_ms() : 0;
+		bool waiting = store_event_count(notify->store, hook->name).waiting > 0;
+
+		if (waiting && ms <= 0)
+			return true;
+		if (waiting)
+			clock_cond_wait_ms(&hook->woken, &notify->lock, ms);
 		else
-			clock_cond_wait_ms(&notify->woken, &notify->lock, ms);
+			pthread_cond_wait(&hook->woken, &notify->lock);
 	}
-	notify->added = false;
-	return !notify->stopping;
+	return false;
 }
 
-static void *notifier_main(void *arg)
+static void *webhook_main(void *arg)
 {
-	struct notifier *notify = arg;
+	struct webhook *hook = arg;
 
-	do
-		deliver_all(notify);
-	while (wait_for_events(notify));
+	while (wait_for_events(hook))
+		run(hook);
 	return NULL;
 }
 
@@ -560,18 +565,20 @@ static int drop_strays(struct notifier *notify, struct penstock_error *err)
 	return 0;
 }
 
-static void notifier_free(struct notifier *notify)
+static int start_threads(struct notifier *notify, struct penstock_error *err)
 {
-	http_engine_free(notify->engine);
-	configs_free(notify->configs);
-	for (size_t i = 0; i < notify->n; i++) {
-		str_wipe(notify->hooks[i].url);
-		str_wipe(notify->hooks[i].token);
+	int rc = 0;
+
+	/* The observer comes before the threads, which make changes. */
+	store_observe(notify->store,
+		&(struct store_observer){.change = on_change, .added = on_added, .cookie = notify});
+	for (size_t i = 0; rc == 0 && i < notify->n; i++) {
+		struct webhook *hook = &notify->hooks[i];
+
+		rc = thread_start(&hook->thread, "notify", webhook_main, hook, err);
+		notify->n_threads += rc == 0;
 	}
-	free(notify->hooks);
-	pthread_cond_destroy(&notify->woken);
-	pthread_mutex_destroy(&notify->lock);
-	free(notify);
+	return rc;
 }
 
 int notifier_start(struct notifier **out, struct store *store, const char *root, int64_t retry_ms,
@@ -585,7 +592,6 @@ int notifier_start(struct notifier **out, struct store *store, const char *root,
 	notify->store = store;
 	notify->retry_ms = retry_ms;
 	pthread_mutex_init(&notify->lock, NULL);
-	clock_cond_init(&notify->woken);
 	rc = read_webhooks(notify, root, err);
 	if (rc == 0)
 		rc = drop_strays(notify, err);
@@ -593,19 +599,16 @@ int notifier_start(struct notifier **out, struct store *store, const char *root,
 		rc = configs_new(&notify->configs, store, &kind, err);
 	if (rc == 0 && notify->n)
 		rc = http_engine_new(&notify->engine,
-			&(struct http_engine_options){
-				.connect_timeout_ms = ATTEMPT_MS, .stall_timeout_ms = ATTEMPT_MS},
+			&(struct http_engine_options){.max_connections = (unsigned)notify->n,
+				.connect_timeout_ms = ATTEMPT_MS,
+				.stall_timeout_ms = ATTEMPT_MS},
 			err);
 	if (rc == 0 && notify->n)
-		rc = thread_start(&notify->thread, "notify", notifier_main, notify, err);
+		rc = start_threads(notify, err);
 	if (rc < 0) {
-		notifier_free(notify);
+		notifier_stop(notify);
 		return rc;
 	}
-	if (notify->n)
-		store_observe(
-			store, &(struct store_observer){
-				       .change = on_change, .added = on_added, .cookie = notify});
 	*out = notify;
 	return 0;
 }
@@ -614,13 +617,22 @@ void notifier_stop(struct notifier *notify)
 {
 	if (!notify)
 		return;
-	if (notify->engine) {
-		atomic_store(&notify->cancel, 1);
-		pthread_mutex_lock(&notify->lock);
-		notify->stopping = true;
-		pthread_cond_signal(&notify->woken);
-		pthread_mutex_unlock(&notify->lock);
-		pthread_join(notify->thread, NULL);
+	atomic_store(&notify->cancel, 1);
+	pthread_mutex_lock(&notify->lock);
+	notify->stopping = true;
+	for (size_t i = 0; i < notify->n_threads; i++)
+		pthread_cond_signal(&notify->hooks[i].woken);
+	pthread_mutex_unlock(&notify->lock);
+	for (size_t i = 0; i < notify->n_threads; i++)
+		pthread_join(notify->hooks[i].thread, NULL);
+	http_engine_free(notify->engine);
+	configs_free(notify->configs);
+	for (size_t i = 0; i < notify->n; i++) {
+		str_wipe(notify->hooks[i].url);
+		str_wipe(notify->hooks[i].token);
+		pthread_cond_destroy(&notify->hooks[i].woken);
 	}
-	notifier_free(notify);
+	free(notify->hooks);
+	pthread_mutex_destroy(&notify->lock);
+	free(notify);
 }

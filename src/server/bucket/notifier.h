@@ -1,7 +1,7 @@
 /*
  * Notifications of buckets: an observer of the store writes an event in the transaction of a
- * change, and a thread delivers the event to a webhook at least once, and the events of a webhook
- * in their order. An event that its webhook refuses again and again is dropped, so that it does not
+ * change. Each webhook has a thread, which delivers the events of the webhook in their order, each
+ * at least once. An event that its webhook refuses again and again is dropped, so that it does not
  * block others.
  *
  * The operator names the webhooks in ROOT/webhooks, one on a line: NAME URL [TOKEN]

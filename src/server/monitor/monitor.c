@@ -10,12 +10,27 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "server/monitor/listen.h"
+#include "server/request/connections.h"
 
 struct monitor {
 	struct monitor_source source;
+	struct connections *connections;
 	struct MHD_Daemon *daemon;
 	char *url;
 };
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **mine,
+	enum MHD_ConnectionNotificationCode what)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct monitor *monitor = cls;
+
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+		connections_closed(monitor->connections, *mine);
+	else if (info)
+		*mine = connections_opened(monitor->connections, info->connect_fd, NULL);
+}
 
 static enum MHD_Result reply(
 	struct MHD_Connection *connection, unsigned status, const char *type, struct buf *text)
@@ -40,7 +55,10 @@ static enum MHD_Result reply(
 static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *path,
 	const char *method, const char *version, const char *data, size_t *data_len, void **con_cls)
 {
-	const struct monitor_source *source = &((struct monitor *)cls)->source;
+	const union MHD_ConnectionInfo *mine = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct monitor *monitor = cls;
+	const struct monitor_source *source = &monitor->source;
 	struct buf text = BUF_INIT(LIMIT_XML_BODY);
 	unsigned status = MHD_HTTP_OK;
 	const char *type = "text/plain";
@@ -50,6 +68,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
 	(void)data;
 	(void)data_len;
 	(void)con_cls;
+	connections_renew(monitor->connections, mine ? mine->socket_context : NULL);
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
 		status = MHD_HTTP_METHOD_NOT_ALLOWED;
 		buf_add_str(&text, "use GET\n");
@@ -90,10 +109,18 @@ int monitor_start(struct monitor **out, const char *address, uint16_t port,
 		return error_memory(err);
 	}
 	monitor->source = *source;
+	r = connections_start(&monitor->connections, LIMIT_MONITOR_CONNECTIONS,
+		(int64_t)LIMIT_MONITOR_SECONDS * 1000, err);
+	if (r < 0) {
+		monitor_stop(monitor);
+		return r;
+	}
 	monitor->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, handle,
 		monitor, MHD_OPTION_LISTEN_SOCKET, take_fd(fd), MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)LIMIT_MONITOR_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)LIMIT_MONITOR_SECONDS, MHD_OPTION_END);
+		(unsigned)LIMIT_MONITOR_CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+		(unsigned)LIMIT_MONITOR_CONNECTIONS / 4, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned)LIMIT_MONITOR_SECONDS, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+		monitor, MHD_OPTION_END);
 	if (!monitor->daemon) {
 		monitor_stop(monitor);
 		return error_set(err, PENSTOCK_E_IO, "cannot start the server of the metrics");
@@ -113,6 +140,7 @@ void monitor_stop(struct monitor *monitor)
 		return;
 	if (monitor->daemon)
 		MHD_stop_daemon(monitor->daemon);
+	connections_stop(monitor->connections);
 	free(monitor->url);
 	free(monitor);
 }

@@ -49,6 +49,8 @@ static void sync_and_submit(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
+	if (request_refuse_late(req))
+		return;
 	if (store_body_sync(req->body.object, &err) < 0)
 		fail(req, &err);
 	else

@@ -19,6 +19,7 @@ struct connection {
 	int64_t since_ms; /* under lock: start of its window */
 	uint64_t moved; /* under lock: bytes that were moved when its last window ended */
 	int fd;
+	const atomic_bool *leaving; /* constant; may be NULL */
 	bool stranger; /* under lock: in the list of connections without a valid signature */
 	bool paused; /* under lock: the client can only wait */
 	bool known; /* used by the connection's thread: later requests take no lock */
@@ -145,13 +146,14 @@ void connections_stop(struct connections *list)
 	connections_free(list);
 }
 
-struct connection *connections_opened(struct connections *list, int fd)
+struct connection *connections_opened(struct connections *list, int fd, const atomic_bool *leaving)
 {
 	struct connection *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return NULL;
 	c->fd = fd;
+	c->leaving = leaving;
 	LOCK_SCOPE(&list->lock);
 	add(list, c);
 	list->open++;
@@ -188,6 +190,11 @@ void connections_known(struct connections *list, struct connection *c)
 	LOCK_SCOPE(&list->lock);
 	if (c->stranger)
 		take_out(list, c);
+}
+
+bool connections_is_leaving(const struct connection *c)
+{
+	return c && c->leaving && atomic_load(c->leaving);
 }
 
 void connections_closed(struct connections *list, struct connection *c)

@@ -1,7 +1,7 @@
 /*
  * The connections of the port. Clients without a valid signature leave room for clients with keys.
  *
- *	c = connections_opened(connections, fd);	// when the connection is accepted
+ *	c = connections_opened(connections, fd, NULL);	// when the connection is accepted
  *	connections_renew(connections, c);		// when the head of a request is complete
  *	connections_known(connections, c);		// once the signature in its headers was valid
  *	connections_pause(connections, c);		// before the request waits for a worker
@@ -20,6 +20,8 @@
 #ifndef SERVER_REQUEST_CONNECTIONS_H
 #define SERVER_REQUEST_CONNECTIONS_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,8 +35,10 @@ int connections_start(
 /* Called after the last connection was closed. `list` may be NULL. */
 void connections_stop(struct connections *list);
 
-/* Returns NULL if out of memory. */
-struct connection *connections_opened(struct connections *list, int fd);
+/* Once `*leaving` is true, the next reply closes the connection; `leaving` may be NULL. Returns NULL
+ * if out of memory. */
+struct connection *connections_opened(struct connections *list, int fd, const atomic_bool *leaving);
+bool connections_is_leaving(const struct connection *c);
 /* Starts a window, and ends a pause. */
 void connections_renew(struct connections *list, struct connection *c);
 void connections_pause(struct connections *list, struct connection *c);

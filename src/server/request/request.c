@@ -125,6 +125,11 @@ static struct connection *connection_of(const struct request *req)
 	return info ? info->socket_context : NULL;
 }
 
+bool request_is_leaving(const struct request *req)
+{
+	return connections_is_leaving(connection_of(req));
+}
+
 void request_has_begun(struct request *req)
 {
 	connections_renew(req->server->connections, connection_of(req));
@@ -241,13 +246,26 @@ bool request_is_abandoned(const struct request *req)
 		req->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct pollfd fd = {.fd = info ? info->connect_fd : -1, .events = POLLRDHUP};
 
-	return poll(&fd, 1, 0) > 0;
+	return atomic_load(&req->server->stopping) || poll(&fd, 1, 0) > 0;
+}
+
+bool request_refuse_late(struct request *req)
+{
+	if (!atomic_load(&req->server->stopping))
+		return false;
+	req->after = NULL;
+	reply_error(req, S3_E_SERVICE_UNAVAILABLE);
+	request_wake(req);
+	return true;
 }
 
 static void run_work(struct request *req)
 {
 	bool was_long = req->is_long;
 
+	/* A request that has begun to work ends by itself. */
+	if (!was_long && request_refuse_late(req))
+		return;
 	req->work(req);
 	if (req->is_long && !was_long)
 		workers_submit(req->server->workers, run_work, req);

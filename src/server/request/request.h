@@ -249,6 +249,8 @@ void request_let_go(struct request *req);
 
 /* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
 const char *request_tls_version(const struct request *req);
+/* Returns true if the reply has to close the connection, because of a new certificate. */
+bool request_is_leaving(const struct request *req);
 /* Gives the connection time for the request, whose head is complete. */
 void request_has_begun(struct request *req);
 /* Records that the signature of the request was valid. The connection is then known, too, unless the
@@ -287,7 +289,11 @@ void request_finish_by_worker(struct request *req, request_fn fn);
  * false with a reply set if the server is stopping. */
 bool request_suspend(struct request *req, request_fn after);
 void request_wake(struct request *req);
-/* Returns true if the client has closed the connection of a suspended request. */
+/* Returns true if a suspended request need not end its work: the client has closed the connection, or
+ * the server is stopping. */
 bool request_is_abandoned(const struct request *req);
+/* If the server is stopping, wakes a request that has waited for a worker, with a reply, and returns
+ * true: the queue of the workers may be long. */
+bool request_refuse_late(struct request *req);
 
 #endif

@@ -227,6 +227,27 @@ def test_a_log_belongs_to_the_owner_of_its_bucket(accounts):  # noqa: F811
     assert refused(client(accounts, "s3").get_object, Bucket="log", Key=keys[0]) == "AccessDenied"
 
 
+@pytest.mark.parametrize("buckets", [("log",), ("src", "log")])
+def test_lines_stay_in_the_account_of_their_requests(accounts, buckets):  # noqa: F811
+    """Nothing is delivered before the end; meanwhile the buckets are deleted, and another account creates buckets of their names."""
+    theirs, mine = other(accounts, "s3"), client(accounts, "s3")
+    for bucket in ("src", "log"):
+        theirs.create_bucket(Bucket=bucket)
+    assert enable(accounts, keys=(OTHER["access_key_id"], OTHER["secret_access_key"])).status == 200
+    theirs.list_objects_v2(Bucket="src", Prefix="theirs")
+    for bucket in buckets:
+        theirs.delete_bucket(Bucket=bucket)
+        mine.create_bucket(Bucket=bucket)
+    if "src" in buckets:
+        assert enable(accounts).status == 200
+        mine.list_objects_v2(Bucket="src", Prefix="mine")
+    accounts.stop()
+    accounts.start()
+
+    found = b"".join(accounts.bytes("log", key) for key in accounts.keys("log"))
+    assert b"theirs" not in found and (b"mine" in found) == ("src" in buckets)
+
+
 def test_an_orderly_end_delivers_and_a_kill_loses_only_what_waited(penstock, store):
     """The default interval is a minute: nothing is delivered before the end."""
     for bucket in ("src", "log"):

@@ -1,6 +1,7 @@
 """Notifications of buckets: events in the transaction of their change, delivered to a webhook at least once."""
 import http.server
 import json
+import socket
 import socketserver
 import sqlite3
 import threading
@@ -244,6 +245,25 @@ def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
     slow.close()
 
 
+def test_a_webhook_that_does_not_reply_does_not_hold_up_another(notified, hook):
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        notified.stop()
+        (notified.root / "webhooks").write_text(f"ci http://127.0.0.1:{mute.getsockname()[1]}/\nother {hook.url}\n")
+        notified.start()
+        set_rules(notified, {"Events": ["s3:ObjectCreated:*"]}, {"QueueArn": OTHER_ARN, "Events": ["s3:ObjectRemoved:*"]})
+        notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+        connection, _ = mute.accept()
+        assert connection.recv(4) == b"POST"
+        notified.client.delete_object(Bucket="bkt", Key="k")
+
+        wait_for(lambda: hook.names() == [("ObjectRemoved:Delete", "k")], 30)
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):  # the store still waits for the reply
+            while connection.recv(10_000):
+                pass
+        connection.close()
+
+
 def metrics(store):
     """The values of the metrics of webhooks, by their names with labels."""
     url = store.process.wait_for_output(r"(http://\S+/metrics)", 30).group(1)
@@ -332,6 +352,17 @@ def test_a_webhook_is_for_the_buckets_of_one_account(penstock, tmp_path, hook):
     notify(store.client, "bkt", OTHER_ARN)
     theirs.put_object(Bucket="foreign", Key="k", Body=b"x")
     wait_for(lambda: hook.records())
+
+    # The operator gives the name to another account: the rule of the bucket has no effect any more.
+    store.stop().ok()
+    (store.root / "webhooks").write_text(f"ci {hook.url} t0ken\n")
+    store.start()
+    theirs = store.boto3(keys=(other["access_key_id"], other["secret_access_key"]))
+    theirs.put_object(Bucket="foreign", Key="late", Body=b"x")
+    notify(store.client, "bkt", ARN)
+    store.client.put_object(Bucket="bkt", Key="mine", Body=b"x")
+    wait_for(lambda: ("ObjectCreated:Put", "mine") in hook.names(), 30)
+    assert "late" not in [key for _, key in hook.names()]
     store.stop().ok()
 
 

@@ -1,11 +1,13 @@
 """Running `penstock serve` for others: access log, metrics, health, a socket of systemd, the end."""
 import base64
+import contextlib
 import http.client
 import re
 import select
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -168,6 +170,50 @@ def test_health_is_served_and_nothing_else(watched):
     assert failure.value.code == 404
 
 
+def slow_clients(watched, n, *addresses):
+    """Opens `n` connections from each address, all with the begin of a head."""
+    host, port = watched.metrics.removeprefix("http://").split(":")
+    crowd = [socket.create_connection((host, int(port)), 30, (address, 0)) for address in addresses for _ in range(n)]
+    for one in crowd:
+        with contextlib.suppress(ConnectionError):
+            one.sendall(b"GET /metrics HTTP/1.1\r\n")
+    return crowd
+
+
+def test_slow_clients_make_room_for_a_probe(watched):
+    crowd = slow_clients(watched, 16, *[f"127.0.0.{i}" for i in range(2, 6)])
+
+    for _ in range(3):
+        assert urllib.request.urlopen(watched.metrics + "/health/live", timeout=5).status == 200
+    for one in crowd:
+        one.close()
+
+
+def test_one_address_cannot_close_the_connections_of_another(watched, wait_for):
+    probe = http.client.HTTPConnection(watched.metrics.removeprefix("http://"), timeout=5)
+    probe.request("GET", "/health/live")
+    assert probe.getresponse().read() == b"live\n"
+
+    crowd = slow_clients(watched, 40, "127.0.0.2")
+
+    wait_for(lambda: len(select.select(crowd, [], [], 0)[0]) >= 24, 5, "those above the limit to be closed")
+    probe.request("GET", "/health/live")
+    assert probe.getresponse().read() == b"live\n"
+    for one in crowd:
+        one.close()
+
+
+def test_a_head_that_trickles_has_a_time(watched):
+    (slow,) = slow_clients(watched, 1, "127.0.0.2")
+    begun = time.monotonic()
+
+    while not select.select([slow], [], [], 1)[0]:
+        slow.sendall(b"x")
+        assert time.monotonic() < begun + 30
+
+    assert slow.recv(1) == b""
+
+
 def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
     """A client that is uploading gets its reply; meanwhile the server is not ready, and accepts no other."""
     url = watched.boto3(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bkt", "Key": "slow"})
@@ -203,8 +249,8 @@ def share_bytes(s3, key, times):
     s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
 
-def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched, tmp_path, wait_for):
-    """Each copy reads 4 GiB for its checksum."""
+def start_long_copies(watched, wait_for):
+    """Returns the connections of 24 copies, each of which reads 4 GiB for its checksum."""
     watched.client.put_object(Bucket="bkt", Key="seed", Body=bytes(64 << 20))
     share_bytes(watched.client, "large", 64)
     wire, copies = Wire(watched), []
@@ -213,6 +259,11 @@ def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched
         copies.append(wire.connect())
         copies[-1].sendall(wire.head("PUT", target, signed | {"content-length": "0"}))
     wait_for(lambda: watched.scrape()["penstock_requests_in_flight"] == len(copies), 30)
+    return copies
+
+
+def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched, tmp_path, wait_for):
+    copies = start_long_copies(watched, wait_for)
 
     assert watched.keys("bkt") == ["large", "seed"]
     assert not select.select(copies, [], [], 0)[0]
@@ -222,6 +273,19 @@ def test_long_copies_leave_threads_for_others_and_end_with_their_clients(watched
     ends = [line[9:11] for line in lines(tmp_path / "access.log") if line[6] == "REST.COPY.OBJECT"]
     assert ends == [["400", "RequestTimeout"]] * len(copies)
     assert watched.keys("bkt") == ["large", "seed"]
+
+
+def test_long_copies_end_with_the_server(watched, wait_for):
+    watched.stop().ok()
+    watched.options += ["--drain", "100ms"]
+    watched.start()
+    copies = start_long_copies(watched, wait_for)
+
+    assert watched.stop().code == 0
+    watched.start()
+    assert watched.keys("bkt") == ["large", "seed"]
+    for copy in copies:
+        copy.close()
 
 
 def test_a_socket_of_systemd_is_used_and_it_is_notified(penstock, tmp_path):

@@ -165,6 +165,45 @@ def test_a_new_certificate_is_used_and_no_connection_is_cut(secure, ca, tmp_path
     secure.stop()
 
 
+def read_head(connection):
+    text = b""
+    while b"\r\n\r\n" not in text:
+        text += connection.recv(1000)
+    return text.decode().lower()
+
+
+# The threads of the old certificate stay as long as its connections.
+def test_a_connection_of_an_old_certificate_ends_with_its_next_reply(secure, ca, tmp_path):
+    s3 = client(secure, ca.with_suffix(".pem"))
+    s3.create_bucket(Bucket="data")
+    s3.put_object(Bucket="data", Key="k", Body=b"x", ACL="public-read")
+    s3.close()
+    request = b"HEAD /data/k HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    def threads():
+        return len(os.listdir(f"/proc/{secure.process.pid}/task"))
+
+    def current():
+        with connect(secure, ca) as connection:
+            return subject(connection)
+
+    with connect(secure, ca) as kept:
+        kept.sendall(request)
+        assert "connection: close" not in read_head(kept)
+        before = threads()
+        install(make_certificate(tmp_path, "second", ca), tmp_path)
+        wait_for(lambda: current() == "second", 20)
+        kept.sendall(request)
+        assert "connection: close" in read_head(kept)
+        assert kept.recv(1) == b""
+        wait_for(lambda: threads() == before, 20)
+
+        with connect(secure, ca) as new:
+            for _ in range(2):
+                new.sendall(request)
+                assert "connection: close" not in read_head(new)
+
+
 def test_a_hangup_without_new_files_changes_nothing(secure, ca):
     with connect(secure, ca) as idle:
         for _ in range(3):

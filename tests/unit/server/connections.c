@@ -52,7 +52,7 @@ static struct peer open_peer(struct connections *list, uint64_t bytes)
 	step[peer.fds[0]] = bytes;
 	counted[peer.fds[0]] = 0;
 	atomic_store(&questions[peer.fds[0]], 0);
-	peer.connection = connections_opened(list, peer.fds[0]);
+	peer.connection = connections_opened(list, peer.fds[0], NULL);
 	assert_non_null(peer.connection);
 	return peer;
 }
