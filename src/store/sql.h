@@ -129,7 +129,8 @@ SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-1 WHERE id=?1 RETURNING refs")
 SQL(BLOB_DELETE, "DELETE FROM blobs WHERE id=?1")
 SQL(LAYOUTS, "SELECT layout FROM objects UNION ALL SELECT layout FROM versions UNION ALL SELECT "
 	     "layout FROM parts")
-SQL(BLOB_MAX, "SELECT max(id) FROM blobs")
+SQL(BLOB_NEXT, "SELECT max(ifnull((SELECT max(id)+1 FROM blobs),1),"
+	       "ifnull((SELECT value FROM meta WHERE name='next-blob'),1))")
 
 SQL(EVENT_ADD, "INSERT INTO events(target,added,document) VALUES(?1,?2,?3)")
 SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY id LIMIT ?2")

@@ -101,14 +101,21 @@ static int meta_set(
 
 static int find_next_blob(struct store *store, struct penstock_error *err)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_MAX);
+	int rc;
 
-	if (!st || sqlite3_step(st) != SQLITE_ROW) {
-		db_failed(store->writer, "read the store's state", err);
-		return -PENSTOCK_E_IO;
+	{
+		_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_NEXT);
+
+		rc = db_step(store->writer, st);
+		if (rc == SQLITE_ROW)
+			store->next_blob = (uint64_t)sqlite3_column_int64(st, 0);
 	}
-	store->next_blob = (uint64_t)sqlite3_column_int64(st, 0) + 1;
-	return 0;
+	if (rc == SQLITE_ROW)
+		rc = db_reserve_blobs(store);
+	if (rc == 0)
+		return 0;
+	db_error(store->writer, rc, "read the store's state", err);
+	return rc == SQLITE_FULL ? -PENSTOCK_E_NO_SPACE : -PENSTOCK_E_IO;
 }
 
 static int find_default_encryption(struct store *store, struct penstock_error *err)

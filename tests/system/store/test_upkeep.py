@@ -550,6 +550,26 @@ def test_a_backup_never_overwrites_a_store(filled, upkeep, tmp_path):
     assert filled.bytes("bkt", "of-the-copy") == b"new"
 
 
+def test_an_interrupted_backup_leaves_the_previous_one_whole(filled, upkeep, tmp_path):
+    """A new data file would otherwise get the name of a file that the previous backup has."""
+    filled.start()
+    put(filled, "last", b"a" * LARGE)
+    upkeep("backup", tmp_path / "backup").ok()
+    filled.client.delete_object(Bucket="bkt", Key="last")
+    filled.stop()
+    filled.start()
+    put(filled, "next", b"b" * LARGE)
+    (filled.root / "webhooks").mkdir()  # cannot be copied, after all data files
+
+    assert "webhooks" in upkeep("backup", tmp_path / "backup").exits(70).err
+
+    filled.stop()
+    upkeep("scrub", root=tmp_path / "backup").ok()
+    filled.root = tmp_path / "backup"
+    filled.start()
+    assert filled.bytes("bkt", "last") == b"a" * LARGE
+
+
 def test_files_kept_for_a_guest_are_removed_after_it(filled, upkeep, tmp_path):
     """Otherwise each backup would leave some files."""
     filled.start()
