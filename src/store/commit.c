@@ -48,6 +48,11 @@ void txn_touch_all(struct store *store)
 	store->touched_all++;
 }
 
+unsigned txn_rows(const struct store *store)
+{
+	return (unsigned)sqlite3_total_changes(store->writer->handle);
+}
+
 int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -109,6 +109,11 @@ enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_
 
 /* For apply functions: marks the key as changed in this batch. */
 int txn_touch(struct store *store, const char *bucket, const char *key);
+/* Rows that a change of many rows may change in one transaction, so that other changes get their
+ * turn; the change continues in the next transaction. */
+#define TXN_ROWS 5000
+/* Returns the number of rows that were changed so far, for differences. */
+unsigned txn_rows(const struct store *store);
 /* Marks all keys of all buckets as changed in this batch. */
 void txn_touch_all(struct store *store);
 /* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,

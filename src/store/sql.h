@@ -156,8 +156,12 @@ SQL(UPLOAD_LIST,
 	"AND (key,id)>=(?2,?3) ORDER BY key,id")
 SQL(UPLOAD_OF_BUCKET, "SELECT key,id FROM uploads WHERE bucket=?1 LIMIT 1")
 
-SQL(UPLOAD_STALE, "SELECT u.bucket,u.key,u.id FROM uploads u WHERE u.started<?1 AND NOT EXISTS("
-		  "SELECT 1 FROM parts p WHERE p.upload=u.id AND p.modified>=?1) LIMIT 1")
+#define UPLOAD_STALE                                                                               \
+	"u.started<?1 AND NOT EXISTS(SELECT 1 FROM parts p WHERE p.upload=u.id AND p.modified>=?1)"
+SQL(UPLOAD_NEXT, "SELECT u.bucket,u.key,u.id," UPLOAD_STALE " FROM uploads u WHERE "
+		 "(u.bucket,u.key,u.id)>(?2,?3,?4) ORDER BY u.bucket,u.key,u.id LIMIT ?5")
+SQL(UPLOAD_IS_STALE, "SELECT 1 FROM uploads u WHERE u.bucket=?2 AND u.key=?3 AND "
+		     "u.id=?4 AND " UPLOAD_STALE)
 
 SQL(PART_OLD, "SELECT layout FROM parts WHERE upload=?1 AND number=?2")
 SQL(PART_SET, "INSERT OR REPLACE INTO parts(upload,number,size,modified,etag,ck_value,layout) "
