@@ -1,4 +1,5 @@
 """`penstock store`: each kind of damage is found, and repaired if nothing is lost."""
+import base64
 import copy
 import json
 import os
@@ -467,13 +468,21 @@ def test_a_damaged_archive_adds_nothing(filled, upkeep, tmp_path, damage):
     assert upkeep("check", root=new).ok() and upkeep("stat", "--json", root=new).json()["files"] == 0
 
 
+def headers_with(old, new):
+    """The member "headers" of a document, with bytes of the same length in place of others."""
+    return lambda m: b'"headers":"%s"' % base64.b64encode(base64.b64decode(m[1]).replace(old, new))
+
+
 @pytest.mark.parametrize("key, pattern, text", [
     ("parts", rb'("number": ?)1\b', rb"\g<1>3"),  # parts 3 and 2
     ("parts", rb'("number": ?)2\b', rb"\g<1>1"),  # part 1 twice
     ("parts", rb'("size": ?\d+, ?"etag": ?")\w', rb"\g<1><"),
     ("small", rb'("etag": ?")\w', rb"\g<1><"),
+    ("small", rb'("modified": ?)\d{19}', rb"\g<1>9223372036854775807"),  # no later version could have a time
+    ("small", rb'"headers": ?"([^"]*)"', headers_with(b"value", b"v\r\nue")),
+    ("small", rb'"headers": ?"([^"]*)"', headers_with(b"meta-name", b"meta name")),
 ])  # fmt: skip
-def test_an_archive_with_invalid_parts_or_etags_is_refused(filled, upkeep, tmp_path, key, pattern, text):
+def test_an_archive_with_an_invalid_object_is_refused(filled, upkeep, tmp_path, key, pattern, text):
     archive, new = tmp_path / "all.tar", tmp_path / "new"
     upkeep("export", archive, "bkt").ok()
     with tarfile.open(archive) as tar:
