@@ -37,9 +37,9 @@ json_t *export_object_json(const struct cursor *at, const struct cursor_row *row
 	const struct store_object *o = row->object;
 
 	return json_pack("{s:s, s:b, s:b, s:b, s:I, s:I, s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:s}",
-		"key", row->key, "current", at->stage == CURSOR_OBJECTS, "marker", o->marker,
-		"null", version_is_null(o->version), "size", (json_int_t)o->size, "modified",
-		(json_int_t)o->modified_ns, "etag", o->etag, "checksum", "algorithm",
+		"key", row->key, "current", at->stage == CURSOR_OBJECTS && !o->marker, "marker",
+		o->marker, "null", version_is_null(o->version), "size", (json_int_t)o->size,
+		"modified", (json_int_t)o->modified_ns, "etag", o->etag, "checksum", "algorithm",
 		o->checksum.algorithm, "type", o->checksum.type, "value", o->checksum.value,
 		"headers", base64_json(o->headers, o->headers_len), "parts", parts_json(o),
 		"crc64nvme", crc);
