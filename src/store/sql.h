@@ -17,8 +17,10 @@ SQL(BUCKET_GET,
 	" FROM buckets b WHERE name=?1")
 SQL(BUCKET_SET_VERSIONING, "UPDATE buckets SET versioning=?2 WHERE id=?1")
 SQL(BUCKET_ADD, "INSERT INTO buckets(name,created) VALUES(?1,?2)")
+/* An import that was killed has left a bucket of another kind of name; see IMPORT_BUCKET. */
+#define IS_COMPLETE "b.name NOT LIKE '.%'"
 SQL(BUCKET_LIST, "SELECT b.name,b.created,m.value," BUCKET_OWNER " FROM buckets b LEFT JOIN meta m "
-		 "ON m.name='region/'||b.name ORDER BY b.name")
+		 "ON m.name='region/'||b.name WHERE " IS_COMPLETE " ORDER BY b.name")
 SQL(REGION_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES('region/'||?1,?2)")
 SQL(REGION_DROP, "DELETE FROM meta WHERE name='region/'||?1")
 SQL(BUCKET_USED, "SELECT 1 WHERE EXISTS(SELECT 1 FROM objects WHERE bucket=?1) OR "
@@ -235,7 +237,7 @@ SQL(REPAIR_BUCKET,
 SQL(REPAIR_PARTS, "DELETE FROM parts WHERE upload NOT IN (SELECT id FROM uploads)")
 SQL(EXPORT_BUCKETS,
 	"SELECT b.id,b.name,b.created,b.versioning,m.value FROM buckets b LEFT JOIN meta m "
-	"ON m.name='region/'||b.name ORDER BY b.name")
+	"ON m.name='region/'||b.name WHERE " IS_COMPLETE " ORDER BY b.name")
 SQL(EXPORT_CONFIGS, "SELECT name,value FROM configs WHERE bucket=?1 ORDER BY name")
 /* A bucket that is being imported has a name that no request can have. */
 SQL(IMPORT_BUCKET, "INSERT INTO buckets(name,created,versioning) VALUES('.import-'||?1,?2,?3)")

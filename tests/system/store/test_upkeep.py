@@ -446,6 +446,22 @@ def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, u
     assert not (tmp_path / "all.tar").exists()
 
 
+def test_the_rest_of_a_killed_import_is_not_a_bucket(filled, upkeep, tmp_path):
+    """The next import removes it."""
+    database(filled, "INSERT INTO buckets(name, created) VALUES('.import-new', 1)")
+    filled.start()
+    listed = [bucket["Name"] for bucket in filled.client.list_buckets()["Buckets"]]
+    upkeep("export", tmp_path / "all.tar").ok()
+    filled.stop()
+
+    upkeep("import", tmp_path / "all.tar", root=tmp_path / "new").ok()
+    upkeep("import", tmp_path / "all.tar").exits(69)
+
+    assert listed == ["bkt", "old"]
+    for root in (tmp_path / "new", filled.root):
+        assert [bucket["name"] for bucket in upkeep("stat", "--json", root=root).json()["buckets"]] == ["bkt", "old"]
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "member lost"])
 def test_a_damaged_archive_adds_nothing(filled, upkeep, tmp_path, damage):
     """A bucket appears when all of its objects have arrived."""
