@@ -13,6 +13,9 @@
 #include "base/thread.h"
 #include "store/internal.h"
 
+#define LOCK_ATTEMPTS 100
+#define LOCK_PAUSE_MS 10
+
 static int open_root(struct store *store, struct penstock_error *err)
 {
 	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -23,6 +26,20 @@ static int open_root(struct store *store, struct penstock_error *err)
 		(store->guest ? O_RDONLY : O_RDWR) | O_CREAT | O_CLOEXEC, 0600);
 	return store->hold_fd < 0 ? error_errno(err, errno, "cannot open '%s/hold'", store->root)
 				  : 0;
+}
+
+/* A guest that looks if the store is served holds the lock, shared, for a moment; an owner holds it
+ * exclusively. A stopped guest may hold it longer; do not wait for such a guest. */
+static int lock_root(int fd)
+{
+	for (unsigned attempts = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; attempts++) {
+		if (errno != EWOULDBLOCK || attempts == LOCK_ATTEMPTS ||
+			flock(fd, LOCK_SH | LOCK_NB) < 0)
+			return -1;
+		flock(fd, LOCK_UN);
+		clock_sleep_ms(LOCK_PAUSE_MS);
+	}
+	return 0;
 }
 
 static int prepare_root(struct store *store, struct penstock_error *err)
@@ -40,7 +57,7 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 	store->lock_fd = openat(store->root_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (store->lock_fd < 0)
 		return error_errno(err, errno, "cannot open '%s/lock'", store->root);
-	if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0)
+	if (lock_root(store->lock_fd) < 0)
 		return errno != EWOULDBLOCK
 			       ? error_errno(err, errno, "cannot lock '%s/lock'", store->root)
 			       : error_set(err, PENSTOCK_E_EXISTS,
