@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/str.h"
 
 #define LOCK_POLL_MS 20
@@ -141,6 +142,16 @@ int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_erro
 			"directory that a step may have created there",
 			path);
 	return take_fd(fd);
+}
+
+void fs_warn_readable(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0 && (st.st_mode & S_IROTH))
+		log_warn("the mode of '%s' lets every user of this machine read its secrets; run "
+			 "'chmod 600 %s'",
+			path, path);
 }
 
 int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err)

@@ -32,6 +32,8 @@ int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);
 
 /* Appends the whole file to `out`; PENSTOCK_E_LIMIT if the file does not fit. */
 int fs_read(const char *path, struct buf *out, struct penstock_error *err);
+/* Warns if the mode of a file with secrets lets every user of the machine read it. */
+void fs_warn_readable(const char *path);
 /* Like fs_read() for a file in a directory that others, such as steps, can write to: symbolic links
  * are not followed, and PENSTOCK_E_INVALID is returned for anything but a regular file (a FIFO
  * would block the reader). */

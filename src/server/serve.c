@@ -60,6 +60,9 @@ struct owner {
 	struct account account;
 	char token[33]; /* token of this start, in lock and in owner.json */
 	int users_fd;
+	/* The walk over the unfinished uploads. */
+	struct store_upload_place upload;
+	size_t n_aborted;
 };
 
 int serve_parse_listen(const char *text, char **address, uint16_t *port, struct penstock_error *err)
@@ -189,25 +192,33 @@ static bool may_leave(struct owner *owner, int64_t *busy_ms)
 	return false;
 }
 
-/* Aborts abandoned uploads if a check is due. Returns the time until the next check. */
+/* Looks at some unfinished uploads if a check is due, and aborts abandoned ones. Returns the time
+ * until the next step: signals and users have their turn between two steps. */
 static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
 {
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int64_t age_ms = owner->options->upload_age_ms, now = clock_monotonic_ms();
+	enum store_status status;
 	size_t n = 0;
 
 	if (!age_ms || age_ms > clock_wall_ns() / NS_PER_MS)
 		return EXPIRE_MS;
 	if (now < *next_ms)
 		return *next_ms - now;
-	*next_ms = now + (age_ms / 4 > EXPIRE_MS ? EXPIRE_MS : age_ms / 4 + 1);
-	if (store_upload_expire(owner->store, clock_wall_ns() - age_ms * NS_PER_MS, &n, &err) !=
-		STORE_OK)
+	status = store_upload_expire(
+		owner->store, clock_wall_ns() - age_ms * NS_PER_MS, &owner->upload, &n, &err);
+	owner->n_aborted += n;
+	if (status == STORE_OK && owner->upload.bucket)
+		return 0;
+	if (status != STORE_OK)
 		log_warn("cannot abort old uploads: %s",
 			err.message ? err.message : "out of memory");
-	else if (n)
-		log_info("store '%s': aborted %zu unfinished uploads", owner->options->root, n);
-	penstock_error_release(&err);
+	if (owner->n_aborted)
+		log_info("store '%s': aborted %zu unfinished uploads", owner->options->root,
+			owner->n_aborted);
+	owner->upload = (struct store_upload_place){0};
+	owner->n_aborted = 0;
+	*next_ms = now + (age_ms / 4 > EXPIRE_MS ? EXPIRE_MS : age_ms / 4 + 1);
 	return *next_ms - now;
 }
 

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/log.h"
 #include "base/str.h"
 
 #define KEY_LABEL "PRIVATE KEY-----"
@@ -17,7 +16,6 @@
 static int read_pem(const char *path, const char *label, char **out, struct penstock_error *err)
 {
 	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
-	struct stat st;
 	int rc = fs_read(path, &text, err);
 
 	if (rc < 0)
@@ -26,9 +24,8 @@ static int read_pem(const char *path, const char *label, char **out, struct pens
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot use '%s' for TLS: the file has no '%s'; expected PEM", path, label);
 	*out = strdup(buf_str(&text));
-	if (strcmp(label, KEY_LABEL) == 0 && stat(path, &st) == 0 && st.st_mode & S_IROTH)
-		log_warn("every user of this machine can read the key in '%s'; run 'chmod 600 %s'",
-			path, path);
+	if (strcmp(label, KEY_LABEL) == 0)
+		fs_warn_readable(path);
 	return *out ? 0 : error_memory(err);
 }
 

@@ -730,8 +730,7 @@ int body_piece(const struct store_body *body, struct store_piece *out)
 	MUST(body->blob);
 	seal_encode(&body->seal, seal);
 	*out = (struct store_piece){body->blob->id, 0, body->size};
-	return db_exec(body->store->writer, SQL_BLOB_ADD, "iib", (int64_t)out->blob,
-		(int64_t)out->length, seal, body->encrypted ? sizeof(seal) : 0);
+	return db_add_blob(body->store, out, seal, body->encrypted ? sizeof(seal) : 0);
 }
 
 bool body_is_encrypted(const struct store_body *body)

@@ -12,6 +12,7 @@ struct bucket_txn {
 	const char *name;
 	const struct store_new_bucket *new;
 	enum store_versioning versioning;
+	bool more; /* set by a deletion that needs another transaction */
 };
 
 static int apply_create(struct store *store, struct txn *txn)
@@ -97,9 +98,12 @@ enum store_status store_bucket_set_versioning(struct store *store, const char *n
 	return txn_run(store, &t.txn, err);
 }
 
-static int drop_uploads(struct store *store, int64_t bucket)
+/* Drops unfinished uploads; sets `*more` if some may be left. */
+static int drop_uploads(struct store *store, int64_t bucket, bool *more)
 {
-	for (;;) {
+	unsigned before = txn_rows(store);
+
+	while (txn_rows(store) - before < TXN_ROWS) {
 		_cleanup_reset_ sqlite3_stmt *st = db_bound(
 			store->writer, SQL_UPLOAD_OF_BUCKET, "i", bucket);
 		int rc = db_step(store->writer, st);
@@ -112,6 +116,8 @@ static int drop_uploads(struct store *store, int64_t bucket)
 		if (rc)
 			return rc;
 	}
+	*more = true;
+	return 0;
 }
 
 static int apply_delete(struct store *store, struct txn *txn)
@@ -121,6 +127,7 @@ static int apply_delete(struct store *store, struct txn *txn)
 	_cleanup_reset_ sqlite3_stmt *used = NULL;
 	int rc;
 
+	t->more = false;
 	if (id <= 0)
 		return (int)-id;
 	used = db_bound(store->writer, SQL_BUCKET_USED, "i", id);
@@ -131,10 +138,11 @@ static int apply_delete(struct store *store, struct txn *txn)
 	}
 	if (rc != SQLITE_DONE)
 		return rc;
+	rc = drop_uploads(store, id, &t->more);
+	if (rc || t->more)
+		return rc;
 	store->configs_changed = true;
-	rc = drop_uploads(store, id);
-	if (rc == 0)
-		rc = db_exec(store->writer, SQL_REGION_DROP, "t", t->name);
+	rc = db_exec(store->writer, SQL_REGION_DROP, "t", t->name);
 	if (rc == 0)
 		rc = db_exec(store->writer, SQL_CONFIG_DROP_ALL, "i", id);
 	return rc ? rc : db_exec(store->writer, SQL_BUCKET_DELETE, "i", id);
@@ -144,8 +152,12 @@ enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err)
 {
 	struct bucket_txn t = {.txn = {.apply = apply_delete}, .name = name};
+	enum store_status status;
 
-	return txn_run(store, &t.txn, err);
+	do
+		status = txn_run(store, &t.txn, err);
+	while (status == STORE_OK && t.more);
+	return status;
 }
 
 enum store_status store_bucket_get(

@@ -414,3 +414,35 @@ void db_reader_donep(struct db **db)
 	(*db)->next = (*db)->store->readers;
 	(*db)->store->readers = *db;
 }
+
+/* --- ids of data files ----------------------------------------------------------------------- */
+
+/* Ids that are reserved at a time. Half of them are more than a store uses between two sync points,
+ * so that with relaxed durability a crash of the machine does not undo the reservation of an id. */
+#define RESERVED_BLOBS (1 << 20)
+
+int db_reserve_blobs(struct store *store)
+{
+	uint64_t end;
+	int rc;
+
+	pthread_mutex_lock(&store->blobs_lock);
+	end = store->next_blob + RESERVED_BLOBS;
+	pthread_mutex_unlock(&store->blobs_lock);
+	rc = db_exec(store->writer, SQL_META_SET, "ti", "next-blob", (int64_t)end);
+	if (rc == 0)
+		store->reserved_blobs = end;
+	return rc;
+}
+
+int db_add_blob(
+	struct store *store, const struct store_piece *file, const void *seal, size_t seal_len)
+{
+	int rc = 0;
+
+	if (file->blob + RESERVED_BLOBS / 2 >= store->reserved_blobs)
+		rc = db_reserve_blobs(store);
+	return rc ? rc
+		  : db_exec(store->writer, SQL_BLOB_ADD, "iib", (int64_t)file->blob,
+			    (int64_t)file->length, seal, seal_len);
+}

@@ -28,6 +28,27 @@ const char *store_header_find(const char *headers, size_t len, const char *name)
 	return NULL;
 }
 
+bool store_header_is_name(const char *name)
+{
+	static const char others[] = "!#$%&'*+-.^_`|~";
+
+	if (!*name)
+		return false;
+	for (; *name; name++)
+		if (!(*name >= '0' && *name <= '9') && !(*name >= 'a' && *name <= 'z') &&
+			!(*name >= 'A' && *name <= 'Z') && !strchr(others, *name))
+			return false;
+	return true;
+}
+
+bool store_header_is_value(const char *value)
+{
+	for (; *value; value++)
+		if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
+			return false;
+	return true;
+}
+
 void store_header_add(struct buf *out, const char *name, const char *value)
 {
 	for (const char *p = name; *p; p++)

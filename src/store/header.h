@@ -21,6 +21,10 @@ bool store_header_next(
 	const char *headers, size_t len, const char **p, const char **name, const char **value);
 /* Returns the value of a header, or NULL if it is missing. `name` is in lower case. */
 const char *store_header_find(const char *headers, size_t len, const char *name);
+/* Returns true for a token (RFC 9110, 5.6.2): names of headers are tokens. */
+bool store_header_is_name(const char *name);
+/* Returns false if there are control characters other than tabs: a bare CR is one of them. */
+bool store_header_is_value(const char *value);
 /* Appends a pair, with the name in lower case. */
 void store_header_add(struct buf *out, const char *name, const char *value);
 /* Appends all headers, with `value` as the value of the header `name`; leaves that header out if

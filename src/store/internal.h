@@ -73,6 +73,14 @@ static inline void db_resetp(sqlite3_stmt **st)
 /* Resets a statement at the end of the scope. */
 #define _cleanup_reset_ __attribute__((cleanup(db_resetp)))
 
+/* For apply functions: adds the row of a data file with one reference; `seal_len` is 0 without
+ * encryption. */
+int db_add_blob(
+	struct store *store, const struct store_piece *file, const void *seal, size_t seal_len);
+/* Makes the row `next-blob` of the table `meta` larger than the ids of the next data files. Returns
+ * 0 or an SQLite error code. */
+int db_reserve_blobs(struct store *store);
+
 /* --- the committer (commit.c) -------------------------------------------------------------- */
 
 /*
@@ -339,6 +347,7 @@ struct store {
 	unsigned touched_all; /* number of calls to txn_touch_all() to settle */
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
+	uint64_t reserved_blobs; /* value of the row `next-blob`, or 0 if that is unknown */
 	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;

@@ -126,6 +126,7 @@ static int read_file(const char *path, bool in_use, struct masters *out, struct 
 	rc = fs_read(path, &text, err);
 	if (rc < 0)
 		return rc;
+	fs_warn_readable(path);
 	if (memchr(buf_str(&text), '\0', text.len))
 		rc = error_set(err, PENSTOCK_E_INVALID, "the file contains a NUL byte");
 	else

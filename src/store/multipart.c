@@ -145,50 +145,88 @@ enum store_status store_upload_abort(struct store *store, const char *bucket, co
 
 /* --- abandoned uploads ---------------------------------------------------------------------- */
 
-/* Uploads per transaction, so that other changes get their turn. */
-#define EXPIRE_BATCH 100
+/* Uploads that one call looks at. */
+#define EXPIRE_STEP 100
 
 struct expire_txn {
 	struct txn txn;
 	int64_t before_ns;
-	size_t n;
+	struct store_upload_place stale[EXPIRE_STEP];
+	size_t n, tried; /* number of stale uploads, and of those that were looked at again */
+	size_t dropped;
 };
+
+/* Drops an upload, unless it has ended or got a part meanwhile. */
+static int drop_stale(
+	struct store *store, struct expire_txn *t, const struct store_upload_place *upload)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_UPLOAD_IS_STALE, "iikt",
+		t->before_ns, upload->bucket, upload->key, upload->id);
+	int rc = db_step(store->writer, st);
+
+	if (rc != SQLITE_ROW)
+		return rc == SQLITE_DONE ? 0 : rc;
+	t->dropped++;
+	return txn_drop_upload(store, upload->bucket, upload->key, strlen(upload->key), upload->id);
+}
 
 static int apply_expire(struct store *store, struct txn *txn)
 {
 	struct expire_txn *t = (struct expire_txn *)txn;
+	unsigned before = txn_rows(store);
+	int rc = 0;
 
-	for (t->n = 0; t->n < EXPIRE_BATCH; t->n++) {
-		_cleanup_reset_ sqlite3_stmt *st = db_bound(
-			store->writer, SQL_UPLOAD_STALE, "i", t->before_ns);
-		int rc = db_step(store->writer, st);
-
-		if (rc != SQLITE_ROW)
-			return rc == SQLITE_DONE ? 0 : rc;
-		rc = txn_drop_upload(store, sqlite3_column_int64(st, 0),
-			(const char *)sqlite3_column_blob(st, 1),
-			(size_t)sqlite3_column_bytes(st, 1),
-			(const char *)sqlite3_column_text(st, 2));
-		if (rc)
-			return rc;
-	}
-	return 0;
+	t->tried = t->dropped = 0;
+	while (rc == 0 && t->tried < t->n && txn_rows(store) - before < TXN_ROWS)
+		rc = drop_stale(store, t, &t->stale[t->tried++]);
+	return rc;
 }
 
-enum store_status store_upload_expire(
-	struct store *store, int64_t before_ns, size_t *n, struct penstock_error *err)
+/* Looks at the next uploads, outside of a transaction. Returns SQLITE_DONE, or an error code. */
+static int find_stale(struct db *db, struct expire_txn *t, struct store_upload_place *place)
 {
-	struct expire_txn t = {.n = EXPIRE_BATCH};
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_UPLOAD_NEXT, "iikti", t->before_ns,
+		place->bucket, place->key, place->id, (int64_t)EXPIRE_STEP);
+	struct store_upload_place upload = {0};
+	size_t seen = 0;
+	int rc;
+
+	for (; (rc = db_step(db, st)) == SQLITE_ROW; seen++) {
+		upload.bucket = sqlite3_column_int64(st, 0);
+		db_column_text(st, 1, upload.key, sizeof(upload.key));
+		db_column_text(st, 2, upload.id, sizeof(upload.id));
+		if (sqlite3_column_int(st, 3))
+			t->stale[t->n++] = upload;
+	}
+	*place = seen == EXPIRE_STEP ? upload : (struct store_upload_place){0};
+	return rc;
+}
+
+enum store_status store_upload_expire(struct store *store, int64_t before_ns,
+	struct store_upload_place *place, size_t *n, struct penstock_error *err)
+{
+	_cleanup_free_ struct expire_txn *t = calloc(1, sizeof(*t));
+	_cleanup_reader_ struct db *db = t ? db_reader(store, err) : NULL;
 	enum store_status status = STORE_OK;
+	int rc;
 
 	*n = 0;
-	while (status == STORE_OK && t.n == EXPIRE_BATCH) {
-		t = (struct expire_txn){.txn = {.apply = apply_expire}, .before_ns = before_ns};
-		status = txn_run(store, &t.txn, err);
-		if (status == STORE_OK)
-			*n += t.n;
-	}
-	return status;
+	if (!t)
+		error_memory(err);
+	if (!db)
+		return STORE_FAILED;
+	*t = (struct expire_txn){.txn = {.apply = apply_expire}, .before_ns = before_ns};
+	rc = find_stale(db, t, place);
+	if (rc != SQLITE_DONE)
+		return db_error(db, rc, "look for old uploads", err);
+	if (t->n)
+		status = txn_run(store, &t->txn, err);
+	if (status != STORE_OK)
+		return status;
+	*n = t->dropped;
+	if (t->tried < t->n)
+		*place = t->stale[t->tried - 1];
+	return STORE_OK;
 }
 
 /* --- parts --------------------------------------------------------------------------------- */

@@ -17,8 +17,10 @@ SQL(BUCKET_GET,
 	" FROM buckets b WHERE name=?1")
 SQL(BUCKET_SET_VERSIONING, "UPDATE buckets SET versioning=?2 WHERE id=?1")
 SQL(BUCKET_ADD, "INSERT INTO buckets(name,created) VALUES(?1,?2)")
+/* An import that was killed has left a bucket of another kind of name; see IMPORT_BUCKET. */
+#define IS_COMPLETE "b.name NOT LIKE '.%'"
 SQL(BUCKET_LIST, "SELECT b.name,b.created,m.value," BUCKET_OWNER " FROM buckets b LEFT JOIN meta m "
-		 "ON m.name='region/'||b.name ORDER BY b.name")
+		 "ON m.name='region/'||b.name WHERE " IS_COMPLETE " ORDER BY b.name")
 SQL(REGION_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES('region/'||?1,?2)")
 SQL(REGION_DROP, "DELETE FROM meta WHERE name='region/'||?1")
 SQL(BUCKET_USED, "SELECT 1 WHERE EXISTS(SELECT 1 FROM objects WHERE bucket=?1) OR "
@@ -129,7 +131,8 @@ SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-?2 WHERE id=?1 RETURNING refs")
 SQL(BLOB_DELETE, "DELETE FROM blobs WHERE id=?1")
 SQL(LAYOUTS, "SELECT layout FROM objects UNION ALL SELECT layout FROM versions UNION ALL SELECT "
 	     "layout FROM parts")
-SQL(BLOB_MAX, "SELECT max(id) FROM blobs")
+SQL(BLOB_NEXT, "SELECT max(ifnull((SELECT max(id)+1 FROM blobs),1),"
+	       "ifnull((SELECT value FROM meta WHERE name='next-blob'),1))")
 
 SQL(EVENT_ADD, "INSERT INTO events(target,added,document) VALUES(?1,?2,?3)")
 SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY id LIMIT ?2")
@@ -155,8 +158,12 @@ SQL(UPLOAD_LIST,
 	"AND (key,id)>=(?2,?3) ORDER BY key,id")
 SQL(UPLOAD_OF_BUCKET, "SELECT key,id FROM uploads WHERE bucket=?1 LIMIT 1")
 
-SQL(UPLOAD_STALE, "SELECT u.bucket,u.key,u.id FROM uploads u WHERE u.started<?1 AND NOT EXISTS("
-		  "SELECT 1 FROM parts p WHERE p.upload=u.id AND p.modified>=?1) LIMIT 1")
+#define UPLOAD_STALE                                                                               \
+	"u.started<?1 AND NOT EXISTS(SELECT 1 FROM parts p WHERE p.upload=u.id AND p.modified>=?1)"
+SQL(UPLOAD_NEXT, "SELECT u.bucket,u.key,u.id," UPLOAD_STALE " FROM uploads u WHERE "
+		 "(u.bucket,u.key,u.id)>(?2,?3,?4) ORDER BY u.bucket,u.key,u.id LIMIT ?5")
+SQL(UPLOAD_IS_STALE, "SELECT 1 FROM uploads u WHERE u.bucket=?2 AND u.key=?3 AND "
+		     "u.id=?4 AND " UPLOAD_STALE)
 
 SQL(PART_OLD, "SELECT layout FROM parts WHERE upload=?1 AND number=?2")
 SQL(PART_LAYOUTS, "SELECT ifnull(sum(length(layout)),0) FROM parts WHERE upload=?1 AND number<>?2")
@@ -231,7 +238,7 @@ SQL(REPAIR_BUCKET,
 SQL(REPAIR_PARTS, "DELETE FROM parts WHERE upload NOT IN (SELECT id FROM uploads)")
 SQL(EXPORT_BUCKETS,
 	"SELECT b.id,b.name,b.created,b.versioning,m.value FROM buckets b LEFT JOIN meta m "
-	"ON m.name='region/'||b.name ORDER BY b.name")
+	"ON m.name='region/'||b.name WHERE " IS_COMPLETE " ORDER BY b.name")
 SQL(EXPORT_CONFIGS, "SELECT name,value FROM configs WHERE bucket=?1 ORDER BY name")
 /* A bucket that is being imported has a name that no request can have. */
 SQL(IMPORT_BUCKET, "INSERT INTO buckets(name,created,versioning) VALUES('.import-'||?1,?2,?3)")

@@ -13,6 +13,9 @@
 #include "base/thread.h"
 #include "store/internal.h"
 
+#define LOCK_ATTEMPTS 100
+#define LOCK_PAUSE_MS 10
+
 static int open_root(struct store *store, struct penstock_error *err)
 {
 	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -23,6 +26,20 @@ static int open_root(struct store *store, struct penstock_error *err)
 		(store->guest ? O_RDONLY : O_RDWR) | O_CREAT | O_CLOEXEC, 0600);
 	return store->hold_fd < 0 ? error_errno(err, errno, "cannot open '%s/hold'", store->root)
 				  : 0;
+}
+
+/* A guest that looks if the store is served holds the lock, shared, for a moment; an owner holds it
+ * exclusively. A stopped guest may hold it longer; do not wait for such a guest. */
+static int lock_root(int fd)
+{
+	for (unsigned attempts = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; attempts++) {
+		if (errno != EWOULDBLOCK || attempts == LOCK_ATTEMPTS ||
+			flock(fd, LOCK_SH | LOCK_NB) < 0)
+			return -1;
+		flock(fd, LOCK_UN);
+		clock_sleep_ms(LOCK_PAUSE_MS);
+	}
+	return 0;
 }
 
 static int prepare_root(struct store *store, struct penstock_error *err)
@@ -40,7 +57,7 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 	store->lock_fd = openat(store->root_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (store->lock_fd < 0)
 		return error_errno(err, errno, "cannot open '%s/lock'", store->root);
-	if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0)
+	if (lock_root(store->lock_fd) < 0)
 		return errno != EWOULDBLOCK
 			       ? error_errno(err, errno, "cannot lock '%s/lock'", store->root)
 			       : error_set(err, PENSTOCK_E_EXISTS,
@@ -101,14 +118,21 @@ static int meta_set(
 
 static int find_next_blob(struct store *store, struct penstock_error *err)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_MAX);
+	int rc;
 
-	if (!st || sqlite3_step(st) != SQLITE_ROW) {
-		db_failed(store->writer, "read the store's state", err);
-		return -PENSTOCK_E_IO;
+	{
+		_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_NEXT);
+
+		rc = db_step(store->writer, st);
+		if (rc == SQLITE_ROW)
+			store->next_blob = (uint64_t)sqlite3_column_int64(st, 0);
 	}
-	store->next_blob = (uint64_t)sqlite3_column_int64(st, 0) + 1;
-	return 0;
+	if (rc == SQLITE_ROW)
+		rc = db_reserve_blobs(store);
+	if (rc == 0)
+		return 0;
+	db_error(store->writer, rc, "read the store's state", err);
+	return rc == SQLITE_FULL ? -PENSTOCK_E_NO_SPACE : -PENSTOCK_E_IO;
 }
 
 static int find_default_encryption(struct store *store, struct penstock_error *err)

@@ -765,10 +765,17 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
 	const char *id, struct penstock_error *err);
 
-/* Aborts all uploads that were started before a time and got no part since then; sets *n to the
- * number of aborted uploads. */
-enum store_status store_upload_expire(
-	struct store *store, int64_t before_ns, size_t *n, struct penstock_error *err);
+/* A place among the unfinished uploads of all buckets; zeros are the place before the first. */
+struct store_upload_place {
+	int64_t bucket;
+	char key[LIMIT_S3_KEY + 1];
+	char id[STORE_UPLOAD_ID_SIZE];
+};
+/* Looks at the next 100 uploads, and aborts those that were started before a time and got no part
+ * since then; sets *n to the number of aborted uploads. Sets *place to the last upload, or to zeros
+ * if no upload follows. */
+enum store_status store_upload_expire(struct store *store, int64_t before_ns,
+	struct store_upload_place *place, size_t *n, struct penstock_error *err);
 
 /* A put of a part. Uses the bucket, key, body or source (with the range), etag and checksum.value
  * of `put`. */

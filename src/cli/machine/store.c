@@ -320,7 +320,15 @@ static int do_export(const struct cli *cli, struct store *store, struct penstock
 		r = error_errno(err, errno, "cannot sync '%s'", path);
 	if (r < 0 && strcmp(path, "-") != 0)
 		unlink(path);
-	return r < 0 ? r : print_copied(cli, "exported", &copied);
+	if (r < 0)
+		return r;
+	print_copied(cli, "exported", &copied);
+	return copied.left_out
+		       ? error_set(err, PENSTOCK_E_UNSUPPORTED,
+				 "cannot export %llu objects and versions: they are encrypted with "
+				 "keys of clients; the archive has all others",
+				 (unsigned long long)copied.left_out)
+		       : 0;
 }
 
 static int do_import(const struct cli *cli, struct store *store, struct penstock_error *err)
@@ -445,7 +453,8 @@ const struct command command_store = {
 		"and import PATH adds the buckets of one; both verify every object. PATH may be "
 		"'-'. With --with-accounts accounts, users, groups, roles and policies are in the "
 		"archive, or imported, too; the archive then has their secret keys. Unfinished "
-		"uploads are in backups only.\n"
+		"uploads, and objects that are encrypted with the key of a client, are in backups "
+		"only; if there are such objects, export writes the others and exits with 69.\n"
 		"\n"
 		"stat, check, scrub, backup and export also work while the store is served: they "
 		"see one state, whose data files are kept meanwhile. repair and import need the "
@@ -469,7 +478,8 @@ const struct command command_store = {
 		{"penstock store export --root /srv/store - data | zstd > data.tar.zst",
 			"Keep one bucket as an archive"}),
 	.exits = EXITS({"66", "DIR is not a store, an archive is damaged, or a problem was found"},
-		{"69", "Another process serves DIR, or a bucket of the archive exists"},
+		{"69", "Another process serves DIR, a bucket of the archive exists, or the "
+		       "archive lacks objects with keys of clients"},
 		{"130", "interrupted"}),
 	.run = run_store,
 };

@@ -222,6 +222,7 @@ int accounts_read(struct directory *d, const char *path, struct penstock_error *
 
 	if (rc < 0)
 		return rc;
+	fs_warn_readable(path);
 	if (!changed)
 		return error_memory(err);
 	if (s3_json_load(buf_str(&text), text.len, &list, err) < 0)

@@ -92,6 +92,7 @@ static int from_file(struct account *out, const char *path, struct penstock_erro
 
 	if (rc < 0)
 		return rc;
+	fs_warn_readable(path);
 	if (text.data) {
 		id = file_value(text.data, "aws_access_key_id");
 		secret = file_value(text.data, "aws_secret_access_key");

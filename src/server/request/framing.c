@@ -7,38 +7,16 @@
 
 #include "server/request/reply.h"
 #include "server/request/request.h"
-
-/* Returns true for a token (RFC 9110, 5.6.2): names of headers are tokens. */
-static bool is_token(const char *name)
-{
-	static const char others[] = "!#$%&'*+-.^_`|~";
-
-	if (!*name)
-		return false;
-	for (; *name; name++)
-		if (!(*name >= '0' && *name <= '9') && !(*name >= 'a' && *name <= 'z') &&
-			!(*name >= 'A' && *name <= 'Z') && !strchr(others, *name))
-			return false;
-	return true;
-}
-
-/* Returns false for control characters except the tab: a bare CR is one of them. */
-static bool is_value(const char *value)
-{
-	for (; *value; value++)
-		if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
-			return false;
-	return true;
-}
+#include "store/header.h"
 
 bool framing_is_header(const char *name, const char *value)
 {
-	return is_token(name) && is_value(value);
+	return store_header_is_name(name) && store_header_is_value(value);
 }
 
 static bool is_target(const char *text)
 {
-	return is_value(text) && !strpbrk(text, " \t");
+	return store_header_is_value(text) && !strpbrk(text, " \t");
 }
 
 /*
@@ -80,9 +58,9 @@ bool framing_check(struct request *req, const char *version)
 	for (size_t i = 0; i < req->n_headers; i++) {
 		const struct sigv4_header *h = &req->headers[i];
 
-		if (!is_token(h->name))
+		if (!store_header_is_name(h->name))
 			return malformed(req, "the name of a header is not a token");
-		if (!is_value(h->value))
+		if (!store_header_is_value(h->value))
 			return malformed(req, "a header contains a control character");
 		hosts += strcasecmp(h->name, "host") == 0;
 		lengths += strcasecmp(h->name, "content-length") == 0;

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "s3/sum/checksum.h"
+#include "store/header.h"
 #include "store/upkeep/archive.h"
 
 static json_t *base64_json(const void *data, size_t len)
@@ -36,9 +37,9 @@ json_t *export_object_json(const struct cursor *at, const struct cursor_row *row
 	const struct store_object *o = row->object;
 
 	return json_pack("{s:s, s:b, s:b, s:b, s:I, s:I, s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:s}",
-		"key", row->key, "current", at->stage == CURSOR_OBJECTS, "marker", o->marker,
-		"null", version_is_null(o->version), "size", (json_int_t)o->size, "modified",
-		(json_int_t)o->modified_ns, "etag", o->etag, "checksum", "algorithm",
+		"key", row->key, "current", at->stage == CURSOR_OBJECTS && !o->marker, "marker",
+		o->marker, "null", version_is_null(o->version), "size", (json_int_t)o->size,
+		"modified", (json_int_t)o->modified_ns, "etag", o->etag, "checksum", "algorithm",
 		o->checksum.algorithm, "type", o->checksum.type, "value", o->checksum.value,
 		"headers", base64_json(o->headers, o->headers_len), "parts", parts_json(o),
 		"crc64nvme", crc);
@@ -115,6 +116,18 @@ static bool headers_are_pairs(const struct buf *headers)
 	return strings % 2 == 0 && (!headers->len || !headers->data[headers->len - 1]);
 }
 
+/* Returns true if all headers may be sent in a reply, or to another store. The names of the store's
+ * own headers are no names of HTTP. */
+static bool headers_are_valid(const struct buf *headers)
+{
+	const char *p = NULL, *name, *value;
+
+	while (store_header_next(headers->data, headers->len, &p, &name, &value))
+		if ((*name != ':' && !store_header_is_name(name)) || !store_header_is_value(value))
+			return false;
+	return true;
+}
+
 int export_object_read(json_t *json, struct export_object *out, struct penstock_error *err)
 {
 	const char *etag, *algorithm, *type, *value, *headers, *crc;
@@ -135,9 +148,12 @@ int export_object_read(json_t *json, struct export_object *out, struct penstock_
 	out->is_null = is_null;
 	out->size = (uint64_t)size;
 	out->modified_ns = modified;
-	if (size < 0 || modified <= 0 || !*out->key || strlen(out->key) > LIMIT_S3_KEY ||
+	if (size < 0 || !*out->key || strlen(out->key) > LIMIT_S3_KEY ||
 		(marker && (current || size)))
 		return invalid(err);
+	/* Versions after this one get later times, which must not overflow. */
+	if (modified <= 0 || modified > INT64_MAX / 2)
+		return refuse(out, "its time is invalid", err);
 	if (!copy(out->etag, sizeof(out->etag), etag) ||
 		!copy(out->checksum.algorithm, sizeof(out->checksum.algorithm), algorithm) ||
 		!copy(out->checksum.type, sizeof(out->checksum.type), type) ||
@@ -147,6 +163,8 @@ int export_object_read(json_t *json, struct export_object *out, struct penstock_
 	if (base64_decode(&out->headers, headers, strlen(headers)) < 0 ||
 		!headers_are_pairs(&out->headers))
 		return buf_failed(&out->headers) ? error_memory(err) : invalid(err);
+	if (!headers_are_valid(&out->headers))
+		return refuse(out, "one of its headers is invalid", err);
 	return read_parts(parts, out, err);
 }
 

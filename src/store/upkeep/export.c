@@ -69,11 +69,6 @@ static int export_body(struct exporter *e, struct cursor_row *row, struct pensto
 	char member[TAR_NAME_SIZE];
 	enum verify_result result;
 
-	if (row->object->encryption == STORE_CUSTOMER_KEY) {
-		error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"the object is encrypted with the key of a customer");
-		return damaged(e, row, err);
-	}
 	snprintf(member, sizeof(member), "%s/%llu%s", row->bucket, (unsigned long long)e->number,
 		row->object->encryption == STORE_OWN_KEY ? EXPORT_ENCRYPTED : "");
 	tar_begin(e->out, member, row->object->size);
@@ -104,6 +99,25 @@ static int export_row(struct exporter *e, struct cursor_row *row, struct penstoc
 	return write_json(e->out, row->bucket, name, export_object_json(&e->at, row, crc), err);
 }
 
+/* Leaves out a version that has the key of a customer. In place of the current version of a key
+ * goes a delete marker, so that no older version becomes the current one. */
+static int leave_out(struct exporter *e, struct cursor_row *row, struct penstock_error *err)
+{
+	struct store_object *object = row->object;
+	struct store_object marker = {
+		.marker = true, .modified_ns = object->modified_ns, .headers = ""};
+	int rc = 0;
+
+	e->copied->left_out++;
+	if (e->at.stage == CURSOR_OBJECTS && object->versioned) {
+		memcpy(marker.version, object->version, sizeof(marker.version));
+		row->object = &marker;
+		rc = export_row(e, row, err);
+		row->object = object;
+	}
+	return rc;
+}
+
 /* Exports all rows of one stage of one bucket. */
 static int export_stage(
 	struct exporter *e, enum cursor_stage stage, int64_t bucket, struct penstock_error *err)
@@ -123,7 +137,9 @@ static int export_stage(
 			penstock_error_release(err);
 			rc = 0;
 		}
-		if (rc > 0)
+		if (rc > 0 && row.object->encryption == STORE_CUSTOMER_KEY)
+			rc = leave_out(e, &row, err) < 0 ? -(int)err->code : 1;
+		else if (rc > 0)
 			rc = export_row(e, &row, err) < 0 ? -(int)err->code : 1;
 		store_object_unref(row.object);
 		if (rc <= 0)

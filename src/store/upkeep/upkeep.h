@@ -115,6 +115,7 @@ struct upkeep_copied {
 	uint64_t buckets, objects, bytes;
 	uint64_t files, new_files; /* set by a backup only */
 	uint64_t accounts; /* and users, groups, roles, managed policies */
+	uint64_t left_out; /* set by an export only: versions with keys of customers */
 	bool left_accounts; /* the archive has accounts that were not imported */
 };
 /* Makes `dir` a store with the present state and all files needed to serve it, except a master key
@@ -130,8 +131,9 @@ struct upkeep_archive {
 	bool accounts;
 	const atomic_int *stop;
 };
-/* Writes all buckets, or the named ones, as a tar archive, and verifies the bytes. Fails with
- * PENSTOCK_E_CORRUPT at the first damaged object. */
+/* Writes all buckets, or the named ones, as a tar archive, and verifies the bytes. Leaves out
+ * versions that are encrypted with keys of customers. Fails with PENSTOCK_E_CORRUPT at the first
+ * damaged object. */
 int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
 /* Adds the buckets of such an archive, each after it was read and verified completely. A bucket

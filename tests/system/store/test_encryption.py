@@ -424,14 +424,31 @@ def test_a_store_with_encrypted_objects_is_looked_after(penstock, tmp_path):
     assert penstock.run("store", "check", "--root", store.root).code != 0
 
 
-def test_the_objects_of_customers_are_not_exported(penstock, tmp_path):
+def test_the_objects_of_customers_are_left_out_of_an_export(penstock, tmp_path):
+    """No client may prevent the export, and no older version may become the current one."""
     store = Store(penstock, tmp_path / "root")
-    store.client.create_bucket(Bucket="bkt")
-    store.client.put_object(Bucket="bkt", Key="k", Body=b"x" * 50_000, **MODES["key"])
+    s3 = store.client
+    for bucket in ("bkt", "old"):
+        s3.create_bucket(Bucket=bucket)
+        s3.put_object(Bucket=bucket, Key="other", Body=b"other")
+        if bucket == "old":
+            s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+            s3.put_object(Bucket=bucket, Key="k", Body=b"first")
+            s3.put_object(Bucket=bucket, Key="k", Body=b"second", **MODES["key"])
+        s3.put_object(Bucket=bucket, Key="k", Body=b"x" * 50_000, **MODES["key"])
+    versions = s3.list_object_versions(Bucket="old", Prefix="k")["Versions"]
     store.stop().ok()
 
     penstock.run("store", "check", "--root", store.root).ok()
     penstock.run("store", "scrub", "--root", store.root).ok()
-    failed = penstock.run("store", "export", "--root", store.root, tmp_path / "archive")
+    failed = penstock.run("store", "export", "--root", store.root, tmp_path / "archive").exits(69)
+    penstock.run("store", "import", "--root", tmp_path / "new", tmp_path / "archive").ok()
 
-    assert failed.code != 0 and "s3://bkt/k" in failed.err
+    assert "3 objects" in failed.err
+    penstock.run("store", "check", "--root", tmp_path / "new").ok()
+    s3 = Store(penstock, tmp_path / "new").client
+    assert [entry["Key"] for entry in s3.list_objects_v2(Bucket="bkt")["Contents"]] == ["other"]
+    assert [entry["Key"] for entry in s3.list_objects_v2(Bucket="old")["Contents"]] == ["other"]
+    found = s3.list_object_versions(Bucket="old", Prefix="k")
+    assert [entry["VersionId"] for entry in found["Versions"]] == [versions[2]["VersionId"]]
+    assert [(entry["VersionId"], entry["IsLatest"]) for entry in found["DeleteMarkers"]] == [(versions[0]["VersionId"], True)]

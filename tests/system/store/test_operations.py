@@ -288,6 +288,26 @@ def test_long_copies_end_with_the_server(watched, wait_for):
         copy.close()
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o644])
+def test_secrets_that_every_user_can_read_are_a_warning(penstock, tmp_path, mode):
+    """A group may be that of the server."""
+    root, master, accounts = tmp_path / "store", tmp_path / "master", tmp_path / "accounts"
+    credentials = root / "credentials"
+    root.mkdir()
+    master.write_text("1f" * 32 + "\n")
+    accounts.write_text("[]")
+    credentials.write_text("aws_access_key_id = AKEY\naws_secret_access_key = a-secret-of-the-test\n")
+    for path in (master, accounts, credentials):
+        path.chmod(mode)
+
+    process = penstock.popen("serve", "--root", root, "--listen", "127.0.0.1:0", "--master-key", master, "--accounts", accounts)
+    process.wait_for_output("listening on", 30)
+    process.send()
+
+    warned = re.findall(r"chmod 600 ([^' ]+)", process.wait(30).err)
+    assert sorted(warned) == (sorted(map(str, (master, accounts, credentials))) if mode == 0o644 else [])
+
+
 def test_a_socket_of_systemd_is_used_and_it_is_notified(penstock, tmp_path):
     """The unit in systemd/ starts it at the first connection."""
     notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

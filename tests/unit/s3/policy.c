@@ -448,7 +448,7 @@ static void an_evaluation_has_a_limit_of_steps(void **state)
 	static const char *const rows[] = {
 		PUBLIC(""),
 		ALLOW(ALL GET "\"Resource\":\"arn:aws:s3:::b/*k*\""),
-		ALLOW(ALL "\"NotAction\":\"s3:*x*x*\"," IN_B),
+		ALLOW(ALL "\"NotAction\":\"s3:*u*Obj*A*\"," IN_B),
 		ALLOW(ALL GET "\"NotResource\":\"arn:aws:s3:::b/*a*b\""),
 		IF("{\"StringNotLike\":{\"s3:prefix\":\"*a*b\"}}"),
 		IF("{\"StringLike\":{\"s3:prefix\":\"${aws:username,'a'}*\"}}"),

@@ -1,7 +1,9 @@
 #include "fixture.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/file.h>
 
 #define WRITERS 4
 #define READERS 4
@@ -202,6 +204,43 @@ static void an_event_that_is_dropped_in_a_retried_batch_counts_once(void **state
 	fixture_open(f, false);
 }
 
+static atomic_bool enough;
+
+/* Looks if the store is served, as `penstock store stat` does. */
+static void *look(void *arg)
+{
+	const struct fixture *f = arg;
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/lock", f->root);
+	while (!atomic_load(&enough)) {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+		flock(fd, LOCK_SH | LOCK_NB);
+		close(fd);
+	}
+	return NULL;
+}
+
+static void a_guest_that_looks_does_not_prevent_a_start(void **state)
+{
+	struct fixture *f = *state;
+	struct store *second = NULL;
+	pthread_t guest;
+
+	assert_int_equal(pthread_create(&guest, NULL, look, f), 0);
+	for (int i = 0; i < 100; i++) {
+		store_close(f->store);
+		f->store = NULL;
+		fixture_open(f, false);
+		assert_int_equal(
+			store_open(&second, &(struct store_options){.root = f->root}, NULL),
+			-PENSTOCK_E_EXISTS);
+	}
+	atomic_store(&enough, true);
+	pthread_join(guest, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -209,6 +248,7 @@ int main(void)
 		TEST(readers_never_see_a_mixture),
 		TEST(create_only_has_one_winner),
 		TEST(an_event_that_is_dropped_in_a_retried_batch_counts_once),
+		TEST(a_guest_that_looks_does_not_prevent_a_start),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

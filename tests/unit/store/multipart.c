@@ -508,8 +508,9 @@ static void unfinished_uploads_expire(void **state)
 	char abandoned[STORE_UPLOAD_ID_SIZE], slow[STORE_UPLOAD_ID_SIZE],
 		other[STORE_UPLOAD_ID_SIZE];
 	struct store_upload found = {0};
+	struct store_upload_place place = {0};
+	size_t n = 0, all = 0, steps = 0;
 	int64_t before;
-	size_t n = 0;
 
 	for (int i = 0; i < 150; i++)
 		begin(f, "empty", other);
@@ -521,13 +522,49 @@ static void unfinished_uploads_expire(void **state)
 		;
 	add_part(f, "slow", slow, 1, "1", 'b', 3);
 
-	assert_int_equal(store_upload_expire(f->store, before, &n, NULL), STORE_OK);
-	assert_int_equal(n, 151);
+	for (int i = 0; i < 150; i++)
+		begin(f, "a-new-one", other);
+	do {
+		assert_int_equal(store_upload_expire(f->store, before, &place, &n, NULL), STORE_OK);
+		all += n;
+		steps++;
+	} while (place.bucket);
+	assert_int_equal(all, 151);
+	assert_int_equal(steps, 4);
 	assert_int_equal(store_upload_get(f->store, "b", "k", abandoned, &found, NULL),
 		STORE_NO_SUCH_UPLOAD);
 	assert_int_equal(store_upload_get(f->store, "b", "slow", slow, &found, NULL), STORE_OK);
 	store_upload_release(&found);
 	assert_int_equal(count_files(f), 1);
+}
+
+/* Other changes are committed in between. */
+static void a_bucket_with_many_uploads_is_deleted_in_steps(void **state)
+{
+	struct fixture *f = *state;
+	struct store_commits before, after;
+	struct store_delete item = {.key = "k"};
+	char id[STORE_UPLOAD_ID_SIZE];
+	struct store_list list;
+
+	for (int i = 0; i < 6000; i++)
+		begin(f, "k", id);
+	assert_int_equal(put(f, "k", "e", "text"), STORE_OK);
+
+	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_BUCKET_NOT_EMPTY);
+	assert_int_equal(
+		store_upload_list(f->store, &(struct store_list_query){.bucket = "b", .max = 1},
+			NULL, &list, NULL),
+		STORE_OK);
+	assert_int_equal(list.n, 1);
+	store_list_release(&list);
+	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	store_commits(f->store, &before);
+	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
+	store_commits(f->store, &after);
+
+	assert_int_equal(after.transactions - before.transactions, 2);
+	assert_int_equal(store_bucket_get(f->store, "b", NULL, NULL), STORE_NO_SUCH_BUCKET);
 }
 
 int main(void)
@@ -542,7 +579,8 @@ int main(void)
 		TEST(an_upload_has_no_more_pieces_than_an_object),
 		TEST(objects_with_many_pieces_are_deleted_in_several_transactions),
 		TEST(snapshots_of_objects_with_many_pieces_have_a_limit),
-		TEST(uploads_are_listed_in_pages), TEST(unfinished_uploads_expire)};
+		TEST(uploads_are_listed_in_pages), TEST(unfinished_uploads_expire),
+		TEST(a_bucket_with_many_uploads_is_deleted_in_steps)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
