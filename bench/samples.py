@@ -171,7 +171,8 @@ def fill(folder, endpoint, objects, records):
 def bare(program, folder, endpoint, seconds, paths, size=SIZE, keep=()):
     """
     Returns the requests per second of bare_reads.c: GETs of these paths. A path may be followed by the first and the last record of
-    `size` bytes of a range. `keep` may have the MiB of memory that receive the replies.
+    `size` bytes of a range. `keep` is empty, or has one number: the MiB of memory that each thread fills with replies before it
+    reuses the memory.
     """
     wire = Wire(Address(endpoint))
     requests = folder / "requests"

@@ -107,7 +107,7 @@ class Trainer:
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.rate)
         self.loss = nn.CrossEntropyLoss()
         self.epoch = 0
-        self.batch = 0  # of the epoch; the next one to train on
+        self.batch = 0  # number in the epoch of the next batch
         self.order = self.new_order()
 
     @property

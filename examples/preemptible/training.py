@@ -67,8 +67,8 @@ class Training:
         self.loss = nn.CrossEntropyLoss()
         self.batches = math.ceil(len(pictures) / args.batch_size)
         self.every = args.every or self.batches
-        self.epoch = self.batch = 0  # of the next batch
-        self.total = self.seen = 0.0  # of this epoch's loss
+        self.epoch = self.batch = 0  # place of the next batch
+        self.total = self.seen = 0.0  # sums for the mean loss of this epoch
         self.mean_loss = math.nan
         self.order_of = (-1, None)
 

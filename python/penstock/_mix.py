@@ -68,7 +68,7 @@ class Mix:
 
     def _find(self, sample: int) -> Tuple[Any, int]:
         if not 0 <= sample < len(self):
-            raise IndexError(f"no sample {sample} in the mix: it has {len(self)}")
+            raise IndexError(f"invalid sample {sample} of the mix: the number of samples is {len(self)}")
         k = bisect.bisect(self._firsts, sample) - 1
         return self._sets[k], sample - self._firsts[k]
 

@@ -101,7 +101,7 @@ class _Flattener:
             return Source(flat.numel(), None, lambda: flat, flat.device)
 
         self.kept.append(value)  # keeps its address from being reused
-        flags = (value.is_conj(), value.is_neg())  # of a view, whose memory is that of the other tensor
+        flags = (value.is_conj(), value.is_neg())  # a view with such a flag shares the memory of another tensor
         identity = (value.data_ptr() or id(value), value.device, kind, tuple(value.shape), tuple(value.stride()), flags)
         return self.once(identity, kind, value.shape, source, path)
 

@@ -76,7 +76,7 @@ def _directory(given: Optional[PathLike]) -> str:
         return os.path.abspath(os.environ["PENSTOCK_CHECKPOINT_DIR"])
     if os.environ.get("DEEPSQUARE_OUTPUT"):
         return os.path.abspath(os.path.join(os.environ["DEEPSQUARE_OUTPUT"], "checkpoints"))
-    raise ValueError("no directory for checkpoints; outside of a run, pass dir=... or set PENSTOCK_CHECKPOINT_DIR")
+    raise ValueError("missing directory for checkpoints; outside of a run, pass dir=... or set PENSTOCK_CHECKPOINT_DIR")
 
 
 def _metrics(given: Optional[Mapping[str, float]]) -> Dict[bytes, float]:

@@ -174,7 +174,7 @@ class Dataset:
     def _number(self, sample: int) -> int:
         number = operator.index(sample)
         if not -len(self) <= number < len(self):
-            raise IndexError(f"no sample {number} in {self.url}: it has {len(self)}")
+            raise IndexError(f"invalid sample {number} of '{self.url}': the number of samples is {len(self)}")
         return number % len(self)
 
     def _pack(self, samples: Sequence[int]) -> bytes:

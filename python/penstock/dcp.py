@@ -157,7 +157,7 @@ class Reader(_storage.FileSystemReader):  # type: ignore[misc]
             path = which.path if isinstance(which, Checkpoint) else os.fspath(which)
             found = _checkpoint(_native.open(os.fsencode(os.path.abspath(path)), True))
         if found is None:
-            error = CheckpointError(f"no checkpoint in '{_directory(dir)}'")
+            error = CheckpointError(f"cannot find a checkpoint in '{_directory(dir)}'")
             error.code = "not found"
             raise error
         if ".metadata" not in [file.name for file in found.files]:

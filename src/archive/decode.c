@@ -187,7 +187,7 @@ static la_ssize_t read_source(struct archive *a, void *cookie, const void **data
 	ssize_t n = ring_next(cookie, &p);
 
 	if (n < 0)
-		archive_set_error(a, EIO, "the source ended");
+		archive_set_error(a, EIO, "the source failed");
 	*data = p;
 	return n;
 }

@@ -61,7 +61,7 @@ static la_ssize_t read_ring(struct archive *a, void *cookie, const void **data)
 	ssize_t n = ring_next(&x->in, &p), zeros = 0;
 
 	if (n < 0)
-		archive_set_error(a, EIO, "the source ended");
+		archive_set_error(a, EIO, "the source failed");
 	while (zeros < n && zeros < END_MARK && !p[n - 1 - zeros])
 		zeros++;
 	x->zeros = (zeros == n ? x->zeros : 0) + (uint64_t)zeros;
@@ -78,7 +78,7 @@ static int failed(struct extraction *x, struct penstock_error *err)
 	char where[64] = "";
 
 	if (x->in.broken)
-		return error_set(err, PENSTOCK_E_CANCELLED, "the source ended");
+		return error_set(err, PENSTOCK_E_CANCELLED, "the source failed");
 	if (archive_errno(x->a) == ENOMEM)
 		return error_memory(err);
 	if (!text)
@@ -267,7 +267,7 @@ static int write_ring(struct extraction *x, struct penstock_error *err)
 	la_ssize_t n;
 
 	while (r == 0 && (n = read_ring(x->a, x, &p)) != 0)
-		r = n < 0 ? error_set(err, PENSTOCK_E_CANCELLED, "the source ended")
+		r = n < 0 ? error_set(err, PENSTOCK_E_CANCELLED, "the source failed")
 			  : decode_check_cancel(x->options->cancel, err);
 	if (r == 0 && x->kind == ARCHIVE_KIND_TAR && x->zeros < END_MARK)
 		log_warn(
@@ -355,7 +355,7 @@ int extract_single(struct ring *in, struct tree *tree, const char *name,
 		ssize_t n = ring_read_span(in, &p);
 
 		if (n < 0)
-			return error_set(err, PENSTOCK_E_CANCELLED, "the source ended");
+			return error_set(err, PENSTOCK_E_CANCELLED, "the source failed");
 		if (n == 0)
 			break;
 		r = tree_file_write(tree, name, p, (size_t)n, offset, err);

@@ -197,8 +197,7 @@ int members_place(
 	if (r < 0)
 		return r;
 	if (++m->n > m->max)
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"there are more members than the limit of %llu",
+		return error_set(err, PENSTOCK_E_LIMIT, "cannot unpack more than %llu members",
 			(unsigned long long)m->max);
 	return members_reopen(m, place, err);
 }

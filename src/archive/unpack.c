@@ -67,7 +67,7 @@ static void *back_main(void *arg)
 
 	if (n < 0) {
 		u->back_result = error_set(
-			&u->back_failure, PENSTOCK_E_CANCELLED, "the source ended");
+			&u->back_failure, PENSTOCK_E_CANCELLED, "the source failed");
 	} else if (archive_is_tar(p, (size_t)n, u->name)) {
 		u->back_is_tar = true;
 		u->back_result = extract_ring(ARCHIVE_KIND_TAR, &u->decoded, &u->tree, &u->options,

@@ -7,7 +7,7 @@
  *		return error_errno(err, errno, "cannot open '%s'", path);
  *	...
  *	if (fs_read(path, &text, err) < 0)
- *		return error_prefix(err, "run %s", id);
+ *		return error_prefix(err, "cannot start run '%s'", id);
  */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H

@@ -151,8 +151,8 @@ int commit_sort_files(struct commit *c, struct penstock_error *err)
 	for (size_t i = 1; i < c->n_files; i++) {
 		if (strcmp(c->files[i - 1].name, c->files[i].name) == 0)
 			return error_set(err, PENSTOCK_E_EXISTS,
-				"two ranks have written file '%s'; each rank needs names of its "
-				"own",
+				"cannot save checkpoint: file '%s' was written twice; give each "
+				"rank its own names",
 				c->files[i].name);
 	}
 	return 0;

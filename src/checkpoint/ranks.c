@@ -123,9 +123,9 @@ static int name_missing(const struct save *s, const bool *there, struct penstock
 			buf_add_str(&text, ", …");
 	}
 	return error_set(err, PENSTOCK_E_TIMEOUT,
-		"timeout: checkpoint '%s' is not committed: of %u ranks %u did not finish their "
-		"part in %.0f s: %s",
-		s->path, s->o.world_size, n, (double)s->o.timeout_ms / 1000, buf_str(&text));
+		"cannot commit checkpoint '%s': %u of %u ranks did not finish their part in %.0f "
+		"s: %s",
+		s->path, n, s->o.world_size, (double)s->o.timeout_ms / 1000, buf_str(&text));
 }
 
 int ranks_gather(struct save *s, struct commit *whole, struct penstock_error *err)

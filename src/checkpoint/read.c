@@ -329,6 +329,7 @@ int commit_latest(struct commit **out, const char *dir, commit_passed_fn passed,
 	}
 	return r < 0 ? r
 		     : error_set(err, PENSTOCK_E_NOT_FOUND,
-			       list.n ? "no valid checkpoint in '%s'" : "no checkpoint in '%s'",
+			       list.n ? "cannot find a valid checkpoint in '%s'"
+				      : "cannot find a checkpoint in '%s'",
 			       dir);
 }

@@ -290,7 +290,7 @@ static int push_key(struct copy *c, const struct copy_request *request, const st
 	r = push_tree(c, request, source, err);
 	if (r == 0 && c->found == found && !c->spared && !c->failed && !source->directory)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"there is no such object, and no object below that name");
+			"cannot find the object, or an object below its name");
 	return r;
 }
 

@@ -761,7 +761,7 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 	spare_dismiss(&d.spare);
 	if (r == 0 && !atomic_load(options->cancel))
 		r = error_set(
-			err, PENSTOCK_E_NOT_FOUND, "there is no bucket '%s'", options->bucket);
+			err, PENSTOCK_E_NOT_FOUND, "cannot find bucket '%s'", options->bucket);
 	/* New connections are refused, not held until the servers end. */
 	close_sockets(&d);
 	end_servers(&d);

@@ -58,7 +58,7 @@ static int refill(struct layer_stream *s)
 		return error_set(&s->error, PENSTOCK_E_CANCELLED, "cancelled");
 	n = ring_read_span(s->in, &p);
 	if (n < 0)
-		return error_set(&s->error, PENSTOCK_E_CANCELLED, "the source ended");
+		return error_set(&s->error, PENSTOCK_E_CANCELLED, "the source failed");
 	s->ended = n == 0;
 	if (n == 0)
 		return 0;
@@ -83,7 +83,7 @@ static int begin(struct layer_stream *s)
 	ssize_t n = ring_peek(s->in, &at);
 
 	if (n < 0)
-		return error_set(&s->error, PENSTOCK_E_CANCELLED, "the source ended");
+		return error_set(&s->error, PENSTOCK_E_CANCELLED, "the source failed");
 	p = (const unsigned char *)at;
 	s->kind = LAYER_PLAIN;
 	s->whole = true;

@@ -173,7 +173,7 @@ int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id, cons
 
 	if (id >= dataset_count(set->set))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"no sample %" PRIu64 " in '%s': the number of samples is %" PRIu64, id,
+			"invalid sample %" PRIu64 " of '%s': the number of samples is %" PRIu64, id,
 			source_url(dataset_source(set->set)), dataset_count(set->set));
 	place = dataset_find(set->set, id);
 	*name = source_name(dataset_source(set->set), place.shard);
@@ -272,9 +272,9 @@ int penstock_fields_at(const struct penstock_fields *fields, size_t i, struct pe
 
 	if (i >= fields->fields.n || out->struct_size < sizeof(out->struct_size))
 		return error_set(err, PENSTOCK_E_INVALID,
-			i >= fields->fields.n ? "no field %zu: there are %zu"
-					      : "field %zu of %zu: struct penstock_field is not "
-						"initialised",
+			i >= fields->fields.n ? "invalid field %zu: the number of fields is %zu"
+					      : "cannot get field %zu of %zu: struct "
+						"penstock_field is not initialised",
 			i, fields->fields.n);
 	field = &fields->fields.items[i];
 	own.name = field->name;

@@ -81,7 +81,9 @@ struct run_layout {
 	 * restored */
 	char *superseded;
 	char *state;
-	char *goes_on; /* file that exists while a resumed attempt has not started its steps */
+	/* file that exists while a resumed attempt has not started its steps, or a retry is
+	 * pending */
+	char *goes_on;
 	char *published;
 	char *tmp;
 	char *user_tmp;

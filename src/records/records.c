@@ -451,7 +451,7 @@ int records_set_state(struct records *records, const char *id, int attempt, enum
 	if (r < 0)
 		return r;
 	if (!run_state_is_live(state) || sqlite3_changes(records->db) != 1)
-		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s cannot become %s",
+		return error_set(err, PENSTOCK_E_INTERNAL, "cannot set attempt %d of '%s' to %s",
 			attempt, id, run_state_name(state));
 	return 0;
 }
@@ -516,17 +516,17 @@ int records_forget_steps(
 		"si", id, (int64_t)attempt);
 }
 
-/* Ends a durable change of one attempt, whose result is `r`. `refusal` is the error if no attempt
- * matched. */
+/* Ends a durable change, whose result is `r`. `refusal` is the error if no attempt matched. */
 static int changed_one(struct records *records, int r, const char *id, int attempt,
 	const char *refusal, struct penstock_error *err)
 {
 	int changed = sqlite3_changes(records->db);
 
 	set_durable(records, false, NULL);
-	return r < 0 || changed == 1 ? r
-				     : error_set(err, PENSTOCK_E_INTERNAL,
-					       "attempt %d of run %s %s", attempt, id, refusal);
+	if (r < 0 || changed == 1)
+		return r;
+	return error_set(err, PENSTOCK_E_INTERNAL, "cannot end attempt %d of '%s': it %s", attempt,
+		id, refusal);
 }
 
 int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
@@ -535,7 +535,7 @@ int records_end(struct records *records, const char *id, int attempt, const stru
 	int r;
 
 	if (run_state_is_live(end->state) || end->state >= RUN_MOVED)
-		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s cannot end as %s",
+		return error_set(err, PENSTOCK_E_INTERNAL, "cannot end attempt %d of '%s' as %s",
 			attempt, id, run_state_name(end->state));
 	LOCK_SCOPE(&records->lock);
 	r = set_durable(records, true, err);
@@ -580,7 +580,7 @@ int records_remove(struct records *records, const char *id, struct penstock_erro
 	LOCK_SCOPE(&records->lock);
 	r = change(records, err, "DELETE FROM runs WHERE id = ?1", "s", id);
 	if (r == 0 && sqlite3_changes(records->db) == 0)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "there is no run %s", id);
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "cannot find run '%s'", id);
 	return r;
 }
 
@@ -659,7 +659,7 @@ int records_last_attempt(struct records *records, const char *id, struct records
 		"s", id);
 	code = s ? sqlite3_step(s) : SQLITE_ERROR;
 	if (code == SQLITE_DONE)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no run %s", id);
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "cannot find run '%s'", id);
 	if (code != SQLITE_ROW)
 		return raise_sqlite(records, "read the records", err);
 	read_attempt(records, id, s, out);
@@ -723,10 +723,10 @@ int records_find(struct records *records, const char *word, struct records_run *
 			return r;
 		records_run_release(out);
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the ids of several runs begin with '%s'; give more digits", word);
+			"cannot choose a run: several ids begin with '%s'; give more digits", word);
 	}
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"there is no run '%s'; 'penstock ps -a' lists the runs", word);
+		"cannot find run '%s'; 'penstock ps -a' lists the runs", word);
 }
 
 int records_list(struct records *records, int (*fn)(void *cookie, const struct records_run *run),

@@ -130,8 +130,9 @@ int supervisor_find(
 			return 1;
 		if (clock_monotonic_ms() > deadline)
 			return error_set(err, PENSTOCK_E_TIMEOUT,
-				"run %s is live, but its process cannot be seen from here; look "
-				"in other containers and on other machines",
+				"cannot find the process of run '%s': the run is live, but the "
+				"process is not visible here; look in other containers and on "
+				"other machines",
 				id);
 		clock_sleep_ms(FIND_POLL_MS);
 	}
@@ -179,7 +180,7 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 		}
 		if (r > 0) {
 			const struct holder holder = read_holder(fd);
-			char since[CLOCK_RFC3339_SIZE] = "some time ago";
+			char since[CLOCK_RFC3339_SIZE] = "";
 			char name[128] = "unknown process";
 			struct stat st;
 
@@ -191,9 +192,9 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 				snprintf(name, sizeof(name), "process %d%s%s", (int)holder.pid,
 					holder.host[0] ? " on " : "", holder.host);
 			return error_set(err, PENSTOCK_E_EXISTS,
-				"run %s is already running (%s, since %s); wait for it, or end it with "
-				"'penstock stop %s'",
-				id, name, since, id);
+				"cannot lock run '%s': it is already running (%s%s%s); wait for it, or "
+				"end it with 'penstock stop %s'",
+				id, name, *since ? ", since " : "", since, id);
 		}
 		/* 'penstock rm' may have removed the file while we waited. */
 		if (!fs_is_named(fd, path))

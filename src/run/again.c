@@ -126,7 +126,7 @@ int run_check_same_file(
 		!changes.n)
 		return r;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot run '%s': run %s of this name is from '%s', which differs in %s; --name "
+		"cannot run '%s': run '%s' of this name is from '%s', which differs in %s; --name "
 		"NAME starts another run, --replace continues the existing run with this file",
 		options->workflow_path, id, run.workflow, changes.names);
 }

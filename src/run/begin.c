@@ -51,7 +51,8 @@ static int check_due(const struct run *run, enum run_state last, struct penstock
 	bool over = last == RUN_SUCCEEDED || last == RUN_FAILED || last == RUN_STOPPED;
 
 	if (o->due && !o->retrying && (over || run_is_left_alone(o->home, run->attempt.id)))
-		return error_set(err, PENSTOCK_E_EXISTS, "run %s is not due: %s", run->attempt.id,
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot start run '%s': it is not due (%s)", run->attempt.id,
 			over ? run_state_name(last) : "it was stopped");
 	return 0;
 }
@@ -73,8 +74,8 @@ static bool is_continuing(const struct run *run, const struct records_attempt *l
 		return false;
 	if (run->options->resume)
 		return true;
-	/* The last attempt was to continue an earlier one, but ended before its steps, or it failed
-	 * and its retry is pending: continue. */
+	/* The last attempt should have continued an earlier one and ended before its steps, or it
+	 * failed and its retry is pending: continue. */
 	if (access(run->attempt.layout.goes_on, F_OK) == 0)
 		return true;
 	/* Output that was not uploaded is left to `penstock flush`, which may record another
@@ -114,7 +115,7 @@ static int load_last_attempt(struct run *run, struct penstock_error *err)
 	run->after_failure = run->attempt.continuing && last.state == RUN_FAILED;
 	if (!run->attempt.continuing && last.unflushed && !run->options->fresh)
 		r = error_set(err, PENSTOCK_E_EXISTS,
-			"cannot start run %s again: its output was not uploaded; 'penstock flush "
+			"cannot start run '%s' again: its output was not uploaded; 'penstock flush "
 			"%s' uploads the output, --fresh leaves it in '%s'",
 			run->attempt.id, run->attempt.id, run->attempt.layout.dir);
 	else

@@ -110,8 +110,8 @@ static int decide(void *cookie, const struct lease_found *found, int attempt, in
 		(o->due || strcmp(found->state, "succeeded") == 0)) {
 		verdict->ended = true;
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
-			"run %s has %s on %s as attempt %d, so there is nothing to continue; "
-			"'penstock run' of its workflow starts it from scratch",
+			"cannot continue run '%s': it has %s on %s as attempt %d; 'penstock run' "
+			"of its workflow starts it from scratch",
 			run->attempt.id, found->state, found->host, found->attempt);
 	}
 	if (verdict->theirs)

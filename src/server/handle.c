@@ -268,7 +268,7 @@ static enum MHD_Result begin(struct request *req, const char *method, const char
 	req->head = strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
 	n = MHD_get_connection_values(req->connection, MHD_HEADER_KIND, NULL, NULL);
 	if (n > REQUEST_HEADERS_MAX) {
-		reply_errorf(req, S3_E_INVALID_REQUEST, "More than %d header lines",
+		reply_errorf(req, S3_E_INVALID_REQUEST, "The request has more than %d header lines",
 			REQUEST_HEADERS_MAX);
 		return cut_off(req);
 	}

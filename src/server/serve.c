@@ -342,7 +342,8 @@ static int announce(struct owner *owner, struct penstock_error *err)
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (null < 0 || log < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(log, 2) < 0)
-		return error_errno(err, errno, "cannot open '%s'", path);
+		return error_errno(err, errno,
+			"cannot redirect the standard streams to /dev/null and '%s'", path);
 	if (fstat(log, &st) == 0 && st.st_size > (off_t)SERVER_LOG_MAX && ftruncate(log, 0) < 0)
 		log_debug("cannot truncate '%s': %s", path, strerror(errno));
 	close(null);

@@ -37,7 +37,7 @@ struct review {
 	/* files that are not on this machine and whose object was removed or replaced */
 	uint64_t nowhere;
 	char first[128]; /* path of the first of these files */
-	bool blind; /* the credentials may not read */
+	bool blind; /* the credentials do not permit reads */
 	bool memory;
 	struct strlist paths; /* paths of files to be requested */
 	struct strlist unknown; /* new objects without a file */

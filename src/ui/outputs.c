@@ -29,7 +29,7 @@ struct outputs {
 	pthread_mutex_t seen_lock;
 	json_t *seen; /* the state of each run, by its id */
 
-	struct changes *changes; /* of the list of all runs */
+	struct changes *changes; /* changes of the list of all runs */
 };
 
 int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_error *err)

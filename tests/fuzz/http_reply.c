@@ -25,7 +25,7 @@ static struct {
 	int fd;
 	char url[64];
 	pthread_mutex_t lock;
-	const uint8_t *data; /* of the answers that are left */
+	const uint8_t *data; /* the answers that are left */
 	size_t size;
 } server = {.fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 

@@ -45,7 +45,7 @@ const (
 	head
 	list
 	put
-	complete // of an upload in parts
+	complete // completes an upload in parts
 	remove
 	removeVersion
 	versions
@@ -57,10 +57,10 @@ var names = map[kind]string{get: "get", head: "head", list: "list", put: "put", 
 type input struct {
 	key     string
 	kind    kind
-	value   int64  // of a write
+	value   int64  // written value
 	match   int64  // If-Match of this value; 0 without
 	none    bool   // If-None-Match: *
-	version string // of removeVersion
+	version string // for removeVersion
 }
 
 type output struct {
@@ -69,7 +69,7 @@ type output struct {
 	failed  bool  // 412, or 404 for a condition on no object
 	value   int64 // read; 0 if there is no object
 	version string
-	stack   string // of versions
+	stack   string // listed versions
 }
 
 // An entry of a key, oldest first: "VERSION=VALUE", "?" as the version if its reply was lost, and 0

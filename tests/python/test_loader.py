@@ -392,7 +392,7 @@ def test_an_epoch_that_was_resumed_and_left_starts_where_it_was_resumed(numbers)
     left = next(iter(loader)).tolist()
 
     assert left == expected[2] and loader.state_dict()["delivered"] == 30
-    loader.set_epoch(0)  # what a training calls in any case
+    loader.set_epoch(0)  # a training calls this in any case
     assert listed(loader) == expected[2:] and len(listed(loader)) == 5
 
 

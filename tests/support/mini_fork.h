@@ -14,7 +14,7 @@
 
 struct mini_fork {
 	pid_t pid;
-	char url[MINI_URL_SIZE]; /* of its root, without a slash at the end */
+	char url[MINI_URL_SIZE]; /* URL of its root, without a slash at the end */
 };
 
 /* Called before any thread is started. Returns false if it did not start. */

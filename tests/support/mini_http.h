@@ -33,7 +33,7 @@
 #define MINI_URL_SIZE	 256
 
 struct mini_request {
-	unsigned number; /* of all requests, from 1 */
+	unsigned number; /* counts all requests, from 1 */
 	char method[16];
 	char target[4096];
 	char headers[32768]; /* "Name: value\r\n"… */

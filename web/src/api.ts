@@ -28,7 +28,7 @@ export interface Connection {
 }
 
 let connection: Connection = { lost: false, refused: false, retryAt: 0 };
-let skew = 0; // of the clock of the server, in milliseconds
+let skew = 0; // milliseconds by which the server's clock is ahead
 const listeners = new Set<() => void>();
 
 export function connectionNow(): Connection {

@@ -30,7 +30,7 @@ export interface Member {
   name: string;
   size: number;
   packed: number;
-  offset: number; // of its local header
+  offset: number; // offset of its local header
 }
 
 function viewOf(data: Uint8Array): DataView {

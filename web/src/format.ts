@@ -99,12 +99,12 @@ export function webAddress(value: unknown): string | null {
   return typeof value === "string" && /^https?:\/\//i.test(value) ? value : null;
 }
 
-/* Objects of a list of the server; empty if it is missing or another kind of value. */
+/* Returns the objects in `value`; [] if it is not a list. */
 export function list<T>(value: unknown): T[] {
   return Array.isArray(value) ? value.filter((one) => one !== null && typeof one === "object") : [];
 }
 
-/* Texts of a list of the server. */
+/* Returns the strings in `value`; [] if it is not a list. */
 export function strings(value: unknown): string[] {
   return Array.isArray(value) ? value.filter((one) => typeof one === "string") : [];
 }

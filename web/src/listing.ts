@@ -15,7 +15,7 @@ export const MOST_ROWS = 200_000; // in memory
 
 export interface Place {
   bucket: string; // with its scheme: "s3://bucket"
-  prefix: string; // of keys, "" or "a/b/"
+  prefix: string; // prefix of keys: "" or "a/b/"
 }
 
 export function placeOf(url: string): Place | null {

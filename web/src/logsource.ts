@@ -14,7 +14,7 @@ import { type Params, address, getBytes, getJson, messageOf, open } from "./api"
 const BLOCK_BYTES = 256 * 1024;
 const BLOCK_LINES = 4096;
 const LONGEST_BLOCK = 16 * 1024 * 1024; // bytes; longer ones are cut
-const PIECE = 1024 * 1024; // of one request
+const PIECE = 1024 * 1024; // bytes of one request
 const KEPT = 24; // blocks in memory
 const BEHIND = 8 * 1024 * 1024; // bytes: more are not read one after the other
 const RETRY_MS = 2000;

@@ -11,7 +11,7 @@ const SETTLE_MS = 200;
 
 export interface LongScroll {
   box: RefObject<HTMLDivElement | null>;
-  height: number; // of the element in the box, in pixels
+  height: number; // height in pixels of the element in the box
   view: number; // height of the box
   first: number; // row
   shown: number; // rows, the last may be partly visible

@@ -7,7 +7,7 @@ export interface Loss {
   /* False if more may have been saved: no checkpoint of the attempt is known. Retention may have
    * removed it, or the step resumes from a file of its own. */
   exact: boolean;
-  steps: number; // of the training that were written twice; 0 if unknown
+  steps: number; // training steps that were written twice; 0 if unknown
   cost: number | null; // null without a price
 }
 

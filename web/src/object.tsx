@@ -93,7 +93,7 @@ interface ObjectProps {
   onClose: () => void;
 }
 
-/* What the store has as the current version. */
+/* The current version in the store. */
 function Current({
   info,
   url,

@@ -12,7 +12,7 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { LostError, address, announceRetry, messageOf, open, warningOf } from "./api";
 
 export interface Poll<T> {
-  data: T | null; // of this address; null before the first reply
+  data: T | null; // data of this address; null before the first reply
   error: string | null; // one line
   warning: string | null; // one line: the data may be incomplete
   refresh: () => void;

@@ -48,7 +48,7 @@ export interface Provenance {
   host?: Maybe<string>;
   kernel?: Maybe<string>;
   inputs?: Maybe<unknown[]>;
-  price?: Maybe<string>; // of an hour
+  price?: Maybe<string>; // price per hour
   [key: string]: unknown;
 }
 
@@ -100,7 +100,7 @@ export interface RunDetails extends Run {
   directory?: Maybe<string>;
   log?: Maybe<string>;
   resources?: unknown;
-  endpoint?: Maybe<string>; // of the output's store: "embedded", or a URL
+  endpoint?: Maybe<string>; // store of the output: "embedded", or a URL
   outputs?: Maybe<{ path?: Maybe<string>; open?: Maybe<boolean> }[]>;
   replaced?: Maybe<{ path?: Maybe<string>; url?: Maybe<string>; restore?: Maybe<string> }[]>;
   partial?: Maybe<string[]>;

@@ -7,7 +7,7 @@
  */
 import { ApiError, messageOf, send } from "./api";
 
-const TRIES = 6; // of a part
+const TRIES = 6; // for each request of an upload
 const AT_ONCE = 2; // files
 
 export interface Upload {
@@ -17,7 +17,7 @@ export interface Upload {
   sent: number; // bytes
   state: "waiting" | "sending" | "done" | "failed" | "cancelled";
   error: string | null;
-  id: string | null; // of the server
+  id: string | null; // id from the server
   abort: AbortController;
 }
 

@@ -67,8 +67,8 @@ static int refuse_if_alive(
 			job.job);
 	else if (status.lives && strcmp(status.state, "COMPLETING") != 0)
 		r = error_set(err, PENSTOCK_E_EXISTS,
-			"run %s is live already (Slurm job %s, %s: %s); wait for it, or stop it "
-			"with 'penstock stop %s'",
+			"cannot start run '%s': it is live (Slurm job %s, %s: %s); wait for it, or "
+			"stop it with 'penstock stop %s'",
 			id, job.job, status.state, status.reason, id);
 	return r;
 }
@@ -86,8 +86,8 @@ static int refuse_if_unflushed(
 			last.state != RUN_SUCCEEDED))
 		return 0;
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s has output that is not uploaded; 'penstock flush %s' uploads it, "
-		"--fresh leaves it in %s/runs/%s",
+		"cannot start run '%s' again: its output was not uploaded; 'penstock flush %s' "
+		"uploads the output, --fresh leaves it in '%s/runs/%s'",
 		id, id, options->home, id);
 }
 
@@ -260,7 +260,7 @@ static int record_gone(struct following *f, const struct slurm_job *job,
 		*status->nodes ? " on " : "", status->nodes,
 		begun		      ? "; the same command resumes it"
 		: cancelled || *words ? ""
-				      : "; is PENSTOCK_HOME on a file system that the nodes share?",
+				      : "; check that the nodes share PENSTOCK_HOME",
 		words);
 	records_end(f->records, f->id, last->attempt, &end, NULL);
 	log_error("run %s %s: %s", f->id, run_state_name(end.state), message ? message : "");
@@ -353,7 +353,8 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	int r = records_last_attempt(f->records, f->id, &last, NULL);
 
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && was_removed(f))
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "run %s was removed", f->id);
+		return error_set(
+			err, PENSTOCK_E_NOT_FOUND, "cannot follow run '%s': it was removed", f->id);
 	/* The attempt was withdrawn, and is about to be recorded again. */
 	if (r < 0 || last.attempt < f->first_attempt)
 		return 0;
@@ -485,7 +486,8 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 			if (clock_monotonic_ms() >= patient_until)
 				return *number ? -(int)PENSTOCK_E_UNAVAILABLE
 					       : error_set(err, PENSTOCK_E_UNAVAILABLE,
-							 "run %s is still being submitted to Slurm",
+							 "cannot stop run '%s': it is still being "
+							 "submitted to Slurm",
 							 run->id);
 			penstock_error_release(err);
 			clock_sleep_ms(pause_ms);
@@ -494,8 +496,8 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 		patient_until = clock_monotonic_ms() + PATIENCE_MS;
 		if (!status.lives || (asked && strcmp(status.state, "COMPLETING") == 0))
 			return asked ? 0
-				     : error_set(err, PENSTOCK_E_NOT_FOUND, "run %s is not live",
-					       run->id);
+				     : error_set(err, PENSTOCK_E_NOT_FOUND,
+					       "cannot stop run '%s': it is not live", run->id);
 		if (status.pending)
 			return stop_waiting(records, run, number, err);
 		/* A job whose penstock does not hold the lock yet would not receive the signal. */

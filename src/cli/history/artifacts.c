@@ -57,7 +57,7 @@ struct listing {
 	const struct session *s;
 	bool json;
 	struct json_stream stream;
-	struct output_keys keys; /* of a store */
+	struct output_keys keys; /* for an output in a store */
 	uint64_t n;
 };
 
@@ -359,7 +359,8 @@ static int tag_objects(struct session *s, const char *tag, struct penstock_error
 	if (r == 0)
 		r = t.r;
 	if (r == 0 && t.copied == 0)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no artifacts", s->place.name);
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "cannot tag run '%s': it has no artifacts",
+			s->place.name);
 	return r < 0 ? r : write_tag(s, tag, to, s->place.id, s->place.name, err);
 }
 

@@ -132,7 +132,7 @@ static int find_run(struct artifacts_place *out, const char *home, struct record
 
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && finished)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"there is no run '%s'; run it first (dstack's %s: 'penstock run %s'); "
+			"cannot find run '%s'; run it first (dstack's %s: 'penstock run %s'); "
 			"'penstock ps -a' lists the runs",
 			word, word, word);
 	if (r < 0)
@@ -147,8 +147,9 @@ static int find_run(struct artifacts_place *out, const char *home, struct record
 	}
 	if (finished && run.last.state != RUN_SUCCEEDED && !out->live)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"run %s has not succeeded (it is %s); 'penstock run' it first", word,
-			run_state_name(run.last.state));
+			"cannot use the output of run '%s': it has not succeeded (it is %s); start "
+			"it first with 'penstock run'",
+			word, run_state_name(run.last.state));
 	return place_of_run(out, home, &run, err);
 }
 
@@ -166,7 +167,7 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 		return r;
 	if (!path || access(path, F_OK) < 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"there is no tag '%s'; see 'penstock tag list'", tag);
+			"cannot open tag '%s': it does not exist; see 'penstock tag list'", tag);
 	r = fs_read(path, &text, err);
 	if (r < 0)
 		return r;
@@ -182,7 +183,7 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 		r = records_find(records, id ? id : "", &run, err);
 		if (r == -(int)PENSTOCK_E_NOT_FOUND)
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
-				"cannot open tag '%s': run %s, which has the address of the "
+				"cannot open tag '%s': run '%s', which has the address of the "
 				"store, was removed; the copy is in '%s': remove it with "
 				"'penstock rm -r', and then the file '%s'",
 				tag, id ? id : "", url ? url : prefix, path);
@@ -245,8 +246,8 @@ static int find_dependency(struct artifacts_place *place, const char *file, cons
 	r = records_list(records, see_run, &s, err);
 	if (r == 0 && !*s.id)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"this project has no run '%s'; run it first: 'penstock run %s'", name,
-			name);
+			"cannot find run '%s' in this project; run it first: 'penstock run %s'",
+			name, name);
 	return r < 0 ? r : artifacts_find(place, home, records, s.id, true, err);
 }
 

@@ -161,7 +161,7 @@ static int add_remote(struct session *s, const char *key, struct penstock_error 
 	if (!path || !commit_name_is_good(path))
 		return 0;
 	if (s->list.n == LIMIT_CHECKPOINTS)
-		return error_set(err, PENSTOCK_E_LIMIT, "there are more than %d checkpoints",
+		return error_set(err, PENSTOCK_E_LIMIT, "cannot read more than %d checkpoints",
 			LIMIT_CHECKPOINTS);
 	items = reallocarray(s->list.items, s->list.n + 1, sizeof(e));
 	if (!items)
@@ -374,9 +374,9 @@ static int pick(const struct session *s, const char *name, const struct commit_e
 		return 0;
 	}
 	if (name)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no checkpoint '%s'", name);
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "cannot find checkpoint '%s'", name);
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"there is no intact checkpoint; `path` and `pattern` of `checkpoints` in the "
+		"cannot find an intact checkpoint; `path` and `pattern` of `checkpoints` in the "
 		"workflow select the files that are checkpoints");
 }
 
@@ -400,7 +400,7 @@ static int verify_all(const struct session *s, const char *name, struct penstock
 		printf(": %s\n", r < 0 ? why.message : "whole");
 	}
 	if (name && !n)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no checkpoint '%s'", name);
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "cannot find checkpoint '%s'", name);
 	return damaged ? error_set(err, PENSTOCK_E_CORRUPT, "%zu of %zu checkpoints are damaged",
 				 damaged, n)
 		       : 0;

@@ -188,11 +188,12 @@ static int find_remote_run(
 	}
 	if (log->several)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"several runs have logs in this place; add the id of a run");
+			"cannot choose a log: several runs have logs in this place; add the id of a "
+			"run");
 	if (!log->run)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"this place has no log of a run; `enableLogging: true` in the workflow "
-			"keeps logs there");
+			"cannot find a log: this place has no log of a run; `enableLogging: true` in "
+			"the workflow keeps logs there");
 	return 0;
 }
 
@@ -326,8 +327,8 @@ static int show_remote(
 	}
 	if (r == 0 && !any)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"run %s has no log in this place; `enableLogging: true` in the workflow "
-			"keeps logs there",
+			"cannot find a log of run '%s': this place has no log of it; "
+			"`enableLogging: true` in the workflow keeps logs there",
 			log->run);
 	return r;
 }
@@ -417,7 +418,7 @@ static int run_logs(const struct cli *cli)
 	if (r < 0)
 		return cli_fail(cli, &err);
 	if (attempt > run.last.attempt)
-		return cli_misuse(cli, "--attempt: run %s has only %d", run.id, run.last.attempt);
+		return cli_misuse(cli, "--attempt: run '%s' has only %d", run.id, run.last.attempt);
 	if (attempt == 0)
 		attempt = run.last.attempt;
 	if (!all && cli_has(cli, "follow") && attempt == run.last.attempt &&

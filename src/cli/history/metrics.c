@@ -223,7 +223,7 @@ static int check_names(
 		near = found ? NULL : str_nearest(word, names, metrics->n);
 		if (!found)
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
-				"there is no metric '%s'%s%s%s; 'penstock metrics %s' lists the "
+				"cannot find metric '%s'%s%s%s; 'penstock metrics %s' lists the "
 				"metrics",
 				word, near ? "; did you mean '" : "", near ? near : "",
 				near ? "'?" : "", cli_operand(cli, 0));

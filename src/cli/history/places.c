@@ -251,7 +251,7 @@ static void correct_clock(const struct found *found, const char *host, struct re
 	if (!run_state_is_live(a->state) || !updated || !found->heard_ns ||
 		amount <= CLOCK_TOLERANCE_S * NS_PER_S)
 		return;
-	log_warn("the clock of '%s' is %s %s; the times of run %s are corrected",
+	log_warn("the clock of '%s' is %s %s; the times of run '%s' are corrected",
 		host ? host : "another machine", show_duration(amount / NS_PER_MS, text),
 		behind > 0 ? "behind" : "ahead",
 		json_string_value(json_object_get(found->state, "run")));
@@ -350,7 +350,7 @@ int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, v
 	r = read_state(&place, prefix, state, &e);
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && !e.repeats) /* the bucket is there */
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot find run %s in '%s': it has no state there; 'penstock ps %s' lists "
+			"cannot find run '%s' in '%s': it has no state there; 'penstock ps %s' lists "
 			"the runs of a place",
 			id, cli_operand(cli, i), cli_operand(cli, i));
 	if (r < 0)

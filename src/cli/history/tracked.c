@@ -20,11 +20,10 @@
 enum { PATIENCE_MS = 20000 };
 
 struct attempts {
-	/* of the last attempt that has a tracked run */
-	char run[MLFLOW_ID_SIZE]; /* at MLflow; "" if no attempt has one */
-	char *base; /* address of the server; NULL if it is a secret */
-	/* of the last attempt */
-	int64_t started_ms, ended_ms;
+	/* MLflow's run of the last attempt that has one; "" if no attempt has one */
+	char run[MLFLOW_ID_SIZE];
+	char *base; /* address of that run's server; NULL if it is a secret */
+	int64_t started_ms, ended_ms; /* times of the last attempt */
 };
 
 static void attempts_release(struct attempts *seen)

@@ -100,7 +100,7 @@ static int rm(const struct cli *cli, const char *dir, const struct image_kept_li
 		}
 		if (!found)
 			r = error_set(err, PENSTOCK_E_NOT_FOUND,
-				"no image '%s'; 'penstock images' lists the images by their "
+				"cannot find image '%s'; 'penstock images' lists the images by their "
 				"full names and the beginnings of their digests",
 				word);
 	}

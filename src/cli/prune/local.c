@@ -153,7 +153,7 @@ static bool stores_logs(const char *dir, const struct records_run *run)
 }
 
 struct stored {
-	bool *logs; /* of each attempt */
+	bool *logs; /* for each attempt */
 	int attempts;
 };
 

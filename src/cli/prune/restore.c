@@ -69,7 +69,7 @@ static int open_run(struct session *s, struct penstock_error *err)
 		return r;
 	if (s->found.dir)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"run %s has no output in a store, so there are no copies", run.id);
+			"cannot read the copies of run '%s': its output is not in a store", run.id);
 	r = artifacts_open(&s->found, s->home, err);
 	if (r < 0)
 		return r;
@@ -105,15 +105,16 @@ static int open_address(struct session *s, struct penstock_error *err)
 	}
 	if (n > 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%zu runs that wrote to %s begin with '%s'; give more digits", n,
-			s->at.text, id);
+			"cannot choose a run: the ids of %zu runs that wrote to '%s' begin with "
+			"'%s'; give more digits",
+			n, s->at.text, id);
 	if (!id && ids.n == 1)
 		snprintf(s->place.id, sizeof(s->place.id), "%s", ids.items[0]);
 	if (*s->place.id)
 		return 0;
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		ids.n && !id ? "%zu runs wrote to %s; choose one with --run"
-			     : "no such run among the %zu that wrote to %s",
+		ids.n && !id ? "cannot choose a run: %zu runs wrote to '%s'; choose one with --run"
+			     : "cannot find the run: it is not among the %zu that wrote to '%s'",
 		ids.n, s->at.text);
 }
 
@@ -129,7 +130,8 @@ static int open_place(struct session *s, struct penstock_error *err)
 		r = copies_live(&s->place, address ? NULL : home_id, err);
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s is live, and may overwrite the object again; stop it first",
+			"cannot restore files of run '%s': it is live, and may overwrite them "
+			"again; stop it first",
 			s->place.id);
 	if (r < 0)
 		return r;
@@ -256,7 +258,7 @@ static int restore_operands(const struct session *s, struct penstock_error *err)
 
 		if (!copy)
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
-				"there is no copy of '%s'%s%s%s; 'penstock show %s' lists the copies",
+				"cannot find a copy of '%s'%s%s%s; 'penstock show %s' lists the copies",
 				path, etag ? " with the ETag '" : "", etag ? etag : "",
 				etag ? "'" : "", s->place.id);
 		r = restore_copy(s, copy, err);

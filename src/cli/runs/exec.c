@@ -169,7 +169,8 @@ static int run_on_cluster(const struct strlist *words, const char *home,
 		return error_prefix(err, "cannot read the Slurm job of run '%s'", run->id);
 	if (!*record.job)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"run %s is not a Slurm job yet; see 'penstock ps'", run->id);
+			"cannot enter run '%s': it is not a Slurm job yet; see 'penstock ps'",
+			run->id);
 	r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
 	if (r < 0)
 		return r;
@@ -353,14 +354,15 @@ static int find_step(const char *home, const struct records_run *run, struct cho
 		return 0;
 	if (c->names.len && !c->found)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"run %s has no live step '%s'; it is running %s", run->id, c->wanted,
-			buf_str(&c->names));
+			"cannot enter run '%s': it has no live step '%s'; it is running %s",
+			run->id, c->wanted, buf_str(&c->names));
 	if (c->several)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"run %s has several live steps: %s; choose one with --step", run->id,
-			buf_str(&c->names));
-	return error_set(
-		err, PENSTOCK_E_NOT_FOUND, "run %s has no live step; see 'penstock ps'", run->id);
+			"cannot enter run '%s': it has several live steps (%s); choose one "
+			"with --step",
+			run->id, buf_str(&c->names));
+	return error_set(err, PENSTOCK_E_NOT_FOUND,
+		"cannot enter run '%s': it has no live step; see 'penstock ps'", run->id);
 }
 
 static int run_exec(const struct cli *cli)

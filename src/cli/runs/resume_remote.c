@@ -98,11 +98,12 @@ static int choose(struct search *search, struct records_run *run, struct penstoc
 	}
 	if (n > 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"several run ids in this place begin with '%s'; give more digits",
+			"cannot choose a run: several run ids in this place begin with '%s'; give "
+			"more digits",
 			search->word);
 	if (!found)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"there is no run '%s' below %s://%s/%s (%zu other%s there)", search->word,
+			"cannot find run '%s' below '%s://%s/%s' (%zu other%s there)", search->word,
 			location_scheme(&search->at), search->at.bucket, search->prefix,
 			search->ids.n, search->ids.n == 1 ? " is" : "s are");
 	snprintf(run->id, sizeof(run->id), "%s", found);
@@ -142,7 +143,8 @@ static int fetch_workflow(struct search *search, const char *home, struct record
 
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the state of run %s has no workflow; pass the file to 'penstock run'",
+			"cannot resume run '%s': its state has no workflow; pass the file to "
+			"'penstock run'",
 			run->id);
 	if (r < 0)
 		return error_move(err, &e);

@@ -697,8 +697,8 @@ static int run_resume(const struct cli *cli)
 	if (run.last.state == RUN_SUCCEEDED &&
 		!run_is_newer_elsewhere(&options, run.id, run.last.attempt)) {
 		error_set(&err, PENSTOCK_E_INVALID,
-			"run %s has succeeded; 'penstock run %s', with its options, starts it from "
-			"the beginning",
+			"cannot resume run '%s': it has succeeded; 'penstock run %s', with its "
+			"options, starts it from the beginning",
 			run.id, run.workflow);
 		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
 	}

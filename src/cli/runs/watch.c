@@ -143,7 +143,7 @@ static void start(struct watch *watch, struct watched *w)
 
 	w->began_ms = clock_monotonic_ms();
 	if (r < 0) {
-		log_error("run %s: %s", w->name, err.message);
+		log_error("cannot resume run '%s': %s", w->name, err.message);
 		pause_before_next(w, w->began_ms);
 		watch->n_failed++;
 		return;

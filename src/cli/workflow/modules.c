@@ -292,7 +292,8 @@ static int fetch(
 		return 0;
 	if (r->ref && e.message && strstr(e.message, "find remote ref"))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"no tag '%s'; 'git ls-remote --tags %s' lists the tags", r->ref, r->url);
+			"missing tag '%s'; 'git ls-remote --tags %s' lists the tags", r->ref,
+			r->url);
 	return error_move(err, &e);
 }
 

@@ -56,7 +56,8 @@ static int load(json_t **out, const char *path, struct penstock_error *err)
 	*out = json_loads(buf_str(&text), 0, NULL);
 	return json_is_object(*out)
 		       ? 0
-		       : error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a list of secrets", path);
+		       : error_set(err, PENSTOCK_E_CORRUPT,
+				 "cannot read '%s': it is not a list of secrets", path);
 }
 
 static int save(json_t *json, const char *path, struct penstock_error *err)
@@ -173,7 +174,8 @@ static int change(const char *name, json_t *value, struct penstock_error *err)
 		r = load(&json, path, err);
 	if (r == 0 && !value && !json_object_get(json, name))
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"there is no secret '%s'; see 'penstock secret list'", name);
+			"cannot remove secret '%s': it does not exist; see 'penstock secret list'",
+			name);
 	if (r == 0)
 		r = clear_before(json, name, value, err);
 	if (r == 0 && value)

@@ -3,7 +3,7 @@
  * block of a shard is fetched by one process, while other processes wait.
  *
  *	struct block_cache *cache = NULL;
- *	struct block_file file = BLOCK_FILE_INIT;	// of one thread
+ *	struct block_file file = BLOCK_FILE_INIT;	// one for each thread
  *
  *	options = (struct block_cache_options){.dir = "/local", .shards = n};
  *	r = block_cache_new(&cache, &options, err);

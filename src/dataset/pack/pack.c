@@ -210,7 +210,7 @@ static int add_label(struct work *w, uint64_t id, struct penstock_error *err)
 		if (f->items[i].name_len == label.name_len &&
 			memcmp(f->items[i].name, label.name, label.name_len) == 0)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"there is already a file for the label of '%s'", w->key);
+				"the sample '%s' already has a file for its label", w->key);
 	}
 	f->items[f->n++] = label;
 	return 0;
@@ -438,9 +438,10 @@ static int find_ranges(const struct pack *p, struct pack_shard *shard, struct pa
 		r = p->format->scan->scan(p->format->scan, &reader, add_range, &ranges, err);
 		if (r == 0 && done->n != shard->n)
 			r = error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"cannot write a shard as %s: of %zu samples, readers would find %" PRIu64
-				"; adjacent samples have the same name, or hidden names",
-				p->format->name, shard->n, done->n);
+				"cannot write a shard as %s: readers would find only %" PRIu64
+				" of %zu samples, because adjacent samples have the same name or "
+				"hidden names",
+				p->format->name, done->n, shard->n);
 	} else {
 		for (; done->n < shard->n; done->n++) {
 			uint64_t start = done->n ? shard->ends[done->n - 1] : 0;

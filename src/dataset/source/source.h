@@ -54,7 +54,7 @@ struct source_entry {
 	};
 };
 
-/* The time of a file, as lists of shards have it. */
+/* Returns the modification time of a file in ns, for `source_entry.mtime_ns`. */
 static inline int64_t source_mtime_ns(const struct stat *st)
 {
 	return st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;

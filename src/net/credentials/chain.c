@@ -298,7 +298,7 @@ static int resolve_credentials(
 	if (chain->given->no_keys)
 		*chain->given->no_keys = true;
 	error_set(err, PENSTOCK_E_PERMISSION,
-		"no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write "
+		"missing S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write "
 		"profile '%s' into %s or %s",
 		chain->profile,
 		chain->config->credentials_path ? chain->config->credentials_path
@@ -385,7 +385,7 @@ int s3_settings_resolve(
 		return gs_settings_resolve(out, given, err);
 	r = aws_config_load(&config, err);
 	if (r == 0 && named && needed && !aws_config_has_profile(&config, named))
-		r = error_set(err, PENSTOCK_E_INVALID, "there is no profile '%s' in %s or %s",
+		r = error_set(err, PENSTOCK_E_INVALID, "cannot find profile '%s' in '%s' or '%s'",
 			named, config.config_path ? config.config_path : "~/.aws/config",
 			config.credentials_path ? config.credentials_path : "~/.aws/credentials");
 	if (r == 0)

@@ -79,8 +79,9 @@ static int from_profile(struct s3_settings *s, const char *profile, struct penst
 	if (r < 0)
 		return r;
 	if (!aws_config_has_profile(&config, profile))
-		return error_set(err, PENSTOCK_E_INVALID, "there is no profile '%s' in %s or %s",
-			profile, config.config_path ? config.config_path : "~/.aws/config",
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot find profile '%s' in '%s' or '%s'", profile,
+			config.config_path ? config.config_path : "~/.aws/config",
 			config.credentials_path ? config.credentials_path : "~/.aws/credentials");
 	r = hmac_keys(s, aws_config_get(&config, profile, "aws_access_key_id"),
 		aws_config_get(&config, profile, "aws_secret_access_key"), "the profile", "profile",
@@ -185,7 +186,7 @@ static int resolve_credentials(struct s3_settings *s, const struct store_place *
 	if (r != 0)
 		return r;
 	error_set(err, PENSTOCK_E_PERMISSION,
-		"no credentials for Google Cloud Storage; checked "
+		"cannot find credentials for Google Cloud Storage: checked "
 		"GOOGLE_APPLICATION_CREDENTIALS, GS_ACCESS_KEY_ID, gcloud's application default "
 		"credentials, and this machine's service account; for a public bucket use "
 		"--no-sign-request");

@@ -136,8 +136,8 @@ int credential_source_google_instance(struct credentials_provider **out, struct 
 	if (!host)
 		host = METADATA_HOST;
 	if (strpbrk(host, "/?#@ "))
-		return error_set(
-			err, PENSTOCK_E_INVALID, "GCE_METADATA_HOST must be a host or HOST:PORT");
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid GCE_METADATA_HOST '%s': it must be a host or HOST:PORT", host);
 	url = str_printf("http://%s" METADATA_PATH, host);
 	if (!url)
 		return error_memory(err);

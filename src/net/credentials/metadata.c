@@ -177,10 +177,13 @@ int credential_source_instance(struct credentials_provider **out, struct penstoc
 		url = mode && strcasecmp(mode, "IPv6") == 0 ? INSTANCE_URL_IPV6 : INSTANCE_URL;
 	if (timeout && !str_to_u64(timeout, 1, 60, &timeout_s))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"AWS_METADATA_SERVICE_TIMEOUT must be a number from 1 to 60");
+			"invalid AWS_METADATA_SERVICE_TIMEOUT '%s': it must be a number from 1 to 60",
+			timeout);
 	if (attempts && !str_to_u64(attempts, 1, 20, &n))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"AWS_METADATA_SERVICE_NUM_ATTEMPTS must be a number from 1 to 20");
+			"invalid AWS_METADATA_SERVICE_NUM_ATTEMPTS '%s': it must be a number from 1 "
+			"to 20",
+			attempts);
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return error_memory(err);
@@ -261,14 +264,15 @@ static int check_full_uri(const char *uri, struct penstock_error *err)
 		return 0;
 	if (!str_starts(uri, "http://"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"AWS_CONTAINER_CREDENTIALS_FULL_URI must begin with http:// or https://");
+			"invalid AWS_CONTAINER_CREDENTIALS_FULL_URI: it must begin with http:// or "
+			"https://");
 	for (size_t i = 0; i < ARRAY_SIZE(services); i++) {
 		if (len == strlen(services[i]) && strncasecmp(host, services[i], len) == 0)
 			return 0;
 	}
 	return error_set(err, PENSTOCK_E_INVALID,
-		"AWS_CONTAINER_CREDENTIALS_FULL_URI uses plain HTTP to another machine; use "
-		"https://");
+		"invalid AWS_CONTAINER_CREDENTIALS_FULL_URI: it uses plain HTTP to another "
+		"machine; use https://");
 }
 
 int credential_source_container(struct credentials_provider **out, struct penstock_error *err)
@@ -281,10 +285,11 @@ int credential_source_container(struct credentials_provider **out, struct pensto
 
 	if (!relative && !full)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor …_FULL_URI is set");
+			"neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor "
+			"AWS_CONTAINER_CREDENTIALS_FULL_URI is set");
 	if (relative && *relative != '/')
 		return error_set(err, PENSTOCK_E_INVALID,
-			"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI must begin with \"/\"");
+			"invalid AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: it must begin with '/'");
 	if (!relative && check_full_uri(full, err) < 0)
 		return -PENSTOCK_E_INVALID;
 	m = calloc(1, sizeof(*m));

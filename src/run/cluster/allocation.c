@@ -95,8 +95,8 @@ static int take_record(
 
 	if (submission && submission != record->submissions)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"job %s no longer belongs to run %s, which was submitted again (job %s)",
-			job, allocation->id, *record->job ? record->job : "not yet known");
+			"cannot start run '%s' in job %s: it was submitted again (job %s)",
+			allocation->id, job, *record->job ? record->job : "not yet known");
 	if (strlen(job) == len && strncmp(record->job, job, len) == 0) {
 		record->job[len] = '\0'; /* within the job its cluster is the default */
 		return 0;
@@ -118,7 +118,7 @@ int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home
 			"the batch job of 'penstock run --on slurm'");
 	r = slurm_job_read(&allocation->job, home, id, err);
 	if (r < 0)
-		return error_prefix(err, "run %s", id);
+		return error_prefix(err, "cannot read the Slurm job of run '%s'", id);
 	allocation->home = strdup(home);
 	allocation->id = strdup(id);
 	allocation->n_nodes = number_of("SLURM_JOB_NUM_NODES");

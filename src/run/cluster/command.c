@@ -119,7 +119,7 @@ int slurm_command(const char *const *argv, struct buf *out, struct penstock_erro
 			.err.text = &said},
 		&status, err);
 	if (r == -(int)PENSTOCK_E_TIMEOUT)
-		error_suffix(err, "; does Slurm's controller reply?");
+		error_suffix(err, "; check that Slurm's controller replies");
 	if (r < 0)
 		return r;
 	char line[512];

@@ -145,7 +145,7 @@ static int read_line(struct remote *r, struct penstock_error *err)
 			continue;
 		if (n <= 0)
 			return error_set(err, PENSTOCK_E_IO,
-				"no task description on standard input; this command is for "
+				"missing task description on standard input; this command is for "
 				"steps on the nodes of a cluster");
 		buf_grown(&r->input, (size_t)n);
 	}
@@ -399,7 +399,7 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 	unsetenv(REMOTE_RANK_VARIABLE);
 	if (!json_is_object(r->root))
 		return error_set(err, PENSTOCK_E_IO,
-			"no task description in the environment; this command is for ranks "
+			"missing task description in the environment; this command is for ranks "
 			"started by an MPI launcher");
 	r->cwd = text_of(json_object_get(r->root, "cwd"));
 	if (read_words(json_object_get(r->root, "argv"), &r->argv) < 0 ||

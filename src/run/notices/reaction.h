@@ -29,7 +29,7 @@ struct penstock_error;
 #define REACTION_DIR	      ".penstock"
 #define REACTION_PREEMPT_FILE REACTION_DIR "/preempt"
 #define REACTION_SAVE_FILE    REACTION_DIR "/save"
-#define REACTION_DONE_FILE    REACTION_DIR "/done-" /* and the execution's number */
+#define REACTION_DONE_FILE    REACTION_DIR "/done-" /* the execution's number follows */
 
 struct reaction {
 	struct attempt *attempt; /* borrowed */

@@ -35,20 +35,20 @@ static bool wait_turn(struct lease *lease, bool failed, const char **state)
 
 static void lose(struct lease *lease, const struct seen *other, bool output_only)
 {
-	const char *since = other->since[0] ? other->since : "some time ago";
+	const char *comma = other->since[0] ? ", since " : "";
 
 	if (output_only)
 		snprintf(lease->owner, sizeof(lease->owner),
-			"run %s now owns the output of this run (on %s, since %s)", other->run,
-			other->host, since);
+			"run '%s' now owns the output of this run (on %s%s%s)", other->run,
+			other->host, comma, other->since);
 	else if (!other->etag[0])
-		snprintf(lease->owner, sizeof(lease->owner), "run %s now belongs to another owner",
-			lease->options.run_id);
+		snprintf(lease->owner, sizeof(lease->owner),
+			"run '%s' now belongs to another owner", lease->options.run_id);
 	else
 		snprintf(lease->owner, sizeof(lease->owner),
-			"run %s is now attempt %d on %s (process %d, %s, since %s)",
+			"run '%s' is now attempt %d on %s (process %d, %s%s%s)",
 			lease->options.run_id, other->attempt, other->host, (int)other->pid,
-			other->state, since);
+			other->state, comma, other->since);
 	if (!output_only && other->etag[0]) {
 		lease->owner_attempt = other->attempt;
 		snprintf(lease->owner_host, sizeof(lease->owner_host), "%s", other->host);

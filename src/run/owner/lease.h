@@ -45,8 +45,8 @@ struct lease_options {
 	const char *state_prefix; /* ".penstock/runs/ID" */
 	const char *run_id;
 	const char *name; /* may be NULL */
-	/* of an hour of this machine; NULL if unknown, or if the attempt only completes another
-	 * one */
+	/* price of this machine per hour; NULL if unknown, or if the attempt only completes
+	 * another one */
 	const char *price;
 	const char *home; /* $PENSTOCK_HOME; with the machine it identifies the records */
 	const char *home_id; /* distinguishes homes of the same path (records/records.h) */
@@ -114,7 +114,7 @@ int lease_perform(struct lease *lease, const atomic_int *cancel,
 	struct penstock_error *err);
 /* Returns false if `lease` is NULL. */
 bool lease_is_lost(struct lease *lease);
-/* Describes the owner of a lost lease: "run ID is now attempt 3 on HOST (process 12, since …)". */
+/* Describes the owner of a lost lease: "run 'ID' is now attempt 3 on HOST (process 12, …)". */
 const char *lease_owner_now(const struct lease *lease);
 /* Fills in the attempt that the run was lost to, and its host and state. Returns false if the run
  * is still this owner's, or if the new owner is unknown. */

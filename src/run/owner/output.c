@@ -40,11 +40,11 @@ static int write_owner(
 static int refuse(struct lease *lease, const struct seen *other, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s writes to %s://%s/%s (on %s, process %d, attempt %d, since %s); wait "
-		"for it, stop it there, or give this run another output",
-		other->run, object_client_scheme(lease->options.client), lease->options.bucket,
-		lease->options.prefix, other->host, (int)other->pid, other->attempt,
-		other->since[0] ? other->since : "some time ago");
+		"cannot write to '%s://%s/%s': run '%s' writes there (on %s, process %d, attempt "
+		"%d%s%s); wait for it, stop it there, or give this run another output",
+		object_client_scheme(lease->options.client), lease->options.bucket,
+		lease->options.prefix, other->run, other->host, (int)other->pid, other->attempt,
+		other->since[0] ? ", since " : "", other->since);
 }
 
 static char *state_key(const struct lease *lease, const char *run)
@@ -232,10 +232,10 @@ int lease_can_take_over(
 	/* A former owner that resumes must not complete an upload either. */
 	if (!honoured.put || !honoured.complete)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s was live on %s, and this store ignores conditional writes, so "
-			"the owner of %s cannot be determined; if that machine is gone, %s",
-			run, seen->host,
-			strcmp(run, lease->options.run_id) == 0 ? "it" : "its output",
+			"cannot determine the owner of %s: run '%s' was live on %s, and this "
+			"store ignores conditional writes; if that machine is gone, %s",
+			strcmp(run, lease->options.run_id) == 0 ? "the run" : "the output", run,
+			seen->host,
 			strcmp(run, lease->options.run_id) == 0 ? "start another run with --name"
 								: "give this run another output");
 	return 0;

@@ -199,13 +199,13 @@ static int refuse_format(const struct lease *lease, const char *key, const struc
 {
 	if (seen->format > LEASE_FORMAT)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s://%s/%s was written by a newer penstock (format %lld); use that "
-			"version, or start another run with --name and another output",
+			"cannot read '%s://%s/%s': a newer penstock has written it (format %lld); "
+			"use that version, or start another run with --name and another output",
 			object_client_scheme(lease->options.client), lease->options.bucket, key,
 			(long long)seen->format);
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"%s://%s/%s is not a state object of penstock, so its owner is unknown; inspect "
-		"it, and delete it if nothing writes to this output",
+		"cannot read '%s://%s/%s': it is not a state object of penstock, so its owner is "
+		"unknown; inspect it, and delete it if nothing writes to this output",
 		object_client_scheme(lease->options.client), lease->options.bucket, key);
 }
 

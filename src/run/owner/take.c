@@ -21,10 +21,10 @@ static bool has_our_home(const struct lease *lease, const struct seen *seen)
 static int refuse(const struct lease *lease, const struct seen *seen, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s is live on %s (process %d, attempt %d, since %s); stop it there, or "
-		"start another with --name",
+		"cannot start run '%s': it is live on %s (process %d, attempt %d%s%s); stop it "
+		"there, or start another with --name",
 		lease->options.run_id, seen->host, (int)seen->pid, seen->attempt,
-		seen->since[0] ? seen->since : "some time ago");
+		seen->since[0] ? ", since " : "", seen->since);
 }
 
 /* Returns 0 if the owner is gone. */
@@ -44,8 +44,8 @@ static int watch_owner(
 		(!strcmp(seen->state, "succeeded") || !strcmp(seen->state, "failed") ||
 			!strcmp(seen->state, "stopped")))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s has %s%s on %s while this process waited for its end; 'penstock "
-			"run' of its workflow starts it from scratch",
+			"cannot start run '%s': it has %s%s on %s while this process waited for "
+			"its end; 'penstock run' of its workflow starts it from scratch",
 			lease->options.run_id, strcmp(seen->state, "stopped") == 0 ? "been " : "",
 			seen->state, seen->host);
 	return r;
@@ -125,7 +125,8 @@ static int confirm(struct lease *lease, struct penstock_error *err)
 
 	if (r == 0)
 		r = error_set(err, PENSTOCK_E_EXISTS,
-			"run %s was started elsewhere at the same moment", lease->options.run_id);
+			"cannot start run '%s': it was started elsewhere at the same moment",
+			lease->options.run_id);
 	else if (r > 0)
 		r = 0;
 	if (r == 0 && lease_check_output(lease, &seen) == LEASE_OUTPUT_OURS)
@@ -179,7 +180,8 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 			r = lease_write_state(lease, "staging", err);
 		if (r == -(int)PENSTOCK_E_PRECONDITION)
 			r = error_set(err, PENSTOCK_E_EXISTS,
-				"run %s was started elsewhere at the same moment",
+				"cannot start run '%s': it was started elsewhere at the same "
+				"moment",
 				lease->options.run_id);
 		if (r == 0)
 			r = take_output(lease, found, &before, err);

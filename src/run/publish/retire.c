@@ -75,7 +75,8 @@ static bool newest_is_safe(struct keeper *k, const struct commit *c)
 	r = k->publisher->sync ? verify_in_store(k, c, &err)
 			       : commit_verify(c, true, (const volatile int *)k->cancel, &err);
 	if (r < 0 || atomic_load(k->cancel)) {
-		log_debug("no checkpoint is removed: %s", err.message ? err.message : "the end");
+		log_debug("no checkpoint is removed: %s",
+			err.message ? err.message : "the run is ending");
 		return false;
 	}
 	free(k->verified);

@@ -209,7 +209,8 @@ static void write_log(struct output *output, const char *data, size_t len, bool 
 	e = errno;
 	hold_back(output, data + done, len - done);
 	if (!output->log_warned)
-		log_warn("cannot write the run's log now, so its end is kept in memory: %s",
+		log_warn("cannot write the log of the run: %s; new output stays in memory until a "
+			 "write succeeds",
 			strerror(e));
 	output->log_warned = true;
 }

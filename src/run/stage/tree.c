@@ -139,7 +139,7 @@ int stage_download_prefix(
 		r = copy_finish(&copy, err);
 	copy_end(&copy);
 	if (r == 0 && prefix.objects == 0 && prefix.directories == 0)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "there is no object below this path");
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "cannot find an object below this path");
 	if (r == 0 && d.no_memory)
 		r = error_memory(err);
 	if (r == 0 && d.too_many)

@@ -5,7 +5,7 @@
  *	containers_pull(&containers, err);	// images of registries; others are read when needed
  *	containers_task(&setup, &containers, what, gpus, n_gpus, err);
  *	... environment_build() with setup.environment
- *	containers_fill(&setup, &task);	// and the rest into the task
+ *	containers_fill(&setup, &task);	// fills in the rest of the task
  *	container_setup_release(&setup);	// once the task was started
  */
 #ifndef RUN_STEP_CONTAINERS_H

@@ -141,8 +141,8 @@ static void check_hang(struct step_run *step, int64_t now)
 		step_stop(step, STEP_HUNG, step->hang_ms);
 }
 
-/* Used without a control group: sums all processes, exactly only if a quick sum is above the
- * limit. */
+/* Used without a control group. Compares the resident memory of all processes with the limit. The
+ * exact sum (PSS) is slow, so it is read only if the first sum is above the limit. */
 static void check_memory(struct step_run *step, int64_t now)
 {
 	_cleanup_free_ pid_t *leaders = calloc(step->n, sizeof(*leaders));

@@ -173,7 +173,7 @@ int cdi_find(json_t **out, const char *const *dirs, const int *gpus, size_t n,
 	}
 	json_decref(edits);
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"no CDI specification for GPU %d in /etc/cdi or /var/run/cdi; make one with "
+		"missing CDI specification for GPU %d in /etc/cdi or /var/run/cdi; make one with "
 		"'nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml', or run without GPUs "
 		"with --set resources.gpusPerTask=0",
 		n ? gpus[0] : 0);

@@ -5,7 +5,7 @@
  *	struct tracking tracking = {0};
  *
  *	r = tracking_begin(&tracking, attempt, &cancel, err);	// before the first step
- *	tracking_environment(&tracking, output, endpoint, &env);	// of each step
+ *	tracking_environment(&tracking, output, endpoint, &env);	// for each step
  *	char *json = tracking_describe(&tracking);	// for the records
  *	tracking_end(&tracking, "FINISHED");	// "SCHEDULED": a later attempt continues
  *

@@ -186,7 +186,7 @@ static int copy_index(const struct repository *r, struct penstock_error *err)
 	if (!path)
 		return error_memory(err);
 	if (from < 0 || fstat(from, &st) < 0 || !S_ISREG(st.st_mode))
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no index");
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "cannot read '%s'", r->index);
 	to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	while (to >= 0 && at < st.st_size) {
 		if (sendfile(to, from, &at, (size_t)(st.st_size - at)) <= 0)

@@ -156,8 +156,8 @@ static int make(const struct venv_spec *spec, const char *python, const char *di
 		(const char *const[]){python, "-m", "venv", "--without-pip", site, dir, NULL}, err);
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"'%s -m venv' failed with exit code %d; is Python's venv module "
-			"installed (python3-venv)?",
+			"cannot create a Python environment: '%s -m venv' exited with %d; install "
+			"Python's venv module (python3-venv)",
 			python, r);
 	if (r < 0)
 		return r;
@@ -168,7 +168,7 @@ static int make(const struct venv_spec *spec, const char *python, const char *di
 		err);
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"pip cannot install '%s' (exit code %d); its output is in the run's log",
+			"cannot install '%s': pip exited with %d; its output is in the run's log",
 			spec->shown, r);
 	if (r < 0)
 		return r;

@@ -134,7 +134,7 @@ int s3_acl_parse_header(
 		const char **to;
 
 		if (out->n == ACL_GRANTS_MAX)
-			return error_set(err, PENSTOCK_E_PROTOCOL, "there are more than %d grants",
+			return error_set(err, PENSTOCK_E_PROTOCOL, "it has more than %d grants",
 				ACL_GRANTS_MAX);
 		if (!next_pair(&value, &key, &text))
 			return malformed(err);

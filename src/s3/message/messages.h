@@ -268,7 +268,7 @@ struct s3_versioning {
 };
 int s3_versioning_parse(
 	const char *xml, size_t len, struct s3_versioning *out, struct penstock_error *err);
-/* The same, but skips unknown elements, which replies of stores may have. */
+/* Like s3_versioning_parse(), but skips unknown elements, which replies of stores may have. */
 int s3_versioning_parse_reply(
 	const char *xml, size_t len, struct s3_versioning *out, struct penstock_error *err);
 void s3_versioning_release(struct s3_versioning *message);

@@ -115,7 +115,7 @@ int s3_tagging_parse_query(const char *query, struct s3_tagging *out, struct pen
 		most++;
 	if (most > S3_TAGS_MAX)
 		return error_set(
-			err, PENSTOCK_E_PROTOCOL, "there are more than %d tags", S3_TAGS_MAX);
+			err, PENSTOCK_E_PROTOCOL, "invalid tags: more than %d", S3_TAGS_MAX);
 	out->tags = arena_alloc(&out->arena, (most + 1) * sizeof(*out->tags));
 	if (!out->tags)
 		return error_memory(err);

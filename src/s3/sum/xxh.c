@@ -8,7 +8,7 @@
 
 union state {
 	XXH64_state_t xxh64;
-	XXH3_state_t xxh3; /* of both sizes */
+	XXH3_state_t xxh3; /* for 64 and 128 bits */
 };
 
 void *xxh_new(enum checksum_kind kind)

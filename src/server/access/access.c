@@ -173,8 +173,8 @@ static enum access_result decide(struct request *req, const char *action, const 
 	if (!*subject->bucket || creates_bucket(req))
 		return ask_identity(action, subject->bucket, &source);
 	if (settings_get(req->server, subject->bucket, &settings, &err) < 0) {
-		log_warn("store request %s: cannot read the settings of bucket '%s': %s", req->id,
-			subject->bucket, err.message ? err.message : "unknown reason");
+		log_warn("cannot read the settings of bucket '%s' for request '%s': %s",
+			subject->bucket, req->id, err.message ? err.message : "unknown reason");
 		penstock_error_release(&err);
 		return ACCESS_FAILED;
 	}

@@ -26,7 +26,8 @@ struct access_subject {
 	/* tags of the request's document, as a query; NULL to use x-amz-tagging */
 	const char *tags;
 	bool locks; /* the next members count, and not the headers x-amz-object-lock-... */
-	const char *lock_mode, *lock_until, *lock_hold; /* of the request's document, or NULL */
+	/* values in the request's document; NULL if it has none */
+	const char *lock_mode, *lock_until, *lock_hold;
 };
 
 /* ACCESS_DENIED: a statement denies the action; ACCESS_REFUSED: no statement allows the action. */

@@ -53,7 +53,7 @@ static void free_object(void *object)
  * checksums of its parts. */
 struct verifier {
 	struct store_object *object; /* a reference; NULL if nothing is compared */
-	struct checksum sum; /* of the bytes of the current part */
+	struct checksum sum; /* checksum of the current part, up to `summed` */
 	uint64_t summed, end; /* offsets of the next byte and of the end of this part */
 	size_t part;
 };

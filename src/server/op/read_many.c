@@ -198,10 +198,10 @@ static bool add_items(struct request *req, struct many *m, char *text)
 	if (r < 0 && key.failure == BUF_NO_MEMORY)
 		return reply_error(req, S3_E_SLOW_DOWN);
 	if (r < 0)
-		return reply_errorf(req, S3_E_INVALID_REQUEST, "line %zu is invalid", m->n + 1);
+		return reply_errorf(req, S3_E_INVALID_REQUEST, "Line %zu is invalid", m->n + 1);
 	if (*text || m->n == 0)
-		return reply_errorf(
-			req, S3_E_INVALID_REQUEST, "expected 1 to %d reads", LIMIT_READ_MANY);
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The request must have 1 to %d reads", LIMIT_READ_MANY);
 	return true;
 }
 

@@ -167,8 +167,8 @@ static bool take_parameter(struct request *req, const char *name, const char *va
 	if (given)
 		return true;
 	if (req->n_headers == REQUEST_HEADERS_MAX)
-		return reply_errorf(
-			req, S3_E_INVALID_REQUEST, "More than %d headers", REQUEST_HEADERS_MAX);
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The request has more than %d headers", REQUEST_HEADERS_MAX);
 	name = request_strdup(req, name);
 	value = request_strdup(req, value);
 	if (!name || !value)

@@ -202,7 +202,7 @@ bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...
 bool reply_failure(struct request *req, struct penstock_error *err)
 {
 	if (err->code != PENSTOCK_E_CANCELLED)
-		log_error("store request %s %s: %s", req->method, req->path,
+		log_error("cannot serve %s '%s': %s", req->method, req->path,
 			err->message ? err->message : penstock_code_name(err->code));
 	reply_error(req, err->code == PENSTOCK_E_NO_SPACE    ? S3_E_STORAGE_FULL
 			 : err->code == PENSTOCK_E_MEMORY    ? S3_E_SLOW_DOWN

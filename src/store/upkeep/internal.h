@@ -20,8 +20,8 @@ int upkeep_cancelled(const atomic_int *stop, struct penstock_error *err);
 
 enum cursor_stage { CURSOR_OBJECTS, CURSOR_VERSIONS, CURSOR_PARTS, CURSOR_END };
 
-/* A place among the rows; each step begins after that place, in a new transaction unless the caller
- * has started one. */
+/* A position among the rows; each step begins after that position, in a new transaction unless the
+ * caller has started one. */
 struct cursor {
 	struct db *db;
 	enum cursor_stage stage;
@@ -30,7 +30,7 @@ struct cursor {
 	int64_t number; /* modification time of a version, number of a part */
 };
 
-/* The row at that place. */
+/* The row at that position. */
 struct cursor_row {
 	struct store_object *object; /* the caller releases it */
 	char bucket[64];
@@ -47,9 +47,9 @@ int cursor_next(struct cursor *at, struct cursor_row *row, struct penstock_error
 /* Returns true if the row is still there, unchanged. */
 bool cursor_is_current(struct cursor *at, const struct cursor_row *row);
 void cursor_release(struct cursor *at);
-/* Copies the place. Returns -1 if out of memory. */
+/* Copies the position. Returns -1 if out of memory. */
 int cursor_copy(struct cursor *to, const struct cursor *from);
-/* Returns true if the places differ. */
+/* Returns true if the positions differ. */
 bool cursor_has_moved(const struct cursor *from, const struct cursor *to);
 /* Formats "s3://BUCKET/KEY", with the version of an older version, or the number of a part. */
 void cursor_describe(const struct cursor *at, const struct cursor_row *row, struct buf *out);

@@ -11,7 +11,7 @@
 #include "store/upkeep/internal.h"
 
 #define STATE "scrub.json"
-/* Interval at which the place is saved. */
+/* Interval at which the position of the scrub is saved. */
 #define SAVE_MS 10000
 
 struct scrubber {
@@ -23,7 +23,7 @@ struct scrubber {
 	uint64_t paced; /* bytes since `begun_ms` */
 };
 
-/* --- the place ------------------------------------------------------------------------------- */
+/* --- the position ---------------------------------------------------------------------------- */
 
 static int save(struct scrubber *s, struct penstock_error *err)
 {
@@ -46,7 +46,7 @@ static int save(struct scrubber *s, struct penstock_error *err)
 	return fs_write_atomic(path, text, strlen(text), 0600, err);
 }
 
-/* Loads the place of an interrupted scrub; starts over if the file is missing or invalid. */
+/* Loads the position of an interrupted scrub; starts over if the file is missing or invalid. */
 static void load(struct scrubber *s)
 {
 	_cleanup_free_ char *path = path_join(s->store->root, STATE);
@@ -142,7 +142,7 @@ static int scrub_row(struct scrubber *s, struct cursor_row *row, struct penstock
 	return 0;
 }
 
-/* Returns 1, 0 at the end, or a negative code. `before` is the place of the last row. */
+/* Returns 1, 0 at the end, or a negative code. `before` is the position of the last row. */
 static int scrub_next(struct scrubber *s, const struct cursor *before, struct penstock_error *err)
 {
 	struct cursor_row row;
@@ -160,7 +160,7 @@ static int scrub_next(struct scrubber *s, const struct cursor *before, struct pe
 	return rc;
 }
 
-/* Verifies all rows from the place on. The next scrub reads an interrupted row again. */
+/* Verifies all rows from the current position. The next scrub reads an interrupted row again. */
 static int scrub_all(struct scrubber *s, struct penstock_error *err)
 {
 	struct cursor before = CURSOR_INIT;

@@ -106,7 +106,7 @@ struct upkeep_scrub {
 	struct upkeep_progress done;
 };
 /* Reads each body from the disk and compares it with the checksums with which it was stored.
- * ROOT/scrub.json has the place of an unfinished scrub. */
+ * ROOT/scrub.json has the position of an unfinished scrub. */
 int upkeep_scrub(struct store *store, struct upkeep_scrub *scrub, struct penstock_error *err);
 
 /* --- copies ---------------------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ int upkeep_scrub(struct store *store, struct upkeep_scrub *scrub, struct penstoc
 struct upkeep_copied {
 	uint64_t buckets, objects, bytes;
 	uint64_t files, new_files; /* set by a backup only */
-	uint64_t accounts; /* and users, groups, roles, managed policies */
+	uint64_t accounts; /* includes users, groups, roles, managed policies */
 	uint64_t left_out; /* set by an export only: versions with keys of customers */
 	bool left_accounts; /* the archive has accounts that were not imported */
 };

@@ -129,7 +129,8 @@ static enum proc_fate fate_of_code(int code)
 	return WTERMSIG(code) ? PROC_KILLED : PROC_EXITED;
 }
 
-/* Returns how a process that is gone ended; PROC_UNKNOWN if the pidfd does not show it. */
+/* Returns the fate of a process that has ended; PROC_UNKNOWN if its pidfd does not show the exit
+ * code. */
 static enum proc_fate fate_of_gone(const struct proc *p)
 {
 	struct pidfd_info_v1 info = {.mask = PIDFD_INFO_EXIT_MASK};

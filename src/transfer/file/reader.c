@@ -283,7 +283,8 @@ static int add_part(struct parts *parts, struct block *block, struct object_read
 	return 0;
 }
 
-/* Under the lock: divides a read into bytes of blocks, and requests for the others. */
+/* Under the lock: divides a read into parts. Blocks in memory have some parts; each other part is a
+ * request. */
 static int plan(struct file_reader *f, uint64_t offset, char *data, uint64_t size,
 	struct parts *parts, struct penstock_error *err)
 {

@@ -495,7 +495,8 @@ static int take(struct list_ranges *l, struct list_page **out, struct penstock_e
 			return l->verdict < 0 ? error_move(err, &l->error) : l->verdict;
 		start_threads(l);
 		if (!l->started)
-			return error_set(err, PENSTOCK_E_MEMORY, "cannot start a thread");
+			return error_set(err, PENSTOCK_E_MEMORY,
+				"cannot list the objects: cannot start a thread");
 		clock_cond_wait_ms(&l->pages, &l->lock, POLL_MS);
 		if (cancelled(l))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");

@@ -247,7 +247,9 @@ static int fetch_run(struct fetch *f, const char *local, struct penstock_error *
 	 * file's. */
 	if (!fs_is_named(f->fd, f->part_path)) {
 		close(take_fd(f->fd));
-		return error_set(err, PENSTOCK_E_EXISTS, "another process has just fetched '%s'",
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot fetch '%s': another process has just fetched it; run the command "
+			"again",
 			f->final_path);
 	}
 	r = local ? fetch_local(f, local, err) : fetch_remote(f, err);

@@ -43,7 +43,7 @@ struct needed {
 	const struct node *list;
 	const struct node **maps; /* the workflow itself, then those that were found */
 	size_t n;
-	bool *found; /* those of the list that are in `maps` */
+	bool *found; /* true for workflows of the list that are in `maps` */
 };
 
 /* Adds what `map` needs. Returns true if that includes `name`. */

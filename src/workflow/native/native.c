@@ -239,7 +239,7 @@ static const struct schema_key job_keys[] = {
 		.value = "1 to 64 letters, digits, `.`, `_`, `-`",
 		.says = "names the run; part of its [identity](#identity); ours"},
 	{"resources", MAP(workflow, resources, &schema_resources), .flags = KEY_SHOWN,
-		.value = "[map](#resources)", .otherwise = "what the largest step needs",
+		.value = "[map](#resources)", .otherwise = "the needs of the largest step",
 		.says = "CPUs, memory and GPUs of this machine for the whole run"},
 	{"env", VARIABLES(workflow, env), .flags = KEY_SHOWN, .below = &schema_env,
 		.says = "[variables](#variables) of every step"},
@@ -247,7 +247,7 @@ static const struct schema_key job_keys[] = {
 		.says = "also keeps the log of each attempt in the bucket of the output, in "
 			"`.penstock/runs/ID/log/`"},
 	{"input", .kinds = KEY_MAP, .below = &schema_input, .value = "[input](#inputs)",
-		.says = "what is copied into `$DEEPSQUARE_INPUT` before the first step"},
+		.says = "data that is copied into `$DEEPSQUARE_INPUT` before the first step"},
 	{"inputs", LIST(workflow, inputs, n_inputs, &schema_input), .flags = KEY_SHOWN | KEY_OWN,
 		.value = "list of [inputs](#inputs)", .says = "further inputs; ours"},
 	{"inputMode", NUMBER(workflow, input_mode, 0, 0777), .flags = KEY_OWN,
@@ -293,8 +293,8 @@ static const struct schema_key job_keys[] = {
 			"failed; `never`: it starts over; ours"},
 	{"timeout", DURATION(workflow, timeouts.timeout, 1, LIMIT_WORKFLOW_DURATION),
 		.value = "duration such as `90s`, `30m`, `12h`, `2d`; a bare number is seconds",
-		.says = "the time limit of all steps together; then running steps are asked to "
-			"exit, and killed after the grace period of `penstock stop`, and the "
+		.says = "the time limit of all steps together; when it is reached, running steps are "
+			"asked to exit, and killed after the grace period of `penstock stop`, and the "
 			"run fails with the class `timeout`; ours"},
 	{"hangTimeout", DURATION(workflow, timeouts.hang, 1, LIMIT_WORKFLOW_DURATION),
 		.says = "a step that prints nothing and uses no CPU for this time is stopped in "

@@ -37,8 +37,8 @@ static const struct schema_key resources_keys[] = {
 		.shown = {UNSET(workflow_resources, gpus_per_task.given)}, .otherwise = "0",
 		.says = "GPUs of the whole run"},
 	{"gpusPerTask", NUMBER(workflow_resources, gpus_per_task, 0, MAX_GPUS),
-		.says = "the older form of `gpus`, which is then `gpusPerTask` times `tasks`; "
-			"steps inherit `gpusPerTask`"},
+		.says = "the older form of `gpus`: the run then gets `gpusPerTask` times `tasks` "
+			"GPUs; steps inherit `gpusPerTask`"},
 	{"tasksPerNode", NUMBER(workflow_resources, tasks_per_node, 1, MAX_TASKS),
 		.otherwise = "any number",
 		.says = "tasks on each node of a cluster; a run with more tasks needs "

@@ -136,7 +136,8 @@ struct schema {
 	.size = sizeof(((struct s *)NULL)->m)
 /* A bit for each word, 1 for the first one. */
 #define WORDS(s, m, list) .kinds = KEY_WORDS, .words = (list), STORED(s, m, unsigned)
-/* A struct within the struct; MAP_OF: the struct itself. */
+/* MAP: a map whose keys are members of the struct `m` in `s`. MAP_OF: a map whose keys are members
+ * of `s` itself. */
 #define MAP(s, m, schema) .kinds = KEY_MAP, .below = (schema), .member = offsetof(struct s, m) + 1
 #define MAP_OF(schema)	  .kinds = KEY_MAP, .below = (schema), .member = 1
 /* LIST: an array of structs. WHOLES: an array of int. */

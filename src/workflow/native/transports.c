@@ -304,8 +304,8 @@ static const struct schema_key s3_keys[] = {
 		.says = "`/` is the whole bucket; `/foo` is the object `foo` and everything below "
 			"`foo/`, never `foobar`"},
 	{"accessKeyId", CREDENTIAL(workflow_s3, access_key_id), .flags = KEY_SHOWN,
-		.otherwise = "environment, AWS profile, container or instance",
-		.says = "give both keys or neither; the defaults are tried in this order"},
+		.otherwise = "the first of environment, AWS profile, container and instance",
+		.says = "give both keys or neither"},
 	{"secretAccessKey", CREDENTIAL(workflow_s3, secret_access_key), .flags = KEY_SHOWN,
 		.otherwise = "with `accessKeyId`", .says = "give both keys or neither"},
 	{"endpointUrl", TEXT(workflow_s3, endpoint_url), .flags = KEY_REQUIRED | KEY_SHOWN,
@@ -341,9 +341,9 @@ static const struct schema_key gs_keys[] = {
 	{"secretAccessKey", CREDENTIAL(workflow_s3, secret_access_key), .flags = KEY_SHOWN,
 		.says = "the secret of the HMAC key; give both keys or neither"},
 	{"serviceAccountKey", CREDENTIAL(workflow_s3, service_account_key), .flags = KEY_SHOWN,
-		.otherwise = "`GOOGLE_APPLICATION_CREDENTIALS`, HMAC key, gcloud, machine",
-		.says = "the JSON of a service account's key file, as `${{ secrets.GCP_KEY }}`; "
-			"the defaults are tried in this order"},
+		.otherwise = "the first of `GOOGLE_APPLICATION_CREDENTIALS`, HMAC key, gcloud and "
+			     "machine",
+		.says = "the JSON of a service account's key file, as `${{ secrets.GCP_KEY }}`"},
 	{"endpointUrl", TEXT(workflow_s3, endpoint_url), .value = "URL",
 		.otherwise = "`https://storage.googleapis.com`",
 		.says = "another server, such as an emulator"},

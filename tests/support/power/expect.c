@@ -24,11 +24,10 @@ struct event {
 	uint64_t size;
 	uint32_t crc;
 	char meta[64];
-	/* of all things together: digests of the views from the first to the end, and whether they
-	 * change one after the other */
+	/* ALL: digests of the views from `first` to `end` */
 	uint32_t *digests;
 	size_t first, end;
-	bool steps;
+	bool steps; /* ALL: the views change one after the other */
 };
 
 enum kind { BUCKET, OBJECT, PART, ALL };
@@ -36,7 +35,7 @@ enum kind { BUCKET, OBJECT, PART, ALL };
 /* All changes of one thing, in the order in which they were asked for. */
 struct thing {
 	enum kind kind;
-	char bucket[64]; /* of a part: the upload's id */
+	char bucket[64]; /* PART: the upload's id */
 	char key[256];
 	unsigned number;
 	struct event *events;
@@ -56,7 +55,7 @@ struct expected {
 	size_t n_uploads, room_uploads;
 	struct views *views;
 	size_t checks;
-	/* of the current check */
+	/* members for the current check */
 	struct store *store;
 	size_t position;
 	bool relaxed;

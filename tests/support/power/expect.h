@@ -13,7 +13,7 @@ struct expected;
 struct expected *expected_load(const char *path, const struct model *m);
 struct power_loss {
 	size_t position; /* in the log */
-	unsigned seed; /* of what is written afterwards */
+	unsigned seed; /* for the later writes */
 	bool relaxed; /* acknowledged changes may be undone */
 	bool upkeep; /* check and scrub the store, too */
 };

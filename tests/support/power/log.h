@@ -23,7 +23,7 @@ enum record_type {
 	RECORD_WRITE, /* data at `offset` of file `ino` */
 	RECORD_TRUNCATE, /* file `ino` has `offset` bytes */
 	RECORD_EXTEND, /* file `ino` has at least `offset` bytes */
-	RECORD_SYNC_BEGIN, /* of file or directory `ino` (0: of everything), number `other` */
+	RECORD_SYNC_BEGIN, /* file or directory `ino` (0: everything), number `other` */
 	RECORD_SYNC_END, /* it returned without an error */
 	RECORD_REPLY, /* name is the request's id, or "exit-PID" if the process PID ends */
 	RECORD_UNKNOWN, /* name is a way to write that is not recorded: the log is useless */
@@ -54,10 +54,10 @@ enum fault_class {
 
 struct power_faults {
 	uint32_t ops; /* 0: none */
-	uint32_t classes; /* of the files that fail */
+	uint32_t classes; /* classes of files that fail */
 	int32_t error; /* errno */
 	uint32_t hits; /* counted by the recorder */
-	int64_t allow_bytes; /* that still succeed; counted down by the recorder */
+	int64_t allow_bytes; /* bytes that still succeed; counted down by the recorder */
 };
 
 #endif

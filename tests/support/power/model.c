@@ -49,7 +49,7 @@ struct op {
 	const struct record *record;
 	size_t position;
 	struct file *file; /* or the directory */
-	struct file *other; /* of a rename: the directory it goes to */
+	struct file *other; /* rename: the new directory */
 	struct file *child;
 	bool done, other_done;
 };
@@ -462,8 +462,8 @@ bool model_next_point(struct model *m, size_t every)
 
 struct chooser {
 	unsigned mode, seed;
-	unsigned odds; /* of 8, that a change is kept */
-	size_t stop; /* of a prefix */
+	unsigned odds; /* a change is kept with `odds` in 8 */
+	size_t stop; /* length of a prefix */
 };
 
 static enum how choose(struct chooser *c, const struct op *op, size_t index)

@@ -46,7 +46,7 @@ enum {
 	BUILD_NO_NAMES, /* bytes are there, new names are not */
 	BUILD_ONLY_NAMES, /* names are there, files as they were synced */
 	BUILD_PREFIX, /* everything up to some moment, whose last write is torn */
-	BUILD_RANDOM, /* and more: draws */
+	BUILD_RANDOM, /* this and larger values draw */
 };
 /* Makes the tree in the empty directory `dir`. */
 void model_build(struct model *m, unsigned mode, unsigned seed, const char *dir);

@@ -41,7 +41,7 @@ static int log_fd = -1;
 static struct power_faults *faults;
 static uint8_t fd_class[FDS]; /* 0: not below the root */
 static uint64_t fd_ino[FDS];
-static dev_t device; /* that the root is on */
+static dev_t device; /* the device of the root */
 static atomic_ullong syncs;
 static uint32_t process;
 

@@ -49,7 +49,7 @@ def test_the_examples_work(shell, penstock):
         text = penstock.run(verb, "--help").ok().out.partition("\nExamples:\n")[2].partition("\n\n")[0]
         examples = [line.strip() for line in text.splitlines() if re.match(r"  \S", line)]
         assert examples and all("penstock" in line for line in examples)
-        if verb != "mb":  # rb has just removed one
+        if verb != "mb":  # rb has just removed the bucket
             shell.prepare()
         if verb == "rb":
             for key in shell.client.list_objects_v2(Bucket="cifar10")["Contents"]:

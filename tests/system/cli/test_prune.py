@@ -107,7 +107,7 @@ def test_restore_takes_the_newest_copy_and_keeps_what_is_there(penstock, store, 
     (entry,) = [e for e in penstock.run("show", "--json", "only").json()["replaced"] if store.bytes("out", e["kept"]) == b"theirs"]
     penstock.run("restore", "only", "model", "--etag", entry["etag"]).ok()
     assert store.bytes("out", "model") == b"theirs"
-    assert "no copy" in penstock.run("restore", "only", "other").exits(66).err
+    assert "'other'" in penstock.run("restore", "only", "other").exits(66).err
     penstock.run("restore", "only").exits(64)
     penstock.run("restore", "--all", "only").ok()
     assert store.bytes("out", "it's odd") == b"x"

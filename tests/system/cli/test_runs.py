@@ -230,7 +230,7 @@ def test_logs_of_a_live_run_show_the_lines_until_now(penstock, job):
 
     log = wait_for(lambda: "second\n" in (out := penstock.run("logs", "live").ok().out) and out)
     last = penstock.run("logs", "live", "-n", "1").ok().out
-    everything = penstock.run("logs", "live", "--all").ok().out  # of one attempt
+    everything = penstock.run("logs", "live", "--all").ok().out  # the run has one attempt
 
     assert log == everything == "first\nsecond\n" and last == "second\n"
     run.send(signal.SIGINT)
@@ -346,7 +346,7 @@ def test_a_killed_run_is_lost(penstock, job):
     for verb in (["ps"], ["show", "doomed"]):
         assert f"penstock resume {seen['id']}" in penstock.run(*verb).ok().out
     penstock.run("stop", "doomed").ok()
-    penstock.run("rm", "doomed").ok()  # and ends the step that was left running
+    penstock.run("rm", "doomed").ok()  # ends the step that was left running, too
     assert penstock.ps() == []
 
 

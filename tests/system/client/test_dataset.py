@@ -77,7 +77,7 @@ def bucket(store, monkeypatch):
 
 @pytest.fixture(params=["penstock", "moto", *(pytest.param(name, marks=pytest.mark.long) for name in ("radosgw", "minio"))])
 def any_bucket(request, monkeypatch):
-    """The same of each store."""
+    """Like `bucket`, in each store."""
     if request.param == "penstock":
         return request.getfixturevalue("bucket")
     if request.param != "moto":

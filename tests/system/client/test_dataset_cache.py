@@ -16,7 +16,7 @@ sys.path.insert(0, str(PACKAGE))
 from penstock.data import Dataset, DatasetChanged, DatasetError  # noqa: E402
 
 ROWS = np.random.default_rng(1).integers(0, 2**62, (3000, 256), dtype="i8")  # 6 MB, 2 KiB each
-SIZE = ROWS.nbytes + 2 * 128  # of two shards
+SIZE = ROWS.nbytes + 2 * 128  # two shards
 # Reads all rows in its own order; prints each position, and in the end if the rows were right.
 READER = """
 import os, random, sys

@@ -334,7 +334,7 @@ def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow
     assert keys == ["run/b.pth", "run/b.pth.COMMIT.json", "run/log.txt"]
 
 
-# The verbs: in the store, from a machine that never had the run, and on this machine.
+# The verbs work on the store, from a machine that never had the run, and on this machine.
 def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow, store, tmp_path):
     penstock.run("run", workflow(f"{save(1, 5000, 'loss=0.5')} && {save(2, 70000)} && {save(3, 10)}")).ok()
     elsewhere = store.env | {"PENSTOCK_HOME": str(tmp_path / "elsewhere")}

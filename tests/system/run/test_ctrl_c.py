@@ -108,7 +108,7 @@ class Scene:
                 mode = os.lstat(os.path.join(root, name)).st_mode
                 assert not stat.S_ISSOCK(mode) and not stat.S_ISFIFO(mode), os.path.join(root, name)
                 assert "XXXXXX" not in name and not name.startswith((".tmp", "room-", "output.zip")), name
-                assert not name.endswith(".part"), name  # of a layer
+                assert not name.endswith(".part"), name  # a partial layer
         assert not (folder / "tmp").exists() or os.listdir(folder / "tmp") == []
 
     def assert_output_complete(self):

@@ -90,7 +90,7 @@ def test_transfers_of_strangers_leave_descriptors(small, wait_for):
         one.close()
 
 
-WINDOW_S, PACES = 30, 38  # of about a second
+WINDOW_S, PACES = 30, 38  # a pace takes about a second
 SLOW = 24 << 20  # bytes; more than the kernel holds
 
 

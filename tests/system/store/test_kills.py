@@ -64,7 +64,7 @@ class World:
             raise Lost from error
 
     def sure(self, name, **arguments):
-        """The same, repeated until there is a reply."""
+        """Repeats once() until there is a reply."""
         while True:
             assert self.up.wait(PATIENCE_S)
             try:
@@ -225,7 +225,7 @@ class Owner:
         return not expected or latest == (expected[-1].id or new[0].id)
 
     def change_versions(self, key, after, name, **arguments):
-        """The same as change(), for the versions of a key. A new one is last, without its id."""
+        """Changes the versions of a key as change() does a key. A new version is last, without its id."""
         before = self.versions[key]
         try:
             reply = self.world.once(name, Bucket="locked", Key=key, **arguments)

@@ -12,7 +12,7 @@ from harness.program import Store
 
 MIB = 1 << 20
 DISK = 256 * MIB
-KEPT = 2 * MIB  # of a damaged disk: a disk without its superblock is one that is gone
+KEPT = 2 * MIB  # a damaged disk keeps its superblock: without it the disk would be missing
 SIZES = (1, 1000, 20_000, 300_000, 3 * MIB)
 
 

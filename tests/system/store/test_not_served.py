@@ -50,7 +50,7 @@ def operations(venv):
     found = {}
     for name in model.operation_names:
         operation = model.operation_model(name)
-        if operation.endpoint:  # of Object Lambda, which has hosts of its own
+        if operation.endpoint:  # an operation of Object Lambda, which has hosts of its own
             continue
         path, _, query = operation.http["requestUri"].partition("?")
         shape = operation.input_shape

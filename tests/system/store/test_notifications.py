@@ -238,7 +238,7 @@ def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
     set_rules(notified, {"Events": ["s3:ObjectCreated:*"]}, {"QueueArn": OTHER_ARN, "Events": ["s3:ObjectRemoved:*"]})
     for number in range(100):
         notified.client.put_object(Bucket="bkt", Key=f"k{number}", Body=b"x")
-    wait_for(lambda: len(slow.events) > 3, 15)  # of a long batch
+    wait_for(lambda: len(slow.events) > 3, 15)  # more events of the batch follow
     notified.client.delete_object(Bucket="bkt", Key="k0")
 
     wait_for(lambda: hook.names() == [("ObjectRemoved:Delete", "k0")], 15)

@@ -288,7 +288,7 @@ def noted(path):
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_lost_rows_of_encrypted_files_come_back_with_their_seals(penstock, encrypted, tmp_path, copied):
-    """Also in a store that was a backup."""
+    """A store that was a backup has the seals, too."""
     noted(file_of(encrypted, "large"))
     if copied:
         penstock.run("store", "backup", "--root", encrypted.root, tmp_path / "backup").ok()

@@ -113,7 +113,7 @@ def unsigned(chunks, trailer):
 
 @pytest.mark.parametrize("mode", [STREAM, STREAM + "-TRAILER"])
 def test_signed_chunks_need_a_signature_to_begin_with(store, wire, mode):
-    """Also where a sender is known only at the end of the body, and of anonymous senders."""
+    """Requests whose sender is known only at the end of the body, and anonymous ones, are refused, too."""
     store.client.create_bucket(Bucket="open", ACL="public-read-write")
     headers = {"host": f"{wire.host}:{wire.port}", "x-amz-content-sha256": mode, "x-amz-decoded-content-length": "1"}
     form = {"content-type": "application/x-www-form-urlencoded"}

@@ -544,7 +544,7 @@ def test_delete_sync_deletes_nothing_after_a_restore_that_failed(syncs, store):
     assert other.ask("restore")["result"] == "failed"
     other.start()
     (other.out / "new").write_bytes(b"new")
-    for name in ("a", "c"):  # those that the restore had already fetched
+    for name in ("a", "c"):  # the restore had already fetched them
         (other.out / name).unlink(missing_ok=True)
     answer = other.ask(f"flush {PATIENT_S * 1000}", PATIENT_S + 30)
     assert answer["result"] == "failed" and "'b'" in answer["message"], answer

@@ -24,7 +24,7 @@ def test_progress_on_a_terminal(ours, fault_proxy):
                         env=ours.env | {"AWS_ENDPOINT_URL": fault_proxy.url})  # fmt: skip
     held.wait()
     terminal.wait_for_output(r"1 of 2 +\[#+ +\] 1 B of 2 B")
-    terminal.wait_for_output(r"1 B of 2 B, no data since \d\d:\d\d:\d\d")  # and no time to go
+    terminal.wait_for_output(r"1 B of 2 B, no data since \d\d:\d\d:\d\d")  # without an estimate of the time left
     held.release()
     result = terminal.wait()
 

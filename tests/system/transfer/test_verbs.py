@@ -347,7 +347,7 @@ MISSING = [
     (["cp", "s3://bucket/none", "."], "no such object"),
     (["cp", "s3://nowhere/none", "."], "no bucket 'nowhere'"),
     (["cp", "s3://bucket/none*", "."], "nothing matches"),
-    (["cp", "-r", "s3://bucket/none", "."], "no object below that name"),
+    (["cp", "-r", "s3://bucket/none", "."], "s3://bucket/none"),
     (["cp", "d/a.txt", "s3://nowhere/x"], "NoSuchBucket"),
     (["sync", "d", "s3://nowhere/x"], "nowhere"),
 ]  # fmt: skip

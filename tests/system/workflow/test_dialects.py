@@ -319,7 +319,7 @@ def test_what_keeps_the_second_of_a_row_from_beginning_in_the_background_is_told
     assert unknown.out == "" and dialects.ps() == []
     dialects.run("run", "-d", "prepare", "train").ok()
 
-    wait_for(lambda: "there is no tag 'v1'" in dialects.run("logs", "prepare").out)
+    wait_for(lambda: "'v1'" in dialects.run("logs", "prepare").out)
     assert [run["name"] for run in dialects.ps()] == ["prepare"]
 
 

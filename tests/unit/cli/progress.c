@@ -24,7 +24,7 @@ struct screen {
 	int saved;
 	int reader;
 	pthread_t thread;
-	pthread_mutex_t lock; /* of the text */
+	pthread_mutex_t lock; /* protects the text */
 	struct buf text;
 };
 

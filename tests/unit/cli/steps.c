@@ -133,7 +133,7 @@ static void an_interrupted_run_has_finished_parts(void **state)
 {
 	(void)state;
 	finished("d 0.0\n");
-	live(1, "0.1"); /* of an attempt that was killed */
+	live(1, "0.1"); /* a killed attempt has left it */
 	assert_string_equal(states(STEPS(GROUP), RUN_PREEMPTED, 0, true),
 		"1 to do, 1.1 done, 1.2 to do, 1.3 to do");
 	assert_string_equal(states(STEPS(GROUP), RUN_STOPPED, 0, true),

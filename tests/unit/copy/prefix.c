@@ -20,7 +20,7 @@ int syncfs(int fd)
 struct world {
 	struct copy_store s;
 	unsigned fetched, kept;
-	uint64_t missing, missing_bytes; /* of on_size */
+	uint64_t missing, missing_bytes; /* arguments of on_size */
 };
 
 static void begin_world(struct world *w)

@@ -10,7 +10,7 @@
 
 struct world {
 	struct copy_store s;
-	struct strlist targets; /* of items, in their order */
+	struct strlist targets; /* targets of items, in their order */
 	struct strlist failed; /* their sources */
 	unsigned kept;
 };
@@ -273,7 +273,7 @@ static void items_without_a_possible_name_are_left_out(void **state)
 	struct world *w = *state;
 	const struct command tree = {{"s3://bucket", "new"}, true, {NULL}};
 
-	tiny_make(&w->s.store, "/bucket/d", "1", 1); /* and "d/a.txt" */
+	tiny_make(&w->s.store, "/bucket/d", "1", 1); /* next to "d/a.txt" */
 	tiny_make(&w->s.store, "/bucket/e/../f", "1", 1);
 	tiny_make(&w->s.store, "/bucket/e//f", "1", 1);
 	tiny_make(&w->s.store, "/bucket/full/", "1", 1);

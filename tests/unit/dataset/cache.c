@@ -25,7 +25,7 @@
 
 static char dir[64];
 static char scratch[CACHE_BLOCK], block[CACHE_BLOCK];
-static unsigned lines; /* of the log */
+static unsigned lines; /* lines of the log */
 
 static void count_line(void *cookie, enum log_level level, const char *line)
 {

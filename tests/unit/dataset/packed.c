@@ -26,13 +26,13 @@
 
 #define SAMPLES 50
 #define SHARDS	6
-#define BYTES	8000 /* of a sample: shards are larger than what a scan fetches */
+#define BYTES	8000 /* size of a sample: shards are larger than a scan's fetches */
 
 struct fixture {
 	char dir[64];
 	struct dataset *set;
 	struct penstock_error err;
-	struct buf content, stored; /* of the last shard */
+	struct buf content, stored; /* the last shard */
 };
 
 static int begin(void **state)

@@ -26,7 +26,7 @@ struct fixture {
 	struct http_engine *engine;
 	struct object_client *client;
 	struct buf listing; /* entries of the list; empty: many objects */
-	const char *etag; /* of all objects when they are read */
+	const char *etag; /* ETag of all objects when they are read */
 	size_t cut; /* bytes that the objects have lost since the listing */
 	bool honours; /* If-Match */
 	bool forbids;

@@ -12,7 +12,7 @@ struct world {
 	struct copy_store s;
 	struct deploy_options o;
 	struct backend b;
-	const char *status; /* of the health URL */
+	const char *status; /* status line of the health URL */
 	struct mini_http health;
 	char url[MINI_URL_SIZE];
 };

@@ -27,7 +27,7 @@ struct world {
 	atomic_uint sts; /* requests for keys */
 	atomic_bool answered; /* the requests for keys get replies from now on */
 	atomic_uint copies, aborts;
-	const char *size; /* of objects */
+	const char *size; /* size of objects */
 	bool copies_at_once;
 	struct penstock_cancel *cancel;
 	int64_t cancelled_ms;
@@ -127,7 +127,7 @@ static struct penstock_transfer *handle(struct penstock_cancel *cancel)
 
 struct get {
 	struct penstock_transfer *t;
-	struct penstock_cancel *cancel; /* of the call */
+	struct penstock_cancel *cancel; /* passed to the call */
 	int r;
 	int64_t ended_ms;
 	pthread_t thread;

@@ -25,7 +25,7 @@ static void a_range_of_an_object_is_not_written_to_a_file(void **state)
 	options.endpoint_url = "http://127.0.0.1:1";
 	options.anonymous = true;
 	assert_int_equal(0, penstock_transfer_new(&t, &options, NULL));
-	penstock_cancel_set(cancel); /* of any request */
+	penstock_cancel_set(cancel); /* forbids any request */
 	calls[0].offset = 1;
 	calls[1].length = 1;
 

@@ -13,7 +13,7 @@
 #include "net/plain/plain.h"
 
 #define N    200
-#define SIZE 5 /* of each body */
+#define SIZE 5 /* size of each body */
 
 static const char body[] = "12345";
 
@@ -26,7 +26,7 @@ struct fixture {
 	atomic_uint odd; /* requests of odd targets so far */
 	atomic_uint at_once; /* requests of "/far" in progress */
 	atomic_uint far[N + 1]; /* requests of "/far", by the number in progress with them */
-	atomic_uint hangs; /* of them do so if the target is "/hangs" */
+	atomic_uint hangs; /* the first `hangs` of them hang if the target is "/hangs" */
 	atomic_int cancel;
 };
 

@@ -410,10 +410,10 @@ static void runs_are_found_by_id_beginning_or_name(void **state)
 	check_found("abcd00000001", "abcd00000001"); /* the id before the name */
 	check_found("cifar10", "abcd00000002");
 	check_found("beef", "beef00000003");
-	check_not_found("abcd", PENSTOCK_E_INVALID, "several runs");
-	check_not_found("bee", PENSTOCK_E_NOT_FOUND, "there is no run 'bee'");
-	check_not_found("*", PENSTOCK_E_NOT_FOUND, "there is no run '*'");
-	check_not_found("", PENSTOCK_E_NOT_FOUND, "there is no run ''");
+	check_not_found("abcd", PENSTOCK_E_INVALID, "'abcd'");
+	check_not_found("bee", PENSTOCK_E_NOT_FOUND, "'bee'");
+	check_not_found("*", PENSTOCK_E_NOT_FOUND, "'*'");
+	check_not_found("", PENSTOCK_E_NOT_FOUND, "''");
 }
 
 static int count_steps(void *cookie, const struct records_step *step)

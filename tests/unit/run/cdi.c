@@ -85,7 +85,7 @@ static void a_gpu_brings_its_nodes_mounts_variables_and_hooks(void **state)
 	assert_string_equal(path, "/dev/gpu1");
 	assert_string_equal(type, "c");
 	assert_int_equal(major, 1);
-	assert_int_equal(minor, 5); /* of /dev/zero */
+	assert_int_equal(minor, 5); /* /dev/zero has it */
 	assert_string_equal(source, "/usr/lib/driver.so");
 	assert_string_equal(last, "bind");
 	assert_string_equal(hook, "/usr/bin/hook");

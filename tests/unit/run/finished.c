@@ -124,7 +124,7 @@ static void after_another_boot_nothing_is_finished(void **state)
 	(void)state;
 
 	assert_true(is_finished_after("b this-boot\nd 0\n"));
-	assert_true(is_finished_after("d 0\n")); /* of a version that did not know of boots */
+	assert_true(is_finished_after("d 0\n")); /* older versions did not record boots */
 	assert_false(is_finished_after("b other-boot\nd 0\n"));
 	assert_false(is_finished_after("")); /* the file was lost, too */
 	assert_true(is_finished_after("b other-boot\nd 0\ns\n"));

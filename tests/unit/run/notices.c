@@ -194,7 +194,7 @@ static void who_handles_the_signal_is_told(void **state)
 	assert_int_equal(1, leaders_signal(pid, SIGTERM));
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("told", line);
-	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* and would be killed by it */
+	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* which would kill it */
 	assert_int_equal(0, kill(pid, 0));
 	end(pid, fd);
 }
@@ -358,7 +358,7 @@ static void several_notices_ask_once(void **state)
 	assert_int_equal(1, interrupts_count(&i));
 	assert_int_equal(INTERRUPT_PREEMPT, interrupts_reason(&i));
 	assert_true(interrupts_get_notice(&i, &got));
-	assert_string_equal("signal", got.source); /* who came first */
+	assert_string_equal("signal", got.source); /* the first one */
 	assert_true(got.hard && got.deadline_ms <= clock_monotonic_ms() + 10000);
 }
 
@@ -377,7 +377,7 @@ static void a_notice_that_is_withdrawn_can_be_forgotten(void **state)
 	notice.withdrawn = true;
 	notice_set(&got, "file", "gone");
 	got.withdrawn = true;
-	interrupts_notice(&i, &got); /* of another source */
+	interrupts_notice(&i, &got); /* it has another source */
 	assert_true(interrupts_get_notice(&i, &got) && !got.withdrawn);
 	interrupts_notice(&i, &notice);
 	assert_true(interrupts_get_notice(&i, &got) && got.withdrawn);

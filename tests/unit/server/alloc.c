@@ -105,7 +105,7 @@ static int teardown(void **state)
 
 struct message {
 	const char *method, *path, *query;
-	const char *name, *value; /* of a header */
+	const char *name, *value; /* a header */
 	const char *body;
 	size_t body_len;
 };

@@ -39,7 +39,7 @@ struct file {
 	bool untold; /* at a restart: some event about it was not delivered */
 	enum close_kind fate; /* reported to the plan if the writer ends well */
 	unsigned version;
-	uint64_t seq; /* of its last close */
+	uint64_t seq; /* number of its last close */
 	bool large; /* the last close left a large file, and counts */
 	uint64_t larges[LARGES]; /* the last closes, if they all left a large file */
 	unsigned n_larges;
@@ -75,8 +75,9 @@ struct upload {
 
 /* The state of an object, as far as the replies of the store show it. */
 struct replies {
-	uint64_t ino; /* of the file that was published; 0: none */
-	uint64_t failed; /* of the file whose upload failed since; UINT64_MAX: of several files */
+	uint64_t ino; /* inode of the published file; 0 if there is none */
+	/* inode of the file whose upload has failed since; UINT64_MAX for several files */
+	uint64_t failed;
 	bool open; /* the last request got no reply */
 };
 

@@ -508,8 +508,7 @@ static void files_in_the_line_change_and_go(void **state)
 	f->plan.n_parked--; /* the one that was removed behind the plan's back */
 	f->plan.parked_bytes -= 10;
 	publish_all(f, &order);
-	assert_in_range(
-		order.n, 5990, 6004); /* those before the one that is open, and the suspect */
+	assert_in_range(order.n, 5990, 6004); /* the files before the open one, and the suspect */
 	closed_as(f, "a/f6003", 10, CLOSE_TRUE);
 	publish_all(f, &order); /* it goes behind the copies of the others */
 	publish_all(f, &order);

@@ -11,7 +11,7 @@
 #define PARTS_SIZE ((size_t)12 * 1024 * 1024)
 
 static char dir[64];
-static char sum_header[192]; /* of the store's replies to HEAD */
+static char sum_header[192]; /* a header of the store's replies to HEAD */
 
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {

@@ -11,10 +11,10 @@
 #define KEPT   (21 * MIB) /* bytes received when the interrupt comes */
 
 static char *initial; /* bytes */
-static char *_Atomic object; /* what the store has */
+static char *_Atomic object; /* bytes in the store */
 static const char *_Atomic etag;
 static atomic_ullong asked; /* bytes of the ranges that were asked for */
-static atomic_ullong got; /* of the call under way */
+static atomic_ullong got; /* progress of the current call in bytes */
 static char directory[] = "/tmp/penstock-resume-XXXXXX";
 
 /* ---- the store ---- */

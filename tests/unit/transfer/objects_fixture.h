@@ -41,7 +41,7 @@ struct fixture {
 	atomic_uint trouble; /* how often the store causes trouble */
 	atomic_int valid;
 	atomic_int cancel;
-	const char *text; /* of the test */
+	const char *text; /* for the test */
 };
 
 static char data[SIZE];

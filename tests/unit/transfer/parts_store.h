@@ -44,12 +44,12 @@ struct parts_store {
 	/* How it lies. */
 	unsigned wrong_etag; /* this part is listed with another ETag */
 	bool no_copies; /* 501 for UploadPartCopy */
-	bool ignores_if_match; /* of copies */
+	bool ignores_if_match; /* for copies */
 	bool copies_wrongly; /* a byte of each copy is another one */
 	bool no_sums; /* ignores checksums */
 	bool loses_upload; /* before the list of parts */
 	unsigned resent; /* an unknown request has stored this part once more */
-	bool lists_sums; /* of parts */
+	bool lists_sums; /* lists checksums of parts */
 	unsigned interrupt_at; /* sets `cancel` when this part arrives, and waits for the end */
 	atomic_int *cancel;
 };

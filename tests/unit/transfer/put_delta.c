@@ -12,7 +12,7 @@
 #define BLOCK	  (256 * KIB)
 
 static char directory[] = "/tmp/penstock-delta-XXXXXX";
-static char *bytes; /* of the file */
+static char *bytes; /* content of the file */
 
 static int put_size(struct fixture *f, size_t size, const char *if_match)
 {

@@ -12,7 +12,7 @@
 #define PARTS ((SIZE + PART - 1) / PART)
 
 static char directory[] = "/tmp/penstock-resume-XXXXXX";
-static atomic_llong moved; /* of the call under way */
+static atomic_llong moved; /* progress of the current call in bytes */
 
 static char *in_directory(const char *name)
 {

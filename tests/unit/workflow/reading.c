@@ -28,7 +28,7 @@
 struct reading {
 	struct workflow *wf;
 	struct diagnostics found;
-	struct buf lines; /* what was reported, one line each */
+	struct buf lines; /* the reports, one line each */
 	int r;
 };
 
