@@ -74,8 +74,8 @@ static void mhd_log(void *cls, const char *fmt, va_list ap)
 	memcpy(last_log, line, sizeof(last_log));
 }
 
-/* A daemon at the TCP port. With a new certificate a new daemon replaces this one, whose connections
- * end with their next reply. */
+/* A daemon at the TCP port. With a new certificate a new daemon replaces this one, whose
+ * connections end with their next reply. */
 struct port {
 	struct server *server;
 	struct MHD_Daemon *daemon;

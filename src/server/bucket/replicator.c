@@ -317,8 +317,9 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 	const struct target *target = lane->link->target;
 
 	note_refusal(lane, item);
-	if (++lane->refusals < LIMIT_REPLICATION_REFUSALS ||
-		bucket_head(target->client, target->bucket, NULL) < 0)
+	/* Refusals without a bucket do not count: the bucket may appear after the last of them. */
+	if (bucket_head(target->client, target->bucket, NULL) < 0 ||
+		++lane->refusals < LIMIT_REPLICATION_REFUSALS)
 		return false;
 	log_warn("replication to '%s': gave up the version '%s' of '%s/%s', which was refused %d "
 		 "times: %s",

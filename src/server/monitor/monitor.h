@@ -1,7 +1,7 @@
 /*
  * An HTTP server for monitoring this process, on an address of its own: GET /metrics (for
- * Prometheus), /health/live and /health/ready. A slow client has a limit of time, and makes room for
- * others (server/request/connections.h).
+ * Prometheus), /health/live and /health/ready. A slow client has a limit of time, and makes room
+ * for others (server/request/connections.h).
  *
  *	monitor_start(&monitor, "127.0.0.1", 0,
  *		&(struct monitor_source){.write = write, .ready = ready, .cookie = server}, err);

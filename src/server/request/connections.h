@@ -4,7 +4,7 @@
  *	c = connections_opened(connections, fd, NULL);	// when the connection is accepted
  *	connections_renew(connections, c);		// when the head of a request is complete
  *	connections_known(connections, c);		// once the signature in its headers was valid
- *	connections_pause(connections, c);		// before the request waits for a worker
+ *	connections_pause(connections, c);		// before it waits
  *	connections_renew(connections, c);		// when the reply is ready
  *	connections_closed(connections, c);		// before its descriptor is closed
  *
@@ -35,8 +35,8 @@ int connections_start(
 /* Called after the last connection was closed. `list` may be NULL. */
 void connections_stop(struct connections *list);
 
-/* Once `*leaving` is true, the next reply closes the connection; `leaving` may be NULL. Returns NULL
- * if out of memory. */
+/* Once `*leaving` is true, the next reply closes the connection; `leaving` may be NULL. Returns
+ * NULL if out of memory. */
 struct connection *connections_opened(struct connections *list, int fd, const atomic_bool *leaving);
 bool connections_is_leaving(const struct connection *c);
 /* Starts a window, and ends a pause. */

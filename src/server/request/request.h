@@ -253,8 +253,8 @@ const char *request_tls_version(const struct request *req);
 bool request_is_leaving(const struct request *req);
 /* Gives the connection time for the request, whose head is complete. */
 void request_has_begun(struct request *req);
-/* Records that the signature of the request was valid. The connection is then known, too, unless the
- * signature is in a URL or a form. */
+/* Records that the signature of the request was valid. The connection is then known, too, unless
+ * the signature is in a URL or a form. */
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */
 bool request_is_form(const struct request *req);
@@ -289,11 +289,11 @@ void request_finish_by_worker(struct request *req, request_fn fn);
  * false with a reply set if the server is stopping. */
 bool request_suspend(struct request *req, request_fn after);
 void request_wake(struct request *req);
-/* Returns true if a suspended request need not end its work: the client has closed the connection, or
- * the server is stopping. */
+/* Returns true if a suspended request need not end its work: the client has closed the connection,
+ * or the server is stopping. */
 bool request_is_abandoned(const struct request *req);
-/* If the server is stopping, wakes a request that has waited for a worker, with a reply, and returns
- * true: the queue of the workers may be long. */
+/* If the server is stopping, wakes a request that has waited for a worker, with a reply, and
+ * returns true: the queue of the workers may be long. */
 bool request_refuse_late(struct request *req);
 
 #endif

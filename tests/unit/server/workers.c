@@ -1,4 +1,4 @@
-/* The order of the jobs of workers: long jobs leave threads for others, and accounts share slots. */
+/* The order of the jobs of workers: long jobs leave threads for others; accounts share slots. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
