@@ -429,8 +429,8 @@ enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_sta
 int object_from_row(
 	struct db *db, sqlite3_stmt *st, struct store_object **out, struct penstock_error *err);
 
-/* Counts the memory of a new snapshot, if it is large, for the owner of its bucket. If the
- * snapshots of this account have no room, sets PENSTOCK_E_MEMORY, and releases the snapshot. */
+/* Counts the memory of a new snapshot, if it is large, for the owner of its bucket. If the account
+ * has no room for it, sets PENSTOCK_E_MEMORY, and releases the snapshot. */
 enum store_status snapshot_count(struct store *store, const char *bucket,
 	struct store_object **object, struct penstock_error *err);
 void snapshot_shares_free(struct store *store);

@@ -50,15 +50,15 @@ void snapshot_shares_free(struct store *store)
 	}
 }
 
-static int share_add(
-	struct store_object *object, const struct store_bucket *bucket, struct penstock_error *err)
+static int share_add(struct store_object *object, const char *bucket, const char *owner,
+	struct penstock_error *err)
 {
 	struct store *store = object->store;
 	struct snapshot_share *share;
 	size_t all, mine;
 
 	LOCK_SCOPE(&store->shares_lock);
-	share = share_of(store, bucket->owner);
+	share = share_of(store, owner);
 	if (!share)
 		return error_memory(err);
 	all = store->snapshot_bytes + object->memory;
@@ -67,7 +67,7 @@ static int share_add(
 		return error_set(err, PENSTOCK_E_MEMORY,
 			"cannot read an object in the bucket '%s': the large objects that are being "
 			"read take %zu bytes of memory; retry later",
-			bucket->name, share->bytes);
+			bucket, share->bytes);
 	store->snapshot_bytes = all;
 	share->bytes = mine;
 	object->share = share;
@@ -84,13 +84,21 @@ static void share_remove(struct store_object *object)
 enum store_status snapshot_count(struct store *store, const char *bucket,
 	struct store_object **object, struct penstock_error *err)
 {
-	struct store_bucket owned;
-	enum store_status status;
+	_cleanup_reader_ struct db *db = NULL;
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+	char owner[STORE_OWNER_SIZE] = "";
+	enum store_status status = STORE_FAILED;
 
 	if ((*object)->memory <= SMALL_SNAPSHOT)
 		return STORE_OK;
-	status = store_bucket_get(store, bucket, &owned, err);
-	if (status == STORE_OK && share_add(*object, &owned, err) < 0)
+	db = db_reader(store, err);
+	if (db) {
+		st = db_bound(db, SQL_BUCKET_GET, "t", bucket);
+		status = db_look_up(db, st, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
+	}
+	if (status == STORE_OK)
+		db_column_text(st, 4, owner, sizeof(owner));
+	if (status == STORE_OK && share_add(*object, bucket, owner, err) < 0)
 		status = STORE_FAILED;
 	if (status != STORE_OK) {
 		store_object_unref(*object);
