@@ -12,7 +12,6 @@
 #include "base/str.h"
 #include "s3/message/read_many.h"
 #include "s3/uri.h"
-#include "server/directory/identity.h"
 #include "server/request/connections.h"
 #include "server/request/reply.h"
 #include "server/request/workers.h"
@@ -155,43 +154,6 @@ const char *request_tls_version(const struct request *req)
 		req->connection, MHD_CONNECTION_INFO_PROTOCOL);
 
 	return !info ? NULL : info->protocol == 5 ? "TLSv1.3" : "TLSv1.2";
-}
-
-/* --- memory ----------------------------------------------------------------------------------- */
-
-/* Returns the counter of the sender's account. The account is constant but for this counter. */
-static atomic_size_t *holder_of(const struct request *req)
-{
-	struct account_info *account = (void *)(uintptr_t)req->identity->owner;
-
-	return account ? &account->held : &req->server->held_anonymous;
-}
-
-bool request_hold(struct request *req, size_t bytes)
-{
-	atomic_size_t *all = &req->server->held;
-	size_t mine, total;
-
-	if (!req->holder)
-		req->holder = holder_of(req);
-	mine = atomic_fetch_add(req->holder, bytes) + bytes;
-	total = atomic_fetch_add(all, bytes) + bytes;
-	if (total <= LIMIT_SERVER_HELD && mine <= LIMIT_SERVER_HELD - total) {
-		req->held += bytes;
-		return true;
-	}
-	atomic_fetch_sub(req->holder, bytes);
-	atomic_fetch_sub(all, bytes);
-	return false;
-}
-
-void request_let_go(struct request *req)
-{
-	if (req->holder)
-		atomic_fetch_sub(req->holder, req->held);
-	atomic_fetch_sub(&req->server->held, req->held);
-	req->held = 0;
-	req->holder = NULL;
 }
 
 /* --- the signer ------------------------------------------------------------------------------ */

@@ -1,5 +1,6 @@
-/* Keeps the object that the access decision of a request has read. */
+/* A request keeps the object that its access decision has read, and counts its bytes in memory. */
 #include "base/cleanup.h"
+#include "server/directory/identity.h"
 #include "server/request/request.h"
 #include "server/server.h"
 
@@ -43,4 +44,39 @@ void request_bind_ref(const struct request *req, const char *key, const char *ve
 		store_object_ref(condition->decided);
 	else
 		condition->decided = outline;
+}
+
+/* Returns the counter of the sender's account. The account is constant but for this counter. */
+static atomic_size_t *holder_of(const struct request *req)
+{
+	struct account_info *account = (void *)(uintptr_t)req->identity->owner;
+
+	return account ? &account->held : &req->server->held_anonymous;
+}
+
+bool request_hold(struct request *req, size_t bytes)
+{
+	atomic_size_t *all = &req->server->held;
+	size_t mine, total;
+
+	if (!req->holder)
+		req->holder = holder_of(req);
+	mine = atomic_fetch_add(req->holder, bytes) + bytes;
+	total = atomic_fetch_add(all, bytes) + bytes;
+	if (total <= LIMIT_SERVER_HELD && mine <= LIMIT_SERVER_HELD - total) {
+		req->held += bytes;
+		return true;
+	}
+	atomic_fetch_sub(req->holder, bytes);
+	atomic_fetch_sub(all, bytes);
+	return false;
+}
+
+void request_let_go(struct request *req)
+{
+	if (req->holder)
+		atomic_fetch_sub(req->holder, req->held);
+	atomic_fetch_sub(&req->server->held, req->held);
+	req->held = 0;
+	req->holder = NULL;
 }
