@@ -3,7 +3,7 @@
  *
  *	c = connections_opened(connections, fd, NULL);	// when the connection is accepted
  *	connections_renew(connections, c);		// when the head of a request is complete
- *	connections_known(connections, c);		// once the signature in its headers was valid
+ *	connections_known(connections, c);		// once a header had a valid signature
  *	connections_pause(connections, c);		// before it waits
  *	connections_renew(connections, c);		// when the reply is ready
  *	connections_closed(connections, c);		// before its descriptor is closed
