@@ -404,7 +404,7 @@
 #define LIMIT_S3_LIST_BUCKETS 10000
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
-/* of these, threads that read the bytes of long copies: a copy of 5 GiB takes half a minute */
+/* threads among these that read the bytes of long copies: a copy of 5 GiB takes half a minute */
 #define LIMIT_SERVER_LONG_JOBS 8
 /* bytes that a copy reads without a slot for long jobs; a few milliseconds */
 #define LIMIT_SERVER_SHORT_COPY (1 * MIB)

@@ -35,7 +35,7 @@ struct share {
 struct pending {
 	struct pending *next;
 	char bucket[64]; /* the logged bucket */
-	struct share *share; /* of the account that owned the bucket at the time of the requests */
+	struct share *share; /* share of the account that owned the bucket at that time */
 	char *target, *prefix;
 	bool partitioned, by_event;
 	int64_t first_ns; /* time of the first line */
