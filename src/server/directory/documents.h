@@ -15,8 +15,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "s3/access/policy.h"
+
 struct document;
-struct policy;
 
 struct documents {
 	struct document *table;
