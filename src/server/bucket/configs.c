@@ -102,14 +102,14 @@ static int set(struct configs *configs, const char *bucket, struct config *confi
 		configs->items[at] = config;
 		if (!config) {
 			memmove(&configs->items[at], &configs->items[at + 1],
-				(n - at - 1) * sizeof(*items));
+				(n - at - 1) * sizeof(struct config *));
 			atomic_store(&configs->n, n - 1);
 		}
 	} else if (config) {
-		items = array_grow(configs->items, n, sizeof(*items));
+		items = array_grow(configs->items, n, sizeof(struct config *));
 		if (items) {
 			configs->items = items;
-			memmove(&items[at + 1], &items[at], (n - at) * sizeof(*items));
+			memmove(&items[at + 1], &items[at], (n - at) * sizeof(struct config *));
 			items[at] = config;
 			atomic_store(&configs->n, n + 1);
 		} else {

@@ -67,13 +67,14 @@ static size_t slots_of(const struct worker_pool *pool, const struct account_info
 	return n;
 }
 
-/* Takes a long job of the account with the fewest slots; several of them in their order. */
+/* Takes a long job, of which there is at least one: that of the account with the fewest slots;
+ * several of them in their order. */
 static struct request *take_long_job(struct worker_pool *pool, struct slot *slot)
 {
-	struct request **best = NULL, **at = &pool->long_jobs.head;
-	size_t fewest = SIZE_MAX;
+	struct request **best = &pool->long_jobs.head;
+	size_t fewest = slots_of(pool, (*best)->identity->owner);
 
-	for (; *at && fewest; at = &(*at)->next_job) {
+	for (struct request **at = &(*best)->next_job; *at && fewest; at = &(*at)->next_job) {
 		size_t n = slots_of(pool, (*at)->identity->owner);
 
 		if (n < fewest) {
