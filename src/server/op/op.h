@@ -72,8 +72,8 @@ void op_log_request(struct request *req);
 /* One object of a request that deletes or reads many. */
 struct op_log_item {
 	const char *operation, *key;
-	const char *version, *error; /* NULL if there is none */
-	int status; /* -1 if there is none, like the next two members */
+	const char *version, *error; /* NULL if missing */
+	int status; /* -1 if missing, like the next two members */
 	int64_t sent, size; /* bytes in the reply, and of the object */
 };
 /* Adds the object to the log of the bucket. */

@@ -37,7 +37,7 @@ bool headers_condition(struct request *req, struct store_condition *out);
  * absent. Returns false if one of them is malformed. */
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified);
 /* Returns the length of "[/]bucket/key", still encoded, at the start of x-amz-copy-source.
- * `*version` is the id after "?versionId=", or NULL if there is none. */
+ * `*version` is the id after "?versionId=", or NULL if it is missing. */
 size_t copy_source_length(const char *text, const char **version);
 /* Removes quotes, if present, in place. */
 char *etag_unquote(char *etag);

@@ -75,7 +75,7 @@ struct upload {
 
 /* The state of an object, as far as the replies of the store show it. */
 struct replies {
-	uint64_t ino; /* inode of the published file; 0 if there is none */
+	uint64_t ino; /* inode of the published file; 0 if missing */
 	/* inode of the file whose upload has failed since; UINT64_MAX for several files */
 	uint64_t failed;
 	bool open; /* the last request got no reply */
