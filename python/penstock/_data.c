@@ -737,7 +737,7 @@ static PyMethodDef plan_methods[] = {
 	{"batch", plan_batch, METH_VARARGS,
 		"batch(i): (ids, number of ids at the end that are padding)"},
 	{"delivered", plan_delivered, METH_VARARGS,
-		"delivered(batches): samples that all ranks have got after that number of batches"},
+		"delivered(batches): samples that all ranks have received after that number of batches"},
 	{"id", plan_id, METH_NOARGS, "id(): identifies the samples and their order"},
 	{NULL, NULL, 0, NULL},
 };

@@ -129,7 +129,7 @@ class HostBuffer:
 
 
 def _page_locked(size: int) -> Any:
-    """Returns a page-locked tensor of bytes, to which a GPU copies directly; None if so much memory cannot be locked."""
+    """Returns a page-locked tensor of bytes, to which a GPU copies directly; None if the memory cannot be locked."""
     torch = torch_if_loaded()
     try:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)

@@ -29,7 +29,7 @@
 struct extraction {
 	enum archive_kind kind;
 	struct archive *a;
-	struct ring_reader in; /* its ring is NULL if a file is read */
+	struct ring_reader in; /* the ring is NULL if a file is read */
 	bool warned;
 	uint64_t zeros; /* zero bytes at the end of the bytes read so far */
 	struct tree *tree;
@@ -201,7 +201,7 @@ static int write_members(struct extraction *x, struct penstock_error *err)
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 			return failed(x, err);
 		if (r == ARCHIVE_WARN && !x->warned)
-			log_warn("unpacking %s: %s", x->tree->options.archive,
+			log_warn("unpacking '%s': %s", x->tree->options.archive,
 				archive_error_string(x->a) ? archive_error_string(x->a)
 							   : "unusual header");
 		x->warned = x->warned || r == ARCHIVE_WARN;

@@ -36,11 +36,11 @@ int member_error(
 		else
 			buf_add_char(&text, (char)*p);
 	}
-	buf_add_str(&text, n == NAME_SHOWN ? "...: " : ": ");
+	buf_add_str(&text, n == NAME_SHOWN ? "...': " : "': ");
 	va_start(ap, fmt);
 	buf_vprintf(&text, fmt, ap);
 	va_end(ap);
-	return error_set(err, code, "member %s", buf_str(&text));
+	return error_set(err, code, "member '%s", buf_str(&text));
 }
 
 int member_errno(struct penstock_error *err, const char *name, const char *what)

@@ -101,7 +101,7 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 	 * the current member. */
 	if (r < 0 && (u->back_result >= 0 || u->back_failure.code == PENSTOCK_E_CANCELLED)) {
 		error_move(err, &why);
-		return u->back_member[0] ? error_prefix(err, "member %s", u->back_member) : r;
+		return u->back_member[0] ? error_prefix(err, "member '%s'", u->back_member) : r;
 	}
 	return u->back_result < 0 ? error_move(err, &u->back_failure) : 0;
 }
@@ -244,7 +244,7 @@ int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_opt
 static int report(
 	const struct unpacker *u, const struct penstock_error *why, struct penstock_error *err)
 {
-	return error_set(err, why->code, "archive %s: %s", u->name, why->message);
+	return error_set(err, why->code, "cannot unpack '%s': %s", u->name, why->message);
 }
 
 int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penstock_error *err)
@@ -265,7 +265,8 @@ int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *s
 	bool whole;
 
 	if (!u->front_runs)
-		return error_set(err, PENSTOCK_E_INTERNAL, "archive %s: finished twice", u->name);
+		return error_set(
+			err, PENSTOCK_E_INTERNAL, "cannot unpack '%s': finished twice", u->name);
 	ring_close(&u->fed);
 	pthread_join(u->front, NULL);
 	u->front_runs = false;

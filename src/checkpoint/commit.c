@@ -380,7 +380,7 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 		return corrupt(name, "its checksum is wrong", err);
 	if (strcmp(format, COMMIT_FORMAT) != 0)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"'%s' was written by a later version of penstock (%s); use that version",
+			"cannot read '%s': a later version of penstock has written it (%s); use that version",
 			name, format + strlen("penstock.checkpoint/"));
 	fault = read_head(c, root);
 	if (!fault)

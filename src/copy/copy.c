@@ -411,8 +411,7 @@ int copy_make_target(
 		return 0;
 	if (directory && stat(target->base, &st) == 0 && !S_ISDIR(st.st_mode))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"'%s' is not a directory; several files need a directory as target",
-			target->base);
+			"cannot copy several files to '%s': it is not a directory", target->base);
 	parent = strdup(target->base);
 	if (!parent)
 		return error_memory(err);

@@ -10,7 +10,8 @@
 
 /* ---- checks ---- */
 
-/* True if items get their names below the target; false if the item gets the target's own name. */
+/* Returns true if items get their names below the target; false if the item gets the target's own
+ * name. */
 static bool is_into(const struct copy_request *request)
 {
 	return request->target->directory || request->n > 1 || request->sources[0].wildcard;
@@ -64,7 +65,8 @@ static int by_name(const void *a, const void *b)
 static int refuse_same(const struct place *a, const struct place *b, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"'%s' and '%s' may get the same name at the target; copy one after the other",
+		"cannot copy '%s' together with '%s': both may get the same name at the target; copy "
+		"one after the other",
 		a->text, b->text);
 }
 

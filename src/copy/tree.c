@@ -250,8 +250,8 @@ static int push_item(struct source_tree *tree, const struct entry *entry,
 	return copy_push(tree->copy, &item, entry->size, err);
 }
 
-/* True if the key is below the target: a wildcard also matches such keys if the target is deeper
- * than the base of the source. */
+/* Returns true if the key is below the target: a wildcard also matches such keys if the target is
+ * deeper than the base of the source. */
 static bool is_below_target(const struct source_tree *tree, const char *key)
 {
 	return tree->source->wildcard && strlen(tree->target->base) > strlen(tree->source->base) &&
@@ -277,7 +277,7 @@ static int check_moved_into_source(
 	if (!matches)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"the new name '%s' is also one of the sources; move this object alone", key);
+		"cannot move to '%s', which is another source; move this object alone", key);
 }
 
 /* A move removes the link and keeps the file that the link leads to. */

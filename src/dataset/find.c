@@ -462,7 +462,7 @@ static int find_token_chunks(
 		r = litdata_index_parse(&set->litdata, buf_str(&text), text.len, "index.json", err);
 	if (r == 0 && set->litdata->tokens == DTYPE_NONE)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"its chunks are not of tokens; give format='litdata'");
+			"the chunks do not have tokens; give format='litdata'");
 	if (r == 0)
 		r = check_dtype(set, "index.json", dtype_name(set->litdata->tokens), err);
 	return r < 0 ? error_prefix(err, "cannot open '%s'", source_url(set->source))
@@ -524,8 +524,8 @@ int dataset_set_format(struct dataset *set, const char *name, struct penstock_er
 
 	if (!known)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"'%s' is not a valid format; expected objects, records, cifar10, cifar100, "
-			"npy, idx, tokens, tar, tfrecord, mds or litdata",
+			"invalid format '%s'; expected objects, records, cifar10, cifar100, npy, idx, "
+			"tokens, tar, tfrecord, mds or litdata",
 			name);
 	set->name = known->name;
 	set->format = known->format;

@@ -49,7 +49,8 @@ struct deployment {
 	struct backend servers[2];
 	unsigned front; /* the slot of the server that gets new connections */
 	unsigned first; /* the slot of the first socket in the group of the filter */
-	int64_t retire_ms; /* when a ready server behind the one in front is asked to end */
+	/* time at which a ready server other than the one in front is asked to end */
+	int64_t retire_ms;
 	struct model previous; /* the version in service before the one in front */
 	/* The version that starts in front at `again_ms`. */
 	struct model again;
@@ -614,7 +615,7 @@ static int lock(struct deployment *d, struct penstock_error *err)
 	}
 	return r == 0 ? 0
 		      : error_set(err, PENSTOCK_E_EXISTS,
-				"cannot deploy %s/%s on %s port %u: another process deploys "
+				"cannot deploy '%s/%s' on '%s' port %u: another process deploys "
 				"this model there; use another port",
 				d->o->bucket, d->o->prefix, d->o->host, d->o->port);
 }
@@ -650,7 +651,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (over)
 		log_warn("the process before this one was killed; its servers continue");
 	else if (d->o->traffic == DEPLOY_SOCKET)
-		end_servers(d); /* their sockets died with the processes that kept them */
+		end_servers(d); /* the sockets died with the processes that kept them */
 	if (d->servers[0].phase == BACKEND_NONE && d->servers[1].phase == BACKEND_NONE && !over) {
 		d->port = d->o->port;
 		r = traffic_find(d->o->host, &d->port, err);

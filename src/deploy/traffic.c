@@ -54,7 +54,8 @@ static int listen_on(const char *host, uint16_t port, bool shared, struct pensto
 	const int on = 1, off = 0, share = shared;
 
 	if (!len)
-		return error_set(err, PENSTOCK_E_INVALID, "'%s' is not an IP address", host);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot listen on '%s': it is not an IP address", host);
 	fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &share, sizeof(share)) < 0 ||
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
@@ -63,10 +64,11 @@ static int listen_on(const char *host, uint16_t port, bool shared, struct pensto
 		bind(fd, (struct sockaddr *)&address, len) < 0 || listen(fd, BACKLOG) < 0)
 		return errno == EADDRINUSE
 			       ? error_set(err, PENSTOCK_E_EXISTS,
-					 "cannot listen on %s port %u: another process "
+					 "cannot listen on '%s' port %u: another process "
 					 "listens there; use another port",
 					 host, port)
-			       : error_errno(err, errno, "cannot listen on %s port %u", host, port);
+			       : error_errno(
+					 err, errno, "cannot listen on '%s' port %u", host, port);
 	return take_fd(fd);
 }
 

@@ -39,7 +39,7 @@ static int convert(
 
 	if (!skopeo)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"'%s' was written by 'docker save', which only skopeo can read; install "
+			"cannot read '%s': only skopeo can read a file of 'docker save'; install "
 			"skopeo, or write the file as an OCI archive",
 			path);
 	if (!from || !to)
@@ -53,7 +53,8 @@ static int convert(
 		&(struct process_run_options){.name = "skopeo", .cancel = cancel}, &status, err);
 	if (r < 0 || status == 0)
 		return r;
-	return error_set(err, PENSTOCK_E_CORRUPT, "skopeo cannot read the image in '%s'", path);
+	return error_set(
+		err, PENSTOCK_E_CORRUPT, "cannot read the image in '%s': skopeo failed", path);
 }
 
 static int unpack_archive(
@@ -70,7 +71,7 @@ static int unpack_archive(
 		return 0;
 	if (!has(dir, "manifest.json"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"'%s' contains no image; write it with 'skopeo copy … "
+			"cannot find an image in '%s'; write it with 'skopeo copy … "
 			"oci-archive:FILE', 'podman save' or 'docker save'",
 			path);
 	r = fs_remove_tree(dir, err);
@@ -88,8 +89,8 @@ int file_source(struct image_source **out, const char *path, const struct image_
 	if (S_ISDIR(st.st_mode)) {
 		if (!has(path, "oci-layout") || !has(path, "index.json"))
 			return error_set(err, PENSTOCK_E_INVALID,
-				"directory '%s' contains no image: `oci-layout` and "
-				"`index.json` are missing",
+				"cannot find an image in '%s': `oci-layout` or `index.json` is "
+				"missing",
 				path);
 		return layout_open(out, path, store->cancel, err);
 	}

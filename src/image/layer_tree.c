@@ -31,8 +31,8 @@ static int make_opaque(int fd, const char *name, struct penstock_error *err)
 
 	if ((geteuid() == 0 ? trusted : user) < 0 && trusted < 0 && user < 0)
 		return member_errno(err, name,
-			"cannot hide the lower layers' directory; the images need a file system "
-			"with extended attributes");
+			"cannot hide the lower layers' directory, which needs a file system with "
+			"extended attributes");
 	return 0;
 }
 
@@ -169,7 +169,8 @@ int layer_room(struct layer_tree *t, uint64_t bytes, struct penstock_error *err)
 	if (fs_free_bytes(t->root, &room, NULL) < 0 || room >= KEEP_FREE)
 		return 0;
 	return error_set(err, PENSTOCK_E_NO_SPACE,
-		"the disk of '%s' is full; free some space, or move the images with PENSTOCK_HOME",
+		"cannot unpack to '%s': the disk is full; free some space, or move the images with "
+		"PENSTOCK_HOME",
 		t->root);
 }
 

@@ -201,9 +201,9 @@ int image_store_pull_layers(const struct image_store *store, struct image_source
 		str_format_size(bytes, wanted);
 		str_format_size(room, there);
 		return error_set(err, PENSTOCK_E_NO_SPACE,
-			"cannot unpack layers of %s: they need about %d times as much space, and "
-			"'%s' has %s free; free some space, or move the images with PENSTOCK_HOME",
-			wanted, GROWTH, store->dir, there);
+			"cannot unpack %s of layers to '%s': they need about %d times as much space, "
+			"and %s are free; free some space, or move the images with PENSTOCK_HOME",
+			wanted, store->dir, GROWTH, there);
 	}
 	r = thread_each(&(struct thread_work){.name = "pull",
 				.n = manifest->n_layers,

@@ -224,9 +224,9 @@ static int explain(const struct registry *reg, const char *wanted, struct pensto
 		return refused(reg, err);
 	case 404:
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"registry '%s' has no image '%s%s%s'; check the name and the tag",
-			reg->ref->shown_host, reg->ref->repository, *wanted == 's' ? "@" : ":",
-			wanted);
+			"cannot find image '%s%s%s' in registry '%s'; check the name and the tag",
+			reg->ref->repository, *wanted == 's' ? "@" : ":", wanted,
+			reg->ref->shown_host);
 	default:
 		return error_prefix(err, "%s", name ? name : reg->ref->repository);
 	}

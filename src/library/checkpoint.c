@@ -44,8 +44,8 @@ static int begin(struct penstock_checkpoint *c, const char *dir, uint64_t step,
 
 	if (!dir)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"missing directory for the checkpoint; set PENSTOCK_CHECKPOINT_DIR or pass "
-			"a directory");
+			"cannot save the checkpoint without a directory; set "
+			"PENSTOCK_CHECKPOINT_DIR or pass a directory");
 	r = save_begin(&c->save, dir, step,
 		&(struct save_options){
 			.rank = o->rank,

@@ -216,7 +216,8 @@ static int target_of(struct target *out, struct penstock_transfer *t, const char
 			"invalid object URL '%s': expected s3://BUCKET/KEY or gs://BUCKET/KEY",
 			url);
 	if (needs_key && !*location->key)
-		return error_set(err, PENSTOCK_E_INVALID, "missing key in object URL '%s'", url);
+		return error_set(
+			err, PENSTOCK_E_INVALID, "invalid URL '%s': the key is missing", url);
 	out->at = object_at(NULL, location->bucket, location->key);
 	return library_client(t, location->google, flag_of(cancel), &out->at.client, err);
 }
@@ -529,8 +530,8 @@ int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct pe
 	int r = target_of(&target, t, url, false, NULL, err);
 
 	if (r == 0 && *target.location.key)
-		r = error_set(
-			err, PENSTOCK_E_INVALID, "unexpected key after the bucket in '%s'", url);
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"cannot create bucket '%s': the URL has a key", url);
 	return r < 0 ? r : bucket_create(target.at.client, target.at.bucket, err);
 }
 
@@ -548,7 +549,8 @@ static int copy_through(struct penstock_transfer *t, const struct target *from,
 
 	if (r == 0 && call->if_match && strcmp(call->if_match, known.etag) != 0)
 		r = error_set(err, PENSTOCK_E_PRECONDITION,
-			"'%s' is not the expected object: its ETag differs", from->location.text);
+			"cannot copy '%s': it is not the expected object (its ETag differs)",
+			from->location.text);
 	if (r == 0)
 		r = bulk_new(&bulk, t->engine,
 			&(struct bulk_options){.cancel = flag_of(call->cancel),

@@ -94,8 +94,8 @@ static int parse(struct place *out, const char *text, struct penstock_error *err
 	r = place_parse(out, whole, true, err);
 	if (r == 0 && out->kind != LOCATION_OBJECT && out->kind != LOCATION_LOCAL)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"'%s' is not a valid tree; expected s3://BUCKET/PREFIX, "
-			"gs://BUCKET/PREFIX or a directory",
+			"invalid tree '%s'; expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or a "
+			"directory",
 			text);
 	return r;
 }

@@ -34,7 +34,8 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 		return 1;
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"'%s' is not a directory; remove the file, or set PENSTOCK_CLAIMS_DIR",
+			"cannot use '%s': it is not a directory; remove the file, or set "
+			"PENSTOCK_CLAIMS_DIR",
 			path);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot open '%s'", path);
@@ -42,8 +43,8 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 	 * and replacing our files. */
 	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"other users can change files in '%s'; make the directory safe to share "
-			"with 'chmod +t %s'",
+			"cannot use '%s': other users can change its files; make the directory safe "
+			"to share with 'chmod +t %s'",
 			path, path);
 	*out = take_fd(fd);
 	return 0;
@@ -74,8 +75,8 @@ static int open_given(
 		return 0;
 	if (fs_is_network(path))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"PENSTOCK_CLAIMS_DIR: '%s' is on a network file system, but claims belong "
-			"to one machine; use a local directory",
+			"PENSTOCK_CLAIMS_DIR: cannot use '%s': it is on a network file system, but "
+			"claims belong to one machine; use a local directory",
 			path);
 	dirs->own = 0;
 	return 0;

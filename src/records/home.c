@@ -24,7 +24,7 @@ int records_home(char **home, struct penstock_error *err)
 	str_make_utf8(text);
 	if (strcmp(text, path) != 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the path of the directory for runs and records is not UTF-8: '%s'; set "
+			"cannot keep runs and records in '%s': the path is not UTF-8; set "
 			"PENSTOCK_HOME to another directory",
 			text);
 	r = fs_mkdirs(path, 0700, err);

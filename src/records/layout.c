@@ -143,8 +143,8 @@ static int check_dirs(const struct run_layout *layout, struct penstock_error *er
 
 		if (lstat(dirs[i], &st) == 0 && !S_ISDIR(st.st_mode))
 			return error_set(err, PENSTOCK_E_INVALID,
-				"'%s' is no longer a directory: a step has replaced it; move the "
-				"file away, or start again with --fresh",
+				"cannot use '%s': a step has replaced the directory; move the file "
+				"away, or start again with --fresh",
 				dirs[i]);
 	}
 	return 0;
@@ -177,7 +177,8 @@ int run_layout_create(const struct run_layout *layout, struct penstock_error *er
 		return error_errno(err, errno, "cannot create '%s'", layout->world_tmp);
 	if (!S_ISDIR(st.st_mode))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"'%s' is not a directory; remove the file", layout->world_tmp);
+			"cannot use '%s': it is not a directory; remove the file",
+			layout->world_tmp);
 	return 0;
 }
 

@@ -240,7 +240,7 @@ static int check_ours(struct records *records, struct penstock_error *err)
 		r = read_number(records, "SELECT count(*) FROM sqlite_master", &tables, err);
 	if (r == 0 && id != APPLICATION_ID && tables > 0)
 		r = error_set(err, PENSTOCK_E_CORRUPT,
-			"'%s' is the database of another program; move the file away, or set PENSTOCK_HOME",
+			"cannot use '%s': another program made it; move it away, or set PENSTOCK_HOME",
 			records->path);
 	return r;
 }
@@ -307,8 +307,8 @@ static int open_database(struct records *records, struct penstock_error *err)
 		return r;
 	if (version > SCHEMA_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"'%s' was written by a newer penstock (format %d; this version supports %d); "
-			"use the newer version, or set PENSTOCK_HOME",
+			"cannot use '%s': a newer penstock has written it (format %d; this version "
+			"supports %d); use the newer version, or set PENSTOCK_HOME",
 			records->path, (int)version, SCHEMA_VERSION);
 	r = execute(records, "BEGIN IMMEDIATE", err);
 	if (r < 0)

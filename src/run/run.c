@@ -236,7 +236,7 @@ static void announce(const struct run *run)
 	if (run->attempt.workflow->output.kind != WORKFLOW_S3)
 		snprintf(number, sizeof(number), ", attempt %d", (int)run->attempt.number);
 	run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "run %s%s%s%s", run->attempt.id, number,
-		run->attempt.continuing ? ": continues the last one" : "",
+		run->attempt.continuing ? ": continues the last attempt" : "",
 		run->after_failure && !run->options->resume ? ", which failed; --fresh starts over"
 							    : "");
 }

@@ -275,8 +275,9 @@ static int open_with(
 		return rc;
 	rc = rewrap(store, keys, &masters->keys[0], err);
 	if (rc == 0)
-		log_info("store %s: its keys are wrapped by the first key in '%s'; the others are "
-			 "not needed any more",
+		log_info(
+			"store '%s': its keys are wrapped by the first key in '%s'; the others are "
+			"not needed any more",
 			store->root, path);
 	return rc;
 }
@@ -300,7 +301,7 @@ int keys_open_guest(
 	if (!any_row(db))
 		return 0;
 	if (access(path, F_OK) < 0 && errno == ENOENT) {
-		log_warn("store %s: cannot read encrypted objects: the file '%s' with the master "
+		log_warn("store '%s': cannot read encrypted objects: the file '%s' with the master "
 			 "key is missing",
 			store->root, path);
 		return 0;

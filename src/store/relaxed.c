@@ -19,13 +19,13 @@
 /*
  * Relaxed durability: nothing is synced when a change is made, so after a crash of the machine the
  * log may contain rows whose bodies never reached the disk. A sync point makes all files and the
- * log durable, and then notes in ROOT/relaxed how far the log goes. After a crash of the machine
+ * log durable, and then records the length of the log in ROOT/relaxed. After a crash of the machine
  * the log is cut to that length: the store is as it was at its last sync point, with each object
- * whole. The database contains only noted changes. A file that the database or the noted part of
- * the log may name is not unlinked before the next sync point.
+ * whole. The database contains only recorded changes. A file that the database or the recorded part
+ * of the log may name is not unlinked before the next sync point.
  *
  * ROOT/relaxed has two slots, which are written in turn and in place: an interrupted write leaves
- * the earlier note, and most file systems need no space for it. A slot contains:
+ * the earlier mark, and most file systems need no space for a write. A slot contains:
  *
  *	BOOT NUMBER SALT PAGES NUMBER
  *
@@ -85,7 +85,7 @@ static int open_log(
 	return fd;
 }
 
-/* Notes that the log may be trusted up to its last commit. The first note creates the file. */
+/* Records that the log may be trusted up to its last commit. The first mark creates the file. */
 static int write_mark(struct store *store, struct penstock_error *err)
 {
 	char boot[PROCESS_BOOT_ID_SIZE], slots[2 * MARK_SLOT] = "";
@@ -112,7 +112,7 @@ static int write_mark(struct store *store, struct penstock_error *err)
 			fdatasync(fd) < 0)
 			rc = error_errno(err, errno, "cannot write '%s'", path);
 	}
-	/* A note that failed is written again, and does not replace the last good one. */
+	/* A mark whose write failed is written again, and does not replace the last good mark. */
 	if (rc == 0)
 		store->mark_slot = !store->mark_slot;
 	return rc;
@@ -231,7 +231,7 @@ int relaxed_recover(struct store *store, struct penstock_error *err)
 		rc = sync_all(store, err);
 		return rc < 0 ? rc : remove_mark(store, err);
 	}
-	log_warn("store %s: the machine crashed, or a sync failed, while durability was relaxed; "
+	log_warn("store '%s': the machine crashed, or a sync failed, while durability was relaxed; "
 		 "the last changes were undone",
 		store->root);
 	rc = cut_log(store, &mark, err);
@@ -253,8 +253,8 @@ int relaxed_check(struct store *store, struct penstock_error *err)
 		store->root);
 }
 
-/* Copies the noted changes into the database, as far as readers allow. SQLite syncs the log first,
- * then the database. */
+/* Copies the recorded changes into the database, as far as readers allow. SQLite syncs the log
+ * first, then the database. */
 static int copy_log(struct store *store, struct penstock_error *err)
 {
 	int pages = -1;
@@ -269,8 +269,8 @@ static int copy_log(struct store *store, struct penstock_error *err)
 	return -PENSTOCK_E_IO;
 }
 
-/* Syncs and notes the log. A sync that failed is not repeated: see distrust_log(). */
-static int sync_and_note(struct store *store, bool last, struct penstock_error *err)
+/* Syncs the log and records its length. A sync that failed is not repeated: see distrust_log(). */
+static int sync_and_mark(struct store *store, bool last, struct penstock_error *err)
 {
 	int rc;
 
@@ -290,18 +290,18 @@ static int relaxed_sync_point(struct store *store, bool last, struct penstock_er
 	int rc;
 
 	store->synced_pages = store->log_pages;
-	/* The order matters. `first_unsynced` is set first, because a note whose write fails may be
-	 * valid. Everything is synced before the note, because a noted log is trusted. Only a noted
-	 * part of the log is copied into the database. */
+	/* The order matters. `first_unsynced` is set first, because a mark whose write fails may be
+	 * valid. Everything is synced before the mark is written, because a recorded log is
+	 * trusted. Only a recorded part of the log is copied into the database. */
 	pthread_mutex_lock(&store->blobs_lock);
 	store->first_unsynced = store->next_blob;
 	pthread_mutex_unlock(&store->blobs_lock);
-	rc = sync_and_note(store, last, err);
+	rc = sync_and_mark(store, last, err);
 	atomic_store(&store->unsynced_since_ms, rc < 0 ? clock_monotonic_ms() : 0);
 	if (rc < 0)
 		return rc;
-	/* A change whose commit failed is in the log after the noted part, and may come back if the
-	 * process crashes. */
+	/* A change whose commit failed is in the log after the recorded part, and may come back if
+	 * the process crashes. */
 	if (!atomic_load(&store->in_doubt))
 		blob_unlink_kept(store);
 	return copy_log(store, err);
@@ -313,7 +313,7 @@ bool relaxed_sync_or_warn(struct store *store, bool last)
 
 	if (relaxed_sync_point(store, last, &err) == 0)
 		return true;
-	log_warn("store %s: %s", store->root, err.message ? err.message : "out of memory");
+	log_warn("store '%s': %s", store->root, err.message ? err.message : "out of memory");
 	return false;
 }
 

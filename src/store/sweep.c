@@ -137,10 +137,10 @@ static void remove_files(const struct sweep *s)
 			removed++;
 		}
 	if (removed)
-		log_info("store %s: removed %zu data files left by a crash", s->store->root,
+		log_info("store '%s': removed %zu data files left by a crash", s->store->root,
 			removed);
 	if (removed < s->n)
-		log_warn("store %s: %zu data files of objects have no row in the database; run "
+		log_warn("store '%s': %zu data files of objects have no row in the database; run "
 			 "'penstock store repair'",
 			s->store->root, s->n - removed);
 }
@@ -155,7 +155,7 @@ void *blob_sweep(void *arg)
 	if (done)
 		remove_files(&s);
 	else if (!is_stopped(&s))
-		log_warn("store %s: files left by a crash stay, because the database cannot be "
+		log_warn("store '%s': files left by a crash stay, because the database cannot be "
 			 "read; run 'penstock store check'",
 			store->root);
 	store->sweep_cut = !done;

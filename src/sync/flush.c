@@ -129,8 +129,8 @@ static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 	pthread_cond_broadcast(&s->work);
 	if (rc == 0 && again && reviews >= REVIEWS)
 		rc = error_set(err, PENSTOCK_E_CHANGED,
-			"another program removes or replaces objects of '%s://%s/%s' again and "
-			"again; give this run an output of its own",
+			"cannot publish to '%s://%s/%s': another program removes or replaces "
+			"objects again and again; give this run an output of its own",
 			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix);
 	return rc < 0 ? rc : again == 0;
 }

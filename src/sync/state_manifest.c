@@ -345,7 +345,7 @@ static int manifest_conflict(struct sync *s, const char *upload, char etag[OBJEC
 	object_info_release(&there);
 	return ours ? 0
 		    : error_set(err, PENSTOCK_E_PRECONDITION,
-			      "another run took this output over; nothing more is published");
+			      "cannot publish any more: another run has taken over this output");
 }
 
 static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_ETAG_SIZE],

@@ -102,7 +102,7 @@ int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct pensto
 	if (!cluster->slurm && !cluster->given && (given->n || partition))
 		cluster->slurm = true; /* options of sbatch imply Slurm */
 	if (!cluster->slurm && (given->n || partition))
-		return error_set(err, PENSTOCK_E_INVALID, "--%s cannot be used with --on local",
+		return error_set(err, PENSTOCK_E_INVALID, "cannot use --%s with --on local",
 			partition ? "partition" : "sbatch");
 	if (partition && strlist_addf(&cluster->options, "--partition=%s", partition) < 0)
 		return error_memory(err);

@@ -179,7 +179,8 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 	if (r < 0)
 		return r;
 	if (s->place.dir && access(s->place.dir, F_OK) < 0)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no artifacts", word);
+		return error_set(
+			err, PENSTOCK_E_NOT_FOUND, "cannot get '%s': it has no artifacts", word);
 	if (s->place.dir)
 		return copy_dir(s->place.dir, to, err);
 	struct copy_prefix prefix = {.bucket = s->place.store->bucket,
@@ -198,7 +199,8 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 		r = copy_finish(&copy, err);
 	copy_end(&copy);
 	if (r == 0 && prefix.objects == 0)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no artifacts", word);
+		r = error_set(
+			err, PENSTOCK_E_NOT_FOUND, "cannot get '%s': it has no artifacts", word);
 	return r;
 }
 
@@ -311,7 +313,8 @@ static int check_free(struct session *s, const char *tag, struct penstock_error 
 		return r;
 	if (access(path, F_OK) == 0)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"tag '%s' exists already; 'penstock tag rm %s' removes it", tag, tag);
+			"cannot set tag '%s': it exists; 'penstock tag rm %s' removes it", tag,
+			tag);
 	return 0;
 }
 

@@ -176,7 +176,8 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 	prefix = json_string_value(json_object_get(json, "prefix"));
 	url = json_string_value(json_object_get(json, "url")); /* NULL in earlier versions */
 	if (!json) {
-		r = error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a description of a tag", path);
+		r = error_set(err, PENSTOCK_E_CORRUPT, "cannot read tag '%s': '%s' is not JSON",
+			tag, path);
 	} else if (!prefix) {
 		r = artifacts_tag_path(&out->dir, home, tag, "", err);
 	} else {

@@ -475,7 +475,7 @@ static int get(
 		return error_set(err, PENSTOCK_E_CORRUPT, "%s", e->why);
 	if (!s->client)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the checkpoint is on this machine already: %s", e->path);
+			"cannot get checkpoint '%s': it is on this machine already", e->path);
 	base = str_printf("%s/%s", to, shown(e));
 	commit = base ? commit_path(base, e->commit->single) : NULL;
 	if (!commit)

@@ -49,9 +49,9 @@ static int fetch_log(const char *home, const struct records_run *run, int attemp
 		return r;
 	if (place.workflow->output.kind != WORKFLOW_S3 || !place.workflow->enable_logging.value)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the log of attempt %d is not on this machine; `enableLogging: true` in "
-			"the workflow, with an output in object storage, makes it available to "
-			"other machines",
+			"cannot find the log of attempt %d: it is not on this machine; "
+			"`enableLogging: true` in the workflow, with an output in object storage, "
+			"makes logs available to other machines",
 			attempt);
 	key = str_printf("%s" RUN_STATE_ROOT "%s/log/%d", place.workflow->output.s3.prefix, run->id,
 		attempt);
@@ -63,8 +63,7 @@ static int fetch_log(const char *home, const struct records_run *run, int attemp
 			&(struct object_get_options){.relaxed = true}, NULL, &e);
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the log of attempt %d is neither on this machine nor next to the "
-			"output: the attempt ended before it had a log",
+			"cannot find the log of attempt %d: the attempt ended before it had a log",
 			attempt);
 	return r < 0 ? error_move(err, &e) : 0;
 }
@@ -137,7 +136,7 @@ struct remote_log {
 	struct remote remote;
 	struct location at;
 	char *prefix; /* "a/b/.penstock/runs/" */
-	char *run; /* its id */
+	char *run; /* id of the run */
 	bool several;
 };
 
@@ -443,9 +442,9 @@ const struct command command_logs = {
 		"fetched from the place of the output, if `enableLogging` keeps it there.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name. With the output of a run as a "
-		"place, it prints the log that `enableLogging` keeps there, of a run on any "
+		"place, the verb prints the log that `enableLogging` keeps there, of a run on any "
 		"machine; RUN is then a whole id, needed if several runs log there. With "
-		"--follow it continues from attempt to attempt until the run has ended.",
+		"--follow the output continues from attempt to attempt until the run has ended.",
 	.options = OPTIONS({'f', "follow", NULL, "Continue until the run ends"},
 		{'n', "lines", "N", "Only the last N lines"},
 		{'t', "timestamps", NULL,

@@ -173,7 +173,7 @@ static int read_all(struct session *s, const struct cli *cli, struct penstock_er
 	/* A list in JSON may be empty. */
 	if (r == 0 && !s->metrics.n && (cli_n_operands(cli) > 1 || !cli_has(cli, "json")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"'%s' has no metrics; penstock reads event files of TensorBoard, JSON "
+			"cannot find metrics of '%s'; penstock reads event files of TensorBoard, JSON "
 			"lines, CSV files, MLflow's and checkpoints' metrics in the output, and "
 			"the tracked run at MLflow",
 			word);
@@ -499,7 +499,7 @@ const struct command command_metrics = {
 		"beginning of one, or a name; the place of an output, or a directory, needs no "
 		"run.\n"
 		"\n"
-		"Without a NAME it lists all of them. A NAME plots the metrics of that name, "
+		"Without a NAME all of them are listed. A NAME plots the metrics of that name, "
 		"those that end in /NAME, or those that match a pattern such as '*loss*'. Points "
 		"that a resumed training writes again replace the earlier ones.",
 	.options = OPTIONS({0, "by-time", NULL, "Plot over the time instead of the step"},

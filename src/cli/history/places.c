@@ -103,7 +103,8 @@ int places_state(struct object_ref at, const atomic_int *cancel, json_t **state,
 	if (records_is_id(json_string_value(json_object_get(*state, "run"))))
 		*heard_ns = judge_age(*state, &info);
 	else
-		r = error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not the state of a run", at.key);
+		r = error_set(err, PENSTOCK_E_CORRUPT,
+			"cannot read '%s': it is not the state of a run", at.key);
 	if (r < 0)
 		json_decref(take_pointer(*state));
 	object_info_release(&info);

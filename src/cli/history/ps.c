@@ -380,7 +380,7 @@ const struct command command_ps = {
 		"that another machine has, or has finished, is 'moved to HOST' or 'succeeded on "
 		"HOST', as last seen from here.\n"
 		"\n"
-		"With the place of an output, or the prefix above several, it lists the runs of "
+		"With the place of an output, or the prefix above several, ps lists the runs of "
 		"all machines whose state is there; each state names the machine. A run is then "
 		"'lost' if its machine has not renewed the state for 30 seconds (for "
 		"$PENSTOCK_LEASE_TERM of that machine).",
@@ -390,8 +390,8 @@ const struct command command_ps = {
 			"Only runs in this state: queued, staging, running, flushing, succeeded, "
 			"failed, preempted, stopped or lost; may be repeated"},
 		{0, "claims", NULL,
-			"Show the claims on CPUs, memory and GPUs of this machine instead, and who "
-			"waits for them, of all users"},
+			"Show the claims of all users on CPUs, memory and GPUs of this machine "
+			"instead, and the runs that wait for them"},
 		{'w', "watch", NULL, "Show the list until 'q' is pressed, refreshed each second"},
 		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(

@@ -483,7 +483,7 @@ const struct command command_show = {
 		"overwriting them.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name. With the output of a run as a "
-		"place, it shows a run of any machine, as far as its state there shows it; then "
+		"place, the verb shows a run of any machine, from the state that is there; then "
 		"RUN is a whole id.",
 	.options = OPTIONS({0, "json", NULL, "Print one object"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(

@@ -16,7 +16,7 @@ static bool load(struct lazy_library *library)
 	for (struct lazy_function *f = library->begin; f < library->end; f++) {
 		f->real = dlsym(handle, f->name);
 		if (!f->real) {
-			log_error("%s is too old: %s", library->file, dlerror());
+			log_error("cannot use '%s': it is too old: %s", library->file, dlerror());
 			return false;
 		}
 	}

@@ -195,7 +195,7 @@ const struct command command_deploy = {
 		"Fetches the newest version of a model, verifies it, and starts COMMAND as its "
 		"server. When the bucket has a newer version, a second server starts next to the "
 		"first; once it is healthy it gets all new connections, and after --watch the "
-		"first one gets SIGTERM, to answer its own and exit. A version whose server "
+		"first one gets SIGTERM, to end its connections and exit. A version whose server "
 		"fails is given up, and the one before it stays in service.\n"
 		"\n"
 		"A version is a directory with a number (MODEL/1/, MODEL/2/, as TensorFlow "
@@ -234,14 +234,14 @@ const struct command command_deploy = {
 			"the newest version"},
 		{0, "ready", "NAME", "A version is complete when it has an object of that name"},
 		{0, "settle", "TIME",
-			"A version without a commit is complete when it did not change for so "
+			"A version without a commit is complete when it did not change for this "
 			"long; default: 5s"},
 		{0, "interval", "TIME", "Time between two listings of the bucket; default: 10s"},
 		{0, "start-timeout", "TIME",
-			"A server that is not healthy after so long has failed; default: 5m"},
+			"A server that is not healthy after this long has failed; default: 5m"},
 		{0, "watch", "TIME",
-			"The old server stays for so long after the new one took over, to return "
-			"if that fails; default: 10s"},
+			"The old server stays for this long after the new one took over, and "
+			"returns if the new one fails; default: 10s"},
 		{0, "drain", "TIME",
 			"Time from the SIGTERM to a server until it is killed; default: 30s"},
 		{0, "cache-size", "BYTES",

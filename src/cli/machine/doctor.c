@@ -335,8 +335,8 @@ static void check_store(struct doctor *doctor, const struct cli *cli, const stru
 	check_embedded(doctor);
 	if (remote_open_scheme(&remote, cli, at->text && *at->text == 'g', &err) < 0) {
 		doctor_say(doctor, *at->bucket ? VERDICT_FAIL : VERDICT_WARN, "credentials",
-			"without credentials only the embedded store works, and workflows with "
-			"keys of their own",
+			"set credentials, unless all workflows use the embedded store or have keys of "
+			"their own",
 			"%s", err.message);
 		return;
 	}

@@ -123,8 +123,8 @@ const struct command command_pull = {
 		"'docker save' wrote, and keeps them for the runs that need them, each layer "
 		"once. A run does the same for the images of its steps.\n"
 		"\n"
-		"Logins are those of 'podman login' and 'docker login'. For each image it "
-		"prints the name and the current digest.",
+		"Logins are those of 'podman login' and 'docker login'. The name and the current "
+		"digest of each image are printed.",
 	.options = OPTIONS({0, "registry", "HOST",
 		"Registry, if it is not part of the name; with http:// in front if it has no TLS"}),
 	.examples = EXAMPLES({"penstock pull debian:12", "Pull an image from Docker's registry"},

@@ -85,8 +85,8 @@ const struct command command_ui = {
 			"directory there. STORE is a profile of ~/.aws/config, or 'embedded'; "
 			"default: the store of the environment. May be repeated"},
 		{0, "host", "NAME",
-			"A name of this machine in the address, other than localhost and its own: "
-			"requests for other names are refused; may be repeated"},
+			"Accept requests for this host name, in addition to localhost and the name of "
+			"this machine; requests for other names are refused; may be repeated"},
 		{0, "read-only", NULL, "Refuse to change runs and objects"}),
 	.examples = EXAMPLES({"penstock ui", "Show the runs of this machine"},
 		{"penstock ui --output s3://bucket/experiments/",

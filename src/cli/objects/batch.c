@@ -54,12 +54,12 @@ static int check_words(
 			continue;
 		return batch->is_stdin && reads_stdin(words)
 			       ? error_set(err, PENSTOCK_E_INVALID,
-					 "standard input has the commands and cannot be stored; put "
-					 "the commands into a file")
+					 "cannot store standard input: it has the commands; put the "
+					 "commands into a file")
 			       : 0;
 	}
 	near = str_nearest(verb, verbs, ARRAY_SIZE(verbs));
-	return error_set(err, PENSTOCK_E_INVALID, "'%s' is not a verb for a batch%s%s%s", verb,
+	return error_set(err, PENSTOCK_E_INVALID, "unknown verb '%s' in a batch%s%s%s", verb,
 		near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 

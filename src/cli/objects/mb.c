@@ -15,7 +15,8 @@ static int change_bucket(
 
 	if (*at->key)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"unexpected key in '%s': a bucket has no key", at->text);
+			"cannot %s bucket '%s': the URL has a key", make ? "create" : "remove",
+			at->text);
 	/* Many stores give the same reply whether the bucket existed or not. */
 	if (make)
 		done = bucket_head(remote->client, at->bucket, NULL) == 0 ? "there already:"
@@ -38,7 +39,7 @@ const struct command command_mb = {
 	.operands = "s3://BUCKET...",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
-	.description = "Makes buckets. It succeeds if this account has the bucket already.",
+	.description = "Makes buckets. Succeeds if this account has the bucket already.",
 	.options = OPTIONS(REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock mb s3://cifar10", "Make a bucket"}),
 	.exits = EXITS({"69", "The store does not respond, or another account has the name"},
@@ -52,7 +53,7 @@ const struct command command_rb = {
 	.operands = "s3://BUCKET...",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
-	.description = "Removes buckets. It fails if a bucket has objects.",
+	.description = "Removes buckets. Fails if a bucket has objects.",
 	.options = OPTIONS(REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock rb s3://cifar10", "Remove an empty bucket"}),
 	.exits = EXITS({"66", "There is no such bucket"},

@@ -51,7 +51,8 @@ const struct command command_presign = {
 	.description =
 		"Prints a URL that permits one operation on one object, without credentials, "
 		"until it expires. Nothing is sent: the object need not exist. The URL is a secret.",
-	.options = OPTIONS({0, "expires", "TIME", "Time until it expires, at most 7d; default: 1h"},
+	.options = OPTIONS(
+		{0, "expires", "TIME", "Time until the URL expires, at most 7d; default: 1h"},
 		{0, "method", "METHOD", "GET (default), HEAD, PUT or DELETE"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock presign s3://cifar10/ckpt.pth",
 				     "A link to a checkpoint, valid for an hour"},

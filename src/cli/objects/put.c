@@ -91,7 +91,7 @@ const struct command command_put = {
 	.min_operands = 1,
 	.max_operands = 1,
 	.description =
-		"Stores standard input, of any length, as one object. It is sent in parts as it "
+		"Stores standard input, of any length, as one object. The data is sent in parts as it "
 		"arrives, with checksums, and becomes visible only when it is complete: if put is "
 		"interrupted, nothing changes.\n\n"
 		"If the program before a pipe fails, put stores what it has written: use 'set -o "

@@ -161,7 +161,8 @@ static int fits(const struct remote *remote, const struct location *at, struct p
 	if (at->google == object_client_settings(remote->client)->google)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"%s: s3:// and gs:// are different stores; use separate commands", at->text);
+		"cannot use '%s' here: s3:// and gs:// are different stores; use separate commands",
+		at->text);
 }
 
 /* ---- shared by the lines of a batch ---- */
@@ -460,11 +461,11 @@ static int parse(const char *text, bool needs_key, struct location *out, struct 
 		return r;
 	if (out->kind != LOCATION_OBJECT)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"'%s' is not in an object store: it must begin with s3:// or gs://", text);
+			"cannot use '%s': it is not in an object store; give s3://… or gs://…",
+			text);
 	else if (needs_key && !*out->key)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"'%s' is not the URL of an object: the key is missing; expected s3://BUCKET/KEY or "
-			"gs://BUCKET/KEY",
+			"cannot use '%s': the key is missing; give s3://BUCKET/KEY or gs://BUCKET/KEY",
 			text);
 	if (r < 0)
 		location_release(out);
@@ -552,7 +553,7 @@ int remote_list(struct remote *remote, const struct location *at, const char *de
 			return 0;
 	}
 	return r == 0 && !found && *at->key
-		       ? error_set(err, PENSTOCK_E_NOT_FOUND, "%s: no such object", at->text)
+		       ? error_set(err, PENSTOCK_E_NOT_FOUND, "cannot find object '%s'", at->text)
 		       : r;
 }
 

@@ -79,7 +79,7 @@ static int each_operand(
 
 	if (location_has_wildcard(at))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s: uploads are selected by the beginning of their keys, not by a pattern",
+			"cannot select uploads by the pattern '%s'; give the beginning of their keys",
 			at->text);
 	u->remote = remote;
 	u->at = at;

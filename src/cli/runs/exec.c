@@ -180,7 +180,8 @@ static int run_on_cluster(const struct strlist *words, const char *home,
 	node = live_node(dir, (unsigned long)rank);
 	if (!node)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"task %" PRId64 " of '%s' has not started or has ended", rank, step->name);
+			"cannot enter task %" PRId64 " of '%s': it has not started or has ended",
+			rank, step->name);
 	if (!program || add_options(&argv, record.job, node) < 0 ||
 		strlist_add(&argv, program) < 0 || strlist_add(&argv, EXEC_NODE_WORD) < 0 ||
 		strlist_add(&argv, dir) < 0 || strlist_addf(&argv, "%" PRId64, rank) < 0 ||
@@ -242,7 +243,7 @@ static int run_next_to(
 	pid_t command;
 
 	if (task_fd < 0)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "the task has ended");
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "cannot enter the task: it has ended");
 	command = fork();
 	if (command < 0)
 		return error_errno(err, errno, "cannot fork");
@@ -383,8 +384,8 @@ static int run_exec(const struct cli *cli)
 		r = find_step(home, &run, &choice, &err);
 	if (r == 0 && (size_t)rank >= choice.step.n)
 		r = error_set(&err, PENSTOCK_E_INVALID,
-			"'%s' has %zu task%s; the rank must be from 0 to %zu", choice.step.name,
-			choice.step.n, choice.step.n == 1 ? "" : "s", choice.step.n - 1);
+			"cannot enter task %" PRId64 " of '%s': the rank must be from 0 to %zu",
+			rank, choice.step.name, choice.step.n - 1);
 	for (size_t i = 1; r == 0 && i < cli_n_operands(cli); i++) {
 		if (strlist_add(&words, cli_operand(cli, i)) < 0)
 			r = error_memory(&err);
@@ -393,8 +394,9 @@ static int run_exec(const struct cli *cli)
 	if (r == 0 && choice.step.cluster)
 		r = run_on_cluster(&words, home, &run, &choice.step, rank, &err);
 	else if (r == 0 && !choice.step.pids[rank])
-		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "task %" PRId64 " of '%s' has ended",
-			rank, choice.step.name);
+		r = error_set(&err, PENSTOCK_E_NOT_FOUND,
+			"cannot enter task %" PRId64 " of '%s': it has ended", rank,
+			choice.step.name);
 	else if (r == 0 && (!choice.step.enter.n || enter_prepare(&err) == 0))
 		become(words.items, &choice.step, choice.step.pids[rank], &err);
 	live_step_release(&choice.step);

@@ -120,7 +120,7 @@ static int list(struct search *search, struct penstock_error *err)
 	search->word = key + len;
 	if (!*search->word)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s: expected the id or the name of a run after the place of the output",
+			"cannot resume '%s': the id or the name of a run must follow the output",
 			search->at.text);
 	search->prefix = str_printf("%.*s" RUN_STATE_ROOT, (int)len, key);
 	if (!search->prefix)

@@ -66,7 +66,7 @@ static int check_flushed(
 	if (run->output && run->last.state == RUN_LOST && !run->last.ended_ns &&
 		has_entries(layout->output))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot remove run '%s': it was lost, and its output in %s may not be "
+			"cannot remove run '%s': it was lost, and its output in '%s' may not be "
 			"uploaded; running it again continues it, 'penstock flush %s' uploads "
 			"it, --force removes it",
 			run->id, layout->output, run->id);
@@ -186,12 +186,12 @@ const struct command command_rm = {
 	.max_operands = (unsigned)-1,
 	.description =
 		"Removes everything that this machine keeps of a run: its records, logs, inputs "
-		"and outputs. Nothing in object storage is touched. It refuses if output is not "
+		"and outputs. Nothing in object storage is touched. Fails if output is not "
 		"uploaded yet.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name.\n"
 		"\n"
-		"With s3:// operands it removes objects: one key, all keys that match a pattern "
+		"With s3:// operands rm removes objects: one key, all keys that match a pattern "
 		"with '*' and '?', or with --recursive a key and all below it. The "
 		"patterns of --include and --exclude are matched against the part after the "
 		"last '/' before the first wildcard. Objects of runs below .penstock/ (state, "

@@ -83,7 +83,7 @@ struct session {
 	struct records *records;
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for messages */
-	char *source; /* how the file was read, for the next resume; NULL if unchanged */
+	char *source; /* the way the file was read, for the next resume; NULL if unchanged */
 	struct artifacts_place *places; /* outputs of other runs that are inputs; one per input */
 	struct strlist after; /* ids of those other runs that have not ended */
 	struct view view;
@@ -737,10 +737,10 @@ const struct command command_resume = {
 		{'d', "detach", NULL, "Run in the background; prints the run's id"},
 		CLUSTER_OPTIONS,
 		{0, "in-allocation", NULL, "For the batch job of --on slurm; not for users"},
-		{0, "due", NULL, "Only if it was preempted or lost; used by 'penstock watch'"},
+		{0, "due", NULL, "Resume only a preempted or lost run; used by 'penstock watch'"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock resume train", "Continue the run named train"},
-		{"penstock resume 3f2a91", "By the beginning of its id"},
+		{"penstock resume 3f2a91", "Resume the run whose id begins with 3f2a91"},
 		{"penstock resume s3://bucket/results/train",
 			"On a machine without records of it, from its state next to the output"}),
 	.exits = run_exits,

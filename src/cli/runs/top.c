@@ -377,18 +377,18 @@ static int run_top(const struct cli *cli)
 
 const struct command command_top = {
 	.name = "top",
-	.summary = "watch the live runs and what they use",
+	.summary = "watch the live runs and their use of the machine",
 	.description =
-		"Shows the live runs of this home, refreshed each second: their steps, the "
-		"processors and the memory that these use, the GPUs, and how far the object "
-		"storage is behind. Keys follow the log of a run, stop it or preempt it; both ask "
-		"first. If stdout is no terminal, it prints one table.\n"
+		"Shows the live runs of this home, refreshed each second: their steps, the use "
+		"of processors, memory and GPUs, and how far the object storage is behind. Keys "
+		"follow the log of a run, stop the run or preempt it; the last two ask first. If "
+		"stdout is no terminal, one table is printed.\n"
 		"\n"
 		"'penstock metrics RUN' plots the usage of a run from its beginning.",
 	.options = OPTIONS({0, "every", "TIME", "Time between two refreshes; default: 1s"},
 		{0, "json", NULL, "Print a list of objects, once"}),
 	.examples = EXAMPLES({"penstock top", "Watch the runs"},
-		{"penstock top --json", "Print what they use now"}),
+		{"penstock top --json", "Print the use of all live runs once"}),
 	.exits = EXITS({"128+n", "Signal n ended it"}),
 	.run = run_top,
 };

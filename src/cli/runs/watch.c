@@ -326,9 +326,9 @@ static int run_watch(const struct cli *cli)
 		r = error_errno(&err, errno, "%s", watch.home);
 	else if (r == 0 && st.st_uid != geteuid())
 		r = error_set(&err, PENSTOCK_E_PERMISSION,
-			"'%s' belongs to user %u: 'penstock watch' resumes runs with the rights "
-			"of its caller, so only user %u may run it there",
-			watch.home, (unsigned)st.st_uid, (unsigned)st.st_uid);
+			"cannot watch the runs in '%s': they would be resumed with the rights of the "
+			"caller; run 'penstock watch' as user %u",
+			watch.home, (unsigned)st.st_uid);
 	if (r == 0 && watch.once) {
 		r = scan(&watch, &err);
 		while (r == 0 && take_ended(&watch) > 0)

@@ -77,13 +77,13 @@ int git_login_take(struct git_login *out, char *url, struct penstock_error *err)
 			return 0;
 		log_redact_user(url);
 		return error_set(err, PENSTOCK_E_INVALID,
-			"only https:// addresses can have a password; use a key for SSH");
+			"cannot log in: only https:// addresses can have a password; use a key for SSH");
 	}
 	out->user = decode(begin, (size_t)((colon ? colon : at) - begin));
 	out->password = colon ? decode(colon + 1, (size_t)(at - colon - 1)) : NULL;
 	if (!out->user || (colon && !out->password))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid characters in the user or password for git");
+			"cannot log in: the user or the password has invalid characters");
 	log_redact(out->password);
 	memmove(begin, at + 1, strlen(at + 1) + 1);
 	out->place = strndup(url, (size_t)(begin - url) + strcspn(begin, "/?#"));

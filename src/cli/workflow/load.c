@@ -130,7 +130,7 @@ int load_source_read(struct workflow **out, struct load_source *source,
 	load_print_found(&found, source->shown, &source->bytes);
 	if (r == 0 && found.errors)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s has %zu notes, which are errors with --strict", source->shown,
+			"cannot load '%s': with --strict, its %zu notes are errors", source->shown,
 			found.errors);
 	source->wrong_defaults = options.defaults_name &&
 				 diagnostics_all_of(&found, options.defaults_name);

@@ -232,7 +232,8 @@ static int load_bytes(struct load_source *out, const char *source, struct pensto
 	} else {
 		if (stat(source, &st) == 0 && S_ISDIR(st.st_mode)) /* a common mistake */
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
-				"'%s' is a directory; give the workflow file in it", source);
+				"cannot read '%s': it is a directory; give the workflow file in it",
+				source);
 		r = fs_read(source, &out->bytes, err);
 		if (r == 0)
 			out->shown = realpath(source, NULL);
@@ -309,10 +310,10 @@ int load_source_find(
 	if (given->context) {
 		out->context = realpath(given->context, NULL);
 		if (!out->context)
-			return error_errno(err, errno, "--context %s", given->context);
+			return error_errno(err, errno, "cannot use --context '%s'", given->context);
 		if (stat(out->context, &st) < 0 || !S_ISDIR(st.st_mode))
-			return error_set(err, PENSTOCK_E_INVALID, "--context %s is not a directory",
-				given->context);
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot use --context '%s': it is not a directory", given->context);
 	}
 	r = find_siblings(out, err);
 	return r < 0 ? r : read_variables_and_defaults(out, err);

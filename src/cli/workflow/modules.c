@@ -292,7 +292,7 @@ static int fetch(
 		return 0;
 	if (r->ref && e.message && strstr(e.message, "find remote ref"))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"missing tag '%s'; 'git ls-remote --tags %s' lists the tags", r->ref,
+			"cannot find tag '%s'; 'git ls-remote --tags %s' lists the tags", r->ref,
 			r->url);
 	return error_move(err, &e);
 }
@@ -341,7 +341,7 @@ static int read_repository(
 		NULL, cache.dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, &e);
 	if (rc == -PENSTOCK_E_LIMIT)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"its " MODULE_FILE " is longer than the limit of %zu bytes", text->limit);
+			"'" MODULE_FILE "' is longer than the limit of %zu bytes", text->limit);
 	if (rc < 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"cannot read '%s%s" MODULE_FILE "' of commit '%s' of '%s': %s", r->folder,

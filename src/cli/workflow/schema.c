@@ -28,7 +28,7 @@ const struct command command_schema = {
 	.description =
 		"Prints the JSON Schema (draft 7) of workflow files: their keys, the types of "
 		"values and one line on each, for the completion and the checks of an editor. "
-		"It accepts every file that 'penstock validate' accepts, which also checks "
+		"The schema accepts every file that 'penstock validate' accepts, which also checks "
 		"rules that a schema cannot express. 'make install' writes the same to "
 		"PREFIX/share/penstock/workflow.schema.json.",
 	.examples = EXAMPLES({"penstock schema > workflow.schema.json",

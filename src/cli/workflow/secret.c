@@ -145,8 +145,8 @@ const struct command command_secret = {
 		"penstock's home, which only this user can read, or in the desktop's keyring. "
 		"The value is read from standard input, never from the command line. "
 		"PENSTOCK_SECRET_NAME in the environment takes precedence over a stored value.",
-	.options = OPTIONS(
-		{0, "keyring", NULL, "Store it in the desktop's keyring, through secret-tool"}),
+	.options = OPTIONS({0, "keyring", NULL,
+		"Keep the value in the desktop's keyring, through secret-tool"}),
 	.examples = EXAMPLES(
 		{"penstock secret set S3_KEY", "Ask for the value, without showing it"},
 		{"penstock secret set S3_KEY < key.txt", "Read it from a file"},

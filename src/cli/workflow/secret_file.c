@@ -196,8 +196,9 @@ int secret_set(const char *name, const char *value, bool in_keyring, struct pens
 	/* A NULL value would make change() remove the secret. */
 	if (!json)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid value: it is not UTF-8 text; store it in base64, and decode it "
-			"in the step");
+			"cannot store secret '%s': its value is not UTF-8 text; store it in base64, "
+			"and decode it in the step",
+			name);
 	r = in_keyring ? keyring("store", name, value, NULL, err) : 0;
 	return r < 0 ? r : change(name, json, err);
 }

@@ -260,10 +260,10 @@ const struct command command_validate = {
 	.variables = true,
 	.description =
 		"Reads a workflow (a path, an s3:// URL, or - for standard input) and reports "
-		"all its errors at once, each with its place and the nearest valid key. It "
-		"checks the file only: not the machine, the inputs or the stores, and "
+		"all its errors at once, each with its place and the nearest valid key. Only "
+		"the file is checked, not the machine, the inputs or the stores, and "
 		"references to secrets and variables are not resolved. Notes say how unusual "
-		"forms were read, and are not errors. For a valid workflow it prints the "
+		"forms were read, and are not errors. For a valid workflow the verb prints the "
 		"format, if it is that of another runner, and a line for each step that runs in "
 		"a container. penstock-workflow(5) describes the format, and "
 		"penstock-dialects(5) those of other runners.",

@@ -567,8 +567,7 @@ static int find_format(struct pack *p, struct penstock_error *err)
 	return p->format
 		       ? 0
 		       : error_set(err, PENSTOCK_E_INVALID,
-				 "'%s' is not a valid format; expected tar, mds, tfrecord, records "
-				 "or npy",
+				 "invalid format '%s'; expected tar, mds, tfrecord, records or npy",
 				 p->options->format);
 }
 

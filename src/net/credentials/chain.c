@@ -298,8 +298,8 @@ static int resolve_credentials(
 	if (chain->given->no_keys)
 		*chain->given->no_keys = true;
 	error_set(err, PENSTOCK_E_PERMISSION,
-		"missing S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write "
-		"profile '%s' into %s or %s",
+		"cannot find S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+		"write profile '%s' into '%s' or '%s'",
 		chain->profile,
 		chain->config->credentials_path ? chain->config->credentials_path
 						: "~/.aws/credentials",

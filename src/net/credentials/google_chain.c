@@ -203,7 +203,7 @@ static int check_token_transport(const struct s3_settings *s, struct penstock_er
 	if (!token || google_may_have_token(s->endpoint_url))
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot send a Google token to %s: it could be intercepted; use https://, HMAC "
+		"cannot send a Google token to '%s': it could be intercepted; use https://, HMAC "
 		"keys or --no-sign-request",
 		s->endpoint_url);
 }

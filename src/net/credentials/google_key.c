@@ -196,7 +196,7 @@ int google_key_parse(
 
 	if (!json_is_object(root))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the key file is not a JSON object; download the key again as JSON");
+			"the key is not a JSON object; download it again as JSON");
 	key = calloc(1, sizeof(*key));
 	r = key ? take_key(key, root, err) : error_memory(err);
 	if (r == 0)

@@ -165,7 +165,8 @@ static int spawn(
 
 	if (line.len >= (room > 0 ? (size_t)room : 64 * KIB))
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"the environment of the step is too large for the nodes (%zu bytes)",
+			"cannot send the task to the nodes: the environment of the step is too large "
+			"(%zu bytes)",
 			line.len);
 	if (fs_write_all(ends[1], line.data, line.len) < 0)
 		return error_errno(err, errno, "cannot send the task's description to the nodes");

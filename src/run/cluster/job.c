@@ -63,7 +63,8 @@ int slurm_job_read(
 	root = json_loadb(buf_str(&text), text.len, 0, NULL);
 	if (!json_is_object(root))
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"'%s' is not a record of penstock; remove the file once the job has ended",
+			"cannot read '%s': it is not a record of penstock; remove the file once the job "
+			"has ended",
 			path);
 	if (fill(job, root) < 0) {
 		slurm_job_release(job);
@@ -105,8 +106,8 @@ int slurm_job_set_node_dir(
 	if (!dir || *dir == '/' || *dir == '$')
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"`nodeDir` must be a directory on a disk of each node, such as /scratch or "
-		"$SLURM_TMPDIR, not '%s'",
+		"invalid `nodeDir` '%s': it must be a directory on a disk of each node, such as "
+		"/scratch or $SLURM_TMPDIR",
 		dir);
 }
 
@@ -259,7 +260,8 @@ int slurm_status_read(
 		snprintf(line, sizeof(line), "%.*s", (int)strcspn(buf_str(&text), "\n"),
 			buf_str(&text));
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
-			"unexpected output of squeue instead of the state of a job: '%s'", line);
+			"cannot read the state of the job: unexpected output of squeue: '%s'",
+			line);
 	}
 	return 0;
 }

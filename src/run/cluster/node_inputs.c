@@ -55,8 +55,8 @@ static int find_base(const char *where, char **out, struct penstock_error *err)
 			return error_memory(err);
 		value = str_env(key);
 		if (!value)
-			return error_set(
-				err, PENSTOCK_E_NOT_FOUND, "$%s is not set on this node", key);
+			return error_set(err, PENSTOCK_E_NOT_FOUND,
+				"cannot find the node directory: $%s is not set on this node", key);
 		buf_add_str(&dir, value);
 		text = name + len + braced;
 	}
@@ -64,7 +64,8 @@ static int find_base(const char *where, char **out, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	if (*buf_str(&dir) != '/')
-		return error_set(err, PENSTOCK_E_INVALID, "the node directory '%s' is not absolute",
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot use the node directory '%s': its path is not absolute",
 			buf_str(&dir));
 	base = str_printf("%s/penstock-%u", buf_str(&dir), (unsigned)geteuid());
 	if (!base)

@@ -145,14 +145,15 @@ static int read_line(struct remote *r, struct penstock_error *err)
 			continue;
 		if (n <= 0)
 			return error_set(err, PENSTOCK_E_IO,
-				"missing task description on standard input; this command is for "
-				"steps on the nodes of a cluster");
+				"cannot read the task: standard input has no description of it; "
+				"this command is for steps on the nodes of a cluster");
 		buf_grown(&r->input, (size_t)n);
 	}
 	r->root = json_loadb(r->input.data, (size_t)(end - r->input.data), 0, NULL);
 	buf_consume(&r->input, (size_t)(end - r->input.data) + 1);
 	if (!json_is_object(r->root))
-		return error_set(err, PENSTOCK_E_CORRUPT, "the task's description is damaged");
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"cannot read the task: its description is damaged");
 	return 0;
 }
 
@@ -399,8 +400,8 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 	unsetenv(REMOTE_RANK_VARIABLE);
 	if (!json_is_object(r->root))
 		return error_set(err, PENSTOCK_E_IO,
-			"missing task description in the environment; this command is for ranks "
-			"started by an MPI launcher");
+			"cannot read the task: the environment has no description of it; this "
+			"command is for ranks started by an MPI launcher");
 	r->cwd = text_of(json_object_get(r->root, "cwd"));
 	if (read_words(json_object_get(r->root, "argv"), &r->argv) < 0 ||
 		read_words(json_object_get(r->root, "env"), &r->env) < 0 ||
@@ -448,7 +449,7 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 	uname(&system);
 	if (access(r->dir, W_OK) < 0)
 		return error_errno(err, errno,
-			"'%s' is not shared with %s; PENSTOCK_HOME must be on a file system that "
+			"cannot write to '%s' on node '%s'; PENSTOCK_HOME must be on a file system that "
 			"all nodes see",
 			r->dir, system.nodename);
 	/* Find the GPUs that Slurm has assigned to this task: a container gets no others. */

@@ -119,6 +119,7 @@ static int check_option(const char *option, struct penstock_error *err)
 {
 	static const char *const refused[] = {
 		"array", "test-only", "wait", "wrap", "help", "usage", "version"};
+	const char *given = option;
 	size_t len = strcspn(option, "=");
 
 	for (size_t i = 0; str_starts(option, "--") && i < ARRAY_SIZE(refused); i++) {
@@ -131,9 +132,7 @@ static int check_option(const char *option, struct penstock_error *err)
 		(option[1] == '-' || !strchr("aWhuV", option[1])))
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"a run is a single job with its own script; sbatch options --array, --wait, "
-		"--wrap, --test-only, --help, --usage, --version and positional words are not "
-		"allowed");
+		"cannot pass '%s' to sbatch: a run is a single job with its own script", given);
 }
 
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
@@ -205,7 +204,8 @@ static int run_sbatch(struct slurm_job *job, const char *script, struct penstock
 	digits = strspn(text, "0123456789");
 	if (!digits || len >= sizeof(job->job) || (digits < len && text[digits] != ';'))
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
-			"unexpected output of sbatch instead of the job number: '%.80s'", text);
+			"cannot read the number of the job: unexpected output of sbatch: '%.80s'",
+			text);
 	snprintf(job->job, sizeof(job->job), "%.*s", (int)len, text);
 	return 0;
 }

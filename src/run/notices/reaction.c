@@ -85,7 +85,7 @@ void reaction_begin(struct reaction *reaction, const struct notice *notice)
 	if (!text)
 		errno = ENOMEM;
 	if (!text || dir < 0 || fs_write_text_at(dir, below_dir(file), text, 0644) < 0)
-		log_warn("cannot write %s/%s: %s", reaction->attempt->layout.storage, file,
+		log_warn("cannot write '%s/%s': %s", reaction->attempt->layout.storage, file,
 			strerror(errno));
 }
 
@@ -152,7 +152,7 @@ static void keep(const struct reaction *reaction, const struct notice *notice)
 	if (!text)
 		errno = ENOMEM;
 	if (!text || fd < 0 || fs_write_text_at(fd, name, text, 0644) < 0)
-		log_warn("cannot write %s/%s: %s", reaction->attempt->layout.dir, name,
+		log_warn("cannot write '%s/%s': %s", reaction->attempt->layout.dir, name,
 			strerror(errno));
 }
 

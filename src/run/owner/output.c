@@ -137,7 +137,8 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 			return error_move(err, &e);
 	}
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"other runs keep taking over %s://%s/%s; give this run another output",
+		"cannot take over '%s://%s/%s': other runs keep taking it over; give this run "
+		"another output",
 		object_client_scheme(lease->options.client), lease->options.bucket,
 		lease->options.prefix);
 }

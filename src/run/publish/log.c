@@ -83,7 +83,7 @@ static void *upload_thread(void *cookie)
 		if (send_log(upload, &upload->cancel, &err) < 0 && !upload->warned &&
 			err.code != PENSTOCK_E_CANCELLED) {
 			upload->warned = true;
-			log_warn("cannot upload the log, will retry: %s", err.message);
+			log_warn("cannot upload the log: %s; will retry", err.message);
 		}
 		cost = clock_monotonic_ms() - began;
 		interval = cost * COST_FACTOR > upload->to.interval_ms ? cost * COST_FACTOR

@@ -54,7 +54,7 @@ int publisher_open(struct publisher *p, struct penstock_error *err)
 		const char *scheme = object_client_scheme(client), *bucket = p->store->bucket;
 
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot publish to %s://%s: there is no such bucket; check its name, "
+			"cannot publish to '%s://%s': there is no such bucket; check its name, "
 			"make it with 'penstock mb %s://%s', or set `createBucket: true` in the "
 			"workflow's output",
 			scheme, bucket, scheme, bucket);
@@ -302,7 +302,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 
 void publisher_fence(struct publisher *p)
 {
-	run_checkpoints_end(p); /* its thread uses the sync */
+	run_checkpoints_end(p); /* the thread of checkpoints uses the sync */
 	p->fenced = true;
 	sync_free(take_pointer(p->sync));
 }

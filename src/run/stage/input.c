@@ -184,7 +184,7 @@ int stage_input_reserve(struct stage_input *in, uint64_t bytes, struct penstock_
 	str_format_size(bytes, need);
 	str_format_size(left > 0 ? (uint64_t)left : 0, have);
 	return error_set(err, PENSTOCK_E_NO_SPACE,
-		"not enough space: %s needed, %s free for the inputs at '%s'; free some space, or "
-		"set PENSTOCK_HOME to a larger disk",
-		need, have, in->options->layout->input);
+		"cannot store the inputs in '%s': %s needed, %s free; free some space, or set "
+		"PENSTOCK_HOME to a larger disk",
+		in->options->layout->input, need, have);
 }

@@ -41,8 +41,8 @@ static int check_names(const struct stage *s, struct penstock_error *err)
 			if (a->file_name && b->file_name && strcmp(a->dir, b->dir) == 0 &&
 				strcmp(a->file_name, b->file_name) == 0)
 				return error_set(err, PENSTOCK_E_INVALID,
-					"inputs '%s' and '%s' would both become the file '%s'; set "
-					"another `path` for one of them",
+					"cannot stage inputs '%s' and '%s': both would become the "
+					"file '%s'; set another `path` for one of them",
 					a->source, b->source, a->file_name);
 		}
 	}

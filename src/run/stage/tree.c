@@ -218,8 +218,7 @@ static int refuse_special(void *cookie, const char *path, struct penstock_error 
 {
 	(void)cookie;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"'%s' is a device, FIFO or socket; only files, directories and links can be staged",
-		path);
+		"cannot stage '%s': only files, directories and links can be staged", path);
 }
 
 int stage_copy_tree(struct stage_input *in, struct stage_mark *mark, struct penstock_error *err)

@@ -231,7 +231,7 @@ int container_words(const char *line, struct strlist *out, struct penstock_error
 		}
 		if (quote)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"the command has a %c that is not closed", quote);
+				"cannot parse the command: missing closing %c", quote);
 		if (strlist_add(out, buf_str(&word)) < 0 || buf_failed(&word))
 			return error_memory(err);
 	}
@@ -256,7 +256,7 @@ static int set_argv(struct container_setup *setup, const struct workflow_run *wh
 		r = error_memory(err);
 	if (r == 0 && !setup->argv.n)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"the image '%s' has no command; give a `command`", image->name);
+			"cannot run image '%s': it has no command; give a `command`", image->name);
 	return r;
 }
 
@@ -321,8 +321,8 @@ static int read_of_image(
 		room = buf_reserve(out, (size_t)st.st_size);
 		if (!room)
 			return error_set(err, PENSTOCK_E_LIMIT,
-				"the image '%s' has a /%s of more than %zu bytes", image->name,
-				name, out->limit);
+				"cannot read /%s of image '%s': it has more than %zu bytes", name,
+				image->name, out->limit);
 		n = fs_pread_all(fd, room, (size_t)st.st_size, 0);
 		buf_grown(out, n > 0 ? (size_t)n : 0);
 		return n < 0 ? error_errno(err, errno, "cannot read the image's /%s", name) : 0;

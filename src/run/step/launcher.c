@@ -128,9 +128,8 @@ int launcher_words(const struct workflow_run *step, const char *path, struct str
 
 	if (!program)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"`mpi: %s` needs the machine's MPI launcher, and neither mpirun nor "
-			"mpiexec is on PATH; install one (such as openmpi-bin), or give `mpi: "
-			"none`",
+			"cannot start the ranks with `mpi: %s`: neither mpirun nor mpiexec is on "
+			"PATH; install one (such as openmpi-bin), or give `mpi: none`",
 			step->mpi.value);
 	/* The launcher's server accepts ranks only of its own user, so a launcher of containers has
 	 * their identity. */

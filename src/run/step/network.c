@@ -18,8 +18,8 @@ static int put(struct buf *text, const char *key, const char *value, struct pens
 	for (const char *p = value; *p; p++) {
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"`wireguard`: the value of %s has a line break or another control "
-				"character",
+				"cannot set up `wireguard`: the value of %s has a line break or "
+				"another control character",
 				key);
 	}
 	buf_printf(text, "%s = %s\n", key, value);

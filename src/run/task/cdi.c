@@ -173,8 +173,8 @@ int cdi_find(json_t **out, const char *const *dirs, const int *gpus, size_t n,
 	}
 	json_decref(edits);
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"missing CDI specification for GPU %d in /etc/cdi or /var/run/cdi; make one with "
-		"'nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml', or run without GPUs "
+		"cannot find a CDI specification for GPU %d in /etc/cdi or /var/run/cdi; make one "
+		"with 'nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml', or run without GPUs "
 		"with --set resources.gpusPerTask=0",
 		n ? gpus[0] : 0);
 }
@@ -201,8 +201,8 @@ static void add_node(json_t *config, const json_t *node)
 
 	if (!path || stat(host ? host : path, &st) < 0 ||
 		(!S_ISCHR(st.st_mode) && !S_ISBLK(st.st_mode))) {
-		log_warn("device %s of a CDI specification does not exist",
-			path ? path : "without a path");
+		log_warn("cannot use the device '%s' of a CDI specification: it does not exist",
+			path ? path : "");
 		return;
 	}
 	json_array_append_new(devices,

@@ -37,7 +37,7 @@
 struct starting {
 	const struct task_spec *spec;
 	struct boxed_task *task;
-	struct init_plan plan; /* its strings are owned */
+	struct init_plan plan; /* the strings are owned */
 	char *state, *crun;
 	bool has_places; /* CONTAINER_PLACES exists next to the layers */
 	struct network_setup network;
@@ -84,7 +84,7 @@ static int plan_root(struct starting *s, struct penstock_error *err)
 	_cleanup_free_ char *last = NULL;
 
 	if (!layers->n)
-		return error_set(err, PENSTOCK_E_INVALID, "the image has no layers");
+		return error_set(err, PENSTOCK_E_INVALID, "cannot run the image: it has no layers");
 	s->plan.layers_dir = strndup(
 		layers->items[0], (size_t)(strrchr(layers->items[0], '/') - layers->items[0]));
 	if (s->plan.layers_dir)
@@ -104,7 +104,8 @@ static int plan_root(struct starting *s, struct penstock_error *err)
 		overlay_options(s, s->task->box, "", &s->plan.overlay_synced) < 0 ||
 		overlay_options(s, s->plan.memory, "", &s->plan.overlay_memory) < 0)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"the image has too many layers for an overlay (%zu)", layers->n);
+			"cannot run the image: it has too many layers for an overlay (%zu)",
+			layers->n);
 	return 0;
 }
 
@@ -118,8 +119,8 @@ static int prepare(struct starting *s, struct penstock_error *err)
 	s->crun = fs_find_tool("crun");
 	if (!s->crun)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"containers need crun, which is not installed; install it with 'apt install "
-			"crun' (Debian, Ubuntu) or 'dnf install crun' (Fedora, RHEL)");
+			"cannot start a container: crun is not installed; install it with 'apt "
+			"install crun' (Debian, Ubuntu) or 'dnf install crun' (Fedora, RHEL)");
 	r = box_take(&s->task->box, tmp, err);
 	if (r < 0)
 		return r;
@@ -136,7 +137,7 @@ static int prepare(struct starting *s, struct penstock_error *err)
 	s->plan.pid_file = path_join(s->plan.bundle, "pid");
 	s->plan.log = path_join(s->plan.bundle, "log");
 	s->state = path_join(s->plan.bundle, "state");
-	s->plan.program = path_join(s->plan.bundle, "crun"); /* also its name in `ps` */
+	s->plan.program = path_join(s->plan.bundle, "crun"); /* also the name in `ps` */
 	if (!s->plan.config_path || !s->plan.rootfs || !s->plan.pid_file || !s->plan.log ||
 		!s->state || !s->plan.program)
 		return error_memory(err);
@@ -167,17 +168,17 @@ static int explain_crun(const struct starting *s, struct penstock_error *err)
 	}
 	if (why && (strstr(why, "executable file") || strstr(why, "open executable")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the image '%s' has no '%s'; select a shell of the image with `shell` "
-			"(/bin/sh, /bin/bash, /bin/ash), or use the image's entry point with "
-			"`shell: ENTRYPOINT`",
-			s->spec->container->image->name, program);
+			"cannot run '%s': image '%s' does not have it; select a shell of the image "
+			"with `shell` (/bin/sh, /bin/bash, /bin/ash), or use the image's entry "
+			"point with `shell: ENTRYPOINT`",
+			program, s->spec->container->image->name);
 	if (why && strstr(why, "chdir"))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the image '%s' has no directory '%s'; set another `workDir`",
-			s->spec->container->image->name,
-			s->spec->cwd ? s->spec->cwd
-				     : s->spec->container->image->config.working_dir);
-	return error_set(err, PENSTOCK_E_IO, "crun cannot start the container: %s",
+			"cannot start in '%s': image '%s' has no such directory; set another "
+			"`workDir`",
+			s->spec->cwd ? s->spec->cwd : s->spec->container->image->config.working_dir,
+			s->spec->container->image->name);
+	return error_set(err, PENSTOCK_E_IO, "cannot start the container: crun: %s",
 		why ? why : "no error message");
 }
 
@@ -201,7 +202,7 @@ static int spawn(struct starting *s, struct penstock_error *err)
 			.explain = init_explain,
 		},
 		err);
-	s->plan.crun = NULL; /* it is local to this function */
+	s->plan.crun = NULL; /* the array is local to this function */
 	if (r < 0 && s->plan.report->crun_failed)
 		r = explain_crun(s, err);
 	return r;

@@ -235,9 +235,9 @@ int init_explain(void *cookie, int step, int errnum, struct penstock_error *err)
 	switch ((enum init_step)step) {
 	case INIT_USER:
 		return error_errno(err, errnum,
-			"this machine does not allow unprivileged user namespaces, which "
-			"containers need (sysctl kernel.unprivileged_userns_clone, "
-			"user.max_user_namespaces)");
+			"cannot create a user namespace for the container; allow unprivileged ones "
+			"with the sysctls kernel.unprivileged_userns_clone and "
+			"user.max_user_namespaces");
 	case INIT_ROOT:
 		return error_errno(err, errnum, "cannot mount the image's layers (overlayfs)");
 	case INIT_PROC:
@@ -249,7 +249,7 @@ int init_explain(void *cookie, int step, int errnum, struct penstock_error *err)
 		return network_explain(&plan->network, errnum, err);
 	case INIT_CRUN:
 		/* crun's log has the reason; the caller reads that log. */
-		return error_set(err, PENSTOCK_E_IO, "crun cannot start the container");
+		return error_set(err, PENSTOCK_E_IO, "cannot start the container: crun failed");
 	default:
 		return error_errno(err, errnum, "cannot prepare the container");
 	}

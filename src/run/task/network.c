@@ -58,7 +58,7 @@ static int need(struct strlist *argv, const struct tool *tool, struct penstock_e
 	if (path)
 		return strlist_add(argv, path) < 0 ? error_memory(err) : 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"%s needs the program %s, which is not installed (%s)", tool->what, tool->name,
+		"cannot set up %s: the program '%s' is not installed (%s)", tool->what, tool->name,
 		tool->source);
 }
 
@@ -409,7 +409,7 @@ int network_explain(const struct network_plan *plan, int errnum, struct penstock
 			plan->program ? plan->program[0] : "no program");
 	if (strstr(buf_str(&text), "wireguard-go: command not found"))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"`wireguard`: the kernel of this machine has no WireGuard, and "
+			"cannot set up `wireguard`: the kernel of this machine has no WireGuard, and "
 			"wireguard-go is not installed");
 	return error_set(err, PENSTOCK_E_UNSUPPORTED, "cannot make the step's interfaces: %s",
 		reason(&text));

@@ -120,7 +120,7 @@ static int visit(struct visit *v, struct copy_tree *how, struct penstock_error *
 
 	if (from < 0 && errno == ENOENT)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the context '%s' does not exist; use --context DIR",
+			"cannot find the context '%s'; use --context DIR",
 			workflow_shown(&context->path));
 	if (from < 0)
 		return error_errno(err, errno, "cannot open '%s'", v->source->dir);

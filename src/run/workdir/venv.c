@@ -41,9 +41,9 @@ static int find_python(char **out, const char *version, struct penstock_error *e
 	if (*out)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		version ? "%s is not installed on this machine; install it, or use --set "
+		version ? "cannot find '%s' on this machine; install it, or use --set "
 			  "python.version=null for the default python3"
-			: "%s is not installed on this machine",
+			: "cannot find '%s' on this machine; install it",
 		name);
 }
 
@@ -70,7 +70,8 @@ static int add_requirements(struct buf *out, const char *path, const char *shown
 	if (r < 0)
 		return error_prefix(err, "requirements");
 	if (depth > INCLUDES)
-		return error_set(err, PENSTOCK_E_INVALID, "'%s' includes itself", shown);
+		return error_set(
+			err, PENSTOCK_E_INVALID, "cannot read '%s': it includes itself", shown);
 	buf_add(out, buf_str(&text), text.len);
 	buf_add_char(out, '\0');
 	rest = text.len ? text.data : NULL;
@@ -82,9 +83,9 @@ static int add_requirements(struct buf *out, const char *path, const char *shown
 		if (str_starts(line, "-e") || str_starts(line, "--editable") || *line == '.' ||
 			*line == '/' || str_starts(line, "file:"))
 			return error_set(err, PENSTOCK_E_INVALID,
-				"%s: '%s' is a path, but packages are shared with other runs; "
-				"name a package, or install it in a command",
-				shown, line);
+				"cannot install '%s' of '%s': it is a path, but packages are shared "
+				"with other runs; name a package, or install it in a command",
+				line, shown);
 		for (size_t i = 0; i < ARRAY_SIZE(includes); i++) {
 			size_t len = strlen(includes[i]);
 			_cleanup_free_ char *below = NULL;

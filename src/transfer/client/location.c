@@ -22,7 +22,8 @@ static int parse_object(struct location *at, struct penstock_error *err)
 	at->bucket[len] = '\0';
 	at->key = *slash ? slash + 1 : slash;
 	if (!len)
-		return error_set(err, PENSTOCK_E_INVALID, "missing bucket name in '%s'", at->text);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid URL '%s': the name of the bucket is missing", at->text);
 	problem = s3_bucket_problem(at->bucket);
 	if (problem)
 		return error_set(err, PENSTOCK_E_INVALID, "invalid bucket name in '%s': it %s",
@@ -52,8 +53,8 @@ int location_parse(struct location *out, const char *text, struct penstock_error
 		r = log_redact_user(text) < 0 ? error_memory(err) : 0;
 	} else if (scheme && scheme > text && !memchr(text, '/', (size_t)(scheme - text))) {
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"unsupported scheme in '%s': '%.*s://' is not s3://, gs://, http:// or "
-			"https://; write './%s' for a local file of that name",
+			"invalid URL '%s': '%.*s://' is not s3://, gs://, http:// or https://; write "
+			"'./%s' for a local file of that name",
 			text, (int)(scheme - text), text, text);
 	}
 	if (r < 0) {

@@ -53,8 +53,8 @@ static int begin(struct file_source *s, const struct file_options *options,
 			"or a path",
 			options->url);
 	if (location->kind == LOCATION_OBJECT && !*location->key)
-		return error_set(
-			err, PENSTOCK_E_INVALID, "missing key in object URL '%s'", options->url);
+		return error_set(err, PENSTOCK_E_INVALID, "invalid URL '%s': the key is missing",
+			options->url);
 	s->key = strdup(location->key);
 	s->shown = display(location, options->url);
 	if (!s->key || !s->shown)

@@ -82,8 +82,9 @@ static int problem_say(
 	return problem(w, &own, err);
 }
 
-/* True if the entry, or a directory above it, was deleted. ESTALE does not count: a restarted file
- * server returns that for existing files, and a sync would delete them at the target. */
+/* Returns true if the entry, or a directory above it, was deleted. ESTALE does not count: a
+ * restarted file server returns that for existing files, and a sync would delete them at the
+ * target. */
 static bool vanished(int errnum)
 {
 	return errnum == ENOENT;
@@ -114,7 +115,7 @@ static int path_set(
 
 /* ---- the names of one directory ---- */
 
-/* True if the filter leaves out the entry, which then is not a problem. */
+/* Returns true if the filter leaves out the entry, which then is not a problem. */
 static bool left_out(const struct walk *w)
 {
 	return w->options.takes && !w->options.takes(w->options.cookie, buf_str(&w->path), false);
@@ -229,7 +230,7 @@ static void level_release(struct walk *w, struct level *level)
 	level_close(level);
 }
 
-/* True if the directory is also one of the directories above. */
+/* Returns true if the directory is also one of the directories above. */
 static bool leads_back(const struct walk *w, const struct stat *st)
 {
 	for (size_t i = 0; i < w->n_levels; i++) {
@@ -316,7 +317,7 @@ static int level_reopen(struct walk *w, struct penstock_error *err)
 			st.st_dev == w->levels[i].dev && st.st_ino == w->levels[i].ino)
 			continue;
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"'%s/%.*s' was moved while it was listed; try again", w->root,
+			"cannot list '%s/%.*s': it was moved meanwhile; try again", w->root,
 			(int)w->levels[i].path_len - 1, w->path.data);
 	}
 	return 0;

@@ -54,8 +54,8 @@ static int open_part(struct fetch *f, struct penstock_error *err)
 		if (fd < 0)
 			continue;
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-			return error_set(err, PENSTOCK_E_EXISTS, "another process is fetching '%s'",
-				f->final_path);
+			return error_set(err, PENSTOCK_E_EXISTS,
+				"cannot fetch '%s': another process is fetching it", f->final_path);
 		if (f->fresh || part_file_is_private(fd)) {
 			f->fd = take_fd(fd);
 			return 0;

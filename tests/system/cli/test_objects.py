@@ -227,12 +227,9 @@ def test_what_is_not_there_is_66(s3):
 
 
 def test_mistakes_in_operands_are_named(s3):
-    for operand, says in [
-        ("bucket/key", "must begin with s3://"), ("s3://", "bucket name"), ("s3://bucket", "the key is missing"),
-        ("gopher://x/y", "gopher://"), ("s3://B_/x", "bucket name"),
-    ]:  # fmt: skip
+    for operand in ("bucket/key", "s3://", "s3://bucket", "gopher://x/y", "s3://B_/x"):
         result = s3("cat", operand).exits(64)
-        assert says in result.err and result.err.count("\n") == 1, result.err
+        assert f"'{operand}'" in result.err and result.err.count("\n") == 1, result.err
 
 
 # A reply of 404 to HEAD does not show what is missing.

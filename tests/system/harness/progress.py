@@ -2,7 +2,7 @@
 
 WAITING = "waiting for"  # for resources, or for a store
 WATCHING = "watching for"  # penstock checks if an owner elsewhere renews its lease
-CONTINUES = "continues the last one"  # an attempt continues the one before it
+CONTINUES = "continues the last attempt"  # an attempt continues the one before it
 FROM_FIRST_STEP = "starts at its first step"
 ENDED_STRAYS = r"(ended|killed) \d+ process(es)?\b"  # left by a killed attempt
 OLD_MODULE = "fetched before"  # the source of a module does not answer

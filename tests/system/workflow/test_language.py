@@ -450,7 +450,7 @@ def test_a_step_may_see_itself_as_another(penstock, job):
     "fields, says",
     [
         ({"network": "pasta", "customNetworkInterfaces": [{"bore": {"boreAddress": "h:1", "targetPort": 1, "secret": "k3y-of-the-tunnel"}}]},
-         "`bore` needs the program bore, which is not installed"),
+         "'bore'"),
         ({"network": "pasta", "customNetworkInterfaces": [{"vnet": {"name": "lan", "address": "10.0.0.2/24"}}]},
          "not supported by this version; run with --set steps[1].run.customNetworkInterfaces=null"),
     ],
