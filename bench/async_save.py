@@ -118,7 +118,7 @@ def distributed_storage():
     try:
         return importlib.import_module("torch.distributed.checkpoint")
     except ModuleNotFoundError:
-        importlib.import_module("penstock.dcp")  # it imports torch's module under Python 3.11, where a plain import fails
+        importlib.import_module("penstock.dcp")  # imports torch's module under Python 3.11, where a plain import fails
         return importlib.import_module("torch.distributed._shard.checkpoint")
 
 

@@ -84,11 +84,11 @@ def check_layers(root):
             if not slash and target in generated:
                 continue
             if not slash or head == "..":
-                yield f'{where}:{number}: "{target}" is to be written from src/, as "{layer}/{Path(target).name}"'
+                yield f'{where}:{number}: write "{target}" relative to src/, as "{layer}/{Path(target).name}"'
             elif head not in BUILT_ON:
-                yield f'{where}:{number}: "{target}" is of no layer'
+                yield f'{where}:{number}: "{target}" belongs to no layer'
             elif head not in allowed:
-                yield f'{where}:{number}: {layer} may not include "{target}"; it stands on {", ".join(sorted(allowed - {layer})) or "nothing"}'
+                yield f'{where}:{number}: {layer} may not include "{target}"; {layer} is built on {", ".join(sorted(allowed - {layer})) or "nothing"}'
 
 
 def check_public_headers(root):

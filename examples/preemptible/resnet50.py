@@ -58,7 +58,7 @@ def newest():
 
 
 def preempted():
-    """True if the training is to save and exit."""
+    """Returns True if the training is to save and exit."""
     return os.path.exists(os.environ.get("PENSTOCK_PREEMPT_FILE", ""))
 
 

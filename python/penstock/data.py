@@ -57,7 +57,7 @@ def _numpy() -> Any:
 
 def _dtype(name: str, big_endian: bool) -> Any:
     if name == "bfloat16":
-        name = "uint16"  # its bits; NumPy has no such type
+        name = "uint16"  # the same bits; NumPy has no such type
     return _numpy().dtype(name).newbyteorder(">" if big_endian else "<")
 
 

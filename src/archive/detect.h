@@ -9,7 +9,7 @@ enum archive_kind {
 	ARCHIVE_KIND_NONE = 0,
 	ARCHIVE_KIND_TAR,
 	ARCHIVE_KIND_RAR,
-	ARCHIVE_KIND_ZIP, /* its list of members is at the end of the file */
+	ARCHIVE_KIND_ZIP, /* the list of members is at the end of the file */
 	ARCHIVE_KIND_7Z, /* likewise */
 	ARCHIVE_KIND_GZIP,
 	ARCHIVE_KIND_BZIP2,

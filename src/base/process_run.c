@@ -35,7 +35,7 @@ struct stream {
 struct runner {
 	const struct process_run_options *options;
 	struct process process;
-	struct stream streams[2]; /* its stdout and stderr */
+	struct stream streams[2]; /* stdout and stderr */
 };
 
 /* ---- streams ---- */

@@ -193,7 +193,7 @@ static bool is_committed(const struct save *s)
 	return faccessat(s->fd, COMMIT_NAME, F_OK, 0) == 0;
 }
 
-/* True if rank 0 has given up, and removed the directory, before this rank has answered. */
+/* Returns true if rank 0 has given up, and removed the directory, before this rank has answered. */
 static bool is_removed(const struct save *s)
 {
 	struct stat st;

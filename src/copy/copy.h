@@ -44,8 +44,8 @@ struct copy_report {
 	void (*found)(void *cookie, uint64_t size);
 	void (*walked)(void *cookie); /* called before each wait for the items found so far */
 	void (*moved)(void *cookie, int64_t bytes); /* any thread; negative before a retry */
-	/* Any thread. `kept`: bytes of a large failed item that the next copy does not transfer
-	 * again. `resumed`: bytes that an earlier copy kept, reported after `moved`. */
+	/* Called by any thread. `kept`: bytes of a large failed item that the next copy does not
+	 * transfer again. `resumed`: bytes that an earlier copy kept, reported after `moved`. */
 	void (*kept)(void *cookie, uint64_t bytes);
 	void (*resumed)(void *cookie, uint64_t bytes);
 	/* With `dry_run`, the item would be done. */
@@ -126,7 +126,7 @@ void copy_cancel(struct copy *c);
 /* Cancels the items in flight without reports, and frees everything. */
 void copy_end(struct copy *c);
 
-/* True if two endpoint URLs lead to one store: the same address, or both Amazon. */
+/* Returns true if two endpoint URLs lead to one store: the same address, or both Amazon. */
 bool copy_is_same_store(const char *a, const char *b);
 
 /* Replaces PENSTOCK_E_NOT_FOUND of an object with a message about its bucket if the bucket is

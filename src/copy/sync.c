@@ -122,7 +122,7 @@ static int note_gone(struct syncing *s, const struct entry *entry, struct pensto
 	return 0;
 }
 
-/* True if the object holds the target of the local link. */
+/* Returns true if the object holds the target of the local link. */
 static bool same_link(const struct syncing *s, const struct entry *from, const struct entry *to)
 {
 	_cleanup_free_ char *path = NULL;

@@ -52,7 +52,7 @@ int source_tree_push_all(struct source_tree *tree, struct penstock_error *err);
  * name is impossible. */
 int source_tree_check(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
-/* True if keep_same applies to the file of an entry: the file has the size and time of its
+/* Returns true if keep_same applies to the file of an entry: the file has the size and time of its
  * object. */
 bool source_tree_has_file(const struct source_tree *tree, const struct entry *entry);
 

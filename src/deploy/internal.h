@@ -34,7 +34,7 @@ struct model {
 	struct model_file *files;
 	size_t n;
 	uint64_t size; /* bytes */
-	bool committed; /* it has the commit of a checkpoint */
+	bool committed; /* the version has the commit of a checkpoint */
 };
 void model_release(struct model *model);
 /* Both return false if out of memory. */
@@ -47,7 +47,7 @@ struct versions {
 	const struct deploy_options *o;
 	struct seen_commit *commits;
 	size_t n_commits;
-	size_t next_commit; /* where the search for the next commit begins */
+	size_t next_commit; /* place where the search for the next commit begins */
 	struct seen_content *contents;
 	size_t n_contents;
 	/* commits of the last look that lack the metric of `best`; 0 if another one has it */
@@ -159,7 +159,7 @@ void backend_set(struct backend *s, enum backend_phase phase);
 /* Requests the health URL of the server. An error is the reason why the server is not healthy. */
 int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port, bool front,
 	struct penstock_error *err);
-/* Lets the command start, after its pid is on record. Without this call the server ends with this
+/* Lets the command start, after its pid is recorded. Without this call the server ends with this
  * process. */
 void backend_go(struct backend *s);
 /* Returns true if the server has ended, and kills the processes that it has left. `status` is the

@@ -144,7 +144,7 @@ static int list(struct look *look, struct penstock_error *err)
 struct candidate {
 	const char *name; /* not NUL-terminated */
 	size_t len; /* 0 for the whole prefix */
-	size_t first, n; /* its files are look.files[first..first+n) and the loose files */
+	size_t first, n; /* the files are look.files[first..first+n) and the loose files */
 	bool numbered;
 	uint64_t number;
 	const struct commit *commit; /* NULL if there is none */

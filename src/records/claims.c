@@ -24,7 +24,7 @@ enum { CANCEL_POLL_MS = 100, POLL_MS = 300 };
 
 struct claim {
 	int dir; /* descriptor of the directory of its file */
-	int fd; /* its file, locked */
+	int fd; /* the file, locked */
 	struct claims_file file;
 };
 
@@ -33,7 +33,7 @@ struct attempt {
 	const struct machine_capacity *machine;
 	const struct claim_request *request;
 	struct claims_dirs dirs;
-	struct claims_file wanted; /* its strings are borrowed */
+	struct claims_file wanted; /* the strings are borrowed */
 	struct claims_file ticket; /* name is "" if there is no ticket yet */
 	int ticket_fd;
 	int cpu_list[CLAIMS_MAX_CPUS];

@@ -42,7 +42,7 @@ enum run_file {
 	RUN_FILE_DIR, /* the directory itself */
 	RUN_FILE_LOCK,
 	RUN_FILE_WORKFLOW,
-	RUN_FILE_SOURCE, /* how the file of the workflow was read, for `resume` */
+	RUN_FILE_SOURCE, /* the way the file of the workflow was read, for `resume` */
 	RUN_FILE_GRACE, /* the grace period of `penstock stop --grace` */
 	RUN_FILE_PORTS,
 	RUN_FILE_NOTICE, /* the last notice, for `ps` and `show` */

@@ -37,14 +37,14 @@ bool records_is_id(const char *text);
  * except that a flush may complete it, and that a run that waits to be resumed may be ended. */
 enum run_state {
 	RUN_QUEUED, /* recorded; waits for its resources */
-	RUN_STAGING, /* its inputs are being fetched */
-	RUN_RUNNING, /* its steps are running */
-	RUN_FLUSHING, /* its output is being completed */
+	RUN_STAGING, /* the inputs are being fetched */
+	RUN_RUNNING, /* the steps are running */
+	RUN_FLUSHING, /* the output is being completed */
 	RUN_SUCCEEDED, /* ended: every step exited with 0 and the output is complete */
 	RUN_FAILED, /* ended: see its class */
 	RUN_PREEMPTED, /* ended: the machine requested the end; the next attempt resumes the run */
 	RUN_STOPPED, /* ended: the user requested the end */
-	RUN_LOST, /* its supervisor disappeared; the next attempt resumes the run */
+	RUN_LOST, /* the supervisor disappeared; the next attempt resumes the run */
 	RUN_MOVED, /* another machine has the run; shown, never recorded */
 	RUN_STATE_COUNT_ /* not a state */
 };

@@ -32,8 +32,8 @@ struct run_options {
 	const char *id; /* id of the run; NULL for the id from run_identity() */
 	const char *workflow_path; /* path shown in the records */
 	const char *provenance; /* JSON object of the caller (overrides, versions), or NULL */
-	/* how the workflow's file was read, kept as runs/ID/source for the caller; NULL leaves that
-	 * file as it is */
+	/* the way the workflow's file was read, kept as runs/ID/source for the caller; NULL leaves
+	 * that file as it is */
 	const char *source;
 	const char *home; /* $PENSTOCK_HOME */
 	struct records *records; /* borrowed */
@@ -57,7 +57,7 @@ struct run_options {
 	struct run_observer observer;
 	/* Slurm allocation of the batch job; NULL if the run is not a batch job */
 	const struct slurm_allocation *slurm;
-	/* how to join the embedded store; NULL if there is none */
+	/* the way to join the embedded store; NULL if there is none */
 	const struct stores_embedded_ops *embedded;
 };
 

@@ -80,7 +80,7 @@ struct port {
 	struct server *server;
 	struct MHD_Daemon *daemon;
 	int fd; /* the daemon's socket; a thread may use it until the daemon has stopped */
-	int64_t quiet_ms; /* when the daemon stopped accepting */
+	int64_t quiet_ms; /* time at which the daemon stopped accepting */
 	atomic_bool replaced;
 	atomic_uint open; /* connections */
 	struct port *next; /* the next older daemon */

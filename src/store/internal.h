@@ -355,10 +355,10 @@ struct store {
 	int log_pages; /* relaxed only, like the next four */
 	/* value of `log_pages` at the last sync point, or 0 if the log was started again */
 	int synced_pages;
-	/* notes in ROOT/relaxed, including failed ones, since the store was opened */
+	/* marks in ROOT/relaxed, including failed ones, since the store was opened */
 	uint64_t sync_points;
 	unsigned mark_slot; /* slot of the next mark: 0 or 1 */
-	bool sync_failed; /* nothing is noted any more, and changes are refused */
+	bool sync_failed; /* no mark is written any more, and changes are refused */
 	/* any thread: 0 if nothing changed and no file was kept since the last sync point */
 	atomic_llong unsynced_since_ms;
 
@@ -387,7 +387,8 @@ struct store {
 	uint64_t next_blob; /* under blobs_lock */
 	/* Under blobs_lock, relaxed only: no sync point has a row of this blob or a later one. */
 	uint64_t first_unsynced;
-	struct id_list kept; /* under blobs_lock: to be unlinked when the doubt or the hold ends */
+	/* under blobs_lock: to be unlinked once no commit is in doubt and no guest holds files */
+	struct id_list kept;
 	struct id_list gone; /* under blobs_lock: to be unlinked by the thread */
 	pthread_cond_t gone_added; /* with blobs_lock */
 	bool unlinker_runs; /* under blobs_lock */

@@ -231,7 +231,7 @@ enum store_status store_upload_expire(struct store *store, int64_t before_ns,
 
 /* --- parts --------------------------------------------------------------------------------- */
 
-/* All parts of an upload may have so many pieces. */
+/* number of pieces that each part of an upload may have */
 #define FEW_PIECES (LIMIT_STORE_LAYOUT / LIMIT_S3_PARTS / sizeof(struct store_piece))
 
 /* Gets the pieces of `source` within a range. The caller frees *out. */

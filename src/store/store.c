@@ -349,7 +349,7 @@ void store_close(struct store *store)
 	synced = !store->relaxed || relaxed_sync_or_warn(store, true);
 	blob_hold_over(store);
 	blob_unlinker_stop(store);
-	if (!synced) /* the database must not get changes of the log that are not noted */
+	if (!synced) /* the database must not get changes of the log that are not recorded */
 		sqlite3_db_config(store->writer->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	else if (swept && !atomic_load(&store->in_doubt) && !store->kept.n && !store->forgot &&
 		 sync_removals(store))

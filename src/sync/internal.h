@@ -123,7 +123,8 @@ struct sync {
 	int64_t manifest_ms; /* earliest time of the next manifest */
 	uint64_t generation;
 	char manifest_etag[OBJECT_ETAG_SIZE];
-	/* when the store received the manifest that was read at the start; 0 if there was none */
+	/* time at which the store received the manifest that was read at the start; 0 if there was
+	 * none */
 	int64_t manifest_ns;
 	uint64_t uploads; /* number of the last upload, for its metadata */
 	uint64_t scans_wanted, scans_done; /* a flush needs a scan that starts after the flush */

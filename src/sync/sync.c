@@ -467,7 +467,7 @@ void sync_task_ended(struct sync *s, bool killed)
 		pthread_mutex_lock(&s->lock);
 	}
 	plan_task_ended(&s->plan, killed, clock_monotonic_ms());
-	/* A finished step is not run again, so its output must be on record. */
+	/* A finished step is not run again, so its output must be recorded. */
 	state_write_journal(s);
 	pthread_cond_signal(&s->work);
 	pthread_mutex_unlock(&s->lock);

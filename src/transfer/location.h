@@ -52,10 +52,10 @@ static inline const char *location_scheme(const struct location *location)
 /* Returns the prefix of everything below a key, a path or a URL: `key` with a slash at its end, ""
  * for "". Returns NULL if out of memory; free() the prefix. */
 char *location_prefix(const char *key);
-/* True if `text` has a slash, which no name of a run has, and is the path of an existing
+/* Returns true if `text` has a slash, which no name of a run has, and is the path of an existing
  * directory. */
 bool location_is_dir(const char *text);
-/* True if the key or path contains '*' or '?', unless the location is literal. */
+/* Returns true if the key or path contains '*' or '?', unless the location is literal. */
 bool location_has_wildcard(const struct location *location);
 /* Returns the length of the prefix to list: the key or path up to and including the last '/' before
  * the first wildcard, or all of it if there is no wildcard. */
@@ -69,7 +69,8 @@ struct path_filter {
 	const struct strlist *include; /* empty to take everything */
 	const struct strlist *exclude;
 };
-/* True if `path`, relative to its source, matches one of `include` and none of `exclude`. */
+/* Returns true if `path`, relative to its source, matches one of `include` and none of
+ * `exclude`. */
 bool path_filter_takes(const struct path_filter *filter, const char *path);
 
 #endif

@@ -96,7 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	decode(&whole, &options, data + 1, size - 1, size);
 	decode(&pieces, &options, data + 1, size - 1, steps[data[0] >> 2 & 3]);
 
-	/* How the bytes arrive makes no difference, and no more than announced is handed on. */
+	/* The sizes of the pieces make no difference, and no more bytes than announced are handed
+	 * on. */
 	require(whole.rc == pieces.rc && whole.error == pieces.error);
 	require(whole.data.len == pieces.data.len);
 	require(whole.data.len <= options.decoded_length);

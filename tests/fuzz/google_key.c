@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(r < 0 ? !key
 		      : (key->kind == GOOGLE_SERVICE_ACCOUNT ? key->rsa && *key->client_email
 							     : *key->refresh_token != '\0'));
-	/* They go into headers and forms. */
+	/* The texts of a key go into headers and forms. */
 	require(r < 0 || (is_line(key->client_email) && is_line(key->project_id) &&
 				 is_line(key->token_uri) && is_line(key->client_secret)));
 	penstock_error_release(&err);

@@ -17,7 +17,7 @@ static void check_reference(const char *text)
 		struct image_reference again = {0};
 		_cleanup_free_ char *same = NULL;
 
-		/* It becomes part of an address. */
+		/* The reference becomes part of an address. */
 		require(ref.repository[0] != '/' && !strstr(ref.repository, "..") &&
 			!strpbrk(ref.repository, " ?#%@:\n\\"));
 		require(!ref.tag || !strpbrk(ref.tag, " /?#%@:\n\\"));
@@ -68,7 +68,7 @@ static void check_login(const char *text, size_t len)
 
 		require_error(r > 0 ? 0 : r, &err);
 		require(r != 1 || (login.username && login.password) || login.helper);
-		/* It becomes part of the name of a program. */
+		/* The helper becomes part of the name of a program. */
 		require(!login.helper || !strpbrk(login.helper, "/ \n"));
 		image_login_release(&login);
 	}
@@ -103,7 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	default: {
 		_cleanup_free_ char *token = image_token_parse(text, size - 1);
 
-		/* It goes into a header. */
+		/* The token goes into a header. */
 		require(!token || (*token && !strpbrk(token, " \r\n\t")));
 		break;
 	}

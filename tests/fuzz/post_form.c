@@ -49,7 +49,7 @@ static void parse(const char *type, const char *body, size_t len, size_t piece, 
 
 	while (rc == 0 && len) {
 		size_t n = len < piece ? len : piece;
-		/* The buffer has exactly that size, so that ASan detects a read beyond its end. */
+		/* The buffer has exactly `n` bytes, so that ASan detects a read beyond its end. */
 		_cleanup_free_ char *copy = malloc(n);
 
 		require(copy);

@@ -65,7 +65,7 @@ type input struct {
 
 type output struct {
 	unknown bool  // the reply was lost
-	nothing bool  // it was lost before the store could change anything
+	nothing bool  // the request was lost before the store could change anything
 	failed  bool  // 412, or 404 for a condition on no object
 	value   int64 // read; 0 if there is no object
 	version string

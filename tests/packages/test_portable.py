@@ -62,7 +62,7 @@ def tls_server(tmp_path):
     server.server_close()
 
 
-# Unpacked anywhere and without any package, also where the C library is older than the one that it was built on.
+# The tarball runs without any package, also with a C library that is older than that of the build.
 @EVERYWHERE
 def test_the_tarball_runs(shared_root, tls_server, suite):
     bare = shared_root(suite)
@@ -90,7 +90,7 @@ def test_the_tarball_runs(shared_root, tls_server, suite):
     assert not [path for path in (bare.path / "usr/local").rglob("*penstock*") if not path.is_dir()]
 
 
-# One file, no index, no other package.
+# The wheel needs one file, no package index and no other package.
 @EVERYWHERE
 def test_the_wheel_brings_program_and_module(shared_root, suite):
     bare = shared_root(suite)

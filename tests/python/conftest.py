@@ -50,7 +50,7 @@ def wait_for():
     def wait(condition, what):
         end = time.monotonic() + PATIENCE_S
         while not condition():
-            assert time.monotonic() < end, f"waited in vain for {what}"
+            assert time.monotonic() < end, f"timeout: {what}"
             time.sleep(0.01)
 
     return wait

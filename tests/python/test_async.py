@@ -202,7 +202,7 @@ def test_a_child_of_fork_saves_for_itself(place, tmp_path, gate):
     assert bits(checkpoint.load(dir=tmp_path / "child")) == bits({"x": state["x"] + 1})
 
 
-# Such as a worker of a DataLoader that is started while torch.distributed.checkpoint saves.
+# A worker of a DataLoader that is started while torch.distributed.checkpoint saves is such a child.
 def test_what_a_child_of_fork_lets_go_of_stays_with_the_parent(place):
     held = [_native.Saving(os.fsencode(place), 1, 0, 1, {}, 10.0)]
     held[0].write("a", b"first")
@@ -244,7 +244,7 @@ def test_a_handler_that_saves_in_the_middle_of_a_save_leaves_the_one_under_way_a
     def interrupt():
         wait_for(is_at_it, "the second save")
         signal.pthread_kill(main, signal.SIGUSR1)
-        returned.wait(0.5)  # it may only do so once the first save has ended; if it does so before, it has overwritten that one
+        returned.wait(0.5)  # the second save may return only once the first has ended; otherwise it has overwritten the first
         gate.set()
 
     thread = threading.Thread(target=interrupt)

@@ -38,7 +38,7 @@ def numbers(tmp_path):
 
 @pytest.fixture
 def workers(monkeypatch):
-    """workers(make_loader, number): the batches of a DataLoader with so many workers, which are loaders of this process here."""
+    """workers(make_loader, number): the batches of a DataLoader with `number` workers, which are loaders in this process."""
 
     def batches(make, number):
         if number == 0:
@@ -173,7 +173,7 @@ def test_a_rank_may_have_a_batch_less(numbers):
     assert [[len(batch) for batch in own] for own in got] == [[7, 1], [7]]
 
 
-# The largest clusters have so many ranks; at the end of the epoch most of them get nothing more.
+# The largest clusters have ten thousand ranks; at the end of the epoch most of them get nothing more.
 @pytest.mark.parametrize("rest", ["keep", "drop_last", "pad"])
 @pytest.mark.parametrize("shuffle", [True, "window"])
 def test_ten_thousand_ranks_get_each_sample_once(numbers, shuffle, rest):
@@ -210,7 +210,7 @@ def test_more_ranks_than_samples_share_one_step(numbers, shuffle):
     assert [len(flat(own)) for own in got["pad"]] == [1] * world and sorted(collections.Counter(padded).values()) == [2, 2, 2, 3, 3]
 
 
-# A batch has at most so many samples, and takes memory for those that it has.
+# The size of a batch is a limit; a batch takes memory for the samples that it has.
 @pytest.mark.parametrize("batch", [101, 1 << 24])
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 def test_a_batch_that_is_larger_than_the_set_has_all_of_it(numbers, shuffle, batch):
@@ -369,7 +369,7 @@ def test_an_epoch_whose_last_batch_was_taken_is_followed_by_the_next(numbers, co
     assert listed(loader) == expected[1] and loader.epoch == 2
 
 
-# Such loops restore the state before they ask for the next epoch.
+# Loops of other frameworks restore the state before they ask for the next epoch.
 def test_a_state_of_the_end_of_an_epoch_continues_a_dataloader_with_the_next(numbers):
     data = numbers(50)
     plain = Loader(data, 10, shuffle=True)
@@ -595,7 +595,7 @@ def test_samples_outlive_loader_and_set(numbers):
     batches = list(Loader(numbers(100), 10))
 
     assert flat(listed(batches)) == list(range(100))
-    batches[0][0] = 5  # they may be changed in place
+    batches[0][0] = 5  # batches may be changed in place
 
 
 # --- reading ahead ---

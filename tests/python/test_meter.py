@@ -186,7 +186,7 @@ for i, batch in enumerate(Loader(data, 8)):
 """
 
 
-# As a run is stopped, and a machine goes away.
+# A run that is stopped gets SIGTERM, and so does a machine that goes away.
 @pytest.mark.parametrize("where", ["here", "child"])
 def test_a_training_that_sigterm_ends_leaves_a_line(tmp_path, run, where):
     (tmp_path / "rows.bin").write_bytes(bytes(80))
@@ -208,7 +208,7 @@ def test_handlers_of_the_training_stay(rows, run):
     assert found == [(True, True), (True, True), (False, True)]
 
 
-# Its generator is still there when the next epoch begins.
+# The generator of the first epoch is still there when the next epoch begins.
 def test_an_epoch_that_is_not_asked_for_more_is_written_before_the_next(rows, run):
     loader = Loader(rows, 8)
     first = iter(loader)

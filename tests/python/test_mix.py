@@ -57,7 +57,7 @@ def test_an_epoch_ends_before_a_sample_comes_twice(sets):
     assert len(set(samples)) == len(samples) and shares(samples)[2] == 12 and len(loader(sets)) == -(-len(samples) // 7)
 
 
-# Sets of three lengths: none begins again before it has been taken whole, and epochs go on where the last one ended.
+# No set begins again before all of its samples were taken, and an epoch continues where the last one ended.
 def test_sets_that_repeat_are_taken_whole_before_any_sample_again(sets):
     batches = loader(sets, repeat=True)
     everything = {1000 * k + i for k, n in enumerate(SIZES) for i in range(n)}

@@ -14,7 +14,7 @@ def made_sdist(folder):
     return folder / made.stdout.strip()
 
 
-# From the source tree, or from an archive of what of it is needed.
+# pip installs from the source tree, or from an archive of the files that the build needs.
 @pytest.mark.long
 @pytest.mark.parametrize("what", ["tree", "archive"])
 def test_pip_installs_it_and_it_saves_and_loads(tmp_path, what):

@@ -120,7 +120,7 @@ def test_other_words_for_collate_are_refused(one):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """A double of CUDA that counts what is locked."""
+    """A double of CUDA; returns the list of locked tensors."""
     locked = []
 
     def pin_memory(tensor):

@@ -20,7 +20,7 @@
 #include "dataset/format/format.h"
 
 struct memory_shard {
-	const void *data; /* its first `size` bytes; others are zeros */
+	const void *data; /* the first `size` bytes; others are zeros */
 	uint64_t size;
 	unsigned reads;
 	uint64_t bytes; /* read so far */

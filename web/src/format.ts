@@ -109,7 +109,7 @@ export function strings(value: unknown): string[] {
   return Array.isArray(value) ? value.filter((one) => typeof one === "string") : [];
 }
 
-/* Name of a member of a list, such as a variable or a step; "" if it has none. */
+/* Name of a member of a list, such as a variable or a step; "" if the member has none. */
 function nameOf(member: unknown): string {
   const { name, key } = (member ?? {}) as { name?: unknown; key?: unknown };
 

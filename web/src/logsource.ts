@@ -178,7 +178,7 @@ export class LogSource {
         this.stopping.signal,
       );
 
-      if (!piece.length) break; // it was truncated
+      if (!piece.length) break; // the log was truncated
       content.data.push(piece);
       content.bytes += piece.length;
     }

@@ -11,7 +11,7 @@ export interface Global {
   kind: "global";
   name: string; // "torch._utils._rebuild_tensor_v2"
 }
-/* An object as it is made: by a call of `of`, then with `state`. */
+/* An object that a pickle makes: by a call of `of` with `args`, after which `state` is set. */
 export interface Made {
   kind: "made";
   of: string;

@@ -6,7 +6,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 export interface Column<T> {
-  key: string; // also the class of the cells
+  key: string; // the class of the cells, too
   label: string;
   cell: (row: T) => ComponentChildren;
   order?: (row: T) => string | number | null | undefined; // without it there is no sorting

@@ -25,7 +25,7 @@ function countOf(run: RunDetails): number {
   return Math.max(list(run.attempts).length, isNumber(run.attempt) ? run.attempt : 0);
 }
 
-/* True if the run has attempts of other machines that are not known here. */
+/* Returns true if the run has attempts of other machines that are not known here. */
 export function isPartial(run: RunDetails): boolean {
   return list(run.attempts).length < countOf(run);
 }

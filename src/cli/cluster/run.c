@@ -197,7 +197,8 @@ struct following {
 	int64_t ask_at_ms; /* time of the next call to Slurm */
 	int64_t ask_ms; /* interval after that call */
 	int64_t settle_ms;
-	int64_t ended_at_ms; /* when Slurm first reported the end of the job; 0 if it has not */
+	/* time at which Slurm first reported the end of the job; 0 if it has not */
+	int64_t ended_at_ms;
 	int said_attempt; /* the attempt whose end was reported, although the run continued */
 };
 

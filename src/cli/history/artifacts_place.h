@@ -17,7 +17,7 @@ struct artifacts_place {
 	bool live; /* the run has not ended */
 	char *dir; /* on this machine; NULL if it is in a store */
 	char *prefix; /* in a store: "a/b/" */
-	struct workflow *workflow; /* its output names the store; NULL for a tag on this machine */
+	struct workflow *workflow; /* the output names the store; NULL for a tag on this machine */
 	char id[RECORDS_ID_SIZE];
 	struct stores stores;
 	struct run_store *store; /* set by artifacts_open() */

@@ -251,7 +251,7 @@ static json_t *tree(const struct view *view, const json_t *steps, const char *li
 static const char *state_of_next(const struct records_attempt *last)
 {
 	if (last->state == RUN_SUCCEEDED)
-		return "done"; /* its launches, too */
+		return "done"; /* the launches have ended, too */
 	if (last->state == RUN_RUNNING || last->state == RUN_STOPPED)
 		return run_state_name(last->state);
 	if (last->state == RUN_FAILED &&

@@ -31,7 +31,7 @@ struct pruning {
 	const char *home; /* borrowed, like `records` */
 	struct records *records;
 	bool dry_run;
-	bool force; /* also what may be the only copy */
+	bool force; /* things that may be the only copy, too */
 	bool has_age; /* --older-than was given */
 	int64_t before_ns; /* things on this machine that were used later stay */
 	int64_t keep; /* copies of each replaced object; -1 if the workflow decides */
@@ -51,7 +51,7 @@ struct prune_item {
 	bool in_use; /* by a live run, deployment or transfer */
 	bool only_copy; /* the only copy of something that a user or a step made */
 
-	size_t index, cell; /* its place in the report; set by prune_takes() */
+	size_t index, cell; /* place in the report; set by prune_takes() */
 };
 
 /* ---- report.c ---- */

@@ -36,7 +36,7 @@ enum format_kind {
 struct detect_object {
 	const char *name;
 	uint64_t size;
-	const void *head; /* its first bytes */
+	const void *head; /* the first bytes */
 	size_t head_len; /* up to DETECT_BYTES */
 };
 

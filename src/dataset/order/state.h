@@ -30,7 +30,7 @@ struct penstock_error;
 struct order_state {
 	uint64_t seed;
 	uint64_t epoch;
-	uint64_t delivered; /* positions of the epoch that all ranks together have got */
+	uint64_t delivered; /* positions of the epoch that all ranks together have received */
 	uint64_t samples; /* positions of the epoch */
 	uint64_t order; /* order_id() or mix_id() */
 };

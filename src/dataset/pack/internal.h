@@ -18,7 +18,7 @@ struct pack_sample {
 	bool of_objects; /* names of the fields are extensions */
 	const struct format_field *fields;
 	size_t n;
-	const void *raw; /* its bytes in the source */
+	const void *raw; /* bytes in the source */
 	size_t raw_size;
 };
 

@@ -70,7 +70,7 @@ void credentials_provider_freep(struct credentials_provider **provider);
 bool credentials_anonymous(const struct credentials_provider *provider);
 /* Returns true if the keys come from a source that can be queried again. */
 bool credentials_renewable(const struct credentials_provider *provider);
-/* Gets a copy of the current credentials; release it. Any thread. */
+/* Gets a copy of the current credentials; release it. May be called from any thread. */
 int credentials_get(
 	struct credentials_provider *provider, struct credentials *out, struct penstock_error *err);
 /* Limits the wait for keys that are being fetched. At the limit the result is PENSTOCK_E_CANCELLED

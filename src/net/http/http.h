@@ -313,7 +313,8 @@ int http_submit(struct http_engine *engine, struct http_request *request, struct
 /* Makes every paused sink try again; a sink that still has no room returns HTTP_PAUSE again. Any
  * thread. */
 void http_resume(struct http_engine *engine);
-/* Makes the engine check the cancel flags now instead of within 100 ms. Any thread. */
+/* Makes the engine check the cancel flags now instead of within 100 ms. May be called from any
+ * thread. */
 void http_wake(struct http_engine *engine);
 
 /* Gets the host of "http://HOST[:PORT][/…]"; an IPv6 address has its brackets. Returns its length,

@@ -1,4 +1,5 @@
-/* Closes connections that no request uses: first the connections beyond recent use, later all. */
+/* Closes connections that no request uses: first those that recent requests did not need, later
+ * all. */
 #include "net/http/internal.h"
 
 #include "base/clock.h"

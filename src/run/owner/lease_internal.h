@@ -56,7 +56,7 @@ struct lease {
 	int64_t sent_ms; /* start of the last successful write, as clock_boottime_ms() */
 	int64_t beat;
 	int began; /* attempt at which the run last started from scratch; 0 if unknown */
-	struct lease_end end; /* its state is not used */
+	struct lease_end end; /* the state is not used */
 };
 
 /* Contents of a state object, or of owner.json. */

@@ -79,8 +79,8 @@ int live_end(const char *run_dir);
 /*
  * Record of an execution of a step from its start to its end.
  *
- *	step_life_begin(&life, &run, &step);	// its groups exist and are empty
- *	step_life_started(&life, &run, &step);	// its tasks run
+ *	step_life_begin(&life, &run, &step);	// the groups exist and are empty
+ *	step_life_started(&life, &run, &step);	// the tasks run
  *	step_life_end(&life, &run);
  *	run_life_end(&run);	// after the last execution of the run
  *

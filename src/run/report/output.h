@@ -10,8 +10,8 @@
  *	output_stop(output);	// syncs and closes the log; later notes are dropped
  *	output_free(output);	// when no thread writes notes any more
  *
- * One thread reads all pipes. A pipe whose reader does not read blocks the steps, as it would
- * without penstock, but neither the sync nor the reaction to signals. A slow terminal blocks no
+ * One thread reads all pipes. If stdout is a pipe and its reader stops, the steps block, as they
+ * would without penstock; the sync and the reaction to signals do not. A slow terminal blocks no
  * step (screen.h). The log takes stdout and stderr in their order. A full disk does not stop the
  * run: the last LIMIT_LOG_WAITING bytes of the log wait for space, and a line before them has the
  * number of missing bytes.

@@ -55,7 +55,7 @@ void shares_release(uint16_t *used, const int *list, size_t have, const int *tak
 /* Deadlines of all steps of a run together; monotonic, in ms. */
 struct run_times {
 	int64_t deadline_ms; /* deadline of all steps; 0 if there is none, or no step has started */
-	/* when cleanup after the deadline must be done; 0 before the deadline */
+	/* time by which cleanup after the deadline must be done; 0 before the deadline */
 	int64_t overdue_until_ms;
 };
 

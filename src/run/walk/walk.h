@@ -135,7 +135,7 @@ struct walk {
 	struct env_seen *env_seen; /* state of the $DEEPSQUARE_ENV files; owned */
 	bool warned; /* the user was warned that progress cannot be written */
 	bool done;
-	struct outcome outcome; /* when `done` */
+	struct outcome outcome; /* valid if `done` */
 };
 
 /* Begins with the whole workflow. Returns -1 if out of memory. */

@@ -26,7 +26,7 @@ struct venv_spec {
 /* An environment in use, which `penstock prune` does not remove. */
 struct venv {
 	char *dir; /* NULL if there is none */
-	int use_fd; /* its shared lock DIR.use, modified at the last use */
+	int use_fd; /* shared lock of DIR.use, modified at the last use */
 };
 void venv_release(struct venv *venv);
 

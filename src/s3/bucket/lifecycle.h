@@ -78,7 +78,7 @@ bool s3_lifecycle_object_end(const struct s3_lifecycle *lifecycle,
 struct s3_lifecycle_version {
 	struct s3_lifecycle_object object;
 	bool marker;
-	int64_t since_ns; /* when it became noncurrent */
+	int64_t since_ns; /* time at which the version became noncurrent */
 	size_t newer; /* noncurrent versions of the key that are newer */
 };
 /* Returns true if a noncurrent version is to be deleted. */

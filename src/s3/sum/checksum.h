@@ -41,7 +41,7 @@ enum checksum_kind {
 };
 
 #define CHECKSUM_MAX_SIZE  64 /* bytes of the longest digest */
-#define CHECKSUM_TEXT_SIZE 89 /* its base64 and a NUL */
+#define CHECKSUM_TEXT_SIZE 89 /* base64 and a NUL */
 
 struct checksum {
 	enum checksum_kind kind;

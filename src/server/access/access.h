@@ -26,7 +26,7 @@ struct access_subject {
 	/* tags of the request's document, as a query; NULL to use x-amz-tagging */
 	const char *tags;
 	bool locks; /* the next members count, and not the headers x-amz-object-lock-... */
-	/* values in the request's document; NULL if it has none */
+	/* values in the request's document; NULL if the request has no document */
 	const char *lock_mode, *lock_until, *lock_hold;
 };
 

@@ -37,8 +37,8 @@ void configs_free(struct configs *configs);
 bool configs_update(struct configs *configs, const char *bucket);
 /* Returns true if a bucket has such a configuration; takes no lock. */
 bool configs_any(struct configs *configs);
-/* Returns the configuration of a bucket, or NULL if it has none. Call configs_done() after use,
- * unless the result is NULL. */
+/* Returns the configuration of a bucket, or NULL if the bucket has none. Call configs_done() after
+ * use, unless the result is NULL. */
 const void *configs_get(struct configs *configs, const char *bucket);
 void configs_done(struct configs *configs);
 

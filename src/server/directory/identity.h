@@ -71,7 +71,7 @@ struct identity {
 	enum identity_kind kind;
 	bool is_root, is_anonymous;
 	bool has_policies; /* some of the documents below exist */
-	bool is_temporary; /* its keys expire */
+	bool is_temporary; /* the keys expire */
 	const struct account_info *owner; /* NULL if anonymous */
 	char account[STORE_OWNER_SIZE]; /* "" if anonymous */
 	const char *arn; /* "arn:aws:sts::NUMBER:assumed-role/ROLE/SESSION" of an assumed role */

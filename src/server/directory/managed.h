@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 struct managed_builtin {
-	const char *name; /* its ARN is MANAGED_BUILTIN_ARN and the name */
+	const char *name; /* the ARN is MANAGED_BUILTIN_ARN and the name */
 	const char *id;
 	const char *document;
 };

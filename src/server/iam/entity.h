@@ -20,7 +20,7 @@ extern const struct entity_kind entity_user, entity_group, entity_role, entity_p
 
 /* Returns true for a valid name of at most `most` characters. */
 bool entity_is_name(const char *name, size_t most);
-/* Gets the path of a request, "/" if it has none, or NULL with the reply set. */
+/* Gets the path of a request, "/" if the request has none, or NULL with the reply set. */
 const char *entity_path(struct query *q, const char *parameter);
 
 /* Returns the name of the record, or NULL with the reply set. */

@@ -190,8 +190,7 @@ static int check_range(const struct reading *r, struct penstock_error *err)
 	return rc;
 }
 
-/* Returns true if the bytes to read are so many that the operation is repeated in a slot for long
- * jobs. */
+/* Returns true if the read is so long that the operation is repeated in a slot for long jobs. */
 static bool needs_slot(struct request *req, uint64_t length)
 {
 	if (req->is_long || length <= LIMIT_SERVER_SHORT_COPY)

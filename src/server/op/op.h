@@ -42,7 +42,7 @@ struct op_note {
 /* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);
 
-/* Gives a rule of a bucket a name if it has none. Returns false with a reply set. */
+/* Gives a rule of a bucket a name if the rule has none. Returns false with a reply set. */
 bool op_name_rule(struct request *req, const char **id);
 /* Adds or replaces the configuration `name` of the bucket of a request, which has rules, or removes
  * it if `xml` is NULL. Returns false with a reply set. */

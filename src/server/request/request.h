@@ -138,7 +138,7 @@ struct request {
 		bool missing; /* the check has found no object */
 		bool tagged; /* a decision has read the tags of the object */
 	} decided;
-	size_t policy_steps; /* that policies may still take */
+	size_t policy_steps; /* steps that policies may still take */
 	bool acl_required; /* only an ACL allowed the request */
 	bool hides_missing; /* the sender may not learn that the object is missing */
 	struct identity *identity; /* anonymous until the signature was verified */

@@ -66,7 +66,7 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 		return -1;
 	}
 	if (e->state != ENTRY_OPEN) {
-		if (e->state == ENTRY_GONE) /* its place in the queue was that of the deletion */
+		if (e->state == ENTRY_GONE) /* the place in the queue was that of the deletion */
 			queue_remove(p, w);
 		plan_set_state(p, e, EVENT_WRITTEN, ENTRY_OPEN);
 		plan_forget_writers(p, w);
@@ -195,7 +195,7 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	found = w->found && ident_equal(ident, &e->seen);
 	if (w->doomed)
 		kind = CLOSE_KILLED;
-	if (e->state == ENTRY_GONE) /* its place in the queue was that of the deletion */
+	if (e->state == ENTRY_GONE) /* the place in the queue was that of the deletion */
 		queue_remove(p, w);
 	plan_set_state(p, e, EVENT_CLOSED, kind == CLOSE_EXIT ? ENTRY_HELD : ENTRY_CLOSED);
 	w->how = how_after_close(w, ident, found);

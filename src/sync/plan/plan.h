@@ -28,8 +28,8 @@
 #define PLAN_HOLD_MS	1000 /* time that a close by an exit waits for the result of the exit */
 #define PLAN_REOPEN_MS	30000 /* time that a file that was opened again holds up its directory */
 #define PLAN_DELETE_MS	2000 /* wait before a deletion: the file may come back under another name */
-#define PLAN_SWEEP_MS	250 /* how often open and suspect files are checked */
-#define PLAN_PARTIAL_MS 30000 /* how often a file that is held open goes to partial/ */
+#define PLAN_SWEEP_MS	250 /* interval of the checks of open and suspect files */
+#define PLAN_PARTIAL_MS 30000 /* interval of the uploads of an open file to partial/ */
 #define PLAN_RETRY_MS	30000 /* time until a file that cannot be sent is tried again */
 #define PLAN_DYING_MS	50 /* a close within this time before a kill may be caused by the kill */
 #define PLAN_LARGE	(64 * 1024 * 1024) /* bytes; two workers are kept for smaller files */
@@ -38,16 +38,16 @@
 /* files in the queues; files closed beyond them wait in the line */
 #define PLAN_QUEUED	2048
 #define PLAN_QUEUED_DIR 512 /* files in the queue of one directory, which may be held up */
-#define PLAN_DATA_MS	20 /* how often a commit is checked for its data */
+#define PLAN_DATA_MS	20 /* interval of the checks if the data of a commit is there */
 #define PLAN_RATE_MS	100 /* time of sending after which the rate is known */
 /* a file that is closed again and again gets its turn after this time */
 #define PLAN_RESTLESS_MS 250
 
 enum close_kind {
 	CLOSE_TRUE, /* closed by a living process, or moved into place */
-	CLOSE_UNSEEN, /* its writer was not seen */
-	CLOSE_EXIT, /* its writer is gone, and the exit code is unknown */
-	CLOSE_KILLED /* its writer was killed */
+	CLOSE_UNSEEN, /* the writer was not seen */
+	CLOSE_EXIT, /* the writer is gone, and the exit code is unknown */
+	CLOSE_KILLED /* the writer was killed */
 };
 
 enum job_kind {

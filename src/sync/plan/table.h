@@ -42,16 +42,16 @@ enum entry_state {
 enum entry_event {
 	/* recorded by the journal, the manifest or a restore, with no task running */
 	EVENT_RECORDED,
-	EVENT_WRITTEN, /* a writer has it open, or stored to it */
-	EVENT_CLOSED, /* closed, or moved into place */
-	EVENT_KILLED, /* its writer was killed */
-	EVENT_TRUSTED, /* its writer exited normally, or its result did not come in time */
+	EVENT_WRITTEN, /* a writer has the file open, or stored to it */
+	EVENT_CLOSED, /* the file was closed, or moved into place */
+	EVENT_KILLED, /* the writer was killed */
+	EVENT_TRUSTED, /* the writer exited normally, or its result did not come in time */
 	EVENT_REMOVED, /* the file is gone */
 	EVENT_RETURNED, /* the name exists again, or for the first time */
 	EVENT_TURN, /* the turn of the entry in the line has come */
-	EVENT_SENT, /* the object holds what the file holds */
+	EVENT_SENT, /* the object has the content of the file */
 	EVENT_TORN, /* the file does not continue the log that was published */
-	EVENT_RESEND, /* its object is missing, replaced, or holds something else */
+	EVENT_RESEND, /* the object is missing, replaced, or has other content */
 	N_EVENTS
 };
 
@@ -69,7 +69,7 @@ enum entry_flag {
 	ENTRY_LINE = 1 << 9, /* the entry has a place in the line, in any state */
 	ENTRY_AGAIN = 1 << 10, /* the file was closed again while it had that place */
 	ENTRY_UNSEEN = 1 << 11, /* PARKED: closed before its writer was found */
-	ENTRY_RETIRED = 1 << 12, /* its object is deleted with the file, even without deleteSync */
+	ENTRY_RETIRED = 1 << 12, /* the object is deleted with the file, even without deleteSync */
 	ENTRY_COMPARED = 1 << 13, /* this flush has compared the file with its object */
 	ENTRY_SYNCED = 1 << 14, /* CLOSED: the file is on the disk */
 	/* a request for the object was sent, and no reply came: the object may hold the file
@@ -114,9 +114,9 @@ struct opening {
 	struct ident sent; /* the version that partial/ or the grown object holds */
 	int64_t opened_ms;
 	int64_t grown_ms; /* last publication, or attempt, while the file was open */
-	int64_t grown_cost_ms; /* how long that publication took */
-	int64_t partial_ms; /* when the file last went to partial/; 0 if never */
-	uint8_t looked; /* how often its writers were searched for */
+	int64_t grown_cost_ms; /* duration of that publication */
+	int64_t partial_ms; /* time at which the file last went to partial/; 0 if never */
+	uint8_t looked; /* number of searches for the writers */
 	/* Only a refused lease shows that the file is open; `closed_as` is the kind of its last
 	 * close. The kernel reports a close before it grants leases again, so no other close may
 	 * follow. */
@@ -141,7 +141,7 @@ enum work_send {
 	SEND_RECLOSED, /* closed again, and perhaps changed after that */
 };
 
-/* How a file is sent when its turn comes. */
+/* The way to send a file when its turn comes. */
 enum work_how {
 	HOW_FILE, /* directly from the file */
 	HOW_SNAPSHOT, /* from a snapshot: it changed under an upload (large files) */
@@ -192,9 +192,9 @@ struct work {
 	bool settled; /* this flush did all that it could, and nothing has changed since */
 	bool unseen; /* closed before its writer was found */
 	bool found; /* the scan found it closed: the event of that close may still come */
-	bool doomed; /* its writer is being killed: the next close is caused by the kill */
+	bool doomed; /* the writer is being killed, which causes the next close */
 	bool modified; /* a store was seen since the last close */
-	bool appender; /* a writer has, or had, it open with O_APPEND */
+	bool appender; /* a writer has, or had, the file open with O_APPEND */
 };
 
 struct dir {
@@ -205,10 +205,10 @@ struct dir {
 	struct work *head, *tail; /* publication queue */
 	size_t n_queued; /* length of that queue */
 	struct dir *active_next, *active_prev; /* list of the directories with a queue */
-	struct entry *line, *line_tail; /* closed, and not in the queue yet */
+	struct entry *line, *line_tail; /* closed files that are not in the queue yet */
 	struct dir *lined_next, *lined_prev; /* list of the directories with a line */
-	uint64_t line_in, line_out; /* number of entries that ever joined and left the line */
-	int64_t line_ms; /* when the line began */
+	uint64_t line_in, line_out; /* number of all entries that have joined and left the line */
+	int64_t line_ms; /* time at which the line began */
 	bool lined;
 	struct dir *scan_next, *scan_prev; /* list of the directories to be read */
 	uint32_t id;

@@ -15,7 +15,7 @@ struct restore {
 	char *vouch_path; /* path of the checkpoint that was verified last */
 	/* the manifest is newer than the local journal: another machine had the run since */
 	bool newer;
-	int64_t manifest_ns; /* when the store received the manifest */
+	int64_t manifest_ns; /* time at which the store received the manifest */
 	/* files that were set aside: their paths, and their places now */
 	struct strlist aside_paths, aside_files;
 	/* parts of files, and their journals, that an earlier restore has left */
@@ -25,7 +25,7 @@ struct restore {
 	struct copy *copy; /* while files are fetched */
 	struct entry **again; /* files of `fetch` whose objects were replaced meanwhile */
 	size_t n_again;
-	unsigned round; /* how often files were fetched again for this reason */
+	unsigned round; /* number of times that files were fetched again for this reason */
 	struct penstock_error error; /* the first that ends the restore */
 };
 

@@ -19,7 +19,7 @@
 #include "sync/record/names.h"
 #include "sync/restore/internal.h"
 
-#define FETCH_TRIES 3 /* how often objects that change meanwhile are fetched again */
+#define FETCH_TRIES 3 /* number of fetches of an object that changes meanwhile */
 /* the store may date a multipart upload by its start */
 #define LISTED_SINCE (INT64_C(3600) * NS_PER_S)
 

@@ -198,7 +198,7 @@ int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct str
 /* Sets times and mode of a downloaded file. */
 int bulk_file_times(
 	struct bulk_task *task, int fd, const struct object_info *from, struct penstock_error *err);
-/* True if the metadata describe a link. */
+/* Returns true if the metadata describe a link. */
 bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *from);
 /* Creates a link to the `len` bytes of `target` under the item's name; `new_only`: fails if the
  * name exists. */

@@ -58,7 +58,7 @@ bool object_etag_md5(const char *etag, uint8_t md5[static 16])
 
 /* ---- the client ---- */
 
-/* True if `authority` ends in a valid port ("host:80", "[::1]:80") or has no port; then the
+/* Returns true if `authority` ends in a valid port ("host:80", "[::1]:80") or has no port; then the
  * scheme's port is used. */
 static bool is_port(const char *authority, size_t len)
 {
@@ -581,7 +581,7 @@ static const char *hint_of(const struct s3_op *op, enum s3_error e)
 	}
 }
 
-/* True if the store refuses every request to the bucket. */
+/* Returns true if the store refuses every request to the bucket. */
 static bool repeats(enum s3_error e)
 {
 	static const enum s3_error all[] = {S3_E_NO_SUCH_BUCKET, S3_E_INVALID_BUCKET_NAME,
@@ -709,7 +709,7 @@ int s3_op_check_same(struct s3_op *op, const struct http_reply *reply, const cha
 	return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
 }
 
-/* True if the reply has a header that only stores send. */
+/* Returns true if the reply has a header that only stores send. */
 static bool has_store_header(const struct http_reply *reply)
 {
 	for (size_t i = 0; i < reply->headers.n; i++) {

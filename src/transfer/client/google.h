@@ -17,7 +17,7 @@
 #include "net/http/http.h"
 #include "s3/sign/sigv4.h"
 
-/* True if `authority`, with or without a port, is storage.googleapis.com. */
+/* Returns true if `authority`, with or without a port, is storage.googleapis.com. */
 bool google_is_host(const char *authority);
 
 /*

@@ -166,12 +166,13 @@ enum checksum_kind object_reply_digest(
 /* Returns the kind of CRC that a multipart object has for each part: the ETag shows that there are
  * parts, and a header shows the kind. CHECKSUM_NONE if there is none. */
 enum checksum_kind object_reply_part_checksum(const struct http_reply *reply, const char *etag);
-/* True if the user wants downloads verified (AWS_RESPONSE_CHECKSUM_VALIDATION). */
+/* Returns true if the user wants downloads verified (AWS_RESPONSE_CHECKSUM_VALIDATION). */
 bool object_response_checksums(void);
 /* Extracts the MD5 from an ETag of 32 hexadecimal digits in quotes; returns false for any other
  * ETag. */
 bool object_etag_md5(const char *etag, uint8_t md5[static 16]);
-/* True if the object is encrypted under a key, so that its ETag is not made of its bytes. */
+/* Returns true if the object is encrypted under a key, so that its ETag is not made of its
+ * bytes. */
 bool object_reply_encrypted(const struct http_reply *reply);
 /* Finds the MD5 of the whole object in a reply: in its ETag, or in Google's header. Returns false
  * if there is none, as for objects in parts or encrypted under a key. */
@@ -209,7 +210,7 @@ void fan_fail(struct fan *fan, struct penstock_error *err);
 /* Waits until fewer than `limit` requests are in flight; returns true. If a request failed or the
  * caller cancelled, returns false: at once if `limit` is above 1, else after the last request. */
 bool fan_wait(struct fan *fan, unsigned limit);
-/* True if a request failed or the caller cancelled. */
+/* Returns true if a request failed or the caller cancelled. */
 bool fan_failed(struct fan *fan);
 /* Cancels the requests in flight, and waits for their end. */
 void fan_stop(struct fan *fan);

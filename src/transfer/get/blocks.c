@@ -45,8 +45,8 @@ static bool has(const struct get_blocks *b, uint64_t i)
 	return b->had && b->had[i / 8] >> (i % 8) & 1;
 }
 
-/* True if the file has the bytes of block `i`: the journal alone does not prove that they were
- * written. */
+/* Returns true if the file has the bytes of block `i`: the journal alone does not prove that they
+ * were written. */
 static bool is_there(
 	const struct get_blocks *b, uint64_t i, const uint8_t *digest, int fd, void *room)
 {

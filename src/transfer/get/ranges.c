@@ -431,7 +431,8 @@ static int check_whole(struct download *d, struct penstock_error *err)
 	return r < 0 ? r : check_digest(d, got, err);
 }
 
-/* True if each part was compared. A part that starts or ends within a block was not compared. */
+/* Returns true if each part was compared. A part that starts or ends within a block was not
+ * compared. */
 static bool all_compared(const struct download *d)
 {
 	uint8_t got[CHECKSUM_MAX_SIZE];

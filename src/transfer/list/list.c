@@ -16,7 +16,7 @@ struct listing {
 	 * found.
 	 */
 	struct buf kept_token;
-	struct buf kept_first; /* its first key or prefix */
+	struct buf kept_first; /* the first key or prefix */
 	uint64_t pages;
 	uint64_t keep_at; /* the page to keep next */
 	unsigned empty; /* consecutive pages without entries */
@@ -58,7 +58,7 @@ int object_list(struct object_ref at, const char *delimiter, object_list_fn fn, 
 
 		page = NULL;
 		r = list_page_fetch(&page, &l.query, err);
-		list_page_free(before); /* its token was used */
+		list_page_free(before); /* the token was used */
 		if (r == 0 && page->token)
 			r = check_progress(&l, page, err);
 		for (size_t i = 0; r == 0 && i < page->n && !stopped; i++) {

@@ -49,7 +49,7 @@ struct range {
 };
 
 struct list_ranges {
-	struct list_query query; /* its `cancel` is `stop` */
+	struct list_query query; /* `cancel` is `stop` */
 	const atomic_int *cancel;
 	unsigned parallel;
 	atomic_int stop;
@@ -241,7 +241,7 @@ static int learn(struct list_ranges *l, struct range *range, const struct list_p
 		       : -1;
 }
 
-/* True if the page continues its range; else sets the verdict. */
+/* Returns true if the page continues its range; else sets the verdict. */
 static bool follows(struct list_ranges *l, const struct range *range, const struct list_page *page)
 {
 	const char *before = range->last ? range->last : range->after;
@@ -310,7 +310,8 @@ static void accept(struct list_ranges *l, struct range *range, struct list_page 
 
 /* ---- the threads ---- */
 
-/* True if one more page may be fetched; always true for the range that the caller waits for. */
+/* Returns true if one more page may be fetched; always true for the range that the caller waits
+ * for. */
 static bool has_room(const struct list_ranges *l, const struct range *range)
 {
 	if (range == l->ranges && !range->head)

@@ -189,7 +189,7 @@ int upload_settle(struct upload *u, struct penstock_error *err)
 	return fan_finish(&u->fan, err);
 }
 
-/* True if the file still has the bytes of a part that an earlier call has sent. */
+/* Returns true if the file still has the bytes of a part that an earlier call has sent. */
 static bool has_same_bytes(struct upload *u, unsigned number)
 {
 	struct part_result *result = &u->results[number - 1];
@@ -522,7 +522,7 @@ static int upload_begin(struct upload *u, struct object_info *info, struct penst
 	return 0;
 }
 
-/* True if a later call may resume after this failure. */
+/* Returns true if a later call may resume after this failure. */
 static bool worth_resuming(const struct upload *u, const struct penstock_error *err)
 {
 	return u->resume.on && u->id &&

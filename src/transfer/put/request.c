@@ -455,8 +455,8 @@ bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *
 	return true;
 }
 
-/* True if the store replied that it does not support checksums (not that the sent checksum is
- * wrong). */
+/* Returns true if the store replied that it does not support checksums (not that the sent checksum
+ * is wrong). */
 bool put_guard_refused(const struct s3_op *op, const struct penstock_error *err)
 {
 	return op->error == S3_E_NOT_IMPLEMENTED || err->http_status == 501 ||

@@ -220,7 +220,7 @@ static char *journal_path(const char *dir, const struct recorded *t)
 
 /* ---- sweeping ---- */
 
-/* True if the upload of this journal can no longer be resumed. */
+/* Returns true if the upload of this journal can no longer be resumed. */
 static bool is_stale(const struct recorded *t, const struct stat *journal)
 {
 	struct stat st;

@@ -54,7 +54,7 @@ struct flight {
 };
 /* Puts the next bytes of the read into place. */
 void flight_add(struct flight *f, const void *data, size_t len);
-/* True if all bytes have arrived and match the checksum, if there is one. */
+/* Returns true if all bytes have arrived and match the checksum, if there is one. */
 bool flight_is_good(struct flight *f);
 
 /* ---- web.c ---- */

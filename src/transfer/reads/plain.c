@@ -96,8 +96,8 @@ static void on_body(void *cookie, const void *data, size_t len)
 	flight_add(cookie, data, len);
 }
 
-/* True if a read has succeeded. The bytes of a read into one buffer are already in place, but not
- * in the checksum. */
+/* Returns true if a read has succeeded. The bytes of a read into one buffer are already in place,
+ * but not in the checksum. */
 static bool is_good(struct flight *f, const struct plain_get *get)
 {
 	if (!get->good)

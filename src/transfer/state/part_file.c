@@ -122,7 +122,7 @@ static void read_head(int dir, const char *name, char *head, size_t size)
 	head[n > 0 ? n : 0] = '\0';
 }
 
-/* True if a download's journal that starts with `head` (get/journal.c) names `part`. */
+/* Returns true if a download's journal that starts with `head` (get/journal.c) names `part`. */
 static bool names_part(const char *head, const char *part)
 {
 	const char *line = strchr(head, '\n'), *end = line ? strchr(line + 1, '\n') : NULL;

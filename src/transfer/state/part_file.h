@@ -27,15 +27,15 @@ int part_file_random_name(const char *path, char **out, struct penstock_error *e
 /* Makes the first name that part_file_open() tries; always the same for a path, and also marked. */
 int part_file_first_name(const char *path, char **out, struct penstock_error *err);
 
-/* True if a name (without its directory) was made by part_file_random_name() or
+/* Returns true if a name (without its directory) was made by part_file_random_name() or
  * part_file_first_name(); `*stem` is the length of the target's name in it. */
 bool part_file_is_marked(const char *name, size_t *stem);
 /* True for a regular file that this user owns and that has only one name, so that no other file is
  * changed through it. */
 bool part_file_is_private(int fd);
-/* True if a name in an open directory belongs to an unfinished download: a marked name, also with
- * ".json" after it, a journal, or a file that a journal next to it names. False for a user's own
- * file, regardless of its suffix. */
+/* Returns true if a name in an open directory belongs to an unfinished download: a marked name,
+ * also with ".json" after it, a journal, or a file that a journal next to it names. False for a
+ * user's own file, regardless of its suffix. */
 bool part_file_is_ours(int dir, const char *name);
 
 /*

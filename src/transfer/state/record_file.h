@@ -38,7 +38,7 @@ struct record_file {
 /* Opens the file, or creates it with mode 0600. PENSTOCK_E_EXISTS if another process uses the file,
  * or if it is not a journal. */
 int record_file_open(struct record_file *f, const char *path, struct penstock_error *err);
-/* True if a file that starts with `head` is a journal. */
+/* Returns true if a file that starts with `head` is a journal. */
 bool record_file_begins(const char *head);
 void record_file_close(struct record_file *f);
 /* Removes the file if it is still the one that was opened. */

@@ -96,7 +96,7 @@ int fetch_announce(struct fetch *f, uint64_t missing, struct penstock_error *err
 /* Refuses a body in an unrequested encoding; records if the body may be a web page. */
 int fetch_check_headers(
 	struct fetch *f, const struct http_reply *reply, struct penstock_error *err);
-/* True if the fetched bytes are a web page in place of the file. */
+/* Returns true if the fetched bytes are a web page in place of the file. */
 bool fetch_is_page(const struct fetch *f);
 int fetch_page_error(struct penstock_error *err);
 

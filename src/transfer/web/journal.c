@@ -43,7 +43,8 @@ static char *copy_or_null(const char *text)
 	return *text ? strdup(text) : NULL;
 }
 
-/* True if the file is long enough for its completed chunks, which a truncated file lacks. */
+/* Returns true if the file is long enough for its completed chunks, which a truncated file
+ * lacks. */
 static bool reaches(const struct fetch *f, uint64_t size)
 {
 	uint64_t i = f->n_chunks;

@@ -24,7 +24,7 @@ static bool ends_with_any(const char *s, const char *const *suffixes)
 	return false;
 }
 
-/* True if the encoding is the format of the file itself: servers that mistake the suffix of
+/* Returns true if the encoding is the format of the file itself: servers that mistake the suffix of
  * data.tar.gz for an encoding send the file unchanged, with that encoding in the header. */
 static bool encoding_is_the_files(const char *encoding, const char *name)
 {

@@ -34,7 +34,7 @@ struct mount {
 	const char *bucket; /* URL of the bucket; NULL if the files are not in a bucket */
 	bool named; /* the bucket is known by its name alone */
 	enum shell_how how;
-	int score; /* how likely steps write to the mount; 0 or less if they do not */
+	int score; /* likelihood that steps write to the mount; 0 or less if they do not */
 };
 
 /* ---- variables ---- */

@@ -23,7 +23,7 @@ void legacy_forms_normalize(struct reader *rd, struct node *job);
 void legacy_module_normalize(struct reader *rd, struct node *module);
 
 struct overrides {
-	struct document_source from; /* its `option` is the option that is being applied */
+	struct document_source from; /* `option` is the option that is being applied */
 	struct node *job; /* without the `job:` wrapper */
 };
 /* Apply "PATH=VALUE" of --set, and "KEY=VALUE" of --env. */

@@ -73,8 +73,7 @@ struct schema_key {
 	const struct schema *below;
 	unsigned flags;
 	int64_t min, max; /* any number if both are 0 */
-	/* Reported with the key (with a flag if it is true): the effect of the key, if it is
-	 * unexpected */
+	/* unexpected effect of the key; reported when the key is used, a flag only if it is true */
 	const char *note;
 	/* Appended to the message about any other number or word. In a dialect, the key is refused
 	 * as a whole, unless it allows exactly one number. */

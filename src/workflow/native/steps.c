@@ -380,7 +380,7 @@ static const struct handle *add_handle(
 			"the handle %s is also used by `%s`; rename one of them", name,
 			other->step->path);
 	if (step->catch_steps.n || step->finally_steps.n)
-		return before; /* its scope ends with the step itself */
+		return before; /* the scope ends with the step itself */
 	h = workflow_arena_new(rd->arena, struct handle);
 	if (!h)
 		return before;

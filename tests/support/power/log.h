@@ -24,7 +24,7 @@ enum record_type {
 	RECORD_TRUNCATE, /* file `ino` has `offset` bytes */
 	RECORD_EXTEND, /* file `ino` has at least `offset` bytes */
 	RECORD_SYNC_BEGIN, /* file or directory `ino` (0: everything), number `other` */
-	RECORD_SYNC_END, /* it returned without an error */
+	RECORD_SYNC_END, /* the sync returned without an error */
 	RECORD_REPLY, /* name is the request's id, or "exit-PID" if the process PID ends */
 	RECORD_UNKNOWN, /* name is a way to write that is not recorded: the log is useless */
 };

@@ -26,7 +26,8 @@ struct model;
 struct model *model_load(const char *path, const char *ignore);
 /* Removes what it keeps on the disk; its memory goes with the process. */
 void model_free(struct model *m);
-/* Goes on to the next sync's end, or by so many changes and syncs (0: any number). */
+/* Advances to the end of the next sync, but by at most `every` changes and syncs; 0 means any
+ * number. */
 bool model_next_point(struct model *m, size_t every);
 /* Returns true before a sync of the database's log ends, and at the end. */
 bool model_at_commit(const struct model *m);

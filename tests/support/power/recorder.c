@@ -221,8 +221,8 @@ static bool faulty(enum fault_op op, uint8_t class)
 	return true;
 }
 
-/* How much of a write the full disk still takes, or how much of a read the broken one still gives;
- * 0: none, errno is set. */
+/* Returns the bytes of a write that the full disk still takes, or of a read that the broken disk
+ * still gives; 0, with errno set, if there are none. */
 static size_t room_for(enum fault_op op, int fd, size_t len)
 {
 	int64_t room;
@@ -315,7 +315,7 @@ EXPORT int openat64(int dirfd, const char *path, int flags, ...)
 	OPEN_BODY(dirfd);
 }
 
-/* Also what libc opens for itself. */
+/* The C library opens the file by itself, not by openat(). */
 EXPORT int mkostemp(char *template, int flags)
 {
 	struct place at;

@@ -15,7 +15,7 @@ from harness.terminal import Terminal
 
 
 def verbs():
-    """From the list in commands.h, as the build reads it, too."""
+    """The verbs in the list of commands.h, which the build reads, too."""
     return re.findall(r"^\tX\((\w+)\)", (TOP / "src" / "cli" / "commands.h").read_text(), re.M)
 
 

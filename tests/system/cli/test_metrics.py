@@ -155,7 +155,7 @@ def test_a_damaged_file_is_read_as_far_as_it_goes(penstock, written, tmp_path):
 
 
 def test_a_run_has_its_metrics_and_the_usage_of_its_steps(penstock, store, tmp_path, wait_for):
-    """The store has them, too; the second attempt is made from another home."""
+    """The store has the metrics and the usage, too; the second attempt is made from another home."""
     step = """python3 -c '
 import json, os, time
 from pathlib import Path

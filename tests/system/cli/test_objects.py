@@ -500,7 +500,7 @@ def test_a_key_that_xml_cannot_hold_is_removed_and_no_other(penstock, store):
     assert store.keys("bucket") == ["k\ufffd"]
 
 
-# Less than a part, exactly one, one and a bit, several.
+# Nothing, one byte, exactly one part, one part and a byte, several parts.
 @pytest.mark.parametrize("size", [0, 1, 8 << 20, (8 << 20) + 1, 30_000_000])
 def test_put_stores_what_a_pipe_gives(s3, size):
     body = os.urandom(size)

@@ -161,7 +161,7 @@ def test_show_tells_attempts_steps_and_provenance(penstock, job):
 
 
 def test_a_step_knows_its_run_by_the_name_that_others_use(penstock, job):
-    # In every attempt, also if penstock itself was started by a step of another run.
+    # The variables are right in every attempt, even if penstock was started by a step of another run.
     path = job("echo id=$PENSTOCK_RUN_ID=$PENSTOCK_ATTEMPT=; exit 7")
     outer = {"PENSTOCK_RUN_ID": "ffffffffffff", "PENSTOCK_ATTEMPT": "9"}
 
@@ -389,7 +389,7 @@ def test_rm_waits_for_the_end_of_a_killed_run(penstock, job, store):
         fcntl.fcntl(lock, fcntl.F_OFD_SETLKW, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
         opened = opens_of(directory / "lock")
         rm = penstock.popen("rm", "kept")
-        wait_for(lambda: opened() > 10)  # it opens the lock again and again while it waits
+        wait_for(lambda: opened() > 10)  # the command opens the lock again and again while it waits
     refused = rm.wait().exits(73)
 
     assert "--force" in refused.err and (directory / "storage/output/x").exists()

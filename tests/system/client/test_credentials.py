@@ -118,7 +118,7 @@ def test_a_container_gets_its_keys_with_a_token(verbs, store, http_server, tmp_p
     assert [request.headers.get("authorization") for request in http_server.requests] == ["token-of-the-pod"]
 
 
-# The store rejects the keys as expired while parts are in flight: new keys are fetched, and no part is sent in vain.
+# The store rejects the keys as expired while parts are in flight: new keys are fetched, and the transfer continues.
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_keys_that_expire_in_mid_transfer_are_fetched_again(verbs, store, fault_proxy, tmp_path, way):
     body = os.urandom(72 << 20)

@@ -18,7 +18,7 @@ from harness.program import TOP, binary, environment
 from harness.progress import WAITING
 from harness.waiting import wait_for
 
-# If the program has a sanitizer, Python itself has none.
+# Python runs without sanitizers even if the program is built with them.
 PACKAGE = next(path for path in (TOP / "build" / "python", binary().parent / "python") if (path / "penstock" / "_native.abi3.so").exists())
 sys.path.insert(0, str(PACKAGE))
 from penstock.data import Dataset, DatasetChanged, DatasetDamaged, DatasetError, Loader  # noqa: E402
@@ -599,7 +599,7 @@ def test_a_signal_interrupts_the_wait_for_a_store(ask, bucket):
             if len(got) == 1:
                 ask()
     except Asked:
-        pass  # its end cancels what is in flight
+        pass  # the end of the block cancels the requests in flight
 
     assert len(ask.asked) == 1 and time.monotonic() - ask.asked[0] < 5
     ask.held.stop()

@@ -8,7 +8,7 @@ import pytest
 from harness.program import TOP, binary
 from harness.sessions import fenced, session
 
-# Python itself is not watched where the program is.
+# Python runs without sanitizers even if the program is built with them.
 PACKAGE = next(path for path in (TOP / "build" / "python", binary().parent / "python") if (path / "penstock" / "_native.abi3.so").exists())
 sys.path.insert(0, str(PACKAGE))
 from penstock.data import Dataset  # noqa: E402

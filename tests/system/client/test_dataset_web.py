@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from harness.program import TOP, binary, environment
 
-# Python itself is not watched where the program is.
+# Python runs without sanitizers even if the program is built with them.
 PACKAGE = next(path for path in (TOP / "build" / "python", binary().parent / "python") if (path / "penstock" / "_native.abi3.so").exists())
 sys.path.insert(0, str(PACKAGE))
 from penstock.data import Dataset, DatasetChanged, DatasetError, Loader  # noqa: E402
@@ -184,7 +184,7 @@ def test_forked_children_read_and_the_cache_keeps_what_was_read(root, nginx, tmp
 # --- trouble ---
 
 
-# With an index too, whose times are those of the files.
+# An index has the times of the files.
 @pytest.mark.parametrize("format", ["npy", "tar", "mds", "indexed"])
 def test_a_shard_that_is_replaced_in_an_epoch_is_an_error(format, root, nginx):
     url, options = FORMATS[format](root)

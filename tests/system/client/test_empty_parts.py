@@ -78,7 +78,7 @@ def test_only_the_last_may_be_empty(s3):
     assert there(s3, "x/") == s3.made
 
 
-# As one asks who wants to know the parts' size, where the ETag is all that there is to go by.
+# A client asks for single parts to find their sizes, because the ETag shows only their number.
 def test_each_part_can_be_asked_for(s3):
     for name, parts in PARTS.items():
         for i, part in enumerate(parts, 1):

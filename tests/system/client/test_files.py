@@ -17,7 +17,7 @@ from harness.fault_proxy import s3_error
 from harness.gcs import Gcs
 from harness.program import TOP, binary, environment
 
-# Python itself is not watched where the program is.
+# Python runs without sanitizers even if the program is built with them.
 PACKAGE = next(path for path in (TOP / "build" / "python", binary().parent / "python") if (path / "penstock" / "_native.abi3.so").exists())
 sys.path.insert(0, str(PACKAGE))
 import penstock  # noqa: E402

@@ -197,7 +197,7 @@ def test_safetensors_load_from_an_object(bucket, venv, tmp_path):
     assert run(venv / "bin" / "python", tmp_path, SAFETENSORS, **bucket | {"PYTHONPATH": f"{PACKAGE}:/usr/lib/python3/dist-packages"}) == "good"
 
 
-# Keys of s3fs's own names, and nothing in the environment.
+# The keys have the names of s3fs, and the environment has none.
 def test_the_options_of_storage_name_the_store(bucket, store, venv, tmp_path):
     text = """
 import json, sys

@@ -114,7 +114,7 @@ def test_a_link_signed_with_either_key_opens_the_object(penstock, gcs, tmp_path)
     assert not gcs.assertions, "a link needs no token"
 
 
-# Fetched once for all requests, and again when the token has expired or is refused.
+# The token is fetched once for all requests, and again when it has expired or is refused.
 def test_a_token_is_fetched_once_and_renewed(penstock, gcs, tmp_path):
     gcs.guarded = True
     env = gcs.token_env(gcs.key_file(tmp_path / "key.json"))

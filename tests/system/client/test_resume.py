@@ -14,7 +14,7 @@ OVERHEAD = 1.02  # requests, headers
 
 
 class Interrupted:
-    """A store behind a link, and a client whose calls are killed after so many bytes."""
+    """A store behind a link, and a client whose calls are killed after a number of bytes."""
 
     def __init__(self, store, home, slow):
         self.link = SlowLink(store.endpoint, slow)

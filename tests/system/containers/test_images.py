@@ -63,7 +63,7 @@ def has_open(pid, path):
         try:
             if os.readlink(entry.path) == str(path):
                 return True
-        except OSError:  # it was closed meanwhile
+        except OSError:  # the descriptor was closed meanwhile
             pass
     return False
 
@@ -570,7 +570,7 @@ def test_images_are_listed_and_removed_with_the_layers_that_are_theirs_alone(pen
     assert [one["digest"] for one in kept(penstock)] == [listed[0]["digest"]]
     assert len(before) == 3 and len(layers(penstock)) == 2 and set(layers(penstock)) < set(before)
     assert f"{registry.host}/job/two:v1" in penstock.run("images").ok().out
-    penstock.run("pull", f"{registry.host}/job/one:v1").ok()  # it can be pulled again
+    penstock.run("pull", f"{registry.host}/job/one:v1").ok()  # the image can be pulled again
     assert layers(penstock) == before
 
 

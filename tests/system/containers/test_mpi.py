@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two tasks need two CPUs"),
 ]
 
-# Through the library's own functions, without headers or a module; 400 kB go through memory that the ranks share.
+# Calls the functions of the library without headers or a module; 400 kB go through memory that the ranks share.
 PROGRAM = """
 import ctypes, os
 mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)

@@ -240,7 +240,7 @@ GOOD = f"""echo '{{"ServerURL": "x", "Username": "ann", "Secret": "{PASSWORD}"}}
 
 
 @pytest.mark.parametrize("configuration", [
-    {"credsStore": "kept"},  # which knows registries that the file does not
+    {"credsStore": "kept"},  # the store knows registries that the file does not
     {"auths": {"HOST": {}}, "credHelpers": {"HOST": "kept"}, "credsStore": "other"},
     pytest.param({"credHelpers": {"HOST": "kept"}}, marks=LONG), pytest.param({"auths": {"HOST": {}}, "credsStore": "kept"}, marks=LONG),
 ])  # fmt: skip
@@ -256,7 +256,7 @@ def test_a_login_that_a_program_keeps_is_asked_of_it(penstock, registries, helpe
 @pytest.mark.parametrize("body", ["echo credentials not found in native keychain; exit 1", *(pytest.param(body, marks=LONG) for body in (
     "echo '{'", """echo '{"Username": "<token>", "Secret": "t"}'""", "kill -9 $$"))])  # fmt: skip
 def test_a_helper_that_knows_nothing_is_no_reason_to_stop(penstock, registries, helper, body):
-    # Neither for a public image nor for the next file, which may know.
+    # A public image needs no login, and the next file may have the login of a private image.
     public, private = registries(), registries(login=("ann", PASSWORD))
     hosts = {public.host: "kept", private.host: "kept"}
     helper(body, folder=".config/containers", credHelpers=hosts)

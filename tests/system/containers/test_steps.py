@@ -84,7 +84,7 @@ def test_an_image_with_a_user_writes_the_storage_as_the_caller(penstock, contain
 
 @pytest.mark.parametrize("ids, seen", [({"mapUid": 0, "mapGid": 0}, "0\n0\n"), ({"mapUid": 1234, "mapGid": 77}, "1234\n77\n"), ({"mapGid": 5}, "0\n5\n")])
 def test_a_container_may_see_itself_as_another(penstock, contained, ids, seen):
-    # To the machine it stays the caller: what it makes is the caller's, there and for the next step.
+    # For the machine the step is the caller, who owns the files that the step makes, also for the next step.
     path = contained({"command": "id -u; id -g; touch $STORAGE_PATH/made /root-file; ls /proc/self/status > /dev/null && echo seen"} | ids,
                      {"command": "stat -c '%u %g' $STORAGE_PATH/made", "container": None})  # fmt: skip
 
@@ -243,7 +243,7 @@ def test_places_of_mounts_are_not_made_for_each_container(penstock, contained, w
 
 
 def test_a_container_may_little(penstock, contained):
-    # No new privileges, no own devices, no other processes, no kernel settings, no setuid through the image.
+    # A container gets no new privileges and no devices, sees no other processes, sets nothing in the kernel, and has no setuid files of the image.
     path = contained("ps | grep -c '[s]h -c'; mknod /dev/x b 8 0 && echo device; grep -E '^(NoNewPrivs|CapEff)' /proc/self/status; "
                      "echo 1 > /proc/sys/kernel/sysrq && echo sysrq; mount -t tmpfs x /tmp && echo mounted; touch /dev/shm/x && echo shm")  # fmt: skip
 
@@ -307,7 +307,7 @@ def test_a_killed_penstock_takes_its_containers_with_it(penstock, contained, wai
 
 
 def test_a_command_runs_beside_a_step(penstock, contained, wait_for):
-    # With the step's environment, in its directory, and with its processes and files, not the machine's.
+    # The command has the environment and the directory of the step, and sees the processes and files of the step, not those of the machine.
     path = contained({"command": "cd /tmp; echo up > $STORAGE_PATH/up; sleep 4326", "env": [{"key": "OWN", "value": "1"}]})
     run = penstock.popen("run", path)
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
@@ -344,7 +344,7 @@ def test_the_arguments_of_a_command_beside_a_step_arrive_as_they_are(penstock, c
 
 
 def test_memory_has_a_limit(penstock, contained):
-    # Also what is written to /dev/shm counts.
+    # Files in /dev/shm count, too.
     told = penstock.run("run", contained("head -c 300000000 /dev/zero > /dev/shm/big; echo not reached")).exits(137)
 
     assert "64 MB" in told.err and not boxes(penstock)
@@ -371,7 +371,7 @@ def test_the_images_digest_is_on_record(penstock, contained, tmp_path):
 
 
 def test_without_crun_it_says_what_is_missing(penstock, contained, tmp_path):
-    # Only if no such program is installed at all: penstock searches the usual places in addition to PATH.
+    # penstock searches the usual places in addition to PATH, so the program is hidden in all of them.
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("a private mount needs root")
     path = contained("true")
@@ -401,7 +401,7 @@ USER = 4711
 
 @pytest.mark.users
 def test_a_user_without_privileges_runs_containers(penstock, contained, tmp_path, wait_for):
-    # In a user namespace: inside the task is root, outside it is the user, who owns its files.
+    # The task runs in a user namespace: inside it is root, outside it is the user, who owns the files.
     if os.geteuid() != 0 or subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "unshare", "-Ur", "true"], capture_output=True).returncode:
         pytest.skip("user namespaces are not to be had")
     path = contained(

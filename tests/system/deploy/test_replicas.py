@@ -129,7 +129,7 @@ def test_a_reader_without_rights_to_write(deploy, models, fault_proxy):
     publish(models, 1, weights(1))
     fault_proxy.fault(method="PUT", times=10**6, status=403)
     deployment = deploy(endpoint=fault_proxy.url)
-    deployment.wait_in_service(1)  # it serves, but it does not roll without a turn
+    deployment.wait_in_service(1)  # the replica serves, but does not change its version without a turn
     deployment.wait_for("403|denied|Forbidden|forbidden")
     deployment.stop()
     second = deploy("--no-state", endpoint=fault_proxy.url)

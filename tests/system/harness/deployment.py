@@ -89,7 +89,7 @@ class Deployment:
                 if b"deploy" in words[:2] and Path(os.readlink(entry / "cwd")) == self.cwd:
                     found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, IndexError):
-                pass  # it has ended
+                pass  # the process has ended
         return sorted(found, key=lambda pid: found[pid] in found)
 
     def both(self):

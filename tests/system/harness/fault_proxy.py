@@ -87,7 +87,7 @@ class Rule:
         )
 
     def wait(self, count=1, deadline_s=60):
-        """Waits until `count` requests have got the fault."""
+        """Waits until `count` requests have met the fault."""
         wait_for(lambda: self.hits >= count, deadline_s, f"request {count} of {self.method} {self.path} {self.query}")
         return self
 

@@ -469,7 +469,7 @@ class Round:
         """Runs `resume` and returns True, or returns False, perhaps after `flush`, which leaves the run to be continued."""
         run = next((run for run in self.world.penstock.ps() if run["name"] == self.name), None)
         if not run or run["state"] != "lost" or not self.directory():
-            return False  # it has ended, or was killed before its workflow was stored: only the same command can continue it
+            return False  # the run has ended, or was killed before its workflow was stored: only the same command can continue it
         if self.rng.random() < 0.6:
             self.go_on("resume", self.name)
             return True
@@ -532,8 +532,8 @@ class Round:
                 continue
             content = f"attempt {found.group(1)} step {found.group(2)}\n".encode()
             if name in self.before["journalled"]:
-                assert name in keys, f"{name} was closed and on record, and is lost"
-                assert f"{state}partial/{name}" not in keys, f"{name} was on record, and is taken for incomplete"
+                assert name in keys, f"{name} was closed and recorded, and is lost"
+                assert f"{state}partial/{name}" not in keys, f"{name} was recorded, and is taken for incomplete"
             key = name if name in keys else f"{state}partial/{name}"
             assert key in keys, f"{name} was closed before the kill and is nowhere"
             assert self.content(s3, self.prefix + key) == content, key

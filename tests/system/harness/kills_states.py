@@ -75,7 +75,7 @@ def held(world, rng, job, hold, *, steps=True, at_end=None, also=None):
     return made
 
 
-# ---- before anything is on record ----
+# ---- before anything is recorded ----
 
 LOCK = places(("write", "*/runs/*/lock", [1], "before half after"), ("truncate", "*/runs/*/lock", [1], "before after"))
 
@@ -346,7 +346,7 @@ def step_running(world, rng, n):
     return made
 
 
-@state("closed and on record")
+@state("closed and recorded")
 def closed_and_on_record(world, rng, n):
     made = Round(world, Job(orphan=n % 2 == 0, rename=n % 3 == 0), rng)
     made.hold_step(3)
@@ -369,7 +369,7 @@ def live_on(made, rng, n):
         return  # held: the next command must end it
     made.release_steps()
     if n // 2 % 3 == 1:
-        wait_for(lambda: not made.world.living(made.run_id()), PATIENCE_S, "the end of the step that lived on")
+        wait_for(lambda: not made.world.living(made.run_id()), PATIENCE_S, "the end of the step that outlived penstock")
 
 
 @state("step ended")

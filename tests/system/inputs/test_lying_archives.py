@@ -266,7 +266,7 @@ def test_the_limit_of_compression_can_be_raised(stage):
 
 
 def tiny_members(count):
-    """A tar of so many empty files in directories of a thousand; made by hand, since tarfile is slow."""
+    """A tar of `count` empty files in directories of a thousand; made by hand, since tarfile is slow."""
     out = io.BytesIO()
     packer = gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1)
     for number in range(count):

@@ -117,7 +117,7 @@ def test_drawn_set_has_the_layout_of_the_original(tmp_path):
 
 
 def without(workflow, *names):
-    """The workflow's keys and their nesting, without these."""
+    """The keys of the workflow and their nesting, without `names`."""
     if isinstance(workflow, dict):
         return {key: without(value, *names) for key, value in workflow.items() if key not in names}
     if isinstance(workflow, list):

@@ -73,7 +73,7 @@ def test_a_killed_autoencoder_continues_in_mid_epoch_with_the_same_losses(train)
     assert losses(resumed).items() <= losses(whole).items() and weights(resumed) == weights(whole)
 
 
-# As an active venv has it.
+# An active venv puts its python3 in front of the path.
 def test_the_autoencoder_is_trained_by_the_python_of_the_path(train, tmp_path):
     (tmp_path / "python3").write_text(f'#!/bin/sh\necho "python of the venv"\nexec {PYTHON} "$@"\n')
     (tmp_path / "python3").chmod(0o755)

@@ -153,7 +153,7 @@ def test_four_preemptions_change_no_bit_of_the_weights(training):
     assert weights(out) == weights(train.unbroken())
 
 
-# Five times with each source, half of them in a save.
+# Each source preempts the training five times, about half of them in a save.
 @pytest.mark.long
 def test_forty_preemptions_change_no_bit_of_the_weights(training):
     generator = random.Random(40)

@@ -122,7 +122,7 @@ def unbroken(cifar_archive, folders, tmp_path_factory):
     return {"cifar10.py": cifar10, "resnet50.py": resnet50, "kept": kept}
 
 
-# Killed without a notice in the first epoch, with one in the second; each epoch has 40 batches.
+# The training is killed without a notice in the first epoch, and with one in the second; each epoch has 40 batches.
 def test_the_cnn_goes_on_after_a_kill_and_after_a_notice(start, pictures, tmp_path, unbroken):
     notice = tmp_path / "preempt"
 

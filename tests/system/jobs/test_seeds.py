@@ -36,13 +36,13 @@ NAMES = {"etc/nsswitch.conf": b"hosts: files dns\n"}
 
 
 def keys(name):
-    """As they stand in the page's file."""
+    """The keys in the file of the page."""
     s3 = published(name)["output"]["s3"]
     return s3["accessKeyId"], s3["secretAccessKey"]
 
 
 def curl_image(authority):
-    """As curlimages/curl: no root, and nothing but curl and a shell with its tools."""
+    """An image like curlimages/curl: its user is not root, and it has only curl and a shell with its tools."""
     certificates = {"etc/ssl/certs/ca-certificates.crt": Path(authority).read_bytes()}
     layers = [busybox(), layer({"home/curl_user/": None}), debian_image.layer(debian_image.programs("/usr/bin/curl"), NAMES | certificates)]
     return image(layers, User="curl_user", WorkingDir="/home/curl_user", Entrypoint=["/entrypoint.sh"], Cmd=["curl"])
@@ -57,7 +57,7 @@ def small_image():
     return trainer_image("python3-numpy", {"app/main.py": SMALL_TRAINER.read_bytes()})
 
 
-# Held by the same files as the small trainer; the program detects a stop while it waits.
+# The same files hold this program as the small trainer. The program detects a stop while it waits.
 HELD = """
 import os, sys, time
 sys.argv += %r
@@ -133,7 +133,7 @@ def pages(world, penstock, tmp_path):
 
 
 def checkpoint(store):
-    """The one in the store; None: it is not there yet."""
+    """The checkpoint in the store; None if there is none yet."""
     try:
         return store.bytes("cifar10", "ckpt.pth")
     except ClientError as error:
@@ -181,7 +181,7 @@ def test_the_story_of_the_page(world, pages, penstock, pictures):
     assert len(logs) == 2 and any("epoch 4 " in log for log in logs)
     secret = keys("resume")[1]
     assert secret == "***" or not [text for text in (resumed.text, stopped.text, *records.values()) if secret in text]
-    # Once by penstock itself, once by curl in its container, which has no root of its own there.
+    # penstock fetches the archive once, and curl once, in its container without root.
     agents = [request.headers.get("user-agent", "") for request in world.http.seen(ARCHIVE, "GET") if request.status in (200, 206)]
     assert len([agent for agent in agents if agent.startswith("curl/")]) == 1 and len(agents) >= 2
     assert first.read_text() == published_text("first") and second.read_text() == published_text("resume")

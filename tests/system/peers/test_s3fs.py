@@ -81,7 +81,7 @@ def test_everyday_commands_do_what_they_do_on_a_disk(mounted, store):
     assert store.keys("bucket") == ["d/", "d/c", "d/link", "empty"]
 
 
-# In parts on the way up, in ranges on the way down; an append sends only its end, a rename copies in the store.
+# The upload is in parts, the download in ranges; an append sends only its end, a rename copies in the store.
 def test_a_large_file_comes_back_after_append_and_rename(mounted, store, tmp_path):
     large = os.urandom(64 * MIB + 12345)
     (tmp_path / "large").write_bytes(large)

@@ -83,7 +83,7 @@ def test_a_role_is_assumed(verbs, minio, tmp_path):
     assert "403" in refused.err and "not-the-secret" not in refused.text
 
 
-# Also large ones, in parts: each request carries the token of the session.
+# The object is uploaded in parts, and each request carries the token of the session.
 def test_a_web_identity_is_exchanged(verbs, minio, issuer, tmp_path):
     token, body = issuer.token(), b"0123456789abcdef" * (5 << 20)
     (tmp_path / "token").write_text(token + "\n")

@@ -83,7 +83,7 @@ class Scene:
                 run.wait()
 
     def signal_was_taken(self, pressed):
-        """Waits until the terminal has sent so many signals, and the thread that reads them waits for more."""
+        """Waits until the terminal has sent `pressed` signals, and the thread that reads them waits for more."""
         wait_for(lambda: self.run.raw.count("^C") >= pressed, 60, "the echo of Ctrl-C")
 
         def pending():
@@ -320,7 +320,7 @@ def between_steps(scene):
 
 
 def in_a_step(scene):
-    # Asked to end it saves what it has; a second key does not wait for that.
+    # The step saves when it is asked to end; a second Ctrl-C does not wait for that.
     save = "trap 'echo asked; sleep 0.1; echo 1 > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM"
     step = "if [ $PENSTOCK_ATTEMPT = 1 ]; then " + save + "; echo started; while :; do sleep 0.05; done; fi; " + SECOND
     scene.start(scene.write(FIRST, step))

@@ -113,7 +113,7 @@ def test_a_deaf_step_is_killed_after_its_grace(penstock, workflow, store, to_sto
 
 
 def test_stop_gives_the_grace_that_it_was_told(penstock, workflow, store, to_store, wait_for):
-    # A grace that is longer or shorter than the run's own; the command returns when the output is complete.
+    # The grace may be longer or shorter than that of the run; the command returns when the output is complete.
     run = penstock.popen("run", workflow(DEAF, output=to_store), env={"PENSTOCK_STOP_GRACE": "0"})
     run.wait_for_output("started")
 
@@ -254,7 +254,7 @@ def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_pr
 
 
 def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, fault_proxy, to_store):
-    # After so long without a byte an attempt has failed; then the patience counts.
+    # Without a byte for this long an attempt has failed; then the patience counts.
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 
     result = penstock.run("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output=to_store),
@@ -266,7 +266,7 @@ def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, f
     assert store.bytes("out", "data") == b"1\n" and penstock.ps()[0]["state"] == "succeeded"
 
 
-# The workflow sets the time, also if no connection is refused: a silent one has 30 s otherwise.
+# The workflow sets the time, also if no connection is refused: without the key a silent connection has 30 s.
 def test_a_silent_store_is_given_up_when_the_workflow_says(penstock, workflow, fault_proxy, to_store):
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 

@@ -88,7 +88,7 @@ def test_a_second_run_of_a_live_identity_is_refused(penstock, gcs, job, tmp_path
     assert first.wait(60).code == 0 and refused.code == TAKEN and "gs://out/run/" in refused.err, refused.err
 
 
-# Killed in its step: the published files are restored with their content, and the run continues.
+# The run is killed in its step: the published files are restored with their content, and the run continues.
 def test_a_killed_run_is_restored_from_the_bucket(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -152,7 +152,7 @@ trap 'exit 0' TERM; printf 7 > ckpt; echo saved; while :; do sleep 0.05; done"""
 
 @pytest.mark.parametrize("end", ["preempted", "lost"])
 def test_a_run_goes_on_on_another_machine(machine, gcs, job, wait_for, end):
-    # A preempted run at once; one that is silent once its generation has not changed for a term.
+    # A preempted run is taken over at once, a silent run once its generation has not changed for a term.
     path = job(CKPT)
     first = machine("a").popen("run", path, env=gcs.env)
     first.wait_for_output("saved")

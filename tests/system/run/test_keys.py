@@ -100,7 +100,7 @@ def test_a_process_outlives_its_keys(penstock, ecs, ending, tmp_path):
     assert ending.refused == 0 and "step-2" in ending.keys("out")
     assert result.out.splitlines()[:2] == ["401", "200"]
     assert seen["env"]["AWS_CONTAINER_AUTHORIZATION_TOKEN"] == "***", "the log hides the token"
-    with pytest.raises(urllib.error.URLError):  # it is gone with the run
+    with pytest.raises(urllib.error.URLError):  # the listener is gone with the run
         urllib.request.urlopen(seen["env"]["AWS_CONTAINER_CREDENTIALS_FULL_URI"], timeout=10)
 
 
@@ -141,7 +141,7 @@ def test_a_profile_with_a_role_does_not_hide_the_endpoint(penstock, ending, tmp_
     assert "output = text" in lines and "  addressing_style = path" in lines and "credential_process" not in result.out
 
 
-# The step's own profile is of no use to it then, and the one of the machine gives it keys, too.
+# The profile of the step is then of no use to the step, and the profile of the machine gives it keys, too.
 def test_a_step_that_removes_the_directory_of_its_profile_is_followed_by_others(penstock, ending, tmp_path):
     (penstock.user_home / ".aws").mkdir()
     (penstock.user_home / ".aws" / "config").write_text(f"[default]\ncredential_process = {sys.executable} {SOURCE} keys {LIFETIME_S}\n")

@@ -61,7 +61,7 @@ def test_variables_follow_their_precedence(penstock, workflow):
 
 @pytest.mark.parametrize("command, code", [("exit 3", 3), ("exit 70", 79), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 130", 130)])
 def test_a_steps_exit_code_is_penstocks(penstock, workflow, command, code):
-    # 64 to 78 are penstock's own, so a step's are shown as 79, with the original on record.
+    # Codes 64 to 78 are those of penstock, so such a code of a step is shown as 79, and the original is recorded.
     result = penstock.run("run", workflow("true", command, "echo never")).exits(code)
 
     assert "never" not in result.out
@@ -96,7 +96,7 @@ def test_what_a_failing_step_wrote_last_is_published(penstock, workflow, store, 
 
 
 def test_what_steps_leave_behind_is_ended(penstock, workflow):
-    # Children, grandchildren and detached ones: the fixture nothing_survives would find them.
+    # The fixture nothing_survives finds children, grandchildren and detached processes.
     path = workflow("sleep 1000 & (setsid sleep 1000 &) ; (setsid sh -c 'sleep 1000 & sleep 1000' &); echo ok")
 
     result = penstock.run("run", path).ok()
@@ -162,7 +162,7 @@ def test_what_is_not_to_go_on_begins_anew_by_the_same_command(penstock, workflow
 
 
 def test_a_log_that_is_never_closed_is_published_while_it_is_written(penstock, workflow, store, to_store, wait_for):
-    # By the run's own interval, which is seconds.
+    # The run sends it after its own interval, which is seconds.
     write = "exec 3>> $DEEPSQUARE_OUTPUT/train.log; echo one >&3; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; echo two >&3"
     run = penstock.popen("run", workflow(write, **to_store()))
     run.wait_for_output("wrote")
@@ -551,7 +551,7 @@ f = open("ckpt", "wb"); f.write(b"half"); f.flush(); print("writing", flush=True
 
 
 def test_the_endpoint_of_another_store_does_not_reach_a_step(penstock, store, tmp_path):
-    """SDKs would send requests with the keys of the output there. One that the workflow names does."""
+    """SDKs would send requests with the keys of the output to that endpoint. An endpoint that the workflow names reaches the step."""
     penstock.env["AWS_ENDPOINT_URL_S3"] = "http://127.0.0.1:1"
     command = 'echo "[${AWS_ENDPOINT_URL_S3-none}] $AWS_ENDPOINT_URL"'
     done = penstock.run("run", write_workflow(tmp_path, command, output=s3_place(store))).ok()

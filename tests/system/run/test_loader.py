@@ -4,7 +4,7 @@ import json
 from harness.program import TOP, binary
 from harness.workflows import s3_place, write_workflow
 
-# Python itself is not watched where the program is.
+# Python runs without sanitizers even if the program is built with them.
 PACKAGE = next(path for path in (TOP / "build" / "python", binary().parent / "python") if (path / "penstock").is_dir())
 SCRIPT = """
 import sys

@@ -35,7 +35,7 @@ def lost_run(penstock, store, tmp_path, wait_for):
     run.wait_for_output("saved")
     identity = penstock.ps()[0]["id"]
     manifest = f".penstock/runs/{identity}/manifest.json"
-    # The checkpoint itself: the target of the link has its name, too.
+    # Look for the whole names, because the target of the link has the name of the checkpoint, too.
     wait_for(lambda: manifest in store.keys("out") and
              {"ckpt", "link"} <= {entry["path"] for entry in json.loads(store.bytes("out", manifest))["files"]})  # fmt: skip
     run.kill()
@@ -447,7 +447,7 @@ def turned_round(value):
 
 
 def as_yaml(value, indent=""):
-    """Its lines in block style."""
+    """Yields the lines of `value` in block style."""
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         head = f"{indent}{key}:" if isinstance(value, dict) else f"{indent}-"
         if isinstance(item, (dict, list)):

@@ -152,7 +152,7 @@ def test_a_signal_is_a_notice(penstock, workflow, trainer, source, how):
 
 
 def test_a_preemption_can_be_simulated(penstock, workflow, trainer):
-    # From another process, which waits for the end and prints the result.
+    # Another process preempts the run, waits for its end and prints the result.
     run = penstock.popen("run", workflow(trainer("SIGUSR2", code=3), preemption={"signal": "USR2"}))
     run.wait_for_output("^up")
 
@@ -563,7 +563,7 @@ def test_a_notice_that_is_withdrawn(penstock, workflow, tmp_path, again):
 
 
 def test_who_was_told_of_a_withdrawn_notice_is_told_of_the_next(penstock, workflow, tmp_path):
-    # Also with the signal; the next notice has its whole time.
+    # The step gets the signal of each notice, and the whole time of the second.
     made = tmp_path / "evict"
     step = ("trap 'n=$((n + 1)); echo told $n; [ $n = 1 ] || exit 0' TERM; echo up; while :; do sleep 0.02; done")
     path = workflow(step, preemption={"sources": [{"file": str(made)}], "grace": "3s", "reserve": "1s"})
@@ -648,7 +648,7 @@ def test_azures_event_is_withdrawn(penstock, workflow, clouds, tmp_path):
 
 @pytest.mark.parametrize("ends", [pytest.param(0, marks=pytest.mark.long), 75])
 def test_a_notice_during_the_flush(penstock, workflow, store, fault_proxy, ends):
-    # Files that can be uploaded in time are; a message names the others, and the state next to the output says that the run can be resumed.
+    # The files for which there is time are uploaded. A message names the others, and the state next to the output says that the run can be resumed.
     s3 = s3_place(store, endpoint=fault_proxy.url)["s3"]
     fault_proxy.fault("PUT", "^/out/data$", times=100000 if ends else 1, hold="request")
     run = penstock.popen("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output={"s3": s3}),
@@ -743,7 +743,7 @@ def test_steps_know_their_deadline(penstock, workflow):
 
 @pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
 def test_a_task_in_a_container_is_told(penstock, workflow, tmp_path):
-    # By the file, which the step sees, and by the signal; the done file counts.
+    # The step in the container sees the file and gets the signal; its done file counts.
     where = write_layout(tmp_path / "image", image([busybox()]))
     step = ("trap 'cat $PENSTOCK_PREEMPT_FILE; echo; touch $PENSTOCK_DONE_FILE; exit 0' TERM; echo up; while :; do sleep 0.02; done")
     path = workflow({"name": "c", "run": {"command": step, "container": {"image": str(where)}}}, "echo second")

@@ -197,7 +197,7 @@ def test_too_much_that_differs_is_cut_and_data_is_left_out(penstock, repository,
 
 
 def test_what_is_of_no_commit_has_none(penstock, repository, job, tmp_path):
-    # Outside of any repository, below one that does not track it, and without git.
+    # The context is outside of any repository, below one that does not track it, or on a machine without git.
     stray = repository.top / "stray"
     stray.mkdir()
     (stray / "a.py").write_text("a\n")

@@ -110,7 +110,7 @@ def test_a_pause_costs_no_cpu_after_a_notice(penstock, job):
 # Another run that waits for the output sees a short failure, and waits for the next attempt.
 def test_a_run_that_is_retried_has_not_failed_for_those_that_wait_for_it(penstock, job, tmp_path, wait_for):
     step = "[ $PENSTOCK_ATTEMPT = 1 ] || { echo second > $DEEPSQUARE_OUTPUT/data; exit 0; }; until [ -e $AT/go ]; do sleep 0.05; done; exit 7"
-    with socket.socket() as silent:  # it delays the end of the first attempt, which has failed by then
+    with socket.socket() as silent:  # the server delays the end of the first attempt, which has failed by then
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         hook = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/x", "events": ["start"]}
@@ -154,7 +154,7 @@ def test_a_retry_that_is_awaited_can_be_ended(penstock, job, wait_for, number, c
 
 
 def test_a_restart_goes_on_from_what_the_step_has_saved(penstock, job):
-    # Within one attempt: the checkpoint at the start of the attempt is older, or there was none.
+    # The checkpoint from before the attempt is older, or there was none.
     save = f"{BUILD}/tests/unit/checkpoint-tool save $PENSTOCK_CHECKPOINT_DIR"
     steps = [{"name": "train", "run": {"restarts": 2, "command": f"echo from $(basename ${{PENSTOCK_CHECKPOINT:-nothing}}); {save} 1${{PENSTOCK_RESTART:-0}} 10 >/dev/null; exit ${{PENSTOCK_RESTART:-5}}"}},
              {"name": "next", "run": {"command": "true"}}]  # fmt: skip

@@ -46,7 +46,7 @@ def waits(pid):
         with open(f"/proc/{pid}/syscall") as call:
             return call.read().split()[0] in ("7", "73", "271")  # poll of x86_64; ppoll of aarch64 and x86_64
     except (OSError, IndexError):
-        return True  # it cannot be seen here
+        return True  # the file cannot be seen here
 
 
 # ---- limits ----
@@ -177,7 +177,7 @@ def test_a_wrong_configuration_is_told_where_it_is_wrong(penstock, workflow, lim
 
 
 def test_exec_runs_where_the_step_runs(penstock, running):
-    # Its directory, its environment, its control group; standard input and the exit code are the command's own.
+    # The command has the directory, the environment and the control group of the step; standard input and the exit code are the command's own.
     run = running("cd input; export LATER=1; echo up; while :; do sleep 0.1; done", env=[{"key": "GIVEN", "value": "by the workflow"}])
 
     out = penstock.run("exec", "t", "sh", "-c", "echo [$GIVEN][$LATER]; pwd; cat; exit 5", input="from here\n").exits(5).out

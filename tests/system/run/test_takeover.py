@@ -154,7 +154,7 @@ def test_the_logs_of_all_attempts_are_whole_on_every_machine(machine, store, job
 
     logs = machine("c").run("logs", "--all", "talk").ok()
     first = machine("c").run("logs", "--attempt", "1", "talk").ok()
-    store.stop()  # it was fetched once
+    store.stop()  # the log was fetched once
     kept = machine("c").run("logs", "--all", "talk").ok()
 
     assert [line for line in logs.out.splitlines() if line.startswith("said by")] == ["said by 1", "said by 2", "said by 3"]
@@ -547,7 +547,7 @@ def test_a_run_that_ends_while_another_machine_waits_for_that_is_not_begun_anew(
 
 
 def test_where_conditions_are_ignored_an_owner_looks_before_it_writes(machine, tmp_path, wait_for):
-    # This store would accept its renewal, which would overwrite the state of the new owner again and again.
+    # This store would accept a renewal by the old owner, which would overwrite the state of the new owner again and again.
     with SmallStore(conditions=False) as small:
         s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": "K" * 16, "secretAccessKey": "S" * 30, "endpointUrl": small.endpoint}
         path = tmp_path / "wf.json"
@@ -635,7 +635,7 @@ def test_of_machines_that_begin_at_one_moment_one_runs(machine, store, job, tmp_
 @pytest.mark.preloads
 @pytest.mark.parametrize("offset", ["-3d", "+400d"])
 def test_a_wrong_clock_changes_nothing(machine, store, job, wait_for, offset):
-    # On either machine: ownership uses monotonic clocks, and requests are signed with the store's time.
+    # The clock of one machine is wrong: ownership uses monotonic clocks, and requests are signed with the store's time.
     path = job(MIXED)
     assert os.path.exists(FAKETIME), "Debian's package faketime is missing; see make deps"
     fake = {"LD_PRELOAD": FAKETIME, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
@@ -652,7 +652,7 @@ def test_a_wrong_clock_changes_nothing(machine, store, job, wait_for, offset):
 
 
 def test_a_store_that_goes_away_during_the_flush_and_comes_back(machine, store, job, wait_for):
-    # For longer than a term: the ownership is renewed before anything else is sent, and the run ends as without the suspension.
+    # The store is away for longer than a term: the ownership is renewed before anything else is sent, and the run ends as without the suspension.
     path = job("echo 1 > $DEEPSQUARE_OUTPUT/a; echo saved; trap 'echo 2 > $DEEPSQUARE_OUTPUT/b; exit 0' TERM; "
                "[ $PENSTOCK_ATTEMPT = 2 ] && { cat $DEEPSQUARE_OUTPUT/b; exit 0; }; while :; do sleep 0.05; done")  # fmt: skip
     first = machine("a").popen("run", path, "--quiet")
@@ -674,7 +674,7 @@ def test_a_store_that_goes_away_during_the_flush_and_comes_back(machine, store, 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(40, marks=pytest.mark.long)])
 def test_killed_at_any_moment_on_one_machine_after_the_other(machine, store, job, tmp_path, wait_for, rounds):
-    # All in one directory: a marker does not wait for the files of another.
+    # All files are in one directory, because a marker does not wait for files of another directory.
     path = job("""cd $DEEPSQUARE_OUTPUT
         n=$(cat count 2>/dev/null || echo 0)
         for i in $(seq $n); do [ -s v$i.sum ] && [ "$(sha256sum < v$i)" = "$(cat v$i.sum)" ] || { echo torn v$i; exit 9; }; done
@@ -726,7 +726,7 @@ def test_resume_needs_only_the_place_of_the_output(machine, store, job, wait_for
     assert gone.code != 0 and "STORE_KEY" in gone.err and gone.out == ""
     assert none.exits(66) and "other" in none.err
     assert f"attempt 2: {FOUND}" in by_name.out and by_id.out == f"attempt 3: {FOUND}\n"
-    # It is a run of this machine from now on.
+    # The run belongs to this machine from now on.
     assert machine("c").ps()[0]["name"] == "train"
     ended = machine("d").run("resume", "s3://out/res/train", env=store.env | secret).ok()
     assert "succeeded" in ended.err

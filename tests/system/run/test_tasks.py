@@ -293,7 +293,7 @@ def test_where_no_control_group_can_be_made_memory_is_watched(workflow):
 
 
 def test_what_runs_longer_than_its_timeout_is_told_to_end(penstock, workflow, no_groups_left):
-    # It may save what it has.
+    # The step may save its work.
     run = {"command": "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done", "timeout": "2s"}
 
     result = penstock.run("run", workflow(run)).exits(124)
@@ -322,7 +322,7 @@ def test_what_ignores_its_timeout_is_killed(penstock, workflow, no_groups_left):
 
 
 def test_a_step_that_hangs_is_ended(penstock, workflow, no_groups_left):
-    # It prints for longer than the time, then sleeps: only then it counts as hung.
+    # The step prints for longer than the timeout, then sleeps: it counts as hung only then.
     path = workflow({"command": "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.3; done; sleep 1000", "hangTimeout": "2s"})
 
     result = penstock.run("run", path).exits(124)

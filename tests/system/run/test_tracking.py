@@ -212,7 +212,7 @@ def test_metrics_are_read_from_the_server(penstock, tracked, fake):
     assert len(fake.asked("metrics/get-history")) == 3
 
 
-# Its output, the usage, and what was read before are shown all the same.
+# The output of the run, the usage, and the metrics of the last read are shown all the same.
 def test_metrics_of_a_server_that_is_away_are_those_of_the_last_read(penstock, tracked, fake):
     penstock.run("run", tracked('echo \'{"step": 1, "acc": 0.9}\' > $STORAGE_PATH/output/metrics.jsonl')).ok()
     fake.log("loss", 0, 0.5)

@@ -18,7 +18,7 @@ def workflow(tmp_path):
 
 
 def test_an_attempt_that_cannot_begin_keeps_what_a_lost_one_left(penstock, workflow, store):
-    # Killed while the store was unavailable; for the next attempt the store is still unavailable, and the output must not be lost.
+    # The run is killed while the store is unavailable. The store is still unavailable for the next attempt, and the output must not be lost.
     path = workflow(
         "echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; echo 7 > $DEEPSQUARE_OUTPUT/ckpt; sleep 0.5; echo saved; sleep 1000",
         output=s3_place(store), continuousOutputSync=True, name="w",
@@ -61,7 +61,7 @@ def test_a_preempted_run_that_goes_on_in_vain_sends_no_half_output(penstock, wor
     del http_server.contents["/data"]
     penstock.run("run", path).exits(66)
 
-    assert "penstock flush" in penstock.run("run", path).exits(66).err  # goes on once more, in vain
+    assert "penstock flush" in penstock.run("run", path).exits(66).err  # continues once more, and fails
     assert http_server.seen(method="PUT") == []
     assert (storage / "output" / "a").read_text() == "half\n"
 

@@ -167,7 +167,7 @@ def assert_private(home):
 
 
 TELL = r"""
-# As they are, in two writes with a pause, and in base64.
+# Prints each secret as it is, in two writes with a pause, and in base64.
 for v in "$AWS_SECRET_ACCESS_KEY" "$HF_TOKEN" "$FROM_SECRET" "$FROM_ENV_TOKEN" "$OPTION_TOKEN" "$SET_TOKEN" "$FILE_TOKEN"; do
     echo "is $v."; echo "or on the other side $v" >&2
     printf %s "${v%????????}"; sleep 0.3; printf '%s\n' "${v#"${v%????????}"}"
@@ -177,7 +177,7 @@ done
 
 
 def test_a_run_leaves_its_secrets_where_they_were(penstock, canary, watch, scratch, guarded, write, tmp_path):
-    # Workflow, environment, options, $DEEPSQUARE_ENV, a signed URL with a user in it, a proxy with a password.
+    # Secrets are in the workflow, the environment, options, $DEEPSQUARE_ENV, a signed URL with a user, and a proxy with a password.
     token = tmp_path / "token"
     token.write_text(canary("env-file"))
     proxy = Server()
@@ -225,7 +225,7 @@ def test_a_run_leaves_its_secrets_where_they_were(penstock, canary, watch, scrat
 
 
 def test_temporary_keys_reach_the_steps_with_their_token(penstock, canary, watch, scratch, write):
-    # From a profile's files; without the token the keys would be refused.
+    # The keys come from the files of a profile; without the token they would be refused.
     folder = penstock.user_home / ".aws"
     folder.mkdir()
     (folder / "credentials").write_text(
@@ -477,7 +477,7 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
             limits = {pid: Path(f"/proc/{pid}/limits").read_text() for pid in (run.pid, int(text))}
             owners = {name: os.stat(f"/proc/{run.pid}/{name}").st_uid for name in ("environ", "mem", "fd", "maps")}
             (identity,) = os.listdir(home / "p/runs")
-            # Its descriptors are hidden, too, and it is still found.
+            # The descriptors of the run are hidden, too, and the run is still found.
             stopped = subprocess.run([*user, program, "stop", identity], env=environment, cwd=home, capture_output=True, text=True, timeout=120)
             assert stopped.returncode == 0, stopped.stderr
             assert run.wait(60) == 130

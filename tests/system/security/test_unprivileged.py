@@ -120,7 +120,7 @@ def test_the_main_job_with_the_embedded_store(penstock, workflow, http_server, c
     assert pickle.loads((tmp_path / "p/cwd/fetched").read_bytes())["epoch"] == 4
     assert weights(penstock.run("logs", name).ok().out) == weights(resumed.out)
     stores = {pid for pid, line in processes.descendants().items() if "--embedded" in line and str(penstock.home) in line}
-    for pid in stores:  # it would exit by itself, after some seconds
+    for pid in stores:  # a store would exit by itself, after some seconds
         os.kill(pid, signal.SIGTERM)
     wait_for(lambda: not stores & processes.descendants().keys())
 

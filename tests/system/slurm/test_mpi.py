@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-# The library itself, whose handles are the addresses of these objects; no compiler or header of it is needed.
+# The library, whose handles are the addresses of these objects; no compiler or header of it is needed.
 PROGRAM = """
 import ctypes, socket, sys
 mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
@@ -29,7 +29,7 @@ def program(tmp_path):
 def workflow(tmp_path, command, mpi, tasks=4):
     resources = {"tasks": tasks, "cpusPerTask": 1}
     path = tmp_path / "wf.json"
-    # As root, and over plain TCP between the nodes: Open MPI needs this here, penstock does not.
+    # Open MPI needs these variables here to run as root and over plain TCP; penstock does not.
     env = [{"key": key, "value": "1"} for key in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")]
     env += [{"key": "OMPI_MCA_btl", "value": "self,tcp"}, {"key": "OMPI_MCA_pml", "value": "ob1"}]
     path.write_text(json.dumps({"name": "t", "resources": resources, "env": env, "steps": [{"name": "s", "run": {"command": command, "mpi": mpi, "resources": resources}}]}))

@@ -73,7 +73,7 @@ def open_bucket(store):
     store.client.put_bucket_policy(Bucket="open", Policy=json.dumps({"Version": "2012-10-17", "Statement": [everything]}))
 
 
-# Each request of theirs has a file open, too
+# Each request of such a stranger has a file open, too.
 def test_transfers_of_strangers_leave_descriptors(small, wait_for):
     wire = Wire(small)
     open_bucket(small)

@@ -42,7 +42,7 @@ def test_a_damaged_object_is_not_sent_as_a_whole(store, size):
                 store.client.get_object(Bucket="data", Key="k")
             assert failure.value.response["Error"]["Code"] == "InternalError"
         else:
-            with pytest.raises((http.client.IncompleteRead, ConnectionError)):  # it ends before the last bytes
+            with pytest.raises((http.client.IncompleteRead, ConnectionError)):  # the reply ends before the last bytes
                 with urllib.request.urlopen(f"{store.endpoint}/data/k") as reply:
                     reply.read()
     wait_for(lambda: store.process.err.count("'s3://data/k': its bytes do not match its checksum") >= 2, 20)
@@ -97,7 +97,7 @@ def test_each_part_is_compared_with_its_checksum(store, damaged):
 
     for _ in range(2):
         got = wire.send("GET", "/data/k").body
-        # It ends before the last bytes of a damaged part.
+        # The reply ends before the last bytes of a damaged part.
         assert got == b"".join(bodies) if damaged is None else len(got) < sum(map(len, bodies[: damaged + 1]))
 
 
@@ -161,7 +161,7 @@ def test_an_error_of_the_disk_is_an_error_of_the_reply(penstock, tmp_path):
     disk.set(READ, DATA, errno.EIO)
     assert wire.send("GET", "/data/100000").status == 500
     disk.set(READ, DATA, errno.EIO, allow_bytes=MIB // 2)
-    reply = wire.send("GET", f"/data/{MIB}")  # it ends early, because it has begun
+    reply = wire.send("GET", f"/data/{MIB}")  # the reply ends early, because it has begun
     assert reply.status == 200 and len(reply.body) <= MIB // 2
     assert wire.send("PUT", "/data/copy", headers={"x-amz-copy-source": f"/data/{MIB}", "x-amz-checksum-algorithm": "SHA256"}).status == 500
     assert disk.hits

@@ -25,9 +25,9 @@ HARMLESS = {
     "x-amz-optional-object-attributes": "no object is archived, so none has a state of its restore",
     "x-amz-request-payer": "only the owner of a bucket can pay",
 }
-# Stored with the object, and sent with it.
+# Headers that are stored with the object, and sent with it.
 KEPT = {"cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires", "x-amz-meta-"}
-# Part of HTTP: each of these requests has it.
+# Headers of HTTP that each of these requests has.
 FRAMING = {"content-length"}
 
 # A value that the reply shows to be used. Other headers get rubbish.

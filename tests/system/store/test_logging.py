@@ -31,7 +31,7 @@ def logged(penstock, tmp_path):
 
 
 def enable(store, more="", target="log", keys=None):
-    """Built by hand: Debian's boto3 does not know TargetObjectKeyFormat."""
+    """Sends a document that is built by hand, because Debian's boto3 does not know TargetObjectKeyFormat."""
     wire = Wire(store)
     wire.access_key, wire.secret_key = keys or (store.access_key, store.secret_key)
     xml = f"<TargetBucket>{target}</TargetBucket><TargetPrefix>l/</TargetPrefix>{more}"

@@ -230,7 +230,7 @@ def test_documents_with_many_spaces_are_read_as_they_were_written(store):
 
 
 def test_a_user_has_no_more_than_ten_groups(store):
-    """Each of its requests needs all of their policies."""
+    """Each request of a user needs the policies of all groups of the user."""
     iam = client(store, "iam")
     iam.create_user(UserName="jo")
     for i in range(11):

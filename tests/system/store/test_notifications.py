@@ -212,7 +212,7 @@ def test_a_webhook_that_is_down_does_not_hold_up_another(notified, hook):
 
 
 def test_events_of_a_removed_webhook_are_dropped(notified, hook):
-    """They would take the space of other events."""
+    """Such events would take the space of other events."""
     set_rules(notified, {"QueueArn": "arn:penstock:sqs::other:webhook", "Events": ["s3:ObjectCreated:*"]})
     notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
     notified.process.wait_for_output(r"webhook 'other'", 30)
@@ -230,7 +230,7 @@ def test_events_of_a_removed_webhook_are_dropped(notified, hook):
 
 
 def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
-    """It replies, so it never fails; it has many events."""
+    """The slow webhook replies, so it never fails; it has many events."""
     slow = Hook(delay=0.5)
     notified.stop()
     (notified.root / "webhooks").write_text(f"ci {slow.url}\nother {hook.url}\n")
@@ -281,7 +281,7 @@ def restart(store, *options):
 
 @pytest.mark.parametrize("status", [400, 307])
 def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook, status):
-    """Later events would wait without end. No redirection is followed."""
+    """Without a limit of attempts later events would wait without end. No redirection is followed."""
     restart(notified, "--webhook-retry", "1ms")
     hook.refused, hook.refusal = '"key":"bad"', status
     set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})

@@ -41,7 +41,7 @@ def lines(path):
 
 
 def test_each_request_is_a_line_of_the_access_log(watched, tmp_path, wait_for):
-    """In the format of S3's own logs, which tools read."""
+    """The lines have the format of S3's own logs, which tools read."""
     s3 = watched.client
     s3.put_object(Bucket="bkt", Key="a key", Body=b"12345")
     s3.get_object(Bucket="bkt", Key="a key")["Body"].read()
@@ -105,7 +105,7 @@ def test_metrics_are_read_until_the_end(watched):
 
 
 def test_sighup_reopens_the_access_log(watched, tmp_path, wait_for):
-    """So logrotate can rename it."""
+    """logrotate can rename the file."""
     wait_for(lambda: lines(tmp_path / "access.log"), 10)
     (tmp_path / "access.log").rename(tmp_path / "access.log.1")
     watched.process.send(1)
@@ -118,7 +118,7 @@ def test_sighup_reopens_the_access_log(watched, tmp_path, wait_for):
 
 
 def test_metrics_count_requests_bytes_and_changes(watched, wait_for):
-    """By operation and status, with times as a histogram."""
+    """Requests are counted by operation and status, and their times are a histogram."""
     s3 = watched.client
     s3.put_object(Bucket="bkt", Key="k", Body=bytes(1000))
     for _ in range(3):
@@ -162,7 +162,7 @@ def test_metrics_count_the_bytes_of_a_body_that_is_refused(watched, wait_for):
 
 
 def test_health_is_served_and_nothing_else(watched):
-    """Without a signature, so it must not lead to objects."""
+    """The port of the metrics needs no signature, so it must not lead to objects."""
     assert urllib.request.urlopen(watched.metrics + "/health/live").status == 200
     assert urllib.request.urlopen(watched.metrics + "/health/ready").status == 200
     with pytest.raises(urllib.error.HTTPError) as failure:
@@ -290,7 +290,7 @@ def test_long_copies_end_with_the_server(watched, wait_for):
 
 @pytest.mark.parametrize("mode", [0o640, 0o644])
 def test_secrets_that_every_user_can_read_are_a_warning(penstock, tmp_path, mode):
-    """A group may be that of the server."""
+    """The group of the file may be that of the server."""
     root, master, accounts = tmp_path / "store", tmp_path / "master", tmp_path / "accounts"
     credentials = root / "credentials"
     root.mkdir()
@@ -309,7 +309,7 @@ def test_secrets_that_every_user_can_read_are_a_warning(penstock, tmp_path, mode
 
 
 def test_a_socket_of_systemd_is_used_and_it_is_notified(penstock, tmp_path):
-    """The unit in systemd/ starts it at the first connection."""
+    """The unit in systemd/ starts the store at the first connection."""
     notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notified.bind(str(tmp_path / "notify"))
     notified.settimeout(30)

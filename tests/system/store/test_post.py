@@ -33,7 +33,7 @@ def encoded(parts, end=True):
 
 
 class Form:
-    """A signed form; `fields` are those in addition to the signature's, all of them allowed as they are."""
+    """A signed form; `fields` are added to those of the signature, and its policy allows each as it is."""
 
     def __init__(self, wire, fields, conditions=None, expires_s=600, document=None, skew_s=0):
         date = wire.stamp(skew_s)

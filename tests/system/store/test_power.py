@@ -19,7 +19,7 @@ CLASSES = ["data", "data-dir", "data-parent", "root", "wal", "database"]
 
 
 def objects(client, bucket, rounds):
-    """Small and large ones, new, overwritten, copied, deleted, with and without conditions."""
+    """Small and large objects are created, overwritten, copied and deleted, with and without conditions."""
     for i in range(rounds):
         for size in (INLINE, FILE):
             client.put(bucket, f"plain-{size}", body(i, size + i), meta=f"v{i}")
@@ -134,7 +134,7 @@ def test_relaxed_durability_loses_changes_but_never_halves_one(penstock, tmp_pat
 
 @pytest.mark.long
 def test_sync_points_of_relaxed_durability(penstock, tmp_path):
-    """Three of them, the second while a reader prevents that the log is copied into the database."""
+    """There are three sync points, the second while a reader keeps the log from being copied into the database."""
     recording = Recording(penstock, tmp_path, durability="relaxed")
     root = recording.disk / recording.STORE
     mark = root / "relaxed"

@@ -46,7 +46,7 @@ REPLICATION = (
     "<Filter><Prefix></Prefix></Filter><DeleteMarkerReplication><Status>Enabled</Status></DeleteMarkerReplication>"
     "<Destination><Bucket>arn:aws:s3:::copy</Bucket></Destination></Rule></ReplicationConfiguration>"
 )
-# Missing in a store of the first format.
+# Drops the tables and columns that a store of the first format lacks.
 DOWNGRADE = """
 import sqlite3, sys
 database = sqlite3.connect(sys.argv[1] + "/meta.db", isolation_level=None)
@@ -288,7 +288,7 @@ def identities(w, _folder):
 
 
 def session(w, jo):
-    """Temporary keys are seen by their use."""
+    """The view of temporary keys is a request that uses them."""
     for keys, name, parameters in (
         (jo, "GetSessionToken", {}),
         (None, "AssumeRole", {"RoleArn": "arn:aws:iam::000000000000:role/r", "RoleSessionName": "work"}),
@@ -301,7 +301,7 @@ def session(w, jo):
 
 
 def accounts(w, folder):
-    """From the file of the operator, which is read at the start."""
+    """The accounts come from the file of the operator, which is read at the start."""
     path = folder / "accounts.json"
     path.write_text(json.dumps([ACCOUNT]))
     theirs = ACCOUNT["access_key_id"], ACCOUNT["secret_access_key"]
@@ -422,7 +422,7 @@ def test_every_change_that_was_acknowledged_is_there_after_a_power_loss(recorded
 
 
 def test_every_operation_that_changes_something_is_recorded(recorded):
-    """A new one belongs into one of the functions above."""
+    """A new operation that changes the store belongs into one of the functions above."""
     routes = re.findall(r'\{(BUCKET|OBJECT), "(PUT|POST|DELETE)", (?:"(.+?)"|NULL)', (TOP / "src/server/route.c").read_text())
     actions = re.findall(r'\{"((?!Get|List|AssumeRole)\w+)", \w+', (TOP / "src/server/iam/actions.c").read_text())
 

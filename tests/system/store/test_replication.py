@@ -71,7 +71,7 @@ class OldStore:
     def __init__(self):
         self.objects, self.parts, self.requests = {}, {}, []
         self.unknown = None  # the path of an object that the store refuses
-        self.open = threading.Event()  # it does not reply before
+        self.open = threading.Event()  # the store does not reply before
         self.open.set()
         self.held = []  # requests that have waited for it
         outer = self

@@ -177,7 +177,7 @@ def test_a_checksum_of_another_algorithm_is_not_skipped(wire):
 
 
 def test_elements_that_ask_for_nothing_are_allowed(wire):
-    """As SDKs write them: with namespaces, white space and the names of owners."""
+    """The documents are as SDKs write them, with namespaces, white space and the names of owners."""
     owner = texts(wire.send("GET", "/bkt", "acl="), "ID")[0]
     document = f"""<?xml version="1.0"?>
         <s3:AccessControlPolicy xmlns:s3="http://s3.amazonaws.com/doc/2006-03-01/">

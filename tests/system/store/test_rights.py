@@ -314,7 +314,7 @@ def test_a_condition_on_the_source_of_a_copy_holds_for_its_versions(store, sourc
 
 
 def test_a_copy_does_not_show_that_a_version_is_missing(store):
-    """A GET of the same version does not, either."""
+    """Neither a copy nor a GET shows if the version exists."""
     store.client.create_bucket(Bucket="own")
     store.client.put_bucket_versioning(Bucket="own", VersioningConfiguration={"Status": "Enabled"})
     store.client.put_object(Bucket="own", Key="k", Body=b"x")

@@ -296,7 +296,7 @@ def test_an_upload_without_algorithm_gets_the_checksum_that_a_put_gets(wire):
 
 
 def test_an_upload_of_an_older_version_is_completed(wire, store):
-    """Its parts have no checksums, except those that were sent since."""
+    """The parts of the upload have no checksums, except those sent to the new version."""
     query, etags, whole = upload_without_algorithm(wire)
     store.stop()
     with sqlite3.connect(store.root / "meta.db") as db:

@@ -182,7 +182,7 @@ def test_limits_of_a_session(store):
     ({"PolicyArns.member.1.arn": "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess", "Policy": policy("s3:GetObject")}, None),
 ])  # fmt: skip
 def test_a_parameter_that_is_not_read_gives_no_keys(store, more, code):
-    """It may be meant to limit the keys."""
+    """The parameter may be meant to limit the keys."""
     parameters = {"Action": "AssumeRole", "Version": "2011-06-15", "RoleArn": role(store, "reader", ROOT, "s3:*"), "RoleSessionName": "work",
                   "DurationSeconds": "900", "ExternalId": "x"}  # fmt: skip
     wire = Wire(store)

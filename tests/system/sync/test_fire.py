@@ -313,7 +313,7 @@ def test_odd_names_links_and_empty_directories_come_back_as_they_were(syncs):
 
 
 def test_paths_longer_than_the_system_takes_are_named_once(syncs):
-    # Such paths can be made step by step, but not be opened: one warning, and nothing else waits.
+    # A path of this length can be made step by step, but not be opened: there is one warning, and nothing else waits.
     sync = syncs("--scan-ms", 200)
     here = os.getcwd()
     try:
@@ -350,7 +350,7 @@ def test_what_is_written_through_one_hard_link_is_published_under_both_names(syn
 
 
 def test_a_renamed_directory_moves_in_the_manifest_and_in_the_bucket(syncs):
-    # Also onto the name of another directory, and with files and links that did not change meanwhile.
+    # The new name may belong to another directory, and some files and links do not change meanwhile.
     sync = syncs("--delete")
     for name in ("old", "other"):
         (sync.out / name / "deep" / "empty").mkdir(parents=True)
@@ -557,8 +557,7 @@ def test_delete_sync_deletes_nothing_after_a_restore_that_failed(syncs, store):
 
 
 def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store):
-    # Published, and then deleted or replaced by another client before the end: the local file may be the only copy. The other client's object is
-    # kept.
+    # Another client deletes or replaces a published object before the end: the local file may be the only copy. The other client's object is kept.
     sync = syncs()
     odd = "bad\udcff"
     for name in ("gone", "replaced", "stays", odd, "d/gone", "d/stays"):
@@ -584,7 +583,7 @@ def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store)
 
 @pytest.mark.parametrize("method", ["GET", "GET|HEAD"])
 def test_keys_that_may_write_but_not_look_are_enough(syncs, store, fault_proxy, method):
-    # Such keys are common. Without the right to list, penstock sends a request for each file; if that is refused, too, the state is unknown.
+    # Keys without this right are common. Without the right to list, penstock sends a request for each file; if that is refused, too, the state is unknown.
     sync = syncs(endpoint=fault_proxy.url)
     for name in ("gone", "stays"):
         (sync.out / name).write_bytes(name.encode())

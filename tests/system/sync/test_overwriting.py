@@ -339,7 +339,7 @@ def test_what_is_deleted_before_the_copy_is_made_is_no_obstacle(penstock, store,
 
 @pytest.mark.parametrize("rule, held_at", [("COPY", "request"), ("COPY", "reply"), ("OVERWRITE", "request"), ("OVERWRITE", "reply")])
 def test_a_kill_at_any_moment_leaves_one_copy_that_is_shown(penstock, store, proxy, job, rule, held_at):
-    # Before and after the copy, before and after the overwrite: the reply never comes, so nothing could be recorded after it.
+    # The kill comes before or after the copy, or before or after the overwrite. The reply never comes, so nothing could be recorded after it.
     put(store, "model", b"theirs")
     held = proxy.fault(hold=held_at, **{"COPY": COPY, "OVERWRITE": OVERWRITE}[rule])
     path = job(save("ours") + "; echo wrote; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000", endpointUrl=proxy.url)
@@ -386,7 +386,7 @@ LARGE = 65 << 20  # more than goes up in one request
 
 
 def test_what_an_upload_in_parts_overwrites_is_kept(penstock, store, proxy, job):
-    # Before it was begun, and once more what has come meanwhile.
+    # The object from before the upload is kept, and so is the object that another client writes before the Complete.
     put(store, "model", b"theirs")
     complete = {"method": "POST", "path": "^/out/model$", "query": "uploadId="}
 

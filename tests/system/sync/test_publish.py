@@ -109,7 +109,7 @@ def test_a_log_that_stays_open_is_published_as_it_grows(syncs, name, line):
     assert sync.object(name).endswith(b"the end\n")
 
 
-# Rewritten in place and held open: the last good object stays, the current state goes to partial/.
+# The file is rewritten in place and stays open: the last good object stays, the current state goes to partial/.
 def test_a_file_rewritten_in_place_goes_to_partial_until_it_is_closed(syncs):
     sync = syncs("--append-ms", 200)
     path = sync.out / "state.bin"
@@ -137,7 +137,7 @@ with open(sys.argv[1], "wb") as file:
 """
 
 
-# Killed in the middle of a save: the kernel reports a close, but the last good object stays.
+# The writer is killed in the middle of a save: the kernel reports a close, but the last good object stays.
 @pytest.mark.parametrize("reaped_at_once", [True, False])
 def test_a_file_whose_writer_was_killed_is_suspect(syncs, reaped_at_once):
     sync = syncs()

@@ -193,7 +193,7 @@ def test_versions_of_a_suspect_are_sent_in_their_order(attempts, fault_proxy):
     assert not older.exists() and not newer.exists()
 
 
-# The same if the task was killed and penstock survived: the next attempt starts from the good one.
+# The task was killed and penstock survived: the next attempt starts from the last good version.
 def test_a_suspect_of_the_last_attempt_is_replaced_by_the_good_one(attempts):
     first = attempts(1)
     path = first.out / "ckpt.pth"

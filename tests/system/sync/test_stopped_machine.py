@@ -143,7 +143,7 @@ def test_a_restore_in_the_same_boot_believes_the_journal(attempts, store, boot):
 
 
 def test_what_was_brought_to_the_disk_survives_a_power_loss(attempts, store):
-    # The flush failed, so the file is the only copy; files that are closed after that are as suspect as others.
+    # The flush failed, so the file is the only copy. A file that is closed after the failure is as suspect as any other.
     first = attempts(1)
     write_and_stop(first, store)
     first.ask("settle")
@@ -251,7 +251,7 @@ def test_a_preempted_attempt_brings_what_its_steps_left_to_the_disk(penstock, be
 
 
 def test_output_that_was_not_sent_survives_a_stop_of_the_machine(penstock, store, tmp_path):
-    # Exit code 73 says that the output is kept; so it is, also if the user restarts the machine before the flush.
+    # Exit code 73 means that the output is kept, even if the user restarts the machine before the flush.
     s3 = s3_place(store)["s3"]
     work = f'echo first > "$DEEPSQUARE_OUTPUT/result"; echo at work; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo data > "$DEEPSQUARE_OUTPUT/result"'
     (tmp_path / "wf.json").write_text(json.dumps({

@@ -83,7 +83,7 @@ DOWN = COMMON + [
 
 
 def quick(faults):
-    """Selects the faults that end soon: neither a stall nor all attempts in vain, for which make check has no time."""
+    """Selects the faults that end soon. make check has no time for stalls, and for requests of which all attempts fail."""
     return [row for row in faults if "hold" not in row[0] and (row[1] < 1000 or row[0].get("status") in (200, 403, 404))]
 
 

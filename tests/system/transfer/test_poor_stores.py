@@ -1,4 +1,4 @@
-"""Every verb with a store that ignores ranges, checksums and conditions: it succeeds, or reports the cause."""
+"""Every verb succeeds or reports the cause if the store ignores ranges, checksums and conditions."""
 import os
 import subprocess
 

@@ -263,7 +263,7 @@ def test_no_directory_is_made_through_a_link(ours, outside):
 # --- files that look like ours
 
 
-# They are what the user has, under names that end as ours do.
+# A user may have files whose names end like those of penstock.
 def test_files_of_the_user_with_names_like_ours_are_the_users(ours):
     names = ["a", "a.penstock-part", "b.journal.penstock-part", "c.0123456789abcdef.penstock-part"]
     (ours.folder / "d").mkdir()

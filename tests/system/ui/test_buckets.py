@@ -185,7 +185,7 @@ def test_ctrl_c_does_not_wait_for_a_store_that_stalls(stalled):
     stalled.process.wait(15).exits(0)
 
 
-# Such as by the kernel, if memory runs out.
+# The kernel kills a verb if memory runs out.
 def test_a_verb_that_is_killed_has_a_message(stalled):
     task = f"/proc/{stalled.process.pid}/task"
     children = [pid for thread in os.listdir(task) for pid in open(f"{task}/{thread}/children").read().split()]

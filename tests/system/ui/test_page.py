@@ -211,7 +211,7 @@ def test_a_run_is_preempted_and_resumed_while_it_is_watched(ui, page, penstock, 
     seen(tab, "saved")
     assert penstock.ps()[0]["state"] == "preempted"
     state = tab.locator(".bar .state").filter(has_text="preempted").first
-    assert state.inner_text().split() == ["preempted"]  # its class is the same word
+    assert state.inner_text().split() == ["preempted"]  # the class is the same word
     tab.get_by_role("dialog").wait_for(state="detached")
     tab.get_by_role("button", name="Resume").click()
     tab.get_by_role("dialog").get_by_role("button", name="Resume").click()

@@ -203,7 +203,7 @@ def test_a_trial_with_several_slots_has_as_many_processes(penstock, store, exper
     assert sorted(commits(store)) == [4, 8, 12, 16]
 
 
-# Their controllers ask the master for each piece of work, and would wait for it.
+# The controllers of such trials ask the master for each piece of work, and would wait for it.
 def test_a_trial_of_keras_is_refused_by_name(penstock, experiment):
     path = experiment("model_def:Trial", "import determined\nclass TFKerasTrial(determined.LegacyTrial): pass\nclass Trial(TFKerasTrial): pass\n")
 

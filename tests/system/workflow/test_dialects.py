@@ -110,7 +110,7 @@ def test_gpus_that_are_not_there_are_told_with_what_helps(dialects, project):
                    "environment: {environment_variables: {cpu: [KIND=cpu], cuda: [KIND=cuda]}}\n", "[0] cuda"),
 ])  # fmt: skip
 def test_programs_see_as_many_gpus_as_the_advice_gives_them(dialects, project, name, text, shown):
-    # They start a process for each of them.
+    # These programs start a process for each GPU.
     dialects.cwd = project({name: text})
     dialects.env["PENSTOCK_GPUS"] = "1"
 
@@ -659,7 +659,7 @@ def test_a_bind_mount_of_what_is_not_here_is_told_before_anything_starts(dialect
         """})  # fmt: skip
 
     refused = dialects.run("run", "const.yaml").exits(65)
-    dialects.run("validate", "const.yaml").ok()  # which does not check the machine
+    dialects.run("validate", "const.yaml").ok()  # validate does not check the machine
     (tmp_path / "none").mkdir()
     (tmp_path / "none/a").write_text("")
 
@@ -771,7 +771,7 @@ def test_the_startup_hook_of_an_experiment_runs_before_its_trial(dialects, proje
 
 
 def test_a_file_without_a_name_is_the_same_run_on_every_machine(dialects, project):
-    # Its translation has the CPUs and GPUs of the machine, and the place of the file.
+    # The translation of the file has the CPUs and GPUs of the machine, and the place of the file.
     for folder in ("here", "there"):
         project({"task.yaml": "resources: {any_of: [{accelerators: A100}, {cpus: 1}]}\nrun: x\n", "const.yaml": "entrypoint: x\n"}, folder)
 

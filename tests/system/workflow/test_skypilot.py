@@ -208,7 +208,7 @@ def test_the_working_directory_is_a_commit_of_a_repository(penstock, project, tm
 
 
 def test_a_continued_run_has_the_commit_that_is_there_now(penstock, project, tmp_path):
-    # Also where the steps of an earlier attempt changed a file of the repository.
+    # The steps of the earlier attempt have changed a file of the repository.
     where = tmp_path / "repository"
     where.mkdir()
 

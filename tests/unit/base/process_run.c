@@ -208,7 +208,7 @@ static void a_child_that_keeps_the_pipe_is_not_waited_for(void **state)
 	assert_int_equal(status, 0);
 	child = strtol(buf_str(&out), NULL, 10);
 	assert_true(child > 1);
-	assert_int_equal(kill((pid_t)child, SIGKILL), 0); /* it was not killed */
+	assert_int_equal(kill((pid_t)child, SIGKILL), 0); /* the child was not killed before */
 }
 
 struct feeder {

@@ -153,7 +153,7 @@ static void test_what_is_a_commit(void **state)
 	}
 }
 
-/* Also if a later attempt has resumed from an earlier step than the last one. */
+/* A later attempt may have resumed from an earlier step than the last one. */
 static void test_the_newest_is_of_the_last_attempt(void **state)
 {
 	struct commit a = {.attempt = 1, .step = 30, .time_ns = 9};

@@ -1,4 +1,4 @@
-/* Which checkpoints stay. */
+/* The choice of the checkpoints that stay. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* The names that cp, mv and sync give: by dry runs, which print nothing and copy nothing. */
+/* Tests the names that cp, mv and sync give to their targets, by dry runs, which copy nothing. */
 #include "copy_store.h"
 
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 struct world {
 	struct copy_store s;
 	struct strlist targets; /* targets of items, in their order */
-	struct strlist failed; /* their sources */
+	struct strlist failed; /* sources of the failed copies */
 	unsigned kept;
 };
 

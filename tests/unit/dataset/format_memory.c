@@ -119,7 +119,7 @@ int main(void)
 		cmocka_unit_test(test_scans),
 	};
 
-	/* It reports a failed allocation like invalid text. */
+	/* libjansson reports a failed allocation like invalid text. */
 	alloc_fail_skip_library("libjansson");
 	buf_init(&text, 1 * MIB);
 	buf_init(&data, 1 * MIB);

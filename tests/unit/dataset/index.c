@@ -227,7 +227,7 @@ static void an_index_replaces_the_listing_and_the_scan(void **state)
 	index_set(f, (struct dataset_options){.format = "objects"});
 	assert_int_equal(dataset_count(f->set), 2);
 	assert_sample(f, 1, "three");
-	/* It is not seen before the index is rebuilt. */
+	/* A new file is not seen before the index is rebuilt. */
 	write_file(f, "c", "new", 3);
 	assert_int_equal(open_set(f, (struct dataset_options){0}), 0);
 	assert_int_equal(dataset_count(f->set), 2);

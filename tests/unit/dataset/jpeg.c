@@ -122,7 +122,7 @@ static void every_cut_image_is_damaged(void **state)
 	uint8_t pixels[48];
 
 	(void)state;
-	/* Its last two bytes are the marker of the end. */
+	/* The last two bytes of the image are the marker of the end. */
 	for (size_t len = 0; len < image.len - 2; len += 7) {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 

@@ -26,7 +26,7 @@ static bool list_or_fail(struct tiny_store *store, const struct mini_request *r,
 		*keep = answer_error(fd, "403 Forbidden", "AccessDenied", "");
 		return true;
 	}
-	if (strcmp(r->method, "POST") == 0) { /* it has no uploads in parts */
+	if (strcmp(r->method, "POST") == 0) { /* the store has no uploads in parts */
 		*keep = answer_error(fd, "501 Not Implemented", "NotImplemented", "");
 		return true;
 	}
@@ -237,7 +237,7 @@ static void the_entry_has_a_failure_until_the_version_is_tried_again(void **stat
 
 	w->o.no_state = false;
 	start(w);
-	/* Also within five minutes of the start of the machine. */
+	/* The entry is written within five minutes of the start of the machine, too. */
 	assert_false(entry_has_failed(w, "waiting"));
 	publish(w, "1");
 	take(w, "1", &model);
@@ -286,7 +286,7 @@ static void a_version_that_comes_too_late_does_not_end_the_turn(void **state)
 	publish(w, "2");
 	take(w, "2", &two);
 	assert_true(w->f.rolling);
-	follow_serving(&w->f, &one, false); /* its server was started again */
+	follow_serving(&w->f, &one, false); /* the server was started again */
 	assert_true(w->f.rolling);
 	follow_serving(&w->f, &two, true);
 	assert_false(w->f.rolling);

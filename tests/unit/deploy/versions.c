@@ -251,7 +251,7 @@ static void a_commit_that_was_denied_is_read_later(void **state)
 	make(w, "2/w", "four");
 	make(w, "1/w", "one");
 	w->s.store.trouble = deny_commits;
-	assert_string_equal(look(w), "1"); /* it does not block other versions */
+	assert_string_equal(look(w), "1"); /* the denied version does not block others */
 	w->s.store.trouble = list_bucket;
 	assert_string_equal(look(w), "2");
 }

@@ -32,7 +32,7 @@ static struct penstock_plan_options mix(bool repeat)
 }
 
 /* Counts each sample that the worker gets from the i-th batch on, at most `limit` batches. Returns
- * the number of samples that all ranks have got by then. */
+ * the number of samples that all ranks have received by then. */
 static uint64_t count(
 	const struct penstock_plan_options *o, uint64_t limit, unsigned counts[static 137])
 {

@@ -91,7 +91,7 @@ static void what_failed_attempts_sent_is_no_progress(void **state)
 	request.url = f.url;
 	assert_int_equal(0, http_perform(f.engine, &request, &f.reply, &f.err));
 
-	do { /* it is updated now and then, by an engine that is awake */
+	do { /* the counters are updated now and then, by an engine that is awake */
 		http_wake(f.engine);
 		clock_sleep_ms(5);
 		http_engine_counters(f.engine, &counters);

@@ -194,7 +194,7 @@ static void who_handles_the_signal_is_told(void **state)
 	assert_int_equal(1, leaders_signal(pid, SIGTERM));
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("told", line);
-	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* which would kill it */
+	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* a signal that would kill it */
 	assert_int_equal(0, kill(pid, 0));
 	end(pid, fd);
 }
@@ -377,7 +377,7 @@ static void a_notice_that_is_withdrawn_can_be_forgotten(void **state)
 	notice.withdrawn = true;
 	notice_set(&got, "file", "gone");
 	got.withdrawn = true;
-	interrupts_notice(&i, &got); /* it has another source */
+	interrupts_notice(&i, &got); /* the notice has another source */
 	assert_true(interrupts_get_notice(&i, &got) && !got.withdrawn);
 	interrupts_notice(&i, &notice);
 	assert_true(interrupts_get_notice(&i, &got) && got.withdrawn);

@@ -132,7 +132,7 @@ static void the_first_matching_rule_counts(void **state)
 		{"start1end", "PUT", "X-Amz-Date, range", "both"},
 		{"start1end", "PUT", " ,RANGE ,, x-amz-", "both"},
 		{"start1end", "PUT", "x-amz-date, ranges", NULL},
-		{"stand", "GET", NULL, NULL}, /* its ends overlap */
+		{"stand", "GET", NULL, NULL}, /* the ends overlap */
 		{"http://a:80", "PUT", "anything, else", "exact"},
 		{"http://a", "PUT", NULL, NULL},
 		{"HTTP://A:80", "PUT", NULL, NULL},

@@ -273,7 +273,7 @@ static void actions_and_resources_are_matched(void **state)
 		{GET "\"Resource\":\"arn:aws:s3:::b/${aws:username}/*\"", "s3:GetObject", "b/a*a/k",
 			true},
 		{GET "\"Resource\":\"arn:aws:s3:::b/${aws:username}/*\"", "s3:GetObject", "b/aba/k",
-			false}, /* its '*' is literal */
+			false}, /* the '*' is literal */
 		{GET "\"Resource\":\"arn:aws:s3:::b/${aws:userid}/*\"", "s3:GetObject", "b//k",
 			false},
 		{GET "\"Resource\":\"arn:aws:s3:::b/${aws:userid, 'all'}/*\"", "s3:GetObject",

@@ -110,7 +110,7 @@ struct message {
 	size_t body_len;
 };
 
-/* its bytes, which the URL signs */
+/* Writes the bytes of the message, which the URL signs. */
 static size_t write_message(const struct message *m, char *out, size_t size)
 {
 	struct sigv4_header headers[] = {

@@ -138,7 +138,7 @@ static void they_are_half_of_all_at_most(void **state)
 	(void)state;
 	for (size_t i = 0; i < LIMIT / 2; i++)
 		peers[i] = open_peer(list, 0);
-	connections_renew(list, peers[0].connection); /* it has begun a request */
+	connections_renew(list, peers[0].connection); /* the connection has begun a request */
 	peers[LIMIT / 2] = open_peer(list, 0);
 	for (size_t i = 0; i <= LIMIT / 2; i++)
 		assert_int_equal(ended(&peers[i], 0), i == 1);

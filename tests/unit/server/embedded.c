@@ -188,7 +188,7 @@ static void an_owner_that_is_killed_while_it_starts_is_started_again(void **stat
 	embedded_store_free(store);
 }
 
-/* It is not started again and again if it is killed each time. */
+/* An owner that is killed each time is not started again and again. */
 static void an_owner_that_is_killed_each_time_is_given_up(void **state)
 {
 	struct fixture *f = *state;

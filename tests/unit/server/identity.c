@@ -19,7 +19,7 @@
 
 static const struct {
 	bool is_root;
-	const char *own[2], *boundary, *session; /* NULL if it has none */
+	const char *own[2], *boundary, *session; /* NULL if the sender has none */
 	enum policy_result result;
 	bool limited;
 } rows[] = {

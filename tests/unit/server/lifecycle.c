@@ -341,14 +341,14 @@ static void a_changed_version_is_not_removed(void **state)
 	item.modified_ns = v[0].modified_ns;
 	item.kind = STORE_EXPIRE_VERSION;
 	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
-	assert_false(item.done); /* it is the current one */
+	assert_false(item.done); /* the version is the current one */
 	item.kind = STORE_EXPIRE_OBJECT;
 	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
 	assert_true(item.done);
 	assert_int_equal(list(f, v), 0);
 }
 
-/* A client has got the reply to a change of the rules. */
+/* A client has received the reply to a change of the rules. */
 static void nothing_is_removed_by_rules_that_have_changed(void **state)
 {
 	static const char *const others[] = {"new", "longer", NULL};

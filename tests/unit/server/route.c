@@ -17,7 +17,7 @@
 static const struct row {
 	const char *method, *bucket, *key, *query;
 	request_fn fn; /* NULL if it is refused */
-	bool worker; /* it waits for the disk, so it does not run on the event loop */
+	bool worker; /* the operation waits for the disk, so it does not run on the event loop */
 	unsigned status; /* status of the refusal */
 } rows[] = {
 	{"GET", "", NULL, NULL, op_list_buckets, true},

@@ -88,8 +88,8 @@ static void a_bucket_with_a_lock_keeps_its_versions(void **state)
 	assert_memory_equal(&out, &lock, sizeof(lock));
 }
 
-/* Both for the current version and for an older one. */
-/* It was made before the bucket had versions. */
+/* The version was made before the bucket had versions; it is the current one first, then an older
+ * one. */
 static void a_locked_null_version_is_not_deleted(void **state)
 {
 	struct fixture *f = *state;

@@ -12,7 +12,7 @@
 struct version {
 	char name[STORE_VERSION_SIZE];
 	bool marker;
-	int content; /* its first bytes */
+	int content; /* the first bytes */
 	bool large;
 };
 

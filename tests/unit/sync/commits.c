@@ -20,7 +20,7 @@ static void a_commit_goes_after_all_that_lies_below_it(void **state)
 	assert_string_equal(run_all(f), "whole c/COMMIT.json;");
 }
 
-/* Also if the file was closed again, which moved it to the end. */
+/* The file may have been closed again, which moved it to the end. */
 static void the_commit_of_a_file_goes_after_it(void **state)
 {
 	struct fixture *f = *state;

@@ -470,7 +470,7 @@ static void restart(void)
 			   !ident_equal(&r.object, &file->ident)) {
 			/* No close of this content was recorded. */
 			if (version_of(file->version)->status == GOOD)
-				broken("the close of %s is not on record", name_of(n));
+				broken("the close of %s is not recorded", name_of(n));
 			if (e->state == ENTRY_GONE)
 				plan_returned(&f->plan, e);
 			plan_suspect(&f->plan, e, &file->ident, f->now);

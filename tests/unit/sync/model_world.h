@@ -69,8 +69,8 @@ struct upload {
 	enum job_kind kind;
 	bool copy; /* sent from a copy, not from the file */
 	bool busy;
-	bool sent; /* it was valid before its last byte: now nothing keeps it from appearing */
-	bool there; /* its object is in the store, and the reply is on its way */
+	bool sent; /* the upload was valid before its last byte, so its object may appear */
+	bool there; /* the object is in the store, and the reply is on its way */
 };
 
 /* The state of an object, as far as the replies of the store show it. */
@@ -280,7 +280,7 @@ static inline void open_file(unsigned n)
 	if (!f->exists)
 		create(n);
 	else if (!append)
-		write_file(n); /* it is cut */
+		write_file(n); /* the file is truncated */
 	f->open = true;
 	f->append = append;
 	f->opened_ms = world->f.now;

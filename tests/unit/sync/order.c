@@ -510,7 +510,7 @@ static void files_in_the_line_change_and_go(void **state)
 	publish_all(f, &order);
 	assert_in_range(order.n, 5990, 6004); /* the files before the open one, and the suspect */
 	closed_as(f, "a/f6003", 10, CLOSE_TRUE);
-	publish_all(f, &order); /* it goes behind the copies of the others */
+	publish_all(f, &order); /* the file goes behind the copies of the others */
 	publish_all(f, &order);
 	assert_int_equal(order.n, 3 * PLAN_QUEUED - 2); /* one to partial/ */
 	place(&order, "a/f6000");

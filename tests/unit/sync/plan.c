@@ -1,6 +1,6 @@
 #include "plan_fixture.h"
 
-/* No file is sent while it is open, or before it has rested for a moment. */
+/* No file is sent while it is open, or just after a change. */
 static void a_file_is_published_when_it_was_closed_and_is_quiet(void **state)
 {
 	struct fixture *f = *state;

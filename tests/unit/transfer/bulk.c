@@ -65,7 +65,7 @@ static void objects_are_copied_within_and_between_stores(void **state)
 	end_world(&w);
 }
 
-/* Holds replies until there are so many requests that a second engine has some. */
+/* Holds replies until nine requests are in flight, so that a second engine has some of them. */
 static bool hold_nine(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	(void)r;

@@ -61,7 +61,7 @@ static bool refuses_deletions(
 	return true;
 }
 
-/* Also if another object of the same request was refused for its own reason. */
+/* Another object of the same request may have been refused for its own reason. */
 static void a_move_that_cannot_remove_its_source_fails(void **state)
 {
 	struct world w;
@@ -119,7 +119,7 @@ static void a_refusal_by_another_name_is_one(void **state)
 	end_world(&w);
 }
 
-/* Also with only-create: a failed copy leaves no object that the next copy would keep. */
+/* With only-create, too, a failed copy leaves no object that the next copy would keep. */
 static void a_copy_of_what_was_replaced_is_told_as_such(void **state)
 {
 	struct object_info known = {.size = 3, .etag = "\"00000000000000000000000000000000\""};

@@ -37,9 +37,9 @@ struct fixture {
 	} reads[READS_MAX];
 	size_t n;
 	const char *_Atomic etag;
-	atomic_uint held; /* so many replies are held back, until their connections end */
+	atomic_uint held; /* number of replies to hold back until their connections end */
 	uint64_t held_from; /* replies with bytes from here on */
-	atomic_uint refused; /* so many ranges get a 503 */
+	atomic_uint refused; /* number of ranges that get a 503 */
 	bool no_ranges, no_version, empty;
 	atomic_uint stops; /* calls of `stop` */
 	struct penstock_error err;
@@ -170,7 +170,7 @@ static void assert_bytes(struct fixture *f, uint64_t offset, size_t size)
 	free(data);
 }
 
-/* True if an earlier request had the same range: the engine sends a slow read again. */
+/* Returns true if an earlier request had the same range: the engine sends a slow read again. */
 static bool sent_again(const struct fixture *f, size_t i)
 {
 	for (size_t j = 0; j < i; j++) {

@@ -46,7 +46,7 @@ static char *in_directory(const char *name)
 	return path_join(directory, name);
 }
 
-/* Interrupts the call once so many bytes were received. */
+/* Interrupts the call half a MiB after the first KEPT bytes. */
 static void interrupt(void *cookie, int64_t bytes)
 {
 	struct fixture *f = cookie;

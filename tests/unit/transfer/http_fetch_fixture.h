@@ -47,11 +47,11 @@ struct fixture {
 	uint64_t missing;
 	atomic_long progress;
 	/* State of the server. */
-	atomic_uint version; /* which content it has */
+	atomic_uint version; /* number of the content */
 	unsigned change_at; /* first request that gets the other content; 0: never */
 	bool cut;
 	bool held; /* ranges after the first wait for a second connection */
-	atomic_bool away; /* it answers 503 */
+	atomic_bool away; /* the server replies 503 */
 	atomic_ulong served;
 	atomic_int cancel;
 };

@@ -35,7 +35,7 @@ struct store {
 	enum lie lie;
 	unsigned breaks_at;
 	atomic_uint requests;
-	unsigned wait_for; /* the next page is held back until so many requests are in flight */
+	unsigned wait_for; /* number of requests in flight before the next page is sent */
 	atomic_uint starts; /* requests with start-after */
 	atomic_uint at_once, most_at_once;
 };

@@ -103,7 +103,7 @@ static bool says_nonsense(struct mini_http *m, const struct mini_request *r, int
 	return mini_reply(fd, "200 OK", "", f->text, strlen(f->text));
 }
 
-/* Its clock is an hour ahead. */
+/* The clock of this server is an hour ahead. */
 static bool other_clock(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	char date[64] = "";

@@ -38,7 +38,7 @@ struct fixture {
 	atomic_uint aborts;
 	atomic_uint heads;
 	atomic_uint others;
-	atomic_uint trouble; /* how often the store causes trouble */
+	atomic_uint trouble; /* number of times that the store causes trouble */
 	atomic_int valid;
 	atomic_int cancel;
 	const char *text; /* for the test */

@@ -41,7 +41,7 @@ struct parts_store {
 	/* Counts of the requests. */
 	unsigned sent_parts, copied_parts, aborts, completes, lists, puts;
 	uint64_t sent_bytes, copied_bytes;
-	/* How it lies. */
+	/* Faults of the store. */
 	unsigned wrong_etag; /* this part is listed with another ETag */
 	bool no_copies; /* 501 for UploadPartCopy */
 	bool ignores_if_match; /* for copies */
@@ -57,7 +57,7 @@ struct parts_store {
 static struct parts_store store;
 static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Also while its server runs. */
+/* Empties the store; its server may be running. */
 static inline void store_reset(void)
 {
 	pthread_mutex_lock(&store_lock);

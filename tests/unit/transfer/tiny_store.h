@@ -74,7 +74,7 @@ static inline struct tiny_object *tiny_make(
 	}
 	copy = malloc(len + 1);
 	memcpy(copy, len ? body : "", len);
-	free(o->body); /* which may be the copied one */
+	free(o->body); /* the body may be the copied one */
 	o->body = copy;
 	o->len = len;
 	md5_etag(copy, len, o->etag);

@@ -151,7 +151,7 @@ static void only_the_newest_version_of_each_key_is_listed_and_read(void **state)
 	end(&f);
 }
 
-/* Also if the store begins with that key. */
+/* A store may begin with the key itself. */
 static void a_list_begins_after_a_key_or_a_version(void **state)
 {
 	struct fixture f;

@@ -82,7 +82,7 @@ static void parts_become_the_object(void **state)
 	assert_int_equal(0, fs_read(getenv("TEST_SENT"), &sent, &err));
 	assert_int_equal(SIZE, sent.len);
 	assert_memory_equal(w->data, sent.data, SIZE);
-	/* It is stored, so nothing is left here. */
+	/* The upload is stored, so nothing is left here. */
 	assert_int_equal(404, ask(w, "POST", "/api/upload/finish"));
 	assert_int_equal(0, begin_upload(w));
 }
