@@ -375,7 +375,8 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	}
 	if (r == 0 && last.pid)
 		r = follow_print(&f->log, err);
-	if (r < 0 || (run_state_is_live(last.state) && last.pid)) {
+	/* A run without a supervisor is live while 'penstock rm' holds its lock. */
+	if (r < 0 || run_state_is_live(last.state)) {
 		f->ask_ms = ASK_MS;
 		f->ended_at_ms = 0;
 	} else if (last.state == RUN_LOST || last.state == RUN_PREEMPTED) {

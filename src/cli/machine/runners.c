@@ -166,11 +166,12 @@ static void add_cell(struct grid *grid, int64_t n, bool bytes)
 /* Prints the users if others than this one have claims. */
 static void print_users(const struct use *use)
 {
-	struct grid grid = grid_new(
-		"USER", "CPUS", "LIMIT", "MEMORY", "LIMIT", "GPUS", "LIMIT", "RUNS", "LIMIT");
+	struct grid grid;
 
 	if (!use->n_users || (use->n_users == 1 && use->users[0].uid == geteuid()))
 		return;
+	grid = grid_new(
+		"USER", "CPUS", "LIMIT", "MEMORY", "LIMIT", "GPUS", "LIMIT", "RUNS", "LIMIT");
 	for (size_t i = 0; i < use->n_users; i++) {
 		const struct user_use *user = &use->users[i];
 		_cleanup_free_ char *name = claim_user_name(user->uid);

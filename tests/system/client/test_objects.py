@@ -78,13 +78,13 @@ def test_a_range_is_a_range(s3, tmp_path):
 
 
 def test_a_listing_of_more_than_a_page_is_complete_and_in_order(s3):
-    keys = [f"many/{i:05}/ä&<{i}>" for i in range(2100)]
-    s3.ok("put-many", "bucket", "many/%05d/ä&<%d>", 2100)
+    keys = [f"many/{i:05}/ä&<{i}>" for i in range(1100)]
+    s3.ok("put-many", "bucket", "many/%05d/ä&<%d>", 1100)
 
     assert [entry["key"] for entry in s3.json("list", "bucket", "many/")] == keys
     prefixes = [entry["key"] for entry in s3.json("list", "bucket", "many/000", DELIMITER="/") if entry.get("prefix")]
     assert prefixes == [f"many/{i:05}/" for i in range(100)]
-    assert s3.json("delete-prefix", "bucket", "many/") == [{"deleted": 2100}]
+    assert s3.json("delete-prefix", "bucket", "many/") == [{"deleted": 1100}]
     assert s3.json("list", "bucket", "") == []
 
 

@@ -1,9 +1,11 @@
 """Slurm's commands that fail, return wrong data, are slow, or list other jobs. They are scripts of the test here."""
+import fcntl
 import json
 import os
 import re
 import signal
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -174,6 +176,23 @@ def test_a_run_that_was_removed_is_not_followed_any_longer(penstock, fake, workf
     penstock.run("rm", "--force", "t").ok()
 
     follower.wait().exits(66)
+
+
+def test_a_run_is_followed_while_another_process_has_its_lock(penstock, fake, workflow, wait_for):
+    # penstock rm has it until the record is removed.
+    submit(penstock, workflow).ok()
+    follower = penstock.popen("logs", "-f", "t")
+    follower.wait_for_output(r"\(Priority\)")
+    (run,) = (penstock.home / "runs").iterdir()
+
+    with open(run / "lock", "a") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        waits = lambda: int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", Path(f"/proc/{follower.pid}/status").read_text())[1])
+        enough = waits() + 10
+        wait_for(lambda: waits() >= enough, 20)
+    follower.send(2)
+
+    follower.wait().exits(130)
 
 
 # Otherwise the job would start later, and find no run.

@@ -238,7 +238,9 @@ static void an_error_is_not_the_end_of_a_directory(void **state)
 	struct dirent *e;
 
 	(void)state;
-	assert_true(whole && broken && file >= 0);
+	assert_non_null(whole);
+	assert_non_null(broken);
+	assert_true(file >= 0);
 	put(at("a"), "a");
 	e = fs_next_entry(whole);
 	assert_non_null(e);
