@@ -72,14 +72,12 @@ def test_an_account_does_not_take_all_connections(small, wait_for):
     signed = wire.head("GET", "/", wire.sign("GET", "/"))
     crowd = []
 
-    for i in range(FILES):
-        one = connect(wire, f"127.0.1.{1 + i % 100}")
-        one.sendall(signed)
-        crowd.append(one)
-        with contextlib.suppress(EOFError, OSError):
-            wire.read(one)
+    for i in range(FILES * 3 // 4):
+        crowd.append(connect(wire, f"127.0.1.{1 + i % 100}"))
+        crowd[-1].sendall(signed)
+        assert wire.read(crowd[-1]).status == 200
 
-    wait_for(lambda: len(ended(crowd)) >= FILES // 4, 30, "connections beyond the share to be closed")
+    wait_for(lambda: len(ended(crowd)) >= FILES // 8, 30, "connections beyond the share to be closed")
     with connect(wire, "127.0.0.3") as late:
         late.sendall(signed)
         assert wire.read(late).status == 200
@@ -249,11 +247,12 @@ def test_many_clients_that_read_nothing_take_little_memory(store, wait_for):
 def test_a_request_that_waits_for_its_body_keeps_no_copies_of_a_long_header(store):
     wire = Wire(store)
     wire.send("PUT", "/bkt")
-    names = ["".join(c.upper() if i >> k & 1 else c for k, c in enumerate("x-amz-copy-source")) for i in range(1 << 10) if not i & 0b101010]
+    letters = [0, 2, 3, 4, 6, 7]
+    names = ["".join(c.upper() if k in letters and i >> letters.index(k) & 1 else c for k, c in enumerate("x-amz-copy-source")) for i in range(64)]
     condition = {"StringNotEquals": {f"s3:{name}": "a" for name in names}, "StringEquals": {"s3:x-amz-acl": "x"}}
     policy = {"Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::bkt/*", "Condition": condition}]}
     assert wire.send("PUT", "/bkt", "policy", body=json.dumps(policy).encode()).status == 204
-    headers = {"x-amz-copy-source": "bkt/" + "k" * 20000, "content-length": "10"}
+    headers = {"x-amz-copy-source": "bkt/" + "k" * 20000, "content-length": "10", "expect": "100-continue"}
     request = wire.head("PUT", "/bkt/k", wire.sign("PUT", "/bkt/k", headers=headers))
     before = resident(store)
 
@@ -261,8 +260,8 @@ def test_a_request_that_waits_for_its_body_keeps_no_copies_of_a_long_header(stor
     for one in crowd:
         one.sendall(request)
     for one in crowd:
-        assert not select.select([one], [], [], 0.01)[0]
+        assert one.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 100"
 
-    assert resident(store) - before < 64 << 20
+    assert resident(store) - before < 40 << 20
     for one in crowd:
         one.close()
