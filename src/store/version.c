@@ -53,10 +53,16 @@ static enum store_status get_version(struct db *db, const char *bucket, const ch
 enum store_status store_version_get(struct store *store, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err)
 {
-	_cleanup_reader_ struct db *db = db_reader(store, err);
+	_cleanup_reader_ struct db *db = NULL;
 	enum store_status status;
+	uint64_t ticket;
 
-	*out = NULL;
+	/* All readers of the current version share a snapshot, also if they name the version. */
+	*out = version ? cache_get(store->cache, bucket, key, &ticket) : NULL;
+	if (*out && strcmp((*out)->version, version) == 0)
+		return STORE_OK;
+	store_object_unref(take_pointer(*out));
+	db = db_reader(store, err);
 	if (!db)
 		return STORE_FAILED;
 	/* Reads in one transaction; otherwise a version that becomes the current one meanwhile is

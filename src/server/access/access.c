@@ -162,9 +162,13 @@ static enum access_result decide(struct request *req, const char *action, const 
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
 	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
+	_cleanup_(arena_release) struct arena memory = {0};
 	const struct policy_caller caller = identity_caller(req->identity);
-	struct values_source source = {
-		.req = req, .subject = subject, .caller = &caller, .object = &object};
+	struct values_source source = {.req = req,
+		.subject = subject,
+		.caller = &caller,
+		.object = &object,
+		.memory = &memory};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	enum access_result result;
 

@@ -40,7 +40,7 @@ static int take(struct policy_values *out, const char *text)
 static int take_copy(
 	const struct values_source *source, struct policy_values *out, const char *text)
 {
-	const char *copy = request_strdup(source->req, text);
+	const char *copy = arena_copy(source->memory, text, strlen(text));
 
 	return copy ? take(out, copy) : -PENSTOCK_E_MEMORY;
 }
@@ -213,8 +213,13 @@ static int content_sha256(const struct values_source *source, struct policy_valu
 static int parameter(
 	const struct values_source *source, struct policy_values *out, const char *name)
 {
-	spend(source, source->req->query ? strlen(source->req->query) : 0);
-	return take(out, request_query(source->req, name));
+	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_HTTP_HEADERS);
+	const char *query = source->req->query;
+
+	spend(source, query ? strlen(query) : 0);
+	if (uri_query_get(query, name, &value) > 0)
+		return take_copy(source, out, buf_str(&value));
+	return buf_failed(&value) ? -PENSTOCK_E_MEMORY : 0;
 }
 
 /* For a key the prefix is the key itself: a sender who may list the key may learn that it is
@@ -251,6 +256,7 @@ static int copy_source(const struct values_source *source, struct policy_values 
 	if (!text)
 		return 0;
 	len = copy_source_length(text, &version);
+	spend(source, len);
 	slash = len && *text == '/';
 	if (uri_decode(&plain, text + slash, len - slash, URI_PLUS_LITERAL) < 0 &&
 		buf_failed(&plain))

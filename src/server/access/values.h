@@ -7,6 +7,7 @@
 #include "s3/access/policy.h"
 
 struct access_subject;
+struct arena;
 struct request;
 struct s3_tagging;
 struct store_object;
@@ -18,9 +19,10 @@ struct values_source {
 	const struct policy_caller *caller;
 	const char *owner; /* the account of the bucket */
 	struct store_object **object; /* gets the object of the subject if the decision reads it */
+	struct arena *memory; /* memory of the values: a policy may ask for long ones many times */
 };
 
-/* A callback for struct policy_question. The values live as long as the request. */
+/* A callback for struct policy_question. The values live as long as the request and `memory`. */
 int values_of_request(
 	const struct policy_question *question, const char *key, struct policy_values *out);
 /* Returns the steps of a question for the next decision of a request. */

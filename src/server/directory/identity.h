@@ -40,10 +40,18 @@ static inline bool account_is_owner(const char *number, const char *owner)
 }
 
 struct documents;
+struct request;
 
 #define ACCOUNT_ID_SIZE 65 /* 64 hexadecimal digits and NUL */
 
-/* Lives as long as the server, and is constant but for `held`. */
+/* Waiting and running jobs (request/workers.h). */
+struct account_jobs {
+	struct request *first, *last; /* in the order of their arrival; NULL if none waits */
+	struct account_jobs *next; /* next account with waiting jobs */
+	size_t running;
+};
+
+/* Lives as long as the server, and is constant but for the last three members. */
 struct account_info {
 	char number[STORE_OWNER_SIZE];
 	char id[ACCOUNT_ID_SIZE]; /* the canonical id */
@@ -51,6 +59,8 @@ struct account_info {
 	char *email; /* NULL if the account has none */
 	struct account_info *next; /* next account in the directory */
 	atomic_size_t held; /* bytes that its requests hold in memory (request_hold()) */
+	unsigned connections; /* under the lock of the connections (request/connections.h) */
+	struct account_jobs jobs[2]; /* under the lock of the workers: short jobs, and long ones */
 };
 
 enum identity_kind {

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "s3/json.h"
 #include "s3/message/xml.h"
 #include "s3/uri.h"
 #include "server/directory/directory.h"
@@ -73,20 +74,34 @@ static bool is_attached(const json_t *entity, const char *arn)
 	return false;
 }
 
-/* Counts the entities of the account that have the policy. */
-static uint64_t count_holders(struct query *q, const char *arn)
+/* Returns the numbers of the entities of the account that have each policy, by its ARN, or NULL if
+ * out of memory. One walk over all entities counts for all policies. */
+static json_t *count_holders(struct query *q)
 {
+	json_t *counts = json_object(), *entity, *arn;
 	const char *name;
-	json_t *entity;
-	uint64_t n = 0;
+	size_t i;
 
-	json_object_foreach ((json_t *)(uintptr_t)directory_records(q->directory), name, entity)
-		n += strcmp(record_account(name).number, q->account) == 0 &&
-		     is_attached(entity, arn);
-	return n;
+	json_object_foreach ((json_t *)(uintptr_t)directory_records(q->directory), name, entity) {
+		const json_t *attached = json_object_get(entity, "attached");
+
+		if (!attached || strcmp(record_account(name).number, q->account) != 0)
+			continue;
+		json_array_foreach (attached, i, arn) {
+			const char *text = json_string_value(arn);
+			json_int_t n = json_integer_value(json_object_get(counts, text));
+
+			if (json_object_set_new(counts, text, json_integer(n + 1)) < 0) {
+				json_decref(counts);
+				return NULL;
+			}
+		}
+	}
+	return counts;
 }
 
-static void write_policy(struct query *q, const char *arn, const json_t *policy)
+static void write_policy(
+	struct query *q, const char *arn, const json_t *policy, const json_t *holders)
 {
 	const struct managed_builtin *builtin = managed_builtin_find(arn);
 
@@ -95,7 +110,8 @@ static void write_policy(struct query *q, const char *arn, const json_t *policy)
 	xml_element(&q->xml, "Arn", arn);
 	xml_element(&q->xml, "Path", builtin ? "/" : record_text(policy, "path"));
 	xml_element(&q->xml, "DefaultVersionId", builtin ? "v1" : record_text(policy, "default"));
-	xml_element_u64(&q->xml, "AttachmentCount", count_holders(q, arn));
+	xml_element_u64(&q->xml, "AttachmentCount",
+		(uint64_t)json_integer_value(json_object_get(holders, arn)));
 	xml_element_u64(&q->xml, "PermissionsBoundaryUsageCount", 0);
 	xml_element_bool(&q->xml, "IsAttachable", true);
 	if (json_object_get(policy, "description"))
@@ -136,28 +152,35 @@ void iam_create_managed(struct query *q)
 	if (!arn)
 		return;
 	xml_open(&q->xml, "Policy");
-	write_policy(q, arn, policy);
+	write_policy(q, arn, policy, NULL);
 	xml_close(&q->xml, "Policy");
 }
 
 void iam_get_managed(struct query *q)
 {
+	_cleanup_(s3_json_freep) json_t *holders = NULL;
 	const json_t *policy;
 	const char *arn;
 
 	if (!find_any(q, &arn, &policy))
 		return;
+	holders = count_holders(q);
+	if (!holders) {
+		query_no_memory(q);
+		return;
+	}
 	xml_open(&q->xml, "Policy");
-	write_policy(q, arn, policy);
+	write_policy(q, arn, policy, holders);
 	xml_close(&q->xml, "Policy");
 }
 
-/* Returns the ARN if the policy matches the filters of the request, else NULL. */
-static const char *listed(struct query *q, const char *arn, const char *path, bool attached)
+/* Returns the ARN if the policy matches the filters of the request, else NULL. `attached` is NULL
+ * unless only the policies in it are wanted. */
+static const char *listed(
+	const char *arn, const char *path, const char *under, const json_t *attached)
 {
-	const char *under = query_value(q, "PathPrefix");
-
-	if (!arn || (under && !str_starts(path, under)) || (attached && !count_holders(q, arn)))
+	if (!arn || (under && !str_starts(path, under)) ||
+		(attached && !json_object_get(attached, arn)))
 		return NULL;
 	return arn;
 }
@@ -167,26 +190,28 @@ void iam_list_managed(struct query *q)
 	const json_t *records = directory_records(q->directory);
 	const char *scope = query_value(q, "Scope"), *only = query_value(q, "OnlyAttached");
 	const char *prefix = query_text(q, "policy/%s/", q->account), *name, *arn;
-	bool attached = only && strcmp(only, "true") == 0;
+	const char *under = query_value(q, "PathPrefix");
+	_cleanup_(s3_json_freep) json_t *holders = count_holders(q);
+	const json_t *attached = only && strcmp(only, "true") == 0 ? holders : NULL;
 	_cleanup_free_ const char **arns = calloc(json_object_size(records) + 16, sizeof(*arns));
 	struct entity_page page;
 	json_t *policy;
 	size_t n = 0;
 
-	if (!arns || !prefix) {
+	if (!arns || !prefix || !holders) {
 		query_no_memory(q);
 		return;
 	}
 	for (size_t i = 0; managed_builtin(i) && (!scope || strcmp(scope, "Local") != 0); i++) {
 		arn = query_text(q, MANAGED_BUILTIN_ARN "%s", managed_builtin(i)->name);
-		if ((arns[n] = listed(q, arn, "/", attached)))
+		if ((arns[n] = listed(arn, "/", under, attached)))
 			n++;
 	}
 	json_object_foreach ((json_t *)(uintptr_t)records, name, policy) {
 		if (!str_starts(name, prefix) || (scope && strcmp(scope, "AWS") == 0))
 			continue;
 		arn = entity_arn(q, &entity_policy, policy);
-		if ((arns[n] = listed(q, arn, record_text(policy, "path"), attached)))
+		if ((arns[n] = listed(arn, record_text(policy, "path"), under, attached)))
 			n++;
 	}
 	if (q->failed || !entity_page(q, arns, n, &page))
@@ -194,7 +219,8 @@ void iam_list_managed(struct query *q)
 	xml_open(&q->xml, "Policies");
 	for (size_t i = 0; i < page.n; i++) {
 		xml_open(&q->xml, "member");
-		write_policy(q, page.names[i], record_by_arn(records, page.names[i], NULL));
+		write_policy(
+			q, page.names[i], record_by_arn(records, page.names[i], NULL), holders);
 		xml_close(&q->xml, "member");
 	}
 	xml_close(&q->xml, "Policies");
@@ -205,10 +231,13 @@ void iam_delete_managed(struct query *q)
 {
 	const char *arn, *record;
 	const json_t *policy = find_policy(q, &arn, &record);
+	_cleanup_(s3_json_freep) json_t *holders = policy ? count_holders(q) : NULL;
 
 	if (!policy)
 		return;
-	if (count_holders(q, arn))
+	if (!holders)
+		query_no_memory(q);
+	else if (json_object_get(holders, arn))
 		query_fail(
 			q, 409, "DeleteConflict", "Cannot delete a policy attached to entities.");
 	else if (json_object_size(json_object_get(policy, "versions")) > 1)

@@ -88,7 +88,8 @@ int query_values(const struct policy_question *question, const char *key, struct
 	const struct values_source source = {.req = q->req,
 		.subject = &subject,
 		.caller = question->caller,
-		.owner = q->account};
+		.owner = q->account,
+		.memory = &q->req->arena};
 	struct policy_question inner = *question;
 
 	for (size_t i = 0; i < ARRAY_SIZE(parameters); i++) {
@@ -97,8 +98,10 @@ int query_values(const struct policy_question *question, const char *key, struct
 		if (strcasecmp(key, parameters[i].key) != 0)
 			continue;
 		if (str_starts(q->action, actions[0]) ||
-			(actions[1] && str_starts(q->action, actions[1])))
+			(actions[1] && str_starts(q->action, actions[1]))) {
+			policy_spend(question, q->req->body.document.len);
 			value = query_value(q, parameters[i].name);
+		}
 		if (value)
 			out->items[out->n++] = value;
 		return q->req->no_memory ? -PENSTOCK_E_MEMORY : 0;

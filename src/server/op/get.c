@@ -26,8 +26,10 @@
 /* Bytes per read of an object that is decrypted, or that is not in one file. */
 #define READ_BLOCK (256 * KIB)
 
-/* Bytes per read of an object that is verified on the way, by many connections at a time. */
-#define VERIFY_BLOCK (64 * KIB)
+/* Bytes per read of an object that is verified on the way, or with many requests at a time: as many
+ * as a connection has in any case. */
+#define SMALL_BLOCK  LIMIT_SERVER_CONNECTION
+#define FEW_REQUESTS 256
 
 /* Smaller ranges are sent from a cached mapping: opening a file costs more than copying a small
  * range. */
@@ -222,6 +224,15 @@ static ssize_t no_read(void *cls, uint64_t pos, char *buf, size_t max)
 	return MHD_CONTENT_READER_END_WITH_ERROR; /* never called: HEAD, or no bytes */
 }
 
+/* A client that reads nothing keeps the block. */
+static size_t block_of(const struct request *req, const struct stream *stream, uint64_t length)
+{
+	bool small = stream->verifier.object || atomic_load(&req->server->active) > FEW_REQUESTS;
+	size_t block = small ? SMALL_BLOCK : READ_BLOCK;
+
+	return length < block ? (size_t)length : block;
+}
+
 /* Returns NULL if out of memory, or with a reply set if a file of the object is missing or too
  * short. */
 static struct MHD_Response *stream_response(
@@ -250,22 +261,23 @@ static struct MHD_Response *stream_response(
 		stream_free(stream);
 		return NULL;
 	}
-	response = MHD_create_response_from_callback(e->length,
-		stream->verifier.object ? VERIFY_BLOCK : READ_BLOCK, stream_read, stream,
-		stream_free);
+	response = MHD_create_response_from_callback(
+		e->length, block_of(req, stream, e->length), stream_read, stream, stream_free);
 	if (!response)
 		stream_free(stream);
 	return response;
 }
 
-/* Sends from the page cache without a copy. Returns NULL if the bytes are few, or not in one
- * file. */
-static struct MHD_Response *file_response(const struct store_object *object, const struct extent *e)
+/* Sends from the page cache without a copy. Returns NULL if the bytes are few, or not in one file,
+ * or if TLS needs a copy. */
+static struct MHD_Response *file_response(
+	struct request *req, const struct store_object *object, const struct extent *e)
 {
 	struct MHD_Response *response;
 	uint64_t at;
-	int fd = e->length < SENDFILE_MIN ? -1
-					  : store_object_open(object, e->offset, e->length, &at);
+	int fd = e->length < SENDFILE_MIN || request_tls_version(req)
+			 ? -1
+			 : store_object_open(object, e->offset, e->length, &at);
 
 	if (fd < 0)
 		return NULL;
@@ -285,7 +297,7 @@ static struct MHD_Response *object_response(
 		return MHD_create_response_from_callback(e->length, 1024, no_read, NULL, NULL);
 	if (has_to_be_verified(object, e))
 		return stream_response(req, object, e);
-	response = file_response(object, e);
+	response = file_response(req, object, e);
 	if (response)
 		return response;
 	data = store_object_map(object, e->offset, e->length);

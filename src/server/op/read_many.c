@@ -1,5 +1,4 @@
 /* Many reads in one request. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -12,61 +11,32 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Bytes per read of objects that are not in memory. */
-#define READ_BLOCK (256 * KIB)
-
-/* A reply: the table, and the bytes of objects, which are sent from the store's memory unless
- * `reads` is set. */
+/* A reply: the table, whose entries are in the order of the reads, and the bytes of the objects.
+ * libmicrohttpd gets both in one piece: it has no room for a long list of pieces, and the failure
+ * ends the process. */
 struct many {
-	size_t n;
-	uint64_t bytes; /* bytes of objects in the reply */
-	struct MHD_IoVec *pieces; /* the table, and one for each read */
-	struct store_object **objects; /* referenced; NULL if nothing of the object is sent */
-	uint64_t *offsets; /* offsets in the objects */
-	uint8_t *table;
-	bool reads; /* some bytes are not in memory, so all are read */
-	struct MHD_Connection *connection;
-	/* Position in a reply whose bytes are read: */
-	size_t at; /* the current piece */
-	uint64_t start; /* start of the current piece */
-	struct store_reader *reader; /* reader of the piece's object; may be NULL */
+	size_t n; /* results so far */
+	struct buf reply;
 };
 
-static void many_free(void *cookie)
+/* Makes the table. Returns -1 if out of memory. */
+static int many_init(struct many *m, size_t entries)
 {
-	struct many *m = cookie;
+	size_t table = entries * READ_MANY_ENTRY;
+	char *room;
 
-	if (!m)
-		return;
-	for (size_t i = 0; m->objects && i < m->n; i++)
-		store_object_unref(m->objects[i]);
-	store_reader_free(m->reader);
-	free(m->objects);
-	free(m->offsets);
-	free(m->pieces);
-	free(m->table);
-	free(m);
+	*m = (struct many){.reply = BUF_INIT(table + LIMIT_READ_MANY_BYTES)};
+	room = buf_reserve(&m->reply, table);
+	if (!room)
+		return -1;
+	memset(room, 0, table);
+	buf_grown(&m->reply, table);
+	return 0;
 }
 
-static void many_freep(struct many **m)
+static void many_release(struct many *m)
 {
-	many_free(*m);
-}
-
-static struct many *many_new(size_t room)
-{
-	struct many *m = calloc(1, sizeof(*m));
-
-	if (!m)
-		return NULL;
-	m->pieces = calloc(room + 1, sizeof(*m->pieces));
-	m->objects = calloc(room + 1, sizeof(struct store_object *));
-	m->offsets = calloc(room + 1, sizeof(*m->offsets));
-	m->table = calloc(room + 1, READ_MANY_ENTRY);
-	if (m->pieces && m->objects && m->offsets && m->table)
-		return m;
-	many_free(m);
-	return NULL;
+	buf_release(&m->reply);
 }
 
 static bool is_version(const struct store_object *object, const char *etag)
@@ -89,50 +59,47 @@ static void set_checksum(const struct store_object *object, struct read_many_res
 	memcpy(result->digest, digest, checksum_size(kind));
 }
 
-/* Returns true if the byte at `offset` can be read: once the reply has started, an error would fail
- * all of its reads. */
-static bool is_readable(struct store_object *object, uint64_t offset)
+/* Appends bytes of an object. Returns false if they cannot be read. */
+static bool add_bytes(
+	struct buf *reply, struct store_object *object, uint64_t offset, uint64_t length)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_reader *reader = NULL;
-	char byte;
-	bool readable = store_reader_new(object, &reader, &err) == 0 &&
-			store_reader_read(reader, offset, &byte, 1, &err) == 1;
+	char *room = buf_reserve(reply, (size_t)length);
+	bool whole = room && store_reader_new(object, &reader, &err) == 0 &&
+		     store_reader_read(reader, offset, room, (size_t)length, &err) ==
+			     (ssize_t)length;
 
 	store_reader_free(reader);
-	if (!readable)
-		log_error("store: %s", err.message ? err.message : "an object ended early");
-	return readable;
+	if (whole)
+		buf_grown(reply, (size_t)length);
+	else
+		log_error("store: %s", err.message ? err.message : "out of memory");
+	return whole;
 }
 
-/* Adds the bytes of an object to the reply, with a reference. Returns the status of this read. */
-static unsigned add_object(struct many *m, const struct read_many_item *item,
+/* Adds the bytes of an object to the reply. Returns the status of this read. */
+static unsigned add_object(struct request *req, struct many *m, const struct read_many_item *item,
 	struct store_object *object, struct read_many_result *result)
 {
 	uint64_t length = item->whole ? object->size : item->length;
-	const void *data = "";
 
 	if (!is_version(object, item->etag))
 		return MHD_HTTP_PRECONDITION_FAILED;
 	if (item->offset > object->size || length > object->size - item->offset)
 		return MHD_HTTP_RANGE_NOT_SATISFIABLE;
-	if (length > LIMIT_READ_MANY_BYTES - m->bytes)
+	if (length > m->reply.limit - m->reply.len)
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
 	/* The client must send a GET with the customer's key. */
 	if (object->encryption == STORE_CUSTOMER_KEY)
 		return MHD_HTTP_NOT_IMPLEMENTED;
-	if (length)
-		data = store_object_map(object, item->offset, length);
-	if (!data && !is_readable(object, item->offset + length - 1))
+	if (!request_hold(req, (size_t)length))
+		return MHD_HTTP_SERVICE_UNAVAILABLE;
+	if (length && !add_bytes(&m->reply, object, item->offset, length))
 		return MHD_HTTP_NOT_IMPLEMENTED;
-	m->reads = m->reads || !data;
 	if (item->whole)
 		set_checksum(object, result);
 	result->length = length;
-	m->bytes += length;
-	m->pieces[m->n + 1] = (struct MHD_IoVec){.iov_base = data, .iov_len = (size_t)length};
-	m->offsets[m->n] = item->offset;
-	m->objects[m->n] = store_object_ref(object);
 	return MHD_HTTP_OK;
 }
 
@@ -168,14 +135,13 @@ static enum store_status add_item(struct request *req, struct many *m,
 	if (access == ACCESS_ALLOWED)
 		status = request_get_object(req, req->bucket, item->key, NULL, &object, err);
 	if (status == STORE_OK && object) {
-		result.status = add_object(m, item, object, &result);
+		result.status = add_object(req, m, item, object, &result);
 	} else if (status == STORE_NO_SUCH_KEY) {
 		status = STORE_OK;
 		if (access_may_list(req, &subject))
 			result.status = MHD_HTTP_NOT_FOUND;
 	}
-	read_many_encode(&result, m->table + m->n * READ_MANY_ENTRY);
-	m->n++;
+	read_many_encode(&result, (uint8_t *)m->reply.data + m->n++ * READ_MANY_ENTRY);
 	if (status == STORE_OK)
 		log_read(req, item->key, object, &result);
 	return status;
@@ -214,61 +180,12 @@ static size_t count_lines(const char *text)
 	return n < LIMIT_READ_MANY ? n : LIMIT_READ_MANY;
 }
 
-/* --- replies whose bytes are not in memory ---------------------------------------------------- */
-
-static void next_piece(struct many *m)
-{
-	m->start += m->pieces[m->at++].iov_len;
-	store_reader_free(take_pointer(m->reader));
-}
-
-/* Reads from the object of the current piece. */
-static ssize_t read_piece(struct many *m, uint64_t offset, char *buf, size_t max)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	size_t i = m->at - 1;
-	ssize_t n = -1;
-
-	if (m->reader || store_reader_new(m->objects[i], &m->reader, &err) == 0)
-		n = store_reader_read(m->reader, m->offsets[i] + offset, buf, max, &err);
-	return n > 0 ? n : reply_cut(m->connection, &err);
-}
-
-static ssize_t many_read(void *cls, uint64_t pos, char *buf, size_t max)
-{
-	struct many *m = cls;
-	uint64_t left;
-
-	while (m->at <= m->n && pos >= m->start + m->pieces[m->at].iov_len)
-		next_piece(m);
-	if (m->at > m->n)
-		return MHD_CONTENT_READER_END_OF_STREAM;
-	left = m->start + m->pieces[m->at].iov_len - pos;
-	if (max > left)
-		max = (size_t)left;
-	if (m->at)
-		return read_piece(m, pos - m->start, buf, max);
-	memcpy(buf, m->table + pos, max);
-	return (ssize_t)max;
-}
-
-static struct MHD_Response *many_response(struct many *m)
-{
-	size_t table = m->n * READ_MANY_ENTRY;
-
-	m->pieces[0] = (struct MHD_IoVec){m->table, table};
-	return m->reads ? MHD_create_response_from_callback(
-				  table + m->bytes, READ_BLOCK, many_read, m, many_free)
-			: MHD_create_response_from_iovec(
-				  m->pieces, (unsigned)(m->n + 1), many_free, m);
-}
-
 void op_read_many(struct request *req)
 {
 	struct buf *body = &req->body.document;
-	_cleanup_(many_freep) struct many *m = many_new(count_lines(buf_str(body)));
+	_cleanup_(many_release) struct many m;
 
-	if (!m) {
+	if (many_init(&m, count_lines(buf_str(body))) < 0) {
 		reply_error(req, S3_E_SLOW_DOWN);
 		return;
 	}
@@ -276,14 +193,8 @@ void op_read_many(struct request *req)
 		reply_errorf(req, S3_E_INVALID_REQUEST, "the body has a NUL");
 		return;
 	}
-	if (!add_items(req, m, body->len ? body->data : (char[]){""}))
+	if (!add_items(req, &m, body->len ? body->data : (char[]){""}))
 		return;
-	m->connection = req->connection;
-	reply_response(req, MHD_HTTP_OK, many_response(m));
-	if (!req->response)
-		return;
-	req->sent = m->n * READ_MANY_ENTRY + m->bytes;
-	take_pointer(m);
-	reply_header(req, "Content-Type", "application/octet-stream");
+	reply_held(req, MHD_HTTP_OK, &m.reply, "application/octet-stream");
 	reply_header(req, READ_MANY_HEADER, READ_MANY_VERSION);
 }

@@ -19,6 +19,7 @@ struct connection {
 	int64_t since_ms; /* under lock: start of its window */
 	uint64_t moved; /* under lock: bytes that were moved when its last window ended */
 	int fd;
+	unsigned *account; /* under lock, like its target: counts a connection with a signature */
 	const atomic_bool *leaving; /* constant; may be NULL */
 	bool stranger; /* under lock: in the list of connections without a valid signature */
 	bool paused; /* under lock: the client can only wait */
@@ -30,7 +31,8 @@ struct connections {
 	pthread_cond_t changed;
 	/* Under lock: connections without a valid signature, in the order of their windows. */
 	struct connection *oldest, *newest;
-	size_t strangers, open; /* under lock: numbers of these and of all connections */
+	/* Under lock: numbers of these, of connections with a signature, and of all connections. */
+	size_t strangers, known, open;
 	/* Numbers of these and of all connections beyond which the oldest in the list is ended. */
 	size_t strangers_limit, limit;
 	int64_t window_ms;
@@ -182,12 +184,17 @@ void connections_pause(struct connections *list, struct connection *c)
 	c->paused = true;
 }
 
-void connections_known(struct connections *list, struct connection *c)
+void connections_known(struct connections *list, struct connection *c, unsigned *account)
 {
 	if (!c || c->known)
 		return;
-	c->known = true;
 	LOCK_SCOPE(&list->lock);
+	if (list->known + 1 + *account + 1 > list->limit)
+		return;
+	list->known++;
+	++*account;
+	c->account = account;
+	c->known = true;
 	if (c->stranger)
 		take_out(list, c);
 }
@@ -201,8 +208,13 @@ void connections_closed(struct connections *list, struct connection *c)
 {
 	if (!c)
 		return;
-	connections_known(list, c);
 	pthread_mutex_lock(&list->lock);
+	if (c->stranger)
+		take_out(list, c);
+	if (c->account) {
+		--*c->account;
+		list->known--;
+	}
 	list->open--;
 	pthread_mutex_unlock(&list->lock);
 	free(c);

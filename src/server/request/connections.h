@@ -3,7 +3,7 @@
  *
  *	c = connections_opened(connections, fd, NULL);	// when the connection is accepted
  *	connections_renew(connections, c);		// when the head of a request is complete
- *	connections_known(connections, c);		// once a header had a valid signature
+ *	connections_known(connections, c, &account->n);	// once a header had a valid signature
  *	connections_pause(connections, c);		// before it waits
  *	connections_renew(connections, c);		// when the reply is ready
  *	connections_closed(connections, c);		// before its descriptor is closed
@@ -11,6 +11,8 @@
  * A connection without a valid signature has a window of time. It is ended if it moves fewer than
  * LIMIT_SERVER_STRANGER_BYTES in its window, in both directions together; otherwise, and with each
  * request, a new window starts. In a pause the client can only wait, so that no bytes are needed.
+ * The same holds for a connection with a signature if its account has as many as are left for
+ * others: one account, whose clients have many addresses, must not take all connections.
  * The connection with the oldest window is ended earlier if such connections are more than half of
  * the limit, or if fewer than LIMIT_SERVER_ROOM connections (or a quarter of the limit, if that is
  * less) are free. shutdown() ends a connection; its event loop then closes it. Functions may be
@@ -42,7 +44,8 @@ bool connections_is_leaving(const struct connection *c);
 /* Starts a window, and ends a pause. */
 void connections_renew(struct connections *list, struct connection *c);
 void connections_pause(struct connections *list, struct connection *c);
-void connections_known(struct connections *list, struct connection *c);
+/* `account` counts the connections of the account, which outlives the list. */
+void connections_known(struct connections *list, struct connection *c, unsigned *account);
 void connections_closed(struct connections *list, struct connection *c);
 
 #endif

@@ -19,6 +19,15 @@ static bool is_target(const char *text)
 	return store_header_is_value(text) && !strpbrk(text, " \t");
 }
 
+static size_t count_parameters(const char *query)
+{
+	size_t n = 1;
+
+	for (; *query; query++)
+		n += *query == '&';
+	return n;
+}
+
 /*
  * libmicrohttpd 1.0 and later refuses bare LFs, NULs and continued lines itself. Earlier versions
  * accept such lines: these versions replace the end of each line by NULs, in place, so that a line
@@ -55,6 +64,9 @@ bool framing_check(struct request *req, const char *version)
 
 	if (!is_target(req->path) || (req->query && !is_target(req->query)))
 		return malformed(req, "the target contains a space or a control character");
+	/* The parameters are searched for each name that the store knows. */
+	if (req->query && count_parameters(req->query) > LIMIT_SIGV4_PARAMETERS)
+		return malformed(req, "the query has too many parameters");
 	for (size_t i = 0; i < req->n_headers; i++) {
 		const struct sigv4_header *h = &req->headers[i];
 

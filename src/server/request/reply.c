@@ -84,18 +84,14 @@ void reply_modified(struct request *req, const struct store_object *object)
 	reply_header(req, "Last-Modified", date);
 }
 
-void reply_body(struct request *req, unsigned status, struct buf *body, const char *type)
+void reply_held(struct request *req, unsigned status, struct buf *body, const char *type)
 {
 	size_t len = body->len;
 	char *data;
 
 	if (buf_failed(body)) {
-		reply_error(req, S3_E_INTERNAL_ERROR);
-		return;
-	}
-	/* A reply with an error is short. */
-	if (len > LIMIT_SERVER_CONNECTION && !request_hold(req, len)) {
-		reply_error(req, S3_E_SLOW_DOWN);
+		reply_error(
+			req, body->failure == BUF_NO_MEMORY ? S3_E_SLOW_DOWN : S3_E_INTERNAL_ERROR);
 		return;
 	}
 	data = buf_take(body);
@@ -105,6 +101,16 @@ void reply_body(struct request *req, unsigned status, struct buf *body, const ch
 		free(data);
 	req->sent = len;
 	reply_header(req, "Content-Type", type);
+}
+
+void reply_body(struct request *req, unsigned status, struct buf *body, const char *type)
+{
+	/* A reply with an error is short. */
+	if (body->len > LIMIT_SERVER_CONNECTION && !buf_failed(body) &&
+		!request_hold(req, body->len))
+		reply_error(req, S3_E_SLOW_DOWN);
+	else
+		reply_held(req, status, body, type);
 }
 
 void reply_xml(struct request *req, unsigned status, struct buf *xml)

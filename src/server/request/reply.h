@@ -48,7 +48,9 @@ void reply_empty(struct request *req, unsigned status);
 /* Replies to a browser, which cannot sign, with a page about the use of the store. Returns
  * false. */
 bool reply_page(struct request *req);
-/* Both take over the contents of the buffer. */
+/* All three take over the contents of the buffer. reply_held() is for bytes that the request holds
+ * in memory already (request_hold()). */
+void reply_held(struct request *req, unsigned status, struct buf *body, const char *type);
 void reply_body(struct request *req, unsigned status, struct buf *body, const char *type);
 void reply_xml(struct request *req, unsigned status, struct buf *xml);
 /* Returns the result of a callback that cannot read the rest of a body. The head was sent, so only

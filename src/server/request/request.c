@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "s3/message/read_many.h"
 #include "s3/uri.h"
+#include "server/directory/identity.h"
 #include "server/request/connections.h"
 #include "server/request/reply.h"
 #include "server/request/workers.h"
@@ -142,9 +143,13 @@ static bool is_passed_on(const struct request *req)
 
 void request_sender_is_known(struct request *req)
 {
+	/* The account is constant but for its counters. */
+	struct account_info *account = (void *)(uintptr_t)req->identity->owner;
+
 	req->known = true;
 	if (!is_passed_on(req))
-		connections_known(req->server->connections, connection_of(req));
+		connections_known(
+			req->server->connections, connection_of(req), &account->connections);
 }
 
 /* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */

@@ -10,97 +10,106 @@
 #include "server/directory/identity.h"
 #include "server/request/request.h"
 
-/* Jobs in the order of their arrival; bounded by the number of connections. */
+/* Jobs of one kind; bounded by the number of connections. */
 struct queue {
-	struct request *head, **tail;
-};
-
-/* The right to run a long job. */
-struct slot {
-	bool taken;
-	const struct account_info *account; /* NULL for anonymous senders */
+	struct account_jobs *head, **tail; /* accounts with waiting jobs */
+	struct account_jobs anonymous;
+	size_t place; /* index in account_info.jobs */
+	size_t running, limit;
 };
 
 struct worker_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
-	struct queue jobs, long_jobs; /* under lock */
-	struct slot slots[LIMIT_SERVER_LONG_JOBS]; /* under lock */
+	struct queue jobs, long_jobs; /* under lock, like the jobs of accounts */
 	bool stopping; /* under lock */
 	size_t n;
 	pthread_t threads[LIMIT_SERVER_WORKERS];
 };
 
-static void add(struct queue *queue, struct request *req)
+/* The job that a thread runs. */
+struct turn {
+	struct queue *queue; /* NULL if there is none */
+	struct account_jobs *jobs;
+};
+
+static void join(struct queue *queue, struct account_jobs *jobs)
 {
-	req->next_job = NULL;
-	*queue->tail = req;
-	queue->tail = &req->next_job;
+	jobs->next = NULL;
+	*queue->tail = jobs;
+	queue->tail = &jobs->next;
 }
 
-/* Removes the job at `at`. */
-static struct request *take(struct queue *queue, struct request **at)
+static void leave(struct queue *queue, struct account_jobs **at)
 {
-	struct request *req = *at;
-
-	*at = req->next_job;
+	*at = (*at)->next;
 	if (!*at)
 		queue->tail = at;
+}
+
+static void add(struct queue *queue, struct request *req)
+{
+	/* The account is constant but for its counters and jobs. */
+	struct account_info *account = (void *)(uintptr_t)req->identity->owner;
+	struct account_jobs *jobs = account ? &account->jobs[queue->place] : &queue->anonymous;
+
+	req->next_job = NULL;
+	if (jobs->first) {
+		jobs->last->next_job = req;
+	} else {
+		jobs->first = req;
+		join(queue, jobs);
+	}
+	jobs->last = req;
+}
+
+/* Takes a job of the account with the fewest running jobs; several of them in turn. Returns NULL if
+ * no job is waiting, or if as many as the limit are running. */
+static struct request *take(struct queue *queue, struct turn *turn)
+{
+	struct account_jobs **best = &queue->head, *jobs;
+	struct request *req;
+
+	if (!*best || queue->running == queue->limit)
+		return NULL;
+	for (struct account_jobs **at = &(*best)->next; *at; at = &(*at)->next)
+		if ((*at)->running < (*best)->running)
+			best = at;
+	jobs = *best;
+	leave(queue, best);
+	req = jobs->first;
+	jobs->first = req->next_job;
+	if (jobs->first)
+		join(queue, jobs);
+	jobs->running++;
+	queue->running++;
+	*turn = (struct turn){queue, jobs};
 	return req;
 }
 
-/* Returns NULL if all slots are taken. */
-static struct slot *free_slot(struct worker_pool *pool)
+static void end(struct turn *turn)
 {
-	for (size_t i = 0; i < LIMIT_SERVER_LONG_JOBS; i++)
-		if (!pool->slots[i].taken)
-			return &pool->slots[i];
-	return NULL;
+	if (!turn->queue)
+		return;
+	turn->jobs->running--;
+	turn->queue->running--;
+	turn->queue = NULL;
 }
 
-static size_t slots_of(const struct worker_pool *pool, const struct account_info *account)
+/* Ends the last job. The limit of long jobs leaves enough threads for other jobs, so long jobs need
+ * not wait for these. */
+static struct request *take_job(struct worker_pool *pool, struct turn *turn)
 {
-	size_t n = 0;
+	struct request *req;
 
-	for (size_t i = 0; i < LIMIT_SERVER_LONG_JOBS; i++)
-		n += pool->slots[i].taken && pool->slots[i].account == account;
-	return n;
-}
-
-/* Takes a long job, of which there is at least one: that of the account with the fewest slots;
- * several of them in their order. */
-static struct request *take_long_job(struct worker_pool *pool, struct slot *slot)
-{
-	struct request **best = &pool->long_jobs.head;
-	size_t fewest = slots_of(pool, (*best)->identity->owner);
-
-	for (struct request **at = &(*best)->next_job; *at && fewest; at = &(*at)->next_job) {
-		size_t n = slots_of(pool, (*at)->identity->owner);
-
-		if (n < fewest) {
-			best = at;
-			fewest = n;
-		}
-	}
-	*slot = (struct slot){.taken = true, .account = (*best)->identity->owner};
-	return take(&pool->long_jobs, best);
-}
-
-/* Gives back the slot of the last job. The slots leave enough threads for other jobs, so long jobs
- * need not wait for these. */
-static struct request *take_job(struct worker_pool *pool, struct slot **slot)
-{
 	LOCK_SCOPE(&pool->lock);
-	if (*slot)
-		(*slot)->taken = false;
+	end(turn);
 	for (;;) {
-		*slot = pool->long_jobs.head ? free_slot(pool) : NULL;
-		if (*slot)
-			return take_long_job(pool, *slot);
-		if (pool->jobs.head)
-			return take(&pool->jobs, &pool->jobs.head);
-		if (pool->stopping)
-			return NULL;
+		req = take(&pool->long_jobs, turn);
+		if (!req)
+			req = take(&pool->jobs, turn);
+		if (req || pool->stopping)
+			return req;
 		pthread_cond_wait(&pool->filled, &pool->lock);
 	}
 }
@@ -108,10 +117,10 @@ static struct request *take_job(struct worker_pool *pool, struct slot **slot)
 static void *worker_main(void *arg)
 {
 	struct worker_pool *pool = arg;
-	struct slot *slot = NULL;
+	struct turn turn = {NULL};
 	struct request *req;
 
-	while ((req = take_job(pool, &slot)) != NULL)
+	while ((req = take_job(pool, &turn)) != NULL)
 		req->job(req); /* may free the request */
 	return NULL;
 }
@@ -124,8 +133,10 @@ int workers_start(struct worker_pool **out, struct penstock_error *err)
 		return error_memory(err);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->filled, NULL);
-	pool->jobs.tail = &pool->jobs.head;
-	pool->long_jobs.tail = &pool->long_jobs.head;
+	pool->jobs = (struct queue){
+		.tail = &pool->jobs.head, .place = 0, .limit = LIMIT_SERVER_WORKERS};
+	pool->long_jobs = (struct queue){
+		.tail = &pool->long_jobs.head, .place = 1, .limit = LIMIT_SERVER_LONG_JOBS};
 	for (; pool->n < LIMIT_SERVER_WORKERS; pool->n++) {
 		int rc = thread_start(&pool->threads[pool->n], "worker", worker_main, pool, err);
 

@@ -6,7 +6,7 @@
  *	workers_submit(workers, run, req);	// likewise, in a slot for long jobs
  *
  * Long jobs have LIMIT_SERVER_LONG_JOBS slots, so that threads are left for all others. Accounts
- * share the slots evenly.
+ * share the threads and the slots evenly.
  */
 #ifndef SERVER_REQUEST_WORKERS_H
 #define SERVER_REQUEST_WORKERS_H

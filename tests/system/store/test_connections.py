@@ -66,6 +66,25 @@ def test_strangers_make_room_for_a_client_with_the_keys(small, wait_for):
         one.close()
 
 
+# An account whose clients have many addresses has half of the connections; its others end like those of strangers.
+def test_an_account_does_not_take_all_connections(small, wait_for):
+    wire = Wire(small)
+    signed = wire.head("GET", "/", wire.sign("GET", "/"))
+    crowd = []
+
+    for i in range(FILES * 3 // 4):
+        crowd.append(connect(wire, f"127.0.1.{1 + i % 100}"))
+        crowd[-1].sendall(signed)
+        assert wire.read(crowd[-1]).status == 200
+
+    wait_for(lambda: len(ended(crowd)) >= FILES // 8, 30, "connections beyond the share to be closed")
+    with connect(wire, "127.0.0.3") as late:
+        late.sendall(signed)
+        assert wire.read(late).status == 200
+    for one in crowd:
+        one.close()
+
+
 def open_bucket(store):
     """Makes a bucket that strangers may read and write."""
     everything = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": "arn:aws:s3:::open/*"}
@@ -175,14 +194,16 @@ def test_a_stranger_may_be_slow_but_not_idle(store):
     client.close()
 
 
+def resident(store):
+    """Returns the bytes of memory of the store."""
+    return int(re.search(r"^VmRSS:\s*(\d+)", Path(f"/proc/{store.process.pid}/status").read_text(), re.M).group(1)) * 1024
+
+
 # A list of repeated headers was once copied for each of its lines
 def test_a_refused_head_takes_no_more_memory_than_it_has_bytes(store):
-    def resident():
-        return int(re.search(r"^VmRSS:\s*(\d+)", Path(f"/proc/{store.process.pid}/status").read_text(), re.M).group(1)) * 1024
-
     wire = Wire(store)
     head = b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n" + (b"x-list: " + b"v" * 380 + b"\r\n") * 100 + b"\r\n"
-    before = resident()
+    before = resident(store)
 
     crowd = [wire.connect() for _ in range(64)]
     for one in crowd:
@@ -190,8 +211,57 @@ def test_a_refused_head_takes_no_more_memory_than_it_has_bytes(store):
     for one in crowd:
         assert not select.select([one], [], [], 0.01)[0]
 
-    assert resident() - before < 64 << 20
+    assert resident(store) - before < 64 << 20
     for one in crowd:
         one.sendall(b"0")
         assert wire.read(one).code == "NoSuchBucket"
+        one.close()
+
+
+# The bytes of an encrypted object go through a buffer, which a client that reads nothing keeps.
+def test_many_clients_that_read_nothing_take_little_memory(store, wait_for):
+    wire = Wire(store)
+    wire.send("PUT", "/bkt")
+    wire.send("PUT", "/bkt/k", body=bytes(4 << 20), headers={"x-amz-server-side-encryption": "AES256"})
+    request = wire.head("GET", "/bkt/k", wire.sign("GET", "/bkt/k"))
+
+    def stall(n):
+        crowd = [wire.connect() for _ in range(n)]
+        for one in crowd:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.sendall(request)
+        for one in crowd:
+            assert one.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        return crowd
+
+    crowd = stall(300)
+    before = resident(store)
+    crowd += stall(300)
+
+    assert resident(store) - before < 300 * (192 << 10)
+    for one in crowd:
+        one.close()
+
+
+# A policy may ask for the same value many times.
+def test_a_request_that_waits_for_its_body_keeps_no_copies_of_a_long_header(store):
+    wire = Wire(store)
+    wire.send("PUT", "/bkt")
+    letters = [0, 2, 3, 4, 6, 7]
+    names = ["".join(c.upper() if k in letters and i >> letters.index(k) & 1 else c for k, c in enumerate("x-amz-copy-source")) for i in range(64)]
+    condition = {"StringNotEquals": {f"s3:{name}": "a" for name in names}, "StringEquals": {"s3:x-amz-acl": "x"}}
+    policy = {"Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::bkt/*", "Condition": condition}]}
+    assert wire.send("PUT", "/bkt", "policy", body=json.dumps(policy).encode()).status == 204
+    headers = {"x-amz-copy-source": "bkt/" + "k" * 20000, "content-length": "10", "expect": "100-continue"}
+    request = wire.head("PUT", "/bkt/k", wire.sign("PUT", "/bkt/k", headers=headers))
+    before = resident(store)
+
+    crowd = [wire.connect() for _ in range(64)]
+    for one in crowd:
+        one.sendall(request)
+    for one in crowd:
+        assert one.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 100"
+
+    assert resident(store) - before < 40 << 20
+    for one in crowd:
         one.close()

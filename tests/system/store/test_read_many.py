@@ -109,6 +109,17 @@ def test_a_reply_has_a_limit(wire):
     assert [(status, len(data)) for status, data, _ in got] == [(200, 30 << 20), (200, 30 << 20), (503, 0), (200, 10)]
 
 
+# libmicrohttpd ended the process if a list of the bytes of each read did not fit next to the head of the request.
+@pytest.mark.parametrize("reads, head", [(4096, 0), (500, 56000)])
+def test_the_largest_requests_are_answered(wire, reads, head):
+    wire.send("PUT", "/bkt/k", body=b"x")
+
+    reply = wire.send("POST", "/bkt", "penstock-read", body=b"0 * - k\n" * reads, headers={"x-padding": "p" * head})
+
+    assert [(status, data) for status, data, _ in results(reply, reads)] == [(200, b"x")] * reads
+    assert ask(wire, b"0 * - k\n").status == 200
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"0 * - k", b"0 * -\n", b"k\n", b"-1 5 - k\n", b"1 * - k\n", b"0 * - %zz\n", b"0 * - k\n\0", b"0 * - k\n" * 4097, b"0 * - " + b"x" * 1100 + b"\n"],

@@ -247,3 +247,14 @@ def test_files_that_cannot_be_used(penstock, tmp_path, ca):
         assert found.code == code and len(found.err.strip().splitlines()) == 1, (arguments, found.err)
     missing = penstock.run(*serve, "--tls-cert", tmp_path / "missing", "--tls-key", key)
     assert missing.code not in (0, 64) and "missing" in missing.err
+
+
+# A handshake with a large finite field takes the server 0.4 s, and needs no keys.
+@pytest.mark.parametrize("options", [["-groups", "ffdhe8192"], ["-groups", "ffdhe2048"], ["-groups", "P-256"]])
+def test_handshakes_use_elliptic_curves(secure, options):
+    words = ["openssl", "s_client", "-connect", secure.address.removeprefix("https://"), *options]
+
+    shown = subprocess.run(words, input="", capture_output=True, text=True).stdout
+
+    assert "Server Temp Key: DH" not in shown
+    assert ("Server Temp Key: ECDH" in shown) == ("P-256" in options)

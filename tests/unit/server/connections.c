@@ -38,6 +38,10 @@ __attribute__((visibility("default"))) int getsockopt(
 	return 0;
 }
 
+/* Connections of accounts. */
+enum { A, B };
+static unsigned accounts[2];
+
 struct peer {
 	int fds[2]; /* descriptors of the server and of the client */
 	struct connection *connection;
@@ -104,7 +108,7 @@ static void one_with_a_signature_is_not_asked(void **state)
 	struct peer known = open_peer(list, 0), other;
 
 	(void)state;
-	connections_known(list, known.connection);
+	connections_known(list, known.connection, &accounts[A]);
 	other = open_peer(list, 0);
 	assert_true(ended(&other, 60000));
 	assert_false(ended(&known, 0));
@@ -156,12 +160,33 @@ static void they_leave_room(void **state)
 	for (size_t i = 0; i < LIMIT - 1; i++) {
 		peers[i] = open_peer(list, 0);
 		if (i < 4)
-			connections_known(list, peers[i].connection);
+			connections_known(list, peers[i].connection, &accounts[i < 3 ? A : B]);
 	}
 	for (size_t i = 0; i < LIMIT - 1; i++)
 		assert_int_equal(ended(&peers[i], 0), i == 4);
 	for (size_t i = 0; i < LIMIT - 1; i++)
 		close_peer(list, &peers[i]);
+	connections_stop(list);
+}
+
+static void an_account_has_as_many_as_it_leaves_to_others(void **state)
+{
+	struct connections *list = start(HOUR_MS);
+	struct peer peers[LIMIT];
+
+	(void)state;
+	for (size_t i = 0; i < LIMIT; i++) {
+		peers[i] = open_peer(list, 0);
+		connections_known(list, peers[i].connection, &accounts[i < LIMIT - 1 ? A : B]);
+	}
+	assert_int_equal(accounts[A], 3);
+	assert_int_equal(accounts[B], 1);
+	/* Others of the account were ended in favour of newer ones. */
+	for (size_t i = 0; i < LIMIT; i++)
+		assert_int_equal(ended(&peers[i], 0), i == 3 || i == 4);
+	for (size_t i = 0; i < LIMIT; i++)
+		close_peer(list, &peers[i]);
+	assert_int_equal(accounts[A] + accounts[B], 0);
 	connections_stop(list);
 }
 
@@ -173,6 +198,7 @@ int main(void)
 		cmocka_unit_test(one_whose_client_can_only_wait_is_not_ended),
 		cmocka_unit_test(they_are_half_of_all_at_most),
 		cmocka_unit_test(they_leave_room),
+		cmocka_unit_test(an_account_has_as_many_as_it_leaves_to_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

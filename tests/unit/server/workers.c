@@ -1,4 +1,5 @@
-/* The order of the jobs of workers: long jobs leave threads for others; accounts share slots. */
+/* The order of the jobs of workers: long jobs leave threads for others; accounts share threads and
+ * slots. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -15,21 +16,26 @@
 #include "server/request/workers.h"
 
 #define SLOTS LIMIT_SERVER_LONG_JOBS
-#define LONG  ((size_t)2 * LIMIT_SERVER_WORKERS) /* more long jobs than threads */
+#define LONG  ((size_t)2 * LIMIT_SERVER_WORKERS) /* more jobs than threads */
 
-static const struct account_info accounts[2];
+static struct account_info accounts[2];
 static struct identity owners[2] = {{.owner = &accounts[0]}, {.owner = &accounts[1]}};
 
 static sem_t started, gate;
-static const struct account_info *order[LONG + 1]; /* accounts in the order of their long jobs */
+static const struct account_info *order[LONG + 1]; /* accounts in the order of these jobs */
 static atomic_size_t n_started;
 
-/* Runs until the gate lets it pass. */
+/* Runs until the gate lets it pass, like wait_job(). */
 static void long_job(struct request *req)
 {
 	order[atomic_fetch_add(&n_started, 1)] = req->identity->owner;
 	sem_post(&started);
 	sem_wait(&gate);
+}
+
+static void wait_job(struct request *req)
+{
+	long_job(req);
 }
 
 static void short_job(struct request *req)
@@ -111,11 +117,29 @@ static void accounts_share_the_slots(void **state)
 	assert_int_equal(atomic_load(&n_started), LONG + 1);
 }
 
+static void accounts_share_the_threads(void **state)
+{
+	struct worker_pool *pool = *state;
+	struct request *jobs[LONG + 1];
+
+	for (size_t i = 0; i < LONG; i++)
+		jobs[i] = submit(pool, 0, wait_job);
+	wait_for(LIMIT_SERVER_WORKERS);
+	jobs[LONG] = submit(pool, 1, wait_job);
+	sem_post(&gate);
+	wait_for(1);
+
+	assert_ptr_equal(order[LIMIT_SERVER_WORKERS], &accounts[1]);
+	finish(pool, jobs, LONG + 1);
+	assert_int_equal(atomic_load(&n_started), LONG + 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(long_jobs_leave_threads_for_others, setup),
 		cmocka_unit_test_setup(accounts_share_the_slots, setup),
+		cmocka_unit_test_setup(accounts_share_the_threads, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
