@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/quota.h"
 #include "store/crypt/crypt.h"
 #include "store/store.h"
 
@@ -402,10 +403,7 @@ struct store {
 	uint8_t dirs_made[256 / 8]; /* data/xx known to be durable; under dirs_lock */
 	pthread_mutex_t dirs_lock;
 
-	pthread_mutex_t shares_lock;
-	/* Under shares_lock: one for each account with large objects. */
-	struct snapshot_share *shares;
-	size_t snapshot_bytes; /* under shares_lock: the sum of all shares */
+	struct quota snapshots; /* bytes of large snapshots */
 
 	struct held held;
 	atomic_bool encrypts; /* a bucket has, or had, a default encryption */
@@ -433,7 +431,6 @@ int object_from_row(
  * has no room for it, sets PENSTOCK_E_MEMORY, and releases the snapshot. */
 enum store_status snapshot_count(struct store *store, const char *bucket,
 	struct store_object **object, struct penstock_error *err);
-void snapshot_shares_free(struct store *store);
 
 /* The object of a key, or a version of it, before a change. */
 struct old_object {

@@ -43,14 +43,13 @@ struct documents;
 
 #define ACCOUNT_ID_SIZE 65 /* 64 hexadecimal digits and NUL */
 
-/* Lives as long as the server, and is constant but for `held`. */
+/* Constant, and lives as long as the server. */
 struct account_info {
 	char number[STORE_OWNER_SIZE];
 	char id[ACCOUNT_ID_SIZE]; /* the canonical id */
 	char *name;
 	char *email; /* NULL if the account has none */
 	struct account_info *next; /* next account in the directory */
-	atomic_size_t held; /* bytes that its requests hold in memory (request_hold()) */
 };
 
 enum identity_kind {
