@@ -98,6 +98,11 @@ struct txn {
 	void *cookie; /* for `done` */
 	enum store_versioning versioning; /* versioning of the bucket; set by txn_bucket() */
 	enum store_status status;
+	bool more; /* set by `apply` if txn_run() has to submit the change again */
+	/* For a change of many items: `apply` begins at `next_item` and counts it up. A retry
+	 * begins at `first_item` again: earlier items are committed. */
+	size_t first_item, next_item;
+	unsigned rows_before; /* for txn_has_room() */
 	struct penstock_error err;
 };
 int committer_start(struct store *store, struct penstock_error *err);
@@ -105,16 +110,15 @@ int committer_start(struct store *store, struct penstock_error *err);
 void committer_stop(struct store *store);
 /* Submits a change; the committer calls `done` on its thread. */
 void txn_submit(struct store *store, struct txn *txn);
-/* Submits a change and waits; moves its error to err. */
+/* Submits a change, repeatedly if it needs several transactions, and waits; moves its error to
+ * err. */
 enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_error *err);
 
 /* For apply functions: marks the key as changed in this batch. */
 int txn_touch(struct store *store, const char *bucket, const char *key);
-/* Rows that a change of many rows may change in one transaction, so that other changes get their
- * turn; the change continues in the next transaction. */
-#define TXN_ROWS 5000
-/* Returns the number of rows that were changed so far, for differences. */
-unsigned txn_rows(const struct store *store);
+/* Returns false if a change of many rows has to continue in another transaction, so that other
+ * changes get their turn. */
+bool txn_has_room(const struct store *store, const struct txn *txn);
 /* Marks all keys of all buckets as changed in this batch. */
 void txn_touch_all(struct store *store);
 /* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,
@@ -352,7 +356,7 @@ struct store {
 	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
-	unsigned n_unreferenced; /* pieces that lost their references, for txn_rows() */
+	unsigned n_unreferenced; /* pieces that lost their references, for txn_has_room() */
 	int log_pages; /* relaxed only, like the next four */
 	/* value of `log_pages` at the last sync point, or 0 if the log was started again */
 	int synced_pages;
