@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "checkpoint/commit.h"
 #include "deploy/deploy.h"
 #include "transfer/objects.h"

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "image/layer.h"

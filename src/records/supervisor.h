@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 
 struct penstock_error;
 

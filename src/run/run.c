@@ -12,7 +12,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "records/claims.h"
 #include "run/cluster/slurm.h"
 #include "run/config/user_limits.h"

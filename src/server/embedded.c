@@ -22,7 +22,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "server/request/account.h"
 

@@ -100,7 +100,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 	}
 	if (req->response)
 		MHD_destroy_response(req->response);
-	request_let_go(req); /* the account outlives its identities */
+	request_let_go(req);
 	identity_unref(req->identity);
 	body_release(req);
 	op_post_release(req);

@@ -22,7 +22,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "server/bucket/access_log.h"
 #include "server/bucket/lifecycle.h"

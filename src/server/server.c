@@ -501,6 +501,7 @@ static void server_free(struct server *server)
 	pthread_key_delete(server->signer);
 	log_file_close(server->log_file);
 	metrics_free(server->metrics);
+	quota_release(&server->held);
 	free(server->url);
 	free(server);
 }
@@ -521,6 +522,7 @@ int server_start(
 	/* Request ids should differ between starts, but nothing depends on that. */
 	if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0)
 		seed = (uint64_t)clock_wall_ns();
+	quota_init(&server->held, LIMIT_SERVER_HELD);
 	atomic_init(&server->next_id, seed);
 	atomic_init(&server->last_activity, clock_monotonic_ns());
 	server->store = options->store;

@@ -12,7 +12,6 @@ struct bucket_txn {
 	const char *name;
 	const struct store_new_bucket *new;
 	enum store_versioning versioning;
-	bool more; /* set by a deletion that needs another transaction */
 };
 
 static int apply_create(struct store *store, struct txn *txn)
@@ -98,12 +97,10 @@ enum store_status store_bucket_set_versioning(struct store *store, const char *n
 	return txn_run(store, &t.txn, err);
 }
 
-/* Drops unfinished uploads; sets `*more` if some may be left. */
-static int drop_uploads(struct store *store, int64_t bucket, bool *more)
+/* Drops unfinished uploads; sets txn->more if some may be left. */
+static int drop_uploads(struct store *store, struct txn *txn, int64_t bucket)
 {
-	unsigned before = txn_rows(store);
-
-	while (txn_rows(store) - before < TXN_ROWS) {
+	while (txn_has_room(store, txn)) {
 		_cleanup_reset_ sqlite3_stmt *st = db_bound(
 			store->writer, SQL_UPLOAD_OF_BUCKET, "i", bucket);
 		int rc = db_step(store->writer, st);
@@ -116,7 +113,7 @@ static int drop_uploads(struct store *store, int64_t bucket, bool *more)
 		if (rc)
 			return rc;
 	}
-	*more = true;
+	txn->more = true;
 	return 0;
 }
 
@@ -127,7 +124,6 @@ static int apply_delete(struct store *store, struct txn *txn)
 	_cleanup_reset_ sqlite3_stmt *used = NULL;
 	int rc;
 
-	t->more = false;
 	if (id <= 0)
 		return (int)-id;
 	used = db_bound(store->writer, SQL_BUCKET_USED, "i", id);
@@ -138,8 +134,8 @@ static int apply_delete(struct store *store, struct txn *txn)
 	}
 	if (rc != SQLITE_DONE)
 		return rc;
-	rc = drop_uploads(store, id, &t->more);
-	if (rc || t->more)
+	rc = drop_uploads(store, txn, id);
+	if (rc || txn->more)
 		return rc;
 	store->configs_changed = true;
 	rc = db_exec(store->writer, SQL_REGION_DROP, "t", t->name);
@@ -152,12 +148,8 @@ enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err)
 {
 	struct bucket_txn t = {.txn = {.apply = apply_delete}, .name = name};
-	enum store_status status;
 
-	do
-		status = txn_run(store, &t.txn, err);
-	while (status == STORE_OK && t.more);
-	return status;
+	return txn_run(store, &t.txn, err);
 }
 
 enum store_status store_bucket_get(

@@ -12,6 +12,9 @@
 #include "base/must.h"
 #include "base/thread.h"
 
+/* Rows that one change may change in a transaction. */
+#define TXN_ROWS 5000
+
 int64_t time_after(int64_t last_ns)
 {
 	int64_t now_ns = clock_wall_ns();
@@ -45,10 +48,16 @@ void txn_touch_all(struct store *store)
 	store->touched_all++;
 }
 
-unsigned txn_rows(const struct store *store)
+/* Returns the number of rows that were changed so far, for differences. */
+static unsigned changed_rows(const struct store *store)
 {
 	/* Many pieces in few files change few rows, but take their time, too. */
 	return (unsigned)sqlite3_total_changes(store->writer->handle) + store->n_unreferenced;
+}
+
+bool txn_has_room(const struct store *store, const struct txn *txn)
+{
+	return changed_rows(store) - txn->rows_before < TXN_ROWS;
 }
 
 static int by_blob(const void *a, const void *b)
@@ -344,6 +353,9 @@ static enum store_status batch_try(
 
 	for (struct txn *t = list; t && !rc; t = t->next) {
 		t->status = STORE_OK;
+		t->more = false;
+		t->next_item = t->first_item;
+		t->rows_before = changed_rows(store);
 		rc = t->apply(store, t);
 	}
 	if (!rc)
@@ -516,9 +528,12 @@ enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_
 	sem_init(&ended, 0, 0);
 	txn->done = wake;
 	txn->cookie = &ended;
-	txn_submit(store, txn);
-	while (sem_wait(&ended) < 0 && errno == EINTR)
-		;
+	do {
+		txn_submit(store, txn);
+		while (sem_wait(&ended) < 0 && errno == EINTR)
+			;
+		txn->first_item = txn->next_item;
+	} while (txn->status == STORE_OK && txn->more);
 	sem_destroy(&ended);
 	if (txn->status == STORE_FAILED || txn->status == STORE_NO_SPACE)
 		error_move(err, &txn->err);

@@ -118,9 +118,8 @@ struct expire_txn {
 	struct txn txn;
 	const char *bucket;
 	const struct store_rules *rules; /* may be NULL */
-	struct store_expiry *items; /* items left; `n` is their number */
+	struct store_expiry *items;
 	size_t n;
-	size_t done; /* items that the last transaction has handled */
 };
 
 /* Sets STORE_CHANGED if the bucket has other rules. */
@@ -213,21 +212,20 @@ static int apply_expire(struct store *store, struct txn *txn)
 {
 	struct expire_txn *t = (struct expire_txn *)txn;
 	int64_t bucket = txn_bucket(store, txn, t->bucket);
-	unsigned before = txn_rows(store);
 	int rc = 0;
 
-	t->done = 0;
 	if (bucket <= 0)
 		return (int)-bucket;
 	if (t->rules)
 		rc = compare_rules(store, t, bucket);
-	while (rc == 0 && txn->status == STORE_OK && t->done < t->n &&
-		txn_rows(store) - before < TXN_ROWS) {
-		struct store_expiry *item = &t->items[t->done++];
+	while (rc == 0 && txn->status == STORE_OK && txn->next_item < t->n &&
+		txn_has_room(store, txn)) {
+		struct store_expiry *item = &t->items[txn->next_item++];
 
 		item->done = false;
 		rc = expire_one(store, t, bucket, item);
 	}
+	txn->more = txn->next_item < t->n;
 	return rc;
 }
 
@@ -240,12 +238,6 @@ enum store_status store_expire(struct store *store, const char *bucket,
 		.rules = rules,
 		.items = items,
 		.n = n};
-	enum store_status status;
 
-	do {
-		status = txn_run(store, &t.txn, err);
-		t.items += t.done;
-		t.n -= t.done;
-	} while (status == STORE_OK && t.n);
-	return status;
+	return txn_run(store, &t.txn, err);
 }

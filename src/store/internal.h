@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/quota.h"
 #include "store/crypt/crypt.h"
 #include "store/store.h"
 
@@ -97,6 +98,11 @@ struct txn {
 	void *cookie; /* for `done` */
 	enum store_versioning versioning; /* versioning of the bucket; set by txn_bucket() */
 	enum store_status status;
+	bool more; /* set by `apply` if txn_run() has to submit the change again */
+	/* For a change of many items: `apply` begins at `next_item` and counts it up. A retry
+	 * begins at `first_item` again: earlier items are committed. */
+	size_t first_item, next_item;
+	unsigned rows_before; /* for txn_has_room() */
 	struct penstock_error err;
 };
 int committer_start(struct store *store, struct penstock_error *err);
@@ -104,16 +110,15 @@ int committer_start(struct store *store, struct penstock_error *err);
 void committer_stop(struct store *store);
 /* Submits a change; the committer calls `done` on its thread. */
 void txn_submit(struct store *store, struct txn *txn);
-/* Submits a change and waits; moves its error to err. */
+/* Submits a change, repeatedly if it needs several transactions, and waits; moves its error to
+ * err. */
 enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_error *err);
 
 /* For apply functions: marks the key as changed in this batch. */
 int txn_touch(struct store *store, const char *bucket, const char *key);
-/* Rows that a change of many rows may change in one transaction, so that other changes get their
- * turn; the change continues in the next transaction. */
-#define TXN_ROWS 5000
-/* Returns the number of rows that were changed so far, for differences. */
-unsigned txn_rows(const struct store *store);
+/* Returns false if a change of many rows has to continue in another transaction, so that other
+ * changes get their turn. */
+bool txn_has_room(const struct store *store, const struct txn *txn);
 /* Marks all keys of all buckets as changed in this batch. */
 void txn_touch_all(struct store *store);
 /* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,
@@ -351,7 +356,7 @@ struct store {
 	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
-	unsigned n_unreferenced; /* pieces that lost their references, for txn_rows() */
+	unsigned n_unreferenced; /* pieces that lost their references, for txn_has_room() */
 	int log_pages; /* relaxed only, like the next four */
 	/* value of `log_pages` at the last sync point, or 0 if the log was started again */
 	int synced_pages;
@@ -403,10 +408,7 @@ struct store {
 	uint8_t dirs_made[256 / 8]; /* data/xx known to be durable; under dirs_lock */
 	pthread_mutex_t dirs_lock;
 
-	pthread_mutex_t shares_lock;
-	/* Under shares_lock: one for each account with large objects. */
-	struct snapshot_share *shares;
-	size_t snapshot_bytes; /* under shares_lock: the sum of all shares */
+	struct quota snapshots; /* bytes of large snapshots */
 
 	struct held held;
 	atomic_bool encrypts; /* a bucket has, or had, a default encryption */
@@ -434,7 +436,6 @@ int object_from_row(
  * has no room for it, sets PENSTOCK_E_MEMORY, and releases the snapshot. */
 enum store_status snapshot_count(struct store *store, const char *bucket,
 	struct store_object **object, struct penstock_error *err);
-void snapshot_shares_free(struct store *store);
 
 /* The object of a key, or a version of it, before a change. */
 struct old_object {

@@ -152,8 +152,7 @@ struct expire_txn {
 	struct txn txn;
 	int64_t before_ns;
 	struct store_upload_place stale[EXPIRE_STEP];
-	size_t n, tried; /* number of stale uploads, and of those that were looked at again */
-	size_t dropped;
+	size_t n, dropped; /* number of stale uploads, and of those that were dropped */
 };
 
 /* Drops an upload, unless it has ended or got a part meanwhile. */
@@ -173,12 +172,11 @@ static int drop_stale(
 static int apply_expire(struct store *store, struct txn *txn)
 {
 	struct expire_txn *t = (struct expire_txn *)txn;
-	unsigned before = txn_rows(store);
 	int rc = 0;
 
-	t->tried = t->dropped = 0;
-	while (rc == 0 && t->tried < t->n && txn_rows(store) - before < TXN_ROWS)
-		rc = drop_stale(store, t, &t->stale[t->tried++]);
+	t->dropped = 0;
+	while (rc == 0 && txn->next_item < t->n && txn_has_room(store, txn))
+		rc = drop_stale(store, t, &t->stale[txn->next_item++]);
 	return rc;
 }
 
@@ -224,8 +222,8 @@ enum store_status store_upload_expire(struct store *store, int64_t before_ns,
 	if (status != STORE_OK)
 		return status;
 	*n = t->dropped;
-	if (t->tried < t->n)
-		*place = t->stale[t->tried - 1];
+	if (t->txn.next_item < t->n)
+		*place = t->stale[t->txn.next_item - 1];
 	return STORE_OK;
 }
 

@@ -402,9 +402,8 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
 struct delete_txn {
 	struct txn txn;
 	const char *bucket;
-	struct store_delete *items; /* items left; `n` is their number */
+	struct store_delete *items;
 	size_t n;
-	size_t done; /* items that the last transaction has deleted */
 };
 
 static int notify_marker(struct store *store, const struct txn *txn, const char *bucket,
@@ -515,14 +514,13 @@ static int apply_delete(struct store *store, struct txn *txn)
 {
 	struct delete_txn *t = (struct delete_txn *)txn;
 	int64_t bucket = txn_bucket(store, txn, t->bucket);
-	unsigned before = txn_rows(store);
 	int rc = 0;
 
-	t->done = 0;
 	if (bucket <= 0)
 		return (int)-bucket;
-	while (rc == 0 && t->done < t->n && txn_rows(store) - before < TXN_ROWS)
-		rc = object_remove(store, txn, bucket, t->bucket, &t->items[t->done++]);
+	while (rc == 0 && txn->next_item < t->n && txn_has_room(store, txn))
+		rc = object_remove(store, txn, bucket, t->bucket, &t->items[txn->next_item++]);
+	txn->more = txn->next_item < t->n;
 	return rc;
 }
 
@@ -531,14 +529,8 @@ enum store_status store_delete(struct store *store, const char *bucket, struct s
 {
 	struct delete_txn t = {
 		.txn = {.apply = apply_delete}, .bucket = bucket, .items = items, .n = n};
-	enum store_status status;
 
-	do {
-		status = txn_run(store, &t.txn, err);
-		t.items += t.done;
-		t.n -= t.done;
-	} while (status == STORE_OK && t.n);
-	return status;
+	return txn_run(store, &t.txn, err);
 }
 
 /* --- the store's own headers ------------------------------------------------------------------ */

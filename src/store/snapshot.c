@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/must.h"
+#include "base/quota.h"
 #include "store/header.h"
 
 /* Objects with more pieces are not mapped: a process has 65,530 mappings by default. */
@@ -17,68 +17,20 @@
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* The large snapshots of the objects of an account. */
-struct snapshot_share {
-	struct snapshot_share *next;
-	char owner[STORE_OWNER_SIZE];
-	size_t bytes; /* under shares_lock */
-};
-
-/* Returns NULL if out of memory. */
-static struct snapshot_share *share_of(struct store *store, const char *owner)
-{
-	struct snapshot_share *share = store->shares;
-
-	MUST_HOLD(&store->shares_lock);
-	while (share && strcmp(share->owner, owner) != 0)
-		share = share->next;
-	if (share || !(share = calloc(1, sizeof(*share))))
-		return share;
-	snprintf(share->owner, sizeof(share->owner), "%s", owner);
-	share->next = store->shares;
-	store->shares = share;
-	return share;
-}
-
-void snapshot_shares_free(struct store *store)
-{
-	struct snapshot_share *share = store->shares, *next;
-
-	for (; share; share = next) {
-		next = share->next;
-		free(share);
-	}
-}
-
-static int share_add(struct store_object *object, const char *bucket, const char *owner,
+static int take_memory(struct store_object *object, const char *bucket, const char *owner,
 	struct penstock_error *err)
 {
-	struct store *store = object->store;
-	struct snapshot_share *share;
-	size_t all, mine;
+	struct quota_share *share = quota_share(&object->store->snapshots, owner);
 
-	LOCK_SCOPE(&store->shares_lock);
-	share = share_of(store, owner);
 	if (!share)
 		return error_memory(err);
-	all = store->snapshot_bytes + object->memory;
-	mine = share->bytes + object->memory;
-	if (all > LIMIT_STORE_SNAPSHOTS || mine > LIMIT_STORE_SNAPSHOTS - all)
+	if (!quota_take(share, object->memory))
 		return error_set(err, PENSTOCK_E_MEMORY,
 			"cannot read an object in the bucket '%s': the large objects that are being "
 			"read take %zu bytes of memory; retry later",
-			bucket, share->bytes);
-	store->snapshot_bytes = all;
-	share->bytes = mine;
+			bucket, quota_held(share));
 	object->share = share;
 	return 0;
-}
-
-static void share_remove(struct store_object *object)
-{
-	LOCK_SCOPE(&object->store->shares_lock);
-	object->store->snapshot_bytes -= object->memory;
-	object->share->bytes -= object->memory;
 }
 
 enum store_status snapshot_count(struct store *store, const char *bucket,
@@ -98,7 +50,7 @@ enum store_status snapshot_count(struct store *store, const char *bucket,
 	}
 	if (status == STORE_OK)
 		db_column_text(st, 4, owner, sizeof(owner));
-	if (status == STORE_OK && share_add(*object, bucket, owner, err) < 0)
+	if (status == STORE_OK && take_memory(*object, bucket, owner, err) < 0)
 		status = STORE_FAILED;
 	if (status != STORE_OK) {
 		store_object_unref(*object);
@@ -120,7 +72,7 @@ void store_object_unref(struct store_object *object)
 	for (size_t i = 0; i < object->n_pieces; i++)
 		blob_unpin(object->store, object->blobs[i]);
 	if (object->share)
-		share_remove(object);
+		quota_give_back(object->share, object->memory);
 	free(object);
 }
 

@@ -174,7 +174,7 @@ static void store_dispose(struct store *store)
 		db_close(db);
 	}
 	cache_free(store->cache);
-	snapshot_shares_free(store);
+	quota_release(&store->snapshots);
 	keys_free(store->keys);
 	db_close(store->writer);
 	if (store->root_fd >= 0)
@@ -189,7 +189,6 @@ static void store_dispose(struct store *store)
 	pthread_mutex_destroy(&store->blobs_lock);
 	pthread_mutex_destroy(&store->unlink_lock);
 	pthread_mutex_destroy(&store->dirs_lock);
-	pthread_mutex_destroy(&store->shares_lock);
 	while (store->held.n_free)
 		free(store->held.free[--store->held.n_free]);
 	pthread_mutex_destroy(&store->held.lock);
@@ -213,7 +212,7 @@ static void init_locks(struct store *store)
 	pthread_cond_init(&store->gone_added, NULL);
 	pthread_mutex_init(&store->unlink_lock, NULL);
 	pthread_mutex_init(&store->dirs_lock, NULL);
-	pthread_mutex_init(&store->shares_lock, NULL);
+	quota_init(&store->snapshots, LIMIT_STORE_SNAPSHOTS);
 	pthread_mutex_init(&store->held.lock, NULL);
 	/* The committer must get the lock even if readers keep coming. */
 	pthread_rwlockattr_init(&attr);

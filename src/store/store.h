@@ -399,7 +399,7 @@ struct store_part {
 };
 
 struct store_blob;
-struct snapshot_share;
+struct quota_share;
 
 /* A snapshot; read-only outside of src/store. */
 struct store_object {
@@ -423,7 +423,7 @@ struct store_object {
 	struct store_blob **blobs; /* blobs of the pieces, pinned */
 	const struct seal *seals; /* seals of the pieces, if they are encrypted; else NULL */
 	size_t memory; /* bytes of this snapshot */
-	struct snapshot_share *share; /* counts them; NULL if they are few */
+	struct quota_share *share; /* counts them; NULL if they are few */
 	/* Set by a reader that has compared all bytes with the checksum. */
 	atomic_bool verified;
 	/* Set by a reader that has combined the checksums of the parts: 1 if the result is the

@@ -35,7 +35,7 @@
 #define HASH_NONFATAL_OOM	       1
 #include <uthash.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "sync/record/journal.h"
 #include "sync/kernel/lease.h"
 #include "sync/record/manifest.h"

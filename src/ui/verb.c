@@ -13,8 +13,8 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/process.h"
-#include "base/process_run.h"
+#include "base/process/process.h"
+#include "base/process/run.h"
 #include "transfer/location.h"
 
 #define PROGRAM	      "/proc/self/exe"

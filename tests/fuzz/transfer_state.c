@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "transfer/web/internal.h"
 #include "yard.h"
 

@@ -17,7 +17,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "cli/print/follow.h"
 #include "records/supervisor.h"
 #include "records/layout.h"

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "cli/frame/options.h"
 #include "cli/frame/tables.h"

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <stddef.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 
 /* Global, because a signal handler gets no pointer to other data. */
 static atomic_int interrupted;

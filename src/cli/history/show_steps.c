@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "cli/print/util.h"
 #include "run/process/live.h"

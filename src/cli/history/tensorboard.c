@@ -14,7 +14,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/frame/interrupt.h"

@@ -18,6 +18,7 @@
 #include "net/http/http.h"
 #include "run/stage/stores.h"
 #include "server/embedded.h"
+#include "store/header.h"
 #include "transfer/listing.h"
 
 #define EMBEDDED_OPTION "--endpoint-url embedded"
@@ -51,15 +52,6 @@ struct stores_embedded_ops remote_embedded_ops(const char *home)
 	return (struct stores_embedded_ops){join_embedded, leave_embedded, home};
 }
 
-static bool is_printable(const char *value)
-{
-	for (; *value; value++) {
-		if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
-			return false;
-	}
-	return true;
-}
-
 /* Returns the exit code of cli_misuse() if a value is not NAME=VALUE or cannot be a header, or if a
  * name is given twice; else 0. */
 static int check_metadata(const struct cli *cli, const struct strlist *given)
@@ -79,7 +71,7 @@ static int check_metadata(const struct cli *cli, const struct strlist *given)
 				"--metadata '%s': invalid name; use letters, digits, '-', '_' and "
 				"'.'",
 				text);
-		if (!is_printable(value))
+		if (!store_header_is_value(value))
 			return cli_misuse(cli,
 				"--metadata '%.*s': the value has a control character in it",
 				(int)n, text);

@@ -12,7 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "cli/command.h"
 #include "records/records.h"
 #include "records/layout.h"

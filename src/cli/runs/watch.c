@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
 #include "cli/print/util.h"

@@ -15,7 +15,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 
 #define TEXT_OF(number) #number
 #define NUMBER(number)	TEXT_OF(number)

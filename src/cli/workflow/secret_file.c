@@ -13,8 +13,8 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
-#include "base/process_run.h"
+#include "base/process/process.h"
+#include "base/process/run.h"
 #include "base/str.h"
 #include "records/records.h"
 

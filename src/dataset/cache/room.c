@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "dataset/cache/internal.h"
 

@@ -10,8 +10,8 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
-#include "base/process_run.h"
+#include "base/process/process.h"
+#include "base/process/run.h"
 #include "net/credentials/sources.h"
 #include "net/credentials/credentials.h"
 

@@ -25,7 +25,7 @@
 #include "run/cluster/hostlist.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "image/image.h"
 #include "records/claims.h"
 #include "net/credentials/credentials.h"

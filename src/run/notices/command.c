@@ -8,8 +8,8 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "base/process.h"
-#include "base/process_run.h"
+#include "base/process/process.h"
+#include "base/process/run.h"
 #include "run/notices/notice.h"
 
 enum { POLL_MS = 5000, TIMEOUT_MS = 10000, LINE_BYTES = 159 };

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/thread.h"
 #include "run/config/times.h"
 

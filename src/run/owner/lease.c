@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/must.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "run/owner/lease_internal.h"

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "net/http/http.h"
 #include "records/records.h"
 #include "run/owner/lease.h"

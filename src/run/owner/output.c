@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "records/layout.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/must.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"

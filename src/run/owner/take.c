@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
 

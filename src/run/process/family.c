@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 
 enum { KILL_WAIT_MS = 10000, POLL_MS = 2, MAX_BEFORE = 16 };

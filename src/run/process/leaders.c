@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/process/leaders.h"
 
 /* Returns true for shells and programs that only start another program: their children are notified

@@ -20,7 +20,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/process/cgroups.h"
 #include "s3/sum/checksum.h"
 

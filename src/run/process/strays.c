@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "records/layout.h"
 #include "run/process/live.h"

@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 
 static void add_process(pid_t pid, struct usage *out)
 {

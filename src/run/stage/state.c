@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 
 #define FORMAT 1 /* format of the file; other formats are ignored */

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "records/layout.h"
 
 struct penstock_error;

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/task/executor.h"
 
 #define BOXED_PREFIX "container-" /* prefix of the directories of tasks, for cleanup */

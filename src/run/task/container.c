@@ -21,7 +21,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "image/image.h"
 #include "run/task/box.h"

@@ -113,12 +113,12 @@ struct task_spec {
 	const char *cwd; /* NULL if the image's directory is used in a container */
 	int stdout_fd; /* borrowed */
 	int stderr_fd; /* borrowed */
-	int handed_fd; /* as in base/process.h; for tasks outside of containers */
+	int handed_fd; /* as in base/process/process.h; for tasks outside of containers */
 	const int *cpus; /* CPUs to bind the task to; NULL if it may use all */
 	size_t n_cpus;
 	const int *cgroups; /* the step's control groups to join; borrowed */
 	size_t n_cgroups;
-	const int *born_in; /* as in base/process.h */
+	const int *born_in; /* as in base/process/process.h */
 	struct task_network network;
 	/* keys to serve in the task's own network, too; NULL if there are none */
 	const struct key_server *keys;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/process.h"
+#include "base/process/process.h"
 
 #define CGROUPS "/sys/fs/cgroup"
 

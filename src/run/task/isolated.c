@@ -19,7 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/task/box.h"
 #include "run/task/boxed.h"
 #include "run/task/init.h"

@@ -22,7 +22,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/task/executor.h"
 #include "run/task/keys.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/process/family.h"
 
 struct process_task {

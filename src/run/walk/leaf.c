@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/attempt/attempt.h"
 #include "run/config/times.h"
 #include "run/notices/reaction.h"

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "run/owner/lease.h"
 #include "run/walk/finished.h"

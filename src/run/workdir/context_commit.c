@@ -17,8 +17,8 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/process.h"
-#include "base/process_run.h"
+#include "base/process/process.h"
+#include "base/process/run.h"
 #include "base/str.h"
 
 #define TIMEOUT_MS 10000 /* for all git commands together */

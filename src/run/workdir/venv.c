@@ -16,8 +16,8 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/process.h"
-#include "base/process_run.h"
+#include "base/process/process.h"
+#include "base/process/run.h"
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/quota.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "s3/bucket/lifecycle.h"
@@ -24,18 +25,11 @@
 /* Bytes that count for each future object in addition to its lines. */
 #define PENDING_BYTES (4 * KIB)
 
-/* The pending lines of an account. */
-struct share {
-	struct share *next;
-	char account[STORE_OWNER_SIZE];
-	size_t bytes; /* under the lock of the log; includes lines in delivery */
-};
-
 /* The lines of one future object. */
 struct pending {
 	struct pending *next;
 	char bucket[64]; /* the logged bucket */
-	struct share *share; /* share of the account that owned the bucket at that time */
+	struct quota_share *share; /* share of the account that owned the bucket at that time */
 	char *target, *prefix;
 	bool partitioned, by_event;
 	int64_t first_ns; /* time of the first line */
@@ -47,14 +41,13 @@ struct access_log {
 	struct configs *configs;
 	char account[STORE_OWNER_SIZE];
 	int64_t interval_ms;
+	struct quota memory; /* bytes of all lines, also of those in delivery */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t woken;
 	/* Under lock: */
 	struct pending *pending;
-	struct share *shares; /* one for each account with a log */
 	int64_t since_ms; /* when the first pending line came; 0 if there is none */
-	size_t bytes; /* the sum of all shares */
 	size_t fresh; /* bytes that were added since the last delivery */
 	size_t n_dropped; /* since the last delivery */
 	bool full; /* a delivery is due, because an object or the memory has enough lines */
@@ -92,30 +85,7 @@ static const char *account_of(const struct access_log *log, const struct store_b
 	return bucket->owner[0] ? bucket->owner : log->account;
 }
 
-/* Returns NULL if out of memory. */
-static struct share *share_of(struct access_log *log, const char *account)
-{
-	struct share *share = log->shares;
-
-	while (share && strcmp(share->account, account) != 0)
-		share = share->next;
-	if (share || !(share = calloc(1, sizeof(*share))))
-		return share;
-	snprintf(share->account, sizeof(share->account), "%s", account);
-	share->next = log->shares;
-	log->shares = share;
-	return share;
-}
-
-/* An account may have as many pending bytes as are left for others. */
-static bool has_room(const struct access_log *log, const struct share *share, size_t bytes)
-{
-	size_t all = log->bytes + bytes;
-
-	return all <= LIMIT_SERVER_LOG && share->bytes + bytes <= LIMIT_SERVER_LOG - all;
-}
-
-static bool fits(const struct pending *p, const char *bucket, const struct share *share,
+static bool fits(const struct pending *p, const char *bucket, const struct quota_share *share,
 	const struct s3_logging *to, int64_t ns)
 {
 	return p->share == share && strcmp(p->bucket, bucket) == 0 &&
@@ -126,7 +96,7 @@ static bool fits(const struct pending *p, const char *bucket, const struct share
 }
 
 static struct pending *pending_new(
-	const char *bucket, struct share *share, const struct s3_logging *to, int64_t ns)
+	const char *bucket, struct quota_share *share, const struct s3_logging *to, int64_t ns)
 {
 	struct pending *p = calloc(1, sizeof(*p));
 
@@ -155,17 +125,20 @@ static void add_line(struct access_log *log, const struct store_bucket *source,
 	const struct s3_logging *to, int64_t ns, const struct buf *line)
 {
 	struct pending *p, *new = NULL;
-	struct share *share;
+	struct quota_share *share;
 	size_t bytes;
+	bool taken;
 
 	LOCK_SCOPE(&log->lock);
-	share = share_of(log, account_of(log, source));
+	share = quota_share(&log->memory, account_of(log, source));
 	for (p = log->pending; p && !fits(p, source->name, share, to, ns);)
 		p = p->next;
 	bytes = line->len + (p ? 0 : PENDING_BYTES);
-	if (buf_failed(line) || !share || !has_room(log, share, bytes) ||
-		(!p && !(p = new = pending_new(source->name, share, to, ns))) ||
+	taken = !buf_failed(line) && share && quota_take(share, bytes);
+	if (!taken || (!p && !(p = new = pending_new(source->name, share, to, ns))) ||
 		buf_add(&p->lines, line->data, line->len) < 0) {
+		if (taken)
+			quota_give_back(share, bytes);
 		if (new)
 			pending_free(new);
 		log->n_dropped++;
@@ -175,8 +148,6 @@ static void add_line(struct access_log *log, const struct store_bucket *source,
 		new->next = log->pending;
 		log->pending = new;
 	}
-	log->bytes += bytes;
-	share->bytes += bytes;
 	log->fresh += bytes;
 	log->full = log->full || p->lines.len >= LIMIT_SERVER_LOG_OBJECT ||
 		    log->fresh >= LIMIT_SERVER_LOG_FRESH;
@@ -234,7 +205,7 @@ static int make_key(struct access_log *log, const struct pending *p, struct buf 
 	str_hex(random, sizeof(random), unique);
 	store_bucket_get(log->store, p->bucket, &source, NULL);
 	s3_log_key(key, &to,
-		&(struct s3_log_source){.account = p->share->account,
+		&(struct s3_log_source){.account = p->share->owner,
 			.region = source.region[0] ? source.region : "us-east-1",
 			.bucket = p->bucket},
 		p->by_event ? p->first_ns : clock_wall_ns(), unique);
@@ -275,7 +246,7 @@ static enum store_status make_headers(struct access_log *log, const struct pendi
 
 	if (status == STORE_OK)
 		status = store_bucket_get(log->store, p->target, &target, err);
-	if (status == STORE_OK && strcmp(account_of(log, &target), p->share->account) != 0)
+	if (status == STORE_OK && strcmp(account_of(log, &target), p->share->owner) != 0)
 		status = STORE_NO_SUCH_BUCKET;
 	*encrypted = status == STORE_OK && mode != STORE_PLAIN;
 	if (*encrypted && store_encryption_format(NULL, text, err) < 0)
@@ -355,10 +326,7 @@ static void deliver_all(struct access_log *log)
 			kept = list;
 			continue;
 		}
-		pthread_mutex_lock(&log->lock);
-		log->bytes -= size_of(list);
-		list->share->bytes -= size_of(list);
-		pthread_mutex_unlock(&log->lock);
+		quota_give_back(list->share, size_of(list));
 		pending_free(list);
 	}
 	pthread_mutex_lock(&log->lock);
@@ -402,17 +370,13 @@ static void *access_log_main(void *arg)
 
 static void access_log_free(struct access_log *log)
 {
-	struct share *next_share;
 	struct pending *next;
 
 	for (struct pending *p = log->pending; p; p = next) {
 		next = p->next;
 		pending_free(p);
 	}
-	for (struct share *share = log->shares; share; share = next_share) {
-		next_share = share->next;
-		free(share);
-	}
+	quota_release(&log->memory);
 	configs_free(log->configs);
 	pthread_cond_destroy(&log->woken);
 	pthread_mutex_destroy(&log->lock);
@@ -430,6 +394,7 @@ int access_log_start(struct access_log **out, struct store *store, const char *a
 	log->store = store;
 	log->interval_ms = interval_ms;
 	snprintf(log->account, sizeof(log->account), "%s", account);
+	quota_init(&log->memory, LIMIT_SERVER_LOG);
 	pthread_mutex_init(&log->lock, NULL);
 	clock_cond_init(&log->woken);
 	rc = configs_new(&log->configs, store, &kind, err);

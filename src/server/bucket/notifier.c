@@ -1,7 +1,6 @@
 #include "server/bucket/notifier.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +17,12 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "base/thread.h"
 #include "net/http/http.h"
 #include "s3/bucket/notification.h"
 #include "s3/date.h"
 #include "s3/uri.h"
 #include "server/bucket/configs.h"
+#include "server/bucket/consumer.h"
 #include "server/directory/identity.h"
 #include "store/store.h"
 
@@ -32,31 +31,19 @@
 #define NAME_MAX_    64
 #define ACCOUNT_WORD "account="
 
-/* Events that are read, and then removed, together. */
-#define BATCH 100
-/* Longest pause of a webhook that fails. Each pause is twice as long as the one before. */
-#define RETRY_MAX_MS 60000
 /* Time for a webhook to reply. */
 #define ATTEMPT_MS 10000
-/* After this time, events that are delivered are removed, although other events of the batch are
- * not delivered. */
-#define TURN_MS 1000
 /* Interval between two reports of a webhook that lags behind. */
 #define REPORT_MS 60000
 
 struct webhook {
+	struct consumer consumer; /* empties its queue of events */
 	struct notifier *owner;
 	char name[NAME_MAX_];
 	char *url, *token; /* secrets; `token` may be NULL */
 	char account[STORE_OWNER_SIZE]; /* the buckets of this account may notify the webhook */
-	pthread_t thread;
-	pthread_cond_t woken; /* with the lock of the notifier */
-	bool added; /* owned by the committer: the webhook got an event */
 	/* Owned by the thread: */
-	int64_t retry_ms; /* when the webhook is tried again; 0 if it does not fail */
-	int64_t pause_ms;
 	int64_t report_ms; /* when its lag is reported again */
-	uint64_t n_dropped; /* dropped because too many wait: the number in the last report */
 	int64_t refused_id; /* the event that was refused last */
 	int refusals; /* number of refusals of that event */
 	atomic_ullong n_refused; /* dropped, because they were refused too often */
@@ -65,13 +52,10 @@ struct webhook {
 struct notifier {
 	struct store *store;
 	struct configs *configs;
-	int64_t retry_ms; /* the first pause of a webhook that fails */
+	struct consumers consumers;
 	struct webhook *hooks;
-	size_t n, n_threads;
+	size_t n;
 	struct http_engine *engine; /* NULL if there is no webhook */
-	atomic_int cancel;
-	pthread_mutex_t lock;
-	bool stopping; /* under lock */
 };
 
 static int parse(const char *text, size_t len, void *out, struct penstock_error *err)
@@ -167,8 +151,6 @@ static int read_webhooks(struct notifier *notify, const char *root, struct penst
 	for (size_t i = 0; rc == 0 && i < notify->n; i++)
 		if (notify->hooks[i].token)
 			rc = fs_check_private(path, err);
-	for (size_t i = 0; i < notify->n; i++)
-		clock_cond_init(&notify->hooks[i].woken);
 	return rc;
 }
 
@@ -292,7 +274,7 @@ static int on_change(void *cookie, struct store *store, const struct store_chang
 		/* The operator may have removed it, or given it to another account. */
 		if (!hook || !may_use(hook, change->bucket))
 			continue;
-		hook->added = true;
+		hook->consumer.added = true;
 		text = document_of(change, rule->id ? rule->id : "");
 		rc = text ? store_event_add(store, hook->name, 0, text, strlen(text))
 			  : STORE_EVENT_NO_MEMORY;
@@ -306,12 +288,7 @@ static void on_added(void *cookie)
 {
 	struct notifier *notify = cookie;
 
-	LOCK_SCOPE(&notify->lock);
-	for (size_t i = 0; i < notify->n; i++) {
-		if (notify->hooks[i].added)
-			pthread_cond_signal(&notify->hooks[i].woken);
-		notify->hooks[i].added = false;
-	}
+	consumers_wake(&notify->consumers);
 }
 
 int notifier_test(struct notifier *notify, const char *arn, const char *bucket,
@@ -331,8 +308,7 @@ int notifier_test(struct notifier *notify, const char *arn, const char *bucket,
 		return error_memory(err);
 	if (store_event_put(notify->store, hook->name, text, err) != STORE_OK)
 		return -(int)err->code;
-	LOCK_SCOPE(&notify->lock);
-	pthread_cond_signal(&hook->woken);
+	consumer_wake(&hook->consumer);
 	return 0;
 }
 
@@ -349,7 +325,7 @@ static int post(
 		.source = {.kind = HTTP_SOURCE_MEMORY, .data = event->text, .length = event->len},
 		.deadline_ms = clock_monotonic_ms() + ATTEMPT_MS,
 		.max_attempts = 1,
-		.cancel = &hook->owner->cancel,
+		.cancel = &hook->owner->consumers.cancel,
 		.what = "the webhook",
 	};
 	int rc = 0;
@@ -364,24 +340,29 @@ static int post(
 	return rc;
 }
 
-/* Postpones a webhook that failed. Its address may have a secret and is not shown. */
-static void postpone(
-	struct webhook *hook, const struct store_event *oldest, const struct penstock_error *err)
+/* Reports the lag of a webhook that failed. Its address may have a secret and is not shown. */
+static void paused(struct consumer *c, const struct penstock_error *err)
 {
-	const struct notifier *notify = hook->owner;
+	struct webhook *hook = (struct webhook *)c;
+	struct store *store = hook->owner->store;
 	int64_t now_ms = clock_monotonic_ms();
 
-	hook->pause_ms = hook->pause_ms ? 2 * hook->pause_ms : notify->retry_ms;
-	if (hook->pause_ms > RETRY_MAX_MS)
-		hook->pause_ms = RETRY_MAX_MS;
-	hook->retry_ms = now_ms + hook->pause_ms;
 	if (now_ms < hook->report_ms)
 		return;
 	hook->report_ms = now_ms + REPORT_MS;
 	log_warn("webhook '%s': %zu events wait, the oldest for %lld s (%s)", hook->name,
-		store_event_count(notify->store, hook->name).waiting,
-		(long long)((clock_wall_ns() - oldest->added_ns) / NS_PER_S),
+		store_event_count(store, hook->name).waiting,
+		(long long)(store_event_lag_ns(store, hook->name) / NS_PER_S),
 		err->http_status ? "the webhook refuses them" : penstock_code_name(err->code));
+}
+
+static void resumed(struct consumer *c)
+{
+	struct webhook *hook = (struct webhook *)c;
+
+	if (c->pause_ms)
+		log_info("webhook '%s' accepts events again", hook->name);
+	hook->report_ms = 0;
 }
 
 /* Returns true if the webhook has refused the event so often that later events would wait in vain.
@@ -400,125 +381,31 @@ static bool is_given_up(
 	log_warn("webhook '%s': dropped an event that the webhook refused %d times, with status %d",
 		hook->name, hook->refusals, status);
 	atomic_fetch_add(&hook->n_refused, 1);
-	hook->pause_ms = 0;
+	hook->consumer.pause_ms = 0;
 	return true;
 }
 
-/* Delivers an event, or gives it up. Returns false if the event has to wait. */
-static bool settle(
-	struct webhook *hook, const struct store_event *event, struct penstock_error *err)
+/* Delivers an event, or gives it up. */
+static enum consumer_result settle(struct consumer *c, struct store_event *event,
+	struct store_event_end *end, struct store_annotation *note, struct penstock_error *err)
 {
+	struct webhook *hook = (struct webhook *)c;
+
+	(void)end;
+	(void)note;
 	if (post(hook, event, err) == 0)
-		return true;
-	if (atomic_load(&hook->owner->cancel) || !is_given_up(hook, event, err))
-		return false;
+		return CONSUMER_SETTLED;
+	if (atomic_load(&c->all->cancel) || !is_given_up(hook, event, err))
+		return CONSUMER_WAIT;
 	penstock_error_release(err);
-	return true;
+	return CONSUMER_GAVE_UP;
 }
 
-/* Removes events that are settled. Returns false with *err set if the events stay. */
-static bool remove_delivered(const struct webhook *hook, const struct store_event_end *ends,
-	size_t n, struct penstock_error *err)
-{
-	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-
-	if (!n || store_event_remove(hook->owner->store, hook->name, ends, n, &own) == STORE_OK)
-		return true;
-	log_warn("webhook '%s': events will be repeated: %s", hook->name,
-		own.message ? own.message : "out of memory");
-	penstock_error_release(err);
-	error_move(err, &own);
-	return false;
-}
-
-/* Delivers some events, and removes these. */
-static void deliver(struct webhook *hook, struct store_event *events, size_t n)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	const atomic_int *cancel = &hook->owner->cancel;
-	struct store_event_end ends[BATCH];
-	int64_t end_ms = clock_monotonic_ms() + TURN_MS;
-	size_t done = 0;
-	bool failed = false;
-
-	while (done < n && !failed && !atomic_load(cancel) &&
-		(!done || clock_monotonic_ms() < end_ms)) {
-		failed = !settle(hook, &events[done], &err);
-		if (!failed) {
-			ends[done] = (struct store_event_end){.id = events[done].id};
-			done++;
-		}
-	}
-	if (!remove_delivered(hook, ends, done, &err)) {
-		/* With a full disk, the events must not be sent again without a pause. */
-		failed = true;
-		done = 0;
-	}
-	if (failed && !atomic_load(cancel)) {
-		postpone(hook, &events[done], &err);
-	} else {
-		if (hook->pause_ms)
-			log_info("webhook '%s' accepts events again", hook->name);
-		hook->pause_ms = hook->retry_ms = hook->report_ms = 0;
-	}
-}
-
-static void report_dropped(struct webhook *hook)
-{
-	struct store_event_count count = store_event_count(hook->owner->store, hook->name);
-
-	if (count.dropped != hook->n_dropped)
-		log_warn("webhook '%s': dropped %llu events, because %zu events wait already",
-			hook->name, (unsigned long long)(count.dropped - hook->n_dropped),
-			count.waiting);
-	hook->n_dropped = count.dropped;
-}
-
-static void run(struct webhook *hook)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_event *events = NULL;
-	size_t n = 0;
-
-	report_dropped(hook);
-	if (store_event_list(hook->owner->store, hook->name, BATCH, &events, &n, &err) != STORE_OK)
-		log_warn("webhook '%s': %s", hook->name,
-			err.message ? err.message : "out of memory");
-	if (n)
-		deliver(hook, events, n);
-	else
-		hook->retry_ms = clock_monotonic_ms() + hook->owner->retry_ms;
-	store_event_list_free(events, n);
-}
-
-/* Returns false if the notifier is stopping. */
-static bool wait_for_events(struct webhook *hook)
-{
-	struct notifier *notify = hook->owner;
-
-	LOCK_SCOPE(&notify->lock);
-	while (!notify->stopping) {
-		int64_t ms = hook->retry_ms ? hook->retry_ms - clock_monotonic_ms() : 0;
-		bool waiting = store_event_count(notify->store, hook->name).waiting > 0;
-
-		if (waiting && ms <= 0)
-			return true;
-		if (waiting)
-			clock_cond_wait_ms(&hook->woken, &notify->lock, ms);
-		else
-			pthread_cond_wait(&hook->woken, &notify->lock);
-	}
-	return false;
-}
-
-static void *webhook_main(void *arg)
-{
-	struct webhook *hook = arg;
-
-	while (wait_for_events(hook))
-		run(hook);
-	return NULL;
-}
+static const struct consumer_ops ops = {.thread = "notify",
+	.what = "webhook",
+	.settle = settle,
+	.paused = paused,
+	.resumed = resumed};
 
 /* --- figures --------------------------------------------------------------------------------- */
 
@@ -572,12 +459,9 @@ static int start_threads(struct notifier *notify, struct penstock_error *err)
 	/* The observer comes before the threads, which make changes. */
 	store_observe(notify->store,
 		&(struct store_observer){.change = on_change, .added = on_added, .cookie = notify});
-	for (size_t i = 0; rc == 0 && i < notify->n; i++) {
-		struct webhook *hook = &notify->hooks[i];
-
-		rc = thread_start(&hook->thread, "notify", webhook_main, hook, err);
-		notify->n_threads += rc == 0;
-	}
+	for (size_t i = 0; rc == 0 && i < notify->n; i++)
+		rc = consumer_start(&notify->hooks[i].consumer, &notify->consumers,
+			notify->hooks[i].name, notify->hooks[i].name, err);
 	return rc;
 }
 
@@ -590,8 +474,7 @@ int notifier_start(struct notifier **out, struct store *store, const char *root,
 	if (!notify)
 		return error_memory(err);
 	notify->store = store;
-	notify->retry_ms = retry_ms;
-	pthread_mutex_init(&notify->lock, NULL);
+	consumers_init(&notify->consumers, &ops, store, retry_ms);
 	rc = read_webhooks(notify, root, err);
 	if (rc == 0)
 		rc = drop_strays(notify, err);
@@ -617,22 +500,13 @@ void notifier_stop(struct notifier *notify)
 {
 	if (!notify)
 		return;
-	atomic_store(&notify->cancel, 1);
-	pthread_mutex_lock(&notify->lock);
-	notify->stopping = true;
-	for (size_t i = 0; i < notify->n_threads; i++)
-		pthread_cond_signal(&notify->hooks[i].woken);
-	pthread_mutex_unlock(&notify->lock);
-	for (size_t i = 0; i < notify->n_threads; i++)
-		pthread_join(notify->hooks[i].thread, NULL);
+	consumers_stop(&notify->consumers);
 	http_engine_free(notify->engine);
 	configs_free(notify->configs);
 	for (size_t i = 0; i < notify->n; i++) {
 		str_wipe(notify->hooks[i].url);
 		str_wipe(notify->hooks[i].token);
-		pthread_cond_destroy(&notify->hooks[i].woken);
 	}
 	free(notify->hooks);
-	pthread_mutex_destroy(&notify->lock);
 	free(notify);
 }

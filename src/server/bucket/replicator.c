@@ -1,6 +1,5 @@
 #include "server/bucket/replicator.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +11,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "base/thread.h"
 #include "s3/bucket/replication.h"
 #include "server/bucket/configs.h"
+#include "server/bucket/consumer.h"
 #include "server/bucket/replica.h"
 #include "server/bucket/targets.h"
 #include "server/directory/identity.h"
@@ -27,26 +26,15 @@
 #define QUEUE_SIZE (sizeof(KIND) + TARGET_NAME_SIZE + 4)
 #define LANES	   LIMIT_REPLICATION_LANES
 
-/* Events that are read, and then removed, together. */
-#define BATCH 100
-/* After this time, events that are done are removed, although other events of the batch are not
- * done. */
-#define TURN_MS 1000
-/* Longest pause of a destination that fails. Each pause is twice as long as the one before. */
-#define RETRY_MAX_MS 60000
 /* Interval between two reports of a destination that lags behind. */
 #define REPORT_MS 60000
 
 struct lane {
+	struct consumer consumer; /* empties its queue of events */
 	struct replicator *owner;
 	struct link *link;
 	char queue[QUEUE_SIZE]; /* the target of its events */
-	pthread_t thread;
-	pthread_cond_t woken; /* with the lock of the replicator */
-	bool added; /* owned by the committer: the lane got an event */
 	/* Owned by the thread: */
-	int64_t retry_ms; /* when the lane is tried again; 0 if it does not fail */
-	int64_t pause_ms;
 	int64_t refused_id; /* the event that was refused last */
 	int refusals; /* number of refusals of that event */
 };
@@ -65,12 +53,8 @@ struct replicator {
 	struct store *store;
 	struct configs *configs;
 	struct targets targets;
-	int64_t retry_ms;
+	struct consumers consumers;
 	struct link *links; /* one for each target */
-	size_t n_threads;
-	atomic_int cancel;
-	pthread_mutex_t lock;
-	bool stopping; /* under lock */
 };
 
 static int parse(const char *text, size_t len, void *out, struct penstock_error *err)
@@ -125,7 +109,7 @@ static int add_event(struct store *store, struct link *link, const char *class,
 				  : 'v',
 		version->bucket, version->version, class ? class : "-", version->key);
 
-	lane->added = true;
+	lane->consumer.added = true;
 	return text ? store_event_add(store, lane->queue, version->size, text, strlen(text))
 		    : STORE_EVENT_NO_MEMORY;
 }
@@ -210,24 +194,16 @@ static void on_added(void *cookie)
 {
 	struct replicator *r = cookie;
 
-	LOCK_SCOPE(&r->lock);
-	for (size_t i = 0; i < r->targets.n * LANES; i++) {
-		struct lane *lane = &r->links[i / LANES].lanes[i % LANES];
-
-		if (lane->added)
-			pthread_cond_signal(&lane->woken);
-		lane->added = false;
-	}
+	consumers_wake(&r->consumers);
 }
 
 /* --- sending --------------------------------------------------------------------------------- */
 
 /* An event that was read. */
 struct item {
-	int64_t id;
-	uint64_t bytes;
 	struct replica_version version;
-	struct store_annotation note; /* the new state of the version */
+	struct store_event_end *end;
+	struct store_annotation *note; /* for the new state of the version */
 };
 
 /* Parses the text of an event, in place. */
@@ -237,8 +213,8 @@ static bool read_item(struct store_event *event, struct item *out)
 	char *bucket = strtok_r(NULL, " ", &at), *version = strtok_r(NULL, " ", &at);
 	char *class = strtok_r(NULL, " ", &at);
 
-	*out = (struct item){.id = event->id};
-	if (!size || !mark || !class || !at || !*at || !str_to_u64(size, 0, INT64_MAX, &out->bytes))
+	if (!size || !mark || !class || !at || !*at ||
+		!str_to_u64(size, 0, INT64_MAX, &out->end->bytes))
 		return false;
 	out->version = (struct replica_version){.bucket = bucket,
 		.key = at,
@@ -286,12 +262,13 @@ static bool is_wanted(const struct lane *lane, const char *bucket)
 /* Sets the new state of a version; `state` is NULL if the version has no state any more. */
 static void set_state(struct lane *lane, struct item *item, const char *state)
 {
-	item->note = (struct store_annotation){.bucket = item->version.bucket,
+	*item->note = (struct store_annotation){.bucket = item->version.bucket,
 		.key = item->version.key,
 		.version = item->version.version,
 		.name = lane->link->header,
 		.value = state,
 		.any = true};
+	item->end->note = item->version.marker ? NULL : item->note;
 }
 
 /* Records that a version is refused, so that clients can already see its state. */
@@ -299,15 +276,15 @@ static void note_refusal(struct lane *lane, struct item *item)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (lane->refused_id == item->id)
+	if (lane->refused_id == item->end->id)
 		return;
-	lane->refused_id = item->id;
+	lane->refused_id = item->end->id;
 	lane->refusals = 0;
 	if (item->version.note) /* the destination has the version itself */
 		return;
 	set_state(lane, item, REPLICATION_REFUSED);
-	if (!item->version.marker)
-		store_annotate(lane->owner->store, &item->note, &err);
+	if (item->end->note)
+		store_annotate(lane->owner->store, item->end->note, &err);
 }
 
 /* Returns true for a version that was refused so often that it would never be accepted, although
@@ -331,167 +308,71 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 	return true;
 }
 
-/* Sends a version, or gives it up. Returns false if the version has to wait. */
-static bool settle(struct lane *lane, struct item *item, struct penstock_error *err)
+/* Sends a version, or gives it up. */
+static enum consumer_result settle(struct consumer *c, struct store_event *event,
+	struct store_event_end *end, struct store_annotation *note, struct penstock_error *err)
 {
-	struct replicator *r = lane->owner;
+	struct lane *lane = (struct lane *)c;
+	struct item item = {.end = end, .note = note};
 
-	if (!is_wanted(lane, item->version.bucket)) {
-		set_state(lane, item, NULL);
-		return true;
+	if (!read_item(event, &item)) {
+		log_warn("replication to '%s': removed an event that is unreadable", c->name);
+		return CONSUMER_SETTLED;
 	}
-	switch (replica_send(r->store, lane->link->target, &item->version, err)) {
+	if (!is_wanted(lane, item.version.bucket)) {
+		set_state(lane, &item, NULL);
+		return CONSUMER_SETTLED;
+	}
+	switch (replica_send(c->all->store, lane->link->target, &item.version, err)) {
 	case REPLICA_SENT:
 		penstock_error_release(err); /* error of an attempt that was repeated */
-		if (!item->version.note)
-			set_state(lane, item, REPLICATION_COMPLETED);
+		if (!item.version.note)
+			set_state(lane, &item, REPLICATION_COMPLETED);
 		atomic_fetch_add(&lane->link->sent, 1);
-		return true;
+		return CONSUMER_SETTLED;
 	case REPLICA_GONE:
-		return true;
+		return CONSUMER_SETTLED;
 	case REPLICA_REFUSED:
-		if (atomic_load(&r->cancel) || !is_given_up(lane, item, err))
-			return false;
+		if (atomic_load(&c->all->cancel) || !is_given_up(lane, &item, err))
+			return CONSUMER_WAIT;
 		penstock_error_release(err);
-		return true;
+		return CONSUMER_GAVE_UP;
 	case REPLICA_UNSENT:
 		break;
 	}
-	return false;
+	return CONSUMER_WAIT;
 }
 
-/* Postpones a lane whose first version could not be sent. */
-static void postpone(struct lane *lane, const struct penstock_error *err)
+/* Reports the lag of a destination whose first version could not be sent. */
+static void paused(struct consumer *c, const struct penstock_error *err)
 {
-	struct replicator *r = lane->owner;
+	const struct lane *lane = (const struct lane *)c;
+	struct link *link = lane->link;
 	int64_t now_ms = clock_monotonic_ms();
-	long long report_ms = atomic_load(&lane->link->report_ms);
+	long long report_ms = atomic_load(&link->report_ms);
 	struct replicator_stat stat;
 
-	lane->pause_ms = lane->pause_ms ? 2 * lane->pause_ms : r->retry_ms;
-	if (lane->pause_ms > RETRY_MAX_MS)
-		lane->pause_ms = RETRY_MAX_MS;
-	lane->retry_ms = now_ms + lane->pause_ms;
-	if (now_ms < report_ms || !atomic_compare_exchange_strong(
-					  &lane->link->report_ms, &report_ms, now_ms + REPORT_MS))
+	if (now_ms < report_ms ||
+		!atomic_compare_exchange_strong(&link->report_ms, &report_ms, now_ms + REPORT_MS))
 		return;
-	if (!replicator_stat(r, (size_t)(lane->link - r->links), &stat))
+	if (!replicator_stat(lane->owner, (size_t)(link - lane->owner->links), &stat))
 		return;
 	log_warn("replication to '%s': %zu versions wait, the oldest for %lld s: %s", stat.name,
 		stat.waiting, (long long)(stat.lag_ns / NS_PER_S),
 		err->message ? err->message : penstock_code_name(err->code));
 }
 
-/* Ends the pauses of a lane that works again. */
-static void resume(struct lane *lane)
+static void resumed(struct consumer *c)
 {
-	if (lane->retry_ms && atomic_exchange(&lane->link->report_ms, 0))
-		log_info("replication to '%s': the destination accepts versions again",
-			lane->link->target->name);
-	lane->pause_ms = lane->retry_ms = 0;
+	if (c->retry_ms && atomic_exchange(&((struct lane *)c)->link->report_ms, 0))
+		log_info("replication to '%s': the destination accepts versions again", c->name);
 }
 
-/* Removes events whose versions are settled. Returns false with *err set if the events stay. */
-static bool remove_settled(
-	struct lane *lane, struct item *items, size_t n, struct penstock_error *err)
-{
-	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	struct store_event_end ends[BATCH];
-
-	for (size_t i = 0; i < n; i++)
-		ends[i] = (struct store_event_end){.id = items[i].id,
-			.bytes = items[i].bytes,
-			.note = items[i].note.bucket && !items[i].version.marker ? &items[i].note
-										 : NULL};
-	if (!n || store_event_remove(lane->owner->store, lane->queue, ends, n, &own) == STORE_OK)
-		return true;
-	log_warn("replication to '%s': versions will be sent again: %s", lane->link->target->name,
-		own.message ? own.message : "out of memory");
-	penstock_error_release(err);
-	error_move(err, &own);
-	return false;
-}
-
-/* Sends some versions of a lane. */
-static void send_some(struct lane *lane, struct store_event *events, size_t n)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ struct item *items = calloc(n, sizeof(*items));
-	int64_t end_ms = clock_monotonic_ms() + TURN_MS;
-	size_t done = 0;
-	bool failed = !items, given_up = false;
-
-	/* Before its next event, the state of a version that was given up must be stored. */
-	while (done < n && !failed && !given_up && !atomic_load(&lane->owner->cancel) &&
-		(!done || clock_monotonic_ms() < end_ms)) {
-		struct item *item = &items[done];
-
-		if (!read_item(&events[done], item))
-			log_warn("replication to '%s': removed an event that is unreadable",
-				lane->link->target->name);
-		else
-			failed = !settle(lane, item, &err);
-		given_up = item->note.value && strcmp(item->note.value, REPLICATION_FAILED) == 0;
-		done += !failed;
-	}
-	if (items && !remove_settled(lane, items, done, &err)) {
-		/* With a full disk, the versions must not be sent again without a pause. */
-		failed = true;
-		done = 0;
-	}
-	if (atomic_load(&lane->owner->cancel))
-		return;
-	if (done)
-		lane->pause_ms = 0;
-	if (failed)
-		postpone(lane, &err);
-	else
-		resume(lane);
-}
-
-static void run(struct lane *lane)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_event *events = NULL;
-	size_t n = 0;
-
-	if (store_event_list(lane->owner->store, lane->queue, BATCH, &events, &n, &err) !=
-			STORE_OK ||
-		!n)
-		postpone(lane, &err);
-	else
-		send_some(lane, events, n);
-	store_event_list_free(events, n);
-}
-
-/* Returns false if the replicator is stopping. */
-static bool wait_for_events(struct lane *lane)
-{
-	struct replicator *r = lane->owner;
-
-	LOCK_SCOPE(&r->lock);
-	while (!r->stopping) {
-		int64_t ms = lane->retry_ms ? lane->retry_ms - clock_monotonic_ms() : 0;
-		bool waiting = store_event_count(r->store, lane->queue).waiting > 0;
-
-		if (waiting && ms <= 0)
-			return true;
-		if (waiting)
-			clock_cond_wait_ms(&lane->woken, &r->lock, ms);
-		else
-			pthread_cond_wait(&lane->woken, &r->lock);
-	}
-	return false;
-}
-
-static void *lane_main(void *arg)
-{
-	struct lane *lane = arg;
-
-	while (wait_for_events(lane))
-		run(lane);
-	return NULL;
-}
+static const struct consumer_ops ops = {.thread = "replicate",
+	.what = "replication to",
+	.settle = settle,
+	.paused = paused,
+	.resumed = resumed};
 
 /* --- figures --------------------------------------------------------------------------------- */
 
@@ -535,7 +416,6 @@ static int make_links(struct replicator *r, struct penstock_error *err)
 			struct lane *lane = &link->lanes[k];
 
 			*lane = (struct lane){.owner = r, .link = link};
-			clock_cond_init(&lane->woken);
 			snprintf(lane->queue, sizeof(lane->queue), KIND "%s:%zu",
 				link->target->name, k);
 		}
@@ -599,8 +479,8 @@ static int start_threads(struct replicator *r, struct penstock_error *err)
 	for (size_t i = 0; rc == 0 && i < r->targets.n * LANES; i++) {
 		struct lane *lane = &r->links[i / LANES].lanes[i % LANES];
 
-		rc = thread_start(&lane->thread, "replicate", lane_main, lane, err);
-		r->n_threads += rc == 0;
+		rc = consumer_start(
+			&lane->consumer, &r->consumers, lane->link->target->name, lane->queue, err);
 	}
 	return rc;
 }
@@ -614,9 +494,8 @@ int replicator_start(struct replicator **out, struct store *store, const char *t
 	if (!r)
 		return error_memory(err);
 	r->store = store;
-	r->retry_ms = retry_ms;
-	pthread_mutex_init(&r->lock, NULL);
-	rc = targets_read(&r->targets, targets, &r->cancel, err);
+	consumers_init(&r->consumers, &ops, store, retry_ms);
+	rc = targets_read(&r->targets, targets, &r->consumers.cancel, err);
 	if (rc == 0)
 		rc = make_links(r, err);
 	if (rc == 0)
@@ -644,19 +523,9 @@ void replicator_stop(struct replicator *r)
 {
 	if (!r)
 		return;
-	atomic_store(&r->cancel, 1);
-	pthread_mutex_lock(&r->lock);
-	r->stopping = true;
-	for (size_t i = 0; i < r->n_threads; i++)
-		pthread_cond_signal(&r->links[i / LANES].lanes[i % LANES].woken);
-	pthread_mutex_unlock(&r->lock);
-	for (size_t i = 0; i < r->n_threads; i++)
-		pthread_join(r->links[i / LANES].lanes[i % LANES].thread, NULL);
-	for (size_t i = 0; r->links && i < r->targets.n * LANES; i++)
-		pthread_cond_destroy(&r->links[i / LANES].lanes[i % LANES].woken);
+	consumers_stop(&r->consumers);
 	targets_release(&r->targets);
 	configs_free(r->configs);
 	free(r->links);
-	pthread_mutex_destroy(&r->lock);
 	free(r);
 }

@@ -51,14 +51,13 @@ struct account_jobs {
 	size_t running;
 };
 
-/* Lives as long as the server, and is constant but for the last three members. */
+/* Lives as long as the server, and is constant but for the last two members. */
 struct account_info {
 	char number[STORE_OWNER_SIZE];
 	char id[ACCOUNT_ID_SIZE]; /* the canonical id */
 	char *name;
 	char *email; /* NULL if the account has none */
 	struct account_info *next; /* next account in the directory */
-	atomic_size_t held; /* bytes that its requests hold in memory (request_hold()) */
 	unsigned connections; /* under the lock of the connections (request/connections.h) */
 	struct account_jobs jobs[2]; /* under the lock of the workers: short jobs, and long ones */
 };

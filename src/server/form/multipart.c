@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "store/header.h"
 
 enum state {
 	BYTES, /* in the bytes of a part, or before the first part */
@@ -278,9 +279,8 @@ static int end_line(struct multipart *m, struct penstock_error *err)
 	const char *line = buf_str(&m->line);
 	size_t n = sizeof(disposition) - 1;
 
-	for (size_t i = 0; i < m->line.len; i++)
-		if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7f)
-			return malformed("the head of a part has a control character", err);
+	if (strlen(line) != m->line.len || !store_header_is_value(line))
+		return malformed("the head of a part has a control character", err);
 	if (!is_token_char(*line) || !strchr(line, ':'))
 		return malformed("the head of a part has a line that is not a header", err);
 	if (strncasecmp(line, disposition, n) != 0)

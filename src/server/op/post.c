@@ -27,6 +27,7 @@
 #include "server/request/request.h"
 #include "server/request/tags.h"
 #include "server/sse/sse.h"
+#include "store/header.h"
 
 struct form {
 	struct multipart parser;
@@ -358,11 +359,9 @@ static const char *redirect_of(const struct form *form)
 
 	if (!url)
 		url = field_of(form, "redirect");
-	if (!url || (!str_starts(url, "http://") && !str_starts(url, "https://")))
+	if (!url || (!str_starts(url, "http://") && !str_starts(url, "https://")) ||
+		!store_header_is_value(url) || strpbrk(url, " \t"))
 		return NULL;
-	for (const char *p = url; *p; p++)
-		if ((unsigned char)*p <= ' ' || *p == 0x7f)
-			return NULL;
 	return url;
 }
 

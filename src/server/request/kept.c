@@ -46,37 +46,20 @@ void request_bind_ref(const struct request *req, const char *key, const char *ve
 		condition->decided = outline;
 }
 
-/* Returns the counter of the sender's account. The account is constant but for this counter. */
-static atomic_size_t *holder_of(const struct request *req)
-{
-	struct account_info *account = (void *)(uintptr_t)req->identity->owner;
-
-	return account ? &account->held : &req->server->held_anonymous;
-}
-
 bool request_hold(struct request *req, size_t bytes)
 {
-	atomic_size_t *all = &req->server->held;
-	size_t mine, total;
-
 	if (!req->holder)
-		req->holder = holder_of(req);
-	mine = atomic_fetch_add(req->holder, bytes) + bytes;
-	total = atomic_fetch_add(all, bytes) + bytes;
-	if (total <= LIMIT_SERVER_HELD && mine <= LIMIT_SERVER_HELD - total) {
-		req->held += bytes;
-		return true;
-	}
-	atomic_fetch_sub(req->holder, bytes);
-	atomic_fetch_sub(all, bytes);
-	return false;
+		req->holder = quota_share(&req->server->held, req->identity->account);
+	if (!req->holder || !quota_take(req->holder, bytes))
+		return false;
+	req->held += bytes;
+	return true;
 }
 
 void request_let_go(struct request *req)
 {
 	if (req->holder)
-		atomic_fetch_sub(req->holder, req->held);
-	atomic_fetch_sub(&req->server->held, req->held);
+		quota_give_back(req->holder, req->held);
 	req->held = 0;
 	req->holder = NULL;
 }

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "base/quota.h"
 #include "s3/message/arena.h"
 #include "s3/message/errors.h"
 #include "s3/sign/sigv4.h"
@@ -65,8 +66,7 @@ struct server {
 	char *url;
 	pthread_key_t signer; /* a struct sigv4 per thread */
 
-	/* Bytes that all requests hold in memory, and those of anonymous senders. */
-	atomic_size_t held, held_anonymous;
+	struct quota held; /* bytes that requests hold in memory (request_hold()) */
 	atomic_uint active;
 	atomic_uint open; /* connections */
 	atomic_ullong damaged; /* objects that did not match their checksum when they were read */
@@ -127,7 +127,7 @@ struct request {
 	const char *action; /* action that a policy has to allow; NULL if the operation checks it */
 	bool known; /* the sender was verified */
 	size_t held; /* bytes in memory that are counted */
-	atomic_size_t *holder; /* counts them for the account of the sender; NULL if `held` is 0 */
+	struct quota_share *holder; /* the account that holds them; NULL if `held` is 0 */
 
 	bool anonymous; /* the request has no signature */
 	/* The object that the access check has read, if any: further checks and the operation use

@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "net/http/http.h"
 
 /* Initial size of the window; once the window has grown, it hides a round trip of 50 ms. */

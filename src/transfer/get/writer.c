@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/thread.h"
 
 /*

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "s3/json.h"
 #include "s3/sum/checksum.h"

@@ -23,7 +23,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/process.h"
+#include "base/process/process.h"
 
 static int spawn(struct process *p, const char *command, int out, struct penstock_error *err)
 {

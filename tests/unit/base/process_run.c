@@ -21,8 +21,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/process.h"
-#include "base/process_run.h"
+#include "base/process/process.h"
+#include "base/process/run.h"
 
 enum { PATIENCE_MS = 60000, SOON_MS = 200 };
 

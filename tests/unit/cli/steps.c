@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/str.h"
 #include "cli/history/show_steps.h"
 #include "run/process/live.h"

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "deploy/internal.h"
 
 struct world {

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "run/notices/interrupts.h"
 #include "run/notices/replies.h"
 #include "run/notices/settings.h"

@@ -125,6 +125,23 @@ static void a_malformed_body_is_refused(void **state)
 	}
 }
 
+static void a_part_with_a_control_character_in_its_head_is_refused(void **state)
+{
+	char body[] = "--b\r\nx-a: 1?2\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--b--";
+	char *at = strchr(body, '?');
+
+	(void)state;
+	for (int c = 0; c < 256; c++) {
+		bool is_allowed = c == '\t' || (c >= ' ' && c != 0x7f);
+		struct buf log = BUF_INIT(1000);
+
+		*at = (char)c;
+		assert_int_equal(parse(TYPE, body, sizeof(body) - 1, sizeof(body), &log),
+			is_allowed ? 0 : -PENSTOCK_E_PROTOCOL);
+		buf_release(&log);
+	}
+}
+
 static void a_content_type_has_a_valid_boundary(void **state)
 {
 	static const struct {
@@ -312,6 +329,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_body_in_any_pieces_has_the_same_parts),
 		cmocka_unit_test(a_malformed_body_is_refused),
+		cmocka_unit_test(a_part_with_a_control_character_in_its_head_is_refused),
 		cmocka_unit_test(a_content_type_has_a_valid_boundary),
 		cmocka_unit_test(a_form_is_bounded_before_and_after_its_file),
 		cmocka_unit_test(a_form_has_a_hundred_fields_at_most),

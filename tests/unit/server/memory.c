@@ -13,9 +13,7 @@
 #include "server/request/request.h"
 
 static struct server server;
-static struct account_info accounts[2];
-static struct identity owners[] = {
-	{.owner = &accounts[0]}, {.owner = &accounts[1]}, {.is_anonymous = true}};
+static struct identity senders[] = {{.account = "1"}, {.account = "2"}, {.account = ""}};
 static char path[] = "/b/k";
 
 enum sender { A, B, ANONYMOUS };
@@ -26,7 +24,7 @@ static struct request *request_of(enum sender sender)
 
 	assert_non_null(req);
 	req->server = &server;
-	req->identity = &owners[sender];
+	req->identity = &senders[sender];
 	req->method = "PUT";
 	req->path = path;
 	return req;
@@ -63,8 +61,7 @@ static void an_account_holds_as_much_as_it_leaves_to_others(void **state)
 	end(b);
 	end(more);
 	end(stranger);
-	assert_int_equal(server.held + server.held_anonymous, 0);
-	assert_int_equal(accounts[0].held + accounts[1].held, 0);
+	assert_int_equal(server.held.held, 0);
 }
 
 static void a_long_document_beyond_the_share_is_refused(void **state)
@@ -86,9 +83,9 @@ static void a_long_document_beyond_the_share_is_refused(void **state)
 	req = request_of(ANONYMOUS);
 	assert_true(body_begin(req, BODY_DOCUMENT, LIMIT_XML_BODY));
 	assert_true(body_feed(req, text, 2 * LIMIT_SERVER_CONNECTION));
-	assert_int_equal(server.held_anonymous, 2 * LIMIT_SERVER_CONNECTION);
+	assert_int_equal(server.held.held, 2 * LIMIT_SERVER_CONNECTION);
 	end(req);
-	assert_int_equal(server.held, 0);
+	assert_int_equal(server.held.held, 0);
 	free(text);
 }
 
@@ -110,7 +107,7 @@ static void a_long_reply_beyond_the_share_is_refused(void **state)
 	(void)state;
 	reply_with(req, LIMIT_LIST_REPLY);
 	assert_int_equal(req->status, MHD_HTTP_OK);
-	assert_int_equal(accounts[1].held, LIMIT_LIST_REPLY);
+	assert_int_equal(server.held.held, LIMIT_LIST_REPLY);
 	request_let_go(req);
 	assert_true(request_hold(other, LIMIT_SERVER_HELD / 2));
 	reply_with(req, LIMIT_SERVER_CONNECTION);
@@ -130,6 +127,10 @@ int main(void)
 		cmocka_unit_test(a_long_document_beyond_the_share_is_refused),
 		cmocka_unit_test(a_long_reply_beyond_the_share_is_refused),
 	};
+	int failed;
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	quota_init(&server.held, LIMIT_SERVER_HELD);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	quota_release(&server.held);
+	return failed;
 }

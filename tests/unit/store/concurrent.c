@@ -204,6 +204,76 @@ static void an_event_that_is_dropped_in_a_retried_batch_counts_once(void **state
 	fixture_open(f, false);
 }
 
+static void *delete_both(void *arg)
+{
+	struct fixture *f = arg;
+	struct store_delete items[] = {{.key = "one"}, {.key = "two"}};
+
+	assert_int_equal(store_delete(f->store, "b", items, 2, NULL), STORE_OK);
+	return NULL;
+}
+
+static void await_changes(struct fixture *f, size_t n)
+{
+	struct store_commits commits;
+	int64_t end_ms = clock_monotonic_ms() + 60000;
+
+	do {
+		assert_true(clock_monotonic_ms() < end_ms);
+		store_commits(f->store, &commits);
+	} while (commits.waiting < n);
+}
+
+static void a_deletion_in_a_retried_batch_deletes_all_items(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const keys[] = {"gate", "bad"};
+	const struct store_origin origin = {.event = "ObjectCreated:Put"};
+	struct store_object *object = NULL;
+	struct store_put puts[2];
+	struct watcher w;
+	pthread_t thread;
+
+	sem_init(&w.begun, 0, 0);
+	sem_init(&w.gate, 0, 0);
+	sem_init(&w.done, 0, 0);
+	store_observe(f->store,
+		&(struct store_observer){.change = on_change, .added = on_added, .cookie = &w});
+	assert_int_equal(put(f, "one", "e", "1"), STORE_OK);
+	assert_int_equal(put(f, "two", "e", "2"), STORE_OK);
+
+	for (int i = 0; i < 2; i++) {
+		puts[i] = (struct store_put){.bucket = "b",
+			.key = keys[i],
+			.body = make_body(f->store, "x", 1, true),
+			.etag = "e",
+			.origin = &origin,
+			.done = on_done,
+			.cookie = &w};
+		store_put_submit(f->store, &puts[i]);
+		if (i == 0) {
+			sem_wait(&w.begun);
+			pthread_create(&thread, NULL, delete_both, f);
+			await_changes(f, 2);
+		}
+	}
+	sem_post(&w.gate);
+	for (int i = 0; i < 2; i++)
+		sem_wait(&w.done);
+	pthread_join(thread, NULL);
+
+	assert_int_equal(puts[1].status, STORE_FAILED);
+	assert_int_equal(store_object_get(f->store, "b", "one", &object, NULL), STORE_NO_SUCH_KEY);
+	assert_int_equal(store_object_get(f->store, "b", "two", &object, NULL), STORE_NO_SUCH_KEY);
+	for (int i = 0; i < 2; i++) {
+		store_body_free(puts[i].body);
+		penstock_error_release(&puts[i].error);
+	}
+	store_close(f->store); /* no thread uses `w` after this */
+	f->store = NULL;
+	fixture_open(f, false);
+}
+
 static atomic_bool enough;
 
 /* Looks if the store is served, as `penstock store stat` does. */
@@ -248,6 +318,7 @@ int main(void)
 		TEST(readers_never_see_a_mixture),
 		TEST(create_only_has_one_winner),
 		TEST(an_event_that_is_dropped_in_a_retried_batch_counts_once),
+		TEST(a_deletion_in_a_retried_batch_deletes_all_items),
 		TEST(a_guest_that_looks_does_not_prevent_a_start),
 	};
 

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "store/internal.h"
 
 #define LARGE (STORE_INLINE_MAX + 1000)

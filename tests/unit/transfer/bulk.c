@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "transfer/state/part_file.h"
 
 /* Files are the same after an upload and a download, no temporary file is left, and each item is

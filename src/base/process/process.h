@@ -12,8 +12,8 @@
  *	process_wait(&p, -1, &status);
  *	process_release(&p);
  */
-#ifndef BASE_PROCESS_H
-#define BASE_PROCESS_H
+#ifndef BASE_PROCESS_PROCESS_H
+#define BASE_PROCESS_PROCESS_H
 
 #include <signal.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
  * Runs a program to its end, with a timeout and with its output in memory.
  *
  *	#include "base/buf.h"
- *	#include "base/process.h"
+ *	#include "base/process/process.h"
  *
  *	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
  *	int status = 0;

@@ -1,4 +1,4 @@
-#include "base/process_run.h"
+#include "base/process/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/process.h"
+#include "base/process/process.h"
 
 enum {
 	CANCEL_POLL_MS = 50, /* between checks of `cancel` */
