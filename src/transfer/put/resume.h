@@ -4,7 +4,7 @@
  *	DIR/DIGEST.upload	digest of the local path and the object; see record_file.h
  *
  *	put_resume_find(&r, u, err);	// sets u->id, u->part_size of an earlier upload
- *	put_resume_take(&r, u, fn, info, err);	// takes over its parts; 1 if the object exists already
+ *	put_resume_take(&r, u, fn, info, err);	// takes over its parts; 1: the object exists
  *	put_resume_started(&r, u);	// records a new upload
  *	put_resume_part(&r, u, number);	// records a part
  *	put_resume_end(&r, keep);
