@@ -427,7 +427,8 @@ static const struct route routes[] = {
 	{"POST", "/api/preempt", .output = DONE,
 		.words = {"preempt", "--quiet", "?grace:--grace", "--", "$run"}},
 	{"POST", "/api/resume", .output = DONE,
-		.words = {"resume", "--quiet", "--detach", "--", "$run"}},
+		.words = {"resume", "--quiet", "--detach", "--", "$run"},
+		.words_there = {"resume", "--quiet", "--detach", "?place", "--", "/run"}},
 };
 
 /* Answers for a run of this home, or of another machine. */

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness.mlflow import FakeMlflow
+from harness.program import Penstock
 from harness.records import change_runs, many_runs
 from harness.ui import focus, seen, serious
 from harness.waiting import wait_for
@@ -489,9 +490,24 @@ def test_a_run_of_another_machine_has_no_attempts_that_are_not_in_its_state(ui, 
     assert "Attempt" in facts and not {"Attempts", "Workflow", "Sync", "Published"} & set(facts)
 
 
-def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, tmp_path, store):
-    from harness.program import Penstock
+def test_a_run_of_another_machine_is_resumed_here(ui, page, penstock, tmp_path, store):
+    output = {"s3": {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/exp/far", "endpointUrl": store.endpoint, "createBucket": True}}
+    other = Penstock(tmp_path / "other")
+    other.run("run", write_workflow(tmp_path, "test $PENSTOCK_ATTEMPT = 2", name="far", output=output), env=store.env).exits(1)
+    other.close()
+    tab = page(ui("--output", "s3://out/exp/", **store.env))
+    open_run(tab, "far")
 
+    tab.get_by_role("button", name="Resume").click()
+    tab.get_by_role("dialog").get_by_text("commands of the workflow in").wait_for()
+    tab.get_by_role("dialog").get_by_role("button", name="Resume").click()
+
+    wait_for(lambda: [(run["name"], run["state"], run["attempt"]) for run in penstock.ps()] == [("far", "succeeded", 2)], what="the run is resumed")
+    tab.locator(".bar .state").get_by_text("succeeded").wait_for()
+    assert tab.url.endswith(f"#/run/{penstock.ps()[0]['id']}")
+
+
+def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, tmp_path, store):
     other = Penstock(tmp_path / "other")
     path = write_workflow(tmp_path, TRAINING, name="far", output=s3_place(store, "/exp/far"), enableLogging=True)
     other.run("run", path).ok()

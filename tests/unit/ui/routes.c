@@ -142,6 +142,7 @@ static void a_request_runs_its_verb(void **state)
 		{"/api/stop?grace=10s&run=" RUN, "stop --quiet --grace=10s -- " RUN},
 		{"/api/preempt?run=" RUN, "preempt --quiet -- " RUN},
 		{"/api/resume?run=" RUN, "resume --quiet --detach -- " RUN},
+		{"/api/resume?" AT_PLACE, "resume --quiet --detach -- " PLACE RUN},
 	};
 	struct page *p = *state;
 
