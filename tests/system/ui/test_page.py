@@ -333,6 +333,22 @@ def test_objects_are_uploaded_shown_linked_and_deleted(ui, page, store, tmp_path
     assert store.keys("bkt") == ["big.bin"]
 
 
+def test_a_directory_without_objects_is_empty_and_a_missing_bucket_is_an_error(ui, page, store):
+    store.client.create_bucket(Bucket="bkt")
+    store.client.put_object(Bucket="bkt", Key="d/x", Body=b"x")
+    tab = page(ui(**store.env))
+    home = tab.url.split("#")[0]
+
+    tab.goto(f"{home}#/buckets/s3://bkt/d/")
+    tab.get_by_role("button", name="Delete d/x").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    seen(tab, "There are no objects here")
+    assert not tab.get_by_role("alert").count() and store.keys("bkt") == []
+    tab.goto(f"{home}#/buckets/s3://nowhere/d/")
+
+    tab.get_by_role("alert").get_by_text("nowhere").first.wait_for()
+
+
 def test_an_object_shows_its_tags_and_versions(ui, page, store):
     store.client.create_bucket(Bucket="bkt")
     store.client.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
