@@ -71,6 +71,9 @@ struct object_info {
 	/* owned; set by object_head() only; NULL if the reply has none */
 	char *content_type;
 	char *storage_class;
+	char *retention; /* "GOVERNANCE" or "COMPLIANCE" */
+	int64_t retained_until_ns; /* with `retention`; 0 if invalid, INT64_MAX after 2262 */
+	bool legal_hold; /* set by object_head() only */
 	bool is_prefix; /* a listing's common prefix, in `key` */
 };
 void object_info_release(struct object_info *info);
@@ -259,6 +262,9 @@ int object_head(struct object_ref at, struct object_info *info, struct penstock_
 /* A missing object or version is a success. PENSTOCK_E_PRECONDITION if the object has another ETag
  * than `if_match`, which may be NULL. */
 int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err);
+/* Deletes the version also if a retention in the mode GOVERNANCE protects it. The store demands the
+ * right s3:BypassGovernanceRetention. */
+int object_delete_retained(struct object_ref at, struct penstock_error *err);
 
 /* Keys to delete from one bucket; all members are borrowed for the duration of the call. */
 struct object_deletion {

@@ -7,6 +7,7 @@
  *	"$place"		the URL of the parameter, which must be a place (verb.h)
  *	"/path"			a parameter that is a path below "place"
  *	"?grace:--grace"	an option, if the request has the parameter
+ *	"?recursive=--recursive"	a word, if the request has the parameter
  *	"?store"		the options of the store that the parameter names
  *	"?place"		the options of the store of the place
  */
@@ -81,7 +82,7 @@ static const char *add_word(
 		*no_memory |= strlist_add(words, word) < 0;
 		return NULL;
 	}
-	option = strchr(word, ':');
+	option = strpbrk(word, ":=");
 	snprintf(name, sizeof(name), "%.*s", option ? (int)(option - word - 1) : 15, word + 1);
 	value = param(x, name);
 	if (strcmp(name, "place") == 0 && !verb_place_url(value))
@@ -90,6 +91,8 @@ static const char *add_word(
 		*no_memory |= verb_add_place_store(words, value) < 0;
 	else if (value && !option)
 		*no_memory |= verb_add_store(words, value) < 0;
+	else if (value && *option == '=')
+		*no_memory |= strlist_add(words, option + 1) < 0;
 	else if (value)
 		*no_memory |= strlist_addf(words, "%s=%s", option + 1, value) < 0;
 	return NULL;
@@ -316,9 +319,7 @@ static void add_name(json_t *names, const char *name)
 /* Lists a part of a prefix, with `deleted` also deleted objects: {"dirs", "objects", "next"}. */
 static enum MHD_Result list(struct exchange *x)
 {
-	static const char *const current[] = {"ls", "--json", "--raw", "?store", "?after:--after",
-		"?limit:--limit", "--", "$url", NULL};
-	static const char *const all[] = {"ls", "--json", "--raw", "--deleted", "?store",
+	static const char *const words[] = {"ls", "--json", "--raw", "?deleted=--deleted", "?store",
 		"?after:--after", "?limit:--limit", "--", "$url", NULL};
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	json_t *dirs, *objects, *row, *last = NULL;
@@ -329,7 +330,7 @@ static enum MHD_Result list(struct exchange *x)
 
 	if (!param_number(x, "limit", 1, LIMIT_UI_ROWS, LIMIT_UI_ROWS, &limit))
 		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'limit' is invalid");
-	if (!run_words(x, param(x, "deleted") ? all : current, READ_MS, &result, &sent))
+	if (!run_words(x, words, READ_MS, &result, &sent))
 		return sent;
 	rows = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
 	dirs = json_array();
@@ -345,21 +346,6 @@ static enum MHD_Result list(struct exchange *x)
 	}
 	return answer_json(x, json_pack("{s:o, s:o, s:O}", "dirs", dirs, "objects", objects, "next",
 				      (int64_t)json_array_size(rows) < limit ? json_null() : last));
-}
-
-/* Removes an object, or with `recursive` all objects below a prefix. */
-static enum MHD_Result remove_objects(struct exchange *x)
-{
-	static const char *const one[] = {
-		"rm", "--quiet", "?store", "--raw", "--", "$url", NULL, NULL, NULL};
-	static const char *const all[] = {
-		"rm", "--quiet", "?store", "--raw", "--recursive", "--", "$url", NULL, NULL};
-	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
-	enum MHD_Result sent;
-
-	return run_words(x, param(x, "recursive") ? all : one, 0, &result, &sent)
-		       ? reply_printed(x, &result.out)
-		       : sent;
 }
 
 /* Lists the store of the environment, the embedded store, and the stores of the profiles. */
@@ -422,9 +408,12 @@ static const struct route routes[] = {
 			"?length:--length", "--", "$url"}},
 	{"POST", "/api/link", .output = DONE,
 		.words = {"presign", "?store", "?expires:--expires", "--", "$url"}},
-	{"POST", "/api/remove", .own = remove_objects},
+	{"POST", "/api/remove", .output = DONE,
+		.words = {"rm", "--quiet", "?store", "--raw", "?recursive=--recursive", "--",
+			"$url"}},
 	{"POST", "/api/remove-version", .output = DONE,
-		.words = {"rm", "--quiet", "?store", "--version-id", "$version", "--", "$url"}},
+		.words = {"rm", "--quiet", "?store", "?bypass=--bypass-governance-retention",
+			"--version-id", "$version", "--", "$url"}},
 	{"POST", "/api/restore", .output = DONE,
 		.words = {"restore", "--quiet", "?store", "--version-id", "$version", "--",
 			"$url"}},
@@ -438,7 +427,8 @@ static const struct route routes[] = {
 	{"POST", "/api/preempt", .output = DONE,
 		.words = {"preempt", "--quiet", "?grace:--grace", "--", "$run"}},
 	{"POST", "/api/resume", .output = DONE,
-		.words = {"resume", "--quiet", "--detach", "--", "$run"}},
+		.words = {"resume", "--quiet", "--detach", "--", "$run"},
+		.words_there = {"resume", "--quiet", "--detach", "?place", "--", "/run"}},
 };
 
 /* Answers for a run of this home, or of another machine. */

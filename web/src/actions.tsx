@@ -4,23 +4,45 @@ import { send } from "./api";
 import { announce } from "./announce";
 import { Confirm } from "./dialog";
 import { Failure, isLive } from "./parts";
+import { link } from "./route";
 import type { Run } from "./types";
 
 type Action = "stop" | "preempt" | "resume";
 
 const GRACE_S = 30;
 
-/* Actions that fit the state. */
-export function actionsOf(run: Run): Action[] {
+/* Actions that fit the state. A run of another machine, which has a place, can only be resumed. */
+export function actionsOf(run: Run, place: string | null): Action[] {
   const state = String(run.state ?? "");
 
+  if (place)
+    return ["lost", "preempted", "failed", "stopped"].includes(state) ? ["resume"] : [];
   if (isLive(state))
     return state === "running" || state === "staging" ? ["stop", "preempt"] : ["stop"];
   if (state === "lost" || state === "preempted") return ["resume", "stop"];
   return state === "failed" || state === "stopped" ? ["resume"] : [];
 }
 
-function Explanation({ action, live, grace }: { action: Action; live: boolean; grace: string }) {
+function Explanation({
+  action,
+  live,
+  place,
+  grace,
+}: {
+  action: Action;
+  live: boolean;
+  place: string | null;
+  grace: string;
+}) {
+  if (action === "resume" && place)
+    return (
+      <p>
+        The run continues on the machine of this page, in the background. The machine runs the
+        commands of the workflow in <code class="break">{place}</code>: finished steps are skipped,
+        the output is restored to its last complete state, and the step that did not finish starts
+        again.
+      </p>
+    );
   if (action === "resume")
     return (
       <p>
@@ -60,7 +82,15 @@ const BUSY: Record<Action, string> = {
 
 const VERB: Record<Action, string> = { stop: "Stop", preempt: "Preempt", resume: "Resume" };
 
-export function Actions({ run, onDone }: { run: Run; onDone: () => void }) {
+export function Actions({
+  run,
+  place,
+  onDone,
+}: {
+  run: Run;
+  place: string | null;
+  onDone: () => void;
+}) {
   const [asked, setAsked] = useState<Action | null>(null);
   const [grace, setGrace] = useState(String(GRACE_S));
   const [failure, setFailure] = useState<string | null>(null);
@@ -69,7 +99,7 @@ export function Actions({ run, onDone }: { run: Run; onDone: () => void }) {
 
   return (
     <div class="buttons">
-      {actionsOf(run).map((action) => (
+      {actionsOf(run, place).map((action) => (
         <button key={action} type="button" onClick={() => (setFailure(null), setAsked(action))}>
           {VERB[action]}
         </button>
@@ -84,17 +114,19 @@ export function Actions({ run, onDone }: { run: Run; onDone: () => void }) {
           act={() =>
             send("POST", `/api/${asked}`, {
               run: run.id,
+              place,
               grace: asked === "resume" || !live ? null : `${grace}s`,
             })
           }
           onDone={() => {
             announce(`${VERB[asked]}: done`);
-            onDone();
+            if (place) location.hash = link("run", run.id ?? ""); // now a run of this machine
+            else onDone();
           }}
           onFailed={setFailure}
           onClose={() => setAsked(null)}
         >
-          <Explanation action={asked} live={live} grace={grace || "0"} />
+          <Explanation action={asked} live={live} place={place} grace={grace || "0"} />
           {asked !== "resume" && live && (
             <label class="group">
               Seconds to end

@@ -6,11 +6,12 @@
  *                                      // found.rows; found.more() reads the next page
  */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { getJson, messageOf } from "./api";
+import { ApiError, getJson, messageOf } from "./api";
 import { list, strings } from "./format";
 import type { Listing, StoredObject, Version } from "./types";
 
 const PAGE = 1000; // rows of a request
+const MISSING = 66; // exit code of `penstock ls` if a prefix has no objects, or the bucket is missing
 export const MOST_ROWS = 200_000; // in memory
 
 export interface Place {
@@ -122,9 +123,17 @@ export function useListing(place: Place, store: string | null, start: string, de
   const fetchPage = useCallback(
     async (after: string | null, signal: AbortSignal) => {
       const params = { url, store, after, limit: PAGE, deleted: deleted ? 1 : null };
-      const listing = (await getJson<Listing | null>("/api/list", params, signal)) ?? {};
 
-      return { rows: rowsOf(listing, place), next: listing.next ?? null };
+      try {
+        const listing = (await getJson<Listing | null>("/api/list", params, signal)) ?? {};
+
+        return { rows: rowsOf(listing, place), next: listing.next ?? null };
+      } catch (error) {
+        if (!(error instanceof ApiError) || error.code !== MISSING || !place.prefix) throw error;
+        // This fails, too, if the bucket is missing.
+        await getJson("/api/list", { url: urlOf(place, ""), store, limit: 1 }, signal);
+        return { rows: [], next: null };
+      }
     },
     [url, store, deleted],
   );

@@ -9,7 +9,7 @@ import { usePoll } from "./poll";
 import { Preview } from "./preview";
 import { baseName, objectSource } from "./source";
 import type { ObjectInfo, StoredObject } from "./types";
-import { Versions } from "./versions";
+import { Versions, retentionText } from "./versions";
 
 const EXPIRIES: [string, string][] = [
   ["1h", "1 hour"],
@@ -125,6 +125,8 @@ function Current({
           ["Type", text(info.content_type)],
           ["Class", text(info.storage_class)],
           ["Version", info.version ? <code>{info.version}</code> : null],
+          ["Retention", info.retention ? retentionText(info.retention) : null],
+          ["Legal hold", info.legal_hold ? "on" : null],
           ...pairs(info.metadata),
         ]}
       />

@@ -294,7 +294,9 @@ export function RunPage({ route, about }: { route: Route; about: About | null })
               : `${duration(took(data))}, ended ${ended(data)}`}
           </span>
         )}
-        {data && !place && about && !about.readOnly && <Actions run={data} onDone={run.refresh} />}
+        {data && about && !about.readOnly && (
+          <Actions run={data} place={place} onDone={run.refresh} />
+        )}
       </div>
       {data && (data.message || data.notice) && (
         <p class="message-line">

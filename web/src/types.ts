@@ -199,6 +199,8 @@ export interface ObjectInfo extends StoredObject {
   version?: Maybe<string>;
   content_type?: Maybe<string>;
   storage_class?: Maybe<string>;
+  retention?: Maybe<{ mode?: Maybe<string>; until?: Maybe<string> }>;
+  legal_hold?: Maybe<boolean>;
   metadata?: Maybe<Record<string, unknown>>;
   tags?: Maybe<Record<string, unknown>>; // null if the store refuses them
 }

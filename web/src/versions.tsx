@@ -1,13 +1,14 @@
 /* Versions of an object: the contents of each, restoring one, and deleting one permanently. */
 import { useState } from "preact/hooks";
-import { send } from "./api";
+import { address, send, serverNow } from "./api";
 import { Confirm, Dialog } from "./dialog";
-import { isNumber, moment, size, text } from "./format";
+import { isNumber, list, moment, ms, size, text } from "./format";
 import { Failure } from "./parts";
+import { usePoll } from "./poll";
 import { Preview } from "./preview";
 import { baseName, objectSource } from "./source";
 import { type Column, Table } from "./table";
-import type { Version } from "./types";
+import type { ObjectInfo, Version } from "./types";
 
 export type VersionAction = "restore" | "delete";
 
@@ -40,6 +41,28 @@ export function effectOf(action: VersionAction, one: Version, versioning: string
   ];
 }
 
+/* "GOVERNANCE until 2026-11-28 16:25:30" */
+export function retentionText(retention: NonNullable<ObjectInfo["retention"]>): string {
+  return `${text(retention.mode)} until ${moment(retention.until)}`;
+}
+
+/* A sentence about the Object Lock of a version; null if it may be deleted. */
+export function lockOf(info: ObjectInfo, now: number): { effect: string; bypass: boolean } | null {
+  const { retention } = info;
+  const kept = (ms(retention?.until) ?? 0) > now;
+  const bypass = kept && retention!.mode === "GOVERNANCE";
+
+  if (info.legal_hold)
+    return { effect: "A legal hold protects this version: the store keeps it.", bypass: false };
+  if (!kept) return null;
+  return {
+    effect:
+      `Its retention is ${retentionText(retention!)}: the store keeps this version ` +
+      (bypass ? "unless you bypass the retention." : "until then."),
+    bypass,
+  };
+}
+
 function ActionDialog({
   action,
   one,
@@ -61,6 +84,13 @@ function ActionDialog({
 }) {
   const restore = action === "restore";
   const request = restore && !one.deleted ? "/api/restore" : "/api/remove-version";
+  const [bypass, setBypass] = useState(false);
+  const stat = usePoll<ObjectInfo[]>(
+    "read the lock of the version",
+    restore || one.deleted ? null : address("/api/stat", { url, store, version: one.version }),
+    0,
+  );
+  const lock = lockOf(list<ObjectInfo>(stat.data)[0] ?? {}, serverNow());
 
   return (
     <Confirm
@@ -68,7 +98,9 @@ function ActionDialog({
       verb={VERBS[action]}
       busy={restore ? "The store is restoring the version." : "The store is deleting the version."}
       danger={!restore}
-      act={() => send("POST", request, { url, store, version: one.version })}
+      act={() =>
+        send("POST", request, { url, store, version: one.version, bypass: bypass ? 1 : null })
+      }
       onDone={onDone}
       onFailed={onFailed}
       onClose={onClose}
@@ -81,6 +113,19 @@ function ActionDialog({
         {one.deleted ? "a delete marker" : size(one.size)}
       </p>
       <p>{effectOf(action, one, versioning).join(" ")}</p>
+      <Failure text={stat.error} />
+      {lock && <p>{lock.effect}</p>}
+      {lock?.bypass && (
+        <label class="group">
+          <input
+            type="checkbox"
+            required
+            checked={bypass}
+            onChange={(event) => setBypass(event.currentTarget.checked)}
+          />
+          Bypass the retention (needs the right s3:BypassGovernanceRetention)
+        </label>
+      )}
     </Confirm>
   );
 }

@@ -11,8 +11,8 @@ import { parseRoute } from "../src/route";
 import { axisOf, rangeOf, seriesOf, summaryText } from "../src/series";
 import type { Source } from "../src/source";
 import { costText, isPartial, lostText, lostTime, segmentsOf } from "../src/timeline";
-import type { Checkpoint, Metric, Version } from "../src/types";
-import { actionsOf, effectOf } from "../src/versions";
+import type { Checkpoint, Metric, ObjectInfo, Version } from "../src/types";
+import { actionsOf, effectOf, lockOf } from "../src/versions";
 
 function sourceOf(data: Uint8Array): Source {
   return {
@@ -431,4 +431,18 @@ test("an action on a version says what is lost", () => {
   assert.doesNotMatch(text("delete", version, null), /becomes the current/);
   assert.match(text("delete", { ...version, latest: true }, null), /lost.*becomes the current/);
   assert.doesNotMatch(text("delete", marker, null), /lost/);
+});
+
+test("only a retention in the mode GOVERNANCE can be bypassed, and not under a legal hold", () => {
+  const now = Date.parse("2026-11-28T16:25:30Z");
+  const until = "2026-11-29T16:25:30Z";
+  const lock = (info: ObjectInfo) => lockOf(info, now);
+
+  assert.equal(lock({}), null);
+  assert.equal(lock({ retention: { mode: "GOVERNANCE", until: "2026-11-27T00:00:00Z" } }), null);
+  assert.equal(lock({ retention: { mode: "GOVERNANCE" } }), null);
+  assert.equal(lock({ retention: { mode: "GOVERNANCE", until } })?.bypass, true);
+  assert.equal(lock({ retention: { mode: "COMPLIANCE", until } })?.bypass, false);
+  assert.equal(lock({ retention: { mode: "GOVERNANCE", until }, legal_hold: true })?.bypass, false);
+  assert.match(lock({ retention: { mode: "COMPLIANCE", until } })!.effect, /COMPLIANCE.*2026/);
 });

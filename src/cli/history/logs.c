@@ -148,14 +148,15 @@ static void remote_log_release(struct remote_log *log)
 	free(log->run);
 }
 
-/* Notes the run of ".penstock/runs/ID/log/N". Sets `several` if another run was noted before. */
+/* Notes the run of ".penstock/runs/ID/log/N", but not of "N.usage". Sets `several` if another run
+ * was noted before. */
 static int note_run(void *cookie, const struct object_info *info)
 {
 	struct remote_log *log = cookie;
 	const char *id = info->key + strlen(log->prefix);
 	size_t len = strcspn(id, "/");
 
-	if (!str_starts(id + len, "/log/"))
+	if (!str_starts(id + len, "/log/") || str_ends(id, ".usage"))
 		return 0;
 	if (log->run && (strlen(log->run) != len || strncmp(log->run, id, len) != 0))
 		log->several = true;

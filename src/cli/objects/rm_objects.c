@@ -28,6 +28,7 @@ struct removal {
 	uint64_t refused;
 	bool force; /* also the state of runs */
 	const char *version; /* the only one to remove; NULL to remove objects */
+	bool bypass; /* remove the version in spite of a retention */
 	uint64_t spared; /* objects of runs that were skipped */
 	struct penstock_error error; /* the first error that ends the removal */
 };
@@ -175,10 +176,12 @@ static int remove_version(
 	struct removal *removal, const struct location *at, struct penstock_error *err)
 {
 	struct object_ref object = object_at(removal->remote->client, at->bucket, at->key);
-	int r;
+	int r = 0;
 
 	object.version = removal->version;
-	r = removal->dry_run ? 0 : object_delete(object, NULL, err);
+	if (!removal->dry_run)
+		r = removal->bypass ? object_delete_retained(object, err)
+				    : object_delete(object, NULL, err);
 	if (r == 0)
 		report(removal, at->key);
 	return r;
@@ -223,11 +226,14 @@ int rm_objects(const struct cli *cli)
 	struct removal removal = {.cli = cli,
 		.filter = {cli_values(cli, "include"), cli_values(cli, "exclude")},
 		.dry_run = cli_has(cli, "dry-run"),
-		.force = cli_has(cli, "force")};
+		.force = cli_has(cli, "force"),
+		.bypass = cli_has(cli, "bypass-governance-retention")};
 	int code = remote_version(cli, &removal.version);
 
 	if (code)
 		return code;
+	if (removal.bypass && !removal.version)
+		return cli_misuse(cli, "--bypass-governance-retention needs --version-id");
 	remote_many_requests();
 	code = remote_operands(
 		cli, removal.version != NULL, cli_has(cli, "json"), remove_operand, &removal);

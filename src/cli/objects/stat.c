@@ -24,6 +24,19 @@ static const char *class_of(const struct location *at, const struct object_info 
 	return str_starts(at->text, "s3://") ? "STANDARD" : NULL;
 }
 
+static void print_lock(const struct object_info *info)
+{
+	char when[SHOW_TIME_SIZE];
+
+	if (info->retention) {
+		fputs("  lock      ", stdout);
+		show_name(stdout, info->retention);
+		printf(" until %s\n", show_time(info->retained_until_ns, when));
+	}
+	if (info->legal_hold)
+		print_line("  lock      ", "legal hold");
+}
+
 static void print_object(
 	const struct location *at, const struct object_info *info, const struct strlist *tags)
 {
@@ -41,6 +54,7 @@ static void print_object(
 		print_line("  type      ", info->content_type);
 	if (class_of(at, info))
 		print_line("  class     ", class_of(at, info));
+	print_lock(info);
 	for (size_t i = 0; i < info->metadata.n; i++)
 		print_line("  metadata  ", info->metadata.items[i]);
 	for (size_t i = 0; i < tags->n; i++)
@@ -64,6 +78,13 @@ static json_t *pairs_of(const struct strlist *list)
 	return pairs;
 }
 
+static json_t *retention_of(const struct object_info *info)
+{
+	return info->retention ? json_pack("{s:o, s:o}", "mode", json_text(info->retention),
+					 "until", json_time(info->retained_until_ns))
+			       : json_null();
+}
+
 static json_t *object_of(const struct location *at, struct object_info *info)
 {
 	json_t *object;
@@ -74,6 +95,8 @@ static json_t *object_of(const struct location *at, struct object_info *info)
 	json_object_set_new(object, "version", json_text(info->version_id));
 	json_object_set_new(object, "content_type", json_text(info->content_type));
 	json_object_set_new(object, "storage_class", json_text(class_of(at, info)));
+	json_object_set_new(object, "retention", retention_of(info));
+	json_object_set_new(object, "legal_hold", json_boolean(info->legal_hold));
 	json_object_set_new(object, "metadata", pairs_of(&info->metadata));
 	return object;
 }
@@ -150,8 +173,9 @@ const struct command command_stat = {
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description =
-		"Shows size, date, ETag, version, content type, storage class and metadata of objects, "
-		"and the versioning of buckets (off, enabled or suspended), by one request each.",
+		"Shows size, date, ETag, version, content type, storage class, Object Lock and "
+		"metadata of objects, and the versioning of buckets (off, enabled or suspended), by "
+		"one request each.",
 	.options = OPTIONS({0, "tags", NULL, "Show also the tags, by one more request"},
 		{0, "version-id", "ID", "Show this version, in place of the current one"},
 		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),

@@ -134,8 +134,9 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 static int run_rm(const struct cli *cli)
 {
 	static const char *const of_objects[] = {"recursive", "include", "exclude", "raw",
-		"version-id", "older-than", "dry-run", "json", NULL};
-	static const char *const of_names[] = {"include", "exclude", "raw", "version-id", NULL};
+		"version-id", "bypass-governance-retention", "older-than", "dry-run", "json", NULL};
+	static const char *const of_names[] = {
+		"include", "exclude", "raw", "version-id", "bypass-governance-retention", NULL};
 	static const char *const of_many[] = {
 		"recursive", "include", "exclude", "older-than", NULL};
 	static const char *const of_uploads[] = {"older-than", NULL};
@@ -200,7 +201,10 @@ const struct command command_rm = {
 		"\n"
 		"In a bucket with versioning the versions of a removed object stay. --version-id "
 		"removes one version permanently. If that version marks a deletion, the version "
-		"before it becomes the current one again. A missing version is not an error.",
+		"before it becomes the current one again. A missing version is not an error. A "
+		"version that Object Lock protects stays; --bypass-governance-retention removes it "
+		"if its retention is in the mode GOVERNANCE and you have the right "
+		"s3:BypassGovernanceRetention.",
 	.options = OPTIONS(
 		{0, "force", NULL,
 			"Runs: remove output that is not uploaded, too, and runs of which Slurm "
@@ -217,6 +221,9 @@ const struct command command_rm = {
 		{0, "version-id", "ID",
 			"Objects: remove only this version of the operand, which is one key, as with "
 			"--raw"},
+		{0, "bypass-governance-retention", NULL,
+			"Objects: with --version-id, also remove a version that is protected by a "
+			"retention in the mode GOVERNANCE"},
 		{0, "uploads", NULL,
 			"Abort unfinished multipart uploads of keys that begin with the operand's; "
 			"objects stay"},

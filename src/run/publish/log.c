@@ -26,9 +26,8 @@ struct log_upload {
 	bool stopping; /* under lock */
 
 	/* Owned by the thread, then by log_upload_finish(). */
-	uint64_t sent; /* bytes of the log that the object holds */
+	uint64_t sent; /* bytes of the file that the object holds */
 	bool any_sent;
-	bool warned;
 };
 
 static int send_log(struct log_upload *upload, const atomic_int *cancel, struct penstock_error *err)
@@ -43,13 +42,13 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 	int r;
 
 	if (fd < 0 && errno == ENOENT)
-		/* The attempt was killed before its log existed, and is flushed now. */
+		/* The attempt was killed before its log existed, or no sample was taken. */
 		return 0;
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot read the log '%s'", upload->to.path);
+		return error_errno(err, errno, "cannot read '%s'", upload->to.path);
 	if (upload->any_sent && (uint64_t)st.st_size == upload->sent)
 		return 0;
-	/* The log is only appended to: its first st_size bytes no longer change. */
+	/* The file is only appended to: its first st_size bytes no longer change. */
 	r = object_put_file(object_at(upload->to.client, upload->to.bucket, upload->to.key), fd,
 		(uint64_t)st.st_size, &options, NULL, err);
 	if (r < 0)
@@ -80,9 +79,9 @@ static void *upload_thread(void *cookie)
 		int64_t began = clock_monotonic_ms();
 		int64_t cost;
 
-		if (send_log(upload, &upload->cancel, &err) < 0 && !upload->warned &&
+		if (send_log(upload, &upload->cancel, &err) < 0 && upload->to.warns &&
 			err.code != PENSTOCK_E_CANCELLED) {
-			upload->warned = true;
+			upload->to.warns = false;
 			log_warn("cannot upload the log: %s; will retry", err.message);
 		}
 		cost = clock_monotonic_ms() - began;

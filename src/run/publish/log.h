@@ -1,7 +1,7 @@
 /*
- * `enableLogging`: uploads the attempt's log to the output, complete after any exit, and the usage
- * of its steps. The object is replaced whole every few seconds while the file grows, less often the
- * longer one upload takes, so that a big log costs at most a twentieth of the time.
+ * Uploads a growing file to the output, complete after any exit: the usage of the steps, and with
+ * `enableLogging` the log. The object is replaced whole every few seconds while the file grows,
+ * less often the longer one upload takes, so that a big log costs at most a twentieth of the time.
  *
  *	log_upload_start(&upload, &(struct log_upload_target){.client = s3, .bucket = bucket,
  *		.key = key, .path = path, .interval_ms = 2000}, err);
@@ -25,6 +25,7 @@ struct log_upload_target {
 	char *path; /* path of a file that only grows */
 	int64_t interval_ms;
 	bool ungated; /* sent even if another owner has the run */
+	bool warns; /* warns of the first failure; log_upload_finish() returns the last one */
 };
 int log_upload_start(struct log_upload **out, const struct log_upload_target *target,
 	struct penstock_error *err);

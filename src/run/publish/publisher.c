@@ -191,24 +191,29 @@ static char *key_of_log(const struct publisher *p, const char *ending)
 
 int publisher_start_log(struct publisher *p, struct penstock_error *err)
 {
-	struct log_upload_target log = {.interval_ms = LOG_INTERVAL_MS, .ungated = true}, usage;
-	int r;
+	int r = 0;
 
-	if (!p->store || !p->attempt->workflow->enable_logging.value)
+	if (!p->store)
 		return 0;
-	log.client = p->store->client;
-	log.bucket = p->store->bucket;
-	usage = log;
-	usage.interval_ms = USAGE_INTERVAL_MS;
-	usage.ungated = false;
-	log.key = key_of_log(p, "");
-	log.path = strdup(p->attempt->layout.log);
-	r = log_upload_start(&p->log, &log, err);
+	if (p->attempt->workflow->enable_logging.value)
+		r = log_upload_start(&p->log,
+			&(struct log_upload_target){.client = p->store->client,
+				.bucket = p->store->bucket,
+				.key = key_of_log(p, ""),
+				.path = strdup(p->attempt->layout.log),
+				.interval_ms = LOG_INTERVAL_MS,
+				.ungated = true,
+				.warns = true},
+			err);
 	if (r < 0)
 		return r;
-	usage.key = key_of_log(p, ".usage");
-	usage.path = run_log_usage(p->attempt->layout.log);
-	return log_upload_start(&p->usage, &usage, err);
+	return log_upload_start(&p->usage,
+		&(struct log_upload_target){.client = p->store->client,
+			.bucket = p->store->bucket,
+			.key = key_of_log(p, ".usage"),
+			.path = run_log_usage(p->attempt->layout.log),
+			.interval_ms = USAGE_INTERVAL_MS},
+		err);
 }
 
 int publisher_finish_log(struct publisher *p, struct penstock_error *err)
@@ -218,7 +223,8 @@ int publisher_finish_log(struct publisher *p, struct penstock_error *err)
 	int r = log_upload_finish(take_pointer(p->log), cancel, err);
 
 	/* An output is complete without the usage. */
-	if (log_upload_finish(take_pointer(p->usage), cancel, &e) < 0 && r == 0 && !p->fenced)
+	if (log_upload_finish(take_pointer(p->usage), cancel, &e) < 0 && r == 0 && !p->fenced &&
+		e.code != PENSTOCK_E_CANCELLED)
 		log_warn("cannot upload the usage of the steps: %s", e.message);
 	return r;
 }

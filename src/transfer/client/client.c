@@ -29,6 +29,7 @@ void object_info_release(struct object_info *info)
 	free(info->version_id);
 	free(info->content_type);
 	free(info->storage_class);
+	free(info->retention);
 	strlist_release(&info->metadata);
 	*info = (struct object_info){0};
 }

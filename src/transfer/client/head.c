@@ -99,25 +99,52 @@ int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, boo
 	return r == 0 && info ? object_info_from_reply(&op->reply, info, err) : r;
 }
 
+/* Copies a header of the reply. `*out` stays NULL if the header is missing. */
+static int take_header(
+	const struct http_reply *reply, const char *name, char **out, struct penstock_error *err)
+{
+	const char *value = http_reply_header(reply, name);
+
+	if (!value)
+		return 0;
+	*out = strdup(value);
+	return *out ? 0 : error_memory(err);
+}
+
+/* Takes what object_info_from_reply() does not take. */
+static int take_details(
+	const struct http_reply *reply, struct object_info *out, struct penstock_error *err)
+{
+	const char *until = http_reply_header(reply, "x-amz-object-lock-retain-until-date");
+	const char *hold = http_reply_header(reply, "x-amz-object-lock-legal-hold");
+	int r = take_header(reply, "Content-Type", &out->content_type, err);
+
+	if (r == 0)
+		r = take_header(reply, "x-amz-storage-class", &out->storage_class, err);
+	if (r == 0 && !out->storage_class)
+		r = take_header(reply, "x-goog-storage-class", &out->storage_class, err);
+	if (r == 0)
+		r = take_header(reply, "x-amz-object-lock-mode", &out->retention, err);
+	if (until && !date_parse_iso_end(until, &out->retained_until_ns))
+		out->retained_until_ns = 0;
+	out->legal_hold = hold && strcmp(hold, "ON") == 0;
+	return r;
+}
+
 int object_head(struct object_ref at, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	struct object_info found = {0};
 	int r = s3_op_head(&op, at, NULL, false, NULL, &found, err);
-	const char *type = r == 0 ? http_reply_header(&op.reply, "Content-Type") : NULL;
-	const char *class = r == 0 ? http_reply_header(&op.reply, "x-amz-storage-class") : NULL;
 
-	if (r == 0 && !class)
-		class = http_reply_header(&op.reply, "x-goog-storage-class");
-
-	found.content_type = type ? strdup(type) : NULL;
-	found.storage_class = class ? strdup(class) : NULL;
-	if (!type != !found.content_type || !class != !found.storage_class)
-		r = error_memory(err);
+	if (r == 0)
+		r = take_details(&op.reply, &found, err);
 	return object_info_pass(r, &found, info);
 }
 
-int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err)
+/* `if_match` and `bypass` are values of headers, or NULL. */
+static int delete (
+	struct object_ref at, const char *if_match, const char *bypass, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -125,6 +152,7 @@ int object_delete(struct object_ref at, const char *if_match, struct penstock_er
 
 	s3_op_init(&op, "DELETE", at);
 	s3_op_header(&op, "if-match", if_match);
+	s3_op_header(&op, "x-amz-bypass-governance-retention", bypass);
 	op.request.fresh_connection = if_match != NULL;
 	r = s3_op_perform(&op, &own);
 	if (r < 0 && (op.error == S3_E_NO_SUCH_KEY ||
@@ -135,4 +163,14 @@ int object_delete(struct object_ref at, const char *if_match, struct penstock_er
 		object_head(at, NULL, NULL) == -(int)PENSTOCK_E_NOT_FOUND)
 		return 0;
 	return r < 0 ? error_move(err, &own) : 0;
+}
+
+int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err)
+{
+	return delete (at, if_match, NULL, err);
+}
+
+int object_delete_retained(struct object_ref at, struct penstock_error *err)
+{
+	return delete (at, NULL, "true", err);
 }

@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from harness.program import TOP
+from harness.program import TOP, Penstock
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
 
@@ -165,18 +165,19 @@ with open(out / "metrics.jsonl", "a") as log:
     print(json.dumps({"step": 1, "loss": 0.5}), file=log)
 print("begun", flush=True)
 end = time.monotonic() + 60
-while not (out / "go").exists() and time.monotonic() < end:
+while os.environ["PENSTOCK_ATTEMPT"] == "1" and not (out / "go").exists() and time.monotonic() < end:
     sum(range(1000))
 '"""
-    path = write_workflow(tmp_path, step, name="fit", named='a, "b"', enableLogging=True, output=s3_place(store))
+    path = write_workflow(tmp_path, step, name="fit", named='a, "b"', output=s3_place(store))
     run = penstock.popen("run", path)
     run.wait_for_output("begun")
     identity = penstock.ps()[0]["id"]
     usage = penstock.home / "runs" / identity / "log" / "1.usage"
-    wait_for(lambda: usage.exists() and usage.read_text().count("\n") >= 3, what="two samples")
+    busy = lambda: [line for line in usage.read_text().splitlines()[2:] if float(line.rsplit(",", 6)[1]) > 0]  # noqa: E731
+    wait_for(lambda: usage.exists() and busy(), what="a sample while the step computes, after the first one")
     live = series(penstock, "fit", "usage/*")
     cpu = live['usage/a, "b"/cpu']
-    assert 0.05 < max(point[2] for point in cpu) < 4 and cpu[0][0] is None
+    assert 0 < max(point[2] for point in cpu) < 4 and cpu[0][0] is None
     assert live['usage/a, "b"/memory'][-1][2] > 60e6
     (penstock.home / "runs" / identity / "storage" / "output" / "go").touch()
     run.wait(60).ok()
@@ -185,6 +186,10 @@ while not (out / "go").exists() and time.monotonic() < end:
     assert place["loss"] and place['usage/a, "b"/cpu'][0] == cpu[0]
     usage.unlink()
     assert series(penstock, "fit")['usage/a, "b"/cpu'][0] == cpu[0]
+    other = Penstock(tmp_path / "other")
+    other.run("run", path).ok()
+    assert other.ps()[0]["attempt"] == 2 and series(other, "fit")['usage/a, "b"/cpu'][0] == cpu[0]
+    other.close()
     penstock.run("metrics", "s3://missing", env=store.env).exits(66)
 
 

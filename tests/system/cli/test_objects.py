@@ -10,6 +10,7 @@ import subprocess
 import termios
 import urllib.parse
 import urllib.request
+from datetime import datetime, timezone
 
 import pytest
 
@@ -175,6 +176,37 @@ def test_a_version_is_read_restored_and_removed(s3, versions):
     s3("rm", "--version-id", versions["marker"], url).ok()
     assert s3("cat", url).ok().out == "newer"
     assert [row["version"] for row in s3("ls", "--versions", "--json", url).json()] == [versions["new"], versions["old"]]
+
+
+def test_a_lock_is_shown_and_a_retention_for_governance_is_bypassed(penstock, store):
+    store.client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
+    until = datetime(2100, 1, 2, tzinfo=timezone.utc)
+
+    def s3(*words):
+        return penstock.run(*words, env=store.env)
+
+    def put(mode):
+        return store.client.put_object(Bucket="locked", Key="k", Body=b"x", ObjectLockMode=mode, ObjectLockRetainUntilDate=until)["VersionId"]
+
+    def remove(version, *options):
+        return s3("rm", *options, "--version-id", version, "s3://locked/k")
+
+    governed, final = put("GOVERNANCE"), put("COMPLIANCE")
+    held = store.client.put_object(Bucket="locked", Key="held", Body=b"x", ObjectLockLegalHoldStatus="ON")["VersionId"]
+
+    (shown,) = s3("stat", "--json", "--version-id", governed, "s3://locked/k").json()
+    assert (shown["retention"], shown["legal_hold"]) == ({"mode": "GOVERNANCE", "until": "2100-01-02T00:00:00.000Z"}, False)
+    assert re.search(r"lock +COMPLIANCE until 2100-01-0", s3("stat", "s3://locked/k").out)
+    (shown,) = s3("stat", "--json", "s3://locked/held").json()
+    assert (shown["retention"], shown["legal_hold"]) == (None, True)
+    assert re.search(r"lock +legal hold", s3("stat", "s3://locked/held").out)
+    s3("rm", "--bypass-governance-retention", "s3://locked/k").exits(64)
+    remove(governed).exits(77)
+    remove(governed, "--bypass-governance-retention").ok()
+    remove(governed, "--bypass-governance-retention").ok()  # a missing version is not an error
+    remove(final, "--bypass-governance-retention").exits(77)
+    s3("rm", "--bypass-governance-retention", "--version-id", held, "s3://locked/held").exits(77)
+    assert [row["version"] for row in s3("ls", "--versions", "--json", "s3://locked").json()] == [held, final]
 
 
 def test_only_a_version_that_is_named_is_removed(s3, versions):

@@ -518,6 +518,8 @@ def test_a_log_of_another_machine_is_printed_and_followed(penstock, store, tmp_p
         return penstock.run("logs", *words, env=store.env)
 
     other.run("run", path("echo the first", "first.json")).ok()
+    store.client.put_object(Bucket="out", Key=f"far/.penstock/runs/{'0' * 12}/log/1.usage", Body=b"")  # a run without a log
+    assert "the first\n" in logs("s3://out/far").ok().out
     process = other.popen("run", path(f"echo the second; until test -e {go}; do sleep 0.05; done; echo its end", "second.json"))
     process.wait_for_output("^the second")
     second, first = [run["id"] for run in other.ps()]

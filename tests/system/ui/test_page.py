@@ -3,12 +3,14 @@ import json
 import os
 import re
 import shlex
+import struct
 import subprocess
 import urllib.parse
 from pathlib import Path
 
 import pytest
 from harness.mlflow import FakeMlflow
+from harness.program import Penstock, binary
 from harness.records import change_runs, many_runs
 from harness.ui import focus, seen, serious
 from harness.waiting import wait_for
@@ -99,6 +101,78 @@ def test_the_list_of_runs_follows_their_changes(ui, page, penstock, workflow):
     assert polls and all(set(reply.json()) == {"removed", "changed"} for reply in polls)
 
 
+def test_the_list_is_sorted_and_shows_one_state(ui, page, penstock, tmp_path):
+    for name, code in (("b", 0), ("c", 3), ("a", 0)):
+        penstock.run("run", write_workflow(tmp_path, f"exit {code}", name=name)).exits(code)
+    tab = page(ui())
+    table = tab.get_by_role("table", name="List of runs")
+    names = lambda: [text.strip() for text in table.locator("td.name").all_inner_texts()]  # noqa: E731
+
+    wait_for(lambda: names() == ["a", "c", "b"], what="the youngest run is first")
+    table.get_by_role("button", name="Name").click()
+    wait_for(lambda: names() == ["a", "b", "c"], what="the names are in order")
+    table.get_by_role("button", name="Name").click()
+    wait_for(lambda: names() == ["c", "b", "a"], what="the order is reversed")
+    tab.get_by_label("State", exact=True).select_option("failed")
+
+    wait_for(lambda: names() == ["c"], what="the failed run is left")
+    seen(tab, "1 run of 3")
+
+
+def test_a_log_is_searched(ui, page, penstock, workflow):
+    penstock.run("run", workflow("seq -f 'step %.0f ends' 1 3000")).ok()
+    tab = page(ui())
+    open_run(tab, "t")
+    tab_of(tab, "Log")
+    seen(tab, "step 3000 ends")
+    found = tab.locator(".line.found")
+
+    tab.get_by_label("Search the log").fill("step 17")
+    tab.keyboard.press("Enter")
+    seen(tab, "1 of 111")
+    found.get_by_text("step 17 ends").wait_for()
+    tab.keyboard.press("Enter")
+    found.get_by_text("step 170 ends").wait_for()
+    tab.get_by_role("button", name="Previous match").click()
+    tab.get_by_role("button", name="Previous match").click()
+
+    seen(tab, "111 of 111")
+    found.get_by_text("step 1799 ends").wait_for()
+    assert found.locator("mark").inner_text() == "step 17"
+    tab.get_by_label("Search the log").fill("no such line")
+    tab.keyboard.press("Enter")
+    seen(tab, "no match")
+
+
+def test_a_checkpoint_has_its_metrics_and_its_files(ui, page, penstock, workflow):
+    tool = binary().parent / "tests" / "unit" / "checkpoint-tool"
+    penstock.run("run", workflow(f"{tool} save $PENSTOCK_CHECKPOINT_DIR 10 2000 loss=0.25")).ok()
+    header = json.dumps({"layer.weight": {"dtype": "F16", "shape": [4, 8], "data_offsets": [0, 64]}}).encode()
+    output = penstock.home / "runs" / penstock.ps()[0]["id"] / "storage" / "output"
+    (output / "checkpoints/step-000000000010-1/model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(64))
+    tab = page(ui())
+    open_run(tab, "t")
+
+    tab_of(tab, "Checkpoints")
+    seen(tab, "loss 0.25")
+    tab.get_by_role("link", name="step-000000000010-1").click()
+    tab.get_by_role("button", name="model-0.bin").wait_for()
+    tab.get_by_role("button", name="model.safetensors").click()
+
+    seen(tab, "1 tensor, 32 parameters")
+    assert "layer.weight" in tab.get_by_role("table", name="Tensors").inner_text()
+
+
+def test_ages_are_right_if_the_clock_of_the_browser_is_an_hour_ahead(ui, page, penstock, workflow):
+    penstock.run("run", workflow("true")).ok()
+    tab = page(ui())
+
+    tab.add_init_script("const now = Date.now; Date.now = () => now() + 3600e3")
+    tab.reload()
+
+    assert re.fullmatch(r"\d+ s", tab.locator("td.age").first.inner_text())
+
+
 def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):
     penstock.run("run", workflow(TRAINING)).ok()
     (penstock.home / "runs" / penstock.ps()[0]["id"] / "storage" / "output" / "picture.png").write_bytes(PICTURE)
@@ -167,6 +241,7 @@ def test_runs_are_compared_by_their_parameters(ui, page, penstock, tmp_path):
     differing.get_by_text("0.2").wait_for()
     assert not rows.filter(has_text="SEED").count()
     seen(tab, "last loss")
+    tab.locator("canvas").first.wait_for()
     assert not tab.get_by_role("alert").count()
 
 
@@ -222,6 +297,9 @@ def test_a_run_is_preempted_and_resumed_while_it_is_watched(ui, page, penstock, 
     tab.get_by_role("dialog").get_by_text("SIGTERM").first.wait_for()
     tab.get_by_role("dialog").get_by_role("button", name="Stop").click()
     seen(tab, "stopped")
+    tab_of(tab, "Overview")
+    bars = tab.locator(".timeline .segment:not(.gap)")
+    wait_for(lambda: [bar.get_attribute("title").split(",")[0] for bar in bars.all()] == ["attempt 1: preempted", "attempt 2: stopped"])
 
 
 def test_the_graph_of_steps_follows_the_run(ui, page, penstock, tmp_path):
@@ -330,6 +408,67 @@ def test_objects_are_uploaded_shown_linked_and_deleted(ui, page, store, tmp_path
     tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
     tab.get_by_role("button", name="hello.txt").first.wait_for(state="detached")
     assert store.keys("bkt") == ["big.bin"]
+
+
+def test_a_directory_without_objects_is_empty_and_a_missing_bucket_is_an_error(ui, page, store):
+    store.client.create_bucket(Bucket="bkt")
+    store.client.put_object(Bucket="bkt", Key="d/x", Body=b"x")
+    tab = page(ui(**store.env))
+    home = tab.url.split("#")[0]
+
+    tab.goto(f"{home}#/buckets/s3://bkt/d/")
+    tab.get_by_role("button", name="Delete d/x").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    seen(tab, "There are no objects here")
+    assert not tab.get_by_role("alert").count() and store.keys("bkt") == []
+    tab.goto(f"{home}#/buckets/s3://nowhere/d/")
+
+    tab.get_by_role("alert").get_by_text("nowhere").first.wait_for()
+
+
+DROP = """size => {
+    const data = new DataTransfer();
+    data.items.add(new File([new Uint8Array(size).fill(7)], "dropped.bin", {lastModified: 1}));
+    document.querySelector(".drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
+}"""
+
+
+def test_a_dropped_file_continues_after_its_tab_was_closed(ui, page, store):
+    size = (32 << 20) + 5  # five parts
+    store.client.create_bucket(Bucket="bkt")
+    server = ui(**store.env)
+
+    def open_bucket():
+        tab = page(server)
+        tab.goto(tab.url.split("#")[0] + "#/buckets/s3://bkt/d/")
+        tab.get_by_text("There are no objects here").wait_for()
+        return tab
+
+    first = open_bucket()
+    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 4 << 20}  # two seconds for a part
+    first.context.new_cdp_session(first).send("Network.emulateNetworkConditions", slow)
+    with first.expect_response(lambda reply: "number=1" in reply.url and reply.ok):
+        first.evaluate(DROP, size)
+    first.close()
+    second, sent = open_bucket(), []
+    second.on("request", lambda request: sent.extend(re.findall(r"number=(\d+)", request.url)))
+    second.evaluate(DROP, size)
+
+    second.get_by_role("button", name="dropped.bin", exact=True).wait_for()
+    assert store.bytes("bkt", "d/dropped.bin") == bytes([7]) * size
+    assert sent and sent == ["2", "3", "4", "5"][-len(sent) :]
+
+
+def test_a_store_that_refuses_the_keys_is_an_error_on_the_page(ui, page, store):
+    store.client.create_bucket(Bucket="bkt")
+    tab = page(ui(**store.env | {"AWS_SECRET_ACCESS_KEY": "wrong"}))
+
+    tab.get_by_role("link", name="Buckets").click()
+    tab.get_by_role("alert").get_by_text("SignatureDoesNotMatch").wait_for()
+    tab.goto(tab.url.split("#")[0] + "#/buckets/s3://bkt/")
+
+    tab.get_by_role("alert").get_by_text("SignatureDoesNotMatch").first.wait_for()
+    assert not tab.get_by_text("There are no objects here").count()
 
 
 def test_an_object_shows_its_tags_and_versions(ui, page, store):
@@ -442,7 +581,8 @@ def test_axe_finds_nothing_serious(ui, page, penstock, workflow, store, axe, sch
     identity = penstock.ps()[0]["id"]
 
     for place, sign in (("runs", "succeeded"), (f"run/{identity}", "Attempts"), (f"run/{identity}/log", "red text"), (f"run/{identity}/plots", "loss"),
-                        (f"run/{identity}/files", "result.json"), (f"run/{identity}/workflow", "metrics.jsonl"), ("runners", "Memory"), ("buckets/s3://bkt/", "x.txt")):
+                        (f"run/{identity}/checkpoints", "result.json"), (f"run/{identity}/files", "result.json"), (f"run/{identity}/workflow", "metrics.jsonl"),
+                        (f"compare/{identity}", "loss"), ("runners", "Memory"), ("buckets", "bkt"), ("buckets/s3://bkt/", "x.txt")):
         tab.goto(f"{home}#/{place}")
         seen(tab, sign)
         assert serious(tab, axe) == [], place
@@ -489,15 +629,31 @@ def test_a_run_of_another_machine_has_no_attempts_that_are_not_in_its_state(ui, 
     assert "Attempt" in facts and not {"Attempts", "Workflow", "Sync", "Published"} & set(facts)
 
 
-def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, tmp_path, store):
-    from harness.program import Penstock
+def test_a_run_of_another_machine_is_resumed_here(ui, page, penstock, tmp_path, store):
+    output = {"s3": {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/exp/far", "endpointUrl": store.endpoint, "createBucket": True}}
+    other = Penstock(tmp_path / "other")
+    other.run("run", write_workflow(tmp_path, "test $PENSTOCK_ATTEMPT = 2", name="far", output=output), env=store.env).exits(1)
+    other.close()
+    tab = page(ui("--output", "s3://out/exp/", **store.env))
+    open_run(tab, "far")
 
+    tab.get_by_role("button", name="Resume").click()
+    tab.get_by_role("dialog").get_by_text("commands of the workflow in").wait_for()
+    tab.get_by_role("dialog").get_by_role("button", name="Resume").click()
+
+    wait_for(lambda: [(run["name"], run["state"], run["attempt"]) for run in penstock.ps()] == [("far", "succeeded", 2)], what="the run is resumed")
+    tab.locator(".bar .state").get_by_text("succeeded").wait_for()
+    assert tab.url.endswith(f"#/run/{penstock.ps()[0]['id']}")
+
+
+def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, tmp_path, store):
     other = Penstock(tmp_path / "other")
     path = write_workflow(tmp_path, TRAINING, name="far", output=s3_place(store, "/exp/far"), enableLogging=True)
     other.run("run", path).ok()
     tab = page(ui("--output", "s3://out/exp/", **store.env))
 
     seen(tab, "succeeded")
+    tab.get_by_role("row").filter(has_text="far").get_by_text("in sync").wait_for()
     open_run(tab, "far")
     assert not tab.get_by_role("button", name=re.compile("Stop|Resume")).count()
     tab.locator("ol.steps li", has_text="done").first.wait_for()

@@ -1,6 +1,7 @@
 """Versions of objects on the page of penstock ui, in a real browser."""
 import re
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -163,6 +164,34 @@ def test_a_locked_version_has_the_error_of_the_store_in_its_dialog(ui, page, sto
 
     tab.get_by_role("alert").get_by_text("AccessDenied").wait_for()
     assert store.bytes("locked", "k") == b"x"
+
+
+def test_a_retention_for_governance_is_bypassed_after_its_effect_was_said(ui, page, store, axe):
+    store.client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
+    until = datetime.now(timezone.utc) + timedelta(days=1)
+    governed, final = (
+        store.client.put_object(Bucket="locked", Key="k", Body=b"x", ObjectLockMode=mode, ObjectLockRetainUntilDate=until)["VersionId"]
+        for mode in ("GOVERNANCE", "COMPLIANCE")
+    )
+    tab = page(ui(**store.env))
+    open_bucket(tab, "locked")
+    dialog = tab.get_by_role("dialog").last
+
+    tab.get_by_role("button", name="k", exact=True).click()
+    seen(tab, re.compile("^COMPLIANCE until 20"))
+    tab.get_by_role("button", name=f"Delete permanently version {final}").click()
+    confirm(tab, "Delete permanently", re.compile("COMPLIANCE until 20"))
+    dialog.get_by_role("alert").get_by_text("AccessDenied").wait_for()
+    assert not dialog.get_by_role("checkbox").count()
+    tab.keyboard.press("Escape")
+    tab.get_by_role("button", name=f"Delete permanently version {governed}").click()
+    confirm(tab, "Delete permanently", re.compile("GOVERNANCE until 20"))  # the box must be checked first
+    assert serious(tab, axe) == [] and not dialog.get_by_role("alert").count()
+    dialog.get_by_role("checkbox", name="Bypass the retention").check()
+    confirm(tab, "Delete permanently")
+
+    row_of(tab, governed).wait_for(state="detached")
+    assert [version["VersionId"] for version in store.client.list_object_versions(Bucket="locked")["Versions"]] == [final]
 
 
 def test_a_read_only_page_reads_versions_and_changes_none(ui, page, bucket):

@@ -135,11 +135,14 @@ static void a_request_runs_its_verb(void **state)
 			"rm --quiet --raw --recursive -- s3://b/k/"},
 		{"/api/remove-version?version=--recursive&url=s3://b/k&store=embedded",
 			"rm --quiet --endpoint-url=embedded --version-id --recursive -- s3://b/k"},
+		{"/api/remove-version?bypass=1&version=3&url=s3://b/k",
+			"rm --quiet --bypass-governance-retention --version-id 3 -- s3://b/k"},
 		{"/api/restore?version=3&url=s3://b/k",
 			"restore --quiet --version-id 3 -- s3://b/k"},
 		{"/api/stop?grace=10s&run=" RUN, "stop --quiet --grace=10s -- " RUN},
 		{"/api/preempt?run=" RUN, "preempt --quiet -- " RUN},
 		{"/api/resume?run=" RUN, "resume --quiet --detach -- " RUN},
+		{"/api/resume?" AT_PLACE, "resume --quiet --detach -- " PLACE RUN},
 	};
 	struct page *p = *state;
 
