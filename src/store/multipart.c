@@ -169,6 +169,7 @@ static int drop_stale(
 	return txn_drop_upload(store, upload->bucket, upload->key, strlen(upload->key), upload->id);
 }
 
+/* Leaves txn->more unset: the caller has other work between two transactions. */
 static int apply_expire(struct store *store, struct txn *txn)
 {
 	struct expire_txn *t = (struct expire_txn *)txn;
