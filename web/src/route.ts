@@ -50,6 +50,7 @@ export function useRoute(): Route {
     const changed = () => setHash(location.hash);
 
     window.addEventListener("hashchange", changed);
+    changed(); // the address may have changed since the first render
     return () => window.removeEventListener("hashchange", changed);
   }, []);
   return parseRoute(hash);
