@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "page_style.h"
 #include "s3/sum/checksum.h"
 #include "s3/uri.h"
 
@@ -18,7 +19,8 @@
 /* Allows the page's own script, style, images and requests, and images that the page makes of
  * bytes. */
 #define POLICY                                                                                     \
-	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "    \
+	"default-src 'none'; script-src 'self'; style-src " PAGE_STYLE                             \
+	"; img-src 'self' blob: data:; "                                                           \
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 const char *param(const struct exchange *x, const char *name)

@@ -188,14 +188,7 @@ function Shell() {
   );
 }
 
-function start(): void {
-  const root = document.getElementById("page")!;
-
-  root.textContent = "";
-  render(<Shell />, root);
-}
-
 applyTheme();
-// The browser paints the header of index.html before the first render. A hidden tab has no frames.
-if (document.hidden) start();
-else requestAnimationFrame(() => setTimeout(start));
+const root = document.getElementById("page")!;
+root.textContent = "";
+render(<Shell />, root);
