@@ -77,6 +77,22 @@ bool outputs_is_live(struct ui *ui, const char *run)
 		run_state_find(json_string_value(json_object_get(outputs->seen, run))));
 }
 
+bool outputs_has(const struct ui *ui, const char *place)
+{
+	const struct strlist *places = &ui->outputs->places;
+
+	for (size_t i = 0; i < places->n; i++) {
+		size_t len = strlen(places->items[i]);
+
+		while (len && places->items[i][len - 1] == '/')
+			len--;
+		if (strncmp(place, places->items[i], len) == 0 &&
+			(place[len] == '/' || place[len] == '\0'))
+			return true;
+	}
+	return false;
+}
+
 static void fail(struct verb_result *result, const char *message)
 {
 	result->code = 70;

@@ -26,6 +26,9 @@ void outputs_free(struct outputs *outputs);
 /* Returns true if the run of another machine was live when a request last looked at it. */
 bool outputs_is_live(struct ui *ui, const char *run);
 
+/* Returns true if `place` is one of the places of --output, or below one. */
+bool outputs_has(const struct ui *ui, const char *place);
+
 enum MHD_Result outputs_runs(struct exchange *x);
 enum MHD_Result outputs_failures(struct exchange *x);
 enum MHD_Result outputs_run(struct exchange *x);

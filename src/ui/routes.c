@@ -436,6 +436,12 @@ static enum MHD_Result follow(struct exchange *x, const struct route *route)
 {
 	if (param(x, "place") && route->own_there)
 		return route->own_there(x);
+	/* A link to the page may name any place, and a resume runs the commands of its workflow. */
+	if (param(x, "place") && *route->words_there && strcmp(x->method, "POST") == 0 &&
+		!outputs_has(x->ui, param(x, "place")))
+		return answer_error(x, MHD_HTTP_FORBIDDEN,
+			"cannot change the run in '%s': it is in no place of --output",
+			param(x, "place"));
 	if (param(x, "place") && *route->words_there)
 		return run_route(x, route, route->words_there);
 	return route->own ? route->own(x) : run_route(x, route, route->words);

@@ -130,8 +130,12 @@ export function useListing(place: Place, store: string | null, start: string, de
         return { rows: rowsOf(listing, place), next: listing.next ?? null };
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== MISSING || !place.prefix) throw error;
-        // This fails, too, if the bucket is missing.
-        await getJson("/api/list", { url: urlOf(place, ""), store, limit: 1 }, signal);
+        // The bucket may be missing. Without the right to list all of the bucket it exists.
+        const root = { url: urlOf(place, ""), store, limit: 1 };
+
+        await getJson("/api/list", root, signal).catch((failure: unknown) => {
+          if (!(failure instanceof ApiError) || failure.code === MISSING) throw failure;
+        });
         return { rows: [], next: null };
       }
     },

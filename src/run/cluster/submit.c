@@ -132,7 +132,8 @@ static int check_option(const char *option, struct penstock_error *err)
 		(option[1] == '-' || !strchr("aWhuV", option[1])))
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot pass '%s' to sbatch: a run is a single job with its own script", given);
+		"cannot pass '%.*s' to sbatch: a run is a single job with its own script",
+		(int)strcspn(given, "="), given);
 }
 
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,

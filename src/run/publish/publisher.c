@@ -20,7 +20,7 @@
 #include "transfer/objects.h"
 
 /* Users watch a log from other machines; samples are rare. */
-enum { LOG_INTERVAL_MS = 2000, USAGE_INTERVAL_MS = 30000 };
+enum { LOG_INTERVAL_MS = 2000, USAGE_INTERVAL_MS = 5 * 60 * 1000 };
 
 void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,
 	struct stores *stores)
@@ -191,6 +191,7 @@ static char *key_of_log(const struct publisher *p, const char *ending)
 
 int publisher_start_log(struct publisher *p, struct penstock_error *err)
 {
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	int r = 0;
 
 	if (!p->store)
@@ -207,13 +208,15 @@ int publisher_start_log(struct publisher *p, struct penstock_error *err)
 			err);
 	if (r < 0)
 		return r;
-	return log_upload_start(&p->usage,
-		&(struct log_upload_target){.client = p->store->client,
-			.bucket = p->store->bucket,
-			.key = key_of_log(p, ".usage"),
-			.path = run_log_usage(p->attempt->layout.log),
-			.interval_ms = USAGE_INTERVAL_MS},
-		err);
+	if (log_upload_start(&p->usage,
+		    &(struct log_upload_target){.client = p->store->client,
+			    .bucket = p->store->bucket,
+			    .key = key_of_log(p, ".usage"),
+			    .path = run_log_usage(p->attempt->layout.log),
+			    .interval_ms = USAGE_INTERVAL_MS},
+		    &e) < 0)
+		log_warn("cannot upload the usage of the steps: %s", e.message);
+	return 0;
 }
 
 int publisher_finish_log(struct publisher *p, struct penstock_error *err)

@@ -165,7 +165,8 @@ static int copy_entries(
 	while (r == 0 && (e = fs_next_entry(list))) {
 		if (len + strlen(e->d_name) + 2 > sizeof(c->path))
 			return error_set(err, PENSTOCK_E_LIMIT,
-				"cannot copy '%s': a path below it is too long", c->path);
+				"cannot copy '%s': a path below it is too long",
+				len ? c->path : ".");
 		if (len)
 			c->path[len] = '/';
 		memcpy(c->path + len + (len ? 1 : 0), e->d_name, strlen(e->d_name) + 1);
@@ -190,8 +191,8 @@ static int copy_dir(struct copy *c, int from, int to, size_t depth, struct penst
 			err, errno, "cannot list directory '%s'", *c->path ? c->path : ".");
 	if (depth > LIMIT_ARCHIVE_DEPTH)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot copy '%s': it is deeper than %d directories", c->path,
-			LIMIT_ARCHIVE_DEPTH);
+			"cannot copy '%s': it is deeper than %d directories",
+			*c->path ? c->path : ".", LIMIT_ARCHIVE_DEPTH);
 	if (options->enter)
 		r = options->enter(options->cookie, from, c->path, err);
 	if (r == 0)

@@ -202,7 +202,7 @@ static void add_node(json_t *config, const json_t *node)
 	if (!path || stat(host ? host : path, &st) < 0 ||
 		(!S_ISCHR(st.st_mode) && !S_ISBLK(st.st_mode))) {
 		log_warn("cannot use the device '%s' of a CDI specification: it does not exist",
-			path ? path : "");
+			path ? path : "(without a path)");
 		return;
 	}
 	json_array_append_new(devices,

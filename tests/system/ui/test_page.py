@@ -646,6 +646,19 @@ def test_a_run_of_another_machine_is_resumed_here(ui, page, penstock, tmp_path, 
     assert tab.url.endswith(f"#/run/{penstock.ps()[0]['id']}")
 
 
+def test_only_runs_of_the_places_of_output_are_resumed(ui, penstock, tmp_path, store):
+    other = Penstock(tmp_path / "other")
+    other.run("run", write_workflow(tmp_path, "false", name="far", output=s3_place(store, "/exp/far")), env=store.env).exits(1)
+    (run,) = other.ps()
+    server = ui("--output", "s3://out/ex", **store.env)
+
+    for place in ("s3://out/exp/far/", "s3://elsewhere/", "embedded:s3://out/ex/"):
+        reply = server.request("POST", "/api/resume", headers={"X-Penstock": "1"}, run=run["id"], place=place)
+        assert reply.status == 403 and b"--output" in reply.body, (place, reply.body)
+    assert penstock.ps() == []
+    other.close()
+
+
 def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, tmp_path, store):
     other = Penstock(tmp_path / "other")
     path = write_workflow(tmp_path, TRAINING, name="far", output=s3_place(store, "/exp/far"), enableLogging=True)
