@@ -141,17 +141,18 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 	return reply_error(req, S3_E_INVALID_STORAGE_CLASS);
 }
 
-/* Parameters of a signature, which are no headers. */
-static bool is_of_signature(const char *name)
+/* Returns true for a parameter of the signature, which is no header, and for a checksum. Like AWS,
+ * the store ignores checksums in a URL: the JavaScript SDK signs that of an empty body. */
+static bool is_ignored(const char *name)
 {
 	static const char *const names[] = {"x-amz-algorithm", "x-amz-credential", "x-amz-date",
 		"x-amz-expires", "x-amz-signedheaders", "x-amz-signature", "x-amz-security-token",
-		"x-amz-content-sha256"};
+		"x-amz-content-sha256", "x-amz-sdk-checksum-algorithm"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		if (strcasecmp(name, names[i]) == 0)
 			return true;
-	return false;
+	return headers_is_checksum(name);
 }
 
 static bool take_parameter(struct request *req, const char *name, const char *value)
@@ -192,7 +193,7 @@ bool headers_from_query(struct request *req, bool is_signed)
 		if (uri_decode(&name, n.p, n.n, URI_PLUS_SPACE) < 0 ||
 			(v.n && uri_decode(&value, v.p, v.n, URI_PLUS_SPACE) < 0))
 			return reply_error(req, S3_E_SLOW_DOWN);
-		if (is_of_signature(buf_str(&name)))
+		if (is_ignored(buf_str(&name)))
 			continue;
 		/* Anyone could add the parameter to a URL with a signature of version 2. */
 		if (!is_signed)

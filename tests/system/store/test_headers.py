@@ -164,6 +164,9 @@ def headers_of(model, operation):
     return {member["locationName"].lower() for member in members if member.get("location") in ("header", "headers")}
 
 
+CHECKSUM = re.compile("x-amz-checksum-(?!algorithm|mode|type)|x-amz-sdk-checksum-algorithm")
+
+
 def send(wire, model, operation, header=None, in_url=False):
     """Sends a request of the operation, which would succeed without this header. Returns the reply."""
     query, headers, body = SERVED.get(operation, ("", {}, ""))
@@ -233,10 +236,16 @@ def test_a_header_in_the_url_has_the_same_effect(wire, model):
     wrong = {}
     for operation in SERVED:
         for header in sorted(headers_of(model, operation)):
-            if header.startswith("x-amz-") and outcome(send(wire, model, operation, header, True)) != outcome(send(wire, model, operation, header)):
+            if header.startswith("x-amz-") and not CHECKSUM.match(header) and outcome(send(wire, model, operation, header, True)) != outcome(send(wire, model, operation, header)):
                 wrong[operation, header] = True
 
     assert wrong == {}
+
+
+def test_checksums_in_a_url_are_ignored(wire):
+    # The JavaScript SDK signs the checksum of an empty body.
+    query = wire.presign("PUT", "/bkt/k", **{"x-amz-checksum-crc32": "AAAAAA==", "x-amz-sdk-checksum-algorithm": "CRC32"})
+    assert wire.raw("PUT", "/bkt/k?" + query, {"host": f"{wire.host}:{wire.port}"}, b"text").status == 200
 
 
 def test_headers_of_a_signed_url_are_stored(wire, store):
