@@ -143,6 +143,10 @@ static enum store_status add_item(struct request *req, struct many *m,
 	enum store_status status = STORE_OK;
 	enum access_result access;
 
+	if (request_is_abandoned(req)) {
+		error_set(err, PENSTOCK_E_CANCELLED, "the client has closed the connection");
+		return STORE_FAILED;
+	}
 	access_forget(req);
 	access = access_of(req, "s3:GetObject", &subject);
 	if (access == ACCESS_FAILED)
