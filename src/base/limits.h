@@ -172,7 +172,8 @@
 #define LIMIT_PLAIN_CHUNK	    (256 * KIB)
 /* reads in one request to penstock's store */
 #define LIMIT_READ_MANY		    4096
-#define LIMIT_READ_MANY_BYTES	    (64 * MIB) /* bytes of the reply; further reads use GET */
+/* bytes of the objects in the reply; further reads use GET, which occupies no worker meanwhile */
+#define LIMIT_READ_MANY_BYTES	    (8 * MIB)
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
 /* bytes of the request heads of these reads, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)

@@ -17,16 +17,32 @@
 struct many {
 	size_t n; /* results so far */
 	struct buf reply;
+	size_t held; /* bytes of the reply that are counted by request_hold() */
 };
 
-/* Makes the table. Returns -1 if out of memory. */
-static int many_init(struct many *m, size_t entries)
+/* Reserves room in the reply. Returns NULL if out of memory, or if the account holds its share. */
+static char *reserve(struct request *req, struct many *m, size_t len)
+{
+	char *room = buf_reserve(&m->reply, len);
+	size_t cap = m->reply.cap;
+
+	/* A short reply is not counted, as in reply_body(). */
+	if (!room || cap <= LIMIT_SERVER_CONNECTION || cap == m->held)
+		return room;
+	if (!request_hold(req, cap - m->held))
+		return NULL;
+	m->held = cap;
+	return room;
+}
+
+/* Makes the table. Returns -1 if there is no memory for it. */
+static int many_init(struct request *req, struct many *m, size_t entries)
 {
 	size_t table = entries * READ_MANY_ENTRY;
 	char *room;
 
 	*m = (struct many){.reply = BUF_INIT(table + LIMIT_READ_MANY_BYTES)};
-	room = buf_reserve(&m->reply, table);
+	room = reserve(req, m, table);
 	if (!room)
 		return -1;
 	memset(room, 0, table);
@@ -59,22 +75,18 @@ static void set_checksum(const struct store_object *object, struct read_many_res
 	memcpy(result->digest, digest, checksum_size(kind));
 }
 
-/* Appends bytes of an object. Returns false if they cannot be read. */
-static bool add_bytes(
-	struct buf *reply, struct store_object *object, uint64_t offset, uint64_t length)
+/* Reads bytes of an object into the room. Returns false if they cannot be read. */
+static bool read_bytes(char *room, struct store_object *object, uint64_t offset, uint64_t length)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_reader *reader = NULL;
-	char *room = buf_reserve(reply, (size_t)length);
-	bool whole = room && store_reader_new(object, &reader, &err) == 0 &&
+	bool whole = store_reader_new(object, &reader, &err) == 0 &&
 		     store_reader_read(reader, offset, room, (size_t)length, &err) ==
 			     (ssize_t)length;
 
 	store_reader_free(reader);
-	if (whole)
-		buf_grown(reply, (size_t)length);
-	else
-		log_error("store: %s", err.message ? err.message : "out of memory");
+	if (!whole)
+		log_error("store: %s", err.message ? err.message : "the object is too short");
 	return whole;
 }
 
@@ -83,6 +95,7 @@ static unsigned add_object(struct request *req, struct many *m, const struct rea
 	struct store_object *object, struct read_many_result *result)
 {
 	uint64_t length = item->whole ? object->size : item->length;
+	char *room;
 
 	if (!is_version(object, item->etag))
 		return MHD_HTTP_PRECONDITION_FAILED;
@@ -93,10 +106,12 @@ static unsigned add_object(struct request *req, struct many *m, const struct rea
 	/* The client must send a GET with the customer's key. */
 	if (object->encryption == STORE_CUSTOMER_KEY)
 		return MHD_HTTP_NOT_IMPLEMENTED;
-	if (!request_hold(req, (size_t)length))
+	room = reserve(req, m, (size_t)length);
+	if (!room)
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
-	if (length && !add_bytes(&m->reply, object, item->offset, length))
+	if (length && !read_bytes(room, object, item->offset, length))
 		return MHD_HTTP_NOT_IMPLEMENTED;
+	buf_grown(&m->reply, (size_t)length);
 	if (item->whole)
 		set_checksum(object, result);
 	result->length = length;
@@ -128,6 +143,10 @@ static enum store_status add_item(struct request *req, struct many *m,
 	enum store_status status = STORE_OK;
 	enum access_result access;
 
+	if (request_is_abandoned(req)) {
+		error_set(err, PENSTOCK_E_CANCELLED, "the client has closed the connection");
+		return STORE_FAILED;
+	}
 	access_forget(req);
 	access = access_of(req, "s3:GetObject", &subject);
 	if (access == ACCESS_FAILED)
@@ -185,7 +204,7 @@ void op_read_many(struct request *req)
 	struct buf *body = &req->body.document;
 	_cleanup_(many_release) struct many m;
 
-	if (many_init(&m, count_lines(buf_str(body))) < 0) {
+	if (many_init(req, &m, count_lines(buf_str(body))) < 0) {
 		reply_error(req, S3_E_SLOW_DOWN);
 		return;
 	}

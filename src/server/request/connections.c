@@ -21,17 +21,18 @@ struct connection {
 	int fd;
 	unsigned *account; /* under lock, like its target: counts a connection with a signature */
 	const atomic_bool *leaving; /* constant; may be NULL */
-	bool stranger; /* under lock: in the list of connections without a valid signature */
+	bool stranger; /* under lock: in the list of connections that make room for others */
 	bool paused; /* under lock: the client can only wait */
+	bool has_key; /* under lock: a header had a valid signature */
 	bool known; /* used by the connection's thread: later requests take no lock */
 };
 
 struct connections {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	/* Under lock: connections without a valid signature, in the order of their windows. */
+	/* Under lock: connections that make room for others, in the order of their windows. */
 	struct connection *oldest, *newest;
-	/* Under lock: numbers of these, of connections with a signature, and of all connections. */
+	/* Under lock: numbers of these, of connections that stay, and of all connections. */
 	size_t strangers, known, open;
 	/* Numbers of these and of all connections beyond which the oldest in the list is ended. */
 	size_t strangers_limit, limit;
@@ -79,12 +80,21 @@ static bool has_moved(struct connection *c)
 	return c->moved - before >= LIMIT_SERVER_STRANGER_BYTES;
 }
 
-static void end_oldest(struct connections *list)
+static void end(struct connections *list, struct connection *c)
+{
+	take_out(list, c);
+	shutdown(c->fd, SHUT_RDWR);
+}
+
+/* Ends the oldest connection, or a newer one if the client of the oldest waits for its reply. The
+ * newer half is spared: one of them has just connected. */
+static void make_room(struct connections *list)
 {
 	struct connection *c = list->oldest;
 
-	take_out(list, c);
-	shutdown(c->fd, SHUT_RDWR);
+	for (size_t i = 1; i < list->strangers / 2 && c->paused; i++)
+		c = c->next;
+	end(list, c->paused ? list->oldest : c);
 }
 
 static void *watch(void *arg)
@@ -100,10 +110,10 @@ static void *watch(void *arg)
 			pthread_cond_wait(&list->changed, &list->lock);
 		else if (end_ms > clock_monotonic_ms())
 			clock_cond_wait_until_ms(&list->changed, &list->lock, end_ms);
-		else if (c->paused || has_moved(c))
+		else if (c->has_key || c->paused || has_moved(c))
 			renew(list, c);
 		else
-			end_oldest(list);
+			end(list, c);
 	}
 	return NULL;
 }
@@ -162,7 +172,7 @@ struct connection *connections_opened(struct connections *list, int fd, const at
 	if (list->oldest == c)
 		pthread_cond_signal(&list->changed);
 	else if (list->strangers > list->strangers_limit || list->open > list->limit)
-		end_oldest(list);
+		make_room(list);
 	return c;
 }
 
@@ -189,6 +199,7 @@ void connections_known(struct connections *list, struct connection *c, unsigned 
 	if (!c || c->known)
 		return;
 	LOCK_SCOPE(&list->lock);
+	c->has_key = true;
 	if (list->known + 1 + *account + 1 > list->limit)
 		return;
 	list->known++;

@@ -11,13 +11,17 @@
  * A connection without a valid signature has a window of time. It is ended if it moves fewer than
  * LIMIT_SERVER_STRANGER_BYTES in its window, in both directions together; otherwise, and with each
  * request, a new window starts. In a pause the client can only wait, so that no bytes are needed.
- * The same holds for a connection with a signature if its account has as many as are left for
- * others: one account, whose clients have many addresses, must not take all connections.
+ * A connection with a signature needs none at any time.
+ *
  * The connection with the oldest window is ended earlier if such connections are more than half of
  * the limit, or if fewer than LIMIT_SERVER_ROOM connections (or a quarter of the limit, if that is
- * less) are free. shutdown() ends a connection; its event loop then closes it. Functions may be
- * called by any thread, those for one connection by one thread at a time. A NULL connection is
- * allowed and is not counted.
+ * less) are free. One in a pause is ended last. Connections with a signature are exempt while their
+ * account has at most as many as are left for others: one account, whose clients have many
+ * addresses, must not take all connections.
+ *
+ * shutdown() ends a connection; its event loop then closes it. Functions may be called by any
+ * thread, those for one connection by one thread at a time. A NULL connection is allowed and is not
+ * counted.
  */
 #ifndef SERVER_REQUEST_CONNECTIONS_H
 #define SERVER_REQUEST_CONNECTIONS_H

@@ -1,6 +1,9 @@
 """Many reads in one request, the extension of the store that data sets use (docs/stores.md)."""
 import base64
+import hashlib
 import os
+import signal
+import socket
 import struct
 import zlib
 
@@ -102,11 +105,26 @@ def test_parts_are_read_where_they_are(store):
 
 
 def test_a_reply_has_a_limit(wire):
-    wire.send("PUT", "/bkt/k", body=bytes(30 << 20))
+    wire.send("PUT", "/bkt/k", body=bytes(3 << 20))
 
     got = results(ask(wire, b"0 * - k\n" * 3 + b"5 10 - k\n"), 4)
 
-    assert [(status, len(data)) for status, data, _ in got] == [(200, 30 << 20), (200, 30 << 20), (503, 0), (200, 10)]
+    assert [(status, len(data)) for status, data, _ in got] == [(200, 3 << 20), (200, 3 << 20), (503, 0), (200, 10)]
+
+
+def test_a_batch_whose_client_is_gone_is_not_read(wire, store):
+    wire.send("PUT", "/bkt/k", body=b"0123456789")
+    body = b"0 * - k\n" * 4096
+    headers = wire.sign("POST", "/bkt", "penstock-read", {"content-length": str(len(body))}, payload=hashlib.sha256(body).hexdigest())
+
+    with wire.connect() as connection:
+        store.process.send(signal.SIGSTOP)  # the server sees the request and the end of the stream together
+        connection.sendall(wire.head("POST", "/bkt?penstock-read", headers) + body)
+        connection.shutdown(socket.SHUT_WR)
+        store.process.send(signal.SIGCONT)
+        reply = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+    assert b"0123456789" not in reply and (not reply or b"RequestTimeout" in reply)
 
 
 # libmicrohttpd ended the process if a list of the bytes of each read did not fit next to the head of the request.

@@ -190,6 +190,51 @@ static void an_account_has_as_many_as_it_leaves_to_others(void **state)
 	connections_stop(list);
 }
 
+/* Nobody needs its room. */
+static void one_beyond_the_share_of_its_account_is_not_asked(void **state)
+{
+	struct connections *list = start(10);
+	struct peer peers[LIMIT / 2], other;
+
+	(void)state;
+	for (size_t i = 0; i < LIMIT / 2; i++) {
+		peers[i] = open_peer(list, LIMIT_SERVER_STRANGER_BYTES);
+		connections_known(list, peers[i].connection, &accounts[A]);
+		step[peers[i].fds[0]] = 0;
+	}
+	assert_int_equal(accounts[A], LIMIT / 2 - 1);
+	other = open_peer(list, 0);
+	assert_true(ended(&other, 60000));
+	for (size_t i = 0; i < LIMIT / 2; i++) {
+		assert_false(ended(&peers[i], 0));
+		close_peer(list, &peers[i]);
+	}
+	close_peer(list, &other);
+	connections_stop(list);
+}
+
+static void room_is_made_by_one_whose_client_does_not_wait(void **state)
+{
+	struct connections *list = start(HOUR_MS);
+	struct peer peers[LIMIT / 2 + 2];
+
+	(void)state;
+	for (size_t i = 0; i < LIMIT / 2; i++)
+		peers[i] = open_peer(list, 0);
+	connections_pause(list, peers[0].connection);
+	peers[LIMIT / 2] = open_peer(list, 0);
+	for (size_t i = 0; i <= LIMIT / 2; i++)
+		assert_int_equal(ended(&peers[i], 0), i == 1);
+	for (size_t i = 2; i < LIMIT / 2; i++)
+		connections_pause(list, peers[i].connection);
+	peers[LIMIT / 2 + 1] = open_peer(list, 0); /* the newer ones may be about to sign */
+	for (size_t i = 0; i < LIMIT / 2 + 2; i++) {
+		assert_int_equal(ended(&peers[i], 0), i < 2);
+		close_peer(list, &peers[i]);
+	}
+	connections_stop(list);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -199,6 +244,8 @@ int main(void)
 		cmocka_unit_test(they_are_half_of_all_at_most),
 		cmocka_unit_test(they_leave_room),
 		cmocka_unit_test(an_account_has_as_many_as_it_leaves_to_others),
+		cmocka_unit_test(one_beyond_the_share_of_its_account_is_not_asked),
+		cmocka_unit_test(room_is_made_by_one_whose_client_does_not_wait),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

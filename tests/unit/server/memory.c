@@ -8,7 +8,9 @@
 #include <cmocka.h>
 
 #include "base/limits.h"
+#include "s3/message/read_many.h"
 #include "server/directory/identity.h"
+#include "server/op/op.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -120,12 +122,44 @@ static void a_long_reply_beyond_the_share_is_refused(void **state)
 	end(req);
 }
 
+/* The lines are invalid, which is found out after the table was made. */
+static void read_many_of_nothing(struct request *req)
+{
+	char lines[LIMIT_READ_MANY];
+
+	memset(lines, '\n', sizeof(lines));
+	buf_init(&req->body.document, LIMIT_XML_BODY);
+	assert_int_equal(buf_add(&req->body.document, lines, sizeof(lines)), 0);
+	op_read_many(req);
+	buf_release(&req->body.document);
+}
+
+static void the_table_of_a_batch_is_counted(void **state)
+{
+	struct request *other = request_of(A), *req = request_of(A), *refused = request_of(A);
+
+	(void)state;
+	read_many_of_nothing(req);
+	assert_int_equal(req->status, MHD_HTTP_BAD_REQUEST);
+	assert_in_range(server.held.held, LIMIT_READ_MANY * READ_MANY_ENTRY,
+		2 * LIMIT_READ_MANY * READ_MANY_ENTRY);
+	end(req);
+	assert_true(request_hold(other, LIMIT_SERVER_HELD / 2));
+	read_many_of_nothing(refused);
+
+	assert_int_equal(refused->status, MHD_HTTP_SERVICE_UNAVAILABLE);
+	assert_string_equal(refused->error_code, "SlowDown");
+	end(other);
+	end(refused);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_account_holds_as_much_as_it_leaves_to_others),
 		cmocka_unit_test(a_long_document_beyond_the_share_is_refused),
 		cmocka_unit_test(a_long_reply_beyond_the_share_is_refused),
+		cmocka_unit_test(the_table_of_a_batch_is_counted),
 	};
 	int failed;
 
