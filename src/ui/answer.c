@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "page_style.h"
+#include "ui/page_style.h"
 #include "s3/sum/checksum.h"
 #include "s3/uri.h"
 

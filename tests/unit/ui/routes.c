@@ -189,7 +189,7 @@ static void a_version_that_is_missing_changes_nothing(void **state)
 	static const char *const bad[] = {"/api/remove-version?url=s3://b/k",
 		"/api/remove-version?url=s3://b/k&version=", "/api/remove-version?version=1",
 		"/api/remove-version?url=/etc/passwd&version=1", "/api/restore?url=s3://b/k",
-		"/api/restore?url=s3://b/k&version=", "/api/restore?url=" RUN "&version=1"};
+		"/api/restore?url=s3://b/k&version=", "/api/restore?url=x&version=1"};
 	struct page *p = *state;
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
