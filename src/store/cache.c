@@ -142,9 +142,13 @@ struct store_object *cache_get(
 	struct cache *cache, const char *bucket, const char *key, uint64_t *ticket)
 {
 	uint64_t hash = name_hash(bucket, key);
-	struct shard *shard = shard_of(cache, hash);
+	struct shard *shard;
 	struct entry *e;
 
+	*ticket = 0;
+	if (!cache)
+		return NULL;
+	shard = shard_of(cache, hash);
 	LOCK_SCOPE(&shard->lock);
 	*ticket = shard->generation;
 	e = shard_find(shard, hash, bucket, key);
@@ -179,12 +183,13 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 	struct store_object *object)
 {
 	uint64_t hash = name_hash(bucket, key);
-	struct shard *shard = shard_of(cache, hash);
-	struct entry *e = entry_new(bucket, key, hash, object);
+	struct entry *e = cache ? entry_new(bucket, key, hash, object) : NULL;
 	struct entry *evicted = NULL;
+	struct shard *shard;
 
 	if (!e)
-		return; /* out of memory: the cache can lack the object */
+		return; /* out of memory, or no cache: the cache can lack the object */
+	shard = shard_of(cache, hash);
 	pthread_mutex_lock(&shard->lock);
 	if (e->cost > LIMIT_STORE_CACHE_BYTES / CACHE_SHARDS || shard->busy ||
 		shard->generation != ticket || shard_find(shard, hash, bucket, key)) {

@@ -245,6 +245,8 @@ int layout_decode(const void *data, size_t len, struct store_part *parts, size_t
 /* A shard has room for an object of 10,000 parts, whose readers then share its snapshot. */
 #define CACHE_SHARDS 32
 
+/* NULL for a guest, which does not learn of the owner's changes: cache_get() and cache_put() then
+ * do nothing. */
 struct cache;
 int cache_new(struct cache **out, struct penstock_error *err);
 void cache_free(struct cache *cache);

@@ -253,7 +253,8 @@ static int open_owner(
 {
 	int rc;
 
-	if ((rc = prepare_root(store, err)) < 0 || (rc = relaxed_recover(store, err)) < 0 ||
+	if ((rc = cache_new(&store->cache, err)) < 0 || (rc = prepare_root(store, err)) < 0 ||
+		(rc = relaxed_recover(store, err)) < 0 ||
 		(rc = remove_backup_mark(store, err)) < 0 ||
 		(rc = db_open(store, true, &store->writer, err)) < 0 ||
 		(rc = keys_open(store, options->master_key, err)) < 0 ||
@@ -283,7 +284,7 @@ int store_open(struct store **out, const struct store_options *options, struct p
 	store->no_mapping = options->no_mapping;
 	store->relaxed_ms = options->relaxed_ms ? options->relaxed_ms : STORE_RELAXED_MS;
 	store->root = strdup(options->root);
-	rc = store->root ? cache_new(&store->cache, err) : error_memory(err);
+	rc = store->root ? 0 : error_memory(err);
 	if (rc == 0)
 		rc = store->guest ? open_guest(store, options, err)
 				  : open_owner(store, options, err);

@@ -1,6 +1,6 @@
 /* Versions of an object: the contents of each, restoring one, and deleting one permanently. */
 import { useState } from "preact/hooks";
-import { address, send, serverNow } from "./api";
+import { ApiError, address, send, serverNow } from "./api";
 import { Confirm, Dialog } from "./dialog";
 import { isNumber, list, moment, ms, size, text } from "./format";
 import { Failure } from "./parts";
@@ -11,6 +11,8 @@ import { type Column, Table } from "./table";
 import type { ObjectInfo, Version } from "./types";
 
 export type VersionAction = "restore" | "delete";
+
+const DENIED = 77; // exit code of the verb
 
 const VERBS: Record<VersionAction, string> = { restore: "Restore", delete: "Delete permanently" };
 
@@ -84,13 +86,28 @@ function ActionDialog({
 }) {
   const restore = action === "restore";
   const request = restore && !one.deleted ? "/api/restore" : "/api/remove-version";
+  const lockable = !restore && !one.deleted;
   const [bypass, setBypass] = useState(false);
+  const [denied, setDenied] = useState(false);
   const stat = usePoll<ObjectInfo[]>(
     "read the lock of the version",
-    restore || one.deleted ? null : address("/api/stat", { url, store, version: one.version }),
+    lockable ? address("/api/stat", { url, store, version: one.version }) : null,
     0,
   );
   const lock = lockOf(list<ObjectInfo>(stat.data)[0] ?? {}, serverNow());
+  // Without the right to read the retention, a refusal may be the only sign of it.
+  const offered = lock ? lock.bypass : lockable && denied;
+
+  async function act() {
+    const params = { url, store, version: one.version, bypass: bypass ? 1 : null };
+
+    try {
+      await send("POST", request, params);
+    } catch (error) {
+      if (error instanceof ApiError && error.code === DENIED) setDenied(true);
+      throw error;
+    }
+  }
 
   return (
     <Confirm
@@ -98,9 +115,7 @@ function ActionDialog({
       verb={VERBS[action]}
       busy={restore ? "The store is restoring the version." : "The store is deleting the version."}
       danger={!restore}
-      act={() =>
-        send("POST", request, { url, store, version: one.version, bypass: bypass ? 1 : null })
-      }
+      act={act}
       onDone={onDone}
       onFailed={onFailed}
       onClose={onClose}
@@ -115,11 +130,11 @@ function ActionDialog({
       <p>{effectOf(action, one, versioning).join(" ")}</p>
       <Failure text={stat.error} />
       {lock && <p>{lock.effect}</p>}
-      {lock?.bypass && (
+      {offered && (
         <label class="group">
           <input
             type="checkbox"
-            required
+            required={lock !== null}
             checked={bypass}
             onChange={(event) => setBypass(event.currentTarget.checked)}
           />

@@ -51,8 +51,14 @@ static size_t settle(struct consumer *c, struct store_event *events, size_t n, b
 		done += result != CONSUMER_WAIT;
 	}
 	*failed = result == CONSUMER_WAIT;
-	if (!done || store_event_remove(all->store, c->queue, ends, done, &own) == STORE_OK)
+	if (!done)
+		return 0;
+	if (store_event_remove(all->store, c->queue, ends, done, &own) == STORE_OK) {
+		/* The receiver has not accepted the event: resumed() must not say so. */
+		if (result == CONSUMER_GAVE_UP)
+			c->pause_ms = 0;
 		return done;
+	}
 	/* With a full disk, the events must not be settled again without a pause. */
 	*failed = true;
 	warn(c, "events will be sent again", &own);
@@ -67,7 +73,7 @@ static void run(struct consumer *c)
 	struct consumers *all = c->all;
 	struct store_event *events = NULL;
 	size_t n = 0, done = 0;
-	bool failed = true;
+	bool failed = false;
 
 	report_dropped(c);
 	if (store_event_list(all->store, c->queue, BATCH, &events, &n, &err) != STORE_OK)
@@ -77,7 +83,10 @@ static void run(struct consumer *c)
 	store_event_list_free(events, n);
 	if (atomic_load(&all->cancel))
 		return;
-	if (failed) {
+	if (!n) {
+		/* The receiver has not failed: pauses do not grow, and it is not reported. */
+		c->retry_ms = clock_monotonic_ms() + all->pause_ms;
+	} else if (failed) {
 		c->pause_ms = done || !c->pause_ms ? all->pause_ms : 2 * c->pause_ms;
 		if (c->pause_ms > PAUSE_MAX_MS)
 			c->pause_ms = PAUSE_MAX_MS;

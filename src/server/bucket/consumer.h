@@ -1,7 +1,8 @@
 /*
  * Threads that settle the events of queues of the store (store_event_list()), one thread for each
  * queue. Events are settled in their order, and then removed. If an event has to wait, the queue
- * pauses; each pause is twice as long as the one before, until an event is settled.
+ * pauses; each pause is twice as long as the one before, until an event is settled. Events that
+ * cannot be read are read again after the first pause.
  *
  *	consumers_init(&all, &ops, store, 1000);
  *	rc = consumer_start(&consumer, &all, "hook", "hook", err);

@@ -378,10 +378,12 @@ static bool is_given_up(
 	if (status < 300 || status > 499 || status == 408 || status == 429 ||
 		++hook->refusals < LIMIT_NOTIFY_REFUSALS)
 		return false;
+	/* The event is counted once, also if its removal fails. */
+	if (hook->refusals > LIMIT_NOTIFY_REFUSALS)
+		return true;
 	log_warn("webhook '%s': dropped an event that the webhook refused %d times, with status %d",
 		hook->name, hook->refusals, status);
 	atomic_fetch_add(&hook->n_refused, 1);
-	hook->consumer.pause_ms = 0;
 	return true;
 }
 

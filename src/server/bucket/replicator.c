@@ -298,12 +298,15 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 	if (bucket_head(target->client, target->bucket, NULL) < 0 ||
 		++lane->refusals < LIMIT_REPLICATION_REFUSALS)
 		return false;
+	if (!item->version.note)
+		set_state(lane, item, REPLICATION_FAILED);
+	/* The version is counted once, also if its removal fails. */
+	if (lane->refusals > LIMIT_REPLICATION_REFUSALS)
+		return true;
 	log_warn("replication to '%s': gave up the version '%s' of '%s/%s', which was refused %d "
 		 "times: %s",
 		target->name, item->version.version, item->version.bucket, item->version.key,
 		lane->refusals, err->message ? err->message : penstock_code_name(err->code));
-	if (!item->version.note)
-		set_state(lane, item, REPLICATION_FAILED);
 	atomic_fetch_add(&lane->link->failed, 1);
 	return true;
 }

@@ -296,6 +296,25 @@ def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook, sta
     assert metrics(notified)['dropped_total{webhook="other",reason="refused"}'] == 0
 
 
+def test_an_event_that_cannot_be_removed_is_counted_once(notified, hook):
+    """As with a full disk."""
+    restart(notified, "--webhook-retry", "1ms")
+    set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
+    wait_for(lambda: metrics(notified)['events{webhook="ci"}'] == 0, 30)
+    hook.refused = '"key":"bad"'
+    with sqlite3.connect(notified.root / "meta.db") as database:
+        database.execute("CREATE TRIGGER full BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'full'); END")
+    notified.client.put_object(Bucket="bkt", Key="bad", Body=b"x")
+    wait_for(lambda: hook.refusals >= 12, 60)
+    assert metrics(notified)['dropped_total{webhook="ci",reason="refused"}'] == 1
+    with database:
+        database.execute("DROP TRIGGER full")
+    database.close()
+
+    wait_for(lambda: metrics(notified)['events{webhook="ci"}'] == 0, 60)
+    assert metrics(notified)['dropped_total{webhook="ci",reason="refused"}'] == 1
+
+
 @pytest.mark.parametrize("status", [408, 429, 503])
 def test_an_event_that_may_be_taken_later_is_kept(notified, hook, status):
     restart(notified, "--webhook-retry", "1ms")

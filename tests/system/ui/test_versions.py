@@ -1,4 +1,5 @@
 """Versions of objects on the page of penstock ui, in a real browser."""
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -192,6 +193,28 @@ def test_a_retention_for_governance_is_bypassed_after_its_effect_was_said(ui, pa
 
     row_of(tab, governed).wait_for(state="detached")
     assert [version["VersionId"] for version in store.client.list_object_versions(Bucket="locked")["Versions"]] == [final]
+
+
+def test_a_retention_that_may_not_be_read_is_bypassed_after_a_refusal(ui, page, store):
+    store.client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
+    until = datetime.now(timezone.utc) + timedelta(days=1)
+    version = store.client.put_object(
+        Bucket="locked", Key="k", Body=b"x", ObjectLockMode="GOVERNANCE", ObjectLockRetainUntilDate=until)["VersionId"]
+    statement = {"Effect": "Deny", "Principal": "*", "Action": "s3:GetObjectRetention", "Resource": "arn:aws:s3:::locked/*"}
+    store.client.put_bucket_policy(Bucket="locked", Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    tab = page(ui(**store.env))
+    open_bucket(tab, "locked")
+    dialog = tab.get_by_role("dialog").last
+
+    tab.get_by_role("button", name="k", exact=True).click()
+    tab.get_by_role("button", name=f"Delete permanently version {version}").click()
+    confirm(tab, "Delete permanently")
+    dialog.get_by_role("alert").get_by_text("AccessDenied").wait_for()
+    dialog.get_by_role("checkbox", name="Bypass the retention").check()
+    confirm(tab, "Delete permanently")
+
+    row_of(tab, version).wait_for(state="detached")
+    assert "Versions" not in store.client.list_object_versions(Bucket="locked")
 
 
 def test_a_read_only_page_reads_versions_and_changes_none(ui, page, bucket):

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "server/bucket/consumer.h"
 
@@ -27,6 +28,7 @@ static struct consumers all;
 static struct queue list[ARRAY_SIZE(queues)];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t logged;
+static int n_unread; /* under lock */
 
 static void add_to_log(struct consumer *c, const char *text)
 {
@@ -164,6 +166,43 @@ static void each_pause_is_twice_as_long_until_an_event_is_settled(void **state)
 	assert_int_equal(store_event_count(f->store, "q").waiting, 0);
 }
 
+static void on_line(void *cookie, enum log_level level, const char *line)
+{
+	(void)cookie;
+	(void)level;
+	LOCK_SCOPE(&lock);
+	n_unread += strstr(line, "'q': cannot read the events") != NULL;
+	pthread_cond_broadcast(&logged);
+}
+
+static void await_unread(int n)
+{
+	int64_t end_ms = clock_monotonic_ms() + PATIENCE_MS;
+
+	LOCK_SCOPE(&lock);
+	while (n_unread < n) {
+		assert_true(clock_monotonic_ms() < end_ms);
+		clock_cond_wait_until_ms(&logged, &lock, end_ms);
+	}
+}
+
+/* The receiver has not failed. */
+static void events_that_cannot_be_read_are_read_again_after_the_first_pause(void **state)
+{
+	(void)state;
+	add("q", "a");
+	fixture_exec(f, "ALTER TABLE events RENAME TO hidden");
+	log_set_sink(on_line, NULL);
+	start(0);
+	await_unread(30); /* with pauses that grow: after hours */
+	fixture_exec(f, "ALTER TABLE hidden RENAME TO events");
+	await_log(0, "a");
+	consumers_stop(&all);
+	log_set_sink(NULL, NULL);
+
+	assert_int_equal(store_event_count(f->store, "q").waiting, 0);
+}
+
 static void an_event_that_is_given_up_is_removed_before_the_next(void **state)
 {
 	(void)state;
@@ -235,6 +274,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(events_are_settled_in_their_order_and_removed),
 		TEST(each_pause_is_twice_as_long_until_an_event_is_settled),
+		TEST(events_that_cannot_be_read_are_read_again_after_the_first_pause),
 		TEST(an_event_that_is_given_up_is_removed_before_the_next),
 		TEST(a_note_is_stored_when_its_event_is_removed),
 		TEST(a_new_event_wakes_the_consumer_of_its_queue),

@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -78,6 +79,19 @@ static inline void fixture_open(struct fixture *f, bool relaxed)
 	if (store_open(&f->store, &(struct store_options){.root = f->root, .relaxed = relaxed},
 		    &err) < 0)
 		fail_msg("%s", err.message);
+}
+
+/* Changes the database from outside the store. */
+static inline void fixture_exec(const struct fixture *f, const char *sql)
+{
+	char path[128];
+	sqlite3 *db;
+
+	snprintf(path, sizeof(path), "%s/meta.db", f->root);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+		fail_msg("%s", sqlite3_errmsg(db));
+	sqlite3_close(db);
 }
 
 static inline int setup(void **state)

@@ -1,6 +1,4 @@
 /* Buckets with versioning, against a model of lists. */
-#include <sqlite3.h>
-
 #include "base/buf.h"
 #include "fixture.h"
 
@@ -508,16 +506,28 @@ static void configurations_belong_to_their_bucket(void **state)
 	buf_release(&out);
 }
 
-static void exec(const struct fixture *f, const char *sql)
+/* A guest does not learn of the changes of the owner. */
+static void a_guest_reads_the_newest_version(void **state)
 {
-	char path[128];
-	sqlite3 *db;
+	struct fixture *f = *state;
+	struct fixture guest = *f;
+	struct store_object *object = NULL;
+	char *data;
 
-	snprintf(path, sizeof(path), "%s/meta.db", f->root);
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
-		fail_msg("%s", sqlite3_errmsg(db));
-	sqlite3_close(db);
+	guest.store = NULL;
+	assert_int_equal(store_open(&guest.store,
+				 &(struct store_options){.root = f->root, .guest = true}, NULL),
+		0);
+	assert_int_equal(put(f, "k", "etag", "old"), STORE_OK);
+	assert_content(&guest, "k", "old");
+	assert_int_equal(put(f, "k", "etag", "new"), STORE_OK);
+	assert_content(&guest, "k", "new");
+	assert_int_equal(store_version_get(guest.store, "b", "k", "null", &object, NULL), STORE_OK);
+	data = content(object);
+	assert_string_equal(data, "new");
+	free(data);
+	store_object_unref(object);
+	store_close(guest.store);
 }
 
 /* The first format had no versions. */
@@ -530,9 +540,10 @@ static void a_store_of_the_first_format_is_upgraded(void **state)
 
 	assert_int_equal(put(f, "k", "etag", "old"), STORE_OK);
 	store_close(f->store);
-	exec(f, "ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; DROP TABLE configs");
-	exec(f, "ALTER TABLE blobs DROP COLUMN seal; DROP TABLE keys");
-	exec(f, "DROP TABLE events; PRAGMA user_version=1");
+	fixture_exec(f,
+		"ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; DROP TABLE configs");
+	fixture_exec(f, "ALTER TABLE blobs DROP COLUMN seal; DROP TABLE keys");
+	fixture_exec(f, "DROP TABLE events; PRAGMA user_version=1");
 	fixture_open(f, false);
 
 	assert_content(f, "k", "old");
@@ -560,6 +571,7 @@ int main(void)
 		cmocka_unit_test(names_of_versions_are_checked),
 		TEST(headers_of_the_store_are_changed_in_place),
 		TEST(configurations_belong_to_their_bucket),
+		TEST(a_guest_reads_the_newest_version),
 		TEST(a_store_of_the_first_format_is_upgraded),
 	};
 
