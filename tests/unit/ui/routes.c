@@ -142,7 +142,6 @@ static void a_request_runs_its_verb(void **state)
 		{"/api/stop?grace=10s&run=" RUN, "stop --quiet --grace=10s -- " RUN},
 		{"/api/preempt?run=" RUN, "preempt --quiet -- " RUN},
 		{"/api/resume?run=" RUN, "resume --quiet --detach -- " RUN},
-		{"/api/resume?" AT_PLACE, "resume --quiet --detach -- " PLACE RUN},
 	};
 	struct page *p = *state;
 
@@ -327,6 +326,30 @@ static void places_that_cannot_be_read_are_counted(void **state)
 	strlist_release(&places);
 }
 
+/* A link to the page may name any place. */
+static void only_runs_of_the_places_are_resumed(void **state)
+{
+	static const char *const elsewhere[] = {"/api/resume?run=" RUN "&place=s3://b/outer/",
+		"/api/resume?run=" RUN "&place=s3://c/out/",
+		"/api/resume?run=" RUN "&place=embedded:s3://b/out/"};
+	struct strlist places = {0};
+	json_t *reply, *words;
+	struct page p;
+
+	(void)state;
+	assert_int_equal(0, strlist_add(&places, "s3://b/out/"));
+	page_begin(&p, &(struct ui_options){.outputs = &places});
+	reply = page_json(&p, "POST", "/api/resume?" AT_PLACE);
+	words = json_loads(json_string_value(json_object_get(reply, "out")), 0, NULL);
+	assert_words("resume --quiet --detach -- " PLACE RUN, words);
+	json_decref(words);
+	json_decref(reply);
+	for (size_t i = 0; i < ARRAY_SIZE(elsewhere); i++)
+		assert_int_equal(403, page_ask(&p, "POST", elsewhere[i])->status);
+	page_end(&p);
+	strlist_release(&places);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -348,6 +371,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(
 			runs_that_have_not_changed_are_not_sent_again, begin_page, end_page),
 		cmocka_unit_test(places_that_cannot_be_read_are_counted),
+		cmocka_unit_test(only_runs_of_the_places_are_resumed),
 		cmocka_unit_test(a_home_that_is_not_utf8_is_shown),
 	};
 
