@@ -57,7 +57,7 @@ struct run_options {
 	struct run_observer observer;
 	/* Slurm allocation of the batch job; NULL if the run is not a batch job */
 	const struct slurm_allocation *slurm;
-	/* the way to join the embedded store; NULL if there is none */
+	/* the way to join the embedded store; NULL without an embedded store */
 	const struct stores_embedded_ops *embedded;
 };
 

@@ -608,7 +608,7 @@ enum store_status store_delete(struct store *store, const char *bucket, struct s
 struct store_row {
 	const char *key;
 	int64_t modified_ns;
-	int64_t newer_ns; /* time at which the next newer version was made; 0 if there is none */
+	int64_t newer_ns; /* time at which the next newer version was made; 0 for the newest */
 	size_t n_newer; /* noncurrent versions that are newer; markers do not count */
 	uint64_t size;
 	bool marker, is_null;

@@ -67,7 +67,7 @@ struct consumer {
 	pthread_cond_t woken; /* with the lock of all */
 	bool added; /* owned by the committer: the queue got an event */
 	/* Owned by the thread: */
-	int64_t retry_ms; /* end of the pause; 0 if there is none */
+	int64_t retry_ms; /* end of the pause; 0 if the queue does not pause */
 	int64_t pause_ms; /* the last pause; 0 if an event was settled since */
 	uint64_t n_dropped; /* dropped because too many wait: the number in the last report */
 };

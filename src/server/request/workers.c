@@ -29,7 +29,7 @@ struct worker_pool {
 
 /* The job that a thread runs. */
 struct turn {
-	struct queue *queue; /* NULL if there is none */
+	struct queue *queue; /* NULL if the thread is idle */
 	struct account_jobs *jobs;
 };
 

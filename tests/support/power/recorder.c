@@ -222,7 +222,7 @@ static bool faulty(enum fault_op op, uint8_t class)
 }
 
 /* Returns the bytes of a write that the full disk still takes, or of a read that the broken disk
- * still gives; 0, with errno set, if there are none. */
+ * still gives; 0, with errno set, if the disk takes or gives no bytes. */
 static size_t room_for(enum fault_op op, int fd, size_t len)
 {
 	int64_t room;

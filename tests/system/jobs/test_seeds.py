@@ -133,7 +133,7 @@ def pages(world, penstock, tmp_path):
 
 
 def checkpoint(store):
-    """The checkpoint in the store; None if there is none yet."""
+    """The checkpoint in the store; None if it is missing."""
     try:
         return store.bytes("cifar10", "ckpt.pth")
     except ClientError as error:

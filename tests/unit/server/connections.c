@@ -190,7 +190,7 @@ static void an_account_has_as_many_as_it_leaves_to_others(void **state)
 	connections_stop(list);
 }
 
-/* Nobody needs its room. */
+/* There is room for all connections. */
 static void one_beyond_the_share_of_its_account_is_not_asked(void **state)
 {
 	struct connections *list = start(10);

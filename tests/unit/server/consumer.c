@@ -18,7 +18,7 @@ static const char *const queues[] = {"q", "other"};
 struct queue {
 	struct consumer consumer; /* first */
 	const char *results; /* for the next calls: 'w'ait, 'g'ive up, or settled */
-	struct store_annotation note; /* added to every event; without a key if there is none */
+	struct store_annotation note; /* added to every event, unless its key is NULL */
 	struct buf log; /* under lock */
 	atomic_size_t waiting; /* number of events at the last call */
 };
