@@ -100,6 +100,8 @@ static bool answer_many(struct fixture *f, const struct mini_request *r, int fd)
 	atomic_fetch_add(&f->posts, 1);
 	if (strcmp(fault, "refused") == 0)
 		return mini_reply(fd, "501 Not Implemented", "", "", 0);
+	if (strcmp(fault, "all busy") == 0)
+		return mini_reply(fd, "503 Slow Down", "", "", 0);
 	buf_add(&text, r->body, r->body_len);
 	at = text.data;
 	while (read_many_next(&at, &key, &item) > 0)
@@ -352,8 +354,8 @@ static void our_store_gets_many_reads_in_one_request(void **state)
 /* GETs fetch the rest; a store that refuses the request does not get it again. */
 static void a_bad_reply_to_many_reads_is_no_failure(void **state)
 {
-	static const char *const faults[] = {"damaged", "short", "busy", "lies", "short table",
-		"more", "odd table", "cut", "other", "refused"};
+	static const char *const faults[] = {"damaged", "short", "busy", "all busy", "lies",
+		"short table", "more", "odd table", "cut", "other", "refused"};
 	struct fixture *f = *state;
 	unsigned posts = 0;
 
