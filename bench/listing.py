@@ -1,7 +1,8 @@
 """Measures the listing of a million keys, and a sync that finds nothing to do, next to s5cmd, rclone and the AWS CLI.
 
 All tools use the same store and the same files. The CPU seconds are those of client and server together. penstock and s5cmd list
-all keys. rclone and the AWS CLI list a fifth of them, and are compared by objects per second.
+all keys. rclone and the AWS CLI list a fifth of them, and are compared by objects per second. The page of `penstock ui` scrolls
+through a fifth of them, too.
 """
 import contextlib
 import os
@@ -15,11 +16,14 @@ import tempfile
 import time
 from pathlib import Path
 
+import page as pages
 import report as reporting
 from store_get import Address
 
 sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
+from harness.program import Penstock  # noqa: E402
 from harness.s3_wire import Wire  # noqa: E402
+from harness.ui import Ui  # noqa: E402
 
 DIRECTORIES = 5
 PAGES = 101
@@ -150,12 +154,31 @@ def measure(report, bench, files, count):
     )  # fmt: skip
 
 
+def browse(report, bench, count):
+    """Scrolls through the first keys in the page of `penstock ui`."""
+    if not os.path.exists(pages.CHROMIUM):
+        report.missing("Chromium", "it is not installed")
+        return
+    penstock = Penstock(bench.folder / "page")
+    server = Ui(penstock, env=ENVIRONMENT | {"S3_ENDPOINT_URL": bench.url})
+    with pages.playwright() as driver:
+        browser = driver.chromium.launch(executable_path=pages.CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        late, received = pages.scrolled(browser, server, "buckets/s3://bench/data/part-0/", "img_0000000.jpg", report.size(5, 0.5), 3000)
+        browser.close()
+    server.close()
+    penstock.close()
+    report.limit(f"{count // DIRECTORIES:,} keys in the page: frames beyond {pages.FRAME_MS} ms while scrolling", late, at_most=0.05, unit="of all")
+    report.figure(f"{count // DIRECTORIES:,} keys in the page: bytes received", received, unit="bytes")
+
+
 def main(report):
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-listing-"))
     count = report.size(KEYS, QUICK_KEYS)
     try:
         make_files(folder / "files", count)
         with store(folder / "store") as (server, url):
-            measure(report, Bench(folder, server, url), folder / "files", count)
+            bench = Bench(folder, server, url)
+            measure(report, bench, folder / "files", count)
+            browse(report, bench, count)
     finally:
         shutil.rmtree(folder)
