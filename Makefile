@@ -93,8 +93,8 @@ check-tidy: asan
 	nice -n 19 tools/tidy --sources build-asan
 
 check-tests: asan
-	$(MAKE) check-unit
-	$(MAKE) -j 2 check-python check-system
+	$(MAKE) -j 2 check-unit check-python
+	$(MAKE) check-system
 
 .PHONY: test-venvs
 test-venvs:
