@@ -180,7 +180,7 @@ struct penstock_plan_options {
 /*
  * Decides which samples a worker of a rank gets in an epoch, in which order: a function of the
  * options alone, the same on every machine. All ranks together get each sample once, for any number
- * of ranks and workers, also if the epoch is resumed at `start` with other numbers of ranks and
+ * of ranks and workers, even if the epoch is resumed at `start` with other numbers of ranks and
  * workers. Samples of a mix appear as often as its weights and its length require.
  * PENSTOCK_E_INVALID if an option is out of its range.
  */

@@ -256,7 +256,7 @@ PENSTOCK_API int penstock_copy_tree(struct penstock_transfer *transfer, const ch
 	const char *to, const struct penstock_tree_options *options,
 	struct penstock_tree_result *result, struct penstock_error *err);
 
-/* Creates the bucket of "s3://BUCKET". Succeeds also if the bucket exists and belongs to the
+/* Creates the bucket of "s3://BUCKET". Succeeds even if the bucket exists and belongs to the
  * caller. */
 PENSTOCK_API int penstock_make_bucket(
 	struct penstock_transfer *transfer, const char *url, struct penstock_error *err);

@@ -307,7 +307,7 @@ class Loader:
     def dataloader(self, **options: Any) -> Any:
         """Returns a torch DataLoader of the batches: ``for batch in loader.dataloader(num_workers=4, pin_memory=True)``.
 
-        Its workers read, transform and collate, into tensors if there is no ``collate``; the batches are the same in the same order for
+        The workers read, transform and collate, into tensors if there is no ``collate``; the batches are the same in the same order for
         any number of workers. set_epoch(), state_dict() and load_state_dict() of this loader apply to the DataLoader.
         """
         from penstock._torch import dataloader

@@ -13,7 +13,7 @@
  *	if (r == 0)
  *		r = records_end(records, id, attempt, &end, err);
  *
- * A run is an identity, and has attempts, numbered from 1. Its supervisor holds the lock
+ * A run is an identity, and has attempts, numbered from 1. The supervisor of a run holds the lock
  * HOME/runs/ID/lock for its lifetime (supervisor.h): an attempt whose state is live while that lock
  * is free is reported as `lost`. Readers do not block writers (WAL, except on network file
  * systems). The records contain no secrets. A result struct owns its strings. Thread-safe.

@@ -154,7 +154,7 @@ void sync_task_ended(struct sync *s, bool killed);
 
 /*
  * Reports that the processes that may write are about to be killed, such as leftover processes of a
- * step. Files that are open for writing now become suspect when the kill closes them, also if it
+ * step. Files that are open for writing now become suspect when the kill closes them, even if it
  * cannot be determined afterwards how their writer ended. Then kill the processes and call
  * sync_task_ended().
  */

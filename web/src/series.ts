@@ -102,7 +102,7 @@ export interface Summary {
   lastStep: number | null;
   min: number | null;
   max: number | null;
-  gaps: number; // values that are no numbers
+  gaps: number; // values that are not numbers
   points: number;
 }
 

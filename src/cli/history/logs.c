@@ -198,7 +198,7 @@ static int find_remote_run(
 }
 
 struct remote_state {
-	bool waits; /* for its next attempt, which comes by itself */
+	bool waits; /* the run will start its next attempt by itself */
 	enum run_state state; /* RUN_STATE_COUNT_ if there is no state object */
 	int64_t attempt; /* 0 if unknown */
 	int64_t heard_ns;

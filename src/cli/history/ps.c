@@ -35,8 +35,8 @@ struct listing {
 	const struct strlist *states; /* empty for all runs */
 	size_t hidden;
 	struct cluster_view cluster;
-	/* the run to add is in a store, or not on a machine yet: no notice recorded here is about
-	 * its machine */
+	/* no notice recorded here is about the machine of the run to add: the run is in a store, or
+	 * not on a machine yet */
 	bool elsewhere;
 	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this machine */
 };

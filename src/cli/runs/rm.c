@@ -15,7 +15,7 @@
 #include "records/layout.h"
 #include "run/process/strays.h"
 
-/* Returns true also if the directory cannot be read. */
+/* Returns true even if the directory cannot be read. */
 static bool has_entries(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;

@@ -443,7 +443,7 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	options.fresh = cli_has(cli, "fresh");
 	options.keep_context = cli_has(cli, "keep-context");
 	options.replace = cli_has(cli, "replace");
-	/* Several workflows have a run each, also without names. */
+	/* Several workflows have a run each, even without names. */
 	if (row->n == 1 && !cli_has(cli, "workflow")) {
 		if (run_find_edited(&options, id, &err) < 0)
 			return cli_fail(cli, &err);

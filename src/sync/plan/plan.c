@@ -383,7 +383,7 @@ void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
 		} else if (e->state == ENTRY_CLOSED) {
 			dead = killed && w->unseen && w->how != HOW_REST &&
 			       now_ms - w->changed_ms <= PLAN_DYING_MS;
-			/* A task that ended normally confirms its closes, also if the next task is
+			/* A task that ended normally confirms its closes, even if the next task is
 			 * killed. */
 			w->unseen = w->unseen && killed;
 		}

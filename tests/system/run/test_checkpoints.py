@@ -539,7 +539,7 @@ def test_a_file_with_an_odd_name_is_no_checkpoint(penstock, workflow, store):
     assert [key for key in store.keys("out", "run/") if key.endswith(".COMMIT.json")] == ["run/d.pth.COMMIT.json"]
 
 
-# The commit is removed in any case; the checkpoint from which the run could resume stays without --force, also if a newer one is damaged.
+# The commit is removed in any case; the checkpoint from which the run could resume stays without --force, even if a newer one is damaged.
 def test_removing_never_takes_the_last_that_is_whole_by_itself(penstock, workflow, store):
     penstock.run("run", workflow(" && ".join(save(step, 5000) for step in (1, 2, 3)))).ok()
     store.client.delete_object(Bucket="out", Key="run/checkpoints/step-000000000003-1/model-0.bin")

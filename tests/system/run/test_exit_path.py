@@ -83,8 +83,8 @@ STRAYS = """
 
 @pytest.mark.parametrize("end, code", [("exit 0", 0), ("exit 5", 5)])
 def test_children_and_grandchildren_end_with_their_step(penstock, workflow, store, to_store, end, code):
-    # Processes that ignore SIGTERM, in sessions of their own, without a parent: the files that they closed are sent, the open ones are not taken for
-    # whole.
+    # The processes ignore SIGTERM; some are in a session of their own, some have no parent. The files that they closed are sent; an open file does
+    # not count as whole.
     step = {"run": {"command": STRAYS + end, "shell": "/bin/bash"}}
     before = set(processes.descendants())
 
@@ -266,7 +266,7 @@ def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, f
     assert store.bytes("out", "data") == b"1\n" and penstock.ps()[0]["state"] == "succeeded"
 
 
-# The workflow sets the time, also if no connection is refused: without the key a silent connection has 30 s.
+# The key of the workflow also limits a silent connection, which has 30 s without the key.
 def test_a_silent_store_is_given_up_when_the_workflow_says(penstock, workflow, fault_proxy, to_store):
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 

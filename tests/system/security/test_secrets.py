@@ -451,7 +451,7 @@ def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, sc
 
 
 def test_nobody_reads_the_memory_of_a_supervisor(canary):
-    # No core file after any death, and /proc/PID/environ and mem belong to root, also if the process does not; steps are unchanged.
+    # No core file after any death, and /proc/PID/environ and mem belong to root, even if the process does not; steps are unchanged.
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         program = shutil.copy(binary(), folder)

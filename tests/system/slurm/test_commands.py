@@ -1,4 +1,4 @@
-"""Slurm's commands that fail, return wrong data, are slow, or list other jobs. They are scripts of the test here."""
+"""Slurm's commands that fail, return wrong data, are slow, or list other jobs. These commands are scripts of the test."""
 import fcntl
 import json
 import os

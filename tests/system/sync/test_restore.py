@@ -153,7 +153,7 @@ def test_what_was_being_written_at_a_kill_is_suspect(attempts):
     assert second.object("ckpt.pth") == b"good" * 1000
 
 
-# The key of the first one would be too long, in every attempt.
+# The key of the first suspect would be too long in every attempt.
 def test_a_suspect_that_cannot_be_sent_does_not_hold_up_the_others(attempts):
     first = attempts(1)
     (first.out / "file").write_bytes(b"x")

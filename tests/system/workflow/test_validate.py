@@ -82,7 +82,7 @@ def test_a_short_form_of_a_key_is_known(penstock):
     assert "command" in told and "hangTimeout" not in told
 
 
-# Programs get the same mistakes as JSON, also if the workflow is invalid.
+# Programs get the same mistakes as JSON, even if the workflow is invalid.
 def test_json_holds_mistakes_and_model(penstock):
     wrong = penstock.run("validate", "--json", "-", input="{\n \"steps\": 5\n}").exits(65)
     right = penstock.run("validate", "--json", "-", "--set", "resources.tasks=1", input=MINIMAL).json()

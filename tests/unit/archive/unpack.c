@@ -465,7 +465,7 @@ static void files_that_are_used_whole_stay(void **state)
 	assert_false(unpack_keeps_whole(".pt"));
 }
 
-/* If several members have one name, the last one wins, also if an earlier one was a link
+/* If several members have one name, the last one wins, even if an earlier one was a link
  * elsewhere. */
 static void the_last_of_one_name_wins(void **state)
 {

@@ -254,7 +254,7 @@ static void an_error_is_not_the_end_of_a_directory(void **state)
 }
 
 /* Only one descriptor holds a lock, others can see that it is held, and it is released with its
- * descriptor, also when its holder is killed. */
+ * descriptor, even when its holder is killed. */
 static void a_lock_is_had_once(void **state)
 {
 	int first = open(at("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

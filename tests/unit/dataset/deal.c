@@ -1,4 +1,4 @@
-/* Dealing an epoch to ranks and workers: each sample once, also if their numbers change. */
+/* Dealing an epoch to ranks and workers: each sample once, even if their numbers change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

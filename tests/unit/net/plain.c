@@ -25,8 +25,9 @@ struct fixture {
 	char data[N][SIZE + 1]; /* with a byte that must not be written */
 	atomic_uint odd; /* requests of odd targets so far */
 	atomic_uint at_once; /* requests of "/far" in progress */
-	atomic_uint far[N + 1]; /* requests of "/far", by the number in progress with them */
-	atomic_uint hangs; /* the first `hangs` of them hang if the target is "/hangs" */
+	/* far[n] counts the requests of "/far" that were the n-th in progress when they began */
+	atomic_uint far[N + 1];
+	atomic_uint hangs; /* number of the first odd requests that hang if they are of "/hangs" */
 	atomic_int cancel;
 };
 

@@ -465,7 +465,7 @@ static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
 	assert_ptr_equal(held[0], held[1]); /* readers share one that fits into the cache */
 	assert_int_equal(store_version_get(f->store, "b", "10000", held[0]->version, &other, NULL),
 		STORE_OK);
-	assert_ptr_equal(held[0], other); /* also if they name the current version */
+	assert_ptr_equal(held[0], other); /* even if they name the current version */
 	store_object_unref(other);
 	store_object_unref(held[0]);
 	store_object_unref(held[1]);

@@ -120,7 +120,7 @@ static void delete_object(unsigned n)
 		moved |= world->files[i].exists && world->files[i].ident.ino == gone.ino;
 		kept |= i != n && world->store[i].ino == gone.ino;
 	}
-	/* Retention removes the object, also if a program has just renamed the file. */
+	/* Retention removes the object, even if a program has just renamed the file. */
 	if (moved && !kept && !world->permitted[n])
 		broken("%s was deleted before its new name had an object", name_of(n));
 	world->store[n] = (struct object){0};

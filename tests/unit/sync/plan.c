@@ -230,7 +230,7 @@ static void an_open_file_is_published_as_it_grows(void **state)
 	assert_string_equal(run_all(f), "whole log;");
 }
 
-/* The rest of a log is sent also if its writer was killed, if the file only grew. */
+/* The rest of a log is sent even if its writer was killed, if the file only grew. */
 static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 {
 	struct fixture *f = *state;
@@ -455,7 +455,7 @@ static void an_object_without_a_reply_stays_until_the_new_names_have_one(void **
 }
 
 /* The file gets its old name back after the deletion of the old object was requested. The object of
- * the other name is then the only one, also if the deletion seems to have failed. */
+ * the other name is then the only one, even if the deletion seems to have failed. */
 static void an_object_stays_while_that_of_the_new_name_may_be_deleted(void **state)
 {
 	const enum job_outcome outcomes[] = {JOB_FAILED, JOB_DONE};
