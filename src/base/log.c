@@ -579,7 +579,7 @@ void log_at(enum log_level level, const char *fmt, ...)
 	va_end(ap);
 	if (raw.failure == BUF_OVER_LIMIT) {
 		buf_clear(&raw);
-		buf_printf(&raw, "(a message of more than %zu bytes, beginning \"%.60s\")",
+		buf_printf(&raw, "(a message of more than %zu bytes, beginning '%.60s')",
 			(size_t)LIMIT_LOG_LINE, fmt);
 	}
 	LOCK_SCOPE(&state.lock);

@@ -77,7 +77,7 @@ const struct command command_dataset = {
 		"shards have other versions, and are verified by their checksums) or out of date; "
 		"over HTTP the index is not compared with the shards.\n\n"
 		"'bench' reads batches of 256 samples for some seconds in each order of the Loader: "
-		"in order, shuffled in windows, and at random. It also names the bottleneck of each "
+		"in order, shuffled in windows, and at random. 'bench' also names the bottleneck of each "
 		"order: the processor if 'bench' keeps it busy, the bandwidth if larger reads move "
 		"no more bytes, else the latency of the reads.",
 	.options = OPTIONS({0, "format", "FORMAT", "Format of the shards; default: detected"},

@@ -235,7 +235,7 @@ const struct command command_pack = {
 		{0, "shard-size", "SIZE", "Size of a shard; default: 64MiB"},
 		{0, "compression", "zstd[:LEVEL]",
 			"Compress shards of mds, LEVEL 1 to 22, default 3; a reader fetches and unpacks "
-			"each as a whole, and there is no index but index.json"},
+			"each as a whole, and the only index is index.json"},
 		{'j', "jobs", "N",
 			"Shards written at a time, each in memory; default: one per CPU, at most 4"},
 		{0, "labels", "folder",

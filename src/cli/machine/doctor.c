@@ -408,6 +408,6 @@ const struct command command_doctor = {
 		{"penstock doctor --bucket s3://cifar10",
 			"Also check that the bucket is readable with the credentials of the environment"}),
 	.exits = EXITS({"78",
-		"A check failed that would keep runs from working; its line says what to do"}),
+		"A check failed that would make runs fail; the line of the check has the remedy"}),
 	.run = run_doctor,
 };

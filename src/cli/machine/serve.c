@@ -101,7 +101,7 @@ const struct command command_serve = {
 	.summary = "serve an S3-compatible object store from a directory",
 	.description =
 		"Serves the object store in DIR until SIGTERM or SIGINT. Once it accepts "
-		"connections, it prints \"listening on URL\", and on stderr the place of the keys "
+		"connections, it prints 'listening on URL', and on stderr the place of the keys "
 		"and an example. Addresses are path-style, http://ADDRESS:PORT/BUCKET/KEY; "
 		"--domain adds hosts of buckets. Any region is accepted.\n"
 		"\n"

@@ -442,7 +442,7 @@ const struct command command_store = {
 		"and files. check compares the database with itself and with the data files, "
 		"without reading these; each problem is a line. scrub reads every object from the "
 		"disk and compares it with its checksums; an interrupted one resumes. repair "
-		"fixes the problems that check marks so. It deletes nothing: data files that no "
+		"fixes the problems that check marks so. repair deletes nothing: data files that no "
 		"object needs are moved to DIR/aside.\n"
 		"\n"
 		"backup PATH makes the directory PATH a store with the state of this instant, "

@@ -372,8 +372,8 @@ const struct command command_watch = {
 			"Time from a preemption to the restart of the run, if the machine is still "
 			"there; default 2m"},
 		{0, "metrics", "[ADDRESS:]PORT",
-			"Serve the metrics of all runs to Prometheus, at /metrics of this port; without an "
-			"address, of 127.0.0.1"},
+			"Serve the metrics of all runs to Prometheus, at /metrics of this port; default "
+			"address: 127.0.0.1"},
 		{0, "json", NULL, "Print an object for each event; with --once a list"}),
 	.examples = EXAMPLES({"penstock watch --once", "After a reboot: resume interrupted runs"},
 		{"systemctl --user enable --now penstock-watch",

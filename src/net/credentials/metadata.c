@@ -66,11 +66,10 @@ int credentials_from_json(
 	if (!json_is_object(json))
 		return error_set(err, PENSTOCK_E_PROTOCOL, "the reply is not a JSON object");
 	if (code && strcmp(code, "Success") != 0)
-		return error_set(err, PENSTOCK_E_PERMISSION, "rejected with \"%.100s\"%s%.300s",
-			code, message ? ": " : "", message ? message : "");
+		return error_set(err, PENSTOCK_E_PERMISSION, "rejected with '%.100s'%s%.300s", code,
+			message ? ": " : "", message ? message : "");
 	if (version && json_integer_value(version) != 1)
-		return error_set(
-			err, PENSTOCK_E_UNSUPPORTED, "the reply does not have \"Version\": 1");
+		return error_set(err, PENSTOCK_E_UNSUPPORTED, "the version of the reply is not 1");
 	r = take_json(json, &c, err);
 	if (r < 0) {
 		credentials_release(&c);

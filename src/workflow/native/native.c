@@ -357,7 +357,7 @@ void read_native(struct reader *rd, struct node *job)
 	rd->job = job;
 	if (!rd->partial && !has_own_key(job)) {
 		reader_error(rd, &job->at,
-			"this is no workflow: it has no `steps`, and no key of dstack, Determined or "
+			"this is not a workflow: it has no `steps`, and no key of dstack, Determined or "
 			"SkyPilot");
 		return;
 	}

@@ -161,7 +161,7 @@ def test_a_refused_name_is_shown_on_one_line(refuse):
     assert "\x1b[31m" not in refuse("names.tar", data, "new.*line").text
 
 
-# A NUL ends a name in a tar header; in a zip it is no name at all.
+# A NUL ends a name in a tar header; in a zip it is not a name at all.
 def test_a_name_with_a_nul_reaches_no_other_place(staging, http_server):
     plain = zipped([("good", b"good"), ("aXb", b"x")])
     url = http_server.add("/nul.zip", plain.replace(b"aXb", b"a\0b"))

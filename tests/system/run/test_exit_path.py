@@ -55,7 +55,7 @@ def test_the_last_write_of_a_step_that_fails_is_published(penstock, workflow, st
 
 @pytest.mark.parametrize("name, code", [("KILL", 137), ("SEGV", 139), ("ABRT", 134), ("TERM", 143)])
 def test_a_step_that_is_killed(penstock, workflow, store, to_store, name, code):
-    # Files that the step closed are published. The file that it was writing is no version, and the last good version stays.
+    # Files that the step closed are published. The file that it was writing is not a version, and the last good version stays.
     step = "ulimit -c 0; cd $DEEPSQUARE_OUTPUT; echo good > half; echo 1 > last; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
     run = penstock.popen("run", workflow(step + HALF + f"kill -{name} $$", output=to_store, continuousOutputSync=True))
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["state"] == "running", 60, "the step")

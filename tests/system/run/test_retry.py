@@ -256,7 +256,7 @@ def test_watch_has_a_supervisor_for_each_run(penstock, after_reboot, wait_for):
 
 @pytest.mark.parametrize("once", [True, False])
 def test_a_run_that_watch_continues_has_the_secrets_of_its_environment(penstock, tmp_path, wait_for, once):
-    # The workflow refers to a secret of the environment; helper programs get no secrets, and a supervisor is no helper.
+    # The workflow refers to a secret of the environment; helper programs get no secrets, and a supervisor is not a helper.
     path = tmp_path / "secret.json"
     step = 'echo "$MINE" >> $AT/seen; echo began; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000'
     path.write_text(json.dumps({

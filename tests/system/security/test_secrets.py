@@ -492,7 +492,7 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
 
 
 def test_a_secret_that_cannot_be_kept_leaves_the_others_alone(penstock):
-    # Neither bytes that are no text nor too many bytes; both once made the file unusable.
+    # Neither bytes that are not text nor too many bytes; both once made the file unusable.
     penstock.run("secret", "set", "MINE", input="of-the-file-1234\n").ok()
     raw = penstock.popen("secret", "set", "MINE", stdin=subprocess.PIPE)
     with raw.popen.stdin as pipe:

@@ -103,7 +103,7 @@ def test_json_holds_mistakes_and_model(penstock):
     assert right["workflow"]["steps"][0]["run"]["shell"] == "/bin/sh"
 
 
-# validate checks the file only: resources beyond any machine, and missing secrets, are no mistakes.
+# validate checks the file only: resources beyond any machine, and missing secrets, are not mistakes.
 def test_the_machine_and_its_environment_are_not_looked_at(penstock):
     text = MINIMAL + "resources: {tasks: 1000, gpus: 1000}\nenv: [{key: A, value: '${{ secrets.NOT_THERE }}'}]\n"
 
@@ -137,7 +137,7 @@ def test_a_key_in_the_file_is_told(penstock, tmp_path, key, warned):
         assert "very-secret-key" not in told.text
 
 
-# Keys in variables and of registries are reported, too, each with its place; a reference to a key is no key, nor is a variable that only has a
+# Keys in variables and of registries are reported, too, each with its place; a reference to a key is not a key, and neither is a variable that only has a
 # similar name.
 def test_a_key_in_a_variable_is_told(penstock, tmp_path):
     path = tmp_path / "wf.yaml"

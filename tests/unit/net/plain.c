@@ -358,7 +358,7 @@ static void a_busy_server_gets_fewer_connections(void **state)
 	assert_in_range(usual_at_once(f), 2, 3);
 }
 
-/* A byte now and then is no progress. */
+/* A byte now and then does not count as progress. */
 static void a_trickle_ends(void **state)
 {
 	struct fixture *f = *state;

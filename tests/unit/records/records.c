@@ -481,7 +481,7 @@ static void run_sql(const char *sql)
 	sqlite3_close(db);
 }
 
-/* A file that is no database, one of another program, and one of a later version are not
+/* A file that is not a database, one of another program, and one of a later version are not
  * changed. */
 static void a_foreign_database_is_refused(void **state)
 {

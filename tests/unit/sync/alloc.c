@@ -433,7 +433,8 @@ static bool publish(struct fixture *f, size_t n)
 	failed = alloc_fail_disarm();
 	for (size_t i = 0; i < N_FILES; i++)
 		if (rc == 0 && version_there(f, names[i]) != 2)
-			fail_msg("allocation %zu: a flush without %s is no success", n, names[i]);
+			fail_msg(
+				"allocation %zu: a flush without %s is not a success", n, names[i]);
 	penstock_error_release(&err);
 
 	rc = sync_flush(s, clock_monotonic_ms() + FLUSH_MS, &err);

@@ -375,7 +375,7 @@ static void without_permission_nothing_is_deleted(void **state)
 	assert_true(at(f, "gone")->flags & ENTRY_PUBLISHED);
 }
 
-/* The file is removed during its upload: that is no permission to delete the new object. */
+/* The file is removed during its upload: that does not permit deleting the new object. */
 static void what_goes_away_under_its_upload_is_deleted_only_with_leave(void **state)
 {
 	struct fixture *f = *state;

@@ -448,7 +448,7 @@ static void walk_meddled(const char *at, void (*then)(void), int problems)
 	assert_int_equal(problems, told);
 }
 
-/* A file or a directory that disappears during the walk is no error. */
+/* A file or a directory that disappears during the walk is not an error. */
 static void what_vanishes_is_left_out(void **state)
 {
 	(void)state;
