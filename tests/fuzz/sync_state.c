@@ -118,7 +118,7 @@ static void manifest(const uint8_t *data, size_t size)
 	}
 }
 
-/* Each line gets its checksum, but for those that begin with '!'; the last one may lack its end. */
+/* Each line gets its checksum, except lines that begin with '!'; the last line may lack its end. */
 static void journal_file(const uint8_t *data, size_t size)
 {
 	_cleanup_free_ char *text = fuzz_text(data, size);

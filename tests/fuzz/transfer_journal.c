@@ -1,8 +1,9 @@
 /*
- * The journals of single transfers and the record of what was last sent. The first byte says which:
- * 0 mod 3 a download's, 1 an upload's, 2 what was sent. Each further line is one of the file; its
- * checksum is put in, but for lines that begin with '!', which are written as they are. A
- * download's first two lines are right where the first byte is below 128.
+ * The journals of single transfers, and the record of the bytes that were sent last. The first byte
+ * modulo 3 selects the file: 0 for the journal of a download, 1 for that of an upload, 2 for the
+ * record. Each further line is a line of the file, and gets its checksum, except lines that begin
+ * with '!', which are written as they are. The first two lines of the journal of a download are
+ * correct if the first byte is below 128.
  */
 #include <sys/stat.h>
 

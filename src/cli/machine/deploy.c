@@ -196,7 +196,7 @@ const struct command command_deploy = {
 		"server. When the bucket has a newer version, a second server starts next to the "
 		"first; once it is healthy it gets all new connections, and after --watch the "
 		"first one gets SIGTERM, to end its connections and exit. A version whose server "
-		"fails is given up, and the one before it stays in service.\n"
+		"fails is given up, and the previous version stays in service.\n"
 		"\n"
 		"A version is a directory with a number (MODEL/1/, MODEL/2/, as TensorFlow "
 		"Serving and Triton have them) or a checkpoint of a run (with COMMIT.json). If "

@@ -35,7 +35,7 @@ def run_folder(penstock):
 
 
 def last_line(text):
-    """The last line but for the hint that may come after it."""
+    """Returns the last line before the hint, if there is a hint."""
     return [line for line in text.strip().splitlines() if not line.startswith("penstock: 'penstock resume")][-1]
 
 

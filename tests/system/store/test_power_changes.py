@@ -157,7 +157,7 @@ def versions(w, _folder):
     w.do("PUT", "/ver/b", headers={"x-amz-copy-source": f"/ver/a?{kept[0]}"})
     marker = version_of(w.do("DELETE", "/ver/a"))
     w.do("DELETE", "/ver/a", marker)
-    w.do("DELETE", "/ver/a", kept[1])  # the one before is the current one again
+    w.do("DELETE", "/ver/a", kept[1])  # the previous version is the current one again
     w.do("DELETE", "/ver/a", "versionId=null")
     w.do("DELETE", "/ver/b")
     w.do("PUT", "/ver/b", headers={"x-amz-penstock-replica": "0123456789abcdef"}, body=body(8, SIZES["large"]))

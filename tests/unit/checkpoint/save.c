@@ -188,7 +188,8 @@ static void test_a_commit_that_cannot_be_read_is_an_error(void **state)
 	assert_true(exists("step-000000000001-1/model.bin"));
 }
 
-/* Each kind of damage to the newest checkpoint makes the reader fall back to the one before. */
+/* Each kind of damage to the newest checkpoint makes the reader fall back to the previous
+ * checkpoint. */
 static void test_a_damaged_checkpoint_is_passed_over(void **state)
 {
 	_cleanup_free_ char *model = below("step-000000000002-1/model.bin"),
