@@ -1,7 +1,7 @@
 /*
- * The first byte: odd, a manifest; else a journal, or one line of it (their checksums are put
- * before them: torn lines alone would be dull). All are read after a crash, the manifest also from
- * S3.
+ * If the first byte is odd, the rest is a manifest, else a journal or one of its lines. The target
+ * adds the checksums of the lines, because few inputs have valid ones. All of these are read after
+ * a crash; the manifest may also come from S3.
  */
 #include <isa-l/crc.h>
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ struct copy {
 	FILE *out;
 	enum manifest_list list;
 	unsigned n; /* items in all lists */
-	unsigned n_here; /* in the one under way */
+	unsigned n_here; /* in the current list */
 };
 
 /* Relative, without empty, "." and ".." components. */

@@ -107,8 +107,8 @@ static void download(const char *data, size_t size, bool begun)
 
 /* ---- uploads ---- */
 
-/* A journal of another store's upload is not this client's to end; one that cannot be read is worth
- * nothing. */
+/* A client does not abort the upload of another store's journal, and removes a journal that cannot
+ * be read. */
 static void upload(const char *data, size_t size)
 {
 	static struct object_client client = {.address = (char *)"http://" NOBODY};

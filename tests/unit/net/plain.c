@@ -277,7 +277,8 @@ static void connections_that_are_closed_without_a_reply_are_few(void **state)
 	assert_true(atomic_load(&f->m.connections) <= 100);
 }
 
-/* As in a store of many machines one of which hangs. A timeout alone would take minutes. */
+/* The test simulates a store of many machines, one of which hangs. A timeout alone would take
+ * minutes. */
 static void a_request_slower_than_others_is_sent_again(void **state)
 {
 	struct fixture *f = *state;

@@ -625,7 +625,7 @@ static void the_records_are_private(void **state)
 	}
 }
 
-/* PENSTOCK_HOME, else XDG_DATA_HOME, else HOME; made for its owner alone. */
+/* The home is PENSTOCK_HOME, else in XDG_DATA_HOME, else in HOME; only its owner can read it. */
 static void the_home_follows_the_environment(void **state)
 {
 	_cleanup_free_ char *first = NULL;

@@ -426,7 +426,7 @@ static void objects_with_many_pieces_are_deleted_in_several_transactions(void **
 	assert_int_equal(count_files(f), 0);
 }
 
-/* Each of them takes 5 MB. An account may hold as many as it leaves for others. */
+/* Each snapshot takes 5 MB. An account may hold at most as many as then remain free. */
 static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
 {
 	struct fixture *f = *state;

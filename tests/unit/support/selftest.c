@@ -1,4 +1,4 @@
-/* The facility itself: which allocations it counts and fails, and that it stops. */
+/* Tests alloc_fail.h itself: the allocations that count and fail, and the end. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>

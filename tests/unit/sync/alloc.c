@@ -32,7 +32,8 @@
 /*
  * Every allocation of a sync and of a restore fails once. Each call succeeds or returns the reason,
  * the bucket never holds a version that was not closed, and the same call succeeds afterwards. By
- * default a part of the allocations, another one in each build; ALLOCATIONS=all takes all.
+ * default only a part of the allocations fails, another part in each build; with ALLOCATIONS=all,
+ * each of them fails.
  */
 #define STRIDE	   29
 #define FLUSH_MS   60000
