@@ -649,7 +649,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (!over && is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
 		r = error_memory(err);
 	if (over)
-		log_warn("the process before this one was killed; its servers continue");
+		log_warn("the previous process was killed; its servers continue");
 	else if (d->o->traffic == DEPLOY_SOCKET)
 		end_servers(d); /* the sockets died with the processes that kept them */
 	if (d->servers[0].phase == BACKEND_NONE && d->servers[1].phase == BACKEND_NONE && !over) {

@@ -97,7 +97,7 @@ static int send_hand(int channel, const struct spare_hand *hand, struct penstock
 	c->cmsg_type = SCM_RIGHTS;
 	memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
 	if (sendmsg(channel, &p.message, MSG_NOSIGNAL) < 0)
-		return error_errno(err, errno, "cannot hand the sockets to the spare");
+		return error_errno(err, errno, "cannot pass the sockets to the spare process");
 	return 0;
 }
 

@@ -224,12 +224,12 @@ const struct command command_pack = {
 		"with an index, so that penstock.data opens them with two requests. Readers of the "
 		"format read the shards, too.\n\n"
 		"tar is WebDataset's, mds MosaicML Streaming's with its index.json, tfrecord has a "
-		"tf.train.Example for each sample. records and npy are for samples of one size, npy "
-		"for samples with one array. Objects whose names differ only after the first "
+		"tf.train.Example for each sample. records and npy are for samples of one size, "
+		"npy for samples with one array. Objects whose names differ only after the first "
 		"dot, such as 1.jpg and 1.cls, are one sample of tar, mds and tfrecord.\n\n"
-		"Each shard appears whole, and the index last. A command that fails, also by Ctrl-C, "
-		"removes its shards. Shards that a kill leaves have no index, and --force removes "
-		"them. TARGET must not be in SOURCE, and SOURCE not in TARGET.",
+		"Each shard appears whole, and the index last. A command that fails or is "
+		"interrupted removes its shards. Shards that a kill leaves have no index, and "
+		"--force removes them. TARGET must not be in SOURCE, and SOURCE not in TARGET.",
 	.options = OPTIONS(
 		{0, "format", "tar|mds|tfrecord|records|npy", "Format of the new shards; required"},
 		{0, "shard-size", "SIZE", "Size of a shard; default: 64MiB"},

@@ -447,15 +447,14 @@ const struct command command_logs = {
 		"machine; RUN is then a whole id, needed if several runs log there. With "
 		"--follow the output continues from attempt to attempt until the run has ended.",
 	.options = OPTIONS({'f', "follow", NULL, "Continue until the run ends"},
-		{'n', "lines", "N", "Only the last N lines"},
-		{'t', "timestamps", NULL,
-			"Print before each line the time at which it was printed"},
+		{'n', "lines", "N", "Print only the last N lines"},
+		{'t', "timestamps", NULL, "Print the time of each line before the line"},
 		{0, "since", "TIME",
-			"Only what was printed since then: 10m, 2h, or 2026-01-31T12:00:00Z"},
-		{0, "attempt", "N", "The log of this attempt instead of the last one"},
+			"Print only lines since this time: 10m, 2h, or 2026-01-31T12:00:00Z"},
+		{0, "attempt", "N", "Print the log of this attempt instead of the last one"},
 		{'a', "all", NULL,
-			"The logs of all attempts in order, on any machine, with a line before "
-			"each"},
+			"Print the logs of all attempts in order, on any machine, with a line "
+			"before each log"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock logs cifar10",
 				     "The output of the last attempt of the run named cifar10"},

@@ -394,7 +394,7 @@ static int run_doctor(const struct cli *cli)
 
 const struct command command_doctor = {
 	.name = "doctor",
-	.summary = "check this machine and say what to change",
+	.summary = "check this machine and recommend changes",
 	.description =
 		"Checks what penstock needs from this machine: features of the kernel, limits, "
 		"resources, directories and their space, the clock, containers, Slurm, GPUs, "

@@ -69,7 +69,7 @@ def test_a_version_that_failed_is_not_tried_again_after_a_kill(deploy, models, w
     main, _ = deployment.both()
     deployment.wait_for("cannot serve version '2'")
     os.kill(main, signal.SIGKILL)
-    deployment.wait_for("the process before this one was killed")
+    deployment.wait_for("the previous process was killed")
     publish(models, 3, weights(3), behaviour)
     deployment.wait_for("cannot serve version '3'")
     assert deployment.err.count("cannot serve version '2'") == 1
@@ -180,7 +180,7 @@ def test_a_server_that_ends_before_the_spare_takes_over(deploy, models, behind):
     os.kill(server, signal.SIGKILL)
     wait_for(lambda: not is_alive(server))
     os.kill(main, signal.SIGKILL)
-    deployment.wait_for("the process before this one was killed")
+    deployment.wait_for("the previous process was killed")
     assert deployment.get()["weights"] == weights(1)
     if behind:
         deployment.wait_for("cannot serve version '2'")
