@@ -284,7 +284,7 @@ class Loader:
         return dict(zip(_STATE, numbers))
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
-        """Continues at a position from state_dict(), also one saved by another number of ranks. Uses the seed of the state.
+        """Continues at a position from state_dict(), even one saved by another number of ranks. Uses the seed of the state.
 
         Raises ValueError if the samples or their order differ from the state: some samples would be repeated and others skipped.
         """

@@ -457,7 +457,7 @@ static enum match match_secret(const char *data, size_t len, size_t *matched)
 				*matched = secret_len;
 			found = MATCH;
 		} else if (secret_len > len && memcmp(data, state.secrets[i], len) == 0) {
-			maybe = true; /* the longer secret decides, also over a shorter match */
+			maybe = true; /* the longer secret decides, even over a shorter match */
 		}
 	}
 	return maybe ? MAYBE_MATCH : found;

@@ -77,7 +77,7 @@ enum run_class run_class_find(const char *name);
  * is not UTF-8, the encoding of states and manifests that contain the path.
  */
 int records_home(char **home, struct penstock_error *err);
-/* Gets the id that distinguishes a home from all other homes, also from a home with the same path
+/* Gets the id that distinguishes a home from all other homes, even from a home with the same path
  * on a machine of the same name: HOME/id, created if missing. */
 #define RECORDS_HOME_ID_SIZE 33
 int records_home_id(

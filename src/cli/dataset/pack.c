@@ -219,7 +219,7 @@ const struct command command_pack = {
 	.min_operands = 2,
 	.max_operands = 2,
 	.description =
-		"Reads the samples of any data set, also over HTTP, and writes them to TARGET, "
+		"Reads the samples of any data set, even over HTTP, and writes them to TARGET, "
 		"s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, as shards shard-000000.* "
 		"with an index, so that penstock.data opens them with two requests. Readers of the "
 		"format read the shards, too.\n\n"

@@ -208,7 +208,7 @@ static const struct command_exit run_exits[] = {
 	{"65", "The workflow has mistakes, or needs something that this machine does not have"},
 	{"66", "An input, an image, the output's bucket or the workflow file is missing, damaged or out of reach"},
 	{"69", "A service does not respond, or the run is live already"},
-	{"73", "The output is incomplete; it is kept, see penstock flush"},
+	{"73", "The output is incomplete and kept; see penstock flush"},
 	{"75", "Preempted; the same command resumes the run"},
 	{"77", "Credentials were refused, or access was denied"},
 	{"78", "A configuration file is invalid"},

@@ -250,7 +250,7 @@ def test_a_restore_that_was_killed_goes_on_where_it_was(world):
 
 
 def test_a_step_is_not_skipped_before_its_output_is_on_record(world):
-    # penstock is killed between two steps, before the thread of the sync has run: the files that the first step closed last are whole, also in new directories.
+    # penstock is killed between two steps, before the thread of the sync has run: the files that the first step closed last are whole, even in new directories.
     made = Round(world, Job(many=True), random.Random(1))
     made.start(kill_at="fork:before:2:*", deaf=True)
     assert made.died()

@@ -53,7 +53,7 @@ def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, 
     assert [(f["path"], f["size"]) for f in commit["files"]] == [("model-0.bin", 100000), ("optimizer/0.bin", 50000)]
 
 
-# The next attempt gets the checkpoint to resume from, also in a subdirectory or in the output itself.
+# The next attempt gets the checkpoint to resume from, even in a subdirectory or in the output itself.
 @pytest.mark.parametrize("path", ["checkpoints", "deep/er", "."])
 def test_the_next_attempt_goes_on_from_the_newest(penstock, workflow, path):
     step = f"""

@@ -239,7 +239,7 @@ def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, s
 
 
 def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_path, wait_for):
-    # A fresh run, killed and continued, has only the output since its start. The objects stay, also with deleteSync.
+    # A fresh run, killed and continued, has only the output since its start. The objects stay, even with deleteSync.
     step = """cd $DEEPSQUARE_OUTPUT; ls; echo listed
         case $PENSTOCK_ATTEMPT in
         1) echo 1 > final; mkdir old; echo 1 > old/x; echo 1 > both;;

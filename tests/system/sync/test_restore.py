@@ -213,7 +213,7 @@ def test_a_suspect_of_the_last_attempt_is_replaced_by_the_good_one(attempts):
     assert path.read_bytes() == b"good" * 1000
 
 
-# A log keeps its last lines, also those that were not uploaded yet.
+# A log keeps its last lines, including those that were not uploaded yet.
 def test_a_log_that_was_open_at_a_kill_keeps_its_lines(attempts):
     first = attempts(1, "--append-ms", "200")
     path = first.out / "train.log"

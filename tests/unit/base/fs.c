@@ -295,7 +295,7 @@ static void a_file_gets_an_unused_name(void **state)
 	assert_int_equal(errno, ENOENT);
 }
 
-/* Bytes are copied at their offset, also to another file system. */
+/* Bytes are copied at their offset, even to another file system. */
 static void a_range_is_copied_to_each_file_system(void **state)
 {
 	_cleanup_close_ int from = memfd_create("from", MFD_CLOEXEC);

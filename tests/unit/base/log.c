@@ -135,7 +135,7 @@ static void users_of_urls_are_masked(void **state)
 	assert_string_equal(last, "me *** *** *** b:c ***");
 }
 
-/* Signatures in URLs are masked by the parameter's name, also those made by others. */
+/* Signatures in URLs are masked by the parameter's name, including those made by others. */
 static void signatures_in_urls_are_masked(void **state)
 {
 	(void)state;

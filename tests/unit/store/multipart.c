@@ -226,7 +226,7 @@ static void abandoned_parts_are_removed(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
-/* A part may be a range of an object, also of one in several pieces, without copying a byte. */
+/* A part may be a range of an object, even of one in several pieces, without copying a byte. */
 static void parts_share_ranges_of_objects(void **state)
 {
 	struct fixture *f = *state;

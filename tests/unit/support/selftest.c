@@ -45,7 +45,7 @@ static void a_short_scenario_does_not_fire(void **state)
 	assert_false(fired);
 }
 
-/* Each function that allocates can fail, also inside libc. */
+/* Each function that allocates can fail, even inside libc. */
 static void every_kind_of_allocation_fails(void **state)
 {
 	void *results[9];

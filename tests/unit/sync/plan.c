@@ -136,7 +136,7 @@ static void the_upload_of_a_file_that_becomes_suspect_is_abandoned(void **state)
 	assert_string_equal(run_all(f), "partial ckpt;");
 }
 
-/* A file that was open at a death and has no living writer is suspect, also before its close was
+/* A file that was open at a death and has no living writer is suspect, even before its close was
  * seen. */
 static void an_open_file_without_a_living_writer_is_suspect_at_a_death(void **state)
 {
