@@ -102,7 +102,7 @@ def test_the_entry_of_a_replica_survives_a_kill(deploy, models):
 
 
 def test_each_state_is_whole(deploy, models):
-    """A process that takes over reads any of them: the version in front belongs to the versions that failed."""
+    """A process that takes over may read any state, so each state must be complete: the version in front, and the versions that failed."""
     publish(models, 1, weights(1))
     deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "30s", "--drain", "10s"))
     deployment.wait_in_service(1)

@@ -1,4 +1,4 @@
-"""A starting run waits for a network that is down; mistakes that no waiting can mend end it at once."""
+"""A starting run waits for a network that is down; mistakes that waiting cannot mend end the run at once."""
 import re
 import signal
 

@@ -194,7 +194,7 @@ def world(tmp_path):
 
 
 def killed_at(world, job, hold, at_end=None):
-    """A round one of whose requests hung in the middle when everything was killed."""
+    """A round in which a request hung when all processes were killed."""
     made = Round(world, job, random.Random(1))
     if at_end:
         made.hold_step(at_end)

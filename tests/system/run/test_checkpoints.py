@@ -118,7 +118,7 @@ def test_half_a_checkpoint_of_text_does_not_count(penstock, workflow, store, who
     assert [key for key in keys if "2.json" in key and "/partial/" not in key] == [] and any(key.endswith("/partial/checkpoints/2.json") for key in keys)
 
 
-# The newest checkpoint on this machine is damaged: the run resumes from the one before, and a message names the damaged one.
+# The newest checkpoint on this machine is damaged: the run resumes from the previous one, and a message names the damaged one.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_here_is_passed_over_and_said(penstock, workflow, damage):
     file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}", output=None, continuousOutputSync=None)
@@ -626,7 +626,7 @@ def test_a_full_disk_below_a_run_that_saves(penstock, workflow, tmp_path):
     assert lines[0] == "1" and lines[-1] == "0" and "from step-000000000001-1" in lines, done.stdout
 
 
-# A full disk while saving: the checkpoint before is valid, and the space is freed.
+# A full disk while saving: the previous checkpoint is valid, and the space is freed.
 def test_a_full_disk_while_saving_keeps_the_one_before(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

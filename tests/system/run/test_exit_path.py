@@ -180,7 +180,7 @@ def test_a_step_that_fills_the_disk(small_disk, workflow, store, to_store, end, 
     assert result.err.count("No space left on device") == 1
     sent = store.bytes("out", f".penstock/runs/{run['id']}/log/1").decode()
     assert "\nthe last words\n" in sent
-    assert result.out.endswith("100000\nthe last words\n")  # the terminal has it all
+    assert result.out.endswith("100000\nthe last words\n")  # the terminal has the whole output
 
 
 def test_a_disk_without_room_to_begin_on(small_disk, workflow):
@@ -215,7 +215,7 @@ FAULTS = {
 @pytest.mark.parametrize("continuous", [False, pytest.param(True, marks=pytest.mark.long)], ids=["at the end", "continuous"])
 @pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.long) if name in ("cut", "busy") else name for name in FAULTS])
 def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_proxy, to_store, fault, continuous):
-    # 73, one line with the remedy, nothing local deleted; `flush` completes the output byte for byte, and the run keeps its end.
+    # The exit code is 73, one line has the remedy, and no local file is deleted. `flush` completes the output byte for byte, and the run keeps its end.
     data = bytes(range(256)) * 4096
     step = "echo started; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; cp $STORAGE_PATH/data $DEEPSQUARE_OUTPUT/data; exit 4"
     run = penstock.popen("run", workflow(step, output=to_store, continuousOutputSync=continuous, enableLogging=True),
@@ -235,7 +235,7 @@ def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_pr
     line = last_line(result.err)
     assert line.startswith("penstock: run ") and hint in line
     assert f"'penstock flush {folder.name}'" in line and str(folder / "storage" / "output") in line
-    if how and how.get("status", 500) not in (500, 503):  # else another failure may have been the last
+    if how and how.get("status", 500) not in (500, 503):  # else the last failure may have been another one
         assert how["body"].decode().split("<Message>")[1].split("</Message>")[0] in line
     assert (folder / "storage" / "output" / "data").read_bytes() == data
     assert "data" not in store.keys("out")

@@ -405,7 +405,7 @@ def test_a_run_whose_output_was_taken_over_publishes_nothing_more(penstock, stor
 
 
 def test_of_many_runs_that_begin_at_one_moment_one_gets_the_output(penstock, store, job):
-    # A refused run says so, and no two runs are live at the same time, which the step itself would detect.
+    # A refused run reports the refusal, and no two runs are live at the same time, which the step itself would detect.
     step = "mkdir {0} || exit 99; echo $PENSTOCK_RUN_ID > $DEEPSQUARE_OUTPUT/x; sleep 0.5; rmdir {0}".format(penstock.folder / "alone")
     runs = [penstock.popen("run", job(f"r{i}", step)) for i in range(6)]
     ends = [run.wait() for run in runs]

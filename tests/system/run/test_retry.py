@@ -154,7 +154,7 @@ def test_a_retry_that_is_awaited_can_be_ended(penstock, job, wait_for, number, c
 
 
 def test_a_restart_goes_on_from_what_the_step_has_saved(penstock, job):
-    # The checkpoint from before the attempt is older, or there was none.
+    # The checkpoint from before the attempt is older or missing.
     save = f"{BUILD}/tests/unit/checkpoint-tool save $PENSTOCK_CHECKPOINT_DIR"
     steps = [{"name": "train", "run": {"restarts": 2, "command": f"echo from $(basename ${{PENSTOCK_CHECKPOINT:-nothing}}); {save} 1${{PENSTOCK_RESTART:-0}} 10 >/dev/null; exit ${{PENSTOCK_RESTART:-5}}"}},
              {"name": "next", "run": {"command": "true"}}]  # fmt: skip

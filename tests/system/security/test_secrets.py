@@ -1,4 +1,4 @@
-"""Recognisable secrets in every place that may have one; then they are searched for everywhere else."""
+"""The tests put a recognisable secret into every place that may have one, and search all other places for the secrets."""
 import base64
 import fcntl
 import json

@@ -709,7 +709,7 @@ def test_the_examples_of_all_three_runners_train_the_same_model(dialects):
 
 
 def test_steps_on_the_host_are_a_note_with_what_changes_the_machine(dialects, project):
-    # In the other system they have a machine of their own, which is thrown away.
+    # In the other system the commands have a machine of their own, which is thrown away.
     dialects.cwd = project({
         "task.yaml": "setup: sudo apt-get install -y x\nrun: |\n  echo pkilled\n  shutdown now\n",
         "const.yaml": "entrypoint: sh a.sh\nsearcher: {name: single, metric: x}\n",

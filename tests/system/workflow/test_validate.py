@@ -188,7 +188,7 @@ steps:
 
     assert "plaintext secret in this file" not in penstock.run("validate", path).ok().err
 
-    # Passwords are made of words and of anything else.
+    # A password may consist of words, or of any other characters.
     path.write_text(path.read_text().replace("<your password>", "pa$sword|<of>mine").replace("disabled", "0123456789abcdef0123"))
     warned = [line for line in penstock.run("validate", path).ok().err.splitlines() if "plaintext secret in this file" in line]
     assert len(warned) == 2 and "WANDB_API_KEY" in warned[0] and "DB_PASSWORD" in warned[1]
