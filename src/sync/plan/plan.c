@@ -162,7 +162,7 @@ static enum work_how how_after_close(const struct work *w, const struct ident *i
 	return w->how == HOW_SNAPSHOT ? HOW_SNAPSHOT : HOW_FILE;
 }
 
-/* Starts a new version: clears the state of the version before. */
+/* Starts a new version: clears the state of the previous version. */
 static void begin_version(
 	struct plan *p, struct work *w, const struct ident *ident, bool unseen, int64_t now_ms)
 {

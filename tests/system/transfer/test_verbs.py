@@ -476,7 +476,7 @@ def test_options_of_what_is_made(s3):
     assert made.get("StorageClass") == "STANDARD_IA" or s3.name == "penstock"
 
 
-# Of a checkpoint that changed a little, only a little is sent.
+# A checkpoint that changed a little costs few bytes.
 def test_a_delta_is_sent(ours, fault_proxy):
     env = {"AWS_ENDPOINT_URL": fault_proxy.url}
     body = bytearray(os.urandom(40 << 20))
