@@ -115,7 +115,7 @@ struct sync {
 	bool attached, attaching;
 	int64_t attach_ms; /* time of the next attempt to attach */
 	bool conditions; /* the store honours If-Match and If-None-Match on PUT */
-	/* the store honours conditions also on the Complete of an upload in parts */
+	/* the store also honours conditions on the Complete of an upload in parts */
 	bool complete_conditions;
 	bool remove_conditions; /* the store honours If-Match on DELETE */
 	uint64_t journal_generation, restored_generation;

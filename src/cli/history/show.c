@@ -1,4 +1,4 @@
-/* `penstock show`: everything that is known about a run. */
+/* `penstock show`: the state, attempts, steps and files of a run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

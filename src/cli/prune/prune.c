@@ -1,4 +1,4 @@
-/* `penstock prune`: bounds everything that grows. */
+/* `penstock prune`: removes old copies, caches and logs. */
 #include "cli/prune/prune.h"
 
 #include <stdlib.h>

@@ -207,9 +207,9 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	w->ready_ms = kind == CLOSE_EXIT       ? now_ms + PLAN_HOLD_MS
 		      : w->how == HOW_SNAPSHOT ? now_ms
 					       : quiet_at(p, w, now_ms);
-	/* If a worker is sending the version before, or the scan found this version before its
-	 * event came, the file goes after everything that was closed since. Large files refer to
-	 * no others, and a second close under the upload keeps the place of the first. */
+	/* If a worker is sending the previous version, or the scan found this version before its
+	 * event came, the file goes after everything that was closed since. Large files refer to no
+	 * others, and a second close under the upload keeps the place of the first. */
 	if (w->queued &&
 		((w->send != SEND_IDLE && !again) || (found && !w->frozen && plan_is_small(e))))
 		queue_remove(p, w);
