@@ -620,7 +620,7 @@ static int lock(struct deployment *d, struct penstock_error *err)
 				d->o->bucket, d->o->prefix, d->o->host, d->o->port);
 }
 
-/* Finds the directory of the lock that the process before this one has handed over. */
+/* Finds the directory of the lock that the previous process has passed on. */
 static int find_dir(struct deployment *d, struct penstock_error *err)
 {
 	char path[PATH_MAX];
@@ -661,7 +661,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (r == 0 && d->o->traffic == DEPLOY_SOCKET)
 		r = traffic_steer(d->hand.sockets, d->first, d->front, err);
 	d->retire_ms = clock_monotonic_ms() + retire_after(d);
-	/* The signal may have been lost with the process before this one. */
+	/* The signal may have been lost with the previous process. */
 	if (r == 0 && d->leaving.name && d->servers[0].phase == BACKEND_STARTING &&
 		point_link(d, &d->servers[0].model) == 0)
 		process_signal(&d->servers[0].process, d->o->signal);

@@ -1,4 +1,4 @@
-/* The spare of a deployment: the same program, which waits for the end of the process before it. */
+/* The spare of a deployment: the same program, which waits for the end of the active process. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

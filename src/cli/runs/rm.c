@@ -207,8 +207,8 @@ const struct command command_rm = {
 		"s3:BypassGovernanceRetention.",
 	.options = OPTIONS(
 		{0, "force", NULL,
-			"Runs: remove output that is not uploaded, too, and runs that may be live "
-			"because Slurm does not answer. Objects: include the state of runs below "
+			"Runs: remove output that is not uploaded, too, and runs of which Slurm "
+			"cannot report the state. Objects: include the state of runs below "
 			".penstock/"},
 		{'r', "recursive", NULL,
 			"Objects: also everything below an operand, which may be a bucket"},

@@ -44,7 +44,7 @@ static int take_json(const json_t *json, struct credentials *out, struct penstoc
 			"the reply has no AccessKeyId and SecretAccessKey");
 	if (expiration && !date_parse_iso_end(expiration, &out->expires_at_ns))
 		return error_set(
-			err, PENSTOCK_E_PROTOCOL, "invalid Expiration \"%.40s\"", expiration);
+			err, PENSTOCK_E_PROTOCOL, "invalid Expiration '%.40s'", expiration);
 	if (!token)
 		token = text_of(json, "Token");
 	return str_copy(&out->access_key_id, id) && str_copy(&out->secret_access_key, secret) &&
