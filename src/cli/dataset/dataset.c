@@ -88,9 +88,9 @@ const struct command command_dataset = {
 		{"penstock dataset index tokens/ --format tokens --window 2049 --stride 2048",
 			"Give the settings of the format, which the index keeps"},
 		{"penstock dataset inspect s3://cifar10/train/ --json",
-			"Print its content as JSON"},
+			"Print the content of a data set as JSON"},
 		{"penstock dataset bench s3://cifar10/train/ --seconds 5s",
-			"Measure how fast its samples are read"}),
+			"Measure the rate at which samples are read"}),
 	.exits = EXITS(SET_EXITS("The store does not respond")),
 	.run = run_dataset,
 };
