@@ -1,6 +1,6 @@
 /*
  * The minimum of a server of signed GETs, for bench/store_get.py: one thread verifies the signature
- * of each request, opens the file and sends it. It has no index, no rights, and no limits.
+ * of each request, opens the file and sends it. The server has no index, no rights, and no limits.
  *
  *	bench-bare-gets DIRECTORY SECRET
  *

@@ -1,6 +1,7 @@
 /*
  * The minimum of small reads, for bench/samples.py and bench/sample_shards.py: sends requests that
- * were signed in advance, and receives the replies. It does not make keys, signatures or checksums.
+ * were signed in advance, and receives the replies. The program does not make keys, signatures or
+ * checksums.
  *
  *	bench-bare-reads PORT REQUESTS SECONDS [MIB]
  *

@@ -9,10 +9,10 @@
  * machine can. The first bytes of a new connection wait for one more round trip, that of TCP's
  * handshake.
  *
- * The proxy counts the requests of all connections. It delays the request number STALL_FIRST (never
- * if 0), and every STALL_EVERY-th request after it, by STALL_MS, and prints a line "stalled". The
- * connection of the request stalls, too. A request begins with the first bytes that a client sends
- * after the server has sent bytes.
+ * The proxy counts the requests of all connections. The proxy delays the request number STALL_FIRST
+ * (never if 0), and every STALL_EVERY-th request after it, by STALL_MS, and prints a line
+ * "stalled". The connection of the request stalls, too. A request begins with the first bytes that
+ * a client sends after the server has sent bytes.
  *
  * The proxy has one thread with epoll, and copies bytes once in and once out.
  */

@@ -1,4 +1,4 @@
-"""Measures the sent bytes of a checkpoint of which 5 % changed: by the continuous sync, and by `cp --delta`."""
+"""Measures the bytes that the continuous sync and `cp --delta` send for a checkpoint of which 5 % changed."""
 import os
 import random
 import sys

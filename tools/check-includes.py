@@ -72,7 +72,7 @@ def check_layers(root):
         layer = path.relative_to(root / "src").parts[0]
         where = path.relative_to(root)
         if layer not in BUILT_ON:
-            yield f"{where}:1: src/{layer} is no known layer; add it to BUILT_ON of tools/check-includes.py and to docs/ARCHITECTURE.md"
+            yield f"{where}:1: src/{layer} is not a known layer; add it to BUILT_ON of tools/check-includes.py and to docs/ARCHITECTURE.md"
             continue
         allowed = reachable(layer)
         build = root / "src" / layer / "meson.build"

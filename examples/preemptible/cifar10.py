@@ -4,7 +4,7 @@
     cifar10.py --dataset DIR
 
 `penstock.checkpoint` saves checkpoints during the training, and finds the newest complete one. When the machine is about to
-go away (SIGTERM, or the file that PENSTOCK_PREEMPT_FILE names), it stops after the batch, also in the middle of an epoch,
+go away (SIGTERM, or the file that PENSTOCK_PREEMPT_FILE names), it stops after the batch, even in the middle of an epoch,
 saves, and exits with 143. Started again, it resumes with the next batch, and ends with the same weights, bit for bit, as an
 uninterrupted training. Outside of a run PENSTOCK_CHECKPOINT_DIR names the directory for checkpoints.
 """

@@ -110,7 +110,7 @@ PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint
  * number is too large, PENSTOCK_E_LIMIT if the batch has more than 4 GiB. */
 PENSTOCK_API int penstock_dataset_layout(const struct penstock_dataset *set, const uint64_t *ids,
 	size_t n, uint64_t *offsets, struct penstock_error *err);
-/* Reads samples in any order, also one sample several times, one after the other into `data`.
+/* Reads samples in any order, even one sample several times, one after the other into `data`.
  * PENSTOCK_E_CHANGED if a shard was replaced after the set was opened, PENSTOCK_E_CORRUPT, with
  * shard and offset, if an image cannot be decoded. */
 PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint64_t *ids, size_t n,
@@ -122,7 +122,8 @@ struct penstock_batch;
 
 /* Starts to read a batch in the background, like penstock_dataset_read(), but `data` must stay
  * valid until the batch has ended. Batches are read in the order in which they were started.
- * penstock_batch_wait() returns all errors of the batch, also those of invalid sample numbers. */
+ * penstock_batch_wait() returns all errors of the batch, including those of invalid sample
+ * numbers. */
 PENSTOCK_API int penstock_batch_start(struct penstock_batch **out, struct penstock_dataset *set,
 	const uint64_t *ids, size_t n, void *data, struct penstock_error *err);
 /* Waits for the batch and frees it. */
@@ -180,7 +181,7 @@ struct penstock_plan_options {
 /*
  * Decides which samples a worker of a rank gets in an epoch, in which order: a function of the
  * options alone, the same on every machine. All ranks together get each sample once, for any number
- * of ranks and workers, also if the epoch is resumed at `start` with other numbers of ranks and
+ * of ranks and workers, even if the epoch is resumed at `start` with other numbers of ranks and
  * workers. Samples of a mix appear as often as its weights and its length require.
  * PENSTOCK_E_INVALID if an option is out of its range.
  */

@@ -183,7 +183,7 @@ PENSTOCK_API int penstock_get_stream(struct penstock_transfer *transfer, const c
 	const struct penstock_call_options *options, struct penstock_object *object,
 	struct penstock_error *err);
 
-/* The store itself makes a copy within one store, also between buckets; the bytes of other copies
+/* The store itself makes a copy within one store, even between buckets; the bytes of other copies
  * go through this machine. */
 PENSTOCK_API int penstock_copy(struct penstock_transfer *transfer, const char *from_url,
 	const char *to_url, const struct penstock_call_options *options,
@@ -256,7 +256,7 @@ PENSTOCK_API int penstock_copy_tree(struct penstock_transfer *transfer, const ch
 	const char *to, const struct penstock_tree_options *options,
 	struct penstock_tree_result *result, struct penstock_error *err);
 
-/* Creates the bucket of "s3://BUCKET". Succeeds also if the bucket exists and belongs to the
+/* Creates the bucket of "s3://BUCKET". Succeeds even if the bucket exists and belongs to the
  * caller. */
 PENSTOCK_API int penstock_make_bucket(
 	struct penstock_transfer *transfer, const char *url, struct penstock_error *err);

@@ -284,7 +284,7 @@ class Loader:
         return dict(zip(_STATE, numbers))
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
-        """Continues at a position from state_dict(), also one saved by another number of ranks. Uses the seed of the state.
+        """Continues at a position from state_dict(), even one saved by another number of ranks. Uses the seed of the state.
 
         Raises ValueError if the samples or their order differ from the state: some samples would be repeated and others skipped.
         """
@@ -307,7 +307,7 @@ class Loader:
     def dataloader(self, **options: Any) -> Any:
         """Returns a torch DataLoader of the batches: ``for batch in loader.dataloader(num_workers=4, pin_memory=True)``.
 
-        Its workers read, transform and collate, into tensors if there is no ``collate``; the batches are the same in the same order for
+        The workers read, transform and collate, into tensors if there is no ``collate``; the batches are the same in the same order for
         any number of workers. set_epoch(), state_dict() and load_state_dict() of this loader apply to the DataLoader.
         """
         from penstock._torch import dataloader

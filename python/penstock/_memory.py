@@ -122,7 +122,7 @@ class HostBuffer:
                     pieces.extend((to + at, source.block.address + at, min(_PIECE, source.size - at)))
             _native.copy(pieces.tobytes(), _threads())
         finally:
-            # Wait for copies in flight, also after an error: the memory may be reused next.
+            # Wait for copies in flight, even after an error: the memory may be reused next.
             for device in devices:
                 torch_if_loaded().cuda.synchronize(device)
         return [Block(self.address + offset, source.size, self) for source, offset in zip(sources, offsets)]

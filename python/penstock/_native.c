@@ -140,8 +140,8 @@ static void saving_dealloc(PyObject *object)
 
 	/*
 	 * A running call holds a reference, so a busy checkpoint here is a copy in a forked child,
-	 * made while a thread of the parent used the original. Its state may be inconsistent, so it
-	 * is not freed.
+	 * made while a thread of the parent used the original. The state of the copy may be
+	 * inconsistent, so the copy is not freed.
 	 */
 	if (!((struct saving *)object)->busy)
 		saving_give_up((struct saving *)object);

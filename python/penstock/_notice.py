@@ -59,11 +59,11 @@ def _anywhere(here: bool) -> bool:
 def should_stop(everywhere: bool = False) -> bool:
     """Returns True if this task must save and exit, because ``$PENSTOCK_PREEMPT_FILE`` exists. Takes 2 µs: cheap enough for every batch.
 
-    A warning that preemption is likely is no reason to exit; ``should_save()`` reports it.
+    A warning that preemption is likely is not a reason to exit; ``should_save()`` reports it.
 
     Ranks check at different times. With ``everywhere`` they agree: the result is True on all ranks as soon as it is True on
-    one of them. This takes one all-reduce in ``torch.distributed``'s default group, so all ranks must call this function
-    equally often. Without an initialised process group ``everywhere`` has no effect.
+    one of them. The agreement takes one all-reduce in ``torch.distributed``'s default group, so all ranks must call this
+    function equally often. Without an initialised process group ``everywhere`` has no effect.
     """
     path = os.environ.get("PENSTOCK_PREEMPT_FILE")
     here = bool(path) and os.path.exists(str(path))
@@ -89,7 +89,7 @@ def should_save(everywhere: bool = False) -> bool:
 def deadline() -> Optional[float]:
     """Returns the Unix time in seconds by which this task must have exited; None if there is no known limit.
 
-    This is the earlier of the notice's deadline and ``$PENSTOCK_DEADLINE`` (a time limit, or the end of a Slurm allocation).
+    The deadline is the earlier of the notice's deadline and ``$PENSTOCK_DEADLINE`` (a time limit, or the end of a Slurm allocation).
     Remaining seconds: ``deadline() - time.time()``.
     """
     times = []

@@ -1,6 +1,6 @@
 """Atomic checkpoints.
 
-A checkpoint is a directory. It is committed by its ``COMMIT.json``, which is written last and lists every file with size and
+A checkpoint is a directory that its ``COMMIT.json`` commits: this file is written last and lists every file with size and
 checksum. If a process is killed, the previous checkpoint remains. ``penstock run`` uploads checkpoints in the same order and
 restores the newest complete one on the next machine.
 

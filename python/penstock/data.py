@@ -86,8 +86,8 @@ class Dataset:
     - ``tar`` (WebDataset), ``tfrecord``, ``mds`` (MosaicML Streaming), ``litdata``
 
     If ``format`` is None, it is taken from an index, or detected by the name and the first bytes of a large shard. Keys, region and
-    endpoint come from the environment and the profile, as for ``penstock cp``, unless they are given. A data set may be used after fork(). It may
-    also be pickled: unpickling opens it again, and fails if the number of samples has changed.
+    endpoint come from the environment and the profile, as for ``penstock cp``, unless they are given. A data set may be used after fork(). The
+    set may also be pickled: unpickling opens the set again, and fails if the number of samples has changed.
 
     ``cache`` is a directory of this machine that keeps the bytes read from a store, at most ``cache_size`` bytes (half of its file
     system if 0). All processes of a user share the cache, and fetch each byte once.

@@ -143,8 +143,8 @@ static int not_as_named(const char *data, size_t len, struct penstock_error *err
 		shown[n++] = data[i] >= ' ' && data[i] < 0x7f ? data[i] : '.';
 	shown[n] = '\0';
 	return error_set(err, PENSTOCK_E_INVALID,
-		"not an archive, although its name says so: it begins with \"%s\"; correct the "
-		"URL (is a login required?), or keep the file packed with unpack: false",
+		"not an archive, although its name says so: the content begins with '%s'; correct "
+		"the URL (is a login required?), or keep the file packed with `unpack: false`",
 		shown);
 }
 

@@ -23,7 +23,7 @@
  *
  * The archive itself belongs to the caller: it is neither written nor removed here. An archive
  * inside the archive is not unpacked. Many files are archives that programs use packed:
- * unpack_keeps_whole() recognizes them.
+ * unpack_keeps_whole() recognises them.
  *
  * All or nothing: members are written below DIR/.penstock-unpack-XXXXXX and moved into DIR by
  * unpacker_finish(), after the last byte was verified. A failed, aborted or freed unpacker removes

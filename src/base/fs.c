@@ -321,7 +321,7 @@ static DIR *open_for_removal(int parent, const char *name)
 		return NULL;
 	if (chmod(fs_fd_path(fd).text, 0700) == 0)
 		return fs_list_at(fd, ".");
-	errno = EACCES; /* also if /proc is missing, because ENOENT means that the tree is gone */
+	errno = EACCES; /* even if /proc is missing, because ENOENT means that the tree is gone */
 	return NULL;
 }
 

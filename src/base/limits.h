@@ -364,7 +364,7 @@
 /* objects; each may hold a mapping, of which Linux allows 65,530 */
 #define LIMIT_STORE_CACHE_ENTRIES 32768
 /* bytes of snapshots of objects with hundreds of parts or more; the objects of an account may have
- * as many as are left for others: 140 of an object with 10,000 parts */
+ * at most as many as then remain free: 140 of an object with 10,000 parts */
 #define LIMIT_STORE_SNAPSHOTS (512 * MIB)
 /* days for which an unfinished multipart upload without a new part is kept */
 #define LIMIT_STORE_UPLOAD_DAYS 7
@@ -378,8 +378,8 @@
 /* bytes of the texts of all parsed policies of users and sessions; parsed, they take up to eight
  * times as much memory */
 #define LIMIT_SERVER_POLICIES (8 * MIB)
-/* bytes of access logs of all buckets that wait in memory to be delivered; an account may have as
- * many as are left for others */
+/* bytes of access logs of all buckets that wait in memory to be delivered; an account may have at
+ * most as many as then remain free */
 #define LIMIT_SERVER_LOG (32 * MIB)
 /* bytes of new lines that are delivered early: half of the memory that an account alone has */
 #define LIMIT_SERVER_LOG_FRESH (LIMIT_SERVER_LOG / 4)

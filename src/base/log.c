@@ -457,7 +457,7 @@ static enum match match_secret(const char *data, size_t len, size_t *matched)
 				*matched = secret_len;
 			found = MATCH;
 		} else if (secret_len > len && memcmp(data, state.secrets[i], len) == 0) {
-			maybe = true; /* the longer secret decides, also over a shorter match */
+			maybe = true; /* the longer secret decides, even over a shorter match */
 		}
 	}
 	return maybe ? MAYBE_MATCH : found;
@@ -579,7 +579,7 @@ void log_at(enum log_level level, const char *fmt, ...)
 	va_end(ap);
 	if (raw.failure == BUF_OVER_LIMIT) {
 		buf_clear(&raw);
-		buf_printf(&raw, "(a message of more than %zu bytes, beginning \"%.60s\")",
+		buf_printf(&raw, "(a message of more than %zu bytes, beginning '%.60s')",
 			(size_t)LIMIT_LOG_LINE, fmt);
 	}
 	LOCK_SCOPE(&state.lock);

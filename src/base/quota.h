@@ -1,5 +1,5 @@
 /*
- * A limit that owners share: each may hold as much as is left to others, so never more than half.
+ * A limit that owners share: each may hold at most as much as then remains free, so at most half.
  *
  *	struct quota memory;
  *
@@ -39,7 +39,7 @@ void quota_init(struct quota *quota, size_t limit);
 void quota_release(struct quota *quota);
 /* Returns the share of an owner, which exists until quota_release(); NULL if out of memory. */
 struct quota_share *quota_share(struct quota *quota, const char *owner);
-/* Returns false if the owner would then hold more than is left to others. */
+/* Returns false if the owner would then hold more than remains free. */
 bool quota_take(struct quota_share *share, size_t n);
 void quota_give_back(struct quota_share *share, size_t n);
 /* Returns how much the owner holds. */

@@ -506,8 +506,8 @@ int save_commit(struct save *s, struct penstock_error *err)
 }
 
 /* Rank 0 removes the whole checkpoint. Another rank removes only its own files, because other ranks
- * may still be writing. It keeps the files that it has named in its part, because rank 0 may be
- * about to commit them. */
+ * may still be writing, and keeps the files that its part names, because rank 0 may be about to
+ * commit these files. */
 static void remove_own(struct save *s)
 {
 	if (s->o.rank == 0) {

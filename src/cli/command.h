@@ -74,9 +74,9 @@ struct command {
 	unsigned min_operands; /* checked before `run` is called */
 	unsigned max_operands; /* UINT_MAX for any number */
 	/*
-	 * After this many operands everything is an operand, also options: they belong to another
-	 * program. 0 if unused. The arguments of such a verb are not hidden from other users, so
-	 * the verb must have no option with a secret.
+	 * After this many operands everything is an operand, including options: they belong to
+	 * another program. 0 if unused. The arguments of such a verb are not hidden from other
+	 * users, so the verb must have no option with a secret.
 	 */
 	unsigned own_operands;
 	const char *description; /* paragraphs, separated by empty lines; wrapped when printed */

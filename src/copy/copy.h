@@ -121,7 +121,7 @@ int copy_finish(struct copy *c, struct penstock_error *err);
  * `item_err`. `from` is for messages. */
 int copy_item_failed(struct copy *c, const char *from, struct penstock_error *item_err,
 	struct penstock_error *err);
-/* Cancels all items, also from a callback; copy_finish() returns PENSTOCK_E_CANCELLED. */
+/* Cancels all items, even from a callback; copy_finish() returns PENSTOCK_E_CANCELLED. */
 void copy_cancel(struct copy *c);
 /* Cancels the items in flight without reports, and frees everything. */
 void copy_end(struct copy *c);

@@ -219,7 +219,7 @@ int place_check_file_name(const char *name, struct penstock_error *err)
 				at == name ? "its path is absolute" : "its path has an empty part",
 				err);
 		if ((len == 1 && at[0] == '.') || (len == 2 && at[0] == '.' && at[1] == '.'))
-			return refuse_file(name, "its path contains \".\" or \"..\"", err);
+			return refuse_file(name, "its path contains '.' or '..'", err);
 		if (len > COMPONENT_MAX)
 			return refuse_file(
 				name, "a part of its path is longer than 255 bytes", err);

@@ -204,7 +204,7 @@ static int push_one(struct copy *c, const struct copy_request *request, const st
 	/* The key "a/" has no last component. */
 	if (r == 0 && into && place_is_object(source) && !*name)
 		r = error_set(&own, PENSTOCK_E_INVALID,
-			"the key has no name after its last \"/\"; give the whole name of the "
+			"the key has no name after its last '/'; give the whole name of the "
 			"target");
 	if (r == 0)
 		r = target_resolve(&target, request->target, into ? name : NULL, &own);

@@ -83,7 +83,7 @@ struct index_settings dataset_settings(const char *format, const struct dataset_
 bool dataset_is_aside(const struct source *source, const char *name);
 
 /* labels.c: dataset_find_labels() takes labels from the folders. dataset_free_labels() frees the
- * labels, also after a failure. */
+ * labels, even after a failure. */
 int dataset_find_labels(struct dataset *set, struct penstock_error *err);
 void dataset_free_labels(struct dataset *set);
 
@@ -105,7 +105,7 @@ int dataset_named(
 	void *cookie, const struct source *source, struct strlist *out, struct penstock_error *err);
 /* Returns the operand of 'penstock dataset index' that rebuilds the index. */
 const char *dataset_index_operand(const struct source *source);
-/* Sets format and samples. Moves `bytes` into the set, also on failure, unless dataset_set_format()
+/* Sets format and samples. Moves `bytes` into the set, even on failure, unless dataset_set_format()
  * fails. */
 int dataset_use_index(struct dataset *set, const struct index *index, struct buf *bytes,
 	struct penstock_error *err);

@@ -132,7 +132,7 @@ void dataset_release_scan(
 	}
 }
 
-/* Removes files that were not used for LIMIT_DATASET_KEPT_DAYS, also temporary files. */
+/* Removes files that were not used for LIMIT_DATASET_KEPT_DAYS, including temporary files. */
 static void expire(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = opendir(path);

@@ -620,7 +620,7 @@ static int lock(struct deployment *d, struct penstock_error *err)
 				d->o->bucket, d->o->prefix, d->o->host, d->o->port);
 }
 
-/* Finds the directory of the lock that the process before this one has handed over. */
+/* Finds the directory of the lock that the previous process has passed on. */
 static int find_dir(struct deployment *d, struct penstock_error *err)
 {
 	char path[PATH_MAX];
@@ -649,7 +649,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (!over && is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
 		r = error_memory(err);
 	if (over)
-		log_warn("the process before this one was killed; its servers continue");
+		log_warn("the previous process was killed; its servers continue");
 	else if (d->o->traffic == DEPLOY_SOCKET)
 		end_servers(d); /* the sockets died with the processes that kept them */
 	if (d->servers[0].phase == BACKEND_NONE && d->servers[1].phase == BACKEND_NONE && !over) {
@@ -661,7 +661,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (r == 0 && d->o->traffic == DEPLOY_SOCKET)
 		r = traffic_steer(d->hand.sockets, d->first, d->front, err);
 	d->retire_ms = clock_monotonic_ms() + retire_after(d);
-	/* The signal may have been lost with the process before this one. */
+	/* The signal may have been lost with the previous process. */
 	if (r == 0 && d->leaving.name && d->servers[0].phase == BACKEND_STARTING &&
 		point_link(d, &d->servers[0].model) == 0)
 		process_signal(&d->servers[0].process, d->o->signal);

@@ -173,7 +173,7 @@ struct spare {
 	int channel;
 	int64_t started_ms;
 };
-/* Descriptors that a spare gets from the process before it. */
+/* Descriptors that a spare gets from the active process. */
 struct spare_hand {
 	int lock;
 	int sockets[2]; /* -1 if servers listen themselves */

@@ -1,4 +1,4 @@
-/* The spare of a deployment: the same program, which waits for the end of the process before it. */
+/* The spare of a deployment: the same program, which waits for the end of the active process. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,7 @@ static int send_hand(int channel, const struct spare_hand *hand, struct penstock
 	c->cmsg_type = SCM_RIGHTS;
 	memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
 	if (sendmsg(channel, &p.message, MSG_NOSIGNAL) < 0)
-		return error_errno(err, errno, "cannot hand the sockets to the spare");
+		return error_errno(err, errno, "cannot pass the sockets to the spare process");
 	return 0;
 }
 

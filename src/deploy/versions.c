@@ -276,7 +276,7 @@ static void forget_unused(struct versions *v)
 		v->contents[i].used = false;
 }
 
-/* Adds the directory of the files look->files[first..first+n_files), unless it is no version. */
+/* Adds the directory of the files look->files[first..first+n_files), unless it is not a version. */
 static int add_candidate(struct look *look, size_t first, size_t n_files, size_t len,
 	struct candidate **candidates, size_t *n, struct penstock_error *err)
 {

@@ -67,7 +67,7 @@ struct image_scratch {
 	{                                                                                          \
 		NULL, NULL, -1                                                                     \
 	}
-/* Creates a directory and its lock. The caller releases `scratch`, also after a failure. */
+/* Creates a directory and its lock. The caller releases `scratch`, even after a failure. */
 int image_store_scratch(
 	const struct image_store *store, struct image_scratch *scratch, struct penstock_error *err);
 /* Removes the directory and its lock. */

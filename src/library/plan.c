@@ -60,7 +60,7 @@ static int init_mix(struct penstock_plan *plan, const struct penstock_plan_optio
 
 	if (own->sets > LIMIT_DATASET_SETS || !own->set_samples || !own->set_weights)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot mix %zu data sets; give samples and weights of each, of at most %d",
+			"cannot mix %zu data sets; give at most %d sets, with the samples and weight of each",
 			own->sets, LIMIT_DATASET_SETS);
 	plan->sets = calloc(own->sets, sizeof(*plan->sets));
 	plan->firsts = calloc(own->sets, sizeof(*plan->firsts));

@@ -13,7 +13,7 @@
  *	if (r == 0)
  *		r = records_end(records, id, attempt, &end, err);
  *
- * A run is an identity, and has attempts, numbered from 1. Its supervisor holds the lock
+ * A run is an identity, and has attempts, numbered from 1. The supervisor of a run holds the lock
  * HOME/runs/ID/lock for its lifetime (supervisor.h): an attempt whose state is live while that lock
  * is free is reported as `lost`. Readers do not block writers (WAL, except on network file
  * systems). The records contain no secrets. A result struct owns its strings. Thread-safe.
@@ -77,7 +77,7 @@ enum run_class run_class_find(const char *name);
  * is not UTF-8, the encoding of states and manifests that contain the path.
  */
 int records_home(char **home, struct penstock_error *err);
-/* Gets the id that distinguishes a home from all other homes, also from a home with the same path
+/* Gets the id that distinguishes a home from all other homes, even from a home with the same path
  * on a machine of the same name: HOME/id, created if missing. */
 #define RECORDS_HOME_ID_SIZE 33
 int records_home_id(

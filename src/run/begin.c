@@ -242,7 +242,7 @@ int run_begin(struct run *run, struct penstock_error *err)
 		r = load_last_attempt(run, err);
 	if (r == 0)
 		r = slurm_job_leave(attempt->home, attempt->id, !run->options->slurm, err);
-	/* From its record on others find the run, and read its workflow. */
+	/* Once the run is recorded, other processes find the run and read its workflow. */
 	if (r == 0 && access(attempt->layout.workflow, F_OK) < 0)
 		r = run_keep_workflow(
 			&attempt->layout, attempt->workflow, run->options->source, err);

@@ -78,7 +78,7 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 		return r;
 	r = flush_files(run, journal, end.state == RUN_SUCCEEDED, err);
 	if (run->publisher.lease) {
-		/* Release the lease also after a failure: the state must be neither live nor an end
+		/* Release the lease even after a failure: the state must be neither live nor an end
 		 * that this flush did not reach. Only a second interrupt ends this last write. */
 		interrupts_phase(&run->reaction.interrupts, PHASE_FLUSH);
 		object_client_gate(run->publisher.store->client, NULL);

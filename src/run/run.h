@@ -110,7 +110,7 @@ int run_record_elsewhere(const struct run_options *options, const char *id, int 
 	struct penstock_error *err);
 
 /* Returns true if the state next to an S3 output has a later attempt than `attempt`: another
- * machine made that one. Returns false also if that state cannot be read. */
+ * machine made that one. Returns false even if that state cannot be read. */
 bool run_is_newer_elsewhere(const struct run_options *options, const char *id, int attempt);
 /* Returns PENSTOCK_E_INVALID if the run was last started from another file that still exists, with
  * a different workflow. Returns 0 if the options have an `id` or `replace`. */

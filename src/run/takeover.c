@@ -75,10 +75,10 @@ static void on_lost(void *voice, const char *owner)
 
 /*
  * Unless the run starts from scratch (`fresh`, or `resume: never`), an attempt of another machine
- * is continued if it is unfinished or has failed, and with `resume` also if it was stopped. With
- * `resume` a run that succeeded elsewhere is refused, with `due` also one that failed or was
- * stopped there. For attempts of this home the records of the home decide, even if the end of an
- * attempt could not be written to the output.
+ * is continued if it is unfinished or has failed, or, with `resume`, was stopped. With `resume` a
+ * run that succeeded elsewhere is refused, with `due` also one that failed or was stopped there.
+ * For attempts of this home the records of the home decide, even if the end of an attempt could not
+ * be written to the output.
  */
 static int decide(void *cookie, const struct lease_found *found, int attempt, int *began,
 	struct penstock_error *err)

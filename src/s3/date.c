@@ -91,7 +91,7 @@ static void civil_of_seconds(int64_t seconds, struct civil *c)
 	c->second = (int)(rest % 60);
 }
 
-/* Maps a letter of a format to its member. This is a table for speed, because listings parse a date
+/* Maps a letter of a format to its member. The table is for speed, because listings parse a date
  * for each object. */
 static const uint8_t members['z'] = {['Y'] = offsetof(struct civil, year),
 	['y'] = offsetof(struct civil, year),

@@ -421,7 +421,7 @@ struct store {
 	atomic_bool stop_sweep;
 };
 
-/* Returns the time of a change: the wall clock, but later than the time of the change before, as
+/* Returns the time of a change: the wall clock, but later than the time of the previous change, as
  * the clock may have been set back. */
 int64_t time_after(int64_t last_ns);
 

@@ -80,7 +80,7 @@ struct store_options {
 	bool relaxed;
 	/* Relaxed only: time within which a change is synced. STORE_RELAXED_MS if 0. */
 	int64_t relaxed_ms;
-	/* Reads an existing store, also while another process owns it; any change is forbidden. A
+	/* Reads an existing store, even while another process owns it; any change is forbidden. A
 	 * file may vanish while it is read, unless store_hold() keeps the files. */
 	bool guest;
 	bool keep_orphans; /* no sweep of files that no row names */
@@ -232,9 +232,9 @@ struct store_new_version {
 	struct buf *more;
 };
 struct store_observer {
-	/* `change` and `version` are called in the transaction of a change, which fails if they
-	 * fail. They return 0, STORE_EVENT_NO_MEMORY, or the code of store_event_add(). Either may
-	 * be NULL. */
+	/* `change` and `version` are called in the transaction of a change, and return 0,
+	 * STORE_EVENT_NO_MEMORY, or the code of store_event_add(). If one of them fails, so does
+	 * the change. Either may be NULL. */
 	int (*change)(void *cookie, struct store *store, const struct store_change *change);
 	/* Not called when a replica, or a marker of store_expire(), is made. */
 	int (*version)(void *cookie, struct store *store, const struct store_new_version *version);
@@ -589,7 +589,7 @@ struct store_delete {
 	 * false for the name, the delete marker gets a new name. */
 	const char *replica;
 	/* Results. */
-	/* STORE_OK also if the object is missing; else STORE_PRECONDITION, STORE_LOCKED or
+	/* STORE_OK even if the object is missing; else STORE_PRECONDITION, STORE_LOCKED or
 	 * STORE_CHANGED */
 	enum store_status status;
 	bool existed;

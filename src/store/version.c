@@ -57,7 +57,7 @@ enum store_status store_version_get(struct store *store, const char *bucket, con
 	enum store_status status;
 	uint64_t ticket;
 
-	/* All readers of the current version share a snapshot, also if they name the version. */
+	/* All readers of the current version share a snapshot, even if they name the version. */
 	*out = version ? cache_get(store->cache, bucket, key, &ticket) : NULL;
 	if (*out && strcmp((*out)->version, version) == 0)
 		return STORE_OK;

@@ -8,7 +8,7 @@
 #include "sync/internal.h"
 
 #define AGAIN_MS 100 /* first pause before the scan for a name that had to wait */
-#define SHORT_MS 60000 /* least time between two warnings of a shortage */
+#define SHORT_MS 60000 /* minimum time between two warnings of a shortage */
 
 /* observe_scan() lengthens the pause: the cause may last long (an unavailable store), and each
  * attempt is a scan of everything. */

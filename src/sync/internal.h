@@ -115,7 +115,7 @@ struct sync {
 	bool attached, attaching;
 	int64_t attach_ms; /* time of the next attempt to attach */
 	bool conditions; /* the store honours If-Match and If-None-Match on PUT */
-	/* the store honours conditions also on the Complete of an upload in parts */
+	/* the store also honours conditions on the Complete of an upload in parts */
 	bool complete_conditions;
 	bool remove_conditions; /* the store honours If-Match on DELETE */
 	uint64_t journal_generation, restored_generation;
@@ -179,7 +179,7 @@ bool flush_is_settled(const struct sync *s);
 /* observe.c; under lock */
 /* Handles up to 64 KiB of pending events of the watch. Returns true if there were any. */
 bool observe_events(struct sync *s);
-/* Reads all events up to now, also if the owner thread has not run for a long time. */
+/* Reads all events up to now, even if the owner thread has not run for a long time. */
 void observe_catch_up(struct sync *s);
 /* Looks up a name in the directory, and reports changes to the plan. */
 void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now_ms);
@@ -275,7 +275,7 @@ void leftovers_parts(void *sync, const char *key, const char *id, bool over);
 /* Aborts the uploads that the journal records as not ended, and removes probes. `earlier` is true
  * if there is a manifest of an earlier sync. Without the lock, before the sync is attached. */
 void leftovers_end(struct sync *s, bool earlier);
-/* Returns true if a sync of this journal wrote `manifest`, also if the sync was killed before it
+/* Returns true if a sync of this journal wrote `manifest`, even if the sync was killed before it
  * recorded the manifest. Under lock. */
 bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest);
 

@@ -338,7 +338,7 @@ int sync_bound_replaced(struct sync *s, const struct replaced_bound *bound,
 	for (size_t i = 0; i < list.n; i++) {
 		const struct kept *k = find_kept(s, list.items[i].key);
 
-		/* A copy that this sync has used counts as the newest, also if an earlier attempt
+		/* A copy that this sync has used counts as the newest, even if an earlier attempt
 		 * made it of the same bytes. */
 		if (k && k->fresh)
 			list.items[i].made_ns = INT64_MAX;

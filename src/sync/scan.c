@@ -70,8 +70,8 @@ static void scan_close(struct sync *s, int64_t now_ms)
 	}
 }
 
-/* Names of the directory may be unknown: a flush must not succeed without them. It fails instead of
- * another scan, which may fail again and again. */
+/* Names of the directory may be unknown: a flush must not succeed without them. The flush fails
+ * instead of another scan, which may fail again and again. */
 static void scan_failed(struct sync *s, int reason)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);

@@ -1,4 +1,4 @@
-/* The journal: written by a running sync, replayed by the next one. */
+/* Writes the journal of a running sync, and replays the journal of an earlier one. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

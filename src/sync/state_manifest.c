@@ -1,4 +1,4 @@
-/* The manifest in the bucket: read at the start, written while the sync runs. */
+/* Reads the manifest in the bucket at the start, and writes the manifest while the sync runs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

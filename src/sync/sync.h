@@ -103,7 +103,7 @@ struct sync_options {
 	bool continuous; /* if false, nothing is sent before sync_flush() */
 	pid_t root_pid; /* process whose descendants are the writers; 0 for this process */
 	sync_pids_fn pids; /* used instead of root_pid; may be NULL */
-	/* called from any thread, also from that of a caller, one call at a time; may be NULL */
+	/* called from any thread, even from that of a caller, one call at a time; may be NULL */
 	sync_event_fn on_event;
 	sync_whole_fn is_whole; /* may be NULL */
 	void *cookie; /* passed to pids, on_event and is_whole */
@@ -133,7 +133,7 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
 /*
  * Publishes everything that is not published yet, and the manifest; returns when all of it is
  * durable. Call sync_flush() when the tasks have ended. `deadline_ms` is a time of
- * clock_monotonic_ms(); 0 waits without a limit, also through temporary failures. The newest
+ * clock_monotonic_ms(); 0 waits without a limit, even through temporary failures. The newest
  * checkpoint goes first. Errors: the first failure, with the number of files and bytes not sent
  * (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another
  * run took the output over. The sync continues; the flush can be called again.
@@ -154,7 +154,7 @@ void sync_task_ended(struct sync *s, bool killed);
 
 /*
  * Reports that the processes that may write are about to be killed, such as leftover processes of a
- * step. Files that are open for writing now become suspect when the kill closes them, also if it
+ * step. Files that are open for writing now become suspect when the kill closes them, even if it
  * cannot be determined afterwards how their writer ended. Then kill the processes and call
  * sync_task_ended().
  */

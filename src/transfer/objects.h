@@ -118,7 +118,7 @@ void object_client_patience(struct object_client *client, int64_t ms, const atom
  */
 void object_client_gate(struct object_client *client, const struct http_gate *gate);
 
-/* Returns 0 also if the bucket exists and belongs to the caller. */
+/* Returns 0 even if the bucket exists and belongs to the caller. */
 int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err);
 /* PENSTOCK_E_EXISTS if the bucket is not empty. */
 int bucket_delete(struct object_client *client, const char *bucket, struct penstock_error *err);
@@ -262,7 +262,7 @@ int object_head(struct object_ref at, struct object_info *info, struct penstock_
 /* A missing object or version is a success. PENSTOCK_E_PRECONDITION if the object has another ETag
  * than `if_match`, which may be NULL. */
 int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err);
-/* Deletes the version also if a retention in the mode GOVERNANCE protects it. The store demands the
+/* Deletes the version even if a retention in the mode GOVERNANCE protects it. The store demands the
  * right s3:BypassGovernanceRetention. */
 int object_delete_retained(struct object_ref at, struct penstock_error *err);
 

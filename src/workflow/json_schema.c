@@ -1,6 +1,6 @@
 /*
  * The JSON Schema of workflow files, from the rows of the schema. The JSON Schema accepts every
- * file that penstock accepts, also with a note, and refuses unknown keys and values of the wrong
+ * file that penstock accepts, even with a note, and refuses unknown keys and values of the wrong
  * type. Conditions between keys are not part of it: `penstock validate` checks them.
  */
 #include <string.h>

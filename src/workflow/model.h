@@ -102,7 +102,7 @@ struct workflow_resources {
 	struct workflow_number tasks; /* ≥ 1 */
 	struct workflow_number cpus_per_task; /* ≥ 1 */
 	struct workflow_number mem_per_cpu; /* MB (2^20 bytes); 0 if not limited */
-	struct workflow_number gpus; /* GPUs of the whole job, also if gpusPerTask was given */
+	struct workflow_number gpus; /* GPUs of the whole job, even if gpusPerTask was given */
 	struct workflow_number gpus_per_task; /* the older key; steps inherit it if `given` */
 	/* penstock's own key; 0 if any number is allowed. A cluster spreads the tasks of the run
 	 * over its nodes accordingly. */

@@ -91,7 +91,8 @@ static void names(char *text)
 		if (*line)
 			add_member(&tree, line);
 	}
-	/* Nothing appeared next to the directory, and only the tree's own directory in it. */
+	/* Nothing appeared next to the directory, and only the tree's own directory appeared in
+	 * it. */
 	require(entries_of(yard) == 1);
 	require(entries_of(in) == 1);
 	require_error(tree_commit(&tree, &err), &err);

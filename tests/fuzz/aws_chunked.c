@@ -1,4 +1,4 @@
-/* The first byte: the form of the body and the size of the pieces; the rest is the body. */
+/* The first byte selects the form of the body and the size of the pieces; the rest is the body. */
 #include "fuzz.h"
 
 #include "s3/sign/chunked.h"
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	decode(&whole, &options, data + 1, size - 1, size);
 	decode(&pieces, &options, data + 1, size - 1, steps[data[0] >> 2 & 3]);
 
-	/* The sizes of the pieces make no difference, and no more bytes than announced are handed
+	/* The sizes of the pieces make no difference, and no more bytes than announced are passed
 	 * on. */
 	require(whole.rc == pieces.rc && whole.error == pieces.error);
 	require(whole.data.len == pieces.data.len);

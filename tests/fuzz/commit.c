@@ -1,5 +1,5 @@
-/* The commit of a checkpoint, read from a disk after a crash or from a store. The first byte: odd,
- * the seal is put right first (a document with a wrong one alone would be dull). */
+/* The commit of a checkpoint, read from a disk after a crash or from a store. If the first byte is
+ * odd, the target first corrects the seal, because few inputs have a valid one. */
 #include <inttypes.h>
 
 #include "checkpoint/commit.h"
@@ -9,7 +9,7 @@
 
 static const char seal[] = ",\"crc64nvme\":\"";
 
-/* Behind the last member gets the sum of what is before it. */
+/* Sets the seal, the last member, to the checksum of the bytes before the seal. */
 static void put_seal(char *text, size_t len)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];

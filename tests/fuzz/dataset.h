@@ -6,7 +6,7 @@
 
 #include "../support/memory_shard.h"
 
-/* Returns true if the bytes are inside of the memory. */
+/* Returns true if the bytes are inside the memory. */
 static inline bool inside(const void *p, size_t size, const void *memory, size_t total)
 {
 	const char *a = p, *b = memory;

@@ -1,5 +1,5 @@
-/* Archives of WebDataset. The checksum of each header is put right first, unless the last byte is
- * odd: few inputs would get past it. */
+/* Archives of WebDataset. Unless the last byte is odd, the target first corrects the checksum of
+ * each header, because few inputs have valid ones. */
 #include <inttypes.h>
 
 #include "dataset.h"

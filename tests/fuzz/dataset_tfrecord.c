@@ -1,5 +1,5 @@
-/* TFRecord files, and tf.train.Example. The first byte: odd, the rest is one Example, else a file
- * of records. Checksums are put right first, because few inputs would get past them. */
+/* TFRecord files, and tf.train.Example. If the first byte is odd, the rest is one Example, else a
+ * file of records. The target first corrects the checksums, because few inputs have valid ones. */
 #include <endian.h>
 
 #include "dataset.h"
@@ -14,7 +14,7 @@ static void put_crc(char *at, const void *data, size_t len)
 	memcpy(at, &crc, 4);
 }
 
-/* Makes each length right that fits. */
+/* Corrects the checksums of all records whose length fits. */
 static void put_crcs(char *data, size_t size)
 {
 	size_t at = 0;

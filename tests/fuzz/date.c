@@ -1,4 +1,4 @@
-/* HTTP and ISO 8601 dates: what is read comes back from what is written. */
+/* HTTP and ISO 8601 dates: a date that was parsed and formatted parses to the same time. */
 #include "fuzz.h"
 
 #include "base/clock.h"
@@ -14,11 +14,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		date_format_http(value, http);
 		require(strlen(http) == DATE_HTTP_SIZE - 1);
 		require(date_parse_http(http, &back));
-		/* 9999-12-31T23:59:60 is the one moment that lies outside. */
+		/* Only 9999-12-31T23:59:60 is outside the years that can be formatted. */
 		require(back == value || value > INT64_C(253402300799));
 	}
 	if (date_parse_mail(text, &value)) {
-		/* A zone may lead out of the years that are written. */
+		/* A zone may move the date outside the years that can be formatted. */
 		date_format_http(value, http);
 		require(date_parse_http(http, &back));
 	}

@@ -21,7 +21,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Something that must hold for every input. */
+/* Aborts unless the condition holds, as it must for every input. */
 #define require(condition)                                                                         \
 	do {                                                                                       \
 		if (!(condition)) {                                                                \
@@ -58,7 +58,8 @@ static inline char *fuzz_text(const uint8_t *data, size_t size)
 	return text;
 }
 
-/* Cuts the next line off `*at` (a text of fuzz_text()); NULL: no more. */
+/* Returns the next line of `*at` (a text of fuzz_text()) and moves `*at` behind the line. Returns
+ * NULL if there are no more lines. */
 static inline char *fuzz_line(char **at)
 {
 	char *line = *at;

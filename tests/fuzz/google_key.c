@@ -1,4 +1,4 @@
-/* Google's key files, and what its token services answer. */
+/* Google's key files, and the replies of its token services. */
 #include "fuzz.h"
 
 #include "base/log.h"

@@ -1,7 +1,7 @@
 /*
- * The first byte: what was asked for; the rest is what a server answers, headers and body, before
- * it closes the connection. A line "---" ends one answer and begins that to the next attempt. The
- * engine must end the request, and hand on no byte that it may not.
+ * The first byte selects the request. The rest is the reply of a server, headers and body, after
+ * which the server closes the connection. A line "---" ends a reply and begins the reply to the
+ * next attempt. The engine must end the request, and pass on no byte that the request excludes.
  */
 #include "fuzz.h"
 
@@ -25,13 +25,13 @@ static struct {
 	int fd;
 	char url[64];
 	pthread_mutex_t lock;
-	const uint8_t *data; /* the answers that are left */
+	const uint8_t *data; /* the replies that are left */
 	size_t size;
 } server = {.fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct http_engine *engine;
 
-/* Reads a request's head and answers with what the lock guards. */
+/* Reads the head of a request and sends the next reply. */
 static void answer(int fd)
 {
 	char head[4096];

@@ -1,5 +1,5 @@
-/* The first byte: which of the documents of registries the rest is. References, manifests,
- * configurations, challenges, tokens, login files. */
+/* The first byte selects the kind of the rest: a reference, manifest, configuration, challenge,
+ * token or login file. */
 #include "fuzz.h"
 
 #include "image/manifest.h"

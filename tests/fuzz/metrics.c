@@ -1,5 +1,5 @@
 /* Files of metrics. The first byte selects the format, and the size of the pieces in which the file
- * comes; pieces make no difference. Checksums of event files are put right first. */
+ * is read; the size makes no difference. The target first corrects the checksums of event files. */
 #include <endian.h>
 
 #include "dataset/format/tfrecord.h"

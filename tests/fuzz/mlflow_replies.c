@@ -1,4 +1,4 @@
-/* Replies of a server of MLflow, and its address. The first byte: which one; the rest is the text.
+/* Replies of a server of MLflow, and its address. The first byte selects the kind of the rest.
  */
 #include "run/tracking/mlflow.h"
 
@@ -27,7 +27,7 @@ static int reply(char which, const char *text, size_t len, char id[static MLFLOW
 		return mlflow_read_run(text, len, id, NULL);
 	if (which == 'f') {
 		r = mlflow_read_found(text, len, id, NULL);
-		/* Nothing may be found. */
+		/* An empty id means that no run was found. */
 		return r == 0 && !*id ? -1 : r;
 	}
 	mlflow_refused_with(text, len, "RESOURCE_DOES_NOT_EXIST");

@@ -1,6 +1,6 @@
 /*
- * Lines: a prefix, a key, a URL. What becomes the name of a file here must stay below its
- * directory, and what is shown of a URL must not hold its secrets.
+ * The lines are a prefix, a key and a URL. A key that becomes the name of a local file must stay
+ * below its directory, and a URL must be shown without its secrets.
  */
 #include "fuzz.h"
 

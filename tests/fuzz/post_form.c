@@ -1,7 +1,7 @@
 /*
- * The body of a form. The first line is the Content-Type; the first byte of the rest says into
- * which pieces the body is divided. All divisions give the same fields, the same bytes and the same
- * end.
+ * The body of a form. The first line is the Content-Type; the first byte of the rest selects the
+ * pieces into which the body is divided. All divisions give the same fields, the same bytes and the
+ * same end.
  */
 #include "fuzz.h"
 

@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!at)
 		return 0;
 	problem = check(at, fields, n, &sizes);
-	if (strchr(at, '\\')) /* an escaped name could be any */
+	if (strchr(at, '\\')) /* an escaped name could be any name */
 		return 0;
 
 	/* A field that no condition names makes an allowed form a refused one; an exempt one

@@ -29,7 +29,7 @@ static int run_file(const char *path)
 	require(copy);
 	if (data.len)
 		memcpy(copy, data.data, data.len);
-	/* Before it runs: should it crash, this is the input. */
+	/* Print the input before the run, which may crash. */
 	fprintf(stderr, "%s\n", path);
 	LLVMFuzzerTestOneInput(copy, data.len);
 	runs++;

@@ -1,4 +1,5 @@
-/* The documents that a store answers. What was understood must survive being written again. */
+/* The documents of a store's replies. A document that was parsed, written and parsed again is the
+ * same. */
 #include "fuzz.h"
 
 #include "s3/message/list_scan.h"

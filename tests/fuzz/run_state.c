@@ -13,7 +13,7 @@
 #include "run/stage/state.h"
 #include "yard.h"
 
-/* Last, for its parser is its own: it bans what the lines above may use. */
+/* The parser is a static function of this file. */
 #include "run/owner/state.c" /* NOLINT(bugprone-suspicious-include) */
 
 /* state.json next to the output, which another machine wrote. */
@@ -78,7 +78,7 @@ static void open_stage(const struct run_layout *layout, struct stage_state *stat
 	require(stage_state_open(state, layout, ids, sources, 2, NULL) == 0);
 }
 
-/* stage.json; what makes it that of this directory and boot is taken from one just made. */
+/* stage.json. The members that identify this directory and boot come from a new file. */
 static void stage(const uint8_t *data, size_t size)
 {
 	static const char *const own_keys[] = {"format", "boot", "device", "inode", "birth"};
@@ -119,7 +119,7 @@ static void stage(const uint8_t *data, size_t size)
 	run_layout_release(&layout);
 }
 
-/* The first line: /proc/self/cgroup's; the second: a limit as the kernel writes it. */
+/* The first line is /proc/self/cgroup, the second a limit as the kernel writes it. */
 static void cgroup(const uint8_t *data, size_t size)
 {
 	_cleanup_free_ char *text = fuzz_text(data, size);

@@ -1,7 +1,7 @@
 /*
- * Lines: method, path, query, headers as "name:value", an empty line; then the body. The first byte
- * says how it is signed. Sent to a store of our own, which must answer every request, and none with
- * an internal error.
+ * The lines are method, path, query, headers as "name:value", and an empty line; the body follows.
+ * The first byte selects the signature. The target sends the request to its own store, which must
+ * reply to every request, and never with an internal error.
  */
 #include "fuzz.h"
 
@@ -42,7 +42,8 @@ static void stop(void)
 	fs_remove_tree(root, NULL);
 }
 
-/* Each from an address of its own: the ports of one would all wait for their TIME_WAIT's end. */
+/* Each connection has an address of its own: all ports of one address would soon be in
+ * TIME_WAIT. */
 static int connect_to_server(void)
 {
 	static uint16_t host;
@@ -68,8 +69,9 @@ static void be_patient(int fd, int ms)
 }
 
 /*
- * Sends and reads to the end; returns the status, 0 where there was none. To a `complete` request
- * the server owes an answer. Any other ends there, so that it does not wait for the rest.
+ * Sends the request and reads the whole reply. Returns the status, or 0 if there is no reply. The
+ * server must reply to a `complete` request. After any other request the connection is shut down,
+ * so that the server does not wait for the rest.
  */
 static int exchange(const struct buf *request, bool complete)
 {
@@ -100,7 +102,8 @@ static int exchange(const struct buf *request, bool complete)
 	return status;
 }
 
-/* Appends the head of `req` with what belongs to every request, signed as `how` says. */
+/* Appends the head of `req` with the headers that every request has. The bits of `how` select
+ * headers and signature. */
 static int add_head(struct buf *out, unsigned how, const struct sigv4_request *req, size_t body_len)
 {
 	_cleanup_(buf_release) struct buf auth = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -135,7 +138,8 @@ static int add_head(struct buf *out, unsigned how, const struct sigv4_request *r
 	return buf_failed(out) ? -1 : 0;
 }
 
-/* The fuzzer's clock interrupts what waits, on connections, too. */
+/* Restarts system calls that the signal of libFuzzer's timer interrupts, including calls of
+ * connections. */
 static void restart_calls(int signal)
 {
 	struct sigaction action;
@@ -188,7 +192,7 @@ static bool is_plain(const char *s, char least)
 	return true;
 }
 
-/* Well-formed, with the length of its body and nothing that says otherwise. */
+/* Returns true if the request is well-formed, and no header contradicts the length of its body. */
 static bool is_complete(const struct sigv4_request *req, unsigned how)
 {
 	static const char *const framing[] = {
@@ -245,7 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *body = at ? at : text + size - 1;
 	size_t body_len = (size_t)(text + size - 1 - body);
 
-	/* Zero means usual: a payload hash, a length, a signature. */
+	/* If the byte is 0, the request has a payload hash, a length and a signature. */
 	unsigned how = (data[0] & 7) ^ 3;
 
 	if (add_head(&request, how, &req, body_len) < 0)

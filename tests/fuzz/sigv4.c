@@ -1,6 +1,6 @@
 /*
- * Lines: method, path, query, then "name:value" headers. Read and verified as the server does it;
- * then signed as the client does it, which must verify.
+ * The lines are method, path, query, and headers as "name:value". The request is parsed and
+ * verified as in the server; then it is signed as in the client, and must verify.
  */
 #include "fuzz.h"
 
@@ -26,7 +26,8 @@ static void verify(struct sigv4 *ws, const struct sigv4_request *req)
 	require(f != SIGV4_ANONYMOUS && f != SIGV4_NO_MEMORY);
 }
 
-/* Headers that belong to a signature are left out, so that there is only ours. */
+/* Headers of a signature are left out, so that the request has only the signature of this
+ * target. */
 static bool is_signature_header(const char *name)
 {
 	static const char *const names[] = {

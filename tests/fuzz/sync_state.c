@@ -1,7 +1,7 @@
 /*
- * The first byte: odd, a manifest; else a journal, or one line of it (their checksums are put
- * before them: torn lines alone would be dull). All are read after a crash, the manifest also from
- * S3.
+ * If the first byte is odd, the rest is a manifest, else a journal or one of its lines. The target
+ * adds the checksums of the lines, because few inputs have valid ones. All of these are read after
+ * a crash; the manifest may also come from S3.
  */
 #include <isa-l/crc.h>
 #include <sys/stat.h>
@@ -40,7 +40,7 @@ struct copy {
 	FILE *out;
 	enum manifest_list list;
 	unsigned n; /* items in all lists */
-	unsigned n_here; /* in the one under way */
+	unsigned n_here; /* in the current list */
 };
 
 /* Relative, without empty, "." and ".." components. */
@@ -118,7 +118,7 @@ static void manifest(const uint8_t *data, size_t size)
 	}
 }
 
-/* Each line gets its checksum, but for those that begin with '!'; the last one may lack its end. */
+/* Each line gets its checksum, except lines that begin with '!'; the last line may lack its end. */
 static void journal_file(const uint8_t *data, size_t size)
 {
 	_cleanup_free_ char *text = fuzz_text(data, size);

@@ -1,8 +1,9 @@
 /*
- * The journals of single transfers and the record of what was last sent. The first byte says which:
- * 0 mod 3 a download's, 1 an upload's, 2 what was sent. Each further line is one of the file; its
- * checksum is put in, but for lines that begin with '!', which are written as they are. A
- * download's first two lines are right where the first byte is below 128.
+ * The journals of single transfers, and the record of the bytes that were sent last. The first byte
+ * modulo 3 selects the file: 0 for the journal of a download, 1 for that of an upload, 2 for the
+ * record. Each further line is a line of the file, and gets its checksum, except lines that begin
+ * with '!', which are written as they are. The first two lines of the journal of a download are
+ * correct if the first byte is below 128.
  */
 #include <sys/stat.h>
 
@@ -106,8 +107,8 @@ static void download(const char *data, size_t size, bool begun)
 
 /* ---- uploads ---- */
 
-/* A journal of another store's upload is not this client's to end; one that cannot be read is worth
- * nothing. */
+/* A client does not abort the upload of another store's journal, and removes a journal that cannot
+ * be read. */
 static void upload(const char *data, size_t size)
 {
 	static struct object_client client = {.address = (char *)"http://" NOBODY};

@@ -1,6 +1,6 @@
 /*
- * The record of a file that an interrupted download leaves (JSON). The boot and the URL are put in,
- * because nothing else would be read.
+ * The record of a file that an interrupted download leaves (JSON). The target inserts the boot and
+ * the URL, because the record would be ignored otherwise.
  */
 #include <fcntl.h>
 #include <jansson.h>
@@ -19,7 +19,7 @@ static void release(struct fetch *f)
 	free(f->last_modified);
 }
 
-/* Promises of a record to the fetch that resumes from it. */
+/* Checks the properties of a record on which the resumed fetch relies. */
 static void check(const struct fetch *f)
 {
 	require(f->etag || f->last_modified);

@@ -1,4 +1,4 @@
-/* The first byte: how it is read; the rest is a workflow in JSON or YAML. */
+/* The first byte selects the options; the rest is a workflow in JSON or YAML. */
 #include "fuzz.h"
 
 #include "base/error.h"

@@ -1,6 +1,5 @@
 /*
- * A directory of the target's own, in memory, for parsers that read files; gone when the process
- * ends.
+ * A directory of the target in memory, for parsers that read files; removed when the process ends.
  */
 #ifndef FUZZ_YARD_H
 #define FUZZ_YARD_H
@@ -17,7 +16,7 @@ static inline void yard_remove(void)
 	fs_remove_tree(yard, NULL);
 }
 
-/* Makes it at the first call. */
+/* Makes the directory at the first call. */
 static inline void yard_open(void)
 {
 	static bool made;
@@ -29,7 +28,7 @@ static inline void yard_open(void)
 	made = true;
 }
 
-/* The path of `name` in it; overwritten by the next call. */
+/* Returns the path of `name` in the directory; the next call overwrites the path. */
 static inline const char *yard_path(const char *name)
 {
 	static char path[256];

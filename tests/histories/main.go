@@ -5,7 +5,7 @@
 // Clients change and read a few keys at the same time. Each round has keys of its own, and porcupine
 // compares its history with the model below: a key is a register, in a bucket with versions a stack.
 // A reply that is lost, because the store was killed, is an operation without an end: it may happen at
-// any time, also after all others, where no read sees it. Keys are read once more at the end of a
+// any time, even after all others, where no read sees it. Keys are read once more at the end of a
 // round. The keys of the account are
 // in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Exits with 1 if a history is not linearizable.
 package main

@@ -161,7 +161,7 @@ async function uploads() {
   aborted.on("httpUploadProgress", () => aborted.abort());
   await assert.rejects(aborted.done(), { name: "AbortError" });
 
-  // The SDK aborts an upload in the background. It leaves an upload whose completion was refused.
+  // The SDK aborts an upload in the background. An upload whose completion was refused stays.
   const left = async () => (await send(ListMultipartUploadsCommand)).Uploads ?? [];
   while ((await left()).some(({ Key }) => Key === "aborted"));
   const [{ Key, UploadId }, ...others] = await left();

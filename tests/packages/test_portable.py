@@ -62,7 +62,7 @@ def tls_server(tmp_path):
     server.server_close()
 
 
-# The tarball runs without any package, also with a C library that is older than that of the build.
+# The tarball runs without any package, even with a C library that is older than that of the build.
 @EVERYWHERE
 def test_the_tarball_runs(shared_root, tls_server, suite):
     bare = shared_root(suite)

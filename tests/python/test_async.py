@@ -304,7 +304,7 @@ def test_an_asynchronous_save_of_what_is_saved_has_ended(place):
 
 @pytest.fixture
 def interruptible():
-    """Makes Ctrl-C raise KeyboardInterrupt, also if the caller ignores SIGINT, as shells do for background jobs."""
+    """Makes Ctrl-C raise KeyboardInterrupt, even if the caller ignores SIGINT, as shells do for background jobs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -316,7 +316,7 @@ EXPORT ssize_t pread64(int fd, void *data, size_t len, off64_t offset)
 	AROUND(ssize_t, is_it("pread", fd, NULL), REAL(pread64)(fd, data, len, offset));
 }
 
-/* Only ends that were found count: a look without a child that ended is no step. */
+/* Only ends that were found count: a look without a child that ended is not a step. */
 EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 {
 	int r = REAL(waitid)(type, id, info, options);

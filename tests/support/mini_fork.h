@@ -1,6 +1,6 @@
 /*
  * mini_http.h's server in a process of its own, for tests that count or refuse what their own
- * process allocates. It gets no cookie, and ends with the test.
+ * process allocates. The server gets no cookie, and ends with the test.
  */
 #ifndef SUPPORT_MINI_FORK_H
 #define SUPPORT_MINI_FORK_H

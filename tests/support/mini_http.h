@@ -141,7 +141,8 @@ static inline bool mini_range(
 	return n >= 1;
 }
 
-/* Serves `data` with an ETag, whole or the range that was asked for; 416 beyond its end. */
+/* Serves `data` with an ETag: the whole, or the requested range; replies 416 to a range beyond the
+ * end. */
 static inline bool mini_serve(
 	const struct mini_request *r, int fd, const char *etag, const char *data, uint64_t size)
 {

@@ -27,7 +27,7 @@ from harness.workflows import write_workflow
 
 INVOKED_WITH = dict(os.environ)
 PATIENCE_S = 60
-# The files with the longest tests. They run first, so that no worker runs one of them alone at the end.
+# The files with the longest tests. These files run first, so that no worker runs one of them alone at the end.
 LONGEST = (
     "jobs/", "run/test_takeover", "sync/test_fire", "cli/test_objects", "client/test_dataset", "run/test_ownership", "ui/test_page", "deploy/",
     "store/test_notifications", "run/test_preemption", "workflow/test_determined", "run/test_keys", "run/test_checkpoints", "sync/test_publish",

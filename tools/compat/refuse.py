@@ -41,7 +41,7 @@ class Refusing(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, *_):
-        """A client that leaves early is no error."""
+        """A client that leaves early is not an error."""
 
 
 def start():

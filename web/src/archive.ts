@@ -71,7 +71,7 @@ export async function readSafetensors(source: Source): Promise<Tensors> {
     throw new Error("the length of the header is invalid");
   const header: unknown = JSON.parse(new TextDecoder().decode(await readAll(source, 8, length)));
 
-  if (!header || typeof header !== "object") throw new Error("the header is no object");
+  if (!header || typeof header !== "object") throw new Error("the header is not an object");
   const { __metadata__: metadata, ...rest } = header as Record<string, unknown>;
   const tensors = Object.entries(rest).map(([name, value]) => tensorOf(name, value));
 
@@ -109,7 +109,7 @@ async function findDirectory(source: Source, fileSize: number): Promise<Director
     if (end.getUint32(0, true) !== END64) throw new Error("the end of the archive is damaged");
     return { offset: big(end, 48), size: big(end, 40) };
   }
-  throw new Error("the file is no zip archive");
+  throw new Error("the file is not a zip archive");
 }
 
 /* The sizes and the place of a member beyond 4 GiB are in field 1 of its extra fields. */
@@ -173,13 +173,13 @@ const TORCH_TYPES: Record<string, [string, number]> = {
 };
 const DEEPEST = 64;
 const MOST_VALUES = 200_000;
-const MOST_SHOWN = 100; // values that are no tensors
+const MOST_SHOWN = 100; // values that are not tensors
 
 function isA<K extends string>(value: Value | undefined, kind: K): value is Extract<Value, { kind: K }> {
   return !!value && typeof value === "object" && "kind" in value && value.kind === kind;
 }
 
-/* The tensor that torch builds from the arguments of `of`; null if it is no tensor. */
+/* The tensor that torch builds from the arguments of `of`; null if it is not a tensor. */
 function torchTensor(name: string, value: Value): Tensor | null {
   if (!isA(value, "made") || !value.of.startsWith("torch._utils._rebuild_")) return null;
   if (value.of.startsWith("torch._utils._rebuild_parameter"))

@@ -123,7 +123,7 @@ export function BucketsPage({ route, about }: { route: Route; about: About | nul
         <h1 id="buckets-title">Buckets</h1>
         <Stores place={place} store={store} />
       </div>
-      {route.rest && !place && <Failure text={`'${text(route.rest)}' is no place of a store`} />}
+      {route.rest && !place && <Failure text={`'${text(route.rest)}' is not a place of a store`} />}
       {place ? (
         <Objects
           key={`${store} ${place.bucket} ${place.prefix}`}

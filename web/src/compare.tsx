@@ -1,6 +1,7 @@
 /*
- * Page that compares runs: a table of their parameters, and their metrics in common plots. Its
- * address has the ids, "#/compare/ID,ID", and the place of a run of another machine: "?ID=s3://…".
+ * Page that compares runs: a table of their parameters, and their metrics in common plots. The
+ * address of the page has the ids, "#/compare/ID,ID", and the place of a run of another machine:
+ * "?ID=s3://…".
  */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { address } from "./api";

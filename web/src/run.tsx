@@ -81,8 +81,8 @@ function trackedFacts(run: RunDetails): Fact[] {
 }
 
 /*
- * Attempts, and the work that was lost with each. That needs the checkpoints: without them, such as
- * those of an HTTP output, it is unknown.
+ * Attempts, and the work that was lost with each. The lost work is unknown without checkpoints,
+ * such as for an HTTP output.
  */
 function Attempts({ run, params }: { run: RunDetails; params: RunParams }) {
   const attempts = list<Attempt>(run.attempts);

@@ -63,7 +63,7 @@ type Row = [number, number | null];
 
 /*
  * Samples of usage with a gap where there were none, such as between two attempts. Samples get
- * rarer with the age of an attempt, so a pause is long compared with the one before.
+ * rarer with the age of an attempt, so a pause is long compared with the previous pause.
  */
 function withPauses(rows: Row[]): Row[] {
   const all: Row[] = [];
@@ -102,7 +102,7 @@ export interface Summary {
   lastStep: number | null;
   min: number | null;
   max: number | null;
-  gaps: number; // values that are no numbers
+  gaps: number; // values that are not numbers
   points: number;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Table of any number of rows: only those in view are in the document. It scrolls by itself and
- * sorts by its headings.
+ * Table of any number of rows: only those in view are in the document. The table scrolls by itself
+ * and sorts by its headings.
  */
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";

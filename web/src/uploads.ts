@@ -1,6 +1,6 @@
 /*
- * Uploads of files to a store, in parts. They continue while other pages are shown, and resume if
- * the same file is sent to the same key again.
+ * Uploads of files to a store, in parts. Uploads continue while other pages are shown, and resume
+ * if the same file is sent to the same key again.
  *
  *   startUpload(file, "s3://bucket/key", "embedded");
  *   const stop = onUploads(redraw);

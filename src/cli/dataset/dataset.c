@@ -77,7 +77,7 @@ const struct command command_dataset = {
 		"shards have other versions, and are verified by their checksums) or out of date; "
 		"over HTTP the index is not compared with the shards.\n\n"
 		"'bench' reads batches of 256 samples for some seconds in each order of the Loader: "
-		"in order, shuffled in windows, and at random. It also names the bottleneck of each "
+		"in order, shuffled in windows, and at random. 'bench' also names the bottleneck of each "
 		"order: the processor if 'bench' keeps it busy, the bandwidth if larger reads move "
 		"no more bytes, else the latency of the reads.",
 	.options = OPTIONS({0, "format", "FORMAT", "Format of the shards; default: detected"},
@@ -88,9 +88,9 @@ const struct command command_dataset = {
 		{"penstock dataset index tokens/ --format tokens --window 2049 --stride 2048",
 			"Give the settings of the format, which the index keeps"},
 		{"penstock dataset inspect s3://cifar10/train/ --json",
-			"Print its content as JSON"},
+			"Print the content of a data set as JSON"},
 		{"penstock dataset bench s3://cifar10/train/ --seconds 5s",
-			"Measure how fast its samples are read"}),
+			"Measure the rate at which samples are read"}),
 	.exits = EXITS(SET_EXITS("The store does not respond")),
 	.run = run_dataset,
 };

@@ -219,23 +219,23 @@ const struct command command_pack = {
 	.min_operands = 2,
 	.max_operands = 2,
 	.description =
-		"Reads the samples of any data set, also over HTTP, and writes them to TARGET, "
+		"Reads the samples of any data set, even over HTTP, and writes them to TARGET, "
 		"s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, as shards shard-000000.* "
 		"with an index, so that penstock.data opens them with two requests. Readers of the "
 		"format read the shards, too.\n\n"
 		"tar is WebDataset's, mds MosaicML Streaming's with its index.json, tfrecord has a "
-		"tf.train.Example for each sample. records and npy are for samples of one size, npy "
-		"for samples with one array. Objects whose names differ only after the first "
+		"tf.train.Example for each sample. records and npy are for samples of one size, "
+		"npy for samples with one array. Objects whose names differ only after the first "
 		"dot, such as 1.jpg and 1.cls, are one sample of tar, mds and tfrecord.\n\n"
-		"Each shard appears whole, and the index last. A command that fails, also by Ctrl-C, "
-		"removes its shards. Shards that a kill leaves have no index, and --force removes "
-		"them. TARGET must not be in SOURCE, and SOURCE not in TARGET.",
+		"Each shard appears whole, and the index last. A command that fails or is "
+		"interrupted removes its shards. Shards that a kill leaves have no index, and "
+		"--force removes them. TARGET must not be in SOURCE, and SOURCE not in TARGET.",
 	.options = OPTIONS(
 		{0, "format", "tar|mds|tfrecord|records|npy", "Format of the new shards; required"},
 		{0, "shard-size", "SIZE", "Size of a shard; default: 64MiB"},
 		{0, "compression", "zstd[:LEVEL]",
 			"Compress shards of mds, LEVEL 1 to 22, default 3; a reader fetches and unpacks "
-			"each as a whole, and there is no index but index.json"},
+			"each as a whole, and the only index is index.json"},
 		{'j', "jobs", "N",
 			"Shards written at a time, each in memory; default: one per CPU, at most 4"},
 		{0, "labels", "folder",

@@ -92,7 +92,7 @@ static void overview_page(struct buf *out, const struct command *const *commands
 	add_line(out, "",
 		"penstock runs a training workflow: it fetches the data from HTTP or object "
 		"storage, runs the steps, publishes their output to object storage while they "
-		"run, and resumes after an interruption. It needs no server.");
+		"run, and resumes after an interruption. penstock needs no server.");
 	buf_add_str(out, ".SH VERBS\n");
 	for (; *commands; commands++) {
 		if ((*commands)->group) {

@@ -19,7 +19,7 @@ enum { OPTION_BASE = 256 };
 const struct option_spec common_options[] = {
 	{'q', "quiet", NULL, "Print only errors and requested output"},
 	{0, "log-level", "LEVEL", "Messages on stderr: debug, info, warn, error or quiet"},
-	{0, "color", "WHEN", "Colors: auto (default: on a terminal), always or never"},
+	{0, "color", "WHEN", "Colours: auto (default: on a terminal), always or never"},
 	{'h', "help", NULL, "Show this help and exit"},
 	{0, NULL, NULL, NULL},
 };

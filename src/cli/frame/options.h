@@ -27,7 +27,7 @@ extern const struct option_spec common_options[];
 /* Returns option `i` of a verb, the common ones after its own; NULL if there are no more. */
 const struct option_spec *options_at(const struct command *command, size_t i);
 
-/* Sets the colors of all output: "auto", "always", "never"; NULL keeps the setting. Returns false
+/* Sets the colours of all output: "auto", "always", "never"; NULL keeps the setting. Returns false
  * for anything else. */
 bool cli_set_colours(const char *when);
 /* Returns 0, or the exit code after an error message. */

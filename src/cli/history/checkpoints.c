@@ -567,7 +567,7 @@ static int rm(const struct session *s, const char *name, bool force, struct pens
 		newer++;
 	if (!force && newer == e && (e == s->list.items || e->commit))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot remove '%s': it is the newest that the run could resume from; use "
+			"cannot remove '%s': it is the newest from which the run could resume; use "
 			"--force",
 			name);
 	if (s->client)
@@ -643,11 +643,12 @@ const struct command command_checkpoints = {
 	.examples = EXAMPLES(
 		{"penstock checkpoints list cifar10",
 			"List the checkpoints of the run, newest first, with steps and metrics"},
-		{"penstock checkpoints get cifar10 -o models", "Download the newest intact one"},
+		{"penstock checkpoints get cifar10 -o models",
+			"Download the newest intact checkpoint"},
 		{"penstock checkpoints verify s3://bucket/results",
 			"For a run of another machine: read and verify every byte"},
 		{"penstock checkpoints rm cifar10 step-000000001000-1",
-			"Remove one, here and in the store"}),
+			"Remove a checkpoint, here and in the store"}),
 	.exits = EXITS({"66", "There is no such bucket, run or checkpoint"},
 		{"69", "The store does not respond, or a checkpoint is damaged"},
 		{"77", "The store denies access, or there are no credentials"}),

@@ -198,7 +198,7 @@ static int find_remote_run(
 }
 
 struct remote_state {
-	bool waits; /* for its next attempt, which comes by itself */
+	bool waits; /* the run will start its next attempt by itself */
 	enum run_state state; /* RUN_STATE_COUNT_ if there is no state object */
 	int64_t attempt; /* 0 if unknown */
 	int64_t heard_ns;
@@ -447,15 +447,14 @@ const struct command command_logs = {
 		"machine; RUN is then a whole id, needed if several runs log there. With "
 		"--follow the output continues from attempt to attempt until the run has ended.",
 	.options = OPTIONS({'f', "follow", NULL, "Continue until the run ends"},
-		{'n', "lines", "N", "Only the last N lines"},
-		{'t', "timestamps", NULL,
-			"Print before each line the time at which it was printed"},
+		{'n', "lines", "N", "Print only the last N lines"},
+		{'t', "timestamps", NULL, "Print the time of each line before the line"},
 		{0, "since", "TIME",
-			"Only what was printed since then: 10m, 2h, or 2026-01-31T12:00:00Z"},
-		{0, "attempt", "N", "The log of this attempt instead of the last one"},
+			"Print only lines since this time: 10m, 2h, or 2026-01-31T12:00:00Z"},
+		{0, "attempt", "N", "Print the log of this attempt instead of the last one"},
 		{'a', "all", NULL,
-			"The logs of all attempts in order, on any machine, with a line before "
-			"each"},
+			"Print the logs of all attempts in order, on any machine, with a line "
+			"before each log"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock logs cifar10",
 				     "The output of the last attempt of the run named cifar10"},
@@ -463,7 +462,8 @@ const struct command command_logs = {
 			"The last 20 lines, and further ones until the run ends"},
 		{"penstock logs -t --since 10m cifar10",
 			"The last ten minutes, with the time of each line"},
-		{"penstock logs --all cifar10", "All its attempts, also those on other machines"},
+		{"penstock logs --all cifar10",
+			"All attempts of the run, including those on other machines"},
 		{"penstock logs -f s3://bucket/results",
 			"A run on another machine, while it is running"},
 		{"penstock logs 3f2a9c0d5e6b s3://bucket/results",

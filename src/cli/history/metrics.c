@@ -114,7 +114,7 @@ static int read_run(struct session *s, const char *word, struct penstock_error *
 		       : r;
 }
 
-/* Keys of usage files next to the output, also of runs that are unknown in this home. */
+/* Keys of usage files next to the output, including those of runs that are unknown in this home. */
 struct listing {
 	struct strlist keys;
 	bool no_memory;

@@ -37,8 +37,9 @@ struct place_run {
 	/* with the id, name, output (its place) and last attempt; the workflow is NULL */
 	const struct records_run *run;
 	const char *host; /* machine of the last attempt; "" if unknown */
-	/* All attempts that are known, the oldest first; the last one is that of `run`. They have
-	 * the members that json_add_state() prints, and a provenance with `host` and `price`. */
+	/* All attempts that are known, the oldest first; the last one is that of `run`. The
+	 * attempts have the members that json_add_state() prints, and a provenance with `host` and
+	 * `price`. */
 	const struct records_attempt *attempts;
 	size_t n;
 	/* the workflow of the run as it was run, for places_find(); NULL if it is missing, and for

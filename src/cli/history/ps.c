@@ -35,8 +35,8 @@ struct listing {
 	const struct strlist *states; /* empty for all runs */
 	size_t hidden;
 	struct cluster_view cluster;
-	/* the run to add is in a store, or not on a machine yet: no notice recorded here is about
-	 * its machine */
+	/* no notice recorded here is about the machine of the run to add: the run is in a store, or
+	 * not on a machine yet */
 	bool elsewhere;
 	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this machine */
 };
@@ -384,11 +384,13 @@ const struct command command_ps = {
 		"all machines whose state is there; each state names the machine. A run is then "
 		"'lost' if its machine has not renewed the state for 30 seconds (for "
 		"$PENSTOCK_LEASE_TERM of that machine).",
-	.options = OPTIONS({'a', "all", NULL, "Also runs that ended more than a day ago"},
-		{0, "name", "PATTERN", "Only runs with this name; '*' and '?' match"},
+	.options = OPTIONS({'a', "all", NULL, "Show also runs that ended more than a day ago"},
+		{0, "name", "PATTERN",
+			"Show only runs with this name, in which '*' and '?' are "
+			"wildcards"},
 		{0, "state", "STATE",
-			"Only runs in this state: queued, staging, running, flushing, succeeded, "
-			"failed, preempted, stopped or lost; may be repeated"},
+			"Show only runs in this state: queued, staging, running, flushing, "
+			"succeeded, failed, preempted, stopped or lost; may be repeated"},
 		{0, "claims", NULL,
 			"Show the claims of all users on CPUs, memory and GPUs of this machine "
 			"instead, and the runs that wait for them"},

@@ -1,4 +1,4 @@
-/* `penstock show`: everything that is known about a run. */
+/* `penstock show`: the state, attempts, steps and files of a run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -476,12 +476,11 @@ const struct command command_show = {
 	.min_operands = 1,
 	.max_operands = 2,
 	.description =
-		"Shows a run: its state and attempts, the state of each step, also within groups, "
-		"loops, launches and modules, its resources, its "
-		"sources (versions, inputs with their ETags), the place of its log, the objects "
-		"that it has published, with their ETags, and the objects that it kept before "
-		"overwriting them.\n"
-		"\n"
+		"Shows a run: its state and attempts, the state of each step, including those "
+		"within groups, loops, launches and modules, its resources, its sources (versions, "
+		"inputs with their ETags), the place of its log, the objects that it has "
+		"published, with their ETags, and the objects that it kept before overwriting "
+		"them.\n\n"
 		"RUN is an id, the beginning of one, or a name. With the output of a run as a "
 		"place, the verb shows a run of any machine, from the state that is there; then "
 		"RUN is a whole id.",

@@ -374,10 +374,11 @@ const struct command command_tensorboard = {
 		"OPTIONS are passed to TensorBoard.\n"
 		"\n"
 		"Ends with TensorBoard, and with its exit code.",
-	.options = OPTIONS({0, "port", "N", "Port of the page; 0 for any free one; default: 6006"},
+	.options = OPTIONS({0, "port", "N", "Port of the page; 0 for any free port; default: 6006"},
 		{0, "bind", "ADDRESS", "Address of the page; default: 127.0.0.1"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock tensorboard cifar10", "Watch a run"},
-		{"penstock tensorboard cifar10 mnist --port 0", "Compare two, on any free port"},
+		{"penstock tensorboard cifar10 mnist --port 0",
+			"Compare two runs, on any free port"},
 		{"penstock tensorboard s3://bucket/results -- --reload_interval 1",
 			"Watch a run of another machine, with an option of TensorBoard"}),
 	.exits = EXITS({"66", "There is no such run or bucket"},

@@ -196,32 +196,27 @@ const struct command command_deploy = {
 		"server. When the bucket has a newer version, a second server starts next to the "
 		"first; once it is healthy it gets all new connections, and after --watch the "
 		"first one gets SIGTERM, to end its connections and exit. A version whose server "
-		"fails is given up, and the one before it stays in service.\n"
-		"\n"
-		"A version is a directory with a number (MODEL/1/, MODEL/2/, as TensorFlow "
-		"Serving and Triton have them) or a checkpoint of a run (with COMMIT.json). If "
-		"MODEL has neither, all objects below it are one version, as in a model store of "
-		"TorchServe. A version with a commit is complete when all its files are there; "
-		"any other version when it did not change for the time of --settle, or when it "
-		"has the object that --ready names.\n"
-		"\n"
+		"fails is given up, and the previous version stays in service.\n\n"
+		"A version is a directory with a number (MODEL/1/, MODEL/2/, as TensorFlow Serving "
+		"and Triton have them) or a checkpoint of a run (with COMMIT.json). If MODEL has "
+		"neither, all objects below it are one version, as in a model store of TorchServe. "
+		"A version with a commit is complete when all its files are there; any other "
+		"version when it did not change for the time of --settle, or when it has the "
+		"object that --ready names.\n\n"
 		"In COMMAND and --health these words are replaced, and the server has them in its "
 		"environment: {model} (PENSTOCK_MODEL, directory of the version), {base} "
 		"(PENSTOCK_MODEL_BASE, directory with its number in it), {repository} "
 		"(PENSTOCK_MODEL_REPOSITORY, directory with the model in it), {version} "
 		"(PENSTOCK_MODEL_VERSION), {host} (HOST), {port} (PORT) and {health_port} "
-		"(PENSTOCK_HEALTH_PORT, a port that no other server has).\n"
-		"\n"
+		"(PENSTOCK_HEALTH_PORT, a port that no other server has).\n\n"
 		"With --traffic socket, the default, the server gets a listening socket as "
 		"descriptor 3, as from systemd. With reuseport it listens on {port} itself, with "
 		"SO_REUSEPORT; both versions answer for a short time. With a signal (HUP, USR1 or "
-		"USR2) one server stays, {model} is a symbolic link to the version, and the "
-		"signal makes the server load it.\n"
-		"\n"
-		"If this process is killed, another one continues, and the server does not "
-		"notice. Replicas of many machines change their version one at a time, or "
-		"--unavailable at a time; MODEL/.penstock/deploy.json says which one has which "
-		"version.",
+		"USR2) one server stays, {model} is a symbolic link to the version, and the signal "
+		"makes the server load it.\n\n"
+		"If this process is killed, another one continues, and the server does not notice. "
+		"Replicas of many machines change their version one at a time, or --unavailable at "
+		"a time; MODEL/.penstock/deploy.json has the version of each replica.",
 	.options = OPTIONS(
 		{0, "listen", "ADDRESS:PORT",
 			"Address of the service; port 0 takes a free port. Default: " ADDRESS},
@@ -250,7 +245,7 @@ const struct command command_deploy = {
 			"Number of replicas, over all machines, that change their version at a "
 			"time; default: 1"},
 		{0, "no-state", NULL,
-			"Write nothing to the bucket: replicas change their version at will"},
+			"Write nothing to the bucket: replicas change their versions independently"},
 		{0, "status", NULL, "Print the replicas and their versions, and exit"},
 		{0, "json", NULL, "With --status: print an object"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock deploy s3://models/mnist -- uvicorn app:app --fd 3",
@@ -259,8 +254,7 @@ const struct command command_deploy = {
 			"Serve the best checkpoint of a run"},
 		{"penstock deploy s3://models/m --traffic HUP --health /health -- gunicorn app",
 			"Keep one server, and signal it to load each version"},
-		{"penstock deploy --status s3://models/mnist",
-			"Show which replica has which version"}),
+		{"penstock deploy --status s3://models/mnist", "Show the version of each replica"}),
 	.exits = EXITS({"66", "There is no such bucket or program; with --status: no replica"},
 		{"69", "The store does not respond, or another process uses the address"},
 		{"77", "The store denies access, or there are no credentials"}),

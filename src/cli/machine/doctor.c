@@ -394,7 +394,7 @@ static int run_doctor(const struct cli *cli)
 
 const struct command command_doctor = {
 	.name = "doctor",
-	.summary = "check this machine and say what to change",
+	.summary = "check this machine and recommend changes",
 	.description =
 		"Checks what penstock needs from this machine: features of the kernel, limits, "
 		"resources, directories and their space, the clock, containers, Slurm, GPUs, "
@@ -408,6 +408,6 @@ const struct command command_doctor = {
 		{"penstock doctor --bucket s3://cifar10",
 			"Also check that the bucket is readable with the credentials of the environment"}),
 	.exits = EXITS({"78",
-		"A check failed that would keep runs from working; its line says what to do"}),
+		"A check failed that would make runs fail; the line of the check has the remedy"}),
 	.run = run_doctor,
 };

@@ -32,7 +32,7 @@ static void moved(void *cookie, const char *name, uint64_t done, uint64_t total)
 }
 
 /* Holds all images until the size bound is enforced, so that no image is removed to make room for
- * another. `*pulled` is the number of complete images, also after a failure. */
+ * another. `*pulled` is the number of complete images, even after a failure. */
 static int pull_all(const struct cli *cli, const char *dir, struct http_engine *engine,
 	uint64_t bound, size_t *pulled, struct penstock_error *err)
 {

@@ -268,16 +268,15 @@ static int run_runners(const struct cli *cli)
 
 const struct command command_runners = {
 	.name = "runners",
-	.summary = "show the resources of this machine and who uses them",
+	.summary = "show the resources of this machine and their users",
 	.description =
-		"Shows the CPUs, memory and GPUs of this machine, the amounts that the runs of "
-		"all users have claimed and that waiting runs request, your own claims and "
-		"limits, and how steps are kept within their claims.\n"
-		"\n"
+		"Shows the CPUs, memory and GPUs of this machine, the amounts that the runs of all "
+		"users have claimed and that waiting runs request, your own claims and limits, and "
+		"how steps are kept within their claims.\n\n"
 		"Limits are set by the administrator in /etc/penstock/config.yaml; you may set "
 		"lower ones in ~/.config/penstock/config.yaml: 'limits: {ann: {cpus: 8, memory: "
-		"32GiB, gpus: 1, runs: 2}}', with '*' for all other users. A run that would "
-		"exceed them waits, in order, until others of yours have ended; one that can "
+		"32GiB, gpus: 1, runs: 2}}', with '*' for all other users. A run that would exceed "
+		"a limit waits, in order, until other runs of yours have ended; a run that can "
 		"never fit is refused.",
 	.options = OPTIONS({0, "json", NULL, "Print a list of objects"}, CLUSTER_WHERE),
 	.examples = EXAMPLES(

@@ -101,33 +101,28 @@ const struct command command_serve = {
 	.summary = "serve an S3-compatible object store from a directory",
 	.description =
 		"Serves the object store in DIR until SIGTERM or SIGINT. Once it accepts "
-		"connections, it prints \"listening on URL\", and on stderr the place of the keys "
+		"connections, it prints 'listening on URL', and on stderr the place of the keys "
 		"and an example. Addresses are path-style, http://ADDRESS:PORT/BUCKET/KEY; "
-		"--domain adds hosts of buckets. Any region is accepted.\n"
-		"\n"
+		"--domain adds hosts of buckets. Any region is accepted.\n\n"
 		"The keys of the store's own account are read from PENSTOCK_ACCESS_KEY_ID and "
 		"PENSTOCK_SECRET_ACCESS_KEY; if these are not set, keys are generated once and "
 		"kept in DIR/credentials (mode 0600), an AWS credentials file that other tools "
-		"read with AWS_SHARED_CREDENTIALS_FILE.\n"
-		"\n"
-		"Objects are encrypted if a request or their bucket asks for it. The master key "
-		"is in DIR/master-key (mode 0600), which is made if it is missing, or in the file "
+		"read with AWS_SHARED_CREDENTIALS_FILE.\n\n"
+		"Objects are encrypted if a request or their bucket asks for it. The master key is "
+		"in DIR/master-key (mode 0600), which is made if it is missing, or in the file "
 		"that --master-key names: 64 hexadecimal digits on a line. Encrypted objects are "
-		"lost without it. To replace it, put the line of a new key above the old one and "
-		"restart; no body is written again, and the old line is then not needed any "
-		"more.\n"
-		"\n"
-		"On a loopback address it also listens on a Unix socket, in "
-		"/run/user/UID/penstock or /tmp/penstock-UID. penstock itself uses that if both "
-		"run as the same user.\n"
-		"\n"
+		"lost without the master key. To replace the key, put the line of a new key above "
+		"the old one and restart; no body is written again, and the old line is then not "
+		"needed any more.\n\n"
+		"On a loopback address the server also listens on a Unix socket, in "
+		"/run/user/UID/penstock or /tmp/penstock-UID, which penstock uses if both run as "
+		"the same user.\n\n"
 		"DIR/webhooks names the webhooks that buckets may notify, one on a line: NAME URL "
 		"[TOKEN] [account=NUMBER]. The file is read at the start; with tokens it must be "
-		"accessible only to its owner (chmod 600).\n"
-		"\n"
+		"accessible only to its owner (chmod 600).\n\n"
 		"With --log-level debug each request is a line on stderr. Any reply, such as 403 "
-		"to an unsigned request, shows that the store is alive. Only one process can "
-		"serve a directory at a time.",
+		"to an unsigned request, shows that the store is alive. Only one process can serve "
+		"a directory at a time.",
 	.options = OPTIONS(
 		{0, "root", "DIR",
 			"Directory of the store; created if missing. Default: the embedded store of this home"},
@@ -158,12 +153,12 @@ const struct command command_serve = {
 			"File of the master key of encrypted objects; created if missing. Default: "
 			"$PENSTOCK_MASTER_KEY_FILE, else DIR/master-key"},
 		{0, "abort-uploads-after", "DURATION",
-			"Abort an unfinished multipart upload of any bucket this long after it "
-			"was started and received its last part, such as 12h or 30d; 0 disables "
-			"it. Default: 7d"},
+			"Abort an unfinished multipart upload of any bucket this long after it was "
+			"started and received its last part, such as 12h or 30d; 0 disables the "
+			"limit. Default: 7d"},
 		{0, "log-interval", "DURATION",
-			"Deliver the access logs of buckets this long after their first line; a crash "
-			"loses what was not delivered. Default: 60s"},
+			"Deliver the access logs of buckets this long after their first line; a "
+			"crash loses undelivered lines. Default: 60s"},
 		{0, "webhook-retry", "DURATION",
 			"Pause before a failed delivery to a webhook is repeated; it doubles each "
 			"time, up to 60s. Default: 1s"},
@@ -177,8 +172,8 @@ const struct command command_serve = {
 			"Append a line for each request to FILE, in the format of S3's server access "
 			"logs; SIGHUP reopens it"},
 		{0, "metrics", "[ADDRESS:]PORT",
-			"Serve /metrics for Prometheus, /health/live and /health/ready there, without "
-			"authentication. Default address: 127.0.0.1"},
+			"Serve /metrics for Prometheus, /health/live and /health/ready at this "
+			"address, without authentication. Default address: 127.0.0.1"},
 		{0, "drain", "DURATION",
 			"Time for requests in flight to end after SIGTERM; requests that wait in a queue "
 			"then get 503. Default: 10s"},

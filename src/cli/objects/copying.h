@@ -34,7 +34,7 @@
 	{ 0, "resume", NULL, "Keep the progress of an interrupted large transfer, so that the same command resumes it (default)" }, \
 	{ 0, "no-resume", NULL, "Leave nothing of an interrupted transfer" }, \
 	{ 0, "delta", NULL, "Send only the changes of a file over 16 MiB that was sent with this option before" }, \
-	{ 0, "force", NULL, "mv, sync --delete: also the state of runs below .penstock/" },                       \
+	{ 0, "force", NULL, "mv, sync --delete: include the state of runs below .penstock/" },                    \
 	{ 'v', "verbose", NULL, "Print a line for each item" },                                         \
 	{ 0, "json", NULL, "Print a JSON array with an object for each item" },                                \
 	REMOTE_OPTIONS, SOURCE_REMOTE_OPTIONS

@@ -103,11 +103,11 @@ static const struct option_spec options[] = {
 	"If TARGET ends in '/', is a bucket or a local directory, or if there are several "        \
 	"sources, items are put below it under their names; otherwise TARGET is the new "          \
 	"name.\n\n"                                                                                \
-	"In a source '*' matches any characters, also '/', and '?' one; the copy keeps the part "  \
-	"of the name after the last '/' before the first wildcard. With --recursive a directory "  \
-	"or prefix means everything below it: its content if it ends in '/' (or is a bucket, or "  \
-	"'.'), otherwise itself under its name. Patterns of --include and --exclude are matched "  \
-	"against the names below the source.\n\n"
+	"In a source '*' matches any characters, including '/', and '?' one; the copy keeps "      \
+	"the part of the name after the last '/' before the first wildcard. With --recursive "     \
+	"a directory or prefix means everything below it: its content if it ends in '/' (or "      \
+	"is a bucket, or '.'), otherwise itself under its name. Patterns of --include and "        \
+	"--exclude are matched against the names below the source.\n\n"
 
 const struct command command_cp = {
 	.name = "cp",

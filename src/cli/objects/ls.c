@@ -191,7 +191,7 @@ const struct command command_ls = {
 		{0, "after", "KEY", "Begin after this key, or after this DIR/"},
 		{0, "limit", "N", "List at most N objects and directories of each operand"},
 		{0, "versions", NULL,
-			"List the versions of objects, also the deleted ones, with their ids"},
+			"List the versions of objects, including deleted ones, with their ids"},
 		{0, "deleted", NULL,
 			"List also the deleted objects of a bucket with versioning, and the ids of "
 			"the newest versions"},

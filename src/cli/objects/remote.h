@@ -37,7 +37,7 @@ void remote_many_requests(void);
 #define LIMIT_RATE_OPTION                                                                          \
 	{ 0, "limit-rate", "BYTES", "Send and receive at most this number of bytes per second, such as 500K or 10M" }
 #define REMOTE_OPTIONS                                                                             \
-	{ 0, "endpoint-url", "URL", "URL of the store, or \"embedded\" (also in the environment or a profile); default: "            \
+	{ 0, "endpoint-url", "URL", "URL of the store, or 'embedded' (also in the environment or a profile); default: "            \
 				    "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
 	{ 0, "profile", "NAME", "Credentials, region and endpoint from this AWS profile" },         \
 	{ 0, "region", "NAME", "The region; default: AWS_REGION, the profile's, else us-east-1" },  \

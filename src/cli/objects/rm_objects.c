@@ -27,7 +27,7 @@ struct removal {
 	bool several; /* an operand may match more than its key */
 	uint64_t refused;
 	bool force; /* also the state of runs */
-	const char *version; /* the only one to remove; NULL to remove objects */
+	const char *version; /* the only version to remove; NULL to remove objects */
 	bool bypass; /* remove the version in spite of a retention */
 	uint64_t spared; /* objects of runs that were skipped */
 	struct penstock_error error; /* the first error that ends the removal */

@@ -25,7 +25,7 @@ struct progress;
 struct progress *progress_new(bool quiet);
 /* `total` is 0 if unknown. An item with a known `total` is finished when `done` reaches `total`. */
 void progress_update(struct progress *p, const char *name, uint64_t done, uint64_t total);
-/* Logs a line by log_info(), also with --quiet: the caller decides. */
+/* Logs a line by log_info(), even with --quiet: the caller decides. */
 void progress_note(struct progress *p, const char *text);
 /* Marks all items as finished, regardless of their last update. */
 void progress_complete(struct progress *p);

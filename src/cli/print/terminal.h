@@ -1,6 +1,6 @@
 /*
- * Messages for a terminal that does not read, because of Ctrl-S or a connection that hangs: the
- * program must not wait for it.
+ * Messages for a terminal that does not read, because of Ctrl-S or a connection that hangs. The
+ * program must not wait for such a terminal.
  *
  *	#include "base/log.h"
  *

@@ -284,7 +284,7 @@ static void add_continuation(const struct report *report, bool interrupted, stru
 			items == 1 ? "an unfinished item" : "unfinished items",
 			items == 1 ? "it" : "them");
 	else if (interrupted && report->done && !report->dry_run && !copies)
-		buf_add_str(line, "; the same command does the rest");
+		buf_add_str(line, "; the same command transfers the rest");
 	else if (interrupted && !report->dry_run && !report->done)
 		buf_add_str(line, "; the same command starts over");
 	if (interrupted && copies && report->done && !report->dry_run &&

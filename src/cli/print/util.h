@@ -1,4 +1,4 @@
-/* Output helpers of the verbs: tables, JSON, colors, times. */
+/* Output helpers of the verbs: tables, JSON, colours, times. */
 #ifndef CLI_PRINT_UTIL_H
 #define CLI_PRINT_UTIL_H
 

@@ -92,7 +92,7 @@ int copies_live(const struct copies_place *place, const char *home_id, struct pe
 
 /* ---- the journal of this machine ---- */
 
-/* Returns the journal of the run, also after the run's storage is gone; NULL if there is none. */
+/* Returns the journal of the run, even after the run's storage is gone; NULL if there is none. */
 static char *journal_of(const char *home, const char *id)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
@@ -279,7 +279,7 @@ static int prune_place(
 	if (r < 0)
 		return r;
 	r = prune_run(p, &place, &bound, r > 0, &list, err);
-	/* Forget the copies also after a failure, because some of them were removed. */
+	/* Forget the copies even after a failure, because some of them were removed. */
 	f = locked ? copies_forget(p->home, place.id, &list, r == 0 ? err : NULL) : 0;
 	return r == 0 ? f : r;
 }

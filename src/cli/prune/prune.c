@@ -1,4 +1,4 @@
-/* `penstock prune`: bounds everything that grows. */
+/* `penstock prune`: removes old copies, caches and logs. */
 #include "cli/prune/prune.h"
 
 #include <stdlib.h>
@@ -119,47 +119,39 @@ static int run_prune(const struct cli *cli)
 
 const struct command command_prune = {
 	.name = "prune",
-	.summary = "remove what grows: old copies, caches, logs",
+	.summary = "remove old copies, caches and logs",
 	.operands = "[RUN|s3://PLACE...]",
 	.min_operands = 0,
 	.max_operands = (unsigned)-1,
 	.description =
-		"Removes what runs and transfers leave and none of them uses, and prints each thing "
-		"with its size and a sum. The kinds of things are:\n"
-		"\n"
+		"Removes things that runs and transfers have left and that none of them uses, and "
+		"prints each thing with its size and a sum. The kinds of things are:\n\n"
 		"replaced: copies of objects that runs kept before they overwrote them, beyond "
-		"`replaced` of the workflow, in the stores of the outputs;\n"
-		"\n"
-		"output: output.before-N, files that were not uploaded when a run started over;\n"
-		"\n"
-		"logs: logs of attempts before the last one;\n"
-		"\n"
+		"`replaced` of the workflow, in the stores of the outputs;\n\n"
+		"output: output.before-N, files not uploaded when a run started over;\n\n"
+		"logs: logs of attempts before the last one;\n\n"
 		"venvs, images, modules: Python environments, container images and fetched "
-		"modules, which the next run makes again;\n"
-		"\n"
-		"models: versions that 'penstock deploy' has fetched, except those in service;\n"
-		"\n"
+		"modules, which the next run makes again;\n\n"
+		"models: versions that 'penstock deploy' has fetched, except those in service;\n\n"
 		"transfers: records of interrupted transfers, and files that a browser has sent in "
-		"part.\n"
-		"\n"
+		"part.\n\n"
 		"Things that were used within 30 days stay (--older-than), except copies, which "
-		"have limits of their own. A possible only copy is listed as such and stays "
-		"without --force: output that was not uploaded, logs that are not in a store, "
-		"copies of objects that no run published.\n"
-		"\n"
+		"have limits of their own. A thing that may be the only copy is listed as such, "
+		"and stays without --force: output that was not uploaded, logs that are not in a "
+		"store, copies of objects that no run published.\n\n"
 		"With a RUN, or the place of an output (of a run of another machine), only its "
-		"copies of replaced objects are removed. 'penstock restore' restores one; 'penstock "
-		"rm' removes whole runs.",
-	.options = OPTIONS({'n', "dry-run", NULL, "Only print what would be removed"},
+		"copies of replaced objects are removed. 'penstock restore' restores one; "
+		"'penstock rm' removes whole runs.",
+	.options = OPTIONS({'n', "dry-run", NULL, "Only print the things that would be removed"},
 		{0, "only", "replaced|output|logs|venvs|images|modules|models|transfers",
 			"Remove only things of this kind; may be repeated"},
 		{0, "older-than", "AGE",
-			"Remove what was not used for this long, such as 7d, and copies that are "
-			"this old"},
+			"Remove things that were not used for this long, such as 7d, and copies "
+			"that are this old"},
 		{0, "keep", "N", "Keep the N newest copies of each replaced object"},
 		{0, "force", NULL, "Remove things that may be the only copy, too"},
 		{0, "json", NULL, "Print an object with all things and the sums"}, REMOTE_OPTIONS),
-	.examples = EXAMPLES({"penstock prune --dry-run", "Print what can be freed"},
+	.examples = EXAMPLES({"penstock prune --dry-run", "Print the things that can be removed"},
 		{"penstock prune --older-than 7d --only venvs --only images",
 			"Remove environments and images that no run has used for a week"},
 		{"penstock prune --keep 0 cifar10",

@@ -1,6 +1,6 @@
 /*
- * Everything that grows on this machine and in the stores of its runs, and its removal: for the
- * files of src/cli/prune alone.
+ * Finds and removes old copies, caches and logs, on this machine and in the stores of its runs: for
+ * the files of src/cli/prune alone.
  *
  *	struct pruning p = {.before_ns = now - 30 * DAY};
  *

@@ -105,7 +105,7 @@ static int read_privileges(pid_t pid, struct privileges *out, struct penstock_er
 	if (found == 3 && out->no_new)
 		return 0;
 	return error_set(
-		err, PENSTOCK_E_NOT_FOUND, "the step's container does not exist (any more)");
+		err, PENSTOCK_E_NOT_FOUND, "the step has no container, or the container has ended");
 }
 
 static int limit_to(const struct privileges *p)

@@ -15,7 +15,7 @@
 #include "records/layout.h"
 #include "run/process/strays.h"
 
-/* Returns true also if the directory cannot be read. */
+/* Returns true even if the directory cannot be read. */
 static bool has_entries(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
@@ -208,7 +208,8 @@ const struct command command_rm = {
 	.options = OPTIONS(
 		{0, "force", NULL,
 			"Runs: remove output that is not uploaded, too, and runs of which Slurm "
-			"cannot say if they are live. Objects: also what runs keep below .penstock/"},
+			"cannot report the state. Objects: include the state of runs below "
+			".penstock/"},
 		{'r', "recursive", NULL,
 			"Objects: also everything below an operand, which may be a bucket"},
 		{0, "include", "PATTERN",
@@ -230,8 +231,8 @@ const struct command command_rm = {
 		{0, "older-than", "AGE",
 			"Uploads: only those at least this old, such as 12h or 7d; default: 1d, as "
 			"newer ones may be in progress"},
-		{'n', "dry-run", NULL, "Objects: only list what would be removed"},
-		{0, "json", NULL, "Objects: print a list of what was removed"}, REMOTE_OPTIONS),
+		{'n', "dry-run", NULL, "Objects: only list the objects that would be removed"},
+		{0, "json", NULL, "Objects: print a list of the removed objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock rm cifar10",
 			"Remove the records and local directories of the run named cifar10"},

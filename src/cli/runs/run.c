@@ -208,8 +208,8 @@ static const struct command_exit run_exits[] = {
 	{"65", "The workflow has mistakes, or needs something that this machine does not have"},
 	{"66", "An input, an image, the output's bucket or the workflow file is missing, damaged or out of reach"},
 	{"69", "A service does not respond, or the run is live already"},
-	{"73", "The output is incomplete; it is kept, see penstock flush"},
-	{"75", "Preempted; the same command resumes it"},
+	{"73", "The output is incomplete and kept; see penstock flush"},
+	{"75", "Preempted; the same command resumes the run"},
 	{"77", "Credentials were refused, or access was denied"},
 	{"78", "A configuration file is invalid"},
 	{"128+n", "The step was killed by signal n"},
@@ -443,7 +443,7 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	options.fresh = cli_has(cli, "fresh");
 	options.keep_context = cli_has(cli, "keep-context");
 	options.replace = cli_has(cli, "replace");
-	/* Several workflows have a run each, also without names. */
+	/* Several workflows have a run each, even without names. */
 	if (row->n == 1 && !cli_has(cli, "workflow")) {
 		if (run_find_edited(&options, id, &err) < 0)
 			return cli_fail(cli, &err);
@@ -723,13 +723,12 @@ const struct command command_resume = {
 	.description =
 		"Continues a run where it ended: finished steps are skipped, the output is "
 		"restored to its last complete state, and the step that did not finish starts "
-		"again. Changes of the code and of the workflow file take effect, and are named; "
-		"a finished step that has changed runs again. RUN is an id, the beginning of one, "
-		"or a name.\n"
-		"\n"
+		"again. Changes of the code and of the workflow file take effect, and are named; a "
+		"finished step that has changed runs again. RUN is an id, the beginning of one, or "
+		"a name.\n\n"
 		"With the place of its output in front, the run may be from any machine: its "
 		"workflow is taken from its state there, and credentials from where the workflow "
-		"refers to. The endpoint and credentials given here are used to find it.",
+		"refers to. The endpoint and credentials given here are used to find the run.",
 	.options = OPTIONS({0, "credentials-from", "FILE",
 				   "Workflow file with the credentials of the original"},
 		KEEP_CONTEXT, {'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
@@ -742,7 +741,7 @@ const struct command command_resume = {
 	.examples = EXAMPLES({"penstock resume train", "Continue the run named train"},
 		{"penstock resume 3f2a91", "Resume the run whose id begins with 3f2a91"},
 		{"penstock resume s3://bucket/results/train",
-			"On a machine without records of it, from its state next to the output"}),
+			"Continue a run without its records, from the state next to its output"}),
 	.exits = run_exits,
 	.run = run_resume,
 };
@@ -793,8 +792,9 @@ const struct command command_flush = {
 		{'s', "set", "PATH=VALUE",
 			"Replace a field of the workflow, such as output.s3.endpointUrl"}),
 	.examples = EXAMPLES(
-		{"penstock flush train", "Upload what could not be uploaded when the run ended"}),
+		{"penstock flush train", "Upload the output that the run could not upload at its "
+					 "end"}),
 	.exits = EXITS({"66", "There is no such run"}, {"69", "The run is live"},
-		{"73", "The output is still incomplete; the message says why"}),
+		{"73", "The output is still incomplete; the message has the reason"}),
 	.run = run_flush_verb,
 };

@@ -173,7 +173,7 @@ const struct command command_stop = {
 		"Time for its steps to end before they are killed, such as 30s or 5m; default 30s"}),
 	.examples = EXAMPLES(
 		{"penstock stop cifar10", "Stop the run and wait until its output is complete"},
-		{"penstock stop --grace 5m 3f2a", "Give its steps five minutes"}),
+		{"penstock stop --grace 5m 3f2a", "Stop the run, and give its steps five minutes"}),
 	.exits = EXITS({"66", "There is no such run"},
 		{"69", "The run's process cannot be reached from here"},
 		{"73", "The run ended, but its output is not completely uploaded; see penstock flush"}),

@@ -382,7 +382,7 @@ const struct command command_top = {
 		"Shows the live runs of this home, refreshed each second: their steps, the use "
 		"of processors, memory and GPUs, and how far the object storage is behind. Keys "
 		"follow the log of a run, stop the run or preempt it; the last two ask first. If "
-		"stdout is no terminal, one table is printed.\n"
+		"stdout is not a terminal, one table is printed.\n"
 		"\n"
 		"'penstock metrics RUN' plots the usage of a run from its beginning.",
 	.options = OPTIONS({0, "every", "TIME", "Time between two refreshes; default: 1s"},

@@ -358,13 +358,13 @@ const struct command command_watch = {
 		"Scans the runs of this user, and resumes those that were preempted, or whose "
 		"penstock was killed or went away with the machine: each as 'penstock resume' "
 		"would, in a process of its own. Runs that are live, here or on another machine, "
-		"are left alone, and so are runs that failed, were stopped or succeeded, also on "
-		"another machine meanwhile. A run that ends again soon is restarted with growing "
-		"delays of up to 10 minutes. Runs on Slurm are not resumed: Slurm requeues "
-		"preempted ones, and 'penstock resume' resubmits lost ones.\n"
-		"\n"
-		"SIGTERM ends the watch: the runs that it started are preempted, and resumed when "
-		"it is started again. If the watch is killed, the runs keep running.",
+		"are left alone, and so are runs that failed, were stopped or succeeded, even on "
+		"another machine. A run that ends again soon is restarted with growing delays of "
+		"up to 10 minutes. Runs on Slurm are not resumed: Slurm requeues preempted ones, "
+		"and 'penstock resume' resubmits lost ones.\n\n"
+		"SIGTERM ends the watch: the runs that the watch started are preempted, and "
+		"resumed when the watch is started again. If the watch is killed, the runs keep "
+		"running.",
 	.options = OPTIONS(
 		{0, "once", NULL, "Start all runs that are due, in the background, and exit"},
 		{0, "every", "TIME", "Time between two scans of the records; default 5s"},
@@ -372,8 +372,8 @@ const struct command command_watch = {
 			"Time from a preemption to the restart of the run, if the machine is still "
 			"there; default 2m"},
 		{0, "metrics", "[ADDRESS:]PORT",
-			"Serve the metrics of all runs to Prometheus, at /metrics of this port; without an "
-			"address, of 127.0.0.1"},
+			"Serve the metrics of all runs to Prometheus, at /metrics of this port; default "
+			"address: 127.0.0.1"},
 		{0, "json", NULL, "Print an object for each event; with --once a list"}),
 	.examples = EXAMPLES({"penstock watch --once", "After a reboot: resume interrupted runs"},
 		{"systemctl --user enable --now penstock-watch",

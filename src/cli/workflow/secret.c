@@ -149,9 +149,9 @@ const struct command command_secret = {
 		"Keep the value in the desktop's keyring, through secret-tool"}),
 	.examples = EXAMPLES(
 		{"penstock secret set S3_KEY", "Ask for the value, without showing it"},
-		{"penstock secret set S3_KEY < key.txt", "Read it from a file"},
+		{"penstock secret set S3_KEY < key.txt", "Read the value from a file"},
 		{"penstock secret list", "List the names; values are never shown"},
-		{"penstock secret rm S3_KEY", "Remove it"}),
+		{"penstock secret rm S3_KEY", "Remove the value"}),
 	.exits = EXITS({"66", "There is no such secret"}, {"69", "The keyring does not respond"}),
 	.run = run_secret,
 };

@@ -42,7 +42,7 @@ struct aged {
 struct aged_files {
 	struct aged *items;
 	size_t n;
-	uint64_t bytes; /* bytes of all files, also those that are not in the list */
+	uint64_t bytes; /* bytes of all files, including those that are not in the list */
 };
 
 /* Counts the file "xx/yyyy…"; ignores other names. */

@@ -78,7 +78,7 @@ uint64_t deal_worker_step(const struct deal *d, uint64_t i);
 /* Gets the batch of the rank at a step less than deal_batches(). */
 void deal_at(const struct deal *d, uint64_t step, struct deal_batch *batch);
 /* Returns the positions that all ranks together have received after `steps` steps, including the
- * positions before `start`: the next `start`. Returns n after the last step, also if samples are
+ * positions before `start`: the next `start`. Returns n after the last step, even if samples are
  * dropped. */
 uint64_t deal_delivered(const struct deal *d, uint64_t steps);
 

@@ -34,7 +34,7 @@ enum mix_end {
 	 * every set again, in another order. */
 	MIX_ENDS,
 	/* A set that is exhausted is repeated, in another order. All samples of a set are taken
-	 * before any sample is repeated, also across epochs: the next epoch continues each set. */
+	 * before any sample is repeated, even across epochs: the next epoch continues each set. */
 	MIX_REPEATS
 };
 

@@ -89,7 +89,7 @@ void pack_name(const struct pack *p, size_t shard, char out[static PACK_NAME_SIZ
 int pack_open_target(struct pack *p, const struct pack_target *target, struct penstock_error *err);
 int pack_put(const struct pack *p, const char *name, const void *data, size_t len,
 	struct pack_done *done, struct penstock_error *err);
-/* Removes the shards and the indexes that were written, also after Ctrl-C. Returns false if a file
+/* Removes the shards and the indexes that were written, even after Ctrl-C. Returns false if a file
  * is left. */
 bool pack_undo(const struct pack *p);
 

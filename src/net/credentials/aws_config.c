@@ -136,8 +136,8 @@ static int parse_line(struct parser *p, char *line, struct penstock_error *err)
 		/* The line continues the value above it; values used here have one line. */
 		if (indented && !p->parent)
 			return 0;
-		return error_set(err, PENSTOCK_E_INVALID, "%s:%u: expected \"name = value\"",
-			p->path, p->line);
+		return error_set(err, PENSTOCK_E_INVALID, "%s:%u: expected 'name = value'", p->path,
+			p->line);
 	}
 	*equals = '\0';
 	key = trim(text);

@@ -50,7 +50,7 @@ void google_key_freep(struct google_key **key)
 static int missing(const char *name, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"the key file has no \"%s\"; download the key again as JSON", name);
+		"the key file has no '%s'; download the key again as JSON", name);
 }
 
 /* Reads a string of the document; rejects control characters, which would end up in a request. */
@@ -64,7 +64,7 @@ static int take_text(
 	for (const char *p = text; *p; p++) {
 		if ((unsigned char)*p < ' ' || *p == 127)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"\"%s\" of the key file contains a control character", name);
+				"'%s' of the key file contains a control character", name);
 	}
 	*out = strdup(text);
 	return *out ? 0 : error_memory(err);
@@ -110,11 +110,11 @@ static int take_private_key(struct google_key *key, const json_t *json, struct p
 	BIO_free(bio);
 	if (!key->rsa)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"\"private_key\" of the key file is not a private key in PEM");
+			"'private_key' of the key file is not a private key in PEM");
 	if (EVP_PKEY_get_base_id(key->rsa) != EVP_PKEY_RSA ||
 		EVP_PKEY_get_bits(key->rsa) < RSA_BITS || EVP_PKEY_get_size(key->rsa) > RSA_MAX)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"\"private_key\" of the key file is not an RSA key of 2048 to 8192 bits");
+			"'private_key' of the key file is not an RSA key of 2048 to 8192 bits");
 	return 0;
 }
 
@@ -131,12 +131,12 @@ bool google_may_have_token(const char *url)
 static int check_token_uri(const char *uri, struct penstock_error *err)
 {
 	if (strpbrk(uri, "@#? "))
-		return error_set(err, PENSTOCK_E_INVALID,
-			"\"token_uri\" of the key file must be a plain URL");
+		return error_set(
+			err, PENSTOCK_E_INVALID, "'token_uri' of the key file must be a plain URL");
 	if (google_may_have_token(uri))
 		return 0;
 	return error_set(
-		err, PENSTOCK_E_INVALID, "\"token_uri\" of the key file must begin with https://");
+		err, PENSTOCK_E_INVALID, "'token_uri' of the key file must begin with https://");
 }
 
 static int take_user(struct google_key *key, const json_t *json, struct penstock_error *err)
@@ -170,7 +170,7 @@ static int take_key(struct google_key *key, const json_t *json, struct penstock_
 		r = take_user(key, json, err);
 	} else {
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"key files of type \"%.60s\" are not supported; use the key file of a "
+			"key files of type '%.60s' are not supported; use the key file of a "
 			"service account",
 			type);
 	}
@@ -314,7 +314,7 @@ int google_token_parse(const char *json, size_t len, int64_t now_ns, struct cred
 
 	if (!token || !*token)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"the reply has no \"access_token\": the server is not a token "
+			"the reply has no 'access_token': the server is not a token "
 			"service");
 	/* Allows the characters of RFC 6750's b68token and a few more that are valid in a header,
 	 * but no space. */
@@ -325,7 +325,7 @@ int google_token_parse(const char *json, size_t len, int64_t now_ns, struct cred
 	}
 	if (!json_is_integer(life) || json_integer_value(life) < 1 ||
 		json_integer_value(life) > LIMIT_TOKEN_LIFE_S)
-		return error_set(err, PENSTOCK_E_PROTOCOL, "the reply has no valid \"expires_in\"");
+		return error_set(err, PENSTOCK_E_PROTOCOL, "the reply has no valid 'expires_in'");
 	out->bearer = strdup(token);
 	if (!out->bearer)
 		return error_memory(err);

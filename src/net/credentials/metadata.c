@@ -44,7 +44,7 @@ static int take_json(const json_t *json, struct credentials *out, struct penstoc
 			"the reply has no AccessKeyId and SecretAccessKey");
 	if (expiration && !date_parse_iso_end(expiration, &out->expires_at_ns))
 		return error_set(
-			err, PENSTOCK_E_PROTOCOL, "invalid Expiration \"%.40s\"", expiration);
+			err, PENSTOCK_E_PROTOCOL, "invalid Expiration '%.40s'", expiration);
 	if (!token)
 		token = text_of(json, "Token");
 	return str_copy(&out->access_key_id, id) && str_copy(&out->secret_access_key, secret) &&
@@ -66,11 +66,10 @@ int credentials_from_json(
 	if (!json_is_object(json))
 		return error_set(err, PENSTOCK_E_PROTOCOL, "the reply is not a JSON object");
 	if (code && strcmp(code, "Success") != 0)
-		return error_set(err, PENSTOCK_E_PERMISSION, "rejected with \"%.100s\"%s%.300s",
-			code, message ? ": " : "", message ? message : "");
+		return error_set(err, PENSTOCK_E_PERMISSION, "rejected with '%.100s'%s%.300s", code,
+			message ? ": " : "", message ? message : "");
 	if (version && json_integer_value(version) != 1)
-		return error_set(
-			err, PENSTOCK_E_UNSUPPORTED, "the reply does not have \"Version\": 1");
+		return error_set(err, PENSTOCK_E_UNSUPPORTED, "the version of the reply is not 1");
 	r = take_json(json, &c, err);
 	if (r < 0) {
 		credentials_release(&c);

@@ -76,7 +76,7 @@ int credentials_from_sts(
 		return error_set(err, PENSTOCK_E_PROTOCOL, "the reply of STS has no credentials");
 	if (reply.expiration && !date_parse_iso_end(reply.expiration, &reply.keys.expires_at_ns))
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"invalid Expiration \"%.40s\" in the reply of STS", reply.expiration);
+			"invalid Expiration '%.40s' in the reply of STS", reply.expiration);
 	*out = reply.keys;
 	reply.keys = (struct credentials){0};
 	return 0;

@@ -108,7 +108,7 @@ struct http_counters {
 	uint64_t bytes_progress;
 };
 void http_engine_counters(struct http_engine *engine, struct http_counters *out);
-/* Shortens the stall timeout of the engine, also for requests in progress; a longer timeout is
+/* Shortens the stall timeout of the engine, even for requests in progress; a longer timeout is
  * ignored. */
 void http_engine_shorten_stall(struct http_engine *engine, int64_t ms);
 

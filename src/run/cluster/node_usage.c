@@ -12,7 +12,7 @@
 #include "base/str.h"
 #include "run/process/gpus.h"
 
-/* A sample replaces the one before in place, so all lines have the same length. */
+/* A sample replaces the previous one in place, so all lines have the same length. */
 enum { LINE = 120 };
 
 static void begin(struct node_usage *u, const char *dir, int64_t now)

@@ -12,7 +12,7 @@
  *		usage_file_add(&file, path, &sample);
  *
  * All processes of the step on the node count, including those of penstock. The rates are those
- * since the sample before on the same node.
+ * since the previous sample on the same node.
  */
 #ifndef RUN_CLUSTER_NODE_USAGE_H
 #define RUN_CLUSTER_NODE_USAGE_H

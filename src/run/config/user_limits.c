@@ -54,7 +54,7 @@ static int read_limit(const struct user_config *c, const char *key, const struct
 	return 0;
 }
 
-/* Checks every entry, also the entries of other users. */
+/* Checks every entry, including the entries of other users. */
 static int read_users(
 	const struct user_config *c, const struct node *limits, struct claim_limits *out)
 {

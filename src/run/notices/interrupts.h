@@ -90,7 +90,7 @@ unsigned interrupts_news(const struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
 
 /* Reports a notice, from any thread. The earliest deadline of several notices of the end counts.
- * They are withdrawn once each source has withdrawn its notice. */
+ * The notices are withdrawn once each source has withdrawn its notice. */
 void interrupts_notice(struct interrupts *interrupts, const struct notice *given);
 /* Return false if there is no notice. `withdrawn` is set if the notice no longer holds. */
 bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);

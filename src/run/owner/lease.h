@@ -77,7 +77,7 @@ struct lease_found {
 	/* lease_take() failed because of this attempt: it is or may be live, or has ended
 	 * meanwhile */
 	bool refused;
-	int attempt; /* the last attempt; 0 if there is none, or if unknown */
+	int attempt; /* the last attempt; 0 if missing or unknown */
 	int began; /* attempt at which the run last started from scratch; 0 if unknown */
 	char state[16]; /* state of that attempt */
 	char host[65]; /* machine of that attempt */
@@ -86,7 +86,7 @@ struct lease_found {
 };
 
 /* Returns PENSTOCK_E_EXISTS if another owner has or may have the run or its output, or has ended
- * the run meanwhile; with `completes` also if the output elsewhere is newer. The error names the
+ * the run meanwhile, or, with `completes`, if the output elsewhere is newer. The error names the
  * other owner if known. All strings but `home_id` are borrowed until the release. */
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
 	struct penstock_error *err);

@@ -82,7 +82,7 @@ struct seen {
 
 /* ---- state.c ---- */
 
-/* Reads a state object. Returns 0 also if there is no object; then the ETag is empty. Fails if the
+/* Reads a state object. Returns 0 even if there is no object; then the ETag is empty. Fails if the
  * format is unknown; then the ETag is set. The caller frees `seen->home`. */
 int lease_load(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 /* Like lease_load(); `text` gets the contents of the object. */

@@ -1,4 +1,4 @@
-/* The state object of a run: written, read and compared. */
+/* Writes, reads and compares the state object of a run. */
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>

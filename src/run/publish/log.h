@@ -29,7 +29,7 @@ struct log_upload_target {
 };
 int log_upload_start(struct log_upload **out, const struct log_upload_target *target,
 	struct penstock_error *err);
-/* Frees `upload` also on failure. `upload` may be NULL. */
+/* Frees `upload` even on failure. `upload` may be NULL. */
 int log_upload_finish(
 	struct log_upload *upload, const atomic_int *cancel, struct penstock_error *err);
 

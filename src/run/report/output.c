@@ -343,7 +343,7 @@ static void show_beginning(struct output *output, struct stream *stream)
 	stream->shown = until;
 }
 
-/* Reads once. Returns false if there was nothing. */
+/* Reads once. Returns false if there was nothing to read. */
 static bool pump(struct output *output, struct stream *stream)
 {
 	char *room = buf_reserve(&stream->pending, LIMIT_OUTPUT_CHUNK / 2);

@@ -32,7 +32,7 @@ struct usage_file {
 struct usage_sample {
 	int64_t time_ms; /* wall clock */
 	const char *name; /* name of the step */
-	double cpu; /* processors in use since the sample before */
+	double cpu; /* processors in use since the previous sample */
 	uint64_t memory; /* bytes */
 	double received, sent; /* bytes per second, of the machine */
 	bool has_gpus;

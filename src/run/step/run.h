@@ -8,7 +8,7 @@
  *	... poll step_run_fd(step) until it is readable ...
  *	step_run_ended(step, &end);	// also checks timeouts and limits
  *	step_run_signal(step, SIGTERM);	// asks its leaders to end
- *	step_run_kill(step);	// kills all of it; also after its end, for children left running
+ *	step_run_kill(step);	// kills all of its processes, even those left after its end
  *	step_run_free(step);
  */
 #ifndef RUN_STEP_RUN_H

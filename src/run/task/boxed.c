@@ -147,7 +147,7 @@ static pid_t inner_number(pid_t pid)
 
 enum {
 	HELPERS = 2, /* generations between the init and the task */
-	SCANS = HELPERS + 1, /* each can end during one scan */
+	SCANS = HELPERS + 1, /* each helper can end during one scan */
 };
 
 /* Searches the children of `parent`, and their children, because crun's helper may still be between

@@ -45,7 +45,7 @@ uint16_t key_server_port(const struct key_server *server);
 /* Makes a listening socket on the loopback address of the caller's network; any port if `port` is
  * 0. Allocates no memory. Returns -1 and sets errno on failure. */
 int key_socket(uint16_t port);
-/* Serves the same keys on the socket `fd`. Takes ownership of `fd`, also on failure. */
+/* Serves the same keys on the socket `fd`. Takes ownership of `fd`, even on failure. */
 int key_listener_new(struct key_listener **out, const struct key_server *server, int fd,
 	struct penstock_error *err);
 void key_listener_free(struct key_listener *listener);

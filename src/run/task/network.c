@@ -405,8 +405,8 @@ int network_explain(const struct network_plan *plan, int errnum, struct penstock
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
 	if (!plan->n_commands || fs_read(plan->log, &text, NULL) < 0 || !text.len)
-		return error_errno(err, errnum, "cannot set up the step's network with %s",
-			plan->program ? plan->program[0] : "no program");
+		return error_errno(err, errnum, "cannot set up the step's network%s%s",
+			plan->program ? " with " : "", plan->program ? plan->program[0] : "");
 	if (strstr(buf_str(&text), "wireguard-go: command not found"))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot set up `wireguard`: the kernel of this machine has no WireGuard, and "

@@ -1,4 +1,4 @@
-/* Frames of the walk: made, pushed, failed and freed. */
+/* Makes, pushes, fails and frees frames of the walk. */
 #include "run/walk/walk.h"
 
 #include <stdio.h>

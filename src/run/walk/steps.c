@@ -241,7 +241,8 @@ static void kill_overdue(struct watch *watch)
 	walk_kill_noticed(&watch->walk);
 }
 
-/* A program that no signal reached did not know of the notice, unless it looks for the file. */
+/* Warns before the kill. A program that got no signal knows of the notice only if it looks for the
+ * file. */
 static void warn_overdue(const struct watch *watch)
 {
 	const struct frame *deaf = watch->noticed ? watch->walk.live : NULL;

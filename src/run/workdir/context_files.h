@@ -57,7 +57,7 @@ size_t context_files_changes(
 int context_files_digest(const struct context_files *files, char digest[static CONTEXT_SUM_SIZE],
 	struct penstock_error *err);
 
-/* A list that is missing or damaged reads as an empty one. */
+/* Reads a missing or damaged list as an empty list. */
 int context_files_read(struct context_files *out, const char *path, struct penstock_error *err);
 int context_files_write(
 	const struct context_files *files, const char *path, struct penstock_error *err);

@@ -381,7 +381,7 @@ enum policy_result policy_evaluate(const struct policy *policy, const struct pol
 	for (size_t i = 0; policy && i < policy->n && best < POLICY_FAILED; i++) {
 		enum policy_result result = evaluate(policy, &policy->statements[i], q);
 
-		/* Without steps comparisons are false, also those that a statement negates. */
+		/* Without steps comparisons are false, including those that a statement negates. */
 		if (!policy_spend(q, 1))
 			result = POLICY_FAILED;
 		best = result > best ? result : best;

@@ -10,7 +10,7 @@
 #include "s3/message/arena.h"
 
 enum principal_kind {
-	PRINCIPAL_ANYONE, /* all callers, also anonymous ones */
+	PRINCIPAL_ANYONE, /* all callers, including anonymous ones */
 	PRINCIPAL_ACCOUNT,
 	PRINCIPAL_ARN, /* a user, a role, or a session of a role */
 	PRINCIPAL_CANONICAL, /* the canonical id of an account */

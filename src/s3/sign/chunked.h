@@ -56,7 +56,7 @@ struct chunked_options {
 
 struct chunked_decoder {
 	struct chunked_options options;
-	/* S3_OK unless decoding failed (S3_OK also if a callback failed or memory ran out) */
+	/* S3_OK unless decoding failed (S3_OK even if a callback failed or memory ran out) */
 	enum s3_error error;
 	/* the members below are private to the decoder */
 	struct sigv4_chain chain;

@@ -97,8 +97,8 @@ uint32_t crc32_update(uint32_t crc, const void *data, size_t len);
 uint32_t crc32c_update(uint32_t crc, const void *data, size_t len);
 uint64_t crc64nvme_update(uint64_t crc, const void *data, size_t len);
 
-/* Base64 (RFC 4648, padded). Both append. They return -1 if `out` is full; decoding is strict and
- * also returns -1 if the text is malformed. */
+/* Base64 (RFC 4648, padded). Both functions append, and return -1 if `out` is full. Decoding is
+ * strict, and also returns -1 if the text is malformed. */
 int base64_encode(struct buf *out, const void *data, size_t len);
 int base64_decode(struct buf *out, const char *text, size_t len);
 

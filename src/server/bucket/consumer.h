@@ -31,7 +31,7 @@ struct store_event_end;
 enum consumer_result {
 	CONSUMER_WAIT, /* the event, and those after it, have to wait; the error has the reason */
 	CONSUMER_SETTLED,
-	/* Settled, although it was not delivered. It is removed before the next event. */
+	/* The event was not delivered, and is removed before the next event. */
 	CONSUMER_GAVE_UP,
 };
 

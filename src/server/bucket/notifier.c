@@ -340,7 +340,7 @@ static int post(
 	return rc;
 }
 
-/* Reports the lag of a webhook that failed. Its address may have a secret and is not shown. */
+/* Reports the lag of a webhook that failed. The address may have a secret and is not shown. */
 static void paused(struct consumer *c, const struct penstock_error *err)
 {
 	struct webhook *hook = (struct webhook *)c;
@@ -378,7 +378,7 @@ static bool is_given_up(
 	if (status < 300 || status > 499 || status == 408 || status == 429 ||
 		++hook->refusals < LIMIT_NOTIFY_REFUSALS)
 		return false;
-	/* The event is counted once, also if its removal fails. */
+	/* The event is counted once, even if its removal fails. */
 	if (hook->refusals > LIMIT_NOTIFY_REFUSALS)
 		return true;
 	log_warn("webhook '%s': dropped an event that the webhook refused %d times, with status %d",

@@ -300,7 +300,7 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 		return false;
 	if (!item->version.note)
 		set_state(lane, item, REPLICATION_FAILED);
-	/* The version is counted once, also if its removal fails. */
+	/* The version is counted once, even if its removal fails. */
 	if (lane->refusals > LIMIT_REPLICATION_REFUSALS)
 		return true;
 	log_warn("replication to '%s': gave up the version '%s' of '%s/%s', which was refused %d "

@@ -38,7 +38,7 @@ struct targets {
 };
 
 /* Reads the file, and opens the clients. `path` is NULL for no target. `cancel` ends all requests.
- * Release the targets also after a failure. */
+ * Release the targets even after a failure. */
 int targets_read(struct targets *out, const char *path, const atomic_int *cancel,
 	struct penstock_error *err);
 void targets_release(struct targets *targets);

@@ -51,7 +51,7 @@ struct account_jobs {
 	size_t running;
 };
 
-/* Lives as long as the server, and is constant but for the last two members. */
+/* Lives as long as the server, and is constant except for the last two members. */
 struct account_info {
 	char number[STORE_OWNER_SIZE];
 	char id[ACCOUNT_ID_SIZE]; /* the canonical id */

@@ -22,7 +22,7 @@
 
 #define SESSION_MIN_S	   900
 #define SESSION_MAX_S	   129600 /* for a user; a role has its own limit */
-#define ROOT_SESSION_MAX_S 3600 /* also if a session of a role assumes a role */
+#define ROOT_SESSION_MAX_S 3600 /* the same if a session of a role assumes a role */
 #define SESSION_ARNS_MAX   10
 #define SESSION_POLICY_MAX 2048 /* characters */
 

@@ -133,7 +133,7 @@ static void log_read(struct request *req, const char *key, const struct store_ob
 			.size = object ? (int64_t)object->size : -1});
 }
 
-/* Adds the result of one read. Returns STORE_OK also if the object is missing. */
+/* Adds the result of one read. Returns STORE_OK even if the object is missing. */
 static enum store_status add_item(struct request *req, struct many *m,
 	const struct read_many_item *item, struct penstock_error *err)
 {

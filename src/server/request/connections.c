@@ -19,10 +19,10 @@ struct connection {
 	int64_t since_ms; /* under lock: start of its window */
 	uint64_t moved; /* under lock: bytes that were moved when its last window ended */
 	int fd;
-	unsigned *account; /* under lock, like its target: counts a connection with a signature */
+	unsigned *account; /* under lock: number of connections of its account; NULL if unknown */
 	const atomic_bool *leaving; /* constant; may be NULL */
 	bool stranger; /* under lock: in the list of connections that make room for others */
-	bool paused; /* under lock: the client can only wait */
+	bool paused; /* under lock: the client waits for a reply */
 	bool has_key; /* under lock: a header had a valid signature */
 	bool known; /* used by the connection's thread: later requests take no lock */
 };

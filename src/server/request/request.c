@@ -143,7 +143,7 @@ static bool is_passed_on(const struct request *req)
 
 void request_sender_is_known(struct request *req)
 {
-	/* The account is constant but for its counters. */
+	/* The account is constant except for its counters. */
 	struct account_info *account = (void *)(uintptr_t)req->identity->owner;
 
 	req->known = true;

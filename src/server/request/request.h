@@ -173,7 +173,7 @@ struct request {
 	unsigned status;
 	struct MHD_Response *response;
 	/* For logs. */
-	const char *error_code; /* a constant; NULL if the reply is no error */
+	const char *error_code; /* a constant; NULL if the reply is not an error */
 	uint64_t sent; /* bytes of the reply's body */
 	int64_t object_size; /* -1 if there is none */
 	int64_t replied_ns;

@@ -1,4 +1,4 @@
-/* Tags of an object or a bucket. Their text form is the value of x-amz-tagging: a URL query. */
+/* Tags of an object or a bucket. Tags as text are the value of x-amz-tagging: a URL query. */
 #ifndef SERVER_REQUEST_TAGS_H
 #define SERVER_REQUEST_TAGS_H
 

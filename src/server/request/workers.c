@@ -49,7 +49,7 @@ static void leave(struct queue *queue, struct account_jobs **at)
 
 static void add(struct queue *queue, struct request *req)
 {
-	/* The account is constant but for its counters and jobs. */
+	/* The account is constant except for its counters and jobs. */
 	struct account_info *account = (void *)(uintptr_t)req->identity->owner;
 	struct account_jobs *jobs = account ? &account->jobs[queue->place] : &queue->anonymous;
 

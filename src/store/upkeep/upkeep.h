@@ -11,7 +11,7 @@
  *		r = -1; // print() got them
  *	store_close(guest);
  *
- * Statistics, check, scrub, backup and export work on a guest, also while another process serves
+ * Statistics, check, scrub, backup and export work on a guest, even while another process serves
  * the store. Repair and import must own the store.
  */
 #ifndef STORE_UPKEEP_UPKEEP_H

@@ -1,7 +1,7 @@
 /*
  * The line behind the queue of a directory: files that were closed when PLAN_QUEUED others waited,
  * or PLAN_QUEUED_DIR of the directory, and that have no object yet. Such a file has no work and so
- * takes no more memory than a published one. An entry keeps its place until its turn comes, also if
+ * takes no more memory than a published one. An entry keeps its place until its turn comes, even if
  * the file changes or is removed; a small file that was closed again is then sent from a copy.
  */
 #ifndef SYNC_PLAN_LINE_H

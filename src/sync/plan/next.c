@@ -94,7 +94,7 @@ static void set_aside(struct plan *p, struct work *w, int64_t ready_ms)
 	w->settled = p->flushing;
 }
 
-/* Returns true if a commit must wait: it goes after all files that it may name, also after files
+/* Returns true if a commit must wait: it goes after all files that it may name, including files
  * that are behind it in the queue. */
 static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
 {
@@ -383,7 +383,7 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 	case JOB_FREEZE:
 		break;
 	case JOB_WHOLE:
-		/* A snapshot is one whole version, also if the file changed since; but not if its
+		/* A snapshot is one whole version, even if the file changed since; but not if its
 		 * writer turned out to be killed. */
 		return state != ENTRY_SUSPECT && (job->snapshot || w->send == SEND_SAME);
 	case JOB_GROWN:

@@ -162,7 +162,7 @@ static enum work_how how_after_close(const struct work *w, const struct ident *i
 	return w->how == HOW_SNAPSHOT ? HOW_SNAPSHOT : HOW_FILE;
 }
 
-/* Starts a new version: clears the state of the version before. */
+/* Starts a new version: clears the state of the previous version. */
 static void begin_version(
 	struct plan *p, struct work *w, const struct ident *ident, bool unseen, int64_t now_ms)
 {
@@ -207,9 +207,9 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	w->ready_ms = kind == CLOSE_EXIT       ? now_ms + PLAN_HOLD_MS
 		      : w->how == HOW_SNAPSHOT ? now_ms
 					       : quiet_at(p, w, now_ms);
-	/* If a worker is sending the version before, or the scan found this version before its
-	 * event came, the file goes after everything that was closed since. Large files refer to
-	 * no others, and a second close under the upload keeps the place of the first. */
+	/* If a worker is sending the previous version, or the scan found this version before its
+	 * event came, the file goes after everything that was closed since. Large files refer to no
+	 * others, and a second close under the upload keeps the place of the first. */
 	if (w->queued &&
 		((w->send != SEND_IDLE && !again) || (found && !w->frozen && plan_is_small(e))))
 		queue_remove(p, w);
@@ -383,7 +383,7 @@ void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
 		} else if (e->state == ENTRY_CLOSED) {
 			dead = killed && w->unseen && w->how != HOW_REST &&
 			       now_ms - w->changed_ms <= PLAN_DYING_MS;
-			/* A task that ended normally confirms its closes, also if the next task is
+			/* A task that ended normally confirms its closes, even if the next task is
 			 * killed. */
 			w->unseen = w->unseen && killed;
 		}

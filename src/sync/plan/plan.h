@@ -149,7 +149,8 @@ struct plan {
 	char fault[160]; /* a defect was found (PLAN_MUST() of state.h); "" if none */
 };
 
-/* The only setter of a file's state. A transition that state.c does not list is a defect. */
+/* Sets the state of a file; no other function does. A transition that state.c does not list is a
+ * defect. */
 void plan_set_state(struct plan *p, struct entry *e, enum entry_event event, enum entry_state to);
 
 /* Reports that the file was written to, or that a writer has it open. Returns 0, or -1 if out of

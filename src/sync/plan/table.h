@@ -124,7 +124,7 @@ struct opening {
 	uint8_t closed_as; /* enum close_kind */
 };
 
-/* A small file as it was at one moment; published as such also if the file changes (freeze.c). */
+/* A small file as it was at one moment; published as such even if the file changes (freeze.c). */
 struct frozen {
 	struct ident ident;
 	uint32_t mode;

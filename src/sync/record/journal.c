@@ -94,7 +94,7 @@ int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skip
 	while (f && (n = getline(&line, &cap, f)) > 0) {
 		struct journal_record r;
 
-		/* A last line without newline may be cut, also if its CRC matches. */
+		/* A last line without newline may be cut, even if its CRC matches. */
 		if (line[n - 1] != '\n') {
 			torn++;
 			break;

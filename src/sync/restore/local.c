@@ -197,7 +197,7 @@ static char *checkpoint_of(const struct restore *r, const char *path)
 }
 
 /* Returns true if a complete checkpoint names the file, or if the file is its commit: then the file
- * was closed, also if its writer was killed. */
+ * was closed, even if its writer was killed. */
 static bool is_vouched_for(struct restore *r, const char *path)
 {
 	_cleanup_free_ char *at = checkpoint_of(r, path), *full = NULL;

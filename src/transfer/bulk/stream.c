@@ -52,7 +52,7 @@ static int to_pipe(void *cookie, const void *data, size_t len, struct penstock_e
 	struct stream *s = cookie;
 
 	if (fs_write_all(s->in, data, len) < 0)
-		return error_errno(err, errno, "the upload to the other store has ended");
+		return error_errno(err, errno, "cannot pass bytes to the upload");
 	s->came += len;
 	return 0;
 }

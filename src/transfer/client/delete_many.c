@@ -200,7 +200,7 @@ static void single_collect(struct deletion *d, struct single *single)
 		object_etag_copy(etag, http_reply_header(&single->op.reply, "ETag"));
 		compare_etag(d, single->i, etag, &single->error);
 	}
-	/* A missing object counts as deleted, also if the condition failed because an earlier
+	/* A missing object counts as deleted, even if the condition failed because an earlier
 	 * attempt deleted it. */
 	gone = (single->error.http_status == 404 && single->op.error != S3_E_NO_SUCH_BUCKET) ||
 	       (single->error.http_status == 412 &&

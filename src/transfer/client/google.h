@@ -5,7 +5,7 @@
  *	when the headers of a reply have arrived, google_reply() adds S3's headers.
  *
  * The generation of an object takes the place of its ETag: the generation changes with each
- * overwrite, also by the same bytes, and Google's preconditions use the generation. `ETag` of a
+ * overwrite, even by the same bytes, and Google's preconditions use the generation. `ETag` of a
  * reply becomes the generation in quotes, as in listings (s3/message/messages.h), and If-Match: "N"
  * is sent as x-goog-if-generation-match: N, If-None-Match: * as 0.
  */

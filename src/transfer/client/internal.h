@@ -86,7 +86,7 @@ struct s3_op {
 	bool may_be_error; /* a 200 reply may carry an Error document */
 	bool skew_adjusted;
 	bool refused; /* the store called the credentials of an attempt expired */
-	/* attempts with refused credentials, except attempts while new ones were fetched */
+	/* attempts with refused credentials, except those while new credentials were fetched */
 	unsigned refusals;
 	unsigned renewals; /* sets of credentials that replaced refused ones */
 	struct credentials keys;
@@ -136,7 +136,7 @@ int s3_op_url(struct s3_op *op, struct penstock_error *err);
 int s3_op_ready(struct s3_op *op, struct penstock_error *err);
 int s3_op_perform(struct s3_op *op, struct penstock_error *err);
 /* Sets up and performs the HEAD of an object; with `sums`, also requests the object's checksums.
- * `info` is NULL or zeroed; release it also after a failure. */
+ * `info` is NULL or zeroed; release it even after a failure. */
 int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, bool sums,
 	const atomic_int *cancel, struct object_info *info, struct penstock_error *err);
 

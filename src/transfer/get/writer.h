@@ -36,7 +36,7 @@ struct get_writer *get_writer_start(get_writer_fn *fn, int64_t linger_ms);
 /* Returns memory for a piece, reused if possible; pass it to get_writer_push() or free(). NULL if
  * out of memory. */
 void *get_writer_room(struct get_writer *writer);
-/* Takes ownership of `data`, also on failure. Returns 0, or the errno of an earlier write. */
+/* Takes ownership of `data`, even on failure. Returns 0, or the errno of an earlier write. */
 int get_writer_push(
 	struct get_writer *writer, struct get_line *line, uint64_t at, void *data, size_t len);
 /* Waits until all pieces of the line are written; NULL for all lines. Returns 0 or the errno of the

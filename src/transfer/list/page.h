@@ -1,4 +1,4 @@
-/* One page of a listing: fetched, verified, and held in little memory. */
+/* Fetches and verifies one page of a listing, and holds the page in little memory. */
 #ifndef TRANSFER_LIST_PAGE_H
 #define TRANSFER_LIST_PAGE_H
 

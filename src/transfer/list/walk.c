@@ -323,7 +323,7 @@ static int level_reopen(struct walk *w, struct penstock_error *err)
 	return 0;
 }
 
-/* Descends into the directory `name`, whose path with the "/" is in w->path. Returns 0 also if the
+/* Descends into the directory `name`, whose path with the "/" is in w->path. Returns 0 even if the
  * directory vanished or was left out. */
 static int descend(struct walk *w, const char *name, struct penstock_error *err)
 {

@@ -16,7 +16,7 @@ struct object_reads {
 	int64_t patience_ms;
 	char *bucket;
 	struct plain *plain; /* NULL if the engine runs all reads */
-	bool singly; /* a GET for each read, also if the store is penstock */
+	bool singly; /* a GET for each read, even if the store is penstock */
 	/* time before which `plain` is not used, because all reads on it failed */
 	int64_t plain_from_ms;
 	struct sigv4 sigv4;

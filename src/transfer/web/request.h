@@ -18,7 +18,7 @@
 struct penstock_error;
 
 /* Makes `request` a GET of the resource in its stored encoding; the URL is borrowed. `if_range` is
- * a strong ETag or a date; NULL for any version. Release the request's headers, also after a
+ * a strong ETag or a date; NULL for any version. Release the request's headers, even after a
  * failure. */
 int web_request(struct http_request *request, const char *url, const char *if_range,
 	struct penstock_error *err);

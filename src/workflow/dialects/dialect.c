@@ -283,7 +283,7 @@ bool dialect_other_device(struct reader *rd, const struct node *at, const char *
 			continue;
 		reader_note(rd, &at->at,
 			"no GPU is claimed for %s: every step sees the devices of this machine "
-			"that are no GPUs",
+			"that are not GPUs",
 			quote(kind));
 		return true;
 	}

@@ -662,7 +662,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 		const struct node *type = node_get(root, "type");
 
 		reader_error(rd, &type->at,
-			"`type: %s` of dstack is not supported, penstock runs tasks: %s",
+			"`type: %s` of dstack is not supported; penstock runs tasks: %s",
 			type->text, types_of_today[today].instead);
 		return NULL;
 	}

@@ -610,7 +610,7 @@ static void check_task(struct task *t)
 
 	if (shell && strcmp(shell->text, "bash") != 0 && strcmp(shell->text, "/bin/bash") != 0)
 		reader_note(t->rd, &shell->at,
-			"the commands are run by /bin/bash, not by %s, also in an image",
+			"the commands are run by /bin/bash, not by %s, even in an image",
 			shell->text);
 	if (dialect_flag(t->root, "docker", false))
 		reader_error(t->rd, &node_get(t->root, "docker")->at,

@@ -25,7 +25,8 @@ static const struct {
 		"give the name of a workflow of .dstack/workflows.yaml"},
 };
 
-/* Texts by the first line of code. A word ends with a blank if more text must follow the word. */
+/* Recognises files by their first line of code. A word ends with a blank if more text must follow
+ * the word. */
 static const struct {
 	const char *begins, *contains, *is, *instead;
 } texts[] = {

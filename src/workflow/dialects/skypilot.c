@@ -147,7 +147,7 @@ static void put_step(struct task *t, struct node *steps, const char *name, const
 
 	native_text(t->rd, step, "name", name, at);
 	run = native_map(t->rd, step, "run", at);
-	/* A resumed run gets the present commit, also if the step 'workdir' has finished. */
+	/* A resumed run gets the present commit, even if the step 'workdir' has finished. */
 	if (commands && t->clone && commands != t->clone)
 		commands = workflow_arena_printf(t->rd->arena, "%s%s", t->clone, commands);
 	native_text(t->rd, run, "command",

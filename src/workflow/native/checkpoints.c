@@ -26,7 +26,7 @@ static const struct schema_key best_keys[] = {
 	{"mode", WORD(workflow_checkpoints, larger, mode_words), .flags = KEY_SHOWN,
 		.says = "`min`: the smallest value is the best; `max`: the largest"},
 	{"n", NUMBER(workflow_checkpoints, best, 1, MAX_KEPT), .flags = KEY_SHOWN, .preset = 1,
-		.says = "how many of the best are kept"},
+		.says = "the number of the best that are kept"},
 };
 static const struct schema schema_best = {SCHEMA("best", "`best`", best_keys)};
 
@@ -43,7 +43,7 @@ static void check_keep(struct reader *rd, const struct node *map, void *out)
 
 static const struct schema_key keep_keys[] = {
 	{"latest", NUMBER(workflow_checkpoints, latest, 1, MAX_KEPT),
-		.says = "how many of the newest are kept"},
+		.says = "the number of the newest that are kept"},
 	{"every", NUMBER(workflow_checkpoints, every, 1, INT64_MAX), .value = "steps",
 		.says = "keeps the checkpoints whose step is a multiple of this number"},
 	{"best", MAP_OF(&schema_best), .shown = {SET(workflow_checkpoints, metric.value)},
@@ -68,12 +68,12 @@ static void check_checkpoints(struct reader *rd, const struct node *map, void *o
 
 static const struct schema_key checkpoints_keys[] = {
 	{"path", TEXT(workflow_checkpoints, path), .flags = KEY_SHOWN, .preset_text = "checkpoints",
-		.value = "path below the output, or `.`", .says = "where the checkpoints are"},
+		.value = "path below the output, or `.`", .says = "the place of the checkpoints"},
 	{"pattern", TEXT(workflow_checkpoints, pattern), .value = "such as `*.pth`",
 		.says = "a file whose name matches is a checkpoint by itself"},
 	{"keep", MAP_OF(&schema_keep), .shown = {SET(workflow_checkpoints, keeps)},
 		.otherwise = "all",
-		.says = "which checkpoints are kept; the newest is always kept"},
+		.says = "the checkpoints that are kept; the newest is always kept"},
 };
 const struct schema schema_checkpoints = {SCHEMA("checkpoints", "`checkpoints`", checkpoints_keys),
 	.given = offsetof(struct workflow_checkpoints, given) + 1, AT(workflow_checkpoints, at),

@@ -80,7 +80,7 @@ static const struct schema schema_retry = {
 static const struct schema_key replaced_keys[] = {
 	{"keep", NUMBER(workflow_replaced, keep, 0, REPLACED_KEPT_MAX), .flags = KEY_SHOWN,
 		.preset = REPLACED_KEPT,
-		.says = "how many copies of each object stay: the newest ones"},
+		.says = "the number of copies of each object that stay: the newest ones"},
 	{"age", DURATION(workflow_replaced, age, 1, INT64_MAX / 1000000), .otherwise = "no limit",
 		.value = "duration such as `30d`", .says = "older copies are removed as well"},
 };
@@ -257,7 +257,7 @@ static const struct schema_key job_keys[] = {
 			"`0o755`"},
 	{"output", MAP(workflow, output, &schema_output), .flags = KEY_SHOWN,
 		.shown = {SET(workflow, output.kind)}, .value = "[output](#output)",
-		.says = "where `$DEEPSQUARE_OUTPUT` is kept"},
+		.says = "the place in which `$DEEPSQUARE_OUTPUT` is kept"},
 	{"continuousOutputSync", FLAG(workflow, continuous_output_sync), .flags = KEY_SHOWN,
 		.says = "publishes files as soon as they are complete, not only at the end; "
 			"needs an output in a bucket: an HTTP output is uploaded once, at the "
@@ -265,7 +265,7 @@ static const struct schema_key job_keys[] = {
 	{"replaced", MAP(workflow, replaced, &schema_replaced),
 		.shown = {SET(workflow, replaced.given)}, .otherwise = "`keep: 3`",
 		.value = "[map](#replaced)",
-		.says = "how many copies of replaced objects stay in the bucket of the output; "
+		.says = "the copies of replaced objects that stay in the bucket of the output; "
 			"ours"},
 	{"virtualNetworks",
 		LIST(workflow, virtual_networks, n_virtual_networks, &schema_virtual_network),
@@ -301,13 +301,13 @@ static const struct schema_key job_keys[] = {
 			"the same way; ours"},
 	{"storePatience", DURATION(workflow, store_patience, 1, LIMIT_WORKFLOW_DURATION),
 		.otherwise = "`30s`",
-		.says = "how long the final upload waits, without any progress, for a store that "
-			"does not reply; then the run ends with 73 and `penstock flush` uploads "
-			"the rest; ours"},
+		.says = "the time for which the final upload waits, without any progress, for a "
+			"store that does not reply; then the run ends with 73 and `penstock flush` "
+			"uploads the rest; ours"},
 	{"ports", NUMBER(workflow, ports, 0, LIMIT_WORKFLOW_PORTS), .otherwise = "0",
 		.refused = "penstock chooses the ports and passes them as $PORT_0, $PORT_1, …",
-		.says = "how many free TCP ports of this machine the steps get, as `$PORT_0`, "
-			"`$PORT_1`, …; `penstock ps` shows them; ours"},
+		.says = "the number of free TCP ports of this machine that the steps get, as "
+			"`$PORT_0`, `$PORT_1`, …; `penstock ps` shows them; ours"},
 	{"price", TEXT(workflow, price), .flags = KEY_NUMBERS, .value = "number such as `2.49`",
 		.says = "the price of one hour of this machine, in any currency; [`penstock "
 			"show`](#price) and the page of `penstock ui` have the cost of each "
@@ -329,7 +329,7 @@ static const struct schema_key job_keys[] = {
 	{"checkpoints", MAP(workflow, checkpoints, &schema_checkpoints),
 		.shown = {SET(workflow, checkpoints.given)}, .otherwise = "all are kept",
 		.value = "[map](checkpoints.md)",
-		.says = "where checkpoints are, and which are kept; ours"},
+		.says = "the place of checkpoints, and those that are kept; ours"},
 	{"retry", MAP(workflow, retry, &schema_retry), .shown = {SET(workflow, retry.max.value)},
 		.value = "[map](#retry)", .says = "failures after which the run is retried; ours"},
 	{"tracking", MAP(workflow, tracking, &schema_tracking),
@@ -357,7 +357,7 @@ void read_native(struct reader *rd, struct node *job)
 	rd->job = job;
 	if (!rd->partial && !has_own_key(job)) {
 		reader_error(rd, &job->at,
-			"this is no workflow: it has no `steps`, and no key of dstack, Determined or "
+			"this is not a workflow: it has no `steps`, and no key of dstack, Determined or "
 			"SkyPilot");
 		return;
 	}

@@ -77,7 +77,7 @@ static const struct schema_key peer_keys[] = {
 	{"allowedIPs", TEXTS(workflow_peer, allowed_ips), .flags = KEY_SHOWN,
 		.value = "list of `ADDRESS/BITS`", .says = "the addresses behind the peer"},
 	{"endpoint", TEXT(workflow_peer, endpoint), .flags = KEY_SHOWN, .value = "`HOST:PORT`",
-		.says = "where the peer listens"},
+		.says = "the address at which the peer listens"},
 	{"persistentKeepalive", NUMBER(workflow_peer, persistent_keepalive, 0, MAX_KEEPALIVE),
 		.flags = KEY_SHOWN, .otherwise = "0",
 		.says = "seconds between keepalive packets; 0: no such packets"},

@@ -152,7 +152,7 @@ static const struct schema_key preemption_keys[] = {
 	{"sources", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_notice_source,
 		.words = workflow_notice_words,
 		.value = "list of `auto`, `gcp`, `aws`, `azure`, `{file: PATH}`, `{command: TEXT}`",
-		.otherwise = "`[auto]`", .says = "where notices come from, in addition to signals"},
+		.otherwise = "`[auto]`", .says = "the sources of notices, in addition to signals"},
 	{"signal", .kinds = KEY_TEXT, .value = "`TERM`, `INT`, `HUP`, `USR1`, `USR2` or `none`",
 		.words = all_signal_words, .otherwise = "`TERM`",
 		.says = "the signal that the steps get after a notice"},

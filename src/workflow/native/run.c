@@ -82,7 +82,7 @@ static const struct schema_key run_keys[] = {
 	{"workDir", TEXT(workflow_run, work_dir), .flags = KEY_SHOWN, .value = "absolute path",
 		.otherwise = "`$STORAGE_PATH/work` with `context`, `python`, `artifacts` or "
 			     "`link`, else `$STORAGE_PATH`, or in a container the image's",
-		.says = "where the command starts"},
+		.says = "the directory in which the command starts"},
 	{"env", VARIABLES(workflow_run, env), .flags = KEY_SHOWN, .below = &schema_env,
 		.says = "variables of this step only"},
 	{"resources", MAP(workflow_run, resources, &schema_step_resources),
@@ -94,11 +94,11 @@ static const struct schema_key run_keys[] = {
 		.says = "runs the step in a [container](containers.md), not on the machine "
 			"itself"},
 	{"restarts", NUMBER(workflow_run, restarts, 0, MAX_RESTARTS), .otherwise = "0",
-		.says = "how often the step is restarted after a failure; `$PENSTOCK_RESTART` "
-			"has the number of the restart, and `$PENSTOCK_CHECKPOINT` the newest "
-			"checkpoint; ours"},
+		.says = "the number of times that the step is restarted after a failure; "
+			"`$PENSTOCK_RESTART` has the number of the restart, and "
+			"`$PENSTOCK_CHECKPOINT` the newest checkpoint; ours"},
 	{"timeout", DURATION(workflow_run, timeouts.timeout, 1, LIMIT_WORKFLOW_DURATION),
-		.says = "how long each execution of this step may take; ours"},
+		.says = "the time that each execution of this step may take; ours"},
 	{"hangTimeout", DURATION(workflow_run, timeouts.hang, 1, LIMIT_WORKFLOW_DURATION),
 		.otherwise = "the workflow's",
 		.says = "as the workflow's `hangTimeout`, for this step; ours"},

@@ -53,7 +53,7 @@ enum {
 	KEY_NO_SECRET = 1 << 2, /* part of a command line, which every user can read */
 	/* a scalar is short for a map that has the scalar as the value of its first key */
 	KEY_SHORT = 1 << 3,
-	KEY_NUMBERS = 1 << 4, /* numbers are read as text, also in JSON */
+	KEY_NUMBERS = 1 << 4, /* numbers are read as text, even in JSON */
 	KEY_OWN = 1 << 5, /* `check` of the schema reads it, not fields.c */
 	KEY_LEGACY = 1 << 6, /* accepted with a note (legacy.c); only the JSON Schema has the key */
 	KEY_MOVABLE = 1 << 7, /* legacy.c moves the key into its map from the surrounding map */

@@ -544,7 +544,8 @@ enum block_end { BLOCK_TEXT, BLOCK_ELSE, BLOCK_ELSE_IF, BLOCK_END };
 
 static enum block_end block(struct template *t);
 
-/* Like block(), for a part of `if` or `range`. Its variables end with the part, as in Go. */
+/* Like block(), for a part of `if` or `range`. The variables of the part end with the part, as in
+ * Go. */
 static enum block_end inner_block(struct template *t)
 {
 	size_t n_variables = t->n_variables;

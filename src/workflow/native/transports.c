@@ -490,7 +490,7 @@ static const struct schema_key input_keys[] = {
 		.says = "the output of another run"},
 	{"path", TEXT(workflow_input, path), .flags = KEY_SHOWN, .preset_text = "",
 		.value = "relative path", .otherwise = "the input directory",
-		.says = "where the data goes below the input directory"},
+		.says = "the place of the data below the input directory"},
 	{"link", TEXT(workflow_input, link), .value = "relative path, or `.`",
 		.says = "a path in the working directory that becomes a link to the data; `.`: "
 			"a link there for each entry of the data"},

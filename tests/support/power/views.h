@@ -1,5 +1,5 @@
 /*
- * Requests whose replies show the state of a store. They are sent to a server in this process.
+ * Requests whose replies show the state of a store, sent to a server in this process.
  *
  *	views_take(v, "keys ID SECRET");
  *	views_take(v, "view NAME REQUEST");

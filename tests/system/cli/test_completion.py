@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: the real shells, asked as by the Tab key."""
+"""Completion in bash, zsh and fish: the words that the real shells offer for the Tab key."""
 import re
 import shutil
 import subprocess
@@ -35,7 +35,7 @@ def tab(request, penstock, tmp_path):
         return [each.split("\t")[0] for each in out.splitlines()]
 
     def zsh(line):
-        # The line editor runs in a pseudo terminal of zsh's own; Tab there lists what compadd was given.
+        # The line editor runs in zsh's own pseudo terminal; Tab lists the words that compadd gets.
         folder = tmp_path / "functions"
         folder.mkdir(exist_ok=True)
         shutil.copy(script, folder / "_penstock")

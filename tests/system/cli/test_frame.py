@@ -226,7 +226,7 @@ def findings(result):
     return {line["subject"]: line for line in json.loads(result.out)}
 
 
-# doctor also checks what only some runs need; a missing part of this kind is no fault of the machine.
+# doctor also checks what only some runs need; a missing part of this kind is not a fault of the machine.
 def test_doctor_looks_at_containers_slurm_gpus_and_the_embedded_store(penstock, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()

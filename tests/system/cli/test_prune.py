@@ -1,4 +1,4 @@
-"""One verb lists and removes everything that grows, except files of live runs and files that may be the only copy."""
+"""`penstock prune` lists and removes old copies, caches and logs, except files of live runs and files that may be the only copy."""
 import json
 import os
 import time

@@ -413,7 +413,7 @@ def test_claims_are_listed(penstock, job):
 def test_looking_does_not_disturb(penstock, job, tmp_path):
     path = job("true", name="watched")
     penstock.run("run", path).ok()
-    watcher = penstock.popen("ps", "--json")  # at least one while the runs are going on
+    watcher = penstock.popen("ps", "--json")  # at least one while the runs are live
     for _ in range(10):
         watchers = [penstock.popen("ps", "--json") for _ in range(3)]
         penstock.run("run", path).ok()

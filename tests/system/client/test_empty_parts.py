@@ -1,4 +1,4 @@
-"""Objects with a part of no bytes: the only one, or the last. They are stored, copied, compared and fetched as any other."""
+"""Objects with a part of no bytes: the only one, or the last. Such objects are stored, copied, compared and fetched like any others."""
 import subprocess
 
 import pytest

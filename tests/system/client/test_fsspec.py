@@ -78,7 +78,7 @@ penstock.open(f"{'gs' if scheme == 'gs' else 's3'}://{root}/marked/", "wb").clos
 assert fs.ls(f"{root}/marked") == [] and fs.isdir(f"{root}/marked")
 fs.mkdir(f"{root}/new")
 try:
-    fs.rm(root)  # no object has this name: as of S3, nothing is removed
+    fs.rm(root)  # no object has this name: as with S3, nothing is removed
 finally:
     assert fs.exists(f"{root}/a.txt")
 fs.rm(root, recursive=True)
@@ -229,7 +229,7 @@ def test_ctrl_c_ends_a_list_and_reads(bucket, venv, fault_proxy):
 
 
 def test_threads_that_still_read_do_not_end_the_exit(bucket, venv, fault_proxy):
-    # on_exit(3) calls sleep(1), for the exit code is 1: the threads wait while there is no interpreter any more.
+    # on_exit(3) calls sleep(1), because the exit code is 1: the threads wait when the interpreter has ended.
     script = (
         "import ctypes, sys, penstock.fsspec as p\nlibc = ctypes.CDLL(None)\n"
         "try:\n    p.FileSystem().cat_ranges(['data/a', 'data/b'], 0, 1)\n"

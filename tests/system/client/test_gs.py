@@ -88,7 +88,7 @@ def test_packed_objects_come_as_they_are_stored(penstock, gcs):
     assert subprocess.run([binary(), "cat", "gs://train/log.gz"], env=penstock.env | gcs.env, stdout=subprocess.PIPE).stdout == b"\x1f\x8bpacked"
 
 
-# One request for each of them; a missing object is no failure.
+# One request for each of them; a missing object is not a failure.
 def test_many_objects_are_removed_one_by_one(penstock, gcs):
     for i in range(60):
         gcs.put("train", f"tmp/{i:03}")

@@ -125,7 +125,7 @@ def test_the_static_library_brings_no_name_but_its_own(installed, store, tmp_pat
     assert "libpenstock" not in dynamic
 
 
-# This program must use every function of the header, also a new one.
+# This program must use every function of the header, including a new one.
 def test_every_function_of_data_sets_is_used():
     header = (TOP / "include" / "penstock" / "dataset.h").read_text()
 

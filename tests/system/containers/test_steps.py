@@ -84,7 +84,7 @@ def test_an_image_with_a_user_writes_the_storage_as_the_caller(penstock, contain
 
 @pytest.mark.parametrize("ids, seen", [({"mapUid": 0, "mapGid": 0}, "0\n0\n"), ({"mapUid": 1234, "mapGid": 77}, "1234\n77\n"), ({"mapGid": 5}, "0\n5\n")])
 def test_a_container_may_see_itself_as_another(penstock, contained, ids, seen):
-    # For the machine the step is the caller, who owns the files that the step makes, also for the next step.
+    # For the machine the step is the caller, who owns the files that the step makes, even for the next step.
     path = contained({"command": "id -u; id -g; touch $STORAGE_PATH/made /root-file; ls /proc/self/status > /dev/null && echo seen"} | ids,
                      {"command": "stat -c '%u %g' $STORAGE_PATH/made", "container": None})  # fmt: skip
 

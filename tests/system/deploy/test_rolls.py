@@ -69,7 +69,7 @@ def test_a_version_that_failed_is_not_tried_again_after_a_kill(deploy, models, w
     main, _ = deployment.both()
     deployment.wait_for("cannot serve version '2'")
     os.kill(main, signal.SIGKILL)
-    deployment.wait_for("the process before this one was killed")
+    deployment.wait_for("the previous process was killed")
     publish(models, 3, weights(3), behaviour)
     deployment.wait_for("cannot serve version '3'")
     assert deployment.err.count("cannot serve version '2'") == 1
@@ -102,7 +102,7 @@ def test_the_entry_of_a_replica_survives_a_kill(deploy, models):
 
 
 def test_each_state_is_whole(deploy, models):
-    """A process that takes over reads any of them: the version in front belongs to the versions that failed."""
+    """A process that takes over may read any state, so each state must be complete: the version in front, and the versions that failed."""
     publish(models, 1, weights(1))
     deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "30s", "--drain", "10s"))
     deployment.wait_in_service(1)
@@ -180,7 +180,7 @@ def test_a_server_that_ends_before_the_spare_takes_over(deploy, models, behind):
     os.kill(server, signal.SIGKILL)
     wait_for(lambda: not is_alive(server))
     os.kill(main, signal.SIGKILL)
-    deployment.wait_for("the process before this one was killed")
+    deployment.wait_for("the previous process was killed")
     assert deployment.get()["weights"] == weights(1)
     if behind:
         deployment.wait_for("cannot serve version '2'")

@@ -375,7 +375,7 @@ class Round:
     def kill(self, who):
         """
         Kills penstock with SIGKILL: alone ("penstock"), with the processes of its steps ("group"), or with the store ("store").
-        Call this method also after the command was killed by `kill_at`: it kills the remaining processes.
+        Call this method even after the command was killed by `kill_at`: it kills the remaining processes.
         """
         targets = [] if not self.process.running() else [self.process.pid]
         if who == "group":

@@ -138,7 +138,7 @@ def test_one_name_that_is_two_kinds_of_thing(staging, http_server, first, second
 
     result, seen = staging.run(input={"http": {"url": url}})
 
-    # The last member of that name, or none of the archive; and nothing is written through a link.
+    # The last member of that name is unpacked, or the archive is refused. Nothing is written through a link.
     if result.code == 0:
         assert seen["z"][1] == sha256(b"z")
         assert ("x/y" in seen) if second == "directory" else seen["x"][1] == sha256(b"file")
@@ -146,7 +146,7 @@ def test_one_name_that_is_two_kinds_of_thing(staging, http_server, first, second
         assert seen is None and "mixed.tar.gz" in result.err and "x" in result.err
 
 
-# Any bytes but / and NUL are a name; what a terminal shows of them is one line.
+# A name may have all bytes except / and NUL; a terminal shows each name on one line.
 @pytest.mark.parametrize("name", [b"new\nline", b"\xff\xfe not UTF-8", b"\x1b[31mred", b"-rf", b"a" * 255])
 def test_names_are_bytes(stage, name):
     result, seen = stage("names.tar", tar(member(os.fsdecode(name), data=b"x"), mode="w:", format=tarfile.GNU_FORMAT, errors="surrogateescape"))
@@ -161,7 +161,7 @@ def test_a_refused_name_is_shown_on_one_line(refuse):
     assert "\x1b[31m" not in refuse("names.tar", data, "new.*line").text
 
 
-# A NUL ends a name in a tar header; in a zip it is no name at all.
+# A NUL ends a name in a tar header; in a zip no name has a NUL.
 def test_a_name_with_a_nul_reaches_no_other_place(staging, http_server):
     plain = zipped([("good", b"good"), ("aXb", b"x")])
     url = http_server.add("/nul.zip", plain.replace(b"aXb", b"a\0b"))

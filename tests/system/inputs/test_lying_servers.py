@@ -199,7 +199,7 @@ def test_an_archive_whose_suffix_is_taken_for_an_encoding_is_kept(staging, http_
     assert seen["small.csv.gz"][1] == sha256(packed) and seen["small.csv"][1] == sha256(SMALL)
 
 
-# Nothing that was meant for TLS is sent without it.
+# A request for TLS is never sent without TLS.
 def test_a_redirect_from_https_to_http_is_not_followed(staging, https, http_server):
     plain = http_server.add("/plain.csv", SMALL)
     url = https.add("/small.csv", SMALL).replace("https://", "https://user:pa55w0rd@")

@@ -10,8 +10,8 @@ from harness.waiting import wait_for
 
 MIB = 1 << 20
 SMALL = os.urandom(100_000)
-LARGE = os.urandom(33 * MIB)  # comes in ranges
-HUGE = 65 * MIB  # goes up in parts
+LARGE = os.urandom(33 * MIB)  # downloaded in ranges
+HUGE = 65 * MIB  # uploaded in parts
 GARBAGE = b"<?xml version='1.0'?><Half><Of a"
 HTML = {"Content-Type": "text/html", "ETag": None}
 

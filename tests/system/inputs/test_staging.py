@@ -272,7 +272,7 @@ def test_the_input_mode_is_applied(staged, http_server):
     assert {seen[name] for name in seen if name.endswith(":mode")} == {"0o755"}
 
 
-# Each of these ends the run before its first step, as an input's fault, in one line that names the input.
+# Each of these inputs ends the run before its first step, with one line that names the input.
 @pytest.mark.parametrize(
     "content, fault, entry, says",
     [

@@ -15,7 +15,7 @@ PAGE = (TOP / "docs" / "first-training.md").read_text(encoding="utf-8")
 
 @pytest.fixture
 def reader(penstock, tmp_path):
-    """A reader with the files of the page in a directory, its store, and a shell there."""
+    """A reader of the page, with a directory for its files, a store, and a shell in the directory."""
     env = {name: value for name, value in penstock.env.items() if name != "PENSTOCK_HOME"} | {
         "PATH": f"{binary().parent}:{penstock.env['PATH']}", "AWS_EC2_METADATA_DISABLED": "true"}  # fmt: skip
     keys = penstock.user_home / ".local" / "share" / "penstock" / "store" / "credentials"
@@ -119,7 +119,7 @@ def test_another_store_has_its_keys_from_secrets_or_a_profile(reader, tmp_path):
         assert code == 0 and "step 120 " in out and "s3://our-trainings/line/" in err, (code, out, err)
 
 
-# The two calls for PyTorch in place of those of json; also without penstock.
+# The two calls for PyTorch replace those of json; the program also runs without penstock.
 def test_the_program_with_the_calls_for_pytorch_saves_and_loads(reader):
     load, save = re.findall(r"`(torch\.(?:load|save)\(.*?\))`", reader.page)
     program = (reader.folder / "train.py").read_text().replace("json.load(open(newest))", load)

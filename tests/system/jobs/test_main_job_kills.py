@@ -194,7 +194,7 @@ def world(tmp_path):
 
 
 def killed_at(world, job, hold, at_end=None):
-    """A round one of whose requests hung in the middle when everything was killed."""
+    """A round in which a request hung when all processes were killed."""
     made = Round(world, job, random.Random(1))
     if at_end:
         made.hold_step(at_end)
@@ -250,7 +250,7 @@ def test_a_restore_that_was_killed_goes_on_where_it_was(world):
 
 
 def test_a_step_is_not_skipped_before_its_output_is_on_record(world):
-    # penstock is killed between two steps, before the thread of the sync has run: the files that the first step closed last are whole, also in new directories.
+    # penstock is killed between two steps, before the thread of the sync has run: the files that the first step closed last are whole, even in new directories.
     made = Round(world, Job(many=True), random.Random(1))
     made.start(kill_at="fork:before:2:*", deaf=True)
     assert made.died()

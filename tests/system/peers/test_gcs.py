@@ -1,5 +1,5 @@
-"""gs:// with fake-gcs-server, a program of another project: reading, listing, deleting, links, staging. It accepts a PUT only at a signed URL, and
-its XML API has no conditions and no parts; the simulator in harness/gcs.py has them."""
+"""gs:// with fake-gcs-server, a program of another project: reading, listing, deleting, links, staging. The server accepts a PUT only at a signed
+URL, and its XML API has no conditions and no parts; the simulator in harness/gcs.py has both."""
 import json
 import os
 import secrets

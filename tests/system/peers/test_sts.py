@@ -1,4 +1,4 @@
-"""Temporary keys from MinIO's STS: a role that is assumed with keys of one's own, and a token of an identity provider that is exchanged."""
+"""Temporary keys from MinIO's STS: a role that is assumed with permanent keys, and a token of an identity provider that is exchanged."""
 import base64
 import json
 import subprocess

@@ -357,7 +357,7 @@ def test_a_run_that_is_live_elsewhere_leaves_no_attempt(machine, job):
 
 
 def test_the_state_next_to_the_output_is_believed_before_the_records(machine, store, job):
-    # The run succeeded here, then started over and was preempted elsewhere. Its place and its name both continue it.
+    # The run succeeded here, then started over and was preempted elsewhere. The place and the name both continue the run.
     path = job("[ $PENSTOCK_ATTEMPT = 1 ] || { " + UNTIL_THIRD.replace("-ge 3", "-ge 3") + "; }")
     machine("b").run("run", path).ok()
     preempt(machine("a"), path)

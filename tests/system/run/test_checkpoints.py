@@ -53,7 +53,7 @@ def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, 
     assert [(f["path"], f["size"]) for f in commit["files"]] == [("model-0.bin", 100000), ("optimizer/0.bin", 50000)]
 
 
-# The next attempt gets the checkpoint to resume from, also in a subdirectory or in the output itself.
+# The next attempt gets the checkpoint to resume from, even in a subdirectory or in the output itself.
 @pytest.mark.parametrize("path", ["checkpoints", "deep/er", "."])
 def test_the_next_attempt_goes_on_from_the_newest(penstock, workflow, path):
     step = f"""
@@ -118,7 +118,7 @@ def test_half_a_checkpoint_of_text_does_not_count(penstock, workflow, store, who
     assert [key for key in keys if "2.json" in key and "/partial/" not in key] == [] and any(key.endswith("/partial/checkpoints/2.json") for key in keys)
 
 
-# The newest checkpoint on this machine is damaged: the run resumes from the one before, and a message names the damaged one.
+# The newest checkpoint on this machine is damaged: the run resumes from the previous one, and a message names the damaged one.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_here_is_passed_over_and_said(penstock, workflow, damage):
     file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}", output=None, continuousOutputSync=None)
@@ -539,7 +539,7 @@ def test_a_file_with_an_odd_name_is_no_checkpoint(penstock, workflow, store):
     assert [key for key in store.keys("out", "run/") if key.endswith(".COMMIT.json")] == ["run/d.pth.COMMIT.json"]
 
 
-# The commit is removed in any case; the checkpoint from which the run could resume stays without --force, also if a newer one is damaged.
+# The commit is removed in any case; the checkpoint from which the run could resume stays without --force, even if a newer one is damaged.
 def test_removing_never_takes_the_last_that_is_whole_by_itself(penstock, workflow, store):
     penstock.run("run", workflow(" && ".join(save(step, 5000) for step in (1, 2, 3)))).ok()
     store.client.delete_object(Bucket="out", Key="run/checkpoints/step-000000000003-1/model-0.bin")
@@ -626,7 +626,7 @@ def test_a_full_disk_below_a_run_that_saves(penstock, workflow, tmp_path):
     assert lines[0] == "1" and lines[-1] == "0" and "from step-000000000001-1" in lines, done.stdout
 
 
-# A full disk while saving: the checkpoint before is valid, and the space is freed.
+# A full disk while saving: the previous checkpoint is valid, and the space is freed.
 def test_a_full_disk_while_saving_keeps_the_one_before(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -445,7 +445,7 @@ def test_before_the_steps(scene, stage, times):
 
     if times == 1:
         scene.run.press()
-    else:  # the second may come at any later time, also after the end of the run
+    else:  # the second may come at any later time, even after the end of the run
         scene.run.press(b"\x03\x03")
 
     assert_stopped_and_resumed(scene)

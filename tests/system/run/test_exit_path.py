@@ -35,7 +35,7 @@ def run_folder(penstock):
 
 
 def last_line(text):
-    """The last line but for the hint that may come after it."""
+    """Returns the last line before the hint, if there is a hint."""
     return [line for line in text.strip().splitlines() if not line.startswith("penstock: 'penstock resume")][-1]
 
 
@@ -55,7 +55,7 @@ def test_the_last_write_of_a_step_that_fails_is_published(penstock, workflow, st
 
 @pytest.mark.parametrize("name, code", [("KILL", 137), ("SEGV", 139), ("ABRT", 134), ("TERM", 143)])
 def test_a_step_that_is_killed(penstock, workflow, store, to_store, name, code):
-    # Files that the step closed are published. The file that it was writing is no version, and the last good version stays.
+    # Files that the step closed are published. The file that it was writing is not a version, and the last good version stays.
     step = "ulimit -c 0; cd $DEEPSQUARE_OUTPUT; echo good > half; echo 1 > last; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
     run = penstock.popen("run", workflow(step + HALF + f"kill -{name} $$", output=to_store, continuousOutputSync=True))
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["state"] == "running", 60, "the step")
@@ -83,8 +83,8 @@ STRAYS = """
 
 @pytest.mark.parametrize("end, code", [("exit 0", 0), ("exit 5", 5)])
 def test_children_and_grandchildren_end_with_their_step(penstock, workflow, store, to_store, end, code):
-    # Processes that ignore SIGTERM, in sessions of their own, without a parent: the files that they closed are sent, the open ones are not taken for
-    # whole.
+    # The processes ignore SIGTERM; some are in a session of their own, some have no parent. The files that they closed are sent; an open file does
+    # not count as whole.
     step = {"run": {"command": STRAYS + end, "shell": "/bin/bash"}}
     before = set(processes.descendants())
 
@@ -180,7 +180,7 @@ def test_a_step_that_fills_the_disk(small_disk, workflow, store, to_store, end, 
     assert result.err.count("No space left on device") == 1
     sent = store.bytes("out", f".penstock/runs/{run['id']}/log/1").decode()
     assert "\nthe last words\n" in sent
-    assert result.out.endswith("100000\nthe last words\n")  # the terminal has it all
+    assert result.out.endswith("100000\nthe last words\n")  # the terminal has the whole output
 
 
 def test_a_disk_without_room_to_begin_on(small_disk, workflow):
@@ -215,7 +215,7 @@ FAULTS = {
 @pytest.mark.parametrize("continuous", [False, pytest.param(True, marks=pytest.mark.long)], ids=["at the end", "continuous"])
 @pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.long) if name in ("cut", "busy") else name for name in FAULTS])
 def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_proxy, to_store, fault, continuous):
-    # 73, one line with the remedy, nothing local deleted; `flush` completes the output byte for byte, and the run keeps its end.
+    # The exit code is 73, one line has the remedy, and no local file is deleted. `flush` completes the output byte for byte, and the run keeps its end.
     data = bytes(range(256)) * 4096
     step = "echo started; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; cp $STORAGE_PATH/data $DEEPSQUARE_OUTPUT/data; exit 4"
     run = penstock.popen("run", workflow(step, output=to_store, continuousOutputSync=continuous, enableLogging=True),
@@ -235,7 +235,7 @@ def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_pr
     line = last_line(result.err)
     assert line.startswith("penstock: run ") and hint in line
     assert f"'penstock flush {folder.name}'" in line and str(folder / "storage" / "output") in line
-    if how and how.get("status", 500) not in (500, 503):  # else another failure may have been the last
+    if how and how.get("status", 500) not in (500, 503):  # else the last failure may have been another one
         assert how["body"].decode().split("<Message>")[1].split("</Message>")[0] in line
     assert (folder / "storage" / "output" / "data").read_bytes() == data
     assert "data" not in store.keys("out")
@@ -266,7 +266,7 @@ def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, f
     assert store.bytes("out", "data") == b"1\n" and penstock.ps()[0]["state"] == "succeeded"
 
 
-# The workflow sets the time, also if no connection is refused: without the key a silent connection has 30 s.
+# The key of the workflow also limits a silent connection, which has 30 s without the key.
 def test_a_silent_store_is_given_up_when_the_workflow_says(penstock, workflow, fault_proxy, to_store):
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 

@@ -211,7 +211,7 @@ def test_an_owner_in_another_container_is_watched(elsewhere, store, lost_run):
 
 def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, store, tmp_path):
     # The store becomes unreachable after the flush, for example: the run has succeeded all the same, and the next one starts over. The state that
-    # this process itself wrote, without seeing the reply, is no other owner.
+    # this process itself wrote, without seeing the reply, is not another owner.
     step = "ls $DEEPSQUARE_OUTPUT; echo 1 > $DEEPSQUARE_OUTPUT/x; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
     path = write_workflow(tmp_path, step, output=s3_place(store), continuousOutputSync=True)
 
@@ -239,7 +239,7 @@ def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, s
 
 
 def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_path, wait_for):
-    # A fresh run, killed and continued, has only the output since its start. The objects stay, also with deleteSync.
+    # A fresh run, killed and continued, has only the output since its start. The objects stay, even with deleteSync.
     step = """cd $DEEPSQUARE_OUTPUT; ls; echo listed
         case $PENSTOCK_ATTEMPT in
         1) echo 1 > final; mkdir old; echo 1 > old/x; echo 1 > both;;
@@ -405,7 +405,7 @@ def test_a_run_whose_output_was_taken_over_publishes_nothing_more(penstock, stor
 
 
 def test_of_many_runs_that_begin_at_one_moment_one_gets_the_output(penstock, store, job):
-    # A refused run says so, and no two runs are live at the same time, which the step itself would detect.
+    # A refused run reports the refusal, and no two runs are live at the same time, which the step itself would detect.
     step = "mkdir {0} || exit 99; echo $PENSTOCK_RUN_ID > $DEEPSQUARE_OUTPUT/x; sleep 0.5; rmdir {0}".format(penstock.folder / "alone")
     runs = [penstock.popen("run", job(f"r{i}", step)) for i in range(6)]
     ends = [run.wait() for run in runs]
@@ -480,7 +480,7 @@ def test_a_run_is_its_workflow_as_written_and_its_output(penstock):
         "a command": changed(steps__0__run__command="echo One"),
         "a step's name": changed(steps__0__name="eins"),
         "the order of steps": changed(steps=IDENTITY["steps"][::-1]),
-        "a variable that is no secret": changed(env__0__value="4"),
+        "a variable that is not a secret": changed(env__0__value="4"),
         "resources": changed(resources__memPerCpu=65),
         "the output's path": changed(output__s3__path="/b"),
         "its bucket": changed(output__s3__bucketUrl="s3://other"),

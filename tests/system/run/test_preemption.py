@@ -397,7 +397,7 @@ def test_defaults_stand_in_the_configuration(penstock, workflow, trainer, tmp_pa
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_however_it_ends_the_run_is_preempted(penstock, workflow, trainer, code):
-    # 0 is no success: the same command runs the step again, and not the step before it.
+    # 0 is not a success: the same command runs the step again, and not the step before it.
     again = "[ -e $DEEPSQUARE_OUTPUT/ckpt ] && { echo goes on; exit 0; }; "
     path = workflow("echo first", again + trainer("SIGTERM", code=code))
     run = penstock.popen("run", path)

@@ -154,7 +154,7 @@ def test_a_retry_that_is_awaited_can_be_ended(penstock, job, wait_for, number, c
 
 
 def test_a_restart_goes_on_from_what_the_step_has_saved(penstock, job):
-    # The checkpoint from before the attempt is older, or there was none.
+    # The checkpoint from before the attempt is older or missing.
     save = f"{BUILD}/tests/unit/checkpoint-tool save $PENSTOCK_CHECKPOINT_DIR"
     steps = [{"name": "train", "run": {"restarts": 2, "command": f"echo from $(basename ${{PENSTOCK_CHECKPOINT:-nothing}}); {save} 1${{PENSTOCK_RESTART:-0}} 10 >/dev/null; exit ${{PENSTOCK_RESTART:-5}}"}},
              {"name": "next", "run": {"command": "true"}}]  # fmt: skip
@@ -256,7 +256,7 @@ def test_watch_has_a_supervisor_for_each_run(penstock, after_reboot, wait_for):
 
 @pytest.mark.parametrize("once", [True, False])
 def test_a_run_that_watch_continues_has_the_secrets_of_its_environment(penstock, tmp_path, wait_for, once):
-    # The workflow refers to a secret of the environment; helper programs get no secrets, and a supervisor is no helper.
+    # The workflow refers to a secret of the environment; helper programs get no secrets, and a supervisor is not a helper.
     path = tmp_path / "secret.json"
     step = 'echo "$MINE" >> $AT/seen; echo began; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000'
     path.write_text(json.dumps({

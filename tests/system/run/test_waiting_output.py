@@ -33,7 +33,7 @@ def test_an_attempt_that_cannot_begin_keeps_what_a_lost_one_left(penstock, workf
 
     failed = penstock.popen("run", path)
     failed.wait_for_output(progress.CONTINUES, 30)
-    failed.send(signal.SIGINT)  # or its retries would take minutes
+    failed.send(signal.SIGINT)  # without the signal the retries would take minutes
     assert failed.wait(60).code in (69, 130)
     refused = penstock.run("run", path, env={"PENSTOCK_NETWORK_PATIENCE": "0"}).exits(69)
 

@@ -177,7 +177,7 @@ def test_who_joins_a_container_shows_it_no_program_of_the_machine(penstock, cont
 
 @pytest.mark.parametrize("network", ["slirp4netns", "pasta"])
 def test_a_network_of_its_own_does_not_reach_the_machines_loopback(penstock, contained, network):
-    # Services there are for this machine alone, and mostly need no password; the gateway must not reach them.
+    # Services on the loopback address are for this machine alone, and mostly need no password; the gateway must not reach these services.
     class Secret(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
@@ -234,7 +234,7 @@ def test_the_secrets_of_a_step_lie_in_no_file_while_it_runs(penstock, contained,
                 except OSError:
                     pass
 
-    wait_for(lambda: not list(holders()))  # the step may be quicker than who has started it
+    wait_for(lambda: not list(holders()))  # the step may be quicker than the process that started it
     run.send(signal.SIGINT)
     ended = run.wait()
 

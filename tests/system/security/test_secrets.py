@@ -1,4 +1,4 @@
-"""Recognisable secrets in every place that may have one; then they are searched for everywhere else."""
+"""The tests put a recognisable secret into every place that may have one, and search all other places for the secrets."""
 import base64
 import fcntl
 import json
@@ -451,7 +451,7 @@ def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, sc
 
 
 def test_nobody_reads_the_memory_of_a_supervisor(canary):
-    # No core file after any death, and /proc/PID/environ and mem belong to root, also if the process does not; steps are unchanged.
+    # No core file after any death, and /proc/PID/environ and mem belong to root, even if the process does not; steps are unchanged.
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         program = shutil.copy(binary(), folder)
@@ -492,7 +492,7 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
 
 
 def test_a_secret_that_cannot_be_kept_leaves_the_others_alone(penstock):
-    # Neither bytes that are no text nor too many bytes; both once made the file unusable.
+    # Neither bytes that are not text nor too many bytes; both once made the file unusable.
     penstock.run("secret", "set", "MINE", input="of-the-file-1234\n").ok()
     raw = penstock.popen("secret", "set", "MINE", stdin=subprocess.PIPE)
     with raw.popen.stdin as pipe:

@@ -43,7 +43,7 @@ def give(folder):
 
 @pytest.fixture
 def tmp_path():
-    """A directory of the user's, where every user comes by."""
+    """A directory of the user, which every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-user-"))
     folder.chmod(0o755)
     give(folder)

@@ -1,4 +1,4 @@
-"""Slurm's commands that fail, return wrong data, are slow, or list other jobs. They are scripts of the test here."""
+"""Slurm's commands that fail, return wrong data, are slow, or list other jobs. These commands are scripts of the test."""
 import fcntl
 import json
 import os
@@ -179,7 +179,7 @@ def test_a_run_that_was_removed_is_not_followed_any_longer(penstock, fake, workf
 
 
 def test_a_run_is_followed_while_another_process_has_its_lock(penstock, fake, workflow, wait_for):
-    # penstock rm has it until the record is removed.
+    # `penstock rm` has the lock until the record is removed.
     submit(penstock, workflow).ok()
     follower = penstock.popen("logs", "-f", "t")
     follower.wait_for_output(r"\(Priority\)")
@@ -427,7 +427,7 @@ def test_what_stands_in_the_name_of_the_home_is_no_pattern(penstock, fake, workf
 
 
 def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
-    # 20.11 is the oldest supported version: a later option must be avoided, or its existence checked.
+    # 20.11 is the oldest supported version: penstock must not use a later option without a check for its existence.
     sources = [*(TOP / "src/run/cluster").glob("*.[ch]"), TOP / "src/cli/runs/exec.c", TOP / "src/cli/cluster/cluster.c"]
     given = set(re.findall(r'"(--[A-Za-z][A-Za-z-]*)', "".join(path.read_text() for path in sources)))
     given |= {f"--{name}" for name in re.findall(r'add_number\(options, "([a-z-]+)"', (TOP / "src/run/cluster/submit.c").read_text())}
@@ -443,7 +443,7 @@ def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
 
 
 def test_a_task_of_another_runner_has_the_processors_of_a_node(penstock, fake, tmp_path):
-    # Machines of the others are not shared; a number of the file counts.
+    # Other runners do not share machines, so a task gets all processors of a node, unless its file has a number.
     (tmp_path / "task.yaml").write_text("num_nodes: 2\nrun: x\n")
     (tmp_path / "own.yaml").write_text("num_nodes: 2\nresources: {cpus: 3}\nrun: x\n")
     (fake.bin / "sinfo").write_text("#!/bin/sh\nprintf 'big|99|(null)\\nmain*|16|gpu:2\\nmain*|12|gpu:a100:4\\n'\n")

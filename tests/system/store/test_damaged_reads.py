@@ -57,7 +57,7 @@ def test_intact_objects_are_sent_by_all_ways(store, size, algorithm):
     store.client.create_bucket(Bucket="data")
     store.client.put_object(Bucket="data", Key="k", Body=body, **({"ChecksumAlgorithm": algorithm} if algorithm else {}))
 
-    for _ in range(2):  # the second time it was verified before
+    for _ in range(2):  # the second time the object is already verified
         if size:
             assert store.client.get_object(Bucket="data", Key="k", Range="bytes=0-9")["Body"].read() == body[:10]
         assert store.client.get_object(Bucket="data", Key="k")["Body"].read() == body

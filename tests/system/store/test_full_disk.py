@@ -1,4 +1,4 @@
-"""A full disk at every place where the store writes: 507, the old object, no half, and on it goes when there is room again.
+"""A full disk at every place where the store writes: the reply is 507, the old object stays whole, and the store continues once there is room.
 
 The recorder of tests/support/power makes the writes, syncs and creations of one kind of file fail inside the running store.
 """

@@ -30,7 +30,7 @@ KEPT = {"cache-control", "content-disposition", "content-encoding", "content-lan
 # Headers of HTTP that each of these requests has.
 FRAMING = {"content-length"}
 
-# A value that the reply shows to be used. Other headers get rubbish.
+# Values whose effect the reply shows. Other headers get rubbish.
 RUBBISH = "?!"
 VALUES = {
     "if-modified-since": "Fri, 01 Jan 2100 00:00:00 GMT",

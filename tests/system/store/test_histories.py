@@ -1,4 +1,4 @@
-"""Histories of concurrent clients are linearizable, also while the store is killed; tests/histories describes the check."""
+"""Histories of concurrent clients are linearizable, even while the store is killed; tests/histories describes the check."""
 import os
 import random
 import subprocess

@@ -199,7 +199,7 @@ def test_a_kill_in_the_middle_leaves_no_half_deletion(quick):
             try:
                 assert len(quick.bytes("bkt", key)) in (len(body), 5)
             except s3.exceptions.NoSuchKey:
-                assert key.startswith("p/"), key  # the rule goes on since the list was read
+                assert key.startswith("p/"), key  # the rule has continued since the list was read
 
     wait_for(lambda: len(keys(s3)) == n // 2, 20)
     assert all(key.startswith("q/") for key in keys(s3))

@@ -23,7 +23,7 @@ def name_of(endpoint):
 
 
 def tcp_connections(store):
-    """The ends of connections to the store's port, also of those that ended within the last minute (TIME_WAIT)."""
+    """The ends of connections to the store's port, including those that ended within the last minute (TIME_WAIT)."""
     port = f":{int(store.address.rsplit(':', 1)[1]):04X}"
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {(local, remote) for _, local, remote, state, *_ in lines if port in (local[-5:], remote[-5:]) and state != LISTEN}

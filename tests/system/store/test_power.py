@@ -1,7 +1,7 @@
-"""Power loss: everything that the disk may hold at any point of the store's write log opens as a store that keeps its word.
+"""Power loss: any state that the disk may have at any point of the store's write log opens as a store with all acknowledged changes.
 
-The store's writes, syncs and replies are recorded while clients use it; the replay (tests/support/power) then loses what was not
-synced, wholly, in part and out of order, between all syncs.
+The store's writes, syncs and replies are recorded while clients use it; the replay (tests/support/power) then loses the bytes
+that were not synced, all, in part and out of order, between all syncs.
 """
 import sqlite3
 import threading

@@ -1,4 +1,4 @@
-"""Power loss after each kind of change: what was acknowledged is seen by the requests that show it, and nothing is there by half.
+"""Power loss after each kind of change: requests show each acknowledged change, and no change is there in part.
 
 test_power.py has the changes of objects and uploads by several clients at once. Here each change is made alone, so that all
 views together (harness/power.py) are those before it or those after it.
@@ -157,7 +157,7 @@ def versions(w, _folder):
     w.do("PUT", "/ver/b", headers={"x-amz-copy-source": f"/ver/a?{kept[0]}"})
     marker = version_of(w.do("DELETE", "/ver/a"))
     w.do("DELETE", "/ver/a", marker)
-    w.do("DELETE", "/ver/a", kept[1])  # the one before is the current one again
+    w.do("DELETE", "/ver/a", kept[1])  # the previous version is the current one again
     w.do("DELETE", "/ver/a", "versionId=null")
     w.do("DELETE", "/ver/b")
     w.do("PUT", "/ver/b", headers={"x-amz-penstock-replica": "0123456789abcdef"}, body=body(8, SIZES["large"]))
@@ -414,7 +414,7 @@ def recorded(tmp_path_factory):
 
 
 def test_every_change_that_was_acknowledged_is_there_after_a_power_loss(recorded):
-    """All that was not synced is lost, at each sync."""
+    """At each sync, all bytes that were not synced before are lost."""
     code, output = recorded.replay("--short", "--upkeep", "--disk", recorded.disk)
 
     assert code == 0, output

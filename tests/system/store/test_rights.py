@@ -193,7 +193,7 @@ def test_a_condition_without_a_value_is_refused(store, key):
 
 
 def test_tags_of_a_copy_are_those_of_its_source(store):
-    """A header with other tags meets no condition, and whom a policy denies tags gets no copy that has some."""
+    """A header with other tags meets no condition, and a sender without the right to tags gets no copy with tags."""
     store.client.create_bucket(Bucket="own")
     store.client.put_object(Bucket="own", Key="tagged", Body=b"x", Tagging="class=secret")
     iam, key, secret = user_with_key(store)

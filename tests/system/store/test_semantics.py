@@ -731,7 +731,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(penstock, tmp_path):
             connection.sendall(wire.head("PUT", "/bkt/big", headers))
             told = wire.read(connection)
         assert told.status == 507, told.body
-        # Without a length it is only found out on the way.
+        # Without a length the store notices the size only while the body arrives.
         headers = wire.sign("PUT", "/bkt/big", "", None, "UNSIGNED-PAYLOAD") | {"transfer-encoding": "chunked"}
         chunk = b"100000\r\n" + b"x" * MIB + b"\r\n"
         found = wire.raw("PUT", "/bkt/big", headers, chunk * 45 + b"0\r\n\r\n")

@@ -599,7 +599,7 @@ def test_keys_that_may_write_but_not_look_are_enough(syncs, store, fault_proxy, 
 
 
 def test_a_manifest_that_somebody_removes_is_written_again(syncs, store):
-    # A removal does not make the object the run's own, also if the object is found to be foreign at that moment.
+    # A removal does not make the object the run's own, even if the object is found to be foreign at that moment.
     sync = syncs()
     (sync.out / "a").write_bytes(b"1")
     (sync.out / "b").write_bytes(b"1")

@@ -239,7 +239,7 @@ def test_copies_of_a_run_that_starts_over_are_bounded(penstock, store, job, tmp_
 
 
 def test_what_was_overwritten_last_stays_also_if_an_earlier_copy_had_its_bytes(penstock, store, job, tmp_path):
-    # Equal contents share a copy. Its time is that of the first one, and it must not be taken for the oldest.
+    # Equal contents share a copy. The copy has the time of the first content, and must not be taken for the oldest copy.
     path = write_workflow(tmp_path, "cat $CONTENT > $DEEPSQUARE_OUTPUT/model", named="only", output=s3_place(store), continuousOutputSync=True,
                           replaced={"keep": 1}, env=[{"key": "CONTENT", "value": str(tmp_path / "content")}])  # fmt: skip
     for content in ("good", "bad", "good", "worse"):

@@ -153,7 +153,7 @@ def test_what_was_being_written_at_a_kill_is_suspect(attempts):
     assert second.object("ckpt.pth") == b"good" * 1000
 
 
-# The key of the first one would be too long, in every attempt.
+# The key of the first suspect would be too long in every attempt.
 def test_a_suspect_that_cannot_be_sent_does_not_hold_up_the_others(attempts):
     first = attempts(1)
     (first.out / "file").write_bytes(b"x")
@@ -213,7 +213,7 @@ def test_a_suspect_of_the_last_attempt_is_replaced_by_the_good_one(attempts):
     assert path.read_bytes() == b"good" * 1000
 
 
-# A log keeps its last lines, also those that were not uploaded yet.
+# A log keeps its last lines, including those that were not uploaded yet.
 def test_a_log_that_was_open_at_a_kill_keeps_its_lines(attempts):
     first = attempts(1, "--append-ms", "200")
     path = first.out / "train.log"

@@ -100,7 +100,7 @@ def journal_has(sync, kind, name):
 
 
 def test_a_restore_after_a_power_loss_believes_content_only(attempts, store):
-    # Size, times and inode are those of the journal, and the bytes never came to the disk.
+    # Size, times and inode are those of the journal, and the bytes never reached the disk.
     first = attempts(1)
     write_and_stop(first, store, large=65 << 20)  # in parts, without a checksum from penstock
     lose_what_was_not_on_the_disk(first)

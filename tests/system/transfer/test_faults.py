@@ -44,7 +44,7 @@ def here(s3, folder):
 
 RIGHT = {name: content(name) for name in NAMES}
 
-# (what happens to the requests about one of six objects, how often, exit code or 0, a word of the message)
+# (the fault of the requests for one of six objects, the number of faults, exit code or 0, a word of the message)
 COMMON = [
     ({"status": 500, "headers": AT_ONCE}, 1, 0, ""),
     ({"status": 503, "headers": AT_ONCE, "body": s3_error("SlowDown")}, 2, 0, ""),

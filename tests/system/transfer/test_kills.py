@@ -14,7 +14,7 @@ SEED = int(os.environ.get("PENSTOCK_KILL_SEED", "7"))
 
 
 def draw(folder, count, draws):
-    """Small files in a few directories, some of them empty, some larger than what goes in one piece of memory."""
+    """Small files in a few directories, some of them empty, some larger than one piece of memory."""
     for number in range(count):
         path = folder / f"class{number % 10}" / f"{number:05}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_pro
         assert not [name for name in os.listdir(tmp_path) if name.startswith("out.")]
 
 
-# The real images where they are at hand, else as many drawn ones.
+# The real images if they are on the machine, else as many drawn ones.
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_sixty_thousand_images_survive_fifty_kills(penstock, tmp_path):

@@ -61,7 +61,7 @@ def test_each_verb_works(poor, store):
     assert there(poor, "up/") == {}
 
 
-# By way of this machine, from a store that sends all of an object where a part was asked for.
+# Through this machine, from a store that sends the whole object in reply to a request for a part.
 def test_copies_to_another_store(poor, store):
     store.client.create_bucket(Bucket="bucket")
     env = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key, "AWS_ENDPOINT_URL": store.endpoint}
@@ -74,7 +74,7 @@ def test_copies_to_another_store(poor, store):
     assert {name: store.bytes("bucket", f"y/{name}") for name in poor.bodies} == poor.bodies
 
 
-# The ETag is all that there is to go by.
+# Only the ETag identifies the content.
 @pytest.mark.parametrize("name", ["small", "large"])
 def test_damage_is_found_without_checksums(poor, name):
     up = poor.proxy.fault(method="PUT", path=f"/{name}$", corrupt_request_at=700)

@@ -82,7 +82,7 @@ def test_a_source_that_is_replaced_before_it_is_removed_stays(ours, sources, tar
     assert moved == {"new/a": b"a", "new/b": b"b"}
 
 
-# A store that makes nothing of the condition: the object is looked at just before.
+# A store that ignores the condition: penstock reads the object just before.
 @pytest.mark.parametrize("target", ["s3://bucket/new/", "new/"])
 def test_a_store_without_conditions_is_asked_before(moto_store, target):
     moto_store.put("old/a", b"a")
@@ -109,7 +109,7 @@ def test_a_deletion_that_was_carried_out_unheard_is_no_failure(ours):
     assert lost.hits and ours.there() == {"new": b"a"}
 
 
-# Nothing about the two addresses says that they are one store's; its only copy would be "moved" onto itself and removed.
+# The two addresses do not show that they lead to one store; its only copy would be "moved" onto itself and removed.
 @pytest.mark.parametrize("what", [["s3://bucket/k", "s3://bucket/k"], ["-r", "s3://bucket/", "s3://bucket/"], ["s3://bucket/big", "s3://bucket/big"]])
 def test_an_object_is_not_moved_onto_itself_by_another_address(ours, what):
     ours.put("k", b"k")
@@ -121,7 +121,7 @@ def test_an_object_is_not_moved_onto_itself_by_another_address(ours, what):
     assert ours.there() == {"k": b"k", "big": bytes(9 << 20)}
 
 
-# The file that has the name now is not what was sent.
+# The file that has the name now is not the file that was sent.
 @pytest.mark.parametrize("size", [1000, 70 << 20])
 def test_a_file_that_is_replaced_before_it_is_removed_stays(ours, size):
     (ours.folder / "f").write_bytes(bytes(size))
@@ -281,7 +281,7 @@ def test_files_of_the_user_with_names_like_ours_are_the_users(ours):
     assert (ours.folder / "d/a.penstock-part").read_bytes() == b"a.penstock-part"
 
 
-# Half a download is not the user's, with a journal or without one.
+# A partial download is not a file of the user, with or without a journal.
 @pytest.mark.parametrize("options", [[], ["--no-resume"]])
 def test_what_a_kill_has_left_of_a_download_is_not_sent(ours, options):
     ours.put("x/big", bytes(40 << 20))

@@ -1,4 +1,4 @@
-"""cp, mv and sync: which names things get, what is written over, refused and deleted; against `penstock serve` and moto."""
+"""cp, mv and sync: the names of the targets, and the items that are overwritten, refused and deleted; against `penstock serve` and moto."""
 import json
 import os
 import re
@@ -286,7 +286,7 @@ def test_secrets_of_urls_are_not_told(ours, http_server):
             assert "hunter2" not in result.out + result.err and "querysecret" not in result.out + result.err, arguments
 
 
-# As a shell gives them; none is asked about before the others.
+# The operands are those of a shell; no operand is queried before the others.
 def test_thousands_of_operands(ours):
     names = [f"n{number}" for number in range(600)]
     ours.write(*("d/" + name for name in names))
@@ -476,7 +476,7 @@ def test_options_of_what_is_made(s3):
     assert made.get("StorageClass") == "STANDARD_IA" or s3.name == "penstock"
 
 
-# A checkpoint that changed a little is sent a little.
+# A checkpoint that changed a little costs few bytes.
 def test_a_delta_is_sent(ours, fault_proxy):
     env = {"AWS_ENDPOINT_URL": fault_proxy.url}
     body = bytearray(os.urandom(40 << 20))
@@ -493,7 +493,7 @@ def test_a_delta_is_sent(ours, fault_proxy):
 
 
 def test_options_of_what_is_copied(s3):
-    """The store copies by itself, but not as it likes: what is asked for holds, and what is not stays."""
+    """The store itself makes the copy: requested properties are set, and all others stay."""
     s3.client.put_object(Bucket="bucket", Key="a", Body=b"a", ContentType="text/csv", CacheControl="no-store", Metadata={"epoch": "3"})
 
     s3("cp", "s3://bucket/a", "s3://bucket/plain").ok()

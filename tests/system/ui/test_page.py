@@ -38,7 +38,7 @@ def tab_of(tab, name):
     tab.get_by_role("navigation", name="Parts of the run").get_by_role("link", name=name).click()
 
 
-# The link leaves the page without its address, which authorizes to use it.
+# The link does not pass on the address of the page, which has the token.
 def test_a_tracked_run_has_its_link(ui, page, penstock, workflow):
     mlflow = FakeMlflow()
     try:

@@ -623,7 +623,7 @@ def test_a_task_of_skypilot_runs_with_its_files(dialects, project, http_server):
 
 
 def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, project, tmp_path):
-    # As the page has it, but for the path: /mnt/data is not every machine's.
+    # The file of the page, except for the path: not every machine has /mnt/data.
     data = tmp_path / "mnt/data"
     data.mkdir(parents=True)
     (data / "training").write_text("samples")
@@ -709,7 +709,7 @@ def test_the_examples_of_all_three_runners_train_the_same_model(dialects):
 
 
 def test_steps_on_the_host_are_a_note_with_what_changes_the_machine(dialects, project):
-    # In the other system they have a machine of their own, which is thrown away.
+    # In the other system the commands have a machine of their own, which is thrown away.
     dialects.cwd = project({
         "task.yaml": "setup: sudo apt-get install -y x\nrun: |\n  echo pkilled\n  shutdown now\n",
         "const.yaml": "entrypoint: sh a.sh\nsearcher: {name: single, metric: x}\n",

@@ -127,7 +127,7 @@ def test_more_iterations_run_at_a_time_than_the_soft_limit_has_descriptors_for(p
     assert penstock.run("run", path).ok().out == "1024\n" * 120
 
 
-# Iterations for which the hard limit has no descriptors wait until others end, also those of nested loops.
+# Iterations for which the hard limit has no descriptors wait until others end, including those of nested loops.
 def test_iterations_wait_for_descriptors(penstock, job):
     inner = {"for": {"parallel": True, "range": {"begin": 1, "end": 10}, "steps": [run("sleep 0.05; echo done")]}}
     path = job({"for": {"parallel": True, "range": {"begin": 1, "end": 10}, "steps": [inner]}})

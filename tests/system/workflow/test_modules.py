@@ -164,7 +164,7 @@ def test_a_source_that_is_none_is_told(penstock, job, source, says):
     assert says in told.err and "wf.json:1:" in told.err
 
 
-# A killed git leaves locks, and a directory that is no repository yet: the next run works all the same.
+# A killed git leaves locks, and a directory that is not a repository yet: the next run works all the same.
 @pytest.mark.parametrize("left", ["empty", "half", "locks"])
 def test_what_a_killed_git_leaves_is_no_obstacle(penstock, job, repository, left):
     path = job(f"file://{repository}@v1")

@@ -82,7 +82,7 @@ def test_a_short_form_of_a_key_is_known(penstock):
     assert "command" in told and "hangTimeout" not in told
 
 
-# Programs get the same mistakes as JSON, also if the workflow is invalid.
+# Programs get the same mistakes as JSON, even if the workflow is invalid.
 def test_json_holds_mistakes_and_model(penstock):
     wrong = penstock.run("validate", "--json", "-", input="{\n \"steps\": 5\n}").exits(65)
     right = penstock.run("validate", "--json", "-", "--set", "resources.tasks=1", input=MINIMAL).json()
@@ -103,7 +103,7 @@ def test_json_holds_mistakes_and_model(penstock):
     assert right["workflow"]["steps"][0]["run"]["shell"] == "/bin/sh"
 
 
-# validate checks the file only: resources beyond any machine, and missing secrets, are no mistakes.
+# validate checks the file only: resources beyond any machine, and missing secrets, are not mistakes.
 def test_the_machine_and_its_environment_are_not_looked_at(penstock):
     text = MINIMAL + "resources: {tasks: 1000, gpus: 1000}\nenv: [{key: A, value: '${{ secrets.NOT_THERE }}'}]\n"
 
@@ -137,7 +137,7 @@ def test_a_key_in_the_file_is_told(penstock, tmp_path, key, warned):
         assert "very-secret-key" not in told.text
 
 
-# Keys in variables and of registries are reported, too, each with its place; a reference to a key is no key, nor is a variable that only has a
+# Keys in variables and of registries are reported, too, each with its place; a reference to a key is not a key, and neither is a variable that only has a
 # similar name.
 def test_a_key_in_a_variable_is_told(penstock, tmp_path):
     path = tmp_path / "wf.yaml"
@@ -188,7 +188,7 @@ steps:
 
     assert "plaintext secret in this file" not in penstock.run("validate", path).ok().err
 
-    # Passwords are made of words and of anything else.
+    # A password may consist of words, or of any other characters.
     path.write_text(path.read_text().replace("<your password>", "pa$sword|<of>mine").replace("disabled", "0123456789abcdef0123"))
     warned = [line for line in penstock.run("validate", path).ok().err.splitlines() if "plaintext secret in this file" in line]
     assert len(warned) == 2 and "WANDB_API_KEY" in warned[0] and "DB_PASSWORD" in warned[1]

@@ -338,7 +338,7 @@ static void rar_unpacks(void **state)
 	}
 }
 
-/* A compressed file that is no archive is unpacked next to itself, without its suffix. */
+/* A compressed file that is not an archive is unpacked next to itself, without its suffix. */
 static void a_single_compressed_file_loses_its_suffix(void **state)
 {
 	static const struct {
@@ -389,7 +389,7 @@ static void gzip_members_are_joined(void **state)
 	}
 }
 
-/* A file that is no archive stays as it is; this is an error only if the caller asked for
+/* A file that is not an archive stays as it is; this is an error only if the caller asked for
  * unpacking. */
 static void what_is_no_archive_stays(void **state)
 {
@@ -419,7 +419,7 @@ static void what_is_no_archive_stays(void **state)
 	}
 }
 
-/* A large file that is no archive does not block its source, although the unpacker stops
+/* A large file that is not an archive does not block its source, although the unpacker stops
  * reading. */
 static void a_large_plain_file_passes(void **state)
 {
@@ -465,7 +465,7 @@ static void files_that_are_used_whole_stay(void **state)
 	assert_false(unpack_keeps_whole(".pt"));
 }
 
-/* If several members have one name, the last one wins, also if an earlier one was a link
+/* If several members have one name, the last one wins, even if an earlier one was a link
  * elsewhere. */
 static void the_last_of_one_name_wins(void **state)
 {

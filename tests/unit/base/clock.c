@@ -31,7 +31,7 @@ static void ignore(int signal)
 	(void)signal;
 }
 
-/* A sleep lasts its full time also when signals arrive. */
+/* A sleep lasts its full time even when signals arrive. */
 static void a_sleep_survives_signals(void **state)
 {
 	const struct itimerval often = {{0, 2000}, {0, 2000}};

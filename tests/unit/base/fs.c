@@ -254,7 +254,7 @@ static void an_error_is_not_the_end_of_a_directory(void **state)
 }
 
 /* Only one descriptor holds a lock, others can see that it is held, and it is released with its
- * descriptor, also when its holder is killed. */
+ * descriptor, even when its holder is killed. */
 static void a_lock_is_had_once(void **state)
 {
 	int first = open(at("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -295,7 +295,7 @@ static void a_file_gets_an_unused_name(void **state)
 	assert_int_equal(errno, ENOENT);
 }
 
-/* Bytes are copied at their offset, also to another file system. */
+/* Bytes are copied at their offset, even to another file system. */
 static void a_range_is_copied_to_each_file_system(void **state)
 {
 	_cleanup_close_ int from = memfd_create("from", MFD_CLOEXEC);

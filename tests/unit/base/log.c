@@ -62,7 +62,7 @@ static void levels_are_obeyed(void **state)
 	assert_false(log_enabled(LOG_ERROR));
 }
 
-/* Lines of a thread have a time if its own level is debug, also if the level of the process is
+/* Lines of a thread have a time if its own level is debug, even if the level of the process is
  * not. */
 static void the_own_level_of_a_thread_decides_if_its_lines_have_a_time(void **state)
 {
@@ -135,7 +135,7 @@ static void users_of_urls_are_masked(void **state)
 	assert_string_equal(last, "me *** *** *** b:c ***");
 }
 
-/* Signatures in URLs are masked by the parameter's name, also those made by others. */
+/* Signatures in URLs are masked by the parameter's name, including those made by others. */
 static void signatures_in_urls_are_masked(void **state)
 {
 	(void)state;

@@ -71,7 +71,7 @@ static void a_missing_program_is_the_callers_error(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-/* A child inherits only 0, 1 and 2, also if descriptors of the parent are not close-on-exec. */
+/* A child inherits only 0, 1 and 2, even if descriptors of the parent are not close-on-exec. */
 static void a_child_inherits_no_other_descriptor(void **state)
 {
 	char text[256] = "";

@@ -88,7 +88,7 @@ static void hexadecimal_round_trips(void **state)
 	assert_int_equal(str_unhex("007f80fg", back, 4), -1);
 }
 
-/* Secrets are equal exactly if the strings are, also with different lengths. */
+/* Secrets are equal exactly if the strings are, even with different lengths. */
 static void secrets_are_compared_whole(void **state)
 {
 	(void)state;

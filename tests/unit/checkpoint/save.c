@@ -188,7 +188,8 @@ static void test_a_commit_that_cannot_be_read_is_an_error(void **state)
 	assert_true(exists("step-000000000001-1/model.bin"));
 }
 
-/* Each kind of damage to the newest checkpoint makes the reader fall back to the one before. */
+/* Each kind of damage to the newest checkpoint makes the reader fall back to the previous
+ * checkpoint. */
 static void test_a_damaged_checkpoint_is_passed_over(void **state)
 {
 	_cleanup_free_ char *model = below("step-000000000002-1/model.bin"),
@@ -437,8 +438,8 @@ static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 	assert_false(exists("step-000000000005-1"));
 }
 
-/* The rank does not know yet which save it belongs to. Its file remains, and rank 0 accepts it once
- * it has not changed for a while. */
+/* The rank does not know yet which save it belongs to. The file of the rank remains, and rank 0
+ * accepts the file once it has not changed for a while. */
 static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void **state)
 {
 	struct save *zero = NULL, *two = NULL;

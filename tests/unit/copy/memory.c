@@ -1,4 +1,5 @@
-/* Every allocation of a copy fails once: each file is whole or missing, and the error says so. */
+/* Every allocation of a copy fails once: each file is whole or missing, and a missing file has an
+ * error. */
 #include "copy/copy.h"
 #include "../transfer/memory_fixture.h"
 

@@ -1,4 +1,4 @@
-/* Dealing an epoch to ranks and workers: each sample once, also if their numbers change. */
+/* Dealing an epoch to ranks and workers: each sample once, even if their numbers change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -97,7 +97,7 @@ static uint64_t train_rank(struct training *t, struct deal_options options, uint
 	return samples;
 }
 
-/* Some steps, or all up to the end of the epoch, then a checkpoint. */
+/* Runs some steps, or all steps up to the end of the epoch, and then saves a checkpoint. */
 static void train(struct training *t, uint32_t n_ranks, uint32_t n_workers, bool to_end)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_DATASET_STATE);

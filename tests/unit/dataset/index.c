@@ -144,7 +144,7 @@ static void an_index_is_read_as_it_was_written(void **state)
 	assert_memory_equal(got.document, "{}", 2);
 }
 
-/* A bit that is wrong and a byte that is missing, anywhere. */
+/* A wrong bit or a missing byte anywhere is found. */
 static void damage_is_found(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(MIB);
@@ -382,7 +382,7 @@ static void a_damaged_index_is_an_error_with_a_remedy(void **state)
 	assert_int_equal(open_set(f, (struct dataset_options){.fresh = true}), 0);
 }
 
-/* Files have no checksums but these. */
+/* Files have no other checksums. */
 static void samples_are_verified_against_the_checksums_of_an_index(void **state)
 {
 	struct fixture *f = *state;

@@ -53,9 +53,9 @@ static void test_mixes_are_the_same_on_every_machine(void **state)
 
 /* ---- proportions ---- */
 
-/* Asserts that after each of the first `n` positions each set has its share of them, with an error
- * of at most `hundredths` of a sample, that the count is that of the picks, and that the samples of
- * a set come in their order. */
+/* Asserts for each of the first `n` positions: the share of each set has an error of at most
+ * `hundredths` of a sample, its count equals the number of its picks, and its samples come in their
+ * order. */
 static void assert_proportions(
 	const struct mix_set *sets, size_t n_sets, uint64_t n, uint64_t hundredths)
 {

@@ -63,7 +63,7 @@ static void test_each_number_appears_once(void **state)
 	}
 }
 
-/* Next to powers of two, up to the largest size; a bijection has an inverse. */
+/* The sizes are next to powers of two, up to the largest size; a bijection has an inverse. */
 static void test_large_sizes_have_an_inverse(void **state)
 {
 	struct permute p;

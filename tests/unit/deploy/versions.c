@@ -265,7 +265,7 @@ static bool change_commits(
 	return true;
 }
 
-/* The version before it must not come back for a moment. */
+/* The previous version must not come back for a moment. */
 static void a_commit_that_is_replaced_meanwhile_ends_the_look(void **state)
 {
 	struct world *w = *state;

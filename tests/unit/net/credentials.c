@@ -396,7 +396,7 @@ static int issue_token(
 	return 0;
 }
 
-/* A run of weeks fetches thousands of keys. */
+/* A run that takes weeks fetches thousands of keys. */
 static void the_list_of_hidden_secrets_does_not_grow_with_every_refresh(void **state)
 {
 	struct issuer issuer = {0};

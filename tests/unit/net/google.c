@@ -231,7 +231,7 @@ static void a_wrong_key_file_is_refused_with_what_is_wrong(void **state)
 
 	(void)state;
 	assert_refused("type", NULL, PENSTOCK_E_INVALID, "type");
-	assert_refused("type", "external_account", PENSTOCK_E_UNSUPPORTED, "\"external_account\"");
+	assert_refused("type", "external_account", PENSTOCK_E_UNSUPPORTED, "'external_account'");
 	assert_refused("client_email", NULL, PENSTOCK_E_INVALID, "client_email");
 	assert_refused("client_email", "a\nb", PENSTOCK_E_INVALID, "client_email");
 	assert_refused("private_key", NULL, PENSTOCK_E_INVALID, "private_key");

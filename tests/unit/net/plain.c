@@ -25,8 +25,9 @@ struct fixture {
 	char data[N][SIZE + 1]; /* with a byte that must not be written */
 	atomic_uint odd; /* requests of odd targets so far */
 	atomic_uint at_once; /* requests of "/far" in progress */
-	atomic_uint far[N + 1]; /* requests of "/far", by the number in progress with them */
-	atomic_uint hangs; /* the first `hangs` of them hang if the target is "/hangs" */
+	/* far[n] counts the requests of "/far" that were the n-th in progress when they began */
+	atomic_uint far[N + 1];
+	atomic_uint hangs; /* number of the first odd requests that hang if they are of "/hangs" */
 	atomic_int cancel;
 };
 
@@ -276,7 +277,8 @@ static void connections_that_are_closed_without_a_reply_are_few(void **state)
 	assert_true(atomic_load(&f->m.connections) <= 100);
 }
 
-/* As in a store of many machines one of which hangs. A timeout alone would take minutes. */
+/* The test simulates a store of many machines, one of which hangs. A timeout alone would take
+ * minutes. */
 static void a_request_slower_than_others_is_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -357,7 +359,7 @@ static void a_busy_server_gets_fewer_connections(void **state)
 	assert_in_range(usual_at_once(f), 2, 3);
 }
 
-/* A byte now and then is no progress. */
+/* A byte now and then does not count as progress. */
 static void a_trickle_ends(void **state)
 {
 	struct fixture *f = *state;

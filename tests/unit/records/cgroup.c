@@ -67,7 +67,7 @@ static void version_one_is_read_at_the_mount_when_the_path_is_the_hosts(void **s
 	assert_true(limits.cpus > 1.99 && limits.cpus < 2.01);
 }
 
-/* No limit is 0: also version 1's largest number and a quota of -1. */
+/* No limit is 0, and so are version 1's largest number and a quota of -1. */
 static void no_limit_is_zero(void **state)
 {
 	struct cgroup_limits limits;

@@ -481,7 +481,7 @@ static void run_sql(const char *sql)
 	sqlite3_close(db);
 }
 
-/* A file that is no database, one of another program, and one of a later version are not
+/* A file that is not a database, one of another program, and one of a later version are not
  * changed. */
 static void a_foreign_database_is_refused(void **state)
 {
@@ -625,7 +625,7 @@ static void the_records_are_private(void **state)
 	}
 }
 
-/* PENSTOCK_HOME, else XDG_DATA_HOME, else HOME; made for its owner alone. */
+/* The home is PENSTOCK_HOME, else in XDG_DATA_HOME, else in HOME; only its owner can read it. */
 static void the_home_follows_the_environment(void **state)
 {
 	_cleanup_free_ char *first = NULL;

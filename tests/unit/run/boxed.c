@@ -40,8 +40,7 @@ static void be_init(volatile pid_t *task, volatile unsigned *spin)
 		pause();
 }
 
-/* The helper exits at another time in each round, also between the checks for the children of
- * both. */
+/* The helper exits at another time in each round, sometimes between the two checks for children. */
 static void a_task_is_found_while_its_helper_ends(void **state)
 {
 	struct shared {

@@ -113,7 +113,7 @@ static void hybrid_machines_use_both(void **state)
 	assert_string_equal(buf_str(&where), buf_str(&wanted));
 }
 
-/* Groups of a killed run are removed, also within the group of the whole run; a live process keeps
+/* Groups of a killed run are removed, even within the group of the whole run; a live process keeps
  * its group. */
 static void empty_groups_of_the_dead_are_swept(void **state)
 {

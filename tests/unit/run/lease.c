@@ -1,4 +1,4 @@
-/* The state of a lease whose thread cannot start. */
+/* A lease whose thread cannot start. */
 #include "../copy/copy_store.h"
 
 #include <errno.h>

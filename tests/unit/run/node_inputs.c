@@ -1,4 +1,4 @@
-/* Copies of the inputs on a node, also where files cannot be locked. */
+/* Copies of the inputs on a node, with and without locks of files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -160,7 +160,7 @@ static void output_reaches_terminal_and_log(void **state)
 	assert_string_equal(shown, "out\nerr\n");
 }
 
-/* A note begins a line, also after output that did not end its own. */
+/* A note begins a line, even after output that did not end its own. */
 static void a_note_begins_a_line(void **state)
 {
 	struct fixture *f = *state;

@@ -105,7 +105,7 @@ static void incremental_equals_whole(void **state)
 	}
 }
 
-/* The checksum of a whole from those of its parts, also with empty ones. */
+/* The checksums of the parts, empty ones included, give the checksum of the whole. */
 static void parts_combine_into_the_whole(void **state)
 {
 	static const enum checksum_kind kinds[] = {

@@ -148,7 +148,7 @@ static void formats_agree_with_the_c_library_and_come_back(void **state)
 	}
 }
 
-/* Milliseconds, also before 1970, and the ends of the calendar. */
+/* Milliseconds, including those before 1970, and the ends of the calendar. */
 static void formats_hold_at_the_edges(void **state)
 {
 	char iso[DATE_ISO_SIZE], http[DATE_HTTP_SIZE], basic[DATE_BASIC_SIZE];

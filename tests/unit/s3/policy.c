@@ -363,7 +363,7 @@ static void conditions_are_evaluated(void **state)
 		{"{\"NumericLessThanEquals\":{\"s3:max-keys\":\"100\"}}", true},
 		{"{\"NumericGreaterThan\":{\"s3:max-keys\":\"99.5\"}}", true},
 		{"{\"NumericGreaterThanEquals\":{\"s3:max-keys\":\"101\"}}", false},
-		{"{\"NumericEquals\":{\"s3:prefix\":\"0\"}}", false}, /* no number */
+		{"{\"NumericEquals\":{\"s3:prefix\":\"0\"}}", false}, /* not a number */
 		{"{\"DateEquals\":{\"aws:CurrentTime\":\"2026-05-01T00:00:00Z\"}}", true},
 		{"{\"DateLessThan\":{\"aws:CurrentTime\":\"2026-05-01T00:00:01Z\"}}", true},
 		{"{\"DateGreaterThan\":{\"aws:CurrentTime\":1777593599}}", true},
@@ -442,7 +442,7 @@ static void a_policy_without_principal_is_of_its_owner(void **state)
 	policy_free(policy);
 }
 
-/* Without a step left, also a statement that negates a comparison allows nothing. */
+/* Without a step left, even a statement that negates a comparison allows nothing. */
 static void an_evaluation_has_a_limit_of_steps(void **state)
 {
 	static const char *const rows[] = {

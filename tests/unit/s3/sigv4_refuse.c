@@ -326,7 +326,7 @@ static void presigned_urls_live_as_long_as_they_say(void **state)
 		-PENSTOCK_E_INVALID);
 }
 
-/* A request with a changed secret must not be accepted from the cache, also after the cache was
+/* A request with a changed secret must not be accepted from the cache, even after the cache was
  * full once. */
 static void the_key_cache_never_outlives_its_secret_or_scope(void **state)
 {

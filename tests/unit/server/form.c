@@ -181,7 +181,7 @@ static void a_content_type_has_a_valid_boundary(void **state)
 	}
 }
 
-/* Otherwise a stranger could fill the memory; the file itself has no limit here. */
+/* Without the limit a stranger could fill the memory; the file itself has no limit here. */
 static void a_form_is_bounded_before_and_after_its_file(void **state)
 {
 	static char text[4 * LIMIT_FORM];

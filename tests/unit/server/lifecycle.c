@@ -55,7 +55,7 @@ static bool means(const struct rule *r, const struct version *v)
 	       (!r->below || v->size < r->below);
 }
 
-/* `v` is version `i` of its key; those before it are newer, `n` is the number of all. */
+/* `v` is the i-th of the `n` versions of its key, newest first. */
 static bool ends(const struct rule *r, const struct version *v, size_t i, size_t n, int64_t now)
 {
 	unsigned newer = 0;

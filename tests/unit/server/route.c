@@ -68,7 +68,7 @@ static const struct row {
 	{"GET", "b", "k", "uploadId=u", op_list_parts, true},
 	{"POST", "b", "k", "uploadId=u", op_complete_upload, true},
 	{"DELETE", "b", "k", "uploadId=u", op_abort_upload, true},
-	/* A parameter that is no subresource changes nothing; of several the first in order
+	/* A parameter that is not a subresource changes nothing; of several the first in order
 	 * counts. */
 	{"GET", "b", "k", "response-expires=x", op_get_object, false},
 	{"GET", "b", "k", "partNumber=1&uploadId=u", op_list_parts, true},

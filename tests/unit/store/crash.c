@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 
 /*
- * A child writes from several threads, and reports each acknowledged write through a pipe. It is
- * killed with SIGKILL at a random moment, and the store is compared with the reports.
+ * A child writes from several threads, and reports each acknowledged write through a pipe. The
+ * child is killed with SIGKILL at a random moment, and the store is compared with the reports.
  */
 #define THREADS 4
 #define KEYS	6 /* per thread */

@@ -195,7 +195,7 @@ static void an_encrypted_body_is_read_before_it_is_complete(void **state)
 	free(got);
 }
 
-/* Neither the key of another customer nor none reads an object, small or large. */
+/* A request with the key of another customer, or without a key, reads no object, small or large. */
 static void another_key_reads_nothing(void **state)
 {
 	struct fixture *f = *state;

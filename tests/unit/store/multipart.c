@@ -226,7 +226,7 @@ static void abandoned_parts_are_removed(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
-/* A part may be a range of an object, also of one in several pieces, without copying a byte. */
+/* A part may be a range of an object, even of one in several pieces, without copying a byte. */
 static void parts_share_ranges_of_objects(void **state)
 {
 	struct fixture *f = *state;
@@ -426,7 +426,7 @@ static void objects_with_many_pieces_are_deleted_in_several_transactions(void **
 	assert_int_equal(count_files(f), 0);
 }
 
-/* Each of them takes 5 MB. An account may hold as many as it leaves for others. */
+/* Each snapshot takes 5 MB. An account may hold at most as many as then remain free. */
 static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
 {
 	struct fixture *f = *state;
@@ -465,7 +465,7 @@ static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
 	assert_ptr_equal(held[0], held[1]); /* readers share one that fits into the cache */
 	assert_int_equal(store_version_get(f->store, "b", "10000", held[0]->version, &other, NULL),
 		STORE_OK);
-	assert_ptr_equal(held[0], other); /* also if they name the current version */
+	assert_ptr_equal(held[0], other); /* even if they name the current version */
 	store_object_unref(other);
 	store_object_unref(held[0]);
 	store_object_unref(held[1]);

@@ -18,7 +18,7 @@ static char *large_text(char c)
 	return text;
 }
 
-/* An object is read as it was put, with its headers, checksum and size, small or large, also after
+/* An object is read as it was put, with its headers, checksum and size, small or large, even after
  * a restart. */
 static void an_object_is_read_as_it_was_put(void **state)
 {

@@ -218,7 +218,7 @@ static void a_note_that_failed_may_be_valid(void **state)
 		atomic_store(&failing, FAIL_MARK);
 		put(f, "large", "second", filled('2'));
 		before = atomic_load(&n_failures);
-		/* The next note but one has begun after the put. */
+		/* The second note from now begins after the put. */
 		while (atomic_load(&n_failures) < before + 2 && clock_monotonic_ms() < deadline)
 			clock_sleep_ms(1);
 		atomic_store(&failing, FAIL_SYNCFS);

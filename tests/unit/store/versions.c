@@ -358,7 +358,7 @@ static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 	store_list_release(&list);
 }
 
-/* The time of the version "null" is no name of it. */
+/* The time of the version "null" is not a name of it. */
 static void a_version_has_one_name(void **state)
 {
 	struct fixture *f = *state;

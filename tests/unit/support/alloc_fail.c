@@ -14,9 +14,9 @@
 
 /*
  * These definitions come before those of libc and of the sanitizers' libraries, for the program and
- * for every library that it loads. They call the next definition, so that a sanitizer still sees
- * each allocation. While dlsym() looks up the next definitions, allocations come from the array
- * `early` and are never freed.
+ * for every library that it loads. Each of them calls the next definition, so that a sanitizer
+ * still sees each allocation. While dlsym() looks up the next definitions, allocations come from
+ * the array `early` and are never freed.
  */
 #define EXPORT __attribute__((visibility("default")))
 

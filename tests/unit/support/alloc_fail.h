@@ -15,9 +15,10 @@
  *	}
  *
  * malloc, calloc, realloc, reallocarray, aligned_alloc, posix_memalign, memalign, strdup and
- * strndup of all threads and libraries count while armed, and so does what libc calls them for
- * (asprintf, opendir, fopen, pthread_create's bookkeeping is libc's own and does not). Assertions
- * and set-up inside an armed stretch stand between alloc_fail_pause() and alloc_fail_resume().
+ * strndup of all threads and libraries count while armed, and so do the calls that libc makes for
+ * asprintf, opendir and fopen; the memory of pthread_create() is libc's own and does not count. Put
+ * assertions and set-up code between alloc_fail_arm() and alloc_fail_disarm() into
+ * alloc_fail_pause() and alloc_fail_resume().
  *
  * ALLOC_FAIL_TRACE=1 prints the stack of every allocation that is made to fail.
  */

@@ -1,4 +1,4 @@
-/* The facility itself: which allocations it counts and fails, and that it stops. */
+/* Tests alloc_fail.h itself: the allocations that count and fail, and the end. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static void a_short_scenario_does_not_fire(void **state)
 	assert_false(fired);
 }
 
-/* Each function that allocates can fail, also inside libc. */
+/* Each function that allocates can fail, even inside libc. */
 static void every_kind_of_allocation_fails(void **state)
 {
 	void *results[9];

@@ -32,7 +32,8 @@
 /*
  * Every allocation of a sync and of a restore fails once. Each call succeeds or returns the reason,
  * the bucket never holds a version that was not closed, and the same call succeeds afterwards. By
- * default a part of the allocations, another one in each build; ALLOCATIONS=all takes all.
+ * default only a part of the allocations fails, another part in each build; with ALLOCATIONS=all,
+ * each of them fails.
  */
 #define STRIDE	   29
 #define FLUSH_MS   60000
@@ -433,7 +434,8 @@ static bool publish(struct fixture *f, size_t n)
 	failed = alloc_fail_disarm();
 	for (size_t i = 0; i < N_FILES; i++)
 		if (rc == 0 && version_there(f, names[i]) != 2)
-			fail_msg("allocation %zu: a flush without %s is no success", n, names[i]);
+			fail_msg(
+				"allocation %zu: a flush without %s is not a success", n, names[i]);
 	penstock_error_release(&err);
 
 	rc = sync_flush(s, clock_monotonic_ms() + FLUSH_MS, &err);

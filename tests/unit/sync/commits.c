@@ -137,8 +137,8 @@ static void only_what_was_retired_is_deleted(void **state)
 	assert_string_equal(run_all(f), "delete a;");
 }
 
-/* The file system gives the inode of a removed file to the next one. That is no rename, and the
- * upload of the next one may take long. */
+/* The file system gives the inode of a removed file to the next one. A file with that inode was not
+ * renamed, and its upload may take long. */
 static void a_retired_object_does_not_wait_for_a_file_that_has_its_inode(void **state)
 {
 	struct fixture *f = *state;

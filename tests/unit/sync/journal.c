@@ -241,7 +241,7 @@ static void a_rewrite_replaces_and_goes_on(void **state)
 	assert_true(f->in_order);
 }
 
-/* A missing journal is no error. */
+/* A missing journal is not an error. */
 static void a_missing_journal_is_an_empty_one(void **state)
 {
 	assert_int_equal(replay(*state, NULL), 0);

@@ -1,7 +1,7 @@
 /*
- * A model of the plan: random programs write, rename and delete files, are killed, and workers send
- * what the plan asks for to a store that fails now and then. The rules of the plan are repeated
- * here in terms of files and objects instead of states:
+ * A model of the plan: random programs write, rename and delete files, and are killed; workers send
+ * the files that the plan selects to a store that fails now and then. The rules of the plan are
+ * repeated here in terms of files and objects instead of states:
  *
  *	- An object holds a version that its writer closed (no kill did), or the start of a log.
  *	- In the end each closed file is in the store; in partial/ if a kill has closed it.
@@ -120,7 +120,7 @@ static void delete_object(unsigned n)
 		moved |= world->files[i].exists && world->files[i].ident.ino == gone.ino;
 		kept |= i != n && world->store[i].ino == gone.ino;
 	}
-	/* Retention removes the object, also if a program has just renamed the file. */
+	/* Retention removes the object, even if a program has just renamed the file. */
 	if (moved && !kept && !world->permitted[n])
 		broken("%s was deleted before its new name had an object", name_of(n));
 	world->store[n] = (struct object){0};

@@ -9,7 +9,7 @@
 #include "sync/plan/state.h"
 
 #define RUNS	   1500
-#define RACING	   (1U << 24) /* in a seed: programs go on while the sync works */
+#define RACING	   (1U << 24) /* in a seed: programs continue while the sync works */
 #define STEPS	   80
 #define BURST	   700 /* files at once, more than a directory's queue holds */
 #define N_NAMES	   (8 + BURST)
@@ -23,20 +23,20 @@ enum status {
 	WRITING,
 	GOOD,
 	DEAD,
-	EITHER /* closed so near to a death that both results are right */
+	EITHER /* closed so close to a death that both results are right */
 };
 
 /* One content that a file had at some time. */
 struct version {
 	enum status status;
-	uint64_t log; /* not 0: one of a file that was only appended to */
+	uint64_t log; /* not 0: a version of a file that was only appended to */
 	uint64_t size;
 };
 
 struct file {
 	bool exists, open, append;
 	bool unsure; /* the plan may not know how its last writer ended */
-	bool untold; /* at a restart: some event about it was not delivered */
+	bool untold; /* at a restart: an event about the file was not delivered */
 	enum close_kind fate; /* reported to the plan if the writer ends well */
 	unsigned version;
 	uint64_t seq; /* number of its last close */
@@ -100,7 +100,7 @@ struct world {
 	 * deleted. */
 	bool retired[N_NAMES], permitted[N_NAMES];
 	bool failed[N_NAMES], passed[N_NAMES];
-	/* The reply to the upload of its object was lost; and then penstock was killed. */
+	/* the reply to the upload of the object was lost; then penstock was killed */
 	bool unsure[N_NAMES], forgotten[N_NAMES];
 	struct version versions[VERSIONS];
 	unsigned n_versions;
@@ -109,7 +109,7 @@ struct world {
 	struct upload uploads[JOBS];
 	uint64_t seq, ticks;
 	bool flaky, deadline, burst, racing;
-	bool running; /* programs go on while the sync works */
+	bool running; /* programs continue while the sync works */
 	unsigned n_names; /* in use */
 	unsigned step;
 };

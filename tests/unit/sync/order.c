@@ -118,8 +118,8 @@ static void a_marker_waits_while_its_small_data_is_written_again(void **state)
 	assert_string_equal(run_all(f), "frozen data;frozen marker;");
 }
 
-/* A version that was closed while the one before was being sent keeps its place, if its file is
- * opened again before that upload has ended. */
+/* A version that was closed during the upload of the previous version keeps its place, if its file
+ * is opened again before that upload has ended. */
 static void a_marker_waits_for_a_version_closed_during_an_upload(void **state)
 {
 	struct fixture *f = *state;
@@ -194,7 +194,8 @@ static void a_marker_waits_for_data_that_was_found_before_its_close(void **state
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* A version closed while the one before was being sent goes after everything closed since. */
+/* A version that was closed during the upload of the previous version goes after all files closed
+ * since. */
 static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
 {
 	struct fixture *f = *state;

@@ -136,7 +136,7 @@ static void the_upload_of_a_file_that_becomes_suspect_is_abandoned(void **state)
 	assert_string_equal(run_all(f), "partial ckpt;");
 }
 
-/* A file that was open at a death and has no living writer is suspect, also before its close was
+/* A file that was open at a death and has no living writer is suspect, even before its close was
  * seen. */
 static void an_open_file_without_a_living_writer_is_suspect_at_a_death(void **state)
 {
@@ -230,7 +230,7 @@ static void an_open_file_is_published_as_it_grows(void **state)
 	assert_string_equal(run_all(f), "whole log;");
 }
 
-/* The rest of a log is sent also if its writer was killed, if the file only grew. */
+/* The rest of a log is sent even if its writer was killed, if the file only grew. */
 static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 {
 	struct fixture *f = *state;
@@ -375,7 +375,7 @@ static void without_permission_nothing_is_deleted(void **state)
 	assert_true(at(f, "gone")->flags & ENTRY_PUBLISHED);
 }
 
-/* The file is removed during its upload: that is no permission to delete the new object. */
+/* The file is removed during its upload: that does not permit deleting the new object. */
 static void what_goes_away_under_its_upload_is_deleted_only_with_leave(void **state)
 {
 	struct fixture *f = *state;
@@ -455,7 +455,7 @@ static void an_object_without_a_reply_stays_until_the_new_names_have_one(void **
 }
 
 /* The file gets its old name back after the deletion of the old object was requested. The object of
- * the other name is then the only one, also if the deletion seems to have failed. */
+ * the other name is then the only one, even if the deletion seems to have failed. */
 static void an_object_stays_while_that_of_the_new_name_may_be_deleted(void **state)
 {
 	const enum job_outcome outcomes[] = {JOB_FAILED, JOB_DONE};

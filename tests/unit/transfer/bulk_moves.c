@@ -305,7 +305,7 @@ static void nobody_goes_ahead_of_a_sync_under_way(void **state)
 	sem_wait(&disk.begun);
 
 	pthread_create(&two.thread, NULL, sync_main, &two);
-	/* Time for a wrong implementation to go on; the right one waits. */
+	/* Give a wrong implementation the time to continue; a correct one waits. */
 	for (unsigned ms = 0; ms < 100 && !atomic_load(&two.over); ms++)
 		clock_sleep_ms(1);
 	sem_post(&disk.go);

@@ -172,7 +172,7 @@ static inline void make_objects(struct tiny_store *store)
 	}
 }
 
-/* Every file of the tree that is no object's is a leftover. */
+/* Every file of the tree that is not an object's is a leftover. */
 static inline void check_files(const struct world *w)
 {
 	unsigned found = 0;

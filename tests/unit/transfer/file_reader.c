@@ -251,7 +251,7 @@ static void other_reads_request_exactly_their_bytes(void **state)
 	assert_int_equal(f->n, 10);
 }
 
-/* Back and forth, also into the bytes that were read ahead and beyond them. */
+/* Back and forth, into the bytes that were read ahead and beyond them. */
 static void any_order_of_reads_gets_the_right_bytes(void **state)
 {
 	struct fixture *f = *state;

@@ -26,7 +26,7 @@ static const struct shape shapes[] = {
 	{"an ETag of MD5s", SMALL - 1, PART},
 	{"the last part empty", SMALL, PART, .empty_last = true},
 	{"one part", SMALL, SMALL},
-	/* By the first part and the number of parts, these could be of one size. */
+	/* The size of the first part and the number of parts do not show that the sizes differ. */
 	{"parts of two sizes", 2 * PART + 50000, PART, .second = 50000, .unverified = true},
 	{"the last part as expected", 3 * PART + 50000, PART, .second = 50000, .unverified = true},
 	{"checksums of parts", SMALL, PART, .sums = true, .odd_etag = true},

@@ -282,7 +282,7 @@ static void any_keys_come_once_in_order(void **state)
 	}
 }
 
-/* One page takes one request, also an empty one. */
+/* One page takes one request, even if the page is empty. */
 static void short_listings_are_one_request(void **state)
 {
 	struct store s = {.page = 100}, none = {.page = 100};
@@ -351,7 +351,8 @@ static void list_lying(enum lie lie, unsigned page)
 	strlist_release(&s.keys);
 }
 
-/* A store that ignores or refuses start-after, or repeats keys, costs time, but no key. */
+/* If a store ignores or refuses start-after, or repeats keys, the listing takes longer, and no key
+ * is lost. */
 static void stores_that_do_not_start_where_told(void **state)
 {
 	(void)state;

@@ -30,7 +30,7 @@ static void outputs_below_an_output_are_left_out(void **state)
 		{".penstock/runs/1/state.json", false},
 		{".penstock/tags/v1/a", false},
 		{"a", true},
-		{"model/.penstock/deploy.json", false}, /* a model in service is no output */
+		{"model/.penstock/deploy.json", false}, /* a model in service is not an output */
 		{"model/weights", true},
 		{"sub/.penstock/owner.json", false},
 		{"sub/.penstock/runs/2/state.json", false},

@@ -1,7 +1,7 @@
 /*
  * A store in memory with one object and uploads in parts, which works like S3: lists of parts,
- * copies of ranges under a condition, checksums of the whole compared at the end. It counts the
- * requests, and sends wrong replies if a test asks for them.
+ * copies of ranges under a condition, checksums of the whole compared at the end. The store counts
+ * the requests, and sends wrong replies if a test asks for them.
  *
  *	begin(&f, store_answer);
  *	store.no_copies = true;			// `store` is a variable of this file

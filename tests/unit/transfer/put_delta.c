@@ -1,4 +1,4 @@
-/* Uploads that send only what differs from the object that they replace. */
+/* Uploads that send only the changes since the object that they replace. */
 #include "parts_store.h"
 
 #include <dirent.h>

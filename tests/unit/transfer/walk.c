@@ -218,7 +218,8 @@ static void make_link(const char *target, const char *path)
 	assert_int_equal(0, symlink(target, full));
 }
 
-/* Links are left out, kept, or followed, as asked; a followed directory sorts as one. */
+/* Links are left out, kept or followed, as the caller requests; a link that is followed sorts as a
+ * directory. */
 static void links_as_asked(void **state)
 {
 	static const char *const skipped[] = {"d/x", "f", NULL};
@@ -337,7 +338,7 @@ static void unfinished_downloads_are_left_out(void **state)
 	assert_paths(&seen.paths, wanted);
 }
 
-/* Directories come before their entries, also empty ones. */
+/* Directories, empty ones included, come before their entries. */
 static void directories_where_asked_for(void **state)
 {
 	static const char *const wanted[] = {"a-", "a/", "a/b", "e/", "e/f/", NULL};
@@ -448,7 +449,7 @@ static void walk_meddled(const char *at, void (*then)(void), int problems)
 	assert_int_equal(problems, told);
 }
 
-/* A file or a directory that disappears during the walk is no error. */
+/* A file or a directory that disappears during the walk is not an error. */
 static void what_vanishes_is_left_out(void **state)
 {
 	(void)state;

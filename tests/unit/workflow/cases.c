@@ -1,5 +1,5 @@
 /*
- * Runs the cases of cases/[name].txt, each a document and what reading it must say:
+ * Runs the cases of cases/[name].txt, each of which is a document and the expected messages:
  *
  *	=== a sentence that names the case
  *	--- document            (the workflow; its display name is "wf")

@@ -59,8 +59,8 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	return buf_printf(value, "value-of-%s", name) == 0;
 }
 
-/* Reads `text` with the n-th allocation failing (0: none). Returns false if there are fewer
- * allocations. */
+/* Reads `text`; the n-th allocation fails (no allocation if `n` is 0). Returns false if there are
+ * fewer allocations. */
 static bool read_once(const char *text, size_t n, struct outcome *o, struct penstock_error *err)
 {
 	char *sets_items[] = {(char[]){"steps.one.run.workDir=/y"}, (char[]){"env[0].value=x"}};

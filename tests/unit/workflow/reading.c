@@ -376,7 +376,7 @@ static void resolved_values_are_not_resolved_again(void **state)
 	assert_string_equal(reading.wf->env.items[0].value.value, "${{ env.PENSTOCK_TEST_VALUE }}");
 }
 
-/* A missing field is reported, and so is a file that is no workflow any more. */
+/* A missing field is reported, and so is a file that is not a workflow any more. */
 static void a_field_that_is_gone_is_reported(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -478,7 +478,7 @@ static void values_of_variables_may_be_gone_where_nothing_starts(void **state)
 	}
 }
 
-/* A byte order mark and Windows line ends are no mistakes and shift no position. */
+/* A byte order mark and Windows line ends are not mistakes and shift no position. */
 static void marks_and_carriage_returns_are_fine(void **state)
 {
 	_cleanup_(reading_release) struct reading yaml = {0};
@@ -495,7 +495,7 @@ static void marks_and_carriage_returns_are_fine(void **state)
 		"wf:2:2: unknown key `resum` in a workflow, did you mean `resume`?\n");
 }
 
-/* Bytes that are no text are reported with their place, before anything else. */
+/* Bytes that are not text are reported with their place, before anything else. */
 static void bytes_that_are_no_text_are_reported(void **state)
 {
 	static const struct {
