@@ -26,6 +26,11 @@ def binary():
     return path
 
 
+def has_sanitizer():
+    """Returns True if the program is built with a sanitizer, which takes several times the memory."""
+    return "asan" in str(binary()) or "tsan" in str(binary())
+
+
 def environment(home=None):
     """
     Returns the environment of the program, and of trainings that a test starts without it. The caller's variables that select

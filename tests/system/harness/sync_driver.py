@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .program import Process, binary
+from .program import Process, binary, has_sanitizer
 from .waiting import wait_for
 
 
@@ -143,7 +143,7 @@ class Syncer:
         with open(f"/proc/{self.process.pid}/status") as status:
             peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
         print(f"peak of {peak} kB")
-        if "asan" not in str(self.process.arguments[0]) and "tsan" not in str(self.process.arguments[0]):
+        if not has_sanitizer():
             assert peak <= 32 * 1024
 
     # Contents of the store.
