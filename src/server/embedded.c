@@ -166,9 +166,9 @@ static bool answers(const char *endpoint, int64_t deadline_ms)
 
 /* --- starting an owner ----------------------------------------------------------------------- */
 
-/* Selects the environment of the owner, which outlives this process and serves other processes. It
- * must not contain values meant for this run, such as cloud keys and ${{ secrets }}, but needs the
- * keys of the store itself. */
+/* Selects the environment of the owner, which outlives this process and serves other processes. The
+ * environment must not contain values meant for this run, such as cloud keys and ${{ secrets }},
+ * but needs the keys of the store itself. */
 static int owner_environment(struct strlist *env)
 {
 	static const char *const wanted[] = {

@@ -294,8 +294,7 @@ int server_renew_tls(struct server *server, bool forced, struct penstock_error *
 	return 0;
 }
 
-/* Opens the near socket in addition to the TCP socket. Its failure is no error: clients then use
- * TCP. */
+/* Opens the near socket in addition to the TCP socket. Without a near socket clients use TCP. */
 static void start_near(struct server *server, int tcp)
 {
 	struct sockaddr_in6 bound = {0};

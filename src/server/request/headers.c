@@ -141,8 +141,8 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 	return reply_error(req, S3_E_INVALID_STORAGE_CLASS);
 }
 
-/* Returns true for a parameter of the signature, which is no header, and for a checksum. Like AWS,
- * the store ignores checksums in a URL: the JavaScript SDK signs that of an empty body. */
+/* Returns true for a parameter of the signature, which is not a header, and for a checksum. Like
+ * AWS, the store ignores checksums in a URL: the JavaScript SDK signs that of an empty body. */
 static bool is_ignored(const char *name)
 {
 	static const char *const names[] = {"x-amz-algorithm", "x-amz-credential", "x-amz-date",
@@ -161,7 +161,7 @@ static bool take_parameter(struct request *req, const char *name, const char *va
 
 	if (!framing_is_header(name, value)) /* both may be sent in replies */
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
-			"The URL has a parameter that is no valid header");
+			"The URL has a parameter that is not a valid header");
 	if (given && strcmp(given, value) != 0)
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"The header %s has another value in the URL", name);

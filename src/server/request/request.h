@@ -242,7 +242,7 @@ void request_bind_ref(const struct request *req, const char *key, const char *ve
 
 /* Counts bytes of a document or a reply that the request holds in memory. An account, or all
  * anonymous senders together, may hold as many bytes of LIMIT_SERVER_HELD as are left to others.
- * Returns false if it already does. */
+ * Returns false if that limit is reached. */
 bool request_hold(struct request *req, size_t bytes);
 /* Counts off what request_hold() has counted. */
 void request_let_go(struct request *req);

@@ -259,7 +259,7 @@ def take_number(folder):
 
 
 class ClusterPenstock(Penstock):
-    """The program on the login node of a cluster. Its home is shared with the nodes."""
+    """The program on the login node of a cluster, which shares its home with the nodes."""
 
     def __init__(self, folder, cluster):
         super().__init__(folder)

@@ -29,7 +29,7 @@ def limited(number, name):
 
 
 class Syncer:
-    """A sync of `folder`/out to s3://out-bucket/p/. Its writers are the child processes of this test."""
+    """A sync of `folder`/out to s3://out-bucket/p/, whose writers are the child processes of this test."""
 
     BUCKET = "out-bucket"
     PREFIX = "p/"
