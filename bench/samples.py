@@ -48,8 +48,9 @@ print(n / (time.perf_counter() - begin))
 """
 
 # Peers for the objects: their code before the loop, and the code that reads one batch of keys.
+# Libraries of peers may abort while Python ends, so the program ends at once after its measurement.
 PEER = f"""
-import random, sys, time
+import os, random, sys, time
 objects, seconds, endpoint = int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 SETUP
 def batch():
@@ -60,7 +61,8 @@ n, begin = 0, time.perf_counter()
 while time.perf_counter() - begin < seconds:
     batch()
     n += {BATCH}
-print(n / (time.perf_counter() - begin))
+print(n / (time.perf_counter() - begin), flush=True)
+os._exit(0)
 """
 
 BOTO3 = """
