@@ -92,7 +92,7 @@ int copies_live(const struct copies_place *place, const char *home_id, struct pe
 
 /* ---- the journal of this machine ---- */
 
-/* Returns the journal of the run, even after the run's storage is gone; NULL if there is none. */
+/* Returns the journal of the run, even if its storage is gone; NULL if the run has no journal. */
 static char *journal_of(const char *home, const char *id)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
