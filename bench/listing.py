@@ -162,7 +162,7 @@ def browse(report, bench, count):
     penstock = Penstock(bench.folder / "page")
     server = Ui(penstock, env=ENVIRONMENT | {"AWS_ENDPOINT_URL": bench.url})
     with pages.playwright() as driver:
-        browser = driver.chromium.launch(executable_path=pages.CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = pages.launch(driver)
         late, received = pages.scrolled(browser, server, "buckets/s3://bench/data/part-0/", "img_0000000.jpg", report.size(5, 0.5), 3000)
         browser.close()
     server.close()

@@ -51,6 +51,10 @@ def playwright():
     return sync_playwright()
 
 
+def launch(driver):
+    return driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+
+
 class Bare(http.server.BaseHTTPRequestHandler):
     """A page of one word."""
 
@@ -128,7 +132,7 @@ def main(report):
         penstock = Penstock(folder)
         os.mkfifo(folder / "pipe")
         run = penstock.popen("run", write_workflow(folder, f"echo begins; while read -r line; do echo $line; done < {folder}/pipe", name="t"))
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = launch(driver)
         server = Ui(penstock)
         with open(folder / "pipe", "w") as pipe:
             identity = wait_for(lambda: penstock.ps() and penstock.ps()[0]["id"], what="the run is recorded")
