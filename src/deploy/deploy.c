@@ -416,6 +416,8 @@ static void ended(struct deployment *d, unsigned slot, int status)
 	backend_release(s);
 	if (phase != BACKEND_ENDING && slot == d->front)
 		front_ended(d, &model, phase == BACKEND_READY, why);
+	else if (phase == BACKEND_STARTING && status == -1) /* no child of this process */
+		follow_not_started(&d->follow, &model);
 	else if (phase == BACKEND_STARTING)
 		failed(d, &model, why, d->servers[d->front].phase == BACKEND_READY);
 	model_release(&model);

@@ -451,6 +451,20 @@ static bool refuse(struct refused *refused, const char *content, int64_t until_m
 	return true;
 }
 
+/* The version is offered again, unless it is refused. The caller has the lock. */
+static void end_try(struct follow *f, const struct model *model)
+{
+	changed(f, model);
+	if (strcmp(f->tried.content, model->content) == 0)
+		model_release(&f->tried);
+}
+
+void follow_not_started(struct follow *f, const struct model *model)
+{
+	LOCK_SCOPE(&f->lock);
+	end_try(f, model);
+}
+
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever)
 {
 	bool noted;
@@ -465,9 +479,7 @@ void follow_failed(struct follow *f, const struct model *model, const char *why,
 		log_warn("out of memory");
 	if (f->why)
 		str_make_utf8(f->why); /* JSON has no other text */
-	changed(f, model);
-	if (strcmp(f->tried.content, model->content) == 0)
-		model_release(&f->tried);
+	end_try(f, model);
 }
 
 json_t *follow_pack_failures(struct follow *f)

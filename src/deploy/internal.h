@@ -261,6 +261,9 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled);
 /* Reports a version that failed. The version is never offered again if `for_ever` is true, else not
  * for a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
+/* Reports a version whose server ended with the process that started it. The version is offered
+ * again. */
+void follow_not_started(struct follow *f, const struct model *model);
 /* Returns an object for the state of this machine: the contents that are not offered, and the last
  * version that failed. Returns NULL if out of memory. */
 json_t *follow_pack_failures(struct follow *f);

@@ -164,6 +164,21 @@ def test_a_process_that_is_killed_while_a_server_starts_leaves_its_turn_to_the_n
     deployment.stop()
 
 
+def test_a_process_that_is_killed_before_its_server_begins_leaves_it_to_the_next(deploy, models):
+    """The server waits until the state is on the disk, and ends with the process that would start it."""
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    deployment.wait_in_service(1)
+    for version in range(2, 8):
+        main, _ = deployment.both()
+        publish(models, version, weights(version), "slow")
+        while not any(server and server["phase"] == "starting" for server in deployment.state()["servers"]):
+            pass
+        os.kill(main, signal.SIGKILL)
+        deployment.wait_in_service(version)
+    deployment.stop()
+
+
 @pytest.mark.parametrize("behind", [True, False])
 def test_a_server_that_ends_before_the_spare_takes_over(deploy, models, behind):
     """The spare acts as the killed process would: the older server takes over, or the version is started once more."""
