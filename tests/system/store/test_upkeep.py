@@ -610,7 +610,8 @@ def test_files_kept_for_a_guest_are_removed_after_it(filled, upkeep, tmp_path):
     guest.communicate()
     put(filled, "large", b"newer")
 
-    assert kept and not path.exists()
+    assert kept
+    wait_for(lambda: not path.exists())
     filled.stop()
     upkeep("check").ok()
 
