@@ -19,12 +19,6 @@ SHARE = 0.05
 AT_MOST = 0.15
 
 
-def cpu_s(pid):
-    """Returns the CPU seconds of a process so far. The store's grow, because it hashes the bytes that it copies."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def changed(data, version):
     """Makes the next version: one piece of 5 % changes, as if one layer had been trained further."""
     length = int(len(data) * SHARE)
@@ -55,11 +49,11 @@ def through_sync(report, penstock, store, link, folder, size):
         os.rename(folder / "next", sync.out / "ckpt.pth")
         sync.wait_event("published", "ckpt.pth", count=version)
 
-    before = cpu_s(store.process.pid)
+    before = reporting.cpu_of(store.process.pid)
     share, median_s = shares(bytearray(os.urandom(size)), publish, link, lambda: sync.object("ckpt.pth"))
     report.limit(f"bytes sent of {size // 10**6} MB, 5 % changed: sync", share, at_most=AT_MOST, unit="of it")
     report.figure("one version by sync", median_s, unit="s")
-    report.figure("processor time of the store for all versions", cpu_s(store.process.pid) - before, unit="s")
+    report.figure("processor time of the store for all versions", reporting.cpu_of(store.process.pid) - before, unit="s")
     sync.flush()
 
 

@@ -40,11 +40,6 @@ s3.upload_file(path, "bench", key) if verb == "up" else s3.download_file("bench"
 """
 
 
-def cpu_of(pid):
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Store:
     def __init__(self, folder):
         self.folder = folder
@@ -52,10 +47,7 @@ class Store:
 
     def start(self, listen):
         self.listen = listen
-        env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-        command = [reporting.binary(), "serve", "--root", self.folder / "store", "--listen", listen, "--durability", "relaxed"]
-        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-        self.endpoint = "http://127.0.0.1:" + self.process.stdout.readline().split()[-1].rpartition(":")[2]
+        self.process, self.endpoint = reporting.serve(self.folder / "store", listen, "relaxed")
 
     def close(self):
         self.process.send_signal(signal.SIGTERM)
@@ -126,7 +118,7 @@ class Bench:
     def run(self, name, way, key):
         """Returns the seconds, the CPU seconds of both sides, and the client's peak memory."""
         command = self.tools[name](way, key)
-        server, begin = cpu_of(self.store.process.pid), time.perf_counter()
+        server, begin = reporting.cpu_of(self.store.process.pid), time.perf_counter()
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
             used, memory = reporting.wait_for(process)
@@ -134,7 +126,7 @@ class Bench:
             if process.returncode:
                 said.seek(0)
                 sys.exit(f"{name}, {way}: {said.read().decode(errors='replace')}")
-        return seconds, used + cpu_of(self.store.process.pid) - server, memory
+        return seconds, used + reporting.cpu_of(self.store.process.pid) - server, memory
 
     def measure(self, name, way, path=None):
         """Measures a run, through a proxy if `path` (program and arguments) is given. Removes the object from the store."""

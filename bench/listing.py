@@ -50,19 +50,12 @@ def make_files(folder, count):
 
 @contextlib.contextmanager
 def store(folder):
-    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-    command = [reporting.binary(), "serve", "--root", folder, "--listen", "127.0.0.1:0", "--durability", "relaxed"]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    process, url = reporting.serve(folder, durability="relaxed")
     try:
-        yield process, process.stdout.readline().split()[-1]
+        yield process, url
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-
-
-def cpu_of(pid):
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Bench:
@@ -75,12 +68,12 @@ class Bench:
     def run(self, command, lines=None):
         """Returns the seconds, the CPU seconds of both sides, and the peak of resident bytes. The command must print `lines` lines."""
         output = self.folder / "output"
-        before, begin = cpu_of(self.server.pid), time.perf_counter()
+        before, begin = reporting.cpu_of(self.server.pid), time.perf_counter()
         with open(output, "wb") as file:
             process = subprocess.Popen([str(word) for word in command], env=self.env, stdout=file, stderr=subprocess.STDOUT)
             used, memory = reporting.wait_for(process)
         wall = time.perf_counter() - begin
-        cpu = used + cpu_of(self.server.pid) - before
+        cpu = used + reporting.cpu_of(self.server.pid) - before
         with open(output, "rb") as file:
             printed = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
         if process.returncode or (lines is not None and printed != lines):

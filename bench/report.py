@@ -46,6 +46,14 @@ def bench_python():
     return subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
 
 
+def serve(root, listen="127.0.0.1:0", durability="full"):
+    """Starts a store with the keys "bench" and "bench-secret". Returns its process and its URL."""
+    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
+    command = [binary(), "serve", "--root", root, "--listen", listen, "--durability", durability]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    return process, "http://127.0.0.1:" + process.stdout.readline().split()[-1].rpartition(":")[2]
+
+
 class Report:
     def __init__(self, quick=False):
         self.quick = quick  # fewer and smaller samples, to check that the benchmarks work
@@ -157,6 +165,12 @@ def children_cpu_s():
     """Returns the CPU seconds of all children that have ended so far; a difference of two results is that of the calls between."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def cpu_of(pid):
+    """Returns the CPU seconds of a process so far, with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def wait_for(process):

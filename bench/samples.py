@@ -139,14 +139,6 @@ def number(python, script, *arguments, env, patience=None):
     return float(out.stdout.splitlines()[-1])
 
 
-def start_store(folder, listen, durability="full"):
-    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", listen, "--durability", durability]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    port = process.stdout.readline().split()[-1].rsplit(":", 1)[1]
-    return process, f"http://127.0.0.1:{port}"
-
-
 def stop(process):
     process.send_signal(signal.SIGTERM)
     process.wait(30)
@@ -201,7 +193,7 @@ def main(report):
         program = report.compiled("bare_reads", folder)
         if not program:
             return
-        store, endpoint = start_store(folder, "127.0.0.1:0")
+        store, endpoint = reporting.serve(folder / "store")
         fill(folder, endpoint, objects, records)
 
         def ours(what, singly=False):
@@ -215,7 +207,7 @@ def main(report):
         report.figure("objects of 3 kB, a GET for each, over the Unix socket", figures[1], unit="samples/s")
         stop(store)
         # A store that listens on all addresses has no Unix socket.
-        store, endpoint = start_store(folder, "0.0.0.0:0")
+        store, endpoint = reporting.serve(folder / "store", "0.0.0.0:0")
         keys = [(f"/bench/objects/{key:06d}",) for key in random.sample(range(objects), min(objects, 2000))]
         calls = [ours("objects", singly=True), lambda: bare(program, folder, endpoint, seconds, keys), ours("objects")]
         for setup, read in PEERS.values() if peers else ():

@@ -59,11 +59,6 @@ http {{
 """
 
 
-def cpu_of(pid):
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Server:
     """A server process, and the CPU seconds that it has used."""
 
@@ -71,18 +66,11 @@ class Server:
         self.process, self.url = process, url
 
     def cpu(self):
-        return cpu_of(self.process.pid)
+        return reporting.cpu_of(self.process.pid)
 
     def close(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
-
-
-def start_store(folder, listen="127.0.0.1:0"):
-    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", listen, "--durability", "relaxed"]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    return Server(process, "http://127.0.0.1:" + process.stdout.readline().split()[-1].rpartition(":")[2])
 
 
 def start_nginx(program, folder):
@@ -101,7 +89,7 @@ def start_nginx(program, folder):
                 workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
                 if workers:
                     server = Server(process, f"http://127.0.0.1:{port}")
-                    server.cpu = lambda: cpu_of(workers[0])  # the master process does nothing
+                    server.cpu = lambda: reporting.cpu_of(workers[0])  # the master process does nothing
                     return server
             time.sleep(0.02)
     sys.exit("nginx did not start: " + (folder / "nginx.log").read_text())
@@ -172,12 +160,12 @@ class Bench:
         self.bare = reporting.BareCopies(report, folder)
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")} | KEYS
         self.env |= {"AWS_EC2_METADATA_DISABLED": "true"}
-        self.at(start_store(folder))
+        self.serve()
         reporting.run_checked([reporting.binary(), "mb", "s3://bench"], env=self.env)
 
-    def at(self, store):
-        self.store = store
-        self.env |= {"AWS_ENDPOINT_URL": store.url, "S3_ENDPOINT_URL": store.url}
+    def serve(self, listen="127.0.0.1:0"):
+        self.store = Server(*reporting.serve(self.folder / "store", listen, "relaxed"))
+        self.env |= {"AWS_ENDPOINT_URL": self.store.url, "S3_ENDPOINT_URL": self.store.url}
         self.env |= {f"RCLONE_CONFIG_S_{name}": value for name, value in {
             "TYPE": "s3", "PROVIDER": "Other", "ENV_AUTH": "true", "ENDPOINT": store.url}.items()}  # fmt: skip
 
@@ -282,7 +270,7 @@ class Bench:
     def over_tcp(self, files, title):
         """Measures as with a store elsewhere: a store that listens on all addresses has no Unix socket."""
         self.store.close()
-        self.at(start_store(self.folder, "0.0.0.0:0"))
+        self.serve("0.0.0.0:0")
         peers = [("s5cmd", S5CMD, self.s5cmd)]
         self.compare(f"{title} up over TCP", self.up, files, files.all, files.some, peers)
         self.compare(f"{title} down over TCP", self.down, files, f"{files.name}-all", f"{files.name}-some", peers)

@@ -48,11 +48,9 @@ class Address:
         self.address, self.access_key, self.secret_key = endpoint.removeprefix("http://"), "bench", "bench-secret"
 
 
-def start_store(folder):
-    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    return process, Wire(Address(process.stdout.readline().split()[-1]))
+def start_store(root, durability="full"):
+    process, endpoint = reporting.serve(root, durability=durability)
+    return process, Wire(Address(endpoint))
 
 
 def start_nginx(folder, program, configuration=NGINX):
@@ -83,7 +81,7 @@ def connections(report, folder):
             return
     else:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    store, wire = start_store(folder)
+    store, wire = start_store(folder / "store")
     try:
         body = os.urandom(size)
         assert wire.send("PUT", "/bench").status == 200 and wire.send("PUT", "/bench/a", body=body).status == 200
@@ -123,12 +121,6 @@ def connections(report, folder):
         store.wait(30)
 
 
-def cpu_of(pid):
-    """Returns the CPU seconds of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Server:
     """A server under load: `cpu` has the seconds per request of each call of load()."""
 
@@ -139,14 +131,14 @@ class Server:
         """Returns requests per second; every reply must be 2xx."""
         script = folder / "load.lua"
         script.write_text("".join(f'wrk.headers["{name}"] = "{value}"\n' for name, value in headers.items()))
-        before = cpu_of(self.process.pid)
+        before = reporting.cpu_of(self.process.pid)
         out = subprocess.run(
             [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{self.port}{path}"],
             stdout=subprocess.PIPE, text=True, check=True,
         ).stdout  # fmt: skip
         if "Non-2xx" in out or "Socket errors" in out:
             sys.exit(f"the load of {path} failed:\n{out}")
-        self.cpu.append((cpu_of(self.process.pid) - before) / int(re.search(r"(\d+) requests in", out).group(1)))
+        self.cpu.append((reporting.cpu_of(self.process.pid) - before) / int(re.search(r"(\d+) requests in", out).group(1)))
         return float(re.search(r"Requests/sec:\s*([\d.]+)", out).group(1))
 
 
@@ -177,7 +169,7 @@ def main(report):
         (folder / "many").mkdir()
         connections(report, folder / "many")
         (folder / "www" / "bench").mkdir(parents=True)
-        store, wire = start_store(folder)
+        store, wire = start_store(folder / "store")
         servers = [Server("penstock", store, wire.port)]
         if nginx:
             servers.append(Server("nginx unsigned", *start_nginx(folder, nginx)))

@@ -15,10 +15,7 @@ import tempfile
 from pathlib import Path
 
 import report as reporting
-from store_get import Address, CONNECTIONS, start_nginx
-
-sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
-from harness.s3_wire import Wire  # noqa: E402
+from store_get import CONNECTIONS, start_nginx, start_store
 
 SIZES = {"4 KiB": 4096, "256 KiB": 262144, "8 MiB": 8 << 20}
 AT_LEAST = 0.8
@@ -61,13 +58,6 @@ end
 """
 
 
-def start_store(folder, durability):
-    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-    command = [reporting.binary(), "serve", "--root", folder / durability, "--listen", "127.0.0.1:0", "--durability", durability]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    return process, Wire(Address(process.stdout.readline().split()[-1]))
-
-
 def load(folder, wrk, seconds, wire, port, body, names):
     """Returns requests per second; every reply must be 2xx."""
     heads = folder / "heads"
@@ -101,7 +91,7 @@ def main(report):
         for made in ("www/bench", "bare", "puts"):
             (folder / made).mkdir(parents=True)
         os.chmod(folder / "www" / "bench", 0o777)
-        stores = {durability: start_store(folder, durability) for durability in ("relaxed", "full")}
+        stores = {durability: start_store(folder / durability, durability) for durability in ("relaxed", "full")}
         peer, port = start_nginx(folder, nginx, NGINX)
         puts = subprocess.Popen([server, folder / "puts"], stdout=subprocess.PIPE, text=True)
         puts_port = int(puts.stdout.readline())

@@ -25,7 +25,6 @@ SECONDS = 3
 OBJECTS = 2000
 SIZE = "4KiB"
 KEY, SECRET = "benchbench", "bench-secret-bench"
-TICK = os.sysconf("SC_CLK_TCK")
 # Operations of warp: the arguments of each, and the operation that is counted.
 OPERATIONS = {
     "put": (["put", "--obj.size", SIZE], "PUT"),
@@ -69,8 +68,7 @@ class Server:
 
     def cpu(self):
         """Returns the processor seconds of the server, with all its threads."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        return reporting.cpu_of(self.process.pid)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

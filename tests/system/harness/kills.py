@@ -22,7 +22,7 @@ from pathlib import Path
 from . import processes
 from .http_server import Server
 from .kills_proxy import Proxy
-from .program import Penstock, Store, binary
+from .program import Penstock, Store, binary, preloading
 from .registry import busybox, image, layer, serve
 from .waiting import wait_for
 
@@ -351,10 +351,7 @@ class Round:
 
     @staticmethod
     def preloaded(verb, kill_at):
-        env = {"LD_PRELOAD": str(TOOLS / "kill-at.so"), "KILL_AT": kill_at, "KILL_AT_VERB": verb}
-        if "ASAN_OPTIONS" in os.environ:
-            env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":verify_asan_link_order=0"
-        return env
+        return preloading(TOOLS / "kill-at.so") | {"KILL_AT": kill_at, "KILL_AT_VERB": verb}
 
     def start_owner(self, kill_at):
         """Starts the embedded store's owner with penstock's arguments; `kill_at` kills it."""

@@ -11,7 +11,7 @@ import threading
 import zlib
 from pathlib import Path
 
-from .program import Store, binary
+from .program import Store, binary, preloading
 from .s3_wire import Reply, Wire
 
 FAULTS = struct.Struct("=IIiIq")  # struct power_faults
@@ -25,10 +25,7 @@ def tool(name):
 
 def preload(penstock, **variables):
     """Makes later starts of the program preload the recorder."""
-    penstock.env |= {name: str(value) for name, value in variables.items()}
-    penstock.env["LD_PRELOAD"] = str(tool("libpower-recorder.so"))
-    if "build-asan" in str(binary()) or "asan" in penstock.env.get("ASAN_OPTIONS", ""):
-        penstock.env["ASAN_OPTIONS"] = penstock.env.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+    penstock.env |= preloading(tool("libpower-recorder.so")) | {name: str(value) for name, value in variables.items()}
 
 
 class Faults:

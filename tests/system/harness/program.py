@@ -31,6 +31,12 @@ def has_sanitizer():
     return "asan" in str(binary()) or "tsan" in str(binary())
 
 
+def preloading(library):
+    """Returns the variables that load `library` before those of the program, which AddressSanitizer refuses by default."""
+    options = [*filter(None, [os.environ.get("ASAN_OPTIONS")]), "verify_asan_link_order=0"]
+    return {"LD_PRELOAD": str(library), "ASAN_OPTIONS": ":".join(options)}
+
+
 def environment(home=None):
     """
     Returns the environment of the program, and of trainings that a test starts without it. The caller's variables that select

@@ -11,7 +11,7 @@ import pytest
 
 from harness import progress
 from harness.fault_proxy import FaultProxy
-from harness.program import Penstock
+from harness.program import Penstock, preloading
 from harness.slow_link import SlowLink
 from harness.small_store import SmallStore
 from harness.workflows import RESOURCES, s3_place, write_workflow
@@ -638,8 +638,7 @@ def test_a_wrong_clock_changes_nothing(machine, store, job, wait_for, offset):
     # The clock of one machine is wrong: ownership uses monotonic clocks, and requests are signed with the store's time.
     path = job(MIXED)
     assert os.path.exists(FAKETIME), "Debian's package faketime is missing; see make deps"
-    fake = {"LD_PRELOAD": FAKETIME, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    fake["ASAN_OPTIONS"] = ":".join([*filter(None, [os.environ.get("ASAN_OPTIONS")]), "verify_asan_link_order=0"])
+    fake = preloading(FAKETIME) | {"FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     first = machine("a").popen("run", path, env=fake if offset == "+400d" else {})
     first.wait_for_output("saved")
     wait_for(published(store, "ckpt", "link", "empty/inner", "sub/deep/file"))

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from harness.program import TOP, binary
+from harness.program import TOP, binary, preloading
 from harness.workflows import s3_place
 
 # The files of the page "Train your deep learning models on cloud", unchanged; only the program is a small one, and the packages are those of this
@@ -410,9 +410,7 @@ def test_an_environment_is_on_the_disk_before_it_says_to_be_complete(dialects, p
     trace, python = tmp_path / "trace", tmp_path / "python"
     python.write_text(PYTHON)
     python.chmod(0o755)
-    dialects.env |= {"LD_PRELOAD": str(binary().parent / "tests/unit/kill-at.so"), "KILL_AT": "any:before:100000000:*", "KILL_AT_VERB": "run"}
-    if "ASAN_OPTIONS" in os.environ:
-        dialects.env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":verify_asan_link_order=0"
+    dialects.env |= preloading(binary().parent / "tests/unit/kill-at.so") | {"KILL_AT": "any:before:100000000:*", "KILL_AT_VERB": "run"}
 
     dialects.run("run", "wf.yaml", env={"KILL_AT_TRACE": str(trace), "PENSTOCK_PYTHON": str(python)}).ok()
 
