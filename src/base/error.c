@@ -15,7 +15,7 @@
 /* Replaces a message that cannot be allocated; never freed. */
 static char out_of_memory[] = "out of memory";
 
-/* Code of the last error that the thread raised with NULL; error_prefix() returns it. */
+/* Code of the last error for which the thread passed NULL; error_prefix() returns this code. */
 static _Thread_local enum penstock_code dropped = PENSTOCK_E_INTERNAL;
 
 static const char *const names[PENSTOCK_CODE_COUNT_] = {

@@ -271,7 +271,7 @@
 #define LIMIT_DATASET_KEPT_DAYS 30 /* days for which such a result is kept after its last use */
 /* bytes; the shards of a larger data set are scanned by one process at a time */
 #define LIMIT_DATASET_SCAN_MIN (64 * MIB)
-/* ms for which other processes wait for that process, which may be stopped */
+/* ms for which other processes wait for the scanning process, which may be stopped */
 #define LIMIT_DATASET_CLAIM_MS 60000
 #define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
 #define LIMIT_DATASET_FILES   32 /* files that a reader keeps open */

@@ -147,7 +147,7 @@ struct candidate {
 	size_t first, n; /* the files are look.files[first..first+n) and the loose files */
 	bool numbered;
 	uint64_t number;
-	const struct commit *commit; /* NULL if there is none */
+	const struct commit *commit; /* NULL if the version has no commit */
 	double metric;
 };
 

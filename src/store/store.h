@@ -316,7 +316,7 @@ struct store_key {
  * this header, and encrypts the body with the same key. */
 #define STORE_ENCRYPTION_HEADER ":encryption"
 #define STORE_ENCRYPTION_SIZE	112
-/* Makes the text of the header; `customer` is NULL for a key of the store. */
+/* Formats the text of the header; `customer` is NULL for a key of the store. */
 int store_encryption_format(const struct store_key *customer,
 	char out[static STORE_ENCRYPTION_SIZE], struct penstock_error *err);
 /* `text` is NULL for an object without the header. */
@@ -325,8 +325,8 @@ enum store_encryption store_encryption_of(const char *text);
 int store_encryption_check(
 	const char *text, const struct store_key *key, bool *same, struct penstock_error *err);
 
-/* Makes an ETag from the MD5 of bytes that are encrypted with a customer's key: the same bytes and
- * the same key have the same ETag, which does not reveal the MD5 of the bytes. */
+/* Computes an ETag from the MD5 of bytes that are encrypted with a customer's key: the same bytes
+ * and the same key have the same ETag, which does not reveal the MD5 of the bytes. */
 int store_customer_etag(const struct store_key *key, const uint8_t md5[static 16],
 	char out[static 33], struct penstock_error *err);
 
@@ -802,7 +802,7 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 	struct penstock_error *err);
 
 /*
- * Makes the object from the named parts (number, etag and checksum of each as given by
+ * Creates the object from the named parts (number, etag and checksum of each as given by
  * store_part_list(); ascending). Copies no bytes. Other parts are dropped. Repeating a completed
  * call succeeds as long as its object exists, even as an older version.
  */

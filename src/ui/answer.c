@@ -214,7 +214,7 @@ enum MHD_Result answer_json(struct exchange *x, json_t *value)
 	return answer_value(x, MHD_HTTP_OK, value);
 }
 
-/* Makes a JSON string of text that may be invalid UTF-8. */
+/* Returns a JSON string with the text, which may be invalid UTF-8. */
 static json_t *text_value(char *text)
 {
 	str_make_utf8(text);

@@ -57,7 +57,7 @@ struct watch {
 	int64_t after_ms; /* from a preemption seen by this process to the next attempt */
 	bool first; /* first scan of the records */
 	bool once;
-	struct watch_metrics *metrics; /* NULL if there are none */
+	struct watch_metrics *metrics; /* NULL if no metrics are served */
 	json_t *started; /* for --once with --json */
 	size_t n_started, n_failed;
 };

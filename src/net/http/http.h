@@ -76,7 +76,7 @@ int http_engine_new(struct http_engine **out, const struct http_engine_options *
 /* Returns the engine's cancel flag, for callers that also wait for something else. Returns NULL if
  * the engine has no flag or `engine` is NULL. */
 const atomic_int *http_engine_cancel(const struct http_engine *engine);
-/* Makes another engine with the same options, for callers that want two threads. */
+/* Creates another engine with the same options, for callers that want two threads. */
 int http_engine_clone(
 	struct http_engine **out, const struct http_engine *of, struct penstock_error *err);
 /* Ends the requests in flight with PENSTOCK_E_CANCELLED (their `done` is called), then the

@@ -173,7 +173,8 @@ static bool delegate_all(const struct part *part)
 	return cgroup_delegates(part->dir, "memory");
 }
 
-/* Makes a part below `where`, which is the base's directory or the group of the whole run there. */
+/* Creates a part below `where`, which is the base's directory or the group of the whole run
+ * there. */
 static int make_part(struct cgroup *group, struct cgroup_base *base, const char *where,
 	const char *name, const struct cgroup_wanted *wanted, const char *cpus,
 	struct penstock_error *err)

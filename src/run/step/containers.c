@@ -69,7 +69,7 @@ static void bound_images(const struct containers *containers)
 }
 
 /*
- * Makes empty directories and files for the mounts of containers whose image lacks them. The
+ * Creates empty directories and files for the mounts of containers whose image lacks them. The
  * directory with them is laid below the image's layers. Otherwise each container would create them
  * on disk in its own directory and remove them again.
  */

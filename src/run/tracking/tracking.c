@@ -100,7 +100,7 @@ int tracking_login(const struct workflow *workflow, const char *recorded, struct
 	if (is_unresolved(uri) || is_unresolved(login->user) || is_unresolved(login->password) ||
 		is_unresolved(login->token))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"cannot log in at MLflow: a secret or a variable of the workflow is "
+			"cannot log in to MLflow: a secret or a variable of the workflow is "
 			"missing");
 	/* The environment of the machine was not searched for secrets. */
 	if (login->password)

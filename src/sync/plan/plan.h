@@ -34,11 +34,11 @@
 #define PLAN_DYING_MS	50 /* a close within this time before a kill may be caused by the kill */
 #define PLAN_LARGE	(64 * 1024 * 1024) /* bytes; two workers are kept for smaller files */
 #define PLAN_MARKER	(256 * 1024) /* bytes; a larger file does not refer to other files */
-#define PLAN_FROZEN	64 /* small files of a directory that are copied at a time */
-/* files in the queues; files closed beyond them wait in the line */
+#define PLAN_FROZEN	64 /* small files of a directory that are copied together */
+/* files in the queues; further files wait in the line */
 #define PLAN_QUEUED	2048
 #define PLAN_QUEUED_DIR 512 /* files in the queue of one directory, which may be held up */
-#define PLAN_DATA_MS	20 /* interval of the checks if the data of a commit is there */
+#define PLAN_DATA_MS	20 /* interval of the checks for the data of a commit */
 #define PLAN_RATE_MS	100 /* time of sending after which the rate is known */
 /* a file that is closed again and again gets its turn after this time */
 #define PLAN_RESTLESS_MS 250

@@ -81,7 +81,7 @@ enum entry_flag {
 struct etag {
 	unsigned char md5[16];
 	uint16_t parts; /* 0 if there is no "-N" */
-	uint8_t form; /* 0 if there is none, 1: md5 and parts, 2: in entry.text */
+	uint8_t form; /* 0: no ETag, 1: md5 and parts, 2: in entry.text */
 };
 
 #define UNSURE_ANY UINT64_MAX
@@ -149,7 +149,7 @@ enum work_how {
 	HOW_REST, /* as the rest of a log whose writer was killed, if the file has only grown */
 };
 
-/* A setback. The file is tried again at `ready_ms`. */
+/* Reason why a file waits. The file is retried at `ready_ms`. */
 enum work_wait {
 	WAIT_NONE,
 	WAIT_DATA, /* a commit whose data is not all published; keeps its place in the queue */
@@ -236,7 +236,7 @@ void table_release(struct table *t);
 struct entry *table_find(const struct table *t, const struct dir *dir, const char *name);
 /* Finds or makes the entry of a name (state CLEAN, no identity). Returns NULL if out of memory. */
 struct entry *table_get(struct table *t, struct dir *dir, const char *name);
-/* Like table_get(), by a path relative to the top; makes the directories on the way. Returns NULL
+/* Like table_get(), by a path relative to the top; creates the directories on the way. Returns NULL
  * with errno ENOMEM, or with ENOTDIR if one of these directories is a file or if a name is empty or
  * has more than 255 bytes. */
 struct entry *table_get_path(struct table *t, const char *path);

@@ -194,7 +194,7 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 	return true;
 }
 
-/* Makes a name of `text`: letters, digits and "._-", beginning with a letter or digit; at most
+/* Converts `text` to a name: letters, digits and "._-", beginning with a letter or digit; at most
  * LIMIT_WORKFLOW_NAME of them. */
 static char *plain_name(struct reader *rd, const char *text)
 {

@@ -130,7 +130,7 @@ static const struct schema_key mount_keys[] = {
 		.says = "writable or read-only"},
 	{"propagation", WORD(workflow_mount, slave, propagation_words),
 		.says = "`rslave`: the container also sees what is later mounted below the "
-			"directory; ours"},
+			"directory; extension"},
 };
 const struct schema schema_mount = {SCHEMA("mount", "a mount", mount_keys),
 	.size = sizeof(struct workflow_mount), AT(workflow_mount, at), .check = check_mount};

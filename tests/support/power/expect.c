@@ -344,7 +344,7 @@ static bool check_listing(struct expected *e, const char *bucket)
 		status = store_object_get(e->store, bucket, entry->key, &object, NULL);
 		good = (status == STORE_OK && object->size == entry->size &&
 			       strcmp(object->etag, entry->etag) == 0) ||
-		       wrong("%s/%s is not what the listing says", bucket, entry->key);
+		       wrong("%s/%s differs from the listing", bucket, entry->key);
 		store_object_unref(object);
 	}
 	store_list_release(&list);
@@ -611,7 +611,7 @@ static bool go_on(struct expected *e, unsigned seed)
 	struct store_delete item = {.key = "small"};
 
 	if (store_bucket_create(e->store, "after", "", NULL) != STORE_OK)
-		return wrong("cannot make a bucket after the power loss");
+		return wrong("cannot create a bucket after the power loss");
 	if (!put_one(e, "small", 100, seed) || !put_one(e, "large", 40000, seed))
 		return false;
 	for (size_t i = 0; i < e->n_uploads; i++)

@@ -49,11 +49,11 @@ enum {
 	BUILD_PREFIX, /* everything up to some moment, whose last write is torn */
 	BUILD_RANDOM, /* this and larger values draw */
 };
-/* Makes the tree in the empty directory `dir`. */
+/* Creates the tree in the empty directory `dir`. */
 void model_build(struct model *m, unsigned mode, unsigned seed, const char *dir);
 /* Returns true if the tree at `dir` is the result of the log; prints the difference. */
 bool model_matches(struct model *m, const char *dir);
-/* Makes a directory below $TMPDIR. */
+/* Creates a directory below $TMPDIR. */
 bool model_temporary(char *path, size_t size);
 
 #endif
