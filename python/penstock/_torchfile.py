@@ -121,7 +121,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _old(torch: Any) -> bool:
-    """Returns True for torch before 2.0, where a tensor accepts typed storages only."""
+    """Returns True for torch before 2.0, where a tensor accepts only typed storages."""
     return int(torch.__version__.split(".")[0]) < 2
 
 

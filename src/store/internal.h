@@ -1,4 +1,4 @@
-/* Shared by the files of src/store only. */
+/* Shared only by the files of src/store. */
 #ifndef STORE_INTERNAL_H
 #define STORE_INTERNAL_H
 

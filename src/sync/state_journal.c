@@ -46,7 +46,7 @@ static int fill_entry(void *cookie, struct entry *e)
 
 	if (e->below || S_ISLNK(e->mode))
 		return 0;
-	/* Objects of an attempt before the run started over are recorded in the manifest only. */
+	/* Objects of an attempt before the run started over are recorded only in the manifest. */
 	if ((e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER))
 		state_note(s, e->flags & ENTRY_APPENDED ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e,
 			object);

@@ -336,7 +336,7 @@ EXPORT pid_t waitpid(pid_t pid, int *status, int options)
 	return found;
 }
 
-/* After: the child is there and has not executed its program, or just has. */
+/* After: the child exists and has not executed its program yet, or has just executed it. */
 EXPORT pid_t fork(void)
 {
 	bool hit = is_it("fork", AT_FDCWD, "/child");

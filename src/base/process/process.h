@@ -126,7 +126,7 @@ bool process_is_spawned(pid_t pid);
 /* Returns the number of children for which process_is_spawned() is true. */
 size_t process_count_spawned(void);
 
-/* Signals this process only; does nothing if the process was reaped. */
+/* Signals only this process; does nothing if the process was reaped. */
 void process_signal(const struct process *process, int signal);
 /* Sends SIGTERM, after `ms` SIGKILL, and waits for the end; `status` is as for process_wait(). */
 void process_end(struct process *process, int ms, int *status);

@@ -44,7 +44,8 @@ static struct container_image *find_image(
 	return NULL;
 }
 
-/* Returns the path of an image file: in the run's storage if it is there, else on this machine. */
+/* Returns the path of an image file: in the run's storage if the file exists there, else on this
+ * machine. */
 static char *file_of(const struct containers *containers, const char *path)
 {
 	char *inside = path_join(containers->attempt->layout.storage, path + 1);

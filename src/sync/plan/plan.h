@@ -194,10 +194,11 @@ void plan_add_writer(struct work *w, struct proc *proc, bool append);
 
 /*
  * Small files that are closed again before they were published (`latest`, next to the files that it
- * names) may refer, when their turn comes, to files that were closed later. JOB_FREEZE asks for
- * copies of all these files at one moment, at most PLAN_FROZEN of a directory: plan_freeze() takes
- * ownership of each copy. Then the caller reports everything that was closed before that moment,
- * and plan_queue_frozen() puts the copies at the end of the queue, in the order of their closes.
+ * names) may refer, when their turn comes, to files that were closed later. JOB_FREEZE requests
+ * copies of all these files at the same moment, at most PLAN_FROZEN of a directory: plan_freeze()
+ * takes ownership of each copy. Then the caller reports everything that was closed before that
+ * moment, and plan_queue_frozen() puts the copies at the end of the queue, in the order of their
+ * closes.
  */
 void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen);
 void plan_queue_frozen(struct plan *p, struct dir *d);

@@ -145,7 +145,7 @@ enum work_send {
 enum work_how {
 	HOW_FILE, /* directly from the file */
 	HOW_SNAPSHOT, /* from a snapshot: it changed under an upload (large files) */
-	HOW_COPY, /* from a copy made with others at one moment: small, and closed again */
+	HOW_COPY, /* from a copy made together with others: small, and closed again */
 	HOW_REST, /* as the rest of a log whose writer was killed, if the file has only grown */
 };
 

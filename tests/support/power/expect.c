@@ -453,7 +453,7 @@ static bool check_upload(struct expected *e, const struct upload *u)
 	status = store_part_list(e->store, u->bucket, u->key, u->id, 0, 10000, &page, NULL);
 	good = status == STORE_OK || wrong("the parts of upload %s cannot be listed", u->id);
 	good = good && check_parts(e, u, page.parts, page.n);
-	/* Sizes below the limit are for the last part only. */
+	/* Only the last part may be smaller than the limit. */
 	if (good && page.n)
 		good = complete(e, u, page.parts, page.n);
 	free(page.parts);

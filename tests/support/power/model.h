@@ -42,7 +42,7 @@ size_t model_pending(const struct model *m);
 /* The first modes take all or nothing; the others draw. */
 enum {
 	BUILD_NOTHING, /* all that was not synced is lost */
-	BUILD_EVERYTHING, /* all of it is there */
+	BUILD_EVERYTHING, /* complete */
 	BUILD_NO_DATA, /* names and sizes are there, bytes are zero */
 	BUILD_NO_NAMES, /* bytes are there, new names are not */
 	BUILD_ONLY_NAMES, /* names are there, files as they were synced */

@@ -187,7 +187,7 @@ def lock(w, _folder):
 
 
 def objects(w, _folder):
-    """Forms, copies and encryption; the bucket is the one of test_post.py."""
+    """Forms, copies and encryption; the bucket is set up as in test_post.py."""
     mine, other = key_headers(KEY), key_headers(OTHER)
     w.see(get("/bkt", "list-type=2"), get("/bkt/empty"))
     w.do("PUT", "/bkt")

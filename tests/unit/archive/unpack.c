@@ -561,7 +561,7 @@ static void conflicts_are_found_before_anything_moves(void **state)
 	assert_nothing_unpacked(y);
 }
 
-/* Thousands of directories in no order cost descriptors for some of them only. */
+/* Thousands of directories in no order cost descriptors only for some of them. */
 static void many_directories_unpack(void **state)
 {
 	enum { DIRS = 400, FILES = 3 };
