@@ -40,7 +40,7 @@ struct unpacker {
 
 	struct ring fed, decoded;
 
-	/* written by the front before it sets `passive`, refuses the input, or ends */
+	/* written by the front thread before it sets `passive`, refuses the input, or ends */
 	enum archive_kind kind; /* the outer format */
 	enum unpack_result result;
 	bool needs_file;
@@ -48,7 +48,7 @@ struct unpacker {
 	atomic_bool passive; /* feeding is ignored from now on */
 	struct penstock_error failure;
 
-	/* written by the back, read by the front after joining it */
+	/* written by the back thread; the front thread reads them after a join */
 	bool back_is_tar;
 	char *gzip_name; /* owned; set before the back starts */
 	int back_result;

@@ -145,14 +145,14 @@ int s3_url_parse(const char *text, struct s3_url *out, struct penstock_error *er
 			"invalid URL '%s': no bucket; expected s3://BUCKET/KEY", text);
 	if (n >= sizeof(url.bucket))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid URL '%s': the bucket name must be 3 to 63 characters long", text);
+			"invalid bucket name in '%s': it must be 3 to 63 characters long", text);
 	memcpy(url.bucket, bucket, n);
 	url.bucket[n] = '\0';
 	const char *problem = s3_bucket_problem(url.bucket);
 
 	if (problem)
-		return error_set(
-			err, PENSTOCK_E_INVALID, "the bucket name in '%s' %s", text, problem);
+		return error_set(err, PENSTOCK_E_INVALID, "invalid bucket name in '%s': it %s",
+			text, problem);
 	const char *key = bucket[n] == '/' ? bucket + n + 1 : "";
 
 	problem = *key ? s3_key_problem(key, strlen(key)) : NULL;

@@ -212,8 +212,8 @@ struct keys;
 /* Reads the master key, and unwraps the keys of the store. `file` is NULL for the file in the root;
  * a missing file is created if the store has no keys. */
 int keys_open(struct store *store, const char *file, struct penstock_error *err);
-/* Like keys_open() for a guest, which changes nothing; without the master key a guest reads no
- * object that is encrypted with a key of the store. */
+/* Like keys_open() for a guest, which changes nothing; without the master key a guest cannot read
+ * objects that are encrypted with a key of the store. */
 int keys_open_guest(
 	struct store *store, struct db *db, const char *file, struct penstock_error *err);
 /* Wipes and frees the keys. */

@@ -27,7 +27,7 @@ static int hash_hex(const char *text, char out[static 33])
 	return 0;
 }
 
-/* Converts an ETag to a part of a key. An ETag that is too long, or has other characters than
+/* Converts an ETag to a part of a key. An ETag that is too long, or has characters other than
  * letters, digits and '-', is hashed; a missing ETag is replaced by time and size. */
 static int token_of(const struct object_info *there, char out[static TOKEN_SIZE])
 {

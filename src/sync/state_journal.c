@@ -252,7 +252,7 @@ int state_replay(struct sync *s, struct penstock_error *err)
 		return error_memory(err);
 	if (replay.foreign)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the journal '%s' belongs to another run than '%s'", s->o.journal_path,
+			"the journal '%s' does not belong to run '%s'", s->o.journal_path,
 			s->o.run_id);
 	if (s->o.journal_path && strlist_add(&s->nonces, s->nonce) < 0)
 		return error_memory(err);

@@ -193,7 +193,7 @@ void answer_warn(struct exchange *x, const char *message)
 	if (!text)
 		return;
 	str_make_utf8(text);
-	/* A header has no line ends, and a browser reads other bytes than ASCII as Latin-1. */
+	/* A header has no line ends, and a browser reads bytes that are not ASCII as Latin-1. */
 	uri_encode(&value, text, strlen(text), false);
 	x->warning = buf_take(&value);
 }

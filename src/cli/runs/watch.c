@@ -378,7 +378,7 @@ const struct command command_watch = {
 	.examples = EXAMPLES({"penstock watch --once", "After a reboot: resume interrupted runs"},
 		{"systemctl --user enable --now penstock-watch",
 			"The same at every start of the machine, by the installed unit"},
-		{"penstock watch --metrics 9101", "Let Prometheus scrape the runs"},
+		{"penstock watch --metrics 9101", "Serve the metrics of the runs to Prometheus"},
 		{"penstock watch --json", "Report each start and end, one line each"}),
 	.exits = EXITS(
 		{"69", "With --once: a run that is due could not be started; the others were"}),

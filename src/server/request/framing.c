@@ -82,7 +82,7 @@ bool framing_check(struct request *req, const char *version)
 		}
 	}
 	if (hosts != 1 && strcmp(version, MHD_HTTP_VERSION_1_1) == 0)
-		return malformed(req, "there is no Host header, or several");
+		return malformed(req, "expected exactly one Host header");
 	if (lengths > 1)
 		return malformed(req, "there are several Content-Length headers");
 	if (encodings > 1 || (encodings && lengths))

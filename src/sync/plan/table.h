@@ -191,7 +191,7 @@ struct work {
 	bool queued; /* in the directory's queue */
 	bool settled; /* this flush did all that it could, and nothing has changed since */
 	bool unseen; /* closed before its writer was found */
-	bool found; /* the scan found it closed: the event of that close may still come */
+	bool found; /* the scan found the file closed; the event of that close may still arrive */
 	bool doomed; /* the writer is being killed, which causes the next close */
 	bool modified; /* a store was seen since the last close */
 	bool appender; /* a writer has, or had, the file open with O_APPEND */

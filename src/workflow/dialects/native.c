@@ -126,7 +126,7 @@ struct node *native_container(
 		name += registry + 1;
 	}
 	native_text(rd, container, "image", name, &image->at);
-	if (image->at.option) /* the image may be in another registry than the file's */
+	if (image->at.option) /* the image's registry may differ from the file's */
 		return container;
 	native_put(rd, container, "username", node_get(auth, "username"));
 	native_put(rd, container, "password", node_get(auth, "password"));

@@ -152,7 +152,7 @@ def test_all_go_up_whole_although_the_store_stumbles_over_each(world):
 FAILING_PUTS = {
     "403": ({"status": 403, "body": s3_error("AccessDenied")}, "AccessDenied"),
     "full": ({"status": 507, "body": s3_error("XMinioStorageFull")}, "XMinioStorageFull|507"),
-    "another etag": ({"headers": ZEROS | {"x-amz-checksum-crc64nvme": None}}, "other bytes than were sent"),
+    "another etag": ({"headers": ZEROS | {"x-amz-checksum-crc64nvme": None}}, "differs from the bytes"),
     "no etag": ({"headers": {"ETag": None}}, "ETag"),
     "login page": ({"status": 200, "body": LOGIN_PAGE, "headers": HTML}, "login page"),
 }  # fmt: skip

@@ -360,7 +360,7 @@ def test_a_tag_outlives_the_tag_that_it_copied_and_its_run(dialects, project, st
 
 
 KEYRING = """#!/bin/sh
-# As libsecret's program, with files in place of a keyring.
+# Like libsecret's program, with files in place of a keyring.
 [ -e "$KEYRING/locked" ] && exit 1
 verb=$1
 for name; do :; done

@@ -121,8 +121,8 @@ static bool without_last_chunk(struct mini_http *m, const struct mini_request *r
 	return f->flag && silent(m, r, fd);
 }
 
-/* A surplus chunk, in a packet of its own. `flag` is set by a request for other bytes than the
- * first ones. */
+/* A surplus chunk, in a packet of its own. `flag` is set by a request for bytes after the first
+ * ones. */
 static bool a_chunk_too_many(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;

@@ -122,7 +122,7 @@ static const char *vector(const struct litdata_field *f, struct format_field *fi
 static const char *number(const struct litdata_field *f, struct format_field *field)
 {
 	if (field->size != dtype_size(f->dtype))
-		return "a number has another size than its type";
+		return "the size of a number does not match its type";
 	field->type = FORMAT_NUMBER;
 	field->dtype = f->dtype;
 	return NULL;
