@@ -108,8 +108,8 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 
 /*
  * A zip has a header before each member, and a list at its end, which is authoritative: it has
- * modes and links, and omits deleted members. The headers are used while the bytes arrive; if they
- * do not suffice, or differ at the end, the whole file is unpacked by its list.
+ * modes and links, and omits deleted members. The headers are used while the bytes arrive; if the
+ * headers do not suffice, or differ from the list, the whole file is unpacked by its list.
  */
 static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 {

@@ -229,9 +229,9 @@ static int point_link(struct deployment *d, const struct model *model)
 }
 
 /* Gives up a version, after the caller has chosen the version that serves instead. With `for_ever`
- * the version is never tried again. Without it the machine may be the cause, and the version is
- * tried again later. The state is written before the message, so that a process that takes over
- * after the message does not try the version again. */
+ * the version is never tried again. Without `for_ever` the machine may be the cause, and the
+ * version is tried again later. The state is written before the message, so that a process that
+ * takes over after the message does not try the version again. */
 static void failed(struct deployment *d, const struct model *model, const char *why, bool for_ever)
 {
 	const struct backend *front = &d->servers[d->front];

@@ -233,8 +233,8 @@ struct store_new_version {
 };
 struct store_observer {
 	/* `change` and `version` are called in the transaction of a change, and return 0,
-	 * STORE_EVENT_NO_MEMORY, or the code of store_event_add(). If one of them fails, so does
-	 * the change. Either may be NULL. */
+	 * STORE_EVENT_NO_MEMORY, or the code of store_event_add(). If one of these functions fails,
+	 * the change fails, too. Either may be NULL. */
 	int (*change)(void *cookie, struct store *store, const struct store_change *change);
 	/* Not called when a replica, or a marker of store_expire(), is made. */
 	int (*version)(void *cookie, struct store *store, const struct store_new_version *version);
@@ -652,7 +652,7 @@ struct store_expiry {
 	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };
-/* The configuration by which items expire. */
+/* The configuration that makes items expire. */
 struct store_rules {
 	const char *name;
 	const void *text;

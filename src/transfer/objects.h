@@ -157,10 +157,10 @@ struct object_put_options {
 	 */
 	bool (*still_valid)(void *cookie);
 	/*
-	 * Reports an upload in parts, on the calling thread: before it is requested (`id` is NULL),
-	 * when the store has named it, and when nothing of it is left in the store (`over`). A
-	 * caller that records the upload can abort it after a kill. Not called for a stream. May be
-	 * NULL.
+	 * Reports an upload in parts, on the calling thread: before the upload is requested (`id`
+	 * is NULL), when the store has named it, and when nothing of it is left in the store
+	 * (`over`). A caller that records the upload can abort it after a kill. Not called for a
+	 * stream. May be NULL.
 	 */
 	void (*parts)(void *cookie, const char *key, const char *id, bool over);
 	/*

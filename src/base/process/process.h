@@ -171,8 +171,8 @@ bool process_has_children(void);
 /* Reaps ended children that process_spawn() did not make: orphans adopted by a subreaper. */
 void process_reap_orphans(void);
 
-/* Gets the kernel's boot id (36 characters and NUL), by which a recorded pid of an earlier boot is
- * recognised. `out` is "" if the id cannot be read. */
+/* Gets the kernel's boot id (36 characters and NUL), which identifies recorded pids of an earlier
+ * boot. `out` is "" if the id cannot be read. */
 #define PROCESS_BOOT_ID_SIZE 37
 void process_boot_id(char out[static PROCESS_BOOT_ID_SIZE]);
 

@@ -87,11 +87,11 @@ int credentials_get_within(struct credentials_provider *provider,
  * credentials that differ from `present`. For hooks, which must not block. */
 bool credentials_renewed(struct credentials_provider *provider, struct credentials *present);
 /*
- * Reports that the store rejected the credentials `refused` before their expiry. If they are still
- * current, another thread fetches new credentials; the call does not wait, and
- * credentials_renewed() returns true once the new credentials are there. Returns false if these
- * credentials cannot be renewed. Sets *pending to true if the credentials are already replaced or
- * a fetch was already in flight, else to false.
+ * Reports that the store rejected the credentials `refused` before their expiry. If these
+ * credentials are still current, another thread fetches new credentials; the call does not wait,
+ * and credentials_renewed() returns true once the new credentials are there. Returns false if these
+ * credentials cannot be renewed. Sets *pending to true if the credentials are already replaced or a
+ * fetch was already in flight, else to false.
  */
 bool credentials_refused(
 	struct credentials_provider *provider, const struct credentials *refused, bool *pending);

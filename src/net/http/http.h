@@ -185,8 +185,8 @@ enum http_verdict {
 
 /*
  * Permission to send a request that changes data. The engine's thread calls may_send() before every
- * attempt and every piece of the body. If it returns a negative code, the request fails with `err`,
- * and no more bytes are sent.
+ * attempt and every piece of the body. If may_send() returns a negative code, the request fails
+ * with `err`, and no more bytes are sent.
  */
 struct http_gate {
 	int (*may_send)(void *cookie, struct penstock_error *err);
@@ -247,8 +247,8 @@ struct http_request {
 	const struct http_gate *gate; /* may be NULL */
 	const char *what; /* for messages: "GET s3://bucket/key"; method and URL if NULL */
 
-	/* Called before every attempt (counted from 1) to sign and add dates. If it returns a
-	 * negative code, the request fails with `err`. */
+	/* Called before every attempt (counted from 1) to sign and add dates. If prepare() returns
+	 * a negative code, the request fails with `err`. */
 	int (*prepare)(void *cookie, struct http_request *request, unsigned attempt,
 		struct penstock_error *err);
 	/* Called once the headers of a reply have arrived, for any status, before they are used:

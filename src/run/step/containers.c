@@ -85,7 +85,7 @@ static void make_places(const char *images)
 	if (!path || (mkdir(path, 0755) < 0 && errno != EEXIST))
 		return;
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	/* CONTAINER_PLACES_LAST is made last: if it exists, all do. */
+	/* CONTAINER_PLACES_LAST is made last: if it exists, all places exist. */
 	if (dir < 0 || faccessat(dir, CONTAINER_PLACES_LAST, F_OK, 0) == 0)
 		return;
 	/* The mode of the root itself is not visible; the other modes are set under any umask. */

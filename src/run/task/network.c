@@ -27,7 +27,7 @@
 #include "run/task/keys.h"
 
 #define NETWORK_MS 10000
-#define READY_FD   7 /* descriptor by which slirp4netns reports that it is ready */
+#define READY_FD   7 /* descriptor that slirp4netns writes to when it is ready */
 #define AGAIN_S	   1 /* delay before a program with `stays` is restarted */
 #define MARK	   "PENSTOCK_NETWORK=1"
 

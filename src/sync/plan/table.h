@@ -48,7 +48,7 @@ enum entry_event {
 	EVENT_TRUSTED, /* the writer exited normally, or its result did not come in time */
 	EVENT_REMOVED, /* the file is gone */
 	EVENT_RETURNED, /* the name exists again, or for the first time */
-	EVENT_TURN, /* the turn of the entry in the line has come */
+	EVENT_TURN, /* the entry is now the first in the line */
 	EVENT_SENT, /* the object has the content of the file */
 	EVENT_TORN, /* the file does not continue the log that was published */
 	EVENT_RESEND, /* the object is missing, replaced, or has other content */

@@ -13,7 +13,7 @@ struct shape {
 	const char *name;
 	uint64_t size;
 	uint64_t part;
-	uint64_t second; /* size of the second part, if it is another one */
+	uint64_t second; /* size of the second part, if it differs */
 	bool empty_last; /* one part more */
 	bool odd_etag; /* the ETag is not made of MD5s */
 	bool sums; /* each part has a CRC32 */
