@@ -72,7 +72,7 @@ static void make_one_line(char *message)
 }
 
 /* Redacts a message: replies of servers and names may repeat a secret, and messages go to
- * terminals, records and other people. */
+ * terminals, records and other users. */
 static char *redact(char *message)
 {
 	struct buf out = BUF_INIT(strlen(message) * 2 + 64);

@@ -78,7 +78,7 @@ int replaced_key(const char *state, const char *path, const struct object_info *
 	buf_printf(key, LONG_NAME "%s", hash);
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot keep '%s': the key of its copy would have %zu bytes, and S3 allows "
+			"cannot keep '%s': the key of its copy would have %zu bytes, but S3 allows "
 			"%d; use a shorter prefix",
 			path, key->len, LIMIT_S3_KEY);
 	return 0;

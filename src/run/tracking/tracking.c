@@ -259,8 +259,8 @@ int tracking_environment(const struct tracking *tracking, const char *output, co
 
 /* ---- the records ---- */
 
-/* Returns the address of a page as other people may see it: without a user, or JSON's null if it is
- * a secret. */
+/* Returns the address of a page as other users may see it: without a user, or JSON's null if the
+ * address is a secret. */
 static json_t *page_of(const struct tracking *tracking)
 {
 	const struct workflow_text *uri = &tracking->attempt->workflow->tracking.mlflow.uri;

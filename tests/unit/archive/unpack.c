@@ -434,7 +434,7 @@ static void a_large_plain_file_passes(void **state)
 	assert_nothing_unpacked(y);
 }
 
-/* Checkpoints, packages and documents are zips that people use whole. */
+/* Checkpoints, packages and documents are zips that programs use whole. */
 static void files_that_are_used_whole_stay(void **state)
 {
 	static const char *const names[] = {"model.pth", "MODEL.PT", "x.npz",

@@ -260,7 +260,7 @@ static void a_cut_range_continues_in_the_right_place_of_the_file(void **state)
 	end(&f);
 }
 
-/* No byte is missing, and a request for the rest would ask for all bytes after it. */
+/* The range is complete, and a request for the rest would request all bytes after the range. */
 static void a_range_of_which_all_bytes_came_is_whole_though_its_reply_did_not_end(void **state)
 {
 	(void)state;

@@ -199,7 +199,7 @@ static void finish(struct upload *u, enum job_outcome fault, bool retryable, boo
 	plan_done(&world->f.plan, &u->job, &r, world->f.now);
 }
 
-/* As freeze_dir() does. */
+/* Like freeze_dir(). */
 static bool freeze_at_once(struct dir *d)
 {
 	unsigned n = 0;

@@ -196,7 +196,7 @@ static const struct way {
 static int fetch(const struct way *way, unsigned damaged, struct fixture *f, struct buf *out)
 {
 	begin(f, parts_store);
-	/* As after another object, whose ETag was made of MD5s. */
+	/* Simulates an earlier object whose ETag consisted of MD5s. */
 	atomic_store(&f->s3->md5_etags, shape->second != 0);
 	f->trouble = damaged;
 	return way->fetch(f, out);
