@@ -158,9 +158,9 @@ struct object_put_options {
 	bool (*still_valid)(void *cookie);
 	/*
 	 * Reports an upload in parts, on the calling thread: before the upload is requested (`id`
-	 * is NULL), when the store has named it, and when nothing of it is left in the store
-	 * (`over`). A caller that records the upload can abort it after a kill. Not called for a
-	 * stream. May be NULL.
+	 * is NULL), when the store has named it, and when the store has no part of the upload any
+	 * more (`over`). A caller that records the upload can abort it after a kill. Not called for
+	 * a stream. May be NULL.
 	 */
 	void (*parts)(void *cookie, const char *key, const char *id, bool over);
 	/*

@@ -1,6 +1,7 @@
 /*
  * Preloaded into a program under test, ends it by SIGKILL at a chosen system call, so that a test
- * can kill it between any two changes that it makes to the disk. The program knows nothing of it.
+ * can kill it between any two changes that it makes to the disk. The program does not know about
+ * the library.
  *
  *	KILL_AT=OP:WHEN:NUMBER:GLOB  the NUMBER-th OP on a path that matches GLOB (fnmatch)
  *	KILL_AT_VERB=run		only where this is the program's first argument

@@ -165,7 +165,7 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	enum close_kind kind, int64_t now_ms);
 /* Notes that the file has other content at the next plan_closed(), although no write was seen. */
 void plan_rewritten(struct entry *e);
-/* Notes that the scan found the file closed, so the event of that close may still come. */
+/* Notes that the scan found the file closed, so the event of that close may still arrive. */
 void plan_found(struct entry *e);
 /* Reports the event of a close that plan_closed() has already handled: the file was `moved` into
  * place, or closed by a writer that was not found. */

@@ -45,7 +45,7 @@ enum entry_event {
 	EVENT_WRITTEN, /* a writer has the file open, or stored to it */
 	EVENT_CLOSED, /* the file was closed, or moved into place */
 	EVENT_KILLED, /* the writer was killed */
-	EVENT_TRUSTED, /* the writer exited normally, or its result did not come in time */
+	EVENT_TRUSTED, /* the writer exited normally, or its result did not arrive in time */
 	EVENT_REMOVED, /* the file is gone */
 	EVENT_RETURNED, /* the name exists again, or for the first time */
 	EVENT_TURN, /* the entry is now the first in the line */
@@ -72,7 +72,7 @@ enum entry_flag {
 	ENTRY_RETIRED = 1 << 12, /* the object is deleted with the file, even without deleteSync */
 	ENTRY_COMPARED = 1 << 13, /* this flush has compared the file with its object */
 	ENTRY_SYNCED = 1 << 14, /* CLOSED: the file is on the disk */
-	/* a request for the object was sent, and no reply came: the object may hold the file
+	/* a request for the object was sent, and no reply arrived: the object may hold the file
 	 * `unsure_ino`, or be gone */
 	ENTRY_UNSURE = 1 << 15,
 };

@@ -1,4 +1,4 @@
-"""Power loss after each kind of change: requests show each acknowledged change, and no change is there in part.
+"""Power loss after each kind of change: requests show each acknowledged change, and no change is partial.
 
 test_power.py has the changes of objects and uploads by several clients at once. Here each change is made alone, so that all
 views together (harness/power.py) are those before it or those after it.
