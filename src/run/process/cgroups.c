@@ -163,7 +163,7 @@ static bool can_join(struct part *part)
 	return part->base->joinable;
 }
 
-/* Delegates to the groups of executions the controllers that the place of this group has. */
+/* Delegates the controllers of this group's place to the groups of executions. */
 static bool delegate_all(const struct part *part)
 {
 	if (part->base->cpus && !cgroup_delegates(part->dir, "cpuset"))

@@ -63,8 +63,7 @@ static void split_variable(struct reader *rd, struct node_entry *entry)
 	if (!map)
 		return;
 	entry->value = map;
-	reader_note(
-		rd, &text->at, "%s is read as the key before and the value after `=`", quote(name));
+	reader_note(rd, &text->at, "%s is split at `=` into a key and a value", quote(name));
 }
 
 /* Returns a list of `key` and `value` from a map of names to values, or of a list of
