@@ -182,7 +182,7 @@ static int verify(struct bulk_flight *f, struct penstock_error *err)
 	if (f->got != f->size)
 		return error_set(err, PENSTOCK_E_CHANGED, "%s: received %zu bytes, but %s has %zu",
 			f->plain ? f->task->item.from_url : f->put.op.what, f->got,
-			f->plain ? "Content-Length" : "its listing", f->size);
+			f->plain ? "the header Content-Length" : "its listing", f->size);
 	if (!f->sum.kind)
 		return 0;
 	checksum_final(&f->sum, got);
