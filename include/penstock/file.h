@@ -76,7 +76,7 @@ PENSTOCK_API uint64_t penstock_file_size(const struct penstock_file *file);
 /* Identifies the version that was opened, such as the ETag; valid as long as the file. */
 PENSTOCK_API const char *penstock_file_version(const struct penstock_file *file);
 
-/* Reads `size` bytes, or fewer if the file ends before; `*got` is 0 at the end of the file. */
+/* Reads `size` bytes, or fewer if the file ends earlier; `*got` is 0 at the end of the file. */
 PENSTOCK_API int penstock_file_read(struct penstock_file *file, uint64_t offset, void *data,
 	size_t size, size_t *got, struct penstock_error *err);
 

@@ -244,7 +244,7 @@ struct file {
 	bool closing;
 };
 
-/* Called by a thread that waits. Signal handlers run in the main thread only; another thread may
+/* Called by a thread that waits. Signal handlers run only in the main thread; another thread may
  * outlive the interpreter, and PyGILState_Ensure() would then crash. */
 static bool on_wait(void *cookie)
 {

@@ -59,12 +59,12 @@ class Loader:
     ``world_size`` are not given, they come from torch.distributed or the environment. ``batch_size`` is the number of samples for one
     rank.
 
-    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is incomplete, and ``pad``
-    fills it with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` it is the list,
-    or one array if each sample is an array. ``transform`` is called with each sample first. ``collate="torch"`` makes tensors of arrays and
-    numbers, column by column, and leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is available, from
-    which ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance, but at least two
-    reads.
+    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is incomplete, and ``pad`` fills
+    it with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` a batch is the
+    list, or one array if each sample is an array. ``transform`` is called with each sample first. ``collate="torch"`` makes tensors of
+    arrays and numbers, column by column, and leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is
+    available, from which ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance,
+    but at least two reads.
 
     ``on_error="skip"`` skips samples that are damaged, have changed or are missing, with one warning for each shard: their batch is shorter,
     and an empty batch is left out. ``progress`` shows a line on the terminal of rank 0.

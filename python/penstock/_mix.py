@@ -32,9 +32,9 @@ class Mix:
     """Data sets mixed by weights, for a Loader: ``Loader(Mix([(books, 0.7), (code, 0.3)]), batch_size=256, shuffle=True)``.
 
     After any number of samples each set has had its share of them, with an error below two samples. Each set has its own order, which the
-    ``shuffle`` of the loader decides. An epoch ends before a sample of a set would come twice. With ``repeat`` it ends once every sample
-    of every set has come: smaller sets are repeated in another order, and the next epoch continues each set. ``samples`` sets the
-    length of an epoch instead.
+    ``shuffle`` of the loader decides. An epoch ends before a sample of a set would come twice. With ``repeat`` the epoch ends after every
+    sample of every set has been read: smaller sets are repeated in another order, and the next epoch continues each set. ``samples`` sets
+    the length of an epoch instead.
 
     A batch is one array if the samples of all sets are arrays of one type and shape, else a list. Samples are numbered from set to set,
     also for ``place()``.

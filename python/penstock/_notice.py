@@ -87,7 +87,7 @@ def should_save(everywhere: bool = False) -> bool:
 
 
 def deadline() -> Optional[float]:
-    """Returns the Unix time in seconds by which this task must have exited; None if there is no known limit.
+    """Returns the Unix time in seconds at which this task must have exited; None if there is no known limit.
 
     The deadline is the earlier of the notice's deadline and ``$PENSTOCK_DEADLINE`` (a time limit, or the end of a Slurm allocation).
     Remaining seconds: ``deadline() - time.time()``.

@@ -151,7 +151,7 @@ class Saver:
             return pending
 
     def forget(self) -> None:
-        """Resets the state in a forked child: the save continues in the parent only."""
+        """Resets the state in a forked child: the save continues only in the parent."""
         pending = self.pending
         self.__init__()  # type: ignore[misc]
         if pending is not None:

@@ -43,7 +43,7 @@ class _Storage:
 
 
 class _Pickler(pickle.Pickler):
-    """Replaces every storage by a number and records the global names in the pickle.
+    """Replaces every storage with a number and records the global names in the pickle.
 
     A state has thousands of tensors, and the caller of save() waits meanwhile. Plain tensors are reduced here, in a tenth of
     the time of their own ``__reduce_ex__``.
@@ -121,7 +121,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _old(torch: Any) -> bool:
-    """Returns True for torch before 2.0, where a tensor accepts typed storages only."""
+    """Returns True for torch before 2.0, where a tensor accepts only typed storages."""
     return int(torch.__version__.split(".")[0]) < 2
 
 

@@ -298,7 +298,7 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 	return 0;
 }
 
-/* Replaces a file by a link if the contents of the file are the target of the link. Returns 1 if
+/* Replaces a file with a link if the contents of the file are the target of the link. Returns 1 if
  * they are not. */
 static int amend_link(int parent, const struct member_place *place, const char *name,
 	const char *target, struct penstock_error *err)
@@ -370,7 +370,7 @@ static int check_entry(int from, int to, const char *name, struct penstock_error
 	if (S_ISDIR(new.st_mode) != S_ISDIR(old.st_mode))
 		return member_error(err, PENSTOCK_E_EXISTS, name,
 			S_ISDIR(new.st_mode)
-				? "cannot replace the existing file or link by a directory"
+				? "cannot replace the existing file or link with a directory"
 				: "cannot replace the existing directory");
 	if (!S_ISDIR(new.st_mode))
 		return 0;

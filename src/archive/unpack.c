@@ -40,7 +40,7 @@ struct unpacker {
 
 	struct ring fed, decoded;
 
-	/* written by the front before it sets `passive`, refuses the input, or ends */
+	/* written by the front thread before it sets `passive`, refuses the input, or ends */
 	enum archive_kind kind; /* the outer format */
 	enum unpack_result result;
 	bool needs_file;
@@ -48,7 +48,7 @@ struct unpacker {
 	atomic_bool passive; /* feeding is ignored from now on */
 	struct penstock_error failure;
 
-	/* written by the back, read by the front after joining it */
+	/* written by the back thread; the front thread reads them after a join */
 	bool back_is_tar;
 	char *gzip_name; /* owned; set before the back starts */
 	int back_result;
@@ -108,8 +108,8 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 
 /*
  * A zip has a header before each member, and a list at its end, which is authoritative: it has
- * modes and links, and omits deleted members. The headers are used while the bytes arrive; if they
- * do not suffice, or differ at the end, the whole file is unpacked by its list.
+ * modes and links, and omits deleted members. The headers are used while the bytes arrive; if the
+ * headers do not suffice, or differ from the list, the whole file is unpacked by its list.
  */
 static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 {

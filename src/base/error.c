@@ -15,7 +15,7 @@
 /* Replaces a message that cannot be allocated; never freed. */
 static char out_of_memory[] = "out of memory";
 
-/* Code of the last error that the thread raised with NULL; error_prefix() returns it. */
+/* Code of the last error for which the thread passed NULL; error_prefix() returns this code. */
 static _Thread_local enum penstock_code dropped = PENSTOCK_E_INTERNAL;
 
 static const char *const names[PENSTOCK_CODE_COUNT_] = {
@@ -72,7 +72,7 @@ static void make_one_line(char *message)
 }
 
 /* Redacts a message: replies of servers and names may repeat a secret, and messages go to
- * terminals, records and other people. */
+ * terminals, records and other users. */
 static char *redact(char *message)
 {
 	struct buf out = BUF_INIT(strlen(message) * 2 + 64);

@@ -60,7 +60,7 @@ int fs_rename_new(const char *from, const char *to);
 /*
  * Replaces the file `name` in the open directory without a sync: the file is useless after a crash
  * of the machine, and a sync takes long. Other processes may have put links or FIFOs there, so the
- * function follows no link and opens no existing file. Returns -1 with errno.
+ * function does not follow links and does not open existing files. Returns -1 with errno.
  */
 int fs_write_text_at(int dir, const char *name, const char *text, mode_t mode);
 

@@ -70,7 +70,7 @@
 #define LIMIT_CHECKPOINT_RANKS 100000
 #define LIMIT_CHECKPOINT_LIST (4 * MIB) /* bytes of the names of checkpoints being removed */
 #define LIMIT_CHECKPOINTS      100000 /* checkpoints in one directory */
-/* bytes of a JSON document that is read whole; once parsed, it takes several times as much
+/* bytes of a JSON document that is read whole; the parsed document takes several times as much
  * memory */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB)
 
@@ -230,7 +230,7 @@
 #define LIMIT_BULK_SMALL (8 * MIB) /* bytes; larger items get a thread */
 #define LIMIT_BULK_FLIGHTS 64 /* concurrent requests for small items */
 #define LIMIT_BULK_WORKERS 8 /* threads, one blocking call each */
-#define LIMIT_BATCH_JOBS  32 /* lines of a batch that run at a time, at most */
+#define LIMIT_BATCH_JOBS  32 /* maximum number of lines of a batch that run at the same time */
 #define LIMIT_BATCH_AHEAD 64 /* lines of a batch that are read and not finished */
 #define LIMIT_BATCH_HELD (64 * KIB) /* bytes of a line's output, held until its turn */
 /* bytes; smaller objects are sent whole: the two extra requests cost as much */
@@ -271,7 +271,7 @@
 #define LIMIT_DATASET_KEPT_DAYS 30 /* days for which such a result is kept after its last use */
 /* bytes; the shards of a larger data set are scanned by one process at a time */
 #define LIMIT_DATASET_SCAN_MIN (64 * MIB)
-/* ms for which other processes wait for that process, which may be stopped */
+/* ms for which other processes wait for the scanning process, which may be stopped */
 #define LIMIT_DATASET_CLAIM_MS 60000
 #define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
 #define LIMIT_DATASET_FILES   32 /* files that a reader keeps open */
@@ -306,7 +306,7 @@
 #define LIMIT_SAMPLE	    (2 * GIB) /* bytes of one sample; volumes of a scanner have 1 GiB */
 /* bytes of an index.json of MosaicML or litData: 250,000 shards */
 #define LIMIT_FORMAT_INDEX  (128 * MIB)
-/* bytes that a scan reads at a time, at most: large enough to hide a round trip */
+/* maximum number of bytes that a scan reads at a time: large enough to hide a round trip */
 #define LIMIT_SCAN_PIECE    (4 * MIB)
 /* bytes between two headers that a scan reads through; it skips larger gaps */
 #define LIMIT_SCAN_SKIP	    (256 * KIB)

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #define MUST(condition) ((condition) ? (void)0 : must_fail(#condition, __FILE__, __LINE__))
-/* Checks that the mutex is locked. Does not detect that another thread than the caller holds it. */
+/* Checks that the mutex is locked. Does not detect that a thread other than the caller holds it. */
 #define MUST_HOLD(mutex) MUST(pthread_mutex_trylock(mutex) == EBUSY)
 
 static inline _Noreturn void must_fail(const char *condition, const char *file, int line)

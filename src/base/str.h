@@ -30,12 +30,12 @@ void str_hex(const void *data, size_t len, char *out);
  * forms only, no surrogates, nothing above U+10FFFF. */
 size_t str_utf8_length(const char *text, size_t len);
 bool str_is_utf8(const char *s, size_t len);
-/* Replaces each byte that is not valid UTF-8, such as a truncated character, by '?', in place. */
+/* Replaces each byte that is not valid UTF-8, such as a truncated character, with '?', in place. */
 void str_make_utf8(char *text);
 /* Returns the length of the control character at `text`, or 0 if there is none. U+0080 to U+009F
  * count, too, because terminals interpret them as escape sequences. */
 size_t str_control(const char *text);
-/* Replaces control characters by '?', in place. */
+/* Replaces control characters with '?', in place. */
 void str_hide_controls(char *text);
 /* Returns the value of a hexadecimal digit, or -1 if `c` is another character. */
 static inline int str_hex_digit(char c)

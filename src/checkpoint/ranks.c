@@ -18,7 +18,7 @@
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50
 #define GAVE_UP_MS   3000 /* rank 0 then accepts that a rank gave up before it knew the word */
-#define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric by which a rank gives up */
+#define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric that reports that a rank gives up */
 
 static void part_name(unsigned rank, char out[static 64])
 {

@@ -15,8 +15,8 @@ int commit_open(struct commit **out, const char *path, struct penstock_error *er
 int commit_check_place(
 	const struct commit *c, const char *name, bool single, struct penstock_error *err);
 
-/* Verifies that all files have their sizes and, if `whole`, their checksums; follows no link. Fails
- * with PENSTOCK_E_CORRUPT if not. Polls `cancel`, which may be NULL. */
+/* Verifies that all files have their sizes and, if `whole`, their checksums; does not follow links.
+ * Fails with PENSTOCK_E_CORRUPT if not. Polls `cancel`, which may be NULL. */
 int commit_verify(
 	const struct commit *c, bool whole, const volatile int *cancel, struct penstock_error *err);
 

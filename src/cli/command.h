@@ -37,7 +37,7 @@
 struct penstock_error;
 
 struct option_spec {
-	char letter; /* 0 if there is none */
+	char letter; /* 0 if the option has only a long name */
 	const char *name; /* long name without dashes; NULL ends a table */
 	/* "N", "PATH=VALUE", or "WORD|WORD" for a list of valid words; NULL if the option takes no
 	 * argument */
@@ -70,7 +70,7 @@ struct command {
 	/* Heading above the verb in lists of verbs; NULL if it is in the group of the previous
 	 * verb */
 	const char *group;
-	const char *operands; /* "[RUN]", "WORKFLOW"; NULL if there are none */
+	const char *operands; /* "[RUN]", "WORKFLOW"; NULL if the verb has no operands */
 	unsigned min_operands; /* checked before `run` is called */
 	unsigned max_operands; /* UINT_MAX for any number */
 	/*

@@ -312,7 +312,7 @@ int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode
 	return 0;
 }
 
-/* Follows no link, because a link could lead out of the tree. */
+/* Does not follow links, because a link could lead out of the tree. */
 static int set_mode(const struct copy_mode *m, struct penstock_error *err)
 {
 	const char *below = m->path + m->path_root;

@@ -16,7 +16,7 @@ enum { OPEN_AT_A_TIME = 32 };
 
 /* ---- down ---- */
 
-/* Returns a descriptor. Follows no link, because a link could lead out of the tree. */
+/* Returns a descriptor. Does not follow links, because a link could lead out of the tree. */
 static int open_made(const struct target *target, struct penstock_error *err)
 {
 	_cleanup_close_ int at = bulk_open_root(target->path, target->path_root, err);

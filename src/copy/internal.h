@@ -43,7 +43,7 @@ static inline void copy_report(struct copy *c,
 void copy_report_failed(
 	struct copy *c, const struct copy_item *item, const struct penstock_error *err);
 
-/* Makes the directories of a local target: the target itself if `directory`, otherwise its
+/* Creates the directories of a local target: the target itself if `directory`, otherwise its
  * parent. */
 int copy_make_target(
 	struct copy *c, const struct place *target, bool directory, struct penstock_error *err);

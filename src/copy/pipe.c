@@ -52,7 +52,7 @@ static int hold_make(struct hold *hold, struct penstock_error *err)
 		return error_memory(err);
 	if (!mkdtemp(made))
 		return error_errno(err, errno,
-			"cannot make a temporary directory in '%s'; set TMPDIR to another directory",
+			"cannot create a temporary directory in '%s'; set TMPDIR to another directory",
 			dir);
 	hold->directory = take_pointer(made);
 	hold->path = path_join(hold->directory, "held");

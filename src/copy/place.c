@@ -204,13 +204,14 @@ static int resolve_key(struct target *target, const struct place *place, const c
 static int refuse_file(const char *name, const char *problem, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot make a file of '%s': %s; rename the object or leave it out", name, problem);
+		"cannot create a file for '%s': %s; rename the object or leave it out", name,
+		problem);
 }
 
 int place_check_file_name(const char *name, struct penstock_error *err)
 {
 	if (!*name)
-		return error_set(err, PENSTOCK_E_INVALID, "cannot make a file without a name");
+		return error_set(err, PENSTOCK_E_INVALID, "cannot create a file without a name");
 	for (const char *at = name; *at;) {
 		size_t len = strcspn(at, "/");
 

@@ -37,9 +37,9 @@ struct place {
 
 /* `literal`: see struct place. */
 int place_parse(struct place *out, const char *text, bool literal, struct penstock_error *err);
-/* Makes a place of a local directory, taken literally. Returns -1 if out of memory. */
+/* Creates a place of a local directory, taken literally. Returns -1 if out of memory. */
 int place_of_directory(struct place *out, const char *path);
-/* Makes a place of the objects "PREFIX/…" of a bucket, or of all its objects if the prefix is "".
+/* Creates a place of the objects "PREFIX/…" of a bucket, or of all its objects if the prefix is "".
  * `scheme` is that of the store, such as "s3". Returns -1 if out of memory. */
 int place_of_prefix(struct place *out, const char *scheme, const char *bucket, const char *prefix);
 void place_release(struct place *place);

@@ -48,8 +48,8 @@ int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err)
 		const struct place *place = i ? target : source;
 
 		if (place->kind != LOCATION_OBJECT && place->kind != LOCATION_LOCAL)
-			return copy_refuse(err, place,
-				"cannot sync other places than directories and s3:// prefixes");
+			return copy_refuse(
+				err, place, "cannot sync: expected a directory or an s3:// prefix");
 	}
 	if (!place_is_object(source) && !place_is_object(target))
 		return copy_refuse(err, source,

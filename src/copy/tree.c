@@ -131,7 +131,7 @@ static int check_clash(struct source_tree *tree, const char *name, struct pensto
 		clash = tree->taken;
 	if (clash)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot make a file and a directory of one name: '%s' is an object, too; "
+			"cannot create a file and a directory of one name: '%s' is an object, too; "
 			"rename one or leave it out",
 			clash);
 	return strlist_add(shorter, name) < 0 ? error_memory(err) : 0;
@@ -314,7 +314,7 @@ static int resolve(struct source_tree *tree, const struct entry *entry, struct t
 		r = check_clash(tree, entry->path, err);
 	if (r == 0 && target->path && entry->kind == ENTRY_DIRECTORY && entry->size)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"cannot make a directory of an object with %" PRIu64
+			"cannot create a directory for an object with %" PRIu64
 			" bytes; fetch the object under another name, or leave it out",
 			entry->size);
 	if (r == 0 && target->key)

@@ -58,7 +58,7 @@ bool source_tree_has_file(const struct source_tree *tree, const struct entry *en
 
 /* ---- directory.c ---- */
 
-/* Makes the directory `target` of an object "a/"; a move then deletes the object. */
+/* Creates the directory `target` of an object "a/"; a move then deletes the object. */
 int directory_make(struct source_tree *tree, const struct entry *entry, const struct target *target,
 	struct penstock_error *err);
 /* Called for each local entry in order. Puts the previous directory as an object if the directory

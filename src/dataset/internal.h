@@ -79,7 +79,7 @@ int dataset_parse_document(struct dataset *set, struct penstock_error *err);
 struct index_settings dataset_settings(const char *format, const struct dataset_options *options);
 
 /* aside.c: returns true for files that usually lie next to shards: descriptions, Megatron's "x.idx"
- * of "x.bin", and "x.gz" if "x" is there. */
+ * of "x.bin", and "x.gz" if "x" exists. */
 bool dataset_is_aside(const struct source *source, const char *name);
 
 /* labels.c: dataset_find_labels() takes labels from the folders. dataset_free_labels() frees the

@@ -25,7 +25,7 @@
 #define DIRECTORY     "datasets"
 #define DIGEST_BYTES  16
 #define CLAIM_POLL_MS 20
-#define RULES	      "3\n" /* version of the rules by which samples are found */
+#define RULES	      "3\n" /* version of the rules that find the samples */
 
 static char *directory(void)
 {

@@ -60,7 +60,7 @@ static int unpack_mds(
 	if (source_size(set->source, i) != file->bytes)
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"cannot open '%s': its shard '%s' has %" PRIu64
-			" bytes, and its index.json declares %" PRIu64,
+			" bytes, but its index.json declares %" PRIu64,
 			source_url(set->source), file->basename, source_size(set->source, i),
 			file->bytes);
 	get_sum(&shard->zip, &content.stored);

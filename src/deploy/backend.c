@@ -186,7 +186,7 @@ int backend_start(struct backend *s, const struct deploy_options *o, uint16_t po
 	int r, ends[2];
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return error_errno(err, errno, "cannot make a pipe");
+		return error_errno(err, errno, "cannot create a pipe");
 	waits = ends[0];
 	s->gate = ends[1];
 	s->health_port = 0;

@@ -229,9 +229,9 @@ static int point_link(struct deployment *d, const struct model *model)
 }
 
 /* Gives up a version, after the caller has chosen the version that serves instead. With `for_ever`
- * the version is never tried again. Without it the machine may be the cause, and the version is
- * tried again later. The state is written before the message, so that a process that takes over
- * after the message does not try the version again. */
+ * the version is never tried again. Without `for_ever` the machine may be the cause, and the
+ * version is tried again later. The state is written before the message, so that a process that
+ * takes over after the message does not try the version again. */
 static void failed(struct deployment *d, const struct model *model, const char *why, bool for_ever)
 {
 	const struct backend *front = &d->servers[d->front];
@@ -273,7 +273,7 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 	if (!s->dir)
 		r = error_memory(&err);
 	if (r == 0 && d->o->traffic == DEPLOY_SIGNAL && point_link(d, &s->model) < 0)
-		r = error_errno(&err, errno, "cannot make the link '%s'", d->link);
+		r = error_errno(&err, errno, "cannot create the link '%s'", d->link);
 	if (r == 0)
 		r = backend_start(s, d->o, d->port, d->hand.sockets[slot], &err);
 	if (r < 0) {
@@ -434,7 +434,7 @@ static void signal_back(struct deployment *d)
 	s->model = d->leaving;
 	d->leaving = (struct model){0};
 	if (point_link(d, &s->model) < 0)
-		log_error("cannot make the link '%s': %s", d->link, strerror(errno));
+		log_error("cannot create the link '%s': %s", d->link, strerror(errno));
 	process_signal(&s->process, d->o->signal);
 	backend_set(s, BACKEND_STARTING);
 	failed(d, &refused, why ? why : "its server did not become healthy", true);

@@ -1,6 +1,6 @@
 /*
  * Keeps a model in service: follows the versions below a prefix of a bucket, and replaces the
- * server of an old version by a server of the newest one without a failed request.
+ * server of an old version with a server of the newest version without a failed request.
  *
  *	r = deploy_run(&(struct deploy_options){.engine = engine, .client = s3,
  *			.bucket = "models", .prefix = "mnist/", .home = home,

@@ -130,7 +130,7 @@ static int start(struct spare *s, const struct spare_hand *hand, struct penstock
 		strlist_add(&envp, MARK "=1") < 0)
 		return error_memory(err);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-		return error_errno(err, errno, "cannot make a socket");
+		return error_errno(err, errno, "cannot create a socket");
 	ours = ends[0];
 	theirs = ends[1];
 	r = send_hand(ours, hand, err);

@@ -146,7 +146,7 @@ int traffic_mend(
 	*first = listens[1] ? 1 : 0;
 	for (unsigned slot = 0; r == 0 && slot < 2; slot++) {
 		if (!listens[slot] && listen(sockets[slot], BACKLOG) < 0)
-			r = error_errno(err, errno, "cannot listen again");
+			r = error_errno(err, errno, "cannot listen on the socket again");
 	}
 	if (r == 0)
 		r = traffic_steer(sockets, *first, front, err);

@@ -147,7 +147,7 @@ struct candidate {
 	size_t first, n; /* the files are look.files[first..first+n) and the loose files */
 	bool numbered;
 	uint64_t number;
-	const struct commit *commit; /* NULL if there is none */
+	const struct commit *commit; /* NULL if the version has no commit */
 	double metric;
 };
 
@@ -444,8 +444,8 @@ static int has_settled(struct versions *v, const char *content, struct penstock_
 }
 
 /* Returns 1 if the version is complete, else 0. A version with a commit is complete if it has all
- * files of the commit. Without a commit it is complete if it has the object `ready`, or, if `ready`
- * is NULL, if it has not changed for `settle_ms`. */
+ * files of the commit. A version without a commit is complete if it has the object `ready`, or, if
+ * `ready` is NULL, if it has not changed for `settle_ms`. */
 static int is_complete(const struct look *look, const struct candidate *c, const char *content,
 	bool *settles, struct penstock_error *err)
 {

@@ -62,7 +62,7 @@ int image_kept_bound(
 	const char *dir, uint64_t max_bytes, uint64_t *bytes, struct penstock_error *err);
 
 /* Removes layers that belong to no image, and adds the bytes freed to `bytes`. Fails with EXISTS
- * while an image is pulled, which may need the layers. */
+ * while an image is pulled, because that image may need the layers. */
 int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *err);
 
 #endif

@@ -39,8 +39,8 @@ struct registry {
 
 /* ---- logging in ---- */
 
-/* Replaces the authorization by a text such as "Bearer …", or by NULL. The log no longer masks the
- * previous token, which has expired or whose pull has ended. */
+/* Replaces the authorization with a text such as "Bearer …", or with NULL. The log no longer masks
+ * the previous token, which has expired or whose pull has ended. */
 static void set_authorization(struct registry *reg, char *authorization)
 {
 	if (authorization)
@@ -318,7 +318,7 @@ static int on_headers(void *cookie, const struct http_reply *reply, struct penst
 	if (reply->content_length != HTTP_LENGTH_UNKNOWN && reply->status == 200 &&
 		reply->content_length != get->size)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"the registry sends %llu bytes of a blob, and the manifest states %llu",
+			"the registry sends %llu bytes of a blob, but the manifest states %llu",
 			(unsigned long long)reply->content_length, (unsigned long long)get->size);
 	return 0;
 }
@@ -393,7 +393,7 @@ static int get_blob(struct blob_get *get, const char *digest, struct penstock_er
 	}
 	if (r == 0 && get->taken != get->size)
 		r = error_set(err, PENSTOCK_E_CORRUPT,
-			"a blob ends after %llu bytes, and the manifest states %llu",
+			"a blob ends after %llu bytes, but the manifest states %llu",
 			(unsigned long long)get->taken, (unsigned long long)get->size);
 	return r < 0 ? explain(reg, digest, err) : 0;
 }

@@ -59,7 +59,7 @@ int image_store_digest(
 
 /* A directory for the duration of a pull. A later pull removes it if this pull is killed. */
 struct image_scratch {
-	char *dir; /* NULL if there is none */
+	char *dir; /* NULL if no directory was created */
 	char *lock;
 	int lock_fd;
 };

@@ -23,8 +23,8 @@ struct penstock_dataset {
 
 /* ---- the set ---- */
 
-/* Makes the transfer handle of this process. A forked child cannot use its parent's handle, because
- * the child lacks the handle's threads. The child does not free that handle either. */
+/* Creates the transfer handle of this process. A forked child cannot use its parent's handle,
+ * because the child lacks the handle's threads. The child does not free that handle either. */
 static int open_transfer(struct penstock_dataset *set, struct penstock_error *err)
 {
 	struct penstock_transfer *mine;

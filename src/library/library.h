@@ -46,7 +46,7 @@ void library_give(void *to, const void *own, size_t size);
  * `t`. */
 int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err);
-/* Makes another handle with the same options, except `cancel`, for a child after fork(). */
+/* Creates another handle with the same options, except `cancel`, for a child after fork(). */
 int library_transfer_again(struct penstock_transfer **out, const struct penstock_transfer *of,
 	struct penstock_error *err);
 /* Passes the log of this process to the callback of penstock_set_log(). Without a callback the log

@@ -19,7 +19,7 @@ struct penstock_plan {
 	struct deal deal;
 	uint64_t id;
 
-	struct mix *mix; /* NULL if there is none */
+	struct mix *mix; /* NULL if the plan has one data set */
 	struct mix_set *sets;
 	uint64_t *firsts; /* the number of the first sample of each set */
 };
@@ -47,7 +47,7 @@ static int find_word(int *out, const char *word, const char *const *words, const
 		what, word, words[0]);
 }
 
-/* Makes the mix, and sets n of the plan's options to the number of positions in an epoch. */
+/* Creates the mix, and sets n of the plan's options to the number of positions in an epoch. */
 static int init_mix(struct penstock_plan *plan, const struct penstock_plan_options *own,
 	struct penstock_error *err)
 {

@@ -438,7 +438,7 @@ int penstock_get_file(struct penstock_transfer *t, const char *url, const char *
 
 	if (r == 0 && (get.call.offset || get.call.length))
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s: a file gets the whole object; use offset and length with memory and "
+			"%s: a file gets the whole object; use offset and length only with memory or "
 			"streams",
 			url);
 	if (r == 0)

@@ -50,7 +50,7 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 	return 0;
 }
 
-/* Makes a directory for all users; the umask must not lock out other users. */
+/* Creates a directory for all users; the umask must not lock out other users. */
 static void make_shared(const char *path)
 {
 	_cleanup_close_ int fd = -1;

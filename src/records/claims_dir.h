@@ -1,5 +1,5 @@
 /*
- * Opens, locks, reads and writes the claims directory. For claims.c only.
+ * Opens, locks, reads and writes the claims directory. Used only by claims.c.
  *
  * FILES. "claim-UID-PID-RANDOM" holds resources, "ticket-SEQUENCE-UID-PID-RANDOM" waits in line,
  * and "limit-SEQUENCE-UID-PID-RANDOM" waits outside of the line, for other runs of its user. All

@@ -53,7 +53,7 @@ void ending_begin(struct ending **out, const struct run_voice *voice)
 	pthread_mutex_init(&ending->lock, NULL);
 	clock_cond_init(&ending->wake);
 	if (thread_start(&ending->thread, "ending", watch, ending, NULL) < 0) {
-		log_debug("cannot report a long end of the run: no thread");
+		log_debug("cannot report a slow shutdown: cannot start a thread");
 		free(ending);
 		return;
 	}

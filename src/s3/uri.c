@@ -134,25 +134,25 @@ bool s3_url_is(const char *text)
 int s3_url_parse(const char *text, struct s3_url *out, struct penstock_error *err)
 {
 	if (!s3_url_is(text))
-		return error_set(
-			err, PENSTOCK_E_INVALID, "'%s' is not an s3://BUCKET/KEY URL", text);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid URL '%s'; expected s3://BUCKET/KEY", text);
 	const char *bucket = text + strlen("s3://");
 	size_t n = strcspn(bucket, "/");
 	struct s3_url url = {.key = NULL};
 
 	if (n == 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"'%s' has no bucket; expected s3://BUCKET/KEY", text);
+			"invalid URL '%s': no bucket; expected s3://BUCKET/KEY", text);
 	if (n >= sizeof(url.bucket))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the bucket name in '%s' must be 3 to 63 characters long", text);
+			"invalid bucket name in '%s': it must be 3 to 63 characters long", text);
 	memcpy(url.bucket, bucket, n);
 	url.bucket[n] = '\0';
 	const char *problem = s3_bucket_problem(url.bucket);
 
 	if (problem)
-		return error_set(
-			err, PENSTOCK_E_INVALID, "the bucket name in '%s' %s", text, problem);
+		return error_set(err, PENSTOCK_E_INVALID, "invalid bucket name in '%s': it %s",
+			text, problem);
 	const char *key = bucket[n] == '/' ? bucket + n + 1 : "";
 
 	problem = *key ? s3_key_problem(key, strlen(key)) : NULL;

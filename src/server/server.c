@@ -95,8 +95,7 @@ static void count_connection(struct server *server, enum MHD_ConnectionNotificat
 		atomic_fetch_add(&server->open, 1);
 }
 
-/* Enlarges the send buffer, so that a reply of a quarter of a MiB is written at once if
- * possible. */
+/* Enlarges the send buffer, so that a reply of 256 KiB is written at once if possible. */
 static void on_near_connection(void *cls, struct MHD_Connection *connection, void **mine,
 	enum MHD_ConnectionNotificationCode what)
 {

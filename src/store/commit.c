@@ -12,7 +12,7 @@
 #include "base/must.h"
 #include "base/thread.h"
 
-/* Rows that one change may change in a transaction. */
+/* Maximum number of rows that one change may touch in a transaction. */
 #define TXN_ROWS 5000
 
 int64_t time_after(int64_t last_ns)

@@ -86,7 +86,7 @@ static int64_t pragma_value(sqlite3 *handle, const char *sql)
 	return value;
 }
 
-/* Makes the tables of the formats after `version`, in one transaction. */
+/* Creates the tables of the formats after `version`, in one transaction. */
 static int upgrade(
 	struct store *store, sqlite3 *handle, int64_t version, struct penstock_error *err)
 {

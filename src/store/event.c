@@ -106,7 +106,7 @@ struct targets_txn {
 	size_t strays; /* result */
 };
 
-/* Replaces `*target` by the next target; sets *found if there is a next one. */
+/* Replaces `*target` with the next target; sets `*found` if there is a next target. */
 static int next_target(struct store *store, char **target, bool *found)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_EVENT_TARGET, "t", *target);

@@ -1,4 +1,4 @@
-/* Shared by the files of src/store only. */
+/* Shared only by the files of src/store. */
 #ifndef STORE_INTERNAL_H
 #define STORE_INTERNAL_H
 
@@ -212,17 +212,17 @@ struct keys;
 /* Reads the master key, and unwraps the keys of the store. `file` is NULL for the file in the root;
  * a missing file is created if the store has no keys. */
 int keys_open(struct store *store, const char *file, struct penstock_error *err);
-/* Like keys_open() for a guest, which changes nothing; without the master key a guest reads no
- * object that is encrypted with a key of the store. */
+/* Like keys_open() for a guest, which changes nothing; without the master key a guest cannot read
+ * objects that are encrypted with a key of the store. */
 int keys_open_guest(
 	struct store *store, struct db *db, const char *file, struct penstock_error *err);
 /* Wipes and frees the keys. */
 void keys_free(struct keys *keys);
 /* For apply functions: adds the row of the key of new bodies, if it is missing. */
 int keys_keep(struct store *store);
-/* Makes the seal of a new body. */
+/* Creates the seal of a new body. */
 int keys_new_seal(struct store *store, bool customer, struct seal *out, struct penstock_error *err);
-/* Makes the cipher of a body. */
+/* Creates the cipher of a body. */
 int keys_crypt(struct store *store, const struct store_key *customer, const struct seal *seal,
 	bool encrypts, struct crypt *out, struct penstock_error *err);
 
@@ -430,7 +430,7 @@ int64_t time_after(int64_t last_ns);
 enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
 	struct store_object **out, struct penstock_error *err);
 
-/* Makes the object of the current row. */
+/* Creates the object of the current row. */
 int object_from_row(
 	struct db *db, sqlite3_stmt *st, struct store_object **out, struct penstock_error *err);
 
@@ -496,7 +496,7 @@ struct object_row {
 };
 /* Writes the row as it is. */
 int object_write(struct store *store, int64_t bucket, const struct object_row *row);
-/* Makes the object of a key, in place of `old` or as its next version; a replica that is not the
+/* Creates the object of a key, in place of `old` or as its next version; a replica that is not the
  * newest becomes an older version. */
 int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct old_object *old);

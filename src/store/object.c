@@ -269,7 +269,7 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 				      : txn_unref_layout(store, old->layout.data, old->layout.len);
 }
 
-/* Makes the layout of the new object and takes the references. */
+/* Creates the layout of the new object and takes the references. */
 static int put_content(struct store *store, struct txn *txn, const struct store_put *put,
 	struct buf *layout, struct object_row *row)
 {

@@ -1,4 +1,4 @@
-/* Every statement of the store: SQL(name, text). Included by internal.h and db.c only. */
+/* Every statement of the store: SQL(name, text). Included only by internal.h and db.c. */
 
 /* The headers of an object that is not the version "null" begin with the pair ":version". */
 #define IS_NULL_VERSION "substr(headers,1,9) IS NOT x'3a76657273696f6e00'"

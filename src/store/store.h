@@ -233,8 +233,8 @@ struct store_new_version {
 };
 struct store_observer {
 	/* `change` and `version` are called in the transaction of a change, and return 0,
-	 * STORE_EVENT_NO_MEMORY, or the code of store_event_add(). If one of them fails, so does
-	 * the change. Either may be NULL. */
+	 * STORE_EVENT_NO_MEMORY, or the code of store_event_add(). If one of these functions fails,
+	 * the change fails, too. Either may be NULL. */
 	int (*change)(void *cookie, struct store *store, const struct store_change *change);
 	/* Not called when a replica, or a marker of store_expire(), is made. */
 	int (*version)(void *cookie, struct store *store, const struct store_new_version *version);
@@ -316,7 +316,7 @@ struct store_key {
  * this header, and encrypts the body with the same key. */
 #define STORE_ENCRYPTION_HEADER ":encryption"
 #define STORE_ENCRYPTION_SIZE	112
-/* Makes the text of the header; `customer` is NULL for a key of the store. */
+/* Formats the text of the header; `customer` is NULL for a key of the store. */
 int store_encryption_format(const struct store_key *customer,
 	char out[static STORE_ENCRYPTION_SIZE], struct penstock_error *err);
 /* `text` is NULL for an object without the header. */
@@ -325,8 +325,8 @@ enum store_encryption store_encryption_of(const char *text);
 int store_encryption_check(
 	const char *text, const struct store_key *key, bool *same, struct penstock_error *err);
 
-/* Makes an ETag from the MD5 of bytes that are encrypted with a customer's key: the same bytes and
- * the same key have the same ETag, which does not reveal the MD5 of the bytes. */
+/* Computes an ETag from the MD5 of bytes that are encrypted with a customer's key: the same bytes
+ * and the same key have the same ETag, which does not reveal the MD5 of the bytes. */
 int store_customer_etag(const struct store_key *key, const uint8_t md5[static 16],
 	char out[static 33], struct penstock_error *err);
 
@@ -652,7 +652,7 @@ struct store_expiry {
 	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };
-/* The configuration by which items expire. */
+/* The configuration that makes items expire. */
 struct store_rules {
 	const char *name;
 	const void *text;
@@ -802,7 +802,7 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 	struct penstock_error *err);
 
 /*
- * Makes the object from the named parts (number, etag and checksum of each as given by
+ * Creates the object from the named parts (number, etag and checksum of each as given by
  * store_part_list(); ascending). Copies no bytes. Other parts are dropped. Repeating a completed
  * call succeeds as long as its object exists, even as an older version.
  */

@@ -1,8 +1,8 @@
 /*
  * Copies of small files that are rewritten while they wait, such as the marker of a checkpoint.
  * Such a file may, when its turn comes, name files that were closed after it. All small files of a
- * directory are copied into memory at one moment, and published after everything that was closed
- * before that moment.
+ * directory are copied into memory at the same moment, and published after everything that was
+ * closed before that moment.
  */
 #include <stdlib.h>
 
@@ -82,7 +82,7 @@ static bool is_as_frozen(struct sync *s, const struct work *w)
 }
 
 /* Copies the small files of `d` that were closed. Returns false if the files could not be copied at
- * one moment. */
+ * the same moment. */
 static bool freeze_all(struct sync *s, struct dir *d)
 {
 	size_t bytes = 0, n = 0, looked = 0;

@@ -63,7 +63,7 @@ struct event_line {
 	struct event_line *next, *prev;
 	enum sync_event event;
 	uint64_t bytes;
-	char *path; /* NULL if there is none */
+	char *path; /* NULL if the event is not about one file */
 	char *detail;
 };
 
@@ -162,7 +162,7 @@ static inline int sync_open_file(const struct sync *s, const char *path)
 	return openat(s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-/* sync.c. Makes a sync without threads; free it with sync_free(). */
+/* sync.c. Creates a sync without threads; free it with sync_free(). */
 int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err);
 
 /* events.c. Queues an event for on_event. May be called with or without the lock. */

@@ -190,8 +190,8 @@ static bool is_fresh(struct sync *s, const char *key)
 	return k && k->fresh;
 }
 
-/* Examines the key of the copy. Returns 1 if the copy is there, 2 if the key has another object, 0
- * if the key has no object or may not be read. */
+/* Examines the key of the copy. Returns 1 if the copy exists, 2 if the key has another object, 0 if
+ * the key has no object or may not be read. */
 static int look_for_copy(struct sync *s, const char *key, const struct object_info *there,
 	struct penstock_error *err)
 {
@@ -206,7 +206,7 @@ static int look_for_copy(struct sync *s, const char *key, const struct object_in
 	return copy.size == there->size ? 1 : 2;
 }
 
-/* Returns 1 if the copy is there, 0 if the object under `from` must be examined again. */
+/* Returns 1 if the copy exists, 0 if the object under `from` must be examined again. */
 static int copy_once(struct sync *s, const char *path, const char *from,
 	const struct object_info *there, struct penstock_error *err)
 {
@@ -225,7 +225,7 @@ static int copy_once(struct sync *s, const char *path, const char *from,
 			&(struct object_copy_options){
 				.if_match = there->etag, .if_none_match = s->conditions},
 			NULL, err);
-	/* The object changed or is gone; or a reply was lost and the copy is there. */
+	/* The object changed or is gone, or a reply was lost and the copy exists. */
 	if (error_expected(rc, PENSTOCK_E_PRECONDITION, err) ||
 		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		return 0;

@@ -1,7 +1,7 @@
 /*
  * Leftovers of a sync that was killed. The journal names the last syncs of this directory, and
- * every upload in parts, from before the request until nothing of the upload is left. So leftovers
- * can be distinguished from uploads of other programs.
+ * every upload in parts, from before the request until the store has no part of the upload. So
+ * leftovers can be distinguished from uploads of other programs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 struct leftover {
 	struct leftover *next;
 	char *key;
-	char *id; /* NULL if the upload was requested and no reply came */
+	char *id; /* NULL if the upload was requested and no reply arrived */
 	int64_t asked_ns; /* wall clock */
 };
 

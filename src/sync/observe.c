@@ -59,7 +59,7 @@ static void gone(struct sync *s, struct entry *e, int64_t now_ms)
 		plan_set_state(&s->plan, e, EVENT_REMOVED, ENTRY_GONE);
 }
 
-/* ---- a name is there ---- */
+/* ---- a name exists ---- */
 
 enum lease observe_lease(struct sync *s, const char *path)
 {

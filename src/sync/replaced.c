@@ -27,7 +27,7 @@ static int hash_hex(const char *text, char out[static 33])
 	return 0;
 }
 
-/* Makes a part of a key from an ETag. An ETag that is too long, or has other characters than
+/* Converts an ETag to a part of a key. An ETag that is too long, or has characters other than
  * letters, digits and '-', is hashed; a missing ETag is replaced by time and size. */
 static int token_of(const struct object_info *there, char out[static TOKEN_SIZE])
 {
@@ -78,7 +78,7 @@ int replaced_key(const char *state, const char *path, const struct object_info *
 	buf_printf(key, LONG_NAME "%s", hash);
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot keep '%s': the key of its copy would have %zu bytes, and S3 allows "
+			"cannot keep '%s': the key of its copy would have %zu bytes, but S3 allows "
 			"%d; use a shorter prefix",
 			path, key->len, LIMIT_S3_KEY);
 	return 0;

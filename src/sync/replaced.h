@@ -57,9 +57,9 @@ struct replaced_bound {
 	bool all; /* also removes copies of objects that no run published */
 };
 
-/* Replaces the content of `key` by the key of copy `n` (from 1) of `there`, the object of the file
- * `path`. The metadata of `there` shows the origin. PENSTOCK_E_LIMIT if S3 does not allow so long a
- * key. */
+/* Replaces the content of `key` with the key of copy `n` (from 1) of `there`, the object of the
+ * file `path`. The metadata of `there` shows the origin. PENSTOCK_E_LIMIT if S3 does not allow so
+ * long a key. */
 int replaced_key(const char *state, const char *path, const struct object_info *there, unsigned n,
 	struct buf *key, struct penstock_error *err);
 /* Returns the path of the file that a copy belongs to, or NULL if the path was too long for a key.

@@ -46,7 +46,7 @@ static int fill_entry(void *cookie, struct entry *e)
 
 	if (e->below || S_ISLNK(e->mode))
 		return 0;
-	/* Objects of an attempt before the run started over are recorded in the manifest only. */
+	/* Objects of an attempt before the run started over are recorded only in the manifest. */
 	if ((e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER))
 		state_note(s, e->flags & ENTRY_APPENDED ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e,
 			object);
@@ -252,7 +252,7 @@ int state_replay(struct sync *s, struct penstock_error *err)
 		return error_memory(err);
 	if (replay.foreign)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the journal '%s' belongs to another run than '%s'", s->o.journal_path,
+			"the journal '%s' does not belong to run '%s'", s->o.journal_path,
 			s->o.run_id);
 	if (s->o.journal_path && strlist_add(&s->nonces, s->nonce) < 0)
 		return error_memory(err);

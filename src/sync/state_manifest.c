@@ -74,7 +74,7 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 	bool older = m->older || item->older;
 	char etag[ENTRY_ETAG_SIZE];
 
-	if (e->state == ENTRY_PARKED) /* the entry has an object, so it needs a work */
+	if (e->state == ENTRY_PARKED) /* the entry has an object and needs a `struct work` */
 		m->memory |= line_unpark(&m->s->plan, e, clock_monotonic_ms()) < 0;
 	if (older && S_ISREG(item->mode)) {
 		m->older_files++;

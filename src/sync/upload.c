@@ -71,7 +71,7 @@ int upload_key(struct sync *s, const char *path, struct buf *key, struct penstoc
 	}
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"the key of the file has %zu bytes, and S3 allows %d; use shorter names",
+			"the key of the file has %zu bytes, but S3 allows %d; use shorter names",
 			key->len, LIMIT_S3_KEY);
 	return 0;
 }

@@ -56,8 +56,8 @@ struct bulk_item {
 	const char *from_url, *to_url;
 	/*
 	 * The local file. The first `path_root` bytes of its path name an existing directory; a
-	 * download creates missing directories below that directory and follows no link there. If
-	 * `path_root` is 0, the file's directory must exist.
+	 * download creates missing directories below that directory and does not follow links
+	 * there. If `path_root` is 0, the file's directory must exist.
 	 */
 	const char *path;
 	size_t path_root;

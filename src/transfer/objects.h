@@ -68,12 +68,12 @@ struct object_info {
 	char *version_id; /* owned; NULL if the store has no versions */
 	/* "name=value" of x-amz-meta-, names in lower case; not set by listings */
 	struct strlist metadata;
-	/* owned; set by object_head() only; NULL if the reply has none */
+	/* owned; set only by object_head(); NULL if the reply has no type */
 	char *content_type;
 	char *storage_class;
 	char *retention; /* "GOVERNANCE" or "COMPLIANCE" */
 	int64_t retained_until_ns; /* with `retention`; 0 if invalid, INT64_MAX after 2262 */
-	bool legal_hold; /* set by object_head() only */
+	bool legal_hold; /* set only by object_head() */
 	bool is_prefix; /* a listing's common prefix, in `key` */
 };
 void object_info_release(struct object_info *info);
@@ -84,8 +84,8 @@ typedef void (*object_progress_fn)(void *cookie, int64_t bytes);
 typedef void (*object_kept_fn)(void *cookie, uint64_t bytes);
 
 /*
- * Opens the store at `place` (net/credentials/credentials.h), whose strings are borrowed for this
- * call only. The call sends requests only to a metadata service that has the keys; the cancel flags
+ * Opens the store at `place` (net/credentials/credentials.h), whose strings are borrowed only for
+ * this call. The call sends requests only to a metadata service that has the keys; the cancel flags
  * of `place` and of the engine end these requests. The engine is borrowed and outlives the client.
  * The bucket is in the host name on amazonaws.com (over https:// only if it has no dot), and in the
  * path elsewhere.
@@ -157,10 +157,10 @@ struct object_put_options {
 	 */
 	bool (*still_valid)(void *cookie);
 	/*
-	 * Reports an upload in parts, on the calling thread: before it is requested (`id` is NULL),
-	 * when the store has named it, and when nothing of it is left in the store (`over`). A
-	 * caller that records the upload can abort it after a kill. Not called for a stream. May be
-	 * NULL.
+	 * Reports an upload in parts, on the calling thread: before the upload is requested (`id`
+	 * is NULL), when the store has named it, and when the store has no part of the upload any
+	 * more (`over`). A caller that records the upload can abort it after a kill. Not called for
+	 * a stream. May be NULL.
 	 */
 	void (*parts)(void *cookie, const char *key, const char *id, bool over);
 	/*

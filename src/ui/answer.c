@@ -193,7 +193,7 @@ void answer_warn(struct exchange *x, const char *message)
 	if (!text)
 		return;
 	str_make_utf8(text);
-	/* A header has no line ends, and a browser reads other bytes than ASCII as Latin-1. */
+	/* A header has no line ends, and a browser reads bytes that are not ASCII as Latin-1. */
 	uri_encode(&value, text, strlen(text), false);
 	x->warning = buf_take(&value);
 }
@@ -214,7 +214,7 @@ enum MHD_Result answer_json(struct exchange *x, json_t *value)
 	return answer_value(x, MHD_HTTP_OK, value);
 }
 
-/* Makes a JSON string of text that may be invalid UTF-8. */
+/* Returns a JSON string with the text, which may be invalid UTF-8. */
 static json_t *text_value(char *text)
 {
 	str_make_utf8(text);

@@ -23,7 +23,7 @@
 
 struct penstock_error;
 
-/* Makes the token, the content of the cookie and its name. */
+/* Creates the token, the content of the cookie and its name. */
 int guard_init(struct ui *ui, struct penstock_error *err);
 /* Returns 0 if the request may be answered, else the status of the refusal, with a static
  * `*reason`. */

@@ -57,7 +57,7 @@ static uint64_t part_bytes(const struct upload *upload)
 	return left < LIMIT_UI_PART ? left : LIMIT_UI_PART;
 }
 
-/* Makes the id of an upload: size, time and destination identify it. */
+/* Computes the id of an upload: size, time and destination identify it. */
 static int make_id(const struct upload *upload, char id[static ID_SIZE], struct penstock_error *err)
 {
 	_cleanup_free_ char *text = str_printf("%s\n%s", upload->store, upload->url);

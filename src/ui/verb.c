@@ -176,7 +176,7 @@ int verb_open(struct verb **out, const struct strlist *words, const atomic_int *
 	}
 	*verb = (struct verb){.process = PROCESS_INIT, .out = -1, .err = -1, .cancel = cancel};
 	if (pipe2(ends, O_CLOEXEC) < 0) {
-		r = error_errno(err, errno, "cannot make a pipe");
+		r = error_errno(err, errno, "cannot create a pipe");
 		verb_close(verb);
 		return r;
 	}

@@ -29,7 +29,7 @@ struct workflow_text {
 struct workflow_number {
 	int64_t value;
 	bool given;
-	struct workflow_place at; /* if not given: the map that could contain it */
+	struct workflow_place at; /* if not given: the map that could contain the value */
 };
 
 struct workflow_flag {

@@ -8,7 +8,7 @@
 #include "workflow/native/native.h"
 #include "workflow/workflow.h"
 
-/* ---- JSON for people: indented, one member on each line ---- */
+/* ---- JSON for humans: indented, one member on each line ---- */
 
 struct json_writer {
 	struct buf *out;

@@ -73,8 +73,8 @@ struct workflow_options {
 	bool places_only;
 
 	/*
-	 * Stores the facts that a file of another runner does not state; called for such a file
-	 * only. The strings must last as long as the options. NULL if nothing is known.
+	 * Stores the facts that a file of another runner does not state; called only for such a
+	 * file. The strings must last as long as the options. NULL if nothing is known.
 	 */
 	int (*site)(void *site_cookie, struct workflow_site *out, struct penstock_error *err);
 	void *site_cookie;
@@ -141,8 +141,8 @@ int workflow_json_schema(struct buf *out);
 int workflow_write_record(const struct workflow *workflow, struct buf *out);
 
 /*
- * Like workflow_write_record(), for the file itself: without overrides, and checked for its syntax
- * only. Two versions of a file are compared by these texts (workflow/changes.h).
+ * Like workflow_write_record(), for the file itself: without overrides, and with a check of only
+ * the syntax. Two versions of a file are compared by these texts (workflow/changes.h).
  */
 int workflow_write_file(const char *name, const void *data, size_t len,
 	const struct workflow_options *options, struct buf *out, struct diagnostics *found,

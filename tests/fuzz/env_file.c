@@ -1,4 +1,4 @@
-/* The file by which a step passes values on. */
+/* The file that passes values from a step to later steps. */
 #include "fuzz.h"
 
 #include "base/log.h"

@@ -16,7 +16,7 @@ static inline void yard_remove(void)
 	fs_remove_tree(yard, NULL);
 }
 
-/* Makes the directory at the first call. */
+/* Creates the directory at the first call. */
 static inline void yard_open(void)
 {
 	static bool made;

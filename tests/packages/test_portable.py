@@ -110,7 +110,7 @@ def test_the_wheel_brings_program_and_module(shared_root, suite):
     assert {name for name in bare.files() - before if "__pycache__" not in name and (bare.path / name[1:]).is_file()} == set()
 
 
-# A tag that promised too much would fail on other machines only.
+# A tag that promised too much would fail only on other machines.
 def test_the_tag_of_the_wheel_is_what_the_files_need(tmp_path):
     wheel = built("*.whl")
     subprocess.run(["/usr/bin/python3", "-m", "zipfile", "-e", wheel, tmp_path], check=True)

@@ -19,7 +19,7 @@ def copied(pieces, threads):
     _native.copy(array("Q", [word for piece in pieces for word in piece]).tobytes(), threads)
 
 
-# Large pieces are copied in another way than small ones, in lines of 64 bytes and groups of pages.
+# Large pieces are not copied like small ones, but in lines of 64 bytes and groups of pages.
 @pytest.mark.parametrize("threads", [0, 1, 3, 1000])
 def test_every_byte_is_copied_and_none_beside_them(threads):
     generator, size = random.Random(7), 12 << 20

@@ -187,7 +187,7 @@ def test_numbers_count_on_from_set_to_set(sets):
             mix.place(number)
 
 
-# Each record is there once in the counter: the parts of a read are put together in the order of the mix.
+# The counter has each record once: the parts of a read are put together in the order of the mix.
 def test_large_reads_keep_their_order(tmp_path):
     made = []
     for k in range(3):

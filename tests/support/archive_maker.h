@@ -210,7 +210,7 @@ static inline size_t count_entries(const char *dir)
 	return n;
 }
 
-/* Nothing but the archive is there, and nothing outside was touched. */
+/* The directory has only the archive, and nothing outside was touched. */
 static inline void assert_nothing_unpacked(const struct yard *y)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(100);

@@ -6,8 +6,8 @@
  *	bulktool up-url DIR URL | down-url URL DIR < NAMES
  *
  * A line of JSON says what was done, lines on stderr name what failed; the exit status is the first
- * error's code. MOVE=1 moves, KNOWN=0 makes nothing of the listing, PRESERVE=1 keeps times and
- * modes, SIGINT cancels.
+ * error's code. MOVE=1 moves, KNOWN=0 ignores the listing, PRESERVE=1 keeps times and modes, SIGINT
+ * cancels.
  */
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /*
  * Preloaded into a program under test, ends it by SIGKILL at a chosen system call, so that a test
- * can kill it between any two changes that it makes to the disk. The program knows nothing of it.
+ * can kill it between any two changes that it makes to the disk. The program does not know about
+ * the library.
  *
  *	KILL_AT=OP:WHEN:NUMBER:GLOB  the NUMBER-th OP on a path that matches GLOB (fnmatch)
  *	KILL_AT_VERB=run		only where this is the program's first argument
@@ -336,7 +337,7 @@ EXPORT pid_t waitpid(pid_t pid, int *status, int options)
 	return found;
 }
 
-/* After: the child is there and has not executed its program, or just has. */
+/* After: the child exists and has not executed its program yet, or has just executed it. */
 EXPORT pid_t fork(void)
 {
 	bool hit = is_it("fork", AT_FDCWD, "/child");

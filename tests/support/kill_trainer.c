@@ -1,12 +1,13 @@
 /*
- * A training of milliseconds for the tests that kill it: deterministic, with a checkpoint that
- * shows if it is torn, and a ledger of the files that it has closed.
+ * A deterministic training of a few milliseconds, for tests that kill it. The program detects a
+ * torn checkpoint, and lists the files that it has closed in a ledger.
  *
  *	kill-trainer CONTROL STEPS [rename] [pace=MS] [big=MIB]
  *
  * Below $DEEPSQUARE_OUTPUT: `ckpt` (rewritten in place, or by a rename, in every step), `data-K` of
- * step K, `end` of the last one; of the attempt alone `mine/ATTEMPT-K`; `train.log`, which stays
- * open; `big` of that many MiB, closed at the end. Exit code 9: it was given a torn checkpoint.
+ * step K, `end` of the last one; `mine/ATTEMPT-K`, which only this attempt writes; `train.log`,
+ * which stays open; `big` of that many MiB, closed at the end. Exits with 9 if the restored
+ * checkpoint is torn.
  *
  * Each line of CONTROL/ledger names a file that was closed, written after its close. While
  * CONTROL/hold-ATTEMPT-K is there, step K of that attempt has ended and the next one does not

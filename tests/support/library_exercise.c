@@ -176,7 +176,7 @@ struct cancelled {
 	int fd;
 };
 
-/* The first part is on its way: nothing more comes, and then it is called off. */
+/* The first part is in flight; no more data follows, and then the upload is cancelled. */
 static void *call_off(void *arg)
 {
 	const struct cancelled *c = arg;

@@ -101,7 +101,7 @@ function groupsOf(runs: Compared[]): PlotGroup[] {
 
 /* ---- parts ---- */
 
-/* Reads one run, and reports what it has read. Draws its failure only. */
+/* Reads one run, and reports what it has read. Draws only a failure. */
 function Reader({
   id,
   place,

@@ -77,7 +77,7 @@ export class LogSource {
   lines = 0;
   size = 0;
   live = false;
-  ready = false; // the first reply is there
+  ready = false; // the first reply has arrived
   error: string | null = null;
 
   private blocks: Block[] = [];

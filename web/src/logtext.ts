@@ -75,7 +75,7 @@ class Row {
   }
 }
 
-/* The line after all overwriting, with sequences of colours only. */
+/* The line after all overwriting, with only the sequences of colours. */
 export function settle(line: string): string {
   if (!CONTROL.test(line)) return line;
   const row = new Row();

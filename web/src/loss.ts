@@ -11,7 +11,7 @@ export interface Loss {
   cost: number | null; // null without a price
 }
 
-/* Later times than the end of an attempt, by which its clocks and files may differ. */
+/* The time by which the clocks and files of an attempt may be ahead of its end. */
 const SLACK_MS = 1000;
 
 /* Money per hour; null if the attempt has no price. */

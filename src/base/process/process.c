@@ -418,7 +418,7 @@ int process_spawn(
 		spec = &complete;
 	}
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return error_errno(err, errno, "cannot make a pipe");
+		return error_errno(err, errno, "cannot create a pipe");
 	read_end = ends[0];
 	p.pid = fork_child(spec, ends);
 	saved = errno;

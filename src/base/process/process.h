@@ -126,7 +126,7 @@ bool process_is_spawned(pid_t pid);
 /* Returns the number of children for which process_is_spawned() is true. */
 size_t process_count_spawned(void);
 
-/* Signals this process only; does nothing if the process was reaped. */
+/* Signals only this process; does nothing if the process was reaped. */
 void process_signal(const struct process *process, int signal);
 /* Sends SIGTERM, after `ms` SIGKILL, and waits for the end; `status` is as for process_wait(). */
 void process_end(struct process *process, int ms, int *status);
@@ -171,8 +171,8 @@ bool process_has_children(void);
 /* Reaps ended children that process_spawn() did not make: orphans adopted by a subreaper. */
 void process_reap_orphans(void);
 
-/* Gets the kernel's boot id (36 characters and NUL), by which a recorded pid of an earlier boot is
- * recognised. `out` is "" if the id cannot be read. */
+/* Gets the kernel's boot id (36 characters and NUL), which identifies recorded pids of an earlier
+ * boot. `out` is "" if the id cannot be read. */
 #define PROCESS_BOOT_ID_SIZE 37
 void process_boot_id(char out[static PROCESS_BOOT_ID_SIZE]);
 

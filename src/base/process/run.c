@@ -40,7 +40,7 @@ struct runner {
 
 /* ---- streams ---- */
 
-/* Makes a pipe if there is a sink. Sets `given`, in the specification, to the child's end. */
+/* Creates a pipe if there is a sink. Sets `given`, in the specification, to the child's end. */
 static int open_stream(struct stream *s, int *given, struct penstock_error *err)
 {
 	int ends[2];
@@ -48,7 +48,7 @@ static int open_stream(struct stream *s, int *given, struct penstock_error *err)
 	if (!s->sink->text && !s->sink->take)
 		return 0;
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return error_errno(err, errno, "cannot make a pipe");
+		return error_errno(err, errno, "cannot create a pipe");
 	s->fd = ends[0];
 	s->child_end = *given = ends[1];
 	fcntl(s->fd, F_SETFL, O_NONBLOCK);

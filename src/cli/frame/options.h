@@ -1,4 +1,4 @@
-/* Internals that the files of the frame share; verbs include command.h only. */
+/* Internals that the files of the frame share; verbs include only command.h. */
 #ifndef CLI_FRAME_OPTIONS_H
 #define CLI_FRAME_OPTIONS_H
 

@@ -226,7 +226,7 @@ static int copy_file(int fd, uint64_t length, struct penstock_error *err)
 	return 0;
 }
 
-/* Writes a file of the output directory; follows no link out of the directory. */
+/* Writes a file of the output directory; does not follow links out of the directory. */
 static int cat_file(const char *dir, const char *path, uint64_t offset, uint64_t length,
 	struct penstock_error *err)
 {

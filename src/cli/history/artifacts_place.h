@@ -45,7 +45,7 @@ static inline struct object_ref artifacts_object(
 /* Removes all objects whose keys begin with the key of `at`. */
 int artifacts_remove(struct object_ref at, const atomic_int *cancel, struct penstock_error *err);
 
-/* Replaces each input that is the output of another run by the place of that output. The workflow
+/* Replaces each input that is the output of another run with the place of that output. The workflow
  * refers to `places`, which has one entry per input. `after` gets the ids of those runs that have
  * not ended yet. */
 int artifacts_resolve(struct workflow *workflow, const char *home, struct records *records,

@@ -502,8 +502,8 @@ static int get(
 	return r;
 }
 
-/* Removes the commit first: without it the other objects are not a checkpoint. Then removes all
- * objects in its directory, including those that the commit does not name. */
+/* Removes the commit first: without the commit the other objects are not a checkpoint. Then removes
+ * all objects in its directory, including those that the commit does not name. */
 static int remove_remote(
 	const struct session *s, const struct commit_entry *e, struct penstock_error *err)
 {

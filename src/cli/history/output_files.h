@@ -36,7 +36,7 @@ struct output_files {
  * is "". */
 int output_files_in_store(struct output_files *out, struct object_ref at, const atomic_int *cancel,
 	struct penstock_error *err);
-/* Finds no files if there is no such directory. */
+/* A missing directory counts as empty. */
 int output_files_in_dir(struct output_files *out, const char *dir, struct penstock_error *err);
 void output_files_release(struct output_files *files);
 

@@ -349,7 +349,7 @@ int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, v
 	if (!state || !workflow)
 		return error_memory(err);
 	r = read_state(&place, prefix, state, &e);
-	if (r == -(int)PENSTOCK_E_NOT_FOUND && !e.repeats) /* the bucket is there */
+	if (r == -(int)PENSTOCK_E_NOT_FOUND && !e.repeats) /* the bucket exists */
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"cannot find run '%s' in '%s': it has no state there; 'penstock ps %s' lists "
 			"the runs of a place",

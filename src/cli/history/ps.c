@@ -254,7 +254,7 @@ static int list_runs(const struct cli *cli)
 	r = show_list(&listing.grid, listing.array, r);
 	if (r == 0 && listing.hidden && !cli_has(cli, "json") && !cli_quiet(cli))
 		fprintf(stderr,
-			"penstock ps: %zu hidden, which ended over a day ago; -a shows all runs\n",
+			"penstock ps: %zu hidden (ended over a day ago); -a shows all runs\n",
 			listing.hidden);
 	cluster_view_release(&listing.cluster);
 	return r < 0 ? cli_fail(cli, &err) : r;
@@ -384,7 +384,7 @@ const struct command command_ps = {
 		"all machines whose state is there; each state names the machine. A run is then "
 		"'lost' if its machine has not renewed the state for 30 seconds (for "
 		"$PENSTOCK_LEASE_TERM of that machine).",
-	.options = OPTIONS({'a', "all", NULL, "Show also runs that ended more than a day ago"},
+	.options = OPTIONS({'a', "all", NULL, "Also show runs that ended more than a day ago"},
 		{0, "name", "PATTERN",
 			"Show only runs with this name, in which '*' and '?' are "
 			"wildcards"},

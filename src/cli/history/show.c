@@ -401,7 +401,7 @@ static int show_object(
 	return 0;
 }
 
-/* Shows a run of any machine by its state in a store. */
+/* Shows a run of any machine from its state in a store. */
 static int show_stored(void *cookie, const struct place_run *found)
 {
 	json_auto_t *object = json_object();

@@ -74,7 +74,7 @@ static bool mount_overlay_below(const char *dir)
 	return to && options && mount("overlay", to, "overlay", 0, options) == 0;
 }
 
-/* Makes the namespaces and the overlay of a container. */
+/* Creates the namespaces and the overlay of a container. */
 static int try_container(const char *dir)
 {
 	char map[32];

@@ -168,10 +168,11 @@ const struct command command_images = {
 		"Images in use by a run are kept. Without an option, prune removes only layers "
 		"that belong to no image any more.",
 	.options = OPTIONS({0, "json", NULL, "list: print a list of objects"},
-		{0, "older-than", "DURATION", "prune: those not used for this long, such as 30d"},
+		{0, "older-than", "DURATION",
+			"prune: remove images not used for this long, such as 30d"},
 		{0, "max-size", "SIZE",
-			"prune: the least recently used ones, until the rest take no more than this, "
-			"such as 50G"}),
+			"prune: remove the least recently used images until the others take at most "
+			"this, such as 50G"}),
 	.examples = EXAMPLES({"penstock images", "List the images, the most recently used first"},
 		{"penstock images prune --max-size 50G", "Free space, for example from a timer"}),
 	.exits = EXITS({"66", "There is no such image"},

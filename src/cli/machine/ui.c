@@ -81,7 +81,7 @@ const struct command command_ui = {
 				   "Address to listen on; port 0 takes a free port. Default: "
 				   "127.0.0.1:8780, or a free port if that is in use"},
 		{0, "output", "[STORE:]s3://PLACE",
-			"Show also the runs of other machines with an output there, or in a "
+			"Also show the runs of other machines with an output there, or in a "
 			"directory there. STORE is a profile of ~/.aws/config, or 'embedded'; "
 			"default: the store of the environment. May be repeated"},
 		{0, "host", "NAME",
@@ -90,7 +90,7 @@ const struct command command_ui = {
 		{0, "read-only", NULL, "Refuse to change runs and objects"}),
 	.examples = EXAMPLES({"penstock ui", "Show the runs of this machine"},
 		{"penstock ui --output s3://bucket/experiments/",
-			"Show also the runs of all machines with an output there"},
+			"Also show the runs of all machines with an output there"},
 		{"penstock ui --read-only --listen 0.0.0.0:8780 --host gpu7.example.com",
 			"Let colleagues look at the runs"}),
 	.exits = EXITS({"69", "Another process uses the port"}),

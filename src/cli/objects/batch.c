@@ -107,8 +107,8 @@ static int read_line(const struct batch *batch, struct batch_line *line, const c
 	return 0;
 }
 
-/* Errors of the line are part of the line's output. The line's --quiet and --log-level apply to
- * that line only. */
+/* Errors of the line are part of the line's output. The line's --quiet and --log-level apply only
+ * to that line. */
 static struct batch_line *make_line(
 	struct batch *batch, struct batch_lines *lines, const struct buf *text, bool too_long)
 {

@@ -193,7 +193,7 @@ const struct command command_ls = {
 		{0, "versions", NULL,
 			"List the versions of objects, including deleted ones, with their ids"},
 		{0, "deleted", NULL,
-			"List also the deleted objects of a bucket with versioning, and the ids of "
+			"Also list the deleted objects of a bucket with versioning, and the ids of "
 			"the newest versions"},
 		{0, "after-version", "ID",
 			"With --versions: begin after this version of the KEY of --after"},

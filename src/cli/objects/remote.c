@@ -179,7 +179,7 @@ static void close_remote(struct remote *remote)
 }
 
 /*
- * Each request has buffers of some hundred KiB. If they were returned to the kernel after each
+ * Each request has buffers of some hundred KiB. If the pages were returned to the kernel after each
  * request, the kernel would have to clear the pages of the next buffers. One thread allocates the
  * pages of a listing and another frees them, so with a heap for each thread the memory grows (a
  * sync of a million files: 71 MiB instead of 46).

@@ -176,7 +176,7 @@ const struct command command_stat = {
 		"Shows size, date, ETag, version, content type, storage class, Object Lock and "
 		"metadata of objects, and the versioning of buckets (off, enabled or suspended), by "
 		"one request each.",
-	.options = OPTIONS({0, "tags", NULL, "Show also the tags, by one more request"},
+	.options = OPTIONS({0, "tags", NULL, "Also show the tags, with one more request"},
 		{0, "version-id", "ID", "Show this version, in place of the current one"},
 		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock stat s3://cifar10/ckpt.pth",

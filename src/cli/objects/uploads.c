@@ -15,7 +15,7 @@ struct uploads {
 	const struct cli *cli;
 	struct remote *remote;
 	const struct location *at;
-	bool end; /* abort them; otherwise only list them */
+	bool end; /* abort them; otherwise only list the uploads */
 	bool dry_run;
 	int64_t before_ns; /* uploads that started later stay */
 	uint64_t refused;

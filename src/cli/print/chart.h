@@ -30,7 +30,7 @@ bool chart_unicode(void);
 int chart_print(FILE *to, const struct chart *chart);
 #define CHART_SPARK_MAX	 32
 #define CHART_SPARK_SIZE (3 * CHART_SPARK_MAX + 1)
-/* Makes a line of at most `width` (up to CHART_SPARK_MAX) blocks; "" without a finite point. */
+/* Draws a line of at most `width` (up to CHART_SPARK_MAX) blocks; "" without a finite point. */
 void chart_spark(const double *y, size_t n, unsigned width, char out[static CHART_SPARK_SIZE]);
 
 #endif

@@ -34,7 +34,7 @@ void progress_complete(struct progress *p);
 void progress_clear(struct progress *p);
 
 /*
- * Shows a single line for many items, on a terminal only. A thread calls `look` ten times a second
+ * Shows a single line for many items, only on a terminal. A thread calls `look` ten times a second
  * until progress_free(); `look` calls progress_line().
  */
 struct progress_line {

@@ -99,7 +99,7 @@ int prune_replaced_at(
 
 /* Returns the prefix of the state of the run, with a slash at the end; free() it. */
 char *copies_state(const struct copies_place *place);
-/* Returns 1 if the run is live according to its state in the store, on another home than `home_id`
+/* Returns 1 if the run is live according to its state in the store, on a home other than `home_id`
  * (on any home if NULL), or 0 if it is not. */
 int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err);
 /* Adds the ids of the runs that wrote to an output; the prefix ends with a slash or is empty. */

@@ -561,7 +561,7 @@ const struct command command_run = {
 		{'c', "context", "DIR", "Directory whose copy the steps start in"}, KEEP_CONTEXT,
 		{0, "image", "IMAGE",
 			"Container image for the steps of another runner's file, in place of its own"},
-		{0, "replace", NULL, "Continue a run of the same name that is from another file"},
+		{0, "replace", NULL, "Continue the run of this name with this file instead"},
 		{0, "strict", NULL,
 			"Refuse a workflow with notes: nothing of it is guessed or left out"},
 		{0, "wait", NULL, "Wait for the end; the default without --detach"},

@@ -57,7 +57,7 @@ struct watch {
 	int64_t after_ms; /* from a preemption seen by this process to the next attempt */
 	bool first; /* first scan of the records */
 	bool once;
-	struct watch_metrics *metrics; /* NULL if there are none */
+	struct watch_metrics *metrics; /* NULL if no metrics are served */
 	json_t *started; /* for --once with --json */
 	size_t n_started, n_failed;
 };
@@ -378,7 +378,7 @@ const struct command command_watch = {
 	.examples = EXAMPLES({"penstock watch --once", "After a reboot: resume interrupted runs"},
 		{"systemctl --user enable --now penstock-watch",
 			"The same at every start of the machine, by the installed unit"},
-		{"penstock watch --metrics 9101", "Let Prometheus scrape the runs"},
+		{"penstock watch --metrics 9101", "Serve the metrics of the runs to Prometheus"},
 		{"penstock watch --json", "Report each start and end, one line each"}),
 	.exits = EXITS(
 		{"69", "With --once: a run that is due could not be started; the others were"}),

@@ -20,7 +20,7 @@
 #include "server/monitor/monitor.h"
 
 struct watch_metrics {
-	struct records *records; /* used by the thread of the monitor only */
+	struct records *records; /* used only by the thread of the monitor */
 	char *home;
 	struct monitor *monitor;
 	atomic_ullong restarts;

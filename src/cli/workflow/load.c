@@ -24,7 +24,7 @@ struct lookup {
 	struct buf bytes; /* contents of `file`; empty if the file is missing */
 	char *pick; /* the workflow, if the file has several */
 	struct buf variables; /* variables.yaml of dstack, from the same directory */
-	char *variables_name; /* NULL if there are none */
+	char *variables_name; /* NULL without variables.yaml */
 	bool places_only; /* see workflow_options */
 	bool gone; /* a credential that is needed was not found */
 };

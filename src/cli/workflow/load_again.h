@@ -19,10 +19,10 @@ char *load_again_describe(const struct load_source *source, const struct load_gi
 char *load_again_pick(const char *home, const char *id);
 
 /*
- * Replaces `record`, the workflow of the run's last attempt, by a workflow with the changes of the
- * file, and sets `*source` to the new description. Sets `*source` to NULL, and keeps `record`, if
- * the file is unchanged or cannot be read again, or if the changes cannot be applied. Prints errors
- * of the file.
+ * Replaces `record`, the workflow of the run's last attempt, with a workflow that has the changes
+ * of the file, and sets `*source` to the new description. Sets `*source` to NULL, and keeps
+ * `record`, if the file is unchanged or cannot be read again, or if the changes cannot be applied.
+ * Prints errors of the file.
  */
 int load_again(const char *home, const struct records_run *run, struct buf *record, char **source,
 	struct penstock_error *err);

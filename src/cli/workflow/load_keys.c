@@ -80,7 +80,7 @@ static bool is_variable_reference(const char *value)
 	return braces ? strcmp(end, "}") == 0 : *end == '\0';
 }
 
-/* Returns true for the name of a password, which people choose from words and any characters. */
+/* Returns true for the name of a password, which users choose from words and any characters. */
 static bool is_password(const char *name)
 {
 	size_t len = strlen(name);

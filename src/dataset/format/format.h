@@ -114,7 +114,7 @@ struct format_field {
  */
 struct format_fields {
 	size_t n;
-	void *scratch; /* NULL if there is none */
+	void *scratch; /* NULL until memory is needed */
 	size_t scratch_size, scratch_used;
 	struct format_field items[LIMIT_FORMAT_FIELDS];
 };

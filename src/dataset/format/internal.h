@@ -47,7 +47,7 @@ static inline uint32_t get_be32(const void *p)
 
 /*
  * The bytes of a shard around a position, or the bytes of one sample. The offsets of a scan ascend;
- * while they are near each other, larger pieces are read.
+ * while the headers are near each other, larger pieces are read.
  *
  *	_cleanup_(window_release) struct window w = {.shard = shard};
  *

@@ -31,7 +31,7 @@ int records_count(const struct records *r, const struct shard_reader *shard, uin
 	if (r->count != UINT64_MAX && n != r->count)
 		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, r->header,
 			"%" PRIu64 " records of %" PRIu64
-			" bytes, and its header declares %" PRIu64,
+			" bytes, but its header declares %" PRIu64,
 			n, r->size, r->count);
 	*count = n;
 	return 0;

@@ -22,7 +22,7 @@ extern const struct format format_tfrecord, format_tfrecord_raw;
 #define TFRECORD_TAIL 4
 /* Returns the size of the content of a record, from its first TFRECORD_HEAD bytes. */
 uint64_t tfrecord_size(const unsigned char *head);
-/* Returns true if the checksum after a content is right. */
+/* Returns true if the checksum after the content is valid. */
 bool tfrecord_is_content(const unsigned char *content, uint64_t size);
 /* Returns the masked CRC32C of a length or a content. */
 uint32_t tfrecord_crc(const void *data, size_t len);

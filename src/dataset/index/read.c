@@ -53,7 +53,7 @@ static const char *check_shards(const struct source_list *list)
 	const char *last = NULL;
 
 	if (list->text[list->text_len - 1] != '\0')
-		return "its names have no end";
+		return "its names are not terminated";
 	for (size_t i = 0; i < list->n; i++) {
 		const struct source_entry *s = &list->entries[i];
 		const char *name;

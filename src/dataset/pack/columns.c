@@ -82,7 +82,7 @@ static int add(const struct pack *p, const struct pack_sample *s, struct buf *ou
 	}
 	if (s->n != p->columns->n)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the sample has %zu columns, and the first sample has %zu", s->n,
+			"the sample has %zu columns, but the first sample has %zu", s->n,
 			p->columns->n);
 	return mds_sample_add(p->columns, values, out, err);
 }

@@ -258,7 +258,7 @@ static bool take_key(struct work *w)
 	return true;
 }
 
-/* Makes the sample of a unit whose bytes begin with sample `k` of the batch. */
+/* Builds the sample of a unit whose bytes begin with sample `k` of the batch. */
 static int make_sample(struct work *w, uint64_t unit, size_t k, struct pack_sample *out,
 	struct penstock_error *err)
 {

@@ -9,7 +9,7 @@ static int add_same_size(const struct pack *p, const void *data, size_t size, st
 {
 	if (size != p->row_size || size == 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the sample has %zu bytes, and the first sample %zu; use --format tar or mds",
+			"the sample has %zu bytes, but the first sample has %zu; use --format tar or mds",
 			size, p->row_size);
 	buf_add(out, data, size);
 	return 0;

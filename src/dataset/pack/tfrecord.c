@@ -49,7 +49,7 @@ static int add_values(
 	}
 	if (f->dtype == DTYPE_F64 || f->dtype == DTYPE_F16 || f->dtype == DTYPE_BF16)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot write '%.*s' of type %s as tfrecord, which has float32 and int64; "
+			"cannot write '%.*s' as tfrecord: it has type %s, not float32 or int64; "
 			"use --format tar or mds",
 			(int)f->name_len, f->name, dtype_name(f->dtype));
 	*kind = f->dtype == DTYPE_F32 ? FLOAT_LIST : INT64_LIST;

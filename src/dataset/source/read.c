@@ -32,7 +32,7 @@ static int open_shard(const struct source *s, size_t shard, struct penstock_erro
 		return error_errno(err, errno, "cannot read '%s'", path);
 	if ((uint64_t)st.st_size != s->shards[shard].size)
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"'%s' has %" PRIu64 " bytes now, and %" PRIu64
+			"'%s' has %" PRIu64 " bytes now, but %" PRIu64
 			" when the data set was opened",
 			path, (uint64_t)st.st_size, s->shards[shard].size);
 	if (source_mtime_ns(&st) != s->shards[shard].mtime_ns && !atomic_load(&s->any_version))

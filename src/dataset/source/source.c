@@ -70,7 +70,7 @@ static int not_found(const struct source *s, struct penstock_error *err)
 		      : "cannot open '%s': there is no such object, and nothing is below it%s",
 		s->url,
 		local && s->prefix[0] != '/' && s->prefix[0] != '.'
-			? "; a store is named as in s3://BUCKET/PREFIX/"
+			? "; for a store use s3://BUCKET/PREFIX/"
 			: "");
 }
 

@@ -144,9 +144,9 @@ struct source_content {
 
 /* Declares a shard compressed: from now on reads and sizes refer to its content. The first read
  * fetches and unpacks the whole shard; the content stays in memory until other shards need the room
- * (LIMIT_DATASET_UNPACKED). Must be called before other threads read. PENSTOCK_E_LIMIT if the shard
- * or its content is larger than LIMIT_DATASET_PACKED, but PENSTOCK_E_CORRUPT if only the content of
- * a gzip file is larger. */
+ * (LIMIT_DATASET_UNPACKED). Must be called before other threads read. Fails with PENSTOCK_E_LIMIT
+ * if the shard or its content is larger than LIMIT_DATASET_PACKED, but with PENSTOCK_E_CORRUPT if
+ * only the content of a gzip file is larger. */
 int source_unpack(struct source *source, size_t shard, const struct source_content *content,
 	struct penstock_error *err);
 /* Returns true if some shards are compressed. */

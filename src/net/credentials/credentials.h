@@ -38,15 +38,15 @@ void credentials_release(struct credentials *c);
 
 struct credentials_provider;
 
-/* Makes a provider of fixed keys; copies them. `session_token` may be NULL. */
+/* Creates a provider of fixed keys; copies them. `session_token` may be NULL. */
 int credentials_provider_new_static(struct credentials_provider **out, const char *access_key_id,
 	const char *secret_access_key, const char *session_token, struct penstock_error *err);
-/* Makes a provider without keys: requests stay unsigned. */
+/* Creates a provider without keys: requests stay unsigned. */
 int credentials_provider_new_anonymous(
 	struct credentials_provider **out, struct penstock_error *err);
 
 /*
- * Makes a provider of keys that expire. `fetch` is called if there are no keys yet, if the keys
+ * Creates a provider of keys that expire. `fetch` is called if there are no keys yet, if the keys
  * were rejected, or if they expire within five minutes; for keys issued for a shorter time, after a
  * quarter of their remaining life. One thread fetches at a time; other threads continue with keys
  * that are still valid, else wait for the fetch and get its error. `cancel` is set once no caller
@@ -78,7 +78,7 @@ int credentials_get(
 struct credentials_patience {
 	const atomic_int *cancel; /* the caller's flag; may be NULL */
 	const atomic_int *cancel_all; /* flag of a wider scope, such as an engine; may be NULL */
-	int64_t deadline_ms; /* monotonic; 0 if there is none */
+	int64_t deadline_ms; /* monotonic; 0 if there is no deadline */
 };
 int credentials_get_within(struct credentials_provider *provider,
 	const struct credentials_patience *patience, struct credentials *out,
@@ -87,11 +87,11 @@ int credentials_get_within(struct credentials_provider *provider,
  * credentials that differ from `present`. For hooks, which must not block. */
 bool credentials_renewed(struct credentials_provider *provider, struct credentials *present);
 /*
- * Reports that the store rejected the credentials `refused` before their expiry. If they are still
- * current, another thread fetches new credentials; the call does not wait, and
- * credentials_renewed() returns true once the new credentials are there. Returns false if these
- * credentials cannot be renewed. Sets *pending to true if the credentials are already replaced or
- * a fetch was already in flight, else to false.
+ * Reports that the store rejected the credentials `refused` before their expiry. If these
+ * credentials are still current, another thread fetches new credentials; the call does not wait,
+ * and credentials_renewed() returns true once the new credentials are there. Returns false if these
+ * credentials cannot be renewed. Sets *pending to true if the credentials are already replaced or a
+ * fetch was already in flight, else to false.
  */
 bool credentials_refused(
 	struct credentials_provider *provider, const struct credentials *refused, bool *pending);

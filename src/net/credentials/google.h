@@ -51,10 +51,10 @@ int google_key_load(struct google_key **out, const char *path, struct penstock_e
 void google_key_free(struct google_key *key);
 void google_key_freep(struct google_key **key);
 
-/* Makes a provider of tokens for `key`, which must outlive the provider. */
+/* Creates a provider of tokens for `key`, which must outlive the provider. */
 int credential_source_google(struct credentials_provider **out, const struct google_key *key,
 	struct penstock_error *err);
-/* Makes a provider of tokens for this machine's service account, from its metadata service
+/* Creates a provider of tokens for this machine's service account, from its metadata service
  * (GCE_METADATA_HOST). */
 int credential_source_google_instance(
 	struct credentials_provider **out, struct penstock_error *err);
@@ -65,7 +65,7 @@ bool google_may_have_token(const char *url);
 
 /* ---- building blocks, for tests and for signing ---- */
 
-/* Makes a signed token request: header, claims and signature in base64url. `now` is in seconds. */
+/* Builds a signed token request: header, claims and signature in base64url. `now` is in seconds. */
 int google_jwt(
 	const struct google_key *key, int64_t now, struct buf *out, struct penstock_error *err);
 /* Signs a text (RSA, PKCS #1 v1.5, SHA-256), for `rsa` of struct sigv4. `key` is a google_key. */

@@ -22,22 +22,22 @@ struct credentials;
 struct credentials_provider;
 
 /*
- * Makes a provider of fixed keys. Returns 1 if both are given, 0 if neither is given, and
+ * Creates a provider of fixed keys. Returns 1 if both are given, 0 if neither is given, and
  * PENSTOCK_E_INVALID if only one is given; the message names their place `where`.
  */
 int credential_source_pair(struct credentials_provider **out, const char *id, const char *secret,
 	const char *session_token, const char *where, struct penstock_error *err);
 
 /*
- * Makes a provider for the role of this EC2 instance, from version 2 of its metadata service (with
- * a session token). The address is AWS_EC2_METADATA_SERVICE_ENDPOINT, else the default address of
- * AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE ("IPv4", "IPv6"); AWS_METADATA_SERVICE_TIMEOUT (seconds,
- * default 1) and AWS_METADATA_SERVICE_NUM_ATTEMPTS (default 1) limit a query.
+ * Creates a provider for the role of this EC2 instance, from version 2 of its metadata service
+ * (with a session token). The address is AWS_EC2_METADATA_SERVICE_ENDPOINT, else the default
+ * address of AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE ("IPv4", "IPv6"); AWS_METADATA_SERVICE_TIMEOUT
+ * (seconds, default 1) and AWS_METADATA_SERVICE_NUM_ATTEMPTS (default 1) limit a query.
  */
 int credential_source_instance(struct credentials_provider **out, struct penstock_error *err);
 
 /*
- * Makes a provider for the role of this ECS task or EKS pod, from
+ * Creates a provider for the role of this ECS task or EKS pod, from
  * AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or …_FULL_URI, with the token of
  * AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE (read each time) or …_TOKEN. Returns PENSTOCK_E_INVALID if
  * neither URI is set, or if …_FULL_URI uses plain HTTP to a machine other than this one and the
@@ -45,8 +45,8 @@ int credential_source_instance(struct credentials_provider **out, struct penstoc
  */
 int credential_source_container(struct credentials_provider **out, struct penstock_error *err);
 
-/* Makes a provider of the keys that `command` (run by /bin/sh, for at most a minute) prints in the
- * credential_process format. */
+/* Creates a provider of the keys that `command` (run by /bin/sh, for at most a minute) prints in
+ * the credential_process format. */
 int credential_source_process(
 	struct credentials_provider **out, const char *command, struct penstock_error *err);
 
@@ -61,11 +61,11 @@ struct sts_role {
 	const char *token_file; /* web identity: read each time */
 };
 
-/* Makes a provider that calls AssumeRole with the keys of `source`. The new provider owns `source`,
- * which is freed if the call fails. */
+/* Creates a provider that calls AssumeRole with the keys of `source`. The new provider owns
+ * `source`, which is freed if the call fails. */
 int credential_source_role(struct credentials_provider **out, const struct sts_role *role,
 	struct credentials_provider *source, struct penstock_error *err);
-/* Makes a provider that calls AssumeRoleWithWebIdentity with the token in `token_file`. */
+/* Creates a provider that calls AssumeRoleWithWebIdentity with the token in `token_file`. */
 int credential_source_web_identity(
 	struct credentials_provider **out, const struct sts_role *role, struct penstock_error *err);
 

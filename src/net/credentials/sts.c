@@ -274,7 +274,7 @@ static int set_url(struct sts *sts, const char *url, struct penstock_error *err)
 	if (!authority || (!str_starts(url, "http://") && !str_starts(url, "https://")) ||
 		strpbrk(url, "?#@"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the STS endpoint '%s' must be http://HOST or https://HOST", url);
+			"invalid STS endpoint '%s'; expected http://HOST or https://HOST", url);
 	authority += 3;
 	slash = strchr(authority, '/');
 	sts->url = str_printf("%s%s", url, slash ? "" : "/");

@@ -76,7 +76,7 @@ int http_engine_new(struct http_engine **out, const struct http_engine_options *
 /* Returns the engine's cancel flag, for callers that also wait for something else. Returns NULL if
  * the engine has no flag or `engine` is NULL. */
 const atomic_int *http_engine_cancel(const struct http_engine *engine);
-/* Makes another engine with the same options, for callers that want two threads. */
+/* Creates another engine with the same options, for callers that want two threads. */
 int http_engine_clone(
 	struct http_engine **out, const struct http_engine *of, struct penstock_error *err);
 /* Ends the requests in flight with PENSTOCK_E_CANCELLED (their `done` is called), then the
@@ -185,8 +185,8 @@ enum http_verdict {
 
 /*
  * Permission to send a request that changes data. The engine's thread calls may_send() before every
- * attempt and every piece of the body. If it returns a negative code, the request fails with `err`,
- * and no more bytes are sent.
+ * attempt and every piece of the body. If may_send() returns a negative code, the request fails
+ * with `err`, and no more bytes are sent.
  */
 struct http_gate {
 	int (*may_send)(void *cookie, struct penstock_error *err);
@@ -247,8 +247,8 @@ struct http_request {
 	const struct http_gate *gate; /* may be NULL */
 	const char *what; /* for messages: "GET s3://bucket/key"; method and URL if NULL */
 
-	/* Called before every attempt (counted from 1) to sign and add dates. If it returns a
-	 * negative code, the request fails with `err`. */
+	/* Called before every attempt (counted from 1) to sign and add dates. If prepare() returns
+	 * a negative code, the request fails with `err`. */
 	int (*prepare)(void *cookie, struct http_request *request, unsigned attempt,
 		struct penstock_error *err);
 	/* Called once the headers of a reply have arrived, for any status, before they are used:

@@ -45,7 +45,7 @@ struct attempt {
 	int reserve_fd; /* the reserved disk space; -1 if there is none */
 };
 
-/* Decides the end. If it is decided already, the message is only reported, as a warning. */
+/* Decides the end. If the end is already decided, the message is only reported, as a warning. */
 void run_end(struct attempt *attempt, enum run_state state, enum run_class class, int exit_code,
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Forgets a decided end, except for the step's exit code, so that a worse end can replace it. */

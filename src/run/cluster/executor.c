@@ -54,7 +54,7 @@ static void free_task(struct task *task)
 
 /* ---- the command line ---- */
 
-/* Replaces "pmix_v4", for example, by "pmix" if this Slurm has another version of PMIx. Passes
+/* Replaces "pmix_v4", for example, with "pmix" if this Slurm has another version of PMIx. Passes
  * other types unchanged. */
 static const char *mpi_type(const char *wanted)
 {
@@ -204,7 +204,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 	fs_remove_tree(t->dir, NULL);
 	r = fs_mkdirs(t->dir, 0700, err);
 	if (r == 0 && pipe2(ends, O_CLOEXEC) < 0)
-		r = error_errno(err, errno, "cannot make a pipe");
+		r = error_errno(err, errno, "cannot create a pipe");
 	if (r == 0) {
 		t->orders = ends[1];
 		r = spawn(t, spec, ends, err);

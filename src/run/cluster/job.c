@@ -33,7 +33,7 @@ static int fill(struct slurm_job *job, const json_t *root)
 		.resume = json_is_true(json_object_get(root, "resume")),
 		.keep_context = json_is_true(json_object_get(root, "keep_context")),
 	};
-	/* The text must begin with a digit, so that no Slurm command takes it for an option. */
+	/* The text must begin with a digit, so that no Slurm command mistakes it for an option. */
 	if (number && strspn(number, "0123456789") && strlen(number) < sizeof(job->job))
 		snprintf(job->job, sizeof(job->job), "%s", number);
 	if (node_dir && !(job->node_dir = strdup(node_dir)))

@@ -26,8 +26,8 @@ enum { WAIT_MS = 50 };
 
 /* ---- the directory ---- */
 
-/* Makes a private directory below `where` if it is missing. `where` may be writable for all users.
- * The caller frees *out. */
+/* Creates a private directory below `where` if it is missing. `where` may be writable for all
+ * users. The caller frees *out. */
 static int find_base(const char *where, char **out, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf dir = BUF_INIT(LIMIT_STRING);

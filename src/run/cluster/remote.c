@@ -60,7 +60,7 @@ struct remote {
 	json_t *cdi;
 
 	struct s3_settings store; /* the store of temporary keys, as this node gets them */
-	struct key_server *keys; /* NULL if there are none */
+	struct key_server *keys; /* NULL if the task gets no temporary keys */
 
 	const struct executor *executor;
 	struct task *task;
@@ -590,8 +590,8 @@ static int wait_for_end(struct remote *r)
 	return end.signal ? 128 + end.signal : end.code;
 }
 
-/* Returns true if Slurm wants the task to end, or if the supervisor has sent a command or is
- * gone. */
+/* Returns true if Slurm has asked the task to end, or if the supervisor has sent a command or has
+ * exited. */
 static bool is_wanted(void *cookie)
 {
 	const struct remote *r = cookie;

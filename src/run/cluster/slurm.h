@@ -128,8 +128,8 @@ struct slurm_submission {
 /* Returns PENSTOCK_E_INVALID for features that a cluster cannot provide, with the override that
  * removes them, and for credentials that the batch job cannot read again. */
 int slurm_check(const struct workflow *workflow, struct penstock_error *err);
-/* Makes the options of sbatch: penstock's, then the user's. Returns PENSTOCK_E_INVALID if an option
- * of the user is not allowed. */
+/* Builds the options of sbatch: penstock's, then the user's. Returns PENSTOCK_E_INVALID if an
+ * option of the user is not allowed. */
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
 	struct penstock_error *err);
 /* Waits for the lock of the submission of this run. Returns a descriptor that holds the lock until
@@ -157,7 +157,7 @@ struct slurm_allocation {
 	/* preemption in this partition cancels jobs instead of requeueing them */
 	bool preemption_cancels;
 	int grace_s; /* grace time of a preemption in this partition; 0 if there is none */
-	char *notice; /* a file to which the tasks write that Slurm wants them to end; owned */
+	char *notice; /* a file to which the tasks write when Slurm asks them to end; owned */
 	pthread_t watcher;
 	int quit_fd; /* -1 if there is no watcher */
 };

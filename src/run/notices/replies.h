@@ -33,7 +33,7 @@ struct azure_event {
 	char id[128];
 	char status[24]; /* "Scheduled", "Started" */
 	int64_t not_before_s; /* wall clock; 0 if unknown, or if the event has started */
-	bool alone; /* the event concerns this machine only */
+	bool alone; /* the event concerns only this machine */
 };
 /* Finds the first Preempt event that names this machine. Returns 1 if `out` is filled, 0 if no
  * event matches, -1 if the document is invalid. */

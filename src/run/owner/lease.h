@@ -116,8 +116,8 @@ int lease_perform(struct lease *lease, const atomic_int *cancel,
 bool lease_is_lost(struct lease *lease);
 /* Describes the owner of a lost lease: "run 'ID' is now attempt 3 on HOST (process 12, …)". */
 const char *lease_owner_now(const struct lease *lease);
-/* Fills in the attempt that the run was lost to, and its host and state. Returns false if the run
- * is still this owner's, or if the new owner is unknown. */
+/* Fills in the attempt that took over the run, and its host and state. Returns false if the run is
+ * still this owner's, or if the new owner is unknown. */
 bool lease_moved_to(struct lease *lease, struct lease_found *found);
 /* Strings are borrowed, and may be NULL except `state`. */
 struct lease_end {

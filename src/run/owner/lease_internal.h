@@ -140,7 +140,7 @@ enum lease_output lease_check_output(struct lease *lease, struct seen *owner);
 
 /* Takes the run's state object and its output, or fails with the owner's name. */
 int lease_take_state(struct lease *lease, struct lease_found *found, struct penstock_error *err);
-/* Replaces the live state of this attempt, which has done nothing yet, by the state that was
+/* Replaces the live state of this attempt, which has done nothing yet, with the state that was
  * found. */
 void lease_give_back(struct lease *lease, const struct lease_found *found);
 

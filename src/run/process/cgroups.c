@@ -163,7 +163,7 @@ static bool can_join(struct part *part)
 	return part->base->joinable;
 }
 
-/* Delegates to the groups of executions the controllers that the place of this group has. */
+/* Delegates the controllers of this group's place to the groups of executions. */
 static bool delegate_all(const struct part *part)
 {
 	if (part->base->cpus && !cgroup_delegates(part->dir, "cpuset"))
@@ -173,7 +173,8 @@ static bool delegate_all(const struct part *part)
 	return cgroup_delegates(part->dir, "memory");
 }
 
-/* Makes a part below `where`, which is the base's directory or the group of the whole run there. */
+/* Creates a part below `where`, which is the base's directory or the group of the whole run
+ * there. */
 static int make_part(struct cgroup *group, struct cgroup_base *base, const char *where,
 	const char *name, const struct cgroup_wanted *wanted, const char *cpus,
 	struct penstock_error *err)

@@ -42,8 +42,8 @@ struct cgroup_wanted {
 /* *out is NULL if no group can be made. The only error is out of memory. */
 int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_id,
 	const struct cgroup_wanted *wanted, struct penstock_error *err);
-/* Returns descriptors of the files by which a child with one thread joins the group. A NULL group
- * has none. */
+/* Returns descriptors of the files that a child with one thread writes to join the group. A NULL
+ * group has none. */
 const int *cgroup_fds(const struct cgroup *group, size_t *n);
 /* Returns the descriptor of the group's directory of version 2, in which a child can be started;
  * NULL if the group has no such directory. */

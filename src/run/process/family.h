@@ -26,7 +26,7 @@ struct family_member {
 	struct family_member *next;
 };
 
-/* Makes a unique mark; call it right before the task is started. */
+/* Creates a unique mark; call it right before the task is started. */
 void family_mark(char mark[static FAMILY_MARK_SIZE]);
 void family_join(struct family_member *member, pid_t leader, const char *mark);
 void family_leave(struct family_member *member);

@@ -94,7 +94,7 @@ struct run_life {
 };
 
 struct step_life {
-	struct live_file *file; /* NULL if there is none */
+	struct live_file *file; /* NULL if no file could be created */
 	unsigned long alone; /* serial of an execution with a file of its own; 0 if there is none */
 };
 

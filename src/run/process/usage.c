@@ -91,7 +91,7 @@ void usage_network_read(struct usage_network *out)
 		const char *colon = strchr(line, ':'), *name = line + strspn(line, " ");
 		uint64_t received, sent;
 
-		/* proc(5): bytes and seven more, then bytes that were sent. */
+		/* proc(5): received bytes, seven other fields, sent bytes. */
 		if (!colon || strncmp(name, "lo:", 3) == 0 ||
 			sscanf(colon + 1, "%" SCNu64 " %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
 				&received, &sent) != 2)

@@ -12,8 +12,8 @@
  * checkpoints are committed and removed then. A removal takes three steps, so that no checkpoint
  * that looks whole ever misses a part, here or in the store, even after a kill: the commit is
  * removed here, then its object, then all the rest. Each checkpoint to be removed is first recorded
- * in STATE/retired and in the store, and stays recorded until the store has nothing of it: the
- * next attempt removes the rest.
+ * in STATE/retired and in the store, and stays recorded until the store has no object of the
+ * checkpoint: the next attempt removes the rest.
  */
 #ifndef RUN_PUBLISH_CHECKPOINTS_H
 #define RUN_PUBLISH_CHECKPOINTS_H

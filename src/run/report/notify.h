@@ -17,12 +17,12 @@ struct penstock_error;
 /* Contents of a request, which holds no secret. */
 struct notify_event {
 	const char *run_id;
-	const char *name; /* NULL if there is none */
+	const char *name; /* NULL if the workflow has no name */
 	int attempt;
 	const char *state;
-	const char *run_class; /* NULL if there is none */
+	const char *run_class; /* NULL if the run has no class */
 	int exit_code;
-	const char *message; /* NULL if there is none */
+	const char *message; /* NULL if the end has no message */
 	bool ended;
 };
 

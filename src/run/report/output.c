@@ -54,7 +54,7 @@ struct stream {
 struct output_task {
 	struct output_task *next; /* under the output's lock */
 	struct stream streams[2];
-	char *label; /* NULL if there is none */
+	char *label; /* NULL if lines get no label */
 	pthread_mutex_t parse_lock;
 	output_parse_fn parse; /* under parse_lock; NULL if stderr is not parsed */
 	void *parse_cookie;
@@ -529,7 +529,7 @@ static int stream_open(struct stream *stream, int terminal_fd, struct penstock_e
 	int ends[2];
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return error_errno(err, errno, "cannot make a pipe for the steps' output");
+		return error_errno(err, errno, "cannot create a pipe for the steps' output");
 	stream->read_fd = ends[0];
 	stream->write_fd = ends[1];
 	fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -604,7 +604,7 @@ static int output_open(struct output *output, const char *log_path, const int te
 		output->times_fd = open(times, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	output->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (output->wake_fd < 0)
-		return error_errno(err, errno, "cannot make an eventfd");
+		return error_errno(err, errno, "cannot create an eventfd");
 	/* Allocate here and not in the thread, which cannot fail: a step without a reader of its
 	 * pipes would block. */
 	output->pumped.cap = STREAMS_FIXED;

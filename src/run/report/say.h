@@ -13,8 +13,8 @@ struct output;
 /* Events of a run, for the command or program that shows them. */
 enum run_event_kind {
 	RUN_EVENT_STATE, /* text: the new state's name */
-	RUN_EVENT_MESSAGE, /* text: one line for people */
-	RUN_EVENT_WARNING, /* text: one line for people */
+	RUN_EVENT_MESSAGE, /* text: one line for users */
+	RUN_EVENT_WARNING, /* text: one line for users */
 	RUN_EVENT_STAGE, /* text: the input's name; done and total in bytes (0: unknown) */
 	RUN_EVENT_FLUSH, /* done: bytes sent so far; total: published and pending bytes */
 	RUN_EVENT_STEP, /* text: the step's name; done: its number from 1; total: their count */

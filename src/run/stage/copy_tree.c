@@ -70,7 +70,7 @@ static int remove_existing(
 		return error_errno(err, errno, "cannot replace '%s'", c->path);
 	if (!has_no_file(dir, name, 0))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot replace the directory '%s' by a file: it has other files; move "
+			"cannot replace the directory '%s' with a file: it has other files; move "
 			"them to another directory",
 			c->path);
 	return fs_remove_tree_at(dir, name, c->path, err);

@@ -24,7 +24,7 @@ struct stage_mark {
 	bool fetched; /* the file is complete in its fetch directory */
 	bool complete; /* everything is in the input directory */
 	char *source; /* owned; without secrets */
-	char *etag; /* owned; NULL if there is none */
+	char *etag; /* owned; NULL if the source has no ETag */
 	char sha256[65]; /* "" if unknown */
 	uint64_t bytes, files;
 };

@@ -20,7 +20,7 @@ struct http_engine;
 struct object_client;
 struct penstock_error;
 
-/* The caller starts and joins the embedded store, because run does not depend on the server. */
+/* The caller starts and joins the embedded store, because src/run does not depend on the server. */
 struct stores_embedded_ops {
 	/* Fills in endpoint and keys, valid until `leave`. */
 	int (*join)(const char *home, void **handle, struct store_place *place,

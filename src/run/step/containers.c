@@ -44,7 +44,8 @@ static struct container_image *find_image(
 	return NULL;
 }
 
-/* Returns the path of an image file: in the run's storage if it is there, else on this machine. */
+/* Returns the path of an image file: in the run's storage if the file exists there, else on this
+ * machine. */
 static char *file_of(const struct containers *containers, const char *path)
 {
 	char *inside = path_join(containers->attempt->layout.storage, path + 1);
@@ -69,7 +70,7 @@ static void bound_images(const struct containers *containers)
 }
 
 /*
- * Makes empty directories and files for the mounts of containers whose image lacks them. The
+ * Creates empty directories and files for the mounts of containers whose image lacks them. The
  * directory with them is laid below the image's layers. Otherwise each container would create them
  * on disk in its own directory and remove them again.
  */
@@ -84,7 +85,7 @@ static void make_places(const char *images)
 	if (!path || (mkdir(path, 0755) < 0 && errno != EEXIST))
 		return;
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	/* CONTAINER_PLACES_LAST is made last: if it exists, all do. */
+	/* CONTAINER_PLACES_LAST is made last: if it exists, all places exist. */
 	if (dir < 0 || faccessat(dir, CONTAINER_PLACES_LAST, F_OK, 0) == 0)
 		return;
 	/* The mode of the root itself is not visible; the other modes are set under any umask. */

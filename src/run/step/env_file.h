@@ -1,5 +1,5 @@
 /*
- * The $DEEPSQUARE_ENV file, by which a step passes values to later steps:
+ * The $DEEPSQUARE_ENV file, which passes values from a step to later steps:
  *
  *	echo "EPOCHS=10" >> "$DEEPSQUARE_ENV"
  *	printf 'NOTE<<END\nseveral\nlines\nEND\n' >> "$DEEPSQUARE_ENV"

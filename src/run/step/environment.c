@@ -77,8 +77,8 @@ static int add_places(struct strlist *env, const struct environment_spec *spec)
 {
 	const struct environment_container *container = spec->container;
 	const struct run_layout *layout = container ? container->seen : spec->layout;
-	/* Files that notify a program of a preemption, and the file by which the program reports
-	 * that it has finished nevertheless. */
+	/* Files that notify a program of a preemption, and the file that the program creates if it
+	 * has finished nevertheless. */
 	_cleanup_free_ char *preempt = path_join(layout->storage, REACTION_PREEMPT_FILE);
 	_cleanup_free_ char *save = path_join(layout->storage, REACTION_SAVE_FILE);
 	_cleanup_free_ char *done = str_printf(

@@ -40,11 +40,11 @@ struct environment_spec {
 	int attempt;
 	unsigned long serial; /* number of the execution */
 	const char *deadline; /* value of $PENSTOCK_DEADLINE; NULL if unknown */
-	const char *checkpoint_dir; /* below the output, or "."; NULL if none is named */
-	const char *checkpoint; /* below the output; NULL if there is none */
+	const char *checkpoint_dir; /* below the output, or "."; NULL if not configured */
+	const char *checkpoint; /* below the output; NULL without a checkpoint */
 	/* environment with the Python packages, first in PATH; NULL if there is none */
 	const char *venv;
-	const struct tracking *tracking; /* NULL if there is none */
+	const struct tracking *tracking; /* NULL without a tracker */
 	const char *const *inherited; /* NULL-terminated; usually environ */
 	const struct environment_container *container; /* NULL without a container */
 };

@@ -35,8 +35,8 @@ struct run_group {
 };
 
 struct step_group {
-	struct cgroup *cgroup; /* NULL if none can be made here */
-	uint64_t memory_limit; /* bytes; 0 if there is none */
+	struct cgroup *cgroup; /* NULL if no control group can be created here */
+	uint64_t memory_limit; /* bytes; 0 if unlimited */
 	uint64_t max_processes;
 	const struct workflow_step_resources *resources; /* resources of the step; borrowed */
 	bool watch_memory; /* no control group enforces the limit */

@@ -68,7 +68,7 @@ struct step_end {
 	bool killed;
 	enum step_stop stop;
 	int64_t stop_ms; /* the timeout that expired */
-	uint64_t memory_limit; /* bytes; 0 if there is none */
+	uint64_t memory_limit; /* bytes; 0 if unlimited */
 	uint64_t memory_peak; /* bytes; 0 if unknown */
 	uint64_t memory_of_run; /* bytes; 0 unless the whole run reached this limit */
 	/* resources of the step, borrowed; NULL if penstock sets no limits */

@@ -19,9 +19,9 @@
 #define PROFILE	     "penstock-run"
 #define PROFILE_FILE "aws-config" /* file in REACTION_DIR of the storage */
 
-/* Replaces the profile by one without credentials, which keeps settings such as the addressing
- * style. If the file cannot be written, SDKs of the step get keys from the profile of the
- * machine. */
+/* Replaces the profile with a profile without credentials, which keeps settings such as the
+ * addressing style. If the file cannot be written, SDKs of the step get keys from the profile of
+ * the machine. */
 static int hide_profile(struct strlist *env, const struct environment_spec *spec)
 {
 	_cleanup_(aws_config_release) struct aws_config config = {0};
@@ -40,7 +40,7 @@ static int hide_profile(struct strlist *env, const struct environment_spec *spec
 	if (aws_config_load(&config, NULL) < 0 || !aws_config_has_credentials(&config, profile))
 		return 0;
 	aws_config_without_credentials(&config, profile, PROFILE, &text);
-	/* A step can replace this directory by a link. */
+	/* A step can replace this directory with a link. */
 	dir = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (buf_failed(&text))
 		return -1;

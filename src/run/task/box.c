@@ -35,7 +35,7 @@ static int make_within(const char *box, const char *name, mode_t mode, struct pe
 		return error_memory(err);
 	/* chmod() sets the mode under any umask. */
 	if (mkdir(path, mode) < 0 || chmod(path, mode) < 0)
-		return error_errno(err, errno, "cannot make '%s'", path);
+		return error_errno(err, errno, "cannot create '%s'", path);
 	return 0;
 }
 
@@ -46,7 +46,7 @@ int box_make(char **out, const char *tmp, const char *infix, struct penstock_err
 	if (!box)
 		return error_memory(err);
 	if (!mkdtemp(box))
-		return error_errno(err, errno, "cannot make a directory in '%s'", tmp);
+		return error_errno(err, errno, "cannot create a directory in '%s'", tmp);
 	*out = take_pointer(box);
 	return 0;
 }

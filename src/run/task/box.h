@@ -20,7 +20,7 @@ struct penstock_error;
  * program in place of the one that penstock is about to start.
  */
 bool box_is_safe_in(const char *tmp);
-/* Makes a directory for a task in `tmp`, with `infix` in its name; the caller frees the path. */
+/* Creates a directory for a task in `tmp`, with `infix` in its name; the caller frees the path. */
 int box_make(char **out, const char *tmp, const char *infix, struct penstock_error *err);
 /* Gets a new directory in `tmp` with "upper" and "work"; the caller frees the path. */
 int box_take(char **out, const char *tmp, struct penstock_error *err);

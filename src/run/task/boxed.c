@@ -94,7 +94,7 @@ int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct
 	int r;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
-		return error_errno(err, errno, "cannot make a socket");
+		return error_errno(err, errno, "cannot create a socket");
 	t->status_fd = ends[0];
 	process.body_fd = write_end = ends[1];
 	process.stdin_fd = -1;

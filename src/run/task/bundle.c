@@ -84,7 +84,7 @@ static void add_mount(json_t *mounts, const char *place, const char *type, const
 }
 
 /* Returns the option that makes mounts below a directory read-only, too, which Linux can since
- * 5.12. crun accepts the option for directories only; there are no mounts below a file. */
+ * 5.12. crun accepts the option only for directories; there are no mounts below a file. */
 static const char *sealed(const char *source)
 {
 	struct stat st;

@@ -28,7 +28,7 @@ struct penstock_error;
 
 #define KEY_TOKEN_SIZE 65
 
-/* Makes a token, which log_redact() hides. */
+/* Creates a token, which log_redact() hides. */
 int key_token_make(char out[static KEY_TOKEN_SIZE], struct penstock_error *err);
 void key_token_forget(char token[static KEY_TOKEN_SIZE]);
 
@@ -42,7 +42,7 @@ const char *key_server_uri(const struct key_server *server);
 const char *key_server_token(const struct key_server *server);
 uint16_t key_server_port(const struct key_server *server);
 
-/* Makes a listening socket on the loopback address of the caller's network; any port if `port` is
+/* Creates a listening socket on the loopback address of the caller's network; any port if `port` is
  * 0. Allocates no memory. Returns -1 and sets errno on failure. */
 int key_socket(uint16_t port);
 /* Serves the same keys on the socket `fd`. Takes ownership of `fd`, even on failure. */

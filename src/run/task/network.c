@@ -27,7 +27,7 @@
 #include "run/task/keys.h"
 
 #define NETWORK_MS 10000
-#define READY_FD   7 /* descriptor by which slirp4netns reports that it is ready */
+#define READY_FD   7 /* descriptor that slirp4netns writes to when it is ready */
 #define AGAIN_S	   1 /* delay before a program with `stays` is restarted */
 #define MARK	   "PENSTOCK_NETWORK=1"
 
@@ -128,7 +128,7 @@ int network_prepare(struct network_setup *s, const struct task_spec *spec, const
 	if (!s->resolv || !s->netns || !s->log)
 		return error_memory(err);
 	if (mknod(s->netns, S_IFREG | 0600, 0) < 0)
-		return error_errno(err, errno, "cannot make '%s'", s->netns);
+		return error_errno(err, errno, "cannot create '%s'", s->netns);
 	/* Neither program lets the step reach ports of the machine's loopback address. By default
 	 * pasta forwards all ports in both directions. */
 	const char *const slirp_words[] = {"--configure", "--mtu=65520", "--disable-host-loopback",
@@ -411,7 +411,7 @@ int network_explain(const struct network_plan *plan, int errnum, struct penstock
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot set up `wireguard`: the kernel of this machine has no WireGuard, and "
 			"wireguard-go is not installed");
-	return error_set(err, PENSTOCK_E_UNSUPPORTED, "cannot make the step's interfaces: %s",
+	return error_set(err, PENSTOCK_E_UNSUPPORTED, "cannot create the step's interfaces: %s",
 		reason(&text));
 }
 

@@ -133,7 +133,7 @@ static uint64_t size_of(json_t *metrics)
 	return size;
 }
 
-/* Replaces all of the file from `kept` on by the page. */
+/* Replaces the file from offset `kept` on with the page. */
 static int write_page(json_t *metric, int fd, int64_t kept, const char *token,
 	const struct buf *lines, struct penstock_error *err)
 {

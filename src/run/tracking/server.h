@@ -37,8 +37,8 @@ struct mlflow_place {
 	char run[MLFLOW_ID_SIZE];
 };
 
-/* Finds the run and sets it running, or makes one; makes the experiment if it is missing. On
- * failure `place` may have the id of a run that was found. */
+/* Finds the run and sets its state to running, or creates a run; creates the experiment if it is
+ * missing. On failure `place` may have the id of a run that was found. */
 int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_wanted *wanted,
 	struct mlflow_place *place, struct penstock_error *err);
 /* `end_ms` is 0 for a status of a run that has not ended. */

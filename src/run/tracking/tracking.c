@@ -26,7 +26,7 @@ enum {
 /* ---- the id ---- */
 
 /* Output in a bucket belongs to one run on all machines. Any other run belongs to this home, and
- * its records can be removed: a later run with the same name is another one. */
+ * its records can be removed: a later run with the same name is a different run. */
 static int add_home(const struct attempt *attempt, struct buf *text, struct penstock_error *err)
 {
 	_cleanup_(records_run_release) struct records_run run = {0};
@@ -100,7 +100,7 @@ int tracking_login(const struct workflow *workflow, const char *recorded, struct
 	if (is_unresolved(uri) || is_unresolved(login->user) || is_unresolved(login->password) ||
 		is_unresolved(login->token))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"cannot log in at MLflow: a secret or a variable of the workflow is "
+			"cannot log in to MLflow: a secret or a variable of the workflow is "
 			"missing");
 	/* The environment of the machine was not searched for secrets. */
 	if (login->password)
@@ -259,8 +259,8 @@ int tracking_environment(const struct tracking *tracking, const char *output, co
 
 /* ---- the records ---- */
 
-/* Returns the address of a page as other people may see it: without a user, or JSON's null if it is
- * a secret. */
+/* Returns the address of a page as other users may see it: without a user, or JSON's null if the
+ * address is a secret. */
 static json_t *page_of(const struct tracking *tracking)
 {
 	const struct workflow_text *uri = &tracking->attempt->workflow->tracking.mlflow.uri;

@@ -28,7 +28,7 @@ struct finished {
 
 struct finished_steps {
 	struct finished *known; /* recorded by an earlier attempt */
-	const char *boot; /* boot of this machine; set within finished_open() only */
+	const char *boot; /* boot of this machine; set only in finished_open() */
 	bool any, other_boot, synced; /* state of the lines read so far */
 	bool believed;
 	int fd;

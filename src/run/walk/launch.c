@@ -126,7 +126,7 @@ static void end_launch(struct walk *walk, struct launch *launch, bool failed)
 	}
 	if (!launch->awaited)
 		run_say(&walk->attempt->voice, RUN_EVENT_MESSAGE,
-			"waiting for '%s', which has no signal to end it", launch->name);
+			"waiting for '%s': no signal is set to end it", launch->name);
 	launch->awaited = true;
 }
 

@@ -34,8 +34,8 @@ static int check_work_dir(
 
 	if (!dir || what->container.given || (stat(dir, &st) == 0 && S_ISDIR(st.st_mode)))
 		return 0;
-	/* Write "steps.0.for.steps.1" for "steps[0].for.steps[1]": no shell takes such a text for a
-	 * pattern. */
+	/* Write "steps.0.for.steps.1" for "steps[0].for.steps[1]": no shell mistakes such a text
+	 * for a pattern. */
 	for (const char *p = path; *p; p++) {
 		if (*p == '[')
 			buf_add_char(&plain, '.');

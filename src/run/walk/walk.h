@@ -219,8 +219,8 @@ void condition_ended(struct walk *walk, struct frame *frame, const struct step_e
 
 /* Begins the launch of `frame`, a step. Returns false if out of memory. */
 bool launch_begin(struct walk *walk, struct frame *frame);
-/* Finds the launch of a handle. Returns NULL if there is none, which the reader of workflows
- * refuses. */
+/* Finds the launch of a handle. Returns NULL if no launch has the handle, which the reader of
+ * workflows refuses. */
 struct launch *launch_find(const struct frame *frame, const char *handle);
 void launch_ended(struct walk *walk, struct launch *launch, const struct outcome *outcome);
 /* Adds the variables PID_… of the live launches. */

@@ -165,7 +165,7 @@ static int publish(struct code *code, const char *digest, struct penstock_error 
 	return note_seen(code, about.digest, digest, err);
 }
 
-/* Replaces the code in the working directory by the published code. */
+/* Replaces the code in the working directory with the published code. */
 static int take_published(struct code *code, const char *seen, struct penstock_error *err)
 {
 	const struct code_published *from = &code->published;
@@ -197,7 +197,7 @@ static bool is_here(const struct attempt *attempt)
 	return access(attempt->workflow->context.path.value, F_OK) == 0;
 }
 
-/* Makes the first copy. An incomplete copy is made again. */
+/* Creates the first copy. An incomplete copy is created again. */
 static int copy_all(struct code *code, struct penstock_error *err)
 {
 	const struct attempt *attempt = code->attempt;

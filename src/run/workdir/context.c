@@ -232,7 +232,7 @@ static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
 }
 
 /* Removes a file, and then the empty directories of its path, because a file may replace such a
- * directory. Follows no links, because a step may have replaced a directory by a link. */
+ * directory. Does not follow links, because a step may have replaced a directory with a link. */
 static void remove_one(int root, char *path)
 {
 	int flags = 0;

@@ -28,7 +28,7 @@ struct repository {
 	const struct context_commit_spec *spec;
 	char *program;
 	char *dir; /* ours */
-	struct strlist env; /* environment of git; with penstock's repository, once that exists */
+	struct strlist env; /* environment of git, with penstock's repository once it exists */
 	int64_t began_ms;
 	char top[4096]; /* reported by git, as are the next three; the index may be missing */
 	char objects[4096];

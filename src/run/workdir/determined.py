@@ -1,9 +1,9 @@
 """Determined's Core API in a run without Determined's master.
 
-penstock writes this file as sitecustomize.py into a directory that is first in PYTHONPATH (`python.determined`). Every Python
-of the step imports it, so it does nothing until the package `determined` is imported. Then it replaces the parts that need
-the master: `det.get_cluster_info()` reads the variables that a trial has, checkpoints are committed in the run's output,
-metrics are files of the output, and the preemption signal is penstock's preempt file.
+penstock writes this file as sitecustomize.py into a directory that is first in PYTHONPATH (`python.determined`). Every
+Python of the step imports this file, so the file does nothing until the package `determined` is imported. Then the file
+replaces the parts that need the master: `det.get_cluster_info()` reads the variables that a trial has, checkpoints are
+committed in the run's output, metrics are files of the output, and the preemption signal is penstock's preempt file.
 """
 import os
 import sys

@@ -281,7 +281,7 @@ static int make_both_parents(const struct attempt *attempt, const char *artifact
 
 /*
  * The working directory contains a link to the artifact's place in the output, so that files are
- * published while the steps run. project_collect() handles steps that replace the link by a file.
+ * published while the steps run. project_collect() handles steps that replace the link with a file.
  */
 static int link_artifact(
 	const struct attempt *attempt, const char *artifact, struct penstock_error *err)

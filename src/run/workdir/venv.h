@@ -25,7 +25,7 @@ struct venv_spec {
 
 /* An environment in use, which `penstock prune` does not remove. */
 struct venv {
-	char *dir; /* NULL if there is none */
+	char *dir; /* NULL if the run needs no environment */
 	int use_fd; /* shared lock of DIR.use, modified at the last use */
 };
 void venv_release(struct venv *venv);

@@ -20,10 +20,10 @@
 #include "s3/message/messages.h"
 
 struct s3_cors_rule {
-	const char *id; /* NULL if there is none */
+	const char *id; /* NULL if the rule has no id */
 	struct s3_texts origins, methods; /* not empty */
 	struct s3_texts headers, exposed;
-	const char *max_age; /* seconds; NULL if there is none */
+	const char *max_age; /* seconds; NULL if the rule has no MaxAgeSeconds */
 };
 
 /* CORSConfiguration. */

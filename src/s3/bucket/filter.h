@@ -12,7 +12,7 @@
 
 #include "s3/message/messages.h"
 
-/* Makes a text "key=value" of each tag, encoded as in x-amz-tagging. Returns S3_OK, or the error
+/* Converts each tag to a text "key=value", encoded as in x-amz-tagging. Returns S3_OK, or the error
  * for the reply; `message` is then the text of the error, "" for the default text. */
 enum s3_error s3_filter_tags(struct arena *arena, const struct s3_texts *keys,
 	const struct s3_texts *values, struct s3_texts *out, const char **message);

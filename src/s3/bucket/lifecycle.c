@@ -121,7 +121,7 @@ static bool read_size(
 	       s3_refuse_malformed(&l->refusal);
 }
 
-/* Makes a text "key=value" of each tag, as objects have them. */
+/* Converts each tag to a text "key=value", as objects have them. */
 static bool read_tags(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 {
 	const struct s3_texts *keys = &rule->raw.keys, *values = &rule->raw.values;

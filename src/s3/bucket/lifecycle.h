@@ -27,7 +27,7 @@ struct s3_lifecycle_rule {
 	bool enabled;
 	bool old_form; /* the prefix is not part of a Filter */
 	/* Conditions; all of them must hold. */
-	const char *prefix; /* NULL if there is none */
+	const char *prefix; /* NULL if the rule has no prefix */
 	bool is_and; /* the document has an element And */
 	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
 	bool has_above, has_below;

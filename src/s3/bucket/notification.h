@@ -20,7 +20,7 @@ struct s3_notification_rule {
 	const char *id; /* NULL if the document has none: set one before writing */
 	const char *queue; /* the name of the destination (an ARN) */
 	struct s3_texts events; /* "s3:ObjectCreated:*" */
-	const char *prefix, *suffix; /* NULL if there is none */
+	const char *prefix, *suffix; /* NULL if the rule has no such condition */
 	/* The texts of the document. */
 	struct s3_texts names, values;
 };
@@ -37,7 +37,7 @@ int s3_notification_parse(
 void s3_notification_write(struct buf *out, const struct s3_notification *notification);
 void s3_notification_release(struct s3_notification *message);
 
-/* Returns true if a rule is for an event such as "ObjectCreated:Put", and for the key. */
+/* Returns true if a rule matches the key, and an event such as "ObjectCreated:Put". */
 bool s3_notification_means(
 	const struct s3_notification_rule *rule, const char *event, const char *key);
 

@@ -26,7 +26,7 @@ struct s3_replication_rule {
 	bool markers; /* delete markers are sent, too */
 	unsigned priority;
 	/* Conditions; all of them must hold. */
-	const char *prefix; /* NULL if there is none */
+	const char *prefix; /* NULL if the rule has no prefix */
 	bool is_and; /* the document has an element And */
 	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
 	const char *bucket; /* the name of the destination, without "arn:aws:s3:::" */

@@ -155,7 +155,7 @@ static bool number(struct scan *s, const char *raw, size_t len, uint64_t max, ui
 	       (str_to_u64(text, 0, max, out) || give_up(s, LIST_SCAN_NOT));
 }
 
-/* Reads a word; does not copy a word again that is the same as in the previous entry. */
+/* Reads a word; does not copy the word if the previous entry has the same word. */
 static bool word(struct scan *s, const char *raw, size_t len, const char **known, const char **out)
 {
 	if (memchr(raw, '&', len))

@@ -255,7 +255,7 @@ struct s3_reply {
 	const char *code, *message, *resource, *request_id, *host_id; /* error */
 	const char *region; /* error: the bucket's region */
 	const char *method, *resource_type; /* error: of a refused preflight; not parsed */
-	const char *text; /* text of the root element; set by a parse only */
+	const char *text; /* text of the root element; set only by a parse */
 };
 int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct penstock_error *err);
 void s3_reply_write(struct buf *out, const struct s3_reply *reply);

@@ -43,7 +43,7 @@ struct chunked_options {
 	/* CHUNKED_SIGNED, CHUNKED_SIGNED_TRAILER or CHUNKED_UNSIGNED_TRAILER */
 	enum chunked_mode mode;
 	uint64_t decoded_length; /* x-amz-decoded-content-length, or CHUNKED_UNKNOWN_LENGTH */
-	struct sigv4 *ws; /* borrowed, for signed modes; used by the feeding thread only */
+	struct sigv4 *ws; /* borrowed, for signed modes; used only by the feeding thread */
 	const struct sigv4_chain *chain; /* copied, for signed modes */
 	/* Returns 0, or a negative code with `err` set, which ends the decoding. */
 	int (*data)(void *cookie, const void *data, size_t len, struct penstock_error *err);

@@ -391,7 +391,7 @@ static int sign_failed(enum sigv4_failure f, struct penstock_error *err)
 		"cannot sign the request: %s", sigv4_failure_message(f));
 }
 
-/* Makes the canonical request and the signature of `req` for the given header names. */
+/* Computes the canonical request and the signature of `req` for the given header names. */
 static int sign_canonical(struct sigv4 *ws, const struct sigv4_request *req,
 	const char *signed_headers, const char *date, const struct sigv4_scope *scope,
 	const char *secret, char signature[static SIGV4_SIGNATURE_SIZE], struct penstock_error *err)

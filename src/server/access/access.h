@@ -22,10 +22,10 @@ struct request;
 struct access_subject {
 	const char *bucket; /* "" for the service */
 	const char *key; /* NULL for the bucket itself */
-	const char *version; /* NULL if none is named */
+	const char *version; /* NULL if the request names no version */
 	/* tags of the request's document, as a query; NULL to use x-amz-tagging */
 	const char *tags;
-	bool locks; /* the next members count, and not the headers x-amz-object-lock-... */
+	bool locks; /* use the next members instead of the headers x-amz-object-lock-... */
 	/* values in the request's document; NULL if the request has no document */
 	const char *lock_mode, *lock_until, *lock_hold;
 };

@@ -48,8 +48,8 @@ struct access_settings {
 	char bucket[64];
 	char owner[STORE_OWNER_SIZE]; /* the account */
 	bool exists; /* if false, all settings are empty */
-	char *acl; /* as in s3/access/acl.h; NULL if there is none */
-	struct policy *policy; /* NULL if there is none */
+	char *acl; /* as in s3/access/acl.h; NULL if the bucket has no ACL */
+	struct policy *policy; /* NULL if the bucket has no policy */
 	bool policy_is_public;
 	bool policy_is_unreadable; /* all is denied, except to repair the policy */
 	/* the policy also applies to the root's requests about the policy */

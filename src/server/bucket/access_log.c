@@ -47,7 +47,7 @@ struct access_log {
 	pthread_cond_t woken;
 	/* Under lock: */
 	struct pending *pending;
-	int64_t since_ms; /* when the first pending line came; 0 if there is none */
+	int64_t since_ms; /* when the first pending line arrived; 0 if no line is pending */
 	size_t fresh; /* bytes that were added since the last delivery */
 	size_t n_dropped; /* since the last delivery */
 	bool full; /* a delivery is due, because an object or the memory has enough lines */

@@ -68,8 +68,8 @@ struct consumer {
 	bool added; /* owned by the committer: the queue got an event */
 	/* Owned by the thread: */
 	int64_t retry_ms; /* end of the pause; 0 if the queue does not pause */
-	int64_t pause_ms; /* the last pause; 0 if an event was settled since */
-	uint64_t n_dropped; /* dropped because too many wait: the number in the last report */
+	int64_t pause_ms; /* the last pause; 0 if an event was settled after it */
+	uint64_t n_dropped; /* number of dropped events in the last report */
 };
 
 void consumers_init(struct consumers *all, const struct consumer_ops *ops, struct store *store,

@@ -365,8 +365,8 @@ static void resumed(struct consumer *c)
 	hook->report_ms = 0;
 }
 
-/* Returns true if the webhook has refused the event so often that later events would wait in vain.
- * A redirection, which is not followed, is a refusal, too; 408 and 429 are not. */
+/* Returns true if the webhook has refused the event so often that later events would be refused,
+ * too. A redirection, which is not followed, is a refusal, too; 408 and 429 are not. */
 static bool is_given_up(
 	struct webhook *hook, const struct store_event *event, const struct penstock_error *err)
 {

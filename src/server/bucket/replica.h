@@ -31,8 +31,8 @@ enum replica_outcome {
 enum replica_outcome replica_send(struct store *store, const struct target *target,
 	const struct replica_version *version, struct penstock_error *err);
 
-/* Returns false if the parts have other checksums than the object: a copy may have got a checksum
- * of another algorithm. Then the MD5s of the parts are sent instead. */
+/* Returns false if the checksums of the parts and of the object differ in algorithm: a copy may
+ * have got a checksum of another algorithm. Then the MD5s of the parts are sent instead. */
 bool replica_has_sums(struct store_object *object);
 
 #endif

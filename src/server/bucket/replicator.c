@@ -288,7 +288,7 @@ static void note_refusal(struct lane *lane, struct item *item)
 }
 
 /* Returns true for a version that was refused so often that it would never be accepted, although
- * the destination replies: later versions would wait in vain. */
+ * the destination replies: later versions would wait for nothing. */
 static bool is_given_up(struct lane *lane, struct item *item, const struct penstock_error *err)
 {
 	const struct target *target = lane->link->target;

@@ -29,7 +29,7 @@ struct store;
 /* The configuration of a bucket. */
 #define REPLICATION_CONFIG "replication"
 
-/* The header by which a penstock sends the name of a version to another penstock. Every signature
+/* The header with the name of a version that a penstock sends to another penstock. Every signature
  * covers this header, because it begins with "x-amz-". */
 #define REPLICA_HEADER "x-amz-penstock-replica"
 /* Prefix of the stored headers with the state of a version at each destination, whose name

@@ -110,8 +110,8 @@ static int set_id(json_t *record, const json_t *entry)
 	return json_object_set_new(record, "id", json_string(hex));
 }
 
-/* Makes the record of an account, which keeps the members that the account has. Returns NULL if out
- * of memory. */
+/* Creates the record of an account; members that the account already has are kept. Returns NULL if
+ * out of memory. */
 static json_t *record_of(const json_t *entry, const json_t *old)
 {
 	json_t *record = old ? json_deep_copy(old) : json_object();

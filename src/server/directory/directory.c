@@ -248,7 +248,7 @@ static struct identity *make_temporary(
 	return identity;
 }
 
-/* Makes the identity of a key that is not in the cache. */
+/* Creates the identity of a key that is not in the cache. */
 static struct identity *make(
 	struct directory *d, const char *id, const char *token, enum s3_error *problem)
 {
@@ -504,7 +504,7 @@ enum store_status directory_session_key(
 		return STORE_OK;
 	if (getrandom(out->bytes, sizeof(out->bytes), 0) != (ssize_t)sizeof(out->bytes)) {
 		error_set(err, PENSTOCK_E_INTERNAL,
-			"cannot make the key of sessions: no random bytes");
+			"cannot create the key of sessions: no random bytes");
 		return STORE_FAILED;
 	}
 	str_hex(out->bytes, sizeof(out->bytes), hex);

@@ -59,7 +59,7 @@ void query_succeed(struct query *q);
 bool query_number(struct query *q, const char *name, uint64_t min, uint64_t max, uint64_t *out);
 /* Returns a text that lives as long as the request, or NULL with the reply set. */
 const char *query_text(struct query *q, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Writes an element of a time in seconds. */
+/* Writes an element with a time in seconds. */
 void query_date(struct query *q, const char *name, int64_t seconds);
 /* Stores a record, or removes it if `value` is NULL; takes the reference. Returns false with the
  * reply set. */

@@ -33,7 +33,7 @@ void sts_caller(struct query *q)
 	xml_element(&q->xml, "Account", q->account);
 }
 
-/* Makes keys with these terms, and writes the keys; takes the reference to `terms`. Returns false
+/* Creates keys with these terms, and writes the keys; takes the reference to `terms`. Returns false
  * with the reply set. */
 static bool write_keys(struct query *q, json_t *terms, uint64_t seconds)
 {

@@ -41,7 +41,7 @@ int listen_on(const char *address, uint16_t port, struct penstock_error *err)
 			address);
 	fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return error_errno(err, errno, "cannot make a socket");
+		return error_errno(err, errno, "cannot create a socket");
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
 		    is_v4 ? sizeof(v4) : sizeof(v6)) < 0 ||

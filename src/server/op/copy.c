@@ -33,7 +33,7 @@
 /* The object that is copied. */
 struct source {
 	const char *bucket, *key;
-	const char *version; /* NULL if none is named */
+	const char *version; /* NULL for the current version */
 };
 
 /* Splits "[/]bucket/key[?versionId=ID]", percent-encoded. Returns false with a reply set. */
@@ -204,7 +204,7 @@ static const struct store_key *source_key(const struct request *req)
 	return req->encryption.has_source_key ? &req->encryption.source_key : NULL;
 }
 
-/* Makes a body for bytes that are not shared. */
+/* Creates a body for bytes that are not shared. */
 static int make_body(
 	struct request *req, uint64_t size, bool may_inline, struct penstock_error *err)
 {

@@ -40,8 +40,8 @@ struct extent {
 	uint64_t offset;
 	uint64_t length;
 	bool partial;
-	unsigned part; /* the requested part number; 0 if none was requested */
-	const struct store_part *stored; /* the stored part of this number; NULL if there is none */
+	unsigned part; /* the requested part number; 0 for the whole object */
+	const struct store_part *stored; /* the stored part of this number, or NULL */
 };
 
 /* --- bodies ---------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Uploads by the forms of browsers: POST to a bucket, signed by the policy in the form. */
+/* Uploads from HTML forms: POST to a bucket, signed by the policy in the form. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,8 +250,8 @@ static void keep_headers(struct request *req)
 			req->headers[req->n_headers++] = (struct sigv4_header){names[i], values[i]};
 }
 
-/* Replaces the other headers of the request by those that the fields set, so that the object is
- * made as by a PUT. */
+/* Replaces the other headers of the request with the headers that the fields set, so that the
+ * object is made as by a PUT. */
 static bool adopt_fields(struct request *req)
 {
 	const struct form *form = req->form;

@@ -35,7 +35,7 @@ static char *reserve(struct request *req, struct many *m, size_t len)
 	return room;
 }
 
-/* Makes the table. Returns -1 if there is no memory for it. */
+/* Creates the table. Returns -1 if out of memory. */
 static int many_init(struct request *req, struct many *m, size_t entries)
 {
 	size_t table = entries * READ_MANY_ENTRY;

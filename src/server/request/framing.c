@@ -30,8 +30,8 @@ static size_t count_parameters(const char *query)
 
 /*
  * libmicrohttpd 1.0 and later refuses bare LFs, NULs and continued lines itself. Earlier versions
- * accept such lines: these versions replace the end of each line by NULs, in place, so that a line
- * that ends in CRLF is two bytes before the next one.
+ * accept such lines: these versions replace the end of each line with NULs, in place, so that a
+ * line that ends in CRLF is two bytes before the next one.
  */
 static bool lines_end_well(const struct request *req, const char *version)
 {
@@ -82,7 +82,7 @@ bool framing_check(struct request *req, const char *version)
 		}
 	}
 	if (hosts != 1 && strcmp(version, MHD_HTTP_VERSION_1_1) == 0)
-		return malformed(req, "there is no Host header, or several");
+		return malformed(req, "expected exactly one Host header");
 	if (lengths > 1)
 		return malformed(req, "there are several Content-Length headers");
 	if (encodings > 1 || (encodings && lengths))

@@ -107,7 +107,7 @@ bool headers_join(struct request *req)
 	return whole || reply_error(req, S3_E_SLOW_DOWN);
 }
 
-/* Appends the codings except aws-chunked, which applied to the transfer only. */
+/* Appends the codings except aws-chunked, which applied only to the transfer. */
 static void add_encoding(struct buf *out, const char *value)
 {
 	_cleanup_(buf_release) struct buf rest = BUF_INIT(LIMIT_HTTP_HEADERS);

@@ -41,7 +41,7 @@ struct worker_pool;
 
 struct server {
 	struct port *port; /* owned by the starting thread, like the next four members */
-	const char *domain; /* a comma-separated list; borrowed; NULL if there is none */
+	const char *domain; /* a comma-separated list; borrowed; NULL without domains */
 	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
 	struct tls *tls; /* NULL for plain HTTP */
 
@@ -57,7 +57,7 @@ struct server {
 	struct access_log *access_log; /* borrowed; may be NULL */
 	struct log_file *log_file; /* log of all requests; may be NULL, like the next two members */
 	struct metrics *metrics;
-	struct monitor *monitor; /* NULL if there is none */
+	struct monitor *monitor; /* NULL without --metrics */
 	int64_t started_ns;
 	struct lifecycle *lifecycle; /* borrowed; may be NULL, like the next two members */
 	struct notifier *notify;
@@ -175,7 +175,7 @@ struct request {
 	/* For logs. */
 	const char *error_code; /* a constant; NULL if the reply is not an error */
 	uint64_t sent; /* bytes of the reply's body */
-	int64_t object_size; /* -1 if there is none */
+	int64_t object_size; /* -1 if the request has no object */
 	int64_t replied_ns;
 	char made[STORE_VERSION_SIZE]; /* the version that the request made, or "" */
 };

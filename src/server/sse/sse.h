@@ -37,7 +37,7 @@ bool sse_may_read(struct request *req, const struct store_object *object);
 bool sse_may_copy(struct request *req, const struct store_object *source);
 /* Returns true if the copy that the request makes may share the bytes of its source. */
 bool sse_shares(const struct request *req, const struct store_object *source);
-/* Replaces the MD5 of the new object or part by its ETag, if a customer's key encrypts the
+/* Replaces the MD5 of the new object or part with its ETag, if a customer's key encrypts the
  * bytes. */
 int sse_etag(struct request *req, char etag[static 33], struct penstock_error *err);
 /* Adds the headers that name the encryption of an object or a part. */

@@ -60,7 +60,7 @@ int crypt_decrypt(struct crypt *c, uint64_t chunk, const uint8_t *data, size_t l
 #define CRYPT_WRAPPED (12 + STORE_KEY_SIZE + CRYPT_TAG)
 int crypt_wrap(const struct store_key *with, const struct store_key *key,
 	uint8_t out[static CRYPT_WRAPPED], struct penstock_error *err);
-/* Returns 1 if the key was wrapped by another key than `with`, or is damaged. */
+/* Returns 1 if the key was wrapped by a key other than `with`, or is damaged. */
 int crypt_unwrap(const struct store_key *with, const uint8_t wrapped[static CRYPT_WRAPPED],
 	struct store_key *out, struct penstock_error *err);
 

@@ -89,7 +89,7 @@ int export_bucket_read(json_t *json, struct export_bucket *out, struct penstock_
 
 /* --- accounts (records.c) -------------------------------------------------------------------- */
 
-/* Makes the document of accounts, users, groups, roles and managed policies, and counts its
+/* Writes the document of accounts, users, groups, roles and managed policies, and counts its
  * records. */
 int export_records_json(struct db *db, json_t **out, uint64_t *count, struct penstock_error *err);
 /* Adds all records, or none. Fails with PENSTOCK_E_EXISTS if the store has a record that is missing

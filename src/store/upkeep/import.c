@@ -391,7 +391,7 @@ static int import_format(struct importer *im, struct penstock_error *err)
 	if (rc == 0 &&
 		(json_unpack(json, "{s:i}", "format", &format) < 0 || format != EXPORT_FORMAT))
 		rc = error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"the archive has format %d, and this penstock supports format %d", format,
+			"the archive has format %d, but this penstock supports format %d", format,
 			EXPORT_FORMAT);
 	return rc;
 }

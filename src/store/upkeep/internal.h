@@ -1,4 +1,4 @@
-/* Shared by the files of src/store/upkeep only. */
+/* Shared only by the files of src/store/upkeep. */
 #ifndef STORE_UPKEEP_INTERNAL_H
 #define STORE_UPKEEP_INTERNAL_H
 

@@ -113,7 +113,7 @@ int upkeep_scrub(struct store *store, struct upkeep_scrub *scrub, struct penstoc
 
 struct upkeep_copied {
 	uint64_t buckets, objects, bytes;
-	uint64_t files, new_files; /* set by a backup only */
+	uint64_t files, new_files; /* set only by a backup */
 	uint64_t accounts; /* includes users, groups, roles, managed policies */
 	uint64_t left_out; /* set by an export only: versions with keys of customers */
 	bool left_accounts; /* the archive has accounts that were not imported */

@@ -76,7 +76,7 @@ int lease_snapshot(int fd, uint64_t size, const char *tmp_dir, bool patient, enu
 	int rc = 0;
 
 	if (to < 0)
-		return error_errno(why, errno, "cannot make a snapshot in '%s'", tmp_dir);
+		return error_errno(why, errno, "cannot create a snapshot in '%s'", tmp_dir);
 	*lease = lease_take(fd);
 	if (*lease == LEASE_WRITER)
 		return error_set(why, PENSTOCK_E_CHANGED, "a writer has the file open");

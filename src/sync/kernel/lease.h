@@ -18,7 +18,7 @@ enum lease {
 	LEASE_UNKNOWN /* the file system has no leases, or the file belongs to another user */
 };
 
-/* Asks for a lease and releases it at once. `fd` must be open for reading only. */
+/* Asks for a lease and releases it at once. `fd` must be open only for reading. */
 enum lease lease_check(int fd);
 
 /*

@@ -34,11 +34,11 @@
 #define PLAN_DYING_MS	50 /* a close within this time before a kill may be caused by the kill */
 #define PLAN_LARGE	(64 * 1024 * 1024) /* bytes; two workers are kept for smaller files */
 #define PLAN_MARKER	(256 * 1024) /* bytes; a larger file does not refer to other files */
-#define PLAN_FROZEN	64 /* small files of a directory that are copied at a time */
-/* files in the queues; files closed beyond them wait in the line */
+#define PLAN_FROZEN	64 /* small files of a directory that are copied together */
+/* files in the queues; further files wait in the line */
 #define PLAN_QUEUED	2048
 #define PLAN_QUEUED_DIR 512 /* files in the queue of one directory, which may be held up */
-#define PLAN_DATA_MS	20 /* interval of the checks if the data of a commit is there */
+#define PLAN_DATA_MS	20 /* interval of the checks for the data of a commit */
 #define PLAN_RATE_MS	100 /* time of sending after which the rate is known */
 /* a file that is closed again and again gets its turn after this time */
 #define PLAN_RESTLESS_MS 250
@@ -165,7 +165,7 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	enum close_kind kind, int64_t now_ms);
 /* Notes that the file has other content at the next plan_closed(), although no write was seen. */
 void plan_rewritten(struct entry *e);
-/* Notes that the scan found the file closed, so the event of that close may still come. */
+/* Notes that the scan found the file closed, so the event of that close may still arrive. */
 void plan_found(struct entry *e);
 /* Reports the event of a close that plan_closed() has already handled: the file was `moved` into
  * place, or closed by a writer that was not found. */
@@ -194,10 +194,11 @@ void plan_add_writer(struct work *w, struct proc *proc, bool append);
 
 /*
  * Small files that are closed again before they were published (`latest`, next to the files that it
- * names) may refer, when their turn comes, to files that were closed later. JOB_FREEZE asks for
- * copies of all these files at one moment, at most PLAN_FROZEN of a directory: plan_freeze() takes
- * ownership of each copy. Then the caller reports everything that was closed before that moment,
- * and plan_queue_frozen() puts the copies at the end of the queue, in the order of their closes.
+ * names) may refer, when their turn comes, to files that were closed later. JOB_FREEZE requests
+ * copies of all these files at the same moment, at most PLAN_FROZEN of a directory: plan_freeze()
+ * takes ownership of each copy. Then the caller reports everything that was closed before that
+ * moment, and plan_queue_frozen() puts the copies at the end of the queue, in the order of their
+ * closes.
  */
 void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen);
 void plan_queue_frozen(struct plan *p, struct dir *d);

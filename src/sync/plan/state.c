@@ -191,7 +191,7 @@ void plan_make_suspect(struct plan *p, struct entry *e, struct work *w)
 	e->flags &= (uint16_t)~ENTRY_KEEP;
 	if (w->send == SEND_SAME)
 		w->send = SEND_CHANGED;
-	/* The lines of a log do not change: the last ones are as good as those that are
+	/* The lines of a log do not change, so the last lines are as trustworthy as those that are
 	 * published. */
 	if ((e->flags & ENTRY_APPENDED) || w->appender) {
 		plan_set_state(p, e, EVENT_KILLED, ENTRY_CLOSED);

@@ -30,8 +30,8 @@ void plan_forget_writers(struct plan *p, struct work *w);
 void plan_make_suspect(struct plan *p, struct entry *e, struct work *w);
 /* Accepts the close of a file: the file is to be published, and the journal records the close. */
 void plan_trust(struct plan *p, struct entry *e, enum entry_event event);
-/* Notes that a request for the object of `e` was sent, and that no reply has come: the object may
- * hold a version of the file `ino`, or be gone if `ino` is 0. */
+/* Notes that a request for the object of `e` was sent, and that no reply has arrived: the object
+ * may hold a version of the file `ino`, or be gone if `ino` is 0. */
 void plan_unsure(struct entry *e, uint64_t ino);
 /* Returns true if the object of a file that is gone may be deleted. */
 bool plan_may_delete(const struct plan *p, const struct entry *e);

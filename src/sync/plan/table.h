@@ -45,10 +45,10 @@ enum entry_event {
 	EVENT_WRITTEN, /* a writer has the file open, or stored to it */
 	EVENT_CLOSED, /* the file was closed, or moved into place */
 	EVENT_KILLED, /* the writer was killed */
-	EVENT_TRUSTED, /* the writer exited normally, or its result did not come in time */
+	EVENT_TRUSTED, /* the writer exited normally, or its result did not arrive in time */
 	EVENT_REMOVED, /* the file is gone */
 	EVENT_RETURNED, /* the name exists again, or for the first time */
-	EVENT_TURN, /* the turn of the entry in the line has come */
+	EVENT_TURN, /* the entry is now the first in the line */
 	EVENT_SENT, /* the object has the content of the file */
 	EVENT_TORN, /* the file does not continue the log that was published */
 	EVENT_RESEND, /* the object is missing, replaced, or has other content */
@@ -72,7 +72,7 @@ enum entry_flag {
 	ENTRY_RETIRED = 1 << 12, /* the object is deleted with the file, even without deleteSync */
 	ENTRY_COMPARED = 1 << 13, /* this flush has compared the file with its object */
 	ENTRY_SYNCED = 1 << 14, /* CLOSED: the file is on the disk */
-	/* a request for the object was sent, and no reply came: the object may hold the file
+	/* a request for the object was sent, and no reply arrived: the object may hold the file
 	 * `unsure_ino`, or be gone */
 	ENTRY_UNSURE = 1 << 15,
 };
@@ -81,7 +81,7 @@ enum entry_flag {
 struct etag {
 	unsigned char md5[16];
 	uint16_t parts; /* 0 if there is no "-N" */
-	uint8_t form; /* 0 if there is none, 1: md5 and parts, 2: in entry.text */
+	uint8_t form; /* 0: no ETag, 1: md5 and parts, 2: in entry.text */
 };
 
 #define UNSURE_ANY UINT64_MAX
@@ -145,11 +145,11 @@ enum work_send {
 enum work_how {
 	HOW_FILE, /* directly from the file */
 	HOW_SNAPSHOT, /* from a snapshot: it changed under an upload (large files) */
-	HOW_COPY, /* from a copy made with others at one moment: small, and closed again */
+	HOW_COPY, /* from a copy made together with others: small, and closed again */
 	HOW_REST, /* as the rest of a log whose writer was killed, if the file has only grown */
 };
 
-/* A setback. The file is tried again at `ready_ms`. */
+/* Reason why a file waits. The file is retried at `ready_ms`. */
 enum work_wait {
 	WAIT_NONE,
 	WAIT_DATA, /* a commit whose data is not all published; keeps its place in the queue */
@@ -191,7 +191,7 @@ struct work {
 	bool queued; /* in the directory's queue */
 	bool settled; /* this flush did all that it could, and nothing has changed since */
 	bool unseen; /* closed before its writer was found */
-	bool found; /* the scan found it closed: the event of that close may still come */
+	bool found; /* the scan found the file closed; the event of that close may still arrive */
 	bool doomed; /* the writer is being killed, which causes the next close */
 	bool modified; /* a store was seen since the last close */
 	bool appender; /* a writer has, or had, the file open with O_APPEND */
@@ -236,7 +236,7 @@ void table_release(struct table *t);
 struct entry *table_find(const struct table *t, const struct dir *dir, const char *name);
 /* Finds or makes the entry of a name (state CLEAN, no identity). Returns NULL if out of memory. */
 struct entry *table_get(struct table *t, struct dir *dir, const char *name);
-/* Like table_get(), by a path relative to the top; makes the directories on the way. Returns NULL
+/* Like table_get(), by a path relative to the top; creates the directories on the way. Returns NULL
  * with errno ENOMEM, or with ENOTDIR if one of these directories is a file or if a name is empty or
  * has more than 255 bytes. */
 struct entry *table_get_path(struct table *t, const char *path);

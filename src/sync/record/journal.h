@@ -56,7 +56,7 @@ struct journal_record {
 	const char *path; /* raw bytes */
 	/* used by JOURNAL_KEPT, _UNKEPT, _PARTS, _PARTS_OVER, _RUN and _CLOSED; else NULL or "" */
 	const char *key;
-	const char *etag; /* NULL or "" if there is none */
+	const char *etag; /* NULL or "" if unknown */
 	struct ident ident;
 	uint32_t mode;
 	uint64_t crc;
@@ -95,7 +95,7 @@ bool journal_damaged(const struct journal *j);
 /* Returns the size of the file in bytes. */
 uint64_t journal_size(const struct journal *j);
 
-/* Replaces the journal by the records that `fill` adds (with journal_add() to the journal it is
+/* Replaces the journal with the records that `fill` adds (with journal_add() to the journal it is
  * given). The old one stays until the new one is durable. */
 int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal *j), void *cookie,
 	struct penstock_error *err);

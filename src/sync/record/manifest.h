@@ -37,8 +37,8 @@ struct manifest_head {
 struct manifest_item {
 	const char *path; /* raw bytes */
 	const char *link; /* target of a link; NULL if the entry is not a link */
-	const char *kept; /* key of the copy; NULL if there is none */
-	const char *etag; /* "" if there is none */
+	const char *kept; /* key of the copy; NULL if the entry has no copy */
+	const char *etag; /* "" if the entry has no ETag */
 	uint64_t size;
 	int64_t mtime_ns;
 	mode_t mode; /* with the type */

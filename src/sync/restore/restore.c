@@ -285,7 +285,7 @@ static int find_newer(struct restore *r, struct penstock_error *err)
 
 /* ---- fetching ---- */
 
-/* Makes the parents of `path`. A file or a link in the way is set aside. */
+/* Creates the parents of `path`. A file or a link in the way is set aside. */
 static int make_parents(struct restore *r, const char *path, struct penstock_error *err)
 {
 	_cleanup_free_ char *part = strdup(path);
@@ -305,7 +305,7 @@ static int make_parents(struct restore *r, const char *path, struct penstock_err
 			return rc;
 		if (!S_ISDIR(st.st_mode) && mkdirat(r->s->root_fd, part, 0755) < 0 &&
 			errno != EEXIST)
-			return error_errno(err, errno, "cannot make the directory '%s'", part);
+			return error_errno(err, errno, "cannot create the directory '%s'", part);
 		*slash = '/';
 	}
 	return 0;
@@ -504,7 +504,8 @@ static int collect(void *cookie, struct entry *e)
 	return restore_add((void ***)&r->fetch, &r->n_fetch, e);
 }
 
-/* Makes the directories of the files, and sets aside anything else that has the name of a file. */
+/* Creates the directories of the files, and sets aside anything else that has the name of a
+ * file. */
 static int make_places(struct restore *r, struct penstock_error *err)
 {
 	for (size_t i = 0; i < r->n_fetch; i++) {

@@ -27,8 +27,8 @@ static enum http_take on_data(
 	struct bulk_flight *f = cookie;
 
 	if (len > f->size - f->got) {
-		error_set(err, PENSTOCK_E_CHANGED, "the source is longer than %s says",
-			f->plain ? "Content-Length" : "its listing");
+		error_set(err, PENSTOCK_E_CHANGED, "the source is longer than %s",
+			f->plain ? "its Content-Length" : "in its listing");
 		return HTTP_REFUSE;
 	}
 	if (f->data) {
@@ -103,7 +103,7 @@ static int object_headers(void *cookie, const struct http_reply *reply, struct p
 		return r;
 	if (reply->total_size != HTTP_LENGTH_UNKNOWN && reply->total_size != known->size)
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
+			"the object has %" PRIu64 " bytes, but its listing has %" PRIu64,
 			reply->total_size, known->size);
 	if (f->kind == CHECKSUM_NONE)
 		f->kind = object_reply_digest(reply, f->wanted);
@@ -180,9 +180,9 @@ static int verify(struct bulk_flight *f, struct penstock_error *err)
 	uint8_t got[CHECKSUM_MAX_SIZE];
 
 	if (f->got != f->size)
-		return error_set(err, PENSTOCK_E_CHANGED, "%s: received %zu bytes, %s says %zu",
+		return error_set(err, PENSTOCK_E_CHANGED, "%s: received %zu bytes, but %s has %zu",
 			f->plain ? f->task->item.from_url : f->put.op.what, f->got,
-			f->plain ? "Content-Length" : "its listing", f->size);
+			f->plain ? "the header Content-Length" : "its listing", f->size);
 	if (!f->sum.kind)
 		return 0;
 	checksum_final(&f->sum, got);

@@ -158,7 +158,7 @@ int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock
 	return r;
 }
 
-/* Without /proc, `*out` has the directory's name, which another process could replace by a link
+/* Without /proc, `*out` has the directory's name, which another process could replace with a link
  * meanwhile. */
 int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
 	struct penstock_error *err)

@@ -150,7 +150,7 @@ int bulk_source_open(struct upload_source *source, struct penstock_error *err);
 /* Callbacks of the upload, with the source as the cookie. */
 void bulk_source_progress(void *cookie, int64_t bytes);
 bool bulk_source_valid(void *cookie);
-/* Makes the options of one upload from the item and the bulk's options. */
+/* Builds the options of one upload from the item and the bulk's options. */
 void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
 	struct object_put_options *out);
 /* Removes the source file of a move. PENSTOCK_E_CHANGED if the file has changed since it was sent;
@@ -176,11 +176,11 @@ void bulk_window_init(struct bulk *bulk);
 int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock_error *err);
 /* `dir` may be NULL. */
 void bulk_dir_close(struct bulk *bulk, struct bulk_dir *dir);
-/* Makes the path of the item's file through the descriptor, for calls that need a path. free()
+/* Builds the path of the item's file through the descriptor, for calls that need a path. free()
  * it. */
 int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
 	struct penstock_error *err);
-/* Replaces the descriptor's path by the directory's name in the message. Returns the error's
+/* Replaces the descriptor's path with the directory's name in the message. Returns the error's
  * code. */
 int bulk_dir_named(const struct bulk_dir *dir, struct penstock_error *err);
 
@@ -191,7 +191,7 @@ int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd
 	struct penstock_error *err);
 int bulk_file_publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, char **part,
 	struct penstock_error *err);
-/* Makes the metadata of an upload: those of the options, plus mtime and mode with `preserve`.
+/* Builds the metadata of an upload: those of the options, plus mtime and mode with `preserve`.
  * Release `out`. */
 int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct strlist *out,
 	struct penstock_error *err);

@@ -20,7 +20,7 @@
 struct deletion {
 	const struct object_deletion *asked;
 	struct object_client *client;
-	int64_t deadline_ms; /* 0 if there is none */
+	int64_t deadline_ms; /* 0 if there is no deadline */
 	struct penstock_error first;
 
 	/* The current batch. */

@@ -33,7 +33,7 @@ int object_replaced(struct object_ref at, struct penstock_error *err)
 int object_corrupt(struct object_ref at, enum checksum_kind kind, struct penstock_error *err)
 {
 	return object_error(err, PENSTOCK_E_CORRUPT, "GET", at,
-		"the bytes do not have the stored checksum (%s)", checksum_name(kind));
+		"the bytes do not match the stored checksum (%s)", checksum_name(kind));
 }
 
 int object_info_pass(int r, struct object_info *found, struct object_info *out)

@@ -129,9 +129,9 @@ int s3_op_ask(struct s3_op *op, struct penstock_error *err);
 	})
 /* s3_op_read() for a request that starts a multipart upload; free() `*id`. */
 int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err);
-/* Makes only the URL, in op->request.url. */
+/* Builds only the URL, in op->request.url. */
 int s3_op_url(struct s3_op *op, struct penstock_error *err);
-/* Makes the URL and gets the keys: the last step before http_submit(). s3_op_perform() includes
+/* Builds the URL and gets the keys: the last step before http_submit(). s3_op_perform() includes
  * this step. */
 int s3_op_ready(struct s3_op *op, struct penstock_error *err);
 int s3_op_perform(struct s3_op *op, struct penstock_error *err);
@@ -166,7 +166,8 @@ enum checksum_kind object_reply_digest(
 /* Returns the kind of CRC that a multipart object has for each part: the ETag shows that there are
  * parts, and a header shows the kind. CHECKSUM_NONE if there is none. */
 enum checksum_kind object_reply_part_checksum(const struct http_reply *reply, const char *etag);
-/* Returns true if the user wants downloads verified (AWS_RESPONSE_CHECKSUM_VALIDATION). */
+/* Returns true if the user has enabled the verification of downloads
+ * (AWS_RESPONSE_CHECKSUM_VALIDATION). */
 bool object_response_checksums(void);
 /* Extracts the MD5 from an ETag of 32 hexadecimal digits in quotes; returns false for any other
  * ETag. */

@@ -152,5 +152,5 @@ int file_source_pread(const struct file_source *s, uint64_t offset, void *data, 
 		return error_errno(err, errno, "cannot read '%s'", s->key);
 	return (size_t)n == size ? 0
 				 : error_set(err, PENSTOCK_E_CHANGED,
-					   "'%s' was cut after it was opened", s->key);
+					   "'%s' was truncated after it was opened", s->key);
 }

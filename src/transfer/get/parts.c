@@ -101,7 +101,7 @@ int get_part_damaged(const struct get_part_sum *part, unsigned number, enum chec
 {
 	return error_set(err, PENSTOCK_E_CORRUPT,
 		"the %" PRIu64 " bytes from %" PRIu64
-		" do not have the stored checksum of part %u (%s)",
+		" do not match the stored checksum of part %u (%s)",
 		part->length, part->offset, number, checksum_name(kind));
 }
 

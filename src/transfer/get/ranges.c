@@ -101,7 +101,7 @@ static enum http_take range_write(
 	const struct object_get_options *options = slot->download->options;
 
 	if (slot->length != HTTP_LENGTH_UNKNOWN && len > slot->length - slot->at) {
-		error_set(err, PENSTOCK_E_CHANGED, "the object is longer than its listing says");
+		error_set(err, PENSTOCK_E_CHANGED, "the object is longer than in its listing");
 		return HTTP_REFUSE;
 	}
 	if (range_gather(slot, data, len, err) < 0)
@@ -189,7 +189,7 @@ static int whole_headers(void *cookie, const struct http_reply *reply, struct pe
 	if (slot->length != HTTP_LENGTH_UNKNOWN && reply->total_size != HTTP_LENGTH_UNKNOWN &&
 		d->size != reply->total_size)
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
+			"the object has %" PRIu64 " bytes, but its listing has %" PRIu64,
 			reply->total_size, d->size);
 	d->encrypted = object_reply_encrypted(reply);
 	if (d->kind == CHECKSUM_NONE)
@@ -222,7 +222,7 @@ int download_whole(struct download *d, bool ranged, struct penstock_error *err)
 		r = range_write_out(&slot, err);
 	if (r == 0 && slot.length != HTTP_LENGTH_UNKNOWN && slot.at != slot.length)
 		r = error_set(err, PENSTOCK_E_CHANGED,
-			"%s: the object has %" PRIu64 " bytes, its listing says %" PRIu64,
+			"%s: the object has %" PRIu64 " bytes, but its listing has %" PRIu64,
 			slot.op.what, slot.at, slot.length);
 	if (r == 0 && slot.sum.kind && !ranged) {
 		checksum_final(&slot.sum, got);

@@ -152,8 +152,8 @@ static char *cut_of(const struct list_ranges *l, const struct range *range)
 	return cut;
 }
 
-/* Makes a new range by splitting the first one that is long enough. Returns NULL if there is none,
- * or if out of memory; both are harmless. */
+/* Creates a new range by splitting the first one that is long enough. Returns NULL if there is
+ * none, or if out of memory; both are harmless. */
 static struct range *cut_ranges(struct list_ranges *l)
 {
 	/* Wrong splits list keys twice: an eighth is tolerated. */

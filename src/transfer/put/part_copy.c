@@ -47,7 +47,7 @@ static int verify_copy(struct upload *u, const struct part_slot *slot, struct pa
 	}
 	return right ? 0
 		     : error_set(err, PENSTOCK_E_CORRUPT,
-			       "%s: the store copied other bytes than the file has",
+			       "%s: the bytes that the store copied differ from the file",
 			       slot->put.op.what);
 }
 

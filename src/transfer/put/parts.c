@@ -307,7 +307,7 @@ static int verify_object(
 				!expected_etag(u, expected) || strcmp(etag, expected) == 0)))
 		return 0;
 	return object_error(err, PENSTOCK_E_CORRUPT, "PUT", u->at,
-		"the store assembled other bytes than were sent");
+		"the assembled object differs from the bytes that were sent");
 }
 
 /* Called if the reply to the Complete was lost or is unclear: returns true if the object exists and
@@ -373,7 +373,7 @@ static int look_at_object(struct upload *u, struct object_info *info, struct pen
 		whole_sum(u, http_reply_header(&head.reply,
 				     checksum_header(u->at.client->guard_kind))) == PUT_SUM_DIFFERS)
 		return object_error(err, PENSTOCK_E_CORRUPT, "PUT", u->at,
-			"the object has other bytes than were sent");
+			"the object differs from the bytes that were sent");
 	return object_info_from_reply(&head.reply, info, err);
 }
 

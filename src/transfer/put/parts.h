@@ -82,8 +82,8 @@ int upload_init(struct upload *u, unsigned slots, struct penstock_error *err);
 void upload_release(struct upload *u);
 /* Starts the upload, and sets u->id to its name. */
 int upload_start(struct upload *u, struct penstock_error *err);
-/* Aborts the upload. Returns true if nothing of the upload is left; false even if it was not
- * started. */
+/* Aborts the upload. Returns true if the store has no part of the upload any more; false even if it
+ * was not started. */
 bool upload_abort(struct upload *u);
 /* Verifies and records the parts that have ended, and empties their slots. `*free_slot` is NULL if
  * all slots are in flight. */

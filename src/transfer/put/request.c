@@ -259,7 +259,7 @@ int put_body_attach(
 static int corrupt(struct penstock_error *err, const struct s3_op *op, const char *what)
 {
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"%s: the store has other bytes than were sent (its %s differs)", op->what, what);
+		"%s: the object differs from the bytes that were sent (wrong %s)", op->what, what);
 }
 
 static int verify_etag(struct s3_op *op, struct put_body *body, struct penstock_error *err)

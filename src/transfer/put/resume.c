@@ -91,8 +91,8 @@ static bool read_file_line(char *f[], struct recorded *t)
 	return true;
 }
 
-/* Reads the lines before the parts; each line is there twice. Returns false if no line has the
- * target. */
+/* Reads the lines before the parts; the journal has each line twice. Returns false if no line has
+ * the target. */
 static bool read_recorded(struct record_file *file, struct recorded *t)
 {
 	bool file_known = false;

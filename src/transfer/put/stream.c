@@ -180,7 +180,7 @@ static int stream_aside(struct upload *u, struct object_info *info, struct penst
 
 	if (asked->if_match)
 		return object_error(err, PENSTOCK_E_UNSUPPORTED, "PUT", u->at,
-			"Google Cloud Storage cannot replace an object by a stream under a "
+			"Google Cloud Storage cannot replace an object with a stream under a "
 			"condition; write the stream to a file first");
 	if (getrandom(&random, sizeof(random), 0) < 0)
 		random = (uint64_t)clock_wall_ns();

@@ -59,7 +59,7 @@ bool flight_is_good(struct flight *f);
 
 /* ---- web.c ---- */
 
-/* Makes the request of a read whose key is a URL; release its headers. */
+/* Builds the request of a read whose key is a URL; release its headers. */
 int reads_web_request(
 	struct http_request *request, const struct object_read *read, struct penstock_error *err);
 /* Checks that a reply has the version that the read requires. */

@@ -149,7 +149,7 @@ static int add_group(struct reads_signer *s, struct group *g, struct object_read
 	return r;
 }
 
-/* Makes the requests, and sets `*n_groups` to their number. */
+/* Builds the requests, and sets `*n_groups` to their number. */
 static int add_groups(struct reads_signer *s, struct group *groups, struct plain_get *gets,
 	struct object_read *items, size_t n, size_t *n_groups, struct penstock_error *err)
 {

@@ -1,4 +1,4 @@
-/* Ranges of resources of the web. */
+/* Reads ranges of web resources. */
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -22,9 +22,10 @@ struct penstock_error;
 /* Makes `path`, `middle` and the suffix into a name; a digest replaces a file name that would be
  * too long. free() it. */
 int part_file_name(const char *path, const char *middle, char **out, struct penstock_error *err);
-/* Makes a random name that cannot be predicted, and that part_file_is_marked() recognises. */
+/* Creates a random name that cannot be predicted, and that part_file_is_marked() recognises. */
 int part_file_random_name(const char *path, char **out, struct penstock_error *err);
-/* Makes the first name that part_file_open() tries; always the same for a path, and also marked. */
+/* Computes the first name that part_file_open() tries; always the same for a path, and also
+ * marked. */
 int part_file_first_name(const char *path, char **out, struct penstock_error *err);
 
 /* Returns true if a name (without its directory) was made by part_file_random_name() or

@@ -75,7 +75,7 @@ static int learn(struct fetch *f, const struct http_reply *reply, struct penstoc
 	return fetch_check_headers(f, reply, err);
 }
 
-/* Makes a request for the resource; `if_range` may be NULL. Release its headers. */
+/* Builds a request for the resource; `if_range` may be NULL. Release its headers. */
 static int request_init(const struct fetch *f, struct http_request *request, const char *if_range,
 	struct penstock_error *err)
 {

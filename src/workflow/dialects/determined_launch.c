@@ -56,7 +56,7 @@ static size_t skip_space(const char *text, size_t at)
 }
 
 /* Finds the interpreter before `at`; the interpreter may have options: "python3 -u". Returns false
- * if no interpreter is there. */
+ * if there is no interpreter. */
 static bool find_python(const char *text, size_t at, size_t *python)
 {
 	while (at) {

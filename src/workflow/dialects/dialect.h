@@ -60,8 +60,8 @@ void skypilot_tasks(
  * such task. */
 const char *skypilot_pick(struct reader *rd, const char *data, size_t len);
 
-/* Replaces each `${{ name }}` below a workflow of dstack by the variable's value. Returns false if
- * a variable is unknown. */
+/* Replaces each `${{ name }}` below a workflow of dstack with the variable's value. Returns false
+ * if a variable is unknown. */
 bool dstack_expand(struct reader *rd, struct node *workflow);
 /* Adds the variables of variables.yaml and of the command line to the environment. */
 void dstack_put_variables(struct reader *rd, const struct node *workflow, struct node *env);

@@ -573,7 +573,7 @@ static const struct node *pick(struct reader *rd, const struct node *list)
 		return NULL;
 	if (found && !wanted && list->n > 1) {
 		reader_error(rd, &list->at,
-			"there are several workflows; give the name of one with --workflow: %s",
+			"cannot choose a workflow; give one of these names with --workflow: %s",
 			buf_str(&names));
 		return NULL;
 	}

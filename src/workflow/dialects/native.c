@@ -126,7 +126,7 @@ struct node *native_container(
 		name += registry + 1;
 	}
 	native_text(rd, container, "image", name, &image->at);
-	if (image->at.option) /* the image may be in another registry than the file's */
+	if (image->at.option) /* the image's registry may differ from the file's */
 		return container;
 	native_put(rd, container, "username", node_get(auth, "username"));
 	native_put(rd, container, "password", node_get(auth, "password"));
@@ -194,7 +194,7 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 	return true;
 }
 
-/* Makes a name of `text`: letters, digits and "._-", beginning with a letter or digit; at most
+/* Converts `text` to a name: letters, digits and "._-", beginning with a letter or digit; at most
  * LIMIT_WORKFLOW_NAME of them. */
 static char *plain_name(struct reader *rd, const char *text)
 {

@@ -104,8 +104,8 @@ void node_forget(
 	struct workflow_arena *arena, struct node *map, const char *key, const char *option);
 /* Adds a mistake for each duplicate key of `map`. */
 void node_check_duplicates(const struct node *map, const char *file, struct diagnostics *found);
-/* Makes a deep copy and subtracts the number of nodes from `*left`. Returns NULL if there are more
- * than `*left`, or if out of memory. */
+/* Creates a deep copy and subtracts the number of nodes from `*left`. Returns NULL if there are
+ * more than `*left`, or if out of memory. */
 struct node *node_copy(struct workflow_arena *arena, const struct node *node, size_t *left);
 
 /* Sets the file of a whole tree; `file` must live as long as the arena. */

@@ -262,7 +262,7 @@ static bool is_to_come(const struct node *node)
 	return found < 0;
 }
 
-/* Marks a member of a map if the member is a secret. An override may replace the value by another
+/* Marks a member of a map if the member is a secret. An override may replace the value with another
  * secret. */
 static void mark_entry(struct workflow_arena *arena, const struct node *map,
 	const struct node_entry *entry, const char *map_key, const struct buf *path)

@@ -25,8 +25,8 @@ enum secret_kind secret_kind_of(
  * is neither digits alone nor an absolute path. Returns true for every name if the value can only
  * be a key of a well-known service. */
 bool secret_variable(const char *name, const char *value);
-/* Returns true for names such as "SIGNING_KEY" with a random value: a guess, good enough for a
- * warning only. */
+/* Returns true for names such as "SIGNING_KEY" with a random value: a guess that is only good
+ * enough for a warning. */
 bool secret_may_be_key(const char *name, const char *value);
 /* Appends `url` with its user and a signing query as "***". Returns true if either was replaced. */
 bool secret_mask_url(const char *url, struct buf *out);

@@ -26,7 +26,7 @@ static const struct schema_key best_keys[] = {
 	{"mode", WORD(workflow_checkpoints, larger, mode_words), .flags = KEY_SHOWN,
 		.says = "`min`: the smallest value is the best; `max`: the largest"},
 	{"n", NUMBER(workflow_checkpoints, best, 1, MAX_KEPT), .flags = KEY_SHOWN, .preset = 1,
-		.says = "the number of the best that are kept"},
+		.says = "the number of best checkpoints to keep"},
 };
 static const struct schema schema_best = {SCHEMA("best", "`best`", best_keys)};
 
@@ -43,11 +43,11 @@ static void check_keep(struct reader *rd, const struct node *map, void *out)
 
 static const struct schema_key keep_keys[] = {
 	{"latest", NUMBER(workflow_checkpoints, latest, 1, MAX_KEPT),
-		.says = "the number of the newest that are kept"},
+		.says = "the number of newest checkpoints to keep"},
 	{"every", NUMBER(workflow_checkpoints, every, 1, INT64_MAX), .value = "steps",
 		.says = "keeps the checkpoints whose step is a multiple of this number"},
 	{"best", MAP_OF(&schema_best), .shown = {SET(workflow_checkpoints, metric.value)},
-		.says = "keeps the best by a metric"},
+		.says = "keeps the best checkpoints by a metric"},
 };
 static const struct schema schema_keep = {SCHEMA("keep", "`keep`", keep_keys), .check = check_keep};
 

@@ -28,7 +28,7 @@ static const char *name_mistake(const char *name)
 		if (tag == 0 || tag > 128)
 			return "has no tag of 1 to 128 characters after `:`";
 		if (strspn(colon + 1, LETTERS_AND_DIGITS "._-") < tag)
-			return "has a tag with other characters than letters, digits, `.`, `_` and "
+			return "has a tag with characters other than letters, digits, `.`, `_` and "
 			       "`-`";
 		len = (size_t)(colon - name);
 	}
@@ -37,7 +37,7 @@ static const char *name_mistake(const char *name)
 	if (strspn(name, LETTERS_AND_DIGITS "._-:") < (size_t)(path - name) ||
 		strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789/._-") <
 			len - (size_t)(path - name))
-		return "has other characters than lower-case letters, digits, `/`, `.`, `_` and "
+		return "has characters other than lower-case letters, digits, `/`, `.`, `_` and "
 		       "`-`";
 	if (name[0] == '/' || name[len - 1] == '/' || memmem(name, len, "//", 2))
 		return "has an empty part between two `/`";
@@ -130,7 +130,7 @@ static const struct schema_key mount_keys[] = {
 		.says = "writable or read-only"},
 	{"propagation", WORD(workflow_mount, slave, propagation_words),
 		.says = "`rslave`: the container also sees what is later mounted below the "
-			"directory; ours"},
+			"directory; extension"},
 };
 const struct schema schema_mount = {SCHEMA("mount", "a mount", mount_keys),
 	.size = sizeof(struct workflow_mount), AT(workflow_mount, at), .check = check_mount};

@@ -19,7 +19,7 @@ static void rename_ntasks(struct reader *rd, struct node *parent)
 	entry->key = "tasks";
 }
 
-/* Renames `gpus` of a step of one task, which are the GPUs of the task. */
+/* Renames `gpus` of a step with one task to `gpusPerTask`. */
 static void rename_gpus(struct reader *rd, struct node *run)
 {
 	struct node *resources = node_get(run, "resources");
@@ -63,11 +63,11 @@ static void split_variable(struct reader *rd, struct node_entry *entry)
 	if (!map)
 		return;
 	entry->value = map;
-	reader_note(
-		rd, &text->at, "%s is read as the key before and the value after `=`", quote(name));
+	reader_note(rd, &text->at, "%s is split at `=` into a key and a value", quote(name));
 }
 
-/* Makes a list of `key` and `value` of a map of names to values, or of a list of "NAME=VALUE". */
+/* Returns a list of `key` and `value` from a map of names to values, or of a list of
+ * "NAME=VALUE". */
 static void list_variables(struct reader *rd, struct node *parent, const char *field)
 {
 	struct node_entry *entry = node_find(parent, field);

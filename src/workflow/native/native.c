@@ -237,7 +237,7 @@ static const char *const resume_words[] = {
 static const struct schema_key job_keys[] = {
 	{"name", TEXT(workflow, name), .flags = KEY_SHOWN,
 		.value = "1 to 64 letters, digits, `.`, `_`, `-`",
-		.says = "names the run; part of its [identity](#identity); ours"},
+		.says = "names the run; part of its [identity](#identity); extension"},
 	{"resources", MAP(workflow, resources, &schema_resources), .flags = KEY_SHOWN,
 		.value = "[map](#resources)", .otherwise = "the needs of the largest step",
 		.says = "CPUs, memory and GPUs of this machine for the whole run"},
@@ -249,7 +249,7 @@ static const struct schema_key job_keys[] = {
 	{"input", .kinds = KEY_MAP, .below = &schema_input, .value = "[input](#inputs)",
 		.says = "data that is copied into `$DEEPSQUARE_INPUT` before the first step"},
 	{"inputs", LIST(workflow, inputs, n_inputs, &schema_input), .flags = KEY_SHOWN | KEY_OWN,
-		.value = "list of [inputs](#inputs)", .says = "further inputs; ours"},
+		.value = "list of [inputs](#inputs)", .says = "further inputs; extension"},
 	{"inputMode", NUMBER(workflow, input_mode, 0, 0777), .flags = KEY_OWN,
 		.otherwise = "as in the source",
 		.says = "permissions of everything in the input directory, as the **decimal** value "
@@ -266,7 +266,7 @@ static const struct schema_key job_keys[] = {
 		.shown = {SET(workflow, replaced.given)}, .otherwise = "`keep: 3`",
 		.value = "[map](#replaced)",
 		.says = "the copies of replaced objects that stay in the bucket of the output; "
-			"ours"},
+			"extension"},
 	{"virtualNetworks",
 		LIST(workflow, virtual_networks, n_virtual_networks, &schema_virtual_network),
 		.value = "list of `name`, `gatewayAddress`",
@@ -275,14 +275,14 @@ static const struct schema_key job_keys[] = {
 		.member = offsetof(struct workflow, context) + 1, .flags = KEY_SHORT,
 		.shown = {SET(workflow, context.path.value)},
 		.value = "[map](#context-python-and-artifacts), or a directory",
-		.says = "a directory whose copy is the working directory of every step; ours"},
+		.says = "a directory whose copy is the working directory of every step; extension"},
 	{"python", MAP(workflow, python, &schema_python), .shown = {SET(workflow, python.given)},
 		.value = "[map](#context-python-and-artifacts)",
-		.says = "Python packages of the steps; ours"},
+		.says = "Python packages of the steps; extension"},
 	{"artifacts", .kinds = KEY_TEXTS, .member = offsetof(struct workflow, artifacts) + 1,
 		.length = MEMBER_OF(workflow, n_artifacts, size_t), .flags = KEY_OWN,
 		.value = "list of [paths](#context-python-and-artifacts)",
-		.says = "paths of the working directory that belong to the output; ours"},
+		.says = "paths of the working directory that belong to the output; extension"},
 	{"steps", .kinds = KEY_LIST, .below = &schema_step,
 		.member = offsetof(struct workflow, steps.items) + 1,
 		.length = MEMBER_OF(workflow, steps.n, size_t),
@@ -290,51 +290,52 @@ static const struct schema_key job_keys[] = {
 		.says = "the steps to run, one after the other"},
 	{"resume", WORD(workflow, resume, resume_words), .flags = KEY_SHOWN,
 		.says = "`auto`: the same command continues a run that was interrupted or has "
-			"failed; `never`: it starts over; ours"},
+			"failed; `never`: it starts over; extension"},
 	{"timeout", DURATION(workflow, timeouts.timeout, 1, LIMIT_WORKFLOW_DURATION),
 		.value = "duration such as `90s`, `30m`, `12h`, `2d`; a bare number is seconds",
 		.says = "the time limit of all steps together; when it is reached, running steps are "
 			"asked to exit, and killed after the grace period of `penstock stop`, and the "
-			"run fails with the class `timeout`; ours"},
+			"run fails with the class `timeout`; extension"},
 	{"hangTimeout", DURATION(workflow, timeouts.hang, 1, LIMIT_WORKFLOW_DURATION),
 		.says = "a step that prints nothing and uses no CPU for this time is stopped in "
-			"the same way; ours"},
+			"the same way; extension"},
 	{"storePatience", DURATION(workflow, store_patience, 1, LIMIT_WORKFLOW_DURATION),
 		.otherwise = "`30s`",
 		.says = "the time for which the final upload waits, without any progress, for a "
 			"store that does not reply; then the run ends with 73 and `penstock flush` "
-			"uploads the rest; ours"},
+			"uploads the rest; extension"},
 	{"ports", NUMBER(workflow, ports, 0, LIMIT_WORKFLOW_PORTS), .otherwise = "0",
 		.refused = "penstock chooses the ports and passes them as $PORT_0, $PORT_1, …",
 		.says = "the number of free TCP ports of this machine that the steps get, as "
-			"`$PORT_0`, `$PORT_1`, …; `penstock ps` shows them; ours"},
+			"`$PORT_0`, `$PORT_1`, …; `penstock ps` shows them; extension"},
 	{"price", TEXT(workflow, price), .flags = KEY_NUMBERS, .value = "number such as `2.49`",
 		.says = "the price of one hour of this machine, in any currency; [`penstock "
 			"show`](#price) and the page of `penstock ui` have the cost of each "
-			"attempt; ours"},
+			"attempt; extension"},
 	{"secrets", .kinds = KEY_TEXTS, .value = "list of names",
 		.says = "every step gets each of these secrets as a variable, as with `${{ "
-			"secrets.NAME }}` in `env`; `env` takes precedence; ours"},
+			"secrets.NAME }}` in `env`; `env` takes precedence; extension"},
 	{"mounts", LIST(workflow, mounts, n_mounts, &schema_mount),
 		.value = "list of `hostDir`, `containerDir`, `options`",
 		.says = "[mounts](containers.md#the-command) of every step in a container; "
-			"mounts of the step come after these; ours"},
+			"mounts of the step come after these; extension"},
 	{"notify", MAP(workflow, notify, &schema_notify),
 		.shown = {SET(workflow, notify.url.value)}, .value = "[map](#notify)",
-		.says = "a webhook; ours"},
+		.says = "a webhook; extension"},
 	{"preemption", MAP(workflow, preemption, &schema_preemption), .otherwise = "detected",
 		.value = "[map](preemption.md)",
 		.says = "sources of preemption notices, the signal to the steps, and the time "
-			"that is left; ours"},
+			"that is left; extension"},
 	{"checkpoints", MAP(workflow, checkpoints, &schema_checkpoints),
 		.shown = {SET(workflow, checkpoints.given)}, .otherwise = "all are kept",
 		.value = "[map](checkpoints.md)",
-		.says = "the place of checkpoints, and those that are kept; ours"},
+		.says = "the place of checkpoints, and those that are kept; extension"},
 	{"retry", MAP(workflow, retry, &schema_retry), .shown = {SET(workflow, retry.max.value)},
-		.value = "[map](#retry)", .says = "failures after which the run is retried; ours"},
+		.value = "[map](#retry)",
+		.says = "failures after which the run is retried; extension"},
 	{"tracking", MAP(workflow, tracking, &schema_tracking),
 		.shown = {SET(workflow, tracking.given)}, .value = "[map](tracking.md)",
-		.says = "experiment trackers: MLflow, Weights & Biases, Aim; ours"},
+		.says = "experiment trackers: MLflow, Weights & Biases, Aim; extension"},
 };
 const struct schema schema_job = {SCHEMA("workflow", "a workflow", job_keys), .check = check_job};
 

@@ -134,7 +134,7 @@ static void check_preemption(struct reader *rd, const struct node *map, void *ou
 	struct workflow_preemption *p = out;
 	const struct node *list = reader_list(rd, map, "sources");
 
-	/* Signals are always notices, so that an empty list means signals only. */
+	/* Signals are always notices, so an empty list means only signals. */
 	p->sources_given = list != NULL;
 	if (list && list->n > LIMIT_NOTICE_SOURCES)
 		reader_error_of(

@@ -42,11 +42,11 @@ static const struct schema_key resources_keys[] = {
 	{"tasksPerNode", NUMBER(workflow_resources, tasks_per_node, 1, MAX_TASKS),
 		.otherwise = "any number",
 		.says = "tasks on each node of a cluster; a run with more tasks needs "
-			"`--on slurm`; ours"},
+			"`--on slurm`; extension"},
 	{"maxProcesses", NUMBER(workflow_resources, max_processes, 0, MAX_PROCESSES),
 		.otherwise = "512 for each CPU of the step, at least 4096",
 		.says = "the number of processes and threads that a step may have, over all its "
-			"tasks; 0: not limited by penstock; ours"},
+			"tasks; 0: not limited by penstock; extension"},
 	{"ntasks", .kinds = KEY_WHOLE, .min = 1, .max = MAX_TASKS, .flags = KEY_LEGACY},
 };
 const struct schema schema_resources = {SCHEMA("resources", "`resources`", resources_keys),
@@ -96,7 +96,7 @@ static const struct schema_key step_resources_keys[] = {
 		.says = "GPUs of each task"},
 	{"maxProcesses", NUMBER(workflow_step_resources, max_processes, 0, MAX_PROCESSES),
 		.otherwise = "the run's",
-		.says = "the number of processes and threads that the step may have; ours"},
+		.says = "the number of processes and threads that the step may have; extension"},
 	{"ntasks", .kinds = KEY_WHOLE, .min = 1, .max = MAX_TASKS, .flags = KEY_LEGACY},
 	{"gpus", .kinds = KEY_WHOLE, .min = 0, .max = MAX_GPUS, .flags = KEY_LEGACY},
 };

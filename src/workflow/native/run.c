@@ -96,12 +96,12 @@ static const struct schema_key run_keys[] = {
 	{"restarts", NUMBER(workflow_run, restarts, 0, MAX_RESTARTS), .otherwise = "0",
 		.says = "the number of times that the step is restarted after a failure; "
 			"`$PENSTOCK_RESTART` has the number of the restart, and "
-			"`$PENSTOCK_CHECKPOINT` the newest checkpoint; ours"},
+			"`$PENSTOCK_CHECKPOINT` the newest checkpoint; extension"},
 	{"timeout", DURATION(workflow_run, timeouts.timeout, 1, LIMIT_WORKFLOW_DURATION),
-		.says = "the time that each execution of this step may take; ours"},
+		.says = "the time that each execution of this step may take; extension"},
 	{"hangTimeout", DURATION(workflow_run, timeouts.hang, 1, LIMIT_WORKFLOW_DURATION),
 		.otherwise = "the workflow's",
-		.says = "as the workflow's `hangTimeout`, for this step; ours"},
+		.says = "as the workflow's `hangTimeout`, for this step; extension"},
 	{"network", WORD(workflow_run, network, network_words),
 		.says = "the machine's network, or [the step's own](#networks)"},
 	{"dns", TEXTS(workflow_run, dns), .value = "list of addresses",

@@ -68,7 +68,7 @@ static void check_for(struct reader *rd, const struct node *map, void *out)
 
 	if (!node_get(map, "parallel"))
 		reader_note_of(rd, &map->at, NULL,
-			"does not say `parallel`: read as false, one iteration after the other");
+			"has no `parallel`: read as false, one iteration after the other");
 	if (items && range)
 		reader_error_of(
 			rd, &map->at, NULL, "has both `items` and `range`; keep one of them");
@@ -106,7 +106,7 @@ static const struct schema schema_for = {SCHEMA("for", "`for`", for_keys), .chec
 
 /* ---- launch and dependsOn ---- */
 
-/* Makes a handle upper case, as in PID_NAME, because handles are case-insensitive. */
+/* Converts a handle to upper case, as in PID_NAME, because handles are case-insensitive. */
 static bool take_handle(struct reader *rd, struct workflow_text *text, const char *key)
 {
 	char *upper;

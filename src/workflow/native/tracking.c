@@ -109,7 +109,7 @@ static void check_tracking(struct reader *rd, const struct node *map, void *out)
 static const struct schema_key tracking_keys[] = {
 	{"mlflow", MAP(workflow_tracking, mlflow, &schema_mlflow),
 		.shown = {SET(workflow_tracking, mlflow.given)},
-		.says = "an MLflow server, where one MLflow run has all attempts of the run"},
+		.says = "an MLflow server; one MLflow run there has all attempts of the run"},
 	{"wandb", MAP(workflow_tracking, wandb, &schema_wandb),
 		.shown = {SET(workflow_tracking, wandb.given)}, .says = "Weights & Biases"},
 	{"aim", MAP(workflow_tracking, aim, &schema_aim),

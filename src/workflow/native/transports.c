@@ -23,7 +23,7 @@ static size_t hyphen_length(const char *s)
 	return 0;
 }
 
-/* Replaces typographic hyphens by "-": text that was pasted from a web page may have them. */
+/* Replaces typographic hyphens with "-": text that was pasted from a web page may have them. */
 static void plain_dashes(struct reader *rd, const char *key, struct workflow_text *text)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_STRING);

@@ -344,7 +344,7 @@ static bool check_listing(struct expected *e, const char *bucket)
 		status = store_object_get(e->store, bucket, entry->key, &object, NULL);
 		good = (status == STORE_OK && object->size == entry->size &&
 			       strcmp(object->etag, entry->etag) == 0) ||
-		       wrong("%s/%s is not what the listing says", bucket, entry->key);
+		       wrong("%s/%s differs from the listing", bucket, entry->key);
 		store_object_unref(object);
 	}
 	store_list_release(&list);
@@ -453,7 +453,7 @@ static bool check_upload(struct expected *e, const struct upload *u)
 	status = store_part_list(e->store, u->bucket, u->key, u->id, 0, 10000, &page, NULL);
 	good = status == STORE_OK || wrong("the parts of upload %s cannot be listed", u->id);
 	good = good && check_parts(e, u, page.parts, page.n);
-	/* Sizes below the limit are for the last part only. */
+	/* Only the last part may be smaller than the limit. */
 	if (good && page.n)
 		good = complete(e, u, page.parts, page.n);
 	free(page.parts);
@@ -611,7 +611,7 @@ static bool go_on(struct expected *e, unsigned seed)
 	struct store_delete item = {.key = "small"};
 
 	if (store_bucket_create(e->store, "after", "", NULL) != STORE_OK)
-		return wrong("cannot make a bucket after the power loss");
+		return wrong("cannot create a bucket after the power loss");
 	if (!put_one(e, "small", 100, seed) || !put_one(e, "large", 40000, seed))
 		return false;
 	for (size_t i = 0; i < e->n_uploads; i++)

@@ -42,18 +42,18 @@ size_t model_pending(const struct model *m);
 /* The first modes take all or nothing; the others draw. */
 enum {
 	BUILD_NOTHING, /* all that was not synced is lost */
-	BUILD_EVERYTHING, /* all of it is there */
+	BUILD_EVERYTHING, /* complete */
 	BUILD_NO_DATA, /* names and sizes are there, bytes are zero */
 	BUILD_NO_NAMES, /* bytes are there, new names are not */
 	BUILD_ONLY_NAMES, /* names are there, files as they were synced */
 	BUILD_PREFIX, /* everything up to some moment, whose last write is torn */
 	BUILD_RANDOM, /* this and larger values draw */
 };
-/* Makes the tree in the empty directory `dir`. */
+/* Creates the tree in the empty directory `dir`. */
 void model_build(struct model *m, unsigned mode, unsigned seed, const char *dir);
 /* Returns true if the tree at `dir` is the result of the log; prints the difference. */
 bool model_matches(struct model *m, const char *dir);
-/* Makes a directory below $TMPDIR. */
+/* Creates a directory below $TMPDIR. */
 bool model_temporary(char *path, size_t size);
 
 #endif

@@ -76,7 +76,7 @@ def words(tab, line):
 
 
 def test_verbs_options_and_their_values(tab):
-    joined = "" if tab.shell == "bash" else "--on="  # bash inserts the rest only
+    joined = "" if tab.shell == "bash" else "--on="  # bash inserts only the rest
 
     assert words(tab, "penstock sh") == ["show"]
     assert words(tab, "penstock ps --js") == ["--json"]

@@ -37,7 +37,7 @@ def test_keys_of_top(penstock, busy, wait_for):
     top.press(b"n")
     top.press(b"l")
     top.wait_for_new_output("begun")
-    top.press(b"\x03")  # ends the log only
+    top.press(b"\x03")  # ends only the log
     top.wait_for_new_output(r"> +busy")
     assert top.running()
     top.press(b"s")

@@ -69,7 +69,7 @@ def use(monkeypatch, env):
 
 @pytest.fixture
 def bucket(store, monkeypatch):
-    """The store's client; the bucket "data" is there, and the environment has its keys and its address."""
+    """Returns a client of the store. The bucket "data" exists; the environment has the store's keys and address."""
     use(monkeypatch, store.env)
     store.client.create_bucket(Bucket="data")
     return store.client

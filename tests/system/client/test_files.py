@@ -88,7 +88,7 @@ os.waitpid(child, 0)
 
 @pytest.fixture
 def bucket(store, monkeypatch):
-    """The store's client; the bucket "data" is there, and the environment has its keys and its address."""
+    """Returns a client of the store. The bucket "data" exists; the environment has the store's keys and address."""
     for name, value in store.env.items():
         monkeypatch.setenv(name, value)
     store.client.create_bucket(Bucket="data")

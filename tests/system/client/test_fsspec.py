@@ -163,7 +163,7 @@ def run(python, tmp_path, text, *arguments, **env):
 
 @pytest.fixture
 def bucket(store):
-    """The environment of a program that uses the store; the bucket "data" is there."""
+    """Returns the environment of a program that uses the store. The bucket "data" exists."""
     store.client.create_bucket(Bucket="data")
     return store.env
 

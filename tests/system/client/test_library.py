@@ -144,7 +144,7 @@ def test_header_and_library_agree(installed):
     assert {path.name for path in installed.root.rglob("*.h")} == {"checkpoint.h", "dataset.h", "error.h", "file.h", "transfer.h", "version.h"}
 
 
-# The example of checkpoints: it resumes from the newest whole one, and names those that it skipped.
+# The example for checkpoints resumes from the newest complete checkpoint, and names the checkpoints that it skipped.
 def test_the_example_of_checkpoints_goes_on_where_it_was(installed, tmp_path):
     program = compiled(installed, TOP / "examples" / "checkpoint" / "save_resume.c", tmp_path / "save_resume")
 

@@ -17,7 +17,7 @@ BUCKET = "models"
 
 
 def weights(version):
-    """Returns the contents of a version's file, by which tests know the version of a reply."""
+    """Returns the contents of a version's file, which identify the version of a reply."""
     return f"weights of {version}"
 
 

@@ -37,7 +37,7 @@ def own_network():
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/thread-self/ns/net", "rb") as before:
         if libc.unshare(CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "cannot make a network namespace; run the test as root")
+            raise OSError(ctypes.get_errno(), "cannot create a network namespace; run the test as root")
         try:
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
             yield

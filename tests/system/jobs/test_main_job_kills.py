@@ -85,7 +85,7 @@ def test_trainings_survive_kills_for_hours(penstock, store, dataset_url, tmp_pat
 
 
 class Campaign:
-    """Rounds of all states, distributed over several machines at a time; kills that reached their place are counted."""
+    """Runs rounds of all states on several machines in parallel, and counts the kills that reached their place."""
 
     def __init__(self, folder, wanted, machines, seed):
         self.folder = folder

@@ -56,7 +56,7 @@ def minio(peer_tools, keep_process, issuer):
 
 @pytest.fixture
 def verbs(penstock, minio, tmp_path):
-    """Runs verbs without any keys in the environment, with a configuration file where one is given."""
+    """Runs verbs without any keys in the environment, with a configuration file if one is given."""
 
     def run(*arguments, configuration="", **env):
         path = tmp_path / "config"

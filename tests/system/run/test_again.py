@@ -235,7 +235,8 @@ def test_a_step_that_was_edited_runs_again_with_those_after_it(penstock, project
 
 
 def test_an_edited_file_without_a_name_continues_its_run(penstock, project):
-    # The contents of the file are its identity, so that a fix made another run, which started from scratch without a message.
+    # The contents of the file are its identity, so a fix of the file makes a different run, which starts from scratch without a
+    # message.
     path = project("echo one", "echo two; exit 3", name=None)
     penstock.run("run", path).exits(3)
     edit(path, steps={1: "echo three"})

@@ -284,7 +284,7 @@ def test_retention_of_single_files_counts_all_attempts(penstock, workflow, store
     assert keys == ["run/same.pth", "run/same.pth.COMMIT.json"]
 
 
-# A program that writes its names again: retention removes the object of the earlier attempt, not the half-written file that replaces it.
+# A program writes a file of the same name again: retention removes the object of the earlier attempt, not the half-written file.
 def test_retention_leaves_a_file_that_is_being_written_again(penstock, workflow, store):
     checkpoints = {"path": ".", "pattern": "*.pth"}
     penstock.run("run", workflow("for i in 1 2 3; do echo $i > $DEEPSQUARE_OUTPUT/$i.pth; sleep 0.05; done", checkpoints=checkpoints)).ok()

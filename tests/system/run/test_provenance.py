@@ -9,7 +9,7 @@ import pytest
 
 from harness.workflows import write_workflow
 
-STRANGER = 31337  # another user than this one and root
+STRANGER = 31337  # a user other than this one and root
 
 
 @pytest.fixture

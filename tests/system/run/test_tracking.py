@@ -189,7 +189,7 @@ def metrics(penstock, *words, **options):
     return {one["name"]: [point[::2] for point in one["points"]] for one in penstock.run("metrics", *words, "--json", **options).ok().json()}
 
 
-# A training may write its metrics to the server only; the page asks again and again.
+# A training may write its metrics only to the server; the page polls the server.
 def test_metrics_are_read_from_the_server(penstock, tracked, fake):
     penstock.run("run", tracked('echo \'{"step": 1, "acc": 0.9}\' > $STORAGE_PATH/output/metrics.jsonl')).ok()
     for step in range(3):

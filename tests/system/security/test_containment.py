@@ -39,7 +39,7 @@ def contained(tmp_path):
 
 
 def test_the_variables_of_an_image_are_its_own(penstock, contained, tmp_path):
-    # A link in the image means a directory of the image, not the one of that name on this machine.
+    # A link in the image means a directory of the image, not the directory of that name on this machine.
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "environment").write_text("FROM_HERE=leaked\n")
     inside = str(tmp_path / "etc").lstrip("/")

@@ -1,4 +1,4 @@
-"""Programs that people use with S3, each against `penstock serve`: put, multipart, range, a list of more than 1,000, copy, delete, presign."""
+"""Common S3 programs, each against `penstock serve`: put, multipart, range, a list of more than 1,000, copy, delete, presign."""
 import os
 import shutil
 import subprocess

@@ -1,7 +1,7 @@
 """A store that is killed again and again while clients change objects, versions, tags, locks and uploads, and a rule deletes.
 
 Each client owns its keys, so it knows their contents. A change whose reply was lost has happened as a whole or not at all,
-which the next read shows; every acknowledged change is there.
+which the next read shows; every acknowledged change is present.
 """
 import hashlib
 import itertools

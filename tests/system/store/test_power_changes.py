@@ -1,4 +1,4 @@
-"""Power loss after each kind of change: requests show each acknowledged change, and no change is there in part.
+"""Power loss after each kind of change: requests show each acknowledged change, and no change is partial.
 
 test_power.py has the changes of objects and uploads by several clients at once. Here each change is made alone, so that all
 views together (harness/power.py) are those before it or those after it.
@@ -187,7 +187,7 @@ def lock(w, _folder):
 
 
 def objects(w, _folder):
-    """Forms, copies and encryption; the bucket is the one of test_post.py."""
+    """Forms, copies and encryption; the bucket is set up as in test_post.py."""
     mine, other = key_headers(KEY), key_headers(OTHER)
     w.see(get("/bkt", "list-type=2"), get("/bkt/empty"))
     w.do("PUT", "/bkt")

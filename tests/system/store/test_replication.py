@@ -298,7 +298,7 @@ def test_an_object_in_parts_keeps_its_parts(here, there, checksum):
     assert not there.client.list_multipart_uploads(Bucket="copy").get("Uploads")
 
 
-# A copy keeps the parts of its source, but may have a checksum of another algorithm than they have.
+# A copy keeps the parts of its source, but the algorithm of its checksum may differ from theirs.
 @pytest.mark.parametrize("checksum", ["CRC32C", "SHA256"])
 def test_a_copy_in_parts_with_another_checksum(here, there, checksum):
     s3 = here.client

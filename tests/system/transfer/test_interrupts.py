@@ -65,7 +65,7 @@ def test_ctrl_c_leaves_nothing_half(ours, fault_proxy, way, wait_for):
     assert not (ours.folder / "out").exists()
 
 
-# A large transfer keeps its progress without an option, and reports it; the next sync does not take it for a file.
+# A large transfer keeps its progress without an option, and reports it; the next sync does not mistake the progress for a file.
 @pytest.mark.parametrize("verb", ["cp", "mv", "sync"])
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_ctrl_c_keeps_the_progress_of_a_large_transfer(ours, fault_proxy, verb, way, wait_for):

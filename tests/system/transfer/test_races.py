@@ -205,7 +205,7 @@ def test_a_file_that_appears_while_a_web_server_answers_is_not_written_over(ours
 
 
 def swap_for_link(ours):
-    """Replaces out/dir by a link out of the tree."""
+    """Replaces out/dir with a link out of the tree."""
     os.rename(ours.folder / "out/dir", ours.folder / "taken away")
     (ours.folder / "out/dir").symlink_to("../outside")
 

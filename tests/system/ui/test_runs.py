@@ -185,7 +185,7 @@ def test_a_line_of_the_log_comes_when_it_is_written(ui, penstock, workflow, tmp_
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        time.sleep(0.3)  # the request is on its way, or the line is there already: both are right
+        time.sleep(0.3)  # the request is in flight, or the line has arrived: both are right
         assert "reply" not in got
         pipe.write("a line\n")
         pipe.flush()

@@ -280,7 +280,7 @@ def test_a_variable_is_one_of_any_workflow_of_the_row(dialects, project):
 
 
 def test_a_mistake_of_one_workflow_is_none_of_the_others(dialects, project):
-    # `validate` of the file reports the mistakes of every workflow in it; a run checks its own only.
+    # `validate` of the file reports the mistakes of every workflow in it; a run checks only its own.
     dialects.cwd = project({".dstack/workflows.yaml": """
         workflows:
           - {name: good, provider: bash, commands: [echo ran]}
@@ -360,7 +360,7 @@ def test_a_tag_outlives_the_tag_that_it_copied_and_its_run(dialects, project, st
 
 
 KEYRING = """#!/bin/sh
-# As libsecret's program, with files in place of a keyring.
+# Like libsecret's program, with files in place of a keyring.
 [ -e "$KEYRING/locked" ] && exit 1
 verb=$1
 for name; do :; done

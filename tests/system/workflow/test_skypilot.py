@@ -34,7 +34,7 @@ def project(penstock, tmp_path):
 
 
 def use(penstock, store):
-    """The store is the one of the environment, as for the AWS tools."""
+    """Sets the store in the environment, as for the AWS tools."""
     penstock.env |= {"AWS_ENDPOINT_URL": store.endpoint, "AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key}
 
 

@@ -10,7 +10,7 @@ from harness.terminal import Terminal
 MINIMAL = "steps:\n  - run:\n      command: echo hello\n"
 
 def copy_of(name, folder):
-    """The page's file byte for byte where the page is at hand."""
+    """Compares the page's file byte for byte if the page is available."""
     if not PUBLISHED.exists():
         return write(published(name), folder / f"{name}.json")
     text = PUBLISHED.read_text().split('```json title="')[1 if name == "first" else 2]

@@ -434,7 +434,7 @@ static void a_large_plain_file_passes(void **state)
 	assert_nothing_unpacked(y);
 }
 
-/* Checkpoints, packages and documents are zips that people use whole. */
+/* Checkpoints, packages and documents are zips that programs use whole. */
 static void files_that_are_used_whole_stay(void **state)
 {
 	static const char *const names[] = {"model.pth", "MODEL.PT", "x.npz",
@@ -561,7 +561,7 @@ static void conflicts_are_found_before_anything_moves(void **state)
 	assert_nothing_unpacked(y);
 }
 
-/* Thousands of directories in no order cost descriptors for some of them only. */
+/* Thousands of directories in no order cost descriptors only for some of them. */
 static void many_directories_unpack(void **state)
 {
 	enum { DIRS = 400, FILES = 3 };

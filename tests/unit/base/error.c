@@ -102,7 +102,7 @@ static void errors_move(void **state)
 }
 
 /* Reporting that memory ran out allocates no memory; the error can be released and replaced like
- * others. */
+ * any other. */
 static void out_of_memory_is_an_error_like_others(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -21,7 +21,7 @@ static uid_t other_user(void)
 	return 1000000 + (uid_t)getpid();
 }
 
-/* Makes a TCP socket that holds a free port of `host`. */
+/* Creates a TCP socket that holds a free port of `host`. */
 static int take_port(const char *host, struct sockaddr_in *address)
 {
 	socklen_t len = sizeof(*address);

@@ -480,8 +480,8 @@ static void a_body_forks_while_others_hold_locks(void **state)
 	process_release(&p);
 }
 
-/* Without a given environment a child gets that of the parent, except the secrets that are for
- * penstock only; a later child gets the same. */
+/* Without a given environment a child gets that of the parent, except the secrets that only
+ * penstock may have; a later child gets the same. */
 static void helpers_do_not_get_our_secrets(void **state)
 {
 	static const char *const all[] = {"PENSTOCK_SECRET_MINE=a", "PATH=/usr/bin:/bin", NULL};

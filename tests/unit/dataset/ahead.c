@@ -249,7 +249,7 @@ static void a_child_reads_with_threads_and_connections_of_its_own(void **state)
 	pid_t child;
 
 #ifdef __SANITIZE_THREAD__
-	/* ThreadSanitizer takes a thread of the child for the one of the parent that had the same
+	/* ThreadSanitizer mistakes a thread of the child for the parent's thread that had the same
 	 * stack. */
 	skip();
 #endif

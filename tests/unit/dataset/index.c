@@ -235,7 +235,7 @@ static void an_index_replaces_the_listing_and_the_scan(void **state)
 	assert_int_equal(dataset_count(f->set), 3);
 }
 
-/* An index of objects may have such keys, and may have been copied next to files. */
+/* An index of objects may have keys with "..", and may have been copied next to files. */
 static void no_name_leads_out_of_a_directory(void **state)
 {
 	static const char *const names[] = {"../secret\0e", "a/../../secret\0e", "/etc/secret\0e"};

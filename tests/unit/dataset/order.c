@@ -209,7 +209,7 @@ static void test_numbers_out_of_range_are_refused(void **state)
 	}
 }
 
-/* An order that differs in its shape is another one; numbers that have no effect do not count. */
+/* Orders with different shapes differ; numbers that have no effect do not count. */
 static void test_the_id_is_that_of_the_shape(void **state)
 {
 	const struct order_options block = {.kind = ORDER_BLOCK, .block = 8};

@@ -135,7 +135,7 @@ static void test_a_state_of_a_later_version_is_refused(void **state)
 	assert_non_null(strstr(err.message, "2"));
 }
 
-/* The rest of the epoch would have other samples than those that were not delivered. */
+/* The rest of the epoch would not have the samples that were not delivered. */
 static void test_other_samples_cannot_be_resumed(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -191,7 +191,7 @@ static void the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys(void **stat
 
 static void a_cancel_ends_a_copy_within_a_store(void **state)
 {
-	/* In one request; and in parts, of which as many as possible hang. */
+	/* One request, or several parts, of which as many as possible hang. */
 	static const char *const sizes[] = {"5", "6442450944"};
 
 	(void)state;

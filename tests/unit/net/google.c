@@ -48,7 +48,7 @@ static int drop_key(void **state)
 	return 0;
 }
 
-/* Makes a key file. The member `name` gets another value, or is removed if `value` is NULL. */
+/* Creates a key file. The member `name` gets another value, or is removed if `value` is NULL. */
 static char *key_file(const char *name, const char *value)
 {
 	json_t *json = json_pack("{ss ss ss ss ss}", "type", "service_account", "client_email",

@@ -121,8 +121,8 @@ static bool without_last_chunk(struct mini_http *m, const struct mini_request *r
 	return f->flag && silent(m, r, fd);
 }
 
-/* A surplus chunk, in a packet of its own. `flag` is set by a request for other bytes than the
- * first ones. */
+/* A surplus chunk, in a packet of its own. `flag` is set by a request for bytes after the first
+ * ones. */
 static bool a_chunk_too_many(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -260,7 +260,7 @@ static void a_cut_range_continues_in_the_right_place_of_the_file(void **state)
 	end(&f);
 }
 
-/* No byte is missing, and a request for the rest would ask for all bytes after it. */
+/* The range is complete, and a request for the rest would request all bytes after the range. */
 static void a_range_of_which_all_bytes_came_is_whole_though_its_reply_did_not_end(void **state)
 {
 	(void)state;

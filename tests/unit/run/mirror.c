@@ -214,7 +214,7 @@ static void assert_copied(const struct fixture *f, const char *name, const char 
 
 /* ---- tests ---- */
 
-/* A page that polls asks for the last points only. */
+/* A page that polls requests only the last points. */
 static void only_the_histories_that_changed_are_read(void **state)
 {
 	struct fixture *f = *state;

@@ -43,7 +43,7 @@ static int remove_world(void **state)
 	return 0;
 }
 
-/* As in a module that exports only its outputs. */
+/* Begins a list with a file of its own, like a module that exports only its outputs. */
 static struct frame *begin_with_file(struct world *w, struct frame *parent, const char *path)
 {
 	struct frame *list = frame_list(parent, &w->steps, "module", "0");

@@ -98,7 +98,7 @@ static void tags_with_commas_spaces_and_odd_ends_are_compared(void **state)
 			rows[i].list);
 }
 
-/* A range of another version than the client has must not be sent. */
+/* A range must not be sent if the client has another version. */
 static void if_range_needs_exactly_this_version(void **state)
 {
 	(void)state;

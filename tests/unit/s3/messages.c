@@ -333,7 +333,7 @@ static void the_versioning_of_a_foreign_store_is_read(void **state)
 			assert_null(out.status);
 		s3_versioning_release(&out);
 	}
-	/* As a request, the document asks for something that is unknown here. */
+	/* In a request, the unknown elements of the document are an error. */
 	assert_true(s3_versioning_parse(documents[1][0], strlen(documents[1][0]), &out, NULL) < 0);
 	assert_true(s3_versioning_parse_reply("<x/>", 4, &out, NULL) < 0);
 }

@@ -24,7 +24,7 @@ static void each_byte_is_encoded_as_aws_signs_it_and_comes_back(void **state)
 	}
 }
 
-/* The slash is kept in paths only; the plus means a space in queries only. */
+/* The slash is kept only in paths; the plus means a space only in queries. */
 static void slash_and_plus_depend_on_the_place(void **state)
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(100);

@@ -208,7 +208,8 @@ static void an_owner_that_is_killed_each_time_is_given_up(void **state)
 	penstock_error_release(&err);
 }
 
-/* As a killed owner whose connections the kernel still accepts: it dies at the first request. */
+/* Simulates a killed owner whose connections the kernel still accepts: the owner dies at the first
+ * request. */
 static void be_a_dying_owner(const struct fixture *f, int ready_fd)
 {
 	struct sockaddr_in address = {

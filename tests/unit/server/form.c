@@ -300,7 +300,7 @@ static void a_policy_allows_what_its_conditions_say(void **state)
 		{POLICY("[\"content-length-range\",2,1]"), S3_E_INVALID_POLICY_DOCUMENT},
 		{POLICY("[\"content-length-range\",-1,1]"), S3_E_INVALID_POLICY_DOCUMENT},
 		{POLICY("[\"content-length-range\",1.5,2]"), S3_E_INVALID_POLICY_DOCUMENT},
-		/* A mistake in the document comes before a form that does not fit. */
+		/* A mistake in the document is reported before a form that does not match. */
 		{POLICY("{\"key\":\"other\"},{}"), S3_E_INVALID_POLICY_DOCUMENT},
 	};
 	struct policy_sizes sizes;

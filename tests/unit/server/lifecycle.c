@@ -27,7 +27,7 @@ static unsigned dice(unsigned n)
 struct rule {
 	bool enabled, marker;
 	const char *prefix, *tag;
-	unsigned above, below, days, noncurrent, keep; /* 0 if there is none */
+	unsigned above, below, days, noncurrent, keep; /* 0 if the rule has no such element */
 	int64_t date_ns; /* likewise */
 };
 

@@ -376,7 +376,7 @@ static void assert_refused(struct fixture *f, const char *name)
 	penstock_error_release(&err);
 }
 
-/* A store whose master key is missing, or is another one, does not open, and is not changed. */
+/* A store whose master key is missing or wrong does not open, and is not changed. */
 static void a_lost_master_key_is_named(void **state)
 {
 	struct fixture *f = *state;

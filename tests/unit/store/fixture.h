@@ -120,7 +120,7 @@ static inline int teardown(void **state)
 	return 0;
 }
 
-/* Makes a body with these bytes, synced. */
+/* Creates a body with these bytes, synced. */
 static inline struct store_body *make_body(
 	struct store *store, const void *data, size_t len, bool may_inline)
 {

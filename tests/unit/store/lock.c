@@ -19,7 +19,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct ti
 
 #define HEADERS(pairs) .headers = (pairs), .headers_len = sizeof(pairs) - 1
 
-/* Makes the bucket "l" with Object Lock. */
+/* Creates the bucket "l" with Object Lock. */
 static struct fixture *locked(void **state)
 {
 	struct fixture *f = *state;

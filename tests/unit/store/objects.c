@@ -111,7 +111,7 @@ static void replaced_files_are_removed(void **state)
 }
 
 struct condition_case {
-	const char *there; /* ETag of the object that is there, or NULL */
+	const char *there; /* ETag of the current object, or NULL */
 	struct store_condition condition;
 	enum store_status put, del;
 };

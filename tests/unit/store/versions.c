@@ -311,7 +311,7 @@ static void versions_are_those_of_the_model(void **state)
 	}
 }
 
-/* As by a client that empties a bucket. */
+/* A client that empties a bucket deletes versions between two pages. */
 static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 {
 	struct fixture *f = *state;

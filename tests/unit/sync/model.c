@@ -71,8 +71,8 @@ static void start(struct upload *u)
 /* The object of a small file: the large ones of its directory that were closed before are there. */
 static void check_order(const struct upload *u)
 {
-	/* Only a limited number of files is copied at one moment: the rest of a burst is sent from
-	 * the files. */
+	/* Only a limited number of files is copied together: the rest of a burst is sent from the
+	 * files. */
 	if (u->ident.size > PLAN_MARKER || world->deadline || world->burst || u->kind != JOB_WHOLE)
 		return;
 	for (unsigned n = 0; n < world->n_names; n++) {
@@ -199,7 +199,7 @@ static void finish(struct upload *u, enum job_outcome fault, bool retryable, boo
 	plan_done(&world->f.plan, &u->job, &r, world->f.now);
 }
 
-/* As freeze_dir() does. */
+/* Like freeze_dir(). */
 static bool freeze_at_once(struct dir *d)
 {
 	unsigned n = 0;

@@ -434,7 +434,7 @@ static inline void on_close(unsigned n, bool moved, enum close_kind fate)
 	plan_refused(&world->f.plan, e, fate, world->f.now);
 }
 
-/* As observe_writers() does: requests a refused lease again. */
+/* Like observe_writers(): requests a refused lease again. */
 static inline void judge_again(void)
 {
 	for (struct work *w = world->f.table.works, *next; w; w = next) {

@@ -76,7 +76,7 @@ static bool hold_nine(struct tiny_store *store, const struct mini_request *r, in
 	return false;
 }
 
-/* As for the lines of a batch: no line opens connections of its own. */
+/* The lines of a batch share connections: no line opens its own. */
 static void bulks_share_a_twin(void **state)
 {
 	struct world w;

@@ -13,7 +13,7 @@ struct shape {
 	const char *name;
 	uint64_t size;
 	uint64_t part;
-	uint64_t second; /* size of the second part, if it is another one */
+	uint64_t second; /* size of the second part, if it differs */
 	bool empty_last; /* one part more */
 	bool odd_etag; /* the ETag is not made of MD5s */
 	bool sums; /* each part has a CRC32 */
@@ -196,7 +196,7 @@ static const struct way {
 static int fetch(const struct way *way, unsigned damaged, struct fixture *f, struct buf *out)
 {
 	begin(f, parts_store);
-	/* As after another object, whose ETag was made of MD5s. */
+	/* Simulates an earlier object whose ETag consisted of MD5s. */
 	atomic_store(&f->s3->md5_etags, shape->second != 0);
 	f->trouble = damaged;
 	return way->fetch(f, out);

@@ -45,7 +45,7 @@ struct parts_store {
 	unsigned wrong_etag; /* this part is listed with another ETag */
 	bool no_copies; /* 501 for UploadPartCopy */
 	bool ignores_if_match; /* for copies */
-	bool copies_wrongly; /* a byte of each copy is another one */
+	bool copies_wrongly; /* one byte of each copy is wrong */
 	bool no_sums; /* ignores checksums */
 	bool loses_upload; /* before the list of parts */
 	unsigned resent; /* an unknown request has stored this part once more */

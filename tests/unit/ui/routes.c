@@ -249,7 +249,7 @@ static void a_list_that_has_not_changed_is_not_sent_again(void **state)
 	assert_int_equal(0, r->len);
 }
 
-/* The reply is as good as without the warning. */
+/* The warning does not change the reply. */
 static void a_warning_of_a_verb_is_in_a_header(void **state)
 {
 	struct page *p = *state;

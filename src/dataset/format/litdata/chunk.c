@@ -122,7 +122,7 @@ static const char *vector(const struct litdata_field *f, struct format_field *fi
 static const char *number(const struct litdata_field *f, struct format_field *field)
 {
 	if (field->size != dtype_size(f->dtype))
-		return "a number has another size than its type";
+		return "the size of a number does not match its type";
 	field->type = FORMAT_NUMBER;
 	field->dtype = f->dtype;
 	return NULL;
@@ -218,7 +218,7 @@ int litdata_find_tokens(
 	*offset = get_le32(p + 4);
 	if (*offset != 4 * (items + 2))
 		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, 4,
-			"the first item is at byte %" PRIu64 ", and the offsets end at %" PRIu64,
+			"the first item is at byte %" PRIu64 ", but the offsets end at %" PRIu64,
 			*offset, 4 * (items + 2));
 	return 0;
 }

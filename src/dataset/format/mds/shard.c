@@ -13,7 +13,7 @@ static int scan(const struct format *f, const struct shard_reader *reader, forma
 
 	if (reader->size != shard->raw.bytes)
 		return shard_error(err, PENSTOCK_E_CORRUPT, reader->name, reader->size,
-			"the shard ends there, and its index declares %" PRIu64 " bytes",
+			"the shard ends there, but its index declares %" PRIu64 " bytes",
 			shard->raw.bytes);
 	return scan_offsets(reader, shard->samples, sample, cookie, err);
 }

@@ -33,7 +33,7 @@ class FakeGcs(Daemons):
         return {"STORAGE_EMULATOR_HOST": self.url, "NO_GCE_CHECK": "true"}
 
     def call_api(self, method, path, body=None, kind="application/json"):
-        """Sends a request of the JSON API, by which tests write and read objects."""
+        """Sends a request of the JSON API, which tests use to write and read objects."""
         request = urllib.request.Request(self.url + path, data=body, method=method, headers={"Content-Type": kind} if body else {})
         with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.read()
