@@ -121,11 +121,13 @@ def main(report):
     generator.shuffle(plan)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         store = Store(Penstock(Path(folder) / "store"), Path(folder) / "root")
-        store.client.create_bucket(Bucket="out")
-        machines = Machines(Path(folder), store)
-        # A further attempt shows the result of the last one.
-        found = [machines.preempted(fits, generator.uniform(0, 0.6)) for fits in [*plan, True]][1:]
-        store.stop()
+        try:
+            store.client.create_bucket(Bucket="out")
+            machines = Machines(Path(folder), store)
+            # A further attempt shows the result of the last one.
+            found = [machines.preempted(fits, generator.uniform(0, 0.6)) for fits in [*plan, True]][1:]
+        finally:
+            store.stop()
     kept = [lost for fits, (lost, _) in zip(plan, found) if fits]
     killed = [each for fits, each in zip(plan, found) if not fits]
     report.limit(f"steps lost in {len(kept)} preemptions whose save fits the grace", sum(kept), at_most=0, unit="steps")
