@@ -19,7 +19,7 @@ PREFIX ?= /usr/local
 NICE ?= nice -n 5
 PYTEST := /usr/bin/python3 -m pytest
 export PYTHONDONTWRITEBYTECODE :=
-SCRIPTS := $(shell git ls-files .ci/run tools 2>/dev/null | xargs -r grep -lE '^\#!/bin/(ba)?sh' 2>/dev/null)
+SCRIPTS := $(shell git ls-files .ci/run examples tools 2>/dev/null | xargs -r grep -lE '^\#!/bin/(ba)?sh' 2>/dev/null)
 
 .PHONY: all
 all: $(BUILD)/build.ninja

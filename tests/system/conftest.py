@@ -221,6 +221,12 @@ def s3torch_venv():
 
 
 @pytest.fixture(scope="session")
+def torchserve_venv():
+    """Directory of the environment with TorchServe, and Debian's torch."""
+    return installed("test-venv", "torchserve")
+
+
+@pytest.fixture(scope="session")
 def javascript_libraries():
     """The node_modules of tests/javascript."""
     return installed("test-javascript")

@@ -30,11 +30,11 @@ def publish(store, version, weights, behaviour=None, model="mnist", before=()):
 class Deployment:
     """A deployment. `process` is the process that the test started; a spare takes over if it is killed."""
 
-    def __init__(self, penstock, store, *options, model="mnist", server=("{model}",), home=None, port=0, quick=QUICK, endpoint=None):
+    def __init__(self, penstock, store, *options, model="mnist", server=("{model}",), command=None, home=None, port=0, quick=QUICK, endpoint=None):
         self.store, self.model, self.cwd = store, model, penstock.cwd
         env = store.env | ({"PENSTOCK_HOME": str(home)} if home else {}) | ({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})
         self.home = Path(env.get("PENSTOCK_HOME", penstock.home))
-        command = ("/usr/bin/python3", SERVER, *server)
+        command = command or ("/usr/bin/python3", SERVER, *server)
         self.process = penstock.popen("deploy", f"s3://{BUCKET}/{model}", "--listen", f"127.0.0.1:{port}", *quick, *options, "--",
                                       *command, env=env)
 
@@ -117,8 +117,8 @@ class Deployment:
 class Load:
     """Clients that send requests over kept and new connections in turn, until stop()."""
 
-    def __init__(self, port, clients=4):
-        self.port, self.ended, self.errors, self.count, self.versions = port, threading.Event(), [], 0, []
+    def __init__(self, port, clients=4, path="/"):
+        self.port, self.path, self.ended, self.errors, self.count, self.versions = port, path, threading.Event(), [], 0, []
         self.lock = threading.Lock()
         self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(clients)]
         for thread in self.threads:
@@ -130,7 +130,7 @@ class Load:
             try:
                 fresh = connection is None
                 connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-                connection.request("GET", "/")
+                connection.request("GET", self.path)
                 reply = connection.getresponse()
                 body = json.loads(reply.read())
                 assert reply.status == 200, reply.status
