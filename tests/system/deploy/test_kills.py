@@ -50,9 +50,15 @@ class Rolls:
         front = state["servers"][state["front"]]
         return front and front["phase"] == "ready" and front["model"]["version"] == str(self.version) and len(self.deployment.servers()) == 1
 
+    def wait(self, condition, what):
+        try:
+            wait_for(condition, BOUND_S, f"version {self.version} {what}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.deployment.err}") from None
+
     def settle(self):
         """Waits until only the newest version has a server, and the spare is there."""
-        wait_for(self.settled, BOUND_S, f"version {self.version} alone in {self.deployment.err}")
+        self.wait(self.settled, "has the only server")
         self.deployment.both()
 
     def kill_at(self, *points):
@@ -68,8 +74,7 @@ class Rolls:
 
     def roll(self):
         self.publish()
-        pattern = f"version '{self.version}' is in service"
-        wait_for(lambda: self.deployment.look(pattern), BOUND_S, f"{pattern} in {self.deployment.err}")
+        self.wait(lambda: self.deployment.look(f"version '{self.version}' is in service"), "is in service")
         self.settle()
 
     def check(self):

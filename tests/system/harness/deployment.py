@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from .processes import is_alive
+from .processes import end, is_alive
 from .waiting import wait_for
 
 SERVER = Path(__file__).with_name("model_server.py")
@@ -107,11 +107,9 @@ class Deployment:
             wait_for(lambda: not is_alive(pid), 60, "the end of the spare")
 
     def close(self):
-        for pid in [*self.mains(), *(self.servers() if list(self.home.glob("deploy/*/state.json")) else [])]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        while mains := self.mains():
+            end(mains)  # a spare may have taken over and started another one meanwhile
+        end(self.servers() if list(self.home.glob("deploy/*/state.json")) else [])
 
 
 class Load:
