@@ -636,6 +636,14 @@ static int find_dir(struct deployment *d, struct penstock_error *err)
 	return d->dir ? 0 : error_memory(err);
 }
 
+static void keep_spare(struct deployment *d)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (spare_keep(&d->spare, &d->hand, &err) < 0)
+		log_warn("cannot start a spare process: %s", err.message);
+}
+
 /* Takes over from a process that was killed, or begins. */
 static int begin(struct deployment *d, struct penstock_error *err)
 {
@@ -648,6 +656,9 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	lost = load(d, over);
+	/* This process may be killed soon, too. */
+	if (over)
+		keep_spare(d);
 	if (!over && is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
 		r = error_memory(err);
 	if (over)
@@ -703,10 +714,8 @@ static void serve(struct deployment *d)
 		struct pollfd p[] = {
 			{d->servers[0].phase ? d->servers[0].process.pidfd : -1, POLLIN, 0},
 			{d->servers[1].phase ? d->servers[1].process.pidfd : -1, POLLIN, 0}};
-		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-		if (spare_keep(&d->spare, &d->hand, &err) < 0)
-			log_warn("cannot start a spare process: %s", err.message);
+		keep_spare(d);
 		mend_sockets(d);
 		for (unsigned i = 0; i < 2; i++)
 			step(d, i);

@@ -6,13 +6,16 @@
  *	KILL_AT=OP:WHEN:NUMBER:GLOB  the NUMBER-th OP on a path that matches GLOB (fnmatch)
  *	KILL_AT_VERB=run		only where this is the program's first argument
  *	KILL_AT_ARMED=FILE		counts only while FILE is there
+ *	KILL_AT_FILE=FILE		instead of KILL_AT: FILE has the value, if FILE exists
  *	KILL_AT_DEAF=1			inotify reports nothing, as if its thread had no turn
  *	KILL_AT_TRACE=FILE		a line "OP PATH" for each such call
  *
  * OP: open (that may create), rename (or link: the new name), unlink, mkdir, rmdir, write, pread,
- * sync, lock, truncate, wait, fork, or any. WHEN: before, after, or half: of a write, its first
- * half is in the file. Only calls of the process that was started count, in any thread; not
- * those of its children.
+ * sync, lock, truncate, wait, fork, send (on a socket), signal (by a pidfd), or any. WHEN: before,
+ * after, or half: of a write, its first half is in the file; or stop: SIGSTOP before the call. Only
+ * calls of the process that was started count, in any thread; not those of its children. The kill
+ * replaces the file of KILL_AT_FILE by FILE.next, or removes the file if there is no FILE.next, so
+ * that a process with the same environment does not die, or dies at a moment of its own.
  */
 /* Both names of each function are defined here, those with 64 and those without. */
 #undef _FILE_OFFSET_BITS
@@ -31,6 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -40,7 +44,7 @@
 #define EXPORT	   __attribute__((visibility("default")))
 #define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
 
-enum when { BEFORE, AFTER, HALF };
+enum when { BEFORE, AFTER, HALF, STOP };
 
 static struct {
 	bool active;
@@ -49,7 +53,7 @@ static struct {
 	enum when when;
 	long number;
 	char glob[1024];
-	const char *armed;
+	const char *armed, *file;
 	bool deaf;
 	int trace;
 	atomic_long seen;
@@ -71,17 +75,41 @@ static bool first_argument_is(const char *verb)
 	return second < text + n && strcmp(second, verb) == 0;
 }
 
+/* Returns false if `spec` is not a value of KILL_AT. */
+static bool parse(const char *spec)
+{
+	char when[8];
+
+	if (sscanf(spec, "%15[^:]:%7[^:]:%ld:%1023[^\n]", at.op, when, &at.number, at.glob) != 4)
+		return false;
+	at.when = strcmp(when, "after") == 0  ? AFTER
+		  : strcmp(when, "half") == 0 ? HALF
+		  : strcmp(when, "stop") == 0 ? STOP
+					      : BEFORE;
+	return true;
+}
+
+/* Reads the file of KILL_AT_FILE. Returns false if there is no file. */
+static bool read_spec(void)
+{
+	char text[2048];
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, at.file, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	return parse(text);
+}
+
 __attribute__((constructor)) static void begin(void)
 {
 	const char *spec = getenv("KILL_AT"), *verb = getenv("KILL_AT_VERB");
 	const char *trace = getenv("KILL_AT_TRACE");
-	char when[8];
 
-	if (!spec || !verb || !first_argument_is(verb) ||
-		sscanf(spec, "%15[^:]:%7[^:]:%ld:%1023[^\n]", at.op, when, &at.number, at.glob) !=
-			4)
+	at.file = getenv("KILL_AT_FILE");
+	if ((!spec && !at.file) || !verb || !first_argument_is(verb) || (spec && !parse(spec)))
 		return;
-	at.when = strcmp(when, "after") == 0 ? AFTER : strcmp(when, "half") == 0 ? HALF : BEFORE;
 	at.armed = getenv("KILL_AT_ARMED");
 	at.deaf = getenv("KILL_AT_DEAF") != NULL;
 	if (trace)
@@ -93,7 +121,14 @@ __attribute__((constructor)) static void begin(void)
 
 static void die(void)
 {
-	for (;;)
+	char next[PATH_MAX];
+
+	if (at.file && (snprintf(next, sizeof(next), "%s.next", at.file) >= PATH_MAX ||
+			       syscall(SYS_rename, next, at.file) < 0))
+		syscall(SYS_unlink, at.file);
+	if (at.when == STOP)
+		syscall(SYS_kill, getpid(), SIGSTOP);
+	while (at.when != STOP)
 		syscall(SYS_kill, getpid(), SIGKILL);
 }
 
@@ -131,9 +166,11 @@ static bool is_it(const char *op, int fd, const char *name)
 	char path[PATH_MAX];
 	bool hit = false;
 
-	if (!at.active || (strcmp(at.op, op) != 0 && strcmp(at.op, "any") != 0) ||
-		getpid() != at.pid)
+	if (!at.active || getpid() != at.pid || (at.file && !read_spec()) ||
+		(strcmp(at.op, op) != 0 && strcmp(at.op, "any") != 0)) {
+		errno = saved;
 		return false;
+	}
 	if (!name)
 		path_of_fd(fd, path);
 	else
@@ -161,7 +198,7 @@ static bool is_it(const char *op, int fd, const char *name)
 		if (hit_ && at.when != AFTER)                                                      \
 			die();                                                                     \
 		result_ = (call);                                                                  \
-		if (hit_)                                                                          \
+		if (hit_ && at.when != STOP)                                                       \
 			die();                                                                     \
 		return result_;                                                                    \
 	} while (0)
@@ -307,6 +344,11 @@ EXPORT ssize_t pwrite64(int fd, const void *data, size_t len, off64_t offset)
 	AROUND(ssize_t, hit, REAL(pwrite64)(fd, data, len, offset));
 }
 
+EXPORT ssize_t send(int fd, const void *data, size_t len, int flags)
+{
+	AROUND(ssize_t, is_it("send", fd, NULL), REAL(send)(fd, data, len, flags));
+}
+
 EXPORT ssize_t pread(int fd, void *data, size_t len, off_t offset)
 {
 	AROUND(ssize_t, is_it("pread", fd, NULL), REAL(pread)(fd, data, len, offset));
@@ -364,6 +406,9 @@ EXPORT long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
+	if (number == SYS_pidfd_send_signal)
+		AROUND(long, is_it("signal", AT_FDCWD, "/process"),
+			REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]));
 	hit = (number == SYS_clone3 || number == SYS_clone) && is_it("fork", AT_FDCWD, "/child");
 	if (hit && at.when == BEFORE)
 		die();
