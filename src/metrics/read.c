@@ -75,8 +75,10 @@ static int read_all(struct metrics_feed *feed, const char *file, struct penstock
 	while (fd >= 0 && n >= 0 && r == 0 && !feed->over && (n = read(fd, block, BLOCK)) > 0)
 		r = metrics_feed_add(feed, block, (size_t)n, err);
 	/* The other files are read even if this file cannot be read. A file that was removed in the
-	 * meantime is not a problem. */
-	if ((fd < 0 && errno != ENOENT) || n < 0)
+	 * meantime is not a problem, and not an empty file. */
+	if (fd < 0 && errno == ENOENT)
+		feed->over = true;
+	else if (fd < 0 || n < 0)
 		metrics_problem(feed, feed->offset, "cannot be read: %s", strerror(errno));
 	return r;
 }
@@ -164,7 +166,9 @@ static int read_object(const struct reading *reading, struct object_ref at, cons
 		r = object_get_stream(at, &(struct object_get_options){.cancel = reading->cancel},
 			take_bytes, &feed, NULL, &e);
 	/* An object may be gone: files that grow are replaced, and old checkpoints are removed. */
-	if (r == -(int)PENSTOCK_E_NOT_FOUND || (r < 0 && feed.over))
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		feed.over = true;
+	if (r < 0 && feed.over)
 		r = 0;
 	r = finish(&feed, reading, path, r, &e);
 	return r < 0 ? error_move(err, &e) : 0;

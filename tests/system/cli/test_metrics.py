@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+from harness.fault_proxy import s3_error
 from harness.program import TOP, Penstock
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
@@ -87,6 +88,19 @@ def test_the_stores_of_mlflow_itself(penstock, tracking_venv, store, tmp_path, n
         found = series(penstock, *words, env=store.env)
         assert [point[::2] for point in found[f"{name}/{tracked}/val/acc"]] == [[0, 0], [1, 0.5], [2, 1]], found
         assert [point[::2] for point in found[f"{name}/{tracked}/broken"]] == [[0, "NaN"]]
+
+
+# The retention removes a checkpoint between the listing and the request for its commit.
+def test_a_commit_that_was_removed_is_not_a_problem(penstock, store, fault_proxy):
+    store.client.create_bucket(Bucket="out")
+    store.client.put_object(Bucket="out", Key="a/metrics.jsonl", Body=b'{"step": 1, "loss": 2}\n')
+    store.client.put_object(Bucket="out", Key="a/checkpoints/step-1.pt.COMMIT.json", Body=b"{}")
+    fault_proxy.fault(method="GET", path="COMMIT.json", status=404, body=s3_error("NoSuchKey"))
+
+    run = penstock.run("metrics", "s3://out/a", "--json", env=store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}).ok()
+
+    assert [one["name"] for one in run.json()] == ["loss"], run.json()
+    assert fault_proxy.seen(path="COMMIT.json") and "COMMIT.json" not in run.err
 
 
 # A database beyond the limit would otherwise be fetched and dropped at each poll.
