@@ -134,13 +134,13 @@ static int print_json(const char *host, const struct machine_capacity *m, const 
 	json_array_append_new(
 		array, json_pack("{s:s, s:s, s:{s:i, s:I, s:i}, s:o, s:i, s:o, s:o, s:o, s:o, "
 				 "s:{s:b, s:b, s:b, s:b}}",
-			       "name", host, "status", use->all.cpus >= m->cpus ? "busy" : "idle",
-			       "capacity", "cpus", m->cpus, "memory", (json_int_t)m->memory, "gpus",
-			       m->gpus, "used", json_amounts(&use->all), "waiting",
-			       use->waiting.runs, "asked", json_amounts(&use->waiting), "limits",
-			       json_limits(limits), "own", json_amounts(&use->own), "users",
-			       json_users(use), "enforced", "memory", held.memory, "cpus",
-			       held.cpus, "processes", held.processes, "gpus", held.gpus));
+			       "name", host, "status", use->all.runs ? "busy" : "idle", "capacity",
+			       "cpus", m->cpus, "memory", (json_int_t)m->memory, "gpus", m->gpus,
+			       "used", json_amounts(&use->all), "waiting", use->waiting.runs,
+			       "asked", json_amounts(&use->waiting), "limits", json_limits(limits),
+			       "own", json_amounts(&use->own), "users", json_users(use), "enforced",
+			       "memory", held.memory, "cpus", held.cpus, "processes",
+			       held.processes, "gpus", held.gpus));
 	return show_json(array);
 }
 
@@ -194,7 +194,7 @@ static void print_table(const char *host, const struct machine_capacity *m, cons
 	const struct claim_limits *limits)
 {
 	struct grid grid = grid_new(
-		"WHAT", "CLAIMED", "WAITED FOR", "THERE", "YOURS", "YOUR LIMIT", "HELD BY");
+		"WHAT", "CLAIMED", "WAITED FOR", "CAPACITY", "YOURS", "YOUR LIMIT", "HELD BY");
 	struct held held;
 
 	find_held(&held);

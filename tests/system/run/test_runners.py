@@ -76,14 +76,14 @@ def test_runners_tells_apart_what_is_held_what_is_waited_for_and_what_holds_it(p
     machine = penstock.run("runners", "--json", env=limits).json()[0]
     lines = penstock.run("runners", env=limits).ok().out.splitlines()
 
-    assert (machine["used"]["runs"], machine["waiting"], machine["asked"]["runs"]) == (1, 1, 1)
+    assert (machine["status"], machine["used"]["runs"], machine["waiting"], machine["asked"]["runs"]) == ("busy", 1, 1, 1)
     assert (machine["used"]["memory"], machine["asked"]["memory"]) == (CPUS * 64 << 20, 32 << 20)
     assert "1 run, 1 waiting" in lines[0]
     table = [re.split(r"  +", line.strip()) for line in lines[1:]]
-    assert table[0] == ["WHAT", "CLAIMED", "WAITED FOR", "THERE", "YOURS", "YOUR LIMIT", "HELD BY"]
+    assert table[0] == ["WHAT", "CLAIMED", "WAITED FOR", "CAPACITY", "YOURS", "YOUR LIMIT", "HELD BY"]
     rows = {row[0]: dict(zip(table[0], row)) for row in table[1:]}
     assert (rows["memory"]["WAITED FOR"], rows["CPUs"]["CLAIMED"], rows["CPUs"]["WAITED FOR"]) == ("33.6 MB", str(CPUS), "1")
-    assert rows["runs"] == {"WHAT": "runs", "CLAIMED": "1", "WAITED FOR": "1", "THERE": "-", "YOURS": "1", "YOUR LIMIT": "7", "HELD BY": "-"}
+    assert rows["runs"] == {"WHAT": "runs", "CLAIMED": "1", "WAITED FOR": "1", "CAPACITY": "-", "YOURS": "1", "YOUR LIMIT": "7", "HELD BY": "-"}
     assert rows["GPUs"]["HELD BY"] == ("control group" if machine["enforced"]["gpus"] else "CUDA_VISIBLE_DEVICES")
 
 
