@@ -205,9 +205,10 @@ static enum MHD_Result reply_printed(struct exchange *x, struct buf *out)
 	return answer_json(x, json_pack("{s:s}", "out", text));
 }
 
-/* Completes the words. Returns false after an error reply, with its result in `*sent`. */
-static bool make_words(
-	struct exchange *x, const char *const *given, struct strlist *words, enum MHD_Result *sent)
+/* Completes the words; `option` follows the verb unless NULL. Returns false after an error reply,
+ * with its result in `*sent`. */
+static bool make_words(struct exchange *x, const char *const *given, const char *option,
+	struct strlist *words, enum MHD_Result *sent)
 {
 	bool no_memory = false;
 
@@ -215,6 +216,8 @@ static bool make_words(
 	for (size_t i = 0; i < WORDS && given[i]; i++) {
 		const char *name = add_word(x, given[i], words, &no_memory);
 
+		if (i == 0 && option)
+			no_memory |= strlist_add(words, option) < 0;
 		if (!name)
 			continue;
 		*sent = answer_error(x, MHD_HTTP_BAD_REQUEST, "'%s' is missing or invalid", name);
@@ -231,7 +234,8 @@ static bool run_words(struct exchange *x, const char *const *given, int timeout_
 	_cleanup_(strlist_release) struct strlist words = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (!make_words(x, given, &words, sent))
+	/* The page shows the last message of a verb that reads, which must then be a warning. */
+	if (!make_words(x, given, timeout_ms ? "--log-level=warn" : NULL, &words, sent))
 		return false;
 	if (verb_run(&words, timeout_ms, &x->ui->stopping, result, &err) < 0)
 		*sent = answer_failure(x, &err);
@@ -250,7 +254,7 @@ static enum MHD_Result run_route(
 	enum MHD_Result sent;
 
 	if (route->output == BYTES)
-		return make_words(x, given, &words, &sent) ? reply_contents(x, &words) : sent;
+		return make_words(x, given, NULL, &words, &sent) ? reply_contents(x, &words) : sent;
 	if (!run_words(x, given, route->output == LIST ? READ_MS : 0, &result, &sent))
 		return sent;
 	if (route->output == LIST && result.message.len)

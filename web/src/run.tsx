@@ -12,10 +12,20 @@ import { Copy, type Fact, Facts, Failure, State, Waiting, isLive, useTick } from
 import { RunPlots } from "./plots";
 import { usePoll } from "./poll";
 import { type Route, link } from "./route";
+import { reasonOf } from "./runners";
 import { message, sync, took } from "./runs";
 import { Steps } from "./steps";
 import { Timeline, costText, isPartial } from "./timeline";
-import type { About, Attempt, Checkpoint, Metric, RunDetails, Tracked } from "./types";
+import type {
+  About,
+  Attempt,
+  Checkpoint,
+  Claim,
+  Metric,
+  RunDetails,
+  Runner,
+  Tracked,
+} from "./types";
 import { Workflow } from "./workflow";
 
 const TABS: [string, string][] = [
@@ -37,7 +47,6 @@ export interface RunParams extends Record<string, string | null> {
 function Output({ run }: { run: RunDetails }) {
   const { output, endpoint, place } = run;
 
-  if (!output) return null;
   if (endpoint === "embedded")
     return <a href={link("buckets", output, { store: "embedded" })}>{output}</a>;
   if (place) {
@@ -50,6 +59,23 @@ function Output({ run }: { run: RunDetails }) {
       <code>{output}</code>
       {endpoint ? <span class="quiet"> at {endpoint}</span> : null}
     </>
+  );
+}
+
+/* Reason for which a queued run of this machine waits. */
+function Queue({ run, about }: { run: RunDetails; about: About | null }) {
+  const runners = usePoll<Runner[]>("read the machine", "/api/runners", 2000);
+  const claims = usePoll<Claim[]>("read the claims", "/api/claims", 2000);
+  const claim = list<Claim>(claims.data).find((one) => one.id === run.id && one.waiting);
+
+  const machine = list<Runner>(runners.data)[0];
+
+  if (!claim || !machine) return null;
+  return (
+    <p class="message-line">
+      Waits: {reasonOf(claim, machine, about?.user ?? "")}.{" "}
+      <a href={link("runners")}>Show the runners</a>
+    </p>
   );
 }
 
@@ -135,7 +161,7 @@ function Overview({ run, params }: { run: RunDetails; params: RunParams }) {
               : null,
           ],
           ["Sync error", text(run.sync_error)],
-          ["Output", <Output run={run} />],
+          ["Output", run.output ? <Output run={run} /> : null],
           ...trackedFacts(run),
           ["Workflow", run.workflow ? <code>{text(run.workflow)}</code> : null],
           ["Directory", run.directory ? <code>{run.directory}</code> : null],
@@ -304,6 +330,7 @@ export function RunPage({ route, about }: { route: Route; about: About | null })
           {tab !== "log" && <a href={link("run", `${id}/log`, { place })}>Show the log</a>}
         </p>
       )}
+      {data?.state === "queued" && !place && <Queue run={data} about={about} />}
       {place && <p class="quiet">The run belongs to another machine: {place}</p>}
       <Failure text={run.error} />
       <Tabs id={id} tab={tab} place={place} />

@@ -56,11 +56,14 @@ export function segmentsOf(run: RunDetails, now: number): Segment[] {
   return segments;
 }
 
-/* Milliseconds without a running attempt, after the first one has begun. */
+/* Milliseconds without a running attempt, after the first one has begun. The time between a success
+ * and a new start is not lost. */
 export function lostTime(segments: Segment[]): number {
-  return segments
-    .slice(1)
-    .reduce((sum, { attempt, from, to }) => sum + (attempt ? 0 : to - from), 0);
+  return segments.reduce((sum, { attempt, from, to }, i) => {
+    const before = segments[i - 1]?.attempt;
+
+    return attempt || !before || before.state === "succeeded" ? sum : sum + to - from;
+  }, 0);
 }
 
 function Bar({ segment, begin, span }: { segment: Segment; begin: number; span: number }) {

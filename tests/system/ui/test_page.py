@@ -5,6 +5,7 @@ import re
 import shlex
 import struct
 import subprocess
+import time
 import urllib.parse
 from pathlib import Path
 
@@ -346,6 +347,30 @@ raise SystemExit(0 if first else 3)'"""
     seen(tab, "Work lost with attempts:")
 
 
+def test_the_time_between_a_success_and_a_new_start_is_not_lost(ui, page, penstock, workflow):
+    penstock.run("run", workflow("true")).ok()
+    time.sleep(2)
+    penstock.run("run", workflow("true")).ok()
+    tab = page(ui())
+
+    open_run(tab, "t")
+
+    seen(tab, re.compile("Time lost between attempts: 0 s"))
+    assert tab.get_by_role("table", name="Attempts").get_by_role("row").count() == 3
+
+
+# The embedded store reports its directory on stderr, which is not a warning.
+def test_a_message_of_a_verb_that_is_not_a_warning_is_not_shown(ui, page, penstock, workflow):
+    penstock.run("run", workflow(TRAINING, output={"s3": {"endpointUrl": "embedded", "bucketUrl": "s3://bkt", "path": "/"}})).ok()
+    tab = page(ui())
+
+    open_run(tab, "t")
+    tab_of(tab, "Plots")
+
+    tab.get_by_role("heading", name="loss").wait_for()
+    assert not tab.get_by_role("alert").count()
+
+
 def test_names_and_logs_that_try_to_be_a_page_are_text(ui, page, penstock, workflow, store):
     file = HOSTILE.split("/")[0]
     penstock.run("run", workflow(f"printf %s {shlex.quote(HOSTILE)} | tee $STORAGE_PATH/output/{shlex.quote(file)}; exit 3")).exits(3)
@@ -524,6 +549,9 @@ def test_runners_show_who_holds_what_and_why_others_wait(ui, page, penstock, tmp
     assert re.search(r"\t1 \(\d\)\t", claims.get_by_role("row").filter(has_text="holds").inner_text())
     assert "1 of 1" in tab.get_by_role("table", name="Users").inner_text()
     assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    claims.get_by_role("link", name="waits").click()
+    seen(tab, "Waits: your limit of GPUs is 1.")
+    tab.get_by_role("link", name="Show the runners").click()
     penstock.run("stop", "holds")
     for run in (holds, waits):
         run.wait()
