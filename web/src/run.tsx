@@ -44,8 +44,8 @@ export interface RunParams extends Record<string, string | null> {
 }
 
 /* Output of a run; a link if a store of the page has it. */
-function Output({ run }: { run: RunDetails }) {
-  const { output, endpoint, place } = run;
+function Output({ run, output }: { run: RunDetails; output: string }) {
+  const { endpoint, place } = run;
 
   if (endpoint === "embedded")
     return <a href={link("buckets", output, { store: "embedded" })}>{output}</a>;
@@ -161,7 +161,7 @@ function Overview({ run, params }: { run: RunDetails; params: RunParams }) {
               : null,
           ],
           ["Sync error", text(run.sync_error)],
-          ["Output", run.output ? <Output run={run} /> : null],
+          ["Output", run.output ? <Output run={run} output={run.output} /> : null],
           ...trackedFacts(run),
           ["Workflow", run.workflow ? <code>{text(run.workflow)}</code> : null],
           ["Directory", run.directory ? <code>{run.directory}</code> : null],
