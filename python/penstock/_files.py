@@ -193,7 +193,7 @@ class File(io.BufferedIOBase):
 
     @property
     def version(self) -> str:
-        """The ETag, the Last-Modified, or the time of a local file."""
+        """The ETag, else the Last-Modified time; for a local file, the modification time."""
         return self._source.version
 
     def pread(self, size: int, offset: int) -> bytes:

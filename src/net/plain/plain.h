@@ -11,13 +11,13 @@
  *	... each with `good` has its body; the caller repeats the others by net/http
  *	plain_free(plain);
  *
- * The client supports only the common case: HTTP/1.1, a kept connection, 200 or 206 with a
+ * The client supports only the common case: HTTP/1.1, a keep-alive connection, 200 or 206 with a
  * Content-Length. Anything else ends the request without `good`: a refused or cut connection,
  * another status, a chunked body, silence. A request is sent again only in three cases: on a new
- * connection if its kept connection turns out to be closed, to the server's next address if the
- * connection fails before the reply, and on another connection if the request waits much longer for
- * its reply than other requests, as long as few requests do (net/pace/waits.h). After many failures
- * in a row the requests that have not started are skipped.
+ * connection if its keep-alive connection turns out to be closed, to the server's next address if
+ * the connection fails before the reply, and on another connection if the request waits much longer
+ * for its reply than other requests, as long as few requests do (net/pace/waits.h). After many
+ * failures in a row the requests that have not started are skipped.
  */
 #ifndef NET_PLAIN_PLAIN_H
 #define NET_PLAIN_PLAIN_H
