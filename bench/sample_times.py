@@ -63,7 +63,7 @@ early = 0
 for epoch in range(int(sys.argv[2])):
     for i, batch in enumerate(batches):
         if i == len(loader) // 2:
-            now = resident()  # workers have their most in mid-epoch
+            now = resident()  # workers use the most memory in mid-epoch
     early = now if epoch == 1 else early
 print(now - early)
 """

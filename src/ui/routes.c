@@ -444,7 +444,7 @@ static enum MHD_Result follow(struct exchange *x, const struct route *route)
 	if (param(x, "place") && *route->words_there && strcmp(x->method, "POST") == 0 &&
 		!outputs_has(x->ui, param(x, "place")))
 		return answer_error(x, MHD_HTTP_FORBIDDEN,
-			"cannot change the run in '%s': it is in no place of --output",
+			"cannot change the run in '%s': --output does not include this location",
 			param(x, "place"));
 	if (param(x, "place") && *route->words_there)
 		return run_route(x, route, route->words_there);

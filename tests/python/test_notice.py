@@ -1,4 +1,4 @@
-"""Notices in a training: the functions that report a coming end."""
+"""The functions that report preemption notices, deadlines and requests to save to a training."""
 import json
 import time
 

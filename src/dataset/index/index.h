@@ -13,10 +13,11 @@
  *	printf("%zu shards\n", index.list.n);
  *
  * The file is a header and tables, little endian, which are used in place: reading a million shards
- * verifies one checksum and every number, and copies nothing. PENSTOCK_E_CORRUPT if the file is
- * damaged, PENSTOCK_E_UNSUPPORTED if another version of penstock wrote the file. After index_read()
- * names ascend, each name of a file stays below its directory, and each sample lies within its
- * shard; the samples of formats with records are not checked, because the format knows their sizes.
+ * verifies one checksum and every number, and copies nothing. index_read() fails with
+ * PENSTOCK_E_CORRUPT if the file is damaged, and with PENSTOCK_E_UNSUPPORTED if another version of
+ * penstock wrote the file. After index_read() has succeeded, the names are sorted, each name of a
+ * file stays below its directory, and each sample lies within its shard. The samples of formats
+ * with records are not checked, because only the format knows their sizes.
  */
 #ifndef DATASET_INDEX_INDEX_H
 #define DATASET_INDEX_INDEX_H

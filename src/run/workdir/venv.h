@@ -32,7 +32,8 @@ void venv_release(struct venv *venv);
 
 /* Gets the complete environment. Blocks while another run makes that environment. */
 int venv_get(struct venv *out, const struct venv_spec *spec, struct penstock_error *err);
-/* Removes the environment `dir` and its files. Returns 1 if a run uses or makes it. */
+/* Removes the environment `dir` and its files. Returns 1, and removes nothing, if a run uses or
+ * makes the environment. */
 int venv_remove(const char *dir, struct penstock_error *err);
 /* Returns true if a run uses or makes the environment; `used_ns` gets the time of the last use, 0
  * if unknown. */

@@ -237,7 +237,7 @@ REFUSES = {
 
 
 # An output that is always refused stays on this machine, and `penstock flush` uploads it once the store accepts it. (Failures that may be temporary
-# are retried; which of them is reported depends on the end of the patience.)
+# are retried; which of them is reported depends on the time at which PENSTOCK_FLUSH_PATIENCE ends.)
 @pytest.mark.parametrize("name", short(REFUSES, "quota", "login page"))
 def test_what_a_store_refuses_is_kept_and_flushed_later(staging, bucket, fault_proxy, name):
     fault, says = REFUSES[name]

@@ -249,7 +249,7 @@ def test_lines_stay_in_the_account_of_their_requests(accounts, buckets):  # noqa
 
 
 def test_an_orderly_end_delivers_and_a_kill_loses_only_what_waited(penstock, store):
-    """The default interval is a minute: nothing is delivered before the end."""
+    """The default interval is a minute, so the log is delivered when the store stops, and a kill loses the pending lines."""
     for bucket in ("src", "log"):
         store.client.create_bucket(Bucket=bucket)
     enable(store)

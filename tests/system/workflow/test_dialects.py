@@ -621,7 +621,7 @@ def test_a_task_of_skypilot_runs_with_its_files(dialects, project, http_server):
 
 
 def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, project, tmp_path):
-    # The file of the page, except for the path: not every machine has /mnt/data.
+    # An experiment of Determined. The host path is in the directory of the test, because not every machine has /mnt/data.
     data = tmp_path / "mnt/data"
     data.mkdir(parents=True)
     (data / "training").write_text("samples")

@@ -311,7 +311,7 @@ def test_values_that_cannot_be_read_are_caught(penstock, job, write, kept):
     assert result.out == f"catch 1 {kept}\nfinally {kept}2\nnext {kept}2\n"
 
 
-# If several steps ran at the same time, the writer is unknown, so none has failed; a step that ran alone has.
+# If several steps ran at the same time, the writer of an invalid line is unknown, so no step fails for the line. A step that ran alone fails.
 @pytest.mark.parametrize("write, says", [("printf 'K<<E\\nx\\n' >>", "K<<E"), ("printf 'K=x\\000\\n' >>", "NUL")])
 def test_nobody_fails_for_what_another_wrote(penstock, job, write, says):
     bad = f'until [ -e $STORAGE_PATH/up ]; do sleep 0.01; done; {write} "$DEEPSQUARE_ENV"'

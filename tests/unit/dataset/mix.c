@@ -242,7 +242,7 @@ static void test_a_set_that_repeats_continues_in_the_next_epoch(void **state)
 	}
 }
 
-/* A batch may go around the end, as padding does. */
+/* A batch may wrap around the end of the epoch, because the last batch may be padded. */
 static void test_a_batch_has_the_samples_of_its_positions(void **state)
 {
 	static const struct mix_set sets[] = {{10, 3}, {8, 2}};

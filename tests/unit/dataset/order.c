@@ -82,7 +82,8 @@ static void test_each_sample_appears_once(void **state)
 	}
 }
 
-/* A range of positions may begin and end in the middle of windows, and goes around the end. */
+/* A range of positions may begin and end in the middle of windows, and may wrap around the end of
+ * the epoch. */
 static void test_a_batch_has_the_samples_of_its_positions(void **state)
 {
 	uint64_t indices[300];

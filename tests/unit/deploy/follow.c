@@ -213,8 +213,8 @@ static json_t *find_entry(struct world *w)
 	return json_incref(json_object_iter_value(json_object_iter(replicas)));
 }
 
-/* Waits until the entry of this replica is in that state. Returns true if it names a version that
- * failed. */
+/* Waits until the entry of this replica has the state `in_state`. Returns true if the entry names a
+ * version that failed. */
 static bool entry_has_failed(struct world *w, const char *in_state)
 {
 	int64_t end = clock_monotonic_ms() + PATIENCE_MS;
