@@ -166,6 +166,23 @@ test("gaps between attempts are lost time, the wait for the first one is not", (
   assert.deepEqual(segmentsOf({}, 0), []);
 });
 
+test("the time between a success and a new start is not lost", () => {
+  const at = (min: number) => `2026-01-01T00:0${min}:00Z`;
+  const segments = segmentsOf(
+    {
+      attempts: [
+        { state: "succeeded", started: at(0), ended: at(1) },
+        { state: "failed", started: at(4), ended: at(5) },
+        { state: "succeeded", started: at(7), ended: at(8) },
+      ],
+    },
+    Date.parse(at(9)),
+  );
+
+  assert.equal(segments.length, 5);
+  assert.equal(lostTime(segments), 2 * 60_000);
+});
+
 test("no time is lost between attempts if others of another machine are unknown", () => {
   const at = (min: number) => `2026-01-01T00:0${min}:00Z`;
   const run = {

@@ -5,7 +5,6 @@ import re
 import shlex
 import struct
 import subprocess
-import time
 import urllib.parse
 from pathlib import Path
 
@@ -345,18 +344,6 @@ raise SystemExit(0 if first else 3)'"""
     penstock.run("resume", "t").ok()
     row.get_by_text("20 steps").wait_for()
     seen(tab, "Work lost with attempts:")
-
-
-def test_the_time_between_a_success_and_a_new_start_is_not_lost(ui, page, penstock, workflow):
-    penstock.run("run", workflow("true")).ok()
-    time.sleep(2)
-    penstock.run("run", workflow("true")).ok()
-    tab = page(ui())
-
-    open_run(tab, "t")
-
-    seen(tab, re.compile("Time lost between attempts: 0 s"))
-    assert tab.get_by_role("table", name="Attempts").get_by_role("row").count() == 3
 
 
 # The embedded store reports its directory on stderr, which is not a warning.
