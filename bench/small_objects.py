@@ -167,7 +167,7 @@ class Bench:
         self.store = Server(*reporting.serve(self.folder / "store", listen, "relaxed"))
         self.env |= {"AWS_ENDPOINT_URL": self.store.url, "S3_ENDPOINT_URL": self.store.url}
         self.env |= {f"RCLONE_CONFIG_S_{name}": value for name, value in {
-            "TYPE": "s3", "PROVIDER": "Other", "ENV_AUTH": "true", "ENDPOINT": store.url}.items()}  # fmt: skip
+            "TYPE": "s3", "PROVIDER": "Other", "ENV_AUTH": "true", "ENDPOINT": self.store.url}.items()}  # fmt: skip
 
     def venv(self):
         made = subprocess.run([reporting.TOP / "tools" / "test-venv"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
