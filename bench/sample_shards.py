@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import report as reporting
-from samples import AHEAD, bare, environment, in_memory, number, python_package, start_store, stop
+from samples import AHEAD, bare, environment, in_memory, number, python_package, stop
 
 BATCH, ROUNDS, SECONDS = 256, 5, 3
 SIZES = {"3 kB": (3073, 60_000), "100 kB": (100_000, 5_000)}  # bytes of a sample, samples
@@ -200,7 +200,7 @@ def main(report):
     if not package:
         return
     with in_memory() as name:
-        store, endpoint = start_store(Path(name), "0.0.0.0:0", "relaxed")
+        store, endpoint = reporting.serve(Path(name) / "store", "0.0.0.0:0", "relaxed")
         bench = Bench(report, package, Path(name), endpoint)
         bench.penstock("mb", "s3://bench")
         for words, (size, samples) in SIZES.items():

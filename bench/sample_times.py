@@ -9,7 +9,7 @@ from pathlib import Path
 
 import report as reporting
 from large_objects import DelayedPath
-from samples import SIZE, environment, in_memory, number, python_package, start_store, stop
+from samples import SIZE, environment, in_memory, number, python_package, stop
 
 BATCH = 256
 KEYS_FEW, KEYS_MANY = 50_000, 1_000_000
@@ -96,7 +96,7 @@ def main(report):
         return
     with in_memory() as name:
         folder = Path(name)
-        store, endpoint = start_store(folder, "0.0.0.0:0", "relaxed")
+        store, endpoint = reporting.serve(folder / "store", "0.0.0.0:0", "relaxed")
         env = environment(folder, endpoint)
 
         def penstock(*arguments):
