@@ -6,6 +6,7 @@
 
 A figure is the median of its samples. Samples of penstock and of the peer are taken in turn, because machines are noisy.
 """
+import atexit
 import contextlib
 import os
 import re
@@ -51,6 +52,7 @@ def serve(root, listen="127.0.0.1:0", durability="full"):
     env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
     command = [binary(), "serve", "--root", root, "--listen", listen, "--durability", durability]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.kill)  # after an error
     return process, "http://127.0.0.1:" + process.stdout.readline().split()[-1].rpartition(":")[2]
 
 
