@@ -31,9 +31,11 @@
 
 #include <penstock/version.h>
 
-#define WORDS	10
+#define WORDS	11
 #define READ_MS 120000 /* timeout of a verb that only reads */
 #define PIECE	(64 * KIB) /* bytes of contents that are passed on at a time */
+/* The page shows the last message of a verb with this option as a warning. */
+#define ONLY_WARNINGS "--log-level=warn"
 
 enum output {
 	LIST, /* JSON with an ETag */
@@ -205,10 +207,9 @@ static enum MHD_Result reply_printed(struct exchange *x, struct buf *out)
 	return answer_json(x, json_pack("{s:s}", "out", text));
 }
 
-/* Completes the words; `option` follows the verb unless NULL. Returns false after an error reply,
- * with its result in `*sent`. */
-static bool make_words(struct exchange *x, const char *const *given, const char *option,
-	struct strlist *words, enum MHD_Result *sent)
+/* Completes the words. Returns false after an error reply, with its result in `*sent`. */
+static bool make_words(
+	struct exchange *x, const char *const *given, struct strlist *words, enum MHD_Result *sent)
 {
 	bool no_memory = false;
 
@@ -216,8 +217,6 @@ static bool make_words(struct exchange *x, const char *const *given, const char 
 	for (size_t i = 0; i < WORDS && given[i]; i++) {
 		const char *name = add_word(x, given[i], words, &no_memory);
 
-		if (i == 0 && option)
-			no_memory |= strlist_add(words, option) < 0;
 		if (!name)
 			continue;
 		*sent = answer_error(x, MHD_HTTP_BAD_REQUEST, "'%s' is missing or invalid", name);
@@ -234,8 +233,7 @@ static bool run_words(struct exchange *x, const char *const *given, int timeout_
 	_cleanup_(strlist_release) struct strlist words = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	/* The page shows the last message of a verb that reads, which must then be a warning. */
-	if (!make_words(x, given, timeout_ms ? "--log-level=warn" : NULL, &words, sent))
+	if (!make_words(x, given, &words, sent))
 		return false;
 	if (verb_run(&words, timeout_ms, &x->ui->stopping, result, &err) < 0)
 		*sent = answer_failure(x, &err);
@@ -254,7 +252,7 @@ static enum MHD_Result run_route(
 	enum MHD_Result sent;
 
 	if (route->output == BYTES)
-		return make_words(x, given, NULL, &words, &sent) ? reply_contents(x, &words) : sent;
+		return make_words(x, given, &words, &sent) ? reply_contents(x, &words) : sent;
 	if (!run_words(x, given, route->output == LIST ? READ_MS : 0, &result, &sent))
 		return sent;
 	if (route->output == LIST && result.message.len)
@@ -323,8 +321,9 @@ static void add_name(json_t *names, const char *name)
 /* Lists a part of a prefix, with `deleted` also deleted objects: {"dirs", "objects", "next"}. */
 static enum MHD_Result list(struct exchange *x)
 {
-	static const char *const words[] = {"ls", "--json", "--raw", "?deleted=--deleted", "?store",
-		"?after:--after", "?limit:--limit", "--", "$url", NULL};
+	static const char *const words[] = {"ls", ONLY_WARNINGS, "--json", "--raw",
+		"?deleted=--deleted", "?store", "?after:--after", "?limit:--limit", "--", "$url",
+		NULL};
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	json_t *dirs, *objects, *row, *last = NULL;
 	json_auto_t *rows = NULL;
@@ -377,12 +376,17 @@ static const struct route routes[] = {
 	{"GET", "/api/about", .own = about},
 	{"GET", "/api/runs", .own = outputs_runs},
 	{"GET", "/api/failures", .own = outputs_failures},
-	{"GET", "/api/run", .words = {"show", "--json", "--", "$run"}, .own_there = outputs_run},
-	{"GET", "/api/metrics", .words = {"metrics", "--json", "?points:--points", "--", "$run"},
-		.words_there = {"metrics", "--json", "?points:--points", "?place", "--", "$place"}},
-	{"GET", "/api/checkpoints", .words = {"checkpoints", "--json", "--", "list", "$run"},
-		.words_there = {"checkpoints", "--json", "?place", "--", "list", "$place"}},
-	{"GET", "/api/files", .words = {"artifacts", "--json", "--", "list", "$run"},
+	{"GET", "/api/run", .words = {"show", ONLY_WARNINGS, "--json", "--", "$run"},
+		.own_there = outputs_run},
+	{"GET", "/api/metrics",
+		.words = {"metrics", ONLY_WARNINGS, "--json", "?points:--points", "--", "$run"},
+		.words_there = {"metrics", ONLY_WARNINGS, "--json", "?points:--points", "?place",
+			"--", "$place"}},
+	{"GET", "/api/checkpoints",
+		.words = {"checkpoints", ONLY_WARNINGS, "--json", "--", "list", "$run"},
+		.words_there = {"checkpoints", ONLY_WARNINGS, "--json", "?place", "--", "list",
+			"$place"}},
+	{"GET", "/api/files", .words = {"artifacts", ONLY_WARNINGS, "--json", "--", "list", "$run"},
 		.own_there = outputs_files},
 	{"GET", "/api/file", .output = BYTES,
 		.words = {"artifacts", "?offset:--offset", "?length:--length", "--", "cat", "$run",
@@ -393,20 +397,20 @@ static const struct route routes[] = {
 	{"GET", "/api/log-lines", .own = log_lines},
 	{"GET", "/api/log-search", .own = log_search},
 	{"GET", "/api/workflow", .own = workflow},
-	{"GET", "/api/runners", .words = {"runners", "--json", "--on=local"}},
-	{"GET", "/api/cluster", .words = {"runners", "--json", "--on=slurm"}},
-	{"GET", "/api/claims", .words = {"ps", "--claims", "--json"}},
+	{"GET", "/api/runners", .words = {"runners", ONLY_WARNINGS, "--json", "--on=local"}},
+	{"GET", "/api/cluster", .words = {"runners", ONLY_WARNINGS, "--json", "--on=slurm"}},
+	{"GET", "/api/claims", .words = {"ps", ONLY_WARNINGS, "--claims", "--json"}},
 
 	{"GET", "/api/stores", .own = stores},
-	{"GET", "/api/buckets", .words = {"ls", "--json", "?store"}},
+	{"GET", "/api/buckets", .words = {"ls", ONLY_WARNINGS, "--json", "?store"}},
 	{"GET", "/api/list", .own = list},
 	{"GET", "/api/stat",
-		.words = {"stat", "--json", "--tags", "?store", "?version:--version-id", "--",
-			"$url"}},
+		.words = {"stat", ONLY_WARNINGS, "--json", "--tags", "?store",
+			"?version:--version-id", "--", "$url"}},
 	/* The versions of all keys that begin with the key of the URL. */
 	{"GET", "/api/versions",
-		.words = {"ls", "--json", "--raw", "--versions", "--limit=1000", "?store",
-			"?after:--after", "?version:--after-version", "--", "$url"}},
+		.words = {"ls", ONLY_WARNINGS, "--json", "--raw", "--versions", "--limit=1000",
+			"?store", "?after:--after", "?version:--after-version", "--", "$url"}},
 	{"GET", "/api/object", .output = BYTES,
 		.words = {"cat", "?store", "?version:--version-id", "?offset:--offset",
 			"?length:--length", "--", "$url"}},

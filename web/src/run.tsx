@@ -67,7 +67,6 @@ function Queue({ run, about }: { run: RunDetails; about: About | null }) {
   const runners = usePoll<Runner[]>("read the machine", "/api/runners", 2000);
   const claims = usePoll<Claim[]>("read the claims", "/api/claims", 2000);
   const claim = list<Claim>(claims.data).find((one) => one.id === run.id && one.waiting);
-
   const machine = list<Runner>(runners.data)[0];
 
   if (!claim || !machine) return null;
