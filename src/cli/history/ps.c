@@ -90,6 +90,39 @@ static char *notice_of(const struct listing *listing, const struct records_run *
 	return NULL;
 }
 
+struct waiter {
+	const char *id;
+	struct buf text;
+};
+
+static int find_waiter(void *cookie, const struct claim_holder *h)
+{
+	struct waiter *waiter = cookie;
+	char size[STR_SIZE_SIZE];
+
+	if (!h->waiting || strcmp(h->run_id, waiter->id) != 0)
+		return 0;
+	buf_printf(&waiter->text, "waits for %d CPU%s", h->cpus, h->cpus == 1 ? "" : "s");
+	str_format_size(h->memory, size);
+	if (h->memory)
+		buf_printf(&waiter->text, ", %s", size);
+	if (h->gpus)
+		buf_printf(&waiter->text, ", %d GPU%s", h->gpus, h->gpus == 1 ? "" : "s");
+	buf_add_str(&waiter->text, "; see 'penstock ps --claims'");
+	return 1;
+}
+
+/* Names the resources for which a queued run of this machine waits. Returns NULL if it waits for
+ * none. Owned by the caller. */
+static char *wait_of(const struct listing *listing, const struct records_run *run)
+{
+	struct waiter waiter = {run->id, BUF_INIT(KIB)};
+
+	if (listing->home && run->last.state == RUN_QUEUED)
+		claims_list(find_waiter, &waiter, NULL);
+	return waiter.text.len ? buf_take(&waiter.text) : NULL;
+}
+
 static json_t *run_json(
 	const struct listing *listing, const struct records_run *run, const char *ports)
 {
@@ -151,6 +184,7 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	_cleanup_free_ char *ports = NULL;
 	_cleanup_free_ char *last = NULL;
 	_cleanup_free_ char *notice = NULL;
+	_cleanup_free_ char *wait = NULL;
 	char text[64];
 	char how[SHOW_MESSAGE_SIZE];
 	const char *message = show_message(run, how);
@@ -185,8 +219,10 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	if (ports)
 		last = str_printf("ports %s: %s", ports, run->workflow);
 	notice = notice_of(listing, run);
+	wait = wait_of(listing, run);
 	grid_add_cut(&listing->grid,
 		notice		? notice
+		: wait		? wait
 		: last		? last
 		: message	? message
 		: run->workflow ? run->workflow

@@ -409,6 +409,23 @@ def test_claims_are_listed(penstock, job):
     assert json.loads(penstock.run("ps", "--claims", "--json").ok().out) == []
 
 
+def test_ps_shows_what_a_queued_run_waits_for(penstock, tmp_path):
+    one = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 1}
+    env = {"PENSTOCK_GPUS": "1"}
+    holds = penstock.popen("run", write_workflow(tmp_path, "echo up; exec sleep 1000", resources=one), env=env)
+    holds.wait_for_output("up")
+    waits = penstock.popen("run", write_workflow(tmp_path, "true", file="w.json", resources=one), env=env)
+    waits.wait_for_output("waiting for")
+
+    shown = penstock.run("ps").ok().out
+
+    assert re.search(r"queued .* 1 CPU, 67.1 MB, 1 GPU; .*--claims", shown), shown
+    assert "1 CPU" not in next(line for line in shown.splitlines() if "running" in line)
+    for run in (waits, holds):
+        run.send(signal.SIGINT)
+        run.wait(30)
+
+
 # Commands that inspect a run never delay its next attempt.
 def test_looking_does_not_disturb(penstock, job, tmp_path):
     path = job("true", name="watched")
