@@ -33,6 +33,7 @@
  * documents it for replication */
 #define LIMIT_S3_RULES	    (2 * MIB)
 #define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
+#define LIMIT_S3_CORS_REQUEST (8 * KIB) /* bytes of their names */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
 /* Our own choices within these limits. */
@@ -51,7 +52,7 @@
 #define LIMIT_HTTP_HEADERS     (64 * KIB) /* bytes of one reply's or request's headers */
 #define LIMIT_HTTP_ERROR_BODY  (64 * KIB) /* bytes of an error reply that are kept */
 #define LIMIT_XML_BODY	       (8 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped */
-/* bytes of an object's tags, retention or legal hold: 10 tags of 384 characters, escaped */
+/* bytes of tags, a retention, a legal hold or 100 grants: 10 tags of 384 characters, escaped */
 #define LIMIT_XML_NOTE	       (64 * KIB)
 #define LIMIT_XML_DEPTH	       16 /* elements; S3 uses 5 */
 #define LIMIT_CREDENTIALS_FILE (1 * MIB) /* bytes of a shared config or credentials file */

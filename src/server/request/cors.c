@@ -111,7 +111,9 @@ void cors_preflight(struct request *req)
 				      : "Invalid Access-Control-Request-Method: null");
 		return;
 	}
-	if (wanted.headers && count_names(wanted.headers) > LIMIT_S3_CORS_NAMES) {
+	/* The reply repeats the names, in the memory that the request's head has left. */
+	if (wanted.headers && (count_names(wanted.headers) > LIMIT_S3_CORS_NAMES ||
+				      strlen(wanted.headers) > LIMIT_S3_CORS_REQUEST)) {
 		refuse(req, wanted.method,
 			"CORSResponse: Access-Control-Request-Headers has too many names");
 		return;

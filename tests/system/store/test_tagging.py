@@ -175,7 +175,7 @@ def test_the_longest_tags_are_taken_and_longer_documents_refused(store, s3):
     reply = wire.send("PUT", "/bkt/k", "tagging=", body=f"<Tagging><TagSet>{longest}</TagSet></Tagging>".encode())
     assert reply.status == 200, reply.body
     assert tags(s3) == {f"{i}{'€' * 127}": "€" * 256 for i in range(10)}
-    for sub in ("tagging", "retention", "legal-hold"):
+    for sub in ("tagging", "retention", "legal-hold", "acl"):
         reply = wire.send("PUT", "/bkt/k", sub + "=", body=b" " * (65 << 10))
         assert (reply.status, reply.code) == (400, "MaxMessageLengthExceeded")
 
