@@ -44,7 +44,7 @@ static int check_pair(const struct copy_request *request, const struct place *so
 			"first");
 	if (from == LOCATION_HTTP && source->directory)
 		return copy_refuse(
-			err, source, "a web server lists nothing; give the URL of a file");
+			err, source, "cannot list the files of a web server; give a file's URL");
 	if (move && (from == LOCATION_STDIO || from == LOCATION_HTTP || to == LOCATION_STDIO ||
 			    to == LOCATION_HTTP))
 		return copy_refuse(err, source,
@@ -338,7 +338,8 @@ int copy_sources(struct copy *c, const struct copy_request *request, struct pens
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 		const struct place *source = &request->sources[i];
 
-		/* The steps of a pipe are not reported, but the items in flight are. */
+		/* Wait for the items in flight: they must be reported, but the steps of a pipe must
+		 * not. */
 		if (i > 0 && copy_is_pipe(source, request->target))
 			r = copy_finish(c, err);
 		/* A failed source does not stop the other sources. */

@@ -131,8 +131,8 @@ static int check_clash(struct source_tree *tree, const char *name, struct pensto
 		clash = tree->taken;
 	if (clash)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot create a file and a directory of one name: '%s' is an object, too; "
-			"rename one or leave it out",
+			"cannot create a file and a directory with the same name: '%s' is an "
+			"object, too; rename one or leave it out",
 			clash);
 	return strlist_add(shorter, name) < 0 ? error_memory(err) : 0;
 }
@@ -250,8 +250,8 @@ static int push_item(struct source_tree *tree, const struct entry *entry,
 	return copy_push(tree->copy, &item, entry->size, err);
 }
 
-/* Returns true if the key is below the target: a wildcard also matches such keys if the target is
- * deeper than the base of the source. */
+/* Returns true if the key is below the target. A wildcard also matches such keys if the target is
+ * below the base of the source. */
 static bool is_below_target(const struct source_tree *tree, const char *key)
 {
 	return tree->source->wildcard && strlen(tree->target->base) > strlen(tree->source->base) &&
@@ -378,7 +378,8 @@ int source_tree_push(
 		return r;
 	if (entry->kind == ENTRY_DIRECTORY && (local || tree->target->kind == LOCATION_HTTP))
 		return 0;
-	/* Within one bucket, this copy itself may have created the name. */
+	/* Skip the object: within one bucket, this copy itself may have created it below the
+	 * target. */
 	if (entry->key && c->o.from && c->o.from == c->o.to &&
 		strcmp(tree->source->bucket, tree->target->bucket) == 0 &&
 		is_below_target(tree, entry->key))

@@ -242,7 +242,7 @@ int penstock_commit_file_at(const struct penstock_commit *commit, size_t i,
 
 	if (i >= commit->c.n_files)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"checkpoint '%s' has %zu files, no file %zu", commit->c.path,
+			"checkpoint '%s' has %zu files, so index %zu is invalid", commit->c.path,
 			commit->c.n_files, i);
 	if (file->struct_size < sizeof(file->struct_size))
 		return error_set(err, PENSTOCK_E_INVALID,

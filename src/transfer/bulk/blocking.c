@@ -185,7 +185,7 @@ int bulk_source_done(const struct upload_source *source, struct penstock_error *
 			"again",
 			path);
 	if (unlink(path) < 0)
-		return error_errno(err, errno, "copied but cannot remove '%s'", path);
+		return error_errno(err, errno, "cannot remove '%s' after the copy", path);
 	return 0;
 }
 

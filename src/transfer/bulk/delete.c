@@ -86,7 +86,7 @@ static void end_one(struct bulk_task *task)
 			object_client_scheme(task->item.from.client), task->item.from.bucket,
 			task->item.from.key);
 	else if (own.code && task->item.kind != BULK_DELETE)
-		error_prefix(&own, "copied but cannot remove the source");
+		error_prefix(&own, "cannot remove the source after the copy");
 	bulk_task_end(task, own.code ? &own : NULL);
 }
 
