@@ -7,8 +7,8 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 
-/* Types that browsers and data tools use, sorted by the ending. Ambiguous endings are not listed:
- * no type is better than a wrong type. */
+/* Types that browsers and data tools use, sorted by the ending. Ambiguous endings are not listed: a
+ * missing type does less harm than a wrong one. */
 static const struct {
 	const char *ending;
 	const char *type;

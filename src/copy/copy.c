@@ -26,7 +26,8 @@ void copy_report_failed(
 {
 	const char *subject = item->from ? item->from : item->to;
 	const char *message = err->message ? err->message : penstock_code_name(err->code);
-	/* All items have one target, but sources may be in several buckets. */
+	/* All items share the target's bucket, so its absence would fail every item; sources may be
+	 * in several buckets. */
 	bool to_target = strcmp(item->action, "upload") == 0 || strcmp(item->action, "copy") == 0;
 	bool repeats = err->repeats && (err->code != PENSTOCK_E_NOT_FOUND || to_target);
 	bool ends = c->o.stop_at_first_error || repeats;
@@ -112,7 +113,7 @@ static void describe(struct copy *c, const struct bulk_item *item, struct descri
 
 /* ---- the ends of items ---- */
 
-/* The store only reports that a condition did not hold. */
+/* Replaces the error of the store, which only reports that a condition did not hold. */
 static void explain(
 	const struct copy *c, const struct described *described, struct penstock_error *err)
 {
@@ -223,8 +224,8 @@ int copy_begin(struct copy *c, const struct copy_options *options, struct pensto
 		err);
 }
 
-/* Returns 1 if the item was reported and needs no transfer. Checks only files; a store checks the
- * condition for its objects. */
+/* Returns 1 if the item was reported and needs no transfer. Checks only local files; a store checks
+ * the condition of an upload or copy itself. */
 static int check_existing(struct copy *c, struct bulk_item *item)
 {
 	_cleanup_(described_release) struct described described = {0};
@@ -469,6 +470,6 @@ static bool is_amazon(const char *endpoint)
 
 bool copy_is_same_store(const char *a, const char *b)
 {
-	/* Every endpoint of Amazon is taken for one store: its regions have the same buckets. */
+	/* All endpoints of Amazon count as one store, because its regions have the same buckets. */
 	return strcmp(a, b) == 0 || (is_amazon(a) && is_amazon(b)) || same_address(a, b);
 }

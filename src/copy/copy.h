@@ -22,16 +22,17 @@
 
 #include <penstock/error.h>
 
-/* An item for a report. All texts live until the callback returns. */
+/* An item as the callbacks get it. All texts are valid until the callback returns. */
 struct copy_item {
 	/* "upload", "download", "copy", "delete"; "skip" if the item failed before it was
-	 * submitted. NULL in `same` of a sync. */
+	 * submitted. NULL in the callback `same`. */
 	const char *action;
 	bool moved; /* the source is removed, too */
-	const char *from; /* for messages; in a deletion the deleted item; NULL in `same` */
+	/* for messages; in a deletion the deleted item; NULL in the callback `same` */
+	const char *from;
 	const char *to; /* for messages; NULL if there is none */
-	/* the path of a download, or in `same` of the item, below the target directory; else
-	 * NULL */
+	/* path below the target directory: of a downloaded file, or of the item in the callback
+	 * `same`; otherwise NULL */
 	const char *name;
 	uint64_t size;
 	const char *etag; /* NULL or "" if unknown */
@@ -48,13 +49,13 @@ struct copy_report {
 	 * transfer again. `resumed`: bytes that an earlier copy kept, reported after `moved`. */
 	void (*kept)(void *cookie, uint64_t bytes);
 	void (*resumed)(void *cookie, uint64_t bytes);
-	/* With `dry_run`, the item would be done. */
+	/* The item is done, or would be done if `dry_run` were not set. */
 	void (*done)(void *cookie, const struct copy_item *item);
-	/* An existing target was not replaced, because of `no_clobber`. */
+	/* `no_clobber` is set, and the target exists. */
 	void (*skipped)(void *cookie, const struct copy_item *item);
 	/* The target has the item already. */
 	void (*same)(void *cookie, const struct copy_item *item);
-	/* `err` is borrowed; PENSTOCK_E_CANCELLED if the item was cancelled. */
+	/* `err` is borrowed; its code is PENSTOCK_E_CANCELLED if the item was cancelled. */
 	void (*failed)(
 		void *cookie, const struct copy_item *item, const struct penstock_error *err);
 	void *cookie;
@@ -65,15 +66,15 @@ struct copy_options {
 	struct http_engine *engine;
 	struct http_engine *twin; /* see struct bulk_options */
 	struct object_client *from, *to; /* NULL if that side is not in a store */
-	bool same_store; /* both clients reach one store, under any name */
+	bool same_store; /* both clients reach the same store, perhaps under different names */
 
 	bool move; /* remove each source after its target was verified */
 	bool dry_run;
 	bool preserve; /* time, mode, links and empty directories */
 	bool no_clobber; /* an existing target is skipped */
 	bool force; /* also move or delete the state of runs below .penstock/ */
-	/* A local file with the size and time of its object is not fetched again: resumes an
-	 * interrupted copy. */
+	/* A local file with the size and time of its object is not fetched again, so that an
+	 * interrupted copy resumes. */
 	bool keep_same;
 	bool resume; /* resume large downloads; uploads resume if put.resume_dir is set */
 	bool no_sync; /* downloads are not synced at the end */
@@ -83,7 +84,7 @@ struct copy_options {
 	/* Local symbolic links are skipped; otherwise they are followed, or kept with
 	 * `preserve`. */
 	bool skip_links;
-	struct path_filter filter; /* NULL lists filter nothing */
+	struct path_filter filter; /* an empty list, or NULL, filters nothing */
 	/* For all new objects: content_type, metadata, storage_class, part_size, resume_dir,
 	 * delta_dir; if_none_match for files, too. With delta_dir, large downloads are recorded,
 	 * too: the next upload of such a file sends only its changes. */
@@ -98,12 +99,12 @@ struct copy {
 	struct bulk *bulk;
 	uint64_t found, failed; /* items */
 	uint64_t spared; /* items below .penstock/ that a move or deletion skipped */
-	uint64_t undeleted; /* names that a sync did not delete at the target after a failure */
+	uint64_t undeleted; /* names that a sync left at the target because of a failure */
 	struct penstock_error first; /* the error that ended the copy */
 	/* Set during a step that is not reported; receives the error of the step. */
 	struct penstock_error *unreported;
 	struct object_info *unreported_info; /* receives size and ETag of that step */
-	/* Modes of directories that allow no new files; copy_finish() sets them. */
+	/* Modes of directories in which no file can be created; copy_finish() sets these modes. */
 	struct copy_mode *modes;
 	size_t n_modes;
 	bool no_memory; /* the text of a report could not be allocated */
@@ -164,9 +165,9 @@ struct copy_sync {
 int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err);
 int copy_sync_check_overlap(
 	const struct copy *c, const struct copy_sync *sync, struct penstock_error *err);
-/* Makes the target like the source. Deletes last, and only if no item failed. PENSTOCK_E_NOT_FOUND
- * if all items of the target would be deleted because the source is empty, unless `force` is
- * set. */
+/* Makes the target like the source. Deletes last, and only if no item failed. Fails with
+ * PENSTOCK_E_NOT_FOUND if all items of the target would be deleted because the source is empty,
+ * unless `force` is set. */
 int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstock_error *err);
 
 /* ---- a prefix into a directory ---- */
@@ -174,7 +175,7 @@ int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstoc
 /*
  * The prefix is a path: "foo" ("/foo", "foo/") means the object "foo" and all objects "foo/…", and
  * "" or "/" the whole bucket. Object "foo/a/b" becomes DIR/a/b, "foo" itself DIR/foo, and a key
- * with a "/" at its end a directory. All names are checked before the first file is made.
+ * that ends in "/" becomes a directory. All names are checked before the first file is created.
  */
 struct copy_prefix {
 	const char *bucket, *prefix, *dir;

@@ -14,7 +14,7 @@
 
 enum { OPEN_AT_A_TIME = 32 };
 
-/* ---- down ---- */
+/* ---- downloads ---- */
 
 /* Returns a descriptor. Does not follow links, because a link could lead out of the tree. */
 static int open_made(const struct target *target, struct penstock_error *err)
@@ -26,8 +26,8 @@ static int open_made(const struct target *target, struct penstock_error *err)
 				at, target->path, target->path_root, strlen(target->path), err);
 }
 
-/* Sets the attributes of the directory that --preserve has stored. A mode that allows no new files
- * is set at the end, after the files. Returns -1 with errno. */
+/* Sets the mode and the time that --preserve has stored with the object of the directory. A mode
+ * that allows no new files is set at the end, after the files. Returns -1 with errno. */
 static int restore_attributes(
 	struct copy *c, int fd, const struct target *target, const struct object_info *info)
 {
@@ -72,7 +72,7 @@ int directory_make(struct source_tree *tree, const struct entry *entry, const st
 	return r;
 }
 
-/* ---- up ---- */
+/* ---- uploads ---- */
 
 int directory_put_empty(struct source_tree *tree, struct penstock_error *err)
 {

@@ -25,8 +25,8 @@ struct copy_mode {
 /* Notes the mode of a directory for copy_finish(). Returns -1 with errno. */
 int copy_set_mode_later(struct copy *c, const struct target *target, mode_t mode);
 
-/* pipe.c: pairs that a bulk cannot copy: a pipe, or a web server and something other than a
- * file. */
+/* pipe.c: pairs that a bulk cannot copy: pairs with a pipe, and pairs of a web server with
+ * something other than a file. */
 bool copy_is_pipe(const struct place *source, const struct place *target);
 /* `name` is NULL if the target itself is meant. */
 int copy_pipe(struct copy *c, const struct place *source, const struct place *target,

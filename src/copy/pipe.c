@@ -1,6 +1,6 @@
 /*
  * Standard input and output, and copies between a web server and a store. Data from or for a web
- * server is held in a temporary directory of TMPDIR.
+ * server is held in a temporary directory below TMPDIR.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,8 @@ bool copy_is_pipe(const struct place *source, const struct place *target)
 {
 	if (source->kind == LOCATION_STDIO || target->kind == LOCATION_STDIO)
 		return true;
-	/* A bulk copies between files and web servers. */
+	/* A bulk can copy between a web server and a file, but not between a web server and a
+	 * store. */
 	return (source->kind == LOCATION_HTTP && target->kind != LOCATION_LOCAL) ||
 	       (target->kind == LOCATION_HTTP && source->kind != LOCATION_LOCAL);
 }
@@ -142,7 +143,7 @@ static int get_to_stdout(struct copy *c, const struct place *source, struct obje
 	return r < 0 ? copy_explain_missing(place_object(source, c->o.from), source->text, err) : 0;
 }
 
-/* ---- standard input, and through a file ---- */
+/* ---- standard input; copies through a file ---- */
 
 static int put_stdin(struct copy *c, const struct place *place, const struct target *target,
 	struct object_info *info, struct penstock_error *err)

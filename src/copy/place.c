@@ -15,7 +15,7 @@
 
 #define COMPONENT_MAX 255 /* bytes, the limit of Linux file systems */
 
-/* Returns `text` with one '/' at its end if `slash`, or with none. */
+/* Returns `text` with exactly one '/' at its end if `slash` is set, otherwise with none. */
 static char *with_slash(const char *text, size_t len, bool slash)
 {
 	while (len && text[len - 1] == '/')
@@ -157,7 +157,7 @@ void place_release(struct place *place)
 int place_matches(const struct place *place, const char *path)
 {
 	const char *pattern = place->kind == LOCATION_OBJECT ? place->key : place->path;
-	/* A local pattern is matched against the path in the form of the pattern. */
+	/* If the base is ".", the path begins with "./" only if the pattern does. */
 	bool local = place->kind == LOCATION_LOCAL;
 	bool here = local && strcmp(place->base, ".") == 0 && !str_starts(pattern, "./");
 	_cleanup_free_ char *whole = str_printf(
@@ -177,7 +177,7 @@ char *place_name(const struct place *place)
 		return strdup("");
 	for (from = text + strlen(text); from > text && from[-1] != '/';)
 		from--;
-	/* "." names the files in the directory. */
+	/* A source "." or ".." gets no directory of its own at the target. */
 	if (place->path && (strcmp(from, ".") == 0 || strcmp(from, "..") == 0))
 		return strdup("");
 	return strdup(from);

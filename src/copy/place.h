@@ -62,8 +62,8 @@ char *place_name(const struct place *place);
 /* The place of one item; at most one of the texts is set. */
 struct target {
 	char *key, *path, *url;
-	/* Bytes of `path` that name the target directory: missing directories are made below that
-	 * directory. 0 if `path` is the target itself. */
+	/* Bytes of `path` that name the target directory: missing directories are created below
+	 * that directory. 0 if `path` is the target itself. */
 	size_t path_root;
 };
 /* Resolves `name` ("a/b") below the place, or the place itself if `name` is NULL. Fails with

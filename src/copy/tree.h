@@ -27,7 +27,7 @@ struct source_tree {
 	 * or be below that name. NULL if there is none. */
 	const char *taken;
 
-	uint64_t entries; /* entries that were not spared */
+	uint64_t entries; /* entries, except those that `spared` of the copy counts */
 	/* Names so far that are prefixes of the next name: a file with such a name cannot be the
 	 * directory of the next file. */
 	struct strlist shorter;
