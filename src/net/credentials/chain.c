@@ -21,7 +21,8 @@ struct chain {
 	const char *profile;
 	const char *source; /* the source of the credentials; a literal */
 	unsigned depth; /* number of nested roles */
-	struct penstock_error instance; /* error of the instance, if it gave no credentials */
+	/* error of the instance's metadata service, if it gave no credentials */
+	struct penstock_error instance;
 };
 
 static const char *first(const char *a, const char *b)
@@ -112,8 +113,7 @@ static int from_container(
 	return r < 0 ? r : 1;
 }
 
-/* The instance is the last source, and the only one that has to be queried to find out if it
- * exists. */
+/* The instance comes last, because only a query shows if it has a metadata service. */
 static int from_instance(
 	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
 {

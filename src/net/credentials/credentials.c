@@ -43,7 +43,7 @@ struct credentials_provider {
 	uint64_t fetches; /* number of completed fetches */
 	struct penstock_error failed; /* error of the last fetch; code 0 if it succeeded */
 	bool invalid;
-	int64_t retry_ns; /* monotonic; ageing keys are not fetched again before this time */
+	int64_t retry_ns; /* monotonic; AGEING keys are not fetched again before this time */
 	struct credentials current;
 	/* a ring of replaced credentials that log_redact() still hides */
 	struct credentials earlier[HIDDEN_GENERATIONS];
@@ -251,8 +251,8 @@ static enum freshness freshness_of(const struct credentials_provider *provider)
 		       : FRESH;
 }
 
-/* Returns the next renewal time: after a quarter of the remaining life, because keys that live only
- * minutes are ageing from the start. */
+/* Returns the earliest time of the next fetch, after a quarter of the remaining life, because keys
+ * that live for minutes only are AGEING from the start. */
 static int64_t renewal_of(const struct credentials *c)
 {
 	int64_t now = clock_wall_ns();
@@ -315,7 +315,7 @@ static int fetch_begin(struct credentials_provider *provider, struct penstock_er
 {
 	int r;
 
-	/* The previous thread has released the lock for the last time. */
+	/* Does not block: the previous thread no longer needs the lock. */
 	if (provider->started)
 		pthread_join(provider->thread, NULL);
 	atomic_store(&provider->stop, 0);
@@ -367,7 +367,7 @@ static int fetch_outcome(struct credentials_provider *provider, struct penstock_
 			err->http_status = failed->http_status;
 		return -(int)failed->code;
 	}
-	/* Valid keys are better than none. */
+	/* The current keys are still valid, so their use continues. */
 	log_warn(
 		"cannot refresh the credentials from %s: %s; continuing with the current credentials",
 		provider->fetcher.name, why);
@@ -380,7 +380,7 @@ static int ensure_usable(struct credentials_provider *provider,
 {
 	for (;;) {
 		enum freshness freshness = freshness_of(provider);
-		/* Earlier waiters cancelled this fetch: later waiters ignore its outcome. */
+		/* If earlier waiters cancelled this fetch, later waiters ignore its outcome. */
 		bool given_up = provider->fetching && atomic_load(&provider->stop);
 		int r = 0;
 

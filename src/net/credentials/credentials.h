@@ -47,11 +47,10 @@ int credentials_provider_new_anonymous(
 
 /*
  * Creates a provider of keys that expire. `fetch` is called if there are no keys yet, if the keys
- * were rejected, or if they expire within five minutes; for keys issued for a shorter time, after a
- * quarter of their remaining life. One thread fetches at a time; other threads continue with keys
- * that are still valid, else wait for the fetch and get its error. `cancel` is set once no caller
- * waits any more. The provider owns the cookie: `release` (may be NULL) is also called if this call
- * fails.
+ * were rejected, or if they expire within five minutes and a quarter of their life has passed. One
+ * thread fetches at a time; other threads continue with keys that are still valid, else wait for
+ * the fetch and get its error. `cancel` is set once no caller waits any more. The provider owns the
+ * cookie: `release` (may be NULL) is also called if this call fails.
  */
 struct credentials_fetcher {
 	const char *name; /* for messages; a literal */
@@ -66,7 +65,7 @@ int credentials_provider_new_fetcher(struct credentials_provider **out,
 void credentials_provider_free(struct credentials_provider *provider);
 void credentials_provider_freep(struct credentials_provider **provider);
 
-/* Returns true if there is nothing to sign with. */
+/* Returns true if there are no keys to sign with. */
 bool credentials_anonymous(const struct credentials_provider *provider);
 /* Returns true if the keys come from a source that can be queried again. */
 bool credentials_renewable(const struct credentials_provider *provider);

@@ -195,7 +195,7 @@ static int resolve_credentials(struct s3_settings *s, const struct store_place *
 	return -PENSTOCK_E_PERMISSION;
 }
 
-/* An intercepted signature is useless, an intercepted token is not. */
+/* An intercepted token can be used for any request, unlike an intercepted signature. */
 static int check_token_transport(const struct s3_settings *s, struct penstock_error *err)
 {
 	bool token = s->key || strcmp(s->source, "instance") == 0;

@@ -22,7 +22,7 @@
 #define JWT_LIFE_S   3600
 #define RSA_BITS     2048 /* smallest accepted key */
 #define RSA_MAX	     1024 /* bytes of a signature */
-#define PEM_LINE_MIN 16 /* bytes of a line of the key's text; shorter lines reveal nothing */
+#define PEM_LINE_MIN 16 /* bytes of a line of the key's text; shorter lines are not masked */
 
 void google_key_free(struct google_key *key)
 {
@@ -70,7 +70,7 @@ static int take_text(
 	return *out ? 0 : error_memory(err);
 }
 
-/* Every line of the PEM is a part of the secret. */
+/* Masks each line of the PEM, because a single line reveals a part of the secret. */
 static int redact_pem(const char *pem)
 {
 	for (const char *at = pem; *at;) {

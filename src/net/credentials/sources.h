@@ -1,7 +1,7 @@
 /*
  * Sources of temporary credentials: the metadata service of an instance or a container, another
- * program, or STS in exchange for a role. Each makes a provider that fetches on first use and again
- * before the keys expire; the constructors send nothing.
+ * program, or STS, which issues the keys of a role. Each constructor creates a provider that
+ * fetches on first use and again before the keys expire; the constructor itself sends nothing.
  *
  *	#include "net/credentials/credentials.h"
  *
@@ -77,8 +77,8 @@ struct hidden_tokens {
 	char *ring[HIDDEN_GENERATIONS];
 	size_t n; /* number of tokens so far */
 };
-/* Hides the token in logs, in place of the oldest one, unless the token is the last one. Returns -1
- * if out of memory. */
+/* Masks the token in logs and forgets the oldest masked token; does nothing if the token is the
+ * newest one already. Returns -1 if out of memory. */
 int hidden_tokens_add(struct hidden_tokens *hidden, const char *token, size_t len);
 /* Frees the tokens, which stay hidden in logs. */
 void hidden_tokens_release(struct hidden_tokens *hidden);

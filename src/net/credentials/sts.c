@@ -1,4 +1,4 @@
-/* STS: temporary keys in exchange for a role. */
+/* STS, the service that issues temporary keys of a role. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

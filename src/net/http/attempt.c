@@ -108,7 +108,7 @@ static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 	return (size_t)got;
 }
 
-/* curl starts again by itself when a reused connection turns out to be dead. */
+/* curl sends the body again by itself if a reused connection turns out to be dead. */
 static int on_seek(void *cookie, curl_off_t offset, int origin)
 {
 	struct call *call = cookie;

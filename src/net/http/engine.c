@@ -59,7 +59,7 @@ static unsigned bulk_connections(const struct http_engine *engine)
 {
 	unsigned most = engine->options.max_host_connections;
 
-	/* A quarter is left free for interactive requests. */
+	/* A quarter of the connections stays free for other requests. */
 	most -= most / 4;
 	return most < LIMIT_HTTP_BULK_CONNECTIONS ? most : LIMIT_HTTP_BULK_CONNECTIONS;
 }
@@ -442,7 +442,7 @@ static void unpause(struct http_engine *engine)
 		call->paused = false;
 		call->window_ms = clock_monotonic_ms();
 		call->silent_ms = call->window_ms;
-		/* libcurl delivers the data that it held back from within this call. */
+		/* Within this call, libcurl delivers the data that it has held back. */
 		curl_easy_pause(call->handle->curl, CURLPAUSE_CONT);
 	}
 }
@@ -513,8 +513,8 @@ void *http_engine_main(void *arg)
 		/* Fill free connections before waiting for anything else. */
 		started = start_calls(engine);
 		idle_check(engine);
-		/* `submitted` is checked last: a call that cannot start ends, and its `done` may
-		 * submit another one. */
+		/* Check `submitted` last: a call that fails to start has ended above, and its
+		 * `done` may have submitted another call. */
 		if (started || engine->submitted)
 			continue;
 		curl_multi_poll(engine->multi, NULL, 0, poll_timeout(engine), NULL);

@@ -12,10 +12,11 @@
  *	http_engine_free(engine);
  *
  * Connections are kept alive and shared by all requests. A failed attempt (refused, reset, timed
- * out, cut, 408, 425, 429, 500, 502, 503, 504, 520 to 529) is repeated with full-jitter exponential
- * back-off, or after the time in `Retry-After`, until `max_attempts` (or longer with `patience_ms`)
- * or the deadline. Redirects are followed only on request. A request without `expect` succeeds on
- * any 2xx; the body of another status goes to the reply (`error_body`), never to the sink.
+ * out, cut off, 408, 425, 429, 500, 502, 503, 504, 520 to 529) is repeated with full-jitter
+ * exponential back-off, or after the time in `Retry-After`, until `max_attempts` (or longer with
+ * `patience_ms`) or the deadline. Redirects are followed only on request. A request without
+ * `expect` succeeds on any 2xx; the body of a reply with another status goes to the reply
+ * (`error_body`), never to the sink.
  *
  * Hooks and body callbacks run on the engine thread: they must be quick and must not call
  * http_perform(). All times are milliseconds on the monotonic clock; 0 means the default.
@@ -127,7 +128,8 @@ struct http_source {
 	int fd; /* read with pread from `offset`; does not move the descriptor's own offset */
 	uint64_t offset;
 	/* Writes at most `size` bytes to `data`. Returns their number, 0 at the end, or -1 on error
-	 * (set in `err`). A source that ends before `length` gives PENSTOCK_E_CHANGED. */
+	 * (set in `err`). If the source ends before `length`, the request fails with
+	 * PENSTOCK_E_CHANGED. */
 	ssize_t (*read)(void *cookie, void *data, size_t size, struct penstock_error *err);
 	/* Goes back to the first byte; if NULL the request cannot be repeated once bytes were
 	 * read. */
@@ -136,7 +138,7 @@ struct http_source {
 };
 #define HTTP_LENGTH_UNKNOWN UINT64_MAX
 
-/* Destination of the body of a good reply. */
+/* Destination of the body of a reply with an expected status. */
 enum http_sink_kind { HTTP_SINK_DISCARD, HTTP_SINK_BUF, HTTP_SINK_FD, HTTP_SINK_CALLBACK };
 
 enum http_take {
@@ -167,7 +169,8 @@ struct http_sink {
  * Content-Range, and after an interruption requests only the missing bytes, provided that the new
  * reply has the same validator (strong ETag, else Last-Modified) as the first; otherwise the
  * request fails with PENSTOCK_E_CHANGED. Without a validator, the body starts again. A 200 is
- * PENSTOCK_E_UNSUPPORTED, unless `full_is_fine` is set, `offset` is 0 and nothing was received yet.
+ * accepted only if `full_is_fine` is set, `offset` is 0 and nothing was received yet; otherwise the
+ * request fails with PENSTOCK_E_UNSUPPORTED.
  */
 struct http_range {
 	bool wanted;
@@ -211,9 +214,9 @@ struct http_request {
 	/* bytes received at a time; the engine's `buffer` if 0, which is also the maximum; not used
 	 * by a request with a body */
 	size_t receive_buffer;
-	/* Retries a server that is absent or not ready (refused, not resolved, cut, no reply, or a
-	 * status that is retried) for this long without progress, regardless of the number of
-	 * attempts, unless `max_attempts` is 1. */
+	/* Retries a server that is absent or not ready (connection refused or cut off, name not
+	 * resolved, no reply, or a status that is retried) for this long without progress,
+	 * regardless of the number of attempts, unless `max_attempts` is 1. */
 	int64_t patience_ms;
 	/*
 	 * Uses a new connection: libcurl repeats a request by itself when a reused connection turns
@@ -221,7 +224,8 @@ struct http_request {
 	 * request was sent before.
 	 */
 	bool fresh_connection;
-	/* at most 10; never from https to http. Only for requests without credentials */
+	/* follows at most 10 redirects, never from https to http; only for requests without
+	 * credentials */
 	bool follow_redirects;
 	/*
 	 * Moves much data and may wait for its turn: bulk requests to one host share a limit that
@@ -241,8 +245,8 @@ struct http_request {
 	bool direct;
 	const char *from; /* IP address to connect from; needs `fresh_connection`; any if NULL */
 	const atomic_int *cancel; /* polled at least every 100 ms */
-	/* The engine's cancel flag does not end the request, which cleans up after a cancelled one;
-	 * needs a deadline. */
+	/* The engine's cancel flag does not end this request, because the request cleans up after a
+	 * cancelled one. Needs a deadline. */
 	bool tidies_up;
 	const struct http_gate *gate; /* may be NULL */
 	const char *what; /* for messages: "GET s3://bucket/key"; method and URL if NULL */
@@ -251,9 +255,9 @@ struct http_request {
 	 * a negative code, the request fails with `err`. */
 	int (*prepare)(void *cookie, struct http_request *request, unsigned attempt,
 		struct penstock_error *err);
-	/* Called once the headers of a reply have arrived, for any status, before they are used:
-	 * may add or change headers. If it returns a negative code, the attempt fails with
-	 * `err`. */
+	/* Called for every status once the headers of a reply have arrived, before the engine uses
+	 * the headers; may add or change headers. If translate() returns a negative code, the
+	 * attempt fails with `err`. */
 	int (*translate)(void *cookie, struct http_reply *reply, struct penstock_error *err);
 	/*
 	 * Called after the headers of a reply with an expected status, before the first byte of the
@@ -265,8 +269,8 @@ struct http_request {
 	 * FAIL. */
 	enum http_verdict (*classify)(
 		void *cookie, const struct http_reply *reply, struct penstock_error *err);
-	/* Called once, at the very end, on the engine thread; `err` is NULL on success. Only for
-	 * http_submit(). */
+	/* Called once, after the last attempt, on the engine thread; `err` is NULL on success. Only
+	 * for http_submit(). */
 	void (*done)(void *cookie, struct http_request *request, struct http_reply *reply,
 		struct penstock_error *err);
 	void *cookie; /* passed to these five functions */
@@ -281,7 +285,7 @@ struct http_reply {
 	uint64_t content_length; /* HTTP_LENGTH_UNKNOWN if not given */
 	uint64_t range_offset; /* start of the range of a 206 */
 	uint64_t total_size; /* size of the resource, from Content-Range or Content-Length */
-	uint64_t body_bytes; /* accepted by the sink, in all attempts that count */
+	uint64_t body_bytes; /* bytes accepted by the sink, except discarded ones */
 	struct buf error_body; /* beginning of the body of an unexpected status */
 	unsigned attempts;
 	unsigned resent; /* attempts that were abandoned because they were silent (`resend_ms`) */
@@ -310,8 +314,8 @@ int http_perform(struct http_engine *engine, struct http_request *request, struc
  * `done` is not called. */
 int http_submit(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err);
-/* Makes every paused sink try again; a sink that still has no room returns HTTP_PAUSE again. Any
- * thread. */
+/* Makes every paused sink try again; a sink that still has no room returns HTTP_PAUSE again. May be
+ * called from any thread. */
 void http_resume(struct http_engine *engine);
 /* Makes the engine check the cancel flags now instead of within 100 ms. May be called from any
  * thread. */

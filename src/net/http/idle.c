@@ -30,7 +30,7 @@ static void replace_multi(struct http_engine *engine)
 	if (!fresh)
 		return;
 	pthread_mutex_lock(&engine->synced.lock);
-	/* Other threads wake `multi` under the lock. */
+	/* Other threads use `multi` only under the lock, so it can be replaced here. */
 	if (!engine->synced.incoming && !engine->synced.ending) {
 		old = engine->multi;
 		engine->multi = fresh;

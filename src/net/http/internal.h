@@ -59,8 +59,8 @@ struct call {
 	int64_t fruitless_ms; /* start of the first of these attempts */
 	int64_t not_before_ms; /* start of the next attempt */
 
-	/* Survives an interruption: the number of bytes kept by the sink, and the validator of
-	 * their resource. */
+	/* Kept for the next attempt: the number of bytes that the sink has, and the validator of
+	 * the resource. */
 	uint64_t kept;
 	size_t sink_start; /* length of a sink buffer before the first byte */
 	char validator[HTTP_VALIDATOR_SIZE];
@@ -171,14 +171,14 @@ int attempt_setup(struct http_engine *engine, struct call *call);
 bool http_has_header(const struct strlist *headers, const char *name);
 
 /* reply.c: the reply of an attempt. */
-/* Records the error of a hook or sink: it ends the request unless its code is retryable. */
+/* Records the error of a hook or sink. The error ends the request unless its code is retryable. */
 void call_raise(struct call *call, struct penstock_error *err);
 /* Like call_raise(), but the request ends. */
 void call_raise_fatal(struct call *call, struct penstock_error *err);
 /* Takes the engine as a parameter, because a pending call has no `engine` yet. */
 bool call_is_cancelled(const struct http_engine *engine, const struct call *call);
 /* Returns true, and records PENSTOCK_E_CANCELLED, if the call is cancelled. Callbacks then end the
- * transfer: bytes in flight would complete an object that counts as not sent. */
+ * transfer, because further bytes could complete an object that is reported as not sent. */
 bool call_stop_cancelled(struct call *call);
 /*
  * Gets the range requested by this attempt, from `*offset`; 0 in `*length` means to the end.

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 
 #define SLEEP_MS 50 /* between checks of the cancel flag */
-/* After a pause, the bytes of this much time may move at once. */
+/* After a pause, as many bytes as the limit allows in this time may move at once. */
 #define BURST_NS (100 * NS_PER_MS)
 
 void http_limit_take(struct http_engine *engine, size_t bytes)

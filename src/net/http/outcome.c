@@ -91,7 +91,8 @@ int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt, int64_t ca
 	return (int64_t)(z % (uint64_t)(bound + 1));
 }
 
-/* Returns the delay of `Retry-After` in ms, limited, or -1 if there is none. */
+/* Returns the delay of `Retry-After` in ms, at most LIMIT_HTTP_RETRY_AFTER seconds. Returns -1 if
+ * the header is missing or invalid. */
 static int64_t retry_after_ms(const struct http_reply *reply)
 {
 	const char *text = http_reply_header(reply, "Retry-After");
@@ -154,7 +155,8 @@ bool attempt_keep_or_restart(struct call *call)
 	if (!call->kept)
 		return true;
 	if (get && call->validator[0] && has_rest(call)) {
-		/* A long transfer in many pieces is not a failure. */
+		/* Enough bytes arrived: an interrupted transfer that makes progress is not a
+		 * failure. */
 		if (kept >= LIMIT_HTTP_PROGRESS)
 			call->fruitless = 0;
 		call->reply->resumed = true;
@@ -241,7 +243,7 @@ static bool status_failed(struct call *call, struct penstock_error *err)
 	return call->absent;
 }
 
-/* Returns true if all of a good reply arrived. */
+/* Returns true if the whole body of a reply with an expected status has arrived. */
 static bool body_complete(struct call *call, struct penstock_error *err)
 {
 	if (call->expected == HTTP_LENGTH_UNKNOWN || call->received == call->expected ||
@@ -264,8 +266,8 @@ static bool part_arrived(const struct call *call, CURLcode result)
 	       (!call->error.code || result == CURLE_OPERATION_TIMEDOUT);
 }
 
-/* Returns true if nothing follows the kept bytes of a body without a known end: they may be the
- * whole body, or the whole body of another version. */
+/* Returns true if nothing follows the kept bytes of a body whose length is unknown: the kept bytes
+ * may be the whole body, or the whole body of another version. */
 static bool nothing_follows(const struct call *call)
 {
 	return call->kept && !call->request->range.wanted && call->reply->status == 416;
@@ -362,7 +364,8 @@ static void attempt_count(struct http_engine *engine, struct call *call)
 
 /* ---- another attempt? ---- */
 
-/* Returns true if the request fails now: no attempts left, and no patience for an absent host. */
+/* Returns true if the request fails now: no attempts are left, and no time to wait for an absent
+ * host. */
 static bool is_exhausted(const struct http_engine *engine, const struct call *call, int64_t now)
 {
 	const struct http_request *request = call->request;
@@ -429,7 +432,7 @@ static int64_t next_attempt_ms(struct http_engine *engine, const struct call *ca
 	if (patient && cap > PATIENT_CAP_MS)
 		cap = PATIENT_CAP_MS;
 	wait = http_backoff_ms(engine, call->fruitless ? call->fruitless : 1, cap);
-	/* The last attempt is made when the patience ends, not long after. */
+	/* The last attempt is made when `patience_ms` ends, not later. */
 	return patient && now < end && now + wait > end ? end : now + wait;
 }
 
@@ -472,8 +475,8 @@ enum outcome attempt_outcome(
 		call->fruitless_ms = call->started_ms;
 	if (!retryable || !attempt_keep_or_restart(call) || is_exhausted(engine, call, now)) {
 		call->reply->body_bytes = call->kept + call->received;
-		/* If the last attempt got a definite reply, only earlier attempts may have been
-		 * executed. */
+		/* A definite reply to the last attempt proves nothing about earlier attempts, which
+		 * may have been executed. */
 		if (call->reply->status && call->reply->status < 500)
 			call->reply->sent_before = sent_before;
 		note_attempts(call, err);

@@ -144,7 +144,7 @@ static int check_validator(struct call *call, struct penstock_error *err)
 	if (validator && strcmp(validator, call->validator) == 0)
 		return 0;
 	if (!call->request->range.wanted) {
-		/* Start again if the sink can. */
+		/* Start again if the sink can restart. */
 		call->validator[0] = '\0';
 		if (http_sink_restartable(&call->request->sink))
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
@@ -188,8 +188,8 @@ static int accept_reply(struct call *call, struct penstock_error *err)
 
 /*
  * Reads the announced length of the body. Two different lengths are an error, because an
- * intermediary may choose a different one; a length together with a transfer encoding does not
- * count (RFC 9112, section 6.3).
+ * intermediary may use the other length; a length next to a transfer encoding is ignored (RFC 9112,
+ * section 6.3).
  */
 static int read_length(struct http_reply *reply, struct penstock_error *err)
 {
@@ -243,7 +243,7 @@ static int headers_end(struct call *call, struct penstock_error *err)
 	return call->good ? accept_reply(call, err) : 0;
 }
 
-/* Parses the status of "HTTP/1.1 200 OK". Returns 0 if there are no three digits. */
+/* Parses the status of "HTTP/1.1 200 OK". Returns 0 if there are not three digits. */
 static int status_of(const char *line, size_t len)
 {
 	const char *at = memchr(line, ' ', len);
@@ -281,8 +281,8 @@ static int unfold(struct strlist *headers, const char *line, size_t len, struct 
 static int header_line(struct call *call, const char *line, size_t len, struct penstock_error *err)
 {
 	struct http_reply *reply = call->reply;
-	/* A line of white space does not end the headers for libcurl, and must not end them for
-	 * us. */
+	/* A line of white space does not end the headers, because libcurl does not end them
+	 * there. */
 	bool end = len && (line[0] == '\r' || line[0] == '\n');
 	char *copy;
 	int r;

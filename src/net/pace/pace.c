@@ -1,11 +1,12 @@
 /*
- * Concurrency: grows while more requests move more data, halves when the server asks to slow down.
+ * The concurrency of a host: it grows while more requests move more data, and is halved when the
+ * server asks to slow down.
  */
 #include "net/pace/pace.h"
 
 #define WINDOW_MIN_MS 150 /* long enough for some dozens of reads, short compared with a transfer */
 #define WINDOW_MAX_MS 2000
-/* number of typical waits in a window, so that new connections show their effect */
+/* a window lasts this many typical waits, so that new connections show their effect */
 #define WINDOW_WAITS 3
 #define HOLD_WINDOWS 20
 /* A step helps if the rate is at least this many times the rate before the step. The three values

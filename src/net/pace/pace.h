@@ -27,7 +27,7 @@ enum pace_kind { PACE_GET, PACE_PUT, PACE_KINDS_ };
 
 enum pace_phase {
 	PACE_CLIMB, /* doubles while doubling helps */
-	PACE_HOLD, /* stays for some windows */
+	PACE_HOLD, /* keeps the limit for some windows */
 	PACE_UP, /* tries a quarter more */
 	PACE_DOWN, /* tries a quarter less */
 	PACE_AVOID /* the server asked to slow down: one more per window */

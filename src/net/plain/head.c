@@ -52,7 +52,7 @@ int plain_parse_head(const char *head, size_t len, uint64_t *body_len, bool *kee
 		memchr(head, '\0', len) || !is_digit(status[0]) || !is_digit(status[1]) ||
 		!is_digit(status[2]) || !strchr(" \r", status[3]))
 		return -1;
-	/* A body in chunks or a repeated length needs the engine, which knows all of HTTP. */
+	/* A body in chunks or a repeated length needs the engine, which supports all of HTTP. */
 	value = plain_header(head, len, "Content-Length", &n);
 	if (!value || n == 0 || n >= sizeof(digits) ||
 		plain_header(value, (size_t)(head + len - value), "Content-Length", &(size_t){0}) ||

@@ -26,8 +26,8 @@
 #define NEAR_MS 4
 /* Failures in a row after which the requests that have not started are skipped. */
 #define FAILURES 16
-/* A request that takes SLOW times the allowed silence is ended unless it receives a byte per
- * millisecond. */
+/* A request that takes SLOW times the allowed silence is ended, unless it has received at least a
+ * byte per millisecond. */
 #define SLOW 5
 
 struct connection {
@@ -57,7 +57,7 @@ struct plain {
 	socklen_t address_len;
 	unsigned turn, n_addresses;
 	struct connection *connections;
-	size_t n, most; /* number of connections; most that the next run uses */
+	size_t n, most; /* number of connections; maximum for the next run */
 	char *chunk; /* LIMIT_PLAIN_CHUNK: a piece of a body on its way to `on_body` */
 	struct waits waits;
 };
@@ -178,7 +178,8 @@ static void forget_address(struct plain *p, const struct connection *c, bool ans
 static void drop(const struct plain *p, struct connection *c)
 {
 	if (c->fd >= 0) {
-		/* A socket that a child process has, too, stays in the epoll set after close(). */
+		/* After fork(), a socket that the child still has stays in the epoll set after
+		 * close(). */
 		epoll_ctl(p->epoll, EPOLL_CTL_DEL, c->fd, NULL);
 		close(c->fd);
 	}
@@ -261,8 +262,8 @@ static bool send_again(struct run *run, struct connection *c)
 
 /*
  * Gives up a connection. A request without a reply is sent again: on a new connection if this
- * connection was a kept one, else to the server's next address, because "localhost" has two
- * addresses and many servers listen on one of them.
+ * connection has served an earlier request, else to the server's next address, because "localhost"
+ * has two addresses and many servers listen on one of them.
  */
 static void fail(struct run *run, struct connection *c)
 {
@@ -414,7 +415,7 @@ static bool is_stuck(const struct run *run, const struct connection *c, int sile
 	       (age >= (int64_t)SLOW * silence_ms && (int64_t)(c->have + c->get->len) < age);
 }
 
-/* Only a request without a byte of its reply can be sent again. */
+/* Only a request that has received no byte of its reply can be sent again. */
 static bool is_slow(const struct run *run, const struct connection *c)
 {
 	bool alone = run->next - run->ended == 1;

@@ -34,11 +34,11 @@ struct plain_get {
 	/* Set by the caller. */
 	const char *head; /* the whole head of the request, with its empty line; borrowed */
 	size_t head_len;
-	size_t room; /* bytes; a longer body is not good */
+	size_t room; /* bytes; a longer body fails the request */
 	void *body; /* gets the body; borrowed; NULL if `on_body` gets it, piece by piece */
 	void (*on_body)(void *cookie, const void *data, size_t len);
-	/* Called with the head of a 200 or 206 before its body; returns false if the reply is not
-	 * good. May be NULL. */
+	/* Called with the head of a 200 or 206 before its body; returns false to reject the reply.
+	 * May be NULL. */
 	bool (*on_head)(void *cookie, struct plain_get *get, const char *head, size_t len);
 	void *cookie;
 
@@ -54,7 +54,7 @@ struct plain_get {
  * (base/near_socket.h). `connections` is the maximum number of connections; 0 means
  * LIMIT_PLAIN_CONNECTIONS. A run uses more connections if earlier replies took longer, and half as
  * many after a 429 or 503. Sends nothing. One thread at a time may use the struct; a child after
- * fork() frees its copy and makes a new one.
+ * fork() frees its copy and creates a new struct.
  */
 int plain_new(struct plain **out, const char *authority, unsigned connections,
 	struct penstock_error *err);
