@@ -2,7 +2,7 @@
  * Evaluates If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since and If-Range, in the
  * order of RFC 9110 section 13.2.2, which is also S3's.
  *
- * ETags are compared like in S3: quoted or not (many clients send the bare hash), "*" matches any
+ * ETags are compared as in S3: quoted or not (many clients send the bare hash), "*" matches any
  * existing object, and a comma-separated list matches if one of its tags does. A weak tag (W/"…")
  * never satisfies If-Match and may satisfy If-None-Match. An invalid date counts as absent.
  */

@@ -35,7 +35,7 @@ static int64_t days_of_civil(int year, int month, int day)
 	       day_of_year - 719468;
 }
 
-/* Replaces gmtime_r(), which takes a lock of the process: a page of a listing has a thousand
+/* Replaces gmtime_r(), which takes a process-wide lock: a page of a listing has a thousand
  * dates. */
 static void civil_of_days(int64_t days_since, struct civil *c)
 {

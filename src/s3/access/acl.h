@@ -13,8 +13,8 @@
  *		.permission = ACL_READ }))
  *		... // allowed
  *
- * A request names its grants in a document or in headers x-amz-grant-…; the caller finds their
- * accounts, then acl_add() makes the text.
+ * A request names its grants in a document or in headers x-amz-grant-…; the caller looks up their
+ * accounts, and builds the text with acl_add().
  */
 #ifndef S3_ACCESS_ACL_H
 #define S3_ACCESS_ACL_H
@@ -49,7 +49,7 @@ struct s3_grant {
 	const char *permission; /* a known name, such as "READ" */
 	const char *id, *uri, *email;
 };
-/* AccessControlPolicy. */
+/* The document AccessControlPolicy. */
 struct s3_acl {
 	struct arena arena;
 	const char *owner, *list; /* not NULL after s3_acl_parse() */

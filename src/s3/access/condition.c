@@ -286,7 +286,7 @@ static int count(json_t *element)
 }
 
 /* Returns true for keys of S3 for which this store has no value. A statement that denies by such a
- * key would never hold. */
+ * key would never apply. */
 static bool is_unsupported(const char *key)
 {
 	static const char *const names[] = {
@@ -400,8 +400,8 @@ static bool compare(
 	return false;
 }
 
-/* Returns the steps of a comparison, in addition to those of its pattern. Numbers, dates and
- * addresses are read to their end. */
+/* Returns the steps of a comparison, in addition to those of its pattern. The cost of a number, a
+ * date or an address includes its length. */
 static size_t cost_of(const struct operator* op, const char *actual)
 {
 	bool is_read = op->type == NUMBER || op->type == DATE || op->type == IP;

@@ -196,7 +196,8 @@ bool pattern_match(const struct pattern *filled, const char *text, bool any_case
 		filled_range(filled), (struct range){text, text + strlen(text)}, any_case, steps);
 }
 
-/* Splits at the first colons; the last part has all others. Returns the number of parts. */
+/* Splits at the first colons; the last part keeps any further colons. Returns the number of
+ * parts. */
 static size_t split(struct range whole, struct range parts[ARN_PARTS])
 {
 	size_t n = 0;

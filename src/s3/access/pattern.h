@@ -39,12 +39,12 @@ int pattern_read(struct pattern *out, struct arena *arena, const char *text, uns
  * variable has neither one value nor a default, or a negative code. */
 int pattern_fill(const struct pattern *pattern, const struct policy_question *question,
 	struct buf *memory, struct pattern *out);
-/* Gets the values of a condition key, for some steps of the question. Returns a negative code if
- * they cannot be read, or if no step is left. */
+/* Gets the values of a condition key, which uses up some steps of the question. Returns a negative
+ * code if they cannot be read, or if no step is left. */
 int policy_values_get(
 	const struct policy_question *question, const char *key, struct policy_values *out);
 /* Compares a text with a filled pattern. `steps` is as in struct policy_question; the result is
- * false if none is left. */
+ * false if no step is left. */
 bool pattern_match(const struct pattern *filled, const char *text, bool any_case, size_t *steps);
 /* Compares the six parts of an ARN, which colons separate, one by one. A text or pattern with fewer
  * parts is compared as a whole. */

@@ -247,7 +247,7 @@ static int read_policy(struct reader *r, json_t *root)
 	if (version &&
 		(!text || (strcmp(text, "2012-10-17") != 0 && strcmp(text, "2008-10-17") != 0)))
 		return invalid(r, "The policy must contain a valid version string");
-	/* Only the newer version has variables. */
+	/* Only policies of the version 2012-10-17 have variables. */
 	r->flags = text && strcmp(text, "2012-10-17") == 0 ? PATTERN_VARIABLES : 0;
 	if (id && !json_is_string(id))
 		return invalid(r, "Id must be a text");
@@ -381,7 +381,8 @@ enum policy_result policy_evaluate(const struct policy *policy, const struct pol
 	for (size_t i = 0; policy && i < policy->n && best < POLICY_FAILED; i++) {
 		enum policy_result result = evaluate(policy, &policy->statements[i], q);
 
-		/* Without steps comparisons are false, including those that a statement negates. */
+		/* Once no step is left, every comparison is false, even one that a statement
+		 * negates, so the result would be wrong. */
 		if (!policy_spend(q, 1))
 			result = POLICY_FAILED;
 		best = result > best ? result : best;

@@ -21,7 +21,7 @@
 struct penstock_error;
 struct policy;
 
-/* Bytes of the policy of a bucket, as AWS documents it. */
+/* Maximum number of bytes of a bucket policy, as AWS documents it. */
 #define POLICY_BUCKET_MAX 20480
 /* The value of aws:userid of anonymous senders. */
 #define POLICY_ANONYMOUS_ID "anonymous"
@@ -63,9 +63,9 @@ struct policy_question {
 	const char *action; /* "s3:GetObject" */
 	const char *resource; /* an ARN; not used by POLICY_OF_ROLE */
 	const struct policy_caller *caller; /* not used by POLICY_OF_IDENTITY */
-	/* Gets the values of a condition key, whose name is in any case; the values live until the
-	 * end of the evaluation. Returns a negative code if they cannot be read. The callback is
-	 * NULL if no key has a value. */
+	/* Gets the values of a condition key, whose name may be in upper or lower case; the values
+	 * live until the end of the evaluation. Returns a negative code if they cannot be read. The
+	 * callback is NULL if no key has a value. */
 	int (*values)(const struct policy_question *q, const char *key, struct policy_values *out);
 	void *cookie; /* for values() */
 	/* Steps that the evaluation may still take, such as the comparison of a character; NULL if
@@ -84,7 +84,7 @@ static inline bool policy_spend(const struct policy_question *question, size_t n
 }
 
 /* Reads a policy. `bucket` is NULL unless `kind` is POLICY_OF_BUCKET. The message about an invalid
- * policy has AWS's words. */
+ * policy uses AWS's wording. */
 int policy_parse(const char *json, size_t len, enum policy_kind kind, const char *bucket,
 	struct policy **out, struct penstock_error *err);
 /* Adds a reference. `policy` may be NULL. */
@@ -94,9 +94,9 @@ void policy_free(struct policy *policy);
 /* Returns POLICY_NEITHER if `policy` is NULL. */
 enum policy_result policy_evaluate(
 	const struct policy *policy, const struct policy_question *question);
-/* Returns true if the policy allows something to all, as AWS defines it: a condition on fixed
- * networks, accounts or principals makes a statement not public, unless anonymous senders meet the
- * condition. */
+/* Returns true if the policy allows something to all, as AWS defines it. A statement with a
+ * condition on fixed networks, accounts or principals does not count as public, unless anonymous
+ * senders meet the condition. */
 bool policy_is_public(const struct policy *policy);
 /* Returns true if a statement allows something to all, perhaps on conditions. */
 bool policy_admits_anyone(const struct policy *policy);

@@ -369,8 +369,8 @@ void s3_lifecycle_write(struct buf *out, const struct s3_lifecycle *lifecycle)
 
 /* ---- decisions ---- */
 
-/* Returns the first midnight at least `days` days after `since_ns`, or INT64_MAX if it does not
- * fit. */
+/* Returns the first midnight at least `days` days after `since_ns`, or INT64_MAX if that time
+ * exceeds 64 bits. */
 static int64_t days_after(int64_t since_ns, unsigned days, int64_t day_ns)
 {
 	int64_t at;
@@ -402,8 +402,8 @@ static bool means(const struct s3_lifecycle_rule *rule, const struct s3_lifecycl
 	return s3_filter_has(&rule->tags, object->tags);
 }
 
-/* Gets the end of a current version by the days or the date of a rule. Returns false if the rule
- * has neither. */
+/* Gets the time at which a current version expires by the days or the date of a rule. Returns false
+ * if the rule has neither. */
 static bool rule_end(
 	const struct s3_lifecycle_rule *rule, int64_t modified_ns, int64_t day_ns, int64_t *at_ns)
 {

@@ -105,7 +105,7 @@ void s3_log_key(struct buf *out, const struct s3_logging *logging,
 	if (logging->partitioned)
 		buf_printf(out, "%s/%s/%s/%.4s/%.2s/%.2s/", source->account, source->region,
 			source->bucket, date, date + 5, date + 8);
-	/* Keys by the date of the requests have no time of the day. */
+	/* Keys that have the date of the requests have no time of day. */
 	if (s3_logging_by_event(logging))
 		buf_printf(out, "%.10s-00-00-00-%s", date, unique);
 	else
@@ -128,8 +128,8 @@ static void add_number(struct buf *out, int64_t number)
 		buf_printf(out, " %" PRId64, number);
 }
 
-/* Adds a text that a client has sent. Percent-encodes quotes, backslashes and all bytes but visible
- * ASCII and blanks. */
+/* Adds a text that a client has sent. Percent-encodes quotes, backslashes and all bytes except
+ * visible ASCII and blanks. */
 static void add_escaped_part(struct buf *out, const char *text, size_t len)
 {
 	for (const unsigned char *p = (const unsigned char *)text; len; p++, len--)
@@ -159,8 +159,8 @@ static void add_sent(struct buf *out, const char *text)
 			add_escaped_part(out, p, 1);
 }
 
-/* A reader of the log could use a signature until it expires, a session token as well, and the key
- * of a customer for good. The value of a name that cannot be decoded is left out, too. */
+/* A reader of the log could use a signature or a session token until it expires, and a customer's
+ * key without a time limit. A parameter whose name cannot be decoded counts as secret, too. */
 static bool is_secret(const char *name, size_t len)
 {
 	static const char *const names[] = {"X-Amz-Signature", "X-Amz-Security-Token", "Signature",

@@ -27,7 +27,7 @@ static const char *const refused[] = {"s3:TestEvent", "s3:ReducedRedundancyLostO
 /* ---- the document ---- */
 
 #define N(path, type, member) D(path, type, s3_notification_rule, member)
-/* The destinations are webhooks, each of which is a queue. */
+/* Only queues are supported: the queue of a rule names a webhook. */
 static const struct field notification_fields[] = {F("/TopicConfiguration", REFUSED),
 	F("/CloudFunctionConfiguration", REFUSED), F("/LambdaFunctionConfiguration", REFUSED),
 	F("/EventBridgeConfiguration", REFUSED), END};

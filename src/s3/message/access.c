@@ -3,7 +3,7 @@
 #include "s3/message/table.h"
 #include "s3/message/xml.h"
 
-#define RULES_MAX 16 /* so that a second rule is refused by the caller */
+#define RULES_MAX 16 /* more than one, so that the caller can refuse a second rule */
 
 static const struct field access_block_fields[] = {
 	D("/BlockPublicAcls", TEXT, s3_access_block, block_acls),

@@ -104,8 +104,8 @@ const struct s3_error_info *s3_error_info(enum s3_error e);
 enum s3_error s3_error_find(const char *code);
 /* Returns the best guess from a status alone; S3_OK below 300. */
 enum s3_error s3_error_of_status(int status);
-/* Returns the code for an unexpected status, if nothing better is known (also outside of S3, such
- * as plain HTTP). Never returns PENSTOCK_OK. */
+/* Returns the code for an unexpected status, in S3 or plain HTTP, if the reply has no better
+ * information. Never returns PENSTOCK_OK. */
 enum penstock_code s3_code_of_status(int status);
 bool s3_status_is_retryable(int status);
 

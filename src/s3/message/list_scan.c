@@ -137,7 +137,7 @@ static bool copy_text(struct scan *s, const char *raw, size_t len, const char **
 	return true;
 }
 
-/* Reads a short value of a few characters as a string. */
+/* Reads a short value, such as a number or a date, as a string. */
 static bool short_text(struct scan *s, const char *raw, size_t len, char out[static MAX_VALUE])
 {
 	if (len >= MAX_VALUE || memchr(raw, '&', len))

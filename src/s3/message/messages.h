@@ -213,7 +213,7 @@ void s3_delete_release(struct s3_delete *message);
 struct s3_delete_outcome {
 	const char *key;
 	const char *version_id;
-	bool marker; /* a delete marker was made, or deleted */
+	bool marker; /* a delete marker was created, or deleted */
 	const char *marker_version; /* NULL if !marker */
 	const char *code; /* NULL if deleted */
 	const char *message; /* text of the error */

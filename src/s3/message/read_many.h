@@ -55,9 +55,9 @@ int read_many_next(char **at, struct buf *key, struct read_many_item *item);
 #define READ_MANY_DIGEST 8
 
 struct read_many_result {
-	/* 200, or the status of a GET that fails; 501 if the object has a customer's key or the
-	 * range is in several pieces, and 503 if the reply would be too long or access could not be
-	 * decided: a plain GET can then read the range */
+	/* 200, or the status of a GET that fails; 501 if the object is encrypted under a customer's
+	 * key or the range is in several pieces; 503 if the reply would be too long or access could
+	 * not be decided. A plain GET can then read the range */
 	unsigned status;
 	uint64_t length; /* bytes in the reply; 0 unless the status is 200 */
 	/* CRC32, CRC32C or CRC64NVME of the whole object if the store has it, else CHECKSUM_NONE */

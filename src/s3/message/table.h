@@ -27,7 +27,8 @@ enum field_type {
 	URL_ENCODING, /* bool */
 	VERSION_2, /* int: set to 2, because only a V2 list has the element */
 	/* Only in a strict table: */
-	UNUSED, /* allowed, and not read: it asks for nothing, or the caller refuses its parent */
+	/* allowed and ignored: the element has no effect, or the caller refuses its parent */
+	UNUSED,
 	REFUSED, /* asks for a feature of S3 that the store does not have */
 };
 

@@ -25,7 +25,7 @@
 
 struct penstock_error;
 
-/* tags that an object or a bucket may have */
+/* maximum number of tags of an object or a bucket */
 #define S3_OBJECT_TAGS 10
 #define S3_BUCKET_TAGS 50
 /* Maximum number of tags in a parsed text: more than allowed, so that s3_tagging_check() can refuse

@@ -30,7 +30,7 @@ enum sigv4_failure sigv4_buf_problem(const struct buf *b)
 	return b->failure == BUF_NO_MEMORY ? SIGV4_NO_MEMORY : SIGV4_TOO_LARGE;
 }
 
-/* Appends `s`, which is encoded in any way, in its canonical encoding. */
+/* Appends `s`, which may have another encoding, in its canonical encoding. */
 static enum sigv4_failure add_reencoded(
 	struct buf *out, const char *s, size_t n, bool keep_slash, bool plus_is_space)
 {

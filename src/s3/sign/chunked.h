@@ -56,7 +56,8 @@ struct chunked_options {
 
 struct chunked_decoder {
 	struct chunked_options options;
-	/* S3_OK unless decoding failed (S3_OK even if a callback failed or memory ran out) */
+	/* the error for the reply; S3_OK if decoding has not failed, or failed in a callback or for
+	 * lack of memory */
 	enum s3_error error;
 	/* the members below are private to the decoder */
 	struct sigv4_chain chain;

@@ -150,7 +150,7 @@ static bool valid_signature(const char *s)
 	return s[n] == '\0' && n == SIGV4_SIGNATURE_SIZE - 1;
 }
 
-/* Returns true for at least one name in lower case, with semicolons between the names. */
+/* Returns true if the text is at least one lower-case name, with semicolons between the names. */
 static bool valid_signed_headers(const char *s)
 {
 	bool empty = true;
@@ -320,8 +320,8 @@ static enum sigv4_failure presigned_payload(
 	if (!hash && parameter->p) {
 		static const char *const words[] = {SIGV4_UNSIGNED_PAYLOAD, SIGV4_EMPTY_SHA256};
 
-		/* `out` points to a text with a NUL, so only values with a constant copy are
-		 * accepted; clients send no others. */
+		/* `out` must point to a NUL-terminated text, so a value is accepted only if it
+		 * equals one of these constants; clients send no other values. */
 		for (size_t i = 0; i < sizeof(words) / sizeof(*words) && !hash; i++) {
 			if (span_is(*parameter, words[i]))
 				hash = words[i];

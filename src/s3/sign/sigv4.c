@@ -22,7 +22,7 @@
 
 #define ALGORITHM "AWS4-HMAC-SHA256"
 
-/* The differences between the kinds. */
+/* The constants of each kind of signature. */
 struct words {
 	const char *algorithm;
 	const char *terminator;

@@ -96,7 +96,7 @@ struct sigv4_cached_key {
 };
 #define SIGV4_CACHED_KEYS 8
 
-/* The words of the vendor. Google's two kinds are for signing only, and SIGV4_GOOG_RSA only for
+/* The vendor of the signature. Google's two kinds are for signing only, and SIGV4_GOOG_RSA only for
  * sigv4_presign(). */
 enum sigv4_kind { SIGV4_AWS, SIGV4_GOOG_HMAC, SIGV4_GOOG_RSA };
 
@@ -161,7 +161,7 @@ enum sigv4_failure {
 	SIGV4_MALFORMED_FORM, /* invalid fields of a form */
 	SIGV4_UNSUPPORTED, /* another scheme: Signature Version 2, or ECDSA */
 	SIGV4_AMBIGUOUS, /* signed both in the header and in the query */
-	SIGV4_DATE_MISSING, /* neither x-amz-date nor Date, or invalid */
+	SIGV4_DATE_MISSING, /* x-amz-date and Date are missing or invalid */
 	SIGV4_SCOPE_DATE, /* the date of the credential scope is not the date of the request */
 	SIGV4_SCOPE_SERVICE, /* the service is not s3, or the scope does not end in aws4_request */
 	SIGV4_SKEWED,

@@ -4,8 +4,8 @@
 
 #include "s3/sum/checksum.h"
 
-/* Returns the state of a hash that has read nothing, for free(), or NULL if out of memory. `kind`
- * is CHECKSUM_XXHASH64, CHECKSUM_XXHASH3 or CHECKSUM_XXHASH128. */
+/* Returns the initial state of a hash; free() it. Returns NULL if out of memory. `kind` is
+ * CHECKSUM_XXHASH64, CHECKSUM_XXHASH3 or CHECKSUM_XXHASH128. */
 void *xxh_new(enum checksum_kind kind);
 void xxh_reset(enum checksum_kind kind, void *state);
 void xxh_update(enum checksum_kind kind, void *state, const void *data, size_t len);
