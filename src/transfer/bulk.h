@@ -63,7 +63,7 @@ struct bulk_item {
 	size_t path_root;
 	/* Size, ETag and time of the source, from a listing; saves a request. NULL if not known. */
 	const struct object_info *known;
-	/* upload, and copy between stores: ETag of the only object to replace */
+	/* upload, and copy between stores: the target is replaced only if it has this ETag */
 	const char *if_match;
 	bool if_none_match; /* only create; in addition to the option for all items */
 	const char *content_type; /* upload: NULL for the type in the options */
@@ -89,7 +89,7 @@ struct bulk_options {
 	bool no_sync;
 	bool stop_at_first_error;
 	/* A second engine, used while many items are in flight; outlives the bulk. If NULL, the
-	 * bulk makes one. */
+	 * bulk creates one. */
 	struct http_engine *twin;
 	object_progress_fn progress; /* called from any thread */
 	object_kept_fn kept, resumed; /* called from any thread */
@@ -127,8 +127,8 @@ bool bulk_kept_mode(const struct strlist *metadata, mode_t *out);
 
 int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_options *options,
 	struct penstock_error *err);
-/* PENSTOCK_E_CANCELLED if the caller cancelled, after bulk_stop(), or if an item failed and
- * `stop_at_first_error` is set. */
+/* Fails with PENSTOCK_E_CANCELLED if the caller cancelled, after bulk_stop(), or if an item failed
+ * and `stop_at_first_error` is set. */
 int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_error *err);
 /* Waits for all pushed items. Returns the error of the first item that failed, else the error of
  * the sync. `totals` may be NULL. More items can be pushed afterwards unless the bulk was

@@ -51,7 +51,7 @@ typedef int (*compare_fn)(void *cookie, enum compare_verdict verdict, const stru
 	const struct entry *to, struct penstock_error *err);
 
 /* Calls `fn` in order of the paths and reads both sources to their ends. Size and time of a
- * directory ("a/") are ignored. PENSTOCK_E_INTERNAL if a source is not sorted. */
+ * directory ("a/") are ignored. Fails with PENSTOCK_E_INTERNAL if a source is not sorted. */
 int compare_trees(struct entry_source *from, struct entry_source *to,
 	const struct compare_rules *rules, compare_fn fn, void *cookie, struct penstock_error *err);
 

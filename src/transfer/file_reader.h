@@ -15,9 +15,9 @@
  *	file_reader_free(file);
  *	file_pool_free(pool);
  *
- * All bytes are of the version that was opened, else PENSTOCK_E_CHANGED; of a local file, only the
- * length is checked. Requests are retried by transfer/reads.h. Any number of threads may read one
- * file; a file does not survive fork().
+ * All bytes are of the version that was opened; otherwise the read fails with PENSTOCK_E_CHANGED.
+ * Of a local file, only the length is checked. Requests are retried by transfer/reads.h. Any number
+ * of threads may read one file; a file does not survive fork().
  */
 #ifndef TRANSFER_FILE_READER_H
 #define TRANSFER_FILE_READER_H
@@ -50,7 +50,8 @@ struct file_options {
 	void *cookie; /* passed to `stop` */
 	const atomic_int *cancel; /* ends calls once it is non-zero; may be NULL */
 	uint64_t ahead; /* bytes to read ahead, at most LIMIT_FILE_AHEAD_MAX; 0 for none */
-	/* Opens only this version, else PENSTOCK_E_CHANGED; NULL for the current version. */
+	/* Opens only this version, else fails with PENSTOCK_E_CHANGED; NULL for the current
+	 * version. */
 	const char *version;
 	/* With `version`: `size` is the size of that version, so opening the file sends no request.
 	 * Ignored for a local file. */
@@ -75,7 +76,8 @@ struct file_range {
 	size_t length;
 	void *data;
 };
-/* Reads all ranges at the same time. PENSTOCK_E_INVALID if a range does not lie within the file. */
+/* Reads all ranges at the same time. Fails with PENSTOCK_E_INVALID if a range does not lie within
+ * the file. */
 int file_reader_ranges(struct file_reader *file, const struct file_range *ranges, size_t n,
 	struct penstock_error *err);
 

@@ -44,7 +44,7 @@ struct http_fetch_options {
 	int64_t patience_ms; /* time to wait for an unreachable server (net/http/http.h) */
 	/* Does not sync the file: for callers who fetch it again after a power loss. */
 	bool no_sync;
-	/* PENSTOCK_E_PRECONDITION if the file exists when it would be renamed */
+	/* fails with PENSTOCK_E_PRECONDITION if the target exists at the time of the rename */
 	bool if_none_match;
 	/* Called as soon as the size is known (UINT64_MAX if the server does not give it), and
 	 * again after a restart; `missing` bytes are still to be fetched. Returns a negative code

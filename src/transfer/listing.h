@@ -86,9 +86,9 @@ struct object_source_options {
  * Streams the objects below the prefix `at.key` ("" or NULL for the whole bucket). Long listings
  * are fetched in several ranges of keys at a time. A store that ignores the start key is listed
  * page by page. The keys of a store that does not sort them are sorted by this process (in an
- * unlinked file in TMPDIR if the list is long). A key whose path would be empty is left out.
- * PENSTOCK_E_PROTOCOL if the store lists keys outside the prefix, makes no progress, or turns out
- * to be unsorted after entries were returned that cannot be taken back.
+ * unlinked file in TMPDIR if the list is long). A key whose path would be empty is left out. Fails
+ * with PENSTOCK_E_PROTOCOL if the store lists keys outside the prefix, makes no progress, or turns
+ * out to be unsorted after entries were returned that cannot be taken back.
  */
 int entry_source_objects(struct entry_source **out, struct object_ref at,
 	const struct object_source_options *options, struct penstock_error *err);
@@ -97,7 +97,7 @@ enum walk_links {
 	WALK_LINKS_SKIP, /* leave links out */
 	/* list the target; a dangling or circular link is a problem */
 	WALK_LINKS_FOLLOW,
-	WALK_LINKS_KEEP /* ENTRY_LINK */
+	WALK_LINKS_KEEP /* list the link itself, as ENTRY_LINK */
 };
 
 struct walk_options {
@@ -117,9 +117,9 @@ struct walk_options {
 };
 /*
  * Streams the files below the directory `path`, which may itself be a link. Each directory is
- * opened relative to its parent and never through a link unless WALK_LINKS_FOLLOW. Unfinished
+ * opened relative to its parent and, without WALK_LINKS_FOLLOW, never through a link. Unfinished
  * downloads (state/part_file.h) are left out. A directory of millions of names is sorted in an
- * unlinked file in TMPDIR. PENSTOCK_E_NOT_FOUND if the directory does not exist.
+ * unlinked file in TMPDIR. Fails with PENSTOCK_E_NOT_FOUND if the directory does not exist.
  */
 int entry_source_files(struct entry_source **out, const char *path,
 	const struct walk_options *options, struct penstock_error *err);

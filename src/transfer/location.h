@@ -40,7 +40,8 @@ static inline bool location_is_object(const char *text)
 	return str_starts(text, "s3://") || str_starts(text, "gs://");
 }
 
-/* PENSTOCK_E_INVALID if `text` is empty, has an unknown scheme, or has no valid bucket name. */
+/* Fails with PENSTOCK_E_INVALID if `text` is empty, has an unknown scheme, or has no valid bucket
+ * name. */
 int location_parse(struct location *out, const char *text, struct penstock_error *err);
 void location_release(struct location *location);
 /* Returns "s3" or "gs"; for objects only. */

@@ -92,8 +92,8 @@ typedef void (*object_kept_fn)(void *cookie, uint64_t bytes);
  *
  * On Google Cloud Storage (`place->google`, or any endpoint at storage.googleapis.com) an object's
  * `etag` is its generation in quotes, and conditions are generation-match headers. If the XML API
- * lacks an operation, a slower one is used: copies of any size and uploads under a condition go in
- * one request, and each key of a deletion takes a request of its own.
+ * lacks an operation, a slower one is used: copies of any size and conditional uploads go in one
+ * request, and each key of a deletion takes a request of its own.
  */
 int object_client_open(struct object_client **out, struct http_engine *engine,
 	const struct store_place *place, struct penstock_error *err);
@@ -120,14 +120,14 @@ void object_client_gate(struct object_client *client, const struct http_gate *ga
 
 /* Returns 0 even if the bucket exists and belongs to the caller. */
 int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err);
-/* PENSTOCK_E_EXISTS if the bucket is not empty. */
+/* Fails with PENSTOCK_E_EXISTS if the bucket is not empty. */
 int bucket_delete(struct object_client *client, const char *bucket, struct penstock_error *err);
 /* Lists the account's buckets by name; `fn` as in object_list(), with the name in `key` and the
  * creation date in `modified_ns`. */
 int bucket_list(struct object_client *client,
 	int (*fn)(void *cookie, const struct object_info *info), void *cookie,
 	struct penstock_error *err);
-/* PENSTOCK_E_NOT_FOUND if the bucket does not exist. */
+/* Fails with PENSTOCK_E_NOT_FOUND if the bucket does not exist. */
 int bucket_head(struct object_client *client, const char *bucket, struct penstock_error *err);
 enum bucket_versioning { BUCKET_UNVERSIONED, BUCKET_VERSIONED, BUCKET_SUSPENDED };
 int bucket_versioning(struct object_client *client, const char *bucket, enum bucket_versioning *out,
@@ -158,22 +158,22 @@ struct object_put_options {
 	bool (*still_valid)(void *cookie);
 	/*
 	 * Reports an upload in parts, on the calling thread: before the upload is requested (`id`
-	 * is NULL), when the store has named it, and when the store has no part of the upload any
+	 * is NULL), when the store has given it an id, and when the store has no part of it any
 	 * more (`over`). A caller that records the upload can abort it after a kill. Not called for
 	 * a stream. May be NULL.
 	 */
 	void (*parts)(void *cookie, const char *key, const char *id, bool over);
 	/*
-	 * A directory (made if missing) for the journals of uploads in parts from files. An upload
-	 * that is interrupted by a failure or a kill stays in the store, and the next call for the
-	 * same file and object sends the missing parts. If `resume_dir` is NULL, an upload starts
-	 * from the beginning, and a failure leaves nothing in the store.
+	 * A directory (created if missing) for the journals of uploads in parts from files. An
+	 * upload that is interrupted by a failure or a kill stays in the store, and the next call
+	 * for the same file and object sends the missing parts. If `resume_dir` is NULL, an upload
+	 * starts from the beginning, and a failure leaves nothing in the store.
 	 */
 	const char *resume_dir;
 	object_kept_fn kept; /* bytes that a failed call leaves for the next call; may be NULL */
 	object_kept_fn resumed; /* bytes from an earlier call, after `progress`; may be NULL */
 	/*
-	 * A directory (made if missing) for block checksums of large objects that were sent:
+	 * A directory (created if missing) for block checksums of large objects that were sent:
 	 * object_put_file() of a file that changed in part then sends only the difference, and the
 	 * store copies the rest (UploadPartCopy, if supported). If `delta_dir` is NULL, everything
 	 * is sent.
@@ -187,8 +187,8 @@ int object_put(struct object_ref at, const void *data, size_t len,
 	struct penstock_error *err);
 /*
  * Sends the first `size` bytes of `fd` (pread; the offset is unchanged), in parallel parts if the
- * file is large. PENSTOCK_E_CHANGED if the file became shorter or still_valid() returned false.
- * Sends an end-to-end checksum and verifies the store's reply.
+ * file is large. Fails with PENSTOCK_E_CHANGED if the file became shorter or still_valid() returned
+ * false. Sends an end-to-end checksum and verifies the store's reply.
  */
 int object_put_file(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct object_info *info,
@@ -222,7 +222,8 @@ struct object_get_options {
 	const struct object_info *known;
 	unsigned parallel; /* limit of ranges in flight; 0 to adapt it to the store */
 	bool relaxed; /* object_get_file(): renames without a sync; the caller syncs */
-	bool if_none_match; /* object_get_file(): PENSTOCK_E_PRECONDITION if the file exists */
+	/* object_get_file(): fails with PENSTOCK_E_PRECONDITION if the file exists */
+	bool if_none_match;
 	/* object_get_file(): a call that fails or is killed leaves the fetched part of a large
 	 * object with a journal; the next call for the same object and path fetches the rest. */
 	bool resume;
@@ -231,7 +232,8 @@ struct object_get_options {
 	void *cookie;
 	const atomic_int *cancel;
 };
-/* Appends the bytes to `out`; PENSTOCK_E_LIMIT if they exceed its limit. */
+/* Appends the bytes to `out`. Fails with PENSTOCK_E_LIMIT if the bytes exceed the limit of
+ * `out`. */
 int object_get(struct object_ref at, const struct object_get_options *options, struct buf *out,
 	struct object_info *info, struct penstock_error *err);
 #define OBJECT_PART_SUFFIX ".penstock-part"
@@ -249,21 +251,21 @@ int object_get_file(struct object_ref at, const char *path,
  * are fetched (at most `parallel` of LIMIT_STREAM_RANGE bytes are held). A negative code from `fn`
  * ends the call with that error. The store's checksum of the whole object is verified at the end,
  * and the checksum of a part before the part's last piece is passed on, so PENSTOCK_E_CORRUPT may
- * come after damaged bytes. PENSTOCK_E_CHANGED if the object was replaced meanwhile.
+ * come after damaged bytes. Fails with PENSTOCK_E_CHANGED if the object was replaced meanwhile.
  */
 typedef int (*object_stream_fn)(
 	void *cookie, const void *data, size_t len, struct penstock_error *err);
 int object_get_stream(struct object_ref at, const struct object_get_options *options,
 	object_stream_fn fn, void *cookie, struct object_info *info, struct penstock_error *err);
 
-/* Gets the description of an object; `info` may be NULL. PENSTOCK_E_NOT_FOUND if the object does
- * not exist. */
+/* Gets the description of an object; `info` may be NULL. Fails with PENSTOCK_E_NOT_FOUND if the
+ * object does not exist. */
 int object_head(struct object_ref at, struct object_info *info, struct penstock_error *err);
-/* A missing object or version is a success. PENSTOCK_E_PRECONDITION if the object has another ETag
- * than `if_match`, which may be NULL. */
+/* Deletes an object or a version; a missing one is a success. Fails with PENSTOCK_E_PRECONDITION if
+ * the object has another ETag than `if_match`, which may be NULL. */
 int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err);
-/* Deletes the version even if a retention in the mode GOVERNANCE protects it. The store demands the
- * right s3:BypassGovernanceRetention. */
+/* Deletes the version even if a retention in the mode GOVERNANCE protects it. The store requires
+ * the permission s3:BypassGovernanceRetention. */
 int object_delete_retained(struct object_ref at, struct penstock_error *err);
 
 /* Keys to delete from one bucket; all members are borrowed for the duration of the call. */
@@ -271,8 +273,8 @@ struct object_deletion {
 	struct object_client *client;
 	const char *bucket;
 	const struct strlist *keys;
-	/* Deletes each key only while its object has the ETag at the same index ("": any),
-	 * otherwise PENSTOCK_E_PRECONDITION. NULL to delete unconditionally. */
+	/* Deletes each key only while its object has the ETag at the same index ("" for any ETag);
+	 * otherwise the key fails with PENSTOCK_E_PRECONDITION. NULL to delete unconditionally. */
 	const struct strlist *etags;
 	/* Called for every key that the store refused to delete. May be NULL. */
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err);
@@ -361,8 +363,8 @@ int object_copy(struct object_ref from, struct object_ref to,
 typedef int (*object_list_fn)(void *cookie, const struct object_info *info);
 /*
  * Lists the objects below the prefix `at.key` in the store's order, normally the byte order of the
- * keys. `delimiter` and `cancel` may be NULL. PENSTOCK_E_PROTOCOL if the store lists keys outside
- * the prefix or makes no progress.
+ * keys. `delimiter` and `cancel` may be NULL. Fails with PENSTOCK_E_PROTOCOL if the store lists
+ * keys outside the prefix or makes no progress.
  */
 int object_list(struct object_ref at, const char *delimiter, object_list_fn fn, void *cookie,
 	const atomic_int *cancel, struct penstock_error *err);

@@ -9,10 +9,11 @@
  *		r = reads_run(reads, batch, 256, cancel, err);
  *	reads_free(reads);
  *
- * A store that speaks plain HTTP is read on connections of the calling thread (net/plain), which
- * costs a fifth of a request of the engine. Anything unusual there (another status, a closed
- * connection, silence), HTTPS, a proxy, and the stores of Amazon and Google go to the client's
- * engine, with its retries, limits and messages. docs/decisions/datasets.md has the figures.
+ * A store that speaks plain HTTP is read on connections of the calling thread (net/plain), where a
+ * request costs a fifth of what it costs the engine. Anything unusual there (another status, a
+ * closed connection, silence), HTTPS, a proxy, and the stores of Amazon and Google go to the
+ * client's engine, with its retries, limits and messages. docs/decisions/datasets.md has the
+ * figures.
  *
  * reads_new_web() is for resources of the web: `key` is a URL, and `etag` the version that
  * web_find() found.
@@ -56,7 +57,7 @@ struct object_read {
 	/* The read is all of the object, and is verified against the store's checksum, if it has
 	 * one. */
 	bool whole;
-	/* PENSTOCK_E_CHANGED if the object has another ETag; NULL or "" for any */
+	/* fails with PENSTOCK_E_CHANGED if the object has another ETag; NULL or "" for any */
 	const char *etag;
 	void *data; /* receives `length` bytes; NULL if `pieces` receive them */
 	struct read_pieces pieces;
@@ -93,8 +94,8 @@ struct web_info {
 	/* The strong ETag, else the Last-Modified, else a weak ETag. */
 	char version[OBJECT_ETAG_SIZE];
 };
-/* Requests one byte to check that the server supports ranges: PENSTOCK_E_UNSUPPORTED if not, or if
- * its reply has no ETag and no Last-Modified. */
+/* Requests one byte to check that the server supports ranges. Fails with PENSTOCK_E_UNSUPPORTED if
+ * not, or if its reply has no ETag and no Last-Modified. */
 int web_find(struct http_engine *engine, const char *url, const atomic_int *cancel,
 	struct web_info *out, struct penstock_error *err);
 

@@ -237,7 +237,7 @@ static int op_translate(void *cookie, struct http_reply *reply, struct penstock_
 static int op_names(struct s3_op *op, struct penstock_error *err)
 {
 	const struct object_client *client = op->at.client;
-	/* No certificate covers a dotted bucket as a host name. */
+	/* No wildcard certificate covers a host name whose bucket has dots. */
 	bool in_host = client->aws && op->at.bucket &&
 		       !(client->https && strchr(op->at.bucket, '.'));
 
@@ -556,7 +556,7 @@ static const char *hint_of(const struct s3_op *op, enum s3_error e)
 	case S3_E_ACCESS_DENIED:
 		if (credentials_anonymous(op->at.client->settings.credentials))
 			return "the store does not allow requests without credentials";
-		/* The store has the same code for both. */
+		/* The store sends the same error code in both cases. */
 		return op->at.version && strcmp(op->request.method, "DELETE") == 0
 			       ? "the version is locked, or the credentials lack the permission"
 			       : "the credentials lack the permission";

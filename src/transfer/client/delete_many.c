@@ -100,8 +100,8 @@ static void set_bounds(const struct deletion *d, struct http_request *request)
 	request->deadline_ms = d->deadline_ms;
 }
 
-/* Deletes the batch in one request, without the keys that XML cannot express: the document could
- * name other objects. */
+/* Deletes the batch in one request, without the keys that XML cannot express: with such a key, the
+ * document could name another object. */
 static int delete_batch(struct deletion *d, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};

@@ -31,7 +31,8 @@ bool google_header(const char *method, const struct sigv4_header *in, struct sig
 /* Adds S3's headers to `reply`. Returns 0, or an error if out of memory. */
 int google_reply(struct http_reply *reply, struct penstock_error *err);
 
-/* Raises PENSTOCK_E_UNSUPPORTED: Google has generations, with other requests. */
+/* Raises PENSTOCK_E_UNSUPPORTED: Google has generations in place of versions, with other
+ * requests. */
 int google_refuse_versions(struct penstock_error *err);
 
 /* Finds the MD5 of the object in a reply. Returns false if there is none, as for composed

@@ -111,7 +111,7 @@ static int take_header(
 	return *out ? 0 : error_memory(err);
 }
 
-/* Takes what object_info_from_reply() does not take. */
+/* Copies the properties that object_info_from_reply() leaves out. */
 static int take_details(
 	const struct http_reply *reply, struct object_info *out, struct penstock_error *err)
 {

@@ -49,8 +49,8 @@ struct object_client {
 	/* For GUARD_HEADER and GUARD_TRAILER: CRC64NVME, for Google CRC32C. */
 	enum checksum_kind guard_kind;
 	atomic_int guard; /* an enum guard, adapted to the store */
-	/* the store's clock minus this machine's; 0 until the store refused a request for its
-	 * time */
+	/* the store's clock minus this machine's; 0 until the store has refused a request because
+	 * of its time */
 	atomic_llong skew_s;
 	atomic_llong patience_ms;
 	const atomic_int *_Atomic patient_cancel; /* valid while patience_ms is set */
@@ -85,7 +85,7 @@ struct s3_op {
 	struct buf document; /* document of the reply, if it is XML */
 	bool may_be_error; /* a 200 reply may carry an Error document */
 	bool skew_adjusted;
-	bool refused; /* the store called the credentials of an attempt expired */
+	bool refused; /* the store reported that the credentials of an attempt have expired */
 	/* attempts with refused credentials, except those while new credentials were fetched */
 	unsigned refusals;
 	unsigned renewals; /* sets of credentials that replaced refused ones */
@@ -117,9 +117,10 @@ static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
 void s3_op_wants_document(struct s3_op *op);
 /* Sets a body of XML; `what` names the body in the error if it is too large. */
 void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what);
-/* s3_op_wants_document() and s3_op_perform(). */
+/* Performs the request like s3_op_perform(), after s3_op_wants_document(). */
 int s3_op_ask(struct s3_op *op, struct penstock_error *err);
-/* s3_op_ask(), which also fills `out` from the document with a parser of s3/message/messages.h. */
+/* Like s3_op_ask(), but also fills `out` from the document with a parser of
+ * s3/message/messages.h. */
 #define s3_op_read(op, parse, out, err)                                                            \
 	({                                                                                         \
 		int read_ = s3_op_ask(op, err);                                                    \
@@ -127,7 +128,7 @@ int s3_op_ask(struct s3_op *op, struct penstock_error *err);
 			read_ = error_prefix(err, "%s", (op)->what);                               \
 		read_;                                                                             \
 	})
-/* s3_op_read() for a request that starts a multipart upload; free() `*id`. */
+/* Like s3_op_read(), for a request that starts a multipart upload; free() `*id`. */
 int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err);
 /* Builds only the URL, in op->request.url. */
 int s3_op_url(struct s3_op *op, struct penstock_error *err);
@@ -164,7 +165,7 @@ enum checksum_kind object_reply_checksum(
 enum checksum_kind object_reply_digest(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
 /* Returns the kind of CRC that a multipart object has for each part: the ETag shows that there are
- * parts, and a header shows the kind. CHECKSUM_NONE if there is none. */
+ * parts, and a header shows the kind. Returns CHECKSUM_NONE if there is none. */
 enum checksum_kind object_reply_part_checksum(const struct http_reply *reply, const char *etag);
 /* Returns true if the user has enabled the verification of downloads
  * (AWS_RESPONSE_CHECKSUM_VALIDATION). */
@@ -180,10 +181,11 @@ bool object_reply_encrypted(const struct http_reply *reply);
 bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 
 /* Every store returns an object's ETag. A reply without one came from something else (a proxy, a
- * login page): PENSTOCK_E_PROTOCOL. Serves as an `on_headers` whose cookie begins with the op. */
+ * login page), so the call fails with PENSTOCK_E_PROTOCOL. Serves as an `on_headers` whose cookie
+ * begins with the op. */
 int s3_op_check_etag(void *cookie, const struct http_reply *reply, struct penstock_error *err);
-/* Like s3_op_check_etag(), but the reply must also have this ETag ("" for any), else
- * PENSTOCK_E_CHANGED: stores and caches may ignore If-Match. */
+/* Like s3_op_check_etag(), but also fails with PENSTOCK_E_CHANGED unless the reply has this ETag
+ * ("" for any), because stores and caches may ignore If-Match. */
 int s3_op_check_same(struct s3_op *op, const struct http_reply *reply, const char *etag,
 	struct penstock_error *err);
 

@@ -17,8 +17,8 @@ struct marker {
 	struct buf key, id;
 };
 
-/* An earlier page has listed the key; some stores begin with the key that they should begin
- * after. */
+/* Returns true for a key that the store should have skipped: some stores begin with the key that
+ * the list should begin after. */
 static bool is_before(const struct object_versions_options *options, const char *key)
 {
 	return options->after && !options->after_version && strcmp(key, options->after) <= 0;

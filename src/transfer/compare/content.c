@@ -66,7 +66,7 @@ static size_t candidates(uint64_t size, uint64_t parts, uint64_t out[static MAX_
 			out[n++] = part;
 	}
 	/* If the uploader divided the size by the number of parts, the part size is usually the
-	 * smallest number of whole MiB. */
+	 * result, rounded up to a whole MiB. */
 	if (n < MAX_CANDIDATES) {
 		uint64_t least = (size / parts + MIB - 1) / MIB * MIB;
 		bool known = false;
@@ -97,8 +97,8 @@ static int head_checksum(const struct compare_side *side, const struct entry *ob
 	return r;
 }
 
-/* A file that cannot be read counts as different: its transfer replaces it, or reports the reason
- * and lets the others continue. */
+/* A file that cannot be read counts as different: its transfer then replaces it, or reports the
+ * reason, and the other files continue. */
 static int unreadable(int r, struct penstock_error *err)
 {
 	if (r == -(int)PENSTOCK_E_CANCELLED || r == -(int)PENSTOCK_E_MEMORY)

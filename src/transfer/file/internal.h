@@ -46,7 +46,7 @@ struct file_job {
 	struct file_source *source; /* a reference, held until the end of the job */
 	struct object_read *items; /* borrowed; NULL to run file_source_find() */
 	size_t n;
-	/* The job reads ahead: jobs that a caller waits for run first. */
+	/* The job reads ahead, and runs after the jobs that a caller waits for. */
 	bool ahead;
 	void (*release)(struct file_job *job); /* frees an abandoned job */
 

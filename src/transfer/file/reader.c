@@ -346,7 +346,7 @@ static int run_parts(struct file_reader *f, struct parts *parts, struct penstock
 	for (size_t i = 0; r == 0 && i < parts->n; i++)
 		r = parts->items[i].block ? take_from_block(f, &parts->items[i], err)
 					  : finish(f, &parts->items[i].job, err);
-	/* After a failure, cancel all requests before waiting for their ends. */
+	/* After a failure, cancel all requests before waiting for them. */
 	for (size_t i = 0; r < 0 && i < parts->n; i++)
 		atomic_store(&parts->items[i].job.cancel, 1);
 	for (size_t i = 0; r < 0 && i < parts->n; i++)

@@ -195,8 +195,8 @@ int object_copy(struct object_ref from, struct object_ref to,
 	if (o->if_match && strcmp(o->if_match, source.info.etag) != 0)
 		return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", from,
 			"the object is not the expected one");
-	/* Ceph and MinIO ignore If-None-Match on a copy; other stores are asked with the condition
-	 * as well. */
+	/* Ceph and MinIO ignore If-None-Match on a copy; for other stores, the request has the
+	 * condition as well. */
 	if (o->if_none_match && object_head(to, NULL, NULL) == 0)
 		return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", from,
 			"'%s://%s/%s' exists", object_client_scheme(to.client), to.bucket, to.key);
@@ -342,8 +342,8 @@ static int probe(
 	if (r <= 0)
 		return r;
 	honoured->put = true;
-	/* Google has no condition on the Complete; uploads under a condition are never sent in
-	 * parts there. */
+	/* Google has no condition on the Complete; conditional uploads to Google are never sent in
+	 * parts. */
 	r = at.client->google ? 1 : probe_complete(at, err);
 	honoured->complete = r > 0;
 	if (r >= 0)

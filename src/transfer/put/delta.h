@@ -46,7 +46,7 @@ int delta_sums_init(struct delta_sums *sums, uint64_t size, const struct delta_s
 	enum checksum_kind kind, struct penstock_error *err);
 void delta_sums_release(struct delta_sums *sums);
 uint64_t delta_length(const struct delta_sums *sums, uint64_t i);
-/* Reads the first sums->size bytes. PENSTOCK_E_CHANGED if the file has fewer. */
+/* Reads the first sums->size bytes. Fails with PENSTOCK_E_CHANGED if the file has fewer. */
 int delta_scan(
 	struct delta_sums *sums, int fd, const atomic_int *cancel, struct penstock_error *err);
 /* Combines the checksum of a range of whole blocks from the blocks' checksums. */

@@ -46,9 +46,10 @@ int put_body_sum(const struct put_body *body, enum checksum_kind kind,
 enum put_sum { PUT_SUM_UNKNOWN, PUT_SUM_SAME, PUT_SUM_DIFFERS };
 enum put_sum put_compare_sum(
 	const struct object_client *client, const char *checksum, const uint8_t *digest);
-/* Reads the whole body; true if the ETag is the MD5 of the body. */
+/* Returns true if the ETag is the MD5 of the body, which is read for this. */
 bool put_body_has_md5(const struct put_body *body, const char *etag);
-/* Verifies after success that the store has the sent bytes. PENSTOCK_E_CORRUPT if not. */
+/* Called after a success: verifies that the store has the sent bytes, else fails with
+ * PENSTOCK_E_CORRUPT. */
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);
 
 /* An operation with a body, whose hooks also call `still_valid`. */

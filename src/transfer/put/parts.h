@@ -22,7 +22,7 @@ struct part_result {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char checksum[CHECKSUM_TEXT_SIZE]; /* "" unless the store returned it */
 	bool recorded; /* the journal of an earlier call has the part */
-	bool listed; /* the store has the part, by its list or by its reply to the part */
+	bool listed; /* the store has the part: its list has it, or its reply confirmed it */
 };
 
 /* A part in flight. */
@@ -68,22 +68,22 @@ struct upload {
 	uint8_t digest[CHECKSUM_MAX_SIZE]; /* checksum of the whole object */
 };
 
-/* put_in_parts() with parts that the store copies. */
+/* Like put_in_parts(), with some parts copied by the store. */
 int put_parts_of(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct put_delta *delta, struct object_info *info,
 	struct penstock_error *err);
 
-/* put_in_parts() with all parts copied from `from`, as long as it has this ETag. */
+/* Like put_in_parts(), with all parts copied from `from`, as long as it has this ETag. */
 int put_parts_copied(struct object_ref at, uint64_t size, const struct object_put_options *options,
 	struct object_ref from, const char *etag, struct object_info *info,
 	struct penstock_error *err);
 
 int upload_init(struct upload *u, unsigned slots, struct penstock_error *err);
 void upload_release(struct upload *u);
-/* Starts the upload, and sets u->id to its name. */
+/* Starts the upload, and sets u->id to the id that the store returns. */
 int upload_start(struct upload *u, struct penstock_error *err);
-/* Aborts the upload. Returns true if the store has no part of the upload any more; false even if it
- * was not started. */
+/* Aborts the upload. Returns true if the store has no part of the upload any more. Returns false if
+ * the abort failed, or if there was no upload to abort. */
 bool upload_abort(struct upload *u);
 /* Verifies and records the parts that have ended, and empties their slots. `*free_slot` is NULL if
  * all slots are in flight. */

@@ -41,7 +41,7 @@ static ssize_t body_data(struct put_body *body, void *out, size_t size, struct p
 			return -1;
 		}
 	}
-	/* The last bytes were read, so the object does not have later changes. */
+	/* Check after reading the last bytes: later changes of the file are not in the object. */
 	if (body->last && size == left && body->still_valid && !body->still_valid(body->cookie)) {
 		error_set(err, PENSTOCK_E_CHANGED, "the file changed while it was sent");
 		return -1;
@@ -303,7 +303,7 @@ int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_err
 
 	if (sum == PUT_SUM_DIFFERS)
 		return corrupt(err, op, "checksum");
-	/* Google compares the header's checksum and refuses other bytes. */
+	/* Google compares the header's checksum and refuses bytes that do not match it. */
 	if (sum == PUT_SUM_SAME || (client->google && body->guard != GUARD_MD5))
 		return 0;
 	/* The store ignores checksums: compare ETags from now on. */
@@ -426,7 +426,8 @@ void put_conditions(struct s3_op *op, const struct object_put_options *options)
 	s3_op_header(op, "if-none-match", options->if_none_match ? "*" : NULL);
 }
 
-/* Google takes a condition on a PUT of any size, but not on the Complete of a multipart upload. */
+/* Google accepts a condition on a PUT of any size, but not on the Complete of a multipart
+ * upload. */
 bool put_needs_one_request(
 	const struct object_client *client, const struct object_put_options *options)
 {
@@ -442,8 +443,8 @@ void put_nothing_to_match(const struct s3_op *op, const struct object_put_option
 			"%s: the object is not the expected one: it does not exist", op->what);
 }
 
-/* The store refused, but the object has the expected ETag: such a store wants the ETag without its
- * quotes. Returns true if the request should be retried; If-Match has no quotes from now on. */
+/* The store refused, but the object has the expected ETag: such a store expects the ETag without
+ * its quotes. Returns true if the request should be retried; If-Match has no quotes from now on. */
 bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *options)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};

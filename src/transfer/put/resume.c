@@ -20,11 +20,11 @@
 #include "transfer/put/parts.h"
 
 /*
- * Lines of the journal, in this order, all but the last kind twice:
+ * Lines of the journal, in this order; each line except the P lines is written twice:
  *	T endpoint bucket key path		target and source
  *	F size mtime ctime inode device		the file
  *	O digest				properties of the object
- *	U part-size id				the upload, once the store has named it
+ *	U part-size id				the upload, once the store has given it an id
  *	P number length etag digest		a part that the store has
  */
 #define SUFFIX ".upload"

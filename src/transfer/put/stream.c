@@ -168,7 +168,7 @@ static int stream_run(struct upload *u, struct object_info *info, struct penstoc
 }
 
 /* Google supports no condition on a multipart upload. So the stream is sent to a temporary name,
- * and a copy in the store under the condition gives the object its final name. */
+ * and a conditional copy within the store gives the object its final name. */
 static int stream_aside(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	struct object_put_options plain = *u->options;

@@ -11,7 +11,7 @@
 #include "s3/uri.h"
 #include "transfer/reads/internal.h"
 
-/* A batch is several requests, so that the store reads while this thread receives. */
+/* A batch is sent as several requests, so that the store reads while this thread receives. */
 #define GROUP	    64
 #define GROUP_BYTES (1 * MIB)
 #define GROUP_MIN   4 /* fewer small reads are sent as GETs */

@@ -12,7 +12,7 @@
 #include "s3/uri.h"
 #include "transfer/reads/internal.h"
 
-#define PAUSE_MS 5000 /* pause after a run without a good reply */
+#define PAUSE_MS 5000 /* pause after a run in which no read succeeded */
 
 /* Appends the head of the request. */
 static int add_head(

@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "transfer/reads/internal.h"
 
-/* Returns true if a proxy is configured for libcurl: requests to a proxy look different. */
+/* Returns true if a proxy is configured for libcurl: requests to a proxy have another form. */
 static bool has_proxy(void)
 {
 	static const char *const names[] = {"http_proxy", "all_proxy", "ALL_PROXY"};

@@ -31,8 +31,8 @@ int part_file_first_name(const char *path, char **out, struct penstock_error *er
 /* Returns true if a name (without its directory) was made by part_file_random_name() or
  * part_file_first_name(); `*stem` is the length of the target's name in it. */
 bool part_file_is_marked(const char *name, size_t *stem);
-/* True for a regular file that this user owns and that has only one name, so that no other file is
- * changed through it. */
+/* Returns true for a regular file that this user owns and that has only one name, so that a write
+ * does not also change a file of another name. */
 bool part_file_is_private(int fd);
 /* Returns true if a name in an open directory belongs to an unfinished download: a marked name,
  * also with ".json" after it, a journal, or a file that a journal next to it names. False for a

@@ -35,8 +35,8 @@ struct record_file {
 #define RECORD_FILE_INIT { .fd = -1 }
 /* clang-format on */
 
-/* Opens the file, or creates it with mode 0600. PENSTOCK_E_EXISTS if another process uses the file,
- * or if it is not a journal. */
+/* Opens the file, or creates it with mode 0600. Fails with PENSTOCK_E_EXISTS if another process
+ * uses the file, or if it is not a journal. */
 int record_file_open(struct record_file *f, const char *path, struct penstock_error *err);
 /* Returns true if a file that starts with `head` is a journal. */
 bool record_file_begins(const char *head);
@@ -57,8 +57,8 @@ char record_file_peek(struct record_file *f);
 void record_add_text(struct buf *line, const char *text);
 bool record_decode(char *field);
 
-/* Lines of other files: eight digits of the CRC-32 of the text after the space, a space, fields.
- * Text that is added between begin and end becomes a line. */
+/* Lines of the same form for other files: eight digits of the CRC-32 of the text after the space, a
+ * space, fields. Text that is added between begin and end becomes a line. */
 #define RECORD_LINE_TEXT 9
 size_t record_line_begin(struct buf *out);
 void record_line_end(struct buf *out, size_t begin);

@@ -31,13 +31,14 @@ struct fetch {
 	char *part_path;
 	char *journal_path;
 	int fd; /* descriptor of the part file, locked */
-	bool fresh; /* the part file was just created, so a journal is about another file */
+	/* the part file was just created, so a journal that exists describes another file */
+	bool fresh;
 
 	/* Properties of the resource, from its first reply or the journal. */
 	_Atomic uint64_t size; /* HTTP_LENGTH_UNKNOWN if not known */
 	char *etag;
 	char *last_modified;
-	atomic_bool web_page; /* the Content-Type is a web page's, and the name is another file's */
+	atomic_bool web_page; /* the Content-Type is that of a web page, although the name is not */
 
 	/* For ranges. */
 	uint64_t chunk;
@@ -105,7 +106,7 @@ enum fetch_way { FETCH_WAY_RANGES, FETCH_WAY_STREAM, FETCH_WAY_DONE };
 /* Sends the first request of a new fetch, and chooses the mode. */
 int fetch_probe(struct fetch *f, enum fetch_way *way, struct penstock_error *err);
 /* Requests the last byte, to verify that the server still has the file that an earlier call fetched
- * completely. PENSTOCK_E_CHANGED if the file has changed. */
+ * completely. Fails with PENSTOCK_E_CHANGED if the file has changed. */
 int fetch_recheck(struct fetch *f, struct penstock_error *err);
 int fetch_ranges(struct fetch *f, struct penstock_error *err);
 int fetch_stream(struct fetch *f, struct penstock_error *err);
