@@ -122,7 +122,7 @@ static void report(struct bulk *bulk, struct bulk_task *task)
 		error_move(&bulk->first, &task->error);
 }
 
-/* Under the lock, which is dropped during the callbacks. */
+/* Called under the lock, which is dropped during the callbacks. */
 static void report_ended(struct bulk *bulk)
 {
 	struct bulk_list ended = bulk->ended;
@@ -150,7 +150,7 @@ static void check_cancel(struct bulk *bulk)
 		bulk_stop(bulk);
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static void wait_a_little(struct bulk *bulk)
 {
 	bulk->flush = true;
@@ -160,7 +160,7 @@ static void wait_a_little(struct bulk *bulk)
 	bulk->flush = false;
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static int make_room(struct bulk *bulk, size_t charge, struct penstock_error *err)
 {
 	for (;;) {

@@ -335,7 +335,7 @@ int bulk_file_times(
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
 	mode_t mode;
 
-	/* Set only bits that any user may set on an own file. */
+	/* Set only bits that users may always set on their own files. */
 	if (o->preserve && bulk_kept_mode(&from->metadata, &mode) && S_ISREG(mode) &&
 		fchmod(fd, mode & 0777) < 0)
 		return error_errno(err, errno, "cannot set the mode of '%s'", task->item.path);

@@ -10,7 +10,8 @@
 #include "base/process/process.h"
 #include "net/http/http.h"
 
-/* Initial size of the window; once the window has grown, it hides a round trip of 50 ms. */
+/* Initial size of the window, which limits the number of flights; a window that has grown hides a
+ * round trip of 50 ms. */
 #define WINDOW_FIRST 16
 /* With this many requests in flight, one thread is not enough. */
 #define TWIN_FROM 8
@@ -45,8 +46,8 @@ static unsigned window_most(const struct bulk *bulk)
 	return most && most < LIMIT_BULK_FLIGHTS ? most : LIMIT_BULK_FLIGHTS;
 }
 
-/* Under the lock, after the end of a flight: grows the window by one after as many good flights as
- * the window is large. */
+/* Under the lock, after the end of a flight: grows the window by one when as many flights have
+ * succeeded as the window allows at a time. */
 static void window_grow(struct bulk *bulk, bool good)
 {
 	if (bulk->window_hold) {
@@ -109,7 +110,7 @@ static bool needs_worker(const struct bulk_flight *f, const struct penstock_erro
 	       (f->task->item.kind == BULK_DOWNLOAD && err->code == PENSTOCK_E_UNSUPPORTED);
 }
 
-/* The two halves of a flight, by kind. */
+/* The functions that prepare and complete a flight, by kind. */
 static const struct {
 	int (*prepare)(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 	int (*complete)(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
@@ -157,7 +158,7 @@ static bool submit(struct bulk_task *task)
 	return r == 0;
 }
 
-/* Under the lock. Without memory for a second engine the first one is used. */
+/* Called under the lock. Without memory for a second engine the first engine is used. */
 static bool has_twin(struct bulk *bulk)
 {
 	struct http_engine *twin = bulk->options.twin;
@@ -171,7 +172,7 @@ static bool has_twin(struct bulk *bulk)
 	return atomic_load(&bulk->twin) != NULL;
 }
 
-/* Under the lock. `to_twin` prefers the second engine. */
+/* Called under the lock. `to_twin` prefers the second engine. */
 static void flight_submit(struct bulk *bulk, struct bulk_task *task, bool to_twin)
 {
 	task->flight->on_twin = has_twin(bulk) && to_twin;
@@ -183,7 +184,7 @@ static void flight_submit(struct bulk *bulk, struct bulk_task *task, bool to_twi
  * Fills the window after the end of a flight of the engine that `on_twin` selects; `good` is false
  * if the flight failed. The next flights use the same engine: its thread, which runs this function,
  * need not be woken, and ends no flight before this function returns. The thread that frees the
- * bulk waits for the last flight: the bulk must not be used after that flight.
+ * bulk waits for the last flight: the bulk must not be used once that flight has ended.
  */
 static void start_next(struct bulk *bulk, bool good, bool on_twin)
 {
@@ -244,7 +245,8 @@ static void flight_done(void *cookie, struct http_request *request, struct http_
 	(void)reply;
 	if (err)
 		error_move(&own, err);
-	/* The only condition of a download or a copy is on the listed source. */
+	/* The only condition of a download or a copy is on the listed source, so the source was
+	 * replaced. */
 	if (own.code == PENSTOCK_E_PRECONDITION && f->task->item.kind != BULK_UPLOAD) {
 		if (f->plain)
 			error_set(&own, PENSTOCK_E_CHANGED,

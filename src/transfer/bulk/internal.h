@@ -82,7 +82,7 @@ struct bulk {
 	unsigned flying_twin; /* flights on the second engine */
 	bool twin_tried;
 	unsigned window; /* limit of flights */
-	/* good flights since the window last grew; the window grows by one after `window`
+	/* flights that succeeded since the window last grew; the window grows by one after `window`
 	 * flights */
 	unsigned window_credit;
 	/* flights left from before the window was halved; the window does not grow until they have
@@ -135,8 +135,9 @@ void bulk_queue(struct bulk_task *task);
 void bulk_remove_source(struct bulk_task *task);
 /* Under the lock: sends a small batch of deletions when no other item could join the batch. */
 void bulk_flush_removals(struct bulk *bulk);
-/* Under the lock: true if the pushing thread should wake up. While enough items are queued that
- * thread can sleep: a wake-up for each item would cost both threads more time than the work. */
+/* Under the lock: returns true if the pushing thread should wake up. While enough items are queued,
+ * the pushing thread can sleep, because a wake-up for each item would cost both threads more time
+ * than the work. */
 bool bulk_wants_pusher(const struct bulk *bulk);
 static inline bool bulk_stopped(const struct bulk *bulk)
 {
@@ -153,8 +154,8 @@ bool bulk_source_valid(void *cookie);
 /* Builds the options of one upload from the item and the bulk's options. */
 void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
 	struct object_put_options *out);
-/* Removes the source file of a move. PENSTOCK_E_CHANGED if the file has changed since it was sent;
- * then the file stays. */
+/* Removes the source file of a move. If the file has changed since it was sent, keeps the file and
+ * fails with PENSTOCK_E_CHANGED. */
 int bulk_source_done(const struct upload_source *source, struct penstock_error *err);
 
 /* stream.c: copies an object of one store through this machine into another. */

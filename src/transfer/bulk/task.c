@@ -76,7 +76,7 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Under the lock. If no thread can be started, the existing threads suffice. */
+/* Called under the lock. If no thread can be started, the existing threads suffice. */
 static void start_worker(struct bulk *bulk)
 {
 	unsigned most = bulk->options.parallel;

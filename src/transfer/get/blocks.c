@@ -9,7 +9,8 @@
 #include "base/fs.h"
 #include "base/str.h"
 
-/* Small blocks, so that a kill costs little; larger ones if there would be too many. */
+/* Returns a small size, so that little is lost by a kill; a larger size if there would be too many
+ * blocks. */
 static uint64_t block_size(uint64_t size)
 {
 	if (size <= 4 * GIB)

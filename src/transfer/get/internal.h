@@ -45,8 +45,8 @@ struct download {
 
 /* Fetches in one GET. The size may be unknown (HTTP_LENGTH_UNKNOWN). */
 int download_whole(struct download *d, bool ranged, struct penstock_error *err);
-/* Fetches in parallel ranges; the size is known. PENSTOCK_E_UNSUPPORTED if the store does not
- * support ranges. */
+/* Fetches in parallel ranges; the size is known. Fails with PENSTOCK_E_UNSUPPORTED if the store
+ * does not support ranges. */
 int download_ranges(struct download *d, struct penstock_error *err);
 /* Handles an If-Match that failed on a known ETag: the object was replaced meanwhile. Returns the
  * error's code. */

@@ -70,7 +70,8 @@ static uint64_t inode_of(int fd)
 	return fstat(fd, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Opens the part file that the journal names. Returns -1 if the file is missing or another one. */
+/* Opens the part file that the journal names. Returns -1 if the file is missing or is not the
+ * recorded one. */
 static int open_recorded(const char *path, const struct recorded *recorded, char **out)
 {
 	_cleanup_free_ char *part = NULL;

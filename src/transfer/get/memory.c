@@ -13,7 +13,7 @@ struct memory_get {
 	struct object_ref at;
 	const struct object_get_options *options;
 	bool ranged;
-	/* The ETag computed from the bytes of the first attempt, if that did not match. */
+	/* The ETag computed from the bytes of the first attempt, if that ETag did not match. */
 	char own_etag[MULTIPART_ETAG_SIZE];
 };
 

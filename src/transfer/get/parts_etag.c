@@ -76,7 +76,7 @@ int parts_etag_sum_final(struct parts_etag_sum *sum, char out[static MULTIPART_E
 
 	if (sum->left < sum->part)
 		end_part(sum);
-	/* The last part may be empty, and so may be the only one. */
+	/* The last part may be empty, even if it is the only part. */
 	if (sum->n + 1 == sum->room)
 		end_part(sum);
 	if (sum->failed)

@@ -404,7 +404,7 @@ static int run_ranges(struct download *d, struct penstock_error *err)
 			fan_fail(&d->fan, &own);
 			break;
 		}
-		/* The first ranges are in flight meanwhile. */
+		/* Requests the checksums of the parts while the first ranges are in flight. */
 		if (++started == LIMIT_HTTP_BULK_CONNECTIONS)
 			learn_parts(d);
 	}

@@ -131,7 +131,7 @@ static bool slot_wait(struct stream *s, struct stream_slot *slot)
 	}
 }
 
-/* Ends the message of PENSTOCK_E_CORRUPT. */
+/* Adds a warning about the bytes already passed on to the message of PENSTOCK_E_CORRUPT. */
 static int warn_writer(struct penstock_error *err)
 {
 	error_suffix(err, "; do not use the bytes that were written");
@@ -357,7 +357,7 @@ static int pass_by(void *cookie, const void *data, size_t len, struct penstock_e
 }
 
 /* Reads the bytes once more after the first mismatch. The first bytes were passed on already, and
- * are accepted only if the bytes make the same ETag again. */
+ * are accepted only if the new bytes give the same ETag. */
 static int check_parts(struct stream *s, struct penstock_error *err)
 {
 	const struct object_get_options *options = s->options;

@@ -43,7 +43,7 @@ struct get_writer {
 	bool ending;
 };
 
-/* Under the lock, which is dropped while writing. */
+/* Called under the lock, which is dropped while writing. */
 static void write_first(struct get_writer *w)
 {
 	struct piece piece = w->pieces[w->first];
@@ -70,7 +70,7 @@ static void write_first(struct get_writer *w)
 	}
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static bool is_to_begin(const struct get_writer *w)
 {
 	return w->ending || w->n >= BEGIN_WITH || (w->n && w->draining);

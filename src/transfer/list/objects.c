@@ -84,8 +84,8 @@ static int check_passed(struct object_source *s, struct penstock_error *err)
 		"the store's listing is unsorted, which was detected too late; try again");
 }
 
-/* Returns 1 if the key is new, 0 if it was returned before the fallback, or a negative error if the
- * store's disorder makes that undecidable. */
+/* Returns 1 if the key is new, 0 if it was returned before the fallback, or a negative error if
+ * this cannot be decided, because the store's listing is unsorted. */
 static int is_new(struct object_source *s, const char *key, struct penstock_error *err)
 {
 	int r;

@@ -46,8 +46,8 @@ struct list_query {
 	bool v1; /* `v1` of the previous page */
 	const atomic_int *cancel;
 };
-/* PENSTOCK_E_PROTOCOL if the reply is not a listing, has names outside the prefix, or is truncated
- * without a token. */
+/* Fails with PENSTOCK_E_PROTOCOL if the reply is not a listing, has names outside the prefix, or is
+ * truncated without a token. */
 int list_page_fetch(
 	struct list_page **out, const struct list_query *query, struct penstock_error *err);
 /* Raises the error for a listing that repeats itself. */

@@ -2,8 +2,7 @@
  * The key space is a list of ranges, each up to the first key of the next range. A thread takes the
  * first idle range and fetches its next page; if all ranges are busy, the thread splits a range,
  * some pages (`reach`) ahead of the known keys, using the model of split.h. A range ends when one
- * of its pages reaches the next range's start. The number of pages a range had then adjusts the
- * reach.
+ * of its pages reaches the next range's start. The range's number of pages then adjusts the reach.
  */
 #include "transfer/list/ranges.h"
 
@@ -21,7 +20,7 @@
 #include "transfer/client/internal.h"
 
 #define POLL_MS	     50 /* interval for checking the caller's cancel flag */
-#define RANGE_PAGES  ((uint64_t)12) /* desired per range; half of the last page is wasted */
+#define RANGE_PAGES  ((uint64_t)12) /* wanted per range; half of the last page is fetched in vain */
 #define MAX_REACH    ((uint64_t)1 << 30)
 #define MAX_PARALLEL 32
 #define CHAIN_AHEAD  4 /* pages read ahead if there is one range */
@@ -73,7 +72,7 @@ struct list_ranges {
 	struct penstock_error error;
 	struct {
 		uint64_t pages; /* fetched */
-		uint64_t ranges; /* made */
+		uint64_t ranges; /* created */
 		uint64_t dropped; /* duplicate keys, from neighbouring ranges */
 	} counters;
 };
@@ -156,7 +155,7 @@ static char *cut_of(const struct list_ranges *l, const struct range *range)
  * none, or if out of memory; both are harmless. */
 static struct range *cut_ranges(struct list_ranges *l)
 {
-	/* Wrong splits list keys twice: an eighth is tolerated. */
+	/* Wrong splits list keys twice: an eighth of the keys may be duplicates. */
 	if (l->counters.dropped > l->used / 8 + (uint64_t)4 * l->page_keys)
 		return NULL;
 	for (struct range *range = l->ranges; range; range = range->next) {

@@ -1,8 +1,8 @@
 /*
- * The files below a directory in byte order of their paths. The names in each directory on the way
- * down are sorted, names of directories with a "/" at the end, and visited one by one; so the walk
- * holds the remaining names of the directories above, and moves some of the names to files (sort.h)
- * if they become too many.
+ * The files below a directory in byte order of their paths. The walk sorts the names in a
+ * directory, with a "/" at the end of each name of a subdirectory, and visits them one by one.
+ * Therefore the walk holds the names not yet visited in all directories above the current one; if
+ * these become too many, the walk moves some of the names to files (sort.h).
  */
 #include <dirent.h>
 #include <errno.h>
