@@ -25,11 +25,11 @@ ASYNCHRONOUS_DCP = "torch.distributed.checkpoint asynchronously"
 
 
 def package():
-    """Returns the import path of the package: of the build that is measured, if this build has the package."""
+    """Returns the package's import path: in the measured build if it has the package, else in build/python."""
     for folder in (reporting.binary().parent / "python", reporting.TOP / "build" / "python"):
         if (folder / "penstock" / "_native.abi3.so").exists():
             return folder
-    sys.exit("there is no Python package in the build; make builds it where the headers of Python are")
+    sys.exit("there is no Python package in the build; install Python's headers and run make")
 
 
 class Bench:
@@ -41,7 +41,7 @@ class Bench:
         self.target.fill_(0)
 
     def copy(self):
-        """Returns the time of the minimum of a save: a copy into memory that is already allocated."""
+        """Returns the least time that a save can take: that of a copy into memory that is already allocated."""
         begin, at = time.perf_counter(), 0
         for tensor in self.state.values():
             self.target[at : at + tensor.numel()].copy_(tensor)
@@ -95,7 +95,7 @@ class Bench:
         return stall
 
     def longest_pause(self, begin, ended):
-        """Returns the longest pause of a loop in Python, from after begin() until ended() is true."""
+        """Calls begin(), and returns the longest pause of a Python loop that runs until ended() is true."""
         begin()
         last, longest = time.perf_counter(), 0.0
         while not ended():
@@ -128,9 +128,9 @@ def settle_disk():
 
 
 def waits(size):
-    """Returns (torch's version, medians of how long a training waits). The medians are those of a memory copy, penstock,
-    torch.save, torch.distributed.checkpoint, its asynchronous save, and this save through penstock.dcp. If torch has no
-    asynchronous save, None replaces the last two.
+    """Returns torch's version and the medians of the times that a training waits: for a memory copy, penstock, torch.save,
+    torch.distributed.checkpoint, its asynchronous save, and its asynchronous save through penstock.dcp. If this torch has
+    no asynchronous save, None replaces the last two.
     """
     import torch
 
@@ -177,7 +177,7 @@ def main(report):
         found = subprocess.run([other, __file__, str(size)], check=True, stdout=subprocess.PIPE, text=True).stdout
         report_waits(report, *json.loads(found.splitlines()[-1]))
     else:
-        report.missing(ASYNCHRONOUS_DCP, "Debian's torch has none; tools/bench-python gets one that has")
+        report.missing(ASYNCHRONOUS_DCP, "Debian's torch has no asynchronous save; tools/bench-python installs a torch that has one")
 
     import torch
 

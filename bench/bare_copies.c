@@ -4,9 +4,10 @@
  *
  *	ls SOURCE/... | bare-copies up|down TARGET
  *
- * One process sends each file over a Unix socket, the other writes the file to TARGET and replies;
- * one file at a time. With "up", the sender reads the bytes, as a client must for a checksum; with
- * "down", it uses sendfile(), as a server does. The figure is the processor time of both processes.
+ * One process sends the files over a Unix socket, one at a time; the other process writes each file
+ * to TARGET and replies. With "up", the sender reads the bytes, as a client must for a checksum;
+ * with "down", the sender uses sendfile(), as a server does. The figure is the processor time of
+ * both processes.
  */
 #include <fcntl.h>
 #include <stdint.h>

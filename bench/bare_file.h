@@ -19,7 +19,8 @@ static void fail(const char *call)
 	exit(1);
 }
 
-/* Writes and syncs a new file. Each thread has 32 names, and then replaces its oldest file. */
+/* Writes and syncs a new file. Each thread uses 32 names in turn, and then replaces its oldest
+ * file. */
 static void bare_file_write(
 	const char *directory, unsigned thread, unsigned at, const char *body, size_t size)
 {

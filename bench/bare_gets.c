@@ -1,6 +1,7 @@
 /*
- * The minimum of a server of signed GETs, for bench/store_get.py: one thread verifies the signature
- * of each request, opens the file and sends it. The server has no index, no rights, and no limits.
+ * A minimal server of signed GETs, for bench/store_get.py: one thread verifies the signature of
+ * each request, opens the file and sends it. The server has no index, no access rules and no
+ * limits.
  *
  *	bench-bare-gets DIRECTORY SECRET
  *
@@ -76,7 +77,7 @@ static void get(const char *head, const char *name, size_t n, char *out, size_t 
 	fail(name);
 }
 
-/* Derives the key of a day once. */
+/* Returns the signing key of a day, which is derived once. */
 static const unsigned char *key_of(const char *day)
 {
 	static char known[9];

@@ -1,7 +1,7 @@
 /*
- * The minimum of a server of durable PUTs, for bench/store_put.py: a thread for each connection
- * reads a body, writes it to a file and syncs the file. The server does not verify a signature,
- * compute a checksum or write an index.
+ * A minimal server of durable PUTs, for bench/store_put.py: a thread for each connection reads a
+ * body, writes it to a file and syncs the file. The server does not verify a signature, compute a
+ * checksum or write an index.
  *
  *	bench-bare-puts DIRECTORY
  *

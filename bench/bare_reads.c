@@ -1,7 +1,7 @@
 /*
- * The minimum of small reads, for bench/samples.py and bench/sample_shards.py: sends requests that
- * were signed in advance, and receives the replies. The program does not make keys, signatures or
- * checksums.
+ * A minimal client of small reads, for bench/samples.py and bench/sample_shards.py: sends requests
+ * that were signed in advance, and receives the replies. The program does not compute keys,
+ * signatures or checksums.
  *
  *	bench-bare-reads PORT REQUESTS SECONDS [MIB]
  *
@@ -40,7 +40,7 @@ static struct {
 } requests[REQUESTS];
 static size_t n_requests;
 static int port;
-static size_t memory = BUFFER; /* size of the memory of a thread */
+static size_t memory = BUFFER; /* bytes of each thread's memory */
 static double until;
 static atomic_ulong replies;
 

@@ -1,6 +1,6 @@
 /*
- * The minimum of durable writes, for bench/store_put.py: threads write files and sync them, without
- * HTTP, a checksum or an index.
+ * The minimum cost of durable writes, for bench/store_put.py: threads write files and sync them,
+ * without HTTP, a checksum or an index.
  *
  *	bench-bare-writes DIRECTORY THREADS BYTES SECONDS
  *

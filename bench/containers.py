@@ -84,7 +84,7 @@ def main(report):
                 seconds, code, errors = hidden.run(podman, *storage, "pull", "--quiet", f"oci:{folder}/named:v1")
                 listed = subprocess.run([podman, *storage, "images", "--quiet", "--no-trunc"], env=env, capture_output=True, text=True)
                 if code or not listed.stdout.strip():
-                    report.missing("podman", f"cannot take the image: {errors.strip()[-200:]}")
+                    report.missing("podman", f"cannot pull the image: {errors.strip()[-200:]}")
                     podman = None
 
             def run(path):

@@ -14,7 +14,8 @@
  * "stalled". The connection of the request stalls, too. A request begins with the first bytes that
  * a client sends after the server has sent bytes.
  *
- * The proxy has one thread with epoll, and copies bytes once in and once out.
+ * The proxy has one thread with epoll. Each byte is copied twice: when it is received, and when it
+ * is sent.
  */
 #include <errno.h>
 #include <netinet/in.h>

@@ -28,7 +28,7 @@ def changed(data, version):
 
 
 def shares(data, publish, link, stored):
-    """Publishes versions. Returns the largest share of the bytes of a version that was sent, and the median time in seconds."""
+    """Publishes versions. Returns the largest share of a version's bytes that was sent, and the median time in seconds."""
     publish(data, 1)
     ours, seconds = [], []
     for version in range(2, VERSIONS + 2):

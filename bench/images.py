@@ -21,7 +21,7 @@ LAYERS = 8
 
 
 def make_layer(number, size):
-    """Returns a layer like those of Python programs: thousands of small texts, some large libraries, half compressible."""
+    """Returns a layer like those of Python programs: thousands of small texts, and some large libraries that compress to half."""
     noise = random.Random(number)
     words = [noise.randbytes(6).hex() for _ in range(2000)]
     page = " ".join(noise.choices(words, k=100_000))
@@ -124,7 +124,7 @@ def measure(report, *samples):
 
 
 def after(prepare, run):
-    """Returns a sample: a function that calls both functions and returns (seconds, CPU seconds) of `run`."""
+    """Returns a sample: a function that calls prepare() and run(), and returns (seconds, CPU seconds) of run()."""
     def sample():
         prepare()
         begin, used = time.perf_counter(), reporting.children_cpu_s()

@@ -24,10 +24,11 @@ ROUNDS = 5  # for penstock, curl, s5cmd and the bare copies
 BARE = "bare copies in C"
 # Rounds of slow tools. With 8 GiB most of them need minutes and are left out.
 SLOW = {"1 GiB": {"awscli": 3, "rclone": 3, "boto3": 3}, "8 GiB": {"awscli": 1}}
-CURL_PUT_MAX = 5 * GIB  # a PUT takes no more
-# Half of the round trip, and the bytes of a connection in flight in it: Linux's default receive window is 3 MiB in 50 ms.
+CURL_PUT_MAX = 5 * GIB  # the largest PUT that S3 allows
+# Half of the round trip of 50 ms, and the bytes that a connection may have in flight in that time: half of the 3 MiB that Linux's
+# default receive window allows for the whole round trip.
 DELAY_MS, WINDOW_KIB = 25, 1536
-# The tenth request of a run moves bytes with every tool; s5cmd sends about twenty requests.
+# With every tool the tenth request of a run transfers data. s5cmd sends about twenty requests.
 STALL_FIRST, STALL_EVERY, STALL_MS = 10, 1000, 5000
 # A store that listens on all addresses has no Unix socket.
 SOCKET, TCP = "127.0.0.1:0", "0.0.0.0:0"
@@ -87,7 +88,7 @@ class Bench:
         self.env |= {"AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint}
 
     def find_tools(self):
-        """Returns {name: a function from ("up" or "down", key) to a command}. The table names missing tools."""
+        """Returns {name: a function from ("up" or "down", key) to a command}. The report lists missing tools."""
         ours, find = reporting.binary(), self.report.peer
         there = {"penstock": lambda way, key: [ours, "cp", "-q", *self.way(way, key)]}
         if curl := find("curl"):
@@ -106,7 +107,7 @@ class Bench:
         made = subprocess.run([reporting.TOP / "tools" / "test-venv"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
         if made.returncode == 0:
             return Path(made.stdout.strip()) / "bin" / "python3"
-        return self.report.missing("boto3", "its environment cannot be made")
+        return self.report.missing("boto3", "tools/test-venv cannot create its environment")
 
     def way(self, way, key, prefix="s3://"):
         return (self.source, f"{prefix}bench/{key}") if way == "up" else (f"{prefix}bench/{key}", self.target)
@@ -141,7 +142,7 @@ class Bench:
         if way == "up":
             self.remove("up")
         elif self.target.stat().st_size != self.size:
-            sys.exit(f"{name}, {way}: {self.target.stat().st_size} bytes came of {self.size}")
+            sys.exit(f"{name}, {way}: {self.target.stat().st_size} of {self.size} bytes were fetched")
         return figures
 
     def measure_bare(self, way):
@@ -192,12 +193,12 @@ def near(bench, report, label, way):
         rounds[BARE] = ROUNDS
     rounds |= {name: count for name, count in SLOW.get(label, {}).items() if name in bench.tools}
     if way == "up" and bench.size > CURL_PUT_MAX and rounds.pop("curl", None):
-        report.missing("curl", f"an upload of {label} is more than one PUT takes")
+        report.missing("curl", f"{label} is more than one PUT allows")
     rows_near(report, f"{way}load of {label}", bench.compare(way, rounds), rounds)
 
 
 def over_tcp(bench, report, label, way):
-    """Measures penstock, curl and s5cmd without the store's Unix socket, as with a store elsewhere."""
+    """Measures penstock, curl and s5cmd without the store's Unix socket, as if the store were on another machine."""
     if bench.size > GIB:
         return
     bench.restart(TCP)
@@ -234,7 +235,7 @@ def memory_available():
 
 
 def needed(size):
-    """Returns the bytes of room that a size needs: for two copies, and 2 GiB."""
+    """Returns the free bytes that a measurement of this size needs: two copies, and 2 GiB."""
     return 2 * size + 2 * GIB
 
 
@@ -273,7 +274,7 @@ def run(report, label, size, program):
 def main(report):
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         program = report.compiled("delay_proxy", name)
-        # s5cmd sends more than ten requests for 512 MiB and more.
+        # From 512 MiB on, s5cmd sends more than ten requests, so that a request is stalled.
         sizes = {"512 MiB": GIB // 2} if report.quick else SIZES
         for label, size in sizes.items():
             run(report, label, size, program)

@@ -34,7 +34,7 @@ ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-sec
 
 
 def make_files(folder, count):
-    """Makes files with the names of a data set. Nearly all are empty, because tools compare names, and all are old."""
+    """Makes old files with the names of a data set. Nearly all are empty, because the contents do not matter to the tools."""
     for directory in range(DIRECTORIES):
         (folder / f"part-{directory}").mkdir(parents=True)
         at = os.open(folder / f"part-{directory}", os.O_RDONLY)
@@ -92,7 +92,7 @@ def compare(report, bench, what, rounds, ours, peer, lines=None):
     wall, cpu, _ = (statistics.median(column) for column in zip(*ours_runs))
     if peer:
         peer_wall, peer_cpu, peer_memory = (statistics.median(column) for column in zip(*peer_runs))
-        # With few keys, most of the time is that of starting a program.
+        # With few keys, most of the time is spent on starting the program.
         least = 0 if report.quick else LEAST
         report.ratio(f"{what}, time", wall, peer_wall, at_least=least, peer_name="s5cmd")
         report.ratio(f"{what}, CPU of client and store", cpu, peer_cpu, at_least=least, peer_name="s5cmd")
@@ -112,7 +112,7 @@ def others(report, bench, what, ours_per_s, count, commands):
 
 
 def page_of(bench, count):
-    """Returns a function that gets a page after a random key, over a new connection."""
+    """Returns a function that lists the 1,000 keys after a random key, over a new connection."""
     wire = Wire(Address(bench.url))
 
     def page():

@@ -92,7 +92,7 @@ class Machines:
         end = time.monotonic() + 120
         while not any(what == "trained" for what, _ in self.notes()):
             if time.monotonic() > end or run.popen.poll() is not None:
-                raise SystemExit(f"the training does not begin\n{run.wait(10).err}")
+                raise SystemExit(f"the training did not begin\n{run.wait(10).err}")
             time.sleep(0.005)
         time.sleep(after_s)
         if fits:

@@ -1,7 +1,8 @@
-"""Measures the page of `penstock ui` in Chromium: from the link to the first paint, and from a step's write to the line.
+"""Measures the page of `penstock ui` in Chromium: the time from opening its link to the first paint, and the time from a step's
+write to the line in the page.
 
-With 10,000 runs, and with a log of 10 million lines, measures the bytes that the browser receives, and late frames while it
-scrolls.
+With 10,000 runs, and with a log of 10 million lines, measures the bytes that the browser receives, and late frames while the
+page scrolls.
 """
 import http.server
 import os
@@ -116,7 +117,7 @@ def scrolled(browser, server, place, sign, seconds, jump):
 
 
 def poll_after_change(server, home):
-    """Returns the bytes of the reply to a page that has the list before the change."""
+    """Changes one run. Returns the bytes of the reply to a page that has the list from before the change."""
     packed = {"Accept-Encoding": "gzip"}
     tag = server.request("GET", "/api/runs", headers=packed).headers["ETag"]
     change_runs(home, "update runs set name = 'changed' where id = ?", f"{7:012x}")

@@ -1,4 +1,6 @@
-"""Measures the time from the notice of each source to the signal handler of a task; the preempt file must exist then."""
+"""Measures, for each notice source, the time from a notice to the signal handler of a task. Requires that the preempt file exists
+when the handler runs.
+"""
 import json
 import os
 import signal
@@ -15,7 +17,7 @@ from harness.program import Penstock  # noqa: E402
 from harness.waiting import wait_for  # noqa: E402
 
 NOTIFIED_S = 0.2
-# Prints the time at which its handler ran, and if the preempt file existed then.
+# Prints the time at which its handler ran, and True if the preempt file existed at that time.
 TRAINER = """
 import os, signal, sys, time
 def on_signal(number, frame):
@@ -56,7 +58,7 @@ def hanging(gcp):
 
 
 def after_a_poll(service, path, action):
-    """Returns a function that acts directly after a poll, which makes the wait longest."""
+    """Returns a function that acts right after a poll, so that the notice waits a full interval for the next poll."""
 
     def notify(run):
         count = len(service.asked(path))

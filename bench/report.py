@@ -74,7 +74,7 @@ class Report:
         return quick if self.quick else full
 
     def interleave(self, count, *functions, warm_up=1):
-        """Calls the functions in turn, `count` times each. Returns the medians of their results, or of their seconds for None."""
+        """Calls the functions in turn, `count` times each. Returns the medians of their results, or of their times if they return None."""
         samples = [[] for _ in functions]
         for round_number in range(warm_up + self.repeats(count)):
             for function, kept in zip(functions, samples):
@@ -112,7 +112,10 @@ class Report:
         print(f"  {peer} is missing: {why}", flush=True)
 
     def ratio(self, what, ours, peer, *, at_least, unit="s", peer_name, smaller_is_better=None):
-        """Compares speeds: penstock's speed divided by the peer's must be at least `at_least`. Times and sizes are inverted."""
+        """Compares values: penstock's value divided by the peer's must be at least `at_least`.
+
+        For times and sizes, the ratio is the peer's value divided by penstock's.
+        """
         smaller = unit in ("s", "bytes") if smaller_is_better is None else smaller_is_better
         ratio = (peer / ours if smaller else ours / peer) if ours and peer else 0.0
         self.add(what, ours, peer, peer_name, unit, f"{ratio:.2f} x", f">= {at_least:g} x", ratio >= at_least, ratio)
@@ -156,7 +159,7 @@ class Report:
         widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
         text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
         text.insert(1, "  ".join("-" * width for width in widths))
-        text += [f"missing peer: {entry['peer']} ({entry['why']}), wanted by {entry['module']}" for entry in self.absent]
+        text += [f"missing peer: {entry['peer']} ({entry['why']}), needed by {entry['module']}" for entry in self.absent]
         return "\n".join(text)
 
     def missed(self):
@@ -164,7 +167,7 @@ class Report:
 
 
 def children_cpu_s():
-    """Returns the CPU seconds of all children that have ended so far; a difference of two results is that of the calls between."""
+    """Returns the CPU seconds of all children that have ended so far; subtract two results to measure the calls between them."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -224,7 +227,7 @@ def memory_at_hand(size):
     try:
         said = holder.stdout.readline().decode().strip()
         if said != "held":
-            print(f"  no memory at hand: {said or 'its holder ended'}", flush=True)
+            print(f"  cannot keep memory at hand: {said or 'the process that holds the memory ended'}", flush=True)
         yield
     finally:
         holder.kill()

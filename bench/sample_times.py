@@ -1,6 +1,6 @@
 """Measures how long a training waits for its data, and the memory of the loader's processes.
 
-The waits are those for the first batch, after a resume, in an epoch, and for a request that hangs. The data sets have an index
+Measures the wait for the first batch, after a resume, within an epoch, and while a request hangs. The data sets have an index
 made by `penstock dataset index`. The store is on the same machine, and the connections are TCP.
 """
 import os
@@ -24,7 +24,7 @@ next(iter(Loader(Dataset(sys.argv[1]), {BATCH}, shuffle=True)))
 print(time.perf_counter() - begin)
 """
 
-# Resumes at a random step.
+# Prints the time of a resume at a random step.
 RESUME = f"""
 import random, sys, time
 from penstock.data import Dataset, Loader
@@ -38,7 +38,7 @@ next(iter(loader))
 print(time.perf_counter() - begin)
 """
 
-# The longest time between two batches.
+# Prints the longest time between two batches.
 LONGEST = f"""
 import sys, time
 from penstock.data import Dataset, Loader
@@ -50,7 +50,7 @@ print(longest)
 """
 
 # Prints by how much the memory of the loader and its workers grows from the second epoch to the last one. Memory of files, such
-# as shared libraries, does not count.
+# as shared libraries, is not included.
 MEMORY = f"""
 import os, sys
 from penstock.data import Dataset, Loader

@@ -1,7 +1,7 @@
 """Measures samples from the store through penstock.data, next to other clients and to a bare program that only moves the bytes.
 
-Client and store share the machine. The connections are TCP, as to a store elsewhere; separate rows have those of the store's Unix
-socket. There is no training: the figures are those of the loader alone.
+Client and store share the machine. The connections are TCP, as to a store on another machine; separate rows have the figures of
+the store's Unix socket. There is no training: the figures are those of the loader alone.
 """
 import os
 import random
@@ -48,7 +48,7 @@ print(n / (time.perf_counter() - begin))
 """
 
 # Peers for the objects: their code before the loop, and the code that reads one batch of keys.
-# Libraries of peers may abort while Python ends, so the program ends at once after its measurement.
+# Libraries of peers may abort while Python exits, so the program ends by os._exit() after its measurement.
 PEER = f"""
 import os, random, sys, time
 objects, seconds, endpoint = int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
@@ -145,7 +145,7 @@ def stop(process):
 
 
 def fill(folder, endpoint, objects, records):
-    """Uploads the same bytes as objects of one sample and as one object of records, and large objects."""
+    """Uploads the same bytes twice, as one object per sample and as one object of records, and uploads large objects."""
     source = folder / "objects"
     source.mkdir()
     for i in range(objects):
@@ -164,9 +164,9 @@ def fill(folder, endpoint, objects, records):
 
 def bare(program, folder, endpoint, seconds, paths, size=SIZE, keep=()):
     """
-    Returns the requests per second of bare_reads.c: GETs of these paths. A path may be followed by the first and the last record of
-    `size` bytes of a range. `keep` is empty, or has one number: the MiB of memory that each thread fills with replies before it
-    reuses the memory.
+    Returns the requests per second of bare_reads.c: GETs of these paths. A path may be followed by a range: the numbers of its first
+    and its last record of `size` bytes. `keep` is empty, or has one number: the MiB of memory that each thread fills with replies
+    before it reuses the memory.
     """
     wire = Wire(Address(endpoint))
     requests = folder / "requests"
@@ -198,7 +198,7 @@ def main(report):
 
         def ours(what, singly=False):
             url = "s3://bench/records" if what not in ("objects", "large") else f"s3://bench/{what}/"
-            # singly: a GET for each sample, as with any other store.
+            # With `singly`, each sample takes a GET, as with stores other than penstock's.
             env = {"PYTHONPATH": str(package), "PENSTOCK_READ_MANY": "no" if singly else "yes"}
             return lambda: number(python, OURS, url, what, seconds, env=environment(folder, endpoint) | env)
 

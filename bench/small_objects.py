@@ -153,7 +153,7 @@ class Bench:
     def __init__(self, report, folder, memory, large):
         self.report, self.folder, self.number = report, folder, 0
         self.memory, self.large = memory, large  # memory: the folder is in memory; large: copies of the files must be removed
-        self.s5cmd = report.peer("s5cmd", "not built; tools/bench-peers does it")
+        self.s5cmd = report.peer("s5cmd", "not built; run tools/bench-peers")
         self.aws = report.aws()
         self.rclone = report.peer("rclone")
         self.boto3 = self.venv()
@@ -173,7 +173,7 @@ class Bench:
         made = subprocess.run([reporting.TOP / "tools" / "test-venv"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
         if made.returncode == 0:
             return Path(made.stdout.strip()) / "bin" / "python3"
-        return self.report.missing("boto3", "its environment cannot be made")
+        return self.report.missing("boto3", "tools/test-venv cannot create its environment")
 
     def fresh(self):
         """Returns an unused name of a prefix or directory."""
@@ -232,7 +232,7 @@ class Bench:
     def compare(self, what, run, files, all_of, some_of, peers, rounds=ROUNDS, way=None):
         """
         Calls `run(tool, place, count)` for penstock and s5cmd in turn, and once for each slow peer. Reports the medians of time and
-        CPU seconds per object. With a `way` the bare copies take turns, too.
+        CPU seconds per object. If `way` is given, the bare copies are measured in turn, too.
         """
         present = [(tool, limit) for tool, limit, program in peers if program]
         runs = {tool: [] for tool in ["penstock"] + [tool for tool, _ in present]}
@@ -268,7 +268,10 @@ class Bench:
         self.compare(f"{title} down", self.down, files, f"{files.name}-all", f"{files.name}-some", peers, way="down")
 
     def over_tcp(self, files, title):
-        """Measures as with a store elsewhere: a store that listens on all addresses has no Unix socket."""
+        """Measures without the store's Unix socket, as if the store were on another machine.
+
+        A store that listens on all addresses has no Unix socket.
+        """
         self.store.close()
         self.serve("0.0.0.0:0")
         peers = [("s5cmd", S5CMD, self.s5cmd)]
@@ -302,7 +305,7 @@ def place():
 def measure(report, folder, at, make, title, nginx):
     files = make(folder, report.quick)
     if not files:
-        report.missing("the CIFAR-10 images", f"{IMAGES} is not there")
+        report.missing("the CIFAR-10 images", f"{IMAGES} does not exist")
         return
     title = f"{files.count:,} {title}" + (" in memory" if at else "")
     bench = Bench(report, folder, bool(at), make is blocks)

@@ -51,7 +51,7 @@ def free_port():
 
 
 def start_nginx(program, folder, root):
-    """Starts nginx on a free port, or on another one if a process took that."""
+    """Starts nginx on a free port. Tries another port if a different process has taken the first one."""
     for _ in range(20):
         port = free_port()
         config = folder / "nginx.conf"
@@ -63,7 +63,7 @@ def start_nginx(program, folder, root):
                 if client.connect_ex(("127.0.0.1", port)) == 0:
                     return process, f"http://127.0.0.1:{port}/{NAME}"
             time.sleep(0.02)
-    raise SystemExit("nginx does not start: " + (folder / "error.log").read_text())
+    raise SystemExit("nginx did not start: " + (folder / "error.log").read_text())
 
 
 def timed(function, *arguments):

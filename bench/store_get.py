@@ -1,5 +1,7 @@
-"""Measures signed GETs from the store, next to nginx (one worker, sendfile) and the least that a server of signed GETs does
-(bare_gets.c): the rate, and the processor time of the server; also the memory of connections."""
+"""Measures signed GETs from the store: their rate, the server's processor time, and the memory of connections.
+
+The peers are nginx (one worker, sendfile) and bare_gets.c, a minimal server of signed GETs.
+"""
 import os
 import re
 import resource
@@ -18,7 +20,7 @@ sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
 from harness.s3_wire import EMPTY, Wire  # noqa: E402
 
 SIZES = {"4 KiB": 4096, "64 KiB": 65536, "256 KiB": 262144, "1 MiB": 1 << 20, "8 MiB": 8 << 20}
-# nginx verifies no signatures: a rate and a processor time near those of the bare server are enough, too.
+# nginx verifies no signatures, so it is also enough if the store's figures are near those of the bare server.
 OF_NGINX, OF_BARE = 1.0, 0.6
 CPU_OF_NGINX = 1.2
 ROUNDS = 7
@@ -68,7 +70,7 @@ def start_nginx(folder, program, configuration=NGINX):
 
 
 def connections(report, folder):
-    """Measures memory with 1,000 active connections, and with 10,000 idle ones, each of which must work again."""
+    """Measures memory with 1,000 active connections, and with 10,000 idle ones, each of which must still work."""
     few, many, size = report.size(1000, 50), report.size(10_000, 200), 4096
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # The store uses three quarters of its descriptors for connections. This process has as many connections.

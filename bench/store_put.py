@@ -3,8 +3,8 @@
 The peer of relaxed durability is nginx's DAV. The peers of durable PUTs are threads that write and sync files, and a bare server
 that receives the bodies of the same requests, and writes and syncs them.
 
-All send or write the same bytes, with the same number of connections or threads, to names that are replaced in turn. nginx
-does not verify signatures, hash or sync; the store computes the MD5 of the object's ETag.
+All of them send or write the same bytes, with the same number of connections or threads, to names that are replaced in turn.
+nginx does not verify signatures, hash or sync; the store computes the MD5 of the object's ETag.
 """
 import os
 import re
@@ -22,7 +22,7 @@ AT_LEAST = 0.8
 OF_A_SERVER = 0.6  # lower limit of the ratio to the bare server, which shares the processors with the client, as the store does
 ROUNDS = 5
 SECONDS = 3
-# Names for each size: enough that two connections rarely write the same name, few enough for the memory of wrk.
+# Names for each size: enough that two connections rarely write the same name, few enough for wrk's memory.
 NAMES = 256
 # nginx writes a body to a file and renames the file. With `client_body_in_file_only off` small bodies stay in memory before that.
 NGINX = """

@@ -1,4 +1,4 @@
-"""Measures operations per second of processor time of S3 stores on one node, under warp, with default settings."""
+"""Measures the operations of S3 stores on one node per second of processor time, under warp, with default settings."""
 import datetime
 import json
 import os
