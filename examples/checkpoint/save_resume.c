@@ -8,7 +8,7 @@ static void passed_over(void *cookie, const char *path, const char *why)
 {
 	(void)cookie;
 	(void)path;
-	fprintf(stderr, "save_resume: passed over: %s\n", why);
+	fprintf(stderr, "save_resume: skipped a checkpoint: %s\n", why);
 }
 
 /* The last saved step; 0 if there is no checkpoint. */
@@ -19,7 +19,7 @@ static unsigned long long resume(const char *dir, struct penstock_error *err)
 
 	if (penstock_checkpoint_latest(&commit, dir, passed_over, NULL, err) == 0) {
 		step = penstock_commit_step(commit);
-		printf("goes on from %s\n", penstock_commit_path(commit));
+		printf("resuming from %s\n", penstock_commit_path(commit));
 	} else if (err->code == PENSTOCK_E_NOT_FOUND) {
 		penstock_error_release(err);
 	}

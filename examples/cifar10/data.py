@@ -51,7 +51,7 @@ class Pictures:
 
 
 class StoredPictures:
-    """The same of a store, from which each batch is read when it is needed: *.bin with a label and a picture in each record."""
+    """The same pictures in a store, from which each batch is read when it is needed: *.bin files of a label and a picture per record."""
 
     def __init__(self, url, limit):
         from penstock.data import Dataset, DatasetError

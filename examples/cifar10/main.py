@@ -19,8 +19,8 @@ import signal
 import sys
 import time
 
-# Set before torch is loaded: waiting threads sleep instead of keeping a shared machine busy, and OpenBLAS, which does not follow
-# torch.set_num_threads(), does not take one thread per processor: it rounds differently with another number of them.
+# Set before torch is loaded: waiting threads sleep instead of keeping a shared machine busy, and OpenBLAS uses one thread. By default
+# OpenBLAS uses one thread per processor, ignores torch.set_num_threads(), and rounds differently for other numbers of threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -52,7 +52,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--dataset", required=True, metavar="DIR|URL", help="where cifar-10-batches-py/ is, or train/*.bin and test/*.bin")
     parser.add_argument("--checkpoint_out", "--checkpoint-out", required=True, metavar="FILE")
-    parser.add_argument("--checkpoint_in", "--checkpoint-in", metavar="FILE", help="resume from it where it exists")
+    parser.add_argument("--checkpoint_in", "--checkpoint-in", metavar="FILE", help="resume from this file if it exists")
     parser.add_argument("--epochs", type=positive(int), default=20, help="in total, resumed ones included")
     parser.add_argument("--batch-size", type=positive(int), default=128)
     parser.add_argument("--lr", type=positive(float), default=0.05, help="highest learning rate")
@@ -61,10 +61,10 @@ def parse_arguments():
     parser.add_argument("--limit-test", type=positive(int), metavar="N", help="only the first N test pictures")
     parser.add_argument("--steps-per-checkpoint", type=positive(int), metavar="N", help="default: once per epoch")
     parser.add_argument("--log-every", type=positive(int), default=10, metavar="STEPS")
-    parser.add_argument("--no-augment", dest="augment", action="store_false", help="show every picture as it is")
+    parser.add_argument("--no-augment", dest="augment", action="store_false", help="do not move or mirror the training pictures")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=positive(int), default=2, help="part of what makes results repeatable")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU where there is one")
+    parser.add_argument("--threads", type=positive(int), default=2, help="results repeat only with the same number")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU if there is one")
     parser.add_argument("--step-delay", type=float, default=0, metavar="S", help="sleep after each step (to try things out)")
     return parser.parse_args()
 
@@ -115,7 +115,7 @@ class Trainer:
         return self.epoch * self.steps_per_epoch + self.batch
 
     def rate(self, step):
-        """A short warm-up, then a cosine down to nothing at the last step."""
+        """A short warm-up, then a cosine that falls to 0 at the last step."""
         warm_up = max(1, self.total_steps // 10)
         return min((step + 1) / warm_up, 0.5 * (1 + math.cos(math.pi * min(step / self.total_steps, 1))))
 
@@ -149,8 +149,8 @@ class Trainer:
             if before == value:
                 continue
             if name in FIXED_SETTINGS:
-                raise checkpoint.CheckpointError(f"{path}: was made with {name} {before}, not {value}; give the same to resume")
-            say(f"note: {name} was {before} and is {value}; the weights will differ from an unbroken training's")
+                raise checkpoint.CheckpointError(f"{path}: was made with {name} {before}, not {value}; use the same value to resume")
+            say(f"note: {name} was {before} and is {value}; the weights will differ from those of an uninterrupted training")
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.scheduler.load_state_dict(saved["scheduler"])
@@ -229,7 +229,7 @@ def resume(trainer, args):
             say(f"resumed at step {trainer.step} from {path}")
             return
     if args.checkpoint_in:
-        say(f"{args.checkpoint_in} is not there; starting at step 0")
+        say(f"{args.checkpoint_in} does not exist; starting at step 0")
 
 
 def main():

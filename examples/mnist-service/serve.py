@@ -46,9 +46,9 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, request, client_address):
-        pass  # a client that is gone, such as a question for the health that came too early
+        pass  # the client has closed the connection, such as that of a health check before the server was ready
 
-    daemon_threads = False  # server_close() waits for their replies
+    daemon_threads = False  # server_close() waits until the threads have replied
 
     def __init__(self, listener):
         super().__init__(listener.getsockname(), Handler, bind_and_activate=False)

@@ -1,4 +1,4 @@
-"""The same training with Lightning, whose checkpoint has the place in the epoch."""
+"""The training of train.py with Lightning, whose checkpoint has the position in the epoch."""
 import os
 import sys
 

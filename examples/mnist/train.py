@@ -1,4 +1,4 @@
-"""Trains the autoencoder on pictures that stay in the bucket, on one or several tasks, and continues in mid-epoch after a kill."""
+"""Trains the autoencoder on pictures that stay in the bucket, on one or several tasks, and resumes in mid-epoch after a kill."""
 import argparse
 import atexit
 import os
@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("pictures", help="IDX file, such as s3://mnist/data/train-images-idx3-ubyte.gz")
 parser.add_argument("--epochs", type=int, default=2)
-parser.add_argument("--batch", type=int, default=32, help="of all tasks together")
+parser.add_argument("--batch", type=int, default=32, help="samples of a batch, of all tasks together")
 parser.add_argument("--save-every", type=int, default=100, metavar="BATCHES")
-parser.add_argument("--step-delay", type=float, default=0, metavar="SECONDS", help="as a larger model takes")
+parser.add_argument("--step-delay", type=float, default=0, metavar="SECONDS", help="sleep after each step, as if the model were larger")
 options = parser.parse_args()
 
 rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))

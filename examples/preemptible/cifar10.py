@@ -4,8 +4,8 @@
     cifar10.py --dataset DIR
 
 `penstock.checkpoint` saves checkpoints during the training, and finds the newest complete one. When the machine is about to
-go away (SIGTERM, or the file that PENSTOCK_PREEMPT_FILE names), it stops after the batch, even in the middle of an epoch,
-saves, and exits with 143. Started again, it resumes with the next batch, and ends with the same weights, bit for bit, as an
+go away (SIGTERM, or the file that PENSTOCK_PREEMPT_FILE names), the program stops after the batch, even in the middle of an
+epoch, saves, and exits with 143. Started again, it resumes with the next batch, and ends with the same weights, bit for bit, as an
 uninterrupted training. Outside of a run PENSTOCK_CHECKPOINT_DIR names the directory for checkpoints.
 """
 import argparse
@@ -24,7 +24,7 @@ from penstock import checkpoint
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     training.add_arguments(parser, epochs=2, batch_size=4, lr=0.001)
-    parser.add_argument("--format", choices=("torch", "safetensors"), default="torch", help="of the checkpoints")
+    parser.add_argument("--format", choices=("torch", "safetensors"), default="torch", help="file format of the checkpoints")
     parser.add_argument("--model-out", metavar="FILE", help="where the finished weights go; default: cifar_net.pth in the output")
     args = parser.parse_args()
     request = training.StopRequest()

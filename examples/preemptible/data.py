@@ -1,4 +1,4 @@
-"""Pictures: the batches of CIFAR-10 as they are published, and folders of JPEGs, one for each class, as ImageNet's."""
+"""Pictures: the batches of CIFAR-10 as they are published, and folders of JPEGs, one for each class, like ImageNet's."""
 import pickle
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Cifar10:
 
 
 class StoredCifar10:
-    """The same pictures in a store, from which each batch is read when it is needed: *.bin of the binary version."""
+    """The same pictures in a store, from which each batch is read when it is needed: the *.bin files of the binary version."""
 
     classes = 10
 

@@ -5,7 +5,7 @@ from torch.nn import functional
 
 
 class SmallCnn(nn.Module):
-    """Two convolutions, each with a pooling, and three fully connected layers: pictures (n, 3, 32, 32) to scores (n, 10)."""
+    """Two convolutions, each followed by pooling, and three fully connected layers: pictures (n, 3, 32, 32) to scores (n, 10)."""
 
     def __init__(self, classes=10):
         super().__init__()
@@ -47,7 +47,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Pictures (n, 3, side, side), side from 32 on, to scores (n, classes). `width` scales every channel count."""
+    """Pictures (n, 3, side, side), side at least 32, to scores (n, classes). `width` scales every channel count."""
 
     def __init__(self, classes=1000, width=1.0):
         super().__init__()
@@ -76,7 +76,7 @@ class ResNet50(nn.Module):
 
 
 def fine_tuned(classes, weights, width=1.0):
-    """ResNet-50 with a new last layer for `classes`; the others from the file `weights` (a state_dict for 1,000 classes)."""
+    """ResNet-50 with a new last layer for `classes`; the other layers come from the file `weights` (a state_dict for 1,000 classes)."""
     model = ResNet50(1000, width)
     if weights:
         try:

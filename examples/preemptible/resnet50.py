@@ -3,10 +3,10 @@
 
     resnet50.py --dataset DIR [--weights resnet50.pth]
 
-It uses four names of penstock in its environment, and needs none of them: PENSTOCK_CHECKPOINT_DIR (directory for its .pth
-files), PENSTOCK_CHECKPOINT (the one to resume from), PENSTOCK_PREEMPT_FILE (exists once the machine is about to go away) and
+The program uses four of penstock's environment variables, and needs none of them: PENSTOCK_CHECKPOINT_DIR (directory for its .pth
+files), PENSTOCK_CHECKPOINT (the checkpoint to resume from), PENSTOCK_PREEMPT_FILE (exists once the machine is about to go away) and
 PENSTOCK_DONE_FILE (created at the end). The initial weights come from a file, a state_dict of ResNet-50 for 1,000 classes such
-as torchvision's; without one they are random, and it prints a note.
+as torchvision's; without such a file they are random, and the program prints a note.
 """
 import argparse
 import os
@@ -29,7 +29,7 @@ def checkpoint_dir():
 
 
 def save(state, step):
-    """Writes a file under another name, syncs and renames it, then removes older ones."""
+    """Writes a temporary file, syncs and renames it, then removes older checkpoints."""
     folder = checkpoint_dir()
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"step-{step:012d}.pth"
@@ -65,9 +65,9 @@ def preempted():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     training.add_arguments(parser, epochs=2, batch_size=32, lr=0.0001)
-    parser.add_argument("--weights", metavar="FILE", help="to begin with")
+    parser.add_argument("--weights", metavar="FILE", help="initial weights; default: random")
     parser.add_argument("--width", type=float, default=1.0, help="scales every channel count, to try things out")
-    parser.add_argument("--side", type=int, default=224, help="of the pictures, in pixels")
+    parser.add_argument("--side", type=int, default=224, help="side of the pictures, in pixels")
     parser.add_argument("--model-out", metavar="FILE", help="where the finished weights go; default: resnet50.pth in the output")
     args = parser.parse_args()
     request = training.StopRequest()
@@ -78,11 +78,11 @@ def main():
         raise SystemExit(f"resnet50.py: {error}") from error
     found = newest()
     if not args.weights and not found:
-        say("no --weights: beginning with random ones, which will not get far on few pictures")
+        say("no --weights: starting with random weights, which need many pictures to reach a good accuracy")
     train = training.Training(models.fine_tuned(pictures.classes, None if found else args.weights, args.width), pictures, args)
 
     if found:
-        # The file has more than tensors, and is this program's own.
+        # The file has more than tensors, and only this program writes it.
         train.restore(torch.load(found, map_location="cpu", weights_only=False))
         say(f"resumed after batch {train.batch} of epoch {train.epoch + 1} (step {train.step})")
     while not train.finished:

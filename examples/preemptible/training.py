@@ -10,8 +10,8 @@ import random
 import signal
 import sys
 
-# Set before torch is loaded: waiting threads sleep instead of keeping a shared machine busy, and OpenBLAS, which does not follow
-# torch.set_num_threads(), does not take one thread per processor: it rounds differently with another number of them.
+# Set before torch is loaded: waiting threads sleep instead of keeping a shared machine busy, and OpenBLAS uses one thread. By default
+# OpenBLAS uses one thread per processor, ignores torch.set_num_threads(), and rounds differently for other numbers of threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -35,7 +35,7 @@ def add_arguments(parser, epochs, batch_size, lr):
     parser.add_argument("--limit", type=int, metavar="N", help="only N pictures")
     parser.add_argument("--every", type=int, metavar="N", help="batches from one checkpoint to the next; default: an epoch")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2, help="part of what makes results repeatable")
+    parser.add_argument("--threads", type=int, default=2, help="results repeat only with the same number")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -101,7 +101,7 @@ class Training:
 
     def restore(self, state):
         if state["settings"] != self.settings():
-            raise SystemExit(f"the checkpoint was made with {state['settings']}, not {self.settings()}; give the same, or another output")
+            raise SystemExit(f"the checkpoint was made with {state['settings']}, not {self.settings()}; use the same, or another output")
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.epoch, self.batch = state["epoch"], state["batch"]

@@ -3,7 +3,7 @@ import sys
 
 from penstock.data import Dataset, Loader
 
-# The data set and its order, in five lines; a label and 3,072 bytes of a picture are a record.
+# The data set and its order, in five lines; a record is a label and the 3,072 bytes of a picture.
 data = Dataset(sys.argv[1], "records", record_size=3073)
 loader = Loader(data, batch_size=256, shuffle="window", seed=7)
 for batch in loader:

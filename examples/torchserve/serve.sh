@@ -13,7 +13,7 @@ metrics_address=unix:$directory/metrics
 grpc_inference_port=0
 grpc_management_port=0
 EOF
-# By default HAProxy closes idle connections at its end, and a request that is on its way fails.
+# By default HAProxy closes idle connections when it exits, and a request that a client has just sent fails.
 cat >haproxy.cfg <<EOF
 global
     close-spread-time infinite

@@ -1,4 +1,4 @@
-"""Fits a line, and logs each step to MLflow. A resumed attempt continues the same run of MLflow.
+"""Fits a line, and logs each step to MLflow. A resumed attempt continues the same MLflow run.
 
     mlflow server --backend-store-uri sqlite:///mlflow.db --default-artifact-root s3://lines/artifacts --no-serve-artifacts
     MLFLOW_TRACKING_URI=http://127.0.0.1:5000 penstock run workflow.yaml
