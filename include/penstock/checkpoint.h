@@ -62,7 +62,7 @@ struct penstock_metric {
 struct penstock_checkpoint_options {
 	size_t struct_size;
 	unsigned rank; /* number of this process: 0 to world_size - 1 */
-	unsigned world_size; /* 0 for 1 */
+	unsigned world_size; /* number of processes; 0 means 1 */
 	unsigned attempt; /* 0 for $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
 	const char *run_id; /* NULL for $PENSTOCK_RUN_ID, else "" */
 	const struct penstock_metric *metrics; /* only rank 0's are used */
@@ -118,9 +118,9 @@ PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoi
 PENSTOCK_API int penstock_checkpoint_commit(
 	struct penstock_checkpoint *checkpoint, struct penstock_error *err);
 
-/* Frees the handle. If the checkpoint is not committed, rank 0 removes all of it, and another rank
- * removes the files of its handle, unless it waited for rank 0: rank 0 may still commit them. NULL
- * is allowed. */
+/* Frees the handle. If the checkpoint is not committed, rank 0 removes all of it. Another rank
+ * removes the files of its handle, unless its commit has waited for rank 0, which may still commit
+ * the files. NULL is allowed. */
 PENSTOCK_API void penstock_checkpoint_free(struct penstock_checkpoint *checkpoint);
 
 /* ---- finding and reading ---- */

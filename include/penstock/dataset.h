@@ -57,7 +57,8 @@ struct penstock_dataset_options {
 	uint64_t window; /* for "tokens": tokens of a sample */
 	/* for "tokens": tokens from the start of a sample to the next start; 0 for `window` */
 	uint64_t stride;
-	/* Options of the store, which are copied; NULL as for penstock_transfer_new(). */
+	/* Options of the store, which are copied; NULL has the same effect as in
+	 * penstock_transfer_new(). */
 	const struct penstock_transfer_options *transfer;
 	unsigned threads; /* threads that read ahead; 0 to choose their number */
 	/* A local directory, created if missing, that keeps the bytes read from a store; all
@@ -110,7 +111,7 @@ PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint
  * number is too large, PENSTOCK_E_LIMIT if the batch has more than 4 GiB. */
 PENSTOCK_API int penstock_dataset_layout(const struct penstock_dataset *set, const uint64_t *ids,
 	size_t n, uint64_t *offsets, struct penstock_error *err);
-/* Reads samples in any order, even one sample several times, one after the other into `data`.
+/* Reads samples, in any order and with repetitions, one after the other into `data`.
  * PENSTOCK_E_CHANGED if a shard was replaced after the set was opened, PENSTOCK_E_CORRUPT, with
  * shard and offset, if an image cannot be decoded. */
 PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint64_t *ids, size_t n,
@@ -141,7 +142,7 @@ struct penstock_plan;
 
 struct penstock_plan_options {
 	size_t struct_size;
-	/* samples of the set; of a mix: samples of an epoch, 0 for as many as `repeat` gives */
+	/* number of samples of the set; for a mix, of an epoch, or 0 to let `repeat` decide */
 	uint64_t samples;
 	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order, with
 	 * their samples shuffled; "window": the same, but samples are shuffled within `window`

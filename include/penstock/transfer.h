@@ -19,7 +19,7 @@
  * Results. A function that can fail returns 0, or a negative number; then `err` (which may be NULL)
  * says what failed, where, and what to do (penstock/error.h). Retryable failures have been retried
  * before an error comes back. A failed call returns nothing that the caller must free, and leaves
- * no half object and no half file under its final name.
+ * no partial object and no partial file under its final name.
  *
  * Threads. Every function may be called from any thread, several at a time on one handle, except
  * that a handle must not be in use while it is freed. A call blocks until its end; the work is done
@@ -147,13 +147,13 @@ struct penstock_call_options {
 /* clang-format on */
 
 /*
- * In all of these `options` and `object` may be NULL; `object` is filled on success. Bytes are
- * verified end to end by a checksum in both directions (CRC64NVME, CRC32C or MD5, as the store
- * supports): PENSTOCK_E_CORRUPT if it does not match.
+ * In all of these functions `options` and `object` may be NULL; `object` is filled on success.
+ * Bytes are verified end to end by a checksum in both directions (CRC64NVME, CRC32C or MD5, as the
+ * store supports): PENSTOCK_E_CORRUPT if it does not match.
  */
 
-/* Uploads a file, in parallel parts if it is large. PENSTOCK_E_CHANGED if the file became shorter
- * meanwhile. */
+/* Uploads a file, in parallel parts if it is large. PENSTOCK_E_CHANGED if the file becomes
+ * shorter during the upload. */
 PENSTOCK_API int penstock_put_file(struct penstock_transfer *transfer, const char *url,
 	const char *path, const struct penstock_call_options *options,
 	struct penstock_object *object, struct penstock_error *err);
@@ -249,8 +249,8 @@ struct penstock_tree_result {
  * a "/" at the end makes no difference. Missing directories are created; a key that ends in "/"
  * becomes a directory. Links in a local tree are followed. Each item appears whole or not at all;
  * downloads are synced to disk at the end. An item that fails does not stop the others: the call
- * then returns the first error. Names that the target cannot have fail. `options` and `result` may
- * be NULL; `result` is set after a failure, too.
+ * then returns the first error. An item fails if the target cannot have its name. `options` and
+ * `result` may be NULL; `result` is set after a failure, too.
  */
 PENSTOCK_API int penstock_copy_tree(struct penstock_transfer *transfer, const char *from,
 	const char *to, const struct penstock_tree_options *options,

@@ -504,7 +504,7 @@ static PyObject *data_samples(PyObject *self, PyObject *args)
 /* ---- a batch that is read ahead ---- */
 
 struct batch {
-	PyObject_HEAD struct penstock_batch *batch; /* NULL once it was waited for */
+	PyObject_HEAD struct penstock_batch *batch; /* NULL after wait() */
 	PyObject *data, *bytes, *offsets;
 };
 

@@ -30,7 +30,7 @@ _KINDS = {"corrupt": CheckpointDamaged, "exists": CheckpointExists, "timeout": C
 
 
 def error(code: str, message: bytes) -> CheckpointError:
-    """Returns the exception for an error of libpenstock; called by the extension module."""
+    """Returns the exception for a libpenstock error; called by the extension module."""
     made: CheckpointError = _made(_KINDS, CheckpointError, code, message)
     return made
 

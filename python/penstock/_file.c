@@ -273,7 +273,7 @@ static PyObject *transfer_open(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "sKOK", &url, &ahead, &version, &size))
 		return NULL;
-	/* Bytes that are not ASCII are restored unchanged. */
+	/* The converter restores bytes that are not ASCII. */
 	if (version != Py_None && !PyUnicode_FSConverter(version, &bytes))
 		return NULL;
 	options.version = bytes ? PyBytes_AsString(bytes) : NULL;

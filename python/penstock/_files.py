@@ -1,4 +1,4 @@
-"""penstock.open(): objects of a store and resources of the web as files."""
+"""penstock.open(): objects of a store and web resources as files."""
 import ctypes
 import io
 import os

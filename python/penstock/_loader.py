@@ -70,7 +70,7 @@ class Loader:
     and an empty batch is left out. ``progress`` shows a line on the terminal of rank 0.
 
     ``for`` after a ``break`` restarts the epoch: at its first sample, or at the state that was loaded for this epoch. At the end of an
-    epoch the loader goes to the next epoch. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
+    epoch the loader advances to the next epoch. ``dataloader(num_workers=4)`` transforms and collates in torch's worker processes.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class Loader:
         return self._deliver(batches, worker)
 
     def _advance(self) -> None:
-        """Goes to the next epoch if this epoch was delivered: loops that count batches never ask for the batch after the last."""
+        """Advances to the next epoch if this epoch was delivered: loops that count batches never request the end of the epoch."""
         if self._whole:
             self._begin(self.epoch + 1)
 
@@ -267,9 +267,9 @@ class Loader:
             record(self._ranks()[0], self._numbers, self._meter.stats())
 
     def stats(self) -> Dict[str, float]:
-        """Returns numbers of this epoch, or of the last one: ``samples``, ``bytes``, ``skipped``, ``seconds``, ``samples_per_s``,
-        ``bytes_per_s`` and ``waiting``, the share of the seconds in which the loop waited for a batch; and ``total_samples``,
-        ``total_bytes`` and ``total_skipped`` of all epochs. All numbers are of this rank.
+        """Returns the numbers of the current epoch, or of the last epoch that has ended: ``samples``, ``bytes``, ``skipped``,
+        ``seconds``, ``samples_per_s``, ``bytes_per_s`` and ``waiting``, the share of the seconds in which the loop waited for a batch;
+        and ``total_samples``, ``total_bytes`` and ``total_skipped`` of all epochs. All numbers are of this rank.
         """
         return self._meter.stats()
 
@@ -293,11 +293,11 @@ class Loader:
         except (KeyError, TypeError):
             raise ValueError(f"invalid state {state!r}: expected integers {', '.join(_STATE)}") from None
         if version != _STATE_VERSION:
-            raise ValueError(f"the state has version {version}; this penstock knows {_STATE_VERSION}")
+            raise ValueError(f"the state has version {version}; this version of penstock reads {_STATE_VERSION}")
         if samples != self._samples:
-            raise ValueError(f"the state is of a data set of {samples} samples, and this one has {self._samples}")
+            raise ValueError(f"the state belongs to a data set of {samples} samples; this data set has {self._samples}")
         if order != self._plan(0, (0, 1)).id():
-            raise ValueError("the state is of another shuffle, block or window; use those with which it was saved")
+            raise ValueError("the state was saved with another shuffle, block or window; use the same arguments")
         check_number("number of delivered samples", delivered, 0, self._samples)
         self.seed, self.epoch = check_number("seed", seed, 0), check_number("epoch", epoch, 0)
         self._start = self._delivered = delivered

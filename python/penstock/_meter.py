@@ -1,4 +1,4 @@
-"""Numbers of a loader while it runs, their line on a terminal, and their line in the output of a run of penstock."""
+"""Numbers of a loader while it runs, their line on a terminal, and their line in the output of a penstock run."""
 import json
 import os
 import signal
@@ -113,12 +113,12 @@ class Line:
 
 
 def in_run() -> bool:
-    """Returns True in a step of a run of penstock."""
+    """Returns True in a step of a penstock run."""
     return bool(os.environ.get("DEEPSQUARE_OUTPUT") and os.environ.get("PENSTOCK_RUN_ID"))
 
 
 def record(rank: int, place: Dict[str, Any], numbers: Dict[str, float]) -> None:
-    """Appends a line to ``datasets/RUN_ID/loader-RANK.jsonl`` in the output of a run of penstock."""
+    """Appends a line to ``datasets/RUN_ID/loader-RANK.jsonl`` in the output of a penstock run."""
     if not in_run() or sys.is_finalizing():
         return
     output, run = os.environ["DEEPSQUARE_OUTPUT"], os.environ["PENSTOCK_RUN_ID"]

@@ -36,8 +36,8 @@ class Mix:
     sample of every set has been read: smaller sets are repeated in another order, and the next epoch continues each set. ``samples`` sets
     the length of an epoch instead.
 
-    A batch is one array if the samples of all sets are arrays of one type and shape, else a list. Samples are numbered from set to set,
-    also for ``place()``.
+    A batch is one array if the samples of all sets are arrays of one type and shape, else a list. The sample numbers of a set follow
+    those of the previous set; ``place()`` takes these numbers.
     """
 
     def __init__(self, sets: Iterable[Tuple[Any, Any]], *, repeat: bool = False, samples: int = 0) -> None:

@@ -69,7 +69,7 @@ class Read:
         return len(self._read[0])
 
     def samples(self, first: int, last: int, report: Report) -> Any:
-        """Returns the samples from ``first`` up to and without ``last``: one array, or a list."""
+        """Returns the samples from ``first`` to ``last``, without ``last``: one array, or a list."""
         if not self._found:
             try:
                 samples = self._data._samples(self._ids, self._read, first, last)
@@ -106,10 +106,10 @@ class Read:
         return samples
 
     def _read_again(self) -> None:
-        """Reads the samples of each shard again, and finds damaged samples by reading halves.
+        """Reads the samples of each shard again, and finds damaged samples by bisection.
 
-        A shard that is missing or has changed is skipped whole, and so is a shard of which no eighth can be read, such as a damaged
-        compressed shard.
+        A shard that is missing or has changed is skipped as a whole. So is a shard none of whose eighths can be read, such as a
+        damaged compressed shard.
         """
         shards: Dict[str, List[int]] = {}
         for i, number in enumerate(memoryview(self._ids).cast("Q")):

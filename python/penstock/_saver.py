@@ -93,7 +93,7 @@ class Pending:
         return self._result
 
     def end(self) -> None:
-        """Returns when the save has ended or cannot start any more: its memory may be reused. Cancels the wait for other ranks."""
+        """Returns when the save has ended or can no longer start, so that its memory may be reused. Cancels the wait for other ranks."""
         while not self._done and not self.abandon():
             saving = self.saving
             if saving is not None:

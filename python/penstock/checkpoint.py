@@ -123,7 +123,7 @@ def save(
         With ``format="torch"`` any object that can be pickled: usually a dict with the ``state_dict()`` of model, optimizer and schedule,
         the states of random generators, and the position in the data. Tensors may be on any device and of any shape and
         type. Tensors that share memory share it again when loaded, and all are loaded to the CPU. With
-        ``format="safetensors"`` dicts, lists and tuples of tensors, arrays of numpy, numbers, text and None.
+        ``format="safetensors"`` dicts, lists and tuples of tensors, numpy arrays, numbers, text and None.
     step
         Training step, in any unit, not negative. A second save of the same step by the same process in the same directory does
         nothing and returns the path of the first save while this checkpoint exists; a second save by another process of the same
@@ -183,7 +183,7 @@ def save(
 
 
 def _step(given: Any) -> int:
-    """Returns the step as an int; accepts integers of numpy."""
+    """Returns the step as an int; accepts numpy integers."""
     try:
         step = -1 if isinstance(given, bool) else operator.index(given)
     except TypeError:

@@ -205,7 +205,7 @@ class Dataset:
         return Read(self, ids, memory, skip)
 
     def _samples(self, ids: bytes, read: Tuple[bytearray, bytes], first: int, last: int) -> Any:
-        """Returns the samples of a read from ``first`` up to and without ``last``."""
+        """Returns the samples of a read from ``first`` to ``last``, without ``last``."""
         data, offsets = read
         numbers, at = memoryview(ids).cast("Q"), memoryview(offsets).cast("Q")
         if self._size:
@@ -236,7 +236,7 @@ class Dataset:
             if kind == "json":
                 return json.loads(bytes(data))
         except (ValueError, RecursionError) as reason:
-            message = f"cannot read {self._name(sample)}: field '{name}' is no {kind}: {reason}"
+            message = f"cannot read {self._name(sample)}: field '{name}' is not valid {kind}: {reason}"
             raise data_error("corrupt", message.encode("utf-8", "backslashreplace")) from None
         if dtype is None:
             return data

@@ -102,7 +102,7 @@ class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
         self.path = Path(self._saving.path())
 
     def storage_meta(self) -> Any:
-        """Stores the path as text: earlier versions cannot unpickle paths of Python 3.13."""
+        """Stores the path as text: earlier versions cannot unpickle paths that Python 3.13 has pickled."""
         meta = super().storage_meta()
         if meta is not None:
             meta.checkpoint_id = str(self.path)

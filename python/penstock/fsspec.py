@@ -175,7 +175,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, cache_options: Any = None, **kwargs: Any) -> Any:
         if not autocommit:
-            raise NotImplementedError("there are no transactions: an object appears whole when its file is closed")
+            raise NotImplementedError("transactions are not supported: an object appears whole when its file is closed")
         if mode not in ("rb", "wb", "xb"):
             raise ValueError(f"invalid mode {mode!r}: an object is replaced as a whole; expected 'rb', 'wb' or 'xb'")
         return open_with(self._url(path), mode, self._store, kwargs.get("ahead", self._ahead))
@@ -184,7 +184,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         packing = get_compression(path, compression)
         # The compressing wrapper does not pass on exceptions, so a part of the object would be stored.
         if packing and "r" not in mode:
-            raise NotImplementedError("cannot compress here; use fsspec.open(…, compression=…)")
+            raise NotImplementedError("cannot write compressed data with this function; use fsspec.open(…, compression=…)")
         if "b" in mode or packing:
             return super().open(path, mode, block_size, cache_options, packing, **kwargs)
         text = kwargs.get("encoding") or "utf-8", kwargs.get("errors"), kwargs.get("newline")
