@@ -15,7 +15,7 @@
 /* Replaces a message that cannot be allocated; never freed. */
 static char out_of_memory[] = "out of memory";
 
-/* Code of the last error for which the thread passed NULL; error_prefix() returns this code. */
+/* Code of the last error for which the thread passed NULL as `err`; error_prefix() returns it. */
 static _Thread_local enum penstock_code dropped = PENSTOCK_E_INTERNAL;
 
 static const char *const names[PENSTOCK_CODE_COUNT_] = {
@@ -155,7 +155,7 @@ int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	va_end(ap);
 	if (!text)
 		return set(err, code, NULL);
-	/* A value may have a "; ", too. */
+	/* Search the format, not the text: a value in the text may have a "; ", too. */
 	hint = strstr(fmt, "; ") ? hint_of(text) : text + strlen(text);
 	return set(err, code,
 		str_printf("%.*s: %s%s", (int)(hint - text), text,

@@ -26,7 +26,7 @@ int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* Puts "prefix: " before the existing message. Returns the existing -code; if `err` is NULL, the
- * -code of the last error for which this thread passed NULL. */
+ * -code of the last error for which this thread passed NULL as `err`. */
 int error_prefix(struct penstock_error *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -100,7 +100,7 @@ static int read_whole(int fd, const char *path, struct buf *out, struct penstock
 
 		if (want > 64 * 1024)
 			want = 64 * 1024;
-		/* At the limit one more byte shows if the file ends here. */
+		/* At the limit, a read of one more byte shows whether the file ends there. */
 		if (want > 0)
 			room = buf_reserve(out, want);
 		if (!room)
@@ -435,7 +435,7 @@ static int set_lock(int fd, short type)
 	return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Returns true if another lock excludes one of this type, or may: the query failed. */
+/* Returns true if another lock conflicts with a lock of this type, or if the query failed. */
 static bool is_excluded(int fd, short type)
 {
 	struct flock lock = {.l_type = type, .l_whence = SEEK_SET};

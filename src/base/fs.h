@@ -120,7 +120,7 @@ bool fs_lock_in_use(int fd);
  * like fs_lock_in_use(), so neither function blocks a process that takes the lock. */
 bool fs_lock_held(int fd);
 
-/* The path of an open file, even of one with O_PATH, through /proc: for calls that take no
+/* The path through /proc of an open file, even if it was opened with O_PATH: for calls that take no
  * descriptor, such as chmod(fs_fd_path(fd).text, mode). */
 struct fs_fd_path {
 	char text[32];

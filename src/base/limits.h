@@ -22,7 +22,7 @@
 #define LIMIT_S3_KEY	    1024 /* bytes of UTF-8 */
 #define LIMIT_S3_METADATA   2048 /* bytes of all x-amz-meta- names and values */
 #define LIMIT_S3_PUT_HEADERS (8 * KIB) /* bytes of all headers of an object, metadata included */
-/* consecutive pages of a listing that list no key, as a store may filter its keys */
+/* consecutive pages of a listing without a key; a store that filters its keys may send some */
 #define LIMIT_S3_EMPTY_PAGES 1000
 #define LIMIT_S3_CORS_RULES 100 /* rules of a bucket */
 #define LIMIT_S3_CORS	    (64 * KIB) /* bytes of the document with these rules */
@@ -54,7 +54,7 @@
 #define LIMIT_XML_BODY	       (8 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped */
 /* bytes of tags, a retention, a legal hold or 100 grants: 10 tags of 384 characters, escaped */
 #define LIMIT_XML_NOTE	       (64 * KIB)
-#define LIMIT_XML_DEPTH	       16 /* elements; S3 uses 5 */
+#define LIMIT_XML_DEPTH	       16 /* nested elements; S3 uses 5 */
 #define LIMIT_CREDENTIALS_FILE (1 * MIB) /* bytes of a shared config or credentials file */
 #define LIMIT_METADATA_REPLY   (64 * KIB) /* bytes of a reply from a credential source */
 /* bytes: the largest struct size that a caller of the library may state */
@@ -79,7 +79,8 @@
 #define LIMIT_ARCHIVE_MEMBERS 10000000 /* members of one archive */
 #define LIMIT_ARCHIVE_DEPTH   128 /* directories above a member */
 #define LIMIT_ARCHIVE_RATIO   500 /* unpacked bytes per byte of the archive */
-/* unpacked bytes from which on the ratio counts: bombs exceed both, data sets do not */
+/* unpacked bytes below which the ratio is not checked: zip bombs exceed both limits, data sets do
+ * not */
 #define LIMIT_ARCHIVE_RATIO_FROM (256 * MIB)
 #define LIMIT_ARCHIVE_QUEUE   (4 * MIB) /* bytes queued between two threads of an unpacker */
 #define LIMIT_ARCHIVE_DIRS    (16 * MIB) /* bytes of directory names whose times are restored */
@@ -153,15 +154,15 @@
 #define LIMIT_HTTP_BULK_CONNECTIONS 48
 /* bytes per second: the lowest --limit-rate */
 #define LIMIT_RATE_MIN		    (4 * KIB)
-/* bytes per second of --limit-rate for which one request runs in parallel */
+/* bytes per second of --limit-rate for each parallel request */
 #define LIMIT_RATE_EACH		    (64 * KIB)
 #define LIMIT_HTTP_RETRY_AFTER	    60 /* seconds of a server's Retry-After that are honoured */
 /* bytes of an interrupted reply that count as progress */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)
 /* ms beyond the mean wait for a reply after which a request is sent again */
 #define LIMIT_HTTP_RESEND_MS	    700
-/* ms beyond that mean for a read of samples, for which a batch waits and which costs little to
- * repeat */
+/* ms beyond that mean after which a read of samples is sent again: a batch waits for the read, and
+ * the repetition costs little */
 #define LIMIT_READS_RESEND_MS	    100
 /* connections of one thread that reads samples over plain HTTP */
 #define LIMIT_PLAIN_CONNECTIONS	    64
@@ -181,8 +182,7 @@
 /* ms of an outage of the store that a reader of samples waits out: a failed training run costs
  * more */
 #define LIMIT_READS_PATIENCE_MS	    (5 * 60 * 1000)
-/* ms of an outage that opening a data set or a resource of the web waits out: the address may be
- * wrong */
+/* ms of an outage that opening a data set or a web resource waits out: the address may be wrong */
 #define LIMIT_OPEN_PATIENCE_MS	    (30 * 1000)
 
 /* Transfers. */
@@ -234,13 +234,14 @@
 #define LIMIT_BATCH_JOBS  32 /* maximum number of lines of a batch that run at the same time */
 #define LIMIT_BATCH_AHEAD 64 /* lines of a batch that are read and not finished */
 #define LIMIT_BATCH_HELD (64 * KIB) /* bytes of a line's output, held until its turn */
-/* bytes; smaller objects are sent whole: the two extra requests cost as much */
+/* bytes; smaller objects are sent whole, because a delta needs two more requests, which cost as
+ * much */
 #define LIMIT_DELTA_MIN	 (16 * MIB)
 /* days for which the sent version of an object is remembered: 128 bytes per MiB, at most 1 MiB */
 #define LIMIT_DELTA_DAYS 30
 /* days without a new part before the upload is aborted, because its parts cost money */
 #define LIMIT_UPLOAD_JOURNAL_DAYS 7
-/* bytes: a line of 50 for each block of the largest object */
+/* bytes: a line of 50 bytes for each block of the largest object */
 #define LIMIT_TRANSFER_JOURNAL (32 * MIB)
 /* bytes of listing pages that wait to be read or are in flight */
 #define LIMIT_LIST_AHEAD (16 * MIB)
@@ -253,9 +254,9 @@
 /* Metrics of a training run. */
 #define LIMIT_METRICS_SERIES 10000
 #define LIMIT_METRICS_REPEATS 256 /* times that a resumed run repeated steps, for one metric */
-#define LIMIT_METRICS_POINTS (1 << 20) /* points of one series; then half of them are dropped */
-#define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger records are pictures and graphs */
-#define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record, and of the block with its end */
+#define LIMIT_METRICS_POINTS (1 << 20) /* points of one series; at the limit, half are dropped */
+#define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger records (pictures, graphs) are skipped */
+#define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record and the block that completes it */
 #define LIMIT_METRICS_DATABASE (62 * MIB) /* bytes of a database; some 300,000 points */
 #define LIMIT_METRICS_COLUMNS 4096 /* columns of a table */
 #define LIMIT_METRICS_DEPTH 4 /* levels of nested objects in a line */
@@ -263,7 +264,7 @@
 
 /* Data sets. */
 #define LIMIT_DATASET_SHARDS  50000000 /* objects or files; 100 bytes of memory each */
-/* shards of a data set of the web without an index: each takes a request when it is opened */
+/* shards of a data set on the web without an index: each takes a request when it is opened */
 #define LIMIT_DATASET_WEB	  100000
 #define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of the names and ETags of the shards */
 #define LIMIT_DATASET_INDEX   (16 * GIB) /* bytes of the index of a data set */
@@ -321,8 +322,8 @@
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */
 #define LIMIT_WORKFLOW_RECORD (8 * MIB) /* bytes of the indented copy that a run keeps */
 #define LIMIT_WORKFLOW_CANONICAL (64 * MIB) /* bytes of a workflow with all aliases expanded */
-/* bytes that the templates of all modules of a workflow read and make; what they make is part of
- * LIMIT_WORKFLOW_RECORD */
+/* bytes that the templates of all modules of a workflow read and produce; the produced bytes are
+ * part of LIMIT_WORKFLOW_RECORD */
 #define LIMIT_WORKFLOW_TEMPLATES (16 * MIB)
 #define LIMIT_WORKFLOW_DEPTH 64 /* nested maps and lists */
 #define LIMIT_WORKFLOW_NODES 200000 /* values; stops alias bombs */
@@ -354,35 +355,36 @@
 #define LIMIT_WORKFLOW_PREFIX 512 /* bytes of an S3 path; leaves half a key for file names */
 /* iterations of one loop; a program with more should loop by itself */
 #define LIMIT_WORKFLOW_ITERATIONS 1000000
-#define LIMIT_WORKFLOW_ERRORS 100 /* mistakes reported in one go */
+#define LIMIT_WORKFLOW_ERRORS 100 /* mistakes reported at a time */
 /* Claims on the machine's resources; other users write these files, too. */
 #define LIMIT_CLAIM_FILE  (64 * KIB) /* bytes of one claim: 1,024 CPU numbers take 5 KiB */
 #define LIMIT_CLAIM_NAME  128 /* bytes shown of a run's name or id written by another user */
-#define LIMIT_CLAIM_FILES 4096 /* runs that hold or wait, on one machine */
+#define LIMIT_CLAIM_FILES 4096 /* runs of a machine that hold or wait for a claim */
 
 /* The object store and its server. */
 #define LIMIT_STORE_CACHE_BYTES (128 * MIB) /* bytes of metadata and inline bodies kept for GET */
 /* objects; each may hold a mapping, of which Linux allows 65,530 */
 #define LIMIT_STORE_CACHE_ENTRIES 32768
-/* bytes of snapshots of objects with hundreds of parts or more; the objects of an account may have
- * at most as many as then remain free: 140 of an object with 10,000 parts */
+/* bytes of snapshots of objects with hundreds of parts or more. The snapshots of an account may
+ * take at most as many bytes as then remain free: 140 snapshots of an object with 10,000 parts. */
 #define LIMIT_STORE_SNAPSHOTS (512 * MIB)
 /* days for which an unfinished multipart upload without a new part is kept */
 #define LIMIT_STORE_UPLOAD_DAYS 7
-/* bytes of a value that a policy compares with a pattern: a long one would take seconds */
+/* bytes of a value that a policy compares with a pattern; the comparison of a longer value could
+ * take seconds */
 #define LIMIT_POLICY_VALUE 2048
-/* steps of the policies for all decisions of a request, such as the comparison of a character; 4
- * million take about 5 ms, for which an event loop serves no other client */
+/* steps, such as the comparison of a character, of all policy decisions of a request; 4 million
+ * steps take about 5 ms, during which the event loop serves no other client */
 #define LIMIT_POLICY_STEPS (4 * MIB)
 /* further steps for each decision: a request may delete or read thousands of keys */
 #define LIMIT_POLICY_STEPS_KEY (32 * KIB)
 /* bytes of the texts of all parsed policies of users and sessions; parsed, they take up to eight
  * times as much memory */
 #define LIMIT_SERVER_POLICIES (8 * MIB)
-/* bytes of access logs of all buckets that wait in memory to be delivered; an account may have at
- * most as many as then remain free */
+/* bytes of access logs of all buckets that wait in memory to be delivered; the logs of an account
+ * may take at most as many bytes as then remain free */
 #define LIMIT_SERVER_LOG (32 * MIB)
-/* bytes of new lines that are delivered early: half of the memory that an account alone has */
+/* bytes of new lines that are delivered early: half of the most that one account can have */
 #define LIMIT_SERVER_LOG_FRESH (LIMIT_SERVER_LOG / 4)
 /* bytes of one log object */
 #define LIMIT_SERVER_LOG_OBJECT (1 * MIB)
@@ -424,12 +426,12 @@
 #define LIMIT_SERVER_STRANGER_BYTES   (64 * KIB)
 /* bytes of a connection's buffers; headers must fit; cleared for each request */
 #define LIMIT_SERVER_CONNECTION (64 * KIB)
-/* bytes of documents and replies in memory, of those that are longer than these buffers; half of it
- * is 1,500 lists of 1,000 keys */
+/* bytes in memory of documents and replies that are longer than these buffers; half of the limit
+ * holds 1,500 lists of 1,000 keys */
 #define LIMIT_SERVER_HELD (1 * GIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */
-/* connections of clients that read the metrics. One address may have a quarter of these: with more
- * than half, the oldest is closed. */
+/* connections of clients that read the metrics. One address may have a quarter of them. While more
+ * than half are open, the oldest connection is closed early. */
 #define LIMIT_MONITOR_CONNECTIONS 64
 /* seconds in which such a connection begins a request or moves LIMIT_SERVER_STRANGER_BYTES */
 #define LIMIT_MONITOR_SECONDS 10

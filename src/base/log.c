@@ -152,7 +152,7 @@ static int add_locked(const char *text)
 	return 0;
 }
 
-/* The tables of first bytes keep their entries: they only narrow the search. */
+/* The tables of first bytes keep their entries, because the tables only narrow the search. */
 static int drop_locked(const char *text)
 {
 	for (size_t i = 0; i < state.n_secrets; i++) {

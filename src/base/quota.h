@@ -1,5 +1,6 @@
 /*
- * A limit that owners share: each may hold at most as much as then remains free, so at most half.
+ * A limit that owners share. An owner may hold at most as much as then remains free, so that no
+ * owner holds more than half.
  *
  *	struct quota memory;
  *
@@ -42,7 +43,7 @@ struct quota_share *quota_share(struct quota *quota, const char *owner);
 /* Returns false if the owner would then hold more than remains free. */
 bool quota_take(struct quota_share *share, size_t n);
 void quota_give_back(struct quota_share *share, size_t n);
-/* Returns how much the owner holds. */
+/* Returns the amount that the owner holds. */
 size_t quota_held(struct quota_share *share);
 
 #endif

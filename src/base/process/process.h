@@ -92,8 +92,8 @@ struct process_spec {
 
 /*
  * Returns true for "PENSTOCK_SECRET_NAME=value", which holds a value of ${{ secrets.NAME }} or of
- * the embedded store. Programs that we start get the secrets that they need in another way: they
- * may run untrusted code, such as build scripts of a requirement or hooks of a repository.
+ * the embedded store. Programs that we start get the secrets that they need in another way, because
+ * they may run untrusted code, such as build scripts of a requirement or hooks of a repository.
  */
 bool process_is_own_secret(const char *pair);
 
