@@ -25,7 +25,7 @@ struct workflow_changes {
 	 * The first top-level step whose result may differ: its own definition has changed, in more
 	 * than its name, resources, restarts and time limits. 0 if inputs, `python` or `mounts`
 	 * have changed. If steps were only added or removed at the end, the number of steps that
-	 * both have. SIZE_MAX if no result may differ.
+	 * both workflows have. SIZE_MAX if no result may differ.
 	 */
 	size_t first_step;
 };

@@ -185,8 +185,8 @@ struct workflow_input {
 	enum workflow_transport kind;
 	struct workflow_text http_url; /* HTTP */
 	struct workflow_s3 s3; /* S3 */
-	/* LOCAL: absolute if the workflow's display name is, else relative to the workflow's
-	 * folder */
+	/* LOCAL: absolute if the workflow's display name is absolute, else relative to the
+	 * workflow's folder */
 	struct workflow_text local_path;
 	struct workflow_artifacts artifacts; /* ARTIFACTS */
 	struct workflow_text path; /* below the input directory, "" or "a/b"; never outside of it */
@@ -260,8 +260,8 @@ struct workflow_virtual_network {
 struct workflow_run {
 	/* empty only in a container, which then runs the image's command */
 	struct workflow_text command;
-	/* "/bin/sh" (default), "/bin/bash", "/bin/ash"; "ENTRYPOINT" only in a container: `command`
-	 * is then the arguments */
+	/* "/bin/sh" (default), "/bin/bash", "/bin/ash"; only in a container also "ENTRYPOINT", whose
+	 * arguments are in `command` */
 	struct workflow_text shell;
 	/* absolute; value NULL for $STORAGE_PATH/work if `has_work_dir`, else $STORAGE_PATH or, in
 	 * a container, the directory of the image */
@@ -514,8 +514,8 @@ struct workflow {
 	 * directory */
 	struct workflow_text *artifacts;
 	size_t n_artifacts;
-	/* steps start in a directory of their own: a context, Python, an artifact or a `link` of an
-	 * input is given */
+	/* steps start in a directory of their own, because a context, Python, an artifact or a
+	 * `link` of an input is given */
 	bool has_work_dir;
 	enum workflow_resume resume;
 	/* `timeout` of the whole run, from its first step; default `hang` of each step */

@@ -151,7 +151,7 @@ static struct node *job_of(struct reader *rd, struct node *root)
 	}
 	if (rd->options->image)
 		reader_error(rd, &(struct workflow_place){.option = "--image"},
-			"is for files of other runners; a workflow of penstock names the image of "
+			"is for files of other runners; a penstock workflow names the image of "
 			"each step in its `container`");
 	job = unwrap(rd, root);
 	if (job)
@@ -202,8 +202,8 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	/* The caller limits files to half of this; records are larger. */
 	if (len > LIMIT_WORKFLOW_RECORD)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot read '%s': it has %zu bytes, a workflow has at most %zu", name, len,
-			(size_t)LIMIT_WORKFLOW_FILE);
+			"cannot read '%s': it has %zu bytes, but a workflow may have at most %zu",
+			name, len, (size_t)LIMIT_WORKFLOW_FILE);
 	wf = calloc(1, sizeof(*wf));
 	if (wf)
 		wf->own = calloc(1, sizeof(*wf->own));

@@ -17,7 +17,7 @@
 
 /* clang-format off */
 #define NO_CLUSTER "has no effect: there is one machine and no scheduler"
-#define NO_PROXY   "has no effect: there is no proxy; a program's port is one of this machine"
+#define NO_PROXY   "has no effect: there is no proxy; programs listen on ports of this machine"
 #define PASSED	   "is passed on in DET_EXPERIMENT_CONFIG; its meaning is up to the program"
 
 static const struct schema_key length_keys[] = {
@@ -35,10 +35,10 @@ static const struct schema_key searcher_keys[] = {
 	{"max_steps", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX},
 	{"max_time", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX, .note = PASSED},
 	{"time_metric", .kinds = KEY_TEXT, .note = PASSED},
-	{"max_trials", .kinds = KEY_WHOLE, .min = 1, .max = 1, .refused = "one trial is one run; give each its own hyperparameters"},
+	{"max_trials", .kinds = KEY_WHOLE, .min = 1, .max = 1, .refused = "a run is one trial; start a run for each trial, with its own hyperparameters"},
 	{"max_concurrent_trials", .kinds = KEY_WHOLE, .max = INT64_MAX, .note = NO_CLUSTER},
-	{"source_trial_id", .kinds = KEY_ANY, .refused = "there is no trial of another experiment; restore it by `inputs`"},
-	{"source_checkpoint_uuid", .kinds = KEY_ANY, .refused = "there is no checkpoint of another experiment; restore it by `inputs`"},
+	{"source_trial_id", .kinds = KEY_ANY, .refused = "trials of other experiments are not known; fetch a checkpoint by `inputs`"},
+	{"source_checkpoint_uuid", .kinds = KEY_ANY, .refused = "checkpoints of other experiments are not known; fetch the checkpoint by `inputs`"},
 	{"num_rungs", .kinds = KEY_ANY, .refused = "only one trial is run"},
 	{"max_rungs", .kinds = KEY_ANY, .refused = "only one trial is run"},
 	{"divisor", .kinds = KEY_ANY, .refused = "only one trial is run"},
@@ -58,7 +58,7 @@ static const struct schema_key resources_keys[] = {
 	{"is_single_node", .kinds = KEY_FLAG},
 	{"agent_label", .kinds = KEY_EMPTY, .note = NO_CLUSTER},
 	{"shm_size", .kinds = KEY_TEXT, .note = "has no effect: a step has the shared memory of this machine"},
-	{"devices", .kinds = KEY_ANY, .refused = "single devices of the machine cannot be passed on"},
+	{"devices", .kinds = KEY_ANY, .refused = "single devices of the machine cannot be passed to a step"},
 };
 static const struct schema schema_resources = {SCHEMA(NULL, "`resources`", resources_keys)};
 
@@ -155,8 +155,8 @@ static const struct schema_key root_keys[] = {
 	{"internal", .kinds = KEY_ANY, .refused = "it is internal to Determined"},
 	{"log_policies", .kinds = KEY_ANY, .refused = "logs are not searched for patterns"},
 	{"retention_policy", .kinds = KEY_ANY, .note = "has no effect: logs are kept until `penstock rm`"},
-	{"preemption_timeout", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX, .note = "has no effect: the notice has the time that is left"},
-	{"integrations", .kinds = KEY_ANY, .refused = "there is no Pachyderm"},
+	{"preemption_timeout", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX, .note = "has no effect: the preemption notice has the time that is left"},
+	{"integrations", .kinds = KEY_ANY, .refused = "Pachyderm is not supported"},
 	{"slurm", .kinds = KEY_ANY, .refused = "the run is on this machine, not on a cluster"},
 	{"pbs", .kinds = KEY_ANY, .refused = "the run is on this machine, not on a cluster"},
 };
@@ -331,8 +331,8 @@ static const char *in_workdir(const char *path)
 }
 
 /* Returns the command with its mounts on the host, in a mount namespace of the step. Programs that
- * name the working directory of Determined find a link there: a mount would lack the other
- * mounts. */
+ * name the working directory of Determined find a link there: a bind mount would not include the
+ * mounts below the working directory. */
 static const char *host_mounts(struct experiment *e, const char *command)
 {
 	static const char link[] =
@@ -605,7 +605,7 @@ static void put_retention(struct experiment *e)
 	}
 	map = native_map(e->rd, e->job, "checkpoints", &storage->at);
 	keep = native_map(e->rd, map, "keep", &storage->at);
-	/* The newest is always kept. */
+	/* The newest checkpoint is always kept. */
 	latest = latest || best ? latest : 1;
 	if (latest)
 		native_number(e->rd, keep, "latest", latest > MOST_KEPT ? MOST_KEPT : latest,
@@ -619,7 +619,7 @@ static void put_retention(struct experiment *e)
 	native_number(e->rd, map, "n", best > MOST_KEPT ? MOST_KEPT : best, &storage->at);
 }
 
-/* ---- the whole ---- */
+/* ---- the experiment ---- */
 
 /* Determined's default is one slot, and a slot of a machine without a GPU is its CPUs. */
 static void put_resources(struct experiment *e)
@@ -637,8 +637,8 @@ static void put_resources(struct experiment *e)
 		e->slots = e->rd->site.gpus > 0;
 		if (!e->slots)
 			reader_note(e->rd, at,
-				"`slots_per_trial` is missing, which is 1 in Determined: the trial "
-				"gets a GPU only on a machine that has one");
+				"`slots_per_trial` is missing, and Determined's default is 1: the "
+				"trial gets a GPU only on a machine that has one");
 	}
 	e->slots = dialect_gpus(e->rd, e->slots);
 	if (!e->slots)

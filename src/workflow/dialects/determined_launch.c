@@ -196,7 +196,7 @@ static const char *translate(struct reader *rd, const struct node *at, const cha
 	if (!script) {
 		reader_error(rd, &at->at,
 			"the arguments of determined.launch.%s are neither `--trial MODULE:CLASS` "
-			"nor a script; options are only understood in front of `--`",
+			"nor a script; write options before `--`",
 			l->name);
 		return NULL;
 	}
@@ -224,8 +224,8 @@ const char *determined_launch(
 		if (!read_launch(rd, text, (size_t)(found - text), &l)) {
 			if (!rd->arena->no_memory)
 				reader_error(rd, &at->at,
-					"determined.launch is only understood after an interpreter, "
-					"such as in `python3 -m determined.launch.torch_distributed`");
+					"determined.launch is only recognised after an interpreter, "
+					"as in `python3 -m determined.launch.torch_distributed`");
 			return NULL;
 		}
 		command = translate(rd, at, text, &l, slots);

@@ -313,8 +313,8 @@ const char *dialect_clone(struct reader *rd, const char *url, const char *ref)
 	ref = dialect_quoted(rd, ref ? ref : "HEAD");
 	if (!url || !ref)
 		return NULL;
-	/* The lines fetch once in an attempt. Changes by steps stay, unless there is another
-	 * commit. */
+	/* The shell fetches once in an attempt. Changes made by steps stay if a fetch of `ref`
+	 * alone finds the commit that is checked out. */
 	return workflow_arena_printf(rd->arena,
 		"( flock 9 2>/dev/null\n"
 		"[ \"$(cat \"$STORAGE_PATH/.clone\" 2>/dev/null)\" != \"$PENSTOCK_ATTEMPT\" ] || exit 0\n"
@@ -384,7 +384,7 @@ static void json_scalar(struct buf *out, const struct node *node)
 	enum scalar_type type = scalar_type(node);
 	int64_t whole;
 
-	/* A text with a field is "NAME=SECRET" in a list. */
+	/* In a list, a text with a `field` has the form "NAME=SECRET". */
 	if (type == SCALAR_NULL || node->field)
 		buf_add_str(out, "null");
 	else if (type == SCALAR_BOOL)

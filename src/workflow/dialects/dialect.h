@@ -60,7 +60,7 @@ void skypilot_tasks(
  * such task. */
 const char *skypilot_pick(struct reader *rd, const char *data, size_t len);
 
-/* Replaces each `${{ name }}` below a workflow of dstack with the variable's value. Returns false
+/* Replaces each `${{ name }}` below a dstack workflow with the variable's value. Returns false
  * if a variable is unknown. */
 bool dstack_expand(struct reader *rd, struct node *workflow);
 /* Adds the variables of variables.yaml and of the command line to the environment. */
@@ -68,12 +68,12 @@ void dstack_put_variables(struct reader *rd, const struct node *workflow, struct
 /* Adds the inputs for the dependencies of `map`, a workflow of `list`, which may be NULL. */
 void dstack_put_deps(
 	struct reader *rd, const struct node *list, const struct node *map, struct node *job);
-/* Reports arguments of the command line that the workflow, not expanded yet, does not use. Returns
- * false if there is one. If the options have `used`, marks the used arguments and reports
- * nothing. */
+/* Reports arguments of the command line that the workflow does not use, and returns false if there
+ * are any. The workflow must not be expanded yet. If the options have `used`, marks the used
+ * arguments and reports nothing. */
 bool dstack_check_arguments(struct reader *rd, const struct node *workflow);
 
-/* Returns true if a command of Determined starts one of its launch layers. */
+/* Returns true if the command starts one of Determined's launch layers. */
 bool determined_is_launched(const char *text);
 /* Returns the command `text` with Determined's launch layers replaced by the programs that do their
  * work; NULL after an error at `at`, which is reported. */
@@ -149,8 +149,8 @@ struct native_share {
 	int64_t memory; /* MiB */
 	const struct node *cpu_at, *memory_at, *gpu_at;
 };
-/* Adds `resources` to the job, with one task for each node. Adds nothing for one node without any
- * resource of the file. */
+/* Adds `resources` to the job, with one task for each node. Adds nothing for one node if the file
+ * gives no resource. */
 void native_resources(struct reader *rd, struct node *job, const struct workflow_place *at,
 	const struct native_share *share);
 /* Adds the transport for files of this machine, which are not unpacked. */

@@ -40,12 +40,12 @@ static const struct schema_key dep_keys[] = {
 	{"workflow", .kinds = KEY_TEXT},
 	{"run", .kinds = KEY_TEXT},
 	{"tag", .kinds = KEY_TEXT},
-	{"mount", .kinds = KEY_FLAG, .note = "has no effect: artifacts of others are copied before the steps"},
+	{"mount", .kinds = KEY_FLAG, .note = "has no effect: artifacts of other workflows are copied before the steps start"},
 };
 static const struct schema schema_dep = {SCHEMA(NULL, "a dependency", dep_keys)};
 
 static const struct schema_key repo_keys[] = {
-	{"include", .kinds = KEY_TEXT | KEY_TEXTS, .note = "has no effect: the whole project is there"},
+	{"include", .kinds = KEY_TEXT | KEY_TEXTS, .note = "has no effect: the steps find the whole project"},
 };
 static const struct schema schema_repo = {SCHEMA(NULL, "`repo`", repo_keys)};
 
@@ -81,7 +81,7 @@ static const struct schema_key workflow_keys[] = {
 	{"setup", .kinds = KEY_TEXT | KEY_TEXTS},
 	{"build", .kinds = KEY_TEXT | KEY_TEXTS},
 	{"cache", .kinds = KEY_ANY, .note = "has no effect: packages and images are kept between runs anyway"},
-	{"home_dir", .kinds = KEY_TEXT, .note = "has no effect: the home is the user's"},
+	{"home_dir", .kinds = KEY_TEXT, .note = "has no effect: the home directory is the user's"},
 	{"image", .kinds = KEY_TEXT},
 	{"image_name", .kinds = KEY_TEXT, .note = "is read as `image`"},
 	{"entrypoint", .kinds = KEY_TEXT, .refused = "the commands are run by /bin/sh; write the entry point into `commands`"},
@@ -102,7 +102,7 @@ static const struct schema_key workflow_keys[] = {
 	{"nproc", .kinds = KEY_WHOLE, .min = 1, .max = 4096},
 	{"deps", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_dep},
 	{"depends-on", .kinds = KEY_TEXTS | KEY_MAP, .below = &schema_depends},
-	{"template", .kinds = KEY_ANY, .refused = "templates are not merged; write its keys into the workflow"},
+	{"template", .kinds = KEY_ANY, .refused = "templates are not merged; write the template's keys into the workflow"},
 	{"type", .kinds = KEY_ANY, .refused = "this is a file of current dstack; penstock reads the files of 2022"},
 };
 static const struct schema schema_workflow = {SCHEMA(NULL, "a workflow", workflow_keys)};
@@ -112,7 +112,7 @@ static const struct schema_key root_keys[] = {
 };
 static const struct schema schema_root = {SCHEMA(NULL, "the file", root_keys)};
 
-/* For a chosen workflow, mistakes in the others do not matter. */
+/* If a workflow is chosen, mistakes in the other workflows do not matter. */
 static const struct schema_key outer_keys[] = {
 	{"workflows", .kinds = KEY_ANY, .flags = KEY_REQUIRED},
 };
@@ -307,7 +307,7 @@ static void add_python(struct chosen *c, struct buf *out)
 
 	if (!script)
 		return;
-	/* In a virtual environment every version has the name python3. */
+	/* The virtual environment of the run names its interpreter python3, for any version. */
 	buf_printf(out, "exec python%s",
 		version && !node_get(c->map, "requirements") ? version->text : "3");
 	if (c->provider == TORCHRUN)
@@ -599,8 +599,8 @@ static const struct {
 	{"fleet", "penstock runs on this machine, or with --on slurm on a cluster; 'penstock "
 		  "runners' lists the resources"},
 	{"volume", "fetch data by `inputs` and keep it by `output`, see penstock-workflow(5)"},
-	{"gateway", "penstock offers nothing to the internet"},
-	{"preset", "write its keys into the workflow"},
+	{"gateway", "penstock does not publish services on the internet"},
+	{"preset", "write the preset's keys into the workflow"},
 };
 
 /* Returns the index in `types_of_today`; -1 if `root` is not a file of current dstack. */

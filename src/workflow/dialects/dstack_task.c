@@ -57,7 +57,7 @@ static const struct schema_key repo_keys[] = {
 	{"branch", .kinds = KEY_TEXT},
 	{"hash", .kinds = KEY_TEXT},
 	{"path", .kinds = KEY_TEXT},
-	{"if_exists", .kinds = KEY_TEXT, .note = "has no effect: the working directory is a new one"},
+	{"if_exists", .kinds = KEY_TEXT, .note = "has no effect: the working directory is new"},
 };
 static const struct schema schema_repo = {SCHEMA(NULL, "a repository", repo_keys)};
 
@@ -86,7 +86,7 @@ static const struct schema_key task_keys[] = {
 	{"shell", .kinds = KEY_TEXT},
 	{"registry_auth", .kinds = KEY_MAP, .below = &schema_auth},
 	{"python", .kinds = KEY_TEXT},
-	{"nvcc", .kinds = KEY_FLAG, .note = "has no effect: the CUDA compiler is the one of this machine"},
+	{"nvcc", .kinds = KEY_FLAG, .note = "has no effect: the CUDA compiler is this machine's"},
 	{"privileged", .kinds = KEY_FLAG, .note = "has no effect: containers have the rights of their user"},
 	{"docker", .kinds = KEY_FLAG},
 	{"working_dir", .kinds = KEY_TEXT},
@@ -95,7 +95,7 @@ static const struct schema_key task_keys[] = {
 	{"volumes", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_volume},
 	{"ports", .kinds = KEY_ANY, .note = "has no effect: a step can use every free port of this machine"},
 	{"nodes", .kinds = KEY_WHOLE, .min = 1, .max = 10000},
-	{"groups", .kinds = KEY_ANY, .refused = "groups of nodes run other commands each, and the tasks of a run are alike; write one file for each"},
+	{"groups", .kinds = KEY_ANY, .refused = "groups of nodes run different commands, but all tasks of a run run the same command; write one file for each group"},
 	{"resources", .kinds = KEY_MAP, .below = &schema_resources},
 	{"max_duration", .kinds = KEY_TEXT},
 	{"retry", .kinds = KEY_FLAG | KEY_MAP, .below = &schema_retry},
@@ -183,8 +183,8 @@ static bool range_of(struct task *t, const struct node *node, bool memory, struc
 				       memory, out);
 }
 
-/* Returns as many as the machine has, within the range; `least` is the minimum of a range that has
- * no minimum. */
+/* Returns `here`, the number that the machine has, limited to the range; `least` replaces a missing
+ * minimum. */
 static int64_t take(const struct range *range, int64_t here, int64_t least)
 {
 	int64_t count = range->min >= 0 ? (int64_t)range->min : least;
@@ -253,7 +253,7 @@ static int64_t read_gpus(struct task *t, const struct node *node)
 
 	if (!good || range.min > MOST_GPUS) {
 		reader_error(t->rd, &node->at,
-			"`resources.gpu` must be a number, or such as A100:80GB:2 or 24GB:1..8, "
+			"`resources.gpu` must be a number, or text such as A100:80GB:2 or 24GB:1..8, "
 			"not %s",
 			node->kind == NODE_SCALAR ? quote(node->text) : node_kind_name(node));
 		return 0;
@@ -341,8 +341,8 @@ static void put_limits(struct task *t)
 
 /* ---- variables ---- */
 
-/* Adds the variables. NAME alone gets its value from the command line or the environment of the
- * caller. */
+/* Adds the variables. A NAME without a value gets its value from the command line or from the
+ * environment of the caller. */
 static void put_variables(struct task *t)
 {
 	const struct node *given = node_get(t->root, "env");
@@ -371,7 +371,7 @@ static void put_variables(struct task *t)
 			native_put(t->rd, plain, entry->key, value);
 		} else if (!env || !strlist_get(env, key)) {
 			reader_note(t->rd, &value->at,
-				"`%s` has its value from the environment, or from --env %s=VALUE",
+				"`%s` gets its value from the environment, or from --env %s=VALUE",
 				key, key);
 			native_variable_text(t->rd, list, key,
 				workflow_arena_printf(t->rd->arena, "${{ env.%s }}", key),

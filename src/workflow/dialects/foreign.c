@@ -1,4 +1,4 @@
-/* Files that are not workflows of any kind: one line of a message names their format. */
+/* Recognises files that are not workflows of any dialect; a message names the file's format. */
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -7,18 +7,18 @@
 
 #define OTHER "penstock does not run it; a workflow has `steps`, see penstock-workflow(5)"
 
-/* Maps that have all of the keys. The first match counts. */
+/* Formats of maps, by keys that the map must have. The first match is used. */
 static const struct {
 	const char *keys[2];
 	const char *is, *instead;
 } maps[] = {
-	{{"jobs", "on"}, "a workflow of GitHub Actions", OTHER},
-	{{"runs"}, "an action of GitHub", OTHER},
-	{{"jobs", "version"}, "a pipeline of CircleCI", OTHER},
-	{{"apiVersion", "kind"}, "a manifest of Kubernetes", OTHER},
-	{{"services"}, "a file of Docker Compose", OTHER},
-	{{"stages"}, "a pipeline of GitLab", OTHER},
-	{{"channels", "dependencies"}, "an environment of conda",
+	{{"jobs", "on"}, "a GitHub Actions workflow", OTHER},
+	{{"runs"}, "a GitHub action", OTHER},
+	{{"jobs", "version"}, "a CircleCI pipeline", OTHER},
+	{{"apiVersion", "kind"}, "a Kubernetes manifest", OTHER},
+	{{"services"}, "a Docker Compose file", OTHER},
+	{{"stages"}, "a GitLab pipeline", OTHER},
+	{{"channels", "dependencies"}, "a conda environment",
 		"install it, or name it in a step of a workflow"},
 	{{"minimumResources"}, "a module", "a step of a workflow runs it by `use`"},
 	{{"variables"}, "the variables of dstack's workflows",
@@ -30,18 +30,18 @@ static const struct {
 static const struct {
 	const char *begins, *contains, *is, *instead;
 } texts[] = {
-	{"\"\"\"", "", "a program in Python", "a step of a workflow runs it by its `command`"},
-	{"import ", "", "a program in Python", "a step of a workflow runs it by its `command`"},
-	{"from ", " import ", "a program in Python",
-		"a step of a workflow runs it by its `command`"},
-	{"def ", ":", "a program in Python", "a step of a workflow runs it by its `command`"},
-	{"resource \"", "{", "a module of Terraform", OTHER},
-	{"provider \"", "{", "a module of Terraform", OTHER},
-	{"variable \"", "{", "a module of Terraform", OTHER},
-	{"module \"", "{", "a module of Terraform", OTHER},
-	{"data \"", "{", "a module of Terraform", OTHER},
-	{"terraform {", "", "a module of Terraform", OTHER},
-	{"FROM ", "", "a Dockerfile", "`image` of a container names what was built from it"},
+	{"\"\"\"", "", "a Python program", "a step of a workflow runs it by its `command`"},
+	{"import ", "", "a Python program", "a step of a workflow runs it by its `command`"},
+	{"from ", " import ", "a Python program", "a step of a workflow runs it by its `command`"},
+	{"def ", ":", "a Python program", "a step of a workflow runs it by its `command`"},
+	{"resource \"", "{", "a Terraform module", OTHER},
+	{"provider \"", "{", "a Terraform module", OTHER},
+	{"variable \"", "{", "a Terraform module", OTHER},
+	{"module \"", "{", "a Terraform module", OTHER},
+	{"data \"", "{", "a Terraform module", OTHER},
+	{"terraform {", "", "a Terraform module", OTHER},
+	{"FROM ", "", "a Dockerfile",
+		"build an image from it, and name the image in the `container` of a step"},
 };
 
 static bool is_of(const struct node *root, const char *const keys[2])
@@ -58,14 +58,14 @@ bool foreign_map(struct reader *rd, const struct node *root)
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++) {
 		const char *is = maps[i].is;
 
-		/* A module has steps of its own. */
+		/* A map with `steps` is a workflow, unless it has the key of a module. */
 		if (!is_of(root, maps[i].keys) ||
 			(node_find(root, "steps") && strcmp(is, "a module") != 0))
 			continue;
 		if (kind && kind->kind == NODE_SCALAR && strstr(kind->text, "Workflow"))
-			is = "a workflow of Argo";
+			is = "an Argo workflow";
 		if (stages && stages->kind == NODE_MAP)
-			is = "a pipeline of DVC";
+			is = "a DVC pipeline";
 		reader_error(rd, &root->at, "this is %s: %s", is, maps[i].instead);
 		return true;
 	}

@@ -47,8 +47,8 @@ static void note_machine(const struct host *h, const struct workflow_step *step,
 	for (size_t i = 0; i < ARRAY_SIZE(homes); i++) {
 		if (strstr(text, homes[i]) || names(&h->workflow->env, homes[i]))
 			note(h, step,
-				"'%s' names a path below %s, which is the home on machines of "
-				"SkyPilot; here it is $HOME",
+				"'%s' names a path below %s, which is the home on SkyPilot's "
+				"machines; here the home is $HOME",
 				step->label, homes[i]);
 	}
 }
@@ -89,7 +89,7 @@ void workflow_note_host(const struct workflow *workflow, bool here, struct diagn
 			"image or VM of their own; --image IMAGE puts them into a container");
 	if (!here && !workflow->resources.cpus_per_task.given)
 		diagnostics_add(found, DIAGNOSTIC_NOTE, workflow->file, &at,
-			"each task has one CPU of the cluster: the file names none; give their "
-			"number with --set resources.cpusPerTask=N");
+			"each task gets one CPU of the cluster, because the file gives no number; "
+			"set the number with --set resources.cpusPerTask=N");
 	diagnostics_sort(found);
 }

@@ -59,8 +59,8 @@ void native_variable_text(struct reader *rd, struct node *list, const char *name
 		native_variable(rd, list, name, node_scalar(rd->arena, value, true, *at));
 }
 
-/* Adds the variable of "NAME=VALUE"; NAME alone has an empty value. The field of a secret value is
- * FIELD.NAME. */
+/* Adds the variable of "NAME=VALUE"; a NAME without "=" has an empty value. The field of a secret
+ * value is FIELD.NAME. */
 static void put_pair(struct reader *rd, struct node *list, const struct node *pair)
 {
 	const char *equals = strchr(pair->text, '=');

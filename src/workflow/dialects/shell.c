@@ -27,12 +27,12 @@ static const char python_lines[] =
 	"done; \"$python\" -m venv \"$dir\";;\n"
 	"\t*) echo 'uv is not installed' >&2; return 127;; esac; }; fi\n";
 
-/* Machines of other runners are new: what a step appends to ~/.bashrc is read by the next one, and
- * the user's own file stays as it is. */
+/* Other runners start each run on a new machine. Here ~/.bashrc begins as an empty file of the run:
+ * later steps read the lines that a step appends, and the user's own file does not change. */
 static const char bashrc_lines[] =
 	"if [ -L ~/.bashrc ]; then rm ~/.bashrc; fi; : >>~/.bashrc; . ~/.bashrc\n";
 
-/* `conda activate` is a function of the shell. */
+/* `conda activate` needs a shell function that conda.sh defines. */
 static const char conda_lines[] =
 	"for base in \"$(conda info --base 2>/dev/null)\" ~/miniconda3 ~/anaconda3 ~/miniforge3 "
 	"/opt/conda; do\n"
@@ -40,7 +40,7 @@ static const char conda_lines[] =
 	". \"$base/etc/profile.d/conda.sh\"; break; fi\n"
 	"done\n";
 
-/* Root needs no sudo, and images have none. */
+/* Images have no sudo: for root, a function of that name runs the command. */
 static const char sudo_lines[] =
 	"if [ \"$(id -u)\" = 0 ] && ! command -v sudo >/dev/null; then\n"
 	"\tsudo() { while case $1 in -*|*=*) ;; *) false; esac; do case $1 in *=*) export \"$1\";; "
@@ -52,8 +52,9 @@ static const char sudo_lines[] =
 
 /*
  * `penstock_put FROM TO HOW` makes TO a link. An existing directory keeps its files, unless HOW is
- * mount. Below the home of the run, whose entries are links to the user's, a directory that gets an
- * entry first becomes a directory of the run.
+ * mount. The entries of the run's home are links to those of the user's home. Before penstock_put
+ * adds an entry to such a directory, penstock_own replaces the link with a directory of links, so
+ * that the user's directory does not change.
  */
 static const char put_lines[] =
 	"penstock_links() { local e n; for e in \"$1\"/* \"$1\"/.[!.]*; do n=$2/${e##*/}; "
@@ -83,10 +84,11 @@ static const char home_lines[] =
 
 /*
  * Mounts in a namespace of the step: $1 is a shell and $2 its command, followed by FROM TO HOW for
- * each mount. A target that does not exist is made in a copy of the directory above it, which has a
- * mount for each of the entries: nothing appears on the machine itself. A missing target below the
- * working directory is made there. All sources are mounted elsewhere first, because a target may
- * cover a source. HOW is copy, mount or ro; ro targets become read-only at the end, because a mount
+ * each mount. If a target does not exist, the nearest existing directory above it is replaced,
+ * within the namespace, by a directory with a mount for each entry, and the target is created
+ * there: the machine itself does not change. A missing target below the working directory is
+ * created in place. All sources are mounted elsewhere first, because a target may cover a source.
+ * HOW is copy, mount or ro; ro targets become read-only at the end, because a mount
  * from a read-only place is read-only, too.
  */
 static const char mount_lines[] =

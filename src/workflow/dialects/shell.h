@@ -27,7 +27,7 @@ struct shell {
 	const char *python; /* the version of Python on the host; NULL for the version of python3 */
 
 	/* Lines that put files at their targets when a step starts. */
-	struct buf links; /* by links, below the home and in a container */
+	struct buf links; /* make links, below the home and in a container */
 	struct buf mounts; /* words FROM TO HOW for each mount on the host */
 	bool own_home; /* the home is a directory of the run */
 };

@@ -27,7 +27,7 @@ static const struct schema_key root_keys[] = {
 	{"file_mounts", .kinds = KEY_FREE},
 	{"setup", .kinds = KEY_EMPTY},
 	{"run", .kinds = KEY_EMPTY},
-	{"event_callback", .kinds = KEY_ANY, .note = "has no effect; `notify` of a workflow of penstock reports events"},
+	{"event_callback", .kinds = KEY_ANY, .note = "has no effect; `notify` of a penstock workflow reports events"},
 	{"volumes", .kinds = KEY_ANY, .refused = "there are no volumes; use `file_mounts`"},
 	{"service", .kinds = KEY_ANY, .refused = "penstock runs tasks, not services"},
 	{"pool", .kinds = KEY_ANY, .refused = "there are no pools"},
@@ -48,8 +48,8 @@ static void put_secret(struct task *t, struct node *plain, const struct node_ent
 		t->rd->arena, "${{ secrets.%s }}", entry->key);
 
 	reader_note(t->rd, &entry->key_at,
-		"`secrets.%s` has no value here: the run takes the one of 'penstock secret set %s', or "
-		"of --env %s=VALUE",
+		"`secrets.%s` has no value in the file: the run takes the value of 'penstock secret "
+		"set %s', or of --env %s=VALUE",
 		entry->key, entry->key, entry->key);
 	native_text(t->rd, plain, entry->key, reference, &entry->key_at);
 }
@@ -91,7 +91,7 @@ static void put_variables(struct task *t)
 /* ---- the image ---- */
 
 /* Returns true for an image of a machine: ami-…, projects/…, skypilot:… and the like, and names
- * without `/` that have no colon, or several colons as names of Azure have. */
+ * without `/` that have no colon, or several colons, like Azure's names. */
 static bool is_of_machine(const char *image)
 {
 	static const char *const starts[] = {

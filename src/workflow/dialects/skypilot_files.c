@@ -116,8 +116,9 @@ static const char *bucket_named(struct task *t, const struct node *map, const st
 	if (!kind || !text)
 		return NULL;
 	if (!store)
-		reader_note(t->rd, &name->at, "the bucket `%s` is one of %s: `store` is missing",
-			text, strcmp(kind, "gcs") == 0 ? "Google Cloud Storage" : "S3");
+		reader_note(t->rd, &name->at,
+			"the bucket `%s` is read as a bucket of %s: `store` is missing", text,
+			strcmp(kind, "gcs") == 0 ? "Google Cloud Storage" : "S3");
 	if (strcasecmp(kind, "azure") == 0) {
 		reader_error(t->rd, &store->at,
 			"`store: azure` is not supported; use s3, gcs, or a store that speaks S3");

@@ -84,7 +84,8 @@ static bool fits(const struct task *t, int64_t gpus)
 	return !site->cpus || gpus <= site->gpus;
 }
 
-/* Returns the count of the first alternative that fits this machine, else of the first one. */
+/* Returns the count of the first alternative that fits this machine, else of the first
+ * alternative. */
 static int64_t read_accelerators(struct task *t, const struct node *node)
 {
 	int64_t first = -1;
@@ -138,13 +139,13 @@ static void note_kind(struct task *t, const struct node *node)
 {
 	if (node->kind != NODE_SCALAR && node->n > 1)
 		reader_note(t->rd, &node->at,
-			"%lld GPU%s: the first of the alternatives that fits this machine; the "
-			"kind is not checked",
+			"the alternative with %lld GPU%s is used; the kind of the GPUs is not "
+			"checked",
 			(long long)t->gpus, t->gpus == 1 ? "" : "s");
 	else if (t->gpus)
 		reader_note(t->rd, &node->at, "the kind of the %lld GPU%s is not checked%s",
 			(long long)t->gpus, t->gpus == 1 ? "" : "s",
-			is_fraction(node) ? ", and a part of one is the whole one" : "");
+			is_fraction(node) ? ", and a part of a GPU counts as a whole GPU" : "");
 }
 
 /* ---- the choice ---- */

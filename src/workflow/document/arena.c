@@ -45,7 +45,7 @@ void *workflow_arena_alloc(struct workflow_arena *arena, size_t len)
 	len = (len + align - 1) / align * align;
 	if (!block || block->size - block->used < len) {
 		size_t size = len > BLOCK_SIZE / 4 ? len : BLOCK_SIZE;
-		/* A large piece goes after the block that still has room. */
+		/* The block of a large piece goes after the current block, which still has room. */
 		struct workflow_arena_block **place = block && size != BLOCK_SIZE ? &block->next
 										  : &arena->blocks;
 

@@ -31,8 +31,7 @@ void json_add_text(struct buf *out, const char *s)
 	buf_add_char(out, '"');
 }
 
-/* Returns true for a whole number of RFC 8259, which has no sign `+`, no leading zeros and no
- * base. */
+/* Returns true for a whole number as in RFC 8259: without a sign `+`, leading zeros or a base. */
 static bool is_json_number(const char *s)
 {
 	s += *s == '-';
@@ -190,7 +189,7 @@ static void record_member(const struct node *map, const struct node_entry *entry
 	else
 		buf_printf(
 			&reference, "${{ file.%s }}", value->field ? value->field : buf_str(path));
-	/* An empty text would be read as the secret. */
+	/* An empty text in the record would be read back as the secret's value. */
 	if (buf_failed(&reference))
 		out->failure = reference.failure;
 	json_add_text(out, buf_str(&reference));

@@ -36,8 +36,8 @@ bool text_check(const struct document_source *from, const char *data, size_t len
 				(unsigned char)data[i]);
 			return false;
 		}
-		/* Only the printable characters of YAML are allowed; JSON allows practically the
-		 * same characters. */
+		/* Only YAML's printable characters are allowed; JSON allows nearly the same
+		 * characters. */
 		if (text_control(data + i, &c) && c != '\t' && c != '\n' && c != '\r' &&
 			c != 0x85) {
 			source_fail(from, source_place(from, line, column),

@@ -16,7 +16,7 @@
 
 #define LETTERS_AND_DIGITS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
-/* A limit as a part of a message. */
+/* A limit as text, for a message. */
 #define TEXT_OF_(x) #x
 #define TEXT_OF(x)  TEXT_OF_(x)
 
@@ -42,7 +42,7 @@ struct node {
 	/* NODE_SCALAR */
 	const char *text; /* no NUL inside */
 	bool quoted; /* a text, even if it looks like a number */
-	bool literal; /* a number, true or false of JSON, which cannot be read as another type */
+	bool literal; /* a JSON number, true or false, which cannot be read as another type */
 	/* field of a secret in the file as written: "output.s3.secretAccessKey" */
 	const char *field;
 

@@ -182,7 +182,7 @@ static const char *read_text(struct json *j)
 	return workflow_arena_take(j->from->arena, &text);
 }
 
-/* Returns true for a number of RFC 8259 and for true, false and null. */
+/* Returns true for a JSON number (RFC 8259) and for true, false and null. */
 static bool is_json_literal(const char *s)
 {
 	static const char digits[] = "0123456789";
@@ -237,8 +237,8 @@ static struct node *read_literal(struct json *j)
 
 static struct node *read_value(struct json *j);
 
-/* Reads on after a member. Returns true if another member follows, false at the end of the map or
- * list, or after a mistake, which is reported and sets `*bad`. */
+/* Reads the separator after a member. Returns true if another member follows, false at the end of
+ * the map or list, or after a mistake, which is reported and sets `*bad`. */
 static bool next_member(struct json *j, char close, bool *bad)
 {
 	struct workflow_place behind = place_at(j, j->p);

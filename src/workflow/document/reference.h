@@ -21,7 +21,7 @@ struct reference {
 /* Finds the first reference at or after `text`. Returns 1 if there is one, 0 if not, and -1 if it
  * is invalid; `start` is then its place. */
 int reference_find(const char *text, struct reference *out);
-/* Returns true if `text` is one reference and nothing else but spaces. */
+/* Returns true if `text` is one reference, apart from spaces. */
 bool reference_is_all(const char *text, struct reference *out);
 /* Returns "env", "secrets", "file" or "option". */
 const char *reference_prefix(enum workflow_source source);

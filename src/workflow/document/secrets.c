@@ -22,13 +22,14 @@ static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PAS
 #define UPPER  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
 
-/* Keys of well-known services. A match hides the value of any variable, so only values that can be
- * nothing else match; the name of a run or a file that only begins like a key does not. */
+/* Keys of well-known services. A match hides the value of any variable, so the patterns are strict:
+ * the name of a run or a file that merely begins like a key does not match. */
 static const struct known_key {
 	const char *begins;
 	const char *characters; /* allowed after `begins` */
 	size_t least, most; /* number of these characters; most is 0 for no limit */
-	size_t digits, run; /* at least this many digits, and letters and digits in a row */
+	/* minimum numbers: of digits, and of letters and digits in a row */
+	size_t digits, run;
 	bool lower, upper; /* requires such letters */
 } known_keys[] = {
 	{"hf_", LOWER UPPER DIGITS, 30, 0, 0, 30, true, true},
@@ -234,7 +235,7 @@ enum secret_kind secret_kind_of(
 				       url_is_secret(value->text)
 			       ? SECRET_URL
 			       : SECRET_NONE;
-	/* Any other `uri` is not a key of penstock. */
+	/* penstock's workflows have no other key `uri`. */
 	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url") ||
 		(map_key && strcmp(map_key, "mlflow") == 0 && strcmp(entry->key, "uri") == 0))
 		return url_is_secret(value->text) ? SECRET_URL : SECRET_NONE;
@@ -249,8 +250,8 @@ enum secret_kind secret_kind_of(
 	return SECRET_NONE;
 }
 
-/* Returns true for a text with one of dstack's variables, which may become a secret, with any
- * name. */
+/* Returns true for a text with one of dstack's variables: the value of any variable may be a
+ * secret. */
 static bool is_to_come(const struct node *node)
 {
 	const char *rest = node->kind == NODE_SCALAR ? node->text : "";

@@ -1,7 +1,7 @@
 /*
  * YAML through libyaml's events, which have positions. Aliases are expanded into copies (so that an
- * override of one does not change the other) and counted against the limit on values, which stops
- * alias bombs.
+ * override of one copy does not change another) and counted against the limit on values, which
+ * stops alias bombs.
  */
 #include <string.h>
 #include <yaml.h>
@@ -106,7 +106,7 @@ static bool next_event(struct yaml *y, yaml_event_t *event)
 		y->from->arena->no_memory = true;
 		return false;
 	}
-	problem = p->problem ? p->problem : "it cannot be read";
+	problem = p->problem ? p->problem : "the text is not valid YAML";
 	byte = byte_at(y, p->problem_mark.index);
 	better = explain(y, problem, byte);
 	at = place_of(y, &p->problem_mark);
@@ -135,7 +135,7 @@ static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 {
 	const char *name = (const char *)event->data.alias.anchor;
 
-	/* The last anchor of a name counts. */
+	/* The last anchor of a name is used. */
 	for (size_t i = y->n_anchors; i-- > 0;) {
 		struct node *copy;
 

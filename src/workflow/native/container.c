@@ -21,7 +21,7 @@ static const char *name_mistake(const char *name)
 
 	if (at && (!str_starts(at, "@sha256:") || strspn(at + 8, "0123456789abcdef") != 64 ||
 			  at[8 + 64] != '\0'))
-		return "has no digest after `@`: sha256: and 64 hexadecimal digits";
+		return "has no valid digest after `@`; a digest is sha256: and 64 hexadecimal digits";
 	if (colon) {
 		size_t tag = len - (size_t)(colon + 1 - name);
 

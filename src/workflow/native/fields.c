@@ -68,8 +68,8 @@ static bool read_members(struct reader *rd, const struct node *map, const struct
 		return false;
 	reader_texts(rd, map, key->name, numbers, out);
 	if (node->kind == NODE_LIST && node->n == 0)
-		reader_error_of(
-			rd, &node->at, key->name, "is empty; leave it out, or list what counts");
+		reader_error_of(rd, &node->at, key->name,
+			"is empty; leave it out, or list at least one member");
 	return true;
 }
 
@@ -181,7 +181,7 @@ static void read_map(
 	}
 	node = reader_map(rd, map, key->name);
 	if (!node) {
-		/* `s3` and `gs` have the same member: keep the one that was read. */
+		/* `s3` and `gs` are read into the same member: keep the value that was read. */
 		if (!key->below->at || (!at->line && !at->option))
 			read_keys(rd, &nothing, key->below, member, false);
 		return;

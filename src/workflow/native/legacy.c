@@ -1,6 +1,6 @@
 /*
- * Forms outside of the grammar that published workflows have and that can mean only one thing. The
- * tree gets the form of the grammar, and a note explains how the legacy form was read.
+ * Legacy forms: published workflows have them, the grammar does not, and each can mean only one
+ * thing. The tree gets the form of the grammar, and a note explains how the legacy form was read.
  */
 #include <string.h>
 

@@ -109,7 +109,7 @@ static const struct schema schema_wireguard = {
 
 static const struct schema schema_bore;
 
-/* Makes `boreAddress` of the older `address` and `port`. */
+/* Joins the older `address` and `port` to `boreAddress`. */
 static void join_address(struct reader *rd, const struct node *map, struct workflow_text *out)
 {
 	struct workflow_text address = {0};

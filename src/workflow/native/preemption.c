@@ -1,4 +1,4 @@
-/* `preemption`: the sources of notices that the machine goes away, and how the steps are warned. */
+/* `preemption`: the sources of preemption notices, and the warning to the steps. */
 #include <signal.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ static bool read_source(struct reader *rd, struct node *node, void *out)
 	return true;
 }
 
-/* ---- signal, metadata and the whole ---- */
+/* ---- signal, metadata and the whole map ---- */
 
 static const char *const signal_words[] = {"none", "TERM", "INT", "HUP", "USR1", "USR2", NULL};
 

@@ -206,7 +206,7 @@ static void report_unresolved(struct reader *rd, const struct node *node, const 
 		break;
 	case WORKFLOW_FROM_SECRET:
 		reader_error(rd, &node->at,
-			"`%s`: there is no secret `%s`; keep it with 'penstock secret set %s', or "
+			"`%s`: there is no secret `%s`; store it with 'penstock secret set %s', or "
 			"put it into the environment as PENSTOCK_SECRET_%s",
 			field, name, name, name);
 		break;
@@ -309,7 +309,7 @@ bool reader_text_of(
 			rd, &node->at, "`%s` must be text, not %s", field, node_kind_name(node));
 		return false;
 	}
-	/* A plain scalar of YAML gets the type of its field; a literal of JSON has its own type. */
+	/* A plain YAML scalar gets the type of its field; a JSON literal has its own type. */
 	if (node->literal) {
 		reader_error(rd, &node->at, "`%s` must be text, not %s; put it in quotes", field,
 			node_kind_name(node));
@@ -389,7 +389,7 @@ static bool read_duration(struct reader *rd, const struct node *map, const struc
 	int64_t ms;
 
 	if (node && node->kind == NODE_SCALAR)
-		node->literal = false; /* a number of JSON: seconds */
+		node->literal = false; /* a JSON number: seconds */
 	if (!reader_text(rd, map, key->name, &text) || reader_is_open(rd, &text))
 		return false;
 	ms = duration_ms(text.value, key->max);
@@ -427,7 +427,7 @@ static bool read_whole(struct reader *rd, struct node *node, const struct schema
 		return false;
 	}
 	if (node->quoted)
-		reader_note(rd, &node->at, "`%s` is a number: the text %s read as %lld", field,
+		reader_note(rd, &node->at, "`%s` is a number: the text %s is read as %lld", field,
 			quote(node->text), (long long)value);
 	node->text = workflow_arena_printf(rd->arena, "%lld", (long long)value);
 	node->quoted = false;
@@ -461,7 +461,7 @@ bool reader_flag(
 		return false;
 	text = node->kind == NODE_SCALAR ? node->text : "";
 	len = strlen(text);
-	/* "true," is left over from a line of JSON. */
+	/* "true," is left over from a JSON line. */
 	flag = flag_of_text(text, len && text[len - 1] == ',' ? len - 1 : len);
 	if (flag < 0) {
 		reader_error_of(rd, &node->at, key, "must be true or false, not %s",
@@ -470,8 +470,8 @@ bool reader_flag(
 	}
 	word = flag ? "true" : "false";
 	if (scalar_type(node) != SCALAR_BOOL)
-		reader_note_of(
-			rd, &node->at, key, "is true or false: %s read as %s", quote(text), word);
+		reader_note_of(rd, &node->at, key, "is true or false: %s is read as %s",
+			quote(text), word);
 	node->text = word;
 	node->quoted = false;
 	out->value = flag;
@@ -567,7 +567,7 @@ bool reader_texts(struct reader *rd, const struct node *map, const char *key, bo
 	}
 	n = node->kind == NODE_LIST ? node->n : 1;
 	if (node->kind == NODE_SCALAR)
-		reader_note_of(rd, &node->at, key, "is a list: read as a list of one");
+		reader_note_of(rd, &node->at, key, "is a list: the text is read as a list of one");
 	out->items = workflow_arena_array(rd->arena, n + 1, sizeof(*out->items));
 	if (!out->items)
 		return false;

@@ -106,7 +106,7 @@ bool reader_flag(
 bool reader_credential(struct reader *rd, const struct node *map, const char *key,
 	struct workflow_credential *out);
 /* Reads a list of texts. A single text is read as a list of one, with a note; `numbers` also allows
- * literal numbers of JSON. Returns true if all members were usable. */
+ * JSON numbers. Returns true if all members were usable. */
 bool reader_texts(struct reader *rd, const struct node *map, const char *key, bool numbers,
 	struct workflow_texts *out);
 /* Stores the index of `text` in the words of `key`. Returns false for any other text, which is
@@ -133,8 +133,8 @@ void reader_refuse(struct reader *rd, const struct workflow_text *text, const ch
  * command lines. */
 bool reader_refuse_secret(struct reader *rd, const struct node *node, const char *field);
 /* Makes a relative path absolute, starting at the folder of the workflow file, if the name of that
- * file is absolute. The tree also gets the new path, because the record of the tree is read
- * elsewhere. */
+ * file is absolute. The tree also gets the new path, because the record of the tree is in
+ * another folder. */
 void reader_anchor(struct reader *rd, struct node *node, struct workflow_text *path);
 /* Returns true if a segment of the path is "." or "..". */
 bool reader_has_dots(const char *path);

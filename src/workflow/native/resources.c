@@ -59,8 +59,8 @@ static void check_share(struct reader *rd, const struct workflow_place *at, cons
 {
 	if (need > have)
 		reader_error_of(rd, at, NULL,
-			"needs %lld %s, the whole job has %lld; raise `resources`", (long long)need,
-			what, (long long)have);
+			"needs %lld %s, but the whole job has %lld; raise `resources`",
+			(long long)need, what, (long long)have);
 }
 
 static void check_step_resources(struct reader *rd, const struct node *map, void *out)

@@ -66,8 +66,8 @@ static const char *only_longer(const struct schema *schema, const char *name)
 	return longer;
 }
 
-/* Returns true if `name` is some letters of `key` in their order, with the first and the last one:
- * "cmd" of "command". */
+/* Returns true if `name` is an abbreviation of `key`: some of its letters in their order, with the
+ * first and the last letter, such as "cmd" of "command". */
 static bool is_short_for(const char *name, const char *key)
 {
 	bool ends = *name == *key && name[strlen(name) - 1] == key[strlen(key) - 1];

@@ -12,7 +12,7 @@
  *
  * A row drives reading with its checks of type and range (fields.c), the nearest key in messages,
  * `--set`, the printed model (print.c), the JSON Schema (json_schema.c), the tables of the manual
- * and the completion of the shell. A new key is one row, one member of the model and one line of
+ * and the shell completion. A new key is one row, one member of the model and one line of
  * tests/unit/workflow/every_key.yaml.
  *
  * The other runners' files have tables of the same kind, without members and documentation.
@@ -75,8 +75,8 @@ struct schema_key {
 	int64_t min, max; /* any number if both are 0 */
 	/* unexpected effect of the key; reported when the key is used, a flag only if it is true */
 	const char *note;
-	/* Appended to the message about any other number or word. In a dialect, the key is refused
-	 * as a whole, unless it allows exactly one number. */
+	/* Appended to the message about a number or word that is not allowed. In a dialect, the key
+	 * is refused with any value, unless it allows exactly one number. */
 	const char *refused;
 
 	const char *const *words; /* NULL-terminated */

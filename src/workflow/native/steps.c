@@ -305,10 +305,10 @@ int workflow_walk(const struct workflow_steps *steps,
 /* ---- handles ---- */
 
 /*
- * A step can wait for a handle that was launched before it in its own list of steps, or in a list
- * around that. A plain group belongs to the list that contains it. Loops, launches, modules and
- * steps with `catch` or `finally` are scopes: their launches are stopped when they end. A
- * step never waits for a later one, so there are no cycles.
+ * A step can wait for a handle that was launched before it in its own list of steps, or in an
+ * enclosing list. A plain group belongs to the list that contains it. Loops, launches, modules and
+ * steps with `catch` or `finally` are scopes: their launches are stopped when they end. A step
+ * never waits for a later step, so there are no cycles.
  */
 struct handle {
 	const char *name;

@@ -36,7 +36,7 @@ struct template
 	struct variable variables[MAX_VARIABLES];
 	size_t n_variables;
 	unsigned depth;
-	bool active; /* the current block is executed; a skipped one is only parsed */
+	bool active; /* the current block is executed; a skipped block is only parsed */
 	const char *mistake;
 };
 
@@ -55,13 +55,14 @@ static struct value fail(struct template *t, const char *what, const char *name,
 	return nil();
 }
 
-/* Counts bytes that were read or made. Nested `range` could take hours, and much memory. */
+/* Counts bytes that were read or produced: without a limit, nested `range` could take hours, and
+ * much memory. */
 static void spend(struct template *t, size_t n)
 {
 	*t->context->spent += n;
 	if (*t->context->spent > LIMIT_WORKFLOW_TEMPLATES)
 		fail(t,
-			"the templates of all modules make too much text; shorten the lists of "
+			"the templates of all modules produce too much text; shorten the lists of "
 			"`range`, or use fewer modules",
 			"", 0);
 }
@@ -174,7 +175,7 @@ static struct value indented(struct template *t, int64_t by, const char *text, b
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_WORKFLOW_FILE);
 
 	if (by < 0 || by > 100)
-		return fail(t, "indents are from 0 to 100", "", 0);
+		return fail(t, "an indent must be from 0 to 100", "", 0);
 	if (newline)
 		buf_add_char(&out, '\n');
 	for (const char *p = text;;) {
@@ -351,7 +352,7 @@ static struct value field(struct template *t, const struct value *v, const char 
 			return value_of_node(t, t->context->job);
 		if (len == 4 && strncasecmp(name, "step", len) == 0)
 			return value_of_node(t, t->context->step);
-		return fail(t, "the top has .Job and .Step, not", name, len);
+		return fail(t, "the top level has only .Job and .Step, not", name, len);
 	}
 	if (v->kind == VALUE_NIL)
 		return nil();
@@ -544,8 +545,8 @@ enum block_end { BLOCK_TEXT, BLOCK_ELSE, BLOCK_ELSE_IF, BLOCK_END };
 
 static enum block_end block(struct template *t);
 
-/* Like block(), for a part of `if` or `range`. The variables of the part end with the part, as in
- * Go. */
+/* Like block(), for a part of `if` or `range`. As in Go, the variables of the part are not visible
+ * after it. */
 static enum block_end inner_block(struct template *t)
 {
 	size_t n_variables = t->n_variables;

@@ -156,7 +156,7 @@ static void refuse_bucket(struct reader *rd, const struct workflow_text *url, co
 	for (char *c = other; c && *c; c++)
 		*c = *c == '_' || *c == ' ' ? '-' : (char)tolower((unsigned char)*c);
 	reader_error_of(rd, &url->at, "bucketUrl",
-		"names the bucket %s: 3 to 63 lower-case letters, digits, `.` and `-`%s%s",
+		"names the invalid bucket %s; use 3 to 63 lower-case letters, digits, `.` and `-`%s%s",
 		quote(name), other && is_s3_bucket(other) ? ", such as " : "",
 		other && is_s3_bucket(other) ? quote(other) : "");
 }
@@ -193,7 +193,7 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 	if (len < 3 || len > 63 || !isalnum((unsigned char)*name) ||
 		!all_of(s3->bucket, LETTERS_AND_DIGITS "._-")) {
 		reader_error_of(rd, &url->at, "bucketUrl",
-			"names the bucket %s: 3 to 63 letters, digits, `.`, `_` and `-`",
+			"names the invalid bucket %s; use 3 to 63 letters, digits, `.`, `_` and `-`",
 			quote(s3->bucket));
 		return;
 	}

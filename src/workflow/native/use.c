@@ -25,7 +25,7 @@ static void check_source(struct reader *rd, const struct workflow_text *text)
 
 /* ---- the module ---- */
 
-/* Counts in LIMIT_WORKFLOW_TEMPLATES for each module, because its file has to be read. */
+/* Bytes that each module adds towards LIMIT_WORKFLOW_TEMPLATES, because its file is read. */
 #define MODULE_COST (4 * KIB)
 
 /* Loads the module and renders it as a template. Returns NULL on failure, which is reported, or if
@@ -72,7 +72,7 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 }
 
 /* Reports a value that is less than the module needs. Such a value is accepted from the command
- * line, with a note, and when the record of a run is read, as modules are not loaded then. */
+ * line, with a note, and from the record of a run, because modules are not loaded for it. */
 static void check_minimum(struct reader *rd, const struct workflow_use *use, const char *what,
 	int64_t need, const struct workflow_number *have)
 {
@@ -162,7 +162,7 @@ static bool read_input_of(struct reader *rd, struct node *node, void *out)
 	if (!read_key(rd, node, &schema_module_input, &key))
 		return false;
 	*env = (struct workflow_env){.key = key.value, .at = key.at};
-	/* If several arguments have that name, the last one counts. */
+	/* If several arguments have that name, the last one is used. */
 	for (size_t i = 0; i < use->args.n; i++) {
 		if (strcmp(use->args.items[i].key, key.value) == 0)
 			given = &use->args.items[i];
