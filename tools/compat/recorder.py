@@ -1,4 +1,4 @@
-"""A plugin of pytest for tools/s3-compat: gives each worker its own store, and writes each result as a line of JSON."""
+"""A pytest plugin for tools/s3-compat: gives each worker its own store, and writes each result as a line of JSON."""
 import json
 import os
 

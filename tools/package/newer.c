@@ -14,7 +14,7 @@ int close_range(unsigned first, unsigned last, int flags)
 	return (int)syscall(SYS_close_range, first, last, flags);
 }
 
-/* The expat of Debian 12 calls this function. */
+/* Debian 12's expat calls this function. */
 void arc4random_buf(void *buffer, size_t size)
 {
 	for (char *p = buffer; size > 0;) {
