@@ -11,7 +11,7 @@ type Action = "stop" | "preempt" | "resume";
 
 const GRACE_S = 30;
 
-/* Actions that fit the state. A run of another machine, which has a place, can only be resumed. */
+/* Actions that fit the state. A run of another machine has a `place`, and can only be resumed. */
 export function actionsOf(run: Run, place: string | null): Action[] {
   const state = String(run.state ?? "");
 
@@ -48,15 +48,16 @@ function Explanation({
       <p>
         The run continues in the background: finished steps are skipped, the output is restored to
         its last complete state, and the step that did not finish starts again. Changes of the code
-        and of the workflow file are taken.
+        and of the workflow file take effect.
       </p>
     );
   if (action === "preempt")
     return (
       <p>
-        The run gets the notice of a cloud that takes its machine away in {grace} s. The steps find
-        a file and get a signal, may save, and are killed at the deadline. Complete files are
-        published, and the run ends as preempted. <code>penstock resume</code> continues it.
+        The run gets a preemption notice, as from a cloud that takes the machine away in {grace} s.
+        The steps find a file and get a signal, may save, and are killed at the deadline. Complete
+        files are published, and the run ends as preempted. <code>penstock resume</code> continues
+        it.
       </p>
     );
   if (!live)
@@ -68,7 +69,7 @@ function Explanation({
     );
   return (
     <p>
-      The steps get SIGTERM, have {grace} s to end, the output is completed.{" "}
+      The steps get SIGTERM and have {grace} s to end. Then the rest of the output is uploaded.{" "}
       <code>penstock resume</code> continues it.
     </p>
   );

@@ -1,4 +1,4 @@
-/* Texts for screen readers: spoken when there is a pause. The shell has the region. */
+/* Texts for screen readers, spoken when there is a pause. main.tsx has their live region. */
 
 let speak: (text: string) => void = () => {};
 

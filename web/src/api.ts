@@ -7,7 +7,7 @@
 
 export type Params = Record<string, string | number | null | undefined>;
 
-/* Failure that the server reports. `status` is that of HTTP, `code` the exit code of the verb. */
+/* Failure that the server reports. `status` is the HTTP status, `code` the verb's exit code. */
 export class ApiError extends Error {
   constructor(
     message: string,
@@ -103,7 +103,8 @@ async function failureOf(response: Response): Promise<ApiError> {
   return new ApiError(text, response.status, code);
 }
 
-/* Fetches an address. Throws ApiError, LostError, or AbortError if `init.signal` has ended it. */
+/* Fetches an address. Throws ApiError, LostError, or AbortError if `init.signal` aborts the
+ * request. */
 export async function open(url: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
 

@@ -1,6 +1,6 @@
 /*
- * Contents of files without reading them whole: the header of .safetensors, the tensors of a file
- * of torch.save, and the list of members of a zip, which .pt, .pth and .npz files are too.
+ * Contents of files without reading them whole: the header of .safetensors, the tensors of a
+ * torch.save file, and the list of members of a zip, which .pt, .pth and .npz files are too.
  */
 import { type Value, readPickle } from "./pickle";
 import type { Source } from "./source";
@@ -197,10 +197,10 @@ function torchTensor(name: string, value: Value): Tensor | null {
   return { name, dtype: type ?? known, shape: dimensions, bytes: type ? NaN : all };
 }
 
-/* Adds the tensors within a value, and the plain values next to them. Values may be within
- * themselves, or many times within others. */
+/* Adds the tensors within a value, and the plain values next to them. A value may contain
+ * itself, and may be part of several others. */
 function collect(name: string, value: Value, depth: number, out: Tensors & { seen: number }): void {
-  // A text of a list could be endless.
+  // A list may contain itself, so its text could be endless.
   const shown = (key: Value | number) => (typeof key === "object" ? "?" : String(key));
   const below = (key: Value | number) => (name ? `${name}.${shown(key)}` : shown(key));
   const tensor = torchTensor(name, value);
@@ -221,8 +221,8 @@ function collect(name: string, value: Value, depth: number, out: Tensors & { see
     out.metadata.push([name, String(value)]);
 }
 
-/* Returns the tensors of a file of torch.save(), and the numbers and texts next to them; null if the
- * zip is no such file. */
+/* Returns the tensors of a file that torch.save() wrote, and the numbers and texts next to them;
+ * null if the zip is not such a file. */
 export async function readTorch(source: Source, members: Member[]): Promise<Tensors | null> {
   const pickle = members.find((member) => /^[^/]+\/data\.pkl$/.test(member.name));
 

@@ -113,7 +113,7 @@ export function BucketsPage({ route, about }: { route: Route; about: About | nul
     0,
   );
   const versioning = list<BucketInfo>(bucket.data)[0]?.versioning ?? null;
-  // Some stores allow to list versions, and not to read the configuration of the bucket.
+  // Some stores allow listing versions, but not reading the configuration of the bucket.
   const keeps =
     !route.rest.startsWith("gs:") && (versioning ? versioning !== "off" : bucket.error !== null);
 

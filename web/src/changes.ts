@@ -4,8 +4,8 @@
  *   merge(["A", "B", "C"], { removed: [1], changed: [[0, "D"]] });   // ["D", "A", "C"]
  */
 
-/* Returns the new list; `reply` is the whole list, or the changes of `old`. Throws if they do not
- * fit. Entries that have not changed are the same objects. */
+/* Returns the new list; `reply` is the whole list, or the changes of `old`. Throws if the
+ * changes do not fit `old`. Entries that have not changed are the same objects. */
 export function merge<T>(old: T[] | null, reply: unknown): T[] {
   if (Array.isArray(reply)) return reply as T[];
   const { removed, changed } = (reply ?? {}) as { removed?: unknown; changed?: unknown };

@@ -58,7 +58,7 @@ function parametersOf({ run, workflow }: Compared): Map<string, string> {
   try {
     if (workflow) flatten(JSON.parse(workflow), "workflow", all);
   } catch {
-    // The workflow is YAML or incomplete; its file and overrides are compared.
+    // A workflow that is YAML or incomplete is compared only by its file name and overrides.
   }
   return all;
 }

@@ -94,7 +94,7 @@ export function text(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-/* A link of the server that a page may have; null for any other value, such as a script. */
+/* An address from the server that is safe as a link; null for any other value, such as a script. */
 export function webAddress(value: unknown): string | null {
   return typeof value === "string" && /^https?:\/\//i.test(value) ? value : null;
 }

@@ -1,6 +1,6 @@
-/* Places of the steps of a list in a graph: the steps that run one after the other are in lane 0,
- * each launch is in a lane next to them, from the step it starts before to the step that waits
- * for it. */
+/* Places of the steps of a list in a graph. Steps that run one after the other are in lane 0. Each
+ * launch is in a lane next to them: it begins next to the step that follows the launch, and ends
+ * before the step that waits for it. */
 import { list, strings } from "./format";
 import type { Step } from "./types";
 

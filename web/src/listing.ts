@@ -130,7 +130,7 @@ export function useListing(place: Place, store: string | null, start: string, de
         return { rows: rowsOf(listing, place), next: listing.next ?? null };
       } catch (error) {
         if (!(error instanceof ApiError) || error.code !== MISSING || !place.prefix) throw error;
-        // The bucket may be missing. Without the right to list all of the bucket it exists.
+        // The prefix is empty, or the bucket is missing. A refusal shows that the bucket exists.
         const root = { url: urlOf(place, ""), store, limit: 1 };
 
         await getJson("/api/list", root, signal).catch((failure: unknown) => {
@@ -145,8 +145,8 @@ export function useListing(place: Place, store: string | null, start: string, de
   return usePages("list the objects", start || null, fetchPage, (row) => row.key);
 }
 
-/* Versions of one key in a page of the store's list, whose later rows are of the keys that begin
- * with this one. */
+/* Versions of one key in a page of the store's list. Later rows of the page may have longer keys
+ * that begin with this key. */
 export function versionsOf(page: unknown, key: string): Page<Version> {
   const all = list<Version>(page);
   const last = all[all.length - 1];

@@ -86,7 +86,7 @@ function useSearch(params: Params, show: (line: number) => void) {
       let next: number | null = offset;
       let matches = before;
 
-      // A part without a match is passed over.
+      // Parts of the log without a match are skipped.
       while (next !== null && matches.length === before.length) {
         const reply: { matches?: Match[]; next?: number | null } = await getJson(
           "/api/log-search",

@@ -1,6 +1,6 @@
 /*
  * Lines of a log of any length, by number. The log is divided into blocks of whole lines, from the
- * index of the server; a few blocks are in memory. While the attempt lives, what it writes is
+ * index of the server; a few blocks are in memory. While the attempt runs, its new output is
  * appended.
  *
  *   const source = new LogSource({ run: id, attempt: 1 }, redraw);
@@ -131,7 +131,7 @@ export class LogSource {
     return block && n < block.line + block.count ? block : undefined;
   }
 
-  /* ---- reading what is wanted ---- */
+  /* ---- reading wanted blocks ---- */
 
   private missing(): Block | undefined {
     for (let n = this.wanted[0]; n < this.wanted[1];) {
@@ -196,7 +196,7 @@ export class LogSource {
     this.keepFew();
   }
 
-  /* ---- reading what is added ---- */
+  /* ---- reading new output ---- */
 
   private async run(): Promise<void> {
     const { signal } = this.stopping;

@@ -54,7 +54,7 @@ class Row {
     else if (end === "D") this.at = Math.max(0, this.at - (n || 1));
   }
 
-  /* The sequences in force after one more; only the last if there are very many. */
+  /* The sequences in effect after a further one; only that one if there are very many. */
   private styled(words: string): string {
     const added = `\x1b[${words}m`;
 

@@ -1,7 +1,8 @@
 /*
- * Scrolling through more rows than the height of an element allows: browsers end at some 17 million
- * pixels. The element has at most LONGEST pixels. A small movement moves by as many pixels; a large
- * one, such as of the scroll bar, goes to the same fraction of the rows.
+ * Scrolling through more rows than an element can have: browsers limit the height of an element to
+ * about 17 million pixels. The element has at most LONGEST pixels. A small movement scrolls the
+ * rows by the same number of pixels; a large movement, such as of the scroll bar, goes to the same
+ * fraction of the rows.
  */
 import { useLayoutEffect, useReducer, useRef } from "preact/hooks";
 import type { RefObject } from "preact";
@@ -41,7 +42,7 @@ export function useLongScroll(
   const mostReal = () => Math.max(0, real() - now.view);
   const atEnd = () => now.top >= most() - rowHeight / 2;
 
-  /* Moves the scroll bar to where it belongs. */
+  /* Moves the scroll bar to the position of the first row in view. */
   function settle(): void {
     const element = box.current;
 

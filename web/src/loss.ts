@@ -11,7 +11,7 @@ export interface Loss {
   cost: number | null; // null without a price
 }
 
-/* The time by which the clocks and files of an attempt may be ahead of its end. */
+/* The time by which timestamps of an attempt's files may be later than its recorded end. */
 const SLACK_MS = 1000;
 
 /* Money per hour; null if the attempt has no price. */
@@ -26,7 +26,7 @@ export function isBroken(attempt: Attempt): boolean {
   return ["preempted", "lost", "failed", "stopped"].includes(String(attempt.state));
 }
 
-/* Loss of an attempt of `from` to `to`; null if it succeeded, or runs. */
+/* Loss of an attempt that ran from `from` to `to`; null if it succeeded or is running. */
 export function lossOf(
   attempt: Attempt,
   from: number,

@@ -20,7 +20,8 @@ const PAGES: [string, string, string[]][] = [
   ["buckets", "Buckets", ["buckets"]],
 ];
 
-/* Keeps a defect of one page from emptying the whole. */
+/* Shows the failure of a page in its place. Without this class, the whole document would become
+ * empty. */
 class Guard extends Component<{ children: ComponentChildren }, { failure: string | null }> {
   state = { failure: null as string | null };
 
@@ -32,7 +33,7 @@ class Guard extends Component<{ children: ComponentChildren }, { failure: string
       <section class="page">
         <Failure text={`the page failed: ${this.state.failure}`} />
         <button type="button" onClick={() => this.setState({ failure: null })}>
-          Draw it again
+          Show the page again
         </button>
       </section>
     ) : (
@@ -67,7 +68,7 @@ function Banner() {
   );
 }
 
-/* Speaks changes to screen readers. */
+/* Reports changes to screen readers. */
 function Announcer() {
   const [text, setText] = useState("");
 
@@ -169,7 +170,7 @@ function Shell() {
         class="skip"
         href="#main"
         onClick={(event) => {
-          // The fragment names the page, so that the link cannot be followed.
+          // The fragment of the address names the page, so "#main" must not become the fragment.
           event.preventDefault();
           document.getElementById("main")?.focus();
         }}

@@ -90,7 +90,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   const [done, setDone] = useState("");
 
   function copy() {
-    // The page may come from a host without TLS, which has no clipboard.
+    // Without TLS, browsers offer no clipboard unless the page comes from this machine.
     if (!navigator.clipboard) return setDone("Select the text to copy it");
     navigator.clipboard.writeText(text).then(
       () => setDone("Copied"),

@@ -19,7 +19,7 @@ export interface Made {
   items: [Value, Value][]; // set later, as in a dict
   state: Value;
 }
-/* A value that is kept next to the pickle. */
+/* A value that is stored outside of the pickle, by its id. */
 export interface Kept {
   kind: "kept";
   id: Value;
@@ -86,7 +86,7 @@ class Machine {
   private marks: number[] = [];
   private memo = new Map<number, Value>();
 
-  /* Opcodes that push a value without any of the stack. */
+  /* Opcodes that push a value and read nothing from the stack. */
   private pushed: Record<string, () => Value> = {
     N: () => null,
     "\x88": () => true,

@@ -3,8 +3,8 @@
  *
  *   const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000);
  *
- * A reply with the ETag of the last one is not read. A list whose server sends changes is asked for
- * the changes since that ETag. After a failure the pauses grow.
+ * A reply with the ETag of the previous reply is not read. With a merge function, the request asks
+ * for the changes since that ETag. After a failure the pauses grow.
  *
  *   const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000, merge);
  */
@@ -30,8 +30,9 @@ interface State<T> {
 
 const NOTHING = { url: null, data: null, error: null, warning: null };
 
-/* `url` null asks nothing. `every` 0 asks once, and again only after a lost connection. `merge`
- * makes the data of the last data and the changes in a reply. */
+/* Sends no request if `url` is null. If `every` is 0, sends one request, and another one only after
+ * a lost connection. `merge` makes the new data from the previous data and the changes in a
+ * reply. */
 export function usePoll<T>(
   what: string,
   url: string | null,
@@ -65,7 +66,7 @@ export function usePoll<T>(
       asking = true;
       try {
         const since = merge && tag;
-        // The browser would keep the changes since each tag.
+        // With a cache, the browser would keep a reply for each tag.
         const response = await (since
           ? open(address(url!, { since }), { signal: abort.signal, cache: "no-store" })
           : open(url!, { signal: abort.signal }));

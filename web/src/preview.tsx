@@ -100,7 +100,7 @@ function MemberList({ members }: { members: Member[] }) {
 
 /* ---- reading ---- */
 
-/* A damaged pickle leaves the list of members. */
+/* If the pickle is damaged, only the list of members is shown. */
 async function readArchive(source: Source): Promise<ComponentChildren> {
   const members = await readZip(source);
   const tensors = await readTorch(source, members).catch(() => null);

@@ -36,7 +36,7 @@ function has(metric: Metric, axis: Axis): boolean {
   return pointsOf(metric).some((point) => isNumber(point[axis === "step" ? 0 : 1]));
 }
 
-/* The axis that is wanted, or the other if the metric has only that. */
+/* Returns `wanted`, or the other axis if the metric has values only for that one. */
 export function axisOf(metric: Metric, wanted: Axis): Axis {
   const other = wanted === "step" ? "time" : "step";
 
@@ -78,7 +78,7 @@ function withPauses(rows: Row[]): Row[] {
   return all;
 }
 
-/* Columns in the order of `axis`. Of points with the same place the last counts. */
+/* Columns in the order of `axis`. If points have the same place, the last one is used. */
 export function seriesOf(metric: Metric, axis: Axis, logarithmic = false): Series {
   const at = axis === "step" ? 0 : 1;
   const rows: Row[] = [];
@@ -137,7 +137,7 @@ export function summaryText(metric: Metric): string {
   return `last ${unit(last)}, min ${unit(min)}, max ${unit(max)}${lost}${thinned}`;
 }
 
-/* Several series over one column of places. */
+/* Several series with one common column of places. */
 export function joined(all: Series[]): uPlot.AlignedData {
   if (all.length === 1) return [all[0]!.xs, all[0]!.ys];
   return uPlot.join(all.map(({ xs, ys }) => [xs, ys] as uPlot.AlignedData));

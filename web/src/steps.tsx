@@ -5,7 +5,8 @@ import { placesOf } from "./lanes";
 import { State, stateClass } from "./parts";
 import type { Attempt, RunDetails, Step } from "./types";
 
-/* Time of a step that ended in the attempt of the previous step; null if it is unknown. */
+/* Duration of a step: from the end of the previous step in the same attempt, else from the start of
+ * the attempt. Null if it is unknown. */
 function tookOf(step: Step, before: Step | undefined, run: RunDetails): number | null {
   const end = ms(step.ended);
   const attempt = list<Attempt>(run.attempts).find((one) => one.attempt === step.attempt);

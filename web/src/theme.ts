@@ -31,7 +31,7 @@ export function toggleTheme(): void {
   try {
     localStorage.setItem(KEY, next);
   } catch {
-    // The choice lasts until the page is closed.
+    // Without storage, the choice lasts until the page is closed.
   }
   document.documentElement.dataset.theme = next;
   applyTheme();

@@ -11,7 +11,8 @@ export interface Segment {
   to: number;
 }
 
-/* Time of the last sign of life of an attempt; a lost one has no end. */
+/* End of an attempt: the recorded end, the present if the attempt is live, else the time at which
+ * the attempt was last heard of. */
 function endOf(attempt: Attempt, next: Attempt | undefined, now: number): number {
   const from = ms(attempt.started) ?? now;
   const end =

@@ -1,4 +1,4 @@
-/* Replies of the server. Every field may be missing or null: other versions write them. */
+/* Replies of the server. Any field may be missing or null: another version may have written it. */
 
 type Maybe<T> = T | null | undefined;
 

@@ -37,7 +37,7 @@ export function UploadList() {
           {uploads.length - active} of {uploads.length} ended
         </span>
         <button type="button" onClick={clearUploads}>
-          Clear ended ones
+          Clear the ended uploads
         </button>
       </div>
       <ul class="upload-list">

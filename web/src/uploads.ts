@@ -141,7 +141,8 @@ async function transfer(upload: Upload, signal: AbortSignal): Promise<void> {
     send("POST", "/api/upload/finish", { url, store, id }, undefined, signal).catch((error) => {
       const unknown = error instanceof ApiError && error.status === 404 && error.code === null;
 
-      // For an upload that is stored already the server replies 404. A 404 of the store has a code.
+      // The server replies 404 without a code if the upload is already complete: only its reply was
+      // lost. A 404 of the store has a code.
       if (attempt === 1 || !unknown) throw error;
     }),
   );
@@ -191,7 +192,7 @@ async function walk(entry: FileSystemEntry, into: Dropped[]): Promise<void> {
     for (const one of entries) await walk(one, into);
 }
 
-/* Files of a drop, those in directories too. */
+/* Files of a drop, including those in directories. */
 export async function droppedFiles(data: DataTransfer): Promise<Dropped[]> {
   const entries = [...data.items].map((item) => item.webkitGetAsEntry?.() ?? null);
   const found: Dropped[] = [];

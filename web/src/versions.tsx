@@ -16,7 +16,8 @@ const DENIED = 77; // exit code of the verb
 
 const VERBS: Record<VersionAction, string> = { restore: "Restore", delete: "Delete permanently" };
 
-/* Restoring is to make a version the current one: by a copy, or by removing the newest marker. */
+/* To restore a version is to make it the current one, by a copy or by removing the newest delete
+ * marker. */
 export function actionsOf(one: Version): VersionAction[] {
   return Boolean(one.latest) === Boolean(one.deleted) ? ["restore", "delete"] : ["delete"];
 }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { merge } from "../src/changes";
 
-test("changes make the new list of the old one", () => {
+test("changes turn the old list into the new one", () => {
   const old = [{ id: "a" }, { id: "b" }, { id: "c" }];
   const made = merge(old, { removed: [1], changed: [[0, { id: "d" }], [3, { id: "e" }]] });
 

@@ -33,7 +33,7 @@ test("sizes and times have the form of the verbs", () => {
   assert.equal(value("NaN"), "NaN");
 });
 
-test("only addresses of the web are links", () => {
+test("only web addresses are links", () => {
   assert.equal(webAddress("http://127.0.0.1:5000/#/runs/1"), "http://127.0.0.1:5000/#/runs/1");
   assert.equal(webAddress("javascript:alert(1)"), null);
   assert.equal(webAddress("//mlflow.example/"), null);

@@ -70,8 +70,8 @@ test("blocks cover all lines and bytes of an index", () => {
   assert.deepEqual(blocksOf({}), []);
 });
 
-/* Answers with a log that has ended, of one line. The index finds the sizes in turn; the log has
- * the last one. Returns the number of requests. */
+/* Replies with a log of one line that has ended. Requests for the index get the sizes in turn; the
+ * log has the last size. Returns a function that counts the requests. */
 function serve(...sizes: number[]): () => number {
   const size = sizes[sizes.length - 1]!;
   let requests = 0;
