@@ -18,8 +18,8 @@
 #include "workflow/workflow.h"
 
 /* File below the run's state: the workflow to which the records of finished steps belong.
- * `runs/ID/workflow` may be newer: that file is also written when a run is submitted, or found in a
- * store. */
+ * `runs/ID/workflow` may be newer: that file is also written when the run is submitted to Slurm or
+ * found in a store. */
 #define TAKEN "workflow"
 
 /* Skips the write if nothing changed: the fsync of a write takes as long as the rest of a short
@@ -67,14 +67,14 @@ int run_compare_workflow(struct run *run, struct penstock_error *err)
 	run->changes.first_step = SIZE_MAX;
 	if (!taken)
 		return error_memory(err);
-	/* A run that an older penstock began has only `runs/ID/workflow`. */
+	/* A run that an older version of penstock started has only `runs/ID/workflow`. */
 	if (fs_read(taken, &before, NULL) < 0) {
 		buf_clear(&before);
 		if (fs_read(run->attempt.layout.workflow, &before, NULL) < 0)
 			return 0;
 	}
 	r = write_record(run->attempt.workflow, &now, err);
-	/* A damaged copy proves nothing about the steps. */
+	/* If the copy is damaged, any step may have changed: run all of them again. */
 	if (r == 0 && workflow_compare(buf_str(&before), buf_str(&now), &run->changes, NULL) < 0)
 		run->changes = (struct workflow_changes){.first_step = 0};
 	if (r == 0 && run->attempt.steps_done > run->changes.first_step)
@@ -141,7 +141,8 @@ static void report(const struct run *run)
 		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
 			"the workflow has changed: %s%s%s%s", run->changes.names,
 			repeats ? "; the run continues at '" : "",
-			repeats ? steps->items[first].label : "", repeats ? "' at the latest" : "");
+			repeats ? steps->items[first].label : "",
+			repeats ? "' or at an earlier step" : "");
 }
 
 int run_take_workflow(struct run *run, struct penstock_error *err)
@@ -156,8 +157,9 @@ int run_take_workflow(struct run *run, struct penstock_error *err)
 		return error_memory(err);
 	if (run->attempt.continuing) {
 		report(run);
-		/* Forget the steps before the workflow is kept: after a kill in between, the next
-		 * attempt finds the same changes. */
+		/* First remove the records of the steps that must run again, then keep the
+		 * workflow: if penstock is killed in between, the next attempt finds the same
+		 * changes. */
 		if (run->changes.first_step != SIZE_MAX)
 			r = finished_cut(steps, run->changes.first_step, err);
 	}
@@ -165,8 +167,8 @@ int run_take_workflow(struct run *run, struct penstock_error *err)
 		r = run_keep_workflow(layout, run->attempt.workflow, run->options->source, err);
 	if (r < 0)
 		return r;
-	/* `runs/ID/workflow` is replaced, never written in place, so that a hard link keeps these
-	 * contents without another fsync. */
+	/* A hard link keeps these contents without another fsync, because `runs/ID/workflow` is
+	 * always replaced, never written in place. */
 	if (unlink(taken) < 0 && errno != ENOENT)
 		return error_errno(err, errno, "cannot replace '%s'", taken);
 	if (link(layout->workflow, taken) == 0)

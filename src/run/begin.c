@@ -52,12 +52,12 @@ static int check_due(const struct run *run, enum run_state last, struct penstock
 
 	if (o->due && !o->retrying && (over || run_is_left_alone(o->home, run->attempt.id)))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot start run '%s': it is not due (%s)", run->attempt.id,
+			"cannot start run '%s': it is not due for a restart (%s)", run->attempt.id,
 			over ? run_state_name(last) : "it was stopped");
 	return 0;
 }
 
-/* A start by hand clears the stop. */
+/* Removes the file that prevents automatic restarts of a stopped run. */
 static void clear_stop(const struct run *run)
 {
 	_cleanup_free_ char *path = run_path(
@@ -74,12 +74,12 @@ static bool is_continuing(const struct run *run, const struct records_attempt *l
 		return false;
 	if (run->options->resume)
 		return true;
-	/* The last attempt should have continued an earlier one and ended before its steps, or it
-	 * failed and its retry is pending: continue. */
+	/* The file exists if the last attempt was to continue an earlier one but ended before its
+	 * steps, or if the last attempt failed and a retry is pending. */
 	if (access(run->attempt.layout.goes_on, F_OK) == 0)
 		return true;
-	/* Output that was not uploaded is left to `penstock flush`, which may record another
-	 * end. */
+	/* Do not continue a failed attempt whose output is not completely uploaded: `penstock
+	 * flush` uploads the output, and may record another end. */
 	if (last->state == RUN_FAILED)
 		return !last->unflushed;
 	/* The lock was free, so a run that is recorded as live is lost. */
@@ -99,7 +99,8 @@ static int load_last_attempt(struct run *run, struct penstock_error *err)
 	/* This process holds the lock, so the supervisor of a run that is recorded as live is
 	 * gone. */
 	run->strays = run_state_is_live(last.state) || last.state == RUN_LOST;
-	/* An HTTP output is sent only after the steps have finished. */
+	/* A preempted attempt has not sent its HTTP output, which is sent only after the steps have
+	 * finished. */
 	run->only_copy = run->strays || last.unflushed || records_was_fenced(&last) ||
 			 run->attempt.workflow->output.kind == WORKFLOW_NO_TRANSPORT ||
 			 (run->attempt.workflow->output.kind == WORKFLOW_HTTP &&
@@ -222,7 +223,7 @@ int run_begin(struct run *run, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	machine_capacity(&run->host.machine);
-	r = user_limits_read(&limits, err); /* refuses an invalid configuration */
+	r = user_limits_read(&limits, err); /* only to refuse an invalid configuration */
 	if (r < 0)
 		return r;
 	r = run->options->slurm ? run_check_elsewhere(attempt->workflow, err)
@@ -233,7 +234,7 @@ int run_begin(struct run *run, struct penstock_error *err)
 	if (r == 0)
 		r = fs_mkdirs(attempt->layout.dir, 0700, err);
 	if (r == 0) {
-		/* A user of `penstock run` can also start another run. */
+		/* `penstock run`, unlike `penstock resume`, can also start another run. */
 		r = run_take_lock(run, err);
 		if (r == -PENSTOCK_E_EXISTS && !run->options->resume)
 			error_suffix(err, ", or start another with --name");
@@ -253,7 +254,7 @@ int run_begin(struct run *run, struct penstock_error *err)
 	return r;
 }
 
-/* Adds a field with its length, so that different lists of fields never read the same. */
+/* Adds a field with its length, so that different lists of fields never give the same text. */
 static void add_field(struct buf *b, const char *field)
 {
 	if (field)
@@ -283,7 +284,7 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 		break;
 	case WORKFLOW_HTTP:
 		add_field(&text, "http");
-		/* The URL counts without its password or signature: a newly signed URL names the
+		/* Ignore the password and the signature of the URL: a newly signed URL names the
 		 * same place. */
 		add_field(&text, secret_mask_url(workflow->output.http_url.value, &masked)
 					 ? buf_str(&masked)
@@ -301,10 +302,11 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 	return r;
 }
 
-/* State of the search for the newest run of a file without a name, with the same output. */
+/* State of the search for the newest run of a workflow file that has no `name`, with the same
+ * output. */
 struct edited {
 	const char *file, *output, *home;
-	char *id; /* id of that run; "" if `penstock run` does not continue the run */
+	char *id; /* ID of that run; "" if `penstock run` does not continue the run */
 };
 
 static int see_run(void *cookie, const struct records_run *run)

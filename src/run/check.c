@@ -35,7 +35,7 @@ void run_claim_request(const struct workflow *workflow, const char *run_id,
 struct refusal {
 	const struct workflow *workflow;
 	struct penstock_error *err;
-	bool here; /* checked for this machine */
+	bool here; /* the steps will run on this machine */
 };
 
 static int refuse(const struct refusal *refusal, const struct workflow_place *at,
@@ -46,7 +46,7 @@ static int refuse(const struct refusal *refusal, const struct workflow_place *at
 	return workflow_error_at(refusal->workflow, at, refusal->err);
 }
 
-/* Checks for features that are valid but cannot be run anywhere. */
+/* Refuses valid features that no machine can run. */
 static int check_kind(void *cookie, const struct workflow_step *step)
 {
 	const struct refusal *refusal = cookie;
@@ -54,14 +54,15 @@ static int check_kind(void *cookie, const struct workflow_step *step)
 	for (size_t i = 0; step->kind == WORKFLOW_STEP_RUN && i < step->run.n_interfaces; i++) {
 		if (step->run.interfaces[i].kind == WORKFLOW_VNET)
 			return refuse(refusal, &step->run.interfaces[i].at, step,
-				"`vnet` joins steps of several machines, and a run has one "
-				"machine, where `network: host` works; it is",
+				"`vnet` (a network between several machines; use `network: host` "
+				"on one machine) is",
 				".run.customNetworkInterfaces=null");
 	}
 	return 0;
 }
 
-/* Also checks modules and networks. Checks the machine's programs for a network only if `here`. */
+/* Like check_kind(), and also checks modules and networks. Checks that the machine has the programs
+ * for a network only if `here`. */
 static int check_step(void *cookie, const struct workflow_step *step)
 {
 	const struct refusal *refusal = cookie;
@@ -132,15 +133,15 @@ static int check_nodes(const struct workflow *workflow, struct penstock_error *e
 	return workflow_error_at(workflow, &each->at, err);
 }
 
-/* Collects overrides for steps. A step gets overrides if it asks for more than the job has after
- * the overrides in the message. */
+/* Overrides for the steps that ask for more than the job would have with the overrides that are
+ * already in the message. */
 struct advice {
 	const struct claim_request *job;
 	bool inherited; /* the job has gpusPerTask */
 	struct buf overrides;
 };
 
-/* Adds an override for a step, with "steps.0.run" for "steps[0].run", because a shell may read
+/* Adds an override for a step. Writes "steps.0.run" for "steps[0].run", because a shell may expand
  * brackets as a pattern. */
 static void advise(struct advice *a, const struct workflow_step *step, const char *key, int64_t n)
 {
@@ -159,7 +160,7 @@ static int advise_step(void *cookie, const struct workflow_step *step)
 	const struct claim_request *job = a->job;
 	int64_t all = job->tasks * job->cpus_per_task, tasks = r->tasks.value, cpus, gpus, memory;
 
-	/* A module cannot be changed by --set. */
+	/* --set cannot change a step of a module. */
 	if (step->kind != WORKFLOW_STEP_RUN || !r->field)
 		return 0;
 	if (tasks > all)

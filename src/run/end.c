@@ -72,8 +72,9 @@ static void set_unflushed(const struct run *run, struct records_end *end)
 	end->flushed_exit_code = run->attempt.end.exit_code;
 }
 
-/* If an attempt ends before it can publish anything, the output of an earlier one is still pending.
- * The record must say so, or the next run would reuse the storage. */
+/* If an attempt ends before it can publish anything, the output of an earlier attempt is still
+ * unpublished. The record must say so, because the next attempt would otherwise remove the only
+ * copy of that output. */
 static void keep_waiting_output(struct run *run, struct records_end *end)
 {
 	if (!run->only_copy || !attempt_has_output(&run->attempt) ||
@@ -121,7 +122,8 @@ static void decide_incomplete(
 	}
 	if (run->attempt.end.message)
 		run_event(&run->attempt.voice, RUN_EVENT_WARNING, run->attempt.end.message, 0, 0);
-	if (lease_is_lost(run->publisher.lease)) { /* the new owner does not know this storage */
+	/* these files are not part of the new owner's output */
+	if (lease_is_lost(run->publisher.lease)) {
 		run_end_reset(&run->attempt);
 		run_end(&run->attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
 			"another owner has taken over this run: %s; the files written here stay in "
@@ -167,22 +169,22 @@ static void release_lease(struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	/* Other machines may continue the run after an attempt that continued but never began its
-	 * steps, and before a retry. */
+	/* Release the run as lost, so that other machines may continue it, if the attempt continued
+	 * an earlier one but never started its steps, or if a retry is pending. */
 	bool goes_on = (run->attempt.continuing && !run->attempt.steps_began &&
 			       run->attempt.end.state != RUN_SUCCEEDED) ||
 		       run->result->retry_in_ms >= 0;
 	enum run_state state = goes_on ? RUN_LOST : run->attempt.end.state;
 
-	/* The upload was given up for lack of time, not because the store did not answer: try once
-	 * more. */
+	/* The upload was cancelled because it was out of time, not because the store did not reply:
+	 * clear `cancel`, so that the state can be written. */
 	if (atomic_load(&run->publisher.out_of_time))
 		interrupts_try_again(&run->reaction.interrupts);
 	publisher_watch_last_words(&run->publisher);
 	if (run->publisher.lease)
 		object_client_gate(run->publisher.store->client, NULL);
-	/* If the output could not be uploaded, the run's state could not be either; `penstock
-	 * flush` uploads both. */
+	/* Add no warning if the output could not be uploaded (73): `penstock flush` uploads the
+	 * output and the state. */
 	if (lease_release(take_pointer(run->publisher.lease),
 		    &(struct lease_end){.state = run_state_name(state),
 			    .ended_as = goes_on ? run_state_name(run->attempt.end.state) : NULL,
@@ -250,7 +252,7 @@ static void finish_log(struct run *run, struct records_end *end, bool complete)
 	log_end(run);
 }
 
-/* Removes the record and the log of an attempt that was not allowed to begin. */
+/* Removes the record and the log of an attempt that was refused. */
 static void withdraw(const struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -1,5 +1,5 @@
 /*
- * Progress of the end of a run: a part that takes long is reported once.
+ * Progress of the end of a run. Each part of the end that takes long is reported once.
  *
  *	ending_begin(&ending, &voice);
  *	ending_part(ending, "uploading the output");

@@ -1,6 +1,6 @@
 /*
- * `penstock flush`: uploads what the last attempt could not upload, and records the end that the
- * attempt would have had.
+ * `penstock flush`: uploads the output that the last attempt could not upload, and records the end
+ * that the attempt would have had with a complete upload.
  */
 #include "run/internal.h"
 
@@ -60,7 +60,7 @@ static int flush_files(
 	if (r < 0)
 		return r;
 	r = publisher_start_log(&run->publisher, err);
-	/* After a failure the thread of the log may run nevertheless. */
+	/* Even after a failure the log's thread may be running. */
 	l = publisher_finish_log(&run->publisher, r < 0 ? NULL : err);
 	return r < 0 ? r : l;
 }
@@ -78,8 +78,9 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 		return r;
 	r = flush_files(run, journal, end.state == RUN_SUCCEEDED, err);
 	if (run->publisher.lease) {
-		/* Release the lease even after a failure: the state must be neither live nor an end
-		 * that this flush did not reach. Only a second interrupt ends this last write. */
+		/* Release the lease even after a failure, with the state of the last attempt: the
+		 * state must not stay live, and must not show an end that this flush did not reach.
+		 * Only a second interrupt cancels this last write. */
 		interrupts_phase(&run->reaction.interrupts, PHASE_FLUSH);
 		object_client_gate(run->publisher.store->client, NULL);
 		int l = lease_release(take_pointer(run->publisher.lease),
@@ -113,7 +114,7 @@ static int record_flushed(
 {
 	const struct records_end end = end_of(last);
 	bool ended = last->ended_ns && !last->unflushed;
-	/* If nothing was missing, the end is recorded already. */
+	/* If the last attempt had uploaded all output, its end is already recorded. */
 	int r = ended ? 0
 		      : records_end(
 				run->attempt.records, run->attempt.id, last->attempt, &end, err);

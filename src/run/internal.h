@@ -1,4 +1,5 @@
-/* State of a run in progress: for the files of src/run itself, not for the files of its folders. */
+/* State of a run in progress. Only the files of src/run itself include this header, not those of
+ * its folders. */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
 
@@ -57,16 +58,15 @@ int run_clear_storage(struct run *run, struct penstock_error *err);
 char *run_describe_output(const struct workflow_output *output);
 /* ---- again.c ---- */
 
-/* Writes the workflow as it is run, overrides applied and secrets left out, for `resume` and
- * `flush`. If `source` is not NULL, also keeps `source`, which says how the workflow's file was
- * read. */
+/* Writes the workflow, with its overrides and without its secrets, for `resume` and `flush`. If
+ * `source` is not NULL, also keeps `source`, which describes how the workflow's file was read. */
 int run_keep_workflow(const struct run_layout *layout, const struct workflow *workflow,
 	const char *source, struct penstock_error *err);
-/* Compares the workflow with the workflow of the last attempt, for an attempt that continues: steps
- * that have changed, and all after them, do not count as finished. Changes no file. */
+/* Compares the workflow with the workflow of the attempt that this one continues. The first changed
+ * step and all steps after it no longer count as finished. Changes no file. */
 int run_compare_workflow(struct run *run, struct penstock_error *err);
-/* Reports the changes, forgets the finished steps from the first changed one on, and keeps the
- * workflow for the comparison by the next attempt. */
+/* Reports the changes, removes the records of the finished steps from the first changed step on,
+ * and keeps the workflow, so that the next attempt can compare its own. */
 int run_take_workflow(struct run *run, struct penstock_error *err);
 
 /* ---- check.c ---- */

@@ -15,8 +15,8 @@
 #include "run/internal.h"
 #include "run/workdir/project.h"
 
-/* Reads the commit of the context. An earlier attempt may have copied the context. Returns NULL if
- * there is no commit. */
+/* Reads the commit of the context, which an earlier attempt may have copied. Returns NULL if there
+ * is no commit. */
 static json_t *context_commit(const struct run *run)
 {
 	_cleanup_free_ char *path = path_join(run->attempt.layout.state, PROJECT_COMMIT);

@@ -90,7 +90,7 @@ int64_t run_plan_retry(struct run *run)
 		return -1;
 	}
 	snprintf(text, sizeof(text), "%u", n);
-	/* The order matters: a retry that the file `goes_on` announces must have been counted. */
+	/* Count the retry before the file `goes_on` is written: the file announces the retry. */
 	if (fs_write_atomic(path, text, strlen(text), 0600, &err) < 0 ||
 		fs_write_atomic(run->attempt.layout.goes_on, "", 0, 0600, &err) < 0) {
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING, "cannot retry: %s", err.message);

@@ -1,8 +1,8 @@
 /*
  * `retry` of a workflow: a failed run continues by itself, as another attempt of the same process
  * (run_execute_with_retries()). Between two attempts the run's record says `failed` and the state
- * next to an S3 output says `lost`. `penstock run` then continues the run, with such an output on
- * any machine.
+ * next to an S3 output says `lost`. `penstock run` then continues the run, on any machine if the
+ * output is in S3.
  */
 #ifndef RUN_RETRY_H
 #define RUN_RETRY_H

@@ -126,8 +126,8 @@ static int stage(struct run *run, struct penstock_error *err)
 	return r;
 }
 
-/* Lays out the project. Then records the provenance again, because a copied context has its Git
- * commit now. */
+/* Lays out the project. Then records the provenance again, because the Git commit of a copied
+ * context is known only now. */
 static int lay_out(struct run *run, struct penstock_error *err)
 {
 	const struct publisher *p = &run->publisher;
@@ -232,7 +232,8 @@ static void announce(const struct run *run)
 		log_debug("cannot write the run's id: no reader");
 	if (run->options->on_ready)
 		run->options->on_ready();
-	/* In a store other machines may have made attempts meanwhile: see run_take_lease(). */
+	/* If the output is in a store, other machines may have made attempts, so that the number
+	 * may still change: see run_take_lease(). */
 	if (run->attempt.workflow->output.kind != WORKFLOW_S3)
 		snprintf(number, sizeof(number), ", attempt %d", (int)run->attempt.number);
 	run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "run %s%s%s%s", run->attempt.id, number,
@@ -351,7 +352,7 @@ int run_execute_with_retries(
 	struct run_options next = *options;
 	int r;
 
-	process_raise_files(); /* for parallel iterations */
+	process_raise_files(); /* parallel iterations need many descriptors */
 	r = run_execute(options, result, err);
 	while (r == 0 && result->retry_in_ms >= 0) {
 		char id[RECORDS_ID_SIZE];

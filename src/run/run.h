@@ -57,7 +57,7 @@ struct run_options {
 	struct run_observer observer;
 	/* Slurm allocation of the batch job; NULL if the run is not a batch job */
 	const struct slurm_allocation *slurm;
-	/* the way to join the embedded store; NULL without an embedded store */
+	/* functions that join and leave the embedded store; NULL without an embedded store */
 	const struct stores_embedded_ops *embedded;
 };
 
@@ -70,7 +70,7 @@ struct run_result {
 	/* owned; place of the output after a success, else NULL */
 	char *output;
 	/* another machine has the run or has ended it, or another run has the output: the attempt
-	 * is not recorded. exit_code is 0 if the run succeeded there. */
+	 * is not recorded. exit_code is 0 if the run succeeded on the other machine. */
 	bool refused;
 	int64_t retry_in_ms; /* pause before the next attempt; -1 if this was the last */
 };
@@ -109,8 +109,8 @@ int run_check_kinds(const struct workflow *workflow, struct penstock_error *err)
 int run_record_elsewhere(const struct run_options *options, const char *id, int *attempt,
 	struct penstock_error *err);
 
-/* Returns true if the state next to an S3 output has a later attempt than `attempt`: another
- * machine made that one. Returns false even if that state cannot be read. */
+/* Returns true if the state next to an S3 output has a later attempt than `attempt`, which another
+ * machine has made. Returns false if that state has no later attempt or cannot be read. */
 bool run_is_newer_elsewhere(const struct run_options *options, const char *id, int attempt);
 /* Returns PENSTOCK_E_INVALID if the run was last started from another file that still exists, with
  * a different workflow. Returns 0 if the options have an `id` or `replace`. */

@@ -47,8 +47,8 @@ static int write_number(const char *path, int attempt, struct penstock_error *er
 	return fs_write_atomic(path, text, (size_t)n, 0600, err);
 }
 
-/* Records the attempt that starts from scratch: the bucket can hold older output, and a tracker
- * older runs. */
+/* Records that this attempt starts from scratch: the bucket may have output, and a tracker may have
+ * runs, from before this attempt. */
 static int record_began(const struct attempt *attempt, struct penstock_error *err)
 {
 	if (attempt->continuing)
@@ -76,9 +76,9 @@ static void on_lost(void *voice, const char *owner)
 /*
  * Unless the run starts from scratch (`fresh`, or `resume: never`), an attempt of another machine
  * is continued if it is unfinished or has failed, or, with `resume`, was stopped. With `resume` a
- * run that succeeded elsewhere is refused, with `due` also one that failed or was stopped there.
- * For attempts of this home the records of the home decide, even if the end of an attempt could not
- * be written to the output.
+ * run that succeeded elsewhere is refused. With `due` a run that failed or was stopped elsewhere is
+ * also refused. For attempts of this home the records of the home decide, even if the end of an
+ * attempt could not be written to the output.
  */
 static int decide(void *cookie, const struct lease_found *found, int attempt, int *began,
 	struct penstock_error *err)
@@ -201,7 +201,7 @@ int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 	return run->publisher.store ? take_lease(run, NULL, &found, err) : 0;
 }
 
-/* Gives the attempt, and its log, the number that counts over all machines. */
+/* Gives the attempt and its log the number that is unique over all machines. */
 static int renumber(struct run *run, int to, struct penstock_error *err)
 {
 	struct run_layout layout = {0};
@@ -219,7 +219,8 @@ static int renumber(struct run *run, int to, struct penstock_error *err)
 		return r;
 	}
 	run_log_move_rest(run->attempt.layout.log, layout.log);
-	/* No other path has the number in it, and other threads read the other paths. */
+	/* Replace only the path of the log: no other path contains the number, and other threads
+	 * read the other paths. */
 	free(run->attempt.layout.log);
 	run->attempt.layout.log = take_pointer(layout.log);
 	run_layout_release(&layout);
@@ -349,8 +350,8 @@ static void forget_elsewhere(const struct run *run)
 }
 
 /* Reports the number only once this attempt has the lease: before that, an attempt of another
- * machine may have the same number. continue_from() reports the number of an attempt that continues
- * such an attempt. */
+ * machine may have the same number. If this attempt continues an attempt of another machine,
+ * continue_from() reports the number. */
 static void say_number(const struct run *run, const struct verdict *verdict)
 {
 	if (!verdict->theirs || !verdict->continuing)

@@ -26,7 +26,8 @@ void run_end(struct attempt *attempt, enum run_state state, enum run_class class
 	buf_vprintf(&raw, fmt, ap);
 	va_end(ap);
 	log_redact_into(&text, buf_str(&raw)); /* the message is recorded */
-	if (text.data) /* an error may name any file, and may be cut within a character */
+	/* the text may contain a file name that is not UTF-8, and may be cut within a character */
+	if (text.data)
 		str_make_utf8(text.data);
 	if (end->decided) {
 		run_event(&attempt->voice, RUN_EVENT_WARNING, buf_str(&text), 0, 0);
@@ -96,6 +97,6 @@ bool attempt_has_output(const struct attempt *attempt)
 	const char *path = attempt->layout.output;
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
 
-	/* A directory that cannot be read may have the only copy. */
+	/* A directory that cannot be read counts as output, because it may have the only copy. */
 	return dir ? fs_next_entry(dir) || errno : path && errno != ENOENT;
 }

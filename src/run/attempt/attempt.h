@@ -18,8 +18,8 @@
 
 struct workflow;
 
-/* The end of an attempt. The first cause decides the end, unless run_end_reset() makes room for
- * another. */
+/* The end of an attempt. The first call of run_end() decides the end; only after run_end_reset()
+ * can another call decide it. */
 struct run_end {
 	bool decided;
 	enum run_state state;
@@ -35,9 +35,9 @@ struct attempt {
 	struct records *records; /* borrowed */
 	char id[RECORDS_ID_SIZE]; /* the run's ID */
 	atomic_int number;
-	bool continuing; /* continues what earlier attempts left */
+	bool continuing; /* continues an earlier attempt */
 	bool keep_context; /* use the last attempt's copy of the code, not the code as it is now */
-	bool steps_began; /* the steps have started, or all of them had finished before */
+	bool steps_began; /* the steps have started, or all of them finished in earlier attempts */
 	size_t steps_done; /* top-level steps that earlier attempts finished */
 	struct run_layout layout;
 	struct run_voice voice;
@@ -55,8 +55,8 @@ int run_exit_code(enum run_class class, enum penstock_code code);
 
 /* Reserves disk space for the records and the log, because a step may fill the disk. */
 void attempt_reserve_space(struct attempt *attempt);
-/* Frees the reserved space. Returns true if there was some: the caller retries what failed for lack
- * of space. */
+/* Frees the reserved space. Returns true if there was reserved space: the caller then retries the
+ * write that failed. */
 bool attempt_free_space(struct attempt *attempt);
 
 /* Returns true if the output directory has entries. */

@@ -160,7 +160,8 @@ static int read_file(const char *path, uid_t uid,
 		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
 	else if (!root || root->kind != NODE_MAP)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s: must be a map of images, limits, on, output, preemption or slurm",
+			"%s: a configuration must be a map of images, limits, on, output, "
+			"preemption or slurm",
 			path);
 	else
 		r = check_keys(&c, root);

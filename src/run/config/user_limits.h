@@ -1,14 +1,14 @@
 /*
  * Limits of the resources that all runs of one user claim together: `limits` of
  * /etc/penstock/config.yaml ($PENSTOCK_SYSTEM_CONFIG) and of ~/.config/penstock/config.yaml
- * ($PENSTOCK_CONFIG), the lower of both.
+ * ($PENSTOCK_CONFIG); the lower limit counts.
  *
  *	limits:
  *	  ann: {cpus: 8, memory: 32GiB, gpus: 1, runs: 2}
  *	  "*": {cpus: 4}
  *
- * `images` of both files limits the disk space for all images that a user keeps, again to the lower
- * of both:
+ * `images` of both files limits the disk space for all images that a user keeps; again the lower
+ * limit counts:
  *
  *	images: {maxSize: 50GiB}
  */
