@@ -1,4 +1,4 @@
-/* The batch job of a run: its identity, notices of its tasks, and running it again. */
+/* The batch job of a run: its identity, the notices of its tasks, and its restart. */
 #include "run/cluster/slurm.h"
 
 #include <ctype.h>
@@ -37,8 +37,8 @@ static int number_of(const char *name)
 	return text && str_to_u64(text, 0, INT32_MAX, &value) ? (int)value : 0;
 }
 
-/* Finds the end of the job, which the tasks get as $PENSTOCK_DEADLINE. Slurm before 23.02 does not
- * set $SLURM_JOB_END_TIME, so squeue is run. */
+/* Finds the end time of the job, which the tasks get as $PENSTOCK_DEADLINE. Slurm before 23.02 does
+ * not set $SLURM_JOB_END_TIME, so squeue is run. */
 static void find_end(struct slurm_allocation *allocation, const char *job)
 {
 	const char *given = str_env("SLURM_JOB_END_TIME");
@@ -222,7 +222,8 @@ static int requeue(struct slurm_allocation *allocation, struct penstock_error *e
 	int r = slurm_command(
 		(const char *const[]){"scontrol", "requeue", allocation->job.job, NULL}, &out, err);
 
-	/* Requeueing ends this job, possibly before its process scontrol has finished. */
+	/* Requeueing ends this job, possibly before scontrol, which is a process of the job, has
+	 * finished. */
 	if (r == -(int)PENSTOCK_E_CANCELLED)
 		return 0;
 	if (r < 0 && slurm_status_read(allocation->job.job, allocation->id, &status, NULL) == 0 &&

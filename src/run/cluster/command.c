@@ -83,7 +83,7 @@ static const char **environment_for(const char *program)
 			    !str_starts_any(*pair, kept, ARRAY_SIZE(kept));
 
 		drop |= srun && str_starts(*pair, "SRUN_");
-		/* Only sbatch gets penstock's secrets: the batch job performs the run. */
+		/* Only sbatch gets penstock's secrets, because the batch job executes the run. */
 		drop |= !submits && process_is_own_secret(*pair);
 		if (!drop && !str_starts_any(*pair, dropped, ARRAY_SIZE(dropped)))
 			env[n++] = *pair;
@@ -184,7 +184,8 @@ int slurm_node_size(int *cpus, int *gpus, struct penstock_error *err)
 		int n = count ? (int)strtol(count, NULL, 10) : 0,
 		    g = line ? slurm_gpus_of(line) : 0;
 
-		/* Nodes of any partition count until there is a node of the default partition. */
+		/* Consider the nodes of all partitions until a node of the default partition is
+		 * found, and from then on only the nodes of that partition. */
 		if (n < 1 || (chosen && !preset))
 			continue;
 		if (!*cpus || (preset && !chosen)) {

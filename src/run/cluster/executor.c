@@ -32,8 +32,8 @@ struct slurm_task {
 	struct task task; /* must be the first member */
 	struct process process;
 	int orders; /* a pipe that the tasks read */
-	size_t n, n_nodes; /* tasks, and nodes that have some of them */
-	char *dir; /* the results of the tasks */
+	size_t n, n_nodes; /* number of tasks, and of nodes on which they run */
+	char *dir; /* directory with the results of the tasks */
 	int status;
 };
 
@@ -89,8 +89,8 @@ static int add_options(struct strlist *words, const struct task_cluster *c)
 	return c->mpi ? strlist_addf(words, "--mpi=%s", mpi_type(c->mpi)) : 0;
 }
 
-/* Returns true for variables that tasks must not inherit: sbatch's settings of the whole job would
- * become options of the step; secrets are passed to tasks individually. */
+/* Returns true for variables that tasks must not inherit. Settings of sbatch for the whole job
+ * would become options of the step; secrets are passed to each task separately. */
 static bool stays_here(const char *pair)
 {
 	static const char *const names[] = {"SLURM_MEM_PER_",
@@ -160,7 +160,8 @@ static int spawn(
 	r = remote_describe(spec, &line, err);
 	if (r < 0)
 		return r;
-	/* Write everything at once, because the caller must not wait for the nodes. */
+	/* The description must fit into the pipe, because the caller must not wait until the nodes
+	 * read it. */
 	int room = fcntl(ends[1], F_SETPIPE_SZ, (int)MIB);
 
 	if (line.len >= (room > 0 ? (size_t)room : 64 * KIB))
@@ -287,8 +288,8 @@ static unsigned notify(struct task *task, int signal)
 	return 1;
 }
 
-/* A node that does not reply must not delay the end: when srun is gone, its tasks lose their input,
- * and end. */
+/* Asks the tasks to end, then kills srun, so that a node that does not reply cannot delay the end.
+ * When srun is gone, the tasks get an end of file on their input, and end. */
 static void kill_task(struct task *task)
 {
 	struct slurm_task *t = (struct slurm_task *)task;

@@ -19,14 +19,15 @@ struct expansion {
 
 static int invalid(const struct expansion *e, const char *what)
 {
-	return error_set(e->err, PENSTOCK_E_INVALID, "host list '%.80s': %s", e->text, what);
+	return error_set(
+		e->err, PENSTOCK_E_INVALID, "invalid host list '%.80s': %s", e->text, what);
 }
 
 static int add_name(struct expansion *e, const char *name)
 {
 	if (e->names.n >= LIMIT_HOSTLIST)
-		return error_set(e->err, PENSTOCK_E_LIMIT, "host list '%.80s': more than %d hosts",
-			e->text, LIMIT_HOSTLIST);
+		return error_set(e->err, PENSTOCK_E_LIMIT,
+			"invalid host list '%.80s': more than %d hosts", e->text, LIMIT_HOSTLIST);
 	return strlist_add(&e->names, name) < 0 ? error_memory(e->err) : 0;
 }
 

@@ -1,6 +1,6 @@
 /*
  * Host lists in Slurm's format: "n[1-3,7]-ib[01-04],login" is 17 names. Numbers have the width of
- * the first number of their range; of several brackets the last one varies fastest.
+ * the first number of their range; if there are several brackets, the last one varies fastest.
  *
  *	_cleanup_(strlist_release) struct strlist hosts = {0};
  *

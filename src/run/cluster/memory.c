@@ -24,8 +24,8 @@ static void read_line(struct slurm_memory *memory)
 	static const char *const words[] = {" exceeded memory limit (",
 		" exceeded virtual memory limit (", " oom-kill event", " oom_kill event",
 		": Out Of Memory"};
-	/* The text begins with "slurmstepd: error: ", or with "slurmstepd-n1: error: " if several
-	 * of them run on one machine. */
+	/* The text begins with "slurmstepd: error: ", or with "slurmstepd-n1: error: " if one
+	 * machine has several nodes. */
 	const char *text = strstr(memory->line, "slurmstepd");
 
 	text = strstr(text ? text : memory->line, text ? ": error: " : "srun: error: ");

@@ -167,7 +167,8 @@ static int wait_for_copy(
 			return r;
 		if (r > 0 && access(path, F_OK) < 0)
 			return 0;
-		/* Drop the lock while waiting, or two waiters with the shared one deadlock. */
+		/* Drop the lock while waiting: two waiters that keep the shared lock would wait for
+		 * each other forever. */
 		flock(fd, LOCK_UN);
 		if (is_urgent(spec))
 			return cancelled(err);

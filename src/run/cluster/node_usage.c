@@ -36,7 +36,7 @@ static void write_sample(const struct node_usage *u, const struct usage_sample *
 	snprintf(text, sizeof(text), "%.3f %" PRIu64 " %.0f %.0f %.2f %" PRIu64, s->cpu, s->memory,
 		s->received, s->sent, s->has_gpus ? s->gpu : -1, s->gpu_memory);
 	snprintf(line, sizeof(line), "%-*s\n", LINE, text);
-	/* A full disk costs the step nothing but samples. */
+	/* If the disk is full, only the sample is lost. */
 	(void)!pwrite(u->fd, line, LINE + 1, 0);
 }
 

@@ -42,7 +42,7 @@ enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, NOTIFY_AGAIN_MS = 250 };
 struct remote {
 	struct buf input; /* input not yet processed */
 	bool input_ended;
-	bool launched; /* this is a rank of an MPI launcher */
+	bool launched; /* an MPI launcher has started this process as a rank */
 	json_t *root;
 
 	struct strlist argv, env;
@@ -59,7 +59,9 @@ struct remote {
 	struct task_container container;
 	json_t *cdi;
 
-	struct s3_settings store; /* the store of temporary keys, as this node gets them */
+	/* the store for which tasks get temporary keys, with the credentials that this node
+	 * finds */
+	struct s3_settings store;
 	struct key_server *keys; /* NULL if the task gets no temporary keys */
 
 	const struct executor *executor;
@@ -360,8 +362,8 @@ static int set_launched_rank(struct remote *r)
 		(!strlist_get(&r->env, "LOCAL_RANK") &&
 			strlist_set(&r->env, "LOCAL_RANK", text) < 0))
 		return -1;
-	/* Reading the memory of another rank needs its pid, but a rank sees only the pids of its
-	 * own container. */
+	/* Ranks must not read each other's memory directly: that needs the pid of the other rank,
+	 * but a rank sees only the pids of its own container. */
 	if (strlist_set(&r->env, "OMPI_MCA_btl_vader_single_copy_mechanism", "none") < 0 ||
 		strlist_set(&r->env, "OMPI_MCA_smsc", "^cma,knem,xpmem") < 0)
 		return -1;
@@ -413,8 +415,9 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 	if (r->container.uid && !strlist_get(&r->env, "HOME") &&
 		strlist_set(&r->env, "HOME", "/") < 0)
 		return error_memory(err);
-	/* Each rank needs pids of its own. Pids end at 32768 on small machines, and a rank may use
-	 * some pids before its final process. */
+	/* Give each rank its own range of pids: MPI ranks that share memory identify themselves by
+	 * their pid. Pids end at 32768 on small machines, and a rank may use some pids before its
+	 * final process. */
 	const char *world = strlist_get(&r->env, "WORLD_SIZE");
 	size_t n = world ? strtoul(world, NULL, 10) : 1;
 	size_t each = n < 30 ? 1000 : 30000 / n;
@@ -425,7 +428,8 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 
 static int read_spec(struct remote *r, struct penstock_error *err)
 {
-	/* Slurm's variables for each task: its place, its GPUs, and how tasks connect. */
+	/* Slurm's variables for each task: its rank, its GPUs, and the way in which tasks
+	 * connect. */
 	static const char *const of_slurm[] = {"SLURM_", "SLURMD_", "PMI_", "PMI2_", "PMIX_",
 		"CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=",
 		"ZE_AFFINITY_MASK=", "HOSTNAME="};
@@ -665,7 +669,7 @@ static int start(struct remote *r, struct penstock_error *err)
 	return r->executor->start(&r->task, &spec, err);
 }
 
-/* Records the live task for `penstock exec`, which reaches this node by a step of its own. */
+/* Records the live task for `penstock exec`, which starts a Slurm step of its own on this node. */
 static void record_life(const struct remote *r)
 {
 	_cleanup_(live_step_release) struct live_step live = {.serial = r->rank, .n = 1};

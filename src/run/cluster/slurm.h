@@ -38,7 +38,7 @@ struct penstock_error;
  * the command was killed, PENSTOCK_E_TIMEOUT if it did not end in time: the command may still have
  * taken effect. The command gets no variables that change or filter the output (SQUEUE_USERS,
  * SLURM_TIME_FORMAT) and, except for sbatch, none with penstock's secrets; sbatch and srun also get
- * none of a surrounding job.
+ * no variables of a surrounding job.
  */
 int slurm_command(const char *const *argv, struct buf *out, struct penstock_error *err);
 /* Executes the command in place of this process, with the same standard streams, and an environment
@@ -59,14 +59,14 @@ int slurm_node_size(int *cpus, int *gpus, struct penstock_error *err);
 #define SLURM_JOB_SIZE 32 /* digits, and ";cluster" at a site with several clusters */
 
 struct slurm_job {
-	/* "" while it is being submitted, or if the submission was interrupted */
+	/* "" while the job is being submitted, or if the submission was interrupted */
 	char job[SLURM_JOB_SIZE];
 	int attempt; /* the attempt recorded with the submission */
 	/* the user's options for the first start of the job */
 	bool fresh, resume, keep_context;
 	/* Number of the last submission, counted from 1 and written before sbatch is run. The
-	 * script of each submission has its number: a job of an earlier submission that was thought
-	 * lost does nothing. */
+	 * script of each submission has its number, so that a job of an earlier submission, if it
+	 * starts after all, does nothing. */
 	int submissions;
 	/* owned; a directory on a disk of each node, for copies of the inputs; NULL to read the
 	 * inputs from the home */
@@ -79,8 +79,8 @@ int slurm_job_read(
 int slurm_job_write(
 	const struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
 void slurm_job_release(struct slurm_job *job);
-/* Notes that the attempt that begins runs on this machine and not in the job, or with `left` false
- * that it runs in a job again. Does nothing for a run that was never submitted. */
+/* Records where the new attempt runs: on this machine if `left`, else in a job. Does nothing for a
+ * run that was never submitted. */
 int slurm_job_leave(const char *home, const char *id, bool left, struct penstock_error *err);
 /* Returns true if an attempt on this machine began after the attempts of the job. */
 bool slurm_job_is_left(const char *home, const char *id);
@@ -95,7 +95,8 @@ struct slurm_status {
 	bool known; /* false if Slurm has forgotten the job, minutes after its end */
 	bool lives; /* the job is pending, or has started and not ended */
 	bool pending; /* the job has no nodes (yet, or again) */
-	bool held; /* the job is pending until it is released: by a person, or see max_requeue */
+	/* the job stays pending: a person has to release it, unless `max_requeue` is set */
+	bool held;
 	bool max_requeue; /* the job is held because it was requeued too often */
 	char state[32]; /* "PENDING", "RUNNING", … */
 	char reason[128]; /* "Priority", "Resources", … */
@@ -132,8 +133,8 @@ int slurm_check(const struct workflow *workflow, struct penstock_error *err);
  * option of the user is not allowed. */
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
 	struct penstock_error *err);
-/* Waits for the lock of the submission of this run. Returns a descriptor that holds the lock until
- * it is closed, or a negative code on error. */
+/* Takes the lock for submissions of this run, and waits if another process holds it. Returns a
+ * descriptor that holds the lock until the descriptor is closed, or a negative code on error. */
 int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err);
 /* Submits the script of the run with `job->options`, and updates `job->job` and the record. The
  * caller holds the lock, and has read or written the record since it took the lock. */

@@ -31,8 +31,8 @@ struct checking {
 	struct penstock_error *err;
 };
 
-/* The batch job reads credentials again. Options and standard input are no longer available
- * then. */
+/* The batch job reads the credentials again, and has neither the options nor the standard input of
+ * this process. */
 static int check_credential(const struct workflow *workflow,
 	const struct workflow_credential *credential, struct penstock_error *err)
 {
@@ -123,7 +123,7 @@ static int check_option(const char *option, struct penstock_error *err)
 	size_t len = strcspn(option, "=");
 
 	for (size_t i = 0; str_starts(option, "--") && i < ARRAY_SIZE(refused); i++) {
-		/* Abbreviations count; --wait-all-nodes is a different option. */
+		/* sbatch accepts abbreviated options; --wait-all-nodes is a different option. */
 		if (len >= 4 && len - 2 <= strlen(refused[i]) &&
 			strncmp(option + 2, refused[i], len - 2) == 0)
 			option = "-a";
@@ -212,9 +212,9 @@ static int run_sbatch(struct slurm_job *job, const char *script, struct penstock
 }
 
 /*
- * The number of the submission is recorded before the job can exist. If sbatch did not reply in
- * time, the number stays recorded: a job that was started after all has that number, and a later
- * submission makes such a job do nothing.
+ * The number of the submission is recorded before the job can exist. If sbatch does not reply in
+ * time, the number stays recorded, because sbatch may still have created a job with that number.
+ * After a later submission such a job does nothing.
  */
 int slurm_submit(
 	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
@@ -229,7 +229,7 @@ int slurm_submit(
 	memcpy(before, job->job, sizeof(before));
 	job->job[0] = '\0';
 	job->submissions++;
-	/* Write the script, which reports by itself if penstock or the home is missing on the
+	/* Write the script, which prints an error if penstock or the home is missing on the
 	 * node. */
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
 	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
