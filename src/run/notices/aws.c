@@ -118,7 +118,7 @@ static int ask(
 	return -1;
 }
 
-/* A reported action that is gone (404) is withdrawn; a missing reply means nothing. */
+/* If a reported action is gone (404), the notice is withdrawn; a failed request changes nothing. */
 static bool check_action(struct notice_watch *watch, struct notice *out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);

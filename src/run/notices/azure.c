@@ -63,7 +63,7 @@ static int ask(struct notice_watch *watch, const char *path, const char *body, i
 		out, reply, NULL);
 }
 
-/* Gets the name of this machine in events. */
+/* Gets the name that events use for this machine. */
 static bool probe(struct notice_watch *watch)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);

@@ -23,7 +23,8 @@ enum {
 };
 
 struct gcp_state {
-	char etag[80]; /* ETag of the last value; "" if there was none that can be sent */
+	/* ETag of the last value; "" if it is missing or cannot be sent in a query */
+	char etag[80];
 	bool reported;
 	bool soon_reported;
 };
@@ -40,7 +41,7 @@ static void release(struct notice_watch *watch)
 	free(watch->state);
 }
 
-/* Gets the value of `key`. With `hang` the service replies once the value differs from the one with
+/* Gets the value of `key`. With `hang` the service replies once the ETag of the value differs from
  * the last ETag, or after HANG_S. */
 static int ask(struct notice_watch *watch, const char *key, bool hang, struct buf *out)
 {
@@ -70,7 +71,7 @@ static int ask(struct notice_watch *watch, const char *key, bool hang, struct bu
 	flavor = http_reply_header(&reply, "Metadata-Flavor");
 	if (r < 0 || !flavor || strcmp(flavor, "Google") != 0)
 		return -1;
-	/* Keep an ETag that can be sent in a query. */
+	/* Keep the ETag only if it needs no encoding in a query. */
 	const char *etag = http_reply_header(&reply, "ETag");
 	bool plain = etag && strlen(etag) < sizeof(state->etag) &&
 		     !etag[strspn(etag, "0123456789abcdefABCDEFghijklmnopqrstuvwxyz"
@@ -113,7 +114,8 @@ static bool follow(struct notice_watch *watch, const char *key, struct notice *o
 		took = clock_monotonic_ms() - began;
 		if (r < 0 && !notice_sleep(watch, AGAIN_MS))
 			return false;
-		/* The reply came at once without a change, or the server sends no ETag. */
+		/* Wait if the reply came at once without a change, or if the server sends no
+		 * ETag. */
 		if (r == 0 && took < POLL_MS &&
 			(!*state->etag || (hang && strcmp(last, state->etag) == 0)) &&
 			!notice_sleep(watch, POLL_MS - took))
@@ -128,7 +130,8 @@ static bool check_preempted(struct gcp_state *state, const struct buf *text, str
 {
 	bool preempted = reply_gcp_preempted(buf_str(text), text->len);
 
-	/* Only the value FALSE withdraws the notice; the reply of some proxy does not. */
+	/* Only the value FALSE withdraws the notice; other text, such as the reply of a proxy, does
+	 * not. */
 	if (state->reported == preempted ||
 		(!preempted && !reply_gcp_not_preempted(buf_str(text), text->len)))
 		return false;
@@ -154,7 +157,7 @@ static bool check_maintenance(struct gcp_state *state, const struct buf *text, s
 	bool terminates = event == GCP_TERMINATES, migrates = event == GCP_MIGRATES;
 	bool changed = terminates != state->reported;
 
-	/* A migration continues the machine on another host, after a short pause. */
+	/* A migration is only a warning, because the machine continues on another host. */
 	if (!changed && (migrates == state->soon_reported))
 		return false;
 	notice_set(out, "gcp-maintenance",
@@ -164,7 +167,7 @@ static bool check_maintenance(struct gcp_state *state, const struct buf *text, s
 	if (changed) {
 		state->reported = terminates;
 		if (!terminates)
-			*state->etag = '\0'; /* get the new value once more */
+			*state->etag = '\0'; /* get the value again: it may announce a migration */
 		out->hard = terminates;
 		out->withdrawn = !terminates;
 	} else {

@@ -22,7 +22,7 @@ static void interrupt_signals(sigset_t *set)
 	sigemptyset(set);
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
-	/* An ignored signal arrives at the signalfd nevertheless if it is blocked. */
+	/* A blocked signal arrives at the signalfd even if it is ignored. */
 	if (!process_ignores(SIGHUP))
 		sigaddset(set, SIGHUP);
 	sigaddset(set, SIGUSR1);
@@ -38,7 +38,8 @@ void interrupts_block_signals(void)
 	sigaddset(&set, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGXFSZ, SIG_IGN); /* a file size limit is reported like a full disk */
-	/* A shell starts background jobs with SIGINT ignored. */
+	/* A shell starts background jobs with SIGINT ignored, but SIGINT must stop these runs,
+	 * too. */
 	signal(SIGINT, SIG_DFL);
 }
 
@@ -120,8 +121,8 @@ static bool withdraw(struct interrupts *interrupts, const struct notice *given)
 	return true;
 }
 
-/* Adds a notice of the end; several notices count as one. Returns true if the deadline is earlier
- * than before. Call it with the lock held. */
+/* Adds a notice of the machine's end; several notices count as one. Returns true if the deadline is
+ * earlier than before. Call it with the lock held. */
 static bool ask(struct interrupts *interrupts, const struct notice *given)
 {
 	struct notice *active = interrupts->active;
@@ -309,7 +310,7 @@ void interrupts_stop(struct interrupts *interrupts)
 void interrupts_phase(struct interrupts *interrupts, enum interrupt_phase phase)
 {
 	LOCK_SCOPE(&interrupts->lock);
-	/* A request may come after the last check of the begin phase. */
+	/* Keep the count of the begin phase: a request may have come after its last check. */
 	if (interrupts->phase != PHASE_BEGIN)
 		atomic_store(&interrupts->count, 0);
 	interrupts->phase = phase;

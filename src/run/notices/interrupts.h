@@ -45,11 +45,12 @@ struct interrupts {
 	atomic_int count; /* requests in this phase, see interrupts_count(); written under lock */
 	atomic_uint news; /* incremented with each event */
 	enum interrupt_phase phase; /* under lock */
-	/* under lock: sum of all notices of the end; its source is "" if there is none */
+	/* under lock: all notices of the machine's end, merged; the source is "" if there is
+	 * none */
 	struct notice notice;
-	/* under lock: warning of a possible end; its source is "" if there is none */
+	/* under lock: warning that the machine may end soon; the source is "" if there is none */
 	struct notice soon;
-	struct notice active[INTERRUPT_NOTICES]; /* under lock: the parts of `notice` */
+	struct notice active[INTERRUPT_NOTICES]; /* under lock: the notices merged in `notice` */
 	size_t n_active;
 	unsigned serial; /* under lock */
 	/* held while a request or a notice is recorded, so that it belongs to one phase */
@@ -60,7 +61,8 @@ struct interrupts {
 	pthread_t thread;
 	int64_t grace_ms; /* grace period of a notice without a deadline; 0 for 30 s */
 	void (*note)(void *cookie, const char *text); /* called from the thread */
-	/* Describes a signal if more is known about it; called from the thread. May be NULL. */
+	/* Adds what is known about a signal; called from the thread that reads signals. May be
+	 * NULL. */
 	void (*describe)(void *cookie, int signal, struct notice *notice);
 	/* Called for each notice with new information, from the thread of its source or of the
 	 * signals. */
@@ -89,14 +91,15 @@ void interrupts_try_again(struct interrupts *interrupts);
 unsigned interrupts_news(const struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
 
-/* Reports a notice, from any thread. The earliest deadline of several notices of the end counts.
- * The notices are withdrawn once each source has withdrawn its notice. */
+/* Reports a notice, from any thread. If there are several notices of the machine's end, the
+ * earliest deadline counts, and the merged notice is withdrawn once each source has withdrawn its
+ * own. */
 void interrupts_notice(struct interrupts *interrupts, const struct notice *given);
 /* Return false if there is no notice. `withdrawn` is set if the notice no longer holds. */
 bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);
 bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out);
 /* Removes a withdrawn notice that had no effect, and in the begin phase clears `cancel`. Returns
- * false if the notice still holds, or the user has requested the end, too. */
+ * false if the notice still holds, or if the user has also requested the end. */
 bool interrupts_forget_notice(struct interrupts *interrupts);
 
 #endif

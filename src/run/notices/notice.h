@@ -4,7 +4,7 @@
  *	notices_start(&notices, &(struct notices_options){ .preemption = &p, .on_notice = fn,
  *		.cookie = c }, err);
  *	... fn(c, &notice) is called for each notice, from a thread of its source
- *	notices_done(notices, alone);	// the state is written: the machine can be taken
+ *	notices_done(notices, alone);	// the state is written: the machine may end
  *	notices_stop(notices);
  *
  * Each source is a `struct notice_source_ops` in src/run/notices/NAME.c with its own thread, so it
@@ -33,15 +33,16 @@ struct notice {
 	/* monotonic time of the machine's end; 0 if unknown, so that the grace period counts */
 	int64_t deadline_ms;
 	int64_t noticed_wall; /* nanoseconds; 0 for the current time */
-	/* the machine surely ends at the deadline; if the source gave no deadline, the grace period
-	 * counts */
+	/* the machine certainly ends at the deadline; if the source gave no deadline, the grace
+	 * period counts */
 	bool hard;
-	bool soon; /* a warning: the end may come soon; the tasks may save, and none is ended */
+	/* a warning that the machine may end soon: the tasks may save, and no task is ended */
+	bool soon;
 	/* the notice of this source no longer holds; with `soon`, its warning no longer holds */
 	bool withdrawn;
-	unsigned origin; /* the source among several of the same name; 0 for a signal */
+	unsigned origin; /* distinguishes sources of the same name; 0 for a signal */
 	unsigned serial; /* number of the notice; changes with new information */
-	unsigned eased; /* in interrupts.notice: number of withdrawals of its parts */
+	unsigned eased; /* in interrupts.notice: number of merged notices that were withdrawn */
 };
 
 /* Clears the notice, and sets the source and the reason. Truncates `reason` and replaces characters
@@ -58,8 +59,8 @@ struct notices_options {
 
 int notices_start(
 	struct notices **out, const struct notices_options *options, struct penstock_error *err);
-/* If `alone` (no other run on this machine may still be saving), ends the threads and calls `done`
- * of the sources. */
+/* If `alone` (this machine has no other run that may still be saving), ends the threads and calls
+ * `done` of the sources. */
 void notices_done(struct notices *notices, bool alone);
 void notices_stop(struct notices *notices); /* `notices` may be NULL */
 
@@ -90,8 +91,9 @@ struct notice_watch {
 struct http_engine *notice_engine(struct notice_watch *watch);
 /* Waits. Returns false if the watch is ending. */
 bool notice_sleep(const struct notice_watch *watch, int64_t ms);
-/* Waits for the next of the times that are `every_ms` apart, regardless of the duration of a query;
- * `*last` is 0 at first. Returns false if the watch is ending. */
+/* Waits until `every_ms` after the planned end of the previous wait, so that the duration of a
+ * query does not delay the next query. `*last` is 0 at first. Returns false if the watch is
+ * ending. */
 bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_ms);
 
 struct notice_source_ops {

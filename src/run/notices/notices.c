@@ -123,7 +123,7 @@ static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t aft
 	char *base;
 	size_t len;
 
-	/* A cloud that is requested by name and by `auto` is watched once. */
+	/* Watch a cloud only once, even if it is requested by name and by `auto`. */
 	if (notices->addresses[cloud])
 		return;
 	base = notices->addresses[cloud] = strdup(given ? given : "http://169.254.169.254");
@@ -140,7 +140,7 @@ static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t aft
 	}
 }
 
-/* A configured address implies its service, and excludes services without one. If no address is
+/* If addresses are configured, `auto` watches only the services that have one. If no address is
  * configured, the firmware decides. */
 static void add_auto(struct notices *notices)
 {
@@ -193,8 +193,7 @@ static void choose(struct notices *notices)
 			break;
 		}
 	}
-	/* `auto` comes last, because a source that is also requested by name is probed
-	 * repeatedly. */
+	/* Handle `auto` last: a source that is also requested by name must be added as `sure`. */
 	if (automatic)
 		add_auto(notices);
 }

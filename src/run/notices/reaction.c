@@ -288,7 +288,7 @@ void reaction_end_error(struct reaction *reaction, enum run_class class, struct 
 	else if (reason == INTERRUPT_STOP)
 		run_end(attempt, RUN_STOPPED, RUN_CLASS_USER, 130,
 			"stopped; 'penstock resume %s' continues the run", attempt->id);
-	else /* a refused run that would have continued can continue later */
+	else /* a refused attempt that was to continue the run can be started again later */
 		run_end(attempt,
 			err->code == PENSTOCK_E_EXISTS && attempt->continuing ? RUN_PREEMPTED
 									      : RUN_FAILED,
@@ -317,7 +317,7 @@ static int64_t reserve_ms(const struct reaction *reaction, const struct notice *
 	int64_t all = notice->deadline_ms - notice->noticed_ms;
 	int64_t reserve = within(all / RESERVE_SHARE, RESERVE_MIN_MS, RESERVE_MAX_MS);
 
-	/* A grace period set by the caller of penstock belongs to the tasks alone. */
+	/* If the caller of penstock has set a grace period, the tasks get all of it. */
 	if (!notice->hard && stop_grace_given_ms() >= 0)
 		return 0;
 	if (given->given)

@@ -1,7 +1,7 @@
 /*
- * Reaction of a run to requests to stop and to preemption notices. At a notice the tasks first find
- * a file; then each leader that handles the signal gets it; at the end of the tasks' share of the
- * time all tasks are killed. The remaining time is for publishing.
+ * Reaction of a run to requests to stop and to preemption notices. After a notice a file is written
+ * for the tasks. Then each leader that handles the signal gets the signal. At the end of the tasks'
+ * share of the time all tasks are killed. The remaining time is for publishing.
  *
  *	reaction_init(&reaction, attempt, err);	// reads the settings
  *	reaction_prepare(&reaction, err);	// makes the directory of the files
@@ -25,7 +25,7 @@
 
 struct penstock_error;
 
-/* Below $STORAGE_PATH, so that containers see them too. */
+/* Below $STORAGE_PATH, so that containers see these files, too. */
 #define REACTION_DIR	      ".penstock"
 #define REACTION_PREEMPT_FILE REACTION_DIR "/preempt"
 #define REACTION_SAVE_FILE    REACTION_DIR "/save"
@@ -60,10 +60,11 @@ void reaction_unwatch(struct reaction *reaction);
 void reaction_end_error(
 	struct reaction *reaction, enum run_class class, struct penstock_error *err);
 
-/* Writes the file for the tasks. A notice that only says "soon" has a file of its own, because a
- * task may exit as soon as the preempt file exists. */
+/* Writes the file for the tasks. A notice that is only a warning (`soon`) has a file of its own,
+ * because a task may exit as soon as the preempt file exists. */
 void reaction_begin(struct reaction *reaction, const struct notice *notice);
-/* Removes the file again after a withdrawal; if `soon`, the file that asks for a save. */
+/* Removes the preempt file after the notice was withdrawn; if `soon`, removes the file that asks
+ * for a save. */
 void reaction_take_back(const struct reaction *reaction, bool soon);
 
 int reaction_signal(const struct reaction *reaction);
@@ -75,7 +76,7 @@ int64_t reaction_finally_until(const struct reaction *reaction, const struct not
 int64_t reaction_flush_until(struct reaction *reaction);
 /* Returns the time at which the machine ends; 0 if unknown. */
 int64_t reaction_gone_at(struct reaction *reaction);
-/* Returns true if the execution left its mark of completion, and removes the mark. */
+/* Returns true if the execution has created its `done` file, and removes the file. */
 bool reaction_is_done(const struct reaction *reaction, unsigned long serial);
 
 #endif

@@ -65,7 +65,7 @@ bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_
 {
 	int64_t now = clock_monotonic_ms();
 
-	/* Catches up on one missed time at most. */
+	/* If more than one query was missed, start again from now. */
 	*last = *last && *last + every_ms > now - every_ms ? *last + every_ms : now + every_ms;
 	return notice_sleep(watch, *last - now);
 }
