@@ -75,8 +75,8 @@ static bool renew_once(struct lease *lease, const char *state, bool *failed)
 
 	if (r > 0)
 		r = lease_write_state(lease, state, &err);
-	/* Another owner changes the object only after it has watched this owner be idle for a whole
-	 * term. */
+	/* Another owner changes the object only after this owner has not renewed the object for a
+	 * whole term. */
 	if (r == -(int)PENSTOCK_E_PRECONDITION) {
 		lost = true;
 		if (lease_load(lease, lease->key, &other, NULL) < 0)
@@ -129,8 +129,8 @@ static int may_send(void *cookie, struct penstock_error *err)
 	if (lease->lost)
 		return error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease->owner);
 	atomic_fetch_add(&lease->refusals, 1);
-	/* The process was suspended, or the store did not answer for long: the next renewal
-	 * decides. */
+	/* The process was suspended, or the store did not reply for a long time: the next renewal
+	 * shows if this process still owns the run. */
 	renew_now(lease);
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
 		"cannot renew the ownership of run '%s' for %d s; nothing is published until it "
@@ -138,7 +138,8 @@ static int may_send(void *cookie, struct penstock_error *err)
 		lease->options.run_id, (int)(lease->term_ms * 5 / 6 / 1000));
 }
 
-/* Waits until the ownership is sure. Returns false if it is lost or *cancel is set. */
+/* Waits until a renewal has confirmed the ownership. Returns false if the ownership is lost or
+ * *cancel is set. */
 static bool wait_for_renewal(struct lease *lease, const atomic_int *cancel)
 {
 	if (clock_boottime_ms() >= atomic_load(&lease->held_until_ms)) {
@@ -234,8 +235,8 @@ bool lease_moved_to(struct lease *lease, struct lease_found *found)
 	return true;
 }
 
-/* Returns the term. $PENSTOCK_LEASE_TERM has seconds, for slow stores and machines, and for
- * tests. */
+/* Returns the term. $PENSTOCK_LEASE_TERM sets the term in seconds, for slow stores and machines,
+ * and for tests. */
 static int64_t term_ms(void)
 {
 	const char *given = getenv("PENSTOCK_LEASE_TERM");
@@ -271,8 +272,8 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	lease->state = "staging";
 	lease->term_ms = term_ms();
 	lease->gate = (struct http_gate){may_send, lease};
-	/* Another kernel is another machine; $PENSTOCK_MACHINE distinguishes machines that share a
-	 * kernel. */
+	/* Machines are distinguished by the boot ID of their kernel; $PENSTOCK_MACHINE
+	 * distinguishes machines that share a kernel. */
 	const char *given = getenv("PENSTOCK_MACHINE");
 
 	if (given && *given)

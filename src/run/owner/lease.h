@@ -8,12 +8,12 @@
  * The object is PREFIX.penstock/runs/ID/state.json. Every write is conditional on the ETag that
  * this owner saw last, so two owners can never both continue. If another owner has changed the
  * object, the ownership is lost (`lost` is called, once). A thread renews the object every third of
- * a term. If no renewal succeeded for five sixths of a term (the process was suspended, the store
- * did not answer), lease_gate() refuses every request that changes anything, so that a contender
- * finds no upload in flight. A contender on another machine takes over only after it has watched
- * the object unchanged for one full term on its own monotonic clock: clocks are never compared.
- * Such a takeover fails at a store that ignores conditions. A contender on the same machine, in the
- * same container, takes over if the process of the old owner is gone.
+ * a term. If no renewal succeeded for five sixths of a term (the process was suspended, or the
+ * store did not reply), lease_gate() refuses every request that changes anything, so that a
+ * contender finds no upload in flight. A contender on another machine takes over only after it has
+ * watched the object unchanged for one full term on its own monotonic clock: clocks are never
+ * compared. Such a takeover fails at a store that ignores conditions. A contender on the same
+ * machine, in the same container, takes over if the process of the old owner is gone.
  *
  * The owner of the run also owns its output: as long as a run is live, no other run can take the
  * output of that run. A takeover of the output of a run that was idle for a term is fenced in the
@@ -48,11 +48,12 @@ struct lease_options {
 	/* price of this machine per hour; NULL if unknown, or if the attempt only completes
 	 * another one */
 	const char *price;
-	const char *home; /* $PENSTOCK_HOME; with the machine it identifies the records */
+	/* $PENSTOCK_HOME; the home and the machine together identify the records */
+	const char *home;
 	const char *home_id; /* distinguishes homes of the same path (records/records.h) */
 	int attempt;
 	const atomic_int *cancel; /* ends waiting */
-	void (*waiting)(void *cookie, const char *text); /* called before a term is watched */
+	void (*waiting)(void *cookie, const char *text); /* called before a wait of one term */
 	/* Called from the lease's thread; `owner` describes the new owner. */
 	void (*lost)(void *cookie, const char *owner);
 	/*
@@ -65,7 +66,7 @@ struct lease_options {
 	void *decide_cookie;
 	void *cookie; /* for `waiting` and `lost` */
 	bool completes; /* `penstock flush`: completes the last attempt instead of starting one */
-	/* last attempt that owned the run from here, which `completes` needs */
+	/* last attempt of this home that owned the run; needed if `completes` */
 	int held;
 };
 
@@ -74,7 +75,7 @@ struct lease_found {
 	bool any;
 	bool unfinished; /* the run was preempted or lost, or its owner is gone */
 	bool ours; /* the records of this home have the run's end */
-	/* lease_take() failed because of this attempt: it is or may be live, or has ended
+	/* lease_take() failed because the attempt below is or may be live, or has ended
 	 * meanwhile */
 	bool refused;
 	int attempt; /* the last attempt; 0 if missing or unknown */
@@ -90,23 +91,25 @@ struct lease_found {
  * other owner if known. All strings but `home_id` are borrowed until the release. */
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
 	struct penstock_error *err);
-/* Makes the lease's thread write the state; the thread retries after a failure. On this machine the
- * state in the records counts instead. `state` is a string literal; `lease` may be NULL. */
+/* Makes the lease's thread write the state; the thread retries after a failure. Commands on this
+ * machine read the state from the records instead. `state` is a string literal; `lease` may be
+ * NULL. */
 void lease_set(struct lease *lease, const char *state);
-/* Notes the number of finished top-level steps, which the next write of the state has. `lease` may
- * be NULL. */
+/* Sets the number of finished top-level steps, which the next write of the state includes. `lease`
+ * may be NULL. */
 void lease_set_steps(struct lease *lease, size_t done);
 struct records_sync;
-/* Notes the progress of the sync, which the next write of the state has. `lease` may be NULL. */
+/* Sets the progress of the sync, which the next write of the state includes. `lease` may be
+ * NULL. */
 void lease_set_sync(struct lease *lease, const struct records_sync *sync);
-/* Returns the number of the attempt over all machines. */
+/* Returns the number of the attempt, counted over all machines. */
 int lease_attempt(const struct lease *lease);
 /* Returns the gate for all requests that change something in the output, except the lease's own.
  * The gate refuses these requests while the ownership is in doubt. */
 const struct http_gate *lease_gate(const struct lease *lease);
 /*
- * Calls `fn` while the ownership is sure, and again if the gate refused a request of `fn`: the
- * process may have been suspended, or the store was unavailable. Returns the result of `fn`,
+ * Calls `fn` once the ownership is confirmed, and again if the gate refused a request of `fn`,
+ * because the process was suspended or the store was unavailable. Returns the result of `fn`,
  * PENSTOCK_E_EXISTS if the ownership is lost, or PENSTOCK_E_CANCELLED if *cancel was set meanwhile.
  */
 int lease_perform(struct lease *lease, const atomic_int *cancel,

@@ -52,11 +52,11 @@ struct lease {
 	/* Used by the thread, then by lease_release(). */
 	char etag[OBJECT_ETAG_SIZE]; /* "" if the object must be created */
 	char output_etag[OBJECT_ETAG_SIZE];
-	int64_t doubted_ms; /* time since when another run is taking the output; else 0 */
+	int64_t doubted_ms; /* time at which another run was first seen taking the output; else 0 */
 	int64_t sent_ms; /* start of the last successful write, as clock_boottime_ms() */
 	int64_t beat;
 	int began; /* attempt at which the run last started from scratch; 0 if unknown */
-	struct lease_end end; /* the state is not used */
+	struct lease_end end; /* the member `state` is not used */
 };
 
 /* Contents of a state object, or of owner.json. */
@@ -82,14 +82,15 @@ struct seen {
 
 /* ---- state.c ---- */
 
-/* Reads a state object. Returns 0 even if there is no object; then the ETag is empty. Fails if the
- * format is unknown; then the ETag is set. The caller frees `seen->home`. */
+/* Reads a state object. Returns 0, with an empty ETag, if there is no object. Fails, with the ETag
+ * set, if the format is unknown. The caller frees `seen->home`. */
 int lease_load(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 /* Like lease_load(); `text` gets the contents of the object. */
 int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
 	struct penstock_error *err);
-/* Keeps the earlier attempts that a state names, for the states of this attempt, whose number is
- * known. An attempt that had not ended is lost. Called once. */
+/* Keeps the earlier attempts that a state object lists, so that the states of this attempt list
+ * them, too. An attempt without an end is listed as lost. Called once, after this attempt has its
+ * number. */
 int lease_keep_attempts(struct lease *lease, const struct buf *text, struct penstock_error *err);
 /* Writes an object if its ETag is still `etag`, or if there is no object for an `etag` of "". Then
  * sets `etag` to the new one. */
@@ -103,8 +104,9 @@ int lease_write_state(struct lease *lease, const char *state, struct penstock_er
 /* Returns 1 if this process wrote the state object, or if the object was deleted; 0 if `seen` is
  * the new owner; a negative code if the object cannot be read. */
 int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);
-/* Opens the gate after a write, once the output was found to be this run's. A contender saw the
- * write no earlier than the write was sent, and watches for a whole term. */
+/* Opens the gate after a write, once the output is known to be this run's. The gate stays open
+ * until five sixths of a term after the write was sent. A contender cannot see the write before it
+ * was sent, and then waits for a whole term. */
 void lease_hold(struct lease *lease);
 /* Returns true if `state` is live. Unknown states count as live. */
 bool lease_state_is_live(const char *state);
@@ -113,15 +115,15 @@ bool lease_state_is_live(const char *state);
 
 /* Returns true if the owner's process would be visible here: same machine, same container. */
 bool lease_owner_is_here(const struct lease *lease, const struct seen *seen);
-/* Returns true if the process of an owner that is visible here runs. */
+/* Returns true if the owner's process runs. Call it only if lease_owner_is_here(). */
 bool lease_owner_runs(const struct seen *seen);
 /* Fails unless the store honours the conditions that a takeover from another machine needs. `run`
  * is the id of the run that `seen` describes. */
 int lease_can_take_over(
 	struct lease *lease, const char *run, const struct seen *seen, struct penstock_error *err);
-/* Watches the object for a term of its owner; `last` gets what was read last. Returns 1 if the
- * owner is live; 0 if the object did not change or was deleted, or if the run has ended; a negative
- * code on failure. */
+/* Watches the object for a term of its owner; `last` gets the last contents that were read. Returns
+ * 1 if the owner is live; 0 if the object did not change or was deleted, or if the run has ended; a
+ * negative code on failure. */
 int lease_watch_term(struct lease *lease, const char *key, struct seen *seen, struct buf *last,
 	struct penstock_error *err);
 
@@ -132,13 +134,14 @@ int lease_watch_term(struct lease *lease, const char *key, struct seen *seen, st
 int lease_take_output(struct lease *lease, struct penstock_error *err);
 enum lease_output { LEASE_OUTPUT_OURS, LEASE_OUTPUT_LOST, LEASE_OUTPUT_UNKNOWN };
 /* Checks that the output is still this run's. Returns LEASE_OUTPUT_UNKNOWN if the store does not
- * answer, or while another run decides if it takes the output; after a term without a decision,
+ * reply, or while another run decides if it takes the output. After a term without a decision,
  * takes the output back. The caller frees `owner->home`. */
 enum lease_output lease_check_output(struct lease *lease, struct seen *owner);
 
 /* ---- take.c ---- */
 
-/* Takes the run's state object and its output, or fails with the owner's name. */
+/* Takes the run's state object and its output. If another owner has one of them, the error names
+ * that owner. */
 int lease_take_state(struct lease *lease, struct lease_found *found, struct penstock_error *err);
 /* Replaces the live state of this attempt, which has done nothing yet, with the state that was
  * found. */

@@ -83,7 +83,7 @@ static int check_owner(struct lease *lease, const char *run, char checked[static
 /*
  * Checks again after the write: the former owner may have restarted or resumed in between, and
  * found that it owns the output. If two runs write first and check after that, at least one sees
- * the other, and gives the output back. Until the check the former owner only waits.
+ * the other, and gives the output back. Until this check has ended, the former owner waits.
  */
 static int check_again(
 	struct lease *lease, const char *run, const char *checked, struct penstock_error *err)
@@ -132,7 +132,7 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 			r = write_owner(lease, lease->options.run_id, false, &e);
 		if (r == 0)
 			return 0;
-		/* Another run was quicker, or a reply was lost. */
+		/* Another run was quicker, or a reply was lost: try again. */
 		if (r != -(int)PENSTOCK_E_PRECONDITION && r != -(int)PENSTOCK_E_NOT_FOUND)
 			return error_move(err, &e);
 	}
@@ -161,7 +161,7 @@ enum lease_output lease_check_output(struct lease *lease, struct seen *owner)
 		lease->doubted_ms = now;
 	if (now - lease->doubted_ms < lease->term_ms)
 		return LEASE_OUTPUT_UNKNOWN;
-	/* The other run was killed before it decided. */
+	/* The other run was killed before it decided: take the output back. */
 	snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner->etag);
 	return write_owner(lease, lease->options.run_id, false, NULL) == 0 ? LEASE_OUTPUT_OURS
 									   : LEASE_OUTPUT_UNKNOWN;
@@ -230,7 +230,7 @@ int lease_can_take_over(
 		object_at(lease->options.client, lease->options.bucket, folder), &honoured, err);
 	if (r < 0)
 		return r;
-	/* A former owner that resumes must not complete an upload either. */
+	/* The store must also refuse the Complete of an upload that a former owner has started. */
 	if (!honoured.put || !honoured.complete)
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"cannot determine the owner of %s: run '%s' was live on %s, and this "

@@ -49,7 +49,7 @@ int lease_write_text(struct lease *lease, const char *text, size_t len, struct p
 
 enum { MESSAGE_SIZE = 1024, EARLIER_MAX = 64 };
 
-/* Adds the members that not every state has. */
+/* Adds the optional members. */
 static int add_rest(json_t *root, struct lease *lease)
 {
 	int r = 0;
@@ -108,8 +108,8 @@ static void copy_string(char *out, size_t size, const json_t *value)
 	snprintf(out, size, "%s", json_is_string(value) ? json_string_value(value) : "");
 }
 
-/* Returns an attempt that a state describes, or a member of its list `attempts`, which has the same
- * form; NULL if out of memory. */
+/* Makes a member of the list `attempts` from a state, or from a member of that state's list, which
+ * has the same form. Returns NULL if out of memory. */
 static json_t *keep_attempt(const json_t *from)
 {
 	const json_t *owner = json_object_get(from, "owner");
@@ -134,7 +134,8 @@ static json_t *keep_attempt(const json_t *from)
 		*price ? price : NULL, "updated", updated, "owner", "host", host, "since", since);
 }
 
-/* Adds an attempt if it is earlier than that of the lease: `penstock flush` completes one. */
+/* Adds an attempt if it is earlier than the attempt of the lease. `penstock flush` completes an
+ * attempt that the state already has. */
 static int add_earlier(struct lease *lease, const json_t *from)
 {
 	return json_integer_value(json_object_get(from, "attempt")) < lease->options.attempt
@@ -193,7 +194,7 @@ static bool parse(const struct buf *text, struct seen *seen)
 	return seen->format == LEASE_FORMAT;
 }
 
-/* The owner of an unreadable state may be live. */
+/* Returns an error, because the owner that an unreadable state names may be live. */
 static int refuse_format(const struct lease *lease, const char *key, const struct seen *seen,
 	struct penstock_error *err)
 {

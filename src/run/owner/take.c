@@ -60,7 +60,8 @@ void lease_give_back(struct lease *lease, const struct lease_found *found)
 		NULL);
 }
 
-/* Takes the output. The attempt already has the run, so that other runs see this one meanwhile. */
+/* Takes the output. The attempt already owns the run, so that other runs see a live run
+ * meanwhile. */
 static int take_output(struct lease *lease, const struct lease_found *found,
 	const struct buf *before, struct penstock_error *err)
 {
@@ -88,8 +89,8 @@ static bool is_superseded(
 		       strcmp(seen->home_id, lease->options.home_id) != 0);
 }
 
-/* Chooses the attempt's number over all machines. An attempt that `penstock flush` completes must
- * be the last one. */
+/* Chooses the attempt's number, which is counted over all machines. An attempt that `penstock
+ * flush` completes must be the last one. */
 static int number_attempt(struct lease *lease, const struct lease_found *found,
 	const struct seen *seen, struct penstock_error *err)
 {
