@@ -1,4 +1,5 @@
-/* The places of this machine for control groups, and access to their files. */
+/* Finds the directories of this machine in which control groups can be made, and accesses their
+ * files. */
 #include "run/process/cgroups_internal.h"
 
 #include <dirent.h>

@@ -76,10 +76,10 @@ static bool limit_v2_memory(const char *dir, uint64_t bytes)
 }
 
 /*
- * A group of version 1 accepts no processes before it has memory nodes. If the parent balances
- * load, it does so for our group, too, so our group does not: otherwise the kernel would rebuild
- * its scheduling domains whenever such a group comes and goes, which stops all processes for
- * milliseconds.
+ * A group of version 1 accepts no processes before it has memory nodes. If the parent group
+ * balances load, it also balances the load of our group. In that case switch off load balancing in
+ * our group: otherwise the kernel would rebuild its scheduling domains whenever such a group comes
+ * and goes, which stops all processes for milliseconds.
  */
 static bool limit_v1_cpus(const struct part *part, const char *cpus)
 {
@@ -111,7 +111,7 @@ static size_t count_cpus(const char *list)
 	return list && !*list ? n : 0;
 }
 
-/* Returns true if the wanted CPUs are all that the place has. */
+/* Returns true if the wanted CPUs are all CPUs of the base. */
 static bool narrows_nothing(const struct cgroup_base *base, const struct cgroup_wanted *wanted)
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_STRING);
@@ -120,7 +120,7 @@ static bool narrows_nothing(const struct cgroup_base *base, const struct cgroup_
 	       count_cpus(cgroup_text(base->dir, "cpuset.effective_cpus", &b)) == wanted->n_cpus;
 }
 
-/* Returns false if this part would be useless. */
+/* Sets the limits of a part. Returns false if the part would be useless. */
 static bool limit_part(struct cgroup *group, struct part *part, const struct cgroup_wanted *wanted,
 	const char *cpus)
 {
@@ -163,7 +163,7 @@ static bool can_join(struct part *part)
 	return part->base->joinable;
 }
 
-/* Delegates the controllers of this group's place to the groups of executions. */
+/* Enables the controllers that the groups of executions need below this part. */
 static bool delegate_all(const struct part *part)
 {
 	if (part->base->cpus && !cgroup_delegates(part->dir, "cpuset"))
@@ -173,8 +173,8 @@ static bool delegate_all(const struct part *part)
 	return cgroup_delegates(part->dir, "memory");
 }
 
-/* Creates a part below `where`, which is the base's directory or the group of the whole run
- * there. */
+/* Creates a part below `where`: the directory of the base, or the group of the whole run in that
+ * directory. */
 static int make_part(struct cgroup *group, struct cgroup_base *base, const char *where,
 	const char *name, const struct cgroup_wanted *wanted, const char *cpus,
 	struct penstock_error *err)
@@ -190,9 +190,9 @@ static int make_part(struct cgroup *group, struct cgroup_base *base, const char 
 		return 0;
 	}
 	if (!wanted->of_run) {
-		/* The child has one thread when it joins. To move a whole process, the kernel
-		 * waits until no thread of the machine is being created or ended, for milliseconds;
-		 * version 1 also moves a single thread, which does not need that. */
+		/* The child has one thread when it joins. To move a whole process, the kernel waits
+		 * some milliseconds, until no thread of the machine is being created or ended.
+		 * Version 1 can also move a single thread, without that wait. */
 		_cleanup_free_ char *path = path_join(
 			part.dir, part.base->kind == V2 ? "cgroup.procs" : "tasks");
 

@@ -1,7 +1,7 @@
 /*
  * A control group for each execution of a step, if we may create it, on machines with version 2,
  * version 1, or both (hybrid). The kernel limits and counts the total use of the group's processes,
- * and processes that a step leaves are found.
+ * and the group shows the processes that a step leaves.
  *
  *	cgroup_make(&run, NULL, run_id, &whole, err);	// the group of a run, which contains the
  *							// groups of its executions; may be NULL
@@ -65,7 +65,7 @@ void cgroup_read(const struct cgroup *group, struct cgroup_found *out);
 uint64_t cgroup_memory(const struct cgroup *group);
 /* Sends SIGKILL to all processes of the group. */
 void cgroup_kill(const struct cgroup *group);
-/* Kills all processes, waits for their end, for 5 s per directory at most, removes and frees the
+/* Kills all processes, waits for their end (at most 5 s per directory), and removes and frees the
  * group. NULL is allowed. */
 void cgroup_end(struct cgroup *group);
 
@@ -80,7 +80,7 @@ int cgroup_end_recorded(const char *dir);
  * have. */
 int cgroup_place(struct buf *out);
 
-/* Returns true if groups on this machine can close devices. */
+/* Returns true if control groups on this machine can forbid devices. */
 bool cgroup_can_hold_devices(void);
 
 /* Replaces the mount point of the hierarchies and the membership of this machine, for tests. */

@@ -1,4 +1,5 @@
-/* The places of this machine for control groups; only for cgroups.c and cgroup_bases.c. */
+/* The directories of this machine in which control groups can be made; only for cgroups.c and
+ * cgroup_bases.c. */
 #ifndef RUN_PROCESS_CGROUPS_INTERNAL_H
 #define RUN_PROCESS_CGROUPS_INTERNAL_H
 

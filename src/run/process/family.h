@@ -4,9 +4,9 @@
  * by their leader, by the session that the leader started, and by a mark in the environment, which
  * processes still have after they left the session.
  *
- *	family_mark(mark);	// put it in the environment of the task
+ *	family_mark(mark);	// put the mark in the environment of the task
  *	family_join(&member, leader, mark);	// at its start
- *	family_kill(&member);	// kills it, and the processes it left
+ *	family_kill(&member);	// kills the task and the processes that it left
  *	family_leave(&member);
  *
  * One thread calls these functions and all others that start and end tasks.

@@ -6,7 +6,7 @@
  *	if (gpus_read(claimed, n, &used))
  *		printf("%.2f GPUs\n", used.busy);
  *
- * Source: NVML API reference. For one thread.
+ * Source: NVML API reference. Only one thread may call these functions.
  */
 #ifndef RUN_PROCESS_GPUS_H
 #define RUN_PROCESS_GPUS_H

@@ -149,8 +149,8 @@ static bool notify(void *cookie, const struct process_info *info)
 	return is_wrapper(info->pid);
 }
 
-/* Returns true if the process is a descendant of this one: the leader in a container is reaped
- * there, and its pid may then be reused. */
+/* Returns true if the process is a descendant of this one. The leader of a container is reaped
+ * inside the container, so that its pid may already belong to another process. */
 static bool is_ours(struct process_info info)
 {
 	for (int depth = 0; depth < 256; depth++) {

@@ -24,8 +24,8 @@
 #include "run/process/cgroups.h"
 #include "s3/sum/checksum.h"
 
-/* A write completes at once, unless the machine is very busy; after TORN_ATTEMPTS the writer counts
- * as killed. */
+/* A reader that finds an incomplete line reads again: the writer completes the line at once, unless
+ * the machine is very busy. After TORN_ATTEMPTS reads the writer counts as killed. */
 enum { TORN_ATTEMPTS = 50, TORN_PAUSE_MS = 2, CRC_DIGITS = 8 };
 
 void live_step_release(struct live_step *step)
@@ -146,7 +146,7 @@ struct live_files {
 	unsigned long n; /* number of files made */
 };
 
-/* First name: above the serials that live_write() uses. */
+/* Number of the first file: above all serials that live_write() uses. */
 #define FIRST_NUMBER (1UL << 31)
 
 int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err)

@@ -1,6 +1,6 @@
 /*
- * The living processes of a run, for other processes: a file in runs/ID/live for each execution of
- * a step. `penstock exec` enters the namespaces of an execution; if the supervisor was killed, the
+ * The live processes of a run, for other processes: a file in runs/ID/live for each execution of a
+ * step. `penstock exec` enters the namespaces of an execution; if the supervisor was killed, the
  * next attempt ends the processes in the recorded control groups. So the groups are recorded before
  * they contain processes.
  *
@@ -38,17 +38,17 @@ struct live_step {
 	 * namespaces */
 	struct strlist enter;
 	/*
-	 * The tasks are on the nodes of a cluster, and `pids` is empty. Each task has its own file
-	 * with its node: For these files, the `run_dir` of live_write() and live_each() is the
-	 * step's directory in the run's tmp/, and the serial is the rank of the task.
+	 * The tasks are on the nodes of a cluster, and `pids` is empty. Each task has its own file,
+	 * which names its node. For these files, the `run_dir` of live_write() and live_each() is
+	 * the step's directory in the run's tmp/, and the serial is the rank of the task.
 	 */
 	bool cluster;
-	char *node; /* node of a task on a cluster, by the cluster's name */
+	char *node; /* the cluster's name for the node of a task */
 };
 void live_step_release(struct live_step *step);
 
-/* `run_dir` is runs/ID. A file is reused by the next execution, because creating and removing one
- * for each takes a tenth of the time that a container needs to start. */
+/* `run_dir` is runs/ID. A file is reused by the next execution, because creating and removing a
+ * file for each execution takes a tenth of the time that a container needs to start. */
 int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err);
 /* Removes the files, after all executions have ended. */
 void live_files_free(struct live_files *files);

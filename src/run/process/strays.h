@@ -12,9 +12,9 @@ struct run_layout;
 
 /*
  * Sends SIGTERM (not if `grace_ms` is 0), and after `grace_ms` SIGKILL, to every process of the run
- * except this one and its ancestors; then kills the processes that hid their environment, found by
- * their control group. The same workflow under another PENSTOCK_HOME has the same id, but is not
- * affected. Returns the number of processes, or a negative code if some do not end.
+ * except this one and its ancestors; then kills the processes in the run's control groups, because
+ * processes can hide their environment. The same workflow under another PENSTOCK_HOME has the same
+ * id, but is not affected. Returns the number of processes, or a negative code if some do not end.
  */
 int strays_end(const char *run_id, const struct run_layout *layout, int grace_ms,
 	struct penstock_error *err);

@@ -19,7 +19,7 @@ void usage_read(const pid_t *leaders, size_t n, struct usage *out);
  * cannot be read count as 0. */
 uint64_t usage_pss(const pid_t *leaders, size_t n);
 
-/* The bytes that the interfaces of this machine have received and sent, loopback left out. */
+/* The bytes that the interfaces of this machine have received and sent, without loopback. */
 struct usage_network {
 	uint64_t received, sent;
 };

@@ -33,7 +33,7 @@ static int make_within(const char *box, const char *name, mode_t mode, struct pe
 
 	if (!path)
 		return error_memory(err);
-	/* chmod() sets the mode under any umask. */
+	/* chmod() sets the mode regardless of the umask. */
 	if (mkdir(path, mode) < 0 || chmod(path, mode) < 0)
 		return error_errno(err, errno, "cannot create '%s'", path);
 	return 0;

@@ -83,7 +83,7 @@ static void add_mount(json_t *mounts, const char *place, const char *type, const
 					      "type", type, "source", source, "options", words));
 }
 
-/* Returns the option that makes mounts below a directory read-only, too, which Linux can since
+/* Returns the option that makes mounts below a directory read-only, too, which Linux supports since
  * 5.12. crun accepts the option only for directories; there are no mounts below a file. */
 static const char *sealed(const char *source)
 {
@@ -217,7 +217,7 @@ int bundle_check(const struct task_spec *spec, struct penstock_error *err)
 				"cannot start the container: argument %zu of its command is not UTF-8",
 				i);
 	}
-	/* The value may be a secret. */
+	/* Print only the name: the value may be a secret. */
 	for (size_t i = 0; spec->envp && spec->envp[i]; i++) {
 		if (!is_text(spec->envp[i]))
 			return error_set(err, PENSTOCK_E_INVALID,

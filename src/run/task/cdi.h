@@ -1,6 +1,6 @@
 /*
- * Devices by the Container Device Interface: files in /etc/cdi and /var/run/cdi list the needs of a
- * container for each device (nodes, mounts, variables, hooks).
+ * Devices by the Container Device Interface: files in /etc/cdi and /var/run/cdi list what a
+ * container needs for each device (device nodes, mounts, variables, hooks).
  */
 #ifndef RUN_TASK_CDI_H
 #define RUN_TASK_CDI_H

@@ -60,7 +60,7 @@ struct task_interface {
 
 struct task_network {
 	enum task_network_kind kind;
-	/* addresses, NULL-terminated, or NULL; unused for the host's network */
+	/* addresses of DNS servers, NULL-terminated, or NULL; unused for the host's network */
 	const char *const *dns;
 	const struct task_interface *interfaces; /* unused for the host's network */
 	size_t n_interfaces;
@@ -107,7 +107,7 @@ struct task_cluster {
 };
 
 struct task_spec {
-	/* NULL-terminated; argv[0] is a path, in a container also a name on PATH */
+	/* NULL-terminated; argv[0] is a path or, in a container, the name of a program on PATH */
 	const char *const *argv;
 	const char *const *envp; /* NULL-terminated; the complete environment */
 	const char *cwd; /* NULL if the image's directory is used in a container */

@@ -42,8 +42,8 @@ int init_become_root(const char *uid_map, const char *gid_map)
 {
 	int r;
 
-	/* The files below belong to root while the process is not dumpable; no other process is
-	 * here yet. */
+	/* The files below belong to root while the process is not dumpable. The namespace has no
+	 * other process yet. */
 	prctl(PR_SET_DUMPABLE, 1);
 	r = network_write_file("/proc/self/setgroups", 0, "deny");
 	if (r == 0)
@@ -85,7 +85,7 @@ static int mount_overlay(const struct init_plan *plan)
 	return mount("overlay", plan->rootfs, "overlay", flags, plan->overlay_memory);
 }
 
-/* crun rejects machines with control groups of both versions, even if it is not to manage them.
+/* crun rejects machines with control groups of both versions, even with --cgroup-manager=disabled.
  * crun checks the mounts, so show it an empty directory. */
 static int hide_cgroups(void)
 {
@@ -99,8 +99,9 @@ static int hide_cgroups(void)
 
 /*
  * A container could write to crun's file through /proc while crun starts it. crun prevents that by
- * becoming a copy of itself, but not (since 1.8) if its file is on a read-only mount. That mount
- * saves the second start, a quarter of crun's time. Returns the path to execute.
+ * copying itself and executing the copy, except (since 1.8) if its file is on a read-only mount. So
+ * make such a mount: it saves the second execution, a quarter of crun's time. Returns the path to
+ * execute.
  */
 static const char *protect_crun(const struct init_plan *plan)
 {

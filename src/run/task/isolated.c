@@ -98,9 +98,9 @@ static int explain(void *cookie, int step, int errnum, struct penstock_error *er
 	switch ((enum isolated_step)step) {
 	case ISOLATED_USER:
 		return error_errno(err, errnum,
-			"this machine does not allow unprivileged user namespaces, which a step "
-			"with its own network needs (sysctl kernel.unprivileged_userns_clone, "
-			"user.max_user_namespaces)");
+			"cannot create a user namespace for a step with its own network; allow "
+			"unprivileged ones with the sysctls kernel.unprivileged_userns_clone and "
+			"user.max_user_namespaces");
 	case ISOLATED_PROC:
 		return error_errno(err, errnum,
 			"cannot mount /proc for a step with its own network; if penstock itself "

@@ -36,7 +36,7 @@ void key_token_forget(char token[static KEY_TOKEN_SIZE]);
  * server; NULL if the server makes its own. The provider is borrowed. */
 int key_server_get(struct key_server **out, struct key_server **list,
 	struct credentials_provider *provider, const char *token, struct penstock_error *err);
-/* Frees the whole list and the servers' own sockets; all other listeners must be gone. */
+/* Frees the whole list and the servers' own sockets. All other listeners must have been freed. */
 void key_servers_free(struct key_server *list);
 const char *key_server_uri(const struct key_server *server);
 const char *key_server_token(const struct key_server *server);

@@ -129,8 +129,8 @@ int network_prepare(struct network_setup *s, const struct task_spec *spec, const
 		return error_memory(err);
 	if (mknod(s->netns, S_IFREG | 0600, 0) < 0)
 		return error_errno(err, errno, "cannot create '%s'", s->netns);
-	/* Neither program lets the step reach ports of the machine's loopback address. By default
-	 * pasta forwards all ports in both directions. */
+	/* With these options neither program lets the step reach ports of the machine's loopback
+	 * address. By default pasta forwards all ports in both directions. */
 	const char *const slirp_words[] = {"--configure", "--mtu=65520", "--disable-host-loopback",
 		"--ready-fd=7", "--netns-type=path", s->netns, "tap0", NULL};
 	const char *const pasta_words[] = {"--config-net", "--no-map-gw", "-t", "none", "-u",
@@ -144,8 +144,8 @@ int network_prepare(struct network_setup *s, const struct task_spec *spec, const
 	s->plan.program = (const char *const *)s->program.items;
 	if (r < 0)
 		return r;
-	/* Unless the workflow names servers, slirp4netns resolves names, and with pasta the step
-	 * uses the servers of the machine. */
+	/* Unless the workflow names DNS servers, slirp4netns resolves names itself, and with pasta
+	 * the step uses the DNS servers of the machine. */
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 	_cleanup_close_ int fd = -1;
 
@@ -286,7 +286,7 @@ static void make_interfaces(const struct network_plan *plan)
 	for (size_t i = 0; i < plan->n_commands; i++) {
 		const struct network_command *command = &plan->commands[i];
 
-		/* The file is visible to the programs of the interfaces alone, and on no disk. */
+		/* Only the programs of the interfaces see the file, which is in memory. */
 		if (command->file &&
 			network_write_file(command->file, O_CREAT | O_EXCL, command->text) < 0)
 			_exit(1);
