@@ -145,11 +145,12 @@ int run_checkpoints_begin(struct publisher *p, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	/* Restored files are whole, even if their commit came too late. */
+	/* Restored files are complete, even if the last attempt ended before it committed them. */
 	if (p->attempt->continuing && w->pattern.value && p->sync)
 		keeper_commit_files(&k, true, &n);
 	r = p->attempt->continuing ? run_checkpoints_find(p, err) : 0;
-	/* If the output is sent only at the end, a checkpoint here is the only copy until then. */
+	/* Start no thread if the output is sent only at the end: until then the local checkpoints
+	 * are the only copy. */
 	if (r == 0 && (p->sync ? p->attempt->workflow->continuous_output_sync.value &&
 					      (w->keeps || w->pattern.value)
 			       : w->keeps))
@@ -162,7 +163,7 @@ void run_checkpoints_published(struct publisher *p, const char *path)
 	const struct workflow_checkpoints *w = &p->attempt->workflow->checkpoints;
 	struct checkpoint_keeper *c;
 
-	/* There may be very many other files, and each check reads all commits. */
+	/* Ignore all other files: there may be very many, and each check reads all commits. */
 	if (!path || !(commit_is_name(path_last(path)) ||
 			     (w->pattern.value && checkpoint_matches(p, path_last(path)))))
 		return;
@@ -227,8 +228,8 @@ static void remove_all(struct keeper *k)
 	keeper_retire(k);
 	if (r < 0 || !k->going.n)
 		return;
-	/* Flush after the removal of the commits, of all other files, and of files that a killed
-	 * attempt had left. */
+	/* Flush up to three times: after the removal of the commits, of all other files, and of
+	 * files that a killed attempt had left. */
 	for (int i = 0; r == 0 && !keeper_remove_rest(k) && p->sync && i < 3; i++)
 		r = publisher_flush_sync(p, &err);
 	if (r < 0)
@@ -252,7 +253,7 @@ int run_checkpoints_settle(struct publisher *p, bool succeeded, struct penstock_
 		keeper_commit_files(&k, false, &n);
 	if (r == 0 && n)
 		r = publisher_flush_sync(p, err);
-	/* Cleanup is left to the next attempt if the machine is being preempted. */
+	/* If the machine is being preempted, leave the cleanup to the next attempt. */
 	if (r == 0 && p->attempt->end.state != RUN_PREEMPTED)
 		remove_all(&k);
 	return r;

@@ -116,7 +116,7 @@ static bool is_ready(const struct keeper *k, const char *name, bool all)
 	return relative && (all || sync_is_published(k->publisher->sync, relative));
 }
 
-/* Returns false if the file is to be committed, and is not published yet. */
+/* Returns false if the file is to be committed but is not published yet. */
 static bool consider(struct keeper *k, const char *name, bool all, struct candidates *found)
 {
 	_cleanup_free_ char *path = path_join(k->dir, name);
@@ -188,7 +188,8 @@ bool keeper_commit_files(struct keeper *k, bool all, size_t *committed)
 		return errno == ENOENT;
 	while ((d = fs_next_entry(stream)))
 		complete &= consider(k, d->d_name, all, &found);
-	/* A commit of a newer file would hide a file that was not read. */
+	/* Commit nothing if the directory was not read completely: a commit of a newer file would
+	 * make keeper_commit_files() skip an older file that was not read. */
 	if (errno)
 		return false;
 	if (found.n)

@@ -55,9 +55,10 @@ bool checkpoint_is_single(void *cookie, const char *path);
 /* Commits the files of programs that write no commits, in the order of their times. If `all`, every
  * file there is complete; else only published files are taken. A file older than a committed one is
  * skipped: retention removed its commit, or it came too late to be the newest. `*committed` gets
- * the number of new commits. Returns false if the directory cannot be read, or if a file does not
- * count yet: it is not published, or was touched after that. No event follows if the file turns out
- * to be unchanged. */
+ * the number of new commits. Returns false if the directory cannot be read, or if a file cannot be
+ * committed yet, because it is not published, or was touched since. The caller must then check
+ * again after a pause, because the sync reports no event if a touched file turns out to be
+ * unchanged. */
 bool keeper_commit_files(struct keeper *k, bool all, size_t *committed);
 
 /* ---- older.c ---- */
@@ -76,13 +77,14 @@ int keeper_load_retired(struct keeper *k, struct penstock_error *err);
 void keeper_remove_leftovers(struct keeper *k);
 /*
  * First step of a removal: removes the commits of all checkpoints that the policy does not keep.
- * Returns false if the newest checkpoint cannot be verified, or if one here does not count yet: it
- * is not published, or was touched after that. No event follows if that checkpoint turns out to be
+ * Returns false if the newest checkpoint cannot be verified, or if a local checkpoint does not
+ * count yet, because it is not published, or was touched since. The caller must then check again
+ * after a pause, because the sync reports no event if a touched checkpoint turns out to be
  * unchanged.
  */
 bool keeper_retire(struct keeper *k);
 /* Last step: removes all other files, here and in the store, once the store has no commit. Returns
- * true if nothing is left to remove, or if nothing may be removed there. */
+ * true if nothing is left to remove, or if keeper_is_inside() returns false. */
 bool keeper_remove_rest(struct keeper *k);
 
 #endif

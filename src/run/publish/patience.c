@@ -24,16 +24,16 @@ enum {
 	FLUSH_CHECK_MS = 1000,
 	FLUSH_PATIENCE_MS = 30000,
 	CLOCK_CHECK_MS = 200,
-	SILENCE_MIN_MS = 5000, /* a store may need as long for its disk */
+	SILENCE_MIN_MS = 5000, /* a store may need this long to write to its disk */
 };
 
 /* Distinguishes a slow upload from a stuck one. */
 struct flush_watch {
-	int64_t moved_ms; /* the last progress */
+	int64_t moved_ms; /* time of the last progress */
 	uint64_t published; /* bytes and files, sent or compared, at that time */
 	uint64_t progress; /* the most bytes that were ever in flight or done */
 	unsigned long retries; /* retries of requests at that time */
-	uint64_t others; /* the least number of sent bytes that belong to no published file */
+	uint64_t others; /* sent bytes that belong to no published file: the lowest number so far */
 };
 
 static int64_t patience_ms(const struct publisher *p)
@@ -64,7 +64,7 @@ void publisher_report_store(struct publisher *p, const struct sync_status *statu
 		"the store has been unavailable since %s: %s", since, status->last_error);
 }
 
-/* Returns true if uploads fail and nothing has moved for the whole patience. */
+/* Returns true if uploads fail and there was no progress for the time of patience_ms(). */
 static bool is_hopeless(
 	struct publisher *p, struct flush_watch *watch, const struct sync_status *status)
 {
@@ -120,7 +120,8 @@ int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 
 	sync_get_status(p->sync, &begin);
 	bytes_sent(p, &watch, &begin);
-	/* A silent store counts as unavailable only after a request has failed. */
+	/* Make requests to a silent store fail early: only a failed request shows that the store is
+	 * unavailable. */
 	http_engine_shorten_stall(
 		p->stores->engine, patience > SILENCE_MIN_MS ? patience : SILENCE_MIN_MS);
 	for (bool first = true;; first = false) {
@@ -170,7 +171,7 @@ int publisher_flush_http(struct publisher *p, struct penstock_error *err)
 	return r;
 }
 
-/* ---- watching the time for uploads that do not watch it ---- */
+/* ---- the time limit of uploads that do not check it themselves ---- */
 
 struct flush_clock {
 	struct publisher *publisher; /* borrowed */

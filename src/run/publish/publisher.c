@@ -19,7 +19,7 @@
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
-/* Users watch a log from other machines; samples are rare. */
+/* Users watch a log from other machines, so upload it often; samples of the usage are rare. */
 enum { LOG_INTERVAL_MS = 2000, USAGE_INTERVAL_MS = 5 * 60 * 1000 };
 
 void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,
@@ -86,8 +86,9 @@ static void on_sync_event(
 		break;
 	case SYNC_PARTIAL:
 		run_say(voice, RUN_EVENT_WARNING,
-			"'%s' may be incomplete: kept as '%s', the last good object stays", path,
-			detail);
+			"'%s' may be incomplete: it is kept as '%s', and the last good object "
+			"stays",
+			path, detail);
 		break;
 	case SYNC_KEPT:
 		str_format_size(bytes, size);
@@ -225,7 +226,7 @@ int publisher_finish_log(struct publisher *p, struct penstock_error *err)
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	int r = log_upload_finish(take_pointer(p->log), cancel, err);
 
-	/* An output is complete without the usage. */
+	/* A failure here is only a warning: the output is complete without the usage. */
 	if (log_upload_finish(take_pointer(p->usage), cancel, &e) < 0 && r == 0 && !p->fenced &&
 		e.code != PENSTOCK_E_CANCELLED)
 		log_warn("cannot upload the usage of the steps: %s", e.message);
@@ -264,7 +265,7 @@ void publisher_bound_replaced(struct publisher *p)
 	char size[STR_SIZE_SIZE];
 	int r;
 
-	/* Nothing waits for a cleanup while the machine is being preempted. */
+	/* Skip the cleanup if the machine is being preempted. */
 	if (!p->sync || p->attempt->end.state == RUN_PREEMPTED)
 		return;
 	r = sync_bound_replaced(p->sync, &bound, &removed, &err);
@@ -302,7 +303,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 	run_checkpoints_report(p);
 	if (r == 0 && !p->fenced)
 		publisher_bound_replaced(p);
-	/* A store that does not take the output gets no more time for other uploads. */
+	/* If the store did not accept the output, do not wait for it with other uploads. */
 	if (r < 0 && err && error_is_retryable(err))
 		interrupts_give_up(&p->reaction->interrupts);
 	report_kept(p);

@@ -58,8 +58,8 @@ int publisher_finish_log(struct publisher *p, struct penstock_error *err);
 void publisher_sync_options(struct publisher *p, const char *journal, struct sync_options *options);
 /* Completes the output. On failure the local storage still has the missing files. */
 int publisher_flush(struct publisher *p, struct penstock_error *err);
-/* Removes copies of replaced objects that the workflow does not keep; after a flush. A failure is
- * only reported. */
+/* Removes copies of replaced objects that the workflow does not keep. A failure is only reported.
+ * Call it after a flush. */
 void publisher_bound_replaced(struct publisher *p);
 /* Stops the sync and the thread of the checkpoints at once: another owner has the run. */
 void publisher_fence(struct publisher *p);
@@ -74,8 +74,9 @@ bool publisher_sends_http(const struct publisher *p);
 struct sync_status;
 /* Reports once that the store does not reply, and once that it replies again. */
 void publisher_report_store(struct publisher *p, const struct sync_status *status);
-/* Flushes until all is published. Gives up if nothing moved for `storePatience` while uploads fail,
- * if the machine ends, if another owner has the run, or after a permanent error. */
+/* Flushes until all is published. Gives up if uploads fail and there is no progress for
+ * `storePatience`, if the machine ends, if another owner has the run, or after a permanent
+ * error. */
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err);
 int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 /*

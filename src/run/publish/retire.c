@@ -64,7 +64,8 @@ static int verify_in_store(
 	return r;
 }
 
-/* Returns true if the newest checkpoint is safe; before that no other one is removed. */
+/* Verifies the newest checkpoint, unless it was verified earlier. Returns false on failure: then no
+ * other checkpoint is removed. */
 static bool newest_is_safe(struct keeper *k, const struct commit *c)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -85,7 +86,8 @@ static bool newest_is_safe(struct keeper *k, const struct commit *c)
 }
 
 /* Returns the index of the newest checkpoint that is published, or SIZE_MAX. If saves come faster
- * than uploads, the very newest is never published: newer checkpoints stay and do not count yet. */
+ * than uploads, the newest checkpoint of all is never published. Checkpoints that are newer than
+ * the result stay, and the policy does not count them yet. */
 static size_t newest_published(const struct keeper *k, const struct commit_list *list)
 {
 	for (size_t i = 0; i < list->n; i++) {
@@ -159,7 +161,7 @@ static void note_release(struct note *note)
 	free(note->key);
 }
 
-/* Another machine may continue, so the store has the note, too. */
+/* Another machine may continue the run, so the store has the note, too. */
 static int note_write(const struct keeper *k, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
@@ -186,8 +188,8 @@ static void note_remove(const struct keeper *k)
 
 	if (note_find(k, &note, &err) < 0)
 		return;
-	/* Remove the local note last: while it exists, this machine removes the one in the store
-	 * later. */
+	/* Remove the local note last: as long as it exists, this machine will try again to remove
+	 * the note in the store. */
 	if (!note.key || object_delete(note.object, NULL, &err) == 0)
 		unlink(note.path);
 	else
@@ -215,9 +217,9 @@ static int note_read(const struct keeper *k, struct buf *text, struct penstock_e
 }
 
 /*
- * Records all checkpoints that will be removed in one write, so that an attempt that continues
- * removes the rest. Returns the number of items of `gone`, from the first, that were recorded; the
- * others follow later.
+ * Records, in one write, all checkpoints that will be removed, so that an attempt that continues
+ * the run removes the rest of them. Returns the number of items of `gone`, from the first, that
+ * were recorded; the others are recorded later.
  */
 static size_t note_going(struct keeper *k, const struct commit_entry *const *gone, size_t n)
 {
@@ -370,7 +372,7 @@ static bool remove_item(struct keeper *k, char *item)
 		return false;
 	if (!remove_here(k, item))
 		return false;
-	/* A local file is being saved again, and replaces the object. */
+	/* If there is a local file, it is being saved again, and will replace the object. */
 	return !sync || access(local, F_OK) == 0 ||
 	       (sync_retire(sync, relative) && !sync_has_object(sync, relative));
 }

@@ -55,7 +55,7 @@ static void *send_all(void *cookie)
 		if (notify->sent == notify->n)
 			break;
 		pthread_mutex_unlock(&notify->lock);
-		/* Nothing of the address may be shown, so only the kind of error is reported. */
+		/* The address is a secret, so only the kind of error is reported. */
 		const char *body = notify->queue[notify->sent];
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 		_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;

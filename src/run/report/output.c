@@ -349,7 +349,7 @@ static bool pump(struct output *output, struct stream *stream)
 	char *room = buf_reserve(&stream->pending, LIMIT_OUTPUT_CHUNK / 2);
 	ssize_t n;
 
-	if (!room) { /* out of memory: pending data goes out as it is, the rest waits in the pipe */
+	if (!room) { /* out of memory: show the pending data as it is; the rest waits in the pipe */
 		emit(output, stream, true);
 		buf_clear(&stream->pending);
 		return false;
@@ -499,8 +499,8 @@ static bool pump_round(struct output *output, struct pumped *p)
 	asked = read(output->wake_fd, &count, sizeof(count)) == (ssize_t)sizeof(count) &&
 		is_drain_asked(output);
 	for (size_t i = 0; i < p->n; i++) {
-		/* Four rounds read more than a pipe holds; a writer that continues is not waited
-		 * for. */
+		/* Four rounds read more than a pipe holds. Do not wait for a writer that
+		 * continues. */
 		for (int round = 0; pump(output, p->streams[i]) && asked && round < 4; round++)
 			;
 	}
@@ -605,8 +605,8 @@ static int output_open(struct output *output, const char *log_path, const int te
 	output->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (output->wake_fd < 0)
 		return error_errno(err, errno, "cannot create an eventfd");
-	/* Allocate here and not in the thread, which cannot fail: a step without a reader of its
-	 * pipes would block. */
+	/* Allocate here, because the thread must not fail: a step without a reader of its pipes
+	 * would block. */
 	output->pumped.cap = STREAMS_FIXED;
 	output->pumped.fds = calloc(2 * STREAMS_FIXED + 1, sizeof(*output->pumped.fds));
 	output->pumped.streams = calloc(STREAMS_FIXED, sizeof(struct stream *));

@@ -3,8 +3,8 @@
  *
  *	output_start(&output, log_path, stdout_fd, stderr_fd, err);
  *	... children get output_write_fd(output, 1) as stdout and (output, 2) as stderr
- *	output_add(output, "[3] ", &one, err);	// a pair of pipes for one task, whose lines are
- *	output_task_fd(one, 1), output_task_started(one);	// labelled
+ *	output_add(output, "[3] ", &one, err);	// pipes for one task, whose lines get a label
+ *	output_task_fd(one, 1), output_task_started(one);
  *	output_remove(output, one);	// after the task has ended
  *	output_drain(output);	// after the last child of a step has ended
  *	output_stop(output);	// syncs and closes the log; later notes are dropped
@@ -25,19 +25,19 @@
 struct penstock_error;
 struct output;
 
-/* The log is appended to. A terminal descriptor of -1 shows nothing. */
+/* Appends to the log. A stream whose terminal descriptor is -1 is not shown. */
 int output_start(struct output **out, const char *log_path, int stdout_fd, int stderr_fd,
 	struct penstock_error *err);
 /* Returns a descriptor that is close-on-exec and stays owned by the output. `which` is 1 or 2. */
 int output_write_fd(const struct output *output, int which);
 /* Pipes for one task. With a label each line of the task is shown whole, after the label. With an
- * empty label, lines of an MPI launcher are shown after their rank. */
+ * empty label, lines of an MPI launcher are shown with the rank in front. */
 struct output_task;
 int output_add(struct output *output, const char *label, struct output_task **out,
 	struct penstock_error *err);
 int output_task_fd(const struct output_task *task, int which);
-/* Passes what the task writes to stderr to `parse` as well, from the thread that pumps. A NULL
- * `parse` ends that: the earlier function does not run any more once the call returns. */
+/* Makes the thread that reads the pipes also pass the task's stderr to `parse`. If `parse` is NULL,
+ * the earlier function is no longer called once output_task_parse() returns. */
 typedef void (*output_parse_fn)(void *cookie, const char *data, size_t len);
 void output_task_parse(struct output_task *task, output_parse_fn parse, void *cookie);
 /* Closes the write ends of the pipes, once the task has started with copies of them. */

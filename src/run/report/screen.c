@@ -17,7 +17,7 @@ bool screen_open(struct screen *screen, int fd)
 	*screen = (struct screen){.fd = -1};
 	if (fd < 0 || !isatty(fd))
 		return false;
-	/* O_NONBLOCK on `fd` itself would hold for the shell, too. */
+	/* O_NONBLOCK on `fd` itself would also affect the shell, which shares the open file. */
 	screen->fd = open(fs_fd_path(fd).text, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	buf_init(&screen->text, 2 * (size_t)LIMIT_SCREEN);
 	return screen->fd >= 0;

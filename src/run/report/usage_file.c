@@ -26,7 +26,7 @@ int64_t usage_file_interval_ms(struct usage_file *file, int64_t monotonic_ms)
 	if (!file->began_ms)
 		file->began_ms = monotonic_ms;
 	interval = (monotonic_ms - file->began_ms) / SAMPLES;
-	/* After this time, samples have taken no more than their share of a processor. */
+	/* Before this time, the samples so far have taken more than their share of a processor. */
 	paid_ms = file->began_ms + file->spent_ns * SHARE / NS_PER_MS;
 	if (interval < FIRST_INTERVAL_MS)
 		interval = FIRST_INTERVAL_MS;
@@ -83,7 +83,7 @@ void usage_file_add(struct usage_file *file, const char *log, const struct usage
 		buf_printf(&line, "%.2f,%" PRIu64 "\n", s->gpu, s->gpu_memory);
 	else
 		buf_add_str(&line, ",\n");
-	/* A full disk costs the step nothing but samples; a part of a line is not a sample. */
+	/* If the disk is full, only the sample is lost: an incomplete line is not a sample. */
 	if (!buf_failed(&line))
 		(void)!write(file->fd, line.data, line.len);
 }

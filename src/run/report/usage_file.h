@@ -11,10 +11,10 @@
  *	usage_file_add(&file, path, &(struct usage_sample){.time_ms = now, .name = "a", .cpu = 1});
  *	usage_file_close(&file);
  *
- * Samples get rarer with the age of the attempt, so that a step has at most about 1,400 lines for
- * each tenfold age: 5,000 in a week. Samples also get rarer if there are many steps or processes:
- * all samples together take at most 1/500 of a processor. An attempt whose disk is full has fewer
- * samples.
+ * Samples get rarer with the age of the attempt, so that a step has at most about 1,400 more lines
+ * whenever the age has grown tenfold: 5,000 in a week. Samples also get rarer if there are many
+ * steps or processes: all samples together take at most 1/500 of a processor. An attempt whose disk
+ * is full has fewer samples.
  */
 #ifndef RUN_REPORT_USAGE_FILE_H
 #define RUN_REPORT_USAGE_FILE_H
@@ -45,7 +45,7 @@ int64_t usage_file_interval_ms(struct usage_file *file, int64_t monotonic_ms);
 /* Returns the processor time of this thread: the difference between two calls is added to
  * `spent_ns`. */
 int64_t usage_file_clock_ns(void);
-/* Appends a line; the first call opens the file of the log. */
+/* Appends a line. The first call opens the usage file that belongs to the log. */
 void usage_file_add(struct usage_file *file, const char *log, const struct usage_sample *sample);
 void usage_file_close(struct usage_file *file);
 

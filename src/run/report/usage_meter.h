@@ -1,5 +1,5 @@
 /*
- * The usage between two samples: rates from sums, and the GPUs.
+ * The usage between two samples: rates, computed from counters, and the use of the GPUs.
  *
  *	struct usage_meter meter;
  *	struct usage_sample sample = {0};

@@ -10,8 +10,8 @@
 
 struct penstock_error;
 
-/* The variations of a copy; every function may be NULL. `path` is relative to the top, "" for the
- * top itself. */
+/* Options of a copy; every function may be NULL. `path` is relative to the copied directory, and ""
+ * for that directory itself. */
 struct copy_tree {
 	/* replace existing files, links and directories without files, and merge directories;
 	 * otherwise they are an error */

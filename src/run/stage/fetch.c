@@ -156,7 +156,9 @@ static int fetch_input(struct fetch *f, struct stage_mark *mark, struct penstock
 	if (r < 0)
 		return r;
 	if (!was_fetched(f, mark)) {
-		/* A file that is not recorded would be taken for an older one. */
+		/* Remove an old file that the mark does not describe: if penstock is killed before
+		 * the new file gets this name, the next attempt could mistake the old file for the
+		 * new one. */
 		unlink(f->path);
 		r = fetch_all(f, mark, err);
 	}

@@ -100,7 +100,7 @@ static const char *advice(enum penstock_code code)
 	case PENSTOCK_E_NOT_FOUND:
 		return "; correct the address";
 	case PENSTOCK_E_PERMISSION:
-		return "; check the credentials and the rights of this source";
+		return "; check the credentials for this source, and their permissions";
 	case PENSTOCK_E_UNAVAILABLE:
 	case PENSTOCK_E_TIMEOUT:
 	case PENSTOCK_E_PROTOCOL:

@@ -5,12 +5,13 @@
  *	stage_inputs(&(struct stage_options){ .workflow = workflow, .stores = &stores,
  *		.layout = &layout, .cancel = &cancel }, &inputs_json, err);
  *
- * An HTTP input keeps the base name of its URL, next to the files unpacked from it; an S3 input
- * consists of the objects below its path, a local input of one file or the contents of a directory;
- * `path` of an entry of `inputs` is a directory below the input directory. The input directory has
- * mode 0700 while it is filled; `inputMode` is applied at the end, if it is given. An interrupted
- * staging is resumed; complete inputs (marks in layout->state with URL, ETag, size and digest) are
- * not fetched again. Known sizes are checked against the free space before the first byte.
+ * The file of an HTTP input has the base name of its URL, and stays next to the files unpacked from
+ * it. An S3 input consists of the objects below its path, a local input of one file or the contents
+ * of a directory. `path` of an entry of `inputs` is a directory below the input directory. The
+ * input directory has mode 0700 while it is filled; `inputMode` is applied at the end, if it is
+ * given. An interrupted staging is resumed; complete inputs (marks in layout->state with URL, ETag,
+ * size and digest) are not fetched again. Known sizes are checked against the free space before the
+ * first byte is written.
  */
 #ifndef RUN_STAGE_STAGE_H
 #define RUN_STAGE_STAGE_H
@@ -29,8 +30,8 @@ struct stage_options {
 	const struct workflow *workflow;
 	struct stores *stores;
 	const struct run_layout *layout;
-	/* Called from any thread, now and then: the input's name for display, bytes so far and in
-	 * total (0 if unknown). */
+	/* Called from any thread, from time to time: the input's name for display, bytes so far and
+	 * in total (0 if unknown). */
 	void (*progress)(void *cookie, const char *name, uint64_t done, uint64_t total);
 	void *cookie;
 	const atomic_int *cancel;

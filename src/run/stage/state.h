@@ -1,6 +1,6 @@
 /*
  * The progress of a run's staging, in STATE/stage.json: one mark for each input, in their order.
- * The file is outside of the input directory, because steps can write to that.
+ * The file is outside of the input directory, because steps can write to the input directory.
  *
  * A state belongs to one list of inputs, to one input directory (identified by inode and birth
  * time) and to one boot of the machine: inputs are not synced, so they are not trusted after a

@@ -96,7 +96,8 @@ static int join_embedded(
 			log_info("using the embedded store in %s/store", stores->ops.home);
 	}
 	place->endpoint_url = stores->embedded_place.endpoint_url;
-	/* The embedded store has one account: keys in the workflow belong to another store. */
+	/* Ignore keys in the workflow, which belong to another store: the embedded store has a
+	 * single account. */
 	place->access_key_id = stores->embedded_place.access_key_id;
 	place->secret_access_key = stores->embedded_place.secret_access_key;
 	return r;

@@ -22,7 +22,7 @@ struct penstock_error;
 
 /* The caller starts and joins the embedded store, because src/run does not depend on the server. */
 struct stores_embedded_ops {
-	/* Fills in endpoint and keys, valid until `leave`. */
+	/* Fills in endpoint and keys, which are valid until `leave` is called. */
 	int (*join)(const char *home, void **handle, struct store_place *place,
 		struct penstock_error *err);
 	void (*leave)(void *handle);
