@@ -70,9 +70,9 @@ static void bound_images(const struct containers *containers)
 }
 
 /*
- * Creates empty directories and files for the mounts of containers whose image lacks them. The
- * directory with them is laid below the image's layers. Otherwise each container would create them
- * on disk in its own directory and remove them again.
+ * Creates empty directories and files as mount points, for images that lack them. The directory
+ * that contains them is the lowest layer of every container, below the image's layers. Without it,
+ * each container would create the mount points in its own directory on disk and remove them again.
  */
 static void make_places(const char *images)
 {
@@ -88,7 +88,8 @@ static void make_places(const char *images)
 	/* CONTAINER_PLACES_LAST is made last: if it exists, all places exist. */
 	if (dir < 0 || faccessat(dir, CONTAINER_PLACES_LAST, F_OK, 0) == 0)
 		return;
-	/* The mode of the root itself is not visible; the other modes are set under any umask. */
+	/* Set the modes regardless of the umask, except the mode of the directory itself, which
+	 * containers do not see. */
 	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
 		made = made && (mkdirat(dir, dirs[i], 0755) == 0 || errno == EEXIST) &&
 		       fchmodat(dir, dirs[i], 0755, 0) == 0;
@@ -156,7 +157,7 @@ static int bring_of_step(void *cookie, const struct workflow_step *step)
 	const struct workflow_container *asked = &step->run.container;
 	struct container_image *image;
 
-	/* An image file may be the work of an earlier step. */
+	/* Do not read image files yet: an earlier step may create them. */
 	if (step->kind != WORKFLOW_STEP_RUN || !asked->given || *asked->image.value == '/' ||
 		find_image(b->containers, asked))
 		return 0;
@@ -444,7 +445,7 @@ static int set_mounts(struct container_setup *setup, const struct containers *co
 	return r < 0 ? r : add_mounts(setup, containers, asked->mounts, asked->n_mounts, err);
 }
 
-/* ---- the whole ---- */
+/* ---- the setup of a task ---- */
 
 int containers_task(struct container_setup *setup, struct containers *containers,
 	const struct workflow_run *what, const int *gpus, size_t n_gpus, struct penstock_error *err)
@@ -454,7 +455,7 @@ int containers_task(struct container_setup *setup, struct containers *containers
 	const struct image *image;
 	int r = 0;
 
-	/* An image file is read only now. */
+	/* Read an image file now; containers_pull() skips image files. */
 	if (!found) {
 		r = bring(containers, asked, &found, err);
 		if (r == 0)

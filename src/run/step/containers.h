@@ -39,7 +39,7 @@ struct containers {
 	int64_t patience_ms; /* time to wait for an unavailable registry; 0 if pulls do not wait */
 	const atomic_int *cancel; /* ends pulls */
 	struct container_image *images;
-	/* Called after an image was read from a file when its step began. May be NULL. */
+	/* Called after an image was read from a file at the start of a step. May be NULL. */
 	int (*pulled)(void *cookie, struct penstock_error *err);
 	void *cookie;
 };

@@ -4,10 +4,10 @@
  *	echo "EPOCHS=10" >> "$DEEPSQUARE_ENV"
  *	printf 'NOTE<<END\nseveral\nlines\nEND\n' >> "$DEEPSQUARE_ENV"
  *
- * A line is KEY=value, with all after the first '=' kept as it is, or KEY<<MARK followed by lines
- * up to one that is MARK. Lines that begin with '#' and all other lines are skipped. The last value
- * of a key counts. PATH and LD_LIBRARY_PATH cannot be set, as in a workflow's env. env_file_check()
- * reports the skipped lines.
+ * A line is KEY=value, where the value is everything after the first '=', unchanged, or KEY<<MARK,
+ * where the value is all following lines up to a line that is only MARK. Lines that begin with '#'
+ * and all other lines are skipped. The last value of a key counts. PATH and LD_LIBRARY_PATH cannot
+ * be set, as in a workflow's env. env_file_check() reports the skipped lines.
  */
 #ifndef RUN_STEP_ENV_FILE_H
 #define RUN_STEP_ENV_FILE_H

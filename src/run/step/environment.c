@@ -148,7 +148,8 @@ static int add_determined(struct strlist *env, const struct environment_spec *sp
 	return all ? strlist_set(env, "PYTHONPATH", all) : -1;
 }
 
-/* Artifacts of a tracked run may be in the store of the output. */
+/* Passes the endpoint of the output's store, because artifacts of a tracked run may be in that
+ * store. */
 static int add_tracking(
 	struct strlist *env, const struct environment_spec *spec, const char *output)
 {

@@ -73,8 +73,8 @@ int step_group_make(struct step_group *group, struct run_group *run,
 			run->said_no_limits = true;
 			run_say(&run->attempt->voice, RUN_EVENT_MESSAGE,
 				"cannot create a control group that limits memory on this machine: the "
-				"steps' use is checked every %.2g s instead, and CPUs are bound by "
-				"affinity alone",
+				"steps' memory use is checked every %.2g s instead, and CPUs are "
+				"bound by affinity alone",
 				STEP_MEMORY_CHECK_MS / 1000.0);
 		}
 		if (res->max_processes.given && group->max_processes &&
@@ -90,7 +90,8 @@ int step_group_make(struct step_group *group, struct run_group *run,
 
 /* ---- its end ---- */
 
-/* The kernel counts in pages, and the refused allocation may be large. */
+/* Returns true if the peak is at most a sixteenth below the limit. The peak may be below the limit,
+ * because the kernel counts in pages, and because the allocation that it refused may be large. */
 static bool is_reached(uint64_t peak, uint64_t limit)
 {
 	return peak >= limit - limit / 16;

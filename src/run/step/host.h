@@ -26,7 +26,8 @@ struct workflow_step_resources;
 
 /*
  * Shares of the CPUs and GPUs that a run has claimed, one for each execution of a step. Executions
- * that run at the same time get different ones while there are enough, then the least shared ones.
+ * that run at the same time get different CPUs and GPUs as long as there are enough, and otherwise
+ * those that the fewest executions share.
  */
 /* Number of executions that have each CPU and GPU, in the order of the claim's lists. The caller
  * zeroes the struct. */

@@ -23,8 +23,8 @@
 /* Returns the number of words. */
 static size_t put_mapping(struct host_command *out, const struct workflow_run *what)
 {
-	/* In a network of its own an unprivileged caller would be root, because only root can make
-	 * a network. */
+	/* Only root can make a network, so an unprivileged caller with its own network would see
+	 * itself as root: map the caller to its own ids. */
 	bool own_network = what->network != WORKFLOW_NETWORK_HOST;
 	bool mapped = what->map_uid.given || what->map_gid.given || (own_network && geteuid() != 0);
 	const char **argv = out->argv;
@@ -49,8 +49,8 @@ static size_t put_mapping(struct host_command *out, const struct workflow_run *w
 	return (size_t)(argv - out->argv);
 }
 
-/* The words make a user namespace, in which the step sees itself as another user; for the rest of
- * the machine the step stays the caller. */
+/* The words make a user namespace, in which the step sees itself as another user; outside of the
+ * namespace the step still runs as the caller. */
 void host_command(struct host_command *out, const struct workflow_run *what)
 {
 	const char **argv = out->argv + put_mapping(out, what);
@@ -101,7 +101,8 @@ static enum flavour flavour_of(const char *program)
 	return OTHER;
 }
 
-/* The tasks are bound to CPUs together, by their control group and affinity. */
+/* Adds the options that label the output of each rank, and disable the launcher's CPU binding: the
+ * control group and the affinity of the step apply to all tasks together. */
 static int add_options(struct strlist *argv, enum flavour flavour, bool root)
 {
 	static const char *const open_mpi_4[] = {
@@ -131,8 +132,8 @@ int launcher_words(const struct workflow_run *step, const char *path, struct str
 			"cannot start the ranks with `mpi: %s`: neither mpirun nor mpiexec is on "
 			"PATH; install one (such as openmpi-bin), or give `mpi: none`",
 			step->mpi.value);
-	/* The launcher's server accepts ranks only of its own user, so a launcher of containers has
-	 * their identity. */
+	/* The launcher's server accepts ranks only of its own user, so a launcher of containers
+	 * runs with the identity of the containers. */
 	host_command_mapping(&mapping, step);
 	if (strlist_add_all(argv, mapping.argv) < 0 || strlist_add(argv, program) < 0 ||
 		add_options(argv, flavour_of(program), root) < 0 || strlist_add(argv, "-n") < 0 ||

@@ -13,7 +13,7 @@ struct penstock_error;
 /* Returns true if a launcher starts the step's tasks. */
 bool launcher_wanted(const struct workflow_run *step);
 
-/* Adds the launcher, which is searched in `path`, and its options, without the command. */
+/* Adds the launcher, which is searched for in `path`, and its options, without the command. */
 int launcher_words(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err);
 /* Adds the whole command line; `path` is the step's PATH. Fails with PENSTOCK_E_NOT_FOUND if there

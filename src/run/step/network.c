@@ -75,7 +75,7 @@ static int describe_wireguard(struct step_network *out, struct task_interface *i
 	return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- the description ---- */
 
 int step_network_describe(
 	struct step_network *out, const struct workflow_run *what, struct penstock_error *err)

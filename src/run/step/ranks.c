@@ -114,8 +114,8 @@ int ranks_launcher_environment(const struct ranks *ranks, struct strlist *env)
 
 enum { LOWEST = 10000, HIGHEST = 65535, TRIES = 2000 };
 
-/* Reads the range from which the kernel takes ports for connections: such a port may be taken a
- * moment later. */
+/* Reads the range from which the kernel takes ports for connections: the kernel may take a port in
+ * this range at any moment. */
 static void read_ephemeral(int *low, int *high)
 {
 	_cleanup_fclose_ FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
@@ -172,7 +172,8 @@ int free_ports(int *ports, size_t n, struct penstock_error *err)
 	read_ephemeral(&low, &high);
 	for (int i = 0; i < TRIES && found < n; i++) {
 		int port = random_port();
-		/* If the kernel's range has nearly all ports, no other one is left. */
+		/* Avoid the kernel's range in the first half of the tries only, because no other
+		 * port may be free. */
 		bool avoid = i < TRIES / 2 && port >= low && port <= high;
 
 		if (!avoid && !is_in(ports, found, port) && is_free_in(AF_INET, port) &&

@@ -50,8 +50,7 @@ int step_cluster(struct task_cluster *out, const struct attempt *attempt,
 	const struct slurm_allocation *slurm, const struct workflow_run *what, const char *name,
 	unsigned long serial, char **dir, struct penstock_error *err);
 
-/* Marks the end as out of memory if Slurm's messages, of which `memory` has the contents, say
- * so. */
+/* Marks the end as out of memory if `memory`, which has read Slurm's messages, says so. */
 void step_cluster_explain(
 	const struct slurm_memory *memory, const struct workflow_run *what, struct step_end *end);
 

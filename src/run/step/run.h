@@ -47,7 +47,7 @@ struct step_run_spec {
 /* Reason why penstock ended an execution. */
 enum step_stop {
 	STEP_NOT_STOPPED,
-	STEP_PEER_FAILED, /* one of its tasks failed, which is the end of the step */
+	STEP_PEER_FAILED, /* one of its tasks failed, which ends the step */
 	STEP_TIMEOUT, /* the step's own timeout */
 	STEP_RUN_TIMEOUT, /* the run's timeout */
 	STEP_HUNG, /* no output and no use of the CPU for the given time */
@@ -62,7 +62,7 @@ struct step_end {
 	 * step was stopped */
 	int rank;
 	bool oom; /* out of memory: the step, or the whole run, reached its limit */
-	bool done; /* the execution left its mark of completion, in spite of a notice */
+	bool done; /* the execution created its `done` file: it has finished in spite of a notice */
 	bool signalled; /* a notice has signalled one of the leaders */
 	/* penstock killed some of its tasks: files that they were writing may be incomplete */
 	bool killed;
@@ -92,7 +92,7 @@ void step_run_signal(struct step_run *step, int signal);
 void step_run_notice(struct step_run *step, int signal);
 /* Returns true if a notice has signalled one of the leaders. */
 bool step_run_signalled(const struct step_run *step);
-/* Forgets a withdrawn notice: the next one signals again. */
+/* Forgets a withdrawn notice, so that the next notice signals the leaders again. */
 void step_run_forget_notice(struct step_run *step);
 /* Returns the number of the execution within the attempt. */
 unsigned long step_run_serial(const struct step_run *step);

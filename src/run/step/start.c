@@ -33,7 +33,7 @@ static bool keys_end(const struct s3_settings *settings)
 
 	if (!credentials_renewable(settings->credentials))
 		return false;
-	/* The source may be unavailable at the moment. */
+	/* If the source is unavailable now, assume that its keys expire, except those of Google. */
 	if (credentials_get(settings->credentials, &keys, NULL) < 0)
 		return !settings->google;
 	return keys.access_key_id && keys.expires_at_ns;
@@ -55,7 +55,7 @@ static int serve_keys(const struct step_run *step, const struct run_store *store
 
 	if (!settings || !keys_end(settings))
 		return 0;
-	/* The token is made here, so that it is hidden in the output of the nodes. */
+	/* Make the token here, so that this process masks it in the output of the nodes. */
 	if (step->clustered) {
 		char *token = step->host->keys_token;
 

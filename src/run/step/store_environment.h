@@ -1,4 +1,4 @@
-/* The variables that lead the clients of a step to its store. */
+/* The environment variables with which the clients of a step find its store. */
 #ifndef RUN_STEP_STORE_ENVIRONMENT_H
 #define RUN_STEP_STORE_ENVIRONMENT_H
 

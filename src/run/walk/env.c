@@ -27,7 +27,8 @@ struct env_seen {
 	size_t bytes; /* already checked */
 	unsigned users; /* frames that own the file; 0 for the file of the run */
 	bool begun; /* the file of an earlier attempt was checked */
-	/* since the last complete contents, several live executions may have written to it */
+	/* several live executions may have written to the file since its contents were last
+	 * complete */
 	bool shared;
 };
 
@@ -102,7 +103,7 @@ static int read_whole(const char *path, struct buf *text, struct penstock_error 
 	return r;
 }
 
-/* Cuts an incomplete end, so that the next steps append to complete lines. */
+/* Truncates the file after its complete part, so that the next steps append to complete lines. */
 static void cut(const char *path, struct env_seen *seen, size_t whole)
 {
 	_cleanup_close_ int fd = fs_open_plain(path, O_WRONLY, 0600, NULL);
@@ -155,7 +156,8 @@ static bool is_written(const struct walk *walk, const struct env_seen *seen)
 	return false;
 }
 
-/* Makes the message the fault of the step, if nothing else failed; else returns false. */
+/* Makes the step fail with the message. Returns false if the step has already failed, or is not in
+ * its body. */
 static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
@@ -205,8 +207,8 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 			"end, and the value is not passed on",
 			frame->name, odd.block);
 	else if (!blame(frame, end,
-			 "wrote '%s' to $DEEPSQUARE_ENV, but after the value of %.*s no line with "
-			 "the mark alone; add that line",
+			 "wrote '%s' to $DEEPSQUARE_ENV, but no line with only the mark follows "
+			 "the value of %.*s; add that line",
 			 odd.block, (int)strcspn(odd.block, "<"), odd.block))
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
 			"'%s' left '%s' in $DEEPSQUARE_ENV without its end, and the value is not "

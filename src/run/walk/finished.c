@@ -64,7 +64,7 @@ static int learn(struct finished_steps *progress, const char *path, uint64_t ite
 	return 0;
 }
 
-/* Returns true if a path above this one is finished: no caller asks for this path again. */
+/* Returns true if a path above this one is finished: callers then no longer ask for this path. */
 static bool is_within_finished(const struct finished_steps *progress, const char *path)
 {
 	_cleanup_free_ char *outer = strdup(path);
@@ -139,7 +139,7 @@ static int load(struct finished_steps *progress, const char *path, struct pensto
 	return 0;
 }
 
-/* Appends the line and frees it; NULL if the caller is out of memory. */
+/* Appends the line and frees it. `line` is NULL if the caller is out of memory. */
 static bool append(const struct finished_steps *progress, char *line)
 {
 	_cleanup_free_ char *text = line;
@@ -165,7 +165,7 @@ static int compact(struct finished_steps *progress, const char *path, struct pen
 	return fs_write_atomic(path, buf_str(&text), text.len, 0600, err);
 }
 
-/* Makes a new file begin with the boot, too; only lines of this boot may follow. */
+/* Writes the boot to an empty file: all lines that follow belong to this boot. */
 static int note_boot(struct finished_steps *progress, const char *path, struct penstock_error *err)
 {
 	struct stat st;

@@ -5,12 +5,12 @@
  *	d PATH		the step, or the iteration of a parallel loop, is finished
  *	i PATH N	the iterations 0 to N of a loop that runs one after the other are finished
  *	b BOOT		what follows was done in this boot of the machine
- *	s		all that the steps above wrote is on the disk
+ *	s		everything that the steps above wrote is on the disk
  *
  * PATH is made of the numbers of steps within their lists and of iterations, "2.i17.0". Lines are
  * not synced one by one: a step whose line is lost in a crash of the machine runs again. The files
  * that steps write are not synced either, because that may take seconds: after another boot nothing
- * counts as finished, unless an attempt that ended in order synced these files.
+ * counts as finished, unless an attempt synced these files at its end.
  */
 #ifndef RUN_WALK_FINISHED_H
 #define RUN_WALK_FINISHED_H
@@ -26,8 +26,8 @@ struct finished_steps;
  * boot; NULL or "" if the boot does not matter. */
 int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
 	struct penstock_error *err);
-/* Reads the entries for a program that only shows them: nothing is written, now or later. A missing
- * file has no entries; neither has one that is not believed. */
+/* Reads the entries for a program that only shows them: nothing is written, now or later. A file
+ * that is missing or not believed has no entries. */
 int finished_read(struct finished_steps **out, const char *path, const char *boot,
 	struct penstock_error *err);
 /* Returns false if another boot left the file without a sync, or the file is missing: then no step
@@ -37,7 +37,7 @@ bool finished_is_believed(const struct finished_steps *progress);
  * it at the end of an attempt. */
 int finished_settle(const char *path, const char *storage, struct penstock_error *err);
 void finished_free(struct finished_steps *progress);
-/* Removes the entries of the step number `first` of the workflow and of all after it. */
+/* Removes the entries of the top-level step number `first` and of all steps after it. */
 int finished_cut(const char *path, size_t first, struct penstock_error *err);
 
 bool finished_has(const struct finished_steps *progress, const char *path);

@@ -103,7 +103,7 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 		frame_fail(frame, RUN_CLASS_WORKFLOW, &err);
 		return false;
 	}
-	/* A checkpoint saved before the failure is newer than the attempt's first one. */
+	/* Find the newest checkpoint again: the execution may have saved one before it failed. */
 	if (frame->restarts && what == &frame->step->run &&
 		run_checkpoints_find(walk->publisher, &err) < 0) {
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
@@ -152,8 +152,8 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 		return false;
 	/* A shell exits with 128 + n if its child was killed by signal n. */
 	suspicious = end->killed || end->signal || end->code > 128 || killed;
-	/* Notify the sync at once: a file that was closed in the last moment would be published
-	 * shortly after. */
+	/* Notify the sync at once: a file that was closed just before the end would soon be
+	 * published. */
 	if (sync && suspicious)
 		sync_task_ended(sync, true);
 	leaf_kill(walk, frame, false);

@@ -41,7 +41,7 @@ struct watch {
 	/* serial of the last "soon" notice passed to the steps; 0 if there is none */
 	unsigned soon;
 	bool noticed; /* the steps know of a notice */
-	unsigned eased; /* handled withdrawals of parts of the notice */
+	unsigned eased; /* number of withdrawals of merged notices that were handled */
 	bool withdrawn; /* the notice was withdrawn */
 	/* the steps that knew of the notice were killed at the end of their time */
 	bool noticed_killed;
@@ -156,7 +156,8 @@ static void check_notices(struct watch *watch)
 		take_back_notice(watch);
 }
 
-/* Continues at the kill time of a withdrawn notice, if no step has ended because of the notice. */
+/* Called at the kill time. Resumes the run if the notice was withdrawn and no step has ended
+ * because of it. */
 static bool forget_notice(struct watch *watch)
 {
 	if (!watch->withdrawn || watch->walk.cut || watch->walk.killed || !take_back_notice(watch))
@@ -183,7 +184,7 @@ static void react(struct watch *watch)
 		begin_grace(watch);
 		if (watch->walk.n_live)
 			run_say(&watch->attempt->voice, RUN_EVENT_MESSAGE,
-				"asking the step to end (once more kills it)");
+				"asking the step to end; a second request kills it");
 		walk_stop(&watch->walk);
 	}
 	if (requests >= 2 && !watch->walk.killed)
@@ -226,7 +227,7 @@ static int wait_for_something(struct watch *watch)
 	return 0;
 }
 
-/* After a notice `finally` still has its own time when the other steps are killed. */
+/* After a notice the steps of `finally` still have some time when the other steps are killed. */
 static void kill_overdue(struct watch *watch)
 {
 	struct notice notice;
@@ -316,7 +317,7 @@ static void decide_end(const struct watch *watch)
 	const struct step_failure *failure = &outcome->failure;
 	struct notice notice = {0};
 	enum interrupt_reason reason = interrupts_reason(&watch->reaction->interrupts);
-	const char *during = watch->during ? watch->during : "the change of steps";
+	const char *during = watch->during ? watch->during : "the start of the next step";
 
 	if (watch->publisher->fenced) {
 		run_end(attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
@@ -351,7 +352,8 @@ static int open_progress(
 
 	if (!path)
 		return error_memory(err);
-	/* A network file system survives the machine. */
+	/* A crash of this machine does not damage files on a network file system, so its boot does
+	 * not matter. */
 	if (!fs_is_network(attempt->layout.storage))
 		process_boot_id(boot);
 	r = finished_open(out, path, here, boot, err);
@@ -374,7 +376,8 @@ void run_settle_storage(const struct attempt *attempt, bool flushed)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *path = path_join(attempt->layout.state, "steps");
 
-	/* If the output was not sent, skipping a finished step would lose its output. */
+	/* Do nothing if the output was not sent: the next attempt would skip a finished step, and
+	 * the step's output would be lost. */
 	if (attempt->end.state != RUN_PREEMPTED || !flushed || !attempt->steps_began ||
 		fs_is_network(attempt->layout.storage))
 		return;

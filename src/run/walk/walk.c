@@ -483,7 +483,7 @@ void frame_end(struct walk *walk, struct frame *frame)
 	frame_free(frame);
 }
 
-/* ---- the whole ---- */
+/* ---- the walk ---- */
 
 /* Restarts a failed execution if the step asks for it. */
 static bool restarts(struct walk *walk, struct frame *frame, const struct step_end *end)

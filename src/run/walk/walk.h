@@ -39,7 +39,8 @@ struct outcome {
 struct scope {
 	struct scope *outer;
 	struct launch *launches; /* owned; the newest first */
-	struct frame *closer; /* frame that waits for the end of the launches; NULL before */
+	/* frame that waits for the end of the launches; NULL if there is none yet */
+	struct frame *closer;
 };
 
 struct launch {
@@ -127,7 +128,7 @@ struct walk {
 	struct frame *live; /* frames with an execution */
 	size_t n_live;
 	struct frame *waiting; /* frames that wait for the end of launches or executions */
-	bool full; /* no execution may start before one ends: descriptors are short */
+	bool full; /* no execution may start before one ends: too few descriptors are free */
 	bool stopping; /* an end was requested: only `finally` may begin */
 	bool noticed; /* the request was a notice */
 	bool cut; /* a part of the walk was not done because of the notice */
@@ -203,8 +204,8 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end);
 int walk_env_own(struct walk *walk, const char *path);
 void walk_env_disown(struct walk *walk, const char *path);
 /* Call walk_env_begin() before, and walk_env_check() after an execution that may write to its
- * $DEEPSQUARE_ENV. walk_env_check() reports lines that set no variable, and makes a value without
- * its end, or an unreadable file, the fault of the step. */
+ * $DEEPSQUARE_ENV. walk_env_check() reports lines that set no variable. A value without its end, or
+ * an unreadable file, makes the step fail. */
 void walk_env_begin(struct walk *walk, const struct frame *frame);
 void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end);
 void walk_env_release(struct walk *walk);
@@ -219,8 +220,8 @@ void condition_ended(struct walk *walk, struct frame *frame, const struct step_e
 
 /* Begins the launch of `frame`, a step. Returns false if out of memory. */
 bool launch_begin(struct walk *walk, struct frame *frame);
-/* Finds the launch of a handle. Returns NULL if no launch has the handle, which the reader of
- * workflows refuses. */
+/* Finds the launch of a handle. Returns NULL if no launch has the handle; the reader of workflows
+ * refuses such a handle. */
 struct launch *launch_find(const struct frame *frame, const char *handle);
 void launch_ended(struct walk *walk, struct launch *launch, const struct outcome *outcome);
 /* Adds the variables PID_… of the live launches. */

@@ -8,9 +8,9 @@ ENDED_STRAYS = r"(ended|killed) \d+ process(es)?\b"  # left by a killed attempt
 OLD_MODULE = "fetched before"  # the source of a module does not answer
 
 # Ctrl-C
-KILLS_NEXT = "once more kills it"
+KILLS_NEXT = "a second request kills it"
 STOPPING = "stopping before the steps"
-STOPPED_BETWEEN_STEPS = "stopped during 'the change of steps'"
+STOPPED_BETWEEN_STEPS = "stopped during 'the start of the next step'"
 UPLOADING = "still uploading"
 
 # Preemption
