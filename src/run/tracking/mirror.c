@@ -18,8 +18,8 @@
 
 enum {
 	PAUSE_MS = 15000, /* time after a failure without requests */
-	AGAIN_MS =
-		60000, /* time until a metric is read again that may have points at lower steps */
+	/* time after which a metric that may have new points at lower steps is read again */
+	AGAIN_MS = 60000,
 };
 #define INDEX_FILE  "index.json"
 #define INDEX_LIMIT (64 * MIB) /* bytes; LIMIT_METRICS_SERIES names of 4 KiB fit */
@@ -29,7 +29,7 @@ enum {
  * "metrics": {NAME: METRIC}}. A METRIC has
  *	"file"	the number of its file
  *	"last"	[step, time, value]: the last point when the history was read
- *	"read"	the time of that
+ *	"read"	the time of that reading
  *	"token"	the token of the last page, which is read again: it may have grown
  *	"kept"	bytes of the file before that page
  *	"size"	bytes of the file
@@ -172,7 +172,7 @@ static int read_page(struct reading *h, struct penstock_error *err)
 		r = buf_error(&lines, "a page of metrics", err);
 	if (r == 0)
 		r = write_page(h->metric, h->fd, h->kept, buf_str(&h->token), &lines, err);
-	/* A server that repeats an empty page would never come to an end. */
+	/* Stop at an empty page: a server that repeats one would never end the list. */
 	if (r < 0 || !next.len || !lines.len)
 		return r;
 	if (size_of(json_object_get(index, "metrics")) > LIMIT_TRACKING_MIRROR)
@@ -297,7 +297,8 @@ static int read_metrics(
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		bool away = read_metric(u, talk, name, last, &e) < 0 && error_is_retryable(&e);
 
-		/* Another metric may be readable, such as one with a shorter history. */
+		/* Continue after a failure: another metric may be readable, such as one with a
+		 * shorter history. */
 		if (e.code && r == 0)
 			r = error_move(err, &e);
 		if (away)

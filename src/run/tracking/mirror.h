@@ -1,6 +1,6 @@
 /*
- * A copy of the metrics that a run has logged to MLflow: a page that polls does not load the
- * server, and the metrics remain visible while the server does not reply.
+ * A copy of the metrics that a run has logged to MLflow: a browser that polls the metrics causes no
+ * load on the server, and the metrics remain visible while the server does not reply.
  *
  *	#include "base/log.h"
  *
@@ -40,9 +40,9 @@ int mlflow_mirror_open(
 void mlflow_mirror_release(struct mlflow_mirror *mirror);
 
 /*
- * Asks the server for the last point of each metric, and for the later points of the metrics with
- * another last point. For some seconds after a failure, only repeats the message. Points that are
- * read before a failure are kept.
+ * Asks the server for the last point of each metric, and reads the later points of each metric
+ * whose last point has changed. For some seconds after a failure, only repeats the message. Points
+ * that are read before a failure are kept.
  *
  * The last point is the one with the highest step. An attempt that resumes at an earlier step logs
  * points below it, so metrics whose last point is older than `started_ms`, the start of the last

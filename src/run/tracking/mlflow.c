@@ -146,7 +146,7 @@ int mlflow_read_found(
 static bool read_value(const json_t *value, double *out)
 {
 	static const struct {
-		const char *name; /* as JSON of Protocol Buffers has it */
+		const char *name; /* the name in the JSON format of Protocol Buffers */
 		double value;
 	} words[] = {{"NaN", NAN}, {"Infinity", INFINITY}, {"-Infinity", -INFINITY}};
 	const char *text = json_string_value(value);
@@ -164,8 +164,8 @@ static bool read_value(const json_t *value, double *out)
 	return false;
 }
 
-/* Returns 0 if the number is missing or invalid. JSON of Protocol Buffers has int64 as a string;
- * MLflow makes numbers of them. */
+/* Returns 0 if the number is missing or invalid. The JSON format of Protocol Buffers has an int64
+ * as a string; MLflow converts it to a number. */
 static int64_t read_integer(const json_t *value)
 {
 	const char *text = json_string_value(value);

@@ -14,7 +14,7 @@
 enum {
 	ATTEMPTS = 3,
 	CONNECT_MS = 5000,
-	/* Reading is repeated by the caller, who has something else to show. */
+	/* Callers read again later, and show the copy until then. */
 	READ_ATTEMPTS = 2,
 	PAGE = 5000, /* points of a reply; servers allow 25,000 */
 };
@@ -24,7 +24,7 @@ struct mlflow_talk {
 	const struct mlflow_server *server;
 	struct http_engine *engine;
 	struct buf authorization;
-	struct buf reply; /* the body of the last reply, good or not */
+	struct buf reply; /* the body of the last reply, even if it is an error */
 	int64_t deadline_ms;
 };
 
@@ -186,8 +186,8 @@ int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_w
 		r = find_experiment(&talk, wanted->experiment, &found, err);
 	if (r == 0)
 		r = find_run(&talk, wanted, &found, err);
-	/* Also keep a run that could not be set running: creating another one would make a second
-	 * run. */
+	/* Keep the run that was found, even if its status could not be set to running: creating
+	 * another one would make a second run. */
 	if (*found.run)
 		*place = found;
 	return r;

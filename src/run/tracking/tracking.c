@@ -102,7 +102,8 @@ int tracking_login(const struct workflow *workflow, const char *recorded, struct
 		return error_set(err, PENSTOCK_E_PERMISSION,
 			"cannot log in to MLflow: a secret or a variable of the workflow is "
 			"missing");
-	/* The environment of the machine was not searched for secrets. */
+	/* Mask these values here: secrets in the environment of the machine are not registered
+	 * yet. */
 	if (login->password)
 		log_redact(login->password);
 	if (login->token)
@@ -192,7 +193,7 @@ static int set_mlflow(const struct tracking *tracking, const char *endpoint, str
 	_cleanup_free_ char *context = NULL;
 	bool found = *tracking->mlflow.run != '\0';
 
-	/* The client prints addresses of pages: the password has a variable of its own. */
+	/* The client prints addresses of pages, so pass the password in a variable of its own. */
 	if (mlflow_split_uri(mlflow->uri.value, &base, &login) < 0 ||
 		strlist_set(env, "MLFLOW_TRACKING_URI", buf_str(&base)) < 0 ||
 		(login.user && (strlist_set(env, "MLFLOW_TRACKING_USERNAME", login.user) < 0 ||
@@ -201,13 +202,14 @@ static int set_mlflow(const struct tracking *tracking, const char *endpoint, str
 		strlist_set(env, "MLFLOW_EXPERIMENT_NAME", mlflow->experiment.value) < 0 ||
 		(endpoint && strlist_set(env, "MLFLOW_S3_ENDPOINT_URL", endpoint) < 0))
 		return -1;
-	/* The environment of the machine may name another experiment and another run. */
+	/* The environment of the machine may name another experiment and another run: ignore
+	 * them. */
 	strlist_unset(env, "MLFLOW_EXPERIMENT_ID");
 	strlist_unset(env, "MLFLOW_RUN_ID");
 	if (found)
 		return strlist_set(env, "MLFLOW_RUN_ID", tracking->mlflow.run);
-	/* If the server replies again when a step makes a run, a later attempt finds that run by
-	 * its tags. */
+	/* If the server did not reply, a step may make the run later. These tags let the next
+	 * attempt find that run. */
 	context = mlflow_context(&tags);
 	return context ? strlist_set(env, "MLFLOW_RUN_CONTEXT", context) : -1;
 }
@@ -273,8 +275,9 @@ static json_t *page_of(const struct tracking *tracking)
 
 	if (!*tracking->mlflow.run || mlflow_split_uri(uri->value, &base, &login) < 0)
 		return json_null();
-	/* Only the user is known to be secret, unless a secret is the address itself. A resumed run
-	 * has a reference to the file that has the user. */
+	/* The user is left out, and may be a secret. If the rest of the address is a secret, return
+	 * null. References of other kinds are allowed: the address of a resumed run may be a
+	 * reference to a file. */
 	if (reference && strstr(reference, "secrets."))
 		return json_null();
 	mlflow_link(buf_str(&base), tracking->mlflow.experiment, tracking->mlflow.run, &link);
@@ -288,7 +291,7 @@ static json_t *describe_wandb(const struct tracking *tracking)
 	const char *url = variable(tracking->attempt->workflow, "WANDB_BASE_URL");
 	json_t *page = NULL;
 
-	/* Without an entity the client alone knows where the project is. */
+	/* Without an entity only the client knows the address of the project. */
 	if (wandb->online && wandb->entity.value && !url)
 		page = json_sprintf("https://wandb.ai/%s/%s/runs/%s",
 			workflow_shown(&wandb->entity), workflow_shown(&wandb->project),

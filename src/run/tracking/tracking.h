@@ -43,10 +43,10 @@ int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
  * endpoint of the output's store, or NULL. Returns -1 if out of memory. */
 int tracking_environment(const struct tracking *tracking, const char *output, const char *endpoint,
 	struct strlist *env);
-/* Reads the address of the workflow's MLflow server, without a user, and the login there. For a
- * workflow that was loaded with `places_only`: `recorded`, which may be NULL, is the address if
- * that of the workflow is a reference without a value; PENSTOCK_E_PERMISSION if a secret is
- * missing. */
+/* Reads the address of the workflow's MLflow server, without a user, and the login for that server.
+ * If the workflow was loaded with `places_only`, its address may be a reference without a value:
+ * `recorded` (may be NULL) is then used as the address. Returns PENSTOCK_E_PERMISSION if a secret
+ * is missing. */
 int tracking_login(const struct workflow *workflow, const char *recorded, struct buf *base,
 	struct mlflow_login *login, struct penstock_error *err);
 /* Returns the tracked runs as a JSON array, or NULL if out of memory; free() it. */

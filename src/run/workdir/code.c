@@ -19,8 +19,8 @@
 /* File below the run's state: the list of the files that the working directory got. */
 #define CODE_LIST "context"
 
-/* File below the run's state, two digests: of the context directory as it was seen last, and of the
- * published code that this machine published or took last. */
+/* File below the run's state, with two digests: of the context directory as it was last seen, and
+ * of the code that this machine last published, or last took from the store. */
 #define CODE_SEEN "context-seen"
 
 /* The paths and the lists of one copy. */
@@ -45,8 +45,8 @@ static void code_release(struct code *code)
 	free(code->seen_path);
 }
 
-/* Returns the context's Git commit as JSON, or NULL if there is no commit, or it cannot be
- * determined; that does not prevent the run. */
+/* Returns the context's Git commit as JSON, or NULL if there is no commit, or if the commit cannot
+ * be determined. A missing commit does not prevent the run. */
 static char *describe_context(const struct attempt *attempt, const atomic_int *cancel)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -119,7 +119,7 @@ static void warn(const struct code *code, const char *what, const struct penstoc
 		err->message);
 }
 
-/* Without the store each machine runs its own code. */
+/* A failure is only a warning: if the store cannot be read, each machine runs its own code. */
 static int look(struct code *code, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
@@ -223,7 +223,7 @@ static int copy_all(struct code *code, struct penstock_error *err)
 	return r < 0 ? r : publish(code, digest, err);
 }
 
-/* Takes the code that is here if it has changed, else the code of another machine if that has
+/* Takes the local code if it has changed, else the code of another machine if that code has
  * changed. */
 static int update(struct code *code, struct penstock_error *err)
 {

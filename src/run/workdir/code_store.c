@@ -78,7 +78,7 @@ static int pack(const struct context_files *files, const char *dir, struct packe
 		const char *path = files->items[i].path;
 		ssize_t n;
 
-		/* Two such names could become one name in the zip. */
+		/* In the zip, two names that are not UTF-8 could become the same name. */
 		if (!str_is_utf8(path, strlen(path)))
 			return error_set(
 				err, PENSTOCK_E_UNSUPPORTED, "the name of '%s' is not UTF-8", path);

@@ -221,7 +221,7 @@ static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
 
 	if (leave_out(cookie, path, st))
 		return true;
-	/* A link in the place of a directory is ours, to an artifact or an input. */
+	/* A link in the place of a directory is penstock's own link to an artifact or an input. */
 	if (S_ISDIR(st->st_mode))
 		return fstatat(v->target, path, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
 		       S_ISLNK(there.st_mode);

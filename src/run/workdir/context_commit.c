@@ -27,7 +27,7 @@
 struct repository {
 	const struct context_commit_spec *spec;
 	char *program;
-	char *dir; /* ours */
+	char *dir; /* directory of penstock's own repository */
 	struct strlist env; /* environment of git, with penstock's repository once it exists */
 	int64_t began_ms;
 	char top[4096]; /* reported by git, as are the next three; the index may be missing */
@@ -243,8 +243,8 @@ static int make_own(struct repository *r, struct penstock_error *err)
 	return copy_index(r, NULL) < 0 ? read_tree(r, err) : 0;
 }
 
-/* Returns true if the commit contains files of the context. If a user's home is a repository, for
- * example, its commit may have no file of a directory in it. */
+/* Returns true if the commit contains files of the context. If a user's home directory is a
+ * repository, for example, its commit may have no file of a directory below it. */
 static bool is_in_commit(const struct repository *r)
 {
 	bool any = false;

@@ -51,7 +51,7 @@ class Crc64:
         return out
 
     def block(self, data):
-        """Returns the checksum of a block, from 0. Zero bytes in front do not change it, so the block becomes whole lanes."""
+        """Returns the checksum of a block, from 0. Zero bytes in front do not change it, so they fill up the lanes."""
         np = self.np
         lanes = 1
         while lanes * self.LANE < len(data):
@@ -398,7 +398,7 @@ def replace_core(module):
 
 
 def replace_code(module):
-    """Writes the code of the working directory into a checkpoint: there is no second copy as in Determined's containers."""
+    """Writes the code of the working directory into a checkpoint: unlike Determined's containers, a run has no second copy."""
     original = module.write_user_code
     module.write_user_code = lambda path, on_cluster=False: original(path, False)
 

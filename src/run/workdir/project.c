@@ -51,7 +51,7 @@ static char *relative(const char *top, const char *path, const char *target)
 }
 
 /* Returns true if the link at `path`, whose target has `n` bytes, leads to an input that is gone:
- * the workflow has had another input there. */
+ * an earlier version of the workflow had another input there. */
 static bool leads_to_old_input(
 	const struct attempt *attempt, const char *path, const char *target, size_t n)
 {
@@ -247,8 +247,8 @@ static int move_into(const char *from, const char *to, bool keep, struct penstoc
 	return rmdir(from) < 0 ? error_errno(err, errno, "cannot remove '%s'", from) : 0;
 }
 
-/* Returns true if the path to `path` below `top` contains no symbolic links, as far as it exists: a
- * link would be ours, to an artifact that contains this one, or one made by a step. */
+/* Returns true if no existing parent directory of `path` below `top` is a symbolic link. Such a
+ * link leads to an artifact that contains this one, or was made by a step. */
 static bool has_plain_path(const char *top, const char *path)
 {
 	_cleanup_close_ int root = open(top, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -301,8 +301,8 @@ static int link_artifact(
 		return r;
 	if (stat(path, &st) == 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
 		return 0;
-	/* Not every program writes through a link to a missing file; such a file is collected
-	 * later. */
+	/* Make no link to a missing file, because not every program writes through such a link.
+	 * project_collect() moves the file later. */
 	if (is_file_name(artifact) && lstat(place, &st) < 0)
 		return 0;
 	if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode))
@@ -355,7 +355,7 @@ void project_collect(const struct attempt *attempt)
 
 /* ---- packages ---- */
 
-/* Places a `sitecustomize`, which every Python of the steps imports. */
+/* Writes a `sitecustomize`, which every Python of the steps imports. */
 static int place_determined(const struct attempt *attempt, struct penstock_error *err)
 {
 	_cleanup_free_ char *dir = path_join(attempt->layout.storage, PROJECT_DETERMINED);

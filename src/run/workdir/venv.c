@@ -247,7 +247,8 @@ int venv_remove(const char *dir, struct penstock_error *err)
 		r = fs_lock(use_fd);
 	if (r)
 		return r > 0 ? 1 : error_errno(err, errno, "cannot lock '%s'", lock);
-	/* A half removed environment is not complete. The locks stay: a run may wait for them. */
+	/* Remove the mark first, so that a half removed environment does not count as complete. The
+	 * lock files stay, because a run may wait for them. */
 	if (unlink(mark) < 0 && errno != ENOENT)
 		return error_errno(err, errno, "cannot remove '%s'", mark);
 	return fs_remove_tree(dir, err);

@@ -1,8 +1,8 @@
 /*
- * Python packages for steps on the host: environments in HOME/venvs, one for each Python and
- * content of a requirements file, made once and shared by runs. With `system_packages` an
- * environment sees the machine's own packages, so that a site's builds (PyTorch for its GPUs) are
- * used if the requirements allow them.
+ * Python packages for steps on the host: environments in HOME/venvs, one for each combination of a
+ * Python and the contents of a requirements file, made once and shared by runs. With
+ * `system_packages` an environment sees the machine's own packages, so that a site's builds
+ * (PyTorch for its GPUs) are used if the requirements allow them.
  */
 #ifndef RUN_WORKDIR_VENV_H
 #define RUN_WORKDIR_VENV_H
