@@ -203,8 +203,11 @@ static struct node_entry *add_member(const struct overrides *o, struct node *nod
 		return source_fail(&o->from, here(o), "no entry of the list has the name %s",
 			quote(segment->key));
 	if (node->kind == NODE_LIST && index != node->n)
-		return source_fail(&o->from, here(o), "the list %s with [%zu]; there is no [%zu]",
-			node->n ? "ends" : "begins", node->n ? node->n - 1 : 0, (size_t)index);
+		return node->n ? source_fail(&o->from, here(o),
+					 "the list ends with [%zu]; there is no [%zu]", node->n - 1,
+					 (size_t)index)
+			       : source_fail(&o->from, here(o),
+					 "the list is empty; its first entry would be [0]");
 	if (node->kind == NODE_MAP) {
 		if (!segment->key)
 			return fail(o, "this is a map, which has no index");
