@@ -24,7 +24,8 @@ ROUNDS = 5
 SECONDS = 3
 OBJECTS = 2000
 SIZE = "4KiB"
-KEY, SECRET = "benchbench", "bench-secret-bench"
+KEYS = ("benchbench", "bench-secret-bench")
+GARAGE_KEYS = ("GK" + 24 * "b", 64 * "b")  # the only form that Garage accepts
 # Operations of warp: the arguments of each, and the operation that is counted.
 OPERATIONS = {
     "put": (["put", "--obj.size", SIZE], "PUT"),
@@ -34,6 +35,17 @@ OPERATIONS = {
     "delete": (["delete", "--objects", str(OBJECTS), "--obj.size", SIZE, "--batch", "20"], "DELETE"),
     "mixed": (["mixed", "--objects", "300", "--obj.size", SIZE], None),
 }
+# Garage refuses a server without a secret for the other nodes.
+GARAGE = f"""
+metadata_dir = "FOLDER/data/meta"
+data_dir = "FOLDER/data/data"
+replication_factor = 1
+rpc_bind_addr = "127.0.0.1:RPC"
+rpc_secret = "{64 * "b"}"
+[s3_api]
+s3_region = "us-east-1"
+api_bind_addr = "127.0.0.1:PORT"
+"""
 SYNCS = "fsync,fdatasync,syncfs,sync,msync"
 
 
@@ -44,15 +56,17 @@ def free_port():
 
 
 class Server:
-    """A store in a directory, with the keys of this benchmark."""
+    """A store in a directory. `words` and `config`, the text of the file FOLDER/config, may contain FOLDER and PORT."""
 
-    def __init__(self, name, folder, words, env):
+    def __init__(self, name, folder, words, env, config="", keys=KEYS):
         self.name, self.folder, self.port = name, folder / name, free_port()
         (self.folder / "data").mkdir(parents=True)
         self.log = open(self.folder / "log", "wb")
-        words = [str(word).format(port=self.port, folder=self.folder) for word in words]
+        words = [self.filled(word) for word in words]
+        (self.folder / "config").write_text(self.filled(config))
+        (self.folder / "config").chmod(0o600)
         self.process = subprocess.Popen(words, env=os.environ | env, stdout=self.log, stderr=self.log, cwd=self.folder)
-        self.address, self.access_key, self.secret_key = f"127.0.0.1:{self.port}", KEY, SECRET
+        self.address, (self.access_key, self.secret_key) = f"127.0.0.1:{self.port}", keys
         end = time.monotonic() + 60
         while True:
             try:
@@ -65,6 +79,9 @@ class Server:
             time.sleep(0.1)
 
     bucket = "bench"
+
+    def filled(self, text):
+        return str(text).replace("PORT", str(self.port)).replace("FOLDER", str(self.folder))
 
     def cpu(self):
         """Returns the processor seconds of the server, with all its threads."""
@@ -101,21 +118,26 @@ def servers(report, folder):
     def find(name):
         return report.peer(name, path=shutil.which(name, path=f"{tools}:{os.environ['PATH']}"))
 
-    own = [reporting.binary(), "serve", "--root", "{folder}/data", "--listen", "127.0.0.1:{port}"]
-    keys = {"PENSTOCK_ACCESS_KEY_ID": KEY, "PENSTOCK_SECRET_ACCESS_KEY": SECRET}
+    key, secret = KEYS
+    own = [reporting.binary(), "serve", "--root", "FOLDER/data", "--listen", "127.0.0.1:PORT"]
+    keys = {"PENSTOCK_ACCESS_KEY_ID": key, "PENSTOCK_SECRET_ACCESS_KEY": secret}
     wanted = [("penstock", own, keys), ("penstock, relaxed", [*own, "--durability", "relaxed"], keys)]
     if minio := find("minio"):
-        wanted.append(("MinIO", [minio, "server", "--quiet", "--address", "127.0.0.1:{port}", "{folder}/data"],
-                       {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"}))  # fmt: skip
+        wanted.append(("MinIO", [minio, "server", "--quiet", "--address", "127.0.0.1:PORT", "FOLDER/data"],
+                       {"MINIO_ROOT_USER": key, "MINIO_ROOT_PASSWORD": secret, "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"}))  # fmt: skip
     if gateway := find("versitygw"):
-        wanted.append(("versitygw", [gateway, "--port", "127.0.0.1:{port}", "--access", KEY, "--secret", SECRET, "posix", "{folder}/data"], {}))
+        wanted.append(("versitygw", [gateway, "--port", "127.0.0.1:PORT", "--access", key, "--secret", secret, "posix", "FOLDER/data"], {}))
     if weed := find("weed"):
-        config = folder / "weed.json"
-        config.write_text('{"identities":[{"name":"bench","credentials":[{"accessKey":"%s","secretKey":"%s"}],"actions":["Admin","Read","Write","List","Tagging"]}]}' % (KEY, SECRET))
         ports = [word for name in ("master", "volume", "filer") for word in (f"-{name}.port={free_port()}", f"-{name}.port.grpc={free_port()}")]
-        wanted.append(("SeaweedFS", [weed, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-dir={folder}/data", "-volume.max=200", "-master.volumeSizeLimitMB=64", "-s3", "-s3.port={port}",
-                                     f"-s3.port.grpc={free_port()}", f"-s3.config={config}", *ports], {}))  # fmt: skip
-    return [Server(name, folder, words, env) for name, words, env in wanted]
+        words = [weed, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-dir=FOLDER/data", "-volume.max=200", "-master.volumeSizeLimitMB=64", "-s3", "-s3.port=PORT",
+                 f"-s3.port.grpc={free_port()}", "-s3.config=FOLDER/config", *ports]  # fmt: skip
+        wanted.append(("SeaweedFS", words, {}, '{"identities":[{"name":"bench","credentials":[{"accessKey":"%s","secretKey":"%s"}],'
+                       '"actions":["Admin","Read","Write","List","Tagging"]}]}' % KEYS))  # fmt: skip
+    if garage := find("garage"):
+        wanted.append(("Garage", [garage, "-c", "FOLDER/config", "server", "--single-node", "--default-access-key"],
+                       {"GARAGE_DEFAULT_ACCESS_KEY": GARAGE_KEYS[0], "GARAGE_DEFAULT_SECRET_KEY": GARAGE_KEYS[1]},
+                       GARAGE.replace("RPC", str(free_port())), GARAGE_KEYS))  # fmt: skip
+    return [Server(name, folder, *rest) for name, *rest in wanted]
 
 
 class Watch(threading.Thread):
@@ -146,7 +168,7 @@ def load(warp, server, operation, seconds, folder):
     watch.start()
     try:
         done = subprocess.run(
-            [warp, *words, "--host", server.address, "--access-key", KEY, "--secret-key", SECRET, "--bucket", bucket, "--noclear", "--no-color",
+            [warp, *words, "--host", server.address, "--access-key", server.access_key, "--secret-key", server.secret_key, "--bucket", bucket, "--noclear", "--no-color",
              "--duration", f"{seconds}s", "--concurrent", "8", "--benchdata", folder / "benchdata"],
             capture_output=True, text=True, check=False, cwd=folder, timeout=300,
         )  # fmt: skip
