@@ -25,8 +25,8 @@ enum { ASK_MS = 2000 };
 /*
  * The shell waits for a line on its standard input. This process sends the line after it has
  * recorded the shell's pid: otherwise a kill of this process could leave a server that no other
- * process knows. The socket is number PROCESS_HANDED_FD, and servers expect it as 3
- * (sd_listen_fds(3)).
+ * process knows. The shell gets the socket as descriptor PROCESS_HANDED_FD, and moves it to
+ * descriptor 3, where servers expect it (sd_listen_fds(3)).
  */
 #define WAIT "read -r go || exit 1; exec 0</dev/null; "
 static const char start_script[] = WAIT "exec \"$@\"";
@@ -83,8 +83,8 @@ static int fill_values(struct values values[static VALUES], const struct backend
 	};
 	_cleanup_free_ char *name = model_name(o);
 	size_t len = strlen(s->model.directory);
-	/* With DEPLOY_SIGNAL, s->dir is a link to the directory of the version, at or below the
-	 * base. */
+	/* With DEPLOY_SIGNAL, s->dir is a link to the version's directory. The base is that
+	 * directory, or its parent if the version has a directory of its own. */
 	bool link = o->traffic == DEPLOY_SIGNAL;
 
 	memcpy(values, names, sizeof(names));

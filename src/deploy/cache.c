@@ -41,7 +41,7 @@ char *model_name(const struct deploy_options *o)
 
 	if (end == 0)
 		return strdup(o->bucket);
-	end--; /* the slash */
+	end--; /* excludes the slash */
 	for (begin = end; begin > 0 && o->prefix[begin - 1] != '/'; begin--)
 		;
 	return strndup(o->prefix + begin, end - begin);
@@ -108,10 +108,10 @@ static bool is_live(const char *dir, const json_t *state)
 	return false;
 }
 
-/* Need of deployments for a version, in ascending order. */
+/* The need that deployments have for a version, in ascending order. */
 enum need {
 	UNUSED,
-	KEPT, /* recorded by a deployment that has ended, or as the previous version */
+	KEPT, /* recorded by a deployment that has ended, or recorded as the previous version */
 	NEEDED /* a live deployment has or starts a server of the version */
 };
 
@@ -137,7 +137,7 @@ static enum need need_of_one(const char *dir, const char *name)
 	return has_content(json_object_get(root, "previous"), name) ? KEPT : UNUSED;
 }
 
-/* Returns the greatest need of the deployments of this home. */
+/* Returns the greatest need that a deployment of this home has for the version `name`. */
 static enum need need_of(const char *home, const char *name)
 {
 	_cleanup_free_ char *dir = path_join(home, DEPLOYMENTS);
@@ -301,7 +301,7 @@ static int fetch_file(void *cookie, size_t i, struct penstock_error *err)
 		return error_memory(err);
 	snprintf(known.etag, sizeof(known.etag), "%s", file->etag);
 	r = make_parent(path, err);
-	/* An earlier fetch gave the file its name only when the file was complete. */
+	/* A file of the right size is complete: a fetch gives a file its name at the end. */
 	if (r == 0 && (lstat(path, &st) < 0 || (uint64_t)st.st_size != file->size))
 		r = object_get_file(object_at(f->o->client, f->o->bucket, key), path,
 			&(struct object_get_options){
@@ -406,7 +406,8 @@ static int fetch(const struct deploy_options *o, const struct model *model, cons
 enum lock { LOCK_SHARED, LOCK_ALONE, LOCK_ALONE_IF_MISSING };
 
 /* Waits for the lock. Returns 1 without the lock if `how` is LOCK_ALONE_IF_MISSING and another
- * deployment has fetched the version meanwhile: that deployment may hold its lock for long. */
+ * deployment has fetched the version in the meantime: that deployment may hold its lock for a long
+ * time. */
 static int lock_version(const char *dir, enum lock how, const atomic_int *cancel,
 	struct cached *out, struct penstock_error *err)
 {
@@ -482,7 +483,7 @@ static int fetch_locked(const struct deploy_options *o, const struct model *mode
 		return error_memory(err);
 	r = verify(dir, cancel, &why);
 	if (r == -(int)PENSTOCK_E_CORRUPT) {
-		log_warn("version '%s' is damaged on this machine and fetched again: %s",
+		log_warn("version '%s' is damaged on this machine, fetching it again: %s",
 			model->name, why.message);
 		fs_remove_tree(dir, NULL);
 	} else if (r != -(int)PENSTOCK_E_NOT_FOUND) {

@@ -48,15 +48,16 @@ struct deployment {
 
 	struct backend servers[2];
 	unsigned front; /* the slot of the server that gets new connections */
-	unsigned first; /* the slot of the first socket in the group of the filter */
-	/* time at which a ready server other than the one in front is asked to end */
+	unsigned first; /* the slot whose socket comes first in the SO_REUSEPORT group */
+	/* time at which a ready server that is not in front is asked to end */
 	int64_t retire_ms;
-	struct model previous; /* the version in service before the one in front */
-	/* The version that starts in front at `again_ms`. */
+	struct model previous; /* the version that was in service before the current one */
+	/* The version whose server starts in front at `again_ms`. */
 	struct model again;
 	int64_t again_ms;
 	unsigned failures;
-	/* DEPLOY_SIGNAL: the version that the server leaves, until the new one is healthy. */
+	/* DEPLOY_SIGNAL: the version that the server is replacing; empty once the new version is
+	 * healthy. */
 	struct model leaving;
 	struct model last; /* the last version in front */
 	bool unsaved; /* the last write of the state failed; the next tick repeats it */
@@ -115,7 +116,7 @@ static void save(struct deployment *d)
 		d->unsaved = false;
 	} else if (!d->unsaved) {
 		log_warn(
-			"cannot write the state, without which a killed deployment cannot continue: %s",
+			"cannot write the state: %s; if this process is killed, the deployment cannot continue",
 			err.message);
 		d->unsaved = true;
 	}
@@ -165,7 +166,8 @@ static void adopt(struct deployment *d, struct backend *s, const json_t *from)
 	}
 }
 
-/* Continues a start in progress: its version is not offered, and a roll keeps its turn. */
+/* Continues a start that was in progress: the other thread must not offer the starting version
+ * again, and a version that was rolling keeps its turn. */
 static void continue_start(struct deployment *d)
 {
 	const struct backend *front = &d->servers[d->front], *other = &d->servers[!d->front];
@@ -199,14 +201,15 @@ static bool load(struct deployment *d, bool over)
 		d->port = (uint16_t)json_integer_value(json_object_get(root, "port"));
 	for (size_t i = 0; i < 2; i++)
 		adopt(d, &d->servers[i], json_array_get(servers, i));
-	/* Only a server that is changing to another version can return to the version it leaves. */
+	/* Only a server that is changing to another version can return to its old version. */
 	if (d->o->traffic == DEPLOY_SIGNAL && d->servers[0].phase == BACKEND_STARTING)
 		unpack_model(&d->leaving, json_object_get(root, "leaving"));
 	if (!over)
 		return false;
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;
 	unpack_model(&d->again, json_object_get(root, "again"));
-	/* A restart by hand, which does not take over, tries the refused versions again. */
+	/* Only a process that takes over keeps the list of refused versions: after a restart by
+	 * hand they are tried again. */
 	follow_unpack_failures(&d->follow, root);
 	phase = json_string_value(json_object_get(json_array_get(servers, d->front), "phase"));
 	return d->servers[d->front].phase == BACKEND_NONE && phase &&
@@ -284,15 +287,17 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 		/* No process could be started, so the version is probably not the cause. */
 		d->failures++;
 		if (slot == d->front) {
-			log_warn("version '%s' is started later: %s", kept.name, err.message);
+			log_warn("cannot start version '%s' now: %s; trying again", kept.name,
+				err.message);
 			start_later(d, &kept);
 		} else {
 			failed(d, &kept, err.message, false);
 		}
 		model_release(&kept);
 	}
-	/* The server starts even if save() fails: serve() repeats the write. A missing service
-	 * would be worse than a server that a kill in between leaves behind. */
+	/* The server starts even if save() fails: serve() repeats the write. If this process is
+	 * killed before that write, the server is left behind, but having no server would be
+	 * worse. */
 	save(d);
 	backend_go(s);
 }
@@ -316,14 +321,14 @@ static void in_service(struct deployment *d, unsigned slot, bool rolled)
 		d->port, (int)s->process.pid);
 }
 
-/* Returns the time that the other server stays ready. HANDSHAKE_MS is the minimum, because
+/* Returns the time for which the other server stays ready. HANDSHAKE_MS is the minimum, because
  * connections whose handshake is in progress are in no accept queue yet. */
 static int64_t retire_after(const struct deployment *d)
 {
 	return d->o->watch_ms > HANDSHAKE_MS ? d->o->watch_ms : HANDSHAKE_MS;
 }
 
-/* The server in `slot` has become healthy after its start or a signal. */
+/* Called when the server in `slot` has become healthy after its start or a signal. */
 static void ready(struct deployment *d, unsigned slot)
 {
 	struct backend *s = &d->servers[slot];
@@ -358,7 +363,7 @@ static bool is_cached(const struct deployment *d, const struct model *model)
 	return dir && access(dir, F_OK) == 0;
 }
 
-/* The server in front has ended. */
+/* Called when the server in front has ended. */
 static void front_ended(struct deployment *d, struct model *model, bool was_ready, const char *why)
 {
 	struct backend *other = &d->servers[!d->front];
@@ -377,7 +382,7 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 	} else if (++d->failures >= FAILURES && !was_ready) {
 		struct model before = d->previous;
 
-		/* Without a previous version, the other thread offers the next one. */
+		/* If there is no previous version, the other thread offers another version. */
 		d->previous = (struct model){0};
 		d->failures = 0;
 		if (is_cached(d, &before))
@@ -385,7 +390,7 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 		model_release(&before);
 		failed(d, model, why, false);
 	} else {
-		log_warn("version '%s' is started again: %s", model->name, why);
+		log_warn("restarting version '%s': %s", model->name, why);
 		start_later(d, model);
 	}
 }
@@ -416,7 +421,7 @@ static void ended(struct deployment *d, unsigned slot, int status)
 	backend_release(s);
 	if (phase != BACKEND_ENDING && slot == d->front)
 		front_ended(d, &model, phase == BACKEND_READY, why);
-	else if (phase == BACKEND_STARTING && status == -1) /* no child of this process */
+	else if (phase == BACKEND_STARTING && status == -1) /* not a child of this process */
 		follow_not_started(&d->follow, &model);
 	else if (phase == BACKEND_STARTING)
 		failed(d, &model, why, d->servers[d->front].phase == BACKEND_READY);
@@ -448,7 +453,7 @@ static void ask(struct deployment *d, unsigned slot)
 	struct backend *s = &d->servers[slot];
 	bool starting = s->phase == BACKEND_STARTING;
 	int64_t now = clock_monotonic_ms();
-	/* A server that loads for long is asked less and less often. */
+	/* A server that takes long to load is asked less and less often. */
 	int64_t pause = starting ? (now - s->since_ms) / ASK_SHARE : ASK_READY_MS;
 
 	if (pause < ASK_START_MS)
@@ -644,7 +649,7 @@ static void keep_spare(struct deployment *d)
 		log_warn("cannot start a spare process: %s", err.message);
 }
 
-/* Takes over from a process that was killed, or begins. */
+/* Takes over from a process that was killed, or starts a deployment. */
 static int begin(struct deployment *d, struct penstock_error *err)
 {
 	bool over = spare_take_over(&d->hand), lost;
@@ -664,7 +669,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (over)
 		log_warn("the previous process was killed; its servers continue");
 	else if (d->o->traffic == DEPLOY_SOCKET)
-		end_servers(d); /* the sockets died with the processes that kept them */
+		end_servers(d); /* the sockets were closed with the processes that held them */
 	if (d->servers[0].phase == BACKEND_NONE && d->servers[1].phase == BACKEND_NONE && !over) {
 		d->port = d->o->port;
 		r = traffic_find(d->o->host, &d->port, err);
@@ -692,8 +697,8 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	return r;
 }
 
-/* A server may shut its socket down, which stops all processes that have this socket from
- * listening. */
+/* Listens again if a server has called shutdown() on its socket, which stops all processes that
+ * share the socket from listening. */
 static void mend_sockets(struct deployment *d)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -774,7 +779,8 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 	if (r == 0 && !atomic_load(options->cancel))
 		r = error_set(
 			err, PENSTOCK_E_NOT_FOUND, "cannot find bucket '%s'", options->bucket);
-	/* New connections are refused, not held until the servers end. */
+	/* Close the sockets first, so that new connections are refused at once and do not wait
+	 * until the servers have ended. */
 	close_sockets(&d);
 	end_servers(&d);
 	if (r == 0)

@@ -10,7 +10,7 @@
  * A thread looks for versions, fetches and verifies the newest one, and waits for its turn among
  * the replicas of other machines. The caller's thread starts servers, asks for their health, and
  * moves the traffic. A second process, the spare, has copies of the sockets, and continues if this
- * process is killed; servers survive both.
+ * process is killed. Servers survive the end of either process.
  *
  * A version is a directory of the prefix that has a number as its name, or contains the commit of a
  * checkpoint (docs/deploy.md). Without such a directory the whole prefix is one version. A replica
@@ -55,7 +55,8 @@ struct deploy_options {
 	/* time that a version must stay unchanged if it has no commit and `ready` is NULL */
 	int64_t settle_ms;
 	int64_t start_ms; /* time within which a server must become healthy */
-	int64_t watch_ms; /* time that the old server stays ready after the new one took over */
+	/* time for which the old server stays ready after the new server took over */
+	int64_t watch_ms;
 	int64_t drain_ms; /* time after which a server that was asked to end is killed */
 	uint64_t cache_size; /* maximum bytes of the versions of this model on this machine */
 	unsigned unavailable; /* maximum number of replicas that roll at a time */
@@ -65,11 +66,12 @@ struct deploy_options {
 
 /* Serves until `cancel` is set, then ends the servers. Fails with PENSTOCK_E_EXISTS if another
  * process deploys this prefix on this address, or listens on the address, and with
- * PENSTOCK_E_NOT_FOUND if there is no such program, or no bucket and nothing to serve. */
+ * PENSTOCK_E_NOT_FOUND if the program does not exist, or if the bucket does not exist and there is
+ * nothing to serve. */
 int deploy_run(const struct deploy_options *options, struct penstock_error *err);
 
-/* Waits, if this process is a spare, until it is needed. Returns false if the process must exit.
- * Call this function before signals are handled. */
+/* If this process is a spare, waits until the spare is needed. Returns false if the process must
+ * exit. Call this function before signals are handled. */
 bool deploy_is_needed(void);
 
 /* Directory of the cached versions below HOME: HOME/models/PLACE/CONTENT. */

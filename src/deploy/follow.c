@@ -17,12 +17,12 @@ enum {
 	BEAT_MS = REPLICAS_TERM_MS / 3, /* time between two writes while the replica rolls */
 	TURN_MS = 1000, /* time between two requests for a turn */
 	REFRESH_MS = 300000, /* time between two writes of an entry that does not change */
-	SHORT_MS = 500, /* time between two looks at a version that is not complete */
+	SHORT_MS = 500, /* time between two checks of a version that is not complete */
 	END_MS = 5000, /* timeout of the last request */
-	REFUSED_MS = 60000 /* time before a version that may be served later is tried again */
+	REFUSED_MS = 60000 /* time until a version that was refused temporarily is tried again */
 };
 
-/* Used by the thread alone. */
+/* Used only by the thread. */
 struct follower {
 	struct follow *f;
 	struct versions versions;
@@ -143,7 +143,7 @@ static void offer(struct follower *w)
 	w->cached = (struct cached){.lock = -1};
 }
 
-/* Fetches a version, unless it is the one that waits for its turn. */
+/* Fetches a version, unless it was fetched already and waits for its turn. */
 static int fetch(struct follower *w, struct model *model, const struct model *serving,
 	struct penstock_error *err)
 {
@@ -153,7 +153,8 @@ static int fetch(struct follower *w, struct model *model, const struct model *se
 		return 0;
 	forget_ready(w);
 	r = model_fetch(w->f->o, model, &w->f->stop, &w->cached, err);
-	/* Without a server an older version is better than none. */
+	/* If nothing is in service, refuse a version that cannot be fetched, so that an older
+	 * version is served. */
 	if (r == -(int)PENSTOCK_E_CORRUPT)
 		follow_failed(w->f, model, err->message, true);
 	else if (r < 0 && !serving->name && r != -(int)PENSTOCK_E_CHANGED &&
@@ -310,7 +311,7 @@ static int64_t follow_once(struct follower *w, struct penstock_error *err)
 	penstock_error_release(err);
 	if (busy)
 		return BEAT_MS;
-	/* Without its entry a replica serves, but does not roll. */
+	/* A replica whose entry cannot be written stays in service, but does not roll. */
 	return r < 0 && w->serves ? f->o->interval_ms : look(w, err);
 }
 
@@ -344,7 +345,8 @@ static void *run(void *cookie)
 	if (w.open) {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-		/* A store that does not respond would delay the end. */
+		/* follow_stop() sets `give_up`: a store that does not respond must not delay the
+		 * end. */
 		w.replicas.cancel = &f->give_up;
 		if (!w.state_fails && replicas_write(&w.replicas, NULL, &err) < 0)
 			report(&w.said_state, &err);
@@ -451,7 +453,8 @@ static bool refuse(struct refused *refused, const char *content, int64_t until_m
 	return true;
 }
 
-/* The version is offered again, unless it is refused. The caller has the lock. */
+/* Ends the attempt to serve a version. The version is offered again, unless it is refused. The
+ * caller has the lock. */
 static void end_try(struct follow *f, const struct model *model)
 {
 	changed(f, model);
@@ -478,7 +481,7 @@ void follow_failed(struct follow *f, const struct model *model, const char *why,
 		!str_copy(&f->why, why))
 		log_warn("out of memory");
 	if (f->why)
-		str_make_utf8(f->why); /* JSON has no other text */
+		str_make_utf8(f->why); /* JSON must be UTF-8 */
 	end_try(f, model);
 }
 

@@ -37,7 +37,7 @@ struct model {
 	bool committed; /* the version has the commit of a checkpoint */
 };
 void model_release(struct model *model);
-/* Both return false if out of memory. */
+/* Both functions return false if out of memory. */
 bool model_set(struct model *to, const char *name, const char *content);
 /* Copies name and content; `from` may be empty. */
 bool model_copy_name(struct model *to, const struct model *from);
@@ -50,7 +50,8 @@ struct versions {
 	size_t next_commit; /* place where the search for the next commit begins */
 	struct seen_content *contents;
 	size_t n_contents;
-	/* commits of the last look that lack the metric of `best`; 0 if another one has it */
+	/* commits of the last look that lack the metric of `best`; 0 if any commit has the
+	 * metric */
 	size_t n_unmeasured;
 };
 void versions_release(struct versions *v);
@@ -63,9 +64,9 @@ struct refused {
 	size_t n;
 };
 bool refused_has(const struct refused *refused, const char *content);
-/* Finds the newest complete version, or the best one. Returns 1 if there is one, which the caller
- * releases, else 0. `*settles` is true if a version was too new or changed during the look, so that
- * the next look may find another version. */
+/* Finds the newest complete version, or the best version. Returns 1 with the version in `out`,
+ * which the caller releases, or 0 if there is no such version. `*settles` is true if a version was
+ * too new or changed during the look, so that the next look may find another version. */
 int versions_look(struct versions *v, const struct refused *refused, struct model *out,
 	bool *settles, struct penstock_error *err);
 
@@ -111,7 +112,8 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 int traffic_find(const char *host, uint16_t *port, struct penstock_error *err);
 int traffic_open(
 	int sockets[static 2], const char *host, uint16_t port, struct penstock_error *err);
-/* `first` is the slot whose socket is the first one of the group. */
+/* Sends new connections to the socket of slot `front`. `first` is the slot whose socket comes first
+ * in the group. */
 int traffic_steer(
 	const int sockets[static 2], unsigned first, unsigned front, struct penstock_error *err);
 /* Listens again if a server has shut a socket down for all its holders. Returns 1 if a socket was
@@ -121,11 +123,11 @@ int traffic_mend(
 /* Returns the number of connections that no server has accepted yet. */
 unsigned traffic_waiting(int socket);
 
-/* ---- relay.c: connections that wait at a socket whose server has gone ---- */
+/* ---- relay.c: connections that wait at a socket whose server has ended ---- */
 
-/* Accepts the waiting connections, closes health checks, and relays each other connection to the
- * server in front, in threads that end with the connection. For that server the connections come
- * from this machine. Does not block. */
+/* Accepts the waiting connections, closes health checks, and relays all other connections to the
+ * server in front. Each connection has a thread, which ends with the connection. The server sees
+ * connections from this machine. Does not block. */
 void relay_waiting(int socket);
 
 /* ---- backend.c: one process ---- */
@@ -133,7 +135,7 @@ void relay_waiting(int socket);
 enum backend_phase {
 	BACKEND_NONE,
 	BACKEND_STARTING, /* not yet healthy */
-	BACKEND_READY, /* in front, or behind a newer one that may fail */
+	BACKEND_READY, /* in front, or behind a newer server that may still fail */
 	BACKEND_ENDING /* asked to end */
 };
 
@@ -149,7 +151,7 @@ struct backend {
 	unsigned unhealthy; /* failed health checks in a row */
 	char *why; /* reason of the last failed check; owned */
 	int gate; /* the command starts when a line is written to it; 0 afterwards */
-	bool killed; /* because of `why` */
+	bool killed; /* this process killed the server because of `why` */
 };
 void backend_release(struct backend *s);
 /* Starts a server of s->model. `socket` is -1 if the server listens itself. */
@@ -203,8 +205,10 @@ struct replica_state {
 	const char *state; /* "serving", "rolling", "failed", "waiting" */
 	/* the version in service; NULL, or without a name, if there is none */
 	const struct model *model;
-	const struct model *next; /* the version that rolls; NULL like `model` */
-	const struct model *failed; /* the last version that failed; NULL like `model` */
+	/* the version that rolls; may be NULL or without a name, like `model` */
+	const struct model *next;
+	/* the last version that failed; may be NULL or without a name, like `model` */
+	const struct model *failed;
 	const char *why; /* reason why `failed` has failed */
 };
 int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t port,
@@ -213,8 +217,8 @@ void replicas_release(struct replicas *r);
 /* Writes this replica's entry, or removes it if `state` is NULL. Does nothing with `no_state`. */
 int replicas_write(
 	struct replicas *r, const struct replica_state *state, struct penstock_error *err);
-/* Writes the entry as "rolling" unless `unavailable` others roll. Returns 1 if it is our turn, as
- * always with `no_state`, else 0. */
+/* Writes the entry as "rolling" unless `unavailable` other replicas already roll. Returns 1 if it
+ * is this replica's turn, else 0. With `no_state`, it is always this replica's turn. */
 int replicas_take_turn(
 	struct replicas *r, const struct replica_state *state, struct penstock_error *err);
 
@@ -229,15 +233,16 @@ struct follow {
 	atomic_int give_up; /* ends the last request if it takes too long */
 	bool ended; /* the thread has ended */
 	uint16_t port;
-	struct model last; /* served by an earlier process; offered without the store */
+	/* served by an earlier process; offered from the cache, without a request to the store */
+	struct model last;
 
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	/* From the thread: a verified version whose turn it is, until main takes it. */
+	/* Set by the thread: a verified version whose turn it is, until main takes it. */
 	bool offers;
 	struct model next;
 	struct cached cached;
-	/* From main, except `missing`. */
+	/* Set by main, except `missing`. */
 	struct model tried; /* the last offer that main has taken */
 	bool wakes; /* the thread has to read the members below */
 	bool missing; /* set by the thread: there is no bucket, and nothing to serve */
@@ -250,19 +255,19 @@ struct follow {
 	bool refuses_more; /* `refused` and `failed` have changed since follow_pack_failures() */
 };
 void follow_init(struct follow *f, const struct deploy_options *o);
-/* Starts the thread; main has reported the version in service, if there is one. */
+/* Starts the thread. If a version is in service, main must have reported it before. */
 int follow_start(struct follow *f, uint16_t port, struct penstock_error *err);
 /* Removes this replica from the state object, unless its last write failed, ends the thread, and
  * releases the members. */
 void follow_stop(struct follow *f);
-/* Reports the version in service. `rolled` is true if an offer has put it in service, so that an
- * earlier failure is forgotten. */
+/* Reports the version in service. `rolled` is true if the version was offered and has just gone
+ * into service; earlier failures are then forgotten. */
 void follow_serving(struct follow *f, const struct model *model, bool rolled);
 /* Reports a version that failed. The version is never offered again if `for_ever` is true, else not
  * for a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
-/* Reports a version whose server ended with the process that started it. The version is offered
- * again. */
+/* Reports a version whose server was still starting when the process that started it was killed,
+ * and has ended, too. The version is offered again. */
 void follow_not_started(struct follow *f, const struct model *model);
 /* Returns an object for the state of this machine: the contents that are not offered, and the last
  * version that failed. Returns NULL if out of memory. */
@@ -273,8 +278,8 @@ bool follow_refuses_more(struct follow *f);
 void follow_unpack_failures(struct follow *f, const json_t *state);
 /* Returns true if there is no bucket, and nothing to serve. */
 bool follow_is_in_vain(struct follow *f);
-/* Takes the offer. If `rolls` is true, its turn lasts until follow_serving() or follow_failed()
- * reports the version. Returns false if there is no offer. */
+/* Takes the offer. If `rolls` is true, the version's turn lasts until follow_serving() or
+ * follow_failed() reports the version. Returns false if there is no offer. */
 bool follow_take(struct follow *f, bool rolls, struct model *model, struct cached *cached);
 
 #endif

@@ -1,4 +1,4 @@
-/* Connections that wait at a socket whose server has gone. */
+/* Connections that wait at a socket whose server has ended. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,10 +20,10 @@
 
 enum {
 	MOST = 256, /* connections at a time; others wait */
-	IDLE_S = 30, /* time before a silent peer is asked if it is still there */
+	IDLE_S = 30, /* time before the kernel probes a silent peer */
 	IDLE_PROBES = 3,
 	ACK_MS = 60000, /* time within which a peer must acknowledge sent bytes */
-	CLOSE_MS = 5000 /* time for the client to close after the server */
+	CLOSE_MS = 5000 /* time that the client has to close after the server has closed */
 };
 
 static atomic_uint relayed;
@@ -68,7 +68,7 @@ static void notice_death(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ack, sizeof(ack));
 }
 
-/* Connects to the server in front, which has the address that the client has connected to. */
+/* Connects to the server in front, at the address to which the client has connected. */
 static int connect_to_front(int client, struct penstock_error *err)
 {
 	struct sockaddr_storage address = {0};
@@ -122,8 +122,8 @@ void relay_waiting(int socket)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int flags = fcntl(socket, F_GETFL);
 
-	/* Children of a dead server may accept the same connection, and accept4() must not wait
-	 * then. All holders of the socket share the flag, so it is restored. */
+	/* accept4() must not block if a child of the dead server accepts the connection first. All
+	 * holders of the socket share O_NONBLOCK, so the old flags are restored. */
 	if (flags < 0 || fcntl(socket, F_SETFL, flags | O_NONBLOCK) < 0)
 		return;
 	while (atomic_load(&relayed) < MOST) {

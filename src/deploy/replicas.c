@@ -62,7 +62,7 @@ static int load(struct document *d, struct object_ref at, const atomic_int *canc
 	if (!format || !json_is_object(json_object_get(d->root, "replicas")) ||
 		strcmp(format, FORMAT) != 0)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"cannot read '%s://%s/%s': the object is not a state of deployments; delete the object",
+			"cannot read '%s://%s/%s': the object is not the state of a deployment; delete the object",
 			object_client_scheme(at.client), at.bucket, at.key);
 	return 0;
 }
@@ -80,7 +80,7 @@ int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t p
 	char host[65] = "";
 	int rc;
 
-	/* Heartbeat numbers begin with the clock, so that they differ from the numbers of an
+	/* Heartbeat numbers begin at the current time, so that they differ from the numbers of an
 	 * earlier process of this replica. */
 	*r = (struct replicas){.o = o, .beat = clock_wall_ns(), .cancel = o->cancel};
 	gethostname(host, sizeof(host) - 1);
@@ -146,8 +146,9 @@ static json_t *pack_entry(
 	return entry;
 }
 
-/* Returns the number of other replicas that roll, and whose heartbeat has changed within a term of
- * this machine's clock: the clocks of machines are not compared. */
+/* Returns the number of other replicas that roll, and whose heartbeat has changed within the last
+ * REPLICAS_TERM_MS. Only this machine's clock is used, because the clocks of other machines may
+ * differ. */
 static unsigned count_rolling(struct replicas *r, const json_t *replicas)
 {
 	int64_t now = clock_monotonic_ms();
@@ -183,8 +184,9 @@ static unsigned count_rolling(struct replicas *r, const json_t *replicas)
 	return n;
 }
 
-/* Writes or removes this replica's entry: up to TRIES times, until no other replica has changed the
- * object in between. Returns 1, or 0 if `turn` is true and too many other replicas roll. */
+/* Writes or removes this replica's entry. If another replica changes the object in between, tries
+ * again, at most TRIES times in all. Returns 1, or 0 if `turn` is true and too many other replicas
+ * roll. */
 static int change(struct replicas *r, const struct replica_state *state, bool turn,
 	struct penstock_error *err)
 {
@@ -209,7 +211,7 @@ static int change(struct replicas *r, const struct replica_state *state, bool tu
 			rc = json_object_set_new(replicas, r->name,
 				pack_entry(r, state, json_object_get(replicas, r->name)));
 		else if (json_object_del(replicas, r->name) < 0)
-			return 1; /* there is no entry */
+			return 1; /* there is no entry to remove */
 		text = rc == 0 ? json_dumps(d.root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
 		if (!text)
 			return error_memory(err);

@@ -45,7 +45,7 @@ static void packet_init(struct packet *p, size_t n)
 static struct spare_hand received;
 static bool took_over;
 
-/* Waits for the descriptors, and then for the end of the channel. */
+/* Waits for the descriptors, then for the end of the active process, which closes the channel. */
 bool deploy_is_needed(void)
 {
 	struct packet p;
@@ -181,7 +181,7 @@ void spare_dismiss(struct spare *s)
 
 	if (!s->process.pid)
 		return;
-	/* A spare that does not end must not take over. */
+	/* Kill a spare that does not end: the spare would take over. */
 	if (send(s->channel, &byte, 1, MSG_NOSIGNAL) != 1 ||
 		!process_wait(&s->process, DISMISS_MS, &status))
 		process_signal(&s->process, SIGKILL);

@@ -39,7 +39,7 @@ static socklen_t fill(struct sockaddr_storage *out, const char *host, uint16_t p
 /* Returns the port of a bound socket, or 0 on error. */
 static uint16_t port_of(int fd)
 {
-	struct sockaddr_in6 a = {0}; /* the port has the same place in an IPv4 address */
+	struct sockaddr_in6 a = {0}; /* the port has the same offset in a sockaddr_in */
 	socklen_t len = sizeof(a);
 
 	return getsockname(fd, (struct sockaddr *)&a, &len) < 0 ? 0 : ntohs(a.sin6_port);
@@ -112,7 +112,7 @@ static int set_filter(int socket, unsigned probe, unsigned others, struct pensto
 	const struct sock_fprog program = {.len = ARRAY_SIZE(code), .filter = code};
 
 	if (setsockopt(socket, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)) < 0)
-		return error_errno(err, errno, "cannot choose the server of new connections");
+		return error_errno(err, errno, "cannot choose the server for new connections");
 	return 0;
 }
 
@@ -138,7 +138,8 @@ int traffic_mend(
 
 	if (listens[0] && listens[1])
 		return 0;
-	/* The other socket is the first of the group now, and gets everything until both listen. */
+	/* The socket that still listens is now the first of the group; it gets all connections
+	 * until both sockets listen. */
 	for (unsigned slot = 0; slot < 2; slot++) {
 		if (listens[slot])
 			r = set_filter(sockets[slot], 0, 0, err);

@@ -1,4 +1,4 @@
-/* The versions of a model below a prefix, and the one to serve. */
+/* The versions of a model below a prefix, and the choice of the version to serve. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,7 +191,7 @@ static bool is_replaced(const struct penstock_error *err)
 
 /* Gets the commit at `file`, or NULL if the commit is invalid or cannot be read. A commit that was
  * read is kept for the next look. Fails with PENSTOCK_E_CHANGED if the object has changed since the
- * listing, and with errors that may pass. */
+ * listing, and with temporary errors. */
 static int read_commit(struct versions *v, const struct model_file *file, const struct commit **out,
 	struct penstock_error *err)
 {
@@ -203,7 +203,8 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 
 	if (!key)
 		return error_memory(err);
-	/* Most looks ask for the commits in one order: begin after the last one. */
+	/* Each look usually reads the commits in the same order: begin after the commit that was
+	 * read last. */
 	for (size_t i = 0; i < v->n_commits && !seen; i++) {
 		struct seen_commit *c = &v->commits[(v->next_commit + i) % v->n_commits];
 
@@ -242,7 +243,7 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 		(error_is_retryable(&why) || why.code == PENSTOCK_E_CANCELLED ||
 			why.code == PENSTOCK_E_MEMORY))
 		return error_move(err, &why);
-	/* No error: the next look may be able to read the object. */
+	/* Not an error: the next look may be able to read the object. */
 	if (r < 0 && !seen->warned)
 		log_warn("cannot read '%s': %s", file->path, why.message);
 	seen->warned = r < 0;
@@ -276,7 +277,8 @@ static void forget_unused(struct versions *v)
 		v->contents[i].used = false;
 }
 
-/* Adds the directory of the files look->files[first..first+n_files), unless it is not a version. */
+/* Adds the directory of the files look->files[first..first+n_files) if the directory is a
+ * version. */
 static int add_candidate(struct look *look, size_t first, size_t n_files, size_t len,
 	struct candidate **candidates, size_t *n, struct penstock_error *err)
 {
@@ -292,7 +294,7 @@ static int add_candidate(struct look *look, size_t first, size_t n_files, size_t
 
 	if (!text)
 		return error_memory(err);
-	/* The name becomes an argument of a command, maybe of a shell. */
+	/* The name becomes an argument of a command, which may be a shell. */
 	if (text[strspn(text, NAME_LETTERS)] || strchr("-.", *text))
 		return 0;
 	c.numbered = str_to_u64(text, 0, UINT64_MAX, &c.number);
@@ -391,7 +393,7 @@ static int add_file(struct model *out, const struct model_file *f, struct checks
 static int fill_model(const struct look *look, const struct candidate *c, struct model *out,
 	struct penstock_error *err)
 {
-	/* The whole prefix has its loose files already. */
+	/* A version that is the whole prefix already includes the loose files. */
 	size_t n_loose = c->len ? look->n_loose : 0, before = 0;
 	struct checksum sum = {0};
 	uint8_t digest[CHECKSUM_MAX_SIZE];
