@@ -35,7 +35,7 @@ static enum access_relation relation_of(
 	return strcmp(caller->account, settings->owner) == 0 ? OWN_ACCOUNT : OTHER_ACCOUNT;
 }
 
-/* Actions that have another name if the request names a version. */
+/* Actions that have a different name if the request names a version. */
 static const struct {
 	const char *action, *of_version;
 } versioned[] = {
@@ -116,14 +116,15 @@ static enum access_result ask(const struct access_settings *settings, const char
 	if (identity_is_limited(who, &question))
 		return policy_spend(&question, 0) ? ACCESS_REFUSED : ACCESS_FAILED;
 	allowed = access_decide(&facts);
-	if (allowed && facts.acl) { /* a field of access logs */
+	/* Computes the field of access logs that says if only an ACL allowed the request. */
+	if (allowed && facts.acl) {
 		facts.acl = false;
 		source->req->acl_required = source->req->acl_required || !access_decide(&facts);
 	}
 	return allowed ? ACCESS_ALLOWED : ACCESS_REFUSED;
 }
 
-/* Decides on an action without a bucket that exists: only the policies of the sender count. */
+/* Decides on an action that is not on an existing bucket: only the sender's policies count. */
 static enum access_result ask_identity(
 	const char *action, const char *bucket, const struct values_source *source)
 {
@@ -155,8 +156,8 @@ static bool creates_bucket(const struct request *req)
 	return req->action && strcmp(req->action, "s3:CreateBucket") == 0;
 }
 
-/* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy of the bucket was
- * evaluated. */
+/* Decides on an action; `key` is NULL if the action is on the bucket. Sets *plain if no policy of
+ * the bucket was evaluated. */
 static enum access_result decide(struct request *req, const char *action, const char *key,
 	const struct access_subject *subject, bool *plain)
 {
@@ -287,7 +288,8 @@ bool access_check_sender(struct request *req)
 		return (settings && (settings_are_public(settings) ||
 					    policy_admits_anyone(settings->policy))) ||
 		       refuse(req);
-	/* The sender of a form is not known yet. */
+	/* Do not reply yet to an upload by a form: its sender is not known before the form is
+	 * read. */
 	return req->identity->is_anonymous || !settings || settings->exists ||
 	       reply_error(req, S3_E_NO_SUCH_BUCKET);
 }

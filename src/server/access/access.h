@@ -39,10 +39,11 @@ enum access_result {
 	ACCESS_FAILED
 };
 
-/* Forgets the object of earlier decisions. Decisions on the same names share one object; the names
- * are compared by address, which the keys of a list may have in common. */
+/* Forgets the object of earlier decisions. Decisions on the same names share one object. The names
+ * are compared by address: call this function between two keys of a list, whose texts may be at the
+ * same address. */
 void access_forget(struct request *req);
-/* Decides for any subject, without a reply. */
+/* Decides on an action on any subject, and sets no reply. */
 enum access_result access_of(
 	struct request *req, const char *action, const struct access_subject *subject);
 /* Returns true if the sender may list the key: only such a sender may learn that the key is
@@ -55,9 +56,9 @@ bool access_check_subject(
  * name for objects without a version; if the request names a version, the name for versions is
  * used. */
 bool access_check(struct request *req, const char *action);
-/* For an operation that checks each of its subjects: refuses an anonymous sender unless the bucket
- * allows something to all, perhaps on conditions, and any other known sender if the bucket is
- * missing. Returns false with a reply set. */
+/* For an operation that checks each of its subjects later. Refuses an anonymous sender unless the
+ * bucket allows some action to everyone, perhaps on conditions. Refuses any other known sender if
+ * the bucket is missing. Returns false with a reply set. */
 bool access_check_sender(struct request *req);
 /* Returns true if a deletion under these conditions, each of which may be NULL, needs the right to
  * read, too, as with AWS: the reply shows if the object meets the conditions. */

@@ -154,7 +154,7 @@ static bool verify_url(struct request *req)
 	return check_signature(req, expires, signature);
 }
 
-/* A request is valid for a quarter of an hour around its date. */
+/* A request is valid if its date is at most SIGV4_SKEW_SECONDS in the past or in the future. */
 static bool check_date(struct request *req, const char *date)
 {
 	int64_t seconds, now = clock_wall_ns() / NS_PER_S;

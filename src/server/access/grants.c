@@ -228,11 +228,11 @@ bool grants_of_request(
 
 /* --- the decision ---------------------------------------------------------------------------- */
 
-/* Actions that ACLs allow, as AWS maps them. The ACL of the object decides on actions on existing
- * objects, the ACL of the bucket on others. */
+/* Actions that an ACL can allow, as AWS maps them. The ACL of the object decides on actions on
+ * existing objects, the ACL of the bucket on others. */
 static const struct {
 	const char *action;
-	unsigned permission; /* 0 if no grant allows it */
+	unsigned permission; /* 0 if no grant allows the action */
 	bool of_object;
 } lists[] = {
 	{"s3:ListBucket", ACL_READ, false},
@@ -306,7 +306,8 @@ static int ask_object(struct request *req, const struct access_settings *setting
 	return 0;
 }
 
-/* The account that started an upload may list and abort it, in a bucket of another account too. */
+/* The account that started an upload may list its parts and abort it, even in a bucket of another
+ * account. */
 static int ask_upload(
 	struct request *req, const struct access_subject *subject, struct grants_answer *out)
 {
@@ -367,8 +368,8 @@ static bool choose(struct request *req, const struct grants_scope *scope, const 
 		return !grants_are_asked(req) || gives || refuse_list(req);
 	if (gives && scope->settings->ownership == BUCKET_OWNER_PREFERRED)
 		return true;
-	/* An object of an anonymous sender gets the owner of the bucket: without an owner it could
-	 * not be managed. */
+	/* The bucket's owner gets the object of an anonymous sender: no other account could manage
+	 * it. */
 	if (!req->identity->is_anonymous)
 		*account = req->identity->account;
 	return !grants_are_asked(req) ||

@@ -20,8 +20,8 @@ struct access_settings;
 struct request;
 struct store_object;
 
-/* The stored header of an object, and the configuration of a bucket, with its list
- * (s3/access/acl.h). The list is missing if only the owner has a grant, for full control. */
+/* Names of the stored header of an object, and of the configuration of a bucket, that have the list
+ * of grants (s3/access/acl.h). Both are missing if the only grant gives the owner full control. */
 #define ACL_HEADER ":acl"
 #define ACL_CONFIG "acl"
 
@@ -52,11 +52,11 @@ struct grants_answer {
 	/* The object does not belong to the account of the bucket: the policy of the bucket can
 	 * only deny an action on the object, and the bucket's account needs a grant. */
 	bool is_foreign;
-	bool is_owner; /* the sender is of the account that owns the object */
+	bool is_owner; /* the sender belongs to the account that owns the object */
 };
 /* Reads the object of a subject, unless `*object` has it already, so that all parts of a decision
- * see the same object. *found is false if it is missing or a delete marker. Returns a negative code
- * if it cannot be read. */
+ * see the same object. *found is false if the object is missing or a delete marker. Returns a
+ * negative code if the object cannot be read. */
 int grants_read(struct request *req, const struct access_subject *subject,
 	struct store_object **object, bool *found);
 /* Checks an action against the ACLs of the bucket and of the object; `object` is as for

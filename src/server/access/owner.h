@@ -25,7 +25,7 @@ struct s3_owner owner_of_headers(struct request *req, const char *headers, size_
  * reply set. */
 bool owner_of_request_bucket(
 	struct request *req, struct store_bucket *bucket, struct s3_owner *out);
-/* Returns true if the sender is of the account that owns the bucket. */
+/* Returns true if the sender belongs to the account that owns the bucket. */
 bool owner_is_sender(const struct request *req, const struct store_bucket *bucket);
 
 /* Compares the owner of `bucket` with the number in the header `name`, if the request has this

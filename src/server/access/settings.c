@@ -15,8 +15,8 @@
 #include "server/directory/identity.h"
 #include "server/request/request.h"
 
-/* Maximum number of buckets whose settings are kept. If two buckets have the same slot, the last
- * one is kept. */
+/* Maximum number of buckets whose settings are kept. If two buckets have the same slot, the slot
+ * keeps the settings that were read last. */
 #define SLOTS 1024
 
 struct settings_cache {

@@ -33,7 +33,7 @@ struct access_block {
 	bool block_acls, ignore_acls, block_policy, restrict_buckets;
 };
 
-/* A bucket without controls is treated like one with OBJECT_WRITER. */
+/* A bucket without ownership controls is treated like a bucket with OBJECT_WRITER. */
 enum object_ownership {
 	OWNERSHIP_MISSING,
 	OBJECT_WRITER,
@@ -51,7 +51,7 @@ struct access_settings {
 	char *acl; /* as in s3/access/acl.h; NULL if the bucket has no ACL */
 	struct policy *policy; /* NULL if the bucket has no policy */
 	bool policy_is_public;
-	bool policy_is_unreadable; /* all is denied, except to repair the policy */
+	bool policy_is_unreadable; /* every action is denied, except the repair of the policy */
 	/* the policy also applies to the root's requests about the policy */
 	bool policy_binds_root;
 	bool has_block;

@@ -23,7 +23,7 @@
 
 #define TEXT_MAX 64
 
-/* Takes steps for a text that is searched, each about a nanosecond. */
+/* Counts `n` steps, of about a nanosecond each, against the limit of the request. */
 static void spend(const struct values_source *source, size_t n)
 {
 	policy_spend(&(struct policy_question){.steps = &source->req->policy_steps}, n);
@@ -222,8 +222,8 @@ static int parameter(
 	return buf_failed(&value) ? -PENSTOCK_E_MEMORY : 0;
 }
 
-/* For a key the prefix is the key itself: a sender who may list the key may learn that it is
- * missing. */
+/* If the subject has a key, the prefix is that key: a sender who may list this prefix may learn
+ * that the key is missing. */
 static int prefix(const struct values_source *source, struct policy_values *out)
 {
 	if (source->subject->key)
@@ -353,7 +353,8 @@ static int existing_tag(
 		     : 0;
 }
 
-/* A copy ignores tags of the request, unless they replace those of its source. */
+/* Returns true if tags of the request count: a copy ignores them unless they replace the tags of
+ * the source. */
 static bool has_request_tags(const struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-tagging-directive");

@@ -19,13 +19,15 @@ struct values_source {
 	const struct policy_caller *caller;
 	const char *owner; /* the account of the bucket */
 	struct store_object **object; /* gets the object of the subject if the decision reads it */
-	struct arena *memory; /* memory of the values: a policy may ask for long ones many times */
+	/* memory of the values: a policy may ask for long values many times */
+	struct arena *memory;
 };
 
 /* A callback for struct policy_question. The values live as long as the request and `memory`. */
 int values_of_request(
 	const struct policy_question *question, const char *key, struct policy_values *out);
-/* Returns the steps of a question for the next decision of a request. */
+/* Adds the steps of one decision to the steps that are left to the request, up to a limit. Returns
+ * the counter of these steps. */
 size_t *values_steps(struct request *req);
 
 #endif

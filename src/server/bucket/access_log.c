@@ -22,7 +22,7 @@
 #include "store/header.h"
 #include "store/store.h"
 
-/* Bytes that count for each future object in addition to its lines. */
+/* Bytes that are counted for each future object in addition to its lines. */
 #define PENDING_BYTES (4 * KIB)
 
 /* The lines of one future object. */
@@ -233,8 +233,8 @@ static int make_body(struct store *store, const struct buf *lines, bool encrypte
 	return rc == 0 ? store_body_sync(*body, err) : rc;
 }
 
-/* Gets the stored headers, and the default encryption of the target. The account of the lines owns
- * the object; the target may belong to another account by now. */
+/* Gets the stored headers, and the default encryption of the target. Returns STORE_NO_SUCH_BUCKET
+ * if the target no longer belongs to the account of the lines. */
 static enum store_status make_headers(struct access_log *log, const struct pending *p,
 	struct buf *headers, bool *encrypted, struct penstock_error *err)
 {
@@ -259,7 +259,7 @@ static enum store_status make_headers(struct access_log *log, const struct pendi
 	return status == STORE_OK && buf_failed(headers) ? STORE_FAILED : status;
 }
 
-/* Stores some lines as an object. */
+/* Stores the lines as an object. */
 static enum store_status put_lines(
 	struct access_log *log, const struct pending *p, struct penstock_error *err)
 {
@@ -284,7 +284,7 @@ static enum store_status put_lines(
 	return status;
 }
 
-/* Returns false if the delivery may succeed later. */
+/* Delivers the lines of one object. Returns false if a later attempt may succeed. */
 static bool deliver(struct access_log *log, const struct pending *p)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -316,8 +316,8 @@ static void deliver_all(struct access_log *log)
 	log->full = false;
 	pthread_mutex_unlock(&log->lock);
 	if (n_dropped)
-		log_warn("access logs: dropped %zu lines, because too many of their accounts wait "
-			 "for delivery",
+		log_warn("access logs: dropped %zu lines, because too many lines of their accounts "
+			 "wait for delivery",
 			n_dropped);
 	for (; list; list = next) {
 		next = list->next;

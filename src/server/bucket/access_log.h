@@ -1,6 +1,6 @@
 /*
- * Server access logs: a line for each request to a bucket with logging, delivered in batches as
- * objects of its target bucket.
+ * Server access logs: one line for each request to a bucket that has logging. Lines are delivered
+ * in batches, as objects in the target bucket of the log.
  *
  *	r = access_log_start(&logs, store, "000000000000", 60000, err);
  *	...
@@ -9,7 +9,7 @@
  *	...
  *	access_log_stop(logs); // delivers what waits
  *
- * Lines wait in memory: a crash loses the lines of the last interval.
+ * Lines wait in memory, so a crash loses the lines of the last interval.
  */
 #ifndef SERVER_BUCKET_ACCESS_LOG_H
 #define SERVER_BUCKET_ACCESS_LOG_H
@@ -25,10 +25,11 @@ struct store;
 /* The configuration of a bucket. */
 #define LOGGING_CONFIG "logging"
 
-/* `account` is the number of the owner of a bucket that names no owner; it is part of the keys. */
+/* `account` is the number of the account that owns buckets without a stored owner. The keys of
+ * delivered objects may contain the number of the owner. */
 int access_log_start(struct access_log **out, struct store *store, const char *account,
 	int64_t interval_ms, struct penstock_error *err);
-/* Returns true if a bucket has logging; false if `log` is NULL. */
+/* Returns true if any bucket has logging; false if `log` is NULL. */
 bool access_log_any(struct access_log *log);
 /* Returns true if the bucket has logging; false if `log` is NULL. */
 bool access_log_has(struct access_log *log, const char *bucket);

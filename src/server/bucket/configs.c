@@ -22,7 +22,8 @@ struct config {
 struct configs {
 	struct store *store;
 	const struct config_kind *kind;
-	pthread_mutex_t updates; /* held by an update, so that the last one reads the newest text */
+	/* held by an update, so that the last update reads the newest text */
+	pthread_mutex_t updates;
 	pthread_rwlock_t lock;
 	struct config **items; /* under lock; sorted by bucket */
 	atomic_size_t n; /* written under lock */
@@ -36,7 +37,7 @@ static void config_free(const struct configs *configs, struct config *config)
 	free(config);
 }
 
-/* Returns the place of a bucket: the first one whose bucket is not before it. */
+/* Returns the index of a bucket, or the index at which it would be inserted. */
 static size_t place_of(const struct configs *configs, const char *bucket)
 {
 	size_t from = 0, to = atomic_load(&configs->n);
@@ -85,8 +86,8 @@ static int read_config(const struct configs *configs, const char *bucket, const 
 	return 0;
 }
 
-/* Sets the configuration of a bucket, which is owned, or removes it if `config` is NULL. Fails
- * only if a configuration is added. */
+/* Sets the configuration of a bucket, and takes ownership of `config`; removes the configuration if
+ * `config` is NULL. Fails only if a configuration is added. */
 static int set(struct configs *configs, const char *bucket, struct config *config,
 	struct penstock_error *err)
 {

@@ -1,6 +1,6 @@
 /*
- * The configurations of one kind of all buckets, parsed and in memory. An unreadable configuration
- * counts as missing, and is reported.
+ * All buckets' configurations of one kind, parsed and in memory. An unreadable configuration counts
+ * as missing, and is reported.
  *
  *	// kind: its name, the size of the parsed form, and how it is parsed and released
  *	r = configs_new(&configs, store, kind, err);
@@ -22,7 +22,7 @@ struct store;
 
 struct config_kind {
 	const char *name; /* name of the configuration in the store */
-	size_t size; /* size of the struct that parse() fills, which is zeroed */
+	size_t size; /* size of the zeroed struct that parse() fills */
 	int (*parse)(const char *text, size_t len, void *out, struct penstock_error *err);
 	void (*release)(void *parsed);
 };
@@ -35,7 +35,7 @@ void configs_free(struct configs *configs);
  * the configuration, and after the bucket was deleted, before the reply. After a failure, which is
  * logged, returns false; the bucket then has no configuration until the next call. */
 bool configs_update(struct configs *configs, const char *bucket);
-/* Returns true if a bucket has such a configuration; takes no lock. */
+/* Returns true if any bucket has such a configuration; takes no lock. */
 bool configs_any(struct configs *configs);
 /* Returns the configuration of a bucket, or NULL if the bucket has none. Call configs_done() after
  * use, unless the result is NULL. */

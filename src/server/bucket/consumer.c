@@ -9,8 +9,8 @@
 
 /* Events that are read, and then removed, together. */
 #define BATCH 100
-/* After this time, events that are settled are removed, although other events of the batch are not
- * settled. */
+/* After this time, the settled events of a batch are removed, even if the rest of the batch is not
+ * settled yet. */
 #define TURN_MS	     1000
 #define PAUSE_MAX_MS 60000
 
@@ -25,14 +25,14 @@ static void report_dropped(struct consumer *c)
 	struct store_event_count count = store_event_count(c->all->store, c->queue);
 
 	if (count.dropped != c->n_dropped)
-		log_warn("%s '%s': dropped %llu events, because %zu events wait already",
+		log_warn("%s '%s': dropped %llu events, because %zu events already wait",
 			c->all->ops->what, c->name,
 			(unsigned long long)(count.dropped - c->n_dropped), count.waiting);
 	c->n_dropped = count.dropped;
 }
 
 /* Settles and removes some events. Returns the number of those that are removed; *failed is set if
- * the next one has to wait. */
+ * the next event has to wait. */
 static size_t settle(struct consumer *c, struct store_event *events, size_t n, bool *failed,
 	struct penstock_error *err)
 {
@@ -54,12 +54,14 @@ static size_t settle(struct consumer *c, struct store_event *events, size_t n, b
 	if (!done)
 		return 0;
 	if (store_event_remove(all->store, c->queue, ends, done, &own) == STORE_OK) {
-		/* The receiver has not accepted the event: resumed() must not say so. */
+		/* The receiver has not accepted the event: resumed() must not report that the
+		 * receiver accepts events again. */
 		if (result == CONSUMER_GAVE_UP)
 			c->pause_ms = 0;
 		return done;
 	}
-	/* With a full disk, the events must not be settled again without a pause. */
+	/* If the events cannot be removed, for example because the disk is full, the queue pauses
+	 * before they are settled again. */
 	*failed = true;
 	warn(c, "events will be sent again", &own);
 	penstock_error_release(err);
@@ -84,7 +86,8 @@ static void run(struct consumer *c)
 	if (atomic_load(&all->cancel))
 		return;
 	if (!n) {
-		/* The receiver has not failed: pauses do not grow, and it is not reported. */
+		/* The receiver has not failed: the pause does not grow, and paused() is not
+		 * called. */
 		c->retry_ms = clock_monotonic_ms() + all->pause_ms;
 	} else if (failed) {
 		c->pause_ms = done || !c->pause_ms ? all->pause_ms : 2 * c->pause_ms;

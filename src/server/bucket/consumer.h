@@ -39,14 +39,14 @@ enum consumer_result {
 struct consumer_ops {
 	const char *thread; /* name of the threads */
 	const char *what; /* in messages, before the name of a consumer */
-	/* Settles an event. `end` is complete but for `bytes` and a note, for which there is room
-	 * at `note`; strings may be parts of the text of the event. */
+	/* Settles an event. `end` is complete except for `bytes` and its note; `note` has room for
+	 * the note. Strings in them may point into the text of the event. */
 	enum consumer_result (*settle)(struct consumer *c, struct store_event *event,
 		struct store_event_end *end, struct store_annotation *note,
 		struct penstock_error *err);
-	/* The queue pauses. */
+	/* Called when the queue pauses. */
 	void (*paused)(struct consumer *c, const struct penstock_error *err);
-	/* The queue made progress; its last pause ends after this call. */
+	/* Called when the queue has made progress; its last pause ends after this call. */
 	void (*resumed)(struct consumer *c);
 };
 
@@ -64,7 +64,7 @@ struct consumer {
 	struct consumer *next;
 	const char *name, *queue;
 	pthread_t thread;
-	pthread_cond_t woken; /* with the lock of all */
+	pthread_cond_t woken; /* used with `all->lock` */
 	bool added; /* owned by the committer: the queue got an event */
 	/* Owned by the thread: */
 	int64_t retry_ms; /* end of the pause; 0 if the queue does not pause */

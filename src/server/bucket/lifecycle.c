@@ -16,10 +16,10 @@
 #include "store/header.h"
 #include "store/store.h"
 
-/* New rules have effect after this time, so that a client can read the rules that it has set before
+/* New rules take effect after this time, so that a client can read the rules that it has set before
  * objects expire. */
 #define CHANGE_MS 1000
-/* The clock may be set: it is read again after this time. */
+/* The wall clock is read again after this time, because it may have been set. */
 #define LOOK_MS (15 * 60 * 1000)
 
 struct lifecycle {
@@ -77,7 +77,7 @@ static bool row_ends(const struct lifecycle_walk *walk, const struct store_row *
 	       end.at_ns <= walk->now_ns;
 }
 
-/* Origin of the events of expiry, which come from no request. */
+/* Origin of expiry events, which no request has caused. */
 static const struct store_origin origin = {.event = "LifecycleExpiration"};
 
 static bool on_row(void *cookie, const struct store_row *row)
@@ -116,7 +116,7 @@ static void batch_free(struct batch *batch)
 	free(batch);
 }
 
-/* Returns false if the bucket has other rules by now. */
+/* Returns false if the rules of the bucket have changed. */
 static bool rules_hold(struct lifecycle_walk *walk)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
@@ -231,7 +231,8 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Gets the prefixes of the enabled rules, without those that begin with another prefix. */
+/* Gets the prefixes of the enabled rules, except prefixes that begin with the prefix of another
+ * rule. */
 static size_t find_prefixes(const struct s3_lifecycle *rules, bool uploads, const char **out)
 {
 	size_t n = 0, kept = 0;

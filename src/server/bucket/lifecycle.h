@@ -1,6 +1,7 @@
 /*
- * The lifecycle of buckets: a thread that deletes versions and uploads that have expired by their
- * rules. The thread walks over a bucket in small steps, and holds no transaction between two steps.
+ * The lifecycle of buckets: a thread that deletes versions and uploads when they expire under the
+ * rules of their bucket. The thread walks over a bucket in small steps, and holds no transaction
+ * between two steps.
  *
  *	r = lifecycle_start(&lifecycle, store, S3_DAY_NS, err);
  *	...
@@ -28,7 +29,7 @@ int lifecycle_start(
 	struct lifecycle **out, struct store *store, int64_t day_ns, struct penstock_error *err);
 /* Returns at once. `lifecycle` may be NULL. */
 void lifecycle_wake(struct lifecycle *lifecycle);
-/* Ends a walk at its next step. `lifecycle` may be NULL. */
+/* Ends the thread; a walk in progress ends at its next step. `lifecycle` may be NULL. */
 void lifecycle_stop(struct lifecycle *lifecycle);
 
 /* One walk over a bucket; tests use it, too. */
@@ -38,7 +39,8 @@ struct lifecycle_walk {
 	const struct s3_lifecycle *rules;
 	int64_t day_ns, now_ns;
 	const atomic_bool *stop;
-	/* The configuration that the rules are from: the walk ends when it changes. May be NULL. */
+	/* The configuration that contains the rules; may be NULL. The walk ends when the
+	 * configuration of the bucket differs from this text. */
 	const char *text;
 	size_t text_len;
 	uint64_t generation; /* generation of the store at the last comparison */

@@ -46,7 +46,8 @@ struct webhook {
 	int64_t report_ms; /* when its lag is reported again */
 	int64_t refused_id; /* the event that was refused last */
 	int refusals; /* number of refusals of that event */
-	atomic_ullong n_refused; /* dropped, because they were refused too often */
+	/* events that were dropped because the webhook refused them too often */
+	atomic_ullong n_refused;
 };
 
 struct notifier {
@@ -271,7 +272,7 @@ static int on_change(void *cookie, struct store *store, const struct store_chang
 		if (!s3_notification_means(rule, change->event, change->key))
 			continue;
 		hook = find_webhook(notify, rule->queue);
-		/* The operator may have removed it, or given it to another account. */
+		/* The operator may have removed the webhook, or given it to another account. */
 		if (!hook || !may_use(hook, change->bucket))
 			continue;
 		hook->consumer.added = true;
@@ -340,7 +341,8 @@ static int post(
 	return rc;
 }
 
-/* Reports the lag of a webhook that failed. The address may have a secret and is not shown. */
+/* Reports the lag of a webhook that failed. The address may contain a secret, so it is not
+ * shown. */
 static void paused(struct consumer *c, const struct penstock_error *err)
 {
 	struct webhook *hook = (struct webhook *)c;
@@ -365,8 +367,8 @@ static void resumed(struct consumer *c)
 	hook->report_ms = 0;
 }
 
-/* Returns true if the webhook has refused the event so often that later events would be refused,
- * too. A redirection, which is not followed, is a refusal, too; 408 and 429 are not. */
+/* Returns true if the webhook has refused the event LIMIT_NOTIFY_REFUSALS times. A redirection,
+ * which is not followed, counts as a refusal; 408 and 429 do not. */
 static bool is_given_up(
 	struct webhook *hook, const struct store_event *event, const struct penstock_error *err)
 {
@@ -430,7 +432,8 @@ bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out)
 
 /* --- start and end --------------------------------------------------------------------------- */
 
-/* Drops events of webhooks that the operator has removed, which would take the room of others. */
+/* Drops events for webhooks that the operator has removed: these events would use up room that
+ * other events need. */
 static int drop_strays(struct notifier *notify, struct penstock_error *err)
 {
 	_cleanup_free_ const char **names = calloc(notify->n + 1, sizeof(*names));
@@ -448,8 +451,8 @@ static int drop_strays(struct notifier *notify, struct penstock_error *err)
 		    &dropped, err) != STORE_OK)
 		return -(int)err->code;
 	if (dropped)
-		log_warn("notifications: dropped %zu events of webhooks that are not in the file "
-			 "'webhooks' any more",
+		log_warn("notifications: dropped %zu events of webhooks that are no longer in the "
+			 "file 'webhooks'",
 			dropped);
 	return 0;
 }
@@ -458,7 +461,8 @@ static int start_threads(struct notifier *notify, struct penstock_error *err)
 {
 	int rc = 0;
 
-	/* The observer comes before the threads, which make changes. */
+	/* Set the observer before the threads start: store_observe() must precede all changes, and
+	 * the threads make changes. */
 	store_observe(notify->store,
 		&(struct store_observer){.change = on_change, .added = on_added, .cookie = notify});
 	for (size_t i = 0; rc == 0 && i < notify->n; i++)

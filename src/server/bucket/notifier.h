@@ -2,7 +2,7 @@
  * Notifications of buckets: an observer of the store writes an event in the transaction of a
  * change. Each webhook has a thread, which delivers the events of the webhook in their order, each
  * at least once. An event that its webhook refuses again and again is dropped, so that it does not
- * block others.
+ * block other events.
  *
  * The operator names the webhooks in ROOT/webhooks, one on a line: NAME URL [TOKEN]
  * [account=NUMBER]. The ARN of a webhook is arn:penstock:sqs::NAME:webhook. TOKEN is sent as a
@@ -32,7 +32,7 @@ struct store;
 /* A webhook that fails is tried again after `retry_ms`, and then after longer pauses. */
 int notifier_start(struct notifier **out, struct store *store, const char *root, int64_t retry_ms,
 	struct penstock_error *err);
-/* Returns true if a bucket has notifications; false if `notify` is NULL. */
+/* Returns true if any bucket has notifications; false if `notify` is NULL. */
 bool notifier_any(struct notifier *notify);
 /* Applies a change of a bucket's configuration, as configs_update() does; `notify` may be NULL. */
 bool notifier_update(struct notifier *notify, const char *bucket);
@@ -46,8 +46,9 @@ struct notifier_stat {
 	const char *name;
 	size_t waiting;
 	int64_t lag_ns; /* the age of the oldest event that waits */
-	uint64_t dropped; /* since the start, because too many waited */
-	uint64_t refused; /* since the start: dropped, because the webhook refused them too often */
+	uint64_t dropped; /* events dropped since the start because too many events waited */
+	/* events dropped since the start because the webhook refused them too often */
+	uint64_t refused;
 };
 /* Gets the figures of webhook `i`. Returns false if there is no such webhook, or `notify` is
  * NULL. */

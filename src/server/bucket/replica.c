@@ -86,7 +86,8 @@ static ssize_t source_read(
 	ssize_t n = store_reader_read(source->reader, offset, data, size, err);
 
 	if (n == 0)
-		n = error_set(err, PENSTOCK_E_CORRUPT, "the object is shorter than its size");
+		n = error_set(err, PENSTOCK_E_CORRUPT,
+			"the object has fewer bytes than its recorded size");
 	if (n < 0)
 		atomic_store(&source->failed, true);
 	return n;
@@ -235,7 +236,8 @@ static int send_note(struct store *store, const struct target *to,
 		sub = "retention";
 		write_retention(&xml, &retention);
 	} else {
-		return 0; /* a retention that was ended here stays at the destination */
+		/* a retention that has ended or was removed here stays at the destination */
+		return 0;
 	}
 	if (rc < 0 || buf_failed(&xml))
 		return rc < 0 ? rc : error_memory(err);
@@ -243,8 +245,9 @@ static int send_note(struct store *store, const struct target *to,
 	return object_put_document(at, sub, value ? &xml : NULL, err);
 }
 
-/* The destination lacks a version that was given up, and may have another one as the current
- * version of the key. */
+/* Returns true if the version itself was given up: its new tags or lock must not be sent, because
+ * the destination lacks the version, and its current version of the key may be a different
+ * version. */
 static bool was_given_up(const struct store_object *object, const struct target *target)
 {
 	char header[sizeof(REPLICATION_HEADER) + TARGET_NAME_SIZE];
@@ -278,7 +281,8 @@ enum replica_outcome replica_send(struct store *store, const struct target *targ
 	else
 		rc = send_object(target, version, object, &unreadable, err);
 	http = rc < 0 ? err->http_status : 0;
-	/* 412: a penstock has the version already; the reply to an earlier attempt was lost. */
+	/* 412: the destination is a penstock that already has the version, because the reply to an
+	 * earlier attempt was lost. */
 	if (rc == 0 || http == 412)
 		return REPLICA_SENT;
 	if (!http && rc == -(int)PENSTOCK_E_INVALID)

@@ -23,16 +23,17 @@ struct replica_version {
 };
 enum replica_outcome {
 	REPLICA_SENT, /* the destination has the version */
-	REPLICA_GONE, /* the version does not exist any more, or was given up before its note */
-	REPLICA_REFUSED, /* the destination refuses the version, or it cannot be read */
+	/* the version no longer exists, or `note` is set and the version itself was given up */
+	REPLICA_GONE,
+	REPLICA_REFUSED, /* the destination refuses the version, or the version cannot be read */
 	REPLICA_UNSENT, /* the destination was not reached, or is not ready */
 };
 /* `err` is set after a refusal or a failure. */
 enum replica_outcome replica_send(struct store *store, const struct target *target,
 	const struct replica_version *version, struct penstock_error *err);
 
-/* Returns false if the checksums of the parts and of the object differ in algorithm: a copy may
- * have got a checksum of another algorithm. Then the MD5s of the parts are sent instead. */
+/* Returns false if the checksums of the parts and of the object have different algorithms, as they
+ * may have after a copy. The MD5s of the parts are then sent instead. */
 bool replica_has_sums(struct store_object *object);
 
 #endif

@@ -151,7 +151,8 @@ static int on_note(
 	return rc;
 }
 
-/* Versions with a customer key are not sent: the key is not known later. */
+/* Returns true if the version is encrypted with a customer's key. Such a version is not sent,
+ * because the store does not keep the key. */
 static bool has_customer_key(const struct store_new_version *version)
 {
 	const char *text = store_header_find(
@@ -287,14 +288,15 @@ static void note_refusal(struct lane *lane, struct item *item)
 		store_annotate(lane->owner->store, item->end->note, &err);
 }
 
-/* Returns true for a version that was refused so often that it would never be accepted, although
- * the destination replies: later versions would wait for nothing. */
+/* Returns true if the destination replies, but has refused the version LIMIT_REPLICATION_REFUSALS
+ * times: later versions must not wait for it forever. */
 static bool is_given_up(struct lane *lane, struct item *item, const struct penstock_error *err)
 {
 	const struct target *target = lane->link->target;
 
 	note_refusal(lane, item);
-	/* Refusals without a bucket do not count: the bucket may appear after the last of them. */
+	/* Refusals do not count while the destination lacks the bucket, which may be created
+	 * later. */
 	if (bucket_head(target->client, target->bucket, NULL) < 0 ||
 		++lane->refusals < LIMIT_REPLICATION_REFUSALS)
 		return false;
@@ -319,7 +321,7 @@ static enum consumer_result settle(struct consumer *c, struct store_event *event
 	struct item item = {.end = end, .note = note};
 
 	if (!read_item(event, &item)) {
-		log_warn("replication to '%s': removed an event that is unreadable", c->name);
+		log_warn("replication to '%s': removed an unreadable event", c->name);
 		return CONSUMER_SETTLED;
 	}
 	if (!is_wanted(lane, item.version.bucket)) {
@@ -328,7 +330,8 @@ static enum consumer_result settle(struct consumer *c, struct store_event *event
 	}
 	switch (replica_send(c->all->store, lane->link->target, &item.version, err)) {
 	case REPLICA_SENT:
-		penstock_error_release(err); /* error of an attempt that was repeated */
+		/* the error of an attempt that was repeated and then succeeded */
+		penstock_error_release(err);
 		if (!item.version.note)
 			set_state(lane, &item, REPLICATION_COMPLETED);
 		atomic_fetch_add(&lane->link->sent, 1);
@@ -426,7 +429,8 @@ static int make_links(struct replicator *r, struct penstock_error *err)
 	return 0;
 }
 
-/* Keeps the events of destinations that the operator has removed: the file may be wrong. */
+/* Adds the queues of all lanes. Keeps the events for destinations that the operator has removed,
+ * because the removal may be a mistake. */
 static int add_queues(struct replicator *r, struct penstock_error *err)
 {
 	_cleanup_free_ const char **names = calloc(r->targets.n * LANES + 1, sizeof(*names));
@@ -508,7 +512,8 @@ int replicator_start(struct replicator **out, struct store *store, const char *t
 	if (rc == 0)
 		rc = report_strays(r, err);
 	if (rc == 0) {
-		/* The observer comes before the threads, which make changes. */
+		/* Set the observer before the threads start: store_observe() must precede all
+		 * changes, and the threads make changes. */
 		store_observe(
 			store, &(struct store_observer){
 				       .version = on_version, .added = on_added, .cookie = r});

@@ -32,8 +32,8 @@ struct store;
 /* The header with the name of a version that a penstock sends to another penstock. Every signature
  * covers this header, because it begins with "x-amz-". */
 #define REPLICA_HEADER "x-amz-penstock-replica"
-/* Prefix of the stored headers with the state of a version at each destination, whose name
- * follows. */
+/* Prefix of the stored headers with the state of a version at a destination. The name of the
+ * destination follows the prefix. */
 #define REPLICATION_HEADER    ":replication/"
 #define REPLICATION_PENDING   "PENDING"
 #define REPLICATION_COMPLETED "COMPLETED"

@@ -18,7 +18,7 @@
 #include "server/directory/identity.h"
 #include "transfer/objects.h"
 
-/* A request is given up soon: its version stays in the queue, and is sent again. */
+/* A request has few attempts, because its version stays in the queue and is sent again. */
 #define ATTEMPTS      2
 #define CONNECTIONS   LIMIT_REPLICATION_LANES
 #define CONNECT_MS    10000
@@ -67,7 +67,7 @@ static const char *problem_of(json_t *entry)
 			return "a member is not a string, or is empty";
 	}
 	if (!name || !is_name(name))
-		return "'name' must have only small letters, digits, -, _ and .";
+		return "'name' must have only lower-case letters, digits, -, _ and .";
 	if (!endpoint)
 		return "'endpoint' is missing; expected a URL such as https://store.example:9000";
 	if (account && !account_is_number(account))

@@ -1,7 +1,7 @@
 /*
  * The destinations of replication, as the operator names them in a file: a JSON array of objects
- * with "name", "endpoint", optionally "bucket" (default: the name), "region" and "account" (whose
- * buckets may be sent there; default: ACCOUNT_FIRST), and either "access_key_id" and
+ * with "name", "endpoint", optionally "bucket" (default: the name), "region" and "account" (the
+ * account whose buckets may be sent there; default: ACCOUNT_FIRST), and either "access_key_id" and
  * "secret_access_key" (and "session_token") or "profile". The ARN of a destination is
  * arn:aws:s3:::NAME.
  *
@@ -29,7 +29,7 @@ struct target {
 	char name[TARGET_NAME_SIZE];
 	char account[STORE_OWNER_SIZE]; /* number of the account */
 	char *bucket;
-	struct http_engine *engine; /* not shared: no target waits for another one */
+	struct http_engine *engine; /* not shared, so that no target waits for another target */
 	struct object_client *client;
 };
 struct targets {

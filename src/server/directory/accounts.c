@@ -24,7 +24,7 @@ static int invalid(const char *path, size_t i, const char *reason, struct pensto
 		path, reason);
 }
 
-/* An account with "access_key_id": null may do nothing any more. */
+/* Returns true for an entry with "access_key_id": null, whose account is revoked. */
 static bool is_revoked(const json_t *entry)
 {
 	return json_is_null(json_object_get(entry, "access_key_id"));
@@ -57,9 +57,10 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 
 /* --- records --------------------------------------------------------------------------------- */
 
-/* Sets the key of the file, whose id is also in "file_key"; keys that the account made itself are
- * kept. A record without "file_key" comes from a version of penstock that kept no such keys. If the
- * file has the same key as before, the key stays inactive or deleted if the account made it so. */
+/* Sets the key that the file has for the account, and records its id in "file_key". Keys that the
+ * account has created itself are kept. In a record without "file_key", which an older version of
+ * penstock has written, all keys came from the file and are replaced. If the file still has the
+ * same key, a key that the account has deactivated or deleted stays so. */
 static int set_keys(json_t *record, const json_t *entry)
 {
 	const json_t *before = json_object_get(record, "file_key");
@@ -185,7 +186,7 @@ static int check(const struct directory *d, const char *path, const json_t *list
 
 	if (!all || json_object_update(all, changed) < 0)
 		return error_memory(err);
-	/* Reports the later one of two accounts with the same value. */
+	/* Starts at the end, so that the later of two accounts with the same value is reported. */
 	for (size_t i = json_array_size(list); i-- > 0;) {
 		const json_t *entry = json_array_get(list, i);
 		const char *problem = clash_of(

@@ -282,8 +282,8 @@ static struct identity *make_and_keep(
 	return identity;
 }
 
-/* Returns true if a key without a session token comes without one, or if a key comes with its own
- * token and has not expired. */
+/* Returns true if the request has no token and the key needs none, or if the request has the token
+ * of the key, and the key has not expired. */
 static bool is_valid(const struct identity *identity, const char *token, enum s3_error *problem)
 {
 	*problem = S3_E_INVALID_TOKEN;
@@ -363,7 +363,8 @@ static int note_account(struct account_info **list, const struct account_info *k
 	return 0;
 }
 
-/* Hides the secrets of a record in the log. Each record that is kept hides its own secrets. */
+/* Masks the secrets of a record in the log. Called once for each record that is kept, even if
+ * another record has the same secret: log_redact() counts its calls. */
 static int hide_secrets(const json_t *record)
 {
 	const json_t *keys = json_object_get(record, "keys");
@@ -504,7 +505,7 @@ enum store_status directory_session_key(
 		return STORE_OK;
 	if (getrandom(out->bytes, sizeof(out->bytes), 0) != (ssize_t)sizeof(out->bytes)) {
 		error_set(err, PENSTOCK_E_INTERNAL,
-			"cannot create the key of sessions: no random bytes");
+			"cannot create the session key: getrandom() failed");
 		return STORE_FAILED;
 	}
 	str_hex(out->bytes, sizeof(out->bytes), hex);
@@ -553,7 +554,8 @@ static int prepare(struct next *next, const struct directory_change *change)
 		index_keys(next->keys, change->name, change->value, true) < 0 ||
 		note_account(&next->accounts, next->known, change->name, change->value) < 0)
 		return -1;
-	return hide_secrets(change->value); /* last: no later failure leaves secrets hidden */
+	/* comes last, so that no later failure leaves the secrets masked */
+	return hide_secrets(change->value);
 }
 
 static void swap_in(struct directory *d, struct next *next)

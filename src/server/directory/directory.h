@@ -1,7 +1,7 @@
 /*
  * The directory of accounts, users, groups, roles and managed policies. All of it is in memory; a
  * change is a transaction of the store, which other threads see when it is durable. Each entity is
- * a JSON object, which does not change: a change replaces it.
+ * an immutable JSON object: a change replaces the object.
  *
  *	r = directory_open(&directory, &(struct directory_options){ .store = store,
  *		.access_key_id = id, .secret_access_key = secret }, err);
@@ -12,7 +12,7 @@
  *	directory_close(directory);
  *
  * Records are named "account/NUMBER", "user/NUMBER/name", and likewise for "group", "role" and
- * "policy"; names are in lower case there, because they are unique regardless of case.
+ * "policy"; the names in them are in lower case, because names are unique regardless of case.
  * docs/decisions/access-identities.md describes their members.
  */
 #ifndef SERVER_DIRECTORY_DIRECTORY_H
@@ -64,7 +64,7 @@ void directory_end(struct directory *directory);
 
 /* Between begin and end: returns a record, which is valid until it is changed, or NULL. */
 const json_t *directory_get(const struct directory *directory, const char *name);
-/* Between begin and end: all records by name, in no order; valid until the next change. */
+/* Between begin and end: returns all records by name, in no order; valid until the next change. */
 const json_t *directory_records(const struct directory *directory);
 /* Between begin and end: returns the name of the record with an access key, or NULL. */
 const char *directory_key_holder(const struct directory *directory, const char *access_key_id);

@@ -64,7 +64,7 @@ bool identity_add_document(struct identity *identity, struct identity_documents 
 
 /* --- the result of policies ----------------------------------------------------------------- */
 
-/* The greatest result counts. */
+/* Returns the greatest of the documents' results: a denial outweighs a permission. */
 static enum policy_result evaluate(
 	const struct identity_documents *documents, const struct policy_question *question)
 {
@@ -81,7 +81,7 @@ static enum policy_result evaluate(
 	return best;
 }
 
-/* Limits a result to the actions that documents allow, if there are any documents. */
+/* Narrows a result: if there are any documents, they must allow the action, too. */
 static enum policy_result narrow(enum policy_result result,
 	const struct identity_documents *documents, const struct policy_question *question)
 {

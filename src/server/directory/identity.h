@@ -59,7 +59,7 @@ struct account_info {
 	char *email; /* NULL if the account has none */
 	struct account_info *next; /* next account in the directory */
 	unsigned connections; /* under the lock of the connections (request/connections.h) */
-	struct account_jobs jobs[2]; /* under the lock of the workers: short jobs, and long ones */
+	struct account_jobs jobs[2]; /* short jobs and long jobs; under the lock of the workers */
 };
 
 enum identity_kind {
@@ -91,7 +91,7 @@ struct identity {
 	const char *record; /* name of the record in the directory; NULL if anonymous */
 	int64_t issued_s, expires_s; /* 0 unless temporary */
 
-	/* An action is allowed if `own` allows it, and so do `boundary` and `session` if they have
+	/* `own` must allow an action. `boundary` and `session` must allow it, too, if they have
 	 * documents. */
 	struct identity_documents own; /* policies of the user and its groups, or of the role */
 	struct identity_documents boundary;
@@ -115,8 +115,8 @@ enum policy_result identity_evaluate(
 	const struct identity *identity, const struct policy_question *question);
 /* Returns the identity in the form that policies use, which lives as long as `who`. */
 struct policy_caller identity_caller(const struct identity *who);
-/* Returns true if the policies of the session do not allow an action that another account, or the
- * policy of a bucket, may grant to the identity. */
+/* Returns true if the policies of the session do not allow the action. The action is then refused,
+ * even if a bucket policy or another account grants it to the identity. */
 bool identity_is_limited(const struct identity *identity, const struct policy_question *question);
 
 #endif

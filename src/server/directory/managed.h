@@ -3,7 +3,7 @@
  * directory, and a few that every account of AWS has.
  *
  * A record "policy/NUMBER/name" has the members "name", "path", "id", "description", "created",
- * "updated", "default" (the version that counts), "next" (the number of the next version) and
+ * "updated", "default" (the version in effect), "next" (the number of the next version) and
  * "versions", an object of "v1", … with "document" and "created".
  */
 #ifndef SERVER_DIRECTORY_MANAGED_H

@@ -56,8 +56,8 @@ const json_t *record_by_arn(const json_t *records, const char *arn, const char *
 		(int)(kind - number), number, strrchr(path, '/'));
 	if (n < 0 || (size_t)n >= sizeof(wanted))
 		return NULL;
-	/* Only names are unique regardless of case; policies compare the whole ARN with its
-	 * case. */
+	/* Records have the name in lower case, because names are unique regardless of case. is_at()
+	 * compares the path and the name with their case, as policies do. */
 	for (char *p = strrchr(wanted, '/'); *p; p++)
 		*p = (char)tolower((unsigned char)*p);
 	found = json_object_iter_at(all, wanted);
