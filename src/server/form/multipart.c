@@ -28,8 +28,9 @@ static bool is_token_char(char c)
 	return c > ' ' && c < 0x7f && !strchr("()<>@,;:\\\"/[]?={}", c);
 }
 
-/* Appends a token or a quoted string. Backslashes are kept unless they escape: some browsers send
- * paths of Windows. Returns the end of the value, or NULL if the value is malformed. */
+/* Appends a token or a quoted string. A backslash is kept unless it escapes a quote or a backslash,
+ * because some browsers send Windows paths. Returns the end of the value, or NULL if the value is
+ * malformed. */
 static const char *read_value(const char *p, struct buf *out)
 {
 	if (*p != '"') {
@@ -133,7 +134,7 @@ int multipart_init(struct multipart *m, const char *content_type,
 		memcpy(m->delimiter, "\r\n--", 4);
 		memcpy(m->delimiter + 4, boundary.data, boundary.len + 1);
 		m->delimiter_len = 4 + boundary.len;
-		m->matched = 2; /* the first delimiter may have no line before it */
+		m->matched = 2; /* the first delimiter may lack the CRLF before it */
 	}
 	buf_release(&boundary);
 	return rc;
@@ -149,7 +150,7 @@ void multipart_release(struct multipart *m)
 
 /* --- the bytes of a part --------------------------------------------------------------------- */
 
-/* Counts bytes that are not the file's. */
+/* Counts bytes outside the file, which LIMIT_FORM limits. */
 static int spend(struct multipart *m, size_t n, struct penstock_error *err)
 {
 	if (n > LIMIT_FORM - m->spent)
@@ -199,7 +200,7 @@ static size_t rest_of_delimiter(struct multipart *m, const char *data, size_t le
 }
 
 /* Takes bytes up to the end of the next delimiter. A delimiter contains no CR except its first
- * byte, so a failed match is data as a whole. */
+ * byte, so all bytes of a failed match are data. */
 static int feed_bytes(
 	struct multipart *m, const char **at, const char *end, struct penstock_error *err)
 {

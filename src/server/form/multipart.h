@@ -1,5 +1,6 @@
 /*
- * The body of a browser's form (multipart/form-data, RFC 7578), which may arrive in any pieces.
+ * The body of a browser's form (multipart/form-data, RFC 7578), which may arrive in pieces of any
+ * size.
  *
  *	struct multipart m = {0};
  *
@@ -28,13 +29,13 @@
 struct penstock_error;
 
 struct multipart_events {
-	/* Each returns 0, or a negative code with `err` set, which ends the parse. */
+	/* Each callback returns 0, or a negative code with `err` set, which ends the parse. */
 	/* A field before the file. The texts are only valid during the call; a NUL follows the
 	 * value, which may contain more NULs. */
 	int (*field)(void *cookie, const char *name, const char *value, size_t len,
 		struct penstock_error *err);
-	/* The beginning of the file; `name` is "" if the client gave none. Called again for another
-	 * file. */
+	/* The beginning of a file; `name` is "" if the client gave none. Called again if the form
+	 * has another file. */
 	int (*file)(void *cookie, const char *name, struct penstock_error *err);
 	int (*data)(void *cookie, const void *data, size_t len, struct penstock_error *err);
 	void *cookie;

@@ -223,7 +223,7 @@ static enum s3_error check_document(
 	return S3_OK;
 }
 
-/* AWS has two escapes that JSON lacks, "\\$" and "\\v". */
+/* AWS has two escapes that JSON lacks: a backslash before '$' or 'v'. */
 static void add_json(struct buf *out, const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {

@@ -82,7 +82,7 @@ static const struct {
 	{"UpdateUser", iam_update},
 };
 
-/* Parameters of features that this store does not have; they are refused and not ignored. */
+/* Parameters of features that this store does not have; they are refused rather than ignored. */
 static const char *const refused[] = {"PermissionsBoundary", "SerialNumber", "SourceIdentity",
 	"Tags.member.1.Key", "TokenCode", "TransitiveTagKeys.member.1"};
 
@@ -124,8 +124,8 @@ static void perform_action(struct query *q)
 
 /* --- the request ----------------------------------------------------------------------------- */
 
-/* Returns true if each parameter has a value that can be read: a value that cannot would count as
- * missing. */
+/* Returns true if the value of each parameter can be decoded: otherwise the parameter would count
+ * as missing. */
 static bool is_valid(const struct buf *form)
 {
 	return strlen(buf_str(form)) == form->len && uri_query_is_valid(buf_str(form));
@@ -207,7 +207,7 @@ static bool verify(struct request *req)
 					    clock_wall_ns() / NS_PER_S);
 		signer->generic = false;
 	}
-	req->auth.payload_hash = NULL; /* `hex` ends here */
+	req->auth.payload_hash = NULL; /* `hex` goes out of scope */
 	if (failure != SIGV4_VALID) {
 		const struct s3_error_info *info = s3_error_info(sigv4_failure_error(failure));
 

@@ -43,7 +43,7 @@ void iam_list_holders(struct query *q);
 
 /* The numbers of entities in an account, and their quotas. */
 void iam_summary(struct query *q);
-/* The list is empty: AssumeRoleWithWebIdentity is refused. */
+/* Replies with an empty list, because the store refuses AssumeRoleWithWebIdentity. */
 void iam_list_providers(struct query *q);
 
 /* Changes of existing users, groups and roles. */

@@ -103,8 +103,7 @@ const json_t *entity_find_user(struct query *q, const char **record)
 	return directory_get(q->directory, *record);
 }
 
-/* Returns true for an action about all of an account. Such an action ignores names in the
- * request. */
+/* Returns true for an action on a whole account. Such an action ignores names in the request. */
 static bool is_about_all(const char *action)
 {
 	static const char *const actions[] = {"GetAccountSummary", "ListGroups",
@@ -119,7 +118,7 @@ static bool is_about_all(const char *action)
 const char *entity_resource(struct query *q)
 {
 	const struct entity_kind *kind = entity_kind_of(q->action);
-	/* The ARN of a new policy follows from its name. */
+	/* A request for a new policy has no ARN; the ARN is formed from the name. */
 	bool has_arn = kind == &entity_policy && strcmp(q->action, "CreatePolicy") != 0;
 	const char *arn = has_arn ? query_value(q, "PolicyArn") : NULL;
 	const char *name = query_value(q, kind->parameter), *record, *path;

@@ -28,16 +28,16 @@ const char *entity_record(struct query *q, const struct entity_kind *kind, const
 /* Finds the entity that a parameter names, and the name of its record. Returns NULL with the reply
  * set. */
 const json_t *entity_find(struct query *q, const struct entity_kind *kind, const char **record);
-/* Returns the ARN of the entity or policy that the request is about, even if it does not exist; "*"
- * if the request is about all of an account; or NULL with the reply set. */
+/* Returns the ARN of the entity or policy that the request is about, even if it does not exist.
+ * Returns "*" if the request is about a whole account, or NULL with the reply set. */
 const char *entity_resource(struct query *q);
 /* Like entity_find(), for the user of an action; without UserName the user is the sender itself. */
 const json_t *entity_find_user(struct query *q, const char **record);
-/* Returns a copy of a record with the object `member`, which is set to *part. Returns NULL with the
- * reply set. */
+/* Returns a copy of a record, or a new record if `entity` is NULL. *part is the object `member` of
+ * the copy, which is added if it is missing. Returns NULL with the reply set. */
 json_t *entity_copy_with(struct query *q, const json_t *entity, const char *member, json_t **part);
-/* Stores a changed copy, unless the change failed for lack of memory. Returns false with the reply
- * set. */
+/* Stores a changed copy, unless `failed` is not 0 because the change ran out of memory; takes the
+ * reference to `copy`. Returns false with the reply set. */
 bool entity_store(struct query *q, const char *record, json_t *copy, int failed);
 /* Stores an entity after adding a text to its list `member`, or removing the text if `add` is
  * false. Returns false with the reply set. */

@@ -74,8 +74,9 @@ static bool is_attached(const json_t *entity, const char *arn)
 	return false;
 }
 
-/* Returns the numbers of the entities of the account that have each policy, by its ARN, or NULL if
- * out of memory. One walk over all entities counts for all policies. */
+/* Returns an object that has, for the ARN of each policy, the number of entities of the account
+ * with this policy. One walk over all entities counts for all policies. Returns NULL if out of
+ * memory. */
 static json_t *count_holders(struct query *q)
 {
 	json_t *counts = json_object(), *entity, *arn;
@@ -174,8 +175,8 @@ void iam_get_managed(struct query *q)
 	xml_close(&q->xml, "Policy");
 }
 
-/* Returns the ARN if the policy matches the filters of the request, else NULL. `attached` is NULL
- * unless only the policies in it are wanted. */
+/* Returns the ARN if the policy matches the filters of the request, else NULL. If `attached` is not
+ * NULL, the policy must be in it. */
 static const char *listed(
 	const char *arn, const char *path, const char *under, const json_t *attached)
 {

@@ -70,8 +70,8 @@ const char *query_text(struct query *q, const char *fmt, ...)
 
 /* --- rights ---------------------------------------------------------------------------------- */
 
-/* Condition keys that are parameters of some actions. Other actions ignore the parameter, so that
- * it must have no effect on their decision. */
+/* Condition keys that are parameters of some actions. Other actions ignore the parameter, so it
+ * must not affect decisions on them. */
 static const struct {
 	const char *key, *name;
 	const char *actions[2]; /* prefixes */

@@ -34,7 +34,7 @@ struct query {
 
 /* Returns true if the request belongs to the query API. */
 bool query_is(const struct request *req);
-/* Begins such a request: reads the body, then verifies the sender and replies. */
+/* Begins a request of the query API: reads the body, then verifies the sender and replies. */
 void query_begin(struct request *req);
 
 /* Returns true if the sender's own policies allow the action, such as "iam:CreateUser", on the

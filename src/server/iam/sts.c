@@ -22,7 +22,7 @@
 
 #define SESSION_MIN_S	   900
 #define SESSION_MAX_S	   129600 /* for a user; a role has its own limit */
-#define ROOT_SESSION_MAX_S 3600 /* the same if a session of a role assumes a role */
+#define ROOT_SESSION_MAX_S 3600 /* for the root, or if a role's session assumes a role */
 #define SESSION_ARNS_MAX   10
 #define SESSION_POLICY_MAX 2048 /* characters */
 
@@ -165,15 +165,15 @@ static bool add_policies(struct query *q, const char *role, json_t *terms)
 		SESSION_ARNS_MAX);
 }
 
-/* The parameters that AssumeRole reads. The lists at the end are empty: SDKs send their names
+/* The parameters that AssumeRole reads. The lists at the end must be empty: SDKs send their names
  * without a value. */
 static const char *const parameters[] = {"Action", "Version", "RoleArn", "RoleSessionName",
 	"DurationSeconds", "ExternalId", "Policy", "PolicyArns", "ProvidedContexts", "Tags",
 	"TransitiveTagKeys"};
 enum { FIRST_LIST = 7, PARAMETERS = ARRAY_SIZE(parameters) };
 
-/* Returns the place of a parameter, the policies after the others, or a negative number if the
- * parameter is not read. */
+/* Returns the index of a parameter, or a negative number if AssumeRole does not read the parameter.
+ * The indexes of policies follow those of `parameters`. */
 static int place_of(const char *name, struct span value, size_t n_policies)
 {
 	char policy[40];
@@ -189,8 +189,8 @@ static int place_of(const char *name, struct span value, size_t n_policies)
 	return -1;
 }
 
-/* Refuses a parameter that is not read, as it may be meant to limit the keys. Returns false with
- * the reply set. */
+/* Refuses a parameter that AssumeRole does not read, because it may be meant to limit the keys.
+ * Returns false with the reply set. */
 static bool reads_all(struct query *q, size_t n_policies)
 {
 	bool seen[PARAMETERS + SESSION_ARNS_MAX] = {false};

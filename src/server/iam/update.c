@@ -11,7 +11,8 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* The records that a new name changes: the old one, the new one, and the members of a group. */
+/* The changes that a new name causes: the old record is removed, the new record is added, and the
+ * members of a group get the new name. */
 struct renaming {
 	struct directory_change *changes;
 	size_t n;

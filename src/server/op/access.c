@@ -45,8 +45,8 @@ static void set_config(struct request *req, const char *name, const char *text, 
 /* --- policies -------------------------------------------------------------------------------- */
 
 /* As with AWS, only the account of the bucket reads and changes its policy, even if the policy
- * allows this to others: a policy for s3:* must not pass on the bucket itself. Returns false with a
- * reply set. */
+ * allows this to others: a policy for s3:* must not hand over control of the bucket. Returns false
+ * with a reply set. */
 static bool is_of_account(struct request *req)
 {
 	struct store_bucket bucket;

@@ -94,7 +94,7 @@ void op_list_buckets(struct request *req)
 
 /* --- one bucket ------------------------------------------------------------------------------ */
 
-/* Every valid name of a region is accepted, and stored. */
+/* Returns true for a valid region name. Every valid name is accepted and stored. */
 static bool is_region(const char *text)
 {
 	size_t len = strlen(text);
@@ -156,8 +156,8 @@ static bool choose_lock(struct request *req, struct store_new_bucket *out)
 		       "x-amz-bucket-object-lock-enabled must be true or false");
 }
 
-/* Decides on the creation of a bucket that exists. In the default region its account may create the
- * bucket again, as with AWS, if nothing would change. */
+/* Decides on a request to create a bucket that already exists. As with AWS, the account that owns a
+ * bucket in the default region may create it again if nothing would change. */
 static enum store_status create_again(struct request *req, const struct store_new_bucket *new)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
@@ -189,7 +189,7 @@ static void add_bucket(struct request *req, const struct store_new_bucket *new)
 		status = create_again(req, new);
 	if (request_replied(req))
 		return;
-	/* A bucket of this name may have been deleted just now. */
+	/* The rules of a bucket of this name that was just deleted may still be in memory. */
 	if (reply_unless_stored(req, status, &err) && op_update_rules(req)) {
 		reply_empty(req, MHD_HTTP_OK);
 		reply_headerf(req, "Location", "/%s", new->name);
@@ -375,8 +375,8 @@ static bool add_deletion(struct request *req, const struct s3_delete_item *item,
 	       reply_error(req, S3_E_MALFORMED_XML);
 }
 
-/* Decides again on a key whose object has changed since, such as by an earlier entry of the list.
- * Returns NULL if access is refused now. */
+/* Decides again on a key whose object has changed since the last decision, for example by an
+ * earlier entry of the list. Returns NULL if access is now refused. */
 static struct store_delete *delete_again(
 	struct request *req, const struct s3_delete_item *w, struct store_delete *item)
 {
@@ -390,7 +390,7 @@ static struct store_delete *delete_again(
 	return item;
 }
 
-/* `items` are zeroed, and one more than the keys. */
+/* `items` is zeroed, and has one item more than `wanted` has keys. */
 static void delete_listed(struct request *req, const struct s3_delete *wanted,
 	struct store_delete *items, struct store_delete **place, struct s3_delete_result *result)
 {

@@ -25,8 +25,8 @@
 /* Attempts if the source is replaced while it is copied. */
 #define COPY_TRIES 8
 #define HASH_BLOCK (1 * MIB)
-/* A part shares the bytes of its source if it has this number of pieces, or if its pieces have this
- * size on average. */
+/* A part shares the bytes of its source unless it would have more pieces than FEW_PIECES plus one
+ * for each PIECE_SIZE bytes. */
 #define FEW_PIECES 16
 #define PIECE_SIZE (64 * KIB)
 
@@ -66,7 +66,8 @@ static bool parse_source(struct request *req, struct source *out)
 	return owner_is_expected(req, "x-amz-source-expected-bucket-owner", out->bucket);
 }
 
-/* Returns NULL with a reply set. A GET of a named delete marker gets another reply. */
+/* Returns NULL with a reply set. The reply for a delete marker that is named by its version differs
+ * from the reply to a GET. */
 static struct store_object *find_source(struct request *req, const struct source *from)
 {
 	_cleanup_(store_object_unrefp) struct store_object *source = NULL;
@@ -190,7 +191,8 @@ static int check_range(const struct reading *r, struct penstock_error *err)
 	return rc;
 }
 
-/* Returns true if the read is so long that the operation is repeated in a slot for long jobs. */
+/* Returns true if the read is so long that the operation has to be repeated in a slot for long
+ * jobs. */
 static bool needs_slot(struct request *req, uint64_t length)
 {
 	if (req->is_long || length <= LIMIT_SERVER_SHORT_COPY)
@@ -233,7 +235,7 @@ static bool keep_headers(struct request *req, const struct store_object *source)
 	struct buf *out = &req->stored_headers;
 	const char *p = NULL, *name, *value;
 
-	/* Tags are added to the headers that a request can have. */
+	/* Leaves room for the tags in addition to the headers of a request. */
 	buf_init(out, 2 * LIMIT_HTTP_HEADERS);
 	while (store_header_next(source->headers, source->headers_len, &p, &name, &value))
 		if (*name != ':' && !is_of_request(name))
@@ -289,8 +291,8 @@ static bool copy_headers(struct request *req, const struct source *from,
 
 /* Selects the checksum of the copy. The checksum of the source is kept, unless the request names
  * another algorithm, or the bytes are written again: the copy then has no parts, and a composite
- * checksum would be wrong. If the source has none, the copy gets that of a new object. Returns
- * false with a reply set. */
+ * checksum would be wrong. If the source has no checksum, the copy gets the checksum that a new
+ * object would get. Returns false with a reply set. */
 static bool choose_checksum(struct request *req, const struct store_object *source, bool shared,
 	enum checksum_kind *computed)
 {
@@ -310,8 +312,8 @@ static bool choose_checksum(struct request *req, const struct store_object *sour
 	return true;
 }
 
-/* The parts of the copy are those of the source, without checksums of another algorithm. Returns
- * false with a reply set. */
+/* Gives the copy the parts of the source. If `sums` is false, the parts lose their checksums, which
+ * are of a different algorithm. Returns false with a reply set. */
 static bool keep_parts(struct request *req, const struct store_object *source, bool sums)
 {
 	struct store_part *parts;
@@ -369,7 +371,7 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 
 /* Calls `attempt` until it returns true, with a reply set or because it needs a slot. `attempt`
  * returns false if the source was replaced meanwhile; the sender may have no right to read the new
- * one. */
+ * source. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {
@@ -425,7 +427,8 @@ static bool try_copy(struct request *req, const struct source *from)
 	put->key = req->key;
 	put->origin = op_origin(req, "ObjectCreated:Copy");
 	status = store_put(req->server->store, put, &err);
-	/* The object to be replaced may have changed as well as the source. */
+	/* If `has_decided` is set, the object to be replaced may have changed rather than the
+	 * source: another attempt would then fail, too. */
 	last = status != STORE_CHANGED || put->condition.has_decided;
 	if (last && reply_unless_stored(req, status, &err)) {
 		reply_result(
@@ -444,7 +447,8 @@ void op_copy_object(struct request *req)
 	struct store_condition *condition = &req->put.condition;
 	bool was_long = req->is_long;
 
-	/* Keep the decision on the object to be replaced: the one on the source overwrites it. */
+	/* Keep the decision on the object to be replaced: the decision on the source would
+	 * overwrite it. */
 	if (!was_long)
 		request_bind_ref(req, req->key, NULL, condition);
 	copy_with(req, try_copy);
@@ -477,8 +481,8 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	return true;
 }
 
-/* Returns false for a range in many small pieces. A reader opens a file for each piece, and copies
- * of copies would double their number. */
+/* Returns false for a range in many small pieces. A reader opens a file for each piece, and each
+ * copy of a copy could double the number of pieces. */
 static bool has_few_pieces(const struct store_object *source, uint64_t offset, uint64_t length)
 {
 	uint64_t start = 0, n = 0;

@@ -26,8 +26,8 @@
 /* Bytes per read of an object that is decrypted, or that is not in one file. */
 #define READ_BLOCK (256 * KIB)
 
-/* Bytes per read of an object that is verified on the way, or with many requests at a time: as many
- * as a connection has in any case. */
+/* Bytes per read of an object that is verified while it is sent, or if there are many requests at a
+ * time. Each connection has this much memory in any case. */
 #define SMALL_BLOCK  LIMIT_SERVER_CONNECTION
 #define FEW_REQUESTS 256
 
@@ -51,8 +51,8 @@ static void free_object(void *object)
 	store_object_unref(object);
 }
 
-/* The comparison of an object that is read from its beginning with its checksum, or with the
- * checksums of its parts. */
+/* Compares an object with its checksum, or with the checksums of its parts, while the object is
+ * read from its beginning. */
 struct verifier {
 	struct store_object *object; /* a reference; NULL if nothing is compared */
 	struct checksum sum; /* checksum of the current part, up to `summed` */
@@ -86,8 +86,8 @@ static bool is_comparable(const struct store_object *object)
 	return object->n_parts > 0;
 }
 
-/* Returns true if the bytes of the object must be compared with its checksum: if the whole object
- * is sent, its bytes were not compared since it came into memory, and the comparison is cheap. The
+/* Returns true if the bytes of the object must be compared with its checksum: the whole object is
+ * sent, its bytes were not compared since it came into memory, and the comparison is cheap. The
  * cipher verifies encrypted bytes. */
 static bool has_to_be_verified(const struct store_object *object, const struct extent *e)
 {
@@ -170,7 +170,7 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 		error_set(&err, PENSTOCK_E_INTERNAL, "an object is not read in order");
 		return reply_cut(stream->req->connection, &err);
 	}
-	/* The last bytes of a damaged object are not sent, so that no client takes the object for
+	/* The last bytes of a damaged object are not sent, so that no client takes the object to be
 	 * complete. */
 	if (n > 0 && stream->verifier.object &&
 		verify(stream->req, &stream->verifier, buf, (size_t)n, &err) < 0)
@@ -224,7 +224,8 @@ static ssize_t no_read(void *cls, uint64_t pos, char *buf, size_t max)
 	return MHD_CONTENT_READER_END_WITH_ERROR; /* never called: HEAD, or no bytes */
 }
 
-/* A client that reads nothing keeps the block. */
+/* Returns the bytes per read. The block is small if the object is verified, or if there are many
+ * requests: a client that reads nothing keeps its block. */
 static size_t block_of(const struct request *req, const struct stream *stream, uint64_t length)
 {
 	bool small = stream->verifier.object || atomic_load(&req->server->active) > FEW_REQUESTS;
@@ -347,7 +348,7 @@ static bool may(struct request *req, const char *action)
 }
 
 /* Adds the header of a reply that corresponds to one of the store's own headers. As with AWS, the
- * header needs the right to the operation that reads the same property. */
+ * sender needs the right to the operation that reads the same property. */
 static void add_own_header(struct request *req, const char *name, const char *value)
 {
 	if (strcmp(name, TAGS_HEADER) == 0 && may(req, "s3:GetObjectTagging"))
@@ -523,7 +524,7 @@ void op_get_object(struct request *req)
 	response = object_response(req, object, &e);
 	if (response) {
 		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
-		/* The decisions on headers are about this object, not about a newer one. */
+		/* The decisions on headers must be about this object, not about a newer object. */
 		request_keep_object(
 			req, req->bucket, req->key, req->version, store_object_ref(object));
 		add_object_headers(req, object, &e);

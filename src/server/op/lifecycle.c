@@ -1,4 +1,4 @@
-/* The lifecycle configuration of a bucket, and the headers of replies that follow from it. */
+/* The lifecycle configuration of a bucket, and the reply headers that depend on it. */
 #include <string.h>
 #include <sys/random.h>
 

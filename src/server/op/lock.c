@@ -110,7 +110,7 @@ static struct store_object *find_version(struct request *req)
 		       : NULL;
 }
 
-/* Checks the access to an action only now, because a policy may depend on the document. Returns
+/* Checks access after the document was read, because a policy may depend on the document. Returns
  * false with a reply set. */
 static bool may(struct request *req, const char *action, const struct access_subject *document)
 {

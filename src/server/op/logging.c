@@ -19,7 +19,8 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* bytes of a text of the request that each line of its objects repeats: there may be thousands */
+/* Maximum bytes of a text of the request that is repeated in the line of each of its objects; a
+ * request may have thousands of objects. */
 #define BRIEF_MAX 1024
 
 /* --- the configuration ----------------------------------------------------------------------- */
@@ -70,7 +71,7 @@ static bool check_target(struct request *req, const struct s3_logging *logging)
 		       false;
 	if (status != STORE_NO_SUCH_KEY && !reply_unless_stored(req, status, &err))
 		return false;
-	/* The store writes the log with its own rights. */
+	/* The sender needs this right, because the store will write the log with its own rights. */
 	return access_check_subject(req, "s3:PutObject",
 		&(struct access_subject){.bucket = logging->target, .key = logging->prefix});
 }

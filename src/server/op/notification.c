@@ -42,7 +42,7 @@ static bool complete_rules(struct request *req, struct s3_notification *rules)
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 				"Unable to validate the following destination configurations: the "
 				"operator has not named %.200s for the account of this bucket; expected "
-				"arn:penstock:sqs::NAME:webhook of a NAME in the file webhooks",
+				"arn:penstock:sqs::NAME:webhook with a NAME from the file webhooks",
 				rule->queue);
 		if (!op_name_rule(req, &rule->id))
 			return false;
@@ -50,8 +50,8 @@ static bool complete_rules(struct request *req, struct s3_notification *rules)
 	return true;
 }
 
-/* Announces the bucket to its destinations, unless the sender asks to skip this. As with AWS, the
- * configuration is not stored if this fails. */
+/* Adds a test event for each destination, unless the sender asks to skip the tests. As with AWS,
+ * the configuration is not stored if a test event cannot be added. */
 static bool send_tests(struct request *req, const struct s3_notification *rules)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

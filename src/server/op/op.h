@@ -25,7 +25,7 @@ bool op_get_bucket(struct request *req, struct store_bucket *out);
 /* Returns false with a reply set if the bucket, or the object if one is named, does not exist. */
 bool op_subject_exists(struct request *req);
 
-/* A change of one of the store's own headers of the object, or version, of a request. */
+/* A change to one of the store's own headers of the object or version that a request names. */
 struct op_note {
 	const char *name;
 	const char *value; /* NULL removes the header */
@@ -44,8 +44,9 @@ void op_annotate(struct request *req, const struct op_note *note);
 
 /* Gives a rule of a bucket a name if the rule has none. Returns false with a reply set. */
 bool op_name_rule(struct request *req, const char **id);
-/* Adds or replaces the configuration `name` of the bucket of a request, which has rules, or removes
- * it if `xml` is NULL. Returns false with a reply set. */
+/* Adds or replaces the configuration `name` of the request's bucket, or removes it if `xml` is
+ * NULL; then calls op_update_rules(). `name` is one of the configurations that the server keeps
+ * parsed in memory. Returns false with a reply set. */
 bool op_set_rules(struct request *req, const char *name, const struct buf *xml);
 /* Applies a change of the rules of the bucket, or the deletion of the bucket. Returns false with a
  * reply set. */
@@ -53,17 +54,18 @@ bool op_update_rules(struct request *req);
 /* Returns true if the document of a request is not too long for rules. Returns false with a reply
  * set. */
 bool op_rules_fit(struct request *req);
-/* Returns the sender of a request for the events of its changes, which lives as long as the
- * request, or NULL if no bucket has notifications. */
+/* Returns the origin of a request's changes, for their events. The result lives as long as the
+ * request; NULL if no bucket has notifications. */
 const struct store_origin *op_origin(struct request *req, const char *event);
 /* Gets the version that a request replicates, or NULL. Returns false with a reply set. */
 bool op_replica_version(struct request *req, const char **version);
-/* Appends the header of a replica, if the request makes one. Returns false with a reply set. */
+/* Appends the stored header of a replica, if the request makes a replica. Returns false with a
+ * reply set. */
 bool op_replica_add(struct request *req, struct buf *out);
-/* Returns the state of replication after one more stored header; `before` is the state without this
- * header, or NULL. */
+/* Combines the state of replication in a stored header with `before`, the state from the earlier
+ * headers; NULL if there is none. */
 const char *op_replica_status(const char *before, const char *name, const char *value);
-/* Formats the address of the sender. Returns NULL if there is none. */
+/* Formats the address of the sender. Returns NULL if the sender has no address. */
 const char *op_remote(const struct request *req, char out[static REMOTE_SIZE]);
 /* Returns the id of the owner of a bucket, which lives as long as the server. */
 const char *op_owner_id(struct request *req, const char *bucket);
@@ -86,7 +88,7 @@ struct op_ended {
 	const char *headers;
 	size_t headers_len;
 };
-/* Adds x-amz-expiration to the reply if a rule of the bucket lets the object expire. */
+/* Adds x-amz-expiration to the reply if a rule of the bucket makes the object expire. */
 void op_reply_end(struct request *req, const struct op_ended *object);
 /* Like op_reply_end(), for the object that req->put has made. */
 void op_reply_put_end(struct request *req);
@@ -183,8 +185,8 @@ void op_delete_object(struct request *req);
 void op_create_upload(struct request *req);
 void op_upload_part_begin(struct request *req);
 /* Returns the kind of the checksum that a part gets, even if its sender names none: that of the
- * upload, or CRC64NVME if the upload has none. Like a PUT, a part with the key of a customer gets
- * none unless the upload asks for one. */
+ * upload, or CRC64NVME if the upload has none. As with a PUT, a part with a customer key gets no
+ * checksum unless the upload asks for one. */
 enum checksum_kind op_part_checksum(const struct request *req);
 void op_upload_part_copy(struct request *req);
 void op_list_parts(struct request *req);

@@ -98,8 +98,8 @@ static const char *need_field(struct request *req, const char *name, const char 
 }
 
 /* Replaces ${filename}, which all fields except the policy may contain. Some browsers send a whole
- * path. The replaced fields together are limited as the form is: the form of an unknown sender must
- * not become a hundred long names. */
+ * path. All replaced fields together are limited to the size of a form: otherwise an unknown sender
+ * could have a long name inserted into a hundred fields. */
 static bool insert_filename(struct request *req, const char *filename)
 {
 	static const char variable[] = "${filename}";
@@ -326,8 +326,8 @@ static int on_file(void *cookie, const char *name, struct penstock_error *err)
 			"POST requires exactly one file upload per request.");
 	else if (authenticate(req) && insert_filename(req, name) && take_key(req) &&
 		 check_policy(req)) {
-		/* The sender is known only after the checks: forms are public, and an expired form
-		 * would make every sender known. */
+		/* The sender counts as known only after these checks: forms are public, so anyone
+		 * could send an expired form. */
 		if (!req->anonymous)
 			request_sender_is_known(req);
 		begin_object(req);
@@ -351,8 +351,8 @@ static int on_bytes(void *cookie, const void *data, size_t len, struct penstock_
 
 /* --- the reply ------------------------------------------------------------------------------- */
 
-/* Returns the address to which the browser is sent, or NULL if there is none. AWS ignores an
- * invalid address. */
+/* Returns the address to which the browser is redirected, or NULL if there is none. Like AWS,
+ * ignores an invalid address. */
 static const char *redirect_of(const struct form *form)
 {
 	const char *url = field_of(form, "success_action_redirect");

@@ -12,15 +12,16 @@
 #include "server/request/request.h"
 
 /* A reply: the table, whose entries are in the order of the reads, and the bytes of the objects.
- * libmicrohttpd gets both in one piece: it has no room for a long list of pieces, and the failure
- * ends the process. */
+ * libmicrohttpd gets both in one piece: a long list of pieces does not fit in its memory, and this
+ * failure would end the process. */
 struct many {
 	size_t n; /* results so far */
 	struct buf reply;
 	size_t held; /* bytes of the reply that are counted by request_hold() */
 };
 
-/* Reserves room in the reply. Returns NULL if out of memory, or if the account holds its share. */
+/* Reserves room in the reply. Returns NULL if out of memory, or if the account has used up its
+ * share. */
 static char *reserve(struct request *req, struct many *m, size_t len)
 {
 	char *room = buf_reserve(&m->reply, len);

@@ -36,7 +36,7 @@ static bool complete_rules(struct request *req, const char *owner, struct s3_rep
 			return reply_errorf(req, S3_E_INVALID_REQUEST,
 				"Destination bucket must exist: the operator has not named '%.63s' "
 				"for the account of this bucket; a destination is arn:aws:s3:::NAME "
-				"of a NAME in the file of --replication",
+				"with a NAME from the file of --replication",
 				rule->bucket);
 		if (!op_name_rule(req, &rule->id))
 			return false;
@@ -110,7 +110,8 @@ bool op_replica_add(struct request *req, struct buf *out)
 	return !buf_failed(out) || reply_error(req, S3_E_SLOW_DOWN);
 }
 
-/* Returns the worst state of several destinations, or "REPLICA" for a replica. */
+/* The state of several destinations is the worst of their states; a replica has the state
+ * "REPLICA". */
 const char *op_replica_status(const char *before, const char *name, const char *value)
 {
 	if (strcmp(name, STORE_REPLICA_HEADER) == 0)

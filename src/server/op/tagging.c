@@ -61,7 +61,7 @@ void op_put_tagging(struct request *req)
 		.subject = &subject,
 		.status = MHD_HTTP_OK};
 
-	/* The access is checked only now, because a policy may depend on the tags. */
+	/* Access is checked after the tags were read, because a policy may depend on the tags. */
 	if (text && may_tag(req, &note))
 		op_annotate(req, &note);
 }

@@ -328,7 +328,7 @@ static int composite(struct completion *c, enum checksum_kind kind, struct penst
 	return rc;
 }
 
-/* Combines the checksums of the parts to that of the object. */
+/* Combines the checksums of the parts into the checksum of the object. */
 static int full_object(struct completion *c, enum checksum_kind kind, struct penstock_error *err)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE], next[CHECKSUM_MAX_SIZE];
@@ -371,7 +371,8 @@ static bool compare_checksum(struct completion *c, enum checksum_kind kind)
 }
 
 /* As with AWS, an object has the checksum CRC64NVME if its upload names no algorithm. Returns false
- * if a part has no checksum: its key is that of a customer, or an older version has stored it. */
+ * if a part has no checksum, because it has a customer key, or because an older version of penstock
+ * has stored it. */
 static bool choose_default(struct completion *c)
 {
 	for (size_t i = 0; i < c->wanted.n; i++)
@@ -383,7 +384,7 @@ static bool choose_default(struct completion *c)
 	return true;
 }
 
-/* Computes the checksum, and compares it with the one in the request. */
+/* Computes the checksum, and compares it with the checksum in the request. */
 static bool compute_checksum(struct completion *c)
 {
 	enum checksum_kind kind = kind_of(&c->upload);
@@ -402,7 +403,7 @@ static bool compute_checksum(struct completion *c)
 	return compare_checksum(c, kind);
 }
 
-/* Replies to a repeated request: the reply to the first one may have been lost. */
+/* Replies to a repeated request: the first reply may have been lost. */
 static void complete_again(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
