@@ -60,7 +60,8 @@ static int lock_whole(int fd, int how, const char *what, struct penstock_error *
 {
 	while (flock(fd, how) < 0)
 		if (errno != EINTR)
-			return error_errno(err, errno, "cannot lock '%s'", what);
+			return error_errno(
+				err, errno, "cannot lock the file '%s' of the store", what);
 	return 0;
 }
 
@@ -83,7 +84,8 @@ static bool read_text(const char *root, const char *name, struct buf *out)
 	return path && fs_read(path, out, NULL) == 0 && out->len;
 }
 
-/* Reads owner.json. Returns false if the file does not exist yet, or was left by another owner. */
+/* Reads owner.json. Returns false if the file does not exist yet, or was left by an earlier
+ * owner. */
 static bool read_owner(const char *root, struct owner_info *info)
 {
 	_cleanup_(buf_release) struct buf lock = BUF_INIT(LIMIT_CREDENTIALS_FILE);
@@ -141,8 +143,9 @@ static bool endpoint_address(const char *endpoint, struct sockaddr_storage *out,
 	return inet_pton(AF_INET6, host, &v6->sin6_addr) == 1;
 }
 
-/* Returns true if the owner replies to a request with any byte: the kernel also accepts connections
- * for an owner that is exiting or was killed. */
+/* Returns true if the owner replies to a request with at least one byte. An accepted connection
+ * proves nothing: the kernel also accepts connections for an owner that is exiting or was
+ * killed. */
 static bool answers(const char *endpoint, int64_t deadline_ms)
 {
 	static const char request[] =
@@ -186,7 +189,8 @@ static int owner_environment(struct strlist *env)
 	return env->n ? 0 : strlist_add(env, "PATH=/usr/bin:/bin");
 }
 
-/* Runs in the child of a process that may have threads: only system calls. Never returns. */
+/* Runs in the child of a process that may have threads, and so makes only system calls. Never
+ * returns. */
 static void exec_owner(
 	const char *executable, char *const argv[], char *const envp[], int out_fd, int null_fd)
 {
@@ -278,8 +282,8 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 		if (alive && read_owner(store->root, &info) && answers(info.endpoint, deadline_ms))
 			break;
 		owner_info_release(&info);
-		/* An owner that reported an error would report it again; an owner that was killed
-		 * reports nothing. */
+		/* Do not start the owner again if it has reported an error, which would only recur.
+		 * An owner that was killed reports nothing. */
 		if (!alive && (output.len || starts == STARTS))
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
 				"cannot start the store at '%s': %.*s", store->root,
@@ -339,13 +343,13 @@ int embedded_store_acquire(struct embedded_store **out,
 	if (store->users_fd < 0)
 		return store->users_fd;
 	/* Waits while an owner exits; with this lock held, no owner exits. */
-	rc = lock_whole(store->users_fd, LOCK_SH, "the store's users", err);
+	rc = lock_whole(store->users_fd, LOCK_SH, "users", err);
 	if (rc < 0)
 		return rc;
 	start_fd = open_in(store->root, "start", err);
 	if (start_fd < 0)
 		return start_fd;
-	rc = lock_whole(start_fd, LOCK_EX, "the store's start", err);
+	rc = lock_whole(start_fd, LOCK_EX, "start", err);
 	if (rc == 0)
 		rc = find_owner(store, options, deadline_ms, err);
 	if (rc < 0)

@@ -17,9 +17,9 @@
  *
  * Files in ROOT that belong to this protocol:
  *	lock		exclusively locked by the owner for its lifetime; contains its start token
- *	users		a shared lock per user; the owner exits once it could lock this file
- *			exclusively for 2.5 s, and holds the lock until it has exited, so that a new
- *			user waits and then starts another owner
+ *	users		a shared lock per user; the owner exits if there was no user for 2.5 s: it
+ *			locks this file exclusively until it has exited, so that a new user waits and
+ *			then starts another owner
  *	start		exclusively locked by the user that looks for, or starts, an owner
  *	owner.json	{"pid", "token", "endpoint", "access_key_id", "keys"}, 0600, replaced
  *			atomically once the owner accepts requests
@@ -27,7 +27,7 @@
  *			store
  *
  * An owner that was started manually (`penstock serve --root ROOT`) is used as it is; if its keys
- * come from its environment, the caller must have the same in PENSTOCK_ACCESS_KEY_ID and
+ * come from its environment, the caller must have the same keys in PENSTOCK_ACCESS_KEY_ID and
  * PENSTOCK_SECRET_ACCESS_KEY.
  */
 #ifndef SERVER_EMBEDDED_H

@@ -181,7 +181,8 @@ static enum MHD_Result send_reply(struct request *req)
 	enum MHD_Result sent;
 
 	cors_complete(req);
-	/* A parameter that could not be read was treated as absent. */
+	/* If out of memory, a parameter may have been treated as absent, so the reply may be
+	 * wrong. */
 	if (req->no_memory && req->status < MHD_HTTP_INTERNAL_SERVER_ERROR)
 		reply_error(req, S3_E_SLOW_DOWN);
 	if (!req->response) /* out of memory */
@@ -222,9 +223,10 @@ static enum MHD_Result refuse(struct request *req)
 }
 
 /*
- * libmicrohttpd waits for edges, and takes a short read as the end of the available data: the end
- * of a stream that arrived together with its last bytes is then never noticed, and half a body
- * stays until the connection times out. Shutting down the ended direction triggers another edge.
+ * libmicrohttpd uses edge-triggered epoll, and waits for another edge after a short read. If the
+ * end of the stream arrived together with the last bytes, no other edge follows, and an incomplete
+ * body stays until the connection times out. Shutting down the direction that has ended triggers an
+ * edge.
  */
 static void notice_end_of_stream(struct request *req)
 {

@@ -34,7 +34,7 @@
 #include "server/server.h"
 #include "store/store.h"
 
-/* Time that an owner without users waits for new ones. */
+/* Time that an owner without users waits for new users. */
 #define IDLE_MS 2500
 /* Interval of the check for users. */
 #define LOOK_MS 100
@@ -193,7 +193,7 @@ static bool may_leave(struct owner *owner, int64_t *busy_ms)
 }
 
 /* Looks at some unfinished uploads if a check is due, and aborts abandoned ones. Returns the time
- * until the next step: signals and users have their turn between two steps. */
+ * until the next step. Between two steps the owner handles signals and checks for users. */
 static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -321,8 +321,8 @@ static int announce(struct owner *owner, struct penstock_error *err)
 	struct stat st;
 	int null, log;
 
-	/* The process that started an embedded owner may have exited, and other processes may
-	 * already use this owner. */
+	/* An embedded owner continues if it cannot print: the process that started it may have
+	 * exited, and other processes may already use this owner. */
 	if (!written && !owner->options->embedded)
 		return error_errno(err, errno, "cannot write to stdout");
 	if (!owner->options->embedded) {
@@ -371,7 +371,8 @@ static int start(struct owner *owner, struct penstock_error *err)
 				 &(struct store_options){.root = o->root,
 					 .master_key = o->master_key,
 					 .relaxed = o->relaxed,
-					 /* TLS encrypts in this process. */
+					 /* With TLS this process encrypts the bytes, so it does not
+					  * send from mappings. */
 					 .no_mapping = o->tls_cert != NULL},
 				 err)
 		       : error_memory(err);

@@ -14,7 +14,7 @@ struct serve_options {
 	const char *master_key; /* as in struct store_options */
 	const char *accounts; /* a file with accounts to add; may be NULL */
 	bool relaxed;
-	/* Unfinished uploads without a new part for this long are aborted; 0 for never. */
+	/* An unfinished upload is aborted if it gets no new part for this long; 0 for never. */
 	int64_t upload_age_ms;
 	int64_t log_interval_ms; /* time between two deliveries of access logs */
 	int64_t webhook_retry_ms; /* as in notifier_start() */
@@ -46,7 +46,7 @@ int serve_check_domains(const char *domains, struct penstock_error *err);
 /* Splits "127.0.0.1:9000", "[::1]:9000" or ":9000"; `address` gets a copy. */
 int serve_parse_listen(
 	const char *text, char **address, uint16_t *port, struct penstock_error *err);
-/* Like serve_parse_listen(), for metrics: in "9100" and ":9100" the address is the loopback. */
+/* Like serve_parse_listen(), for metrics: "9100" and ":9100" mean the loopback address. */
 int serve_parse_metrics(
 	const char *text, char **address, uint16_t *port, struct penstock_error *err);
 

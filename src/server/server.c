@@ -37,11 +37,11 @@
 #include "server/request/workers.h"
 #include "server/tls.h"
 
-/* A connection that is accepted is counted within this time. */
+/* Time within which an accepted connection has been counted. */
 #define QUIET_MS 1000
 
-/* A priority string of GnuTLS. There are no groups of finite fields: a client without keys could
- * ask for the largest one, whose handshakes take 0.4 s of a processor. */
+/* A priority string of GnuTLS. Finite-field groups are excluded: a client without keys could ask
+ * for the largest group, whose handshake takes 0.4 s of CPU time. */
 static char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-DHE-RSA:-GROUP-DH-ALL";
 
 static void signer_free(void *arg)
@@ -75,8 +75,8 @@ static void mhd_log(void *cls, const char *fmt, va_list ap)
 	memcpy(last_log, line, sizeof(last_log));
 }
 
-/* A daemon at the TCP port. With a new certificate a new daemon replaces this one, whose
- * connections end with their next reply. */
+/* A daemon at the TCP port. After a change of the certificate a new daemon replaces this daemon,
+ * whose connections end with their next reply. */
 struct port {
 	struct server *server;
 	struct MHD_Daemon *daemon;
@@ -168,7 +168,8 @@ static struct MHD_Daemon *start_daemon(struct server *server, int fd,
 		MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)(16 * KIB),
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_SERVER_IDLE_SECONDS,
 		MHD_OPTION_URI_LOG_CALLBACK, request_new, server, MHD_OPTION_STRICT_FOR_CLIENT,
-		/* Versions before 1.0 check less, and reply to fewer errors; framing.c checks. */
+		/* Strict only in versions since 1.0: earlier versions check less, and reply to
+		 * fewer errors, so framing.c checks instead. */
 		MHD_get_version()[0] == '0' ? 0 : 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
 		NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
 }
@@ -247,7 +248,7 @@ static void close_old_ports(struct server *server)
 	}
 }
 
-/* The new daemon starts first, at the same socket: if it cannot start, the old one continues. */
+/* The new daemon starts first, at the same socket: if it cannot start, the old daemon continues. */
 static int renew(struct server *server, struct tls *tls, struct penstock_error *err)
 {
 	struct port *old = server->port;
@@ -338,8 +339,7 @@ static const struct webhook_metric {
 	const char *labels; /* after the label of the webhook */
 	double (*value)(const struct notifier_stat *stat);
 } webhook_metrics[] = {
-	{"penstock_webhook_events", "gauge", "Events that wait for their delivery.", "",
-		webhook_waiting},
+	{"penstock_webhook_events", "gauge", "Events that wait for delivery.", "", webhook_waiting},
 	{"penstock_webhook_lag_seconds", "gauge", "Age of the oldest event that waits.", "",
 		webhook_lag},
 	{"penstock_webhook_dropped_total", "counter",
@@ -348,7 +348,8 @@ static const struct webhook_metric {
 	{"penstock_webhook_dropped_total", NULL, NULL, ",reason=\"refused\"", webhook_refused},
 };
 
-/* The names of webhooks, which are labels, come from the operator. */
+/* Writes the metrics of all webhooks, with their names, which the operator has chosen, as
+ * labels. */
 static void write_webhooks(struct notifier *notify, struct buf *out)
 {
 	struct notifier_stat stat;
@@ -429,14 +430,14 @@ static void write_metrics(void *cookie, struct buf *out)
 	uint64_t free_bytes = 0;
 
 	store_commits(server->store, &commits);
-	metrics_write_value(out, "penstock_start_time_seconds", "gauge", "Start of the server.",
-		(double)server->started_ns / 1e9);
+	metrics_write_value(out, "penstock_start_time_seconds", "gauge",
+		"Time at which the server started.", (double)server->started_ns / 1e9);
 	metrics_write_value(out, "penstock_connections", "gauge", "Open connections.",
 		atomic_load(&server->open));
 	metrics_write_value(out, "penstock_requests_in_flight", "gauge",
-		"Requests that have begun and not ended.", atomic_load(&server->active));
+		"Requests that have begun but not ended.", atomic_load(&server->active));
 	metrics_write_value(out, "penstock_commit_queue", "gauge",
-		"Changes that wait for their commit.", (double)commits.waiting);
+		"Changes that wait to be committed.", (double)commits.waiting);
 	metrics_write_value(out, "penstock_commits_total", "counter", "Committed transactions.",
 		(double)commits.transactions);
 	metrics_write_value(out, "penstock_changes_total", "counter",
@@ -449,7 +450,7 @@ static void write_metrics(void *cookie, struct buf *out)
 		(double)atomic_load(&server->damaged));
 	if (store_free_bytes(server->store, &free_bytes, NULL) == 0)
 		metrics_write_value(out, "penstock_disk_free_bytes", "gauge",
-			"Free bytes of the disk of the store.", (double)free_bytes);
+			"Free bytes on the disk of the store.", (double)free_bytes);
 	write_webhooks(server->notify, out);
 	write_replication(server->replicator, out);
 	metrics_write(server->metrics, route_name, out);

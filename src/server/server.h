@@ -45,7 +45,8 @@ struct server_options {
 	uint16_t metrics_port;
 	const char *accounts; /* a file with more accounts; may be NULL */
 	const char
-		*domain; /* domains whose hosts name buckets, with commas; may be NULL; borrowed */
+		/* comma-separated domains, whose subdomains name buckets; may be NULL; borrowed */
+		*domain;
 	const char *tls_cert, *tls_key; /* files in PEM; NULL for plain HTTP; borrowed */
 };
 
@@ -56,19 +57,18 @@ const char *server_url(const struct server *server);
 /* Returns "http://127.0.0.1:40124/metrics", or NULL if there are no metrics. */
 const char *server_metrics_url(const struct server *server);
 /* Reads the certificate and its key again if their files have changed, or if `forced`. New
- * connections get the new certificate, and earlier ones end with their next reply; if the
- * certificate is invalid, the old one stays. Call this function regularly: it also stops the
- * daemons of older certificates whose connections have ended. */
+ * connections get the new certificate, and earlier connections end with their next reply. If the
+ * new certificate is invalid, the old certificate stays in use. Call this function regularly: it
+ * also stops the daemons of older certificates whose connections have ended. */
 int server_renew_tls(struct server *server, bool forced, struct penstock_error *err);
 /* Opens the access log again, after it was renamed. */
 int server_reopen_log(struct server *server, struct penstock_error *err);
-/* Return the number of requests in progress, and the monotonic time (ns) at which the last one
+/* Return the number of requests in progress, and the monotonic time (ns) at which the last request
  * began or ended. */
 unsigned server_active(const struct server *server);
 int64_t server_last_activity(const struct server *server);
-/* Accepts no more connections, finishes requests in progress (at most `drain_ms`), and frees
- * everything. After that time a request that has not yet started its work is refused. `server` may
- * be NULL. */
+/* Accepts no more connections, waits for requests in progress, and frees everything. After
+ * `drain_ms` a request that has not yet started its work is refused. `server` may be NULL. */
 void server_stop(struct server *server, int drain_ms);
 
 #endif

@@ -7,12 +7,12 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-/* Upper bounds of the histogram, in microseconds; beyond the last one is +Inf. */
+/* Upper bounds of the histogram's buckets, in microseconds; one more bucket, +Inf, follows. */
 static const int64_t bounds_us[] = {500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000,
 	500000, 1000000, 2500000, 5000000, 10000000};
 #define N_BOUNDS ARRAY_SIZE(bounds_us)
 
-/* Any other status counts as the last one. */
+/* Any other status is counted in the last entry. */
 static const unsigned statuses[] = {
 	200, 204, 206, 304, 400, 403, 404, 405, 409, 411, 412, 413, 416, 500, 501, 503, 507, 0};
 #define N_STATUSES ARRAY_SIZE(statuses)
@@ -159,10 +159,10 @@ void metrics_write(struct metrics *metrics, metrics_name_fn *name, struct buf *o
 	metrics_write_heading(out, "penstock_request_seconds", "histogram",
 		"Time from the head of a request to the end of its reply.");
 	each(metrics, name, write_histogram, out);
-	metrics_write_heading(
-		out, "penstock_received_bytes_total", "counter", "Bytes of bodies of requests.");
+	metrics_write_heading(out, "penstock_received_bytes_total", "counter",
+		"Bytes in the bodies of requests.");
 	each(metrics, name, write_received, out);
 	metrics_write_heading(
-		out, "penstock_sent_bytes_total", "counter", "Bytes of bodies of replies.");
+		out, "penstock_sent_bytes_total", "counter", "Bytes in the bodies of replies.");
 	each(metrics, name, write_sent, out);
 }

@@ -84,7 +84,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
 		buf_add_str(&text, ready ? "ready\n" : "not ready\n");
 	} else {
 		status = MHD_HTTP_NOT_FOUND;
-		buf_add_str(&text, "there are /metrics, /health/live and /health/ready\n");
+		buf_add_str(&text,
+			"not found; the paths are /metrics, /health/live and /health/ready\n");
 	}
 	sent = reply(connection, status, type, &text);
 	buf_release(&text);
@@ -123,7 +124,7 @@ int monitor_start(struct monitor **out, const char *address, uint16_t port,
 		monitor, MHD_OPTION_END);
 	if (!monitor->daemon) {
 		monitor_stop(monitor);
-		return error_set(err, PENSTOCK_E_IO, "cannot start the server of the metrics");
+		return error_set(err, PENSTOCK_E_IO, "cannot start the metrics server");
 	}
 	*out = monitor;
 	return 0;

@@ -1,7 +1,7 @@
 /*
  * An HTTP server for monitoring this process, on an address of its own: GET /metrics (for
- * Prometheus), /health/live and /health/ready. A slow client has a limit of time, and makes room
- * for others (server/request/connections.h).
+ * Prometheus), /health/live and /health/ready. A slow client is disconnected after a time limit, or
+ * earlier if other clients need its place (server/request/connections.h).
  *
  *	monitor_start(&monitor, "127.0.0.1", 0,
  *		&(struct monitor_source){.write = write, .ready = ready, .cookie = server}, err);
@@ -21,7 +21,7 @@ struct penstock_error;
 /* Called by a thread of the monitor. */
 struct monitor_source {
 	void (*write)(void *cookie, struct buf *out); /* the metrics */
-	bool (*ready)(void *cookie); /* requests are answered */
+	bool (*ready)(void *cookie); /* returns true if the process can answer requests */
 	void *cookie;
 };
 

@@ -16,7 +16,7 @@
 /* Space kept free for the database when bodies are accepted. */
 #define SPACE_RESERVE (16 * MIB)
 
-/* Bytes of a body that takes so long to hash that its sender notices. */
+/* Size above which the sender of a body notices the time that hashing takes. */
 #define LARGE (1 * MIB)
 
 void body_release(struct request *req)
@@ -152,7 +152,8 @@ static bool find_length(struct request *req)
 
 /* Returns true, and announces the body to the hasher, if the hasher computes the ETag once the body
  * is complete. The hasher is fast with several bodies at a time; a single body is hashed faster
- * while it arrives, which matters for a large body. Parts of an upload come together. */
+ * while it arrives, which matters for a large body. Several parts of an upload usually arrive at a
+ * time. */
 static bool hash_late(struct request *req)
 {
 	const struct request_body *b = &req->body;
@@ -235,10 +236,10 @@ static bool start_decoder(struct request *req)
 
 	if (!signer)
 		return reply_error(req, S3_E_SLOW_DOWN);
-	/* The first chunk continues the signature of the head, which is verified by now. */
+	/* The first chunk continues the signature of the head, which has been verified. */
 	if (is_signed && (!*req->auth.access_key || req->auth.presigned))
 		return reply_errorf(req, S3_E_INVALID_REQUEST,
-			"Signed chunks need a header Authorization of Signature Version 4");
+			"Signed chunks need an Authorization header of Signature Version 4");
 	if (is_signed && sigv4_chain_start(signer, &req->auth, req->identity->secret_access_key,
 				 &req->chain, &err) < 0)
 		return reply_failure(req, &err);

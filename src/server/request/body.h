@@ -30,7 +30,8 @@ struct request_body {
 	struct buf document;
 	body_take_fn take; /* gets the bytes of a form */
 	struct store_body *object;
-	/* `extra` is the checksum that the sender names; `own` is of the store's choice. */
+	/* `extra` is the checksum that the sender names; `own` is a checksum that the store
+	 * computes although the sender names none. */
 	struct checksum md5, sha256, extra, own;
 	bool has_md5, has_sha256, has_extra, has_own;
 	bool hash_late; /* the hasher computes the MD5, and expects the body */

@@ -24,7 +24,7 @@ struct connection {
 	bool stranger; /* under lock: in the list of connections that make room for others */
 	bool paused; /* under lock: the client waits for a reply */
 	bool has_key; /* under lock: a header had a valid signature */
-	bool known; /* used by the connection's thread: later requests take no lock */
+	bool known; /* used only by the connection's thread, so that later requests need no lock */
 };
 
 struct connections {
@@ -32,9 +32,11 @@ struct connections {
 	pthread_cond_t changed;
 	/* Under lock: connections that make room for others, in the order of their windows. */
 	struct connection *oldest, *newest;
-	/* Under lock: numbers of these, of connections that stay, and of all connections. */
+	/* Under lock: numbers of the connections in this list, of exempt connections, and of all
+	 * connections. */
 	size_t strangers, known, open;
-	/* Numbers of these and of all connections beyond which the oldest in the list is ended. */
+	/* Limits of `strangers` and `open`; beyond a limit the oldest connection in the list is
+	 * ended. */
 	size_t strangers_limit, limit;
 	int64_t window_ms;
 	bool stopping; /* under lock */
@@ -86,8 +88,9 @@ static void end(struct connections *list, struct connection *c)
 	shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Ends the oldest connection, or a newer one if the client of the oldest waits for its reply. The
- * newer half is spared: one of them has just connected. */
+/* Ends the oldest connection, or a newer connection if the client of the oldest one waits for its
+ * reply. The newer half of the list is spared, because it contains a client that has just
+ * connected. */
 static void make_room(struct connections *list)
 {
 	struct connection *c = list->oldest;

@@ -8,15 +8,16 @@
  *	connections_renew(connections, c);		// when the reply is ready
  *	connections_closed(connections, c);		// before its descriptor is closed
  *
- * A connection without a valid signature has a window of time. It is ended if it moves fewer than
- * LIMIT_SERVER_STRANGER_BYTES in its window, in both directions together; otherwise, and with each
- * request, a new window starts. In a pause the client can only wait, so that no bytes are needed.
- * A connection with a signature needs none at any time.
+ * A connection without a valid signature has a time window, and is ended if fewer than
+ * LIMIT_SERVER_STRANGER_BYTES are sent and received in this window. Otherwise, and with each
+ * request, a new window starts. During a pause the client can only wait, so no bytes are required.
+ * A connection with a signature never has to move bytes.
  *
- * The connection with the oldest window is ended earlier if such connections are more than half of
- * the limit, or if fewer than LIMIT_SERVER_ROOM connections (or a quarter of the limit, if that is
- * less) are free. One in a pause is ended last. Connections with a signature are exempt while their
- * account has at most as many as are left for others: one account, whose clients have many
+ * The connection with the oldest window is ended early if connections without a signature are more
+ * than half of the limit, or if fewer than LIMIT_SERVER_ROOM connections (or a quarter of the
+ * limit, if that is less) are free. A connection in a pause is ended only if all connections in the
+ * older half of these are in a pause. Connections with a signature are exempt while their account
+ * has at most as many connections as are left for others: one account, whose clients have many
  * addresses, must not take all connections.
  *
  * shutdown() ends a connection; its event loop then closes it. Functions may be called by any

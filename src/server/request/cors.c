@@ -144,12 +144,12 @@ void cors_complete(struct request *req)
 	struct s3_cors cors = {0};
 	const char *origin;
 
-	/* A malformed head is refused before its values are checked. */
+	/* Check the value, because a malformed head is refused before its values are checked. */
 	if (!sent.origin || !*sent.origin || !framing_is_header("Origin", sent.origin) ||
 		!request_replied(req) || strcmp(req->method, MHD_HTTP_METHOD_OPTIONS) == 0)
 		return;
 	sent.method = req->method;
-	/* The request may have changed something: its reply stays as it is. */
+	/* The request may have changed something, so its reply must not become an error. */
 	if (load(req, &cors, &err) < 0) {
 		log_warn("cannot add CORS headers to the reply to %s '%s': %s", req->method,
 			req->path, err.message ? err.message : penstock_code_name(err.code));

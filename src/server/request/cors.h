@@ -15,8 +15,8 @@ struct request;
 /* The name of the configuration in the store. */
 #define CORS_CONFIG "cors"
 
-/* Replies to an OPTIONS request. Such a request needs no signature, so the reply has only the rules
- * of the bucket. */
+/* Replies to an OPTIONS request. Such a request needs no signature, so the reply reveals only the
+ * rules of the bucket. */
 void cors_preflight(struct request *req);
 /* Adds the headers of the rule that the request matches to its reply. */
 void cors_complete(struct request *req);

@@ -64,7 +64,8 @@ bool framing_check(struct request *req, const char *version)
 
 	if (!is_target(req->path) || (req->query && !is_target(req->query)))
 		return malformed(req, "the target contains a space or a control character");
-	/* The parameters are searched for each name that the store knows. */
+	/* Limit the number of parameters: the store searches all of them for each name that it
+	 * knows. */
 	if (req->query && count_parameters(req->query) > LIMIT_SIGV4_PARAMETERS)
 		return malformed(req, "the query has too many parameters");
 	for (size_t i = 0; i < req->n_headers; i++) {
@@ -89,7 +90,8 @@ bool framing_check(struct request *req, const char *version)
 		return malformed(req, "there is a Transfer-Encoding and another length");
 	/* RFC 9112, 6.1: a proxy of version 1.0 may have passed on an encoding that it ignores. */
 	if (encodings && strcmp(version, MHD_HTTP_VERSION_1_1) != 0)
-		return malformed(req, "there is a Transfer-Encoding in a version other than 1.1");
+		return malformed(
+			req, "there is a Transfer-Encoding in an HTTP version other than 1.1");
 	if (strcasecmp(encoding, "chunked") != 0)
 		return reply_errorf(
 			req, S3_E_NOT_IMPLEMENTED, "A Transfer-Encoding may only be chunked");

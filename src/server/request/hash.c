@@ -19,7 +19,7 @@
 #define CHUNK ((size_t)16 * KIB)
 /* Number of bodies that make a full round. */
 #define ENOUGH MD5_LANES
-/* Time that complete bodies wait for incoming ones, so that a round is fuller. */
+/* Time that complete bodies wait for incoming bodies, so that a round hashes more bodies. */
 #define LINGER_MS 2
 
 struct lane {
@@ -164,7 +164,7 @@ bool hasher_expect(struct hasher *hasher)
 	bool wanted;
 
 	LOCK_SCOPE(&hasher->lock);
-	/* With a long queue hashing in the event loops is faster. */
+	/* If the queue is long, hashing in the event loops is faster. */
 	wanted = hasher->waiting + hasher->coming < 8 * MD5_LANES;
 	hasher->coming += wanted;
 	return wanted;

@@ -31,7 +31,7 @@ static const struct {
 	{"x-amz-write-offset-bytes", NULL},
 };
 
-/* The words that a header can have. */
+/* Headers that can only have one of these words as their value. */
 static const struct {
 	const char *name, *words[2];
 	bool any_case;
@@ -142,7 +142,8 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 }
 
 /* Returns true for a parameter of the signature, which is not a header, and for a checksum. Like
- * AWS, the store ignores checksums in a URL: the JavaScript SDK signs that of an empty body. */
+ * AWS, the store ignores checksums in a URL: the JavaScript SDK signs the checksum of an empty
+ * body. */
 static bool is_ignored(const char *name)
 {
 	static const char *const names[] = {"x-amz-algorithm", "x-amz-credential", "x-amz-date",
@@ -164,7 +165,7 @@ static bool take_parameter(struct request *req, const char *name, const char *va
 			"The URL has a parameter that is not a valid header");
 	if (given && strcmp(given, value) != 0)
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
-			"The header %s has another value in the URL", name);
+			"The header %s has a different value in the URL", name);
 	if (given)
 		return true;
 	if (req->n_headers == REQUEST_HEADERS_MAX)

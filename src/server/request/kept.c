@@ -1,4 +1,5 @@
-/* A request keeps the object that its access decision has read, and counts its bytes in memory. */
+/* A request keeps the object that its access decision has read, and counts the bytes that the
+ * request holds in memory. */
 #include "base/cleanup.h"
 #include "server/directory/identity.h"
 #include "server/request/request.h"
@@ -25,7 +26,7 @@ enum store_status request_get_object(struct request *req, const char *bucket, co
 void request_bind(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition)
 {
-	/* Nothing but its tags can turn a decision on a change into a denial. */
+	/* Only the tags of the object can turn a decision on a change into a denial. */
 	condition->has_decided = req->decided.tagged &&
 				 request_has_decided(req, req->bucket, key, version) &&
 				 (req->decided.object || req->decided.missing);

@@ -22,8 +22,8 @@ bool lock_of_request(struct request *req, struct store_lock *out);
 /* Returns true if the request bypasses the mode GOVERNANCE. */
 bool lock_is_bypassed(const struct request *req);
 
-/* Appends the pairs of the retention and the hold that the request asks for. Returns false with a
- * reply set. */
+/* Appends the stored headers of the retention and the hold that the request asks for. Returns false
+ * with a reply set. */
 bool lock_add(struct request *req, struct buf *out);
 /* Refuses a body without a checksum if the object is to be locked. Returns false with a reply
  * set. */

@@ -37,7 +37,7 @@ ssize_t reply_cut(struct MHD_Connection *connection, struct penstock_error *err)
 
 	log_error("store: %s", err->message ? err->message : "an object ended early");
 	penstock_error_release(err);
-	/* libmicrohttpd waits for an edge before it closes the connection. */
+	/* libmicrohttpd closes the connection only after the next event on its socket. */
 	if (info)
 		shutdown(info->connect_fd, SHUT_RDWR);
 	return MHD_CONTENT_READER_END_WITH_ERROR;
@@ -105,7 +105,7 @@ void reply_held(struct request *req, unsigned status, struct buf *body, const ch
 
 void reply_body(struct request *req, unsigned status, struct buf *body, const char *type)
 {
-	/* A reply with an error is short. */
+	/* Only long replies are counted; an error is short. */
 	if (body->len > LIMIT_SERVER_CONNECTION && !buf_failed(body) &&
 		!request_hold(req, body->len))
 		reply_error(req, S3_E_SLOW_DOWN);
@@ -172,9 +172,9 @@ bool reply_page(struct request *req)
 	static const char page[] =
 		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
 		"<title>penstock</title></head><body>\n"
-		"<h1>An object store of penstock</h1>\n"
-		"<p>It speaks S3; requests have to be signed, which a browser does not do. Give its "
-		"address and its keys to a client:</p>\n"
+		"<h1>A penstock object store</h1>\n"
+		"<p>This server speaks S3. Requests have to be signed, which a browser does not do. "
+		"Give the address and the keys of this store to a client:</p>\n"
 		"<pre>export AWS_ENDPOINT_URL=%s\n"
 		"export AWS_SHARED_CREDENTIALS_FILE=STORE/credentials\n"
 		"penstock ls</pre>\n"

@@ -17,7 +17,7 @@ static inline bool request_replied(const struct request *req)
 {
 	return req->response != NULL;
 }
-/* Both return false, so that the reply is the return statement. */
+/* Both functions return false, so that a caller can reply in its return statement. */
 bool reply_error(struct request *req, enum s3_error error);
 bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -48,8 +48,8 @@ void reply_empty(struct request *req, unsigned status);
 /* Replies to a browser, which cannot sign, with a page about the use of the store. Returns
  * false. */
 bool reply_page(struct request *req);
-/* All three take over the contents of the buffer. reply_held() is for bytes that the request holds
- * in memory already (request_hold()). */
+/* All three functions take over the contents of the buffer. reply_held() is for bytes that the
+ * request holds in memory already (request_hold()). */
 void reply_held(struct request *req, unsigned status, struct buf *body, const char *type);
 void reply_body(struct request *req, unsigned status, struct buf *body, const char *type);
 void reply_xml(struct request *req, unsigned status, struct buf *xml);

@@ -63,7 +63,7 @@ const char *request_query(struct request *req, const char *name)
 }
 
 /* All subresources of S3, and our own, in their order of precedence. A request with a subresource
- * is never handled like one without. */
+ * is never handled like a request without a subresource. */
 static const char *const subresources[] = {"uploadId", "uploads", "attributes", "acl", "tagging",
 	"policy", "policyStatus", "cors", "lifecycle", "website", "notification", "replication",
 	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",
@@ -135,7 +135,8 @@ void request_has_begun(struct request *req)
 	connections_renew(req->server->connections, connection_of(req));
 }
 
-/* Returns true if the signature is in a URL or a form, which the sender may have from others. */
+/* Returns true if the signature is in a URL or a form, which the sender may have received from
+ * someone else. */
 static bool is_passed_on(const struct request *req)
 {
 	return req->form || req->auth.presigned || request_has_query(req, "AWSAccessKeyId");
@@ -152,7 +153,7 @@ void request_sender_is_known(struct request *req)
 			req->server->connections, connection_of(req), &account->connections);
 }
 
-/* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */
+/* The protocol is a constant of GnuTLS, whose headers are not needed for anything else. */
 const char *request_tls_version(const struct request *req)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -230,7 +231,7 @@ static void run_work(struct request *req)
 {
 	bool was_long = req->is_long;
 
-	/* A request that has begun to work ends by itself. */
+	/* A long request, which has begun its work, ends by itself. */
 	if (!was_long && request_refuse_late(req))
 		return;
 	req->work(req);
@@ -263,7 +264,7 @@ bool request_is_browser(const struct request *req)
 /* --- virtual hosts --------------------------------------------------------------------------- */
 
 /* Returns the number of characters before ".DOMAIN" in a host, 0 if the host is the domain itself,
- * or -1 if it is another host. */
+ * or -1 if the host is neither. */
 static int before_domain(const char *host, size_t len, const char *domain, size_t size)
 {
 	if (len == size && strncasecmp(host, domain, size) == 0)
@@ -305,7 +306,8 @@ bool request_find_resource(struct request *req)
 	buf_add_char(&text, '/');
 	for (size_t i = 0; i < n; i++)
 		buf_add_char(&text, (char)tolower((unsigned char)host[i]));
-	/* Refuses a name with characters that could start the key, or be decoded. */
+	/* Refuses a name with a '/', which would start the key, with a '%', which would be decoded,
+	 * or with other characters that a bucket cannot have. */
 	if (strspn(buf_str(&text) + 1, "abcdefghijklmnopqrstuvwxyz0123456789.-") != n)
 		return reply_errorf(
 			req, S3_E_INVALID_BUCKET_NAME, "The host does not name a bucket");

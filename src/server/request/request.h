@@ -127,11 +127,11 @@ struct request {
 	const char *action; /* action that a policy has to allow; NULL if the operation checks it */
 	bool known; /* the sender was verified */
 	size_t held; /* bytes in memory that are counted */
-	struct quota_share *holder; /* the account that holds them; NULL if `held` is 0 */
+	struct quota_share *holder; /* the account that holds these bytes; NULL if `held` is 0 */
 
 	bool anonymous; /* the request has no signature */
 	/* The object that the access check has read, if any: further checks and the operation use
-	 * the object that was allowed, and no newer one. The names are compared by address. */
+	 * the object that was allowed, not a newer object. The names are compared by address. */
 	struct {
 		const char *bucket, *key, *version;
 		struct store_object *object;
@@ -226,7 +226,7 @@ static inline struct store_object *request_take_object(
 }
 /* Gets the object, or a version, as store_object_get() and store_version_get() do. Takes the object
  * that was kept for these names. If the decision has found no object, an object that was made since
- * is missing, too: its tags, list of grants and owner were not part of the decision. */
+ * then counts as missing, too: its tags, list of grants and owner were not part of the decision. */
 enum store_status request_get_object(struct request *req, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err);
 
@@ -235,23 +235,25 @@ enum store_status request_get_object(struct request *req, const char *bucket, co
  * object. */
 void request_bind(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
-/* Like request_bind(), if later decisions take the place of this one: the caller releases
- * `condition->decided`, which may be NULL, and may be an outline of the object. */
+/* Like request_bind(), but `condition->decided` stays valid when a later decision replaces this
+ * decision. The caller releases `condition->decided`, which may be NULL, and may be an outline of
+ * the object (store_object_outline()). */
 void request_bind_ref(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
 
 /* Counts bytes of a document or a reply that the request holds in memory. An account, or all
- * anonymous senders together, may hold as many bytes of LIMIT_SERVER_HELD as are left to others.
- * Returns false if that limit is reached. */
+ * anonymous senders together, may hold at most as many bytes as then remain free of
+ * LIMIT_SERVER_HELD. Returns false if that limit is reached. */
 bool request_hold(struct request *req, size_t bytes);
-/* Counts off what request_hold() has counted. */
+/* Gives back the bytes that request_hold() has counted. */
 void request_let_go(struct request *req);
 
 /* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
 const char *request_tls_version(const struct request *req);
 /* Returns true if the reply has to close the connection, because of a new certificate. */
 bool request_is_leaving(const struct request *req);
-/* Gives the connection time for the request, whose head is complete. */
+/* Starts a new time window of the connection (connections_renew()) when the head of a request is
+ * complete. */
 void request_has_begun(struct request *req);
 /* Records that the signature of the request was valid. The connection is then known, too, unless
  * the signature is in a URL or a form. */
@@ -271,8 +273,8 @@ bool request_find_resource(struct request *req);
 struct sigv4 *server_signer(struct server *server);
 /* Returns the subresource that the query names, or NULL. */
 const char *request_subresource(const struct request *req);
-/* Refuses a parameter that has no value and an unknown name: S3 adds operations in this form, and
- * ignores other unknown parameters. Returns false with a reply set. */
+/* Refuses a parameter that has no value and an unknown name: S3 adds new operations in this form,
+ * but ignores other unknown parameters. Returns false with a reply set. */
 bool request_query_is_known(struct request *req);
 /* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */
 void request_route(struct request *req);
@@ -289,11 +291,11 @@ void request_finish_by_worker(struct request *req, request_fn fn);
  * false with a reply set if the server is stopping. */
 bool request_suspend(struct request *req, request_fn after);
 void request_wake(struct request *req);
-/* Returns true if a suspended request need not end its work: the client has closed the connection,
- * or the server is stopping. */
+/* Returns true if a suspended request need not finish its work: the client has closed the
+ * connection, or the server is stopping. */
 bool request_is_abandoned(const struct request *req);
-/* If the server is stopping, wakes a request that has waited for a worker, with a reply, and
- * returns true: the queue of the workers may be long. */
+/* If the server is stopping, sets a reply for a request that has waited for a worker, wakes the
+ * request, and returns true: to finish a long queue of requests would take too long. */
 bool request_refuse_late(struct request *req);
 
 #endif

@@ -21,8 +21,8 @@ const char *tags_text(struct request *req, const struct s3_tagging *tags);
 /* Returns the text form of a Tagging document with at most `most` tags, which lives as long as the
  * request, or NULL with a reply set. */
 const char *tags_of_document(struct request *req, const char *xml, size_t len, size_t most);
-/* Appends the pair of an object's tags, if the request has x-amz-tagging. Returns false with a
- * reply set. */
+/* Appends the stored header with an object's tags, if the request has x-amz-tagging. Returns false
+ * with a reply set. */
 bool tags_add(struct request *req, struct buf *out);
 /* Adds x-amz-tagging-count. */
 void reply_tag_count(struct request *req, const char *text);

@@ -63,8 +63,8 @@ static void add(struct queue *queue, struct request *req)
 	jobs->last = req;
 }
 
-/* Takes a job of the account with the fewest running jobs; several of them in turn. Returns NULL if
- * no job is waiting, or if as many as the limit are running. */
+/* Takes a job of the account with the fewest running jobs; several such accounts take turns.
+ * Returns NULL if no job is waiting, or if the limit of running jobs is reached. */
 static struct request *take(struct queue *queue, struct turn *turn)
 {
 	struct account_jobs **best = &queue->head, *jobs;
@@ -96,8 +96,8 @@ static void end(struct turn *turn)
 	turn->queue = NULL;
 }
 
-/* Ends the last job. The limit of long jobs leaves enough threads for other jobs, so long jobs need
- * not wait for these. */
+/* Ends the last job of the thread, and takes the next one, a long job if possible: the limit of
+ * long jobs leaves enough threads for other jobs. */
 static struct request *take_job(struct worker_pool *pool, struct turn *turn)
 {
 	struct request *req;

@@ -112,7 +112,7 @@ static bool is_write(const struct request *req, const char *sub)
 				: strcmp(req->method, "PUT") == 0);
 }
 
-/* Returns true if the request may bring the key of a customer. */
+/* Returns true if the request may contain a customer's key. */
 static bool takes_key(const struct request *req, const char *sub)
 {
 	static const char *const subs[] = {"uploadId", "partNumber", "attributes"};
@@ -184,7 +184,7 @@ static bool read_keys(struct request *req, const char *sub)
 	if (has_customer(req, CUSTOMER)) {
 		if (!takes_key(req, sub))
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
-				"This operation does not accept the key of a customer");
+				"This operation does not accept a customer-provided key");
 		if (!read_customer(req, CUSTOMER, &e->key, e->key_md5))
 			return false;
 		e->has_key = true;
@@ -192,7 +192,7 @@ static bool read_keys(struct request *req, const char *sub)
 	if (has_customer(req, COPY_CUSTOMER)) {
 		if (!request_header(req, "x-amz-copy-source"))
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
-				"The key of a source needs the header x-amz-copy-source");
+				"A key for a copy source needs the header x-amz-copy-source");
 		if (!read_customer(req, COPY_CUSTOMER, &e->source_key, unused))
 			return false;
 		e->has_source_key = true;

@@ -21,7 +21,7 @@ struct buf;
 struct penstock_error;
 struct request;
 
-/* Reads the headers that ask for encryption or bring keys, and wipes the keys from the request.
+/* Reads the headers that ask for encryption or contain keys, and wipes the keys from the request.
  * `sub` is the subresource of the request, or NULL. */
 bool sse_read(struct request *req, const char *sub);
 /* Selects the encryption of a new object or upload: the method that the request names, else the
@@ -37,8 +37,8 @@ bool sse_may_read(struct request *req, const struct store_object *object);
 bool sse_may_copy(struct request *req, const struct store_object *source);
 /* Returns true if the copy that the request makes may share the bytes of its source. */
 bool sse_shares(const struct request *req, const struct store_object *source);
-/* Replaces the MD5 of the new object or part with its ETag, if a customer's key encrypts the
- * bytes. */
+/* If a customer's key encrypts the bytes, replaces their MD5 in `etag` with the ETag of the new
+ * object or part. */
 int sse_etag(struct request *req, char etag[static 33], struct penstock_error *err);
 /* Adds the headers that name the encryption of an object or a part. */
 void reply_sse(struct request *req, enum store_encryption encryption);
