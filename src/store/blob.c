@@ -19,7 +19,7 @@
 #include "base/must.h"
 #include "base/thread.h"
 
-/* Bytes of a body after which their write-back starts, so that the final sync has little to do. */
+/* Write-back starts after each step of this many bytes, so the final sync has little to do. */
 #define WRITEBACK_STEP (8 * MIB)
 
 struct store_body {
@@ -48,8 +48,8 @@ struct store_body {
 	char *held; /* the whole body, at most `announced` bytes, until the sync */
 };
 
-/* Returns the number of a blob's directory below ROOT/data. 256 neighbouring ids share one, so that
- * concurrent puts sync the same directory. */
+/* Returns the number of a blob's directory below ROOT/data. 256 neighbouring ids share a directory,
+ * so that concurrent puts sync the same directory. */
 static unsigned blob_dir(uint64_t id)
 {
 	return (unsigned)(id >> 8) & 0xff;
@@ -351,8 +351,8 @@ const void *blob_map(struct store *store, struct store_blob *blob)
 
 /* --- memory for bodies --------------------------------------------------------------------- */
 
-/* Returns memory of LIMIT_STORE_HELD bytes for a whole body, or NULL if none is available now. To
- * write a file at once costs less than to write each piece from the network, and the hash need not
+/* Returns memory of LIMIT_STORE_HELD bytes for a whole body, or NULL if none is available now.
+ * Writing a file at once costs less than writing each piece as it arrives, and the hasher need not
  * read the file again. */
 static void *held_take(struct held *held)
 {
@@ -586,7 +586,7 @@ const void *store_body_held(const struct store_body *body)
 	return body->held;
 }
 
-/* Reads the bytes that were written to the file, and later ones from the sealer. */
+/* Reads bytes from the file, and later bytes, which are not in the file yet, from the sealer. */
 static ssize_t read_sealed(struct store_body *body, uint64_t offset, char *data, size_t len)
 {
 	const struct sealer *s = body->sealer;

@@ -33,7 +33,7 @@ struct entry {
 struct shard {
 	pthread_mutex_t lock;
 	struct entry *table[SHARD_BUCKETS];
-	struct entry *newest; /* the `newer` of this entry is the oldest one */
+	struct entry *newest; /* the entries form a ring: `newest->newer` is the oldest entry */
 	size_t n, cost;
 	uint64_t generation;
 	unsigned busy;
@@ -188,7 +188,7 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 	struct shard *shard;
 
 	if (!e)
-		return; /* out of memory, or no cache: the cache can lack the object */
+		return; /* out of memory, or no cache: the object is not cached */
 	shard = shard_of(cache, hash);
 	pthread_mutex_lock(&shard->lock);
 	if (e->cost > LIMIT_STORE_CACHE_BYTES / CACHE_SHARDS || shard->busy ||

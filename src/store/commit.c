@@ -48,10 +48,10 @@ void txn_touch_all(struct store *store)
 	store->touched_all++;
 }
 
-/* Returns the number of rows that were changed so far, for differences. */
+/* Returns a running count of changed rows, of which callers use the differences. */
 static unsigned changed_rows(const struct store *store)
 {
-	/* Many pieces in few files change few rows, but take their time, too. */
+	/* The removal of many pieces in few files changes few rows, but takes time, too. */
 	return (unsigned)sqlite3_total_changes(store->writer->handle) + store->n_unreferenced;
 }
 
@@ -68,7 +68,7 @@ static int by_blob(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Returns the number of pieces from the first one on that are in its file. */
+/* Returns the number of leading pieces that are in the same file as the first piece. */
 static size_t count_same(const struct store_piece *pieces, size_t n)
 {
 	size_t same = 1;
@@ -78,7 +78,7 @@ static size_t count_same(const struct store_piece *pieces, size_t n)
 	return same;
 }
 
-/* An object may have thousands of pieces of a few files: each file is changed once. */
+/* Changes the row of each file only once: an object may have thousands of pieces in a few files. */
 int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n)
 {
 	_cleanup_free_ struct store_piece *sorted = calloc(n + 1, sizeof(*sorted));
@@ -342,8 +342,8 @@ static int batch_commit(struct store *store, int changes_before)
 	return rc;
 }
 
-/* Applies the list in one transaction. On failure no change of the list is done, and `err` has the
- * reason. */
+/* Applies the list in one transaction. On failure no change of the list is applied, and `err` has
+ * the reason. */
 static enum store_status batch_try(
 	struct store *store, struct txn *list, struct penstock_error *err)
 {
@@ -369,7 +369,8 @@ static enum store_status batch_try(
 	return status;
 }
 
-/* After a failed sync the next start undoes all later changes, so none may be acknowledged. */
+/* Refuses all changes of the list. After a failed sync the next start undoes all later changes, so
+ * no change may be acknowledged. */
 static void refuse(struct store *store, struct txn *list)
 {
 	for (struct txn *t = list; t; t = t->next) {

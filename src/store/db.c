@@ -322,7 +322,7 @@ int db_run(sqlite3_stmt *st)
 }
 
 /* SQLite reports a full disk only for plain writes: not for quotas, syncs, or the growing index of
- * the log. Changes are written to the log, so the file of the log has the errno. */
+ * the log. Changes are written to the log, so the errno is that of the log's file. */
 static bool is_full(struct db *db, int rc)
 {
 	sqlite3_file *log = NULL;

@@ -83,7 +83,7 @@ static int walk_on(struct db *db, int64_t bucket, struct store_walk *walk,
 			db, SQL_WALK_REST, "iki", bucket, from, walk->modified_ns);
 
 		rc = walk_rows(db, bucket, st, walk, step, &left);
-		len++; /* the key with its NUL is the next text after the key */
+		len++; /* the key with its NUL sorts directly after the key */
 	}
 	if (rc == SQLITE_DONE) {
 		_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_WALK, "ib", bucket, from, len);
@@ -122,7 +122,7 @@ struct expire_txn {
 	size_t n;
 };
 
-/* Sets STORE_CHANGED if the bucket has other rules. */
+/* Sets STORE_CHANGED if the rules of the bucket have changed. */
 static int compare_rules(struct store *store, struct expire_txn *t, int64_t bucket)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(
@@ -164,7 +164,7 @@ static int header_is(struct store *store, int64_t bucket, const struct store_exp
 	return rc;
 }
 
-/* Sets *still if the version is as the walk found it. */
+/* Sets *still if the version has not changed since the walk has read it. */
 static int is_still(struct store *store, int64_t bucket, const struct store_expiry *item,
 	const struct old_object *old, bool *still)
 {

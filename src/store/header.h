@@ -23,7 +23,7 @@ bool store_header_next(
 const char *store_header_find(const char *headers, size_t len, const char *name);
 /* Returns true for a token (RFC 9110, 5.6.2): names of headers are tokens. */
 bool store_header_is_name(const char *name);
-/* Returns false if there are control characters other than tabs: a bare CR is one of them. */
+/* Returns false if the value has control characters other than tabs, such as a bare CR. */
 bool store_header_is_value(const char *value);
 /* Appends a pair, with the name in lower case. */
 void store_header_add(struct buf *out, const char *name, const char *value);

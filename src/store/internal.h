@@ -99,8 +99,8 @@ struct txn {
 	enum store_versioning versioning; /* versioning of the bucket; set by txn_bucket() */
 	enum store_status status;
 	bool more; /* set by `apply` if txn_run() has to submit the change again */
-	/* For a change of many items: `apply` begins at `next_item` and counts it up. A retry
-	 * begins at `first_item` again: earlier items are committed. */
+	/* For a change of many items: `apply` begins at `next_item` and increments it. A retry
+	 * begins at `first_item`, because the items before it are already committed. */
 	size_t first_item, next_item;
 	unsigned rows_before; /* for txn_has_room() */
 	struct penstock_error err;
@@ -236,13 +236,15 @@ int annotation_apply(struct store *store, struct txn *txn, const struct store_an
 /* Encodes the pieces and parts of an object as one value for the database. */
 int layout_encode(struct buf *out, const struct store_part *parts, size_t n_parts,
 	const struct store_piece *pieces, size_t n_pieces);
-/* Counts, then fills the arrays. Arrays may be NULL to only count. Returns -1 if malformed. */
+/* Counts the parts and pieces, and fills the arrays that are not NULL. Returns -1 if the data is
+ * malformed. */
 int layout_decode(const void *data, size_t len, struct store_part *parts, size_t *n_parts,
 	struct store_piece *pieces, size_t *n_pieces);
 
 /* --- cache (cache.c) ----------------------------------------------------------------------- */
 
-/* A shard has room for an object of 10,000 parts, whose readers then share its snapshot. */
+/* Few enough that each shard has room for the snapshot of an object of 10,000 parts, which all its
+ * readers then share. */
 #define CACHE_SHARDS 32
 
 /* NULL for a guest, which does not learn of the owner's changes: cache_get() and cache_put() then
@@ -253,7 +255,7 @@ void cache_free(struct cache *cache);
 /* Returns a reference, or NULL if the object is not cached: pass `*ticket` to cache_put() then. */
 struct store_object *cache_get(
 	struct cache *cache, const char *bucket, const char *key, uint64_t *ticket);
-/* Keeps a reference, unless the key may have changed since the ticket was drawn. */
+/* Keeps a reference, unless the key may have changed since cache_get() gave the ticket. */
 void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_t ticket,
 	struct store_object *object);
 /* Removes the key and rejects puts until the matching settle. */
@@ -360,9 +362,10 @@ struct store {
 	size_t n_observers;
 	unsigned n_unreferenced; /* pieces that lost their references, for txn_has_room() */
 	int log_pages; /* relaxed only, like the next four */
-	/* value of `log_pages` at the last sync point, or 0 if the log was started again */
+	/* value of `log_pages` at the last sync point, or 0 if the log was restarted since then */
 	int synced_pages;
-	/* marks in ROOT/relaxed, including failed ones, since the store was opened */
+	/* number of marks written to ROOT/relaxed since the store was opened, including failed
+	 * writes */
 	uint64_t sync_points;
 	unsigned mark_slot; /* slot of the next mark: 0 or 1 */
 	bool sync_failed; /* no mark is written any more, and changes are refused */
@@ -392,7 +395,8 @@ struct store {
 	pthread_mutex_t blobs_lock;
 	struct store_blob *blobs[BLOB_TABLE]; /* under blobs_lock */
 	uint64_t next_blob; /* under blobs_lock */
-	/* Under blobs_lock, relaxed only: no sync point has a row of this blob or a later one. */
+	/* Under blobs_lock, relaxed only: no sync point has a row of this blob or of a later
+	 * blob. */
 	uint64_t first_unsynced;
 	/* under blobs_lock: to be unlinked once no commit is in doubt and no guest holds files */
 	struct id_list kept;
@@ -526,8 +530,8 @@ int version_headers(struct store *store, int64_t bucket, const char *key,
 int version_delete(
 	struct store *store, int64_t bucket, const char *key, const struct old_object *old);
 /* Before a new version or a marker: keeps the object of the key among the older versions, unless
- * the object is the "null" that the new one replaces; deletes an older "null" that the new one
- * replaces. Makes `*modified_ns` later than the times of all versions. */
+ * the object is the version "null" that the new version replaces; deletes an older version "null"
+ * that the new version replaces. Makes `*modified_ns` later than the times of all versions. */
 int version_make_room(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
 	struct old_object *old, int64_t *modified_ns);
 /* Adds an older version. */
@@ -540,8 +544,8 @@ int version_mark(struct store *store, const struct txn *txn, int64_t bucket, con
 	int64_t modified_ns);
 /* Makes the newest of the older versions the object of the key, unless it is a marker. */
 int version_restore(struct store *store, int64_t bucket, const char *key);
-/* Gets the time before which a list continues after the version `version`. Returns -1 on failure;
- * db_failed() has the reason. */
+/* Gets the time of a version: a list that continues after the version has only versions before that
+ * time. Returns -1 on failure; db_failed() has the reason. */
 int version_limit(
 	struct db *db, int64_t bucket, const char *key, const char *version, int64_t *modified_ns);
 /* Sets *newer if the key has a version, or a marker, of that time or later. Returns -1 on failure;

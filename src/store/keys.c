@@ -1,7 +1,7 @@
 /*
  * The keys of the store. A file outside of the database has the master key, which wraps the store
- * keys. The store keys are rows of the table `keys`; the newest one is the origin of the data keys
- * of new bodies. A new master key changes a few rows and no body.
+ * keys. The store keys are rows of the table `keys`; the data keys of new bodies are derived from
+ * the newest store key. A new master key changes a few rows, but no body.
  */
 #include "store/internal.h"
 
@@ -70,7 +70,7 @@ static int make_file(const char *path, struct masters *out, struct penstock_erro
 	return rc;
 }
 
-/* Reads one line, and changes its bytes. */
+/* Reads one line; modifies its text. */
 static int read_line(char *line, struct masters *out, struct penstock_error *err)
 {
 	size_t len;
@@ -156,7 +156,7 @@ static struct own_key *add_key(struct keys *keys, struct penstock_error *err)
 	return &more[keys->n++];
 }
 
-/* Unwraps a row; `*by` gets the index of the master key. */
+/* Unwraps a row; `*by` gets the index of the master key that unwraps the row. */
 static int unwrap_row(struct keys *keys, sqlite3_stmt *st, const struct masters *masters,
 	size_t *by, struct penstock_error *err)
 {
@@ -176,7 +176,7 @@ static int unwrap_row(struct keys *keys, sqlite3_stmt *st, const struct masters 
 	}
 	if (rc == 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the file has another master key; "
+			"the file has a different master key; "
 			"restore the file, or name it with --master-key");
 	return rc;
 }
@@ -276,8 +276,8 @@ static int open_with(
 	rc = rewrap(store, keys, &masters->keys[0], err);
 	if (rc == 0)
 		log_info(
-			"store '%s': its keys are wrapped by the first key in '%s'; the others are "
-			"not needed any more",
+			"store '%s': its keys are wrapped by the first key in '%s'; the other keys "
+			"in this file are no longer needed",
 			store->root, path);
 	return rc;
 }

@@ -49,7 +49,8 @@ struct list_walk {
 	/* The place among the rows of the key `query->after` at which the list continues, if
 	 * any. */
 	const char *after_id; /* an upload or a version; NULL to continue after that key */
-	char id[STORE_UPLOAD_ID_SIZE + 1]; /* a text after the id of the upload, before other ids */
+	/* a text that sorts after the id of the upload and before later ids */
+	char id[STORE_UPLOAD_ID_SIZE + 1];
 	int64_t before_ns; /* time of the version */
 	bool has_newer; /* versions of that key were listed before */
 };
@@ -76,7 +77,7 @@ static bool walk_passed(const struct list_walk *walk, const char *prefix, size_t
 	return after_len && (order < 0 || (order == 0 && len <= after_len));
 }
 
-/* Returns true if a row of a list of versions is the first one of its key. */
+/* Returns true if a row of a list of versions is the first row of its key. */
 static bool is_latest(const struct list_walk *walk, const char *key)
 {
 	const struct store_list *list = walk->out;

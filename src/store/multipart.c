@@ -29,8 +29,8 @@ struct upload_txn {
 	char *new_id;
 };
 
-/* Sets the first half of an id to the time, so that the uploads of a key are listed from the oldest
- * on. */
+/* Sets the first half of an id to the time, so that the uploads of a key are listed with the oldest
+ * first. */
 static void begin_id(char *id, int64_t now)
 {
 	char text[17];
@@ -145,7 +145,7 @@ enum store_status store_upload_abort(struct store *store, const char *bucket, co
 
 /* --- abandoned uploads ---------------------------------------------------------------------- */
 
-/* Uploads that one call looks at. */
+/* Maximum number of uploads that one call checks. */
 #define EXPIRE_STEP 100
 
 struct expire_txn {
@@ -155,7 +155,7 @@ struct expire_txn {
 	size_t n, dropped; /* number of stale uploads, and of those that were dropped */
 };
 
-/* Drops an upload, unless it has ended or got a part meanwhile. */
+/* Drops an upload, unless it has ended or got a part since it was found. */
 static int drop_stale(
 	struct store *store, struct expire_txn *t, const struct store_upload_place *upload)
 {
@@ -260,7 +260,7 @@ static int cut_pieces(const struct store_object *source, uint64_t offset, uint64
 }
 
 /* Sets STORE_TOO_MANY_PIECES if the parts of the upload would have more pieces than an object may
- * have: they are dropped in one transaction. */
+ * have: an upload must be small enough that all its pieces can be dropped in one transaction. */
 static int check_pieces(
 	struct store *store, struct txn *txn, const struct store_part_put *part, size_t n)
 {
@@ -468,7 +468,8 @@ static int assemble(
 		uint64_t size = (uint64_t)sqlite3_column_int64(st, 1);
 
 		if (at == c->n_parts || c->parts[at].number < number)
-			break; /* there are no more named parts, or this one is missing */
+			/* there are no more named parts, or the next named part is missing */
+			break;
 		if (c->parts[at].number != number)
 			continue;
 		db_column_text(st, 2, etag, sizeof(etag));

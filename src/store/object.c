@@ -31,7 +31,7 @@ static enum store_status get_marker(struct db *db, const char *bucket, const cha
 
 	if (status != STORE_OK)
 		return status;
-	/* The key may have an object by now. */
+	/* The key may have got an object since the first read. */
 	if (!(*out)->marker) {
 		store_object_unref(*out);
 		*out = NULL;
@@ -223,8 +223,9 @@ static int make_version(struct store *store, const char *bucket_name, int64_t bu
 	buf_add(headers, row->headers, row->headers_len);
 	if (buf_failed(headers))
 		return SQLITE_NOMEM;
-	/* The sender chooses the time of a replica, but not how long it is protected. A new version
-	 * is later than now if the clock was wrong when the version before was made. */
+	/* The sender chooses the time of a replica, but not how long it is protected. The time of a
+	 * new version is later than now if the clock was wrong when the previous version was
+	 * made. */
 	rc = lock_new_version(store, bucket,
 		row->replica.modified_ns || row->modified_ns > now_ns ? now_ns : row->modified_ns,
 		headers);
@@ -449,7 +450,7 @@ static int delete_object(struct store *store, const struct txn *txn, int64_t buc
 	return replica.exists ? 0 : version_mark(store, txn, bucket, item->key, modified_ns);
 }
 
-/* Deletes the current version; the newest of the others becomes the object of the key. */
+/* Deletes the current version; the newest of the other versions becomes the object of the key. */
 static int delete_current(
 	struct store *store, int64_t bucket, const char *key, const struct old_object *old)
 {

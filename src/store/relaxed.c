@@ -25,16 +25,15 @@
  * of the log may name is not unlinked before the next sync point.
  *
  * ROOT/relaxed has two slots, which are written in turn and in place: an interrupted write leaves
- * the earlier mark, and most file systems need no space for a write. A slot contains:
+ * the earlier mark, and most file systems need no free space for such a write. A slot contains:
  *
  *	BOOT NUMBER SALT PAGES NUMBER
  *
  * BOOT is the boot id of the machine: a log written since the last boot is complete, even if the
  * process crashed. After a failed sync BOOT is overwritten by zeros: the kernel may have lost pages
  * of the log, so that the next start cuts the log as after a crash of the machine. NUMBER counts
- * the sync points; the two copies differ if the slot was written in part. SALT is that of the log,
- * which changes when SQLite starts the log again at its beginning. PAGES is the number of pages of
- * the log.
+ * the sync points; the two copies differ if the slot was written in part. SALT is the salt of the
+ * log, which changes when SQLite restarts the log. PAGES is the number of pages of the log.
  */
 #define MARK_SLOT 4096 /* bytes: a block, which disks write as a whole */
 #define LOG	  "meta.db-wal"
@@ -53,7 +52,7 @@ struct log_header {
 
 struct mark {
 	bool exists;
-	bool this_boot; /* made since the machine started */
+	bool this_boot; /* the mark was made since the machine started */
 	uint64_t number; /* 0 if no slot is valid */
 	char salt[2 * LOG_SALT_SIZE + 1]; /* salt of the log that may be trusted */
 	uint64_t pages;
@@ -112,7 +111,8 @@ static int write_mark(struct store *store, struct penstock_error *err)
 			fdatasync(fd) < 0)
 			rc = error_errno(err, errno, "cannot write '%s'", path);
 	}
-	/* A mark whose write failed is written again, and does not replace the last good mark. */
+	/* After a failed write the next mark goes to the same slot, so the last good mark is
+	 * kept. */
 	if (rc == 0)
 		store->mark_slot = !store->mark_slot;
 	return rc;
@@ -166,8 +166,8 @@ static int read_mark(struct store *store, struct mark *mark, struct penstock_err
 	return 0;
 }
 
-/* Overwrites the boot ids, because a sync failed: Linux reports the loss of a page once, so the
- * sync of the next process would succeed. */
+/* Overwrites the boot ids, because a sync failed: Linux reports the loss of a page only once, so a
+ * sync by the next process would succeed. */
 static void distrust_log(struct store *store)
 {
 	_cleanup_close_ int fd = openat(store->root_fd, RELAXED_MARK, O_RDWR | O_CLOEXEC);
@@ -201,8 +201,8 @@ static int sync_all(struct store *store, struct penstock_error *err)
 	return rc;
 }
 
-/* Cuts the log to the part that may be trusted. If the log was started again after the mark, all
- * of that part is in the database. */
+/* Cuts the log to the part that may be trusted. If SQLite has restarted the log since the mark,
+ * that part is already in the database. */
 static int cut_log(struct store *store, const struct mark *mark, struct penstock_error *err)
 {
 	struct log_header log;
@@ -324,7 +324,7 @@ static int count_pages(void *arg, sqlite3 *handle, const char *name, int pages)
 
 	(void)handle;
 	(void)name;
-	if (pages < store->log_pages) /* the log was started again */
+	if (pages < store->log_pages) /* the log was restarted */
 		store->synced_pages = 0;
 	store->log_pages = pages;
 	relaxed_begin_wait(store, clock_monotonic_ms());

@@ -12,7 +12,8 @@
 
 /* Objects with more pieces are not mapped: a process has 65,530 mappings by default. */
 #define MAPPED_PIECES 4096
-/* Bytes of a snapshot that is not counted: there are not more of them than requests. */
+/* Maximum bytes of a snapshot that is not counted: there are at most as many such snapshots as
+ * requests. */
 #define SMALL_SNAPSHOT (64 * KIB)
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -144,8 +145,8 @@ static int read_seals(struct db *db, const struct store_object *object, struct p
 static int corrupt_body(const struct store *store, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"cannot read an object in '%s': the encrypted bytes are not those that were "
-		"written",
+		"cannot read an object in '%s': the encrypted bytes differ from the bytes "
+		"that were written",
 		store->root);
 }
 

@@ -17,7 +17,7 @@ SQL(BUCKET_GET,
 	" FROM buckets b WHERE name=?1")
 SQL(BUCKET_SET_VERSIONING, "UPDATE buckets SET versioning=?2 WHERE id=?1")
 SQL(BUCKET_ADD, "INSERT INTO buckets(name,created) VALUES(?1,?2)")
-/* An import that was killed has left a bucket of another kind of name; see IMPORT_BUCKET. */
+/* False for a bucket that a killed import has left: its name begins with '.' (IMPORT_BUCKET). */
 #define IS_COMPLETE "b.name NOT LIKE '.%'"
 SQL(BUCKET_LIST, "SELECT b.name,b.created,m.value," BUCKET_OWNER " FROM buckets b LEFT JOIN meta m "
 		 "ON m.name='region/'||b.name WHERE " IS_COMPLETE " ORDER BY b.name")
@@ -38,7 +38,7 @@ SQL(RECORD_LIST, "SELECT substr(name,5),value FROM meta WHERE name>='iam/' AND n
 SQL(OBJECT_GET, OBJECT_COLUMNS)
 SQL(OBJECT_OLD, "SELECT etag,layout,size,modified," IS_NULL_VERSION " FROM objects WHERE bucket=?1 "
 		"AND key=?2")
-/* The object that an upload made may be an older version by now. */
+/* The object that an upload made may have become an older version. */
 SQL(OBJECT_OLD_UPLOAD,
 	"SELECT etag,modified," IS_NULL_VERSION
 	" FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3 "
@@ -63,8 +63,8 @@ SQL(OBJECT_SET_HEADERS, "UPDATE objects SET headers=?3 WHERE bucket=?1 AND key=?
 SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type,headers FROM objects "
 		 "WHERE bucket=?1 AND key>=?2 ORDER BY key")
 
-/* Rows of `versions` are the older versions of a key, and delete markers. If the newest one is a
- * marker, the key has no row in `objects`. */
+/* Rows of `versions` are the older versions of a key, and delete markers. If the newest version is
+ * a marker, the key has no row in `objects`. */
 SQL(VERSION_KEEP,
 	"INSERT INTO versions(bucket,key,modified,marker,is_null,size,etag,ck_algorithm,ck_type,"
 	"ck_value,headers,upload,layout,body) SELECT "
@@ -139,7 +139,8 @@ SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY i
 SQL(EVENT_REMOVE, "DELETE FROM events WHERE id=?1")
 SQL(EVENT_TARGET, "SELECT target FROM events WHERE target>?1 ORDER BY target LIMIT 1")
 SQL(EVENT_REMOVE_ALL, "DELETE FROM events WHERE target=?1")
-/* The documents of replication begin with a number of bytes; others do not begin with a digit. */
+/* The documents of replication events begin with a number of bytes. Other documents do not begin
+ * with a digit, so they count as 0 bytes. */
 SQL(EVENT_COUNT, "SELECT count(*),ifnull(sum(CAST(CAST(document AS TEXT) AS INTEGER)),0) "
 		 "FROM events WHERE target=?1")
 

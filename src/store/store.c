@@ -28,8 +28,9 @@ static int open_root(struct store *store, struct penstock_error *err)
 				  : 0;
 }
 
-/* A guest that looks if the store is served holds the lock, shared, for a moment; an owner holds it
- * exclusively. A stopped guest may hold it longer; do not wait for such a guest. */
+/* Locks the root for an owner. A guest that checks if the store has an owner holds a shared lock
+ * for a moment, so the lock is tried again, but only LOCK_ATTEMPTS times: a guest that was stopped
+ * may hold the lock for longer. Fails at once if another owner has its exclusive lock. */
 static int lock_root(int fd)
 {
 	for (unsigned attempts = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; attempts++) {
@@ -148,7 +149,7 @@ static int find_default_encryption(struct store *store, struct penstock_error *e
 	return -PENSTOCK_E_IO;
 }
 
-/* A store that was closed cleanly has no files to sweep. */
+/* Starts the sweep, unless the store was closed cleanly and so has no files to sweep. */
 static int start_sweep(struct store *store, struct penstock_error *err)
 {
 	int64_t clean = 0;
@@ -158,7 +159,8 @@ static int start_sweep(struct store *store, struct penstock_error *err)
 		rc = meta_set(store, "clean", 0, err);
 	if (rc < 0 || clean)
 		return rc;
-	/* Removals of the process that died need not be durable, either. */
+	/* Removals by the process that died may not be durable yet, so all directories have to be
+	 * synced. */
 	memset(store->dirs_cut, 0xff, sizeof(store->dirs_cut));
 	rc = thread_start(&store->sweeper, "sweep", blob_sweep, store, err);
 	store->sweeping = rc == 0;
@@ -308,8 +310,8 @@ bool store_is_relaxed(const struct store *store)
 	return store->relaxed;
 }
 
-/* Makes the removal of files durable: no sweep removes a file that comes back after a clean close.
- * Returns false if that failed. */
+/* Makes the removal of files durable: after a clean close there is no sweep, which would remove a
+ * file that comes back. Returns false if that failed. */
 static bool sync_removals(struct store *store)
 {
 	bool good = true;

@@ -111,7 +111,7 @@ int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error
 /* Counts of the committer. */
 struct store_commits {
 	uint64_t waiting; /* changes in the queue, or in the transaction that is being committed */
-	/* since the store was opened, including failed ones */
+	/* since the store was opened, including failed transactions and changes */
 	uint64_t transactions, changes;
 };
 void store_commits(struct store *store, struct store_commits *out);
@@ -218,8 +218,8 @@ struct store_change {
 	int64_t modified_ns;
 	const struct store_origin *origin;
 };
-/* A new version, or a delete marker, in a bucket that is STORE_VERSIONED, or a header of the store
- * that has changed in a version. */
+/* A new version, or a delete marker, in a bucket that is STORE_VERSIONED, or a version in which one
+ * of the store's own headers has changed. */
 struct store_new_version {
 	const char *bucket, *key, *version;
 	uint64_t size;
@@ -423,7 +423,7 @@ struct store_object {
 	struct store_blob **blobs; /* blobs of the pieces, pinned */
 	const struct seal *seals; /* seals of the pieces, if they are encrypted; else NULL */
 	size_t memory; /* bytes of this snapshot */
-	struct quota_share *share; /* counts them; NULL if they are few */
+	struct quota_share *share; /* counts these bytes; NULL if they are few */
 	/* Set by a reader that has compared all bytes with the checksum. */
 	atomic_bool verified;
 	/* Set by a reader that has combined the checksums of the parts: 1 if the result is the
@@ -439,17 +439,17 @@ struct store_object {
  * get objects, fails with PENSTOCK_E_MEMORY at LIMIT_STORE_SNAPSHOTS. */
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err);
-/* Gets a version, or the newest one if `version` is NULL; the result may be a delete marker.
+/* Gets a version, or the newest version if `version` is NULL; the result may be a delete marker.
  * Returns STORE_NO_SUCH_VERSION if there is no version of that name. */
 enum store_status store_version_get(struct store *store, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err);
 /* Returns false if no version can have such a name. */
 bool store_version_is_valid(const char *version);
-/* Returns true for a name that a replica may have: a time before 2116. */
+/* Returns true for a name that a replica may have: the time in the name must be before 2116. */
 bool store_replica_is_valid(const char *version);
 struct store_object *store_object_ref(struct store_object *object);
-/* Returns a copy with the time and the headers only, for a struct store_condition: the object may
- * take megabytes. Returns NULL if out of memory. */
+/* Returns a copy with the time and the headers only, for a struct store_condition: a whole snapshot
+ * may take megabytes. Returns NULL if out of memory. */
 struct store_object *store_object_outline(const struct store_object *object);
 /* `object` may be NULL. */
 void store_object_unref(struct store_object *object);
@@ -472,10 +472,10 @@ const char *store_object_header(const struct store_object *object, const char *n
 const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length);
 
 /*
- * Opens the file that contains these bytes contiguously, from offset `*at` of the file on: for
- * sendfile(). The caller closes the file, which stays valid without the object. Returns -1 if the
- * bytes are in the row, in several pieces or encrypted, or if the file cannot be opened; map or
- * read the bytes then.
+ * Opens the file that contains these bytes contiguously, for sendfile(); the bytes begin at offset
+ * `*at` of the file. The caller closes the file, which stays valid without the object. Returns -1
+ * if the bytes are in the row, in several pieces or encrypted, or if the file cannot be opened; map
+ * or read the bytes then.
  */
 int store_object_open(
 	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at);
@@ -487,8 +487,8 @@ int store_reader_new(
 /* Sets the key of a customer, which store_reader_free() wipes. */
 void store_reader_set_key(struct store_reader *reader, const struct store_key *customer);
 /* Opens the file of the first of these bytes, which are within the object. Fails if a file that has
- * some of the bytes is missing or too short; checks the first STORE_CHECKED_FILES, so that the call
- * is cheap. A later read can still fail. */
+ * some of the bytes is missing or too short; checks only the first STORE_CHECKED_FILES, so that the
+ * call is cheap. A later read can still fail. */
 #define STORE_CHECKED_FILES 256
 int store_reader_check(
 	struct store_reader *reader, uint64_t offset, uint64_t length, struct penstock_error *err);
@@ -513,9 +513,9 @@ struct store_condition {
 };
 
 /*
- * Replaces the object of a key. The new object has the bytes of `body`, or shares those of `source`
- * (a copy, of the bytes only). The caller still owns what the members point to, which must live
- * until the put has ended. After a success `body` is empty.
+ * Replaces the object of a key. The new object has the bytes of `body`, or, for a copy, shares the
+ * bytes of `source`. The caller still owns what the members point to, which must live until the put
+ * has ended. After a success `body` is empty.
  */
 struct store_put {
 	const char *bucket;
@@ -603,8 +603,8 @@ enum store_status store_delete(struct store *store, const char *bucket, struct s
 
 /* --- lifecycle ------------------------------------------------------------------------------ */
 
-/* A version, or a delete marker. Rows are in the order of the keys; those of a key begin with the
- * newest. */
+/* A version, or a delete marker. Rows are in the order of the keys; the rows of a key begin with
+ * the newest version. */
 struct store_row {
 	const char *key;
 	int64_t modified_ns;
@@ -639,8 +639,8 @@ enum store_expiry_kind {
 	STORE_EXPIRE_VERSION, /* a version or marker that is noncurrent */
 	STORE_EXPIRE_MARKER, /* a marker that is the only version of its key */
 };
-/* A version to delete if it is still as a walk found it. Object Lock protects the version as in
- * store_delete(). */
+/* A version to delete if it has not changed since a walk found it. Object Lock protects the version
+ * as in store_delete(). */
 struct store_expiry {
 	enum store_expiry_kind kind;
 	const char *key;
@@ -658,8 +658,8 @@ struct store_rules {
 	const void *text;
 	size_t len;
 };
-/* Deletes all items, in transactions as store_delete(). Returns STORE_CHANGED if the configuration
- * of the bucket is not `rules` any more; `rules` may be NULL. */
+/* Deletes all items, in one or more transactions like store_delete(). Returns STORE_CHANGED if the
+ * configuration of the bucket is not `rules` any more; `rules` may be NULL. */
 enum store_status store_expire(struct store *store, const char *bucket,
 	const struct store_rules *rules, struct store_expiry *items, size_t n,
 	struct penstock_error *err);
@@ -735,12 +735,12 @@ struct store_list {
 };
 enum store_status store_list_objects(struct store *store, const struct store_list_query *query,
 	struct store_list *out, struct penstock_error *err);
-/* Lists all versions of all keys; those of a key begin with the newest. `after_version` continues
- * among the versions of the key `query->after` itself; NULL continues after that key. */
+/* Lists all versions of all keys; the list of a key begins with its newest version. `after_version`
+ * continues among the versions of the key `query->after` itself; NULL continues after that key. */
 enum store_status store_version_list(struct store *store, const struct store_list_query *query,
 	const char *after_version, struct store_list *out, struct penstock_error *err);
-/* Gets a name for the place after an entry, for `after_version`. Unlike "null", it stays valid if
- * the entry is deleted. */
+/* Gets a text for `after_version` with which a list continues after an entry. Unlike the name
+ * "null", this text stays valid if the entry is deleted. */
 void store_version_place(const struct store_list_entry *entry, char out[static STORE_VERSION_SIZE]);
 void store_list_release(struct store_list *list);
 
@@ -771,7 +771,7 @@ struct store_upload_place {
 	char key[LIMIT_S3_KEY + 1];
 	char id[STORE_UPLOAD_ID_SIZE];
 };
-/* Looks at the next 100 uploads, and aborts those that were started before a time and got no part
+/* Checks the next 100 uploads, and aborts those that were started before a time and got no part
  * since then; sets *n to the number of aborted uploads. Sets *place to the last upload, or to zeros
  * if no upload follows. */
 enum store_status store_upload_expire(struct store *store, int64_t before_ns,
@@ -822,7 +822,7 @@ struct store_complete {
 };
 enum store_status store_complete(
 	struct store *store, struct store_complete *complete, struct penstock_error *err);
-/* Gets the object that the upload made, which may be an older version by now. Returns
+/* Gets the object that the upload made, which may have become an older version. Returns
  * STORE_NO_SUCH_UPLOAD if the key does not have this object. */
 enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
 	const char *id, struct store_object **out, struct penstock_error *err);

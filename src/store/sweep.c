@@ -155,7 +155,7 @@ void *blob_sweep(void *arg)
 	if (done)
 		remove_files(&s);
 	else if (!is_stopped(&s))
-		log_warn("store '%s': files left by a crash stay, because the database cannot be "
+		log_warn("store '%s': cannot remove files left by a crash: the database cannot be "
 			 "read; run 'penstock store check'",
 			store->root);
 	store->sweep_cut = !done;

@@ -65,8 +65,8 @@ enum store_status store_version_get(struct store *store, const char *bucket, con
 	db = db_reader(store, err);
 	if (!db)
 		return STORE_FAILED;
-	/* Reads in one transaction; otherwise a version that becomes the current one meanwhile is
-	 * missed. */
+	/* Reads in one transaction: a version that becomes the current version between two reads
+	 * must not be missed. */
 	pthread_rwlock_rdlock(&store->pinning);
 	if (db_run(db_statement(db, SQL_BEGIN_READ)) == 0) {
 		status = get_version(db, bucket, key, version, out, err);
@@ -235,8 +235,8 @@ int version_limit(
 	*modified_ns = version_modified(version);
 	if (!version_is_null(version))
 		return 0;
-	/* If the version "null" was deleted meanwhile, the list repeats versions rather than omit
-	 * some. */
+	/* If the version "null" has been deleted since the last page, the list repeats versions
+	 * rather than omit some. */
 	*modified_ns = INT64_MAX;
 	st = db_bound(db, SQL_VERSION_TIME_NULL, "ik", bucket, key);
 	rc = db_step(db, st);

@@ -42,6 +42,6 @@ bool store_replica_is_valid(const char *version)
 {
 	int64_t modified_ns = version_modified(version);
 
-	/* Versions after this one get later times, which must not overflow. */
+	/* Versions after this version get later times, which must not overflow. */
 	return modified_ns > 0 && modified_ns <= INT64_MAX / 2;
 }

@@ -9,9 +9,9 @@
  *		r = crypt_encrypt(&c, 0, plain, len, out);	// len + CRYPT_TAG bytes
  *	crypt_release(&c);
  *
- * Each body has a data key of its own, derived from a key and the salt in its seal. So the number
- * of a chunk is its nonce: no two chunks have the same key and the same nonce. A body is encrypted
- * once, and never changed.
+ * Each body has a data key of its own, derived from a key and the salt in its seal. The nonce of a
+ * chunk can therefore be its number: no two chunks have the same key and the same nonce. A body is
+ * encrypted once, and never changed.
  */
 #ifndef STORE_CRYPT_CRYPT_H
 #define STORE_CRYPT_CRYPT_H
@@ -52,8 +52,8 @@ int crypt_init(struct crypt *c, const struct store_key *key, const struct seal *
 void crypt_release(struct crypt *c);
 /* Encrypts a chunk of `len` bytes; `out` gets `len` + CRYPT_TAG bytes. Returns -1 on failure. */
 int crypt_encrypt(struct crypt *c, uint64_t chunk, const void *plain, size_t len, uint8_t *out);
-/* Decrypts `len` bytes, CRYPT_TAG more than `out` gets. Returns -1 if the bytes are not those that
- * were encrypted. */
+/* Decrypts `len` bytes, CRYPT_TAG more than `out` gets. Returns -1 if the bytes differ from the
+ * bytes that were encrypted. */
 int crypt_decrypt(struct crypt *c, uint64_t chunk, const uint8_t *data, size_t len, void *out);
 
 /* Encrypts one key with another, under a random nonce. */
@@ -96,7 +96,7 @@ struct opener {
 /* Returns the number of bytes in clear text of a file of `size` bytes. */
 uint64_t crypt_plain_size(uint64_t size);
 /* Reads bytes in clear text. Returns fewer than `len` only at the end of the file, or -1 with errno
- * set: EBADMSG if the bytes are not those that were written. */
+ * set: EBADMSG if the bytes differ from the bytes that were written. */
 ssize_t opener_read(struct opener *o, int fd, uint64_t offset, void *data, size_t len);
 
 #endif

@@ -47,7 +47,8 @@ struct tar_member {
 
 /* Opens a stream on a copy of the descriptor. Returns NULL with errno on failure. */
 FILE *tar_open(int fd, const char *mode);
-/* Begin and end a member, whose bytes the caller writes in between. Errors stay in `out`. */
+/* Begin and end a member, whose bytes the caller writes in between. The error flag of `out` reports
+ * failures. */
 void tar_begin(FILE *out, const char *name, uint64_t size);
 void tar_end(FILE *out, uint64_t size);
 void tar_write(FILE *out, const char *name, const void *data, size_t len);

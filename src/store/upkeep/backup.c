@@ -30,7 +30,8 @@ static int failed(
 	return error_errno(err, errno, "cannot %s '%s/%s'", verb, b->dir, name);
 }
 
-/* The first backup marks its directory; a process that serves the directory removes the mark. */
+/* Opens the target directory. The first backup marks the directory; a process that serves the
+ * directory removes the mark. */
 static int open_target(struct backup *b, struct penstock_error *err)
 {
 	int rc = fs_mkdirs(b->dir, 0700, err);
@@ -167,7 +168,7 @@ static int copy_file(struct backup *b, uint64_t id, struct penstock_error *err)
 	return 0;
 }
 
-/* Copies the files that the copied database names; the hold keeps these files. */
+/* Copies the files that the copied database names; store_hold() prevents their removal. */
 static int copy_files(struct backup *b, struct penstock_error *err)
 {
 	sqlite3_stmt *st = NULL;
@@ -249,7 +250,7 @@ static void remove_old(struct backup *b, struct db *db)
 	}
 }
 
-/* Counts the objects of the backup, and removes the files of the earlier backup that the new one
+/* Counts the objects of the backup, and removes the files of the earlier backup that the new backup
  * does not name. */
 static int finish(struct backup *b, struct penstock_error *err)
 {
@@ -291,8 +292,8 @@ int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 
 	*copied = (struct upkeep_copied){0};
 	rc = open_target(&b, err);
-	/* The hold comes before the copy of the database, so that the files of the copy exist until
-	 * the guest is closed. */
+	/* Hold the files before the database is copied, so that the files that the copy names exist
+	 * until the guest is closed. */
 	if (rc == 0)
 		rc = store_hold(store, err);
 	if (rc == 0)

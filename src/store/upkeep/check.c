@@ -482,7 +482,8 @@ int upkeep_check(struct store *store, struct upkeep_report *report, struct penst
 
 	if (rc < 0)
 		return rc;
-	/* One transaction, so that all reads see the same state, whose files the hold keeps. */
+	/* One transaction, so that all reads see the same state; store_hold() keeps the files of
+	 * this state. */
 	rc = db_exec(db, SQL_BEGIN_READ, "");
 	if (rc)
 		return upkeep_db_failed(db, rc, "read meta.db", err);

@@ -151,7 +151,7 @@ int export_object_read(json_t *json, struct export_object *out, struct penstock_
 	if (size < 0 || !*out->key || strlen(out->key) > LIMIT_S3_KEY ||
 		(marker && (current || size)))
 		return invalid(err);
-	/* Versions after this one get later times, which must not overflow. */
+	/* Versions after this version get later times, which must not overflow. */
 	if (modified <= 0 || modified > INT64_MAX / 2)
 		return refuse(out, "its time is invalid", err);
 	if (!copy(out->etag, sizeof(out->etag), etag) ||

@@ -99,8 +99,8 @@ static int export_row(struct exporter *e, struct cursor_row *row, struct penstoc
 	return write_json(e->out, row->bucket, name, export_object_json(&e->at, row, crc), err);
 }
 
-/* Leaves out a version that has the key of a customer. In place of the current version of a key
- * goes a delete marker, so that no older version becomes the current one. */
+/* Leaves out a version that has the key of a customer. If it is the current version of a key,
+ * exports a delete marker instead, so that no older version becomes the current version. */
 static int leave_out(struct exporter *e, struct cursor_row *row, struct penstock_error *err)
 {
 	struct store_object *object = row->object;

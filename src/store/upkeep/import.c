@@ -320,8 +320,8 @@ static int check_encryption(
 
 	if (wanted != is)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"cannot import 's3://%s/%s': its headers and its bytes do not agree on "
-			"the encryption",
+			"cannot import 's3://%s/%s': its headers and its member in the archive "
+			"disagree on the encryption",
 			im->name, o->key);
 	return body_seal(im->body, err);
 }

@@ -68,8 +68,8 @@ struct verify_sink {
 	int (*write)(
 		struct verify_sink *sink, const void *data, size_t len, struct penstock_error *err);
 };
-/* Reads a whole object, unless it has the key of a customer, and compares the bytes with the
- * checksum of the object, the checksums of its parts, or its ETag. */
+/* Reads a whole object, unless it is encrypted with a customer's key, and compares the bytes with
+ * the checksum of the object, the checksums of its parts, or its ETag. */
 enum verify_result verify_object(
 	struct store_object *object, struct verify_sink *sink, struct penstock_error *err);
 

@@ -57,9 +57,9 @@ int upkeep_stat(struct store *store, struct upkeep_stat *out, struct penstock_er
 /* --- check and repair ------------------------------------------------------------------------ */
 
 enum upkeep_problem {
-	UPKEEP_DATABASE, /* SQLite finds its file damaged */
+	UPKEEP_DATABASE, /* SQLite reports that its file is damaged */
 	UPKEEP_ROW, /* a row that contradicts itself or others */
-	UPKEEP_REFERENCES, /* a wrong count of references of a data file, or no row for it */
+	UPKEEP_REFERENCES, /* a data file with a wrong count of references, or without a row */
 	UPKEEP_MISSING, /* a data file that is missing or has the wrong size */
 	UPKEEP_LOST, /* an object that has lost bytes because of such a file */
 	UPKEEP_SURPLUS, /* a data file that neither an object nor a row names */
@@ -88,14 +88,14 @@ int upkeep_repair(struct store *store, struct upkeep_report *report, struct pens
 
 struct upkeep_progress {
 	uint64_t objects, bytes; /* read */
-	uint64_t unverified; /* objects among them that have no checksum, or a customer's key */
+	uint64_t unverified; /* read objects that have no checksum, or have a customer's key */
 	uint64_t damaged;
 	uint64_t all_bytes; /* bytes in the store when the scrub started */
 };
 
 struct upkeep_scrub {
 	uint64_t bytes_per_second; /* 0 if unlimited */
-	bool restart; /* do not resume the scrub that was interrupted */
+	bool restart; /* do not resume an interrupted scrub */
 	const atomic_int *stop; /* interrupts the scrub; may be NULL */
 	void (*damaged)(void *cookie, const char *text);
 	/* called after each block that was read */
@@ -119,7 +119,7 @@ struct upkeep_copied {
 	bool left_accounts; /* the archive has accounts that were not imported */
 };
 /* Makes `dir` a store with the present state and all files needed to serve it, except a master key
- * outside of ROOT. Only new data files are copied to an earlier backup. Fails with
+ * outside of ROOT. If `dir` has an earlier backup, copies only the new data files. Fails with
  * PENSTOCK_E_EXISTS if a process serves `dir`, or if `dir` is a store but not a backup. */
 int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 	struct upkeep_copied *copied, struct penstock_error *err);
@@ -131,14 +131,14 @@ struct upkeep_archive {
 	bool accounts;
 	const atomic_int *stop;
 };
-/* Writes all buckets, or the named ones, as a tar archive, and verifies the bytes. Leaves out
- * versions that are encrypted with keys of customers. Fails with PENSTOCK_E_CORRUPT at the first
- * damaged object. */
+/* Writes all buckets, or only the named buckets, as a tar archive, and verifies the bytes. Leaves
+ * out versions that are encrypted with keys of customers. Fails with PENSTOCK_E_CORRUPT at the
+ * first damaged object. */
 int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
 /* Adds the buckets of such an archive, each after it was read and verified completely. A bucket
- * that exists is an error. If accounts are imported, an account of the store that is missing or
- * different in the archive is an error, too. */
+ * that the store already has is an error. If accounts are imported, an account of the store that is
+ * missing or different in the archive is an error, too. */
 int upkeep_import(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
 

@@ -208,7 +208,7 @@ def test_a_start_after_a_crash_removes_nothing_while_a_layout_is_invalid(filled,
 
     filled.start()
 
-    filled.process.wait_for_output("files left by a crash stay", 30)
+    filled.process.wait_for_output("cannot remove files left by a crash", 30)
     assert path.exists()
 
 
