@@ -14,9 +14,9 @@
 #include "s3/uri.h"
 
 #define TAG_BYTES   ((ANSWER_TAG_SIZE - 3) / 2)
-#define WARNING_MAX 1000 /* bytes of a warning; a header has three for each */
-#define PACKED_MIN  4096 /* bytes; shorter bodies are one packet or a few */
-/* Allows the page's own script, style, images and requests, and images that the page makes of
+#define WARNING_MAX 1000 /* bytes of a warning; the header has up to three bytes for each of them */
+#define PACKED_MIN  4096 /* bytes; a shorter body takes only a few packets and is not compressed */
+/* Allows the page's own script, style, images and requests, and images that the page makes from
  * bytes. */
 #define POLICY                                                                                     \
 	"default-src 'none'; script-src 'self'; style-src " PAGE_STYLE                             \
@@ -142,7 +142,8 @@ bool answer_tag(const struct exchange *x, const struct buf *body, char out[stati
 	if (checksum_init(&sum, CHECKSUM_SHA256, NULL) < 0)
 		return false;
 	checksum_update(&sum, buf_str(body), body->len);
-	/* A browser keeps the headers of an unchanged reply. */
+	/* The ETag covers the warning: after a 304 a browser keeps the headers of the earlier
+	 * reply. */
 	if (x->warning)
 		checksum_update(&sum, x->warning, strlen(x->warning));
 	checksum_final(&sum, digest);

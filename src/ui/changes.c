@@ -174,7 +174,8 @@ static bool write_changes(
 	return seen == n_kept && !buf_failed(out);
 }
 
-/* Returns the list with the tag, which may lack its quotes; NULL if it is unknown. */
+/* Returns the list with the tag, which may lack its quotes. Returns NULL if there is no such
+ * list. */
 static struct list *find(struct changes *changes, const char *tag)
 {
 	size_t len = tag ? strlen(tag) : 0;
@@ -190,7 +191,7 @@ static struct list *find(struct changes *changes, const char *tag)
 	return NULL;
 }
 
-/* Keeps the list instead of the one that was unused for the longest time. */
+/* Keeps the list in place of the least recently used list. */
 static struct list *keep(struct changes *changes, const struct list *list)
 {
 	struct list *place = &changes->lists[0];

@@ -6,7 +6,7 @@
  *
  * The browser removes the entries at the indices `removed` from its list, then inserts the entries
  * `changed` at their indices, in this order: [D, A, C]. An entry of which any byte has changed is
- * in both. The reply is the whole list if the earlier one is unknown.
+ * in both. The reply is the whole list if the earlier list is unknown.
  *
  *	struct changes *changes = changes_new();
  *

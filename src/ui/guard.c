@@ -126,8 +126,8 @@ enum MHD_Result guard_login(struct exchange *x, const char *token)
 
 	if (!str_equal_secret(token, x->ui->token))
 		return answer_error(x, MHD_HTTP_FORBIDDEN,
-			"the token is not that of this 'penstock ui'; open the link that this "
-			"command has printed");
+			"the token does not belong to this 'penstock ui'; open the link that "
+			"this command has printed");
 	response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
 	if (!response)
 		return MHD_NO;

@@ -22,7 +22,8 @@ struct ui {
 	struct strlist hosts;
 	char token[UI_SECRET_SIZE]; /* part of the link */
 	char session[UI_SECRET_SIZE]; /* value of the cookie */
-	char cookie[24]; /* name of the cookie: all ports of a host share cookies */
+	/* name of the cookie, which is unique because all ports of a host share cookies */
+	char cookie[24];
 	char *url;
 	struct outputs *outputs;
 	struct log_cache *logs;
@@ -36,10 +37,11 @@ struct exchange {
 	struct MHD_Connection *connection;
 	const char *method, *path;
 	struct upload_part *part; /* receives the body; NULL if it is ignored */
-	bool has_body; /* a piece of the body has come */
-	struct penstock_error refusal; /* error of opening the part, when the body started */
+	bool has_body; /* a piece of the body has arrived */
+	struct penstock_error refusal; /* error from opening the part when the body started */
 	char *warning; /* percent-encoded, for X-Penstock-Warning; NULL if missing */
-	size_t unreadable; /* places whose runs the reply lacks, for X-Penstock-Unreadable */
+	/* number of places whose runs are missing in the reply, for X-Penstock-Unreadable */
+	size_t unreadable;
 };
 
 /* Answers requests below /api; routes.c. */

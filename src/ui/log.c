@@ -255,8 +255,8 @@ void log_cache_free(struct log_cache *cache)
 	free(cache);
 }
 
-/* Returns the index of the log, which may be a new one that replaces the least recently used one.
- * Returns NULL if out of memory. */
+/* Returns the index of the log, which may be a new index that replaces the least recently used
+ * index. Returns NULL if out of memory. */
 static struct log_index *find_index(struct log_cache *cache, const struct log *log)
 {
 	struct log_index *least = cache->indexes;

@@ -110,7 +110,7 @@ static int refresh(
 	if (!is_new && age >= 0 && age < FRESH_NS)
 		return 0;
 	r = stored_size(ui, log, &size, err);
-	/* A log only grows: a shorter object is another log. */
+	/* A log only grows, so a shorter object is a different log. */
 	if (r == 0 && size < have) {
 		have = 0;
 		if (ftruncate(fd, 0) < 0)

@@ -16,7 +16,7 @@
 #include "ui/changes.h"
 #include "ui/verb.h"
 
-#define FRESH_MS 5000 /* time for which a list of runs in a store is used again */
+#define FRESH_MS 5000 /* time for which a list of runs in a store is reused */
 #define READ_MS	 120000
 
 struct outputs {

@@ -7,9 +7,9 @@
  *	GET /api/run?run=ID&place=s3://…	one run, in the form of `penstock show`
  *	GET /api/files?run=ID&place=s3://…	the files of its output
  *
- * A place in another store than that of the environment is STORE:s3://…; verb.h has the stores.
- * A run of this home that another machine has continued is listed once, as `penstock ps` of this
- * home shows the run.
+ * A place in a store other than the store of the environment is STORE:s3://…; verb.h has the
+ * stores. A run of this home that another machine has continued is listed once, as `penstock ps` of
+ * this home shows the run.
  */
 #ifndef UI_OUTPUTS_H
 #define UI_OUTPUTS_H
@@ -26,7 +26,7 @@ void outputs_free(struct outputs *outputs);
 /* Returns true if the run of another machine was live when a request last looked at it. */
 bool outputs_is_live(struct ui *ui, const char *run);
 
-/* Returns true if `place` is one of the places of --output, or below one. */
+/* Returns true if `place` is one of the places of --output, or below one of them. */
 bool outputs_has(const struct ui *ui, const char *place);
 
 enum MHD_Result outputs_runs(struct exchange *x);

@@ -1,5 +1,6 @@
 /*
- * The table of the requests. Most of them are a verb whose words the request completes:
+ * The table of the requests. Most requests run a verb; the table has the words of the verb, which
+ * the request completes:
  *
  *	"--json"		a word
  *	"$run"			a parameter that the request must have
@@ -102,7 +103,8 @@ static const char *add_word(
 
 /* ---- contents ---- */
 
-/* Output of a verb: the bytes that were read to find out if the verb fails, then all later ones. */
+/* Output of a verb: the bytes that were read to find out if the verb fails, then all later
+ * bytes. */
 struct contents {
 	struct verb *verb;
 	size_t n, sent; /* bytes in `head`, and sent from there */
@@ -126,7 +128,7 @@ static ssize_t pass_on(void *cookie, uint64_t position, char *data, size_t max)
 	got = verb_read(contents->verb, data, max);
 	if (got > 0)
 		return got;
-	/* The browser notices a truncated reply. */
+	/* If the verb fails, the reply is cut off, which the browser notices. */
 	return got == 0 && verb_wait(contents->verb, &message) == 0
 		       ? MHD_CONTENT_READER_END_OF_STREAM
 		       : MHD_CONTENT_READER_END_WITH_ERROR;
@@ -272,7 +274,7 @@ static enum MHD_Result about(struct exchange *x)
 	if (!home || !user)
 		return MHD_NO;
 	gethostname(host, sizeof(host) - 1);
-	/* JSON cannot hold other text. */
+	/* JSON must be UTF-8. */
 	str_make_utf8(host);
 	str_make_utf8(home);
 	str_make_utf8(user);
@@ -281,7 +283,7 @@ static enum MHD_Result about(struct exchange *x)
 			   "home", home, "user", user, "readOnly", x->ui->read_only));
 }
 
-/* Sends the workflow as it was run, which has no secrets. */
+/* Sends the workflow as it was run; this text contains no secrets. */
 static enum MHD_Result workflow(struct exchange *x)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_UI_PIECE);
@@ -318,7 +320,8 @@ static void add_name(json_t *names, const char *name)
 	json_array_append_new(names, json_pack("{s:s}", "name", name));
 }
 
-/* Lists a part of a prefix, with `deleted` also deleted objects: {"dirs", "objects", "next"}. */
+/* Lists a page of the objects below a prefix, with `deleted` also deleted objects: {"dirs",
+ * "objects", "next"}. */
 static enum MHD_Result list(struct exchange *x)
 {
 	static const char *const words[] = {"ls", ONLY_WARNINGS, "--json", "--raw",
@@ -444,7 +447,8 @@ static enum MHD_Result follow(struct exchange *x, const struct route *route)
 {
 	if (param(x, "place") && route->own_there)
 		return route->own_there(x);
-	/* A link to the page may name any place, and a resume runs the commands of its workflow. */
+	/* Allow only the places of --output: a link to the page may name any place, and a resume
+	 * runs the commands of the workflow at the place. */
 	if (param(x, "place") && *route->words_there && strcmp(x->method, "POST") == 0 &&
 		!outputs_has(x->ui, param(x, "place")))
 		return answer_error(x, MHD_HTTP_FORBIDDEN,

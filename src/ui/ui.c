@@ -97,8 +97,9 @@ static int start(struct ui *ui, const struct ui_options *options, struct penstoc
 		MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)LIMIT_UI_VISITOR,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_UI_SECONDS,
 		MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_END);
-	return ui->daemon ? 0
-			  : error_set(err, PENSTOCK_E_IO, "cannot start the server of the page");
+	return ui->daemon
+		       ? 0
+		       : error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server of the page");
 }
 
 int ui_start(struct ui **out, const struct ui_options *options, struct penstock_error *err)

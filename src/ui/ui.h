@@ -30,7 +30,7 @@ struct ui_options {
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
 	uint16_t port; /* 0 for a free port */
 	bool read_only; /* refuse requests that change runs or objects */
-	/* names of this host in URLs, in addition to localhost and its own */
+	/* names of this host in URLs, in addition to localhost and the host name */
 	const struct strlist *hosts;
 	const struct strlist *outputs; /* places whose runs of other machines are shown, too */
 };

@@ -25,7 +25,7 @@
 struct upload {
 	char *path;
 	int fd; /* locked; -1 if it is not open */
-	bool waits; /* for another request that has the lock */
+	bool waits; /* true to wait while another request has the lock */
 	const char *url, *store; /* from the request */
 	uint64_t size; /* size of the whole file */
 	uint64_t modified; /* modification time of the file, in ms; 0 if not sent */
@@ -42,8 +42,8 @@ struct upload_part {
 static void upload_release(struct upload *upload)
 {
 	free(upload->path);
-	/* A verb that is being started may have a copy of the descriptor, which would keep the
-	 * lock. */
+	/* Unlock before closing: a verb that is being started may have a copy of the descriptor,
+	 * which would keep the lock. */
 	if (upload->fd >= 0) {
 		fs_unlock(upload->fd);
 		close(upload->fd);
@@ -94,7 +94,7 @@ static int open_file(struct upload *upload, const struct ui *ui, const char *id,
 		upload->fd = take_fd(fd);
 	if (r < 0 || fstat(upload->fd, &st) < 0)
 		return error_errno(err, errno, "cannot lock '%s'", upload->path);
-	/* Another request has stored or removed the upload meanwhile. */
+	/* Another request has stored or removed the upload in the meantime. */
 	if (st.st_nlink == 0)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE, "the upload has just ended");
 	/* Only complete parts are kept. */
@@ -241,7 +241,7 @@ enum MHD_Result upload_part_end(struct exchange *x)
 		r = take_part(x->part, &err);
 	if (r == 0)
 		done = x->part->upload.done;
-	/* The next part may come before the end of this reply. */
+	/* The next part may arrive before the end of this reply. */
 	upload_part_free(x->part);
 	x->part = NULL;
 	return r < 0 ? answer_failure(x, &err)

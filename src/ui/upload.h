@@ -23,7 +23,7 @@ enum MHD_Result upload_begin(struct exchange *x);
  * no reply before it has sent the whole body. */
 void upload_part_add(struct exchange *x, const char *data, size_t len);
 enum MHD_Result upload_part_end(struct exchange *x);
-/* Frees the part, and removes the bytes of an incomplete one. `part` may be NULL. */
+/* Frees the part, and removes its bytes if it is incomplete. `part` may be NULL. */
 void upload_part_free(struct upload_part *part);
 enum MHD_Result upload_finish(struct exchange *x);
 enum MHD_Result upload_forget(struct exchange *x);

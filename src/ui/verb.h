@@ -42,7 +42,7 @@ int verb_add_store(struct strlist *words, const char *store);
 const char *verb_place_url(const char *place);
 /* Adds the options of the store of a valid place. Returns -1 if out of memory. */
 int verb_add_place_store(struct strlist *words, const char *place);
-/* Adds these options, and the URL as the only operand. */
+/* Like verb_add_place_store(), and adds the URL of the place as the only operand. */
 int verb_add_place(struct strlist *words, const char *place);
 
 /* Adds the words up to NULL. Returns -1 if out of memory. */
