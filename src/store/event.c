@@ -81,7 +81,7 @@ static int apply_remove(struct store *store, struct txn *txn)
 		}
 		if (rc == 0 && end->note)
 			rc = annotation_apply(store, txn, end->note);
-		txn->status = STORE_OK; /* the version that the note is for may be gone */
+		txn->status = STORE_OK; /* the version of the note may have been deleted */
 		if (rc)
 			return rc;
 	}

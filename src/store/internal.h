@@ -87,7 +87,7 @@ int db_reserve_blobs(struct store *store);
 /*
  * A change that passes through the committer. `apply` runs inside a transaction that may contain
  * other changes. `apply` checks first and then writes only final data, so that a rejected change
- * does not affect the others. `apply` returns 0 (also with a status other than STORE_OK) or an
+ * does not affect other changes. `apply` returns 0 (also with a status other than STORE_OK) or an
  * SQLite error code. After an error code the whole batch is rolled back, and each of its changes is
  * retried alone if there are several; if the disk is full, the whole batch is retried first.
  */
@@ -429,7 +429,7 @@ struct store {
  * the clock may have been set back. */
 int64_t time_after(int64_t last_ns);
 
-/* Gets the object of a row, whose columns are those of SQL_OBJECT_GET. The caller holds
+/* Gets the object of a row, which has the columns of SQL_OBJECT_GET. The caller holds
  * store->pinning. */
 enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
 	struct store_object **out, struct penstock_error *err);
@@ -562,7 +562,8 @@ struct store_lock lock_parse(const char *text);
 /* For apply functions: get, or set, the lock of a bucket. */
 int lock_of_bucket(struct store *store, int64_t bucket, bool *has, struct store_lock *out);
 int lock_set(struct store *store, int64_t bucket, const struct store_lock *lock);
-/* Appends the default retention of the bucket to the headers of a new version that has none. */
+/* Appends the default retention of the bucket to the headers of a new version that has no
+ * retention. */
 int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, struct buf *headers);
 /* Sets *locked if the version may not be deleted now. */
 int lock_protects(struct store *store, int64_t bucket, const struct store_delete *item,

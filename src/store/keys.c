@@ -30,7 +30,7 @@ struct keys {
 };
 
 struct masters {
-	struct store_key keys[LIMIT_STORE_MASTER_KEYS]; /* the first is the current one */
+	struct store_key keys[LIMIT_STORE_MASTER_KEYS]; /* the first key is the current key */
 	size_t n;
 };
 
@@ -138,7 +138,7 @@ static int read_file(const char *path, bool in_use, struct masters *out, struct 
 
 /* --- the store keys -------------------------------------------------------------------------- */
 
-/* Adds a store key, which is then the last one. */
+/* Adds a store key, which is then the last key. */
 static struct own_key *add_key(struct keys *keys, struct penstock_error *err)
 {
 	struct own_key *more = calloc(keys->n + 1, sizeof(*more));

@@ -11,7 +11,7 @@
 #include "store/header.h"
 
 #define NS_PER_DAY (86400 * NS_PER_S)
-/* days that a default retention counts for a year */
+/* days of a year in a default retention */
 #define DAYS_PER_YEAR 365
 
 static const char letters[] = {

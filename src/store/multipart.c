@@ -152,7 +152,7 @@ struct expire_txn {
 	struct txn txn;
 	int64_t before_ns;
 	struct store_upload_place stale[EXPIRE_STEP];
-	size_t n, dropped; /* number of stale uploads, and of those that were dropped */
+	size_t n, dropped; /* number of stale uploads, and of dropped uploads */
 };
 
 /* Drops an upload, unless it has ended or got a part since it was found. */
@@ -181,7 +181,7 @@ static int apply_expire(struct store *store, struct txn *txn)
 	return rc;
 }
 
-/* Looks at the next uploads, outside of a transaction. Returns SQLITE_DONE, or an error code. */
+/* Checks the next uploads, outside of a transaction. Returns SQLITE_DONE, or an error code. */
 static int find_stale(struct db *db, struct expire_txn *t, struct store_upload_place *place)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_UPLOAD_NEXT, "iikti", t->before_ns,

@@ -125,7 +125,7 @@ static int remove_mark(struct store *store, struct penstock_error *err)
 	return sync_root_dir(store, err);
 }
 
-/* Reads a slot into the mark if the slot is valid and its number is higher than that of the
+/* Reads a slot into the mark if the slot is valid and its number is higher than the number of the
  * mark. */
 static void read_slot(const char *text, const char *boot, struct mark *mark)
 {

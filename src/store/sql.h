@@ -100,7 +100,7 @@ SQL(VERSION_GET_NULL, VERSION_COLUMNS "AND v.is_null")
 SQL(VERSION_GET_UPLOAD,
 	OBJECT_COLUMNS " AND o.upload=?3 UNION ALL " VERSION_COLUMNS "AND v.upload=?3")
 SQL(VERSION_GET_NEWEST, VERSION_COLUMNS "ORDER BY v.modified DESC LIMIT 1")
-/* Entries of all keys from a key on, or those of one key that are older than a time. */
+/* Entries of all keys from a key on, or entries of one key that are older than a time. */
 #define VERSION_ENTRIES(condition)                                                                 \
 	"SELECT key,size,modified,etag,ck_algorithm,ck_type,headers,0," IS_NULL_VERSION            \
 	" FROM objects WHERE bucket=?1 AND " condition " UNION ALL SELECT "                        \

@@ -20,9 +20,9 @@
  * A change is acknowledged (the call returns, or its `done` is called) when data, directory entry
  * and metadata are on stable storage. With `relaxed` the syncs are left out: a crash of the
  * machine, but not of the process, then undoes all changes of about the last half minute together.
- * At any instant a key has its old object or its new one. Readers hold a struct store_object, an
+ * At any instant a key has its old object or its new object. Readers hold a struct store_object, an
  * immutable snapshot whose bytes stay readable until the snapshot is released, even if the key
- * changes meanwhile.
+ * changes in the meantime.
  *
  * All changes pass through one committer thread, which groups pending changes into one transaction.
  * Every function may be called from any thread.
@@ -771,7 +771,7 @@ struct store_upload_place {
 	char key[LIMIT_S3_KEY + 1];
 	char id[STORE_UPLOAD_ID_SIZE];
 };
-/* Checks the next 100 uploads, and aborts those that were started before a time and got no part
+/* Checks the next 100 uploads, and aborts uploads that were started before a time and got no part
  * since then; sets *n to the number of aborted uploads. Sets *place to the last upload, or to zeros
  * if no upload follows. */
 enum store_status store_upload_expire(struct store *store, int64_t before_ns,

@@ -93,7 +93,7 @@ struct opener {
 	uint8_t plain[CRYPT_CHUNK];
 	uint8_t in[CRYPT_BATCH * CRYPT_STRIDE];
 };
-/* Returns the number of bytes in clear text of a file of `size` bytes. */
+/* Returns the size in clear text of an encrypted file of `size` bytes. */
 uint64_t crypt_plain_size(uint64_t size);
 /* Reads bytes in clear text. Returns fewer than `len` only at the end of the file, or -1 with errno
  * set: EBADMSG if the bytes differ from the bytes that were written. */

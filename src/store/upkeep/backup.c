@@ -209,7 +209,7 @@ static int copy_extra(struct backup *b, const char *name, struct penstock_error 
 	return fs_write_atomic(to, buf_str(&text), text.len, 0600, err);
 }
 
-/* Makes all files durable before the new database replaces the old one. */
+/* Makes all files durable before the new database replaces the old database. */
 static int publish(struct backup *b, struct penstock_error *err)
 {
 	for (size_t i = 0; i < sizeof(extras) / sizeof(*extras); i++)

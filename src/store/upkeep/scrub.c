@@ -122,8 +122,8 @@ static void report(
 		s->scrub->damaged(s->scrub->cookie, buf_str(&text));
 }
 
-/* Verifies an object. Ignores a failure if the object was replaced meanwhile, because its files may
- * be gone. */
+/* Verifies an object. Ignores a failure if the object was replaced in the meantime, because its
+ * files may be gone. */
 static int scrub_row(struct scrubber *s, struct cursor_row *row, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;

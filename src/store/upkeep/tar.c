@@ -24,7 +24,7 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == BLOCK, "a header is one block");
 
-/* Returns the sum of all bytes, which counts the bytes of the checksum as blanks. */
+/* Returns the sum of all bytes of the header, with blanks in place of the checksum. */
 static unsigned sum_of(const struct header *h)
 {
 	const unsigned char *p = (const unsigned char *)h;

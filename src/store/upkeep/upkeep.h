@@ -61,7 +61,8 @@ enum upkeep_problem {
 	UPKEEP_ROW, /* a row that contradicts itself or others */
 	UPKEEP_REFERENCES, /* a data file with a wrong count of references, or without a row */
 	UPKEEP_MISSING, /* a data file that is missing or has the wrong size */
-	UPKEEP_LOST, /* an object that has lost bytes because of such a file */
+	/* an object that has lost bytes, because a data file is missing or has the wrong size */
+	UPKEEP_LOST,
 	UPKEEP_SURPLUS, /* a data file that neither an object nor a row names */
 	UPKEEP_PROBLEMS_
 };
@@ -136,9 +137,9 @@ struct upkeep_archive {
  * first damaged object. */
 int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
-/* Adds the buckets of such an archive, each after it was read and verified completely. A bucket
- * that the store already has is an error. If accounts are imported, an account of the store that is
- * missing or different in the archive is an error, too. */
+/* Adds the buckets of an archive from upkeep_export(), each after it was read and verified
+ * completely. A bucket that the store already has is an error. If accounts are imported, an account
+ * of the store that is missing or different in the archive is an error, too. */
 int upkeep_import(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
 
