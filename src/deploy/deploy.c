@@ -180,7 +180,7 @@ static void continue_start(struct deployment *d)
 }
 
 /* Reads the state of an earlier process; `over` is true if this process takes over from a killed
- * one. Returns true if the server in front was ready and has ended since. */
+ * process. Returns true if the server in front was ready and has ended since. */
 static bool load(struct deployment *d, bool over)
 {
 	json_auto_t *root = json_load_file(d->state_path, 0, NULL);
@@ -597,7 +597,8 @@ static char *deployment_dir(const struct deploy_options *o, unsigned number)
 	return text ? deploy_dir(o, DEPLOYMENTS, text) : NULL;
 }
 
-/* Takes the lock of this model and address. With port 0, takes the first free one of SAME locks. */
+/* Takes the lock of this model and address. With port 0, takes the first of SAME locks that is
+ * free. */
 static int lock(struct deployment *d, struct penstock_error *err)
 {
 	int r = 1;

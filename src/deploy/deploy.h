@@ -7,10 +7,10 @@
  *			.command = argv, .host = "127.0.0.1", .port = 8000,
  *			.cancel = flag}, err);
  *
- * A thread looks for versions, fetches and verifies the newest one, and waits for its turn among
- * the replicas of other machines. The caller's thread starts servers, asks for their health, and
- * moves the traffic. A second process, the spare, has copies of the sockets, and continues if this
- * process is killed. Servers survive the end of either process.
+ * A thread looks for versions, fetches and verifies the newest version, and waits for its turn
+ * among the replicas of other machines. The caller's thread starts servers, asks for their health,
+ * and moves the traffic. A second process, the spare, has copies of the sockets, and continues if
+ * this process is killed. Servers survive the end of either process.
  *
  * A version is a directory of the prefix that has a number as its name, or contains the commit of a
  * checkpoint (docs/deploy.md). Without such a directory the whole prefix is one version. A replica

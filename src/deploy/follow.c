@@ -171,8 +171,8 @@ static int fetch(struct follower *w, struct model *model, const struct model *se
 	return 0;
 }
 
-/* Takes turns with other replicas, unless this one serves nothing yet. Returns 1 if it is our turn,
- * else 0. */
+/* Takes turns with other replicas, unless this replica serves nothing yet. Returns 1 if it is this
+ * replica's turn, else 0. */
 static int take_turn(struct follower *w, const struct reported *now, struct penstock_error *err)
 {
 	const struct replica_state state = {.state = "rolling",

@@ -192,7 +192,7 @@ static bool may_leave(struct owner *owner, int64_t *busy_ms)
 	return false;
 }
 
-/* Looks at some unfinished uploads if a check is due, and aborts abandoned ones. Returns the time
+/* Checks some unfinished uploads if a check is due, and aborts abandoned uploads. Returns the time
  * until the next step. Between two steps the owner handles signals and checks for users. */
 static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
 {

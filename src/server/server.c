@@ -438,10 +438,10 @@ static void write_metrics(void *cookie, struct buf *out)
 		"Requests that have begun but not ended.", atomic_load(&server->active));
 	metrics_write_value(out, "penstock_commit_queue", "gauge",
 		"Changes that wait to be committed.", (double)commits.waiting);
-	metrics_write_value(out, "penstock_commits_total", "counter", "Committed transactions.",
-		(double)commits.transactions);
+	metrics_write_value(out, "penstock_commits_total", "counter",
+		"Transactions that were committed or have failed.", (double)commits.transactions);
 	metrics_write_value(out, "penstock_changes_total", "counter",
-		"Changes in committed transactions.", (double)commits.changes);
+		"Changes that were committed or have failed.", (double)commits.changes);
 	metrics_write_value(out, "penstock_relaxed_durability", "gauge",
 		"1 if changes are acknowledged before they are durable, else 0.",
 		store_is_relaxed(server->store));

@@ -60,7 +60,7 @@ enum MHD_Result answer(struct exchange *x, unsigned status, struct MHD_Response 
 		{"Referrer-Policy", "no-referrer"},
 		{"Cross-Origin-Opener-Policy", "same-origin"},
 		{"Cross-Origin-Resource-Policy", "same-origin"},
-		/* With an ETag a browser keeps its copy, and asks if the copy is current. */
+		/* A browser keeps its copy, and asks with the ETag if the copy is current. */
 		{"Cache-Control", "no-cache, private"},
 	};
 	char number[24];

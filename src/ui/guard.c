@@ -71,7 +71,7 @@ static bool is_our_host(const struct ui *ui, const char *text)
 	return false;
 }
 
-/* Browsers send both headers with requests of scripts; other programs may send neither. */
+/* Browsers send both headers when a script makes a request; other programs may send neither. */
 static bool is_our_page(const struct exchange *x)
 {
 	const char *site = sent_header(x, "Sec-Fetch-Site"), *origin = sent_header(x, "Origin");

@@ -83,7 +83,7 @@ static bool is_live(const struct ui *ui, const char *id, int64_t attempt)
 	return fd >= 0 && fs_lock_held(fd);
 }
 
-/* Lets `penstock logs` fetch a log of another machine to this one. */
+/* Lets `penstock logs` fetch a log of another machine to this machine. */
 static int fetch(const struct ui *ui, const char *id, int64_t attempt, struct penstock_error *err)
 {
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;

@@ -213,7 +213,7 @@ static json_t *sorted(const json_t *runs)
 	return out;
 }
 
-/* Adds the runs of other homes to those of this home. */
+/* Adds the runs of other homes to the runs of this home. */
 static int add_runs(json_t *runs, const json_t *others)
 {
 	json_auto_t *known = json_object();

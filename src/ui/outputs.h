@@ -1,5 +1,5 @@
 /*
- * Runs of other machines: those whose states are next to outputs in a store (`penstock ps PLACE`).
+ * Runs of other machines, whose states are next to outputs in a store (`penstock ps PLACE`).
  *
  *	GET /api/runs				the runs of this home, and of the places
  *	GET /api/runs?since=TAG			the changes of that list: changes.h

@@ -38,7 +38,7 @@ bool verb_is_object(const char *url);
  * of the environment. Returns -1 if out of memory. */
 int verb_add_store(struct strlist *words, const char *store);
 /* Returns the URL of a place of runs: s3://… or gs://…, or STORE:s3://… for a place in a store
- * other than that of the environment. NULL if the place is invalid. */
+ * other than the store of the environment. NULL if the place is invalid. */
 const char *verb_place_url(const char *place);
 /* Adds the options of the store of a valid place. Returns -1 if out of memory. */
 int verb_add_place_store(struct strlist *words, const char *place);

@@ -67,12 +67,12 @@ bool access_needs_read(const char *etag, const char *size, const char *modified)
  * grants, locks and ownership of a new object or bucket, a replica, the bypass of a lock, and the
  * read of an object that is changed under a condition. Returns false with a reply set. */
 bool access_check_request(struct request *req);
-/* Checks an action in addition to that of the request, such as s3:PutObjectTagging with a new
+/* Checks an action in addition to the action of the request, such as s3:PutObjectTagging with a new
  * object. If `needed`, a statement must allow the action; otherwise only a statement that denies it
  * refuses the request. Returns false with a reply set. */
 bool access_check_implied(struct request *req, const char *action, bool needed);
 /* Repeats access_check_request(), with the current key and policies, after a body that the sender
- * may have held back for long. Returns false with a reply set. */
+ * may have held back for a long time. Returns false with a reply set. */
 bool access_check_again(struct request *req);
 
 #endif

@@ -24,8 +24,8 @@ static const char *const signed_parameters[] = {"accelerate", "acl", "analytics"
 	"response-content-type", "response-expires", "restore", "select", "tagging", "torrent",
 	"uploadId", "uploads", "versionId", "versioning", "versions", "website"};
 
-/* The signature does not cover other subresources, so anyone could add one to a URL. "list-type"
- * only selects the form of a listing. */
+/* The signature does not cover other subresources, so anyone could add such a subresource to a URL.
+ * "list-type" only selects the form of a listing. */
 static bool is_signed_subresource(const char *sub)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(signed_parameters); i++)

@@ -102,7 +102,7 @@ static int read_policy(
 	return rc;
 }
 
-/* Takes the value of a configuration; `text` is empty if the bucket has none. */
+/* Takes the value of a configuration; `text` is empty if the bucket has no such configuration. */
 static int take(struct access_settings *s, const char *name, const char *text, size_t len,
 	struct penstock_error *err)
 {

@@ -41,7 +41,7 @@ struct access_log {
 	struct configs *configs;
 	char account[STORE_OWNER_SIZE];
 	int64_t interval_ms;
-	struct quota memory; /* bytes of all lines, including those in delivery */
+	struct quota memory; /* bytes of all lines, including lines in delivery */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t woken;

@@ -31,8 +31,8 @@ static void report_dropped(struct consumer *c)
 	c->n_dropped = count.dropped;
 }
 
-/* Settles and removes some events. Returns the number of those that are removed; *failed is set if
- * the next event has to wait. */
+/* Settles and removes some events. Returns the number of removed events; *failed is set if the next
+ * event has to wait. */
 static size_t settle(struct consumer *c, struct store_event *events, size_t n, bool *failed,
 	struct penstock_error *err)
 {

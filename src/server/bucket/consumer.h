@@ -1,8 +1,8 @@
 /*
- * Threads that settle the events of queues of the store (store_event_list()), one thread for each
- * queue. Events are settled in their order, and then removed. If an event has to wait, the queue
- * pauses; each pause is twice as long as the one before, until an event is settled. Events that
- * cannot be read are read again after the first pause.
+ * Threads that settle (deliver, or give up) the events in queues of the store (store_event_list()),
+ * one thread for each queue. Events are settled in their order, and then removed. If an event has
+ * to wait, the queue pauses; each pause is twice as long as the previous pause, until an event is
+ * settled. Events that cannot be read are read again after the first pause.
  *
  *	consumers_init(&all, &ops, store, 1000);
  *	rc = consumer_start(&consumer, &all, "hook", "hook", err);
@@ -29,7 +29,7 @@ struct store_event;
 struct store_event_end;
 
 enum consumer_result {
-	CONSUMER_WAIT, /* the event, and those after it, have to wait; the error has the reason */
+	CONSUMER_WAIT, /* the event, and all later events, have to wait; the error has the reason */
 	CONSUMER_SETTLED,
 	/* The event was not delivered, and is removed before the next event. */
 	CONSUMER_GAVE_UP,

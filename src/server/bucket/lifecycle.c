@@ -190,7 +190,7 @@ static enum store_status abort_upload(struct lifecycle_walk *walk,
 		return STORE_OK;
 	status = store_upload_abort(walk->store, walk->bucket, upload->key, upload->etag, err);
 	walk->n_uploads += status == STORE_OK;
-	/* The upload may have been completed meanwhile. */
+	/* The upload may have been completed in the meantime. */
 	return status == STORE_NO_SUCH_UPLOAD ? STORE_OK : status;
 }
 
@@ -269,7 +269,7 @@ int lifecycle_walk(struct lifecycle_walk *walk, struct penstock_error *err)
 		status = walk_uploads(walk, prefixes[i], err);
 	if (status == STORE_FAILED || status == STORE_NO_SPACE)
 		return -(int)err->code;
-	return 0; /* the bucket may have been deleted meanwhile */
+	return 0; /* the bucket may have been deleted in the meantime */
 }
 
 static void walk_bucket(struct lifecycle *lifecycle, const struct store_config *config)

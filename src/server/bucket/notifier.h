@@ -4,7 +4,7 @@
  * at least once. An event that its webhook refuses again and again is dropped, so that it does not
  * block other events.
  *
- * The operator names the webhooks in ROOT/webhooks, one on a line: NAME URL [TOKEN]
+ * The operator names the webhooks in ROOT/webhooks, one per line: NAME URL [TOKEN]
  * [account=NUMBER]. The ARN of a webhook is arn:penstock:sqs::NAME:webhook. TOKEN is sent as a
  * bearer token. Buckets of the account NUMBER may notify the webhook; the default is the store's
  * first account.

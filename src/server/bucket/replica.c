@@ -196,8 +196,9 @@ static void write_retention(struct buf *out, const struct store_retention *reten
 		out, &(struct s3_retention){.mode = mode_name(retention), .until = until});
 }
 
-/* Other stores have names of their own for versions, so that only the current version can be
- * addressed there. */
+/* Returns true if a request to the destination can address the version; *name is then the name to
+ * use, or NULL for the current version. Stores other than a penstock give versions their own names,
+ * so only the current version can be addressed there. */
 static bool is_addressable(struct store *store, const struct target *to,
 	const struct replica_version *version, const char **name)
 {

@@ -2,7 +2,7 @@
  * Replication of buckets: an observer of the store adds an event to a queue in the transaction of a
  * new version, and threads send the version to the destinations of the rules that apply to it. The
  * versions of a key are sent in their order, by the same thread. Each destination has
- * LIMIT_REPLICATION_LANES threads, so that no destination waits for another one.
+ * LIMIT_REPLICATION_LANES threads, so that no destination waits for another destination.
  *
  * An event has the text "SIZE KIND BUCKET VERSION CLASS KEY": KIND is "v", "m" for a delete marker,
  * or "n" for tags or a lock that have changed; CLASS is the storage class at the destination ("-"

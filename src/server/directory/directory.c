@@ -42,7 +42,7 @@ struct directory {
 	json_t *keys; /* names of records by access key */
 	struct account_info *accounts;
 	struct entry *entries; /* under lock, like the next member */
-	struct documents documents; /* parsed policies of the entries and of earlier ones */
+	struct documents documents; /* parsed policies of the entries and of earlier entries */
 };
 
 /* --- accounts -------------------------------------------------------------------------------- */
@@ -181,7 +181,7 @@ static void keep(struct directory *d, struct identity *identity)
 		hh, d->entries, identity->access_key_id, strlen(identity->access_key_id), entry);
 }
 
-/* Gets the key of session tokens. Returns false if the store has none yet. */
+/* Gets the key of session tokens. Returns false if the store has no such key yet. */
 static bool session_key(const struct directory *d, struct session_key *out)
 {
 	const char *hex = record_member(json_object_get(d->records, SESSION_KEY_RECORD), "key");

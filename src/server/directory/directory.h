@@ -50,7 +50,8 @@ struct identity *directory_anonymous(struct directory *directory);
 
 /* Returns true if there is more than one account. */
 bool directory_is_shared(struct directory *directory);
-/* Find an account, which stays valid until directory_close(). Return NULL if there is none. */
+/* Find an account, which stays valid until directory_close(). Return NULL if there is no such
+ * account. */
 const struct account_info *directory_account(struct directory *directory, const char *number);
 const struct account_info *directory_account_by_id(struct directory *directory, const char *id);
 const struct account_info *directory_account_by_email(

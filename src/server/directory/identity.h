@@ -46,7 +46,7 @@ struct request;
 
 /* Waiting and running jobs (request/workers.h). */
 struct account_jobs {
-	struct request *first, *last; /* in the order of their arrival; NULL if none waits */
+	struct request *first, *last; /* in the order of their arrival; NULL if no job waits */
 	struct account_jobs *next; /* next account with waiting jobs */
 	size_t running;
 };

@@ -18,7 +18,7 @@ struct managed_builtin {
 	const char *document;
 };
 #define MANAGED_BUILTIN_ARN "arn:aws:iam::aws:policy/"
-/* Returns policy `i`, or NULL after the last one. */
+/* Returns policy `i`, or NULL after the last policy. */
 const struct managed_builtin *managed_builtin(size_t i);
 const struct managed_builtin *managed_builtin_find(const char *arn);
 

@@ -11,7 +11,7 @@
  * The terms are a JSON object:
  *	"key"		the temporary access key
  *	"record"	name of the record of the role, user or account in the directory
- *	"id"		id of the role or user; a later one of the same name has another id
+ *	"id"		id of the role or user; a later entity of that name has another id
  *	"by"		the access key that requested the key; missing for a role
  *	"name"		name of a session of a role
  *	"account"	account of the sender that assumed the role

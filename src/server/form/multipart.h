@@ -13,7 +13,7 @@
  *	multipart_release(&m);
  *
  * The part called "file" is the file, and its bytes are passed on as they arrive. All other parts
- * are fields; those after the file are ignored. Lines end in CRLF.
+ * are fields; fields after the file are ignored. Lines end in CRLF.
  *
  * The functions fail with PENSTOCK_E_PROTOCOL if the form is malformed, and with PENSTOCK_E_LIMIT
  * if it has more than LIMIT_FORM bytes or LIMIT_FORM_FIELDS fields in addition to the file.
@@ -62,7 +62,7 @@ struct multipart {
 
 /* Returns true for the Content-Type of a form, with or without a boundary. */
 bool multipart_is_form(const char *content_type);
-/* Fails unless `content_type` is that of a form with a valid boundary. */
+/* Fails if `content_type` is not the type of a form, or has no valid boundary. */
 int multipart_init(struct multipart *m, const char *content_type,
 	const struct multipart_events *events, struct penstock_error *err);
 int multipart_feed(struct multipart *m, const void *data, size_t len, struct penstock_error *err);

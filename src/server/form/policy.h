@@ -38,7 +38,7 @@ struct policy_sizes {
 
 /* Returns S3_OK, S3_E_ACCESS_DENIED if the policy does not allow the form,
  * S3_E_INVALID_POLICY_DOCUMENT, or S3_E_SLOW_DOWN if out of memory; on failure `message` has the
- * text of the error. Every field must be named by a condition, except those that AWS exempts. */
+ * text of the error. Every field must be named by a condition, except fields that AWS exempts. */
 enum s3_error policy_check(const char *json, size_t len, const struct policy_form *form,
 	struct policy_sizes *sizes, struct buf *message);
 

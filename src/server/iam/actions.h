@@ -26,7 +26,7 @@ void iam_add_member(struct query *q);
 void iam_remove_member(struct query *q);
 void iam_groups_of_user(struct query *q);
 
-/* Managed policies (server/directory/managed.h), and those that are attached to entities. */
+/* Managed policies (server/directory/managed.h), and their attachment to entities. */
 void iam_create_managed(struct query *q);
 void iam_get_managed(struct query *q);
 void iam_list_managed(struct query *q);

@@ -73,8 +73,8 @@ void op_object_acl(struct request *req)
 	grants_end(&scope);
 }
 
-/* The list is for the owner of the object. If another account has replaced the object in the
- * meantime, the new object keeps its own list. */
+/* Returns true if the object still has the owner for whom the list was read. If another account has
+ * replaced the object in the meantime, the new object keeps its own list. */
 static bool has_owner(struct request *req, const struct store_object *object, const void *arg)
 {
 	return strcmp(owner_number(object->headers, object->headers_len), arg) == 0 ||

@@ -8,7 +8,7 @@
 /* Attempts if another request changes the same object. */
 #define ANNOTATE_TRIES 8
 
-/* Returns false if the object has changed meanwhile. */
+/* Returns false if the object has changed in the meantime. */
 static bool try_annotate(struct request *req, const struct op_note *note)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -26,7 +26,7 @@ static bool try_annotate(struct request *req, const struct op_note *note)
 				.any = !note->allowed,
 				.modified_ns = object->modified_ns},
 			&err);
-		/* Another version has become the current one. */
+		/* Another version has become the current version. */
 		if (status == STORE_NO_SUCH_VERSION && !req->version)
 			status = STORE_CHANGED;
 		if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {

@@ -22,7 +22,7 @@
 
 /* --- the service ----------------------------------------------------------------------------- */
 
-/* The region of buckets that were created without one. */
+/* The region of buckets that were created without a region. */
 #define DEFAULT_REGION "us-east-1"
 
 static const char *region_of(const struct store_bucket *bucket)

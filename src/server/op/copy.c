@@ -252,7 +252,7 @@ static bool may(struct request *req, const char *action, const struct source *fr
 			.bucket = from->bucket, .key = from->key, .version = from->version});
 }
 
-/* Selects the tags of the copy: those of the source or of the request. */
+/* Takes the tags of the copy from the source or from the request. */
 static bool copy_tags(
 	struct request *req, const struct source *from, const struct store_object *source)
 {
@@ -270,7 +270,7 @@ static bool copy_tags(
 	return true;
 }
 
-/* Selects the headers of the copy: those of the source or of the request. */
+/* Takes the headers of the copy from the source or from the request. */
 static bool copy_headers(struct request *req, const struct source *from,
 	const struct store_object *source, bool replace)
 {
@@ -370,8 +370,8 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 }
 
 /* Calls `attempt` until it returns true, with a reply set or because it needs a slot. `attempt`
- * returns false if the source was replaced meanwhile; the sender may have no right to read the new
- * source. */
+ * returns false if the source was replaced in the meantime; the sender may have no right to read
+ * the new source. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {

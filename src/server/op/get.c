@@ -72,8 +72,8 @@ static bool is_composite(const struct store_object *object)
 	return strcmp(object->checksum.type, "FULL_OBJECT") != 0;
 }
 
-/* Returns true if the checksum of the object, or those of all its parts, can be compared cheaply.
- */
+/* Returns true if the checksum of the object, or the checksums of all its parts, can be compared
+ * cheaply. */
 static bool is_comparable(const struct store_object *object)
 {
 	if (!checksum_is_fast(checksum_find(object->checksum.algorithm)))

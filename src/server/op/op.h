@@ -22,7 +22,8 @@ struct store_list_query;
 
 /* Gets the bucket of the request. Returns false with a reply set if it does not exist. */
 bool op_get_bucket(struct request *req, struct store_bucket *out);
-/* Returns false with a reply set if the bucket, or the object if one is named, does not exist. */
+/* Returns false with a reply set if the bucket, or the object that the request names, does not
+ * exist. */
 bool op_subject_exists(struct request *req);
 
 /* A change to one of the store's own headers of the object or version that a request names. */
@@ -184,9 +185,9 @@ void op_delete_object(struct request *req);
 
 void op_create_upload(struct request *req);
 void op_upload_part_begin(struct request *req);
-/* Returns the kind of the checksum that a part gets, even if its sender names none: that of the
- * upload, or CRC64NVME if the upload has none. As with a PUT, a part with a customer key gets no
- * checksum unless the upload asks for one. */
+/* Returns the kind of the checksum that a part gets, even if its sender names no checksum: the kind
+ * that the upload has, or CRC64NVME if the upload has none. As with a PUT, a part with a customer
+ * key gets no checksum unless the upload asks for one. */
 enum checksum_kind op_part_checksum(const struct request *req);
 void op_upload_part_copy(struct request *req);
 void op_list_parts(struct request *req);

@@ -1,8 +1,8 @@
 /*
  * The keys of the root of the store's first account: PENSTOCK_ACCESS_KEY_ID and
- * PENSTOCK_SECRET_ACCESS_KEY if they are set, else those in ROOT/credentials, which is created with
- * new keys if it is missing. The file is an AWS credentials file with the profile "default", so
- * other tools need only AWS_SHARED_CREDENTIALS_FILE=ROOT/credentials.
+ * PENSTOCK_SECRET_ACCESS_KEY if they are set, else the keys in ROOT/credentials, which is created
+ * with new keys if it is missing. The file is an AWS credentials file with the profile "default",
+ * so other tools need only AWS_SHARED_CREDENTIALS_FILE=ROOT/credentials.
  */
 #ifndef SERVER_REQUEST_ACCOUNT_H
 #define SERVER_REQUEST_ACCOUNT_H

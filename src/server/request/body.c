@@ -102,8 +102,7 @@ static bool find_checksum(struct request *req)
 	struct request_body *b = &req->body;
 	const char *algorithm = request_header(req, "x-amz-sdk-checksum-algorithm");
 	enum checksum_kind kind = algorithm ? checksum_find(algorithm) : CHECKSUM_NONE;
-	/* The checksum of CompleteMultipartUpload is that of the object, not of the list of
-	 * parts. */
+	/* The checksum of CompleteMultipartUpload covers the object, not the list of parts. */
 	bool of_object = strcmp(req->method, "POST") == 0 && request_has_query(req, "uploadId");
 
 	if ((!of_object && !find_checksum_header(req)) || !find_trailer(req))

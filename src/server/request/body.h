@@ -31,7 +31,7 @@ struct request_body {
 	body_take_fn take; /* gets the bytes of a form */
 	struct store_body *object;
 	/* `extra` is the checksum that the sender names; `own` is a checksum that the store
-	 * computes although the sender names none. */
+	 * computes although the sender names no checksum. */
 	struct checksum md5, sha256, extra, own;
 	bool has_md5, has_sha256, has_extra, has_own;
 	bool hash_late; /* the hasher computes the MD5, and expects the body */
@@ -51,7 +51,7 @@ bool body_begin(struct request *req, enum body_kind kind, uint64_t limit);
 bool body_begin_form(struct request *req, body_take_fn take, uint64_t limit);
 /* Computes one more checksum of a body that has begun. Returns false with a reply set. */
 bool body_add_checksum(struct request *req, enum checksum_kind kind);
-/* Begins the file in a form; the headers are those of the form. Returns false with a reply set. */
+/* Begins the file in a form, with the headers of the form. Returns false with a reply set. */
 bool body_begin_file(struct request *req);
 /* Stores bytes of an object, or of the file in a form. */
 int body_store(struct request *req, const void *data, size_t len, struct penstock_error *err);

@@ -88,8 +88,8 @@ static void end(struct connections *list, struct connection *c)
 	shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Ends the oldest connection, or a newer connection if the client of the oldest one waits for its
- * reply. The newer half of the list is spared, because it contains a client that has just
+/* Ends the oldest connection, or a newer connection if the client of the oldest connection waits
+ * for its reply. The newer half of the list is spared, because it contains a client that has just
  * connected. */
 static void make_room(struct connections *list)
 {

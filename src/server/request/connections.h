@@ -21,8 +21,8 @@
  * addresses, must not take all connections.
  *
  * shutdown() ends a connection; its event loop then closes it. Functions may be called by any
- * thread, those for one connection by one thread at a time. A NULL connection is allowed and is not
- * counted.
+ * thread, but functions for the same connection only by one thread at a time. A NULL connection is
+ * allowed and is not counted.
  */
 #ifndef SERVER_REQUEST_CONNECTIONS_H
 #define SERVER_REQUEST_CONNECTIONS_H

@@ -7,9 +7,9 @@
 
 struct request;
 
-/* Checks the collected headers and the ends of the lines; `version` is that of the request line, as
- * received. Returns false with a reply set; the connection must then be closed, because the end of
- * the request is unknown. */
+/* Checks the collected headers and the ends of the lines; `version` is the HTTP version in the
+ * request line, as received. Returns false with a reply set; the connection must then be closed,
+ * because the end of the request is unknown. */
 bool framing_check(struct request *req, const char *version);
 /* Returns true if a header may have this name and this value. */
 bool framing_is_header(const char *name, const char *value);

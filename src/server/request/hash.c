@@ -60,7 +60,8 @@ static int lane_fill(struct lane *lane, struct penstock_error *err)
 	return 0;
 }
 
-/* Returns the number of whole blocks in the lane. Completes the body of a lane that has none. */
+/* Returns the number of whole blocks in the lane. If the lane has no whole block, completes its
+ * body. */
 static size_t lane_ready(struct hasher *hasher, struct lane *lane)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -17,7 +17,7 @@ enum store_lock_mode lock_mode_find(const char *name);
 bool lock_until(struct request *req, const char *text, int64_t *ns);
 /* Returns true for "ON" and "OFF". */
 bool lock_hold_is_valid(const char *status);
-/* Gets the lock of a bucket. Returns false with a reply set if the bucket has none. */
+/* Gets the lock of a bucket. Returns false with a reply set if the bucket has no lock. */
 bool lock_of_request(struct request *req, struct store_lock *out);
 /* Returns true if the request bypasses the mode GOVERNANCE. */
 bool lock_is_bypassed(const struct request *req);

@@ -197,7 +197,7 @@ bool request_has_query(const struct request *req, const char *name);
 bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
 
-/* Keeps the object that a decision has read, with its reference, in place of an earlier one.
+/* Keeps the object that a decision has read, with its reference, in place of an earlier object.
  * `object` is NULL if the decision has found no object. */
 static inline void request_keep_object(struct request *req, const char *bucket, const char *key,
 	const char *version, struct store_object *object)
@@ -216,7 +216,7 @@ static inline bool request_has_decided(
 	return req->decided.bucket == bucket && req->decided.key == key &&
 	       req->decided.version == version;
 }
-/* Takes the object that was kept for these names. Returns NULL if there is none; the object is
+/* Takes the object that was kept for these names. Returns NULL if no object was kept; the object is
  * never a delete marker. */
 static inline struct store_object *request_take_object(
 	struct request *req, const char *bucket, const char *key, const char *version)
@@ -248,7 +248,7 @@ bool request_hold(struct request *req, size_t bytes);
 /* Gives back the bytes that request_hold() has counted. */
 void request_let_go(struct request *req);
 
-/* Returns the version of the connection's TLS, such as "TLSv1.3", or NULL if there is no TLS. */
+/* Returns the TLS version of the connection, such as "TLSv1.3", or NULL if there is no TLS. */
 const char *request_tls_version(const struct request *req);
 /* Returns true if the reply has to close the connection, because of a new certificate. */
 bool request_is_leaving(const struct request *req);
@@ -279,7 +279,7 @@ bool request_query_is_known(struct request *req);
 /* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */
 void request_route(struct request *req);
 
-/* Return the number of operations of the table, and the name of an operation, such as
+/* Return the number of operations in the table of route.c, and the name of an operation, such as
  * "REST.GET.OBJECT.tagging". */
 size_t route_count(void);
 #define ROUTE_NAME_SIZE 64
