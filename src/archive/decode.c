@@ -229,7 +229,7 @@ static int decode_filter(enum archive_kind kind, struct ring *in, struct ring *o
 
 	if (!a)
 		return error_memory(err);
-	/* ARCHIVE_WARN would mean an external program in place of the library. */
+	/* ARCHIVE_WARN means that libarchive would run an external program instead of a library. */
 	if (!filters[kind] || filters[kind](a) != ARCHIVE_OK)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot unpack %s data: libarchive was built without this format",

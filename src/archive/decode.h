@@ -9,17 +9,17 @@
 struct ring;
 struct penstock_error;
 
-/* Decodes all of `in` into `out`, closes `out` at the verified end and breaks it on failure. The
- * message about damaged data has the offset in bytes. Fails with PENSTOCK_E_CANCELLED if the writer
- * of `in` failed or the reader of `out` refuses. */
+/* Decodes all of `in` into `out`. Closes `out` once the end of the data is verified, or breaks
+ * `out` on failure. The message about damaged data has the offset in bytes. Fails with
+ * PENSTOCK_E_CANCELLED if the writer of `in` failed or the reader of `out` refuses. */
 int decode_stream(enum archive_kind kind, struct ring *in, struct ring *out,
 	const atomic_int *cancel, struct penstock_error *err);
 
 /* Fails with PENSTOCK_E_CANCELLED if the flag, which may be NULL, is set. */
 int decode_check_cancel(const atomic_int *cancel, struct penstock_error *err);
 
-/* Returns the file name in the gzip header at `data`; free() it. NULL if it is missing or does not
- * end within `len` bytes. */
+/* Returns the file name in the gzip header at `data`; free() it. NULL if the name is missing or
+ * does not end within `len` bytes. */
 char *decode_gzip_name(const void *data, size_t len);
 
 #endif

@@ -43,7 +43,7 @@ static bool begins(const void *data, size_t len, const char *magic, size_t n)
 }
 #define BEGINS(magic) begins(data, len, magic, sizeof(magic) - 1)
 
-/* Parses an octal number with leading spaces, ended by a space, a NUL or the end of its field.
+/* Parses an octal number with leading spaces, terminated by a space, a NUL or the end of its field.
  * Returns -1 if it is invalid. */
 static long octal(const unsigned char *p, size_t n)
 {
@@ -77,7 +77,8 @@ bool archive_is_tar(const void *data, size_t len, const char *name)
 	if (zeros) /* an empty archive, or just zeros */
 		return strcasestr(name, ".tar") || ends_nocase(name, ".tgz");
 	stored = octal(p + 148, 8);
-	/* A member has a name. The checksum proves little in a block of mostly zeros. */
+	/* The checksum proves little in a block of mostly zeros, so require a name and a valid
+	 * mode, too. */
 	return p[0] != '\0' && stored > 0 && (stored == sum || stored == signed_sum) &&
 	       octal(p + 100, 8) >= 0;
 }

@@ -1,4 +1,5 @@
-/* Detects formats by their first bytes, and files that stay packed. Pure functions. */
+/* Detects formats from first bytes and file names, and archives that are used packed. Pure
+ * functions. */
 #ifndef ARCHIVE_DETECT_H
 #define ARCHIVE_DETECT_H
 
@@ -21,7 +22,7 @@ enum archive_kind {
 	ARCHIVE_KIND_COMPRESS,
 };
 
-/* Number of first bytes that is enough for detection. */
+/* Number of first bytes that suffice to detect any format. */
 #define ARCHIVE_DETECT_BYTES 512
 
 /* Detects the format from the first `len` bytes (ARCHIVE_DETECT_BYTES, or the whole file). Formats
@@ -42,9 +43,9 @@ const char *archive_kind_name(enum archive_kind kind);
 bool archive_is_torch_zip(const void *data, size_t len);
 
 /*
- * Returns the name for the content of the compressed file `name`: without its suffix (.tgz becomes
- * .tar), else `stored` (from the gzip header, may be NULL) if that is a plain file name, else with
- * ".unpacked" at the end. free() it; NULL if out of memory.
+ * Returns the name of the file for the unpacked content of the compressed file `name`: without its
+ * suffix (.tgz becomes .tar), else `stored` (from the gzip header, may be NULL) if that is a plain
+ * file name, else with ".unpacked" at the end. free() it; NULL if out of memory.
  */
 char *archive_single_name(const char *name, enum archive_kind kind, const char *stored);
 

@@ -89,8 +89,8 @@ static int failed(struct extraction *x, struct penstock_error *err)
 	if (strcasestr(text, "encrypt") || strcasestr(text, "passphrase") ||
 		strcasestr(text, "password"))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"the data is encrypted; decrypt it first, or keep the archive whole with "
-			"unpack: false");
+			"the data is encrypted; decrypt it first, or keep the archive packed "
+			"with `unpack: false`");
 	if (strcasestr(text, "unsupported") || strcasestr(text, "not supported"))
 		code = PENSTOCK_E_UNSUPPORTED;
 	if (strcasestr(text, "Unrecognized archive format"))
@@ -161,8 +161,8 @@ static int write_member(
 	snprintf(x->member, EXTRACT_MEMBER, "%s", name);
 	if (archive_entry_is_encrypted(entry))
 		return member_error(err, PENSTOCK_E_UNSUPPORTED, name,
-			"the data is encrypted; decrypt it first, or keep the archive whole with "
-			"unpack: false");
+			"the data is encrypted; decrypt it first, or keep the archive packed "
+			"with `unpack: false`");
 	if (target) {
 		r = tree_hardlink(x->tree, name, target, err);
 		/* Skip the contents of a hard link: they repeat those of its target. */
@@ -237,7 +237,8 @@ static int add_format(struct archive *a, enum archive_kind kind, bool stream)
 static int extract(struct extraction *x, const char *path, size_t block,
 	int (*work)(struct extraction *x, struct penstock_error *err), struct penstock_error *err)
 {
-	/* Unicode names (pax, 7z, RAR) are returned as UTF-8 in any locale of the process. */
+	/* libarchive converts Unicode names (pax, 7z, RAR) to the encoding of the locale: use a
+	 * UTF-8 locale. */
 	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
 	locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
 	int r;
@@ -259,7 +260,8 @@ static int extract(struct extraction *x, const char *path, size_t block,
 	return r;
 }
 
-/* Reads the bytes after the last member too: a decoder verifies its checksum at the end. */
+/* Reads the ring to its end, past the last member, because a decoder verifies its checksum only
+ * there. */
 static int write_ring(struct extraction *x, struct penstock_error *err)
 {
 	int r = write_members(x, err);
@@ -299,8 +301,8 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 	return extract(&x, path, 128 * KIB, write_members, err);
 }
 
-/* Amends all members from the list. Returns 0, 1 if the members and the list differ, or a negative
- * code. */
+/* Sets the modes and links of all members as in the list. Returns 0, 1 if the members and the list
+ * differ, or a negative code. */
 static int amend_members(struct extraction *x, struct penstock_error *err)
 {
 	uint64_t members = 0;

@@ -16,7 +16,7 @@
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-/* Attributes of a directory; its path follows. */
+/* Attributes of a directory in members.later, followed by the directory's path. */
 struct later {
 	struct timespec mtime;
 	mode_t mode;
@@ -47,7 +47,7 @@ int member_errno(struct penstock_error *err, const char *name, const char *what)
 {
 	int errnum = errno;
 
-	/* strerror of glibc is safe to call from several threads since 2.32. */
+	/* strerror() is thread-safe since glibc 2.32. */
 	return member_error(err, error_code_of_errno(errnum), *name ? name : "/", "%s: %s", what,
 		strerror(errnum));
 }
@@ -61,7 +61,7 @@ int member_split(
 	place->len = place->parent_len = 0;
 	if (*p == '/' && !absolute)
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"absolute name; only names below the input directory are unpacked");
+			"the name is absolute; only names below the input directory are unpacked");
 	while (*p) {
 		size_t n = strcspn(p, "/");
 
@@ -265,15 +265,16 @@ int members_link(struct members *m, struct member_place *place, const char *targ
 
 	if (member_split(&to, target, m->policy->absolute, &why) < 0 || to.len == 0)
 		return member_error(err, PENSTOCK_E_INVALID, place->text,
-			"a hard link to a name outside of the archive");
+			"the hard link refers to a name outside of the archive");
 	if (strcmp(place->text, to.text) == 0)
 		return 0;
-	/* Use a separate descriptor: opening one directory may close that of the other. */
+	/* Duplicate the descriptor: members_reopen() may close the directory that members_open()
+	 * returned. */
 	from = fcntl(members_open(m, to.text, to.parent_len, false), F_DUPFD_CLOEXEC, 0);
 	if (from < 0 || fstatat(from, to.base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		S_ISDIR(st.st_mode) || S_ISCHR(st.st_mode))
 		return member_error(err, PENSTOCK_E_INVALID, place->text,
-			"a hard link to a file that is not in the archive before it");
+			"the hard link refers to a file that is not before it in the archive");
 	r = members_reopen(m, place, err);
 	return r < 0 ? r
 		     : members_create(m, place,
@@ -288,7 +289,8 @@ void members_later(struct members *m, const struct member_place *place, mode_t m
 	struct later later = {*mtime, mode, place->len};
 	size_t saved = m->later.len;
 
-	/* Beyond the limit, directories keep their current times; see members_finish(). */
+	/* Beyond the limit of `later`, directories keep their current mode and time;
+	 * members_finish() fails if the policy is `exact`. */
 	if (buf_add(&m->later, &later, sizeof(later)) < 0 ||
 		buf_add(&m->later, place->text, place->len + 1) < 0)
 		buf_truncate(&m->later, saved);

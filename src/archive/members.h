@@ -1,8 +1,8 @@
 /*
  * The members of an archive as files below a root directory. Every name is resolved component by
- * component from descriptors that are kept open, so that no member reaches outside, not even
- * through a link that another process creates meanwhile. The policy decides about names below
- * links and about repeated members. Used by one thread.
+ * component from descriptors that are kept open, so that no member is written outside of the root,
+ * not even through a link that another process creates meanwhile. The policy decides about names
+ * below links and about repeated members. Used by one thread.
  *
  *	struct members m = {.root_fd = fd, .policy = &policy, .max = 1000};
  *	struct member_place place;
@@ -26,7 +26,8 @@
 
 #include "base/buf.h"
 
-#define MEMBERS_DIRS 64 /* open directories; archives list a directory's members together */
+/* directories kept open; a few suffice, because archives list a directory's members together */
+#define MEMBERS_DIRS 64
 
 struct members;
 
@@ -42,7 +43,7 @@ struct member_place {
 struct member_policy {
 	bool absolute; /* a leading '/' is ignored, not refused */
 	bool exact; /* a mode or time that cannot be set is an error */
-	/* Mode of directories that no member names; with `exact` independent of the umask. */
+	/* Mode of directories that no member names; if `exact`, the umask does not apply. */
 	mode_t dir_mode;
 	/* Opens a directory whose path leads through a link or a file. Returns -1 with errno on
 	 * error. If NULL, such a path is refused. */
@@ -80,7 +81,8 @@ int member_split(
 int members_open(struct members *m, const char *path, size_t len, bool create);
 /* Opens the parent of `place` again. */
 int members_reopen(struct members *m, struct member_place *place, struct penstock_error *err);
-/* Closes all directories. Called when a path may lead elsewhere. */
+/* Closes all directories. Called when members are removed or moved, because paths may then lead to
+ * other directories. */
 void members_forget(struct members *m);
 
 struct member_new {

@@ -31,9 +31,9 @@ static int failed(const struct packer *p, struct penstock_error *err)
 		"cannot write '%s' (%s)", p->path, archive_error_string(p->archive));
 }
 
-/* Marks names as UTF-8. libarchive assumes that names have the encoding that the locale has when
- * the option is set; the locale "C" has ASCII. If there is no UTF-8 locale, names are not
- * marked. */
+/* Marks names as UTF-8. libarchive takes the encoding of names from the locale at the moment when
+ * the option is set, and the encoding of the locale "C" is ASCII. If there is no UTF-8 locale,
+ * names are not marked. */
 static int mark_names(struct packer *p)
 {
 	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);

@@ -30,7 +30,7 @@ struct packer_member {
  * NULL. */
 int packer_new(struct packer **out, const char *tmp_dir, const atomic_int *cancel,
 	struct penstock_error *err);
-/* Fails with PENSTOCK_E_CHANGED if a file became shorter meanwhile. */
+/* Fails with PENSTOCK_E_CHANGED if the file became shorter while it was packed. */
 int packer_add(struct packer *p, const struct packer_member *member, struct penstock_error *err);
 /* Returns a descriptor of the complete zip, which the caller closes. */
 int packer_finish(struct packer *p, struct penstock_error *err);

@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 
-/* Spans are short so that the other side starts early; a reader sleeps until WAKE bytes are
+/* Spans are short so that the other thread starts early. A reader sleeps until WAKE bytes are
  * queued. */
 #define SPAN ((size_t)256 * 1024)
 #define WAKE ((size_t)RING_PEEK)

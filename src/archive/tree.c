@@ -13,8 +13,8 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* A link must resolve inside the tree: a relative target may start with "..", no higher than the
- * tree, but must not have ".." after a name, which could itself be a link. */
+/* A link must resolve inside the tree. A relative target may start with ".." components that stay
+ * inside the tree. A ".." after a name is refused, because the name could be a link, too. */
 static int check_target(const struct member_place *place, const char *name, const char *target,
 	struct penstock_error *err)
 {
@@ -25,14 +25,14 @@ static int check_target(const struct member_place *place, const char *name, cons
 		depth += place->text[i] == '/';
 	if (target[0] == '\0' || target[0] == '/')
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"a symbolic link to an absolute path, outside of the directory");
+			"the target of the symbolic link is empty or absolute");
 	while (*target) {
 		size_t n = strcspn(target, "/");
 
 		if (n == 2 && target[0] == '.' && target[1] == '.') {
 			if (descended || depth == 0)
 				return member_error(err, PENSTOCK_E_INVALID, name,
-					"a symbolic link that leaves the directory");
+					"the symbolic link leads out of the directory");
 			depth--;
 		} else if (n > 0 && !(n == 1 && target[0] == '.')) {
 			descended = true;
@@ -77,7 +77,8 @@ static int make_stage(struct tree *t, const char *dir, struct penstock_error *er
 	t->members.root_fd = open(t->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (t->members.root_fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", t->stage);
-	/* The umask cannot be read without setting it for all threads; a new directory shows it. */
+	/* Read the umask from the mode of a new directory: umask() would change it for all
+	 * threads. */
 	if (mkdirat(t->members.root_fd, "umask", 0777) < 0 ||
 		fstatat(t->members.root_fd, "umask", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		unlinkat(t->members.root_fd, "umask", AT_REMOVEDIR) < 0)
@@ -186,7 +187,7 @@ int tree_symlink(struct tree *t, const char *name, const char *target, const str
 	if (r == 0 && mtime) {
 		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
 
-		/* Times out of the file system's range are ignored. */
+		/* A failure is ignored: the time may be outside of the file system's range. */
 		utimensat(place.parent, place.base, times, AT_SYMLINK_NOFOLLOW);
 	}
 	return r;
@@ -289,7 +290,7 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 	if (mtime) {
 		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
 
-		/* Times out of the file system's range are ignored. */
+		/* A failure is ignored: the time may be outside of the file system's range. */
 		futimens(fd, times);
 	}
 	/* Network file systems report failed writes here. */
@@ -299,7 +300,7 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 }
 
 /* Replaces a file with a link if the contents of the file are the target of the link. Returns 1 if
- * they are not. */
+ * the file has other contents. */
 static int amend_link(int parent, const struct member_place *place, const char *name,
 	const char *target, struct penstock_error *err)
 {
@@ -426,8 +427,8 @@ static int merge_dir(struct tree *t, int from, int to, const char *name, struct 
 	return 0;
 }
 
-/* Returns the bytes that become free when the file is replaced: an interrupted staging has left it,
- * and its bytes are not part of the budget. */
+/* Returns the bytes that become free when the file is replaced. An interrupted staging has left the
+ * file, so its bytes must be added to the budget. */
 static int64_t bytes_there(int dir, const char *name)
 {
 	struct stat st;
@@ -438,7 +439,7 @@ static int64_t bytes_there(int dir, const char *name)
 	return st.st_size < st.st_blocks * 512 ? st.st_size : st.st_blocks * 512;
 }
 
-/* Moves the entries, merging directories of the same names; `from` is empty afterwards. */
+/* Moves the entries, and merges directories of the same name; `from` is empty afterwards. */
 static int move_entries(struct tree *t, int from, int to, struct penstock_error *err)
 {
 	bool moved;

@@ -25,7 +25,8 @@ struct tree_options {
 	/* the archive's file name, which no member may use; borrowed */
 	const char *archive;
 	uint64_t max_bytes, max_members;
-	/* maximum of unpacked bytes per byte in `packed`, from LIMIT_ARCHIVE_RATIO_FROM on */
+	/* maximum of unpacked bytes per byte in `packed`; checked beyond LIMIT_ARCHIVE_RATIO_FROM
+	 * bytes */
 	uint64_t max_ratio;
 	/* bytes of the archive received so far; borrowed; may be NULL */
 	const atomic_ullong *packed;
@@ -79,9 +80,9 @@ int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint6
 	const char *target, struct penstock_error *err);
 
 /*
- * Moves everything into the target directory: replaces files and merges directories of the same
- * names. Fails and moves nothing if a file would replace a directory, if a directory would replace
- * a file, or if a member would replace the archive.
+ * Moves everything into the target directory: replaces files, and merges directories of the same
+ * name. Fails and moves nothing if a file would replace a directory, if a directory would replace a
+ * file, or if a member would replace the archive.
  */
 int tree_commit(struct tree *t, struct penstock_error *err);
 

@@ -24,9 +24,10 @@
 #include "base/thread.h"
 
 /*
- * Two threads at most. The front reads the input, detects its format, and unpacks a tar, RAR or zip
- * itself. For compressed data the front starts the back, which unpacks; the front decodes, and
- * waits for the end of the back. unpacker_finish() completes the formats that need the whole file.
+ * Has two threads at most. The front thread reads the input, detects its format, and unpacks a tar,
+ * RAR or zip itself. If the input is compressed, the front thread decodes it, and a second thread,
+ * the back, unpacks the decoded bytes. unpacker_finish() completes the formats that need the whole
+ * file.
  */
 struct unpacker {
 	char *name; /* owned, of the archive; also borrowed by the tree */
@@ -45,7 +46,7 @@ struct unpacker {
 	enum unpack_result result;
 	bool needs_file;
 	bool zip_streamed; /* a zip is unpacked, but not yet compared with its list */
-	atomic_bool passive; /* feeding is ignored from now on */
+	atomic_bool passive; /* fed bytes are ignored from now on */
 	struct penstock_error failure;
 
 	/* written by the back thread; the front thread reads them after a join */
@@ -97,8 +98,8 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 	r = decode_stream(u->kind, &u->fed, &u->decoded, u->options.cancel, &why);
 	pthread_join(back, NULL);
 	u->result = u->back_is_tar ? UNPACK_TREE : UNPACK_SINGLE;
-	/* Each of the two fails as CANCELLED if only its peer failed: report the other error, with
-	 * the current member. */
+	/* If one thread fails, the other thread ends with CANCELLED. Report the error that is not
+	 * CANCELLED; an error of the decoder gets the name of the current member. */
 	if (r < 0 && (u->back_result >= 0 || u->back_failure.code == PENSTOCK_E_CANCELLED)) {
 		error_move(err, &why);
 		return u->back_member[0] ? error_prefix(err, "member '%s'", u->back_member) : r;
@@ -109,7 +110,7 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 /*
  * A zip has a header before each member, and a list at its end, which is authoritative: it has
  * modes and links, and omits deleted members. The headers are used while the bytes arrive; if the
- * headers do not suffice, or differ from the list, the whole file is unpacked by its list.
+ * headers do not suffice, or differ from the list, the whole file is unpacked from the list.
  */
 static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 {

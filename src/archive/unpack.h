@@ -14,12 +14,13 @@
  *
  * - tar (plain, or in gzip, bzip2, xz, lzip, zstd, lz4, lzma, compress) and RAR are unpacked while
  *   they arrive;
- * - zip too, if its members' headers allow it; unpacker_finish() compares them with the list at the
- *   end of the complete file and uses the list if the two differ;
+ * - zip is unpacked while it arrives, too, if the headers before its members suffice;
+ *   unpacker_finish() compares the members with the list at the end of the complete file, and
+ *   unpacks the file from the list if they differ;
  * - 7z is unpacked from the complete file by unpacker_finish();
- * - one compressed file (data.csv.gz) is unpacked next to it without its suffix;
- * - anything else is not an archive, which is the result UNPACK_PLAIN and not an error, unless the
- *   file has the suffix of an archive (.tar.gz …).
+ * - a single compressed file (data.csv.gz) is unpacked to a file without the suffix (data.csv);
+ * - other files are not archives: the result is UNPACK_PLAIN, or an error if the file has the
+ *   suffix of an archive (.tar.gz …).
  *
  * The archive itself belongs to the caller: it is neither written nor removed here. An archive
  * inside the archive is not unpacked. Many files are archives that programs use packed:
@@ -30,13 +31,13 @@
  * what it wrote; unpack_clean() removes what a killed process left. Nothing is synced: an input can
  * be fetched again, and staging records what is complete.
  *
- * A member is refused, and the whole archive with it, if its name is absolute or has "..", if it is
- * below a symbolic link, if it is a link to something outside (a hard link to a file not in the
- * archive; a symbolic link that is absolute or leaves DIR), or if it is a device, FIFO or socket.
- * Owners are ignored, modes follow the archive and the umask without setuid, setgid and sticky bits
- * (files always get u+rw, directories u+rwx), modification times are kept, and the last of several
- * members with one name wins. Checksums are verified if the format has them, except those of RAR 4
- * and of stored members of RAR 5, which libarchive 3.6 does not compare.
+ * The whole archive is refused if a member has an absolute name or a name with "..", is below a
+ * symbolic link, is a link that leads outside (a hard link to a file that is not in the archive, a
+ * symbolic link that is absolute or leaves DIR), or is a device, FIFO or socket. Owners are
+ * ignored, modes follow the archive and the umask without setuid, setgid and sticky bits (files
+ * always get u+rw, directories u+rwx), modification times are kept, and the last of several members
+ * with one name wins. Checksums are verified if the format has them, except those of RAR 4 and of
+ * stored members of RAR 5, which libarchive 3.6 does not compare.
  */
 #ifndef ARCHIVE_UNPACK_H
 #define ARCHIVE_UNPACK_H
@@ -65,12 +66,12 @@ struct unpack_stats {
 struct unpack_options {
 	/*
 	 * The archive's file name without directories: used in messages and for the name of a
-	 * single file, and refused as the name of a member (it would replace the archive).
+	 * single file. A member of this name is refused, because it would replace the archive.
 	 * Required.
 	 */
 	const char *name;
-	/* Unpacks the files of unpack_keeps_whole() too; an input that is not an archive is an
-	 * error. */
+	/* Also unpacks files for which unpack_keeps_whole() is true, and fails if the input is not
+	 * an archive. */
 	bool always;
 	uint64_t max_bytes; /* limit for all contents; if 0: free space at the start minus 5 % */
 	uint64_t max_members; /* LIMIT_ARCHIVE_MEMBERS if 0 */
@@ -81,8 +82,8 @@ struct unpack_options {
 	 * write; each unpacker decrements the number, and adds the bytes of files that it has
 	 * replaced. Borrowed; may be NULL. */
 	atomic_llong *budget;
-	/* Called from any thread with the totals so far; those of a zip may restart from 0. May be
-	 * NULL. */
+	/* Called from any thread with the totals so far; the totals of a zip may restart from 0.
+	 * May be NULL. */
 	void (*progress)(void *cookie, uint64_t members, uint64_t bytes);
 	void *cookie;
 	/* unpacking ends with PENSTOCK_E_CANCELLED once this is not 0; may be NULL */
@@ -93,8 +94,8 @@ struct unpack_options {
 int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_options *options,
 	struct penstock_error *err);
 
-/* Copies the next bytes. Fails as soon as the unpacking has failed; then, and after an error of the
- * source, only unpacker_free() may be called. */
+/* Copies the next bytes. Fails as soon as the unpacking has failed. After a failure, or after an
+ * error of the source, only unpacker_free() may be called. */
 int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penstock_error *err);
 
 /*
@@ -115,8 +116,8 @@ static inline void unpacker_freep(struct unpacker **u)
 	unpacker_free(*u);
 }
 
-/* Does all of the above for an existing file. `options->name` may be NULL: then the name is the
- * last component of `path`. */
+/* Unpacks an existing file: does the work of all functions above. If `options->name` is NULL, the
+ * name is the last component of `path`. */
 int unpack_file(const char *path, const char *dir, const struct unpack_options *options,
 	struct unpack_stats *stats, struct penstock_error *err);
 
