@@ -17,7 +17,7 @@
 #include "s3/date.h"
 #include "s3/json.h"
 
-/* the last member; its checksum covers everything before its comma */
+/* the last member: the checksum of everything before the comma that precedes it */
 #define SEAL "\"crc64nvme\":\""
 
 static void decrefp(json_t **json)
@@ -266,7 +266,7 @@ static bool to_crc(const json_t *json, uint64_t *crc)
 	return true;
 }
 
-/* Returns true if the document has no checksum, or the right one. */
+/* Returns true if the document has no checksum, or a correct checksum. */
 static bool seal_holds(const json_t *root, const char *data, size_t len)
 {
 	const json_t *seal = json_object_get(root, "crc64nvme");

@@ -6,9 +6,10 @@
  *	{"path":"model.bin","size":500000000,"crc64nvme":"0123456789abcdef"}
  *	],"crc64nvme":"fedcba9876543210"}
  *
- * The last member is the checksum of all bytes before its comma: a truncated or damaged document is
- * not a commit. Documents of other programs may lack the checksum or have unknown members. A commit
- * is untrusted input: no name is used as a path before commit_name_is_good() accepts it.
+ * The last member is the checksum of all bytes before the comma that precedes it: a truncated or
+ * damaged document is not a commit. Documents of other programs may lack the checksum or have
+ * unknown members. A commit is untrusted input: no name is used as a path before
+ * commit_name_is_good() accepts it.
  */
 #ifndef CHECKPOINT_COMMIT_H
 #define CHECKPOINT_COMMIT_H

@@ -6,11 +6,11 @@ static bool is_better(
 	if (items[a].metric != items[b].metric)
 		return p->larger ? items[a].metric > items[b].metric
 				 : items[a].metric < items[b].metric;
-	return a > b; /* the later one of equal items */
+	return a > b; /* the later of two items with equal metrics is better */
 }
 
-/* Returns the number of items with a better metric than item `i`: items of its trial, or of all
- * trials with `all`. */
+/* Returns the number of items that have a better metric than item `i`, among the items of the same
+ * trial or, if `all`, of all trials. */
 static uint64_t rank_by_metric(
 	const struct keep_policy *p, const struct keep_item *items, size_t n, size_t i, bool all)
 {

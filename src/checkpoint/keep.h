@@ -1,4 +1,5 @@
-/* Decides which checkpoints to keep: the union of several rules, as in Determined. */
+/* Decides which checkpoints to keep: those that at least one of several rules keeps, as in
+ * Determined (docs/dialects.md). */
 #ifndef CHECKPOINT_KEEP_H
 #define CHECKPOINT_KEEP_H
 

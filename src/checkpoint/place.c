@@ -21,9 +21,9 @@ int save_sync_dir(int fd, const char *path, struct penstock_error *err)
 }
 
 /*
- * Closes the file before it gets its name, so that the name never belongs to a file with a writer.
- * Removes the leftover of a killed save, or another program's file: a FIFO of that name would block
- * forever.
+ * Closes the file before it gets its name, so that no process can find a file of that name that is
+ * open for writing. First removes any file with the hidden name, which a killed save or another
+ * program may have left, because the file is created with O_EXCL.
  */
 int save_place_at(int dir, const char *path, const char *hidden, const char *name,
 	const struct buf *text, struct penstock_error *err)

@@ -17,7 +17,7 @@
 
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50
-#define GAVE_UP_MS   3000 /* rank 0 then accepts that a rank gave up before it knew the word */
+#define GAVE_UP_MS   3000 /* rank 0 then accepts a list without its word from a rank that gave up */
 #define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric that reports that a rank gives up */
 
 static void part_name(unsigned rank, char out[static 64])
@@ -74,8 +74,8 @@ int ranks_open(struct save *s, struct penstock_error *err)
 }
 
 /* Adds the part of `rank` to `whole`. Returns 1, or 0 if there is no part yet. Fails if the rank
- * has given up. With `patient`, a part that gives up without rank 0's word is ignored, because the
- * rank may still start. */
+ * has given up. If `patient`, the part of a rank that has given up is ignored if the part lacks
+ * rank 0's word, because an earlier save may have left the part. */
 static int take_part(const struct save *s, unsigned rank, bool patient, struct commit *whole,
 	struct buf *text, struct penstock_error *err)
 {
@@ -193,7 +193,7 @@ static bool is_committed(const struct save *s)
 	return faccessat(s->fd, COMMIT_NAME, F_OK, 0) == 0;
 }
 
-/* Returns true if rank 0 has given up, and removed the directory, before this rank has answered. */
+/* Returns true if rank 0 gave up and removed the directory before this rank answered. */
 static bool is_removed(const struct save *s)
 {
 	struct stat st;
@@ -229,7 +229,7 @@ int ranks_answer(struct save *s, struct penstock_error *err)
 			return 0;
 		} else if (s->word[0] || is_removed(s)) {
 			return error_set(err, PENSTOCK_E_CANCELLED,
-				"rank 0 has given up checkpoint '%s'", s->path);
+				"cannot save checkpoint '%s': rank 0 has given up", s->path);
 		}
 		if (r == 0 && is_committed(s))
 			return 0;
@@ -237,7 +237,7 @@ int ranks_answer(struct save *s, struct penstock_error *err)
 			r = rest(s, until_ms, &pause_ms, err);
 		if (r == -(int)PENSTOCK_E_TIMEOUT && !(err && err->code))
 			r = error_set(err, PENSTOCK_E_TIMEOUT,
-				"timeout: rank 0 has not committed checkpoint '%s' in %.0f s",
+				"cannot save checkpoint '%s': rank 0 did not commit it in %.0f s",
 				s->path, (double)s->o.timeout_ms / 1000);
 		if (r < 0)
 			return r;

@@ -9,14 +9,14 @@
  * is invalid. */
 int commit_open(struct commit **out, const char *path, struct penstock_error *err);
 
-/* Verifies that a commit found at checkpoint `name` names a file, and if `single` only the file
- * `name`. `single` is true if the commit is next to a file. Fails with PENSTOCK_E_CORRUPT if
+/* Verifies that the commit of checkpoint `name` names at least one file and, if `single`, only the
+ * file `name`. `single` is true if the commit is next to a file. Fails with PENSTOCK_E_CORRUPT if
  * not. */
 int commit_check_place(
 	const struct commit *c, const char *name, bool single, struct penstock_error *err);
 
-/* Verifies that all files have their sizes and, if `whole`, their checksums; does not follow links.
- * Fails with PENSTOCK_E_CORRUPT if not. Polls `cancel`, which may be NULL. */
+/* Verifies that all files have the sizes and, if `whole`, the checksums in the commit; does not
+ * follow links. Fails with PENSTOCK_E_CORRUPT if not. Polls `cancel`, which may be NULL. */
 int commit_verify(
 	const struct commit *c, bool whole, const volatile int *cancel, struct penstock_error *err);
 

@@ -21,7 +21,7 @@
 
 #define WRITE_STEP (1 * MIB) /* bytes that are summed and written while they are in the cache */
 #define FLUSH_STEP                                                                                 \
-	(8 * MIB) /* bytes after which the disk starts to write, so that the commit waits less */
+	(8 * MIB) /* bytes after which the kernel starts to write, so that the commit waits less */
 
 /* ---- files below the checkpoint ---- */
 
@@ -213,7 +213,7 @@ int save_metric(struct save *s, const char *name, double value, struct penstock_
 
 /* ---- starting ---- */
 
-/* Removes checkpoints of earlier attempts without a commit: no process continues them. */
+/* Removes uncommitted checkpoints of earlier attempts, which no process will complete. */
 static int remove_leftovers(const struct save *s, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *stream = opendir(s->dir);
@@ -258,7 +258,8 @@ static int make_place(struct save *s, struct penstock_error *err)
 		return error_errno(err, errno, "cannot read '%s'", commit);
 	if (s->o.rank == 0)
 		r = remove_leftovers(s, err);
-	/* With several ranks, other ranks may have started to write already. */
+	/* With several ranks the directory is kept, because other ranks may have started to
+	 * write. */
 	if (r == 0 && s->o.world_size == 1)
 		r = fs_remove_tree(s->path, err);
 	if (r == 0)
@@ -284,8 +285,9 @@ int save_begin(struct save **out, const char *dir, uint64_t step, const struct s
 	if (o->world_size == 0 || o->world_size > LIMIT_CHECKPOINT_RANKS ||
 		o->rank >= o->world_size)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid rank %u of %u processes: at most %d, counted from 0", o->rank,
-			o->world_size, LIMIT_CHECKPOINT_RANKS);
+			"invalid rank %u of %u processes; use a rank below their number, "
+			"which is at most %d",
+			o->rank, o->world_size, LIMIT_CHECKPOINT_RANKS);
 	if (step > INT64_MAX || !*dir)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot save a checkpoint: it needs a directory and a step below 2^63");
@@ -384,7 +386,7 @@ static int seal_file(struct save *s, struct save_file *f, struct penstock_error 
 	return 0;
 }
 
-/* Syncs the directories between the checkpoint and the file, from the bottom. */
+/* Syncs the directories between the checkpoint and the file, the innermost first. */
 static int seal_parents(const struct save *s, const char *name, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = strdup(name);
@@ -427,8 +429,9 @@ static int seal(struct save *s, struct penstock_error *err)
 	return r == 0 ? save_sync_dir(s->fd, s->path, err) : r;
 }
 
-/* Syncs the directory of the checkpoints and its entry in its parent: a rank may have made the
- * directory. A mount point has no entry to sync, and a parent may be unreadable. */
+/* Syncs the directory of the checkpoints and its entry in the parent directory, because a rank may
+ * have created the directory. Skips the parent of a mount point, which has no entry to sync, and a
+ * parent that cannot be opened. */
 static int sync_above(const struct save *s, struct penstock_error *err)
 {
 	_cleanup_close_ int above = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
@@ -506,8 +509,8 @@ int save_commit(struct save *s, struct penstock_error *err)
 }
 
 /* Rank 0 removes the whole checkpoint. Another rank removes only its own files, because other ranks
- * may still be writing, and keeps the files that its part names, because rank 0 may be about to
- * commit these files. */
+ * may still be writing. Once its part is written, the rank keeps its files, because rank 0 may be
+ * about to commit them. */
 static void remove_own(struct save *s)
 {
 	if (s->o.rank == 0) {

@@ -10,10 +10,10 @@
  *
  * A rank writes its list with the word that it finds, and again when the word changes, so that a
  * leftover of a killed save of the same step is never taken for a part of a new save. A rank that
- * gives up writes a list with a metric that says so, and with the word, or with "" if rank 0 has
- * not started. A list with "" may be a leftover of a killed save, so rank 0 accepts the list only
- * after some seconds: each rank removes its leftover when it starts. Rank 0 removes these files
- * once COMMIT.json exists.
+ * gives up writes a list with a metric for this purpose. The list has the word, or "" if rank 0 has
+ * not started. A list with "" may be a leftover of a killed save, which its rank removes when it
+ * starts; so rank 0 accepts a list with "" only after some seconds. Rank 0 removes these files once
+ * COMMIT.json exists.
  */
 #ifndef CHECKPOINT_SAVE_H
 #define CHECKPOINT_SAVE_H
@@ -38,7 +38,7 @@ int save_add(struct save *s, const char *name, struct penstock_error *err);
 int save_metric(struct save *s, const char *name, double value, struct penstock_error *err);
 int save_commit(struct save *s, struct penstock_error *err);
 /* Removes an uncommitted checkpoint and frees `s`, which may be NULL. A rank other than 0 removes
- * only its own files, and none after its part was written. */
+ * only its own files, and keeps them if its part was written. */
 void save_free(struct save *s);
 
 /* Commits a file that a program has written: `DIR/NAME` gets `DIR/NAME.COMMIT.json`. Reads the file

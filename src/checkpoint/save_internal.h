@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Clang reports a fall-through in uthash's default hash. */
+/* Replaces uthash's default hash, in which Clang reports a fall-through. */
 #define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
 #define HASH_NONFATAL_OOM	       1
 #include <uthash.h>
@@ -29,7 +29,7 @@ struct save {
 	char *dir; /* the directory of all checkpoints */
 	char *path; /* the directory of this checkpoint */
 	int fd; /* the open directory `path` */
-	struct save_options o; /* run_id belongs to the caller; `run` is our copy */
+	struct save_options o; /* run_id belongs to the caller; `run` is a copy */
 	char *run;
 	uint64_t step;
 	struct save_file *files;
