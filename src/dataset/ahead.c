@@ -17,8 +17,8 @@
 #include "base/thread.h"
 #include "dataset/dataset.h"
 
-/* Bounds of the default, which is the number of processors. Each thread has many requests in
- * flight. */
+/* Bounds of the default number of threads, which is the number of processors. A few threads
+ * suffice, because each thread has many requests in flight. */
 #define THREADS_MIN 2
 #define THREADS_MAX 8
 
@@ -65,7 +65,8 @@ static void begin(struct ahead *a)
 	atomic_store(&a->pid, getpid());
 }
 
-/* The threads and the queued jobs of the parent do not exist in the child. */
+/* Starts over in a child process, in which the threads and the queued jobs of the parent do not
+ * exist. */
 static void begin_again(struct ahead *a)
 {
 	LOCK_SCOPE(&fork_lock);
@@ -228,7 +229,7 @@ int ahead_wait(struct ahead_job *job, struct penstock_error *err)
 
 	if (job->pid != getpid())
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot wait for a batch that another process reads");
+			"cannot wait for a batch that the parent process reads; read it again");
 	pthread_mutex_lock(&a->lock);
 	await(a, job);
 	pthread_mutex_unlock(&a->lock);

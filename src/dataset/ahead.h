@@ -1,5 +1,5 @@
 /*
- * Reads of batches in the background, in threads of their own, into memory of the caller.
+ * Reads batches in background threads into memory of the caller.
  *
  *	struct ahead *ahead = NULL;
  *	struct ahead_job *next = NULL;
@@ -11,8 +11,8 @@
  *	r = ahead_wait(next, err);	// the batch is in memory; the job is freed
  *	ahead_free(ahead);
  *
- * Jobs begin in the order of the calls of ahead_start(). Each of the first jobs starts a thread. A
- * child after fork() has threads of its own; ahead_wait() for a job of the parent fails with
+ * Jobs begin in the order of the calls of ahead_start(). Each job starts a thread until all threads
+ * run. A child after fork() starts its own threads; ahead_wait() for a job of the parent fails with
  * PENSTOCK_E_INVALID.
  */
 #ifndef DATASET_AHEAD_H

@@ -5,7 +5,8 @@
 #include "base/str.h"
 #include "dataset/internal.h"
 
-/* Returns true if `name` ends in `suffix` and there is a file that ends in `other` instead. */
+/* Returns true if `name` ends in `suffix` and there is a file of the same name with the suffix
+ * `other` instead. */
 static bool has_other(
 	const struct source *source, const char *name, const char *suffix, const char *other)
 {

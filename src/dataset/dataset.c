@@ -69,8 +69,8 @@ static int set_decoding(
 	if (!height && !width)
 		return options->decode_column
 			       ? error_set(err, PENSTOCK_E_INVALID,
-					 "cannot decode column '%s' of '%s': its images have no "
-					 "size to be decoded to; give a height and a width",
+					 "cannot decode column '%s' of '%s': the size of the "
+					 "decoded images is missing; give a height and a width",
 					 options->decode_column, source_url(set->source))
 			       : 0;
 	if (!height || !width || height > LIMIT_JPEG_SIDE || width > LIMIT_JPEG_SIDE)

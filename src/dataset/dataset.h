@@ -15,17 +15,17 @@
  *	dataset_free(set);
  *
  * Samples are numbered from 0, shard by shard. After dataset_open() a data set does not change, and
- * any number of threads may read; each reads with connections of its own. A child after fork() may
- * use a data set of its parent: its first read makes new connections.
+ * any number of threads may read; each thread has its own connections. A child after fork() may use
+ * a data set of its parent: its first read makes new connections.
  *
- * Reads of neighbouring samples are joined, so that records in a row are one request of up to
+ * Reads of neighbouring samples are joined, so that consecutive records are one request of up to
  * LIMIT_DATASET_JOIN bytes.
  *
  * An index (dataset/index/index.h) next to the shards replaces the listing and the scan, unless the
- * options name another format or other settings. The index is trusted: a shard that was replaced
- * later is PENSTOCK_E_CHANGED when it is read, and shards that were added later are not seen. An
+ * options name another format or other settings. The index is trusted: a read of a shard that was
+ * replaced later fails with PENSTOCK_E_CHANGED, and shards that were added later are not found. An
  * index with the checksums of the samples (dataset/pack/pack.h) also fits a copy of the shards. The
- * result of a scan that takes long is kept in the home, for the same list of shards only.
+ * result of a long scan is kept in the home, and is used as long as the list of shards is the same.
  */
 #ifndef DATASET_DATASET_H
 #define DATASET_DATASET_H
@@ -44,12 +44,13 @@ struct dataset;
 struct dataset_options {
 	struct source_place place;
 	/* "objects", "records", "cifar10", "cifar100", "npy", "idx", "tokens", "tar", "tfrecord",
-	 * "mds", "litdata"; NULL to detect it by an index, or by the name and the first bytes of a
-	 * large shard */
+	 * "mds", "litdata"; NULL to detect the format from an index, or from the name and the first
+	 * bytes of a large shard */
 	const char *format;
 	uint64_t header, record_size, trailer; /* for "records", in bytes */
 	enum format_dtype dtype; /* for "tokens": DTYPE_U16 (the default) or DTYPE_U32 */
-	/* for "tokens": tokens of a sample, and from the start of one sample to the next */
+	/* for "tokens": number of tokens in a sample, and from the start of one sample to the start
+	 * of the next */
 	uint64_t window, stride;
 	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h). A sample is then its pixels
 	 * and, except in "objects", the sample as it is stored. Height and width are 0 if images
@@ -64,8 +65,8 @@ struct dataset_options {
 	bool fresh;
 };
 
-/* Lists the shards and finds the samples. PENSTOCK_E_NOT_FOUND if there is no file,
- * PENSTOCK_E_INVALID if no file has a sample. */
+/* Lists the shards and finds the samples. Fails with PENSTOCK_E_NOT_FOUND if there is no file, and
+ * with PENSTOCK_E_INVALID if no file has a sample. */
 int dataset_open(
 	struct dataset **out, const struct dataset_options *options, struct penstock_error *err);
 void dataset_free(struct dataset *set);
@@ -91,7 +92,7 @@ int dataset_write_index(
 /* Compares a data set that has an index with a fresh list of the same place. */
 enum dataset_state {
 	DATASET_CURRENT,
-	/* Shards have the same names and sizes and other versions, and the checksum of each sample
+	/* Shards have the same names and sizes but other versions, and the checksum of each sample
 	 * is known: samples are read as long as their checksums match. */
 	DATASET_COPIED,
 	DATASET_OUTDATED
@@ -115,15 +116,15 @@ struct dataset_place {
 /* `id` is less than the count. */
 struct dataset_place dataset_find(const struct dataset *set, uint64_t id);
 /* Sets `offsets` (n + 1) to the places of the samples in a batch, one after the other, and
- * offsets[n] to the size of the batch in bytes. PENSTOCK_E_INVALID if an id is too large,
- * PENSTOCK_E_LIMIT if the batch has more than LIMIT_DATASET_BYTES. */
+ * offsets[n] to the size of the batch in bytes. Fails with PENSTOCK_E_INVALID if an id is too
+ * large, and with PENSTOCK_E_LIMIT if the batch has more than LIMIT_DATASET_BYTES. */
 int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uint64_t *offsets,
 	struct penstock_error *err);
 
 /*
  * Reads samples, in any order and with repetitions, into `data`, at the places of dataset_layout().
- * Returns the first failure, with the shard and the offset. An image that cannot be decoded is
- * PENSTOCK_E_CORRUPT, or PENSTOCK_E_LIMIT if it has too many pixels or scans.
+ * Returns the first failure, with the shard and the offset. Fails with PENSTOCK_E_CORRUPT if an
+ * image cannot be decoded, and with PENSTOCK_E_LIMIT if an image has too many pixels or scans.
  */
 int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	const atomic_int *cancel, struct penstock_error *err);

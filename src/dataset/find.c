@@ -173,8 +173,8 @@ static int find_in_shards(struct finding *f, struct penstock_error *err)
 
 /* ---- formats ---- */
 
-/* Returns the option dtype for tokens that are declared as `type`: tokens of type int32 are never
- * negative. */
+/* Returns the option `dtype` for tokens that are declared as `type`. Tokens are never negative, so
+ * int32 is read as uint32. */
 static const char *token_dtype(const char *type)
 {
 	return strcmp(type, "int32") == 0 ? "uint32" : type;
@@ -342,7 +342,7 @@ int dataset_parse_document(struct dataset *set, struct penstock_error *err)
 		return error_prefix(err, "cannot open '%s'", source_url(set->source));
 	if (set->litdata && set->litdata->tokens)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"cannot open '%s': its chunks are of tokens; give format='tokens', "
+			"cannot open '%s': its chunks contain tokens; give format='tokens', "
 			"dtype='%s' and a window",
 			source_url(set->source), token_dtype(dtype_name(set->litdata->tokens)));
 	return r < 0 ? r : set_formats(set, err);
@@ -389,7 +389,7 @@ static int read_index(struct dataset *set, const atomic_int *cancel, struct pens
 
 /* ---- detection ---- */
 
-#define DETECT_SHARDS 64 /* the largest of this many files is likely to be data */
+#define DETECT_SHARDS 64 /* the largest of the first 64 files is likely to be data */
 
 static size_t large_shard(const struct source *source)
 {
@@ -402,7 +402,7 @@ static size_t large_shard(const struct source *source)
 	return best;
 }
 
-/* Detects the format by one file. */
+/* Detects the format from one file. */
 static int detect_by(struct dataset *set, size_t shard, const atomic_int *cancel,
 	enum format_kind *kind, struct penstock_error *err)
 {
@@ -430,8 +430,8 @@ static int detect_by(struct dataset *set, size_t shard, const atomic_int *cancel
 	return 0;
 }
 
-/* Sets `*name` to the format of the index, or of a large shard. An index.json of another program
- * decides nothing. */
+/* Sets `*name` to the format of the index, or of a large shard. An index.json of another program is
+ * ignored. */
 static int detect(struct dataset *set, const atomic_int *cancel, const char **name,
 	struct penstock_error *err)
 {

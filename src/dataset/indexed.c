@@ -45,13 +45,13 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 	bool copied;
 	int r = source_get(source, INDEX_NAME, in->options->place.cancel, &in->bytes, &own);
 
-	/* Stores deny access to a missing object if the caller may not list. */
+	/* If the credentials do not permit listing, stores deny access to a missing object. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND || r == -(int)PENSTOCK_E_PERMISSION)
 		return 0;
 	if (r == 0)
 		r = index_read(&in->index, in->bytes.data, in->bytes.len, INDEX_NAME, &own);
 	copied = r == 0 && in->index.list.objects != source_list(source).objects;
-	/* Without checksums of the samples a damaged copy would not be noticed. */
+	/* Without checksums of the samples, damage of a copy would not be detected. */
 	if (copied && !in->index.sums && !source_is_web(source))
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': it was copied between a directory and a "
@@ -298,7 +298,8 @@ int dataset_make_index(const struct dataset *set, struct buf *out, struct pensto
 	bool arrays = strcmp(set->name, "npy") == 0 || strcmp(set->name, "idx") == 0;
 	_cleanup_free_ struct index_part *parts = NULL;
 
-	/* An index would mix offsets in the content with sizes of the compressed shards. */
+	/* An index would have offsets in the uncompressed content, but sizes of the compressed
+	 * shards. */
 	if (source_is_packed(set->source))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot index '%s': its shards are compressed; write the samples as another data "
@@ -340,7 +341,8 @@ enum dataset_origin dataset_origin(const struct dataset *set)
 	return set->origin;
 }
 
-/* A copy has the same names and sizes, and checksums of its samples. */
+/* Returns true if the shards have the same names and sizes, and the index has the checksums of the
+ * samples. */
 static bool is_copy(const struct dataset *set, const struct dataset *fresh)
 {
 	size_t n = source_count(set->source);

@@ -20,7 +20,9 @@ struct strlist;
 
 /* The samples of a shard. */
 struct dataset_shard {
-	uint64_t first; /* number of its first sample; the entry after the last has the count */
+	/* number of the shard's first sample; in the entry after the last shard, the number of
+	 * samples */
+	uint64_t first;
 	const struct format *format; /* NULL if the file is not a shard */
 	struct records records; /* for a format with records */
 };
@@ -89,7 +91,8 @@ void dataset_free_labels(struct dataset *set);
 
 /* unpack.c: finds the compressed shards. */
 int dataset_unpack(struct dataset *set, const atomic_int *cancel, struct penstock_error *err);
-/* Returns the file of a shard that is read: the compressed file if there is no other. */
+/* Returns the file to read for a shard: the uncompressed file, or the compressed file if the source
+ * lacks the uncompressed file. */
 const struct mds_file *dataset_mds_file(const struct dataset *set, const struct mds_shard *shard);
 
 /* indexed.c: reads the index next to the shards, for source_open(). */
@@ -100,7 +103,7 @@ struct dataset_indexed {
 };
 int dataset_listed(void *cookie, const struct source *source, struct source_list *out,
 	struct penstock_error *err);
-/* For a directory of the web: adds the files that its index.json lists, and the index.json. */
+/* For a directory on the web: adds the files that its index.json lists, and the index.json. */
 int dataset_named(
 	void *cookie, const struct source *source, struct strlist *out, struct penstock_error *err);
 /* Returns the operand of 'penstock dataset index' that rebuilds the index. */
@@ -121,15 +124,16 @@ static inline size_t dataset_pixels(const struct dataset *set)
 /* Splits a sample as it is stored. */
 int dataset_split_stored(const struct dataset *set, uint64_t id, const void *data, size_t size,
 	struct format_fields *out, struct penstock_error *err);
-/* Refuses a number that no sample has: "cannot VERB sample …". */
+/* Raises "cannot VERB sample …" for a number that no sample has. */
 int dataset_no_sample(
 	const struct dataset *set, const char *verb, uint64_t id, struct penstock_error *err);
-/* read.c: reads samples as they are stored, each after `gap` bytes of `data` that are not
+/* read.c: reads samples as they are stored, each after a gap of `gap` bytes in `data`, which is not
  * changed. */
 int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size_t gap, char *data,
 	const atomic_int *cancel, struct penstock_error *err);
 
-/* kept.c: uses the result of an earlier scan. Returns false if there is none for these shards. */
+/* kept.c: uses the result of an earlier scan. Returns false if there is no result for these
+ * shards. */
 bool dataset_use_kept(struct dataset *set, const struct dataset_options *options);
 /* Claims the scan of a large data set for this process, or waits up to LIMIT_DATASET_CLAIM_MS for
  * the process that has the claim. `*claim` is -1 unless this process has the claim. Returns true if

@@ -1,8 +1,8 @@
 /*
- * Results of scans that took long, in the home: datasets/DIGEST.index. DIGEST is a hash of the
- * place and the options; the list of shards in the file decides if the result applies. The process
- * that scans locks DIGEST.lock, so that processes that open the set at the same time, such as the
- * ranks of a training run, wait for the result.
+ * Results of long scans, in the home: datasets/DIGEST.index. DIGEST is a hash of the place and the
+ * options; the result applies only if the list of shards in the file is the current list. The
+ * process that scans locks DIGEST.lock, so that processes that open the set at the same time, such
+ * as the ranks of a training run, wait for the result.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -78,8 +78,8 @@ bool dataset_use_kept(struct dataset *set, const struct dataset_options *options
 	return true;
 }
 
-/* Returns true for a large data set without compressed shards, as shown by the names: scans of
- * compressed shards are not kept. */
+/* Returns true for a large data set whose names show no compressed shards: scans of compressed
+ * shards are not kept. */
 static bool is_worth_a_wait(const struct source *source)
 {
 	struct source_list list = source_list(source);

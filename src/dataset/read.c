@@ -1,4 +1,4 @@
-/* Reads samples, and joins samples that are near each other to ranges. */
+/* Reads samples, and joins samples that are near each other into ranges. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static uint64_t gap_before(const struct sample *s)
 }
 
 /* A range grows up to LIMIT_DATASET_JOIN bytes as long as the next sample is near. A range is
- * received in place if its samples are adjacent in the caller's memory, too. */
+ * received directly into the caller's memory if its samples are adjacent there, too. */
 static void join_samples(struct batch *b, size_t n)
 {
 	b->n_reads = 0;

@@ -10,7 +10,8 @@
 #include "base/thread.h"
 #include "dataset/internal.h"
 
-/* Number of images for which a thread allocates the fields of a sample (40 KB) once. */
+/* Number of images that a thread decodes at a time, so that it allocates the fields of a sample (40
+ * KB) once for all of them. */
 #define IMAGES_AT_A_TIME 8
 
 /* Memory for the fields of one sample after the other. */
@@ -74,7 +75,7 @@ static int decode_one(const struct dataset *set, uint64_t id, const char *stored
 	return error_move(err, &own);
 }
 
-/* Reads stored samples into memory of their own, since a batch of objects has only pixels. */
+/* Reads stored samples into separate memory, because a batch of objects has only pixels. */
 static int read_apart(struct dataset *set, const uint64_t *ids, size_t n, char **stored,
 	const atomic_int *cancel, struct penstock_error *err)
 {
@@ -128,7 +129,7 @@ static int decode_some(void *cookie, size_t part, struct penstock_error *err)
 }
 
 /* Decodes on this thread, or on as many threads as there are idle processors. Threads that read
- * ahead keep the processors busy, so their batches need no more threads. */
+ * ahead keep the processors busy, so their batches get no additional threads. */
 static int decode_all(struct decoding *d, struct penstock_error *err)
 {
 	size_t parts = (d->n + IMAGES_AT_A_TIME - 1) / IMAGES_AT_A_TIME, team;

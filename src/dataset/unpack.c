@@ -24,7 +24,7 @@ const struct mds_file *dataset_mds_file(const struct dataset *set, const struct 
 	return zip ? &shard->zip : &shard->raw;
 }
 
-/* Takes the first hash of a known kind. */
+/* Gets the first hash whose kind is known. */
 static void get_sum(const struct mds_file *file, struct source_sum *out)
 {
 	static const struct {
@@ -64,7 +64,7 @@ static int unpack_mds(
 			source_url(set->source), file->basename, source_size(set->source, i),
 			file->bytes);
 	get_sum(&shard->zip, &content.stored);
-	/* One hash suffices. */
+	/* If the hash of the compressed shard is known, the hash of its content is not needed. */
 	if (content.stored.kind == CHECKSUM_NONE)
 		get_sum(&shard->raw, &content.unpacked);
 	return source_unpack(set->source, i, &content, err);

@@ -19,7 +19,7 @@
 #include "s3/sum/checksum.h"
 
 #define PRESENT	   ((uint64_t)1 << 32) /* bit of an entry, above the CRC */
-#define TOUCH_MS   (60 * 1000) /* the time of a file in use is set at this interval */
+#define TOUCH_MS   (60 * 1000) /* interval at which the modification time of a file in use is set */
 #define TABLE_DISK (4 * KIB) /* bytes on disk that an entry may take */
 
 static uint64_t blocks_of(uint64_t size)
@@ -63,8 +63,8 @@ static int open_path(const char *path, bool make)
 	return open(path, flags | O_CREAT, 0600);
 }
 
-/* Opens the file and locks it against removal. If the file was removed in between, opens it
- * again. */
+/* Opens the file and locks it against removal. If the file was removed before it was locked, opens
+ * the file again. */
 static int open_locked(const char *path, bool make)
 {
 	for (;;) {
@@ -179,7 +179,8 @@ static bool verify(struct block_cache *c, const struct block_file *file, uint64_
 	return true;
 }
 
-/* Sets the time of the file, at most once in TOUCH_MS. The oldest files are removed first. */
+/* Sets the modification time of the file, at most once in TOUCH_MS, because the files with the
+ * oldest times are removed first. */
 static void touch(struct block_file *file)
 {
 	int64_t now = clock_monotonic_ms();
@@ -249,7 +250,7 @@ void block_cache_put(
 	uint64_t entry = PRESENT | crc32c_update(0, data, len), none = 0;
 	off_t at = entry_at(file->size, block);
 
-	/* A process that is killed in between leaves the block missing. */
+	/* If the process is killed between these writes, the block counts as missing. */
 	if ((entry_of(file, block) && fs_pwrite_all(file->fd, &none, sizeof(none), at) < 0) ||
 		fs_pwrite_all(file->fd, data, len, (off_t)(block * CACHE_BLOCK)) < 0 ||
 		fs_pwrite_all(file->fd, &entry, sizeof(entry), at) < 0)

@@ -92,7 +92,8 @@ void block_cache_after_fork(struct block_cache *c)
 {
 	if (!c)
 		return;
-	/* A thread of the parent may have held the lock, and the parent uses its room. */
+	/* A thread of the parent may have held the lock. The room that was taken belongs to the
+	 * parent. */
 	pthread_mutex_init(&c->lock, NULL);
 	c->room = 0;
 }

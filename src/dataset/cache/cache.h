@@ -19,9 +19,9 @@
  *	block_file_close(&file);
  *	block_cache_free(cache);
  *
- * No function here fails a read: a block that is not in the cache has to be fetched. A full or
- * failing disk is logged once, and nothing more is written. A damaged block counts as missing.
- * docs/decisions/datasets.md describes the files.
+ * A failure of the cache does not fail a read: a block that is not in the cache is fetched. If the
+ * disk is full or fails, the cache logs that once and writes no more blocks. A damaged block counts
+ * as missing. docs/decisions/datasets.md describes the files.
  */
 #ifndef DATASET_CACHE_CACHE_H
 #define DATASET_CACHE_CACHE_H
@@ -45,8 +45,8 @@ struct block_cache_options {
 
 #define CACHE_MIN (16 * MIB)
 
-/* Sets `*out` to NULL, and logs the reason, if the directory cannot be used. PENSTOCK_E_INVALID if
- * the size is too small. Any number of threads may use a cache. */
+/* Sets `*out` to NULL, and logs the reason, if the directory cannot be used. Fails with
+ * PENSTOCK_E_INVALID if the size is too small. Any number of threads may use a cache. */
 int block_cache_new(struct block_cache **out, const struct block_cache_options *options,
 	struct penstock_error *err);
 void block_cache_free(struct block_cache *cache);
@@ -81,7 +81,7 @@ enum block_claim {
 	CACHE_CLAIMED, /* the caller must fetch the block; no other reader does */
 	CACHE_PRESENT, /* another reader has fetched the block */
 	CACHE_BUSY, /* another reader is fetching the block */
-	CACHE_FULL /* there is no room for the block, or nothing more is written */
+	CACHE_FULL /* there is no room for the block, or the cache writes no more blocks */
 };
 /* Claims a block that is missing, until block_cache_put(), block_cache_give_up() or
  * block_file_close(). */

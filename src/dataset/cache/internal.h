@@ -13,17 +13,18 @@ struct block_cache {
 	char *dir; /* the directory of this user, below the directory of the options */
 	uint64_t limit; /* bytes */
 	size_t n;
-	/* For each shard, a bit for each block that this process has verified; NULL until there is
-	 * one. */
+	/* For each shard, a bit for each block that this process has verified; NULL until a block
+	 * is verified. */
 	_Atomic(_Atomic uint32_t *) *good;
-	atomic_bool off; /* nothing more is written */
+	atomic_bool off; /* no more blocks are written */
 	pthread_mutex_t lock;
 	/* Under the lock. */
 	uint64_t room; /* bytes left of the share that block_cache_take_room() took */
-	int64_t full_until_ms; /* files are not counted again before this time */
+	/* the cache was full; files are not counted again before this time */
+	int64_t full_until_ms;
 };
 
-/* Ends writing, and logs the reason the first time. */
+/* Stops writing blocks. Logs the reason at the first call. */
 void block_cache_turn_off(struct block_cache *c, int errnum, const char *what);
 
 /* room.c: reserves space for `bytes` on disk, if necessary by removing other files. Returns false

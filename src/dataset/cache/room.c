@@ -1,8 +1,8 @@
 /*
- * The size of the cache. The file "lock" has the number of bytes that processes have taken. Each
- * process increases the number in large steps, and locks the file meanwhile. At the limit, a
- * process counts the files, and removes the least recently used ones. The number may be too large
- * after a kill; the count corrects it.
+ * The size of the cache. The file "lock" has the number of bytes that processes have taken. A
+ * process increases the number in large steps, while it holds a lock on the file. At the limit, a
+ * process counts the files, and removes the least recently used files. After a kill the number may
+ * be too large; the next count corrects it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 
 #define LOCK_NAME     "lock"
 #define FULL_MS	      10000 /* ms between counts while all files are in use */
-#define STEPS	      256 /* the limit has this many steps */
+#define STEPS	      256 /* a step is 1/256 of the limit */
 #define STEP_MAX      (64 * MIB)
 #define FREED_SHARE   8 /* 1/8 of the limit is freed at a time */
 #define SPARE_SHARE   16 /* 1/16 of the limit is for blocks that are claimed and not written yet */

@@ -121,9 +121,9 @@ static bool is_large(const struct detect_object *o)
 
 #define COMPRESSED "is compressed, so that no sample can be read alone; decompress it first"
 
-/* The first rule that applies decides. A rule applies if its suffix, magic and check all do. A name
- * that only one format uses suffices: a truncated or damaged file of that name is an error, not a
- * sample. */
+/* The first rule that applies decides. A rule applies if the object passes its suffix, magic and
+ * check. A name that only one format uses suffices: a truncated or damaged file of that name is an
+ * error, not a sample. */
 static const struct rule {
 	enum format_kind kind;
 	const char *suffix; /* suffix of the name, in any case */
@@ -169,16 +169,16 @@ static const struct rule {
 	{FORMAT_KIND_CIFAR100, NULL, 0, NULL, is_cifar100,
 		"name and size are those of CIFAR-100's binary version"},
 	{FORMAT_KIND_UNSUPPORTED, NULL, 0, "PAR1", NULL,
-		"Parquet files need a reader of their own, such as pyarrow"},
+		"Parquet files are not supported; read them with pyarrow"},
 	{FORMAT_KIND_UNSUPPORTED, NULL, 0, "ARROW1", NULL,
-		"Arrow files need a reader of their own, such as pyarrow"},
+		"Arrow files are not supported; read them with pyarrow"},
 	{FORMAT_KIND_UNSUPPORTED, NULL, 0, "\x89HDF\r\n\x1a\n", NULL,
-		"HDF5 files need a reader of their own, such as h5py"},
+		"HDF5 files are not supported; read them with h5py"},
 	{FORMAT_KIND_UNSUPPORTED, ".beton", 0, NULL, NULL,
-		"FFCV files need a reader of their own, and a local disk"},
+		"FFCV files are not supported; read them with ffcv from a local disk"},
 	{FORMAT_KIND_UNSUPPORTED, NULL, 0, NULL, is_large, "it is too large for one sample"},
 	{FORMAT_KIND_OBJECTS, NULL, 0, NULL, NULL,
-		"no format of shards is known by its name or its first bytes"},
+		"its name and first bytes are not those of a shard"},
 };
 
 static bool ends_with(const char *name, const char *suffix)

@@ -1,5 +1,6 @@
 /*
- * Detects the format of a data set by one of its objects: its name, its size and its first bytes.
+ * Detects the format of a data set from one of its objects: from the name, the size and the first
+ * bytes.
  *
  *	struct detect_object object = {.name = "d/train-0.tar", .size = size, .head = bytes};
  *	const char *reason;

@@ -41,13 +41,14 @@ struct shard_reader {
 	void *cookie;
 };
 
-/* One contiguous range of a shard. Ranges ascend, and overlap only in windows of tokens. */
+/* One contiguous range of a shard. Ranges are in ascending order, and overlap only in windows of
+ * tokens. */
 struct format_sample {
 	uint64_t offset, size;
 	const char *key; /* valid during the call; NULL if the format has no keys */
 };
 
-/* Returns 0 to continue. Any other value ends the scan, which returns it. */
+/* Returns 0 to continue. Any other value ends the scan, which returns the value. */
 typedef int (*format_sample_fn)(
 	void *cookie, const struct format_sample *sample, struct penstock_error *err);
 
@@ -99,18 +100,19 @@ struct format_field {
 	/* Position in a list of values with the same name, and the number of these values; both are
 	 * 0 if there is no list. A list without values has no field. */
 	uint32_t index, count;
-	/* "RGB", as Pillow names the pixels of an array (height, width, channels); not terminated,
-	 * NULL if the field is not an image. */
+	/* Pillow's name for the pixels of an array (height, width, channels), such as "RGB"; not
+	 * terminated, NULL if the field is not an image. */
 	const char *mode;
 	size_t mode_len;
 };
 
 /*
  * The fields of one sample. The caller owns the scratch memory, which holds values that the sample
- * has in another form; fields stay valid as long as the scratch memory, the sample and the format.
+ * has in another form; fields are valid as long as the scratch memory, the sample and the format
+ * exist.
  *
- * If the scratch memory is too small, a split is PENSTOCK_E_LIMIT and `scratch_used` is the size
- * that the split needs, at most FORMAT_SCRATCH() of the sample's size.
+ * If the scratch memory is too small, a split fails with PENSTOCK_E_LIMIT, and `scratch_used` is
+ * the size that the split needs: at most FORMAT_SCRATCH() of the sample's size.
  */
 struct format_fields {
 	size_t n;
@@ -119,7 +121,8 @@ struct format_fields {
 	struct format_field items[LIMIT_FORMAT_FIELDS];
 };
 
-/* A varint of one byte becomes eight; each field is aligned. */
+/* A varint of one byte becomes a number of eight bytes, and the alignment of a field takes up to
+ * eight bytes. */
 #define FORMAT_SCRATCH(size) (8 * (uint64_t)(size) + 8 * LIMIT_FORMAT_FIELDS)
 
 /* First member of a format that has settings; see the other headers of this folder. */
@@ -135,7 +138,7 @@ struct format {
 
 /* Enlarges `*scratch` after a split of `size` bytes for which the scratch memory was too small, and
  * uses it from now on; the caller frees `*scratch`. Returns 0 if the split can be repeated;
- * otherwise `err` has the failure of the split, or is PENSTOCK_E_MEMORY. */
+ * otherwise fails with the error of the split, or with PENSTOCK_E_MEMORY. */
 int fields_grow(
 	struct format_fields *fields, void **scratch, size_t size, struct penstock_error *err);
 

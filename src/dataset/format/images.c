@@ -3,7 +3,7 @@
 #include "base/cleanup.h"
 #include "dataset/format/internal.h"
 
-/* Modes of Pillow whose pixels have whole bytes. */
+/* Modes of Pillow whose pixels consist of whole bytes. */
 static const struct {
 	const char *name;
 	enum format_dtype dtype;
@@ -89,5 +89,5 @@ const char *images_list(
 			return fault;
 		out->items[out->n++] = field;
 	}
-	return rest ? "bytes are after the last value of a list" : NULL;
+	return rest ? "bytes follow the last value of a list" : NULL;
 }

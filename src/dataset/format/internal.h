@@ -46,15 +46,15 @@ static inline uint32_t get_be32(const void *p)
 }
 
 /*
- * The bytes of a shard around a position, or the bytes of one sample. The offsets of a scan ascend;
- * while the headers are near each other, larger pieces are read.
+ * The bytes of a shard around a position, or the bytes of one sample. The offsets of a scan ascend.
+ * As long as the headers are near each other, each read gets a larger piece than the previous read.
  *
  *	_cleanup_(window_release) struct window w = {.shard = shard};
  *
  *	if (window_get(&w, offset, 512, &header, err) < 0)	// valid until the next call
  */
 struct window {
-	const struct shard_reader *shard; /* NULL for a sample, whose bytes `data` has */
+	const struct shard_reader *shard; /* NULL for a sample, whose bytes are in `data` */
 	const char *name; /* name of the shard, if `shard` is NULL */
 	unsigned char *data;
 	uint64_t offset;
@@ -67,14 +67,15 @@ void window_release(struct window *w);
 const char *window_name(const struct window *w);
 /* Returns the offset of the end of the shard or of the sample. */
 uint64_t window_end(const struct window *w);
-/* Gets `len` bytes at `offset`, at most LIMIT_SCAN_PIECE. PENSTOCK_E_CORRUPT if the shard or the
- * sample ends before. */
+/* Gets `len` bytes at `offset`, at most LIMIT_SCAN_PIECE. Fails with PENSTOCK_E_CORRUPT if the
+ * shard or the sample is shorter. */
 int window_get(struct window *w, uint64_t offset, size_t len, const unsigned char **out,
 	struct penstock_error *err);
 
 /* Starts the fields of a sample. */
 void fields_begin(struct format_fields *out);
-/* Adds a field with a name and `size` bytes at `data`. PENSTOCK_E_LIMIT if there are too many. */
+/* Adds a field with a name and `size` bytes at `data`. Fails with PENSTOCK_E_LIMIT if there are too
+ * many fields. */
 int fields_add(struct format_fields *out, const struct format_piece *piece,
 	const struct format_field *field, struct penstock_error *err);
 /* Returns memory for `size` bytes, aligned for any number; NULL if the scratch memory is too small,
@@ -89,13 +90,13 @@ bool shard_name_is_good(const char *name);
 /* Turns a field with an image of Pillow (width, height, length of the mode, mode, pixels) into an
  * array. Returns NULL, or the reason for which the image is invalid. */
 const char *pil_field(struct format_field *field);
-/* Adds the values of a list in `whole`: after `skip` bytes the number, the sizes and the bytes of
- * the values. Returns NULL, or the reason for which the list is invalid. */
+/* Adds the values of a list in `whole`, which has, after `skip` bytes, the number of values, their
+ * sizes and their bytes. Returns NULL, or the reason for which the list is invalid. */
 const char *images_list(
 	const struct format_field *whole, size_t skip, bool pil, struct format_fields *out);
 
-/* Scans a shard that begins with a u32 count and `count` + 1 u32 offsets, as MDS and litData have
- * them: samples are contiguous, and the last sample ends with the shard. `samples` is the number of
+/* Scans a shard of MDS or litData, which begins with a u32 count and `count` + 1 u32 offsets:
+ * samples are contiguous, and the last sample ends with the shard. `samples` is the number of
  * samples in the index. */
 int scan_offsets(const struct shard_reader *shard, uint64_t samples, format_sample_fn sample,
 	void *cookie, struct penstock_error *err);

@@ -65,7 +65,7 @@ static bool word_is_next(struct text *t, const char *word)
 	return true;
 }
 
-/* Reads a word in quotes. Returns its length, or -1 if there is none. */
+/* Reads a word in quotes. Returns the length of the word, or -1 if there is no word. */
 static int quoted(struct text *t, const char **word)
 {
 	char quote = skip(t, '\'') ? '\'' : '"';
@@ -93,7 +93,7 @@ static bool number(struct text *t, uint64_t *out)
 			__builtin_add_overflow(*out, (uint64_t)(*t->at - '0'), out))
 			return false;
 	}
-	/* Python 2 writes "10L". */
+	/* Python 2 writes a dimension as "10L". */
 	if (any && t->at < t->end && *t->at == 'L')
 		t->at++;
 	return any;

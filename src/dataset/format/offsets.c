@@ -42,6 +42,6 @@ int scan_offsets(const struct shard_reader *shard, uint64_t samples, format_samp
 	}
 	if (r == 0 && start != shard->size)
 		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, start,
-			"%" PRIu64 " bytes are after the last sample", shard->size - start);
+			"%" PRIu64 " bytes follow the last sample", shard->size - start);
 	return r;
 }

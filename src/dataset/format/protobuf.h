@@ -1,5 +1,5 @@
 /*
- * Fields of a message of Protocol Buffers, one after the other:
+ * Reads the fields of a Protocol Buffers message, one after the other:
  *
  *	struct protobuf message = {data, data + len};
  *	struct protobuf_field field;

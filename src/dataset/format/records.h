@@ -1,14 +1,14 @@
 /*
- * Samples of one size, without anything between them: records of any file, the rows of a NumPy
- * array or of an IDX file (MNIST), windows of a stream of tokens.
+ * Samples of one size, with no bytes between them: records of any file, the rows of a NumPy array
+ * or of an IDX file (MNIST), windows of a stream of tokens.
  *
  *	struct records r;
  *
  *	records_cifar10(&r);			// or one of the other functions
  *	r.format.scan(&r.format, &shard, add, cookie, err);
  *
- * A struct owns no memory and needs no release. A struct of npy_open() or idx_open() fits only the
- * shard that was read.
+ * A `struct records` owns no memory and needs no release. After npy_open() or idx_open(), the
+ * struct is valid only for the shard that was read.
  */
 #ifndef DATASET_FORMAT_RECORDS_H
 #define DATASET_FORMAT_RECORDS_H
@@ -34,18 +34,19 @@ struct records {
 	uint64_t size; /* bytes of a record */
 	/* bytes from one record to the next; less than `size` if records overlap */
 	uint64_t stride;
-	bool ragged; /* fewer bytes than a record may be left at the end */
-	/* records in the shard; UINT64_MAX if the number follows from the size of the shard */
+	bool ragged; /* the shard may end with less than a record */
+	/* number of records in the shard; UINT64_MAX to compute it from the size of the shard */
 	uint64_t count;
 	unsigned n_columns;
 	struct record_column columns[RECORD_COLUMNS];
 };
 
-/* Records of `size` bytes, as one field "data" of bytes. PENSTOCK_E_INVALID if `size` is 0, or if a
- * number is larger than LIMIT_S3_OBJECT_MAX. */
+/* Records of `size` bytes, as one field "data" of bytes. Fails with PENSTOCK_E_INVALID if `size` is
+ * 0, or if a number is larger than LIMIT_S3_OBJECT_MAX. */
 int records_init(struct records *r, uint64_t header, uint64_t size, uint64_t trailer,
 	struct penstock_error *err);
-/* The binary versions of CIFAR: "label" or "coarse" and "fine", then "image" (3, 32, 32). */
+/* The binary versions of CIFAR. CIFAR-10 has the fields "label" and "image" (3, 32, 32), CIFAR-100
+ * has "coarse", "fine" and "image". */
 void records_cifar10(struct records *r);
 void records_cifar100(struct records *r);
 /* Windows of `length` tokens of DTYPE_U16 or DTYPE_U32 as one field "tokens"; each window starts
@@ -58,8 +59,8 @@ int npy_open(struct records *r, const struct shard_reader *shard, struct penstoc
 /* The rows of the array in an IDX file, as one field "data". */
 int idx_open(struct records *r, const struct shard_reader *shard, struct penstock_error *err);
 
-/* Computes the number of records in a shard. PENSTOCK_E_CORRUPT if the size of the shard does not
- * fit. */
+/* Computes the number of records in a shard. Fails with PENSTOCK_E_CORRUPT if the size of the shard
+ * does not fit the records. */
 int records_count(const struct records *r, const struct shard_reader *shard, uint64_t *count,
 	struct penstock_error *err);
 
@@ -74,7 +75,7 @@ struct npy {
 /* Sets `r` to the rows of an array along its first axis, as records of the format `name` (static),
  * "npy" or "idx". Returns NULL, or the reason for which the array is refused. */
 const char *records_of_array(struct records *r, const char *name, const struct npy *array);
-/* Bytes that npy_header_size() needs. */
+/* Number of bytes that npy_header_size() needs. */
 #define NPY_START 12
 /* Returns the bytes of the header, from the first NPY_START of the file; 0 if the file is not a
  * .npy file of version 1, 2 or 3. */

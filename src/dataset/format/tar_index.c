@@ -10,7 +10,7 @@
 #include "dataset/format/tar_walk.h"
 
 #define VERSION "v1.2"
-#define NUMBER	24 /* bytes of a number, at most, with a NUL */
+#define NUMBER	24 /* maximum length of a number, including a NUL */
 
 struct reader {
 	const char *at, *end;
@@ -64,8 +64,9 @@ static bool end_of_line(struct reader *in)
 	return true;
 }
 
-/* Extended headers are directly before the first header of a sample, and the index has no place for
- * them: the range starts at the end of the previous member unless that end is far away. */
+/* Extended headers may precede the first header of a sample, and the index does not have their
+ * offset. So the range starts at the end of the previous member, unless that end is too far
+ * away. */
 static void place(struct reader *in, uint64_t data, uint64_t stop)
 {
 	uint64_t header = data - TAR_BLOCK;

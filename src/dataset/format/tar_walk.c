@@ -45,7 +45,7 @@ static bool number(const unsigned char *p, size_t n, uint64_t *out)
 	return i == n || p[i] == ' ' || p[i] == '\0';
 }
 
-/* Returns the sum of the bytes of a header; its checksum counts as spaces. */
+/* Returns the sum of the bytes of a header, in which the bytes of the checksum count as spaces. */
 static uint32_t sum_of(const unsigned char *h, bool of_signed)
 {
 	uint32_t sum = CHECKSUM_LEN * ' ';
@@ -162,7 +162,7 @@ static void ustar_name(struct tar_walk *walk, const unsigned char *h)
 {
 	size_t prefix = 0, len = strnlen((const char *)h + NAME, NAME_LEN);
 
-	/* GNU's format has another magic, and times in the place of the prefix. */
+	/* GNU's format has another magic, and times where ustar has the prefix. */
 	if (memcmp(h + MAGIC, "ustar", 6) == 0)
 		prefix = strnlen((const char *)h + PREFIX, PREFIX_LEN);
 	memcpy(walk->name, h + PREFIX, prefix);
@@ -212,7 +212,7 @@ int tar_walk_next(struct tar_walk *walk, struct penstock_error *err)
 		const unsigned char *h;
 		uint64_t size;
 
-		/* Some programs write no blocks of zeros at the end. */
+		/* Some programs do not write the blocks of zeros at the end of the archive. */
 		if (walk->at == window_end(&walk->w) && walk->at > 0 && !walk->extended)
 			return 0;
 		r = window_get(&walk->w, walk->at, TAR_BLOCK, &h, err);

@@ -26,7 +26,8 @@ struct tar_walk {
 	uint64_t at; /* offset of the next header */
 	uint64_t start; /* offset of the member's first header */
 	uint64_t data, size; /* offset and size of the content, whose padded end is `at` */
-	bool extended; /* the next header belongs to extended headers from `start` on */
+	/* there are extended headers from `start` on, for the member of the next header */
+	bool extended;
 	uint64_t pax_size; /* UINT64_MAX if there is none */
 	bool long_name; /* `name` comes from an extended header */
 	char name[LIMIT_TAR_NAME + 1];

@@ -3,12 +3,12 @@
  * checksums of the lengths and reads little else; a split also verifies the checksum of the record.
  *
  * format_tfrecord splits tf.train.Example by feature: lists of floats and integers are arrays with
- * one dimension; several values of bytes are fields with an index. Integers and unpacked floats
- * need scratch memory. format_tfrecord_raw has the record as one field "data".
+ * one dimension, and a list of several byte strings becomes several fields with an index. Integers
+ * and unpacked floats need scratch memory. format_tfrecord_raw has the record as one field "data".
  *
  *	format_tfrecord.scan(&format_tfrecord, &shard, add, cookie, err);
  *
- * Compressed files are PENSTOCK_E_UNSUPPORTED.
+ * Compressed files are refused with PENSTOCK_E_UNSUPPORTED.
  */
 #ifndef DATASET_FORMAT_TFRECORD_H
 #define DATASET_FORMAT_TFRECORD_H

@@ -9,7 +9,8 @@
 #include "base/must.h"
 #include "base/str.h"
 
-#define PIECE_MIN (4 * KIB) /* bytes read for one header, and the first piece */
+/* bytes of the first piece, and of a piece that is far from the previous piece */
+#define PIECE_MIN (4 * KIB)
 
 int shard_error(struct penstock_error *err, enum penstock_code code, const char *shard,
 	uint64_t offset, const char *fmt, ...)

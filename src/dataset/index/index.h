@@ -1,6 +1,6 @@
 /*
  * The index of a data set: one file with the shards, the format and the places of the samples, so
- * that a data set is opened without a list and a scan. Pure functions without I/O.
+ * that a data set is opened without listing and scanning. Pure functions without I/O.
  *
  *	struct index index;
  *
@@ -15,8 +15,8 @@
  * The file is a header and tables, little endian, which are used in place: reading a million shards
  * verifies one checksum and every number, and copies nothing. index_read() fails with
  * PENSTOCK_E_CORRUPT if the file is damaged, and with PENSTOCK_E_UNSUPPORTED if another version of
- * penstock wrote the file. After index_read() has succeeded, the names are sorted, each name of a
- * file stays below its directory, and each sample lies within its shard. The samples of formats
+ * penstock wrote the file. After index_read() has succeeded, the names are sorted, no name of a
+ * file leads out of the directory, and each sample lies within its shard. The samples of formats
  * with records are not checked, because only the format knows their sizes.
  */
 #ifndef DATASET_INDEX_INDEX_H
@@ -37,8 +37,11 @@ struct penstock_error;
 
 /* The samples of a shard. */
 struct index_part {
-	uint64_t first; /* number of its first sample; the entry after the last has the count */
-	uint64_t header; /* bytes before its records; UINT64_MAX if the file is not a shard */
+	/* number of the shard's first sample; in the entry after the last shard, the number of
+	 * samples */
+	uint64_t first;
+	/* bytes before the shard's records; UINT64_MAX if the file is not a shard */
+	uint64_t header;
 };
 
 struct index_range {
@@ -50,7 +53,7 @@ struct index_settings {
 	uint64_t header, record_size, trailer; /* for "records", in bytes */
 	uint64_t window, stride; /* for "tokens" */
 	char dtype[INDEX_WORD_SIZE]; /* for "tokens", "npy" and "idx": "uint16" */
-	/* For "npy" and "idx", of a row: */
+	/* For "npy" and "idx", the array of a row: */
 	uint32_t big_endian;
 	uint32_t ndim;
 	uint64_t dims[LIMIT_FORMAT_DIMS];
@@ -74,7 +77,8 @@ int index_write(const struct index *index, struct buf *out, struct penstock_erro
 /* `data` is aligned for numbers of 64 bits; `name` is for messages. */
 int index_read(struct index *index, const void *data, size_t len, const char *name,
 	struct penstock_error *err);
-/* Returns true if all names stay below a directory; keys of objects need not. */
+/* Returns true if no name leads out of a directory. In an index of objects, names are keys, which
+ * may contain "..". */
 bool index_stays_below(const struct index *index);
 
 #endif

@@ -18,7 +18,7 @@ bool index_tables_of(const struct index_header *h, struct index_tables *t)
 	bool parts = h->flags & INDEX_PARTS, ranges = h->flags & INDEX_RANGES,
 	     sums = h->flags & INDEX_SUMS;
 
-	/* No sum below overflows with these bounds. */
+	/* With these bounds the sums below do not overflow. */
 	if (h->shards == 0 || h->shards > LIMIT_DATASET_SHARDS ||
 		h->samples > (ranges || sums ? LIMIT_DATASET_INDEX : LIMIT_DATASET_SAMPLES) ||
 		h->text == 0 || h->text > LIMIT_DATASET_NAMES || h->document >= LIMIT_FORMAT_INDEX)
@@ -33,7 +33,7 @@ bool index_tables_of(const struct index_header *h, struct index_tables *t)
 	return t->end <= LIMIT_DATASET_INDEX;
 }
 
-/* Returns true for a path that stays below a directory. */
+/* Returns true for a relative path without "..". */
 static bool is_below(const char *name)
 {
 	if (*name == '/')

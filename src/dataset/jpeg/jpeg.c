@@ -158,7 +158,7 @@ static void decode(struct decoder *d, const void *data, size_t len, const struct
 	resize_columns(&d->down, d->rows, (size_t)size->width * 3, d->sums, pixels);
 }
 
-/* Returns false if the decoder has failed, which jumps to `failed`. */
+/* Returns false if the decoder has failed; it reports a failure by a longjmp() to `failed`. */
 static bool try_decode(struct decoder *d, const void *data, size_t len,
 	const struct jpeg_size *size, uint8_t *pixels)
 {

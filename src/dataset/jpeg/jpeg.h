@@ -8,16 +8,17 @@
  *		return -err->code;
  *	... the red of row y, column x is pixels[3 * (y * size.width + x)]
  *
- * The pixels are RGB, row by row. The largest centred rectangle with the shape of the result is cut
- * from the image, and scaled: by the inverse DCT, to 1/2, 1/4 or 1/8 while that is not smaller than
- * the result, and then by a triangle filter. To each side, the filter reaches as far as the step
- * between two pixels of the result, at least one pixel (an enlargement is bilinear). Grey becomes
- * RGB of three equal values. CMYK and YCCK are taken as inverted, as Adobe's programs write them,
- * without a colour profile. The orientation in EXIF is not applied.
+ * The pixels are RGB, row by row. The largest centred rectangle with the aspect ratio of the result
+ * is cut from the image, and scaled in two steps. First the inverse DCT may scale to 1/2, 1/4 or
+ * 1/8: to the smallest size that is not smaller than the result. Then a triangle filter scales to
+ * the size of the result. To each side, the filter reaches as far as the distance between two
+ * pixels of the result, but at least one pixel, so that an enlargement is bilinear. Grey becomes
+ * RGB of three equal values. CMYK and YCCK are assumed to be inverted, as Adobe's programs write
+ * them; a colour profile is ignored. The orientation in EXIF is not applied.
  *
- * The input is untrusted. A damaged image is PENSTOCK_E_CORRUPT. An image of more than
- * LIMIT_JPEG_PIXELS or LIMIT_JPEG_SCANS is PENSTOCK_E_LIMIT. Nothing is kept between calls; any
- * number of threads may decode.
+ * The input is untrusted. Decoding fails with PENSTOCK_E_CORRUPT if the image is damaged, and with
+ * PENSTOCK_E_LIMIT if it has more than LIMIT_JPEG_PIXELS or LIMIT_JPEG_SCANS. Nothing is kept
+ * between calls; any number of threads may decode.
  */
 #ifndef DATASET_JPEG_JPEG_H
 #define DATASET_JPEG_JPEG_H

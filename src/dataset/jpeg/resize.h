@@ -3,7 +3,7 @@
  *
  *	struct resize_axis across = {0}, down = {0};
  *
- *	// The columns from 10 to 210 of 220, and all of 100 rows, to 64 columns and 32 rows.
+ *	// Columns 10 to 209 of 220, and all of 100 rows, become 64 columns and 32 rows.
  *	if (resize_axis_init(&across, 220, 10, 210, 64) &&
  *		resize_axis_init(&down, 100, 0, 100, 32)) {
  *		for (size_t y = down.from; y < down.to; y++)
@@ -29,7 +29,8 @@ struct resize_axis {
 	struct resize_span {
 		uint32_t first, n;
 	} * spans;
-	/* `most` for each pixel of the result; the weights of one pixel have the sum RESIZE_ONE. */
+	/* `most` weights for each pixel of the result; the sum of the weights of one pixel is
+	 * RESIZE_ONE. */
 	int32_t *weights;
 	size_t most;
 };

@@ -19,7 +19,7 @@ static int check(const struct deal_options *o, struct penstock_error *err)
 	if (o->ranks == 0 || o->ranks > LIMIT_DATASET_RANKS || o->rank >= o->ranks)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot deal samples to rank %" PRIu32 " of %" PRIu32
-			": ranks are 0 to one less than their number, and at most %d",
+			"; use a rank below the number of ranks, which is at most %d",
 			o->rank, o->ranks, LIMIT_DATASET_RANKS);
 	if (o->batch == 0 || o->batch > LIMIT_DATASET_BATCH)
 		return error_set(err, PENSTOCK_E_INVALID,
@@ -28,7 +28,7 @@ static int check(const struct deal_options *o, struct penstock_error *err)
 	if (o->workers > LIMIT_DATASET_WORKERS || o->worker >= (o->workers ? o->workers : 1))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot deal batches to worker %" PRIu32 " of %" PRIu32
-			": workers are 0 to one less than their number, and at most %d",
+			"; use a worker below the number of workers, which is at most %d",
 			o->worker, o->workers, LIMIT_DATASET_WORKERS);
 	return 0;
 }

@@ -16,13 +16,13 @@
  *	}
  *
  * Step t of the training run covers the `ranks * batch` positions from `start + t * ranks * batch`
- * on, and rank r the r-th `batch` of these positions. The remaining positions, too few for a whole
- * step, are the last step: the ranks get equal shares, the first ranks perhaps one sample more. A
- * rank may get no sample, and then has one batch less than others, unless the last step is padded
- * or dropped.
+ * on. Rank r gets the r-th group of `batch` of these positions. The remaining positions, too few
+ * for a whole step, are the last step: the ranks get equal shares, but the first ranks may get one
+ * sample more. A rank that gets no sample has one batch less than the other ranks, unless the last
+ * step is padded or dropped.
  *
- * Worker w of W loads the steps t with t % W == w. A loader that takes from its workers in turn
- * gets the same batches for every W.
+ * Worker w of W loads the steps t with t % W == w. A loader that takes batches from its workers in
+ * turn gets the same batches for every W.
  */
 #ifndef DATASET_ORDER_DEAL_H
 #define DATASET_ORDER_DEAL_H
@@ -33,9 +33,9 @@ struct penstock_error;
 
 enum deal_rest {
 	DEAL_KEEP, /* the last step may be short, as above */
-	DEAL_DROP, /* there is no last step, unless it is whole */
-	/* in the last step all ranks get as many samples as the first rank; the positions after the
-	 * last position are the first positions of the epoch again */
+	DEAL_DROP, /* the positions after the last whole step are dropped */
+	/* in the last step all ranks get as many samples as the first rank; the missing samples are
+	 * those at the first positions of the epoch */
 	DEAL_PAD
 };
 
@@ -52,7 +52,7 @@ struct deal_options {
 struct deal {
 	struct deal_options o;
 	uint64_t whole; /* number of whole steps */
-	uint64_t rest; /* positions of the last step, 0 if there is none; without padding */
+	uint64_t rest; /* positions of the last step without padding; 0 if there is no such step */
 	/* the share of this rank in the last step: its start, and its size with padding */
 	uint64_t rest_first;
 	uint64_t rest_own;
@@ -60,26 +60,26 @@ struct deal {
 
 struct deal_batch {
 	uint64_t first; /* position; at least n if the whole batch is padding */
-	uint32_t n; /* samples, in a row; after position n - 1 comes 0 */
+	uint32_t n; /* number of consecutive positions; position 0 follows n - 1 */
 	uint32_t padded; /* number of samples at the end of the batch that are repeated */
 };
 
-/* PENSTOCK_E_INVALID if a number is out of its range. */
+/* Fails with PENSTOCK_E_INVALID if a number is out of its range. */
 int deal_init(struct deal *d, const struct deal_options *options, struct penstock_error *err);
 
-/* Returns the steps of the training run, from `start` to the end of the epoch. */
+/* Returns the number of steps of the training run from `start` to the end of the epoch. */
 uint64_t deal_steps(const struct deal *d);
-/* Returns the batches of the rank: deal_steps(), or one less. */
+/* Returns the number of batches of the rank: deal_steps(), or one less. */
 uint64_t deal_batches(const struct deal *d);
-/* Returns the batches that the worker loads. */
+/* Returns the number of batches that the worker loads. */
 uint64_t deal_worker_batches(const struct deal *d);
 /* Returns the step of the i-th batch that the worker loads. */
 uint64_t deal_worker_step(const struct deal *d, uint64_t i);
 /* Gets the batch of the rank at a step less than deal_batches(). */
 void deal_at(const struct deal *d, uint64_t step, struct deal_batch *batch);
-/* Returns the positions that all ranks together have received after `steps` steps, including the
- * positions before `start`: the next `start`. Returns n after the last step, even if samples are
- * dropped. */
+/* Returns the number of positions that all ranks together have received after `steps` steps,
+ * including the positions before `start`. The number is the next `start`. Returns n after the last
+ * step, even if samples are dropped. */
 uint64_t deal_delivered(const struct deal *d, uint64_t steps);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * Keys of permutations: 64 bits, from a seed and the numbers that identify the permuted thing.
+ * Keys of permutations: 64 bits, computed from a seed and from numbers that identify what is
+ * permuted.
  *
  *	uint64_t key = key_of(seed, epoch, set, KEY_BLOCKS);
  *	uint64_t inner = key_more(key, window);

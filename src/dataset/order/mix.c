@@ -1,16 +1,18 @@
 /*
  * A binary tree with a set in each leaf deals the positions. A node whose children have the weights
- * l and r sends m * l / (l + r) of its first m positions, rounded to the nearest, to the left. So
- * the number of positions that reach a set before any position follows from the weights on its
- * path, and the set at a position from one descent.
+ * l and r sends m * l / (l + r) of its first m positions, rounded to the nearest integer, to the
+ * left child. So one descent from the root finds the set at a position, and the weights on the path
+ * to a set give the number of earlier positions that reached the set.
  *
- * A rounding is wrong by 1/2 at most. The error of a set is its own error, plus the error of each
- * node above times the share of the set in the node's weight, up to a child of the root. In a
- * Huffman tree the node two levels up weighs as much as the two nodes below it on the path
- * together, or more, so that weights on a path grow like Fibonacci numbers, and the sum is less
- * than (1 + 1 + 1/2 + 1/3 + 1/5 + 1/8 + ...) / 2 < 1.68.
+ * The rounding at a node adds an error of at most 1/2 to each child. The error of a set is the
+ * error that its parent adds to it plus, for each node above the set up to a child of the root, the
+ * error that was added to the node times the set's share of the weight of the node. In a Huffman
+ * tree the node two levels up weighs as much as the two nodes below it on the path together, or
+ * more, so that weights on a path grow like Fibonacci numbers, and the sum is less than (1 + 1 +
+ * 1/2 + 1/3 + 1/5 + 1/8 + ...) / 2 < 1.68.
  *
- * After sum(weights) positions each set has had exactly its weight, and the deal begins again.
+ * After sum(weights) positions each set has been chosen exactly as often as its weight says, and
+ * the order of the sets repeats.
  */
 #include "dataset/order/mix.h"
 
@@ -54,7 +56,8 @@ void mix_free(struct mix *m)
 
 /* ---- the deal ---- */
 
-/* Returns the lightest node without a parent among the first `n`; of equal nodes the first. */
+/* Returns the lightest node without a parent among the first `n` nodes; the first of them if
+ * several have the same weight. */
 static uint32_t lightest(const struct node *nodes, uint32_t n)
 {
 	uint32_t best = UINT32_MAX;
@@ -87,8 +90,9 @@ static void build_tree(struct mix *m)
 	}
 }
 
-/* Returns how many of its first `n` positions `node` sends left. `n` is at most the weight of the
- * node, so that the product fits into 64 bits. Sets `*goes_left` for the next position. */
+/* Returns the number of its first `n` positions that `node` sends to the left child. `n` is at most
+ * the weight of the node, so that the product fits into 64 bits. Sets `*goes_left` for the next
+ * position. */
 static uint64_t lefts(const struct mix *m, const struct node *node, uint64_t n, bool *goes_left)
 {
 	uint64_t left = m->nodes[node->left].weight;
@@ -160,7 +164,8 @@ static bool all_are_taken(const struct mix *m, uint64_t p)
 }
 
 /* Returns the smallest number of positions for which `holds` is true, or LIMIT_DATASET_SAMPLES + 1
- * if there is none. `holds` must be true for all greater numbers, too. */
+ * if there is no such number. If `holds` is true for a number, it must be true for all greater
+ * numbers. */
 static uint64_t first_where(const struct mix *m, bool (*holds)(const struct mix *, uint64_t))
 {
 	uint64_t low = 0, high = LIMIT_DATASET_SAMPLES + 1;
@@ -205,7 +210,7 @@ static int find_length(struct mix *m, uint64_t given, struct penstock_error *err
 	return 0;
 }
 
-/* Computes the place in each set at which the epoch begins. */
+/* Computes the position in each set at which the epoch begins. */
 static int find_taken(struct mix *m, struct penstock_error *err)
 {
 	for (uint32_t k = 0; k < m->n_sets; k++) {

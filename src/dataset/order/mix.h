@@ -1,6 +1,6 @@
 /*
- * Several data sets as one, by weights. Set k has weight[k] of every sum(weights) positions in a
- * row, spread evenly.
+ * Several data sets as one, by weights. Set k has weight[k] of every sum(weights) consecutive
+ * positions, evenly distributed.
  *
  *	#include "dataset/order/order.h"
  *
@@ -17,8 +17,8 @@
  *	sample = order_at(&order, pick.position);
  *
  * Set k has p * weight[k] / sum(weights) of the first p positions, with an error of less than 1.68
- * for any number of sets, less than 1 for three and at most 1/2 for two. mix.c has the reason.
- * Weights in the ratio of the sets' sizes, with MIX_ENDS, take each sample once.
+ * for any number of sets, less than 1 for three and at most 1/2 for two. mix.c has the reason. With
+ * MIX_ENDS and weights in proportion to the sizes of the sets, each sample is taken once.
  */
 #ifndef DATASET_ORDER_MIX_H
 #define DATASET_ORDER_MIX_H
@@ -30,8 +30,8 @@ struct mix;
 struct penstock_error;
 
 enum mix_end {
-	/* An epoch ends before the first sample that a set no longer has. The next epoch starts
-	 * every set again, in another order. */
+	/* An epoch ends when the next sample would come from a set that is exhausted. The next
+	 * epoch starts every set again, in another order. */
 	MIX_ENDS,
 	/* A set that is exhausted is repeated, in another order. All samples of a set are taken
 	 * before any sample is repeated, even across epochs: the next epoch continues each set. */
@@ -47,8 +47,8 @@ struct mix_options {
 	const struct mix_set *sets; /* copied */
 	size_t n_sets; /* 1 to LIMIT_DATASET_SETS */
 	enum mix_end end;
-	/* Positions of an epoch. If 0, as many as MIX_ENDS allows; for MIX_REPEATS, until each
-	 * sample was taken at least once. */
+	/* Number of positions of an epoch. If 0, the epoch is as long as MIX_ENDS allows or, for
+	 * MIX_REPEATS, ends when each sample was taken at least once. */
 	uint64_t length;
 	uint64_t epoch; /* at most INT64_MAX */
 };
@@ -59,9 +59,9 @@ struct mix_pick {
 	uint64_t position; /* in the order of that pass */
 };
 
-/* PENSTOCK_E_INVALID if a number is out of its range, or a set with MIX_ENDS has too few samples
- * for the length; PENSTOCK_E_LIMIT if an epoch would be longer than LIMIT_DATASET_SAMPLES, or if
- * more than INT64_MAX samples of a set would have been taken. */
+/* Fails with PENSTOCK_E_INVALID if a number is out of its range, or if a set has too few samples
+ * for the length with MIX_ENDS. Fails with PENSTOCK_E_LIMIT if an epoch would be longer than
+ * LIMIT_DATASET_SAMPLES, or if more than INT64_MAX samples of a set would have been taken. */
 int mix_new(struct mix **out, const struct mix_options *options, struct penstock_error *err);
 void mix_free(struct mix *m);
 static inline void mix_freep(struct mix **m)
@@ -73,11 +73,11 @@ static inline void mix_freep(struct mix **m)
 uint64_t mix_length(const struct mix *m);
 /* Returns the number of samples of the set among the first `p` positions of the epoch. */
 uint64_t mix_count(const struct mix *m, uint32_t set, uint64_t p);
-/* Gets the samples at `count` positions in a row. After the last position comes the first. */
+/* Gets the samples at `count` consecutive positions. The first position follows the last. */
 void mix_batch(const struct mix *m, uint64_t first, size_t count, struct mix_pick *picks);
 
-/* Returns an id of the sets, their weights and their end, for order_state (state.h). `order` is the
- * order_id() of the order within the sets. */
+/* Returns an id of the sets, their weights and the end of an epoch (MIX_ENDS or MIX_REPEATS), for
+ * order_state (state.h). `order` is the order_id() of the order within the sets. */
 uint64_t mix_id(const struct mix *m, uint64_t order);
 
 #endif

@@ -21,10 +21,10 @@ static int check(const struct order_options *o, struct penstock_error *err)
 			o->seed, o->epoch, INT64_MAX);
 	if ((o->kind == ORDER_BLOCK || o->kind == ORDER_WINDOW) && o->block == 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot shuffle samples in blocks of 0; use 1 at least");
+			"cannot shuffle samples in blocks of 0; use at least 1");
 	if (o->kind == ORDER_WINDOW && o->window == 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot shuffle samples in windows of 0 blocks; use 1 at least");
+			"cannot shuffle samples in windows of 0 blocks; use at least 1");
 	return 0;
 }
 
@@ -61,8 +61,8 @@ int order_init(struct order *o, const struct order_options *options, struct pens
 /* ---- windows ---- */
 
 /*
- * The grid is the order with a whole block in each slot: positions after the short block are larger
- * by `missing` in the grid. Slots and windows begin at multiples of their size.
+ * The grid is the order as if each slot had a whole block. In the grid, positions after the short
+ * block are larger by `missing`. Slots and windows begin at multiples of their size.
  */
 struct window {
 	uint64_t at; /* start of the window in the grid */

@@ -1,6 +1,6 @@
 /*
- * The order of the samples of a data set in one epoch: a function of seed, epoch and position
- * alone, with the same values on every machine.
+ * The order of the samples of a data set in one epoch: a function of only seed, epoch and position,
+ * with the same values on every machine.
  *
  *	struct order order;
  *	uint64_t indices[32];
@@ -10,8 +10,8 @@
  *		return -1;
  *	order_batch(&order, 64, 32, indices);	// the samples at positions 64 to 95
  *
- * Positions and indices are 0 to n - 1. Blocks are `block` samples in a row, from index 0 on; the
- * last block may be shorter, and its place in the order is as random as that of other blocks.
+ * Positions and indices are 0 to n - 1. Blocks are `block` consecutive samples, from index 0 on;
+ * the last block may be shorter, and its place in the order is as random as that of other blocks.
  */
 #ifndef DATASET_ORDER_ORDER_H
 #define DATASET_ORDER_ORDER_H
@@ -25,9 +25,9 @@ struct penstock_error;
 
 enum order_kind {
 	ORDER_SEQUENTIAL, /* by index */
-	ORDER_FULL, /* any sample anywhere */
+	ORDER_FULL, /* all samples are permuted */
 	ORDER_BLOCK, /* blocks are permuted, then the samples of each block */
-	/* blocks are permuted, then the samples of each `window` blocks in a row together */
+	/* blocks are permuted, then the samples of each window, which has `window` blocks */
 	ORDER_WINDOW
 };
 
@@ -40,7 +40,7 @@ struct order_options {
 	 * integers */
 	uint64_t seed;
 	uint64_t epoch;
-	uint64_t set; /* number of the set in a mix; each has an order of its own */
+	uint64_t set; /* number of the set in a mix; each set has its own order */
 };
 
 /* Needs no release, and may be copied. */
@@ -48,20 +48,20 @@ struct order {
 	enum order_kind kind;
 	uint64_t n;
 	uint64_t block; /* samples */
-	uint64_t window; /* samples; windows are cut from blocks in the order of their slots */
-	uint64_t missing; /* samples that the last block lacks to have `block` */
+	uint64_t window; /* samples; a window has consecutive slots */
+	uint64_t missing; /* number of samples by which the last block is shorter */
 	uint64_t short_slot; /* slot of the last block */
 	uint64_t key; /* key of the windows */
 	struct permute samples; /* for ORDER_FULL */
 	struct permute blocks; /* slot to block */
 };
 
-/* PENSTOCK_E_INVALID if a number is out of its range. */
+/* Fails with PENSTOCK_E_INVALID if a number is out of its range. */
 int order_init(struct order *o, const struct order_options *options, struct penstock_error *err);
 /* Returns the index of the sample at position `p`, which is less than n. */
 uint64_t order_at(const struct order *o, uint64_t p);
-/* Gets the indices at `count` positions in a row. After the last position comes the first, which
- * the padding of deal.h needs. `count` must be 0 if n is 0. */
+/* Gets the indices at `count` consecutive positions. The first position follows the last, as the
+ * padding of deal.h needs. `count` must be 0 if n is 0. */
 void order_batch(const struct order *o, uint64_t first, size_t count, uint64_t *indices);
 
 /* Returns an id of kind, block and window, for order_state (state.h). */

@@ -2,9 +2,9 @@
  * A Feistel network with cycle walking (Black, Rogaway: "Ciphers with Arbitrary Finite Domains",
  * CT-RSA 2002). The right half of a number is the lower half of its bits; the left half has the
  * upper bits, with values from 0 to ceil(n / 2^right_bits) - 1. Rounds add to the left half modulo
- * its size, and XOR the right half, in turn. The domain of the network is less than 2^right_bits
- * larger than n, about the square root of n, so that a result is rarely n or more and has to be
- * permuted again.
+ * its size, and XOR the right half, in turn. The domain of the network is larger than n by less
+ * than 2^right_bits, which is about the square root of n. So a result is rarely n or more, in which
+ * case it is permuted again.
  */
 #include "dataset/order/permute.h"
 

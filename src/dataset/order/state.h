@@ -1,5 +1,5 @@
 /*
- * The place of a training run in the order of its samples, which the checkpoints hold:
+ * The place of a training run in the order of its samples, as it is stored in checkpoints:
  *
  *	{"version":1,"seed":42,"epoch":3,"delivered":640000,"samples":1281167,
  *	"order":"0123456789abcdef"}
@@ -38,12 +38,12 @@ struct order_state {
 /* Appends the text, one line without a newline. Numbers are at most INT64_MAX, except `order`. */
 int order_state_format(
 	const struct order_state *state, struct buf *out, struct penstock_error *err);
-/* PENSTOCK_E_CORRUPT if the text is not a state; PENSTOCK_E_UNSUPPORTED if a later version wrote
- * the text. Unknown members are ignored. */
+/* Fails with PENSTOCK_E_CORRUPT if the text is not a state, and with PENSTOCK_E_UNSUPPORTED if a
+ * later version wrote the text. Unknown members are ignored. */
 int order_state_parse(
 	struct order_state *state, const char *text, size_t len, struct penstock_error *err);
-/* PENSTOCK_E_INVALID if the samples or their order have changed, because the remaining epoch would
- * then repeat some samples and skip others. */
+/* Fails with PENSTOCK_E_INVALID if the samples or their order have changed, because the remaining
+ * epoch would then repeat some samples and skip others. */
 int order_state_check(const struct order_state *state, uint64_t samples, uint64_t order,
 	struct penstock_error *err);
 

@@ -36,9 +36,10 @@ struct pack;
 struct pack_format {
 	const char *name, *suffix;
 	bool fields; /* samples are split, and objects grouped */
-	/* the source format whose samples are copied as they are; NULL if there is none */
+	/* the source format whose samples are copied without a change; NULL if there is no such
+	 * format */
 	const char *copies;
-	/* Takes the type of all samples from the first sample. May be NULL. */
+	/* Determines the type of all samples from the first sample. May be NULL. */
 	int (*begin)(struct pack *p, const struct pack_sample *first, struct penstock_error *err);
 	int (*add)(const struct pack *p, const struct pack_sample *sample, struct buf *out,
 		struct penstock_error *err);
@@ -100,7 +101,7 @@ int pack_finish(const struct pack *p, struct penstock_error *err);
  * array `row` alone. */
 int pack_npy_head(struct buf *out, const struct format_field *row, uint64_t rows, bool counted,
 	struct penstock_error *err);
-/* Bytes of that header. */
+/* Number of bytes that pack_npy_head() appends. */
 #define PACK_NPY_HEAD 256
 
 #endif

@@ -158,7 +158,7 @@ static int split(
 	return r < 0 ? error_move(err, &own) : 0;
 }
 
-/* Makes big-endian numbers little endian, in place: the memory is this thread's. */
+/* Makes big-endian numbers little endian, in place, because only this thread uses the memory. */
 static void swap(struct format_field *f)
 {
 	size_t width = dtype_size(f->dtype);
@@ -182,7 +182,7 @@ static enum format_type type_of(const char *ext)
 	return strcmp(ext, "txt") == 0 || strcmp(ext, "cls") == 0 ? FORMAT_TEXT : FORMAT_BYTES;
 }
 
-/* An object is a field with the name of its extension. */
+/* Adds an object as a field that is named after the extension of the object. */
 static void add_object(struct work *w, uint64_t id, const void *data, size_t size)
 {
 	const char *name = source_name(dataset_source(w->p->set), (size_t)id);
@@ -196,7 +196,8 @@ static void add_object(struct work *w, uint64_t id, const void *data, size_t siz
 		.type = type_of(ext)};
 }
 
-/* Adds the label of the first object as a field, with the extension that readers of tars know. */
+/* Adds the label of the first object as a field "cls", the extension from which readers of
+ * WebDataset take the label. */
 static int add_label(struct work *w, uint64_t id, struct penstock_error *err)
 {
 	struct format_fields *f = w->fields;
@@ -419,7 +420,7 @@ static int read_memory(
 	return 0;
 }
 
-/* Finds the samples as readers of the shard will. */
+/* Finds the samples in the same way as readers of the shard. */
 static int find_ranges(const struct pack *p, struct pack_shard *shard, struct pack_done *done,
 	struct penstock_error *err)
 {

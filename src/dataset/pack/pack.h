@@ -36,13 +36,15 @@ struct pack_options {
 	uint64_t shard_bytes; /* a shard ends with the sample that reaches this size */
 	int zstd; /* level of compression for shards of MDS; 0 if shards are not compressed */
 	size_t jobs; /* shards written at a time; each is in memory as a whole */
-	bool shuffle; /* writes the samples in an order by `seed`, not by number */
+	/* writes the samples in a random order given by `seed`, not in the order of their
+	 * numbers */
+	bool shuffle;
 	uint64_t seed;
-	/* Removes earlier shards and indexes from the target. If false, a target that is not empty
-	 * is PENSTOCK_E_EXISTS. */
+	/* Removes earlier shards and indexes from the target. If false, the call fails with
+	 * PENSTOCK_E_EXISTS if the target is not empty. */
 	bool force;
 	const atomic_int *cancel;
-	/* Gets the samples and bytes so far, from any thread; may be NULL. */
+	/* Called from any thread with the samples and bytes so far; may be NULL. */
 	void (*progress)(void *cookie, uint64_t samples, uint64_t bytes);
 	void *cookie;
 };

@@ -1,4 +1,4 @@
-/* Samples of one size without anything between them: records, and rows of NumPy arrays. */
+/* Samples of one size with no bytes between them: records, and rows of NumPy arrays. */
 #include <string.h>
 
 #include "base/error.h"

@@ -119,8 +119,8 @@ static bool is_below(const char *place, const char *above)
 	       (!place[len] || place[len] == '/' || above[len - 1] == '/');
 }
 
-/* The shards of the source must not be removed before they are read, and the shards of the target
- * must not become files of the source. */
+/* Refuses a target that overlaps with the source: the shards of the source must not be removed
+ * before they are read, and the shards of the target must not become files of the source. */
 static int check_overlap(const struct pack *p, struct penstock_error *err)
 {
 	const struct source *source = dataset_source(p->set);
@@ -146,8 +146,8 @@ static int check_overlap(const struct pack *p, struct penstock_error *err)
 			p->at.text);
 	if (!source_is_single(source) && is_below(to, from))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot write to '%s': it is in the source '%s', whose files would hide "
-			"the shards, or shards the files; name another place",
+			"cannot write to '%s': it is in the source '%s', and the new shards would "
+			"become files of the source; name another place",
 			p->at.text, source_url(source));
 	return 0;
 }
@@ -177,8 +177,7 @@ int pack_open_target(struct pack *p, const struct pack_target *target, struct pe
 		r = check_overlap(p, err);
 	if (r == 0 && !p->client)
 		r = fs_mkdirs(p->prefix, 0777, err);
-	/* Remove the index first: without an index, shards that are left over are not a data
-	 * set. */
+	/* Remove the index first: without an index, the remaining shards are not a data set. */
 	if (r == 0 && p->options->force)
 		r = remove_one(p, INDEX_NAME, err);
 	if (r < 0)

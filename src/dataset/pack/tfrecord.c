@@ -6,7 +6,7 @@
 #include "dataset/format/tfrecord.h"
 #include "dataset/pack/internal.h"
 
-/* Numbers of the fields in the messages. */
+/* Field numbers in the protobuf messages. */
 enum { BYTES_LIST = 1, FLOAT_LIST = 2, INT64_LIST = 3 };
 
 static void add_varint(struct buf *out, uint64_t value)

@@ -12,7 +12,7 @@
 #include "dataset/source/internal.h"
 
 #define POLL_MS	   5 /* interval of checks for blocks that other processes fetch */
-#define NO_WAIT_MS (5 * 60 * 1000) /* ms without waits after another process seemed to be stopped */
+#define NO_WAIT_MS (5 * 60 * 1000) /* no read waits for this time after a process seemed stopped */
 
 enum progress {
 	WAITING,
@@ -52,7 +52,8 @@ static void batch_release(struct batch *b)
 
 /* ---- files of the cache ---- */
 
-/* Returns the identity of a shard of the web, which is the same for any pattern and any index. */
+/* Returns the identity of a shard on the web. The identity does not depend on the pattern or the
+ * index that names the shard. */
 static char *web_identity(const struct source *s, size_t shard)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
@@ -134,7 +135,7 @@ static bool is_claimed(const struct batch *b, const struct block_file *file, uin
 	return false;
 }
 
-/* Claims the missing blocks of a read, from the first on. */
+/* Claims the missing blocks of a read, starting with the first. */
 static void claim_blocks(struct batch *b, size_t i)
 {
 	const struct source_read *read = &b->reads[i];
@@ -163,7 +164,7 @@ static void claim_blocks(struct batch *b, size_t i)
 	}
 }
 
-/* Claims blocks of the waiting reads, for at most as many shards as files can be open. */
+/* Claims blocks of the waiting reads, in at most as many shards as a reader can have open files. */
 static void claim_all(struct batch *b)
 {
 	size_t files = 0, shard = SIZE_MAX;
@@ -260,7 +261,7 @@ static int read_straight(struct batch *b, struct penstock_error *err)
 		return error_memory(err);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct source_read *read = &b->reads[i];
-		/* Pieces are received again from their start. */
+		/* A read into pieces starts over. */
 		size_t at = read->data ? b->at[i] : 0;
 
 		if (b->progress[i] != STRAIGHT)
@@ -297,8 +298,8 @@ static int fail_rest(struct batch *b)
 	return failed;
 }
 
-/* Returns true if another process takes so long to fetch a block that it may be stopped. For
- * NO_WAIT_MS no read then waits for another process. */
+/* Returns true if another process takes so long to fetch a block that it may be stopped. In this
+ * case no read waits for another process during the next NO_WAIT_MS. */
 static bool is_too_late(struct source *s, int64_t since)
 {
 	int64_t now = clock_monotonic_ms();

@@ -13,8 +13,8 @@ void packed_init(struct source *s)
 	clock_cond_init(&s->changed);
 }
 
-/* A thread of the parent may have held the lock, and does not exist in the child. Contents that
- * were unpacked before stay. */
+/* The lock is initialized again, because a thread of the parent may have held it. Contents that
+ * were unpacked before stay in memory. */
 void packed_after_fork(struct source *s)
 {
 	packed_init(s);

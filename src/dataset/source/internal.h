@@ -49,8 +49,8 @@ struct source {
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
 	/* prefix of the keys, or path of the directory; the whole key or path of a single shard */
 	char *prefix;
-	char *pattern; /* names of files in a URL of the web, as given; "" for a directory */
-	char *query; /* query of a URL of the web: "?…", or "" */
+	char *pattern; /* names of files in an HTTP URL, as given; "" for a directory */
+	char *query; /* query of an HTTP URL: "?…", or "" */
 	bool encode; /* names must be percent-encoded for URLs */
 	bool single;
 	atomic_bool any_version; /* shards are read as they are now: the caller verifies samples */
@@ -95,8 +95,8 @@ static inline bool source_is_local(const struct source *s)
  * million shards need only two blocks of memory. */
 int source_add(struct source *s, const struct entry *entry, struct penstock_error *err);
 void source_borrow(struct source *s, const struct source_list *list);
-/* Copies the list of an index that was copied from another kind of place. The versions in that list
- * do not apply, so versions are not compared. */
+/* Copies the list of an index that was copied between a directory and a store. The versions in that
+ * list do not apply to the copy, so versions are not compared. */
 int source_adopt(struct source *s, const struct source_list *list, struct penstock_error *err);
 
 /* web.c: finds the shards of an http:// or https:// URL. */
@@ -119,8 +119,8 @@ void packed_init(struct source *s);
 void packed_after_fork(struct source *s);
 void packed_release(struct source *s);
 
-/* reader.c: returns the open file of a shard, or a closed one to be opened. If LIMIT_DATASET_FILES
- * files are open, closes the file that was not used for the longest time. */
+/* reader.c: returns the open file of a shard, or a slot in which the caller opens the file. If
+ * LIMIT_DATASET_FILES files are open, closes the least recently used file. */
 struct block_file *source_file(struct source_reader *reader, size_t shard);
 /* read.c: reads shards as they are stored; n > 0. */
 int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,

@@ -1,4 +1,4 @@
-/* Reads ranges of objects from their store, and of resources of the web. */
+/* Reads ranges of objects in a store, and of resources on the web. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -47,7 +47,7 @@ static int read_some(struct source_reader *reader, struct source_read *reads, si
 	return r;
 }
 
-/* Fails reads that are not tried. Returns the number of all failed reads. */
+/* Sets an error for the reads that were not tried. Returns the number of all failed reads. */
 static int not_read(struct source_read *reads, size_t n, int failed)
 {
 	for (size_t i = 0; i < n; i++)

@@ -140,7 +140,7 @@ static int read_head(struct source_reader *reader, struct source_read *read, con
 	_cleanup_free_ char *stored = NULL, *data = NULL;
 	const char *reason;
 
-	/* A small shard can as well be fetched as a whole. */
+	/* A small shard is fetched as a whole. */
 	if (len <= HEAD || read->offset + read->length >= p->content.size)
 		return 1;
 	need = (size_t)read->offset + read->length;
@@ -171,7 +171,7 @@ static int await(struct source *s, const atomic_int *cancel, struct penstock_err
 	return 0;
 }
 
-/* Under the lock: forgets the shard that was not read for the longest time. */
+/* Under the lock: frees the content of the least recently read shard. */
 static bool forget_oldest(struct source *s)
 {
 	struct packed *oldest = NULL;
@@ -189,8 +189,8 @@ static bool forget_oldest(struct source *s)
 	return true;
 }
 
-/* Under the lock: takes `size` bytes of the room, which other threads give back. No thread waits
- * while it holds a shard. */
+/* Under the lock: reserves `size` bytes of the room, and waits until other threads free enough
+ * room. A thread that holds a shard never waits here, so there is no deadlock. */
 static int take_room(
 	struct source *s, uint64_t size, const atomic_int *cancel, struct penstock_error *err)
 {
@@ -271,7 +271,8 @@ int source_read(struct source_reader *reader, struct source_read *reads, size_t 
 		return source_read_stored(reader, reads, n, cancel, err);
 	for (size_t i = 0; i < n; i++) {
 		reads[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-		/* Only one read waits for an unavailable store. */
+		/* After a failure the other reads are not tried: each would wait for an unavailable
+		 * store. */
 		if (failed)
 			r = -error_set(
 				&reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");

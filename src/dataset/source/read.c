@@ -26,7 +26,7 @@ static int open_shard(const struct source *s, size_t shard, struct penstock_erro
 
 	if (!path)
 		return error_memory(err);
-	/* O_NONBLOCK: a pipe in place of the file would block. */
+	/* O_NONBLOCK: the open of a pipe that has replaced the file would block. */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read '%s'", path);
@@ -50,7 +50,8 @@ static int file_of(struct source_reader *reader, size_t shard, struct penstock_e
 		return fd;
 	fd = open_shard(reader->source, shard, err);
 	if (fd == -(int)PENSTOCK_E_LIMIT) {
-		/* Too many open files. */
+		/* The process has too many open files: close the files of this reader and try
+		 * again. */
 		for (size_t i = 0; i < LIMIT_DATASET_FILES; i++)
 			block_file_close(&reader->files[i].file);
 		penstock_error_release(err);

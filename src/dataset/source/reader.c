@@ -1,4 +1,4 @@
-/* A thread's reader, and the files that it keeps open. */
+/* The reader of one thread, and the files that the reader keeps open. */
 #include <stdlib.h>
 
 #include "base/error.h"

@@ -16,11 +16,11 @@
  *
  * A URL that ends in "/", names a directory, or names no object, is a prefix: all files or objects
  * below the prefix are shards, except hidden names and empty keys that end in "/". Any other URL
- * names one shard. A shard that is replaced or truncated after source_open() is PENSTOCK_E_CHANGED
- * when it is read.
+ * names one shard. A read of a shard that was replaced or truncated after source_open() fails with
+ * PENSTOCK_E_CHANGED.
  *
- * HTTP has no lists. A URL of the web names one shard, or several by {000..099} and {A,B} in its
- * path; a URL that ends in "/" or "/index.json" is a directory whose index names the shards.
+ * HTTP cannot list files. An HTTP URL names one shard, or several shards by {000..099} and {A,B} in
+ * its path; a URL that ends in "/" or "/index.json" is a directory whose index names the shards.
  */
 #ifndef DATASET_SOURCE_SOURCE_H
 #define DATASET_SOURCE_SOURCE_H
@@ -44,7 +44,7 @@ struct source;
 struct source_reader;
 struct strlist;
 
-/* A shard, in a list that is written to a file as it is in memory. */
+/* A shard in a list. A list is written to a file exactly as it is in memory. */
 struct source_entry {
 	uint64_t size;
 	uint64_t name; /* offset in the text */
@@ -71,29 +71,29 @@ struct source_list {
 
 struct source_place {
 	const char *url; /* s3://…, gs://…, http(s)://…, or a local path */
-	/* Gets the client of s3:// or gs://, which outlives the source. source_after_fork() calls
-	 * open() again. */
+	/* Gets the client for s3:// or gs://. The client must outlive the source.
+	 * source_after_fork() calls open() again. */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
 	/* Like open(), for the engine of http:// and https://. */
 	int (*open_web)(void *cookie, struct http_engine **out, struct penstock_error *err);
 	void *cookie;
 	const atomic_int *cancel; /* cancels source_open(); may be NULL */
-	const char *cache; /* directory in which objects are kept; NULL if there is none */
+	const char *cache; /* directory of the cache of objects; NULL if there is no cache */
 	uint64_t cache_size; /* bytes; half of the file system if 0 */
 	/* Called for a prefix: returns 1 if `out` is the list of the shards, which must live as
 	 * long as the source, or 0 if the shards have to be listed. May be NULL. */
 	int (*listed)(void *cookie, const struct source *source, struct source_list *out,
 		struct penstock_error *err);
-	/* Called for a directory of the web without such a list: adds the names of the directory's
-	 * files to `out`, if the names are known. May be NULL. */
+	/* Called for a directory on the web if listed() has no list: adds the names of the
+	 * directory's files to `out`, if the names are known. May be NULL. */
 	int (*named)(void *cookie, const struct source *source, struct strlist *out,
 		struct penstock_error *err);
 	void *listed_cookie; /* for listed() and named() */
 };
 
-/* PENSTOCK_E_NOT_FOUND if there is no shard, PENSTOCK_E_LIMIT if there are more than
- * LIMIT_DATASET_SHARDS. */
+/* Fails with PENSTOCK_E_NOT_FOUND if there is no shard, and with PENSTOCK_E_LIMIT if there are more
+ * than LIMIT_DATASET_SHARDS. */
 int source_open(struct source **out, const struct source_place *place, struct penstock_error *err);
 void source_free(struct source *source);
 
@@ -107,14 +107,15 @@ struct source_list source_list(const struct source *source);
 /* Returns true if two lists have the same shards in the same versions. */
 bool source_list_equal(struct source_list a, struct source_list b);
 /* Returns a text that identifies the place in files that other processes share: endpoint, bucket
- * and prefix of objects, the URL of the web, or the real path of a directory or file. The caller
- * frees the text. Returns NULL if out of memory, or if the path cannot be resolved. */
+ * and prefix of objects, the HTTP URL, or the real path of a directory or file. The caller frees
+ * the text. Returns NULL if out of memory, or if the path cannot be resolved. */
 char *source_identity(const struct source *source);
-/* Appends the file or object `name` below the prefix. PENSTOCK_E_NOT_FOUND if there is none. */
+/* Appends the content of the file or object `name` below the prefix. Fails with
+ * PENSTOCK_E_NOT_FOUND if it is missing. */
 int source_get(const struct source *source, const char *name, const atomic_int *cancel,
 	struct buf *out, struct penstock_error *err);
-/* Replaces the file or object `name` below the prefix as a whole. PENSTOCK_E_INVALID if the URL
- * names one shard, or is http(s)://. */
+/* Replaces the file or object `name` below the prefix as a whole. Fails with PENSTOCK_E_INVALID if
+ * the URL names one shard, or is http(s)://. */
 int source_put(const struct source *source, const char *name, const void *data, size_t len,
 	const atomic_int *cancel, struct penstock_error *err);
 size_t source_count(const struct source *source);
@@ -142,11 +143,11 @@ struct source_content {
 	struct source_sum stored, unpacked;
 };
 
-/* Declares a shard compressed: from now on reads and sizes refer to its content. The first read
- * fetches and unpacks the whole shard; the content stays in memory until other shards need the room
- * (LIMIT_DATASET_UNPACKED). Must be called before other threads read. Fails with PENSTOCK_E_LIMIT
- * if the shard or its content is larger than LIMIT_DATASET_PACKED, but with PENSTOCK_E_CORRUPT if
- * only the content of a gzip file is larger. */
+/* Declares that a shard is compressed: from now on reads and sizes refer to its content. The first
+ * read fetches and unpacks the whole shard; the content stays in memory until other shards need the
+ * room (LIMIT_DATASET_UNPACKED). Must be called before other threads read. Fails with
+ * PENSTOCK_E_LIMIT if the shard or its content is larger than LIMIT_DATASET_PACKED, but with
+ * PENSTOCK_E_CORRUPT if only the content of a gzip file is larger. */
 int source_unpack(struct source *source, size_t shard, const struct source_content *content,
 	struct penstock_error *err);
 /* Returns true if some shards are compressed. */
@@ -154,7 +155,7 @@ bool source_is_packed(const struct source *source);
 
 /* ---- reading ---- */
 
-/* A range of a shard, which must lie within it. */
+/* A range, which must be inside its shard. */
 struct source_read {
 	size_t shard;
 	uint64_t offset;
@@ -171,21 +172,20 @@ struct source_read {
  * LIMIT_READS_PATIENCE_MS for an unavailable store, instead of LIMIT_OPEN_PATIENCE_MS. */
 void source_opened(struct source *source);
 /* From now on a shard of another version and the same size is not an error, since the caller
- * verifies each sample. Does nothing for a source of the web. */
+ * verifies each sample. Does nothing for a source on the web. */
 void source_accept_versions(struct source *source);
 bool source_accepts_versions(const struct source *source);
-/* Call this function once in a child after fork(): the child's readers need a client of their
- * own. */
+/* Call this function once in a child after fork(): the readers of the child need another client. */
 int source_after_fork(struct source *source, struct penstock_error *err);
 /* Creates connections and buffers for one thread at a time. A child after fork() creates its own
  * reader. */
 int source_reader_new(
 	struct source_reader **out, struct source *source, struct penstock_error *err);
 void source_reader_free(struct source_reader *reader);
-/* Closes the file of a shard that is not read again soon. */
+/* Closes the file of a shard that will not be read again soon. */
 void source_reader_close(struct source_reader *reader, size_t shard);
-/* Reads all ranges; after a failure some may not be tried. Returns the number of failed ranges,
- * whose `error` has the reason, or a negative error of the call. */
+/* Reads all ranges. After a failure, the remaining ranges may not be tried. Returns the number of
+ * failed ranges, whose `error` has the reason, or a negative error of the call. */
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
 

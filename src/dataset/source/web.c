@@ -1,4 +1,4 @@
-/* Shards of the web: HTTP lists no files, so the URL or an index names them. */
+/* Shards on the web: HTTP cannot list files, so the URL or an index names the shards. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Finds all files, and makes shards of them. A repeated name is one shard. */
+/* Finds all files, and makes shards of them. A name that is repeated is one shard. */
 static int find_files(struct source *s, struct strlist *names, const atomic_int *cancel,
 	struct penstock_error *err)
 {
@@ -119,7 +119,8 @@ static int find_files(struct source *s, struct strlist *names, const atomic_int 
 
 /* ---- directories ---- */
 
-/* An index of local files has their times, which servers send as Last-Modified. */
+/* Uses the times in an index of local files as the versions: servers send the time of a file as
+ * Last-Modified. */
 static int use_times(struct source *s, const struct source_list *list, struct penstock_error *err)
 {
 	char date[DATE_HTTP_SIZE];

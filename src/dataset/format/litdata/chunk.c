@@ -186,7 +186,7 @@ static int split(const struct format *f, const struct format_piece *piece,
 	}
 	if (r == 0 && rest)
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
-			"%zu bytes are after the last field of an item", rest);
+			"%zu bytes follow the last field of an item", rest);
 	return r;
 }
 

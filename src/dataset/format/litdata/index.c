@@ -14,7 +14,7 @@
 #include "dataset/format/litdata/litdata.h"
 #include "dataset/format/litdata/internal.h"
 
-#define DEPTH 16 /* nested dictionaries and lists of an item */
+#define DEPTH 16 /* limit of nested dictionaries and lists in an item */
 
 void litdata_index_free(struct litdata_index *index)
 {
@@ -201,7 +201,7 @@ static int read_tokens(struct litdata_index *index, const json_t *config, const 
 		return 0;
 	if (index->fields->n != 1 || field->kind != LITDATA_VECTOR)
 		return refuse(name, PENSTOCK_E_UNSUPPORTED,
-			"its items for TokensLoader are not arrays without a header", err);
+			"its items for TokensLoader must be single arrays without a header", err);
 	index->tokens = field->dtype;
 	return 0;
 }

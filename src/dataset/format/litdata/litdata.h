@@ -10,11 +10,11 @@
  *	chunk->format.scan(&chunk->format, &reader, add, cookie, err);
  *	litdata_index_free(index);
  *
- * A field has the name of its key in the dictionary that was written, "a.b" in nested dictionaries,
- * and its position in a list. Encrypted data sets, compression other than zstd of whole chunks,
+ * The name of a field is its key in the dictionary that was written ("a.b" in nested dictionaries),
+ * or its position in a list. Encrypted data sets, compression other than zstd of whole chunks,
  * compressed tokens, loaders other than PyTreeLoader and TokensLoader, and pickled fields are
- * PENSTOCK_E_UNSUPPORTED: loading pickled fields can run any code. A compressed chunk must be
- * unpacked before it is scanned.
+ * refused with PENSTOCK_E_UNSUPPORTED: loading pickled fields can run arbitrary code. A compressed
+ * chunk must be unpacked before it is scanned.
  *
  * The items of a chunk for TokensLoader are one stream of tokens.
  */

@@ -1,6 +1,6 @@
 /*
  * Shards of MosaicML Streaming (MDS, version 2): an index.json with the columns and the shards, and
- * shards of samples of columns.
+ * shards whose samples consist of columns.
  *
  *	struct mds_index *index = NULL;
  *
@@ -11,8 +11,8 @@
  *	shard->format.scan(&shard->format, &reader, add, cookie, err);
  *	mds_index_free(index);
  *
- * Writing an index and shards; columns are in byte order of their names, and so are the values of a
- * sample:
+ * Writing an index and shards. Columns, and the values of a sample, are in byte order of the column
+ * names:
  *
  *	struct mds_columns *columns = NULL;
  *
@@ -22,8 +22,8 @@
  *	mds_index_add(columns, &(struct mds_written){"shard.00000.mds", bytes, n}, 1, &out, err);
  *	mds_columns_free(columns);
  *
- * Pickled columns are PENSTOCK_E_UNSUPPORTED, since loading them can run any code. A compressed
- * shard must be unpacked before it is scanned.
+ * Pickled columns are refused with PENSTOCK_E_UNSUPPORTED, because loading them can run arbitrary
+ * code. A compressed shard must be unpacked before it is scanned.
  */
 #ifndef DATASET_FORMAT_MDS_MDS_H
 #define DATASET_FORMAT_MDS_MDS_H
@@ -41,7 +41,7 @@ enum mds_kind {
 	MDS_NDARRAY,
 	MDS_PIL,
 	MDS_JPEG_ARRAY,
-	MDS_LIST, /* list of bytes */
+	MDS_LIST, /* list of byte strings */
 	MDS_LIST_PIL
 };
 
@@ -93,10 +93,10 @@ static inline void mds_index_freep(struct mds_index **index)
 struct mds_spec {
 	const char *name, *encoding;
 };
-/* Creates columns, in the order of their names. PENSTOCK_E_INVALID if a name appears twice, is too
- * long or is not UTF-8, or if `n` is 0 or more than LIMIT_FORMAT_FIELDS; PENSTOCK_E_UNSUPPORTED if
- * an encoding cannot be written; bytes, str, int, json, jpeg, png, ndarray and the types of NumPy
- * can be. */
+/* Creates columns, in the order of their names. Fails with PENSTOCK_E_INVALID if a name appears
+ * twice, is too long or is not UTF-8, or if `n` is 0 or more than LIMIT_FORMAT_FIELDS, and with
+ * PENSTOCK_E_UNSUPPORTED if an encoding cannot be written. The encodings bytes, str, int, json,
+ * jpeg, png, ndarray and the types of NumPy can be written. */
 int mds_columns_new(struct mds_columns **out, const struct mds_spec *specs, size_t n,
 	struct penstock_error *err);
 void mds_columns_free(struct mds_columns *columns);
@@ -105,12 +105,12 @@ static inline void mds_columns_freep(struct mds_columns **columns)
 	mds_columns_free(*columns);
 }
 
-/* Appends a sample. The names of `values` are not used. PENSTOCK_E_INVALID if a value does not fit
- * its column. */
+/* Appends a sample. The names of `values` are not used. Fails with PENSTOCK_E_INVALID if a value
+ * does not fit its column. */
 int mds_sample_add(const struct mds_columns *columns, const struct format_field *values,
 	struct buf *out, struct penstock_error *err);
-/* Appends the header of a shard with samples of these sizes. PENSTOCK_E_LIMIT if the shard would
- * have 4 GiB or more. */
+/* Appends the header of a shard with samples of these sizes. Fails with PENSTOCK_E_LIMIT if the
+ * shard would have 4 GiB or more. */
 int mds_header_add(const struct mds_columns *columns, const uint64_t *sizes, size_t n,
 	struct buf *out, struct penstock_error *err);
 

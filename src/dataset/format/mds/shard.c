@@ -153,7 +153,7 @@ static int split(const struct format *f, const struct format_piece *piece,
 	}
 	if (r == 0 && rest)
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
-			"%zu bytes are after the last column of a sample", rest);
+			"%zu bytes follow the last column of a sample", rest);
 	return r;
 }
 
