@@ -20,7 +20,7 @@
 #include "image/source.h"
 #include "image/store.h"
 
-/* Time for the registry to reply if the image is stored. */
+/* Time limit for the reply of the registry if the image is stored. */
 #define STORED_MS 5000
 
 struct getting {
@@ -322,7 +322,7 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 
 #define GATE_POLL_MS 20
 
-/* Polling is enough: removals hold the lock only briefly. */
+/* Polling suffices, because a removal holds the lock only for a short time. */
 static int lock_gate(struct getting *g, struct penstock_error *err)
 {
 	int r;
@@ -358,8 +358,8 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 		r = lock_gate(&g, &why);
 	if (r == 0)
 		r = get(&image, &g, &why);
-	/* The time of the manifest orders the removal of the least recently used images; the lock
-	 * protects this image until image_free(). */
+	/* Set the time of the manifest, because the images with the oldest times are removed first.
+	 * The lock protects this image from removal until image_free(). */
 	if (r == 0) {
 		_cleanup_free_ char *path = image_store_path(
 			&g.store, "manifests", image->digest + strlen("sha256:"));

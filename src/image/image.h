@@ -9,10 +9,10 @@
  *	image_free(image);
  *
  * Each layer has its own directory and is unpacked while it arrives, once for all images and runs.
- * Several processes may request the same image: one pulls each layer, the others wait for its lock.
- * A reference with a digest needs no request if the layers of the image are stored. The registry
- * resolves a tag; if the registry is unreachable, image_get() uses the image last pulled under that
- * tag, and notifies the user.
+ * Several processes may request the same image: one process pulls each layer, and the other
+ * processes wait for the lock of the layer. A reference with a digest needs no request if the
+ * layers of the image are stored. The registry resolves a tag; if the registry is unreachable,
+ * image_get() uses the image last pulled under that tag, and notifies the user.
  *
  * Below `dir`:
  *	indexes/SHA256		a list of manifests, one for each platform
@@ -60,7 +60,7 @@ struct image {
 	struct strlist layers; /* absolute paths, lowest first */
 	struct image_config config;
 	int use_fd; /* lock held while the image is in use; 0 if there is none */
-	bool pulled; /* layers were pulled: not all were stored before */
+	bool pulled; /* at least one layer was pulled */
 };
 
 struct image_request {

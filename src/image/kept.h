@@ -48,7 +48,8 @@ int image_kept_remove(const char *dir, const struct image_kept *image, struct pe
 struct image_prune {
 	/* remove images that were last used before this time; no image if INT64_MIN */
 	int64_t before_ns;
-	/* remove the least recently used images until the others fit; no limit if UINT64_MAX */
+	/* remove the least recently used images until the remaining images fit; no limit if
+	 * UINT64_MAX */
 	uint64_t max_bytes;
 	void (*removed)(void *cookie, const struct image_kept *image); /* may be NULL */
 	void *cookie;

@@ -36,8 +36,8 @@ static la_ssize_t read_tar(struct archive *a, void *cookie, const void **data)
 	ssize_t n = layer_stream_read(&u->stream, &p);
 
 	/* Some tools write no padding after the last member and no end marker: fill the last block
-	 * with zeros. copy_data() makes sure that these zeros never become file data, and zeros are
-	 * no valid header, because a header has a checksum. */
+	 * with zeros. copy_data() makes sure that these zeros never become file data. Zeros are not
+	 * a valid header, because a header has a checksum. */
 	if (n == 0) {
 		static const char zeros[TAR_BLOCK];
 
@@ -83,7 +83,8 @@ static int copy_data(struct unpacking *u, const struct member_place *place, int 
 			break;
 		if (r != ARCHIVE_OK)
 			return failed(u, err);
-		/* libarchive's position is still before these bytes, which must have arrived. */
+		/* libarchive's position is before these bytes. Their end must not be beyond the
+		 * bytes received, because zeros of read_tar() would be among them. */
 		if (archive_filter_bytes(u->a, 0) + (int64_t)n > u->received)
 			return error_set(err, PENSTOCK_E_CORRUPT,
 				"layer truncated within member '%s'", place->text);
@@ -227,7 +228,7 @@ static int unpack(struct unpacking *u, const char *digest, struct penstock_error
 int layer_unpack(const char *dir, const struct layer_input *input, struct penstock_error *err)
 {
 	struct unpacking u = {0};
-	/* Names in Unicode are converted to UTF-8, independently of the process's locale. */
+	/* libarchive converts Unicode names to the encoding of the locale: use a UTF-8 locale. */
 	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
 	locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
 	int r = layer_tree_init(&u.tree, dir, err);

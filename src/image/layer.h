@@ -3,10 +3,10 @@
  * tar, plain or compressed with gzip or zstd, and is verified by its digest.
  *
  * Deletions of entries of lower layers are stored in overlayfs's format: a character device 0:0 in
- * place of a deleted entry, and an extended attribute on a directory that hides the lower one.
- * Devices in the archive are skipped: containers get theirs from the host. Owners are kept if the
- * process is root. Paths are resolved component by component from descriptors, and no path leads
- * out of the directory.
+ * place of a deleted entry, and an extended attribute on a directory that hides the directory of
+ * lower layers. Devices in the archive are skipped: containers get theirs from the host. Owners are
+ * kept if the process is root. Paths are resolved component by component from descriptors, and no
+ * path leads out of the directory.
  */
 #ifndef IMAGE_LAYER_H
 #define IMAGE_LAYER_H

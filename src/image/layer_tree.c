@@ -36,8 +36,8 @@ static int make_opaque(int fd, const char *name, struct penstock_error *err)
 	return 0;
 }
 
-/* Opens a directory that is reached through links of the layer, resolved as a container resolves
- * them. */
+/* Opens a directory whose path leads through links of the layer. Resolves the links as in a
+ * container. */
 static int open_linked(const struct members *m, const char *path)
 {
 	return fs_open_in_root(m->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -63,7 +63,8 @@ static int replace_earlier(
 	r = fs_remove_tree_at(place->parent, place->base, place->text, err);
 	if (r < 0)
 		return r;
-	/* Directories that were opened through the removed entry have changed or are gone. */
+	/* Close the directories that were opened through the removed entry: they have changed or
+	 * are gone. */
 	members_forget(m);
 	return members_reopen(m, place, err);
 }

@@ -22,7 +22,8 @@ struct layout {
 	const atomic_int *cancel;
 };
 
-/* Returns the path of the blob with a valid digest; free() it. NULL if out of memory. */
+/* Returns the path of the blob with this digest, which must be valid; free() it. NULL if out of
+ * memory. */
 static char *blob_path(const struct layout *layout, const char *digest)
 {
 	_cleanup_free_ char *blobs = path_join(layout->dir, "blobs/sha256");

@@ -369,7 +369,7 @@ static bool key_matches(const char *key, const char *host, const char *path)
 	if (*key == '/')
 		key++;
 	len = strlen(key);
-	/* "https://index.docker.io/v1/" names the host itself. */
+	/* A key such as "https://index.docker.io/v1/" names the host itself, not a repository. */
 	return len == 0 || strcmp(key, "v1/") == 0 || strcmp(key, "v2/") == 0 ||
 	       (strncmp(key, path, len) == 0 && (path[len] == '/' || path[len] == '\0'));
 }
@@ -434,7 +434,8 @@ int image_login_parse(struct image_login *login, const char *data, size_t len, c
 	 * ECR's helper does. */
 	if (!helper)
 		helper = text_of(root, "credsStore");
-	/* The helper becomes part of the name of a program. */
+	/* The name of the helper becomes part of the name of a program, so allow only safe
+	 * characters. */
 	if (!helper || !*helper ||
 		helper[strspn(helper,
 			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")])

@@ -18,7 +18,7 @@ struct image_blob {
 };
 
 struct image_manifest {
-	/* `config` is then the manifest for this platform, and there are no layers */
+	/* if true, `config` is the manifest for this platform, and there are no layers */
 	bool is_index;
 	struct image_blob config;
 	struct image_blob *layers; /* lowest first */

@@ -52,7 +52,7 @@ static void *fetch(void *arg)
 	return NULL;
 }
 
-/* Does one attempt: fetches and unpacks the layer concurrently. */
+/* Makes one attempt: fetches and unpacks the layer concurrently. */
 static int pull_once(
 	struct pull *b, const struct image_blob *blob, const char *part, struct penstock_error *err)
 {

@@ -2,7 +2,7 @@
  * Names of images: [docker://][HOST/]PATH[:TAG][@sha256:DIGEST], as Docker reads them. Pure
  * functions.
  *
- * The part before the first "/" is a host if it contains "." or ":" or is "localhost"; if another
+ * The part before the first "/" is a host if it contains "." or ":" or is "localhost"; if a
  * registry is given separately, this part belongs to the path. Docker's own registry has several
  * names; its official images are below "library/".
  */

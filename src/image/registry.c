@@ -160,7 +160,7 @@ static int log_in(struct registry *reg, const struct http_reply *reply, const ch
 	struct image_challenge challenge = {0};
 	int r;
 
-	/* Another thread has logged in meanwhile. */
+	/* Another thread has already logged in. */
 	if (reg->authorization && (!used || strcmp(used, reg->authorization) != 0))
 		return 0;
 	if (!header || !image_challenge_parse(&challenge, header))
@@ -338,8 +338,8 @@ static enum http_take take(void *cookie, const void *data, size_t len, struct pe
 	if (get->buf) {
 		r = buf_add(get->buf, data, len) < 0 ? buf_error(get->buf, "a blob", err) : 1;
 	} else {
-		/* Set the flag, then try again: space that was freed in between is then not
-		 * missed. */
+		/* Set the flag before the second attempt, so that space that is freed in between is
+		 * not missed. */
 		r = ring_try_write(get->ring, data, len);
 		if (r == 0) {
 			atomic_store(&reg->paused, true);
@@ -433,7 +433,7 @@ static void drained(struct image_source *source)
 
 /* ---- opening ---- */
 
-/* Fails unless a registry replies at `scheme`. */
+/* Fails if no registry replies over `scheme`, "http" or "https". */
 static int probe(const struct registry *reg, const char *scheme, struct penstock_error *err)
 {
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;

@@ -18,14 +18,14 @@ struct image_source;
 struct image_store;
 
 struct image_source_ops {
-	/* Fetches the manifest with the digest `digest`; if `digest` is NULL, the manifest of the
-	 * reference or the index of a layout. The caller verifies the reply. */
+	/* Fetches the manifest with the digest `digest` or, if `digest` is NULL, the manifest of
+	 * the reference or the index of a layout. The caller verifies the reply. */
 	int (*manifest)(struct image_source *source, const char *digest, struct buf *out,
 		struct penstock_error *err);
 	int (*config)(struct image_source *source, const struct image_blob *blob, struct buf *out,
 		struct penstock_error *err);
-	/* Writes the whole blob into the ring; closes the ring then, or breaks it on failure. May
-	 * be called from any thread. */
+	/* Writes the whole blob into the ring, and then closes the ring, or breaks the ring on
+	 * failure. May be called from any thread. */
 	int (*layer)(struct image_source *source, const struct image_blob *blob, struct ring *ring,
 		struct penstock_error *err);
 	/* Reports that the ring's reader has freed space. May be called from any thread. May be

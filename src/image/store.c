@@ -185,7 +185,7 @@ static void sweep_part(const struct image_store *store, const char *name)
 		fs_remove_tree(path, NULL);
 }
 
-/* Returns true if the mark was written in another boot. */
+/* Returns true if the mark was written before the machine was restarted. */
 static bool is_from_other_boot(const char *mark)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(256);
@@ -211,8 +211,8 @@ static void settle(const struct image_store *store, const char *name, int dir_fd
 	if (is_from_other_boot(mark)) {
 		_cleanup_close_ int lock = lock_file(store, id);
 
-		/* Wait for another process that removes the layer, and check again under the lock:
-		 * the process may have pulled the layer and use it. */
+		/* Wait for another process that removes the layer, and check again under the lock,
+		 * because that process may have pulled the layer again and may be using it. */
 		if (lock >= 0 && fs_lock_wait(lock, store->cancel) == 0 &&
 			is_from_other_boot(mark) && fs_remove_tree(layer, NULL) == 0)
 			unlink(mark);
@@ -242,7 +242,8 @@ static void tidy(const struct image_store *store)
 #define SCRATCH		 "image-"
 #define SCRATCH_TEMPLATE SCRATCH "XXXXXX"
 
-/* Creates the lock first, under the same name: a directory whose lock is not held is garbage. */
+/* Creates the lock before the directory of the same name, because a directory whose lock is not
+ * held is garbage. */
 int image_store_scratch(
 	const struct image_store *store, struct image_scratch *scratch, struct penstock_error *err)
 {
