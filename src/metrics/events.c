@@ -10,7 +10,7 @@
 #include "dataset/format/tfrecord.h"
 #include "metrics/internal.h"
 
-/* Numbers of fields. */
+/* Field numbers. */
 enum {
 	EVENT_WALL_TIME = 1,
 	EVENT_STEP = 2,

@@ -49,7 +49,7 @@ static const struct metrics_format *format_of(const char *path, const char *base
 	return mlflow_name(path) ? &metrics_mlflow : NULL;
 }
 
-/* Removes the last component. */
+/* Removes the last component of the path. */
 static void cut(char *path)
 {
 	char *slash = strrchr(path, '/');

@@ -7,8 +7,8 @@
 struct metrics_format {
 	/*
 	 * Parses records from the beginning of `data`. Returns the number of bytes consumed, or a
-	 * negative code. The other bytes are the beginning of a record, and are passed again with
-	 * more bytes. `end` means that no more bytes follow.
+	 * negative code. The remaining bytes are the beginning of a record, and are passed again
+	 * together with more bytes. `end` means that no more bytes follow.
 	 */
 	ssize_t (*take)(struct metrics_feed *feed, const char *data, size_t len, bool end,
 		struct penstock_error *err);
@@ -30,15 +30,15 @@ bool metrics_too_large(struct metrics_feed *feed, uint64_t size);
 /* Adds a point to a series of this file. */
 int metrics_feed_point(struct metrics_feed *feed, const char *name,
 	const struct metrics_point *point, struct penstock_error *err);
-/* Parses all of the text as a number, which may be "NaN" or "Infinity". */
+/* Parses the whole text as a number, which may be "NaN" or "Infinity". */
 bool metrics_number(const char *text, double *out);
 /* Returns true for the names that programs give to the number of a step. */
 bool metrics_is_step(const char *name);
 /* Returns true for the names that programs give to a time. `unit_ms` gets the unit of the time in
  * ms; 0 if the unit depends on the value. */
 bool metrics_is_time(const char *name, double *unit_ms);
-/* Converts a time with that unit to a wall clock in ms; returns 0 if the result is not between 0
- * and METRICS_TIME_MAX. */
+/* Converts a time in the unit of metrics_is_time() to a wall clock in ms. Returns 0 if the result
+ * is not between 0 and METRICS_TIME_MAX. */
 int64_t metrics_time_ms(double value, double unit_ms);
 
 /* Calls `line` for each whole line, without its end. Stops at an incomplete line of more than

@@ -70,8 +70,9 @@ static int64_t time_of(const json_t *value, double unit_ms)
 }
 
 /* Finds the step and the time of a line. Returns false if the line has neither a step nor an epoch,
- * or a step beyond 2^53. In a file with steps, a line with only an epoch gets the last step before
- * the line: the small number of an epoch would look like a step of a resumed training run. */
+ * or a step beyond 2^53. A line that has only an epoch gets the step of the last line with a step,
+ * or the epoch if there is no such line: after steps, the small number of an epoch would look like
+ * the step of a resumed training run. */
 static bool read_place(struct metrics_feed *feed, json_t *line, struct metrics_point *point)
 {
 	const json_t *epoch = json_object_get(line, "epoch");

@@ -11,7 +11,7 @@
  *	...	metrics.series[0].name is "logs/loss"
  *	metrics_release(&metrics);
  *
- * read.h does so for all files of an output.
+ * read.h reads all files of an output in this way.
  *
  * | file | kind | name of a series |
  * | `*tfevents*` | event file of TensorBoard | its directory and the tag |
@@ -37,7 +37,7 @@
 struct penstock_error;
 
 #define METRICS_NO_STEP INT64_MIN
-/* The largest wall clock in ms that an int64_t can hold in ns, too. */
+/* The largest wall clock in ms that also fits into an int64_t in ns. */
 #define METRICS_TIME_MAX (INT64_MAX / 1000000)
 
 struct metrics_point {
@@ -53,14 +53,15 @@ struct metrics_repeat {
 };
 
 /*
- * Points in the order in which they were written. A point with a lower step than the point before
- * comes from a resumed training run: it replaces the points from its step on, which were lost.
+ * Points in the order in which they were written. A point whose step is lower than that of the
+ * previous point comes from a resumed training run. The point replaces the points from its step on,
+ * which were lost.
  */
 struct metrics_series {
 	char *name; /* UTF-8 */
 	struct metrics_point *points;
 	size_t n, room;
-	/* Beyond LIMIT_METRICS_POINTS only each `stride`th point is kept, and the last point. */
+	/* Beyond LIMIT_METRICS_POINTS, only every `stride`th point and the last point are kept. */
 	uint64_t stride, seen;
 	bool provisional; /* the last point is kept only as long as it is the last */
 	struct metrics_repeat *repeats; /* the first LIMIT_METRICS_REPEATS repeats */
@@ -75,8 +76,8 @@ struct metrics {
 
 void metrics_release(struct metrics *metrics);
 /* Adds a point to the series GROUP/NAME, or NAME if the group is "". Bytes of the name that are not
- * UTF-8, and control characters, become '?'; bytes beyond LIMIT_METRICS_NAME are left out. A new
- * series beyond LIMIT_METRICS_SERIES is only counted in `dropped`. */
+ * UTF-8, and control characters, become '?'; bytes beyond LIMIT_METRICS_NAME are left out. Points
+ * of series beyond LIMIT_METRICS_SERIES are only counted in `dropped`. */
 int metrics_add(struct metrics *metrics, const char *group, const char *name,
 	const struct metrics_point *point, struct penstock_error *err);
 /* Returns NULL if there is no such series. */

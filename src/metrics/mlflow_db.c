@@ -11,12 +11,14 @@
 
 enum {
 	STEP_OPS = 1000, /* instructions between two calls of count_steps() */
-	STEPS = 30000, /* a sort of 300,000 rows takes 10 million instructions */
+	/* limit of these calls, 30 million instructions; a sort of 300,000 rows takes 10 million */
+	STEPS = 30000,
 	HEADER_WRITES = 18, /* offset of two bytes: 2 if the database has a write-ahead log */
 	LONGEST_VALUE = 64 * 1024,
 };
 
-/* Memory of SQLite in this process while it reads: a crafted file can make a sort of any size. */
+/* Limit of SQLite's memory in this process while it reads a file: a crafted file can cause a sort
+ * of any size. */
 #define MOST_MEMORY (256 * MIB)
 
 #define ROWS                                                                                       \
@@ -65,7 +67,7 @@ static int add_row(struct metrics_feed *feed, sqlite3_stmt *rows, struct penstoc
 	return metrics_feed_point(feed, name, &point, err);
 }
 
-/* Returns a code of SQLite; adding a point may set `*r`. */
+/* Returns a code of SQLite. If a point cannot be added, `*r` gets the error. */
 static int read_rows(struct metrics_feed *feed, sqlite3 *db, int *r, struct penstock_error *err)
 {
 	_cleanup_(finalizep) sqlite3_stmt *rows = NULL;
@@ -99,7 +101,7 @@ static int read_database(struct metrics_feed *feed, struct penstock_error *err)
 	sqlite3_int64 before = sqlite3_hard_heap_limit64((sqlite3_int64)MOST_MEMORY);
 	int r = 0;
 
-	/* A copy in memory cannot have a write-ahead log. */
+	/* Change the mode in the header: a copy in memory cannot have a write-ahead log. */
 	if (len > HEADER_WRITES + 1)
 		bytes[HEADER_WRITES] = bytes[HEADER_WRITES + 1] = 1;
 	if (code == SQLITE_OK)

@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "metrics/internal.h"
 
-/* Numbers from here on are a wall clock in ms: in s they would be after the year 5000. */
+/* A number from this value on is a wall clock in ms: in s, it would be after the year 5000. */
 #define MS_FROM 1e11
 
 void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt, ...)

@@ -35,14 +35,14 @@ static int finish(struct metrics_feed *feed, const struct reading *reading, cons
 	return r;
 }
 
-/* The bytes that SQLite's writers lock, exclusively while they change the file. */
+/* The bytes on which a writer of SQLite holds an exclusive lock while it changes the file. */
 #define SQLITE_SHARED_FIRST 0x40000002
 #define SQLITE_SHARED_SIZE  510
 #define LOCK_PAUSE_MS	    20
 #define LOCK_TRIES	    50
 
-/* Waits at most a second until no writer changes the database. Returns -1 with errno if one still
- * does. */
+/* Waits at most a second until no writer changes the database. Returns -1 with errno if a writer
+ * still does. */
 static int lock_database(int fd)
 {
 	struct flock range = {.l_type = F_RDLCK,
@@ -51,7 +51,7 @@ static int lock_database(int fd)
 		.l_len = SQLITE_SHARED_SIZE};
 
 	for (int i = 0; fcntl(fd, F_OFD_SETLK, &range) < 0; i++) {
-		/* A file system without locks has no writer that could be noticed. */
+		/* On a file system without locks, writers cannot be detected. */
 		if (errno != EAGAIN && errno != EACCES)
 			return 0;
 		if (i == LOCK_TRIES)
@@ -74,8 +74,8 @@ static int read_all(struct metrics_feed *feed, const char *file, struct penstock
 		n = -1;
 	while (fd >= 0 && n >= 0 && r == 0 && !feed->over && (n = read(fd, block, BLOCK)) > 0)
 		r = metrics_feed_add(feed, block, (size_t)n, err);
-	/* The other files are read even if this file cannot be read. A file that was removed in the
-	 * meantime is not a problem, and not an empty file. */
+	/* The other files are read even if this file cannot be read. A file that was removed
+	 * meanwhile is not reported as a problem, and is not treated as an empty file. */
 	if (fd < 0 && errno == ENOENT)
 		feed->over = true;
 	else if (fd < 0 || n < 0)
@@ -165,7 +165,8 @@ static int read_object(const struct reading *reading, struct object_ref at, cons
 	if (r == 0 && feed.format)
 		r = object_get_stream(at, &(struct object_get_options){.cancel = reading->cancel},
 			take_bytes, &feed, NULL, &e);
-	/* An object may be gone: files that grow are replaced, and old checkpoints are removed. */
+	/* The object may have been removed since it was listed, such as the commit of an old
+	 * checkpoint. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		feed.over = true;
 	if (r < 0 && feed.over)

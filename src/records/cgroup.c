@@ -41,8 +41,8 @@ static void lower_memory(struct cgroup_limits *out, const char *text)
 		out->memory = bytes;
 }
 
-/* Reads the group and all its parents up to the mount; inside a container the path may not
- * exist. */
+/* Reads the group and all its parents up to the mount; inside a container the path may be
+ * missing. */
 static void read_upwards(
 	const char *mount, const char *controller, const char *path, struct cgroup_limits *out)
 {

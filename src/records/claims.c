@@ -23,7 +23,7 @@
 enum { CANCEL_POLL_MS = 100, POLL_MS = 300 };
 
 struct claim {
-	int dir; /* descriptor of the directory of its file */
+	int dir; /* descriptor of the directory with the claim's file */
 	int fd; /* the file, locked */
 	struct claims_file file;
 };
@@ -60,8 +60,8 @@ static bool is_in(const int *list, int n, int number)
 	return false;
 }
 
-/* Chooses `wanted` numbers of `all` that no claim has. Returns how many were found, at most
- * `wanted`. */
+/* Chooses at most `wanted` of the numbers in `all` that no claim has. Returns how many were
+ * chosen. */
 static int choose_free(const struct claims_scan *scan, bool gpus, const int *all, int n_all,
 	int wanted, int *chosen)
 {
@@ -83,8 +83,8 @@ static int choose_free(const struct claims_scan *scan, bool gpus, const int *all
 	return n;
 }
 
-/* With a quota there are more CPUs than may be used at a time; then the sum of the claims counts,
- * too. */
+/* Under a quota, the process may use fewer CPUs than its affinity mask has, so the sum of the
+ * claims is limited, too. */
 static int free_cpus(struct attempt *a, const struct claims_scan *scan)
 {
 	int n = choose_free(scan, false, a->machine->cpu_list, a->machine->n_cpus,
@@ -161,10 +161,10 @@ static unsigned asked_for(const struct claim_holder *who)
 }
 
 /*
- * Returns the last earlier waiting run of our user that needs the same resources as this request,
- * or NULL if there is none. Adds the limits for which such runs wait to `over`. A run that exceeds
- * no limit waits for the limits of the runs before it, if it needs the same resources. Otherwise
- * the run is about to take its resources, which are kept for it.
+ * Returns the last earlier run of our user that waits and needs the same resources as this request,
+ * or NULL if there is no such run. Adds the limits for which these runs wait to `over`. A waiting
+ * run that exceeds no limit may itself wait for earlier runs that need the same resources. If it
+ * does not, the run is about to take its resources, which are reserved for it.
  */
 static const struct claims_file *held_before_us(const struct attempt *a,
 	const struct claims_scan *scan, const struct claim_limits *there, unsigned *over)
@@ -278,7 +278,7 @@ static void add_holders(struct buf *b, const struct claims_scan *scan, bool ours
 		buf_printf(b, " and %d more", more);
 }
 
-/* `which` names the resources that are missing, or with `held` the limits of our user. */
+/* `which` names the missing resources or, if `held`, the limits of our user. */
 static void report_wait(const struct claim_wait *wait, const struct claims_scan *scan, bool held,
 	const struct buf *which, const struct claims_file *before)
 {
@@ -313,8 +313,8 @@ static void drop_ticket(struct attempt *a)
 	a->ticket = (struct claims_file){0};
 }
 
-/* Takes a place in line, or outside of the line if `held` is set. A ticket that changes from one to
- * the other goes to the end. */
+/* Takes a place in line, or outside of the line if `held` is set. A ticket that enters or leaves
+ * the line gets a new place at the end. */
 static int take_ticket(
 	struct attempt *a, const struct claims_scan *scan, bool held, struct penstock_error *err)
 {
@@ -411,7 +411,8 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool repor
 		drop_ticket(a);
 		r = take_claim(a, out, err);
 	} else if (r == 0) {
-		/* A held request would block others if it were in line. */
+		/* A held request waits outside of the line, because it would block other users in
+		 * the line. */
 		r = take_ticket(a, &scan, held, err);
 		if (r == 0 && report)
 			report_wait(wait, &scan, held, &which, before);

@@ -91,9 +91,9 @@ struct claim_wait {
 /*
  * Blocks until all requested resources are free, and takes them. A request that would exceed the
  * limits of its user waits outside of the line, for other runs of that user, in the order of
- * arrival; there, a request overtakes earlier requests that wait for other resources. `wait` may be
- * NULL. Returns PENSTOCK_E_CANCELLED, PENSTOCK_E_INVALID (as claim_check_fits()), or the error of
- * the directory.
+ * arrival; outside of the line, a request may overtake earlier requests that wait for other
+ * resources. `wait` may be NULL. Returns PENSTOCK_E_CANCELLED, PENSTOCK_E_INVALID (as
+ * claim_check_fits()), or an error of the claims directory.
  */
 int claim_acquire(struct claim **out, const struct machine_capacity *machine,
 	const struct claim_request *request, const struct claim_wait *wait,

@@ -161,7 +161,7 @@ static int lock_one(int dir, const char *path, int *out, int64_t deadline_ms,
 	for (;;) {
 		_cleanup_close_ int fd = open_lock_file(dir);
 
-		/* EEXIST and EACCES: another process is just creating the file. */
+		/* EEXIST and EACCES mean that another process is creating the file: try again. */
 		if (fd < 0 && errno != EEXIST && errno != EACCES)
 			return error_errno(err, errno, "cannot open '%s/lock'", path);
 		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
@@ -437,7 +437,7 @@ int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *
 	fd = openat(dir, file->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot create '%s/%s'", path, file->name);
-	/* A process that lists the claims may lock the file for an instant; wait for its end. */
+	/* A process that lists the claims may lock the file for a moment: wait for the lock. */
 	if (flock(fd, LOCK_EX) < 0 || fchmod(fd, 0644) < 0 ||
 		fs_write_all(fd, text, strlen(text)) < 0) {
 		int saved = errno;

@@ -15,7 +15,7 @@
 #include "records/claims.h"
 
 /* $PENSTOCK_CLAIMS_DIR alone if it is set; else /run/lock/penstock if it exists or can be created,
- * and /tmp/penstock-claims, which other users may have to use. */
+ * and also /tmp/penstock-claims, because other users may be unable to use the first directory. */
 enum { CLAIMS_DIRS = 2 };
 struct claims_dirs {
 	int fds[CLAIMS_DIRS]; /* -1 if the directory does not exist */

@@ -70,8 +70,8 @@ int records_home_id(
 	if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
 		return error_errno(err, errno, "cannot get random numbers");
 	str_hex(raw, sizeof(raw), id);
-	/* The name does not contain our pid, which a process on another machine that shares this
-	 * home may also have. */
+	/* The temporary name has the new id instead of our pid, because a process on another
+	 * machine that shares this home may have the same pid. */
 	fresh = str_printf("%s/.id-%s", home, id);
 	if (!fresh)
 		return error_memory(err);
@@ -80,8 +80,8 @@ int records_home_id(
 		return r;
 	if (fs_rename_new(fresh, path) == 0)
 		return 0;
-	/* Another process has created the id; or the existing id is invalid, so that no state can
-	 * refer to it. */
+	/* Another process has created the id, or the existing id is invalid. An invalid id is
+	 * replaced, because no state can refer to it. */
 	r = read_id(path, id, err);
 	if (r == 0 && rename(fresh, path) < 0)
 		r = error_errno(err, errno, "cannot write '%s'", path);

@@ -17,9 +17,9 @@
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
  *	HOME/runs/ID/storage/work/	working directory of steps if the workflow has a context
  *	HOME/runs/ID/state/		journals of staging and sync
- *	HOME/runs/ID/output.before-N/	files not yet uploaded when attempt N started afresh
+ *	HOME/runs/ID/output.before-N/	files not yet uploaded when attempt N started over
  *	HOME/runs/ID/published	the journal of sync of an attempt whose storage is gone, or that
- *				starts from scratch
+ *				starts over
  *	HOME/runs/ID/tmp/		snapshots of files that change while they are uploaded
  *	HOME/tmp/			$DEEPSQUARE_TMP: shared by this user's runs, survives them
  *	/var/tmp/penstock-world		$DEEPSQUARE_SHARED_WORLD_TMP: shared by all users
@@ -53,7 +53,7 @@ enum run_file {
 	RUN_FILE_SLURM_LOCK,
 	RUN_FILE_SLURM_SCRIPT,
 	RUN_FILE_SLURM_NOTICE,
-	RUN_FILE_SLURM_LEFT, /* exists while the last attempt is not one of the job */
+	RUN_FILE_SLURM_LEFT, /* exists while the last attempt was not run by the Slurm job */
 	RUN_FILE_TRACKED, /* directory with the metrics of the run at MLflow */
 	RUN_FILE_COUNT_
 };
@@ -75,7 +75,7 @@ struct run_layout {
 	char *output;
 	char *env_file;
 	char *work;
-	char *began; /* file with the number of the last attempt that started afresh */
+	char *began; /* file with the number of the last attempt that started over */
 	char *held; /* file with the number of the last attempt of this home that owned the run */
 	/* exists while another home has newer output than the storage; removed once that output is
 	 * restored */

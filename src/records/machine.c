@@ -55,7 +55,7 @@ void machine_capacity(struct machine_capacity *machine)
 
 	CPU_ZERO(&set);
 	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		CPU_SET(0, &set); /* more CPUs than a cpu_set_t holds, so ours are unknown */
+		CPU_SET(0, &set); /* there are more CPUs than a cpu_set_t holds: assume one CPU */
 	for (int i = 0; i < CPU_SETSIZE; i++) {
 		if (CPU_ISSET((size_t)i, &set))
 			machine->cpu_list[machine->n_cpus++] = i;
@@ -132,7 +132,7 @@ static void check_memory(const struct machine_capacity *machine, const char *pat
 	char a[64];
 	char b[64];
 
-	/* With fewer CPUs, the memory of each may fit. */
+	/* The memory may suffice for the number of CPUs that check_cpus() has reduced. */
 	if (product(r->mem_per_cpu, cpus) <= there)
 		return;
 	snprintf(a, sizeof(a), "%" PRId64 " MB of memory", asked);

@@ -127,7 +127,7 @@ static int raise_sqlite(const struct records *records, const char *what, struct 
 	const char *why = sqlite3_errmsg(records->db), *advice = "";
 	int errnum = sqlite3_system_errno(records->db);
 
-	/* Missing rights in the directory are an I/O error to SQLite. */
+	/* SQLite reports missing permissions on the directory as an I/O error. */
 	if (code == PENSTOCK_E_IO && error_code_of_errno(errnum) == PENSTOCK_E_PERMISSION) {
 		code = PENSTOCK_E_PERMISSION;
 		why = strerror(errnum);
@@ -257,8 +257,8 @@ static int set_durable(struct records *records, bool durable, struct penstock_er
 		err);
 }
 
-/* The first process sets the journal mode, for which it needs exclusive access; SQLite itself does
- * not wait for that. */
+/* The first process sets the journal mode. The change needs exclusive access, for which SQLite does
+ * not wait, so try again. */
 static int set_journal(struct records *records, struct penstock_error *err)
 {
 	const char *sql = records->wal ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE";
@@ -307,7 +307,7 @@ static int open_database(struct records *records, struct penstock_error *err)
 		return r;
 	if (version > SCHEMA_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot use '%s': a newer penstock has written it (format %d; this version "
+			"cannot use '%s': a newer penstock wrote it (format %d; this version "
 			"supports %d); use the newer version, or set PENSTOCK_HOME",
 			records->path, (int)version, SCHEMA_VERSION);
 	r = execute(records, "BEGIN IMMEDIATE", err);
@@ -440,7 +440,7 @@ int records_set_state(struct records *records, const char *id, int attempt, enum
 	int r = 0;
 
 	LOCK_SCOPE(&records->lock);
-	/* Live states only move forward. The time in the queue is not part of an attempt. */
+	/* A live state only moves forward. An attempt starts when it leaves the queue. */
 	if (run_state_is_live(state))
 		r = change(records, err,
 			"UPDATE attempts SET state = ?3,"

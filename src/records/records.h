@@ -13,9 +13,9 @@
  *	if (r == 0)
  *		r = records_end(records, id, attempt, &end, err);
  *
- * A run is an identity, and has attempts, numbered from 1. The supervisor of a run holds the lock
- * HOME/runs/ID/lock for its lifetime (supervisor.h): an attempt whose state is live while that lock
- * is free is reported as `lost`. Readers do not block writers (WAL, except on network file
+ * A run has an identity, and attempts that are numbered from 1. The supervisor of a run holds the
+ * lock HOME/runs/ID/lock for its lifetime (supervisor.h): an attempt whose state is live while that
+ * lock is free is reported as `lost`. Readers do not block writers (WAL, except on network file
  * systems). The records contain no secrets. A result struct owns its strings. Thread-safe.
  */
 #ifndef RECORDS_RECORDS_H
@@ -33,8 +33,8 @@ struct records;
 /* Returns true for the whole id of a run, false for NULL. */
 bool records_is_id(const char *text);
 
-/* The states of an attempt. A live state may be followed by each later state. An end is final,
- * except that a flush may complete it, and that a run that waits to be resumed may be ended. */
+/* The states of an attempt. A live state may be followed by each later state. An end is final, with
+ * two exceptions: a flush may complete the end, and a run that waits to be resumed may be ended. */
 enum run_state {
 	RUN_QUEUED, /* recorded; waits for its resources */
 	RUN_STAGING, /* the inputs are being fetched */
@@ -96,13 +96,14 @@ struct records_begin {
 	int steps_done; /* number of steps that earlier attempts of the run have finished */
 	const char *provenance; /* JSON: versions, Git commit, inputs, overrides; or NULL */
 };
-/* Records a new attempt as queued. An earlier attempt with a live state becomes `lost`: the caller
- * holds the lock. */
+/* Records a new attempt as queued. An earlier attempt with a live state becomes `lost`, because the
+ * caller holds the lock of the run. */
 int records_begin(struct records *records, const struct records_begin *begin, int *attempt,
 	struct penstock_error *err);
 
-/* Removes an attempt that was recorded without a supervisor and is still queued: its supervisor
- * records the attempt again, with the same number. Does nothing if there is no such attempt. */
+/* Removes an attempt that was recorded without a supervisor and is still queued. The supervisor
+ * then records the attempt again, with the same number. Does nothing if there is no such
+ * attempt. */
 int records_withdraw(
 	struct records *records, const char *id, int attempt, struct penstock_error *err);
 
@@ -129,8 +130,8 @@ int records_set_sync(struct records *records, const char *id, int attempt,
 int records_step_done(struct records *records, const char *id, int attempt, int step,
 	const char *name, struct penstock_error *err);
 
-/* Changes the number of an attempt without recorded steps: attempts are counted over all machines,
- * and `to` must be free. */
+/* Changes the number of an attempt without recorded steps, because attempts are counted across all
+ * machines. `to` must be free. */
 int records_renumber(
 	struct records *records, const char *id, int attempt, int to, struct penstock_error *err);
 /* Records that the attempt reuses no steps finished by earlier attempts. */
@@ -169,9 +170,12 @@ struct records_attempt {
 	int flushed_exit_code;
 	/* leading steps that are finished, including those of earlier attempts */
 	int steps_done;
-	int64_t started_ns; /* wall clock: the end of the queue; in the queue, its beginning */
-	int64_t ended_ns; /* 0 if not yet */
-	/* last report of an attempt that is lost, or not of this machine; 0 if unknown */
+	/* wall clock: time at which the attempt left the queue; before that, time at which it
+	 * joined the queue */
+	int64_t started_ns;
+	int64_t ended_ns; /* 0 if the attempt has not ended */
+	/* time of the last report of an attempt that is lost or is on another machine; 0 if
+	 * unknown */
 	int64_t heard_ns;
 	pid_t pid;
 	char *message; /* may be NULL */

@@ -70,8 +70,8 @@ static int write_holder(int fd)
 
 /*
  * Returns true if the process has this file open. A process that has reused the pid did not open
- * the file. A supervisor hides its descriptors and its memory from all users but root; then the
- * start time decides.
+ * the file. A supervisor hides its descriptors and its memory from all users except root; if they
+ * are hidden, the start time is compared.
  */
 static bool is_holder(const struct holder *holder, const struct stat *file)
 {
@@ -124,7 +124,7 @@ int supervisor_find(
 		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open '%s'", path);
 	if (fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read '%s'", path);
-	/* There is a short time between taking the lock and writing the pid. */
+	/* The supervisor writes its pid a short time after it has taken the lock. */
 	while (fs_lock_held(fd)) {
 		if (try_find(fd, &st, out))
 			return 1;
@@ -172,7 +172,8 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 			return error_errno(err, errno, "cannot lock '%s'", path);
 		bool dying = r > 0 && holder_is_dying(fd);
 
-		/* Look twice: for a moment a SIGKILL is neither pending nor visible as an exit. */
+		/* Check twice, because for a moment a SIGKILL is neither pending nor visible as an
+		 * exit. */
 		if (r > 0 && (dying || !alive) && clock_monotonic_ms() < deadline) {
 			alive = !dying;
 			clock_sleep_ms(FIND_POLL_MS);

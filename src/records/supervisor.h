@@ -23,10 +23,10 @@ struct penstock_error;
 int supervisor_begin(const char *path, const char *id, int *lock_fd, struct penstock_error *err);
 
 /*
- * Returns 1 and the supervisor with its pidfd. The process has the lock's file open or, if that
- * cannot be seen, the recorded start time, so its pid was not reused. Returns 0 if the lock is
- * free, PENSTOCK_E_TIMEOUT if the lock is held by a process that cannot be found (another pid
- * namespace or machine).
+ * Returns 1 and the supervisor with its pidfd. The pid was not reused, because the process has the
+ * lock file open or, if open files are not visible, because it has the recorded start time. Returns
+ * 0 if the lock is free, PENSTOCK_E_TIMEOUT if the lock is held by a process that cannot be found
+ * (another pid namespace or machine).
  */
 int supervisor_find(
 	const char *home, const char *id, struct process *out, struct penstock_error *err);
