@@ -1,6 +1,5 @@
 /*
- * Checkpoints: decides if a commit may be published, and answers queries about checkpoints for the
- * retention.
+ * Checkpoints: decides if a commit may be published, and answers the queries of the retention.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -85,8 +84,8 @@ static void warn_once(struct sync *s, const char *path, const char *name)
 		path, name ? name : "its content");
 }
 
-/* Compares a suspect file with the checksum in the commit. Returns true if the file matches; the
- * file is then published. */
+/* Compares a suspect file with the checksum in the commit. Returns true if the file matches, after
+ * making it ready to be published. */
 static bool vouch(struct sync *s, const char *path, const struct commit_file *f)
 {
 	_cleanup_close_ int fd = sync_open_file(s, path);
@@ -139,7 +138,7 @@ enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uin
 			if (!vouch(s, buf_str(&file), &c->files[i]))
 				outcome = JOB_DAMAGED;
 			else if (i + 1 < c->n_files)
-				outcome = JOB_DONE; /* the others may be suspect too */
+				outcome = JOB_DONE; /* continue: other files may be suspect, too */
 			waits = true;
 			pthread_mutex_lock(&s->lock);
 		}
@@ -172,7 +171,7 @@ static int refuse(const struct sync *s, const char *commit, const struct object_
 		single ? "" : " -r");
 }
 
-/* Returns -PENSTOCK_E_EXISTS if the commit exists and is not of this run. */
+/* Returns -PENSTOCK_E_EXISTS if the commit exists and this run did not upload it. */
 static int look_for_commit(struct sync *s, const char *commit, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};

@@ -1,4 +1,4 @@
-/* The checksum of a file's content, as the journal and the manifest hold it. */
+/* The checksum of a file's content, as it is stored in the journal and the manifest. */
 #ifndef SYNC_CONTENT_H
 #define SYNC_CONTENT_H
 

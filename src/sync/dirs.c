@@ -1,4 +1,4 @@
-/* The directories of the output: their watches, and the list of those to be read. */
+/* The directories of the output: their watches, and the list of directories to be read. */
 #include <errno.h>
 #include <string.h>
 #include <utlist.h>
@@ -8,10 +8,10 @@
 #include "sync/internal.h"
 
 #define AGAIN_MS 100 /* first pause before the scan for a name that had to wait */
-#define SHORT_MS 60000 /* minimum time between two warnings of a shortage */
+#define SHORT_MS 60000 /* minimum time between two warnings that memory or descriptors are short */
 
-/* observe_scan() lengthens the pause: the cause may last long (an unavailable store), and each
- * attempt is a scan of everything. */
+/* observe_scan() lengthens the pause, because the cause may last long (an unavailable store), and
+ * each attempt scans the whole output. */
 void observe_again(struct sync *s, int64_t now_ms)
 {
 	if (s->look_again)
@@ -99,7 +99,7 @@ void dirs_unwatch(struct sync *s, struct dir *d)
 	d->wd_next = NULL;
 }
 
-/* Watches the directory, which is open as `fd`. If there are no more watches the sync polls. */
+/* Watches the directory, which is open as `fd`. At the limit on watches, the sync polls instead. */
 void dirs_watch(struct sync *s, struct dir *d, int fd)
 {
 	struct dir *other;

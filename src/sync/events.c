@@ -19,7 +19,7 @@ void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t
 		return;
 	line = calloc(1, sizeof(*line));
 	if (!line)
-		return; /* a report may be lost */
+		return; /* out of memory: the event is lost */
 	line->event = event;
 	line->bytes = bytes;
 	line->path = path ? strdup(path) : NULL;

@@ -1,4 +1,4 @@
-/* Flush: publishes everything, or returns the reason for the failure. Also the status. */
+/* The flush, which publishes everything or returns the reason for the failure, and the status. */
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
@@ -10,7 +10,7 @@
 #include "sync/internal.h"
 
 #define FLUSH_POLL_MS	  100
-#define REVIEWS		  3 /* reviews of one flush that may find objects missing */
+#define REVIEWS		  3 /* reviews of one flush that may find missing objects */
 #define OPEN_SIZES_LOOKED 64 /* open files whose size sync_get_status() reads */
 
 bool flush_is_settled(const struct sync *s)
@@ -102,7 +102,8 @@ static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_erro
 	return 0;
 }
 
-/* Returns 1 if all objects hold the bytes of their files, 0 if some are sent again. Under lock. */
+/* Returns 1 if all objects hold the bytes of their files, 0 if some files are sent again. Under
+ * lock. */
 static int recheck(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 {
 	uint64_t again = 0;
@@ -117,7 +118,7 @@ static int recheck(struct sync *s, int64_t deadline_ms, struct penstock_error *e
 	return rc < 0 ? rc : again == 0;
 }
 
-/* Returns 1 if all objects are there, 0 if some are sent again. Under lock. */
+/* Returns 1 if all objects are there, 0 if some files are sent again. Under lock. */
 static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 {
 	uint64_t again = 0;
@@ -135,7 +136,7 @@ static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 	return rc < 0 ? rc : again == 0;
 }
 
-/* If `fresh`, scans and comparisons of earlier flushes do not count. */
+/* If `fresh`, the flush does not rely on scans and comparisons of earlier flushes. */
 static int flush(struct sync *s, bool fresh, int64_t deadline_ms, struct penstock_error *err)
 {
 	unsigned reviews = 0;

@@ -1,8 +1,8 @@
 /*
- * Copies of small files that are rewritten while they wait, such as the marker of a checkpoint.
- * Such a file may, when its turn comes, name files that were closed after it. All small files of a
- * directory are copied into memory at the same moment, and published after everything that was
- * closed before that moment.
+ * Copies small files that are rewritten while they wait for their upload, such as `latest`, which
+ * names the newest checkpoint. When the turn of a rewritten file comes, the file may name other
+ * files that were closed later. Therefore all small files of a directory are copied into memory at
+ * the same moment, and published after everything that was closed before that moment.
  */
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@
 #define BYTES	    (1 * MIB) /* bytes copied of one directory */
 #define BYTES_ALL   (4 * MIB) /* bytes copied of all directories */
 #define PATIENCE_MS 250 /* time to wait for a moment when all these files are closed */
-#define AGAIN_MS    2 /* time until the next attempt */
+#define AGAIN_MS    2 /* pause before the next attempt */
 
 struct frozen *freeze_file(int fd, enum lease *lease)
 {
@@ -51,7 +51,7 @@ static int open_entry(struct sync *s, const struct entry *e)
 	return buf_failed(&path) ? -1 : sync_open_file(s, buf_str(&path));
 }
 
-/* Copies the file of `w` if it is still as its last close left it. */
+/* Copies the file of `w` if the file has not changed since its last close. */
 static bool freeze(struct sync *s, struct work *w)
 {
 	_cleanup_close_ int fd = open_entry(s, w->entry);
@@ -81,8 +81,8 @@ static bool is_as_frozen(struct sync *s, const struct work *w)
 	return ident_equal(&now, &w->frozen->ident);
 }
 
-/* Copies the small files of `d` that were closed. Returns false if the files could not be copied at
- * the same moment. */
+/* Copies the small files of `d` that were closed. Returns false if there was no moment at which all
+ * copies were valid. */
 static bool freeze_all(struct sync *s, struct dir *d)
 {
 	size_t bytes = 0, n = 0, looked = 0;

@@ -99,7 +99,7 @@ static int pack_one(void *cookie, int dir_fd, const char *name, const char *path
 	return packer_add(cookie, &(struct packer_member){dir_fd, name, buf_str(&member), st}, err);
 }
 
-/* Packs the whole directory. Returns a descriptor of the zip, which has no name any more. */
+/* Packs the whole directory. Returns a descriptor of the zip, a file without a name. */
 static int make_zip(
 	int dir_fd, const char *tmp_dir, const atomic_int *cancel, struct penstock_error *err)
 {

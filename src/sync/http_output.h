@@ -1,6 +1,6 @@
 /*
  * Output over HTTP: a single file is PUT to the URL; a directory with several files, or with links,
- * is packed into one zip, which is PUT.
+ * is packed into a zip, and the zip is PUT.
  *
  *	sync_http_output(engine, "https://host/upload/x", output_dir, tmp_dir, NULL, &reply, err);
  *
@@ -18,8 +18,8 @@
 struct http_engine;
 struct penstock_error;
 
-/* `reply` is empty, or NULL; it receives as much of the body as its limit allows. `cancel` may be
- * NULL. */
+/* `reply` is an empty buffer, which receives as much of the body as its limit allows, or NULL.
+ * `cancel` may be NULL. */
 int sync_http_output(struct http_engine *engine, const char *url, const char *dir,
 	const char *tmp_dir, const atomic_int *cancel, struct buf *reply,
 	struct penstock_error *err);

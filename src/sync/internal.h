@@ -4,18 +4,18 @@
  *	sync.c            the interface and the threads
  *	events.c          reports to the caller
  *	flush.c           flush and status
- *	dirs.c            the watched directories, and the list of those to be read
+ *	dirs.c            the watched directories, and the list of directories to be read
  *	observe.c         turns the watch and the scan into events of the plan
- *	scan.c            watches and reads directories, finds who writes to files
+ *	scan.c            watches and reads directories, finds the writers of files
  *	upload.c          one job of a worker
- *	freeze.c          copies of small files that are rewritten all the time
+ *	freeze.c          copies of small files that are rewritten while they wait
  *	keep.c            keeps objects of other programs and runs before they are overwritten
  *	recheck.c         compares files with their objects
  *	review.c          checks that the objects are still there
  *	checkpoints.c     commits of checkpoints
- *	state_journal.c   the journal: writing, replay, and its value after a stop of the machine
+ *	state_journal.c   the journal: writing, replay, and checks after a restart of the machine
  *	state_manifest.c  the manifest: reading it at the start, writing the next one
- *	restore/          bringing a directory back (needs no running sync)
+ *	restore/          restores a directory (needs no running sync)
  *	leftovers.c       removes what a killed sync left in the bucket
  *
  * One lock covers the table, the plan and everything marked "under lock". The lock is never held
@@ -30,7 +30,7 @@
 
 #include <penstock/error.h>
 
-/* Clang warns about uthash's default hash, which falls through its cases. */
+/* Replaces uthash's default hash, in which Clang reports a fall-through. */
 #define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
 #define HASH_NONFATAL_OOM	       1
 #include <uthash.h>
@@ -53,7 +53,7 @@
 struct kept {
 	char *path, *etag, *key;
 	uint64_t size;
-	bool fresh; /* made or seen by this sync */
+	bool fresh; /* this sync has made or seen the copy */
 	bool there; /* a listing shows the copy */
 	UT_hash_handle hh; /* by key */
 };
@@ -104,16 +104,16 @@ struct sync {
 	int64_t journal_sync_ms; /* earliest time of the next fdatasync */
 	uint64_t journal_live_size; /* size after the last rewrite */
 	bool journal_syncing;
-	bool journal_dirty; /* some records are written and not synced */
+	bool journal_dirty; /* some records are written but not synced */
 	char journal_boot[PROCESS_BOOT_ID_SIZE]; /* the boot that the records are valid for */
-	bool doubt; /* the machine has stopped since that boot */
+	bool doubt; /* the machine was restarted since that boot */
 	bool settling; /* syncfs() is running: records do not get JOURNAL_SYNCED */
 	struct kept *kept; /* in the order in which they were kept */
 	struct strlist nonces; /* nonces of the syncs that wrote to this journal */
 	struct leftover *leftovers; /* uploads in parts that have not ended */
 	/* state_attach() has read the manifest, or is running */
 	bool attached, attaching;
-	int64_t attach_ms; /* time of the next attempt to attach */
+	int64_t attach_ms; /* time of the next attempt to call state_attach() */
 	bool conditions; /* the store honours If-Match and If-None-Match on PUT */
 	/* the store also honours conditions on the Complete of an upload in parts */
 	bool complete_conditions;
@@ -172,8 +172,8 @@ void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t
 void sync_deliver(struct sync *s);
 void sync_wake_owner(struct sync *s);
 
-/* flush.c; under lock. Returns true if the scan of this flush is complete and all its files have
- * been sent or cannot be sent. */
+/* flush.c; under lock. Returns true if the scan of this flush is complete and every file has been
+ * sent or cannot be sent. */
 bool flush_is_settled(const struct sync *s);
 
 /* observe.c; under lock */
@@ -195,7 +195,8 @@ void dirs_unwatch(struct sync *s, struct dir *d);
 void dirs_watch(struct sync *s, struct dir *d, int fd);
 /* Stops watching and reading a directory that is gone. */
 void dirs_forget(struct sync *s, struct dir *d);
-/* Schedules another scan soon, as a name cannot be handled now. A flush waits for that scan. */
+/* Schedules another scan soon, because a name cannot be handled now. A flush waits for that
+ * scan. */
 void observe_again(struct sync *s, int64_t now_ms);
 /* Like observe_again(), with a warning that the output cannot be examined, at most one per
  * minute. */
@@ -226,12 +227,13 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 /* Appends the key of the file `path`. Returns -PENSTOCK_E_LIMIT if the key is longer than S3
  * allows, and -PENSTOCK_E_INVALID if the encoded name is that of another file. */
 int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
-/* Sends the content of a suspect or open file to partial/; also for restore/. */
+/* Sends the content of a suspect or open file to partial/; also used by restore/. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
 
 /* recheck.c */
-/* Returns true if only the content shows which files are to be sent. Under lock. */
+/* Returns true if files must be compared with their objects to find those that must be sent. Under
+ * lock. */
 bool recheck_counts(const struct sync *s);
 /* The published content of an object. */
 struct published {
@@ -248,12 +250,13 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	const struct published *p, struct penstock_error *err);
 /*
  * Without the lock, when no file waits. Compares each file with its object. Files that differ are
- * sent again, or are suspect if the machine stopped since; `again` counts them. Returns
- * -PENSTOCK_E_TIMEOUT at the deadline; the next call continues.
+ * sent again or, if the machine was restarted since they were written, become suspect. `again`
+ * counts these files. Returns -PENSTOCK_E_TIMEOUT at the deadline; the next call continues.
  */
 int recheck_output(
 	struct sync *s, int64_t deadline_ms, uint64_t *again, struct penstock_error *err);
-/* Forgets the comparisons of earlier flushes: the next one compares all files. Under lock. */
+/* Forgets the comparisons of earlier flushes, so that the next flush compares all files. Under
+ * lock. */
 void recheck_forget(struct sync *s);
 
 /*
@@ -287,21 +290,22 @@ void sync_partial_key(const struct sync *s, const char *path, struct buf *key);
 /* Sends a HEAD request for the object of the file `path`. */
 int sync_head(
 	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err);
-/* Lists objects, or none if the store refuses: many access keys may write but not list. */
+/* Lists objects. Lists nothing if the store refuses, because many access keys permit writes but not
+ * lists. */
 int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
 	struct penstock_error *err);
 /* Under lock: */
-/* Does nothing if the key is known. Returns -1 if out of memory. */
+/* Does nothing if the key is already known. Returns -1 if out of memory. */
 int keep_add(struct sync *s, const char *path, const char *etag, const char *key, uint64_t size);
 /* Forgets a copy that was removed. */
 void keep_drop(struct sync *s, const char *key);
 void keep_free(struct sync *s);
 /* Without the lock: */
 /* Returns true if this run published the object, in this attempt or in one that this attempt
- * continues. `older` is true if the object is known to be of an attempt before the run started
+ * continues. `older` is true if the object is known to come from an attempt before the run started
  * over. */
 bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older);
-/* Returns true if this very sync uploaded the object. */
+/* Returns true if this sync, not an earlier sync of the run, uploaded the object. */
 bool keep_is_of_sync(const struct sync *s, const struct object_info *there);
 /* Returns true if any attempt of this run uploaded the object. */
 bool keep_is_of_run(const struct sync *s, const struct object_info *there);
@@ -324,18 +328,18 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 	struct penstock_error *err);
 
 /* state_journal.c */
-/* Reads the journal into the table, compares its boot with this one, and opens it. Before the
- * threads. */
+/* Reads the journal into the table, compares its boot with the current boot, and opens the journal.
+ * Called before the threads start. */
 int state_replay(struct sync *s, struct penstock_error *err);
 /* Marks the records as valid for this boot. */
 void boot_believe(struct sync *s);
 /* Compares the table with the files, and sets their states: published, closed, suspect, gone.
- * Before the threads. */
+ * Called before the threads start. */
 int state_reconcile(struct sync *s, struct penstock_error *err);
 void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
 int state_rewrite_journal(struct sync *s, struct penstock_error *err);
-/* Passes pending records to the kernel; rewrites the journal if most of it is old, or if records
- * were lost. */
+/* Passes pending records to the kernel; rewrites the journal if most of its records are outdated,
+ * or if records were lost. */
 void state_write_journal(struct sync *s);
 
 /* state_manifest.c */

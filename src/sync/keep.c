@@ -39,7 +39,7 @@ int sync_head(
 	return rc < 0 ? rc : object_head(sync_at(s, buf_str(&key)), there, err);
 }
 
-/* Many access keys may write but not list. */
+/* Many access keys permit writes but not lists. */
 static bool is_refused(int rc, struct penstock_error *err)
 {
 	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
@@ -55,7 +55,7 @@ int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cooki
 	return is_refused(rc, err) ? 0 : rc;
 }
 
-#define NAMES 9 /* names to try if another object has the name of the copy */
+#define NAMES 9 /* names that are tried if another object has the name of the copy */
 
 static struct kept *find_kept(const struct sync *s, const char *key)
 {
@@ -151,8 +151,8 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 		return false;
 	if (keep_is_of_sync(s, there))
 		return true;
-	/* Another machine may have counted its attempts differently, so the numbers of attempts
-	 * decide last. */
+	/* Another machine may have counted its attempts differently, so the numbers of attempts are
+	 * compared last. */
 	if (older || s->o.began > s->o.attempt)
 		return false;
 	if (by)
@@ -225,7 +225,7 @@ static int copy_once(struct sync *s, const char *path, const char *from,
 			&(struct object_copy_options){
 				.if_match = there->etag, .if_none_match = s->conditions},
 			NULL, err);
-	/* The object changed or is gone, or a reply was lost and the copy exists. */
+	/* The object changed or was removed, or the copy exists because only the reply was lost. */
 	if (error_expected(rc, PENSTOCK_E_PRECONDITION, err) ||
 		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		return 0;
@@ -299,7 +299,8 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	buf_printf(&prefix, "%s" REPLACED_DIR, s->state);
 	if (buf_failed(&prefix))
 		return buf_error(&prefix, "the prefix of kept objects", err);
-	/* If the store refuses to list, the copies in the journal and the manifest are enough. */
+	/* If the store refuses to list, only the copies in the journal and the manifest are
+	 * known. */
 	rc = object_list(sync_at(s, buf_str(&prefix)), NULL, on_found, &search, s->o.cancel, err);
 	if (rc == 0 && search.memory)
 		return error_memory(err);
@@ -339,7 +340,7 @@ int sync_bound_replaced(struct sync *s, const struct replaced_bound *bound,
 		const struct kept *k = find_kept(s, list.items[i].key);
 
 		/* A copy that this sync has used counts as the newest, even if an earlier attempt
-		 * made it of the same bytes. */
+		 * made the copy. */
 		if (k && k->fresh)
 			list.items[i].made_ns = INT64_MAX;
 	}

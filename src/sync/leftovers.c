@@ -1,7 +1,7 @@
 /*
- * Leftovers of a sync that was killed. The journal names the last syncs of this directory, and
- * every upload in parts, from before the request until the store has no part of the upload. So
- * leftovers can be distinguished from uploads of other programs.
+ * Leftovers of a sync that was killed. The journal names the last syncs of this directory. The
+ * journal also has every upload in parts, from before its request until the store has no part of
+ * the upload, so that leftovers can be distinguished from uploads of other programs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ struct leftover {
 	struct leftover *next;
 	char *key;
 	char *id; /* NULL if the upload was requested and no reply arrived */
-	int64_t asked_ns; /* wall clock */
+	int64_t asked_ns; /* time of the request, wall clock */
 };
 
 static void leftover_free(struct leftover *l)
@@ -56,8 +56,8 @@ void leftovers_fill(const struct sync *s, struct journal *to)
 		note(to, l, false);
 }
 
-/* Returns the leftover with this id. If there is none, returns the latest request for the key
- * without an id: earlier requests without an id belong to attempts that were killed. */
+/* Returns the leftover with this id or, if no leftover has the id, the latest request for the key
+ * that got no id. Earlier requests without an id belong to attempts that were killed. */
 static struct leftover *find(const struct sync *s, const char *key, const char *id)
 {
 	struct leftover *unnamed = NULL;
@@ -113,7 +113,7 @@ int leftovers_replay(struct sync *s, const struct journal_record *r)
 	return 0;
 }
 
-/* The record is written at once, as a kill may follow. */
+/* The record is written at once, because a kill may follow. */
 void leftovers_parts(void *sync, const char *key, const char *id, bool over)
 {
 	struct sync *s = sync;
@@ -177,21 +177,21 @@ static int on_probe(void *cookie, const struct object_info *info)
 	return 0;
 }
 
-/* Removes the objects and uploads with which an attempt that was killed probed the store. The keys
- * of the probes have this run's prefix, so no other run uses them. */
+/* Removes objects and uploads that are left if an attempt was killed while it probed the store. The
+ * keys of the probes have this run's prefix, so no other run uses them. */
 static void end_probes(struct sync *s)
 {
 	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_S3_KEY * 3);
 
 	buf_printf(&prefix, "%sprobe-", s->state);
-	/* The empty prefix of a failure would name the whole bucket. */
+	/* After a failure the prefix is empty, and would match the whole bucket. */
 	if (buf_failed(&prefix))
 		return;
 	object_list_uploads(sync_at(s, buf_str(&prefix)), on_probe_upload, &s->o, NULL);
 	object_list(sync_at(s, buf_str(&prefix)), NULL, on_probe, &s->o, s->o.cancel, NULL);
 }
 
-/* No upload is added before the sync is attached. */
+/* Reads the list without the lock, because no upload is added before the sync is attached. */
 void leftovers_end(struct sync *s, bool earlier)
 {
 	struct leftover *l, *next;

@@ -101,7 +101,7 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 	}
 	if (!e->work && ident_equal(&e->seen, ident) && !(e->flags & ENTRY_APPENDED))
 		return;
-	/* Only the inode changed: mode, owner, links, or times that were set back. */
+	/* Only the inode changed: its mode, owner or links, or its times were set back. */
 	if (!e->work && (e->flags & ENTRY_PUBLISHED) && !s->status.polling &&
 		!(e->flags & (ENTRY_APPENDED | ENTRY_UNSURE)) && e->seen.size == ident->size &&
 		e->seen.mtime_ns == ident->mtime_ns && e->seen.ino == ident->ino &&
@@ -117,7 +117,7 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 			observe_no_memory(s);
 		return;
 	}
-	/* Without leases the file must first stay unchanged for a while, as it may have a
+	/* Without leases the file must first stay unchanged for a while, because it may have a
 	 * writer. */
 	lease = observe_lease(s, path);
 	/* During a flush the tasks are gone, so the file has no writer. */
@@ -147,8 +147,8 @@ static void see_open(struct sync *s, struct entry *e, const char *path, const st
 		w->changed_ms = now_ms;
 		plan_rewritten(e);
 	}
-	/* A worker is sending the present content of the open file, which does not complete a
-	 * flush. */
+	/* A worker is sending the present content of the open file. That upload does not complete a
+	 * flush, so scan again. */
 	if (w->send != SEND_IDLE && s->plan.flushing)
 		observe_again(s, now_ms);
 	if (w->send != SEND_IDLE || (now_ms - w->changed_ms < MISSED_MS && !s->plan.flushing))
@@ -170,7 +170,7 @@ static void see_file(
 
 	ident_of_stat(&ident, st);
 	if (!w || e->state == ENTRY_GONE) {
-		/* While a worker deletes its object, the file counts as changed. */
+		/* While a worker deletes the object of the file, the file counts as changed. */
 		if (e->state == ENTRY_GONE && !(w && w->send != SEND_IDLE))
 			plan_returned(&s->plan, e);
 		see_clean(s, e, path, st, &ident, now_ms);
@@ -198,16 +198,16 @@ static void see_file(
 	}
 }
 
-/* The new file must wait for the old one of that name: for its upload in flight, or until its
- * objects are deleted. A flush waits for the new file. */
+/* The new file must wait for the earlier file of that name: until its upload has ended, or until
+ * its objects are deleted. A flush waits for the new file. */
 static struct entry *later(struct sync *s, int64_t now_ms)
 {
 	observe_again(s, now_ms);
 	return NULL;
 }
 
-/* Forgets everything below a directory that became something else. Returns false if some of it is
- * in use. */
+/* Forgets all entries below a name that is no longer a directory. Returns false if an entry is in
+ * use. */
 static bool forget_below(struct sync *s, struct dir *d)
 {
 	for (struct entry *child = d->first, *next; child; child = next) {
@@ -243,7 +243,8 @@ static struct entry *change_kind(struct sync *s, struct entry *e, mode_t mode, i
 	if (!e)
 		return later(s, now_ms);
 	if (e->below && !S_ISDIR(mode)) {
-		/* Objects below a directory of that name are deleted first, or stay for good. */
+		/* The objects below the former directory are deleted first if deletion is allowed,
+		 * else they stay in the bucket. */
 		if ((s->o.delete_sync && !s->attached) || !forget_below(s, e->below) || e->work ||
 			e->below->busy)
 			return later(s, now_ms);
@@ -339,7 +340,7 @@ static void see_closed(
 			return;
 		if (e->work && !e->work->modified && e->state == ENTRY_CLOSED) {
 			plan_seen(e, moved);
-			return; /* this close is known */
+			return; /* this close was already handled */
 		}
 	}
 	entry_path(e, &path);
@@ -353,8 +354,8 @@ static void see_closed(
 	if (moved)
 		plan_rewritten(e);
 	/*
-	 * The file was opened again already: it keeps its place in the queue, but the journal must
-	 * not record the present content as closed. Checked after the fstat(), so that content
+	 * The file was opened again already: the file keeps its place in the queue, but the journal
+	 * must not record its present content as closed. Checked after the fstat(), so that content
 	 * written in between is not recorded either.
 	 */
 	reopened = kind != CLOSE_KILLED && observe_lease(s, buf_str(&path)) == LEASE_WRITER;
@@ -388,7 +389,7 @@ static void on_watch(
 
 	if (event == WATCH_OVERFLOW) {
 		sync_emit(s, SYNC_WARNING, NULL, 0,
-			"too many changes at once: the output is scanned");
+			"too many changes at once: events were lost, so the output is scanned");
 		s->events_lost = true;
 		dirs_push_all(s);
 		return;
@@ -414,7 +415,8 @@ static void on_watch(
 		break;
 	case WATCH_ATTRIB:
 		if (!*name || is_dir)
-			s->plan.manifest_dirty = true; /* times and mode of a directory */
+			/* the manifest has the times and modes of directories */
+			s->plan.manifest_dirty = true;
 		else if (table_find(&s->table, dir, name))
 			observe_name(s, dir, name, now_ms);
 		break;

@@ -1,9 +1,10 @@
 /*
  * The last check of the files in a flush: each published object must hold the bytes of its file.
- * Most file systems need no comparison, as the kernel reports each close, and times show a store
- * through a mapping. A comparison is needed on network file systems, which show neither; on tmpfs,
- * where a store through a mapping leaves no trace, if events were lost or are not available; and on
- * any file system if the machine stopped since the file was written.
+ * Most file systems need no comparison, because the kernel reports each close, and the times of a
+ * file show a write through a mapping. A comparison is needed in three cases: on network file
+ * systems, which show neither; on tmpfs, where a write through a mapping leaves no trace, if events
+ * were lost or are not available; on any file system, if the machine was restarted since the file
+ * was written.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -60,7 +61,7 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 		return rc;
 	rc = compare_with_object(
 		fd, size, sync_at(s, buf_str(&key)), p->etag_text, s->o.cancel, err);
-	/* Many access keys may write but not read. */
+	/* Many access keys permit writes but not reads. */
 	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
 			       error_expected(rc, PENSTOCK_E_CHANGED, err)
 		       ? 0
@@ -84,7 +85,7 @@ static bool is_due(const struct entry *e)
 
 struct batch {
 	struct strlist paths;
-	size_t left; /* files that are due, in this batch and later ones */
+	size_t left; /* files that are due in this batch and in later batches */
 	bool memory;
 };
 
@@ -105,7 +106,7 @@ static int collect(void *cookie, struct entry *e)
 static int look_at(struct sync *s, const char *path, const struct ident *seen,
 	const struct published *p, struct ident *now, struct penstock_error *err)
 {
-	/* The open() also makes a file server send fresh times. */
+	/* On a network file system, open() also makes the server send fresh times. */
 	_cleanup_close_ int fd = sync_open_file(s, path);
 	struct stat st;
 
@@ -156,8 +157,8 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 			rc = error_memory(err);
 		if (!same && rc == 0) {
 			e->seen = now;
-			/* After a stop of the machine the object is good, and the local file may be
-			 * torn. */
+			/* After a restart of the machine, the object is good, and the local file
+			 * may be damaged. */
 			rc = (s->doubt ? plan_suspect(&s->plan, e, &now, now_ms)
 				       : plan_again(&s->plan, e, false, now_ms)) < 0
 				     ? error_memory(err)

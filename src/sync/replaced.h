@@ -12,7 +12,8 @@
  *	replaced_release(&list);
  *
  * The name of a copy is `ETAG/path` if the user or another program made the object, and
- * `ETAG.run/path` if a run published it. The second copy of one name and later ones have ETAG~2, …
+ * `ETAG.run/path` if a run published it. The second copy with the same name has ETAG~2 instead of
+ * ETAG, the third copy ETAG~3, …
  */
 #ifndef SYNC_REPLACED_H
 #define SYNC_REPLACED_H
@@ -37,8 +38,8 @@ struct replaced_copy {
 	uint64_t size;
 	int64_t made_ns; /* by the store's clock */
 	bool by_run; /* a run published the object; otherwise this may be the only copy */
-	bool going; /* set by replaced_choose() */
-	bool gone; /* set by replaced_remove() */
+	bool going; /* to be removed; set by replaced_choose() */
+	bool gone; /* removed; set by replaced_remove() */
 };
 
 struct replaced_list {
@@ -58,8 +59,8 @@ struct replaced_bound {
 };
 
 /* Replaces the content of `key` with the key of copy `n` (from 1) of `there`, the object of the
- * file `path`. The metadata of `there` shows the origin. PENSTOCK_E_LIMIT if S3 does not allow so
- * long a key. */
+ * file `path`. The metadata of `there` shows the origin. Fails with PENSTOCK_E_LIMIT if the key is
+ * longer than S3 allows. */
 int replaced_key(const char *state, const char *path, const struct object_info *there, unsigned n,
 	struct buf *key, struct penstock_error *err);
 /* Returns the path of the file that a copy belongs to, or NULL if the path was too long for a key.
@@ -76,8 +77,8 @@ void replaced_release(struct replaced_list *list);
  * of marked copies. */
 size_t replaced_choose(struct replaced_list *list, const struct replaced_bound *bound);
 /* Removes the marked copies, each only if it is unchanged since it was listed, and adds them to
- * `removed`. Returns the first error. A copy that is refused does not stop the others; a request
- * that fails as a whole does. */
+ * `removed`. Returns the first error. If a copy is refused, the removal of other copies continues;
+ * if a whole request fails, the removal stops. */
 int replaced_remove(struct replaced_list *list, struct object_ref in, struct replaced_sum *removed,
 	struct penstock_error *err);
 

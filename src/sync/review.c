@@ -1,8 +1,8 @@
 /*
- * The last check of the bucket in a flush: every object of this run must still be there, as the
- * local file may be the only copy. The bucket is listed once; objects that the list does not show
- * as expected are requested by name, so encoded keys need no special rule. Memory does not depend
- * on the size of the bucket.
+ * The last check of the bucket in a flush: every object of this run must still exist, because
+ * otherwise the local file is the only copy. The bucket is listed once; objects that the list does
+ * not show as expected are requested by name, so encoded keys need no special rule. The use of
+ * memory does not depend on the size of the bucket.
  *
  * With deleteSync the list also shows objects that this sync uploaded and that have no file: an
  * upload may reach the store after the deletion of its name, if its request was delayed on the way.
@@ -20,13 +20,13 @@
 #include "sync/record/names.h"
 #include "sync/internal.h"
 
-/* the list ends after LIST_MORE keys, and LIST_TIMES keys more for each file of this run; files
- * that it has not shown are requested by name */
+/* the list stops after LIST_MORE keys plus LIST_TIMES keys for each file of this run; files that it
+ * has not shown are requested by name */
 #define LIST_MORE  10000
 #define LIST_TIMES 4 /* keys of the list for each file of this run */
 #define BATCH	   64 /* files requested between two passes over the table */
 #define UNKNOWN	   1000 /* new objects without a file that are requested */
-/* stores refuse requests if the clocks differ by more */
+/* stores refuse signed requests if the clocks differ by more than this */
 #define SKEW_NS (INT64_C(15) * 60 * NS_PER_S)
 
 struct review {
@@ -60,7 +60,7 @@ static int begin(void *cookie, struct entry *e)
 	return 0;
 }
 
-/* Returns true if no file has the name, and no file had it before the run started over. */
+/* Returns true if no file has the name, and no file had the name before the run started over. */
 static bool is_free(const struct entry *e)
 {
 	return !e || (e->state == ENTRY_GONE && !e->work && !e->below &&
@@ -90,8 +90,8 @@ static int on_object(void *cookie, const struct object_info *info)
 	return r->memory;
 }
 
-/* Handles the object of a file: the object is as expected, or the file is sent again, or is lost.
- * Under lock. */
+/* Handles the result for the object of a file: the object is as expected, the file is sent again,
+ * or the file is lost. Under lock. */
 static void judge(struct review *r, struct entry *e, const char *path, bool there, bool same)
 {
 	if (same) {
@@ -155,7 +155,7 @@ static int ask_for_unknown(struct review *r, const char *path, struct penstock_e
 	if (!is_free(table_find_path(&s->table, path)))
 		return 0;
 	e = table_get_path(&s->table, path);
-	if (!e) /* a file has the name of its directory, or out of memory */
+	if (!e) /* a file has the name of one of its directories, or out of memory */
 		return errno == ENOMEM ? error_memory(err) : 0;
 	plan_late(&s->plan, e, clock_monotonic_ms());
 	r->again++;

@@ -14,10 +14,10 @@
 #include "sync/internal.h"
 
 #define SCAN_STEP    512 /* names read in one call, under lock */
-#define SCAN_POLL_MS 1000 /* least time between two scans without a watch */
+#define SCAN_POLL_MS 1000 /* longest pause between scans without a watch, unless scans take long */
 #define AGAIN_MIN_MS 200 /* first pause between scans for names that have to wait */
 #define AGAIN_MAX_MS 5000
-#define LOOK_STEP_MS 5 /* between two searches for writers */
+#define LOOK_STEP_MS 5 /* minimum time between two searches for writers */
 #define LOOK_WORKS   1024 /* changes that one search examines */
 #define LOOK_TIMES   3 /* searches for the writers of one file */
 
@@ -48,8 +48,8 @@ static bool scan_open(struct sync *s, struct dir *d)
 	return true;
 }
 
-/* Ends the scan of a directory that was read to its end: names that were not found are looked
- * up. */
+/* Ends the scan of a directory that was read to its end: looks up the names that the scan has not
+ * found. */
 static void scan_close(struct sync *s, int64_t now_ms)
 {
 	struct dir *d = s->scan_dir;
@@ -70,8 +70,8 @@ static void scan_close(struct sync *s, int64_t now_ms)
 	}
 }
 
-/* Names of the directory may be unknown: a flush must not succeed without them. The flush fails
- * instead of another scan, which may fail again and again. */
+/* Some names of the directory may be unknown, and a flush must not succeed without them. So the
+ * flush fails; another scan could fail again and again. */
 static void scan_failed(struct sync *s, int reason)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
@@ -185,7 +185,8 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 		if (!wanted || buf_failed(&path) ||
 			fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		/* The writer was at the end of its close when the lease was refused. */
+		/* The writer was still closing the file when the lease was refused, so no event of
+		 * a close may follow. */
 		if (o->by_lease && o->looked && observe_lease(s, buf_str(&path)) == LEASE_FREE) {
 			ident_of_stat(&ident, &st);
 			if (plan_closed(&s->plan, w->entry, &ident, st.st_mode, o->closed_as,

@@ -11,7 +11,8 @@
 #include "transfer/state/part_file.h"
 #include "sync/internal.h"
 
-/* syncs that a journal names; the manifest is of one of these syncs, or older */
+/* number of syncs that a journal names; one of these syncs, or an earlier sync, wrote the
+ * manifest */
 #define NONCES		32
 #define JOURNAL_REWRITE (64 * MIB) /* bytes: a larger journal may be rewritten */
 
@@ -108,8 +109,8 @@ void state_write_journal(struct sync *s)
 	if (journal_write(s->journal) < 0) {
 		if (!s->journal_warned)
 			sync_emit(s, SYNC_WARNING, NULL, 0,
-				"cannot write the journal: %s; after a crash of penstock whole "
-				"files may count as incomplete",
+				"cannot write the journal: %s; after a crash of penstock, "
+				"complete files may count as incomplete",
 				strerror(errno));
 		s->journal_warned = true;
 		return;
@@ -209,7 +210,7 @@ static int replay_record(void *cookie, const struct journal_record *r)
 	return replay->memory;
 }
 
-/* ---- after a stop of the machine ---- */
+/* ---- after a restart of the machine ---- */
 
 void boot_believe(struct sync *s)
 {
@@ -218,19 +219,19 @@ void boot_believe(struct sync *s)
 
 /*
  * Data that was not on disk is lost, and most file systems keep size and time of a file whose new
- * blocks are missing. So the journal records the boot. In another boot a published file counts if
- * it has the content of its object; a file that was closed and not sent is suspect, unless it was
- * synced as the only copy.
+ * blocks are missing. So the journal records the id of the boot. After a restart of the machine, a
+ * published file is accepted only if it has the content of its object, and a file that was closed
+ * and not sent is suspect, unless it was synced as the only copy.
  */
 static void boot_judge(struct sync *s)
 {
-	/* On a network file system the close has sent the bytes to the server. A journal without a
-	 * boot id is trusted. */
+	/* Not on a network file system, where the close has sent the bytes to the server. A journal
+	 * without a boot id is trusted. */
 	s->doubt = s->boot[0] && s->journal_boot[0] && strcmp(s->boot, s->journal_boot) != 0 &&
 		   !s->leases_unreliable;
 	if (s->doubt)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
-			"the machine stopped since the output was written: local files are "
+			"the machine was restarted since the output was written: local files are "
 			"accepted only if they match their objects");
 	else
 		boot_believe(s);
@@ -276,7 +277,7 @@ static int find_unsynced(void *cookie, struct entry *e)
 	return is_only_here(e) && !(e->flags & ENTRY_SYNCED);
 }
 
-/* A close during the sync clears the flag again. */
+/* A close during syncfs() clears the flag again. */
 static int mark(void *cookie, struct entry *e)
 {
 	(void)cookie;

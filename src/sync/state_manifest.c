@@ -16,8 +16,8 @@
 #include "sync/plan/line.h"
 #include "sync/internal.h"
 
-#define MANIFEST_MS   1000 /* least time between two manifests of a running sync */
-#define MANIFEST_COST 20 /* least time between two manifests, as a multiple of the cost of one */
+#define MANIFEST_MS   1000 /* minimum time between two manifests of a running sync */
+#define MANIFEST_COST 20 /* minimum time between two manifests, as a multiple of the cost of one */
 
 /* ---- read ---- */
 
@@ -39,7 +39,7 @@ static int fetch_manifest(const struct sync *s, struct manifest_head *head,
 	rc = object_get_file(sync_at(s, s->manifest), path,
 		&(struct object_get_options){.cancel = o->cancel}, info, &own);
 	/* Only a reply of the store shows that there is no manifest. Without a reply the restore
-	 * must fail, not do nothing. */
+	 * must fail: it must not continue as if there were no manifest. */
 	if (rc == -PENSTOCK_E_NOT_FOUND && !own.http_status)
 		return error_set(err, PENSTOCK_E_IO, "%s", own.message);
 	if (rc < 0)
@@ -60,7 +60,7 @@ struct merge {
 	struct sync *s;
 	const struct manifest_head *head; /* read before the first item */
 	const struct object_info *info; /* read before the first item */
-	bool newer; /* newer than the journal: another machine had the run since */
+	bool newer; /* newer than the journal: another machine has owned the run since */
 	bool older; /* older than the attempt that started over */
 	uint64_t older_files, older_bytes;
 	bool memory;
@@ -74,7 +74,7 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 	bool older = m->older || item->older;
 	char etag[ENTRY_ETAG_SIZE];
 
-	if (e->state == ENTRY_PARKED) /* the entry has an object and needs a `struct work` */
+	if (e->state == ENTRY_PARKED) /* the entry has an object, so it needs a `struct work` */
 		m->memory |= line_unpark(&m->s->plan, e, clock_monotonic_ms()) < 0;
 	if (older && S_ISREG(item->mode)) {
 		m->older_files++;
@@ -85,8 +85,8 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 		e->flags |= ENTRY_OLDER;
 	if ((e->flags & ENTRY_PUBLISHED) && (!m->newer || strcmp(etag, item->etag) == 0))
 		return;
-	/* The flag is also set for a file that was written here since: until that file is
-	 * published, the object is the older one. */
+	/* The flag is also set for a file that was written locally since. Until that file is
+	 * published, the object is from the older attempt. */
 	if (older)
 		e->flags |= ENTRY_OLDER;
 	if (S_ISREG(item->mode)) {
@@ -251,7 +251,7 @@ static int write_item(void *cookie, struct entry *e)
 			item.mode = st.st_mode;
 			item.mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
 		} else if (!gone) {
-			return 0; /* known only as the parent of a file that was there once */
+			return 0; /* known only as the parent of a file that existed earlier */
 		} else {
 			item.mode = e->below ? S_IFDIR | (e->mode & 07777) : e->mode;
 		}
@@ -314,11 +314,11 @@ static FILE *stream_of(int fd)
 }
 
 /*
- * Examines the manifest in the bucket after a refused condition. Returns 1 if the bucket has the
- * manifest to be written, and only the reply was lost. Returns 0 if the manifest must be sent
- * again, because the bucket has none, or has an earlier one of this process that got no reply:
- * `etag` is then the ETag that the object must have. Returns -PENSTOCK_E_PRECONDITION if another
- * run wrote the manifest.
+ * Examines the manifest in the bucket after the store has refused a condition. Returns 1 if the
+ * bucket has the manifest to be written, and only the reply was lost. Returns 0 if the manifest
+ * must be sent again, because the bucket has no manifest, or has an earlier manifest of this
+ * process that got no reply: `etag` is then the ETag that the object must have. Returns
+ * -PENSTOCK_E_PRECONDITION if another run wrote the manifest.
  */
 static int manifest_conflict(struct sync *s, const char *upload, char etag[OBJECT_ETAG_SIZE],
 	struct object_info *info, struct penstock_error *err)
@@ -329,7 +329,7 @@ static int manifest_conflict(struct sync *s, const char *upload, char etag[OBJEC
 	int rc = object_head(sync_at(s, s->manifest), &there, err);
 
 	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err)) {
-		/* A deleted manifest does not mean that another run took the output over. */
+		/* A missing manifest does not mean that another run took the output over. */
 		etag[0] = '\0';
 		return 0;
 	}
@@ -363,8 +363,8 @@ static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_
 				.if_none_match = s->conditions && !*etag,
 				.content_type = "application/json",
 				.metadata = &metadata,
-				/* limits the memory: with many files the manifest and the table are
-				 * large */
+				/* limits the memory, because the manifest and the table of many
+				 * files are large */
 				.parallel = 1,
 				.cancel = &s->cancel},
 			info, err);
@@ -390,7 +390,8 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
-	MUST(s->attached); /* else the manifest would hide what the bucket has */
+	/* otherwise the new manifest would lack files of the manifest in the bucket */
+	MUST(s->attached);
 	f = stream_of(open(s->o.private_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 	items = f ? write_all(s, f) : 0;
 	if (!f || !manifest_written(f)) {
@@ -442,12 +443,13 @@ int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err)
 	*owner = true;
 	if (!s->conditions)
 		return 0;
-	/* This process may write the manifest during the request. */
+	/* Compare with the ETags from before and after the request, because this process may write
+	 * the manifest meanwhile. */
 	pthread_mutex_lock(&s->lock);
 	snprintf(before, sizeof(before), "%s", s->manifest_etag);
 	pthread_mutex_unlock(&s->lock);
 	rc = object_head(sync_at(s, s->manifest), &there, err);
-	if (rc < 0) /* a deleted manifest does not mean another owner */
+	if (rc < 0) /* a missing manifest does not mean that there is another owner */
 		return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
 	by = strlist_get(&there.metadata, "penstock-upload");
 	LOCK_SCOPE(&s->lock);

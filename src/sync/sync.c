@@ -22,15 +22,16 @@
 #include "base/thread.h"
 #include "sync/internal.h"
 
-#define JOURNAL_SYNC_MS 1000 /* time after which closes survive a power loss */
+#define JOURNAL_SYNC_MS 1000 /* closes survive a power loss after this time */
 #define ATTACH_RETRY_MS 2000
 #define IDLE_MS		60000
 #define SEE_STEPS	2000 /* scan steps of 512 names each, at the end of a task */
-#define READS_PER_ROUND 64 /* event buffers read before the lock is given up for a moment */
+/* event buffers that are read before the lock is released for a moment */
+#define READS_PER_ROUND 64
 
 /* ---- the workers ---- */
 
-/* Keeps the error for the status. */
+/* Stores the error for the status. */
 static void remember_error(struct sync *s, const char *path, const struct penstock_error *err)
 {
 	const char *why = err->message ? err->message : penstock_code_name(err->code);
@@ -310,7 +311,7 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->wake_fd < 0)
 		return error_errno(err, errno, "cannot start the sync");
-	/* A symbolic link is refused, as it may lead to files of another program. */
+	/* A symbolic link is refused, because it may lead to files of another program. */
 	s->root_fd = open(s->o.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->root_fd < 0)
 		return error_errno(err, errno, "cannot open the output directory '%s'", s->o.dir);
@@ -328,7 +329,8 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 		.append_ms = s->o.append_ms,
 		.workers = s->n_workers,
 		.continuous = s->o.continuous};
-	/* tmpfs and ramfs keep no trace of stores through a mapping: not even the time changes. */
+	/* tmpfs and ramfs keep no trace of writes through a mapping: not even the time of the file
+	 * changes. */
 	s->plan.always_dirty = fstatfs(s->root_fd, &fs) == 0 &&
 			       ((unsigned long)fs.f_type == TMPFS_MAGIC ||
 				       (unsigned long)fs.f_type == RAMFS_MAGIC);

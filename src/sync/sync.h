@@ -13,7 +13,7 @@
  *	... run the steps, and after each task that ended:
  *	sync_kill_coming(s);	// leftover processes are killed next
  *	sync_task_ended(s, killed_by_signal);
- *	... on every way out, when the tasks are gone:
+ *	... at every end of the run, when the tasks have ended:
  *	sync_flush(s, deadline_ms, err);
  *	sync_free(s);
  *
@@ -23,7 +23,7 @@
  * published in the order of their closes. Files that stay open are published as they grow if their
  * beginning is useful by itself (opened with O_APPEND, text, events of TensorBoard; never if
  * is_whole() returns true), else they are sent to `<state_prefix>/partial/` until they are closed.
- * Files that were closed by a kill of their writer are suspect: they are sent to `partial/`, too,
+ * Files that were closed by a kill of their writer are suspect: they are also sent to `partial/`,
  * and the last good object stays. Logs that only grew are published to their end.
  *
  * Keys. A file `a/b` becomes the object `prefix + "a/b"`. Names that are not UTF-8 are published
@@ -62,7 +62,7 @@ enum sync_event {
 	/*
 	 * an object of another program was kept before it was overwritten; detail: the key of the
 	 * copy, or "version:ID". Without a path, detail has the number of files from before the run
-	 * started over, which will be kept if they are overwritten
+	 * started over, whose objects will be kept if they are overwritten
 	 */
 	SYNC_KEPT,
 	SYNC_WARNING, /* detail: one line */
@@ -82,7 +82,7 @@ typedef void (*sync_pids_fn)(void *cookie, void (*add)(void *arg, pid_t pid), vo
 typedef bool (*sync_whole_fn)(void *cookie, const char *path);
 
 struct sync_options {
-	const char *dir; /* the directory to watch; must exist */
+	const char *dir; /* the directory of the output, which is watched; must exist */
 	/* directory for snapshots and for suspect files that a restore sets aside; created with
 	 * mode 0700; on the file system of `dir` if possible */
 	const char *private_dir;
@@ -103,7 +103,8 @@ struct sync_options {
 	bool continuous; /* if false, nothing is sent before sync_flush() */
 	pid_t root_pid; /* process whose descendants are the writers; 0 for this process */
 	sync_pids_fn pids; /* used instead of root_pid; may be NULL */
-	/* called from any thread, even from that of a caller, one call at a time; may be NULL */
+	/* called from any thread, even from a thread that calls a function of this file; one call
+	 * at a time; may be NULL */
 	sync_event_fn on_event;
 	sync_whole_fn is_whole; /* may be NULL */
 	void *cookie; /* passed to pids, on_event and is_whole */
@@ -111,7 +112,8 @@ struct sync_options {
 	/* a file is sent when unchanged for this time after its close; 0 for SYNC_QUIET_MS */
 	int quiet_ms;
 	int append_ms; /* pause between two publications of an open file; 0 for SYNC_APPEND_MS */
-	/* least time between two periodic scans; without inotify at most 1 s; 0 for SYNC_SCAN_MS */
+	/* minimum time between two periodic scans; without inotify at most 1 s; 0 for
+	 * SYNC_SCAN_MS */
 	int scan_ms;
 	const atomic_int *cancel; /* polled by sync_restore() and sync_flush(); may be NULL */
 };
@@ -122,11 +124,11 @@ struct sync_options {
 #define SYNC_SCAN_MS   10000
 
 /*
- * Reads the journal, watches the directory, starts the threads. Does not wait for the bucket. Files
- * that the journal of an earlier attempt records as closed, and that are unchanged, are published;
- * after a stop of the machine only those that sync_settle() synced. Files that differ from the
- * journal are suspect. Without a journal every file that is there counts as closed.
- * PENSTOCK_E_INVALID if the journal belongs to another run.
+ * Reads the journal, watches the directory and starts the threads. Does not wait for the bucket.
+ * Files that the journal of an earlier attempt records as closed, and that are unchanged, are
+ * published; after a restart of the machine, only those that sync_settle() synced are published.
+ * Files that differ from the journal are suspect. Without a journal every existing file counts as
+ * closed. Fails with PENSTOCK_E_INVALID if the journal belongs to another run.
  */
 int sync_start(struct sync **out, const struct sync_options *options, struct penstock_error *err);
 
@@ -134,9 +136,10 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
  * Publishes everything that is not published yet, and the manifest; returns when all of it is
  * durable. Call sync_flush() when the tasks have ended. `deadline_ms` is a time of
  * clock_monotonic_ms(); 0 waits without a limit, even through temporary failures. The newest
- * checkpoint goes first. Errors: the first failure, with the number of files and bytes not sent
- * (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another
- * run took the output over. The sync continues; the flush can be called again.
+ * checkpoint goes first. Returns the first failure, with the number of files and bytes not sent
+ * (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …), or PENSTOCK_E_PRECONDITION if
+ * another run took the output over. The sync continues after a failure, and sync_flush() can be
+ * called again.
  */
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 /* Continues a flush that failed, if no file was written since: files that were checked are not
@@ -165,14 +168,14 @@ void sync_kill_over(struct sync *s);
 
 /*
  * Makes the unsent files durable on the disk, so that a restore after a power loss accepts them.
- * May take seconds. Does nothing without a journal or on a network file system. Without this call a
- * restore after a stop of the machine treats files that were closed and not sent as suspect.
+ * May take seconds. Does nothing without a journal or on a network file system. Without this call,
+ * a restore after a restart of the machine treats files that were closed and not sent as suspect.
  */
 void sync_settle(struct sync *s);
 
 struct sync_status {
 	uint64_t files_published; /* versions of files published since the start */
-	uint64_t bytes_published; /* bytes sent: without the parts that the store copied */
+	uint64_t bytes_published; /* bytes sent, without the parts that the store copied */
 	uint64_t files_waiting; /* names with an unpublished change */
 	uint64_t bytes_waiting;
 	int64_t lag_ms; /* age of the oldest unpublished change; 0 if there is none */
@@ -183,8 +186,8 @@ struct sync_status {
 	uint64_t scans; /* number of scans of the whole directory */
 	bool polling; /* no inotify (limit reached, network file system): scans only */
 	char last_error[256]; /* error of the last failed upload since the last success, else "" */
-	/* wall clock, ns: when an upload, or the manifest, first failed since the last success
-	 * because the store was unavailable; 0 if it is available */
+	/* wall clock, ns: time of the first upload (or manifest) since the last success that failed
+	 * because the store was unavailable; 0 if the store is available */
 	int64_t away_ns;
 	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success; 0 if there was none */
 };

@@ -16,20 +16,21 @@
 #include "sync/record/names.h"
 #include "sync/internal.h"
 
-/* bytes: larger closed files get no checksum; a checksum is needed to continue a log */
+/* bytes: a closed file up to this size gets a checksum, by which a log that grows later is
+ * recognised */
 #define CRC_WHOLE (8 * MIB)
 /* bytes: a file of this size or more without a recorded object is sent after a HEAD request */
 #define HEAD_FIRST  (64 * MIB)
-#define CONFLICTS   4 /* refused preconditions in a row for one file */
+#define CONFLICTS   4 /* consecutive refused preconditions for one file */
 #define SNIFF	    4096 /* bytes read to decide if a prefix of the file is useful */
-#define PARTIAL_AGE 10000 /* ms: a file that has been open for less time is just being written */
+#define PARTIAL_AGE 10000 /* ms: a file that has been open for less time is not sent to partial/ */
 
 /* The upload of one file. */
 struct upload {
 	struct sync *s;
 	const struct job *job;
 	const char *path;
-	int fd; /* the bytes to send: the file, its snapshot or its copy */
+	int fd; /* descriptor of the bytes to send: the file, its snapshot or its copy */
 	int file; /* the file */
 	struct ident ident; /* identity of the version that is sent */
 	uint32_t mode;
@@ -123,7 +124,7 @@ static int add_metadata(struct sync *s, const struct upload *u, struct strlist *
 	pthread_mutex_lock(&s->lock);
 	number = ++s->uploads;
 	pthread_mutex_unlock(&s->lock);
-	/* mtime and mode in the form of s3fs and rclone. */
+	/* mtime and mode have the form that s3fs and rclone use. */
 	return strlist_addf(metadata, "mtime=%" PRId64 ".%09" PRId64, u->ident.mtime_ns / NS_PER_S,
 		       u->ident.mtime_ns % NS_PER_S) < 0 ||
 			       strlist_addf(metadata, "mode=%u", u->mode) < 0 ||
@@ -135,8 +136,8 @@ static int add_metadata(struct sync *s, const struct upload *u, struct strlist *
 		       : 0;
 }
 
-/* Returns true if the object is already the version to be sent, as after a lost reply or a kill of
- * the run. */
+/* Returns true if the object is already the version to be sent, which happens after a lost reply or
+ * a kill of the run. */
 static bool is_same(const struct upload *u, const struct object_info *there)
 {
 	const char *mtime = strlist_get(&there->metadata, "mtime");
@@ -193,7 +194,8 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 	return 0;
 }
 
-/* Keeps the existing object, again if another program replaces it meanwhile. */
+/* Keeps a copy of the existing object. Starts over if another program replaces the object
+ * meanwhile. */
 static int resolve_conflict(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	for (unsigned n = 0; n < CONFLICTS; n++) {
@@ -282,7 +284,7 @@ static bool open_file(
 
 /* Returns true if the job is still valid after all pending events: the file may have been closed
  * again since the job was made, or have another name. Files that were closed before the copy must
- * have their place in the queue first, or a marker appears before its data. */
+ * get their place in the queue first; otherwise a marker could appear before its data. */
 static bool is_in_turn(struct upload *u)
 {
 	struct job job = *u->job;
@@ -293,8 +295,8 @@ static bool is_in_turn(struct upload *u)
 	return plan_still_valid(&u->s->plan, &job);
 }
 
-/* Copies a small file, which may refer to others, as it was at one moment, when all earlier closes
- * were known. The upload then sends the copy. */
+/* Copies a small file, which may refer to other files, at a moment when all earlier closes are
+ * known. The upload then sends the copy. */
 static bool take_small(
 	struct upload *u, struct job_result *r, int *copy, struct penstock_error *err)
 {
@@ -496,7 +498,7 @@ static int delete_unrecorded(struct upload *u, struct penstock_error *err)
 		if (!error_expected(rc, PENSTOCK_E_PRECONDITION, err))
 			return rc;
 	}
-	return 0; /* another program replaces the object again and again */
+	return 0; /* another program keeps replacing the object */
 }
 
 static void run_delete(struct upload *u, struct job_result *r, struct penstock_error *err)

@@ -18,7 +18,7 @@ enum lease {
 	LEASE_UNKNOWN /* the file system has no leases, or the file belongs to another user */
 };
 
-/* Asks for a lease and releases it at once. `fd` must be open only for reading. */
+/* Requests a lease and releases it at once. `fd` must be open only for reading. */
 enum lease lease_check(int fd);
 
 /*
@@ -27,9 +27,9 @@ enum lease lease_check(int fd);
  *	PENSTOCK_E_CHANGED: a writer has the file open, or opened it during the copy, or the
  *		file became shorter
  *	other: the copy could not be written (no space), or read
- * If `patient`, a writer that comes near the end of the copy waits for the last few MiB: for files
- * that have a writer almost all the time. Without leases the copy is made anyway; the caller then
- * compares the file before and after.
+ * If `patient`, a writer that opens the file near the end of the copy must wait until the last few
+ * MiB are copied. `patient` is for files that have a writer almost all the time. Without leases the
+ * copy is made anyway; the caller then compares the file before and after.
  */
 int lease_snapshot(int fd, uint64_t size, const char *tmp_dir, bool patient, enum lease *lease,
 	struct penstock_error *why);

@@ -71,7 +71,7 @@ void procs_release(struct procs *procs)
 }
 
 /* Returns the process with a reference for the caller; NULL if the process is gone, if there are
- * too many, or if out of memory. */
+ * too many processes, or if out of memory. */
 static struct proc *proc_of(struct procs *procs, pid_t pid)
 {
 	struct pollfd gone = {.events = POLLIN};
@@ -111,7 +111,7 @@ static bool read_file(const char *path, char *out, size_t size)
 	return true;
 }
 
-/* Returns field `n` (1 is the pid) of a /proc/PID/stat, or NULL if there are fewer. */
+/* Returns field `n` (1 is the pid) of a /proc/PID/stat, or NULL if there are fewer fields. */
 static const char *stat_field(const char *stat, unsigned n)
 {
 	const char *at = strrchr(stat, ')'); /* the name may contain anything */
@@ -174,7 +174,7 @@ void pid_list_add(void *arg, pid_t pid)
 	pid_t *pids = array_grow(list->pids, list->n, sizeof(*pids));
 
 	if (!pids)
-		return; /* out of memory: the close of an unknown writer counts as unseen */
+		return; /* out of memory: the writer of the close counts as not seen */
 	list->pids = pids;
 	pids[list->n++] = pid;
 }

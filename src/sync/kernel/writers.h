@@ -3,9 +3,9 @@
  * of a killed writer like any other close; these functions distinguish the two.
  *
  * A process is looked up while it has the file open (writers_find()) and kept by its pidfd. At the
- * close the process is either alive (a true close), or exiting: then its exit code shows if a
- * signal ended it. From kernel 6.15 on the pidfd has the exit code even after the parent has reaped
- * the process; on older kernels the exit code is then unknown.
+ * close, a living process has closed the file itself (a true close). If the process is exiting, its
+ * exit code shows if a signal ended it. From kernel 6.15 on the pidfd has the exit code even after
+ * the parent has reaped the process; on older kernels the exit code is then unknown.
  */
 #ifndef SYNC_KERNEL_WRITERS_H
 #define SYNC_KERNEL_WRITERS_H

@@ -13,8 +13,9 @@ bool commits_is_hidden(const char *name);
 
 /* Returns true if a file that the commit `w` may name still has to be sent, or is being sent. */
 bool commits_wait(const struct plan *p, const struct work *w);
-/* Returns the directory that a flush sends before all others: that of the newest commit that is not
- * published and can be sent. Returns NULL if there is none or if no flush runs. */
+/* Returns the directory that a flush sends before all other directories: the directory of the
+ * newest commit that is not published and can be sent. Returns NULL if there is no such commit, or
+ * if no flush runs. */
 const struct dir *commits_first(const struct plan *p);
 bool commits_is_below(const struct dir *d, const struct dir *top);
 /* Returns true if a commit that has not been read yet may confirm the suspect file `e`. */

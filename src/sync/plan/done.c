@@ -1,4 +1,4 @@
-/* The end of a job. */
+/* Handles the end of a job. */
 #include <string.h>
 
 #include "sync/plan/commits.h"
@@ -7,7 +7,7 @@
 
 #define PAUSE_FIRST_MS 500
 #define PAUSE_MAX_MS   30000
-#define PAUSE_FLUSH_MS 2000 /* longest pause in a flush, as the caller waits */
+#define PAUSE_FLUSH_MS 2000 /* longest pause in a flush, because the caller waits */
 
 /* A job that ended. */
 struct ended {
@@ -56,7 +56,7 @@ static void record_object(struct plan *p, const struct ended *d, bool open)
 	plan_note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
 }
 
-/* Chooses how the next version is sent. The rest of a log stays one. */
+/* Chooses how the next version is sent. Does not change HOW_REST. */
 static void choose_how(struct work *w, enum work_how how)
 {
 	if (w->how != HOW_REST)
@@ -75,10 +75,10 @@ static void done_whole(struct plan *p, const struct ended *d)
 	const bool waits = e->state == ENTRY_CLOSED || e->state == ENTRY_HELD || reopened;
 
 	record_object(p, d, open);
-	/* The record of a newer close must be the last one. */
+	/* The record of the newer close must follow the record of the publication. */
 	if (e->state == ENTRY_CLOSED && has_changed(d))
 		plan_note(p, JOURNAL_CLOSED, e, &e->seen);
-	if (e->state == ENTRY_GONE) /* the object outlives its file */
+	if (e->state == ENTRY_GONE) /* the file was removed during the upload */
 		plan_note(p, JOURNAL_GONE, e, &w->published);
 	w->waiting_ms = waits ? d->now_ms : 0;
 	w->first_close = job->close + 1;
@@ -95,7 +95,7 @@ static void done_whole(struct plan *p, const struct ended *d)
 			choose_how(w, HOW_COPY);
 		else if (w->how == HOW_COPY)
 			w->how = HOW_FILE;
-		/* The file goes behind the copies that were made together with the one just sent,
+		/* The file goes behind the copies that were made together with the copy just sent,
 		 * but not behind files that were closed later. */
 		if ((e->state == ENTRY_OPEN && !reopened) || (waits && job->frozen))
 			queue_remove(p, w);
@@ -144,7 +144,7 @@ static void done_delete(struct plan *p, struct entry *e)
 	entry_set_etag(e, NULL);
 	p->manifest_dirty = true;
 	memset(&w->published, 0, sizeof(w->published));
-	if (e->below) { /* the file's name is a directory now */
+	if (e->below) { /* the name now belongs to a directory */
 		plan_drop_work(p, e);
 		return;
 	}
@@ -155,7 +155,8 @@ static void done_delete(struct plan *p, struct entry *e)
 	table_remove(p->table, e);
 }
 
-/* Sets aside a file for which waiting does not help, so that it does not hold up its directory. */
+/* Sets aside a file that cannot be sent even if its directory waits for it, so that it does not
+ * hold up the directory. */
 static void set_aside(struct plan *p, const struct ended *d)
 {
 	struct work *w = d->job->work;
@@ -167,8 +168,8 @@ static void set_aside(struct plan *p, const struct ended *d)
 	settle(p, w, d);
 }
 
-/* Gives a queued file the place that it had. The version that had this place was not published, so
- * files that were closed after it still wait for the next version. */
+/* Gives a queued file its previous place. The version that had this place was not published, so
+ * files that were closed after that version still wait for the next version. */
 static void keep_place(struct plan *p, struct work *w)
 {
 	if (!w->queued)
@@ -224,7 +225,7 @@ static void changed_under(struct plan *p, const struct ended *d)
 	w->ready_ms = d->send == SEND_RECLOSED ? d->now_ms : d->now_ms + p->quiet_ms;
 }
 
-/* Notes a try that sent nothing of an open file. */
+/* Notes an attempt that sent nothing of an open file. */
 static void tried(struct work *w, int64_t now_ms)
 {
 	if (w->opening)
@@ -316,7 +317,8 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 	case JOB_WAIT:
 		too_early(p, &ended);
 		break;
-	case JOB_DAMAGED: /* tried again from time to time, as the user may repair the checkpoint */
+	/* retried from time to time, because the user may repair the checkpoint */
+	case JOB_DAMAGED:
 		set_aside(p, &ended);
 		break;
 	}

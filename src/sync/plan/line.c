@@ -66,7 +66,8 @@ bool line_next(struct plan *p, struct dir *d, int64_t now_ms)
 	d->line_out++;
 	e->flags &= (uint16_t) ~(ENTRY_LINE | ENTRY_AGAIN | ENTRY_UNSEEN);
 	if (e->state == ENTRY_OPEN)
-		queue_add(p, e->work); /* files closed after it wait for it, for a while */
+		/* files that were closed later wait for this file, for a while */
+		queue_add(p, e->work);
 	else if (e->state == ENTRY_GONE && !e->work && !e->below && !(e->flags & ENTRY_PUBLISHED))
 		table_remove(p->table, e);
 	return true;
@@ -77,7 +78,7 @@ bool line_is_full(const struct plan *p, const struct dir *d)
 	return p->n_queued >= PLAN_QUEUED || d->n_queued >= PLAN_QUEUED_DIR;
 }
 
-/* Moves one file of each directory into its queue. Returns false if none could move. */
+/* Moves one file of each directory into its queue. Returns false if no file could be moved. */
 static bool move_up(struct plan *p, int64_t now_ms)
 {
 	bool moved = false;

@@ -1,8 +1,9 @@
 /*
- * The line behind the queue of a directory: files that were closed when PLAN_QUEUED others waited,
- * or PLAN_QUEUED_DIR of the directory, and that have no object yet. Such a file has no work and so
- * takes no more memory than a published one. An entry keeps its place until its turn comes, even if
- * the file changes or is removed; a small file that was closed again is then sent from a copy.
+ * The line behind the queue of a directory. A file without an object joins the line when it is
+ * closed while PLAN_QUEUED files wait in all queues, or PLAN_QUEUED_DIR in the queue of its
+ * directory. A file in the line has no `struct work`, so it takes no more memory than a published
+ * file. An entry keeps its place until its turn comes, even if the file changes or is removed; a
+ * small file that was closed again is then sent from a copy.
  */
 #ifndef SYNC_PLAN_LINE_H
 #define SYNC_PLAN_LINE_H
@@ -11,7 +12,7 @@
 
 void line_park(
 	struct plan *p, struct entry *e, const struct ident *ident, bool unseen, int64_t now_ms);
-/* Gives the parked file `e` a work now. Returns -1 if out of memory. */
+/* Gives the parked file `e` a `struct work`. Returns -1 if out of memory. */
 int line_unpark(struct plan *p, struct entry *e, int64_t now_ms);
 /* Gives the first entry of the line its turn. Returns false if the line is empty or if out of
  * memory. */

@@ -58,7 +58,7 @@ static void hand_out(
 		plan_unsure(e, 0);
 	if (w->how == HOW_COPY)
 		w->how = HOW_FILE;
-	/* The copy is of an earlier version. */
+	/* The copy has an earlier version than the file. */
 	if (w->frozen && (e->state != ENTRY_CLOSED || w->close != w->frozen->close))
 		w->send = e->state == ENTRY_CLOSED ? SEND_RECLOSED : SEND_CHANGED;
 	if (w->queued)
@@ -94,8 +94,8 @@ static void set_aside(struct plan *p, struct work *w, int64_t ready_ms)
 	w->settled = p->flushing;
 }
 
-/* Returns true if a commit must wait: it goes after all files that it may name, including files
- * that are behind it in the queue. */
+/* Returns true if a commit must wait. A commit is published after all files that it may name,
+ * including files that are behind it in the queue. */
 static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
 {
 	if (w->wait == WAIT_DATA && now_ms < w->ready_ms) {
@@ -113,8 +113,8 @@ static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 }
 
 /* Returns the work of the same file under another name, which is not published yet, or NULL if
- * there is none. `*soon` is true if the file can be published soon; such a work is preferred. Files
- * in the line are not found. */
+ * there is none. Prefers a work that can be published soon, and then sets `*soon`. Files in the
+ * line are not found. */
 static const struct work *successor_of(const struct plan *p, const struct work *gone, bool *soon)
 {
 	const struct work *found = NULL;
@@ -144,8 +144,8 @@ static const struct work *successor_of(const struct plan *p, const struct work *
 }
 
 /* Returns the work that the deletion must wait for: after a rename the bytes must be in the bucket
- * under the new name before the old object is deleted. Retention removes files rather than renames
- * them; the next checkpoint may reuse their inodes. */
+ * under the new name before the old object is deleted. A file that retention has removed was not
+ * renamed, so its deletion does not wait: the next checkpoint may reuse its inode. */
 static const struct work *delete_waits_for(const struct plan *p, const struct work *w, bool *soon)
 {
 	return w->entry->below || (w->entry->flags & ENTRY_RETIRED) ? NULL
@@ -241,9 +241,9 @@ static void put_behind_line(struct plan *p, struct dir *d, int64_t now_ms)
 	}
 }
 
-/* Returns true if the head must be copied together with other small files, as it may refer to files
- * that were closed after it. Sets `*wait` if the head must wait: while copies of other files are in
- * the queue, it goes behind these copies. */
+/* Returns true if the head must be copied together with other small files, because it may refer to
+ * files that were closed after it. Sets `*wait` if the head must wait: while copies of other files
+ * are in the queue, it goes behind these copies. */
 static bool to_be_frozen(
 	struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms, bool *wait)
 {
@@ -289,7 +289,7 @@ static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t
 		}
 		if (wait)
 			continue;
-		/* Other directories have their turn before this one has it again. */
+		/* The other directories have their turn before the next turn of this directory. */
 		DL_DELETE2(p->active, d, active_prev, active_next);
 		DL_APPEND2(p->active, d, active_prev, active_next);
 		hand_out(p, w,
@@ -383,8 +383,8 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 	case JOB_FREEZE:
 		break;
 	case JOB_WHOLE:
-		/* A snapshot is one whole version, even if the file changed since; but not if its
-		 * writer turned out to be killed. */
+		/* A snapshot is a complete version, even if the file changed since, unless the
+		 * writer was killed. */
 		return state != ENTRY_SUSPECT && (job->snapshot || w->send == SEND_SAME);
 	case JOB_GROWN:
 		return state != ENTRY_GONE;

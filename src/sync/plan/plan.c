@@ -140,8 +140,8 @@ static bool is_to_park(const struct plan *p, const struct entry *e, enum close_k
 	       (e->dir->line || line_is_full(p, e->dir));
 }
 
-/* Returns the end of the quiet time; a file that is never quiet gets its turn after
- * PLAN_RESTLESS_MS. */
+/* Returns the end of the time that the file must be quiet. A file that is closed again and again
+ * gets its turn after PLAN_RESTLESS_MS. */
 static int64_t quiet_at(const struct plan *p, const struct work *w, int64_t now_ms)
 {
 	int64_t latest = w->waiting_ms + PLAN_RESTLESS_MS;
@@ -151,8 +151,8 @@ static int64_t quiet_at(const struct plan *p, const struct work *w, int64_t now_
 					     : latest;
 }
 
-/* A small file that is closed again in its place may refer to files that were closed in between.
- * `found` is true for the event of a close that the scan has found already. */
+/* A small file that is closed again while it is queued may refer to files that were closed in
+ * between. `found` is true for the event of a close that the scan has found already. */
 static enum work_how how_after_close(const struct work *w, const struct ident *ident, bool found)
 {
 	if (found)
@@ -208,13 +208,14 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 		      : w->how == HOW_SNAPSHOT ? now_ms
 					       : quiet_at(p, w, now_ms);
 	/* If a worker is sending the previous version, or the scan found this version before its
-	 * event came, the file goes after everything that was closed since. Large files refer to no
-	 * others, and a second close under the upload keeps the place of the first. */
+	 * event came, the file goes after everything that was closed since. Large files do not
+	 * refer to other files. A second close during the upload keeps the place of the first
+	 * close. */
 	if (w->queued &&
 		((w->send != SEND_IDLE && !again) || (found && !w->frozen && plan_is_small(e))))
 		queue_remove(p, w);
-	/* A file that waits already keeps its place, as files that were closed since may refer to
-	 * it. A small file may refer to files in the line. */
+	/* A file that already waits keeps its place, because files that were closed since may refer
+	 * to it. A small file may refer to files in the line. */
 	w->behind = w->entry->dir->line && plan_is_small(w->entry) ? w->entry->dir->line_in : 0;
 	queue_add(p, w);
 	if (kind == CLOSE_EXIT)
@@ -254,7 +255,7 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 		return 0;
 	}
 	if (e->state == ENTRY_PARKED && same)
-		return 0; /* this close is known */
+		return 0; /* this close was already handled */
 	if (!same)
 		e->flags &= (uint16_t)~ENTRY_SYNCED;
 	if (is_to_park(p, e, kind)) {

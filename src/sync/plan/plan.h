@@ -9,9 +9,10 @@
  *	      │                        │      │ known after 1 s,    │
  *	      └── next true close ── SUSPECT ◀┘ or by task_ended()  └▶ OPEN (a writer came)
  *
- * Each directory has a queue in the order of closes, and only its head is with a worker, so that a
- * marker written after its data is published after it. A head that was opened again keeps its place
- * (its first version was never published) for PLAN_REOPEN_MS; then the others go ahead.
+ * Each directory has a queue in the order of closes, and only the head of the queue is with a
+ * worker. So a marker (a small file that names other files) that was written after its data is
+ * published after its data. A head that was opened again keeps its place for PLAN_REOPEN_MS,
+ * because its first version was never published; then the other files go ahead.
  *
  * The caller's lock covers everything here; times are clock_monotonic_ms().
  */
@@ -123,13 +124,13 @@ struct plan {
 	bool continuous; /* if false, there are jobs only during a flush */
 	bool may_delete; /* deleteSync, and the restore is complete */
 	bool may_retire; /* the restore is complete, or the run started over */
-	/* stores through mmap leave no trace on this file system: a close counts as a change */
+	/* writes through mmap leave no trace on this file system: a close counts as a change */
 	bool always_dirty;
 	bool flushing;
 	bool stopped; /* ownership was lost: no more jobs */
 	struct dir *active;
 	int large_busy;
-	int64_t pause_until_ms; /* no jobs before this time, as the store does not reply */
+	int64_t pause_until_ms; /* no jobs before this time, because the store does not reply */
 	int pause_ms;
 	int64_t sweep_ms; /* the next check of open and suspect files */
 	/* The time when the machine stops, 0 if unknown. A flush does not start an upload over a
@@ -146,7 +147,7 @@ struct plan {
 	bool manifest_dirty;
 	uint64_t closes; /* number of the last close */
 	size_t frozen_bytes; /* bytes of all copies of small files */
-	char fault[160]; /* a defect was found (PLAN_MUST() of state.h); "" if none */
+	char fault[160]; /* the defect that PLAN_MUST() (state.h) has found; "" if there is none */
 };
 
 /* Sets the state of a file; no other function does. A transition that state.c does not list is a
@@ -156,8 +157,8 @@ void plan_set_state(struct plan *p, struct entry *e, enum entry_event event, enu
 /* Reports that the file was written to, or that a writer has it open. Returns 0, or -1 if out of
  * memory. */
 int plan_changed(struct plan *p, struct entry *e, int64_t now_ms);
-/* Like plan_changed(), but only a refused lease shows the writer; `kind` is how the file was closed
- * last. */
+/* Like plan_changed(), but only a refused lease shows the writer. `kind` is the kind of the last
+ * close. */
 int plan_refused(struct plan *p, struct entry *e, enum close_kind kind, int64_t now_ms);
 /* Reports that the file was closed, or moved into place, with its present `ident` and `mode`.
  * Returns 0, or -1 if out of memory. */
@@ -193,25 +194,25 @@ enum close_kind plan_judge(const struct work *w);
 void plan_add_writer(struct work *w, struct proc *proc, bool append);
 
 /*
- * Small files that are closed again before they were published (`latest`, next to the files that it
- * names) may refer, when their turn comes, to files that were closed later. JOB_FREEZE requests
- * copies of all these files at the same moment, at most PLAN_FROZEN of a directory: plan_freeze()
- * takes ownership of each copy. Then the caller reports everything that was closed before that
- * moment, and plan_queue_frozen() puts the copies at the end of the queue, in the order of their
- * closes.
+ * When its turn comes, a small file that was closed again before it was published, such as
+ * `latest`, may refer to files that were closed later. JOB_FREEZE requests copies of all small
+ * files of a directory at the same moment, at most PLAN_FROZEN: plan_freeze() takes ownership of
+ * each copy. Then the caller reports everything that was closed before that moment, and
+ * plan_queue_frozen() puts the copies at the end of the queue, in the order of their closes.
  */
 void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen);
 void plan_queue_frozen(struct plan *p, struct dir *d);
-/* If no copy could be made, the head of the queue goes to its end, and is sent from the file unless
- * it is closed again. */
+/* Moves the head of the queue to the end if no copy could be made. The head is then sent from its
+ * file, unless the file is closed again. */
 void plan_freeze_failed(struct plan *p, struct dir *d);
 /* Forgets the copy, if there is one. */
 void plan_thaw(struct plan *p, struct work *w);
 
-/* Stores the next job in `*job`. Returns false if there is none now; `*wake_ms` is then lowered to
- * the time of the next call. */
+/* Stores the next job in `*job`. If there is no job now, returns false and lowers `*wake_ms` to the
+ * time of the next call. */
 bool plan_next(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms);
-/* Returns true if the job's upload may still become visible, or its object be deleted. */
+/* Returns true if the upload of the job may still become visible, or if the job may still delete
+ * the object. */
 bool plan_still_valid(const struct plan *p, const struct job *job);
 /* Reports the result of a job. May free the entry. */
 void plan_done(struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms);
@@ -221,8 +222,8 @@ void plan_flush_end(struct plan *p);
 /* Returns the number of changes that the flush has not handled yet, including the files in the
  * line. */
 size_t plan_flush_pending(const struct plan *p);
-/* Returns true if the change of `w` is still to be published. Returns false for a suspect file that
- * partial/ has as it is. */
+/* Returns true if the change of `w` is still to be published. Returns false for a suspect file
+ * whose present content is in partial/. */
 bool plan_is_waiting(const struct work *w);
 
 #endif

@@ -39,8 +39,8 @@ void queue_add_by_close(struct plan *p, struct work *w)
 {
 	struct work *before = w->entry->dir->tail;
 
-	/* Only small files refer to others. Deletions wait, and a file that waits for a copy gets
-	 * its place when the copy is made. */
+	/* Only small files refer to other files. Deletions wait, and a file that waits for a copy
+	 * gets its place when the copy is made. */
 	for (struct work *v = before; v && !v->frozen; v = v->prev) {
 		if ((v->close >= w->first_close && v->entry->seen.size <= PLAN_MARKER) ||
 			(v == before && (v->how == HOW_COPY || v->entry->state == ENTRY_GONE)))
@@ -91,7 +91,7 @@ void plan_thaw(struct plan *p, struct work *w)
 }
 
 /* If two files were closed alternately while both waited, the larger file goes first: the smaller
- * one may be a marker that names the larger. Otherwise the order of their closes counts. */
+ * file may be a marker that names the larger file. Otherwise the order of their closes counts. */
 static bool goes_before(const struct work *w, const struct work *other)
 {
 	if (w->first_close > other->frozen->close || other->first_close > w->frozen->close ||

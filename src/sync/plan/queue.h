@@ -1,4 +1,5 @@
-/* The queues of the plan: one for each directory, and the list of the directories that have one. */
+/* The queues of the plan: one for each directory, and the list of the directories whose queue is
+ * not empty. */
 #ifndef SYNC_PLAN_QUEUE_H
 #define SYNC_PLAN_QUEUE_H
 

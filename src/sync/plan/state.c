@@ -30,11 +30,11 @@ static const struct transition {
 	/* Unchanged since it was published. A suspect file must be written again first; a parked
 	 * file has no object. */
 	{EVENT_CLOSED, CLEAN | OPEN | HELD | CLOSED | GONE, CLEAN},
-	/* CLOSED: the rest of a log. */
+	/* CLOSED if the file is sent as the rest of a log. */
 	{EVENT_KILLED, ANY, SUSPECT | CLOSED},
 	{EVENT_TRUSTED, HELD, CLOSED},
 	{EVENT_REMOVED, ANY & ~GONE, GONE},
-	/* CLEAN again: links and directories, which have no content to publish. */
+	/* From CLEAN to CLEAN: links and directories, which have no content to publish. */
 	{EVENT_RETURNED, GONE | CLEAN, CLEAN},
 	{EVENT_TURN, PARKED, CLOSED},
 	/* A change during the upload would have left a newer version to send. */
@@ -103,7 +103,8 @@ static void check_work(struct plan *p, const struct entry *e, const struct work 
 	PLAN_MUST(p, implies(e->state == ENTRY_OPEN, w->opening != NULL));
 	PLAN_MUST(p, implies(w->queued, in_queue));
 	PLAN_MUST(p, implies(w->queued, d->n_queued > 0 && p->n_queued >= d->n_queued));
-	/* Such a file is queued, with a worker, or set aside for a later try: none is forgotten. */
+	/* Such a file is queued, with a worker, or set aside for a retry. Otherwise it would be
+	 * forgotten. */
 	PLAN_MUST(p, implies(e->state == ENTRY_CLOSED || e->state == ENTRY_HELD ||
 				     e->state == ENTRY_GONE,
 			     w->queued || w->send != SEND_IDLE || w->wait == WAIT_RETRY));
@@ -172,7 +173,7 @@ void plan_drop_work(struct plan *p, struct entry *e)
 
 	if (!w || w->send != SEND_IDLE)
 		return;
-	/* Without a work `seen` is the version that the object holds, not the last local
+	/* Without a `struct work`, `seen` is the version that the object holds, not the last local
 	 * version. */
 	if (e->state == ENTRY_GONE && (e->flags & ENTRY_PUBLISHED))
 		e->seen = w->published;
@@ -191,8 +192,8 @@ void plan_make_suspect(struct plan *p, struct entry *e, struct work *w)
 	e->flags &= (uint16_t)~ENTRY_KEEP;
 	if (w->send == SEND_SAME)
 		w->send = SEND_CHANGED;
-	/* The lines of a log do not change, so the last lines are as trustworthy as those that are
-	 * published. */
+	/* The lines of a log do not change, so the last lines are as trustworthy as the published
+	 * lines. */
 	if ((e->flags & ENTRY_APPENDED) || w->appender) {
 		plan_set_state(p, e, EVENT_KILLED, ENTRY_CLOSED);
 		w->ready_ms = w->changed_ms;

@@ -33,8 +33,8 @@ enum entry_state {
 	ENTRY_OPEN, /* changed, and a writer has it open */
 	ENTRY_HELD, /* closed by the exit of a writer; how the writer ended is not known yet */
 	ENTRY_CLOSED, /* to be published */
-	ENTRY_SUSPECT, /* closed by a kill: sent to partial/, never under its name */
-	ENTRY_GONE, /* not there locally */
+	ENTRY_SUSPECT, /* closed by a kill: sent to partial/, not under its name */
+	ENTRY_GONE, /* missing locally */
 	ENTRY_PARKED, /* to be published, in the line after the queue: no work yet, no object */
 };
 
@@ -42,7 +42,7 @@ enum entry_state {
 enum entry_event {
 	/* recorded by the journal, the manifest or a restore, with no task running */
 	EVENT_RECORDED,
-	EVENT_WRITTEN, /* a writer has the file open, or stored to it */
+	EVENT_WRITTEN, /* a writer has the file open, or has written to it */
 	EVENT_CLOSED, /* the file was closed, or moved into place */
 	EVENT_KILLED, /* the writer was killed */
 	EVENT_TRUSTED, /* the writer exited normally, or its result did not arrive in time */
@@ -61,11 +61,11 @@ enum entry_flag {
 	/* the object holds the first published.size bytes of an open file */
 	ENTRY_APPENDED = 1 << 2,
 	ENTRY_KEEP = 1 << 3, /* gone, but perhaps not deleted by a task: stays in the manifest */
-	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds a version of it */
-	ENTRY_SEEN = 1 << 5, /* found by the scan under way */
+	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds a version of the file */
+	ENTRY_SEEN = 1 << 5, /* the current scan has found the name */
 	ENTRY_WARNED = 1 << 6, /* a warning about this name was given */
 	ENTRY_OLDER = 1 << 7, /* the object is of an attempt before the run started over */
-	ENTRY_THERE = 1 << 8, /* the review under way has handled its object */
+	ENTRY_THERE = 1 << 8, /* the current review has handled the object */
 	ENTRY_LINE = 1 << 9, /* the entry has a place in the line, in any state */
 	ENTRY_AGAIN = 1 << 10, /* the file was closed again while it had that place */
 	ENTRY_UNSEEN = 1 << 11, /* PARKED: closed before its writer was found */
@@ -117,14 +117,15 @@ struct opening {
 	int64_t grown_cost_ms; /* duration of that publication */
 	int64_t partial_ms; /* time at which the file last went to partial/; 0 if never */
 	uint8_t looked; /* number of searches for the writers */
-	/* Only a refused lease shows that the file is open; `closed_as` is the kind of its last
-	 * close. The kernel reports a close before it grants leases again, so no other close may
-	 * follow. */
+	/* Only a refused lease shows that the file is open, and `closed_as` is the kind of its last
+	 * close. The kernel reports a close before it grants leases again. So the lease may be
+	 * refused after the last close, and no other close may follow. */
 	bool by_lease;
 	uint8_t closed_as; /* enum close_kind */
 };
 
-/* A small file as it was at one moment; published as such even if the file changes (freeze.c). */
+/* A copy of a small file at one moment. The copy is published even if the file changes
+ * (freeze.c). */
 struct frozen {
 	struct ident ident;
 	uint32_t mode;
@@ -135,7 +136,7 @@ struct frozen {
 
 /* The state of the upload of a change, and of the file since the job was made. */
 enum work_send {
-	SEND_IDLE, /* no worker has it */
+	SEND_IDLE, /* no worker has the change */
 	SEND_SAME, /* unchanged since the job was made */
 	SEND_CHANGED, /* written to, removed, or suspect since */
 	SEND_RECLOSED, /* closed again, and perhaps changed after that */
@@ -144,16 +145,16 @@ enum work_send {
 /* The way to send a file when its turn comes. */
 enum work_how {
 	HOW_FILE, /* directly from the file */
-	HOW_SNAPSHOT, /* from a snapshot: it changed under an upload (large files) */
-	HOW_COPY, /* from a copy made together with others: small, and closed again */
+	HOW_SNAPSHOT, /* from a snapshot: a large file that changed during an upload */
+	HOW_COPY, /* from a copy (freeze.c): a small file that was closed again */
 	HOW_REST, /* as the rest of a log whose writer was killed, if the file has only grown */
 };
 
 /* Reason why a file waits. The file is retried at `ready_ms`. */
 enum work_wait {
 	WAIT_NONE,
-	WAIT_DATA, /* a commit whose data is not all published; keeps its place in the queue */
-	WAIT_RETRY, /* cannot be published as it is (see `error`); has left the queue */
+	WAIT_DATA, /* a commit that names unpublished files; it keeps its place in the queue */
+	WAIT_RETRY, /* the file cannot be published now (see `error`), and has left the queue */
 };
 
 /*
@@ -163,15 +164,15 @@ enum work_wait {
  * that each state uses:
  *
  *	OPEN	 opening, changed_ms, doomed, modified, appender; it keeps its place in the queue
- *	HELD	 ready_ms: time at which its exit counts as a good one
+ *	HELD	 ready_ms: time at which the exit of its writer counts as normal
  *	CLOSED	 ready_ms, how, wait, close, first_close, waiting_ms, behind, unseen, found, frozen
- *	SUSPECT	 opening->sent: what partial/ has of it; not in the queue
+ *	SUSPECT	 opening->sent: the version in partial/; it is not in the queue
  *	GONE	 ready_ms: time at which its object is deleted
  */
 struct work {
 	struct entry *entry;
 	struct frozen *frozen; /* owned; sent instead of the file; NULL if there is no copy */
-	struct opening *opening; /* owned; there while OPEN, may be there in other states */
+	struct opening *opening; /* owned; set while OPEN, may be set in other states */
 	struct work *next, *prev; /* neighbours in the directory's queue, in the order of closes */
 	struct work *all_next, *all_prev; /* neighbours in the list of all works */
 	struct ident published; /* the version that the object holds; only with ENTRY_PUBLISHED */
@@ -183,7 +184,7 @@ struct work {
 	uint64_t close, first_close;
 	/* waits until this number of entries of its directory have left the line */
 	uint64_t behind;
-	uint16_t broken; /* snapshots that a writer broke */
+	uint16_t broken; /* snapshots that failed because a writer changed the file */
 	uint8_t error; /* enum penstock_code of the last failure */
 	uint8_t send; /* enum work_send */
 	uint8_t how; /* enum work_how */
@@ -193,19 +194,19 @@ struct work {
 	bool unseen; /* closed before its writer was found */
 	bool found; /* the scan found the file closed; the event of that close may still arrive */
 	bool doomed; /* the writer is being killed, which causes the next close */
-	bool modified; /* a store was seen since the last close */
+	bool modified; /* a write was seen since the last close */
 	bool appender; /* a writer has, or had, the file open with O_APPEND */
 };
 
 struct dir {
-	struct entry *self; /* NULL if it is the top */
+	struct entry *self; /* NULL for the top directory */
 	struct entry *first; /* children */
 	struct dir *wd_next;
 	struct dir *all_next, *all_prev; /* list of all directories */
 	struct work *head, *tail; /* publication queue */
 	size_t n_queued; /* length of that queue */
 	struct dir *active_next, *active_prev; /* list of the directories with a queue */
-	struct entry *line, *line_tail; /* closed files that are not in the queue yet */
+	struct entry *line, *line_tail; /* the line: closed files that are not in the queue yet */
 	struct dir *lined_next, *lined_prev; /* list of the directories with a line */
 	uint64_t line_in, line_out; /* number of all entries that have joined and left the line */
 	int64_t line_ms; /* time at which the line began */
@@ -243,7 +244,7 @@ struct entry *table_get_path(struct table *t, const char *path);
 struct entry *table_find_path(const struct table *t, const char *path);
 /* Turns an entry into a directory. Returns NULL if out of memory. */
 struct dir *table_make_dir(struct table *t, struct entry *e);
-/* Forgets an entry, its work, and for a directory everything below. */
+/* Forgets an entry, its work and, for a directory, all entries below it. */
 void table_remove(struct table *t, struct entry *e);
 
 /* Finds or makes the work of `e`. Returns NULL if out of memory. */
@@ -255,8 +256,8 @@ struct opening *work_open(struct work *w);
 /* Frees the work of `e`, which must not be queued, and which no worker may have. */
 void table_drop_work(struct table *t, struct entry *e);
 
-/* Calls `fn` for every entry, parents before children, siblings in no order. Stops at a non-zero
- * result and returns it. */
+/* Calls `fn` for every entry, parents before children, siblings in any order. Stops when `fn`
+ * returns non-zero, and returns that result. */
 int table_each(const struct table *t, int (*fn)(void *cookie, struct entry *e), void *cookie);
 int table_each_below(const struct dir *d, int (*fn)(void *cookie, struct entry *e), void *cookie);
 

@@ -94,7 +94,7 @@ int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skip
 	while (f && (n = getline(&line, &cap, f)) > 0) {
 		struct journal_record r;
 
-		/* A last line without newline may be cut, even if its CRC matches. */
+		/* A last line without a newline may be cut, even if its CRC matches. */
 		if (line[n - 1] != '\n') {
 			torn++;
 			break;
@@ -185,8 +185,8 @@ int journal_write(struct journal *j)
 		return errno == EINTR ? 0 : -1;
 	j->size += (uint64_t)n;
 	if ((size_t)n < j->pending.len) {
-		/* The file may end in the middle of a line now: that line is lost, and the next
-		 * record starts on a line of its own. */
+		/* The file may now end in the middle of a line: that line is lost, and the next
+		 * record starts on a new line. */
 		const char *rest = memchr(j->pending.data + n, '\n', j->pending.len - (size_t)n);
 
 		if (j->pending.data[n - 1] != '\n') {

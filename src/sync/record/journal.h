@@ -1,6 +1,6 @@
 /*
- * The local record of what was closed and what was published, so that the next attempt knows after
- * a kill which files are whole.
+ * The local record of closed and published files. After a kill, the record shows the next attempt
+ * which files are complete.
  *
  *	journal_replay(path, fn, cookie, NULL, err);	// reads earlier attempts
  *	journal_open(&j, path, err);			// for appending
@@ -9,9 +9,9 @@
  *	journal_sync(j);	// to the disk: survives a power loss
  *
  * One record is one line: a CRC of the rest, a letter, fields separated by spaces, names
- * percent-encoded. A line whose CRC is wrong (cut by a crash, or by a full disk) is skipped, so a
- * torn line loses one record. A journal that cannot be written does not stop the sync: lost
- * records are written again once there is space (journal_damaged(), then journal_rewrite()).
+ * percent-encoded. A line with a wrong CRC, which a crash or a full disk has cut, is skipped, so a
+ * torn line loses one record. A journal that cannot be written does not stop the sync: lost records
+ * are written again once there is space (journal_damaged(), then journal_rewrite()).
  */
 #ifndef SYNC_RECORD_JOURNAL_H
 #define SYNC_RECORD_JOURNAL_H
@@ -25,8 +25,8 @@ struct penstock_error;
 struct journal;
 
 enum journal_type {
-	/* path: the run's id; etag: the nonce of a sync that writes to this journal; key: the boot
-	 * in which files were found to be as recorded, "" in old journals */
+	/* path: the run's id; etag: the nonce of a sync that writes to this journal; key: the id of
+	 * the boot in which the files were found to match the records, "" in old journals */
 	JOURNAL_RUN = 'H',
 	/* path, ident, mode: closed by a living writer, or moved into place; key: JOURNAL_SYNCED or
 	 * none */
@@ -36,8 +36,8 @@ enum journal_type {
 	/* the same for an open file: the object holds its first ident.size bytes */
 	JOURNAL_APPENDED = 'A',
 	JOURNAL_SUSPECT = 'S', /* path, ident, mode */
-	JOURNAL_GONE = 'D', /* path, etag: gone locally, the object is still there */
-	JOURNAL_FORGET = 'X', /* path: neither here nor recorded as being in the bucket */
+	JOURNAL_GONE = 'D', /* path, etag: the file is gone, the object still exists */
+	JOURNAL_FORGET = 'X', /* path: the file is gone, and no object of it is recorded */
 	/* path, etag, size in ident.size; key: where an object of another program was kept */
 	JOURNAL_KEPT = 'K',
 	JOURNAL_UNKEPT = 'L', /* path, key: the copy was removed */
@@ -46,7 +46,7 @@ enum journal_type {
 	/* key; etag: the id of an upload in parts, "" before it has one; ident.mtime_ns: when the
 	 * upload was requested, wall clock */
 	JOURNAL_PARTS = 'U',
-	JOURNAL_PARTS_OVER = 'V', /* the same members: nothing of the upload is left */
+	JOURNAL_PARTS_OVER = 'V', /* the same members: the store has no part of the upload */
 };
 
 #define JOURNAL_SYNCED "synced" /* the file is on the disk */
@@ -66,11 +66,11 @@ struct journal_record {
 /* Returns non-zero to stop. */
 typedef int (*journal_fn)(void *cookie, const struct journal_record *record);
 
-/* A missing journal is an empty one. `skipped` (may be NULL) gets the number of torn lines. */
+/* A missing journal counts as empty. `skipped` (may be NULL) gets the number of torn lines. */
 int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,
 	struct penstock_error *err);
-/* Decodes one line, without its newline, in place. Returns false if the line is torn or not of a
- * journal. */
+/* Decodes one line, without its newline, in place. Returns false if the line is torn, or is not a
+ * line of a journal. */
 bool journal_parse(char *line, struct journal_record *record);
 /* Appends one line with its newline. */
 void journal_format(struct buf *out, const struct journal_record *record);
@@ -88,7 +88,7 @@ void journal_lost(struct journal *j);
  * After a signal or a short write returns 0; the other records stay pending, and a torn record is
  * lost (journal_damaged()). */
 int journal_write(struct journal *j);
-/* Calls fdatasync(), which may block for a long time. Returns -1 with errno. */
+/* Calls fdatasync(), which may block for a long time. Returns -1 with errno on error. */
 int journal_sync(struct journal *j);
 /* Returns true if a record was lost since the last rewrite. */
 bool journal_damaged(const struct journal *j);
@@ -96,7 +96,7 @@ bool journal_damaged(const struct journal *j);
 uint64_t journal_size(const struct journal *j);
 
 /* Replaces the journal with the records that `fill` adds (with journal_add() to the journal it is
- * given). The old one stays until the new one is durable. */
+ * given). The old journal stays until the new journal is durable. */
 int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal *j), void *cookie,
 	struct penstock_error *err);
 

@@ -12,9 +12,9 @@
  *	{"path":"b","kept":"…","size":9}
  *	]}
  *
- * `path`, `link` and `kept` are percent-encoded by names_encode(); mtime counts nanoseconds since
+ * `path`, `link` and `kept` are percent-encoded by names_encode(); mtime is in nanoseconds since
  * 1970. "deleted":true marks an object whose file is gone, "older":true an object of an attempt
- * before the run started over; "crc64" (ECMA, reflected) is there if it is known.
+ * before the run started over; "crc64" (ECMA, reflected) is present if it is known.
  */
 #ifndef SYNC_RECORD_MANIFEST_H
 #define SYNC_RECORD_MANIFEST_H
@@ -56,7 +56,7 @@ int manifest_begin(FILE *f, const struct manifest_head *head);
 void manifest_list(FILE *f, enum manifest_list list);
 int manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *item, bool first);
 void manifest_end(FILE *f);
-/* Flushes `f`. Returns false if a write failed: its bytes are missing in `f`, even if later writes
+/* Flushes `f`. Returns false if a write has failed: `f` then lacks bytes, even if later writes
  * succeeded. */
 bool manifest_written(FILE *f);
 

@@ -1,6 +1,6 @@
 /*
- * Names of files as text and as keys. A file name is any bytes but '/' and NUL; the journal and the
- * manifest hold it percent-encoded; an object's key must be UTF-8.
+ * Names of files as text and as keys. A file name has any bytes except '/' and NUL. Names are
+ * percent-encoded in the journal and the manifest. The key of an object must be UTF-8.
  */
 #ifndef SYNC_RECORD_NAMES_H
 #define SYNC_RECORD_NAMES_H

@@ -10,10 +10,10 @@ struct copy;
 struct restore {
 	struct sync *s; /* a sync without threads */
 	struct sync_restored stats;
-	/* commit of the local checkpoint `vouch_path`; NULL if that checkpoint is incomplete */
+	/* commit of the local checkpoint `vouch_path`; NULL if the checkpoint is incomplete */
 	struct commit *vouch;
 	char *vouch_path; /* path of the checkpoint that was verified last */
-	/* the manifest is newer than the local journal: another machine had the run since */
+	/* the manifest is newer than the local journal: another machine has owned the run since */
 	bool newer;
 	int64_t manifest_ns; /* time at which the store received the manifest */
 	/* files that were set aside: their paths, and their places now */
@@ -25,20 +25,20 @@ struct restore {
 	struct copy *copy; /* while files are fetched */
 	struct entry **again; /* files of `fetch` whose objects were replaced meanwhile */
 	size_t n_again;
-	unsigned round; /* number of times that files were fetched again for this reason */
-	struct penstock_error error; /* the first that ends the restore */
+	unsigned round; /* number of times that replaced files were fetched again */
+	struct penstock_error error; /* the first error, which ends the restore */
 };
 
 /* local.c */
 /* Appends to an array that grows. Returns -1 if out of memory. */
 int restore_add(void ***items, size_t *n, void *item);
-/* Moves a local name out of the way. A regular file is remembered, to be sent to partial/. */
+/* Moves a local name out of the way. A regular file is noted, to be sent to partial/. */
 int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct penstock_error *err);
 /* Sets mode and time as they were published; `e` then describes the local file. */
 int restore_times(
 	struct restore *r, struct entry *e, int fd, const char *path, struct penstock_error *err);
-/* Removes partial downloads that no fetch has used: their files do not have to be fetched any
- * more. */
+/* Removes partial downloads that no fetch has used, because their files no longer have to be
+ * fetched. */
 void restore_drop_begun(const struct restore *r);
 /* Compares everything below the directory `path` with the table. */
 int restore_check_dir(struct restore *r, const char *path, struct penstock_error *err);

@@ -61,7 +61,7 @@ int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct p
 		return rc;
 	if (renameat(r->s->root_fd, path, AT_FDCWD, to) < 0)
 		return error_errno(err, errno,
-			"cannot move the incomplete '%s' aside to '%s'; the private directory must "
+			"cannot move '%s' aside to '%s'; the private directory must "
 			"be on the file system of the output",
 			path, to);
 	if (!S_ISREG(mode))
@@ -82,7 +82,8 @@ static void forget_change(struct restore *r, struct entry *e)
 	table_drop_work(&r->s->table, e);
 }
 
-/* Returns true if the file is as the journal records, and the bucket has nothing newer. */
+/* Returns true if the file matches the record in the journal, and the bucket has no newer
+ * version. */
 static bool is_whole(const struct restore *r, const struct entry *e, const struct ident *now)
 {
 	if (!e)
@@ -90,7 +91,7 @@ static bool is_whole(const struct restore *r, const struct entry *e, const struc
 	if (e->state == ENTRY_CLOSED)
 		return ident_equal(now, &e->seen) && !r->newer &&
 		       (!r->s->doubt || (e->flags & ENTRY_SYNCED));
-	/* After a stop of the machine the content decides. */
+	/* After a restart of the machine, the content of the file is compared. */
 	if (r->s->doubt)
 		return false;
 	if (e->state == ENTRY_SUSPECT || !(e->flags & ENTRY_PUBLISHED))
@@ -196,14 +197,14 @@ static char *checkpoint_of(const struct restore *r, const char *path)
 	return NULL;
 }
 
-/* Returns true if a complete checkpoint names the file, or if the file is its commit: then the file
- * was closed, even if its writer was killed. */
+/* Returns true if a complete checkpoint names the file, or if the file is the commit of a complete
+ * checkpoint. Such a file is complete, even if its writer was killed. */
 static bool is_vouched_for(struct restore *r, const char *path)
 {
 	_cleanup_free_ char *at = checkpoint_of(r, path), *full = NULL;
 	size_t len = at ? strlen(at) : 0;
 
-	/* If another machine had the run since, the version in the bucket is newer. */
+	/* If another machine has owned the run since, the version in the bucket is newer. */
 	if (!at || r->newer)
 		return false;
 	if (!r->vouch_path || strcmp(r->vouch_path, at) != 0) {
@@ -278,8 +279,8 @@ static int check_file(
 	}
 	if (e)
 		forget_change(r, e);
-	/* No journal here knows the file, or a restore that was killed has fetched it: the content
-	 * decides. */
+	/* The file is not in the journal, or a restore that was killed has fetched it: compare the
+	 * content. */
 	if (e && (e->flags & ENTRY_PUBLISHED) && file >= 0) {
 		published_of(e, &p);
 		same = recheck_content(r->s, file, path, now.size, &p, err);

@@ -19,8 +19,10 @@
 #include "sync/record/names.h"
 #include "sync/restore/internal.h"
 
-#define FETCH_TRIES 3 /* number of fetches of an object that changes meanwhile */
-/* the store may date a multipart upload by its start */
+/* number of times that an object is fetched again if it is replaced meanwhile */
+#define FETCH_TRIES 3
+/* objects that are older than the manifest by up to this time are examined, too, because a store
+ * may date a multipart upload by its start */
 #define LISTED_SINCE (INT64_C(3600) * NS_PER_S)
 
 /* ---- files that were set aside ---- */
@@ -35,7 +37,7 @@ static void aside_failed(
 	struct sync *s, const char *path, const char *file, const struct penstock_error *err)
 {
 	sync_emit(s, SYNC_WARNING, path, 0,
-		"cannot send the incomplete file '%s', which stays in '%s' only: %s", path, file,
+		"cannot send the incomplete file '%s', which stays only in '%s': %s", path, file,
 		err->message ? err->message : "");
 }
 
@@ -67,7 +69,8 @@ static int aside_send(
 /* Files that earlier attempts set aside. */
 struct left {
 	struct sync *s;
-	struct strlist older; /* directories of the attempts before the one whose files are sent */
+	/* directories of the attempts before the attempt whose files are sent */
+	struct strlist older;
 };
 
 /* Returns true if an older version of the file could not be sent: a later attempt sends the older
@@ -285,7 +288,7 @@ static int find_newer(struct restore *r, struct penstock_error *err)
 
 /* ---- fetching ---- */
 
-/* Creates the parents of `path`. A file or a link in the way is set aside. */
+/* Creates the parents of `path`. A file or a link that has the name of a parent is set aside. */
 static int make_parents(struct restore *r, const char *path, struct penstock_error *err)
 {
 	_cleanup_free_ char *part = strdup(path);
@@ -348,7 +351,7 @@ static bool leave_out(
 		return false;
 	if (!commits_has(&r->s->table, e))
 		return false;
-	e->flags &= (uint16_t)~ENTRY_KEEP; /* as if it had been deleted here */
+	e->flags &= (uint16_t)~ENTRY_KEEP; /* as if the file had been deleted locally */
 	sync_emit(r->s, SYNC_WARNING, path, 0,
 		"'%s' is %s in the bucket: its checkpoint is restored without this file (%s)", path,
 		err->code == PENSTOCK_E_NOT_FOUND ? "missing" : "damaged",
@@ -376,8 +379,8 @@ static void file_failed(struct restore *r, struct entry *e, const struct penstoc
 	end_restore(r, &err);
 }
 
-/* Files that were set aside are uploads. The tag of an upload is the index of the file; the tag of
- * a download is its entry. */
+/* The uploads are files that were set aside. The tag of an upload is the index of the file in
+ * aside_files; the tag of a download is the entry of the file. */
 
 static void on_done(void *cookie, const struct copy_item *item)
 {
@@ -418,7 +421,7 @@ static int push_fetch(struct restore *r, struct entry *e, struct penstock_error 
 	if (!full || buf_failed(&path))
 		return error_memory(err);
 	rc = upload_key(r->s, buf_str(&path), &key, err);
-	/* The object was published again after the manifest. */
+	/* The object was published again after the manifest was written. */
 	if (rc == 0 && r->round)
 		rc = adopt(r, buf_str(&path), buf_str(&key), err);
 	if (rc < 0)
@@ -515,7 +518,7 @@ static int make_places(struct restore *r, struct penstock_error *err)
 
 		entry_path(r->fetch[i], &path);
 		rc = buf_failed(&path) ? error_memory(err) : make_parents(r, buf_str(&path), err);
-		/* A pipe, or a link that was made since, is in the way. */
+		/* A pipe, or a link that was created since, has the name of the file. */
 		if (rc == 0 &&
 			fstatat(r->s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			!S_ISREG(st.st_mode))
@@ -645,7 +648,8 @@ int sync_restore(const struct sync_options *options, struct sync_restored *resto
 	free(r.links);
 	penstock_error_release(&r.error);
 	sync_free(r.s);
-	/* The table of a large output is built again by sync_start(), in pieces of other sizes. */
+	/* Return the memory of a large table to the system: sync_start() builds the table again, in
+	 * blocks of other sizes. */
 	malloc_trim(0);
 	return rc;
 }
