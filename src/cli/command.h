@@ -1,5 +1,5 @@
 /*
- * The frame of the command line: one table row per verb, one file per verb.
+ * The command line. Each verb has a row in a table, and a file of its own:
  *
  *	const struct command command_ps = {
  *		.name = "ps",
@@ -19,10 +19,10 @@
  *		return 0;
  *	}
  *
- * The function returns the exit code. Requested output goes to stdout (checked for errors on exit),
- * everything else through log.h or cli_fail() to stderr. --help, --quiet, --log-level and --color
- * are common to all verbs and handled here. An argument "-" is an operand, as are all arguments
- * after "--".
+ * run() returns the exit code. Requested output goes to stdout, which is checked for errors on
+ * exit; everything else goes to stderr, through log.h or cli_fail(). --help, --quiet, --log-level
+ * and --color are common to all verbs, and src/cli/frame handles them. An argument "-" is an
+ * operand, as are all arguments after "--".
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -74,9 +74,9 @@ struct command {
 	unsigned min_operands; /* checked before `run` is called */
 	unsigned max_operands; /* UINT_MAX for any number */
 	/*
-	 * After this many operands everything is an operand, including options: they belong to
-	 * another program. 0 if unused. The arguments of such a verb are not hidden from other
-	 * users, so the verb must have no option with a secret.
+	 * After this many operands all arguments are operands, including those that begin with a
+	 * dash: they belong to another program. 0 if unused. The arguments of such a verb are not
+	 * hidden from other users, so the verb must have no option with a secret.
 	 */
 	unsigned own_operands;
 	const char *description; /* paragraphs, separated by empty lines; wrapped when printed */
@@ -96,7 +96,8 @@ const char *cli_value(const struct cli *cli, const char *option);
 /* Returns the arguments of all uses of the option, in order; NULL-terminated, never NULL. */
 const struct strlist *cli_values(const struct cli *cli, const char *option);
 
-/* Returns "NAME=VALUE" of options that the verb does not have, if it accepts variables. */
+/* Returns the options that the verb does not have, as "NAME=VALUE". Empty unless the verb accepts
+ * variables. */
 const struct strlist *cli_variables(const struct cli *cli);
 /* Reports the first variable as an unknown option; returns the exit code. */
 int cli_refuse_variables(const struct cli *cli);
@@ -105,8 +106,9 @@ size_t cli_n_operands(const struct cli *cli);
 /* Returns NULL if there are fewer operands. */
 const char *cli_operand(const struct cli *cli, size_t i);
 
-/* Reads a number of an option, within bounds; `fallback` if it was not given. Returns false after
- * cli_misuse() if the value is invalid: the verb then returns CLI_EXIT_USAGE. */
+/* Sets `*out` to the number that was given for the option, or to `fallback` if the option was not
+ * given. If the value is not a number from `min` to `max`, calls cli_misuse() and returns false:
+ * the verb then returns CLI_EXIT_USAGE. */
 bool cli_number(const struct cli *cli, const char *option, int64_t min, int64_t max,
 	int64_t fallback, int64_t *out);
 /* Like cli_number(), for a duration: "500ms", "30s", "5m", "2h", "1d", or bare seconds. */
@@ -133,11 +135,12 @@ const char *cli_verb(const struct cli *cli);
 struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code);
 int cli_run(const struct cli *line);
 void cli_free(struct cli *line);
-/* Sets the prefix of messages, after the verb: "jobs.txt:12: ". Borrowed; NULL if there is none. */
+/* Sets a text that messages have after the verb, such as "jobs.txt:12: ". Borrowed; NULL removes
+ * the text. */
 void cli_set_where(const char *where);
 const char *cli_where(void);
-/* Returns the standard output of the calling thread: verbs that a batch runs in parallel have their
- * own; otherwise stdout. */
+/* Returns the stream to which the calling thread prints requested output: stdout, or the buffer of
+ * a line if a batch runs the verb. */
 FILE *cli_out(void);
 void cli_set_out(FILE *out);
 /* Returns true if output to this descriptor is coloured. --color decides; by default, the output is
@@ -164,7 +167,8 @@ int exit_code_of_error(int code);
 
 /* ---- for main.c ---- */
 
-/* Names for the completion: of runs (and their ids), and of tags, with a ':' in front or not. */
+/* Kinds of names that the completion offers: names and ids of runs, tags, and tags with a ':' in
+ * front. */
 enum cli_names { CLI_NAMES_RUNS, CLI_NAMES_TAGS, CLI_NAMES_COLON_TAGS };
 typedef void cli_name_fn(void *cookie, const char *name, const char *says);
 /* Sets the function that lists the names. */

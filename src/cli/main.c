@@ -10,7 +10,7 @@
 
 int main(int argc, char **argv)
 {
-	/* Words of processes that penstock, srun or mpirun starts, not a user. */
+	/* Users do not type these words: penstock, srun and mpirun start processes with them. */
 	if (argc == 2 && strcmp(argv[1], REMOTE_TASK_WORD) == 0)
 		return remote_task_main();
 	if (argc == 2 && strcmp(argv[1], REMOTE_RANK_WORD) == 0)

@@ -152,8 +152,8 @@ static bool find_job(const char *jobs, const char *job, const char *id, struct s
 	return false;
 }
 
-/* Sets the message of a lost run whose job no process followed, so that its end was not recorded.
- * The list does not have jobs of other clusters. */
+/* Sets the message of a lost run whose end was not recorded, because no process followed its job.
+ * Skips jobs of other clusters, which the list of jobs does not have. */
 static void explain_loss(const struct slurm_job *job, const struct slurm_status *status,
 	struct records_attempt *attempt)
 {
@@ -162,8 +162,9 @@ static void explain_loss(const struct slurm_job *job, const struct slurm_status 
 		return;
 	attempt->class = RUN_CLASS_NODE;
 	free(attempt->message);
-	attempt->message = str_printf("Slurm job %s ended (%s)%s%s; the same command resumes it",
-		job->job, status->known ? status->state : "no longer known to Slurm",
+	attempt->message = str_printf(
+		"Slurm job %s ended (%s)%s%s; the same command resumes the run", job->job,
+		status->known ? status->state : "no longer known to Slurm",
 		*status->nodes ? " on " : "", status->nodes);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Runs on a cluster: whether one was requested, and the cluster's part of the verbs.
+ * Runs on a cluster: decides whether a run goes to the cluster, and does the verbs' work there.
  *
  *	cluster_wanted(&cluster, cli, err);
  *	if (cluster.slurm)
@@ -18,7 +18,7 @@ struct follow;
 struct penstock_error;
 struct run_options;
 
-/* For a verb's option table. */
+/* Rows of a verb's option table. */
 #define CLUSTER_WHERE                                                                              \
 	{                                                                                          \
 		0, "on", "slurm|local",                                                            \
@@ -39,7 +39,7 @@ struct cluster {
 	bool slurm;
 	bool given; /* set by an option, not by a configuration */
 	struct strlist options; /* options of sbatch */
-	char *node_dir; /* owned; for inputs, on a disk of each node; NULL if not set */
+	char *node_dir; /* owned; directory for inputs on a disk of each node; NULL if not set */
 };
 /* Reads the options, and the configuration for options that were not given. Fails with
  * PENSTOCK_E_INVALID if a value is invalid. */
@@ -49,7 +49,7 @@ int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstoc
 void cluster_release(struct cluster *cluster);
 
 /* Submits the run and, unless --detach was given, follows it to its end. Returns the exit code. The
- * stored workflow contains the options that were given for it, because the job does not get the
+ * stored workflow contains the overrides of the command line, because the job does not get the
  * command line. */
 int cluster_run(
 	const struct cli *cli, const struct run_options *options, const struct cluster *cluster);
@@ -59,8 +59,8 @@ bool cluster_has(const char *home, const char *id);
 
 /*
  * Prints the log of a run on a cluster as it grows, across all attempts of its jobs, until the run
- * ends; `how` selects the existing part to print. `*code` is the exit code of the run, or 128+n if
- * signal n only ended the output of the log.
+ * ends; `how` selects the part of the existing log to print. `*code` is the exit code of the run,
+ * or 128+n if signal n ended the output of the log, but not the run.
  */
 int cluster_follow(const struct cli *cli, struct records *records, const char *home, const char *id,
 	const struct follow *how, int *code, struct penstock_error *err);
@@ -70,14 +70,14 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 int cluster_stop(const struct cli *cli, struct records *records, const char *home,
 	const struct records_run *run, int64_t grace_ms, struct penstock_error *err);
 
-/* For the removal of a run: returns a descriptor; until it is closed, no process submits the run.
- * Fails with PENSTOCK_E_EXISTS if a job of the run is pending or running, and with another code if
- * that is unknown. */
+/* Prevents other processes from submitting a run that is to be removed, until the returned
+ * descriptor is closed. Fails with PENSTOCK_E_EXISTS if a job of the run is pending or running, and
+ * with another code if the state of the job is unknown. */
 int cluster_hold(
 	struct records *records, const char *home, const char *id, struct penstock_error *err);
 
-/* Cancels the job of a run that was started on this machine while the job was pending, if the job
- * is still pending. */
+/* If the run was started on this machine while its job was pending, and the job is still pending,
+ * cancels the job. */
 int cluster_cancel_left(const char *home, const char *id, struct penstock_error *err);
 
 /* Slurm's state of several runs, read once, when the first run needs it. */
@@ -87,8 +87,9 @@ struct cluster_view {
 };
 /*
  * Corrects the state of a run that looks lost or preempted although its job is pending or starting.
- * Returns true if the state was corrected; a notice about the earlier machine then no longer
- * applies. For a lost run, sets the message about the end of its job.
+ * Returns true if the state was corrected; a recorded notice then no longer applies, because it is
+ * about the machine of the earlier attempt. For a run that stays lost, sets a message about the
+ * end of its job.
  */
 bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
 	struct records_attempt *attempt);

@@ -28,9 +28,9 @@ enum {
 	CHECK_MS = 200, /* between two checks of the log and the records */
 	ASK_MS = 500, /* between the first two calls to Slurm; grows, to spare the controller */
 	ASK_MAX_MS = 15000,
-	PATIENCE_MS = 60000, /* for a controller that does not respond */
+	PATIENCE_MS = 60000, /* timeout for a controller that does not respond */
 	SETTLE_MS = 1000, /* from the end of a job until its records must be visible here */
-	SETTLE_FAR_MS = 15000, /* the same on a network file system */
+	SETTLE_FAR_MS = 15000, /* like SETTLE_MS, on a network file system */
 };
 
 /* Returns true if a process is running sbatch for the run. */
@@ -45,9 +45,10 @@ static bool is_submitting(const char *home, const char *id)
 /* ---- submitting ---- */
 
 /*
- * Refuses to submit the run if a job of an earlier submission is pending or running; the lock of a
- * pending run is free. If Slurm does not answer, nothing is submitted. A completing job may be
- * requeued, but starts nothing after a later submission.
+ * Refuses to submit the run if a job of an earlier submission is pending or running. The run's lock
+ * cannot show a pending job, because no process holds the lock yet. Also refuses if Slurm does not
+ * answer. A job in the state COMPLETING is allowed: Slurm may requeue the job, but the requeued job
+ * starts nothing, because the run has a later submission.
  */
 static int refuse_if_alive(
 	const char *home, const char *id, int *submissions, struct penstock_error *err)
@@ -73,8 +74,8 @@ static int refuse_if_alive(
 	return r;
 }
 
-/* Output without another copy must not be overwritten. The job itself would refuse, too, but only
- * once it has its nodes. */
+/* Refuses to overwrite output that has no other copy. The job would refuse, too, but only after it
+ * has got its nodes. */
 static int refuse_if_unflushed(
 	const struct run_options *options, const char *id, struct penstock_error *err)
 {
@@ -197,9 +198,9 @@ struct following {
 	int64_t ask_at_ms; /* time of the next call to Slurm */
 	int64_t ask_ms; /* interval after that call */
 	int64_t settle_ms;
-	/* time at which Slurm first reported the end of the job; 0 if it has not */
+	/* time at which Slurm first reported the end of the job; 0 if Slurm has not reported it */
 	int64_t ended_at_ms;
-	int said_attempt; /* the attempt whose end was reported, although the run continued */
+	int said_attempt; /* the last preempted attempt that was noticed; 0 if there is none */
 };
 
 static void say_status(struct following *f, const char *job, const struct slurm_status *status)
@@ -259,7 +260,7 @@ static int record_gone(struct following *f, const struct slurm_job *job,
 	end.message = message = str_printf("Slurm job %s ended (%s)%s%s%s%s", job->job,
 		status->known ? status->state : "no longer known to Slurm",
 		*status->nodes ? " on " : "", status->nodes,
-		begun		      ? "; the same command resumes it"
+		begun		      ? "; the same command resumes the run"
 		: cancelled || *words ? ""
 				      : "; check that the nodes share PENSTOCK_HOME",
 		words);
@@ -268,8 +269,8 @@ static int record_gone(struct following *f, const struct slurm_job *job,
 	return end.exit_code;
 }
 
-/* If several processes follow the run, one of them submits it again, and only then cancels the held
- * job, which would no longer start anything. */
+/* Replaces a job that Slurm holds. If several processes follow the run, only one of them submits
+ * the run again. The held job is cancelled last: after the new submission it can start nothing. */
 static int replace_held(
 	const struct following *f, struct slurm_job *job, struct penstock_error *err)
 {
@@ -303,7 +304,7 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 	r = slurm_job_read(&job, f->home, f->id, err);
 	if (r < 0)
 		return r;
-	/* A controller that does not respond for a while says nothing about the job. */
+	/* The job may live on while the controller does not respond: retry later. */
 	if (job.job[0] ? slurm_status_read(job.job, f->id, &status, NULL) < 0
 		       : is_submitting(f->home, f->id))
 		return 0;
@@ -340,7 +341,8 @@ static int wait_for_signal(struct following *f, int wait_ms)
 	return 128 + (int)info.ssi_signo;
 }
 
-/* `penstock rm` removes the directory, and then the record. */
+/* Returns true if the run's directory has no job file. `penstock rm` removes the directory before
+ * the record. */
 static bool was_removed(const struct following *f)
 {
 	_cleanup_free_ char *job = run_path(f->home, f->id, RUN_FILE_SLURM);
@@ -356,7 +358,7 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && was_removed(f))
 		return error_set(
 			err, PENSTOCK_E_NOT_FOUND, "cannot follow run '%s': it was removed", f->id);
-	/* The attempt was withdrawn, and is about to be recorded again. */
+	/* The job's penstock removes the queued attempt, and then records it again. */
 	if (r < 0 || last.attempt < f->first_attempt)
 		return 0;
 	if (last.pid && last.attempt != f->attempt) {
@@ -375,7 +377,7 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	}
 	if (r == 0 && last.pid)
 		r = follow_print(&f->log, err);
-	/* A run without a supervisor is live while 'penstock rm' holds its lock. */
+	/* A lost run also looks live while 'penstock rm' holds its lock. */
 	if (r < 0 || run_state_is_live(last.state)) {
 		f->ask_ms = ASK_MS;
 		f->ended_at_ms = 0;
@@ -388,8 +390,8 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	} else {
 		*ended = true;
 		*code = last.exit_code;
-		/* The log has the message, unless there is no log or the run was ended after the
-		 * log. */
+		/* The log that was printed has the message, unless the attempt has no log, or its
+		 * end was recorded after its penstock had exited. */
 		if (last.message && (!last.pid || f->said_attempt == last.attempt))
 			log_error("run %s %s: %s", f->id, run_state_name(last.state), last.message);
 	}
@@ -441,8 +443,8 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 
 /* ---- ending ---- */
 
-/* Cancels a pending job, if there is one, and records the end of the run, of which nothing is
- * running. */
+/* Stops a run that is not running: cancels its pending job, if there is one, and records the end of
+ * the run. */
 static int stop_waiting(struct records *records, const struct records_run *run, const char *job,
 	struct penstock_error *err)
 {
@@ -454,8 +456,8 @@ static int stop_waiting(struct records *records, const struct records_run *run, 
 		return r;
 	message = *job ? str_printf("Slurm job %s was cancelled before it %s", job, when)
 		       : strdup("the submission to Slurm did not finish");
-	/* If the job has started after all, its penstock was asked to stop and records its own
-	 * end. */
+	/* Ignore an error: it means that the job has started after all, and that its penstock has
+	 * recorded another attempt or its own end. */
 	records_end_waiting(records, run->id, run->last.attempt,
 		&(struct records_end){.state = RUN_STOPPED,
 			.class = RUN_CLASS_USER,
@@ -502,7 +504,8 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 					       "cannot stop run '%s': it is not live", run->id);
 		if (status.pending)
 			return stop_waiting(records, run, number, err);
-		/* A job whose penstock does not hold the lock yet would not receive the signal. */
+		/* Wait until the penstock of the job holds the lock: before that, the job would not
+		 * receive the signal. */
 		if (!asked && supervisor_lives(home, run->id)) {
 			r = slurm_signal(number, "INT", err);
 			asked = r == 0;

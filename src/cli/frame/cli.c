@@ -78,7 +78,7 @@ static int print_page(const struct cli *cli, const char *what, const char *name,
 	return print_text(&text);
 }
 
-/* Prints the words that may follow, for the scripts of --completion. */
+/* Prints the candidates for the last word of a command line, for the scripts of --completion. */
 static int print_completion(const struct cli *cli, char *const *words, size_t n)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -190,7 +190,8 @@ static int dispatch(struct cli *top)
 	return code;
 }
 
-/* Fails if the output could not be written: a full disk or a closed pipe shows on the flush. */
+/* Fails if the output could not be written: a full disk or a closed pipe may cause an error only
+ * when the buffer is flushed. */
 static int check_stdout(int code)
 {
 	int failed = ferror(stdout);
@@ -203,7 +204,7 @@ static int check_stdout(int code)
 	return code ? code : CLI_EXIT_INTERNAL;
 }
 
-/* Returns true for "PATH=VALUE" of --set if neither its path nor its value may be a secret. */
+/* Returns true for "PATH=VALUE" of --set if neither its path nor its value looks like a secret. */
 static bool is_plain_set(const char *set)
 {
 	static const char *const words[] = {"key", "token", "secret", "pass", "pwd", "credential",
@@ -218,8 +219,9 @@ static bool is_plain_set(const char *set)
 	return path && !secret_variable(dot ? dot + 1 : path, set + strcspn(set, "=") + 1);
 }
 
-/* Overwrites arguments that may contain secrets: values of --env and some of --set, and users and
- * queries of URLs. Every user can read the arguments of a process. The parsed values are copies. */
+/* Overwrites arguments that may contain secrets: values of --env and some of --set, and the users
+ * and query strings of URLs. Every user can read the arguments of a process. The parsed values are
+ * copies. */
 static void hide_arguments(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
@@ -272,9 +274,9 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 		return check_stdout(print_completion(&cli, argv + 2, (size_t)argc - 2));
 	code = cli_parse(&cli, argc, argv);
 	command = cli.operands.n ? command_find(commands, cli.operands.items[0]) : NULL;
-	/* The words of another program are visible anyway, and `exec` needs its command line
-	 * unchanged: it executes itself again with the same arguments before it enters a container
-	 * (enter_prepare()). */
+	/* Arguments for another program stay visible: that program will have the same arguments,
+	 * and `exec` needs its command line unchanged, because it executes itself again with the
+	 * same arguments before it enters a container (enter_prepare()). */
 	if (!command || !command->own_operands)
 		hide_arguments(argc, argv);
 	return check_stdout(code ? code : dispatch(&cli));

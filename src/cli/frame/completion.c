@@ -7,7 +7,7 @@
 #include "cli/frame/options.h"
 #include "workflow/native/schema.h"
 
-/* A line without a word: the names of files complete the word as well. */
+/* The line that makes a shell offer names of files, too; unlike other lines, it has no word. */
 #define FILES_LINE "\tfiles\n"
 
 struct completion {
@@ -20,7 +20,8 @@ static void offer(void *cookie, const char *word, const char *says)
 {
 	const struct completion *c = cookie;
 
-	/* A description is on one line; a word with a blank would become two in bash. */
+	/* Print only the first line of a description. Skip a word with a blank, which bash would
+	 * split in two. */
 	if (str_starts(word, c->current) && !strpbrk(word, " \t\n"))
 		buf_printf(c->out, "%s%s\t%.*s\n", c->before, word, (int)strcspn(says, "\n"), says);
 }
@@ -38,7 +39,7 @@ static void offer_words(const struct completion *c, const char *words, const cha
 	}
 }
 
-/* Offers the paths of `--set` below `prefix`. Skips modules, and steps in steps. */
+/* Offers the paths of `--set` below `prefix`. Skips modules, and steps within other steps. */
 static void offer_paths(const struct completion *c, const struct schema *schema, const char *prefix)
 {
 	for (size_t i = 0; i < schema->n; i++) {
@@ -256,7 +257,7 @@ static const char bash[] =
 	"{\n"
 	"\tlocal words=() line word files='' current=${COMP_WORDS[COMP_CWORD]} before=''\n"
 	"\n"
-	"\t# Readline divides a line also at '=' and ':'; here these are part of a word.\n"
+	"\t# Readline also splits a line at '=' and ':'. Here both are part of a word.\n"
 	"\tread -ra words <<<\"${COMP_LINE:0:COMP_POINT}\"\n"
 	"\t[[ ${COMP_LINE:0:COMP_POINT} == *[[:blank:]] ]] && words+=('')\n"
 	"\tword=${words[${#words[@]} - 1]}\n"
@@ -304,7 +305,7 @@ static const char zsh[] =
 	"\t(( ${#joined} )) && compadd -S '' -a joined\n"
 	"\t[[ -n $files ]] && _files\n"
 	"}\n"
-	"# Loaded by compinit, the file is the function itself.\n"
+	"# If compinit loads this file, the file is the body of the function.\n"
 	"if [[ ${funcstack[1]} == _penstock ]]; then\n"
 	"\t_penstock \"$@\"\n"
 	"else\n"

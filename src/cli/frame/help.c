@@ -24,7 +24,7 @@ const struct command_exit *exits_at(const struct command *command, size_t i)
 	const struct command_exit *common = common_exits;
 	const struct command_exit *own = command->exits;
 
-	/* Both tables are sorted by number. */
+	/* Merge the two tables, which are both sorted by number. */
 	for (;;) {
 		bool use_own = own && own->code &&
 			       (!common->code || strtol(own->code, NULL, 10) <=
@@ -109,7 +109,7 @@ static void add_options(struct buf *out, const struct option_spec *options)
 	for (const struct option_spec *o = options; o && o->name; o++) {
 		_cleanup_(buf_release) struct buf left = BUF_INIT(LIMIT_LOG_LINE);
 
-		/* The first option of the store, after the verb's own options. */
+		/* "endpoint-url" is the first option of the store, after the verb's own options. */
 		if (o > options && strcmp(o->name, "endpoint-url") == 0)
 			buf_add_str(out, "\nOptions of the store:\n");
 
@@ -162,7 +162,7 @@ static void add_keys(struct buf *out, const struct schema *schema, size_t depth)
 		buf_add_str(&left, key->name);
 		table_add_meaning(&meaning, key);
 		add_row(out, buf_str(&left), buf_str(&meaning), KEY_COLUMN);
-		/* Do not repeat the keys of a step for steps in steps. */
+		/* Do not repeat the keys of a step for nested steps. */
 		if (key->below && !(within_step && key->below == &schema_step))
 			add_keys(out, key->below, depth + 1);
 	}
@@ -211,7 +211,8 @@ void help_overview(struct buf *out, const struct command *const *commands)
 		0, columns(), 0);
 	help_verbs(out, commands);
 	add_row(out, "help",
-		"show the help of a verb: penstock help VERB; the file: penstock help workflow",
+		"show the help of a verb (penstock help VERB) or of workflow files (penstock help "
+		"workflow)",
 		15);
 	add_row(out, "version", "show the version, also as --version", 15);
 	buf_add_str(out, "\nOptions:\n");

@@ -1,6 +1,6 @@
 /*
  * Ctrl-C for verbs that transfer data: the first SIGINT, SIGTERM or SIGHUP sets a flag, a second
- * one ends the process. A SIGHUP that was ignored at the start stays ignored.
+ * signal ends the process. If SIGHUP was ignored when the process started, it stays ignored.
  */
 #ifndef CLI_FRAME_INTERRUPT_H
 #define CLI_FRAME_INTERRUPT_H

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/str.h"
 
-/* getopt_long()'s values for options start above all letters. */
+/* Base of the values that getopt_long() returns for long options; above all letters. */
 enum { OPTION_BASE = 256 };
 
 const struct option_spec common_options[] = {
@@ -99,7 +99,8 @@ static bool take_variable(struct cli *cli, int argc, char **argv)
 	return true;
 }
 
-/* Returns the option nearest to the beginning of `word` up to "=", or NULL if none is near. */
+/* Returns the option whose name is nearest to the part of `word` before "=", or NULL if no name is
+ * near. */
 static const char *nearest_option(const struct cli *cli, const char *word)
 {
 	_cleanup_free_ char *name = strndup(word, strcspn(word, "="));
@@ -133,7 +134,7 @@ int cli_refuse_variables(const struct cli *cli)
 	return refuse_word(cli, word);
 }
 
-/* An argument such as "slurm|local" lists the words that the option takes. */
+/* Returns true if `word` is one of `words`, a list such as "slurm|local". */
 static bool is_word_of(const char *words, const char *word)
 {
 	const size_t len = strlen(word);
@@ -146,7 +147,8 @@ static bool is_word_of(const char *words, const char *word)
 	return false;
 }
 
-/* A spec such as "list|get RUN" needs one of its words before the other operands. */
+/* Reports missing operands. If the first operand is not one of the words that a spec such as
+ * "list|get RUN" needs, reports that operand instead. */
 static int refuse_without_word(const struct cli *cli, const char *wanted)
 {
 	size_t len = strspn(wanted, "abcdefghijklmnopqrstuvwxyz|");
@@ -160,8 +162,8 @@ static int refuse_without_word(const struct cli *cli, const char *wanted)
 		cli_verb(cli), (int)strcspn(words, "|"), words, first);
 }
 
-/* Reports the missing operand, or a mistyped option that was taken for a variable with the operand
- * as its value. */
+/* Reports a missing operand. If a variable is probably a mistyped option, reports that option
+ * instead, because the operand may have been taken as the value of the variable. */
 static int refuse_missing(const struct cli *cli)
 {
 	for (size_t i = 0; i < cli->variables.n; i++) {
@@ -216,8 +218,8 @@ static int take_option(struct cli *cli, size_t i, const char *argument)
 	return 0;
 }
 
-/* Builds getopt_long()'s tables of a verb; the '+', for penstock itself and for verbs with
- * `own_operands`, stops at the first operand. */
+/* Builds the tables of a verb for getopt_long(). For penstock itself, and for verbs with
+ * `own_operands`, a '+' makes getopt_long() stop at the first operand. */
 static void make_tables(const struct cli *cli, struct option *longs, char *shorts)
 {
 	char *s = shorts;
@@ -249,8 +251,8 @@ static size_t index_of(const struct cli *cli, int value)
 	abort();
 }
 
-/* Takes an operand of a verb whose later words belong to another program; options of the verb may
- * follow it. */
+/* Takes an operand of a verb with `own_operands`. getopt_long() stops at the operand, but options
+ * of the verb may follow the operand. */
 static bool take_own_operand(struct cli *cli, int argc, char **argv)
 {
 	if (!cli->command || cli->operands.n >= cli->command->own_operands || optind >= argc ||

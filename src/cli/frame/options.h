@@ -22,9 +22,10 @@ struct cli {
 /* Returns the verb `name`, or NULL if it is unknown. */
 const struct command *command_find(const struct command *const *commands, const char *name);
 
-/* The options of every verb, listed after its own. */
+/* The options that all verbs have, listed after the verb's own options. */
 extern const struct option_spec common_options[];
-/* Returns option `i` of a verb, the common ones after its own; NULL if there are no more. */
+/* Returns option `i` of a verb: first the verb's own options, then the common ones. NULL if there
+ * are no more. */
 const struct option_spec *options_at(const struct command *command, size_t i);
 
 /* Sets the colours of all output: "auto", "always", "never"; NULL keeps the setting. Returns false
@@ -47,16 +48,16 @@ void help_command(struct buf *out, const struct command *command);
 /* A page for man(1) in roff. `command` is NULL for the overview. */
 void man_page(
 	struct buf *out, const struct command *command, const struct command *const *commands);
-/* Appends the words that may follow, for the completion of a shell: "WORD\tDESCRIPTION" on each
- * line, and a line "\tfiles" if names of files may follow, too. The last of `words`, which come
- * after "penstock", is the beginning of the word to complete; it may be empty. */
+/* Appends the candidates for the completion of a shell: a line "WORD\tDESCRIPTION" for each, and a
+ * line "\tfiles" if the shell has to offer names of files, too. `words` are the words after
+ * "penstock"; the last of them is the beginning of the word to complete, and may be empty. */
 void completion_words(
 	struct buf *out, const struct command *const *commands, char *const *words, size_t n);
 /* The script of a shell, "bash", "zsh" or "fish"; NULL for any other. */
 const char *completion_script(const char *shell);
 
-/* Returns exit code `i` of a verb, including the common ones, by number; NULL if there are no
- * more. */
+/* Returns item `i` of the exit codes of a verb: its own and the common ones, sorted by number. NULL
+ * if there are no more. */
 const struct command_exit *exits_at(const struct command *command, size_t i);
 
 #endif

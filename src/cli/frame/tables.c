@@ -29,7 +29,7 @@ const struct fact environment_table[] = {
 	{"PENSTOCK_STOP_GRACE", "30", "seconds between the request to stop a step and its kill"},
 	{"PENSTOCK_LAUNCH_GRACE", "30", "seconds that a launch gets to exit when its scope ends"},
 	{"PENSTOCK_FLUSH_PATIENCE", "30",
-		"seconds without progress after which the end of a run stops uploading, if the "
+		"seconds without progress after which the last upload of a run gives up, if the "
 		"workflow has no `storePatience`"},
 	{"PENSTOCK_NETWORK_PATIENCE", "90",
 		"seconds without progress for which a starting run waits for an input or a "
@@ -284,7 +284,7 @@ void table_add_meaning(struct buf *out, const struct schema_key *key)
 
 	buf_add(&text, key->says, len);
 	add_default(&otherwise, key);
-	/* The keys of a map follow. */
+	/* A map has no value of its own: its keys follow. */
 	if (!key->below) {
 		buf_add_str(&text, before);
 		add_value(&text, key);

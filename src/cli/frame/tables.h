@@ -1,6 +1,6 @@
 /*
- * Tables of the manual: the keys of a workflow, environment variables and exit codes. docs/ and the
- * man pages have them between markers, which tools/fill-tables fills in:
+ * Tables of the manual: the keys of a workflow, environment variables and exit codes. In docs/ and
+ * the man pages, tools/fill-tables writes the tables between markers:
  *
  *	<!-- table: resources -->
  *	...

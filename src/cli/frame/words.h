@@ -7,9 +7,10 @@
 struct penstock_error;
 
 /*
- * Blanks separate words; '...' is literal, in "..." a backslash quotes '"' and '\', elsewhere any
- * character; '#' at the beginning of a word starts a comment. Fails with PENSTOCK_E_INVALID if a
- * quote is not closed, or if the last backslash quotes nothing.
+ * Blanks separate words. Text in '...' is literal. In "..." a backslash quotes '"' and '\'; outside
+ * of quotes it quotes any character. '#' at the beginning of a word starts a comment. Fails with
+ * PENSTOCK_E_INVALID if a quote is not closed, or if the line ends in a backslash that quotes
+ * nothing.
  */
 int words_split(struct strlist *out, const char *line, struct penstock_error *err);
 
