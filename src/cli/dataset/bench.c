@@ -119,8 +119,9 @@ static int run(struct set_operand *in, struct ahead *ahead, struct measure *m, i
 	return r;
 }
 
-/* Names the limit: the processor, if our threads keep it busy; the bandwidth, if larger reads are
- * not faster in bytes; otherwise the latency of each read. */
+/* Names the bottleneck: the processor, if our threads keep it busy; the bandwidth, if reads in
+ * order, which are larger, do not transfer many more bytes per second; otherwise the latency of
+ * each read. */
 static const char *limit_of(const struct measure *m, const struct measure *in_order)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -69,17 +69,17 @@ const struct command command_dataset = {
 		"shards as in 'train-{000..099}.tar'.\n\n"
 		"'index' lists the shards, finds their samples, and writes the result next to them "
 		"as .penstock-index. From then on penstock.data opens the data set with two "
-		"requests, without a list and without a scan. Run 'index' again after shards were "
-		"added, replaced or removed: the read of a changed shard is an error, and new "
-		"shards are not seen.\n\n"
+		"requests, without listing or scanning the shards. Run 'index' again after shards "
+		"were added, replaced or removed: otherwise reading a changed shard fails, and new "
+		"shards are ignored.\n\n"
 		"'inspect' prints the format, the numbers of samples, shards and bytes, the fields "
 		"of the first sample, and the state of the index: missing, current, copied (its "
 		"shards have other versions, and are verified by their checksums) or out of date; "
 		"over HTTP the index is not compared with the shards.\n\n"
 		"'bench' reads batches of 256 samples for some seconds in each order of the Loader: "
 		"in order, shuffled in windows, and at random. 'bench' also names the bottleneck of each "
-		"order: the processor if 'bench' keeps it busy, the bandwidth if larger reads move "
-		"no more bytes, else the latency of the reads.",
+		"order: the processor if 'bench' keeps it busy, the bandwidth if larger reads do "
+		"not transfer more bytes per second, else the latency of the reads.",
 	.options = OPTIONS({0, "format", "FORMAT", "Format of the shards; default: detected"},
 		{0, "seconds", "DURATION", "bench: time of each order; default: 3s"},
 		{0, "json", NULL, "inspect, bench: print JSON"}, SET_OPTIONS, REMOTE_OPTIONS),

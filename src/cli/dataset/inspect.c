@@ -68,7 +68,7 @@ static int check_index(
 	if (dataset_origin(indexed) != DATASET_INDEXED)
 		return 0;
 	if (source_is_web(dataset_source(indexed))) {
-		*state = "not compared, since HTTP has no lists";
+		*state = "not compared, because HTTP cannot list shards";
 		return 0;
 	}
 	in->set = NULL;

@@ -37,7 +37,7 @@ static int read_labels(struct packing *v, const struct cli *cli)
 	if (!text)
 		return 0;
 	if (strcmp(text, "folder") != 0)
-		return cli_misuse(cli, "--labels must be folder");
+		return cli_misuse(cli, "--labels must be 'folder'");
 	if (strcmp(format, "records") == 0 || strcmp(format, "npy") == 0)
 		return cli_misuse(cli, "--labels needs --format tar, mds or tfrecord: samples of "
 				       "other formats have no fields");
@@ -223,13 +223,15 @@ const struct command command_pack = {
 		"s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, as shards shard-000000.* "
 		"with an index, so that penstock.data opens them with two requests. Readers of the "
 		"format read the shards, too.\n\n"
-		"tar is WebDataset's, mds MosaicML Streaming's with its index.json, tfrecord has a "
-		"tf.train.Example for each sample. records and npy are for samples of one size, "
-		"npy for samples with one array. Objects whose names differ only after the first "
-		"dot, such as 1.jpg and 1.cls, are one sample of tar, mds and tfrecord.\n\n"
+		"tar is the format of WebDataset, and mds that of MosaicML Streaming, with its "
+		"index.json; tfrecord has a tf.train.Example for each sample. records and npy need "
+		"samples of equal size; for npy each sample must be one array, or bytes. Objects "
+		"whose names differ only after the first dot, such as 1.jpg and 1.cls, become one "
+		"sample of tar, mds or tfrecord.\n\n"
 		"Each shard appears whole, and the index last. A command that fails or is "
-		"interrupted removes its shards. Shards that a kill leaves have no index, and "
-		"--force removes them. TARGET must not be in SOURCE, and SOURCE not in TARGET.",
+		"interrupted removes its shards. A command that is killed leaves shards without an "
+		"index, which --force removes. TARGET must not be in SOURCE, and SOURCE not in "
+		"TARGET.",
 	.options = OPTIONS(
 		{0, "format", "tar|mds|tfrecord|records|npy", "Format of the new shards; required"},
 		{0, "shard-size", "SIZE", "Size of a shard; default: 64MiB"},
@@ -239,10 +241,10 @@ const struct command command_pack = {
 		{'j', "jobs", "N",
 			"Shards written at a time, each in memory; default: one per CPU, at most 4"},
 		{0, "labels", "folder",
-			"Add a field cls, an integer: the number of the first folder of a name, as in "
-			"cat/1.jpg, among all such folders"},
+			"Add an integer field cls: the number of a sample's folder, such as cat "
+			"for cat/1.jpg, in the sorted list of all first-level folders"},
 		{0, "shuffle", NULL, "Write the samples in a random order"},
-		{0, "seed", "N", "Number that decides the order; default: 0"},
+		{0, "seed", "N", "Seed of the random order; default: 0"},
 		{0, "force", NULL,
 			"Remove the index, index.json and shards shard-* from TARGET; default: refuse "
 			"a target that is not empty"},
@@ -254,6 +256,6 @@ const struct command command_pack = {
 		{"penstock pack s3://cifar10/train/ mds/ --format mds --shuffle",
 			"Write MosaicML's shards in a random order"}),
 	.exits = EXITS(SET_EXITS("The store does not respond, or TARGET is not empty"),
-		{"130", "Interrupted; no new shards are there"}),
+		{"130", "Interrupted; TARGET has no new shards"}),
 	.run = run_pack,
 };

@@ -21,7 +21,7 @@
 	{ 0, "trailer", "BYTES", "records: bytes after the last record of a shard" },           \
 	{ 0, "dtype", "uint16|uint32", "tokens: type of a token; default: uint16" },            \
 	{ 0, "window", "N", "tokens: number of tokens of a sample" },                           \
-	{ 0, "stride", "N", "tokens: tokens from one sample to the next; default: the window" }
+	{ 0, "stride", "N", "tokens: tokens between sample starts; default: the window" }
 /* clang-format on */
 
 /* clang-format off */
@@ -36,7 +36,7 @@ struct set_operand {
 	const struct cli *cli;
 	struct dataset_options options;
 	struct remote remote;
-	/* The remote of the target, opened before; NULL if the verb has no target. */
+	/* The store of the target, which is already open; NULL if the verb has no target. */
 	const struct remote *target;
 	struct dataset *set;
 };
@@ -49,7 +49,8 @@ struct set_operand {
 int set_options(struct set_operand *in, const struct cli *cli, const char *format);
 /* Opens the data set and, at the first call, its store. `in->options.fresh` may be set before. */
 int set_open(struct set_operand *in, const char *url, struct penstock_error *err);
-/* Like remote_fail(), but returns 66 for a data set that cannot be read in its present state. */
+/* Like remote_fail(), but returns 66 if the data set is damaged, has changed or is too large, or if
+ * its format is unknown. */
 int set_fail(const struct cli *cli, struct penstock_error *err);
 void set_release(struct set_operand *in);
 
