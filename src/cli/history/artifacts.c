@@ -1,4 +1,5 @@
-/* `penstock artifacts` and `penstock tag`: the output of runs, by run and by tag. */
+/* `penstock artifacts` and `penstock tag`: the outputs of runs, and copies of outputs under
+ * tags. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -91,8 +92,8 @@ static int print_dir(
 	int n = scandir(dir, &entries, NULL, alphasort);
 	int r = 0;
 
-	/* A run that ended before its first step has no directory, and a live run removes
-	 * directories. */
+	/* A run that ended before its first step has no directory, and a live run may remove
+	 * directories during the listing. */
 	if (n < 0 && errno == ENOENT)
 		return 0;
 	if (n < 0)
@@ -153,8 +154,8 @@ static int pass_over(void *cookie, const char *path, struct penstock_error *err)
 	return 0;
 }
 
-/* Copies the tree of `from` to `to`, which is created; replaces files with the same names, as a
- * download from a store does. */
+/* Creates the directory `to`, and copies the tree of `from` into it. Replaces files with the same
+ * names, as a download from a store does. */
 static int copy_dir(const char *from, const char *to, struct penstock_error *err)
 {
 	static const struct copy_tree how = {
@@ -226,7 +227,7 @@ static int copy_file(int fd, uint64_t length, struct penstock_error *err)
 	return 0;
 }
 
-/* Writes a file of the output directory; does not follow links out of the directory. */
+/* Prints a file of the output directory. Does not follow links out of the directory. */
 static int cat_file(const char *dir, const char *path, uint64_t offset, uint64_t length,
 	struct penstock_error *err)
 {
@@ -235,12 +236,12 @@ static int cat_file(const char *dir, const char *path, uint64_t offset, uint64_t
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot open '%s' of the output", path);
+		return error_errno(err, errno, "cannot open '%s' in the output", path);
 	if (!S_ISREG(st.st_mode))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot read '%s' of the output: it is not a regular file", path);
+			"cannot read '%s' in the output: it is not a regular file", path);
 	if (offset > INT64_MAX || lseek(fd, (off_t)offset, SEEK_SET) < 0)
-		return error_errno(err, errno, "cannot read '%s' of the output", path);
+		return error_errno(err, errno, "cannot read '%s' in the output", path);
 	return copy_file(fd, length ? length : UINT64_MAX, err);
 }
 
@@ -301,7 +302,7 @@ static int lock_tags(struct session *s, struct penstock_error *err)
 	return s->lock_fd < 0 ? s->lock_fd : 0;
 }
 
-/* A tag must not exist yet: runs that use it rely on its content. */
+/* Fails if the tag exists: the content of a tag must not change, because runs rely on it. */
 static int check_free(struct session *s, const char *tag, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL;
@@ -318,7 +319,8 @@ static int check_free(struct session *s, const char *tag, struct penstock_error 
 	return 0;
 }
 
-/* Copies the objects of a listing while it is read: the list may not fit in memory. */
+/* State of a copy of all objects of a listing. Each object is copied while the listing is read,
+ * because the list may not fit in memory. */
 struct tagging {
 	struct session *s;
 	const char *to; /* prefix of the copies */
@@ -345,8 +347,9 @@ static int copy_object(void *cookie, const struct object_info *info)
 	return t->r < 0;
 }
 
-/* Copies the run's objects to a place next to them, where a restart of the run does not change
- * them. The copy of a tag goes next to that tag, whose removal removes everything below it. */
+/* Copies the run's objects to a prefix below the run's output, where a restart of the run does not
+ * change the copies. If the source is a tag, its copy does not go below the tag, because the
+ * removal of the tag removes everything below it. */
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
 	_cleanup_free_ char *to = str_printf(

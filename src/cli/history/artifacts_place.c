@@ -40,7 +40,8 @@ void artifacts_place_release(struct artifacts_place *place)
 	*place = (struct artifacts_place){0};
 }
 
-/* The keys of a listing are removed while it is read: the list may not fit in memory. */
+/* State of a removal of all objects of a listing. Objects are removed while the listing is read,
+ * because the list may not fit in memory. */
 struct removal {
 	struct object_ref at;
 	struct strlist keys;
@@ -90,7 +91,7 @@ int artifacts_tag_path(char **out, const char *home, const char *tag, const char
 	/* The description of tag "v1" is the file v1.json. */
 	if (str_ends(tag, ".json"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid tag '%s': it must not end with '.json'", tag);
+			"invalid tag '%s'; a tag must not end in '.json'", tag);
 	*out = str_printf("%s/tags/%s%s", home, tag, ending);
 	return *out ? 0 : error_memory(err);
 }
@@ -132,13 +133,13 @@ static int find_run(struct artifacts_place *out, const char *home, struct record
 
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && finished)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot find run '%s'; run it first (dstack's %s: 'penstock run %s'); "
-			"'penstock ps -a' lists the runs",
+			"cannot find run '%s'; start it with 'penstock run' (if '%s' is a workflow "
+			"of dstack: 'penstock run %s'), or find its name with 'penstock ps -a'",
 			word, word, word);
 	if (r < 0)
 		return r;
 	out->live = run_state_is_live(run.last.state) && supervisor_lives(home, run.id);
-	/* The run may have ended just now. */
+	/* Read the record again: the run may have ended since the first read. */
 	if (run_state_is_live(run.last.state) && !out->live) {
 		records_run_release(&run);
 		r = records_find(records, word, &run, err);
@@ -213,10 +214,10 @@ int artifacts_find(struct artifacts_place *out, const char *home, struct records
 	return r;
 }
 
-/* The newest run of a name in the dstack project of a workflow file. */
+/* A search for the newest run with a name in the dstack project of a workflow file. */
 struct search {
 	const char *name, *file;
-	size_t len; /* bytes of `file` up to the project's workflows */
+	size_t len; /* bytes of `file` up to the end of "/.dstack/workflows" */
 	char id[RECORDS_ID_SIZE];
 };
 
@@ -231,8 +232,9 @@ static int see_run(void *cookie, const struct records_run *run)
 	return 1;
 }
 
-/* Names of dstack's workflows refer to runs of the same project. OWNER/REPO/NAME is the newest run
- * of any project, as in other workflows. */
+/* Finds the run that a dependency names. In a dstack project, NAME is the newest run of the same
+ * project. OWNER/REPO/NAME is the newest run of that name in any project, as NAME is in other
+ * workflows. */
 static int find_dependency(struct artifacts_place *place, const char *file, const char *home,
 	struct records *records, const char *name, struct penstock_error *err)
 {
@@ -265,7 +267,8 @@ static int resolve_one(struct workflow *workflow, struct workflow_input *input, 
 	int r = -(int)PENSTOCK_E_NOT_FOUND;
 
 	workflow_place_format(workflow, &name->at, &at);
-	/* dstack's NAME:latest is the tag NAME, or the newest run of that name. */
+	/* dstack's NAME:latest is the tag NAME or, if there is no such tag, the newest run of that
+	 * name. */
 	if (either)
 		run[strlen(run) - strlen(latest)] = '\0';
 	if (!run || either)

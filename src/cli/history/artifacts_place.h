@@ -15,9 +15,10 @@ struct penstock_error;
 struct artifacts_place {
 	char *name; /* name of the run or tag */
 	bool live; /* the run has not ended */
-	char *dir; /* on this machine; NULL if it is in a store */
-	char *prefix; /* in a store: "a/b/" */
-	struct workflow *workflow; /* the output names the store; NULL for a tag on this machine */
+	char *dir; /* directory on this machine; NULL if the output is in a store */
+	char *prefix; /* prefix in a store: "a/b/" */
+	/* the workflow whose output names the store; NULL for a tag on this machine */
+	struct workflow *workflow;
 	char id[RECORDS_ID_SIZE];
 	struct stores stores;
 	struct run_store *store; /* set by artifacts_open() */
@@ -36,7 +37,7 @@ void artifacts_place_release(struct artifacts_place *place);
 int artifacts_tag_path(char **out, const char *home, const char *tag, const char *ending,
 	struct penstock_error *err);
 
-/* Returns an object of the opened place. */
+/* Returns a reference to the object `key` in the store of the opened place. */
 static inline struct object_ref artifacts_object(
 	const struct artifacts_place *place, const char *key)
 {

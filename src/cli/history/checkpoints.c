@@ -29,7 +29,7 @@ struct session {
 	struct records *records;
 	char *home;
 	struct artifacts_place place;
-	struct remote remote; /* if the operand is the address of a place */
+	struct remote remote; /* the store, if the operand is the address of a place */
 	struct location at;
 	bool live; /* the run is live */
 
@@ -38,9 +38,9 @@ struct session {
 	struct object_client *client;
 	const char *bucket;
 	char *prefix; /* "a/b/checkpoints/" */
-	char *output; /* the whole output: "a/b/", or its directory if it is not in a store */
+	char *output; /* place of the output: a prefix "a/b/", or a directory if not in a store */
 	char *path; /* the directory of the checkpoints, below the output */
-	/* newest first; paths are local, or names if they are in a store */
+	/* newest first; a path is a local path, or a name if the checkpoints are in a store */
 	struct commit_list list;
 };
 
@@ -134,8 +134,9 @@ static int note_commit(void *cookie, const struct object_info *info)
 	return noted->no_memory;
 }
 
-/* Returns the name of the checkpoint below the prefix for the key of its commit; NULL if the key is
- * deeper, or is not the key of a commit. */
+/* Returns the name of a checkpoint, given the key of its commit: the part of the key after the
+ * prefix, without the name of the commit file. Returns NULL if the commit is in a deeper directory,
+ * or if the key is not that of a commit. */
 static char *name_of_key(const struct session *s, const char *key)
 {
 	const char *below = key + strlen(s->prefix), *slash = strchr(below, '/');
@@ -428,7 +429,7 @@ static int fetch(const struct session *s, const struct commit_entry *e, const ch
 		&(struct object_get_options){.cancel = s->remote.cancel}, NULL, err);
 }
 
-/* Removes the file and the directories that become empty; keeps other files. */
+/* Removes the file, and the directories below `base` that become empty. */
 static void take_back_file(const char *base, char *path)
 {
 	size_t len = strlen(base);
@@ -480,7 +481,7 @@ static int get(
 	commit = base ? commit_path(base, e->commit->single) : NULL;
 	if (!commit)
 		return error_memory(err);
-	created = access(commit, F_OK) < 0; /* files that were there before are kept */
+	created = access(commit, F_OK) < 0; /* keep files that were there before this call */
 	for (size_t i = 0; r == 0 && i < e->commit->n_files; i++) {
 		const char *file = e->commit->files[i].name;
 		_cleanup_free_ char *path = e->commit->single ? strdup(base)
@@ -532,7 +533,7 @@ static int remove_local(const struct session *s, const char *name, struct pensto
 	return fs_remove_tree(path, err);
 }
 
-/* Returns true if all files of the commit exist with the right sizes: then the run can probably
+/* Returns true if all files of the commit exist with the right sizes, so that the run can probably
  * resume from the commit. */
 static bool seems_whole(const struct session *s, const struct commit_entry *e)
 {
@@ -567,8 +568,8 @@ static int rm(const struct session *s, const char *name, bool force, struct pens
 		newer++;
 	if (!force && newer == e && (e == s->list.items || e->commit))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot remove '%s': it is the newest from which the run could resume; use "
-			"--force",
+			"cannot remove '%s': it is the newest checkpoint from which the run can "
+			"resume; --force removes it",
 			name);
 	if (s->client)
 		r = remove_remote(s, e, err);
@@ -624,8 +625,8 @@ const struct command command_checkpoints = {
 	.description =
 		"Works on the checkpoints that a run has committed: in the store of its output, "
 		"or on this machine if the output is not in a store. RUN is an id, the beginning "
-		"of one, or a name; the place of the output needs no record of the run, so it "
-		"works from any machine.\n"
+		"of one, or a name. With the place of the output, no record of the run is needed, "
+		"so the verb works on any machine.\n"
 		"\n"
 		"If there are no checkpoints, list shows the newest files of the output, from "
 		"which a run without commits continues; with --json these have `file` instead of "

@@ -32,7 +32,8 @@
 
 enum { POLL_MS = 50, REMOTE_POLL_MS = 1000 };
 
-/* Fetches the log of an attempt on another machine, once, from the place of the output. */
+/* Fetches the log of an attempt on another machine from the place of the output, unless an earlier
+ * call has fetched it. */
 static int fetch_log(const char *home, const struct records_run *run, int attempt, const char *path,
 	struct penstock_error *err)
 {
@@ -95,7 +96,7 @@ static int show_attempt(const struct cli *cli, const char *home, const struct re
 			r = follow_print(&log, err);
 		while (r == 0 && poll(&ended, 1, POLL_MS) == 0);
 	}
-	/* Print what was written before the end; without --follow, the whole log. */
+	/* Print the rest of the log or, without --follow, the whole log. */
 	if (r == 0)
 		r = follow_print(&log, err);
 	return r == 0 && log.fd < 0 ? error_errno(err, ENOENT, "cannot open '%s'", layout.log) : r;
@@ -110,8 +111,8 @@ static void print_heading(int64_t attempt, int64_t last)
 	fflush(stdout);
 }
 
-/* Prints the logs of all attempts in order; reports and skips attempts without a log, but fails if
- * the last attempt has none. */
+/* Prints the logs of all attempts in order. Reports and skips attempts without a log, but fails if
+ * the last attempt has no log. */
 static int show_all(const struct cli *cli, const char *home, const struct records_run *run,
 	const struct follow *how, struct penstock_error *err)
 {
@@ -148,8 +149,8 @@ static void remote_log_release(struct remote_log *log)
 	free(log->run);
 }
 
-/* Notes the run of ".penstock/runs/ID/log/N", but not of "N.usage". Sets `several` if another run
- * was noted before. */
+/* Notes the run ID if the key is ".penstock/runs/ID/log/N" and not ".penstock/runs/ID/log/N.usage".
+ * Sets `several` if another run was noted before. */
 static int note_run(void *cookie, const struct object_info *info)
 {
 	struct remote_log *log = cookie;
@@ -165,7 +166,8 @@ static int note_run(void *cookie, const struct object_info *info)
 	return log->several;
 }
 
-/* With `wait`, waits for a run that has not logged anything yet. */
+/* Finds the run `asked` or, if it is NULL, the only run with logs in this place. With `wait`, waits
+ * for the first log. */
 static int find_remote_run(
 	struct remote_log *log, const char *asked, bool wait, struct penstock_error *err)
 {
@@ -226,7 +228,7 @@ static int read_state(struct remote_log *log, struct remote_state *out, struct p
 	return 0;
 }
 
-/* Reports once for each attempt that the run does not continue by itself. */
+/* Reports that the run will not continue by itself, once for each preempted or lost attempt. */
 static void note_interruption(
 	const struct remote_log *log, const struct remote_state *now, int64_t *noted)
 {
@@ -260,7 +262,8 @@ static int print_more(
 	if (r == -PENSTOCK_E_NOT_FOUND || (r == 0 && info.size <= *shown))
 		return 0;
 	if (r == 0) {
-		/* The object is replaced as it grows: read only this version. */
+		/* The object is replaced each time the log grows: read only the version that `info`
+		 * describes. */
 		options.if_match = info.etag;
 		options.length = info.size - *shown;
 		r = object_get_stream(object_at(log->remote.client, log->at.bucket, key), &options,
@@ -275,8 +278,8 @@ static int print_more(
 	return 0;
 }
 
-/* Follows the run to its end. A preempted or lost run may be resumed, and its next log is followed,
- * too. */
+/* Follows the run to its end. If a preempted or lost run is resumed, continues with the log of the
+ * next attempt. */
 static int follow_remote(struct remote_log *log, int64_t attempt, struct penstock_error *err)
 {
 	uint64_t shown = 0;
@@ -308,7 +311,8 @@ static int follow_remote(struct remote_log *log, int64_t attempt, struct penstoc
 	}
 }
 
-/* Prints the log of an attempt (0 for the last one), or of all. */
+/* Prints the log of `attempt`, or of the last attempt if `attempt` is 0. With `all`, prints the
+ * logs of all attempts up to that one. */
 static int show_remote(
 	struct remote_log *log, int64_t attempt, bool all, struct penstock_error *err)
 {
@@ -333,8 +337,8 @@ static int show_remote(
 	return r;
 }
 
-/* Operand `i` is the place of the output; the other operand is the run, needed if several runs log
- * there. Returns the exit code. */
+/* Prints a log from a store. Operand `i` is the place of the output. The other operand is the id of
+ * the run, which is needed if several runs have logs in that place. Returns the exit code. */
 static int logs_remote(const struct cli *cli, size_t i, int64_t attempt)
 {
 	_cleanup_(remote_log_release) struct remote_log log = {0};
@@ -418,7 +422,8 @@ static int run_logs(const struct cli *cli)
 	if (r < 0)
 		return cli_fail(cli, &err);
 	if (attempt > run.last.attempt)
-		return cli_misuse(cli, "--attempt: run '%s' has only %d", run.id, run.last.attempt);
+		return cli_misuse(cli, "invalid --attempt: the last attempt of run '%s' is %d",
+			run.id, run.last.attempt);
 	if (attempt == 0)
 		attempt = run.last.attempt;
 	if (!all && cli_has(cli, "follow") && attempt == run.last.attempt &&

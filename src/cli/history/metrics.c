@@ -36,7 +36,7 @@ struct session {
 	struct artifacts_place place; /* the output, if the operand is a run */
 	struct records *records;
 	char *home;
-	bool live; /* files are still written */
+	bool live; /* files may still be written */
 };
 
 static void session_release(struct session *s)
@@ -60,10 +60,12 @@ static void note(void *cookie, const char *path, const char *problem)
 		log_warn("'%s': %s", path, problem);
 }
 
-/* The path under which usage is read: its series begin with "usage/". */
+/* The path that is passed for files of usage, so that the names of their series begin with
+ * "usage/". */
 #define USAGE "usage/all.usage"
 
-/* Reads the usage of a run's attempts; usage of attempts on other machines comes from the store. */
+/* Reads the usage of a run's attempts. The usage of attempts on other machines comes from the
+ * store. */
 static int read_usage(struct session *s, const char *id, struct penstock_error *err)
 {
 	_cleanup_(records_run_release) struct records_run run = {0};
@@ -170,7 +172,7 @@ static int read_all(struct session *s, const struct cli *cli, struct penstock_er
 		: location_is_dir(word)	 ? metrics_read_dir(&s->metrics, word, note, s, err)
 					 : read_run(s, word, err);
 
-	/* A list in JSON may be empty. */
+	/* Having no metrics is not an error for a list in JSON, which may be empty. */
 	if (r == 0 && !s->metrics.n && (cli_n_operands(cli) > 1 || !cli_has(cli, "json")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"cannot find metrics of '%s'; penstock reads event files of TensorBoard, JSON "
@@ -351,7 +353,8 @@ static int print_chart(
 	return chart_print(stdout, &chart) < 0 ? error_memory(err) : 0;
 }
 
-/* JSON has no NaN and no infinity; Protocol Buffers write the same names. */
+/* JSON has no NaN and no infinity. These strings are those of the JSON format of Protocol
+ * Buffers. */
 static json_t *json_value(double value)
 {
 	if (isfinite(value))
@@ -359,13 +362,14 @@ static json_t *json_value(double value)
 	return json_string(isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
 }
 
-/* Returns the number of points for each printed point, so that at most `most` are printed. */
+/* Returns a number n such that at most `most` points are printed if every n-th point is printed. */
 static size_t points_each(const struct metrics_series *s, int64_t most)
 {
 	return s->n ? (s->n - 1) / (size_t)most + 1 : 1;
 }
 
-/* Returns the index of the first printed point, such that the last point is always printed. */
+/* Returns the index of the first printed point. The index is chosen so that the last point is
+ * printed. */
 static size_t first_point(const struct metrics_series *s, size_t each)
 {
 	return s->n ? (s->n - 1) % each : 0;
@@ -496,8 +500,8 @@ const struct command command_metrics = {
 		"the metrics of checkpoints. Metrics of the run that `tracking.mlflow` names come "
 		"from the server, with names that begin with mlflow/. Names of metrics of "
 		"processors, memory, network and GPUs begin with usage/. RUN is an id, the "
-		"beginning of one, or a name; the place of an output, or a directory, needs no "
-		"run.\n"
+		"beginning of one, or a name. The place of an output, or a directory, can be given "
+		"instead of a run.\n"
 		"\n"
 		"Without a NAME all of them are listed. A NAME plots the metrics of that name, "
 		"those that end in /NAME, or those that match a pattern such as '*loss*'. Points "
@@ -506,7 +510,8 @@ const struct command command_metrics = {
 		{0, "json", NULL,
 			"Print a list of objects with `name` and `points`, each [step, time in ms, value]"},
 		{0, "csv", NULL, "Print lines of name, step, time in ms, and value"},
-		{0, "points", "N", "With --json or --csv: at most N points of a metric, evenly"},
+		{0, "points", "N",
+			"With --json or --csv: at most N points of a metric, evenly spaced"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock metrics cifar10", "List the metrics of the run"},
 		{"penstock metrics cifar10 loss", "Plot the metrics with that name"},

@@ -1,5 +1,5 @@
 /*
- * The names that a user may type for runs and tags, for the completion.
+ * Lists the names of runs and tags that a user may type, for the completion.
  *
  *	cli_set_names(history_names);	// in main()
  */

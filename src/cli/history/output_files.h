@@ -32,8 +32,8 @@ struct output_files {
 	uint64_t total, bytes; /* number and bytes of all files */
 };
 
-/* Finds the files of an output, as in transfer/output_keys.h. The key of `at` ends with a slash, or
- * is "". */
+/* Finds the files of an output in a store; transfer/output_keys.h defines which objects are such
+ * files. The key of `at` ends with a slash, or is "". */
 int output_files_in_store(struct output_files *out, struct object_ref at, const atomic_int *cancel,
 	struct penstock_error *err);
 /* A missing directory counts as empty. */

@@ -73,8 +73,9 @@ static int list_prefixes(struct place *place, struct penstock_error *err)
 		note_prefix, place, place->remote.cancel, err);
 }
 
-/* If the state is live and its object was not renewed for a term, the owner is gone. Both times are
- * of the store's clock, in seconds. */
+/* Changes a live state to "lost" if its object was not renewed for a term. Compares only times of
+ * the store's clock, which have a resolution of a second. Returns the time of the last renewal by
+ * this machine's clock, or 0 if it is unknown. */
 static int64_t judge_age(json_t *state, const struct object_info *info)
 {
 	json_int_t term_ms = json_integer_value(
@@ -111,7 +112,8 @@ int places_state(struct object_ref at, const atomic_int *cancel, json_t **state,
 	return r;
 }
 
-/* Returns 0 if the time is missing or before 1970: differences of other times fit into 64 bits. */
+/* Returns 0 if the time is missing or before 1970, so that differences of the returned times fit
+ * into 64 bits. */
 static int64_t time_of(const json_t *object, const char *name)
 {
 	const char *text = json_string_value(json_object_get(object, name));
@@ -210,7 +212,7 @@ static void read_attempt(const json_t *from, struct records_attempt *out)
 	const char *message = json_string_value(json_object_get(from, "message"));
 	json_auto_t *provenance = json_pack("{s:O?, s:O?}", "host", json_object_get(owner, "host"),
 		"price", json_object_get(from, "price"));
-	/* The run is waiting for its next attempt. */
+	/* The state has "ended_as" if the run is waiting for its next attempt. */
 	bool ended_as = json_object_get(from, "ended_as") != NULL;
 	int64_t updated = time_of(from, "updated");
 
@@ -242,7 +244,8 @@ static void read_attempt(const json_t *from, struct records_attempt *out)
 }
 
 /* Converts the times of a live attempt to this machine's clock, if the clock of its machine differs
- * by more than the time of a write. The state of an ended run may be a copy that was made later. */
+ * by more than a write can take. The difference is unknown for an ended run, because its state
+ * object may be a copy that was made later. */
 static void correct_clock(const struct found *found, const char *host, struct records_attempt *a)
 {
 	int64_t updated = time_of(found->state, "updated");
@@ -278,8 +281,8 @@ static int pass(const struct found *found, const struct buf *workflow, places_fn
 	for (size_t i = 0; i < n; i++)
 		read_attempt(json_array_get(earlier, i), &attempts[i]);
 	read_attempt(found->state, &attempts[n]);
-	/* The times of a lost attempt are all by the clock of its machine: its state may be a copy
-	 * that was made later. */
+	/* For a lost attempt, keep the times of its machine's clock: its state object may be a copy
+	 * that was made later, and `heard_ns` the time of that copy. */
 	if (run_state_is_live(attempts[n].state) && found->heard_ns)
 		attempts[n].heard_ns = found->heard_ns;
 	correct_clock(found, host, &attempts[n]);

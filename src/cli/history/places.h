@@ -1,5 +1,5 @@
 /*
- * Runs of any machine, by the states that they keep next to their outputs in a store:
+ * Finds runs of any machine by the states that the runs keep next to their outputs in a store:
  *
  *	r = places_each(cli, add_run, &listing, err);	// the operands of the verb are places
  *	r = places_find(cli, 1, id, show, &shown, err);	// operand 1 is the output of a run
@@ -26,8 +26,8 @@ struct records_run;
  * Reads the state object of a run. If its owner has not renewed a live state for a term
  * (run/owner/lease.h), the state becomes "lost"; only times of the store's clock are compared.
  * `*heard_ns` is the time of the last renewal by this machine's clock; 0 if unknown. The caller
- * releases `*state`. Returns PENSTOCK_E_NOT_FOUND, and PENSTOCK_E_CORRUPT if the object is not a
- * state.
+ * releases `*state`. Fails with PENSTOCK_E_NOT_FOUND if there is no such object, and with
+ * PENSTOCK_E_CORRUPT if the object is not a state.
  */
 int places_state(struct object_ref at, const atomic_int *cancel, json_t **state, int64_t *heard_ns,
 	struct penstock_error *err);
@@ -48,11 +48,11 @@ struct place_run {
 };
 typedef int (*places_fn)(void *cookie, const struct place_run *found);
 
-/* Passes the runs of each operand, the newest run first. Invalid states are reported and
- * skipped. */
+/* Passes the runs of each operand to `fn`, the newest run first. Reports and skips invalid
+ * states. */
 int places_each(const struct cli *cli, places_fn fn, void *cookie, struct penstock_error *err);
-/* Passes the run with this whole id whose output is operand `i`. Returns PENSTOCK_E_NOT_FOUND if
- * its state is not there. */
+/* Passes the run whose output is operand `i` and whose whole id is `id` to `fn`. Fails with
+ * PENSTOCK_E_NOT_FOUND if the run has no state in that place. */
 int places_find(const struct cli *cli, size_t i, const char *id, places_fn fn, void *cookie,
 	struct penstock_error *err);
 

@@ -35,8 +35,8 @@ struct listing {
 	const struct strlist *states; /* empty for all runs */
 	size_t hidden;
 	struct cluster_view cluster;
-	/* no notice recorded here is about the machine of the run to add: the run is in a store, or
-	 * not on a machine yet */
+	/* ignore the recorded notice of the run that is being added, because it is not about the
+	 * run's machine: the run is from a store, or waits for a machine of the cluster */
 	bool elsewhere;
 	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this machine */
 };
@@ -249,7 +249,7 @@ static int add_run(void *cookie, const struct records_run *run)
 	return r;
 }
 
-/* Adds a run of any machine that its state in a store describes. */
+/* Adds a run that is known from its state in a store. The run may be on any machine. */
 static int add_stored(void *cookie, const struct place_run *found)
 {
 	struct listing *listing = cookie;

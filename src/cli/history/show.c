@@ -44,7 +44,7 @@ struct known {
 
 struct reading {
 	struct known *all;
-	json_t *replaced; /* by the key of the copy, in the order in which the copies were made */
+	json_t *replaced; /* indexed by the keys of the copies, in the order of their creation */
 	const char *run; /* id */
 	const char *base; /* "s3://bucket/prefix/"; NULL if there is none */
 	const char *endpoint; /* a URL, or "embedded"; NULL for AWS */
@@ -245,10 +245,10 @@ static int read_outputs(json_t *object, const char *journal_path, const char *ba
 	return r == 0 && reading.no_memory ? error_memory(err) : r;
 }
 
-/* ---- collecting one JSON object, the source of the text, too ---- */
+/* ---- collecting the JSON object, which is also the source of the text ---- */
 
-/* Adds the cost up to the end of the attempt, up to now for a live one, or up to the last report of
- * a lost one; nothing without a price. */
+/* Adds the cost of an attempt: up to its end, up to now if the attempt is live, or up to the last
+ * report of a lost attempt. Adds nothing if the attempt has no price. */
 static void add_cost(json_t *object, const struct records_attempt *a, const json_t *provenance)
 {
 	const char *price = json_string_value(json_object_get(provenance, "price"));
@@ -296,8 +296,8 @@ static json_t *add_up(const json_t *attempts)
 	return any ? json_real(sum) : NULL;
 }
 
-/* Returns the tracked runs of the newest attempt that has any: an attempt that ended before its
- * steps has none. NULL if there are none. */
+/* Returns the tracked runs of the newest attempt that has any, or NULL if no attempt has any. An
+ * attempt that ended before its first step has no tracked runs. */
 static json_t *find_tracking(const json_t *attempts)
 {
 	for (size_t i = json_array_size(attempts); i-- > 0;) {

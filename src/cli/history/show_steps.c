@@ -18,7 +18,7 @@ struct view {
 	struct strlist live; /* paths of the executions */
 };
 
-/* Returns the rest of `path` if it is `outer` or a part of it; else NULL. */
+/* Returns the rest of `path` after `outer` if `path` is `outer` or below it; else NULL. */
 static const char *path_within(const char *path, const char *outer)
 {
 	size_t n = strlen(outer);
@@ -35,8 +35,8 @@ static bool is_live(const struct view *view, const char *path)
 	return false;
 }
 
-/* Returns the number of iterations of a loop that have executions. `last` gets the last one, or -1
- * if no iteration has one. */
+/* Returns the number of iterations of a loop that have live executions. Sets `*last` to the last of
+ * these iterations, or to -1 if there are none. */
 static size_t live_iterations(const struct view *view, const char *loop, json_int_t *last)
 {
 	json_auto_t *seen = json_object();
@@ -106,7 +106,7 @@ static bool is_done(const char *state)
 	return state && strcmp(state, "done") == 0;
 }
 
-/* Returns true if the step has begun and has not ended, or failed: its parts differ. */
+/* Returns true if the step has begun and is not done: its parts may have different states. */
 static bool is_open(const char *state)
 {
 	return state && strcmp(state, "done") != 0 && strcmp(state, "to do") != 0;
@@ -115,8 +115,8 @@ static bool is_open(const char *state)
 static json_t *tree(const struct view *view, const json_t *steps, const char *list,
 	const char *number, const char *state, size_t next);
 
-/* Adds a list of steps within a step, if there is one. `suffix` is the difference of their
- * paths. */
+/* Adds a list of steps within a step, if the list has steps. `outer` is the path of the step, and
+ * `outer` followed by `suffix` is the path of the list. */
 static void add_list(const struct view *view, json_t *row, const char *key, const json_t *steps,
 	const char *outer, const char *suffix, const char *state)
 {
@@ -127,7 +127,7 @@ static void add_list(const struct view *view, json_t *row, const char *key, cons
 		return;
 	if (!view->finished && is_open(state))
 		state = NULL;
-	/* An interrupted run has finished some parts of the step that is to do. */
+	/* If the run was interrupted, a step that is to do may have finished parts. */
 	if (view->finished && state && !is_done(state))
 		next = next_of(view, steps, list);
 	json_object_set_new(row, key,
@@ -160,7 +160,8 @@ static void add_loop(const struct view *view, json_t *row, const json_t *loop, c
 		finished = (json_int_t)(parallel ? finished_parallel(view->finished, path)
 						 : finished_iterations(view->finished, path));
 		running = live_iterations(view, path, &last);
-		/* Iterations with launches are not recorded. */
+		/* The end of an iteration that has launches is not recorded: count the iterations
+		 * before the last live one. */
 		if (!parallel && last > finished)
 			finished = last;
 		snprintf(iteration, sizeof(iteration), ".i%lld", (long long)finished);
@@ -190,7 +191,7 @@ static void add_parts(const struct view *view, json_t *row, const json_t *step, 
 	else
 		add_list(view, row, "steps", json_object_get(module ? module : step, "steps"), path,
 			"", body);
-	/* Steps of `catch` run only after a failure, and are not recorded. */
+	/* Steps of `catch` run only after a failure, and their ends are not recorded. */
 	add_list(view, row, "catch", json_object_get(step, "catch"), path, ".c",
 		catches || (state && !is_done(state) && !is_open(state)) ? state : NULL);
 	add_list(view, row, "finally", json_object_get(step, "finally"), path, ".f",
@@ -224,7 +225,8 @@ static json_t *describe(const json_t *step, const char *number, const char *stat
 		"source", json_object_get(json_object_get(step, "use"), "source"));
 }
 
-/* Returns the steps of a list in the state `state`, of which those before `next` have ended. */
+/* Returns the rows of a list of steps. The steps before step `next` are done, and step `next` has
+ * the state `state`. Later steps are to do, or have the same state if that step has not begun. */
 static json_t *tree(const struct view *view, const json_t *steps, const char *list,
 	const char *number, const char *state, size_t next)
 {
@@ -261,7 +263,7 @@ static const char *state_of_next(const struct records_attempt *last)
 	return "to do";
 }
 
-/* Returns the newest record of the end of step `i`; NULL if it has not ended. */
+/* Returns the newest record of the end of step `i`; NULL if the step has not ended. */
 static json_t *find_done(const json_t *done, size_t i)
 {
 	json_t *row, *found = NULL;
@@ -291,7 +293,8 @@ json_t *show_steps(const json_t *workflow, const json_t *done, const struct reco
 	json_t *rows, *row;
 	size_t i;
 
-	/* Steps of a damaged file have unknown states. */
+	/* If the file of finished steps is damaged, steps within unfinished steps have unknown
+	 * states. */
 	process_boot_id(boot);
 	if (path && finished_read(&view.finished, path, boot, NULL) == 0 &&
 		last->state == RUN_RUNNING) {
@@ -300,7 +303,7 @@ json_t *show_steps(const json_t *workflow, const json_t *done, const struct reco
 	}
 	rows = tree(&view, json_object_get(workflow, "steps"), "", "", state_of_next(last), next);
 	json_array_foreach (rows, i, row) {
-		/* A step that finished before the run last started over is not done. */
+		/* `done` may have ends of later steps from before the run last started over. */
 		const json_t *end = i < next ? find_done(done, i) : NULL;
 
 		json_object_update_new(

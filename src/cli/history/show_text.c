@@ -13,7 +13,7 @@
 #include "cli/print/util.h"
 #include "s3/date.h"
 
-/* Formats a time in the local time zone, like the other times of the page. */
+/* Formats a time in the local time zone, like all times that `penstock show` prints. */
 static const char *time_of(const json_t *object, const char *key, char out[static SHOW_TIME_SIZE])
 {
 	const char *text = json_string_value(json_object_get(object, key));
@@ -188,7 +188,8 @@ static void add_money(struct grid *grid, const json_t *cost)
 		grid_add(grid, NULL);
 }
 
-/* Adds the cost of all attempts that have one. `n` is the number of attempts on all machines. */
+/* Adds the sum of the attempts' costs. `n` is the number of attempts on all machines, of which some
+ * may have no cost. */
 static void add_sum(struct grid *grid, const json_t *object, int n)
 {
 	const json_t *cost = json_object_get(object, "cost"), *a;
@@ -268,7 +269,8 @@ static void print_attempts(const json_t *attempts, bool priced)
 	grid_print(&grid);
 }
 
-/* Adds the steps of a list, and the steps within them. `inside` is the part of the outer step. */
+/* Adds the steps of a list, and the steps within them. `inside` is "catch: " or "finally: " if the
+ * list is that part of a step, else "". */
 static void add_steps(struct grid *grid, const json_t *steps, const char *inside)
 {
 	static const char *const parts[][2] = {
@@ -336,7 +338,7 @@ static void print_outputs(const json_t *object)
 	str_format_size(kept, size);
 	json_array_foreach (json_object_get(object, "replaced"), i, value) {
 		if (i == 0)
-			printf("\nkept of replaced objects (%zu cop%s, %s together)\n",
+			printf("\nkept copies of replaced objects (%zu cop%s, %s together)\n",
 				json_array_size(json_object_get(object, "replaced")),
 				json_array_size(json_object_get(object, "replaced")) == 1 ? "y"
 											  : "ies",
@@ -354,7 +356,8 @@ static void print_outputs(const json_t *object)
 	json_array_foreach (json_object_get(object, "partial"), i, value) {
 		if (i == 0)
 			printf("\n"
-			       "set aside: incomplete when their writer died\n");
+			       "files set aside, because their writer died before it closed "
+			       "them\n");
 		print_name("  ", json_string_value(value));
 		putchar('\n');
 	}

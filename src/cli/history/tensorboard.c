@@ -59,8 +59,8 @@ static void session_release(struct session *s)
 
 /* ---- finding the logs ---- */
 
-/* Adds a log. Replaces the characters in `name` with which TensorBoard separates names and places;
- * fails if `place` has a comma. */
+/* Adds a log. Replaces the characters in `name` that TensorBoard uses to separate names and places.
+ * Fails if `place` has a comma. */
 static int add_log(
 	struct session *s, const char *name, const char *place, struct penstock_error *err)
 {
@@ -77,7 +77,8 @@ static int add_log(
 	return strlist_addf(&s->logs, "%s:%s", safe, place) < 0 ? error_memory(err) : 0;
 }
 
-/* TensorBoard supports only one S3 store at a time. */
+/* Fails if the logs of this operand are in another store than those of earlier operands:
+ * TensorBoard reads from only one S3 store at a time. */
 static int check_store(struct session *s, struct object_client *client, const char *word,
 	struct penstock_error *err)
 {
@@ -135,7 +136,8 @@ static int add_dir(struct session *s, const char *word, struct penstock_error *e
 		    : error_errno(err, errno, "cannot find '%s'", word);
 }
 
-/* Files on this machine are newer than the files in the store. */
+/* Adds the log of a run. Reads a live run from its directory even if its output is in a store,
+ * because the files on this machine are newer. */
 static int add_run(struct session *s, const char *word, size_t i, struct penstock_error *err)
 {
 	struct artifacts_place *place = &s->places[i];
@@ -197,8 +199,8 @@ static int find_logs(struct session *s, const struct cli *cli, size_t n, struct 
 	return r;
 }
 
-/* Returns true if the directory of a live run was removed: once a run has ended, its output is only
- * in its store. Reports each directory once. */
+/* Returns true if the directory of a live run was removed: the run has then ended, and its output
+ * is only in the store. Reports each directory once. */
 static bool has_lost_dir(struct session *s)
 {
 	bool lost = false;
@@ -212,7 +214,7 @@ static bool has_lost_dir(struct session *s)
 	return lost;
 }
 
-/* Finds the logs again. Returns false if they cannot be opened; `s` is unchanged then. */
+/* Finds the logs again. If they cannot be opened, returns false and does not change `s`. */
 static bool find_again(struct session *s, const struct cli *cli)
 {
 	_cleanup_(session_release) struct session found = {0};
@@ -231,7 +233,8 @@ static bool find_again(struct session *s, const struct cli *cli)
 
 /* ---- running TensorBoard ---- */
 
-/* Does not pass keys that expire: boto3 can renew them from the same sources. */
+/* Passes keys that do not expire. boto3 finds keys that expire in the same sources as penstock, and
+ * renews them. */
 static int add_keys(
 	const struct s3_settings *settings, struct strlist *env, struct penstock_error *err)
 {
@@ -243,7 +246,8 @@ static int add_keys(
 	return store_environment_keys(env, &keys) < 0 ? error_memory(err) : 0;
 }
 
-/* TensorBoard reads S3 with boto3. */
+/* Makes the environment of TensorBoard, with the variables of boto3, which TensorBoard uses to read
+ * S3. */
 static int make_environment(
 	const struct session *s, struct strlist *env, struct penstock_error *err)
 {
@@ -256,7 +260,7 @@ static int make_environment(
 	settings = object_client_settings(s->client);
 	if (store_environment_place(env, settings) < 0 ||
 		strlist_set(env, "AWS_ENDPOINT_URL_S3", settings->endpoint_url) < 0 ||
-		strlist_set(env, "S3_ENDPOINT", settings->endpoint_url) < 0) /* TensorBoard's */
+		strlist_set(env, "S3_ENDPOINT", settings->endpoint_url) < 0) /* for TensorBoard */
 		return error_memory(err);
 	return add_keys(settings, env, err);
 }
@@ -373,7 +377,7 @@ const struct command command_tensorboard = {
 		"boto3, which has to be installed next to it ('pip install tensorboard boto3'). "
 		"OPTIONS are passed to TensorBoard.\n"
 		"\n"
-		"Ends with TensorBoard, and with its exit code.",
+		"Ends when TensorBoard ends, with the same exit code.",
 	.options = OPTIONS({0, "port", "N", "Port of the page; 0 for any free port; default: 6006"},
 		{0, "bind", "ADDRESS", "Address of the page; default: 127.0.0.1"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock tensorboard cifar10", "Watch a run"},
@@ -383,6 +387,6 @@ const struct command command_tensorboard = {
 			"Watch a run of another machine, with an option of TensorBoard"}),
 	.exits = EXITS({"66", "There is no such run or bucket"},
 		{"69", "TensorBoard is not installed"}, {"77", "The store denies access"},
-		{"128+n", "Signal n ended it"}),
+		{"128+n", "Ended by signal n"}),
 	.run = run_tensorboard,
 };

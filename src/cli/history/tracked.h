@@ -8,11 +8,12 @@ struct penstock_error;
 struct records;
 
 /*
- * Adds them as "mlflow/NAME". Does nothing for a run without `tracking.mlflow`. A server that does
- * not reply only causes a warning; the points that were read earlier are added.
+ * Adds the metrics as "mlflow/NAME". Does nothing for a run without `tracking.mlflow`. If the
+ * server does not reply, only warns, and adds the points that were read before.
  *
- * The records of this home name the server and its run, never the state of a run in a bucket:
- * another person may have written that, and could make this machine send requests to any address.
+ * The server and its run are taken only from the records of this home, never from the state of a
+ * run in a bucket. Another person may have written the state, and could make this machine send
+ * requests to any address.
  */
 int tracked_read_metrics(struct metrics *metrics, const struct artifacts_place *place,
 	const char *home, struct records *records, struct penstock_error *err);
