@@ -5,7 +5,7 @@
 #define LAZY_SECTION lazy_curl
 #include "cli/lazy/library.h"
 
-/* The header has macros of these names that check types. */
+/* The header defines macros with the names of these functions, which check types. */
 #undef curl_easy_getinfo
 #undef curl_easy_setopt
 #undef curl_multi_setopt
@@ -42,7 +42,8 @@ curl_version_info_data *curl_version_info(CURLversion a)
 	return LOADED ? REAL(curl_version_info)(a) : &none;
 }
 
-/* The variable argument is one pointer, long or curl_off_t, which are all passed the same way. */
+/* The variable argument is a pointer, a long or a curl_off_t. All three types are passed in the
+ * same way, because they have the same size. */
 _Static_assert(sizeof(void *) == sizeof(long) && sizeof(void *) == sizeof(curl_off_t),
 	"the arguments of libcurl's options differ in size");
 #define LAZY_OPTION(result, f, handle, option)                                                     \

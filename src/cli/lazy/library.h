@@ -2,10 +2,10 @@
  * Loads a library when its first function is called, not at the start of the program. Few commands
  * need libcurl, libarchive and libmicrohttpd, and loading these and the thirty libraries that they
  * depend on would take half the time of a trivial run. The files in this folder define the
- * functions that penstock uses, under their own names, so callers need not change; as the linker
- * finds the functions here, it does not link the libraries.
+ * functions that penstock uses, under the names that the libraries give them, so callers need not
+ * change. The linker finds the functions here, and therefore does not link the libraries.
  *
- * A function that is missing in such a file makes the program link the library again, silently;
+ * If a function is missing in its file, the linker silently links the library again. The test
  * test_libraries_that_few_need_are_not_loaded_with_the_program detects that.
  */
 #ifndef CLI_LAZY_LIBRARY_H
@@ -31,9 +31,9 @@ struct lazy_library {
 /* Thread-safe. Returns false if the library cannot be loaded, which is reported once. */
 bool lazy_library_load(struct lazy_library *library);
 
-/* Defines `library` of FILE. The includer defines LAZY_SECTION before it includes this header.
- * REAL(f) is the library's function, valid after LOADED; LAZY_FUNCTION(f) makes the function
- * known. */
+/* LAZY_LIBRARY(FILE) defines the variable `library`. A file defines LAZY_SECTION before it includes
+ * this header. LAZY_FUNCTION(f) adds a function to the section. LOADED loads the library; if
+ * LOADED is true, REAL(f) is the library's function. */
 #define LAZY_JOIN_(a, b) a##b
 #define LAZY_JOIN(a, b)	 LAZY_JOIN_(a, b)
 #define LAZY_TEXT_(a)	 #a
@@ -49,7 +49,7 @@ bool lazy_library_load(struct lazy_library *library);
 #define LOADED	lazy_library_load(&library)
 #define REAL(f) ((__typeof__(&(f)))lazy_##f.real)
 
-/* A function that is called only after another one has loaded the library. */
+/* A function that is called only after another function has loaded the library. */
 #define LAZY(result, f, parameters, arguments)                                                     \
 	LAZY_FUNCTION(f)                                                                           \
 	result f parameters                                                                        \
@@ -63,7 +63,7 @@ bool lazy_library_load(struct lazy_library *library);
 	{                                                                                          \
 		return LOADED ? REAL(f) arguments : (otherwise);                                   \
 	}
-/* A function that releases an object, or NULL. */
+/* A function that releases an object. Does nothing if the argument is NULL. */
 #define LAZY_END(f, type)                                                                          \
 	LAZY_FUNCTION(f)                                                                           \
 	void f(type *a)                                                                            \

@@ -37,7 +37,7 @@ LAZY(enum MHD_Result, MHD_queue_response,
 	(struct MHD_Connection * a, unsigned int b, struct MHD_Response *c), (a, b, c))
 
 LAZY_FUNCTION(MHD_get_connection_info)
-/* The requested kinds of information have no argument. */
+/* Ignores the variable arguments: the kinds of information that penstock requests have none. */
 const union MHD_ConnectionInfo *MHD_get_connection_info(
 	struct MHD_Connection *a, enum MHD_ConnectionInfoType b, ...)
 {

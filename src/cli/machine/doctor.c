@@ -113,7 +113,7 @@ static void check_files(struct doctor *doctor)
 	getrlimit(RLIMIT_NOFILE, &limit);
 	few = limit.rlim_max < FILES_WANTED;
 	doctor_say(doctor, few ? VERDICT_WARN : VERDICT_OK, "open files",
-		few ? "raise the hard limit to 4096; fewer parallel iterations run at a time"
+		few ? "raise the hard limit to 4096; a lower limit allows fewer parallel iterations"
 		    : NULL,
 		"at most %llu", (unsigned long long)limit.rlim_max);
 }
@@ -290,7 +290,7 @@ static int count_bucket(void *cookie, const struct object_info *info)
 	return 0;
 }
 
-/* Starts the embedded store of this home, if there is one, and asks it for its buckets. */
+/* Starts the embedded store of this home, if the home has one, and lists its buckets. */
 static void check_embedded(struct doctor *doctor)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -366,7 +366,8 @@ static int read_bucket(const struct cli *cli, struct location *at)
 	if (location_parse(at, url, &err) < 0)
 		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
 	if (at->kind != LOCATION_OBJECT)
-		return cli_misuse(cli, "--bucket '%s' must begin with s3:// or gs://", given);
+		return cli_misuse(
+			cli, "invalid --bucket '%s': it must begin with s3:// or gs://", given);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * `penstock doctor`: the findings, and checks in files of their own.
+ * `penstock doctor`: reports findings; declares the checks that are in other files.
  *
  *	doctor_say(doctor, VERDICT_WARN, "clock", "start an NTP client", "is %d s late", late);
  */

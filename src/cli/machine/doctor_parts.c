@@ -95,7 +95,8 @@ static int try_container(const char *dir)
 		return BOX_NO_NAMESPACE;
 	if (mount_overlay_below(dir))
 		return BOX_FINE;
-	/* Network file systems, and overlays themselves, cannot be the upper directory. */
+	/* The upper directory of an overlay cannot be on a network file system or on another
+	 * overlay: try a directory in memory. */
 	if (mount("tmpfs", dir, "tmpfs", 0, NULL) == 0 && mount_overlay_below(dir))
 		return BOX_IN_MEMORY;
 	return BOX_NO_OVERLAY;
@@ -123,8 +124,8 @@ void doctor_containers(struct doctor *doctor, const char *home)
 	case BOX_IN_MEMORY:
 		doctor_say(doctor, VERDICT_WARN, "containers",
 			"put PENSTOCK_HOME on a local file system such as ext4 or xfs",
-			"the file system of '%s' cannot hold an overlay, so that files that steps "
-			"write into their image take memory",
+			"the file system of '%s' cannot hold an overlay, so files that steps write "
+			"into their image are kept in memory",
 			home);
 		break;
 	case BOX_NO_OVERLAY:
@@ -222,7 +223,8 @@ void doctor_gpus(struct doctor *doctor, int gpus)
 	else if ((int)count_lines(buf_str(&out)) != gpus)
 		doctor_say(doctor, VERDICT_WARN, "GPU",
 			"the driver's device files are missing; nvidia-modprobe makes them",
-			"nvidia-smi lists %u, and /dev has %d", count_lines(buf_str(&out)), gpus);
+			"nvidia-smi lists %u GPUs, and /dev has %d", count_lines(buf_str(&out)),
+			gpus);
 	else
 		doctor_say(doctor, VERDICT_OK, "GPU", NULL, "%.*s",
 			(int)strcspn(buf_str(&out), "\n"), buf_str(&out));

@@ -15,7 +15,7 @@
 #include "image/kept.h"
 #include "records/records.h"
 
-/* Digits of a digest that are shown, and the fewest that are accepted as a name. */
+/* Number of digits of a digest that are shown, and the least number that identifies an image. */
 #define SHORT_DIGITS 12
 
 static const char *name_of(const struct image_kept *image)

@@ -163,7 +163,7 @@ static void add_cell(struct grid *grid, int64_t n, bool bytes)
 	grid_add(grid, n < 0 ? NULL : text);
 }
 
-/* Prints the users if other users have claims. */
+/* Prints the claims of each user if any other user has claims. */
 static void print_users(const struct use *use)
 {
 	struct grid grid;

@@ -86,7 +86,8 @@ static int run_serve(const struct cli *cli)
 		options.root = root;
 	}
 	if (serve_run(&options, &err) < 0) {
-		/* The input here is keys or a credentials file, not a workflow. */
+		/* Invalid input is in the configuration here (keys or a credentials file), not in a
+		 * workflow. */
 		bool configuration = err.code == PENSTOCK_E_INVALID || err.code == PENSTOCK_E_LIMIT;
 		int code = cli_fail(cli, &err);
 
@@ -103,7 +104,7 @@ const struct command command_serve = {
 		"Serves the object store in DIR until SIGTERM or SIGINT. Once it accepts "
 		"connections, it prints 'listening on URL', and on stderr the place of the keys "
 		"and an example. Addresses are path-style, http://ADDRESS:PORT/BUCKET/KEY; "
-		"--domain adds hosts of buckets. Any region is accepted.\n\n"
+		"--domain adds virtual-host style. Any region is accepted.\n\n"
 		"The keys of the store's own account are read from PENSTOCK_ACCESS_KEY_ID and "
 		"PENSTOCK_SECRET_ACCESS_KEY; if these are not set, keys are generated once and "
 		"kept in DIR/credentials (mode 0600), an AWS credentials file that other tools "
@@ -112,8 +113,8 @@ const struct command command_serve = {
 		"in DIR/master-key (mode 0600), which is made if it is missing, or in the file "
 		"that --master-key names: 64 hexadecimal digits on a line. Encrypted objects are "
 		"lost without the master key. To replace the key, put the line of a new key above "
-		"the old one and restart; no body is written again, and the old line is then not "
-		"needed any more.\n\n"
+		"the line of the old key and restart; no body is rewritten, and the old line is "
+		"then no longer needed.\n\n"
 		"On a loopback address the server also listens on a Unix socket, in "
 		"/run/user/UID/penstock or /tmp/penstock-UID, which penstock uses if both run as "
 		"the same user.\n\n"

@@ -29,7 +29,7 @@ static void on_signal(int number)
 	atomic_store(&interrupted, 1);
 }
 
-/* The first signal ends a long action in order; the second ends the process at once. */
+/* The first signal lets a long action end in order; the second signal kills the process. */
 static void catch_signals(void)
 {
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
@@ -365,7 +365,8 @@ static const struct action {
 	{"scrub", 0, 0, {.guest = true}, do_scrub},
 	{"backup", 1, 1, {.guest = true}, do_backup},
 	{"export", 1, SIZE_MAX, {.guest = true}, do_export},
-	/* The buckets appear only when the whole import is on the disk. */
+	/* An import needs no sync of each change: the buckets appear only when the whole import is
+	 * on the disk. */
 	{"import", 1, 1, {.relaxed = true}, do_import},
 };
 
@@ -377,7 +378,8 @@ static const struct action *find_action(const char *name)
 	return NULL;
 }
 
-/* A repair would turn a directory that is not a store into a store. */
+/* Fails for a repair if the directory is not a store, because a repair would turn it into a
+ * store. */
 static int check_root(const struct action *action, const char *root, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(root, "meta.db");
