@@ -17,7 +17,8 @@
 
 #define JOBS_DEFAULT 8
 
-/* Verbs for objects that end by themselves and do not use the terminal. */
+/* The verbs for objects that may be used in a batch: they end by themselves, and do not use the
+ * terminal. */
 static const char *const verbs[] = {
 	"cat", "cp", "du", "ls", "mb", "mv", "presign", "put", "rb", "rm", "stat", "sync"};
 
@@ -43,7 +44,8 @@ static bool reads_stdin(const struct strlist *words)
 	return false;
 }
 
-/* Fails if the line may not be run. */
+/* Fails if the verb is not allowed in a batch, or if the line would read the standard input that
+ * has the commands. */
 static int check_words(
 	const struct batch *batch, const struct strlist *words, struct penstock_error *err)
 {
@@ -88,7 +90,7 @@ static int read_line(const struct batch *batch, struct batch_line *line, const c
 	size_t first = 0;
 	int r = words_split(&given, text, err);
 
-	/* Lines may be pasted from a script. */
+	/* Skip "penstock" at the beginning of a line, which may be pasted from a script. */
 	if (r == 0 && given.n && strcmp(given.items[0], "penstock") == 0)
 		first = 1;
 	line->empty = given.n == first;
@@ -176,7 +178,8 @@ static void add_options(const struct cli *cli, struct buf *out)
 	}
 }
 
-/* After an interrupt all lines before the first unfinished one have ended. */
+/* Prints the counts or, after an interrupt, the command that continues: all lines before the first
+ * unfinished line have ended. */
 static void summarize(const struct batch *batch, const struct batch_lines *lines)
 {
 	unsigned long long next = lines->first_unfinished ? lines->first_unfinished
@@ -267,7 +270,7 @@ const struct command command_batch = {
 	.examples = EXAMPLES({"penstock batch jobs.txt", "Run the commands in a file"},
 		{"sed 's|.*|rm s3://data/&|' names | penstock batch -",
 			"Run the commands of a pipe"}),
-	.exits = EXITS(
-		{"66", "The file, or a file of a line, does not exist"}, {"130", "Interrupted"}),
+	.exits = EXITS({"66", "FILE, or a file that a line names, does not exist"},
+		{"130", "Interrupted"}),
 	.run = run_batch,
 };

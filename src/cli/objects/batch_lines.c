@@ -19,8 +19,8 @@ static void tape_play(struct batch_tape *tape)
 	buf_clear(&tape->held);
 }
 
-/* The first line prints at once. Other lines buffer their output, and wait when the buffer is
- * full. */
+/* Prints the output of the first unfinished line at once. Buffers the output of other lines, which
+ * wait while their buffer is full. */
 static ssize_t tape_write(void *cookie, const char *data, size_t len)
 {
 	struct batch_tape *tape = cookie;
@@ -107,7 +107,7 @@ static void lines_advance(struct batch_lines *lines)
 	struct batch_line *line;
 
 	while ((line = lines->first)) {
-		/* Lines after a failed line do not count. */
+		/* After a failed line, ignore later lines that ended without running a verb. */
 		if (lines->stop && !line->cli) {
 			line->empty = true;
 			line->code = 0;

@@ -6,9 +6,10 @@
  *		...
  *	batch_lines_end(&lines);	// waits for all; sets lines.n_failed, lines.code
  *
- * A line waits for each earlier one that touches the same place if one of the two writes it. Output
- * is printed in the order of the lines: it is held until the earlier lines have ended. Verbs whose
- * purpose is their output, and lines that read standard input, wait for all lines before them.
+ * A line waits for each earlier line that uses the same place, if either of the two lines writes to
+ * it. Output is printed in the order of the lines: it is held until the earlier lines have ended.
+ * Verbs whose purpose is their output, and lines that read standard input, wait for all earlier
+ * lines.
  */
 #ifndef CLI_OBJECTS_BATCH_LINES_H
 #define CLI_OBJECTS_BATCH_LINES_H
@@ -54,7 +55,7 @@ struct batch_line {
 	enum log_level level;
 	struct batch_tape out, err;
 
-	/* batch_line_plan() */
+	/* set by batch_line_plan() */
 	struct batch_place *places;
 	size_t n_places;
 	bool in_turn; /* runs after all earlier lines have ended */

@@ -1,4 +1,5 @@
-/* Finds the places that a line of a batch reads and writes. If in doubt, adds a place. */
+/* Finds the places that a line of a batch reads and writes. In doubt, adds a place: then lines only
+ * wait longer. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,8 @@ static bool leads_up(const char *path)
 	return false;
 }
 
-/* Returns the real path of the existing part, followed by the other components as given; NULL if
- * the place cannot be determined. */
+/* Returns "file:" and a path: the real path of the part of `path` that exists, followed by the
+ * other components as given. Returns NULL if the place cannot be determined. */
 static char *real_path(const char *path)
 {
 	_cleanup_free_ char *known = NULL, *begin = NULL;
@@ -177,7 +178,7 @@ static void plan_others(struct batch_line *line, const struct place *places, siz
 		add(line, place_text(place, place->wildcard ? "" : NULL), tree, write);
 		line->heavy = line->heavy || (rm && tree);
 	}
-	/* Without an operand the verb concerns all buckets. */
+	/* Without an operand the verb reads or writes all buckets. */
 	if (!n)
 		add(line, strdup("object:"), true, write);
 }

@@ -7,7 +7,7 @@
 
 struct reading {
 	struct object_get_options options;
-	const char *version; /* NULL for the current one */
+	const char *version; /* NULL for the current version */
 };
 
 static int cat_operand(

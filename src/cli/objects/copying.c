@@ -46,7 +46,7 @@ int copying_options(struct copying *v, const struct cli *cli)
 static int open_stores(struct copying *v, const struct place *from, const struct place *to,
 	struct penstock_error *err)
 {
-	/* Google's store is never the same as another store. */
+	/* The sources are in another store if options name one, or if only one side is Google's. */
 	bool elsewhere = remote_has_source(v->cli) || (from && to && from->google != to->google);
 	struct copy_options *o = &v->options;
 	int r;
@@ -81,8 +81,8 @@ int copying_open(struct copying *v, const struct place *from, const struct place
 	int r = open_stores(v, from && place_is_object(from) ? from : NULL,
 		place_is_object(to) ? to : NULL, err);
 
-	/* Keep the progress of uploads in the home: next to the source the progress would be
-	 * uploaded, too. */
+	/* Keep the progress of uploads in the home. Files next to the source would be uploaded,
+	 * too. */
 	if (r == 0 && (delta || cli_has(v->cli, "resume")))
 		r = records_home(&home, err);
 	else if (r == 0 && resume)
@@ -117,7 +117,7 @@ int copying_refuse(struct copying *v, struct penstock_error *err)
 int copying_end(struct copying *v, int r, struct penstock_error *err)
 {
 	if (r < 0) {
-		/* Items in flight still complete, or leave nothing. */
+		/* Wait for the items in flight: each completes, or leaves nothing. */
 		copy_finish(&v->copy, NULL);
 		report_error(&v->report, err);
 	}

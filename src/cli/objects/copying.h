@@ -71,7 +71,7 @@ int copying_open(struct copying *v, const struct place *from, const struct place
 int copying_refuse(struct copying *v, struct penstock_error *err);
 /* Ends the copy: prints the error if `r` is negative, and the summary. Returns the exit code. */
 int copying_end(struct copying *v, int r, struct penstock_error *err);
-/* Warns about the state of runs that was skipped; `verb` is "moves" or "deletes". */
+/* Warns if objects with the state of runs were skipped. `verb` is "moves" or "deletes". */
 void copying_warn_spared(const struct copying *v, const char *verb);
 
 #endif

@@ -9,17 +9,18 @@
 struct listing {
 	const struct cli *cli;
 	const struct location *at;
-	size_t cut; /* bytes of each key that are not shown */
+	size_t cut; /* number of bytes at the beginning of each key that are not shown */
 	struct json_stream *json; /* NULL for text */
-	int64_t limit; /* entries of an operand */
+	int64_t limit; /* most entries to list for an operand */
 	int64_t listed;
 };
 
-/* The last character of Unicode: a listing that starts after it skips all keys below a
- * directory. */
+/* The last character of Unicode: a listing that starts after DIR/ and this character skips all keys
+ * below DIR/. */
 #define LAST_CHARACTER "\xf4\x8f\xbf\xbf"
 
-/* Returns the key below the place. A store may send keys of another prefix. */
+/* Returns the part of the key to show. Checks the length, because a faulty store may send keys that
+ * do not begin with the requested prefix. */
 static const char *name_of(const struct listing *l, const char *key)
 {
 	return strlen(key) < l->cut ? key : key + l->cut;
@@ -96,7 +97,8 @@ static int on_bucket(void *cookie, const struct object_info *info)
 	return 0;
 }
 
-/* Lists all versions, or with --deleted what `ls` lists and the deleted objects. */
+/* Lists all versions. With --deleted, lists the newest version of each object, including deleted
+ * objects. */
 static int list_versions(
 	struct listing *l, struct remote *remote, const char *delimiter, struct penstock_error *err)
 {
@@ -182,7 +184,7 @@ const struct command command_ls = {
 	.max_operands = (unsigned)-1,
 	.description =
 		"Lists the objects whose key begins with PREFIX, with date and size, and deeper "
-		"levels as DIR; without an operand the buckets.\n\n"
+		"levels as DIR. Without an operand, lists the buckets.\n\n"
 		"In PREFIX '*' matches any characters and '?' one; put it in quotes. Keys are in "
 		"byte order.",
 	.options = OPTIONS({'r', "recursive", NULL, "List all objects below, instead of one level"},

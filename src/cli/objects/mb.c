@@ -17,9 +17,10 @@ static int change_bucket(
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot %s bucket '%s': the URL has a key", make ? "create" : "remove",
 			at->text);
-	/* Many stores give the same reply whether the bucket existed or not. */
+	/* Check first: many stores reply to the creation in the same way whether the bucket existed
+	 * or not. */
 	if (make)
-		done = bucket_head(remote->client, at->bucket, NULL) == 0 ? "there already:"
+		done = bucket_head(remote->client, at->bucket, NULL) == 0 ? "exists already:"
 									  : "made";
 	r = make ? bucket_create(remote->client, at->bucket, err)
 		 : bucket_delete(remote->client, at->bucket, err);

@@ -65,15 +65,16 @@ static int check_metadata(const struct cli *cli, const struct strlist *given)
 		size_t n = value ? (size_t)(value - text) : 0;
 
 		if (!n)
-			return cli_misuse(cli, "--metadata '%s' is not NAME=VALUE", text);
+			return cli_misuse(
+				cli, "invalid --metadata '%s': it is not NAME=VALUE", text);
 		if (strspn(text, letters) < n)
 			return cli_misuse(cli,
-				"--metadata '%s': invalid name; use letters, digits, '-', '_' and "
-				"'.'",
+				"invalid --metadata '%s': use letters, digits, '-', '_' and '.' in "
+				"the name",
 				text);
 		if (!store_header_is_value(value))
 			return cli_misuse(cli,
-				"--metadata '%.*s': the value has a control character in it",
+				"invalid --metadata '%.*s': the value has a control character",
 				(int)n, text);
 		for (size_t j = 0; j < i; j++) {
 			if (strncasecmp(given->items[j], text, n + 1) == 0)
@@ -101,8 +102,9 @@ int remote_limit_rate(const struct cli *cli)
 	return 0;
 }
 
-/* Returns the number of parallel requests under --limit-rate, which is small enough that no request
- * is idle until the server closes it. Returns 0 if the rate does not limit the number. */
+/* Returns the number of parallel requests under --limit-rate. The number is so small that no
+ * request waits for its share of the rate until the server closes the connection. Returns 0 if the
+ * rate does not limit the number. */
 unsigned remote_limit_parallel(void)
 {
 	uint64_t n = limit.bytes_per_s / LIMIT_RATE_EACH;
@@ -179,10 +181,11 @@ static void close_remote(struct remote *remote)
 }
 
 /*
- * Each request has buffers of some hundred KiB. If the pages were returned to the kernel after each
- * request, the kernel would have to clear the pages of the next buffers. One thread allocates the
- * pages of a listing and another frees them, so with a heap for each thread the memory grows (a
- * sync of a million files: 71 MiB instead of 46).
+ * Keeps freed memory, and limits the number of heaps. Each request has buffers of a few hundred
+ * KiB. If their pages were returned to the kernel after each request, the kernel would have to
+ * clear the pages of the next buffers. One thread allocates the pages of a listing and another
+ * thread frees them, so with a heap for each thread the memory would grow (for a sync of a million
+ * files, 71 MiB instead of 46).
  */
 void remote_many_requests(void)
 {
@@ -238,7 +241,8 @@ static int open_engine(struct remote *remote, struct penstock_error *err)
 				.limit = limit.bytes_per_s ? &limit : NULL,
 				.buffer = limit.bytes_per_s ? LIMIT_HTTP_REPLY_BUFFER : 0},
 			err);
-	/* An engine costs nothing before its first request. */
+	/* Create the twin engine even if it may not be used: it costs nothing before its first
+	 * request. */
 	if (r == 0 && shared.on && !shared.twin)
 		r = http_engine_clone(&shared.twin, shared.engine, err);
 	if (r < 0)
@@ -301,7 +305,7 @@ static int open_new(struct remote *remote, struct store_place *place, const char
 	place->no_keys = &no_keys;
 	r = object_client_open(&remote->client, remote->engine, place, err);
 	place->no_keys = NULL;
-	/* Missing keys for a store that was named are an error. */
+	/* If the user has named a store, missing keys are an error. */
 	if (r == 0 || !no_keys || place->endpoint_url || place->profile || str_env("AWS_PROFILE") ||
 		str_env("AWS_ENDPOINT_URL_S3") || str_env("AWS_ENDPOINT_URL"))
 		return r;
@@ -364,7 +368,7 @@ int remote_open(struct remote *remote, const struct cli *cli, struct penstock_er
 {
 	bool google = false;
 
-	/* The last operand that names an object decides. */
+	/* The last operand in an object store decides which kind of store is opened. */
 	for (size_t i = 0; i < cli_n_operands(cli); i++) {
 		if (location_is_object(cli_operand(cli, i)))
 			google = *cli_operand(cli, i) == 'g';
@@ -444,7 +448,7 @@ int remote_fail(const struct cli *cli, struct penstock_error *err)
 					    : exit_code;
 }
 
-/* Parses an operand; without a key only if `needs_key` is false. */
+/* Parses an operand. Fails if `needs_key` and the operand has no key. */
 static int parse(const char *text, bool needs_key, struct location *out, struct penstock_error *err)
 {
 	int r = location_parse(out, text, err);
@@ -464,7 +468,7 @@ static int parse(const char *text, bool needs_key, struct location *out, struct 
 	return r;
 }
 
-/* Refuses mistyped operands. The caller looks for credentials after that. */
+/* Refuses mistyped operands, so that they are reported before missing credentials. */
 static int check_operands(const struct cli *cli, bool needs_key, struct penstock_error *err)
 {
 	int r = 0;

@@ -52,10 +52,10 @@ void remote_many_requests(void);
 		"77", "The store denies access, or there are no credentials"                       \
 	}
 
-/* For verbs that read from one store and write to another. */
+/* Options of verbs that can read from one store and write to another. */
 /* clang-format off */
 #define SOURCE_REMOTE_OPTIONS                                                                      \
-	{ 0, "source-endpoint-url", "URL", "URL of the store of s3:// sources, if it is another one" }, \
+	{ 0, "source-endpoint-url", "URL", "URL of the store of s3:// sources, if not the target's" }, \
 	{ 0, "source-profile", "NAME", "Credentials, region and endpoint of the sources from this AWS profile" },                    \
 	{ 0, "source-region", "NAME", "Region of the sources" },                                               \
 	{ 0, "source-no-sign-request", NULL, "Read the sources without credentials" }
@@ -70,7 +70,7 @@ struct remote {
 	const char *after; /* remote_list() skips the keys up to this key; may be NULL */
 	struct json_stream *json; /* set by remote_operands(); NULL for text */
 	bool borrows_engine;
-	bool borrowed; /* owned by the batch */
+	bool borrowed; /* the store is owned by the batch */
 };
 
 /* Opens only the engine, without a store or credentials; remote_open() may follow. */
@@ -82,7 +82,8 @@ int remote_open_scheme(
 /* Returns true if this home has an embedded store; remote_open_embedded() opens it. */
 bool remote_has_embedded(void);
 int remote_open_embedded(struct remote *remote, struct penstock_error *err);
-/* Opens the store of the environment, for verbs without REMOTE_OPTIONS that read an object. */
+/* Opens the store that environment variables and configuration files name, for verbs that read an
+ * object and do not have REMOTE_OPTIONS. */
 int remote_open_default(struct remote *remote, bool google, struct penstock_error *err);
 /* Returns true if SOURCE_REMOTE_OPTIONS name another store for the sources. */
 bool remote_has_source(const struct cli *cli);
@@ -110,21 +111,21 @@ int remote_fail(const struct cli *cli, struct penstock_error *err);
 /* Reads the options of a new object: --metadata, --part-size, --content-type, --storage-class and
  * --if-none-match. Returns 0, or the exit code of cli_misuse(). */
 int remote_put_options(const struct cli *cli, struct object_put_options *out);
-/* Reads --version-id, which needs a single operand; NULL if it is missing. Returns 0, or the exit
- * code of cli_misuse(). */
+/* Reads --version-id, which needs a single operand. Sets `*out` to NULL if the option was not
+ * given. Returns 0, or the exit code of cli_misuse(). */
 int remote_version(const struct cli *cli, const char **out);
 /* Parses operand `i`, s3://BUCKET/KEY or gs://BUCKET/KEY, and opens its store. The key may be
  * missing if `needs_key` is false. */
 int remote_open_at(struct remote *remote, const struct cli *cli, size_t i, bool needs_key,
 	struct location *at, struct penstock_error *err);
-/* Writes a number of bytes: with units if --human was given. */
+/* Formats a number of bytes, with units if --human was given. */
 #define REMOTE_SIZE_SIZE 24
 void remote_size(const struct cli *cli, uint64_t bytes, char out[static REMOTE_SIZE_SIZE]);
 
 typedef int (*remote_operand_fn)(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err);
-/* Opens the store and calls `fn` for each operand, until a call fails. With `json`, the remote has
- * a stream during the calls. Returns the exit code. */
+/* Opens the store and calls `fn` for each operand, until a call fails. With `json`, sets the member
+ * `json` of the remote to a stream for the calls. Returns the exit code. */
 int remote_operands(
 	const struct cli *cli, bool needs_key, bool json, remote_operand_fn fn, void *cookie);
 
@@ -136,8 +137,8 @@ int remote_operands(
  */
 int remote_list(struct remote *remote, const struct location *at, const char *delimiter,
 	object_list_fn fn, void *cookie, struct penstock_error *err);
-/* Like remote_list(), for every object of an operand: the object with that key; with a wildcard all
- * that match; with a trailing "/" or without a key all below. */
+/* Like remote_list(), for the objects that an operand means: all that match, if the key has a
+ * wildcard; all below, if the key ends in "/" or is empty; otherwise the object with that key. */
 int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
 	struct penstock_error *err);
 

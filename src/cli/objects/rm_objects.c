@@ -24,12 +24,12 @@ struct removal {
 	struct fold fold;
 	uint64_t sizes[LIMIT_S3_LIST_KEYS]; /* sizes of the objects of `keys` */
 	uint64_t removed, bytes;
-	bool several; /* an operand may match more than its key */
+	bool several; /* an operand may mean more than one object */
 	uint64_t refused;
-	bool force; /* also the state of runs */
+	bool force; /* remove the state of runs, too */
 	const char *version; /* the only version to remove; NULL to remove objects */
 	bool bypass; /* remove the version in spite of a retention */
-	uint64_t spared; /* objects of runs that were skipped */
+	uint64_t spared; /* skipped objects with the state of runs */
 	struct penstock_error error; /* the first error that ends the removal */
 };
 
@@ -89,7 +89,8 @@ static int flush(struct removal *removal, struct penstock_error *err)
 					       .on_error = on_refused,
 					       .cookie = removal},
 			NULL, &own);
-	/* Refusals of single keys were reported, and the other keys are removed. */
+	/* Not an error if the store only refused single keys: they were reported, and the other
+	 * keys are removed. */
 	if (r < 0 && removal->refused == refused)
 		return error_move(err, &own);
 	for (size_t i = 0; i < removal->keys.n; i++) {
@@ -148,7 +149,8 @@ static int remove_location(struct removal *removal, struct location *at, struct 
 	return r;
 }
 
-/* With --recursive "a" is the object "a" and everything below "a/", as for cp. */
+/* Removes an operand with --recursive: "a" means the object "a" and everything below "a/", as in
+ * cp. */
 static int remove_tree(struct removal *removal, struct location *at, struct penstock_error *err)
 {
 	_cleanup_(location_release) struct location below = {0};

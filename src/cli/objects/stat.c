@@ -16,7 +16,7 @@ static void print_line(const char *label, const char *text)
 	putchar('\n');
 }
 
-/* S3 has no header for its default class. */
+/* Returns the storage class. S3 sends no header for its default class. */
 static const char *class_of(const struct location *at, const struct object_info *info)
 {
 	if (info->storage_class)
@@ -125,7 +125,7 @@ static int stat_bucket(
 
 struct question {
 	bool tags;
-	const char *version; /* NULL for the current one */
+	const char *version; /* NULL for the current version */
 };
 
 static int stat_operand(
@@ -174,8 +174,8 @@ const struct command command_stat = {
 	.max_operands = (unsigned)-1,
 	.description =
 		"Shows size, date, ETag, version, content type, storage class, Object Lock and "
-		"metadata of objects, and the versioning of buckets (off, enabled or suspended), by "
-		"one request each.",
+		"metadata of objects, and the versioning of buckets (off, enabled or suspended), "
+		"with one request each.",
 	.options = OPTIONS({0, "tags", NULL, "Also show the tags, with one more request"},
 		{0, "version-id", "ID", "Show this version, in place of the current one"},
 		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),

@@ -65,8 +65,8 @@ const struct command command_sync = {
 		{0, "delete", NULL, "Delete items that only the target has, if all else succeeded"},
 		{0, "size-only", NULL, "Compare sizes only"},
 		{0, "exact-timestamps", NULL,
-			"Copy items with another time, including older ones; for downloads, as an "
-			"uploaded object never has the time of its file"},
+			"Copy items whose time differs, even if they are older; meant for "
+			"downloads, because an uploaded object never has the time of its file"},
 		{0, "checksum", NULL,
 			"Compare contents: read each file that has the size of its object"},
 		COPY_OPTIONS),

@@ -8,14 +8,14 @@
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
 
-/* Newer uploads may still be in progress; they stay unless --older-than is given. */
+/* Age from which uploads are aborted without --older-than: newer uploads may be in progress. */
 #define DEFAULT_AGE_MS (INT64_C(24) * 3600 * 1000)
 
 struct uploads {
 	const struct cli *cli;
 	struct remote *remote;
 	const struct location *at;
-	bool end; /* abort them; otherwise only list the uploads */
+	bool end; /* abort the uploads; if false, only list them */
 	bool dry_run;
 	int64_t before_ns; /* uploads that started later stay */
 	uint64_t refused;
@@ -40,8 +40,8 @@ static void show(struct uploads *u, const char *key, const char *id, int64_t ini
 		return;
 	printf("%s%s%s://%s/",
 		!u->end	     ? show_time(initiated_ns, when)
-		: u->dry_run ? "would end upload of"
-			     : "ended upload of",
+		: u->dry_run ? "would abort upload of"
+			     : "aborted upload of",
 		u->end ? " " : "  ", location_scheme(u->at), u->at->bucket);
 	show_name(stdout, key);
 	printf("  ");
