@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* Dots of a character. */
+/* Columns and rows of the dots in a character, and the least width of a plot in characters. */
 enum { DOTS_X = 2, DOTS_Y = 4, MIN_PLOT = 8 };
 #define LABEL_SIZE 24
 /* More digits would make the labels too wide. */
@@ -95,7 +95,8 @@ struct canvas {
 
 static void set_dot(struct canvas *canvas, size_t x, size_t y)
 {
-	/* Dots 1 to 3 and 7 are in the left column, from above; see Unicode, "Braille Patterns". */
+	/* Dots 1, 2, 3 and 7 are the left column, from top to bottom; see Unicode, "Braille
+	 * Patterns". */
 	static const uint8_t bits[DOTS_X][DOTS_Y] = {
 		{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};
 	size_t below = canvas->rows * DOTS_Y - 1 - y;
@@ -104,7 +105,7 @@ static void set_dot(struct canvas *canvas, size_t x, size_t y)
 		bits[x % DOTS_X][below % DOTS_Y];
 }
 
-/* Draws the means of the columns, joined where they are neighbours. */
+/* Draws the means of the columns that have points, with lines between them. */
 static void draw(struct canvas *canvas, const struct column *columns, const struct column *all)
 {
 	size_t width = canvas->columns * DOTS_X, height = canvas->rows * DOTS_Y;

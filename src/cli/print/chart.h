@@ -26,11 +26,13 @@ struct chart {
 
 /* Returns true if the locale's encoding is UTF-8. */
 bool chart_unicode(void);
-/* Returns 0, or -1 if out of memory. Prints nothing for a single point, or without a finite one. */
+/* Returns 0, or -1 if out of memory. Prints nothing if there is only one point, or if no point is
+ * finite. */
 int chart_print(FILE *to, const struct chart *chart);
 #define CHART_SPARK_MAX	 32
 #define CHART_SPARK_SIZE (3 * CHART_SPARK_MAX + 1)
-/* Draws a line of at most `width` (up to CHART_SPARK_MAX) blocks; "" without a finite point. */
+/* Draws a line of at most `width` (up to CHART_SPARK_MAX) blocks. The line is "" if no point is
+ * finite. */
 void chart_spark(const double *y, size_t n, unsigned width, char out[static CHART_SPARK_SIZE]);
 
 #endif

@@ -29,7 +29,7 @@ static size_t name_length(const char *at, const char *name)
 	return len || !slash ? len : word_length(at, slash + 1);
 }
 
-/* Writes the words of a message without names of items, paths and numbers. */
+/* Adds the words of a message, except names of items, paths and numbers. */
 static void add_cause(struct buf *out, const char *message, const char *from, const char *to)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(4 * LIMIT_LOG_LINE);
@@ -84,7 +84,8 @@ void fold_end(struct fold *fold, void (*note)(void *cookie, const char *text), v
 		struct fold_cause *cause = &fold->causes[i];
 
 		if (!cause->repeats && cause->n > FOLD_SHOWN) {
-			_cleanup_free_ char *text = str_printf("and %" PRIu64 " more like: %s",
+			_cleanup_free_ char *text = str_printf("and %" PRIu64
+							       " more errors like: %s",
 				cause->n - FOLD_SHOWN, cause->text);
 
 			if (text)

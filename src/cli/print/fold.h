@@ -1,15 +1,16 @@
 /*
- * Folds errors of one cause: of many items that fail alike, only the first ten get a line each.
+ * Folds errors with the same cause: if many items fail in the same way, only the first ten errors
+ * are printed.
  *
  *	struct fold fold = {0};
  *
  *	if (fold_shows(&fold, from, to, err))
  *		fprintf(stderr, "%s\n", err->message);
  *	...
- *	fold_end(&fold, note, cookie);	// note: "and 1990 more like: AccessDenied: …"
+ *	fold_end(&fold, note, cookie);	// note: "and 1990 more errors like: AccessDenied: …"
  *
- * Errors are alike if their messages are, apart from the names of the items, paths and numbers. An
- * error that repeats (penstock_error) has one line.
+ * Errors have the same cause if their messages are equal apart from names of items, paths and
+ * numbers. An error with `repeats` (penstock_error) is printed only once.
  */
 #ifndef CLI_PRINT_FOLD_H
 #define CLI_PRINT_FOLD_H
@@ -30,11 +31,11 @@ struct fold {
 	unsigned n;
 };
 
-/* Counts the error. Returns true if the error has to be printed, which is always so beyond
- * FOLD_CAUSES causes. `from` and `to` are names in the message, or NULL. */
+/* Counts the error. Returns true if the error has to be printed; errors with a new cause are always
+ * printed once there are FOLD_CAUSES causes. `from` and `to` are names in the message, or NULL. */
 bool fold_shows(
 	struct fold *fold, const char *from, const char *to, const struct penstock_error *err);
-/* Passes a note for each cause with errors that were not printed, except errors that repeat.
+/* Passes a note for each cause with errors that were not printed, except errors with `repeats`.
  * Releases the causes. */
 void fold_end(struct fold *fold, void (*note)(void *cookie, const char *text), void *cookie);
 

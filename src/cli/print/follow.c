@@ -33,7 +33,7 @@ static int seek_to_last(int fd, int64_t lines)
 		for (size_t i = len; i-- > 0;) {
 			off_t position = at - (off_t)len + (off_t)i;
 
-			/* A newline at the end of the log does not start another line. */
+			/* Skip a newline at the end of the log, which starts no other line. */
 			if (block[i] == '\n' && position + 1 < end && lines-- == 1)
 				return lseek(fd, position + 1, SEEK_SET) < 0 ? -1 : 0;
 		}
@@ -76,7 +76,7 @@ static void find_time(struct follow *log, int64_t offset)
 	for (;;) {
 		if (!log->has_next)
 			log->has_next = next_time(log);
-		/* Lines before the first time get the first time. */
+		/* Lines before the first recorded time get that time. */
 		if (!log->has_next || (log->next.offset > offset && log->now.ms))
 			return;
 		log->now = log->next;
@@ -93,8 +93,9 @@ static bool open_times(struct follow *log)
 	return log->times != NULL;
 }
 
-/* Skips what was printed before `since`. Each time is written before the bytes of the following
- * second. */
+/* Skips the part of the log that was written before `since_ms`. Each recorded time applies to the
+ * bytes of the following second, so printing starts at the first time that is later than a second
+ * before `since_ms`. */
 static int skip_to_since(struct follow *log)
 {
 	off_t at = lseek(log->fd, 0, SEEK_CUR), end = lseek(log->fd, 0, SEEK_END);
@@ -106,7 +107,8 @@ static int skip_to_since(struct follow *log)
 			break;
 		}
 	}
-	/* A time is written before the log grows. */
+	/* The last time may be for bytes that are not in the log yet, because it is written
+	 * first. */
 	if (offset > end)
 		offset = end;
 	rewind(log->times);

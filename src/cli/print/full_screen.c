@@ -15,7 +15,7 @@
 #include "cli/frame/interrupt.h"
 
 /* Control sequences of ECMA-48 and of xterm. */
-#define OTHER_PAGE  "\033[?1049h\033[?25l" /* without a cursor */
+#define OTHER_PAGE  "\033[?1049h\033[?25l" /* also hides the cursor */
 #define FIRST_PAGE  "\033[?25h\033[?1049l"
 #define BEGIN_FRAME "\033[?2026h\033[H\033[2J" /* supporting terminals show a frame at once */
 #define END_FRAME   "\033[?2026l"
@@ -27,7 +27,7 @@ static struct {
 
 static void resized(int signal)
 {
-	(void)signal; /* poll() ends */
+	(void)signal; /* the handler exists only to interrupt poll() */
 }
 
 int full_screen_begin(void)
@@ -42,7 +42,7 @@ int full_screen_begin(void)
 	sigaction(SIGWINCH, &action, NULL);
 	keys = page.before;
 	keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-	/* Ctrl-Z and Ctrl-\ would leave the terminal as it is now. */
+	/* Disable Ctrl-Z and Ctrl-\, which would not restore the terminal. */
 	keys.c_cc[VSUSP] = keys.c_cc[VQUIT] = _POSIX_VDISABLE;
 	keys.c_cc[VMIN] = 1;
 	keys.c_cc[VTIME] = 0;
@@ -92,7 +92,7 @@ int full_screen_key(int ms)
 	if (poll(&input, 1, ms) <= 0)
 		return cli_interrupted() ? FULL_SCREEN_END : FULL_SCREEN_NONE;
 	n = read(STDIN_FILENO, keys, 1);
-	/* The rest of a sequence has arrived with its beginning; other keys are for later. */
+	/* Read the rest of an escape sequence, which arrives together with its first byte. */
 	if (n == 1 && *keys == '\033' && poll(&input, 1, 0) == 1)
 		n += read(STDIN_FILENO, keys + 1, sizeof(keys) - 2) > 0;
 	if (n <= 0)

@@ -1,5 +1,5 @@
 /*
- * A page that fills the terminal and is drawn again and again, with single keys.
+ * A page that fills the terminal and is redrawn repeatedly, and that reads single keys.
  *
  *	if (full_screen_begin() < 0)
  *		return 64;
@@ -10,7 +10,7 @@
  *	} while (key != 'q' && key != FULL_SCREEN_END);
  *	full_screen_end();
  *
- * SIGINT, SIGTERM and SIGHUP end the wait for a key, and are left to cli_interrupted(). If
+ * SIGINT, SIGTERM and SIGHUP end the wait for a key; cli_interrupted() then returns the signal. If
  * full_screen_end() was not called, the original page is restored at exit.
  */
 #ifndef CLI_PRINT_FULL_SCREEN_H
@@ -28,8 +28,8 @@ int full_screen_begin(void);
 void full_screen_draw(void);
 /* Shows the page, and waits for a key, up to `ms`, or without a limit if `ms` is -1. */
 int full_screen_key(int ms);
-/* Restores the original page, for another program or permanently. full_screen_begin() shows this
- * page again. */
+/* Restores the original page, either at the end or while another program uses the terminal. In the
+ * second case, full_screen_begin() begins again. */
 void full_screen_end(void);
 /* Returns the number of lines. */
 unsigned full_screen_height(void);

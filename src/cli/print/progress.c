@@ -34,8 +34,8 @@ struct item {
 	uint64_t before; /* bytes of `done` that an earlier call moved */
 	char note[NOTE_SIZE]; /* at the end of the line */
 	int64_t began_ms;
-	int64_t moved_ms; /* last change of `done`, and its time of day */
-	int64_t moved_ns;
+	int64_t moved_ms; /* monotonic time of the last change of `done` */
+	int64_t moved_ns; /* wall-clock time of that change */
 	int64_t said_ms; /* time of the last plain line */
 	bool said;
 	bool finished;
@@ -91,8 +91,8 @@ void progress_free(struct progress *p)
 	free(p);
 }
 
-/* Appends "12.3 MB of 170 MB, 85.1 MB/s, 2 s to go", or without bytes for a while
- * "12.3 MB of 170 MB, no data since 17:03:11". */
+/* Appends "12.3 MB of 170 MB, 85.1 MB/s, 2 s to go" or, if no bytes have arrived for a while, "12.3
+ * MB of 170 MB, no data since 17:03:11". */
 static void describe(const struct item *item, int64_t now, struct buf *out)
 {
 	char done[STR_SIZE_SIZE];
@@ -190,7 +190,7 @@ static struct item *find_item(struct progress *p, const char *name, int64_t now)
 			return &p->items[i];
 	}
 	if (p->n == MAX_ITEMS)
-		return NULL; /* further items are not shown, as they would scroll off the screen */
+		return NULL; /* do not show more items: bars would scroll off the screen */
 	item = &p->items[p->n++];
 	snprintf(item->name, sizeof(item->name), "%s", name);
 	item->began_ms = now;
@@ -228,7 +228,8 @@ static void *tick(void *arg)
 	return NULL;
 }
 
-/* Without the thread the last update of a bar may not be drawn, and a silence is not noticed. */
+/* Starts the thread that redraws. Without the thread, the last update of a bar might not be drawn,
+ * and a stalled transfer would not be shown. */
 static void start_ticking(struct progress *p)
 {
 	if (p->ticking)
@@ -281,8 +282,8 @@ void progress_resume(struct progress *p)
 		pthread_mutex_unlock(&p->lock);
 }
 
-/* Logs a line at the start, when the size is known or turns out to be unknown, at the end, and at
- * intervals between. */
+/* Logs a line at the start (once the size is known, or has been unknown for a while), at the end,
+ * and at intervals between them. */
 static void say_line(struct item *item, int64_t now)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
@@ -368,8 +369,7 @@ void progress_complete(struct progress *p)
 		redraw(p, now);
 }
 
-/* Finished bars stay on the terminal, and new items start below them; unfinished bars are
- * removed. */
+/* Removes unfinished bars. Finished bars stay on the terminal, and new items start below them. */
 void progress_clear(struct progress *p)
 {
 	size_t n = 0;

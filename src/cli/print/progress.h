@@ -8,9 +8,9 @@
  *	progress_clear(p);	// removes the bars, before other output
  *	progress_free(p);
  *
- * A terminal gets one line for each item, redrawn ten times a second by a thread, with bytes, rate
- * and remaining time, or the time since which nothing has moved. Elsewhere an item has a line at
- * its start and at its end, and one every ten seconds.
+ * On a terminal, a thread redraws one line for each item ten times a second, with the bytes, and
+ * with the rate and the remaining time, or the time of the last byte if the transfer has stalled.
+ * Elsewhere a line is logged at the start and at the end of an item, and every ten seconds.
  */
 #ifndef CLI_PRINT_PROGRESS_H
 #define CLI_PRINT_PROGRESS_H
@@ -20,12 +20,13 @@
 
 struct progress;
 
-/* Returns NULL if out of memory. All functions accept NULL, and then show nothing, except
- * progress_note(). */
+/* Returns NULL if out of memory. All functions accept NULL, and then show nothing, except that
+ * progress_note() still logs its text. */
 struct progress *progress_new(bool quiet);
 /* `total` is 0 if unknown. An item with a known `total` is finished when `done` reaches `total`. */
 void progress_update(struct progress *p, const char *name, uint64_t done, uint64_t total);
-/* Logs a line by log_info(), even with --quiet: the caller decides. */
+/* Logs a line with log_info(), even if `quiet` is true: the caller decides whether a note is
+ * needed. */
 void progress_note(struct progress *p, const char *text);
 /* Marks all items as finished, regardless of their last update. */
 void progress_complete(struct progress *p);
@@ -45,7 +46,7 @@ struct progress_line {
 };
 void progress_follow(struct progress *p, void (*look)(void *cookie), void *cookie);
 void progress_line(struct progress *p, const struct progress_line *line);
-/* Removes the bars for other output, which is written before progress_resume(). */
+/* Removes the bars, so that the caller can write other output before progress_resume(). */
 void progress_suspend(struct progress *p);
 void progress_resume(struct progress *p);
 void progress_free(struct progress *p);

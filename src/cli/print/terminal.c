@@ -19,7 +19,7 @@ static struct {
 	bool stuck; /* the last wait timed out */
 } terminal = {.fd = -1};
 
-/* Reports no failure, because the stream would only keep it as an error. */
+/* Always reports success: a failure would only set the error flag of the stream. */
 static ssize_t put(void *cookie, const char *data, size_t len)
 {
 	int64_t until = clock_monotonic_ms() + WAIT_MS;

@@ -13,7 +13,7 @@
 #ifndef CLI_PRINT_TERMINAL_H
 #define CLI_PRINT_TERMINAL_H
 
-/* Does nothing unless stderr is a terminal. Without memory stderr stays as it is. */
+/* Does nothing unless stderr is a terminal. If out of memory, leaves stderr unchanged. */
 void terminal_never_blocks(void);
 
 #endif

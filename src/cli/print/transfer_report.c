@@ -22,7 +22,7 @@ void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 	report->dry_run = dry_run;
 	report->json = cli_has(cli, "json");
 	report->verbose = cli_has(cli, "verbose");
-	/* The progress line would overwrite a line of the list. */
+	/* Show no progress line next to a list on the terminal, whose lines it would overwrite. */
 	if (!dry_run && log_stream() == stderr && !(report->json && isatty(STDOUT_FILENO)))
 		report->progress = progress_new(cli_quiet(cli));
 	report->began_ms = clock_monotonic_ms();
@@ -160,8 +160,8 @@ static void on_same(void *cookie, const struct copy_item *item)
 	report->same++;
 }
 
-/* Invalid input is about the operands here, not about a workflow. The largest code becomes the exit
- * code. */
+/* Raises the exit code to that of the error, if the latter is larger. PENSTOCK_E_INVALID is about
+ * an operand here, not about a workflow. */
 static void worsen(struct report *report, int code)
 {
 	int exit_code = code == PENSTOCK_E_INVALID   ? CLI_EXIT_INPUT
@@ -271,7 +271,7 @@ static void add_count(struct buf *line, uint64_t n, const char *what)
 		buf_printf(line, "%s%" PRIu64 " %s", line->len ? ", " : "", n, what);
 }
 
-/* Adds the kept bytes of unfinished items, and how to continue. */
+/* Adds the number of bytes that are kept of unfinished items, and the way to continue. */
 static void add_continuation(const struct report *report, bool interrupted, struct buf *line)
 {
 	uint64_t items = atomic_load(&report->kept_items);

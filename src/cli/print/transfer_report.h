@@ -1,6 +1,6 @@
 /*
- * Reports a copy: a line on the terminal while it runs, on request a line or a JSON object for each
- * item, a line on stderr for each failed item, and a summary.
+ * Reports a copy: a progress line on the terminal; on request, a line or a JSON object for each
+ * item; a line on stderr for each failed item; and a summary.
  *
  *	struct report report = REPORT_INIT;
  *
@@ -29,7 +29,7 @@ struct report {
 	bool dry_run;
 	bool json;
 	bool verbose;
-	bool to_stderr; /* for items, if standard output is the content of an object */
+	bool to_stderr; /* print items to stderr: stdout is the content of an object */
 	struct json_stream stream;
 	int64_t began_ms;
 

@@ -100,7 +100,7 @@ void grid_add(struct grid *grid, const char *cell)
 
 	if (!safe)
 		abort();
-	/* No cell can move the cursor or forge a line. */
+	/* Replace control characters, which could move the cursor or forge a line. */
 	for (const char *p = safe; *p;) {
 		size_t n = str_control(p);
 
@@ -173,7 +173,7 @@ static void print_row(
 
 		printf("%s%.*s%s%s", colour, (int)bytes, cell, cut ? "…" : "",
 			*colour ? "\033[0m" : "");
-		/* The next column needs its two blanks and a character. */
+		/* Stop if the row has no room for two blanks and a character of the next column. */
 		if (last || (!grid->whole && terminal && used + widths[c] + 2 >= terminal))
 			break;
 		printf("%*s", (int)(widths[c] - text_width(cell) + 2), "");
@@ -397,7 +397,7 @@ void json_stream_add(struct json_stream *stream, json_t *value)
 {
 	fputs(stream->begun ? ",\n  " : "[\n  ", cli_out());
 	stream->begun = true;
-	/* A write error, as of a pipe that was closed, is reported on exit. */
+	/* A write error, such as that of a closed pipe, is reported on exit. */
 	if (!value || (json_dumpf(value, cli_out(), JSON_COMPACT | JSON_PRESERVE_ORDER) < 0 &&
 			      !ferror(cli_out())))
 		abort();

@@ -16,7 +16,8 @@
 struct cli;
 struct penstock_error;
 
-/* Opens the records of this user; the home (owned) too unless `home` is NULL. */
+/* Opens the records of this user. Unless `home` is NULL, also sets `*home`, which the caller
+ * frees. */
 int show_open(struct records **records, char **home, struct penstock_error *err);
 /* Opens the records and finds the run of operand `i`. */
 int show_run(const struct cli *cli, size_t i, struct records **records, char **home,
@@ -52,9 +53,9 @@ void grid_release(struct grid *grid);
 void show_name(FILE *to, const char *name);
 
 /*
- * If another machine has made a later attempt of a run that is not live here, as far as is known
- * here, makes that attempt the last one of `run`: its number, and its state, which is RUN_MOVED if
- * the attempt had not ended. `host` gets the machine, or "".
+ * If the run is not live here, and this home knows of a later attempt on another machine, changes
+ * the last attempt of `run` to that attempt: the number, and the state, which is RUN_MOVED if the
+ * attempt had not ended. Sets `host` to the machine, or to "" if there is no such attempt.
  */
 #define SHOW_HOST_SIZE 65
 void show_elsewhere(const char *home, struct records_run *run, char host[static SHOW_HOST_SIZE]);
@@ -69,19 +70,20 @@ json_t *json_text(const char *text);
 /* Returns the preemption notice of a run (run/notices/reaction.h): source, reason, noticed,
  * deadline, soon, withdrawn; null if there is none. */
 json_t *json_notice(const char *home, const struct records_run *run);
-/* Returns RFC 3339, or null for 0. */
+/* Returns the time as a string in the format of RFC 3339, or null for 0. */
 json_t *json_time(int64_t wall_ns);
-/* Adds the fields of an attempt that the state of the run in a store has, too. */
+/* Adds those fields of an attempt that the run's state in a store also has. */
 void json_add_state(json_t *object, const struct records_attempt *attempt);
 /* Adds all fields of an attempt to `object`. */
 void json_add_attempt(json_t *object, const struct records_attempt *attempt);
 
-/* Returns the message of the last attempt; NULL if it has no message. For a lost run without a
- * message, returns how to resume it, or how long ago another machine reported. */
+/* Returns the message of the last attempt; NULL if the attempt has no message. For a lost run
+ * without a message, returns the command that resumes the run or, for a run of another machine, the
+ * time since its last report. */
 #define SHOW_MESSAGE_SIZE 80
 const char *show_message(const struct records_run *run, char out[static SHOW_MESSAGE_SIZE]);
 
-/* Formats a time as "2026-11-21 10:05:00", local; "-" for 0. */
+/* Formats a time in the local time zone as "2026-11-21 10:05:00", or as "-" if it is 0. */
 #define SHOW_TIME_SIZE 24
 const char *show_time(int64_t wall_ns, char out[static SHOW_TIME_SIZE]);
 /* Formats a duration as "850 ms", "12.3 s", "5 min 3 s" or "2 h 10 min". */
