@@ -61,7 +61,7 @@ int copies_runs(struct strlist *ids, const struct copies_place *place, struct pe
 	return r == 0 && noted.no_memory ? error_memory(err) : r;
 }
 
-/* A run without a state object has ended; a run with an unknown state counts as live. */
+/* A run without a state object counts as ended, a run with an unknown state counts as live. */
 int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
@@ -92,7 +92,8 @@ int copies_live(const struct copies_place *place, const char *home_id, struct pe
 
 /* ---- the journal of this machine ---- */
 
-/* Returns the journal of the run, even if its storage is gone; NULL if the run has no journal. */
+/* Returns the path of the run's journal or, if the run's storage is gone, of the journal that is
+ * kept as `published`. Returns NULL if the run has no journal. */
 static char *journal_of(const char *home, const char *id)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
@@ -138,7 +139,8 @@ static int count_copy(void *cookie, const struct journal_record *r)
 
 /* ---- pruning ---- */
 
-/* Reports all copies of one kind as one thing; returns true if they are to be removed. */
+/* Reports as one thing those copies to remove whose objects a run had published or, if `only_copy`
+ * is set, whose objects no run had published. Returns true if they are to be removed now. */
 static bool takes(struct pruning *p, const struct copies_place *place,
 	const struct replaced_list *list, struct prune_item *item)
 {
@@ -162,7 +164,7 @@ static bool takes(struct pruning *p, const struct copies_place *place,
 	return removed;
 }
 
-/* Moves the copies that were to be removed, but still exist, from the sum of removed copies to the
+/* Subtracts copies that could not be removed from the sum of removed copies, and adds them to the
  * sum of failures. */
 static void report_rest(
 	struct pruning *p, const struct replaced_list *list, const struct prune_item *item)
@@ -203,7 +205,8 @@ static int prune_run(struct pruning *p, const struct copies_place *place,
 	if (replaced_choose(list, &all) == 0)
 		return 0;
 	others = takes(p, place, list, &theirs);
-	/* Copies that only --force removes do not count among the newest copies to keep. */
+	/* Without --force the other copies stay: do not count them among the newest copies to
+	 * keep. */
 	if (!p->force)
 		replaced_choose(list, bound);
 	own = takes(p, place, list, &ours);
@@ -238,7 +241,7 @@ int prune_replaced_at(
 	struct copies_place one = *place;
 	int r;
 
-	/* The workflow is not known here. */
+	/* The run's workflow, which may have a bound, is not known here. */
 	if (p->keep < 0 && !p->has_age)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot prune copies in a store without a bound; use --keep or --older-than");
@@ -308,7 +311,8 @@ struct candidates {
 	struct penstock_error *err;
 };
 
-/* For most runs, the journal shows without a request that there are no copies. */
+/* Adds a run if its journal has copies. For most runs, the journal shows without a request to the
+ * store that there are no copies. */
 static int note_candidate(void *cookie, const struct records_run *run)
 {
 	struct candidates *c = cookie;

@@ -30,14 +30,14 @@ static int64_t changed_ns(const char *path)
 	return lstat(path, &st) == 0 ? st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec : 0;
 }
 
-/* Numbers within names are in numeric order. */
+/* Compares names such that numbers within them are in numeric order. */
 static int by_name(const void *a, const void *b)
 {
 	return strverscmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Adds the names in a directory that end with `ending`, sorted, except hidden ones; none if there
- * is no such directory. */
+/* Adds the sorted names in a directory that end in `ending`, except hidden names. Adds none if
+ * there is no such directory. */
 static int names_in(
 	struct strlist *names, const char *dir, const char *ending, struct penstock_error *err)
 {
@@ -63,7 +63,7 @@ static void remove_tree(struct pruning *p, const struct prune_item *item)
 		prune_failed(p, item, &err);
 }
 
-/* ---- of each run ---- */
+/* ---- things of each run ---- */
 
 typedef int (*run_fn)(struct pruning *p, const struct records_run *run, const char *dir, bool live,
 	struct penstock_error *err);
@@ -92,7 +92,8 @@ static int on_run(struct pruning *p, const char *id, run_fn fn, struct penstock_
 	return r < 0 ? r : fn(p, &run, dir, supervisor_lives(p->home, id), err);
 }
 
-/* Runs are listed first: the list holds the lock of the records. */
+/* Calls `fn` for each run. Collects the ids first, because records_list() holds the lock of the
+ * records. */
 static int each_run(struct pruning *p, run_fn fn, struct penstock_error *err)
 {
 	struct listed listed = {0};
@@ -157,8 +158,9 @@ struct stored {
 	int attempts;
 };
 
-/* The log of an attempt is only on this machine if the attempt was killed, started no upload, could
- * not finish the upload, or lost the run to another owner. */
+/* Notes whether the log of an attempt is in the store. The log is only on this machine if the
+ * attempt was killed, started no upload, could not finish the upload, or lost the run to another
+ * owner. */
 static int note_stored(void *cookie, const struct records_attempt *a)
 {
 	struct stored *stored = cookie;
@@ -277,7 +279,7 @@ int prune_images(struct pruning *p, struct penstock_error *err)
 
 		if (image->used_ns > p->before_ns)
 			continue;
-		/* A layer that another image has too is not freed. */
+		/* Count only the layers that no other image has. */
 		gone[i] = true;
 		item.bytes = before - image_kept_bytes(&list, gone);
 		gone[i] = !image->in_use;

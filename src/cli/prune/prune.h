@@ -31,7 +31,7 @@ struct pruning {
 	const char *home; /* borrowed, like `records` */
 	struct records *records;
 	bool dry_run;
-	bool force; /* things that may be the only copy, too */
+	bool force; /* remove things that may be the only copy, too */
 	bool has_age; /* --older-than was given */
 	int64_t before_ns; /* things on this machine that were used later stay */
 	int64_t keep; /* copies of each replaced object; -1 if the workflow decides */
@@ -45,7 +45,7 @@ struct pruning {
 struct prune_item {
 	const char *kind, *what; /* "venvs", a path or URL */
 	const char *run; /* id; NULL if the thing belongs to no run */
-	uint64_t n; /* parts, such as copies; counted as that many things; 0 counts as 1 */
+	uint64_t n; /* number of parts, such as copies, which the sums count; 0 counts as 1 */
 	uint64_t bytes;
 	int64_t used_ns;
 	bool in_use; /* by a live run, deployment or transfer */
@@ -56,13 +56,15 @@ struct prune_item {
 
 /* ---- report.c ---- */
 
-/* Reports the item, as removed unless it stays. Returns true if it is to be removed now. */
+/* Reports the item: that it stays, or else that it was removed. Returns true if the caller has to
+ * remove the item now. */
 bool prune_takes(struct pruning *p, struct prune_item *item);
-/* Reports that `n` parts of an item that was to be removed stay: "in use" or "failed". */
+/* Corrects the report of an item that was to be removed: `n` parts stay, because they are "in use"
+ * or the removal "failed". */
 void prune_stays(struct pruning *p, const struct prune_item *item, const char *why, uint64_t n,
 	uint64_t bytes);
-/* Reports that one thing could not be removed; the removal of other things continues. Releases the
- * error. `item` stays; NULL if the report has no item for this failure. */
+/* Reports that a thing could not be removed; the removal of other things continues. Releases the
+ * error. `item` is the reported item, or NULL if the report has no item for this failure. */
 void prune_failed(struct pruning *p, const struct prune_item *item, struct penstock_error *err);
 
 /* Prints everything that was reported; returns the exit code. */
@@ -100,7 +102,7 @@ int prune_replaced_at(
 /* Returns the prefix of the state of the run, with a slash at the end; free() it. */
 char *copies_state(const struct copies_place *place);
 /* Returns 1 if the run is live according to its state in the store, on a home other than `home_id`
- * (on any home if NULL), or 0 if it is not. */
+ * (on any home if NULL), or 0 if the run is not live. */
 int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err);
 /* Adds the ids of the runs that wrote to an output; the prefix ends with a slash or is empty. */
 int copies_runs(struct strlist *ids, const struct copies_place *place, struct penstock_error *err);

@@ -1,4 +1,4 @@
-/* `penstock restore`: puts a replaced object, or an earlier version of an object, back. */
+/* `penstock restore`: puts back a replaced object, or an earlier version of an object. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +21,14 @@
 #include "sync/record/names.h"
 #include "transfer/location.h"
 
-#define COPY_NAMES 9 /* names to try for the copy of the present object */
+#define COPY_NAMES 9 /* most names to try for the copy of the current object */
 
 struct session {
 	const struct cli *cli;
 	struct records *records;
 	char *home;
 	struct artifacts_place found;
-	struct remote remote; /* for an address */
+	struct remote remote; /* the store, if the operand is an address */
 	struct location at;
 	char *prefix;
 	int lock;
@@ -114,7 +114,7 @@ static int open_address(struct session *s, struct penstock_error *err)
 		return 0;
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
 		ids.n && !id ? "cannot choose a run: %zu runs wrote to '%s'; choose one with --run"
-			     : "cannot find the run: it is not among the %zu that wrote to '%s'",
+			     : "cannot find the run among the %zu runs that wrote to '%s'",
 		ids.n, s->at.text);
 }
 
@@ -175,7 +175,7 @@ static const struct replaced_copy *find_copy(
 	return found;
 }
 
-/* Copies the present object to the name under which the run would keep it. */
+/* Copies the current object to the name under which the run would keep a copy of it. */
 static int keep_present(const struct session *s, const char *path, struct object_ref at,
 	const struct object_info *there, struct penstock_error *err)
 {
@@ -197,7 +197,7 @@ static int keep_present(const struct session *s, const char *path, struct object
 			&(struct object_copy_options){.if_match = there->etag}, NULL, err);
 	}
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"cannot keep a copy of '%s': other objects have its possible names", path);
+		"cannot keep a copy of '%s': all names for the copy are in use", path);
 }
 
 static int restore_copy(
@@ -324,7 +324,7 @@ static int run_restore(const struct cli *cli)
 
 const struct command command_restore = {
 	.name = "restore",
-	.summary = "put objects back that a run has replaced, or earlier versions",
+	.summary = "put back objects that a run has replaced, or earlier versions",
 	.operands = "RUN|s3://PLACE [FILE...]",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
@@ -334,8 +334,8 @@ const struct command command_restore = {
 		"first, and the restored copy stays. FILE is a path below the output, as "
 		"'penstock show' prints it.\n"
 		"\n"
-		"RUN is an id, the beginning of one, or a name; the place of an output needs no "
-		"record of the run. A live run is refused.\n"
+		"RUN is an id, the beginning of one, or a name. With the place of an output, no "
+		"record of the run is needed. A live run is refused.\n"
 		"\n"
 		"With --version-id the store copies an earlier version of the object s3://PLACE "
 		"over the current one. In a bucket with versioning all versions stay; 'penstock ls "

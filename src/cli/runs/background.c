@@ -84,7 +84,8 @@ void background_log_errors(const char *home, const char *id, int attempt)
 	}
 }
 
-/* Exits at once: no run is recorded yet, and nothing else uses a half-written module or reply. */
+/* Exits at once. No run is recorded yet, and no other process uses a module or a reply that is
+ * incomplete. */
 static void exit_on_signal(int number)
 {
 	_exit(128 + number);

@@ -13,23 +13,23 @@
 
 struct penstock_error;
 
-/* Returns the child's id in the parent and 0 in the child, each with its end of a pipe. Returns a
- * negative code on failure. */
+/* Like fork(), returns the child's process id in the parent and 0 in the child. Sets `*end` to the
+ * caller's end of a pipe between the two. Returns a negative code on failure. */
 pid_t background_fork(int *end, struct penstock_error *err);
 
-/* Prints the id of the run that the child started. Returns the exit code: the child's if it started
- * no run. */
+/* Prints the id of the run that the child started, and returns 0. If the child started no run,
+ * returns the child's exit code. */
 int background_wait(pid_t child, int read_end);
 
 /* In the child: leaves the terminal. Later messages go to the run's log. */
 void background_leave_terminal(void);
 
-/* Sends the errors of this process to the log of attempt `attempt` of run `id`, until the process
- * leaves the terminal again. Used if the next run cannot be started. */
+/* Sends stderr to the log of attempt `attempt` of run `id`, which has ended, so that errors are not
+ * lost if the next run cannot be started. background_leave_terminal() ends the redirection. */
 void background_log_errors(const char *home, const char *id, int attempt);
 
-/* Lets SIGINT and SIGHUP end the program while there is no run, until
- * interrupts_block_signals(). */
+/* Lets SIGINT and SIGHUP end the program until interrupts_block_signals(). For the time before a
+ * run exists. */
 void background_allow_interrupt(void);
 
 #endif

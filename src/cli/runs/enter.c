@@ -80,7 +80,7 @@ int enter_prepare(struct penstock_error *err)
 
 struct privileges {
 	uint64_t bounding, permitted;
-	bool no_new; /* "no_new_privs" */
+	bool no_new; /* the process has no_new_privs set */
 };
 
 static int read_privileges(pid_t pid, struct privileges *out, struct penstock_error *err)
@@ -145,7 +145,8 @@ static int flags_of(const struct strlist *namespaces)
 	return flags;
 }
 
-/* Exits or dies the way the child did, as shells and terminals expect. */
+/* Waits for the child, then exits with its status or kills this process with the same signal, as
+ * shells and terminals expect. */
 static void wait_and_end(pid_t child)
 {
 	int status;
@@ -187,7 +188,8 @@ int enter_container(pid_t pid, const struct strlist *namespaces, struct penstock
 		return error_errno(err, errno, "cannot open the step's task");
 	if (setns(pidfd, flags_of(namespaces)) < 0)
 		return error_errno(err, errno, "cannot enter the step's container");
-	/* Joining a PID namespace takes effect only for children. */
+	/* A process that joins a PID namespace stays outside; only its children are in the
+	 * namespace. */
 	child = fork();
 	if (child < 0)
 		return error_errno(err, errno, "cannot fork");

@@ -8,18 +8,18 @@ struct penstock_error;
 struct strlist;
 
 /*
- * Call this function before there are threads: it re-executes a copy of this program in memory,
- * unless this process is that copy already. A container that is joined can make the process open
- * the file of our program (through a script of the image with interpreter "/proc/self/exe"), and
- * could write to the file if the caller may. The copy gets its command line from
- * /proc/self/cmdline, which must be unchanged.
+ * Executes a copy of this program in memory, unless this process is already the copy. Call this
+ * function before there are threads. Without the copy, a process that has joined a container could
+ * be made to open the file of our program (by a script of the image with the interpreter
+ * "/proc/self/exe"), and the container could write to the file if the caller may. The copy gets its
+ * command line from /proc/self/cmdline, which must be unchanged.
  */
 int enter_prepare(struct penstock_error *err);
 
 /*
- * Joins the directory and the `namespaces`, named as in /proc/PID/ns, of process `pid`, with no
- * more privileges than that process has. On success, returns in a child of the caller; the caller
- * itself exits with the status of that child.
+ * Enters the directory and the `namespaces` of process `pid`, with no more privileges than that
+ * process has. The names of the namespaces are those of /proc/PID/ns. On success, returns in a
+ * child of the caller; the caller itself exits with the status of that child.
  */
 int enter_container(pid_t pid, const struct strlist *namespaces, struct penstock_error *err);
 

@@ -55,8 +55,8 @@ static bool add_pair(void *cookie, const char *pair)
 	return !copying->no_memory;
 }
 
-/* Joins the step's control groups, so that the command counts as part of the step and ends with it,
- * and the step's CPUs and directory. */
+/* Joins the step's control groups, so that the command counts as part of the step and ends with the
+ * step. Takes over the CPU affinity of process `pid`, and enters its directory. */
 static int go_there(const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	char path[32];
@@ -118,7 +118,7 @@ static int become(char **words, const struct live_step *step, pid_t pid, struct 
 	errnum = errno;
 	environ = before; /* libraries read `environ` when the process ends */
 	r = error_errno(err, errnum, "cannot run '%s'", name);
-	/* A name with quotes is not easy to quote. */
+	/* Do not print a name that contains a quote: the hint would need more quoting. */
 	if ((errnum == ENOENT || errnum == ENOTDIR) && strpbrk(name, " \t\n$|&;<>*"))
 		error_suffix(err, "; to run a shell line: sh -c '%s'",
 			strchr(name, '\'') ? "LINE" : name);
@@ -129,8 +129,8 @@ enum { GRACE_MS = 5000 };
 
 /* ---- where the command is entered ---- */
 
-/* The new step shares the resources of the running step: it neither waits for resources nor takes
- * any. */
+/* Adds the command line of an srun whose step shares the resources of the running step: it neither
+ * waits for resources nor takes any. */
 static int add_options(struct strlist *argv, const char *job, const char *node)
 {
 	static const char *const fixed[] = {"--overlap", "--nodes=1", "--ntasks=1", "--mem=0",
@@ -151,9 +151,9 @@ static int add_options(struct strlist *argv, const char *job, const char *node)
 							     : strlist_add(argv, "--unbuffered");
 }
 
-/* Replaces this process with an srun that starts one more step in the job of the run, on the node
- * of that task, sharing the resources of the running step. The step runs penstock: `EXEC_NODE_WORD
- * DIR RANK WORD...`, where DIR is the step's directory in the run's tmp/. */
+/* Replaces this process with an srun that starts another Slurm step in the job of the run, on the
+ * node of task `rank`. The Slurm step runs penstock: `EXEC_NODE_WORD DIR RANK WORD...`, where DIR
+ * is the directory of `step` in the run's tmp/. */
 static int run_on_cluster(const struct strlist *words, const char *home,
 	const struct records_run *run, const struct live_step *step, int64_t rank,
 	struct penstock_error *err)
@@ -215,7 +215,8 @@ static int take(void *cookie, const struct live_step *step)
 	return 1;
 }
 
-/* Ends the command when the task ends. Slurm ends the other processes of its step. */
+/* Waits for the command, and ends it if the task ends first. Slurm ends other processes that the
+ * command has started. */
 static int wait_for_end(pid_t command, int task_fd)
 {
 	_cleanup_close_ int own_fd = (int)syscall(SYS_pidfd_open, command, 0);
@@ -249,7 +250,8 @@ static int run_next_to(
 		return error_errno(err, errno, "cannot fork");
 	if (command == 0)
 		return become(words, step, task, err);
-	/* Signals reach the command directly: Slurm signals every process of the step. */
+	/* Ignore signals here: Slurm sends them to every process of its step, and so to the
+	 * command. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
@@ -286,7 +288,7 @@ int exec_node_main(char **argv)
 /* ---- the step and the verb ---- */
 
 enum {
-	/* if a step takes longer than this to start, its supervisor was killed */
+	/* timeout for a step that starts: after this time, its supervisor was probably killed */
 	START_PATIENCE_MS = 10000,
 	START_POLL_MS = 2,
 };
@@ -340,7 +342,7 @@ static int find_step(const char *home, const struct records_run *run, struct cho
 
 	if (r < 0)
 		return r;
-	/* The output of a step may be visible before its tasks are recorded: wait for them. */
+	/* Wait until the tasks are recorded, because a user may see output of a step earlier. */
 	for (int64_t until = clock_monotonic_ms() + START_PATIENCE_MS;;) {
 		c->starting = false;
 		live_each(layout.dir, choose, c);

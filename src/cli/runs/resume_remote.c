@@ -73,7 +73,8 @@ static char *name_of(struct search *search, const char *id)
 	return name ? strdup(name) : NULL;
 }
 
-/* Chooses a run of the list. Sets the name of `run` if it was read. */
+/* Chooses a run of the list by the beginning of its id or by its name. Sets the name of `run` only
+ * if the run was found by its name. */
 static int choose(struct search *search, struct records_run *run, struct penstock_error *err)
 {
 	const char *found = NULL;
@@ -132,7 +133,8 @@ static int list(struct search *search, struct penstock_error *err)
 	return r;
 }
 
-/* Fetches the workflow of a run that is not live here: a live run still uses its workflow file. */
+/* Fetches the workflow of a run. The run must not be live here, because a live run uses the file
+ * that is replaced. */
 static int fetch_workflow(struct search *search, const char *home, struct records_run *run,
 	struct penstock_error *err)
 {
@@ -174,14 +176,15 @@ static int take_newer(struct search *search, const char *home, struct records_ru
 	if (r < 0 || !state ||
 		json_integer_value(json_object_get(root, "attempt")) <= run->last.attempt)
 		return r;
-	/* If the state is live, the lease decides about the run. */
+	/* A live state counts as lost here: the lease decides later whether the run can be taken
+	 * over. */
 	run->last.state = RUN_LOST;
 	for (int i = RUN_SUCCEEDED; i < RUN_MOVED; i++) {
 		if (strcmp(state, run_state_name((enum run_state)i)) == 0)
 			run->last.state = (enum run_state)i;
 	}
 	r = fetch_workflow(search, home, run, err);
-	/* Credentials are read from the local workflow file. */
+	/* Keep the path of the local workflow file, from which credentials are read. */
 	if (run->workflow != local)
 		free(run->workflow);
 	run->workflow = local;

@@ -1,6 +1,6 @@
 /*
- * `penstock resume s3://BUCKET/PATH/RUN`: a run without records on this machine, from its state
- * next to the output.
+ * `penstock resume s3://BUCKET/PATH/RUN`: finds a run that may have no records on this machine by
+ * its state next to the output.
  */
 #ifndef CLI_RUNS_RESUME_REMOTE_H
 #define CLI_RUNS_RESUME_REMOTE_H
@@ -11,7 +11,7 @@ struct penstock_error;
 struct records;
 struct records_run;
 
-/* Finds the run that the operand names, by its id, the beginning of one, or its name, and fetches
+/* Finds the run that the operand names by its id, the beginning of its id, or its name, and fetches
  * its workflow to `home`. If the local records have the run, they take precedence, unless another
  * machine has made a later attempt. */
 int resume_remote_find(const struct cli *cli, const char *home, struct records *records,

@@ -40,7 +40,8 @@ static char *find_aside(const char *run_dir)
 	return NULL;
 }
 
-/* Refuses to remove what may be the only copy of output that has a remote place. */
+/* Refuses to remove a run whose output goes to another place, if the only copy of some output may
+ * be on this machine. */
 static int check_flushed(
 	const struct records_run *run, const struct run_layout *layout, struct penstock_error *err)
 {
@@ -62,7 +63,8 @@ static int check_flushed(
 			"cannot remove run '%s': its output in '%s' is not uploaded; 'penstock "
 			"flush %s' uploads it, --force removes it",
 			run->id, layout->output, run->id);
-	/* Only `penstock flush` records the end of a run that was lost. */
+	/* Output of a lost run may not be uploaded, unless `penstock flush` has recorded the
+	 * end. */
 	if (run->output && run->last.state == RUN_LOST && !run->last.ended_ns &&
 		has_entries(layout->output))
 		return error_set(err, PENSTOCK_E_EXISTS,
@@ -73,7 +75,8 @@ static int check_flushed(
 	return 0;
 }
 
-/* Reads the last attempt again, under the lock of the run: until then it may have been live. */
+/* Reads the last attempt again, now that the caller holds the run's lock: the run may have been
+ * live before. */
 static int read_end(struct records *records, struct records_run *run, struct penstock_error *err)
 {
 	int r;
@@ -107,7 +110,8 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	r = supervisor_begin(layout.lock, run.id, &lock, err);
 	if (r == 0)
 		r = read_end(records, &run, err);
-	/* Another 'penstock rm' has removed the run meanwhile, but not this new directory. */
+	/* If another 'penstock rm' has removed the run meanwhile, remove the directory that this
+	 * call has created again. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && lock >= 0)
 		fs_remove_tree(layout.dir, NULL);
 	if (r < 0)
@@ -150,7 +154,7 @@ static int run_rm(const struct cli *cli)
 		objects += location_is_object(cli_operand(cli, i));
 	if (objects != cli_n_operands(cli) && (objects || cli_has(cli, "uploads")))
 		return cli_misuse(cli, "cannot remove runs and objects in one command");
-	/* An ignored filter could lead to more being removed than intended. */
+	/* Refuse options that would be ignored: without the filter, too much might be removed. */
 	if (!objects)
 		code = cli_refuse_options(cli, of_objects, "is for objects, not for runs");
 	else if (cli_has(cli, "uploads"))

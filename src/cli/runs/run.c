@@ -83,7 +83,7 @@ struct session {
 	struct records *records;
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for messages */
-	char *source; /* the way the file was read, for the next resume; NULL if unchanged */
+	char *source; /* describes how the file was read, for the next resume; NULL if unchanged */
 	struct artifacts_place *places; /* outputs of other runs that are inputs; one per input */
 	struct strlist after; /* ids of those other runs that have not ended */
 	struct view view;
@@ -168,14 +168,14 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 
 	if (code)
 		return code;
-	/* A process that leaves its terminal has nothing to wait for. */
+	/* A process that will leave its terminal cannot be blocked by it. */
 	if (options->ready_fd < 0)
 		terminal_never_blocks();
 	session->view.progress = progress_new(cli_quiet(cli));
 	if (run_execute_with_retries(options, &result, &err) < 0)
 		return cli_fail(cli, &err);
 	progress_clear(session->view.progress);
-	/* "stopped during 'train'; …" contains the state. */
+	/* Some messages begin with the state, such as "stopped during 'train'; …". */
 	if (result.refused && result.exit_code == 0)
 		log_info("%s", result.message);
 	else if (result.refused)
@@ -188,7 +188,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 		log_info("run %s %s%s%s", result.id, run_state_name(result.state),
 			result.output ? "; its output is in " : "",
 			result.output ? result.output : "");
-	/* A step failed, and no flush is pending. */
+	/* Give this hint only if a step failed, and not if the output is incomplete. */
 	if (result.state == RUN_FAILED && !result.refused && !cli_quiet(cli) &&
 		(result.exit_code < CLI_EXIT_USAGE || result.exit_code > CLI_EXIT_CONFIG) &&
 		session->workflow->resume != WORKFLOW_RESUME_NEVER)
@@ -250,8 +250,8 @@ static int dry_run(const struct cli *cli, const struct session *session, bool el
 	return 0;
 }
 
-/* Returns twice: in the child, with `*here` set, after the workflow has ended; in the parent as
- * soon as the child, which continues in the background, has recorded the run or has ended. */
+/* Runs the workflow in a child process. Returns in the child, with `*here` set, after the workflow
+ * has ended, and in the parent as soon as the child has recorded the run or has ended. */
 static int detach(
 	const struct cli *cli, struct session *session, struct run_options *options, bool *here)
 {
@@ -277,11 +277,11 @@ static int detach(
 	return execute(cli, session, options);
 }
 
-/* The given workflows in order. All are read before the first one starts. */
+/* The workflows of the command line, in order. All are read before the first workflow starts. */
 struct row {
 	struct session *sessions;
 	size_t n;
-	struct strlist operands, tasks; /* one per workflow; tasks: "" for a file with one */
+	struct strlist operands, tasks; /* one per workflow; "" is the only task of its file */
 	size_t n_dstack; /* workflows from files of dstack */
 	/* the given variables that at least one workflow has; NULL if there is only one workflow */
 	bool *used;
@@ -392,7 +392,7 @@ static int load_row(const struct cli *cli, struct row *row)
 
 	for (size_t i = 0; r == 0 && i < sets->n; i++)
 		r = strlist_add(&row->sets, sets->items[i]);
-	if (r == 0 && name) /* a field like any other */
+	if (r == 0 && name) /* --name is a short form of --set name=… */
 		r = strlist_addf(&row->sets, "name=\"%s\"", name);
 
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
@@ -472,7 +472,7 @@ static int run_each(const struct cli *cli, struct row *row)
 		struct session *session = &row->sessions[i];
 
 		code = run_one(cli, row, i);
-		/* The child runs the workflows one after another. */
+		/* The child runs all workflows; the parent prints the ids of the other runs. */
 		if (code == 0 && cli_has(cli, "detach") && !elsewhere && !row->background) {
 			for (i = 1; i < row->n; i++) {
 				if (run_identity(row->sessions[i].workflow, id, &err) < 0)
@@ -538,7 +538,7 @@ const struct command command_run = {
 		"s3://BUCKET/KEY, or the name of a workflow in the .dstack/workflows.yaml of this "
 		"directory or one above. Several are run one after another, until one fails. "
 		"Files of dstack, Determined and SkyPilot are accepted unchanged; --NAME VALUE "
-		"replaces a variable of dstack's.\n"
+		"replaces a variable of a dstack file.\n"
 		"\n"
 		"A run is identified by its name, or else by the contents of its file, together "
 		"with the place of its output; without a name an edited file continues its run "
@@ -557,7 +557,7 @@ const struct command command_run = {
 		{0, "fresh", NULL, "Start from the beginning, ignoring earlier attempts"},
 		{0, "name", "NAME", "Name of the run; another name is another run"},
 		{'w', "workflow", "NAME",
-			"Workflow to run, of a dstack or SkyPilot file that has several"},
+			"Workflow to run, if a dstack or SkyPilot file has several"},
 		{'c', "context", "DIR", "Directory whose copy the steps start in"}, KEEP_CONTEXT,
 		{0, "image", "IMAGE",
 			"Container image for the steps of another runner's file, in place of its own"},
@@ -589,8 +589,8 @@ const struct command command_run = {
 
 /* ---- resume and flush ---- */
 
-/* Finds the run of the operand. With `remote`, also finds a run that only has a state next to its
- * output. `steps` is false for a verb that starts no step. */
+/* Finds the run that the operand names. With `remote`, the run may have only a state next to its
+ * output, and no record here. `steps` is false for a verb that starts no step. */
 static int find_run(const struct cli *cli, bool remote, bool steps, struct session *session,
 	struct records_run *run, struct penstock_error *err)
 {
@@ -599,7 +599,7 @@ static int find_run(const struct cli *cli, bool remote, bool steps, struct sessi
 		.sets = cli_values(cli, "set"),
 		.env = steps ? cli_values(cli, "env") : NULL,
 		.places_only = !steps,
-		/* A job that waited in the queue runs as it was submitted. */
+		/* A job ignores changes that were made to the file after the submission. */
 		.again = steps && !remote && !cli_has(cli, "in-allocation") ? &session->source
 									    : NULL,
 	};
@@ -616,7 +616,7 @@ static int find_run(const struct cli *cli, bool remote, bool steps, struct sessi
 	return r;
 }
 
-/* Does in the batch job what `run` or `resume` was asked to do when the job was submitted. */
+/* Executes the run in its batch job, with the options that were given at the submission. */
 static int execute_in_allocation(const struct cli *cli, struct session *session,
 	const struct records_run *run, struct slurm_allocation *allocation)
 {
@@ -627,7 +627,7 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 
 	if (slurm_allocation_enter(allocation, session->home, run->id, &err) < 0)
 		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
-	/* Slurm restarts a job whose end it did not see, although its run has ended for good. */
+	/* Slurm may restart a job whose end it did not see: then the run may have ended already. */
 	if (allocation->restarts > 0 && run->last.pid &&
 		(run->last.state == RUN_SUCCEEDED || run->last.state == RUN_FAILED ||
 			run->last.state == RUN_STOPPED)) {
@@ -638,7 +638,7 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 	options.provenance = run->last.provenance;
 	options.slurm = allocation;
 	options.stdout_fd = options.stderr_fd = -1; /* the run's own log is followed */
-	if (!run->last.pid) { /* the run was only submitted so far */
+	if (!run->last.pid) { /* the first execution of this submission */
 		options.fresh = allocation->job.fresh;
 		options.resume = allocation->job.resume;
 		options.keep_context = allocation->job.keep_context;
@@ -647,8 +647,8 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 		slurm_allocation_watch(allocation, &err) < 0)
 		return cli_fail(cli, &err);
 	code = execute(cli, session, &options);
-	/* A preempted attempt has no time to remove its files; the next attempt there removes
-	 * them. */
+	/* A preempted attempt has no time to remove its files on the nodes: the next attempt on
+	 * these nodes removes the files. */
 	if (code != CLI_EXIT_PREEMPTED) {
 		slurm_allocation_sweep(allocation);
 		return code;
@@ -669,7 +669,7 @@ static int run_resume(const struct cli *cli)
 	struct run_options options;
 	bool here, remote = location_is_object(cli_operand(cli, 0));
 
-	/* The client of a store handles signals itself; its threads end before ours start. */
+	/* The client of a store handles signals itself, and its threads end before ours start. */
 	if (!remote)
 		interrupts_block_signals();
 	if (find_run(cli, remote, true, &session, &run, &err) < 0 ||
@@ -723,9 +723,9 @@ const struct command command_resume = {
 	.description =
 		"Continues a run where it ended: finished steps are skipped, the output is "
 		"restored to its last complete state, and the step that did not finish starts "
-		"again. Changes of the code and of the workflow file take effect, and are named; a "
-		"finished step that has changed runs again. RUN is an id, the beginning of one, or "
-		"a name.\n\n"
+		"again. Changes of the code and of the workflow file take effect, and are listed; "
+		"a finished step that has changed runs again. RUN is an id, the beginning of one, "
+		"or a name.\n\n"
 		"With the place of its output in front, the run may be from any machine: its "
 		"workflow is taken from its state there, and credentials from where the workflow "
 		"refers to. The endpoint and credentials given here are used to find the run.",

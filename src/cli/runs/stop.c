@@ -23,7 +23,7 @@
 
 enum { POLL_MS = 100 };
 
-/* Writes a time for the supervisor of a run to read: RUN_FILE_GRACE or RUN_FILE_PREEMPT. */
+/* Writes a time to RUN_FILE_GRACE or RUN_FILE_PREEMPT, where the run's supervisor reads it. */
 static int write_ms(const char *home, const char *id, enum run_file file, int64_t ms,
 	struct penstock_error *err)
 {
@@ -34,7 +34,8 @@ static int write_ms(const char *home, const char *id, enum run_file file, int64_
 	return path ? fs_write_atomic(path, text, (size_t)n, 0600, err) : error_memory(err);
 }
 
-/* Requests the end, kills steps that still run after the grace period, and waits for the end. */
+/* Sends SIGINT to the supervisor. If steps are still running after the grace period, sends SIGINT
+ * again, which kills the steps. Waits for the end of the supervisor. */
 static void end_supervisor(const struct cli *cli, struct records *records, const char *id,
 	const struct process *supervisor, int64_t grace_ms)
 {
@@ -57,8 +58,8 @@ static void end_supervisor(const struct cli *cli, struct records *records, const
 	}
 }
 
-/* Ends processes of a run whose penstock was killed. If another process resumes the run now, that
- * process holds the lock. */
+/* Ends processes of a run whose penstock was killed. Fails if another process has resumed the run
+ * meanwhile, because that process holds the run's lock. */
 static int end_strays(const struct cli *cli, const char *home, const struct records_run *run,
 	int64_t grace_ms, struct penstock_error *err)
 {
@@ -97,7 +98,7 @@ static int report(const struct cli *cli, struct records *records, const struct r
 	} else if (preempt && run_state_is_live(last.state)) {
 		printf("run %s: %s, notified\n", run->id, state);
 	} else if (last.message && str_starts(last.message, state)) {
-		/* "stopped during 'train'; …" contains the state. */
+		/* The message begins with the state: "stopped during 'train'; …". */
 		printf("run %s: %s\n", run->id, last.message);
 	} else {
 		printf("run %s: %s%s%s\n", run->id, state, last.message ? ": " : "",
@@ -123,7 +124,7 @@ static int run_stop(const struct cli *cli)
 	if (r == 0 && cluster_has(home, run.id)) {
 		if (cli_has(cli, "grace"))
 			r = write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err);
-		/* Without a live job the processes of the run can only be on this machine. */
+		/* If there is no live job, only this machine can have processes of the run. */
 		if (r == 0)
 			r = cluster_stop(cli, records, home, &run, grace_ms, &err);
 		on_cluster = r != -(int)PENSTOCK_E_NOT_FOUND;

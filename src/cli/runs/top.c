@@ -95,7 +95,7 @@ static int add_step(void *cookie, const struct live_step *step)
 	return 0;
 }
 
-/* The GPU load is the second to last field of the last sample (run/report/usage_file.h). */
+/* Returns the GPU load: the second to last field of the last sample (run/report/usage_file.h). */
 static double last_gpu(const char *home, const struct row *row)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
@@ -268,8 +268,8 @@ static int print_once(const struct cli *cli, struct top *top, struct penstock_er
 
 /* ---- keys ---- */
 
-/* Runs penstock with the arguments `words`. The output goes to the terminal if `shows`; otherwise
- * its last line is kept, like the error message if penstock cannot be run. */
+/* Runs penstock with the arguments `words`. If `shows`, the output goes to the terminal. Otherwise
+ * its last line is kept for display, or the error message if penstock cannot be run. */
 static void run_verb(struct top *top, const char *const *words, bool shows)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -389,6 +389,6 @@ const struct command command_top = {
 		{0, "json", NULL, "Print a list of objects, once"}),
 	.examples = EXAMPLES({"penstock top", "Watch the runs"},
 		{"penstock top --json", "Print the use of all live runs once"}),
-	.exits = EXITS({"128+n", "Signal n ended it"}),
+	.exits = EXITS({"128+n", "Ended by signal n"}),
 	.run = run_top,
 };

@@ -31,7 +31,7 @@ enum {
 	SCAN_MS = 5000, /* between two scans of the records */
 	TICK_MS = 100, /* between two checks of the started processes */
 	BACKOFF_MS = 10000, /* before a run that ended soon is restarted; grows each time */
-	/* a run that fails after this long starts over with the short backoff */
+	/* a run that ends after this time is restarted with the shortest backoff */
 	STEADY_MS = 10 * 60000
 };
 
@@ -42,8 +42,8 @@ struct watched {
 	char *name; /* for users; the id if the run has no name */
 	struct process process;
 	bool runs;
-	int seen_attempt; /* the last attempt, and when it was first seen to be due */
-	int64_t seen_ms;
+	int seen_attempt; /* the last attempt */
+	int64_t seen_ms; /* start of the wait before the run is restarted */
 	int64_t began_ms;
 	int64_t not_before_ms;
 	unsigned failures; /* consecutive */
@@ -189,7 +189,7 @@ static size_t take_ended(struct watch *watch)
 	return n;
 }
 
-/* ---- what is due ---- */
+/* ---- finding runs that are due ---- */
 
 static struct watched *watched_of(struct watch *watch, const struct records_run *run)
 {
@@ -230,8 +230,8 @@ static int consider_run(void *cookie, const struct records_run *run)
 	if ((run->last.state != RUN_PREEMPTED && run->last.state != RUN_LOST) ||
 		cluster_has(watch->home, run->id) || run_is_left_alone(watch->home, run->id))
 		return 0;
-	/* A run directory that another user may have written is not run with the rights of this
-	 * user, wherever $PENSTOCK_HOME points. */
+	/* $PENSTOCK_HOME may belong to another user: a workflow that another user may have written
+	 * must not run with the rights of this user. */
 	if (!dir || lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
 		return 0;
 	w = watched_of(watch, run);
@@ -272,7 +272,8 @@ static void watch_on(struct watch *watch, struct interrupts *interrupts, int64_t
 		if (reason != INTERRUPT_NONE && count < 1)
 			count = 1;
 		if (count > forwarded) {
-			/* The started processes have their own grace period. */
+			/* Do not wait here for steps: each started process has a grace period of
+			 * its own. */
 			for (struct watched *w = watch->all; w; w = w->next) {
 				if (w->runs)
 					process_signal(&w->process,
@@ -286,7 +287,8 @@ static void watch_on(struct watch *watch, struct interrupts *interrupts, int64_t
 		if (!count && clock_monotonic_ms() >= next_ms) {
 			_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 
-			/* The disk may be full for a while; live runs continue. */
+			/* Do not end the watch: a scan may fail for a while, as on a full disk, and
+			 * live runs continue. */
 			if (scan(watch, &e) < 0)
 				log_warn("%s", e.message);
 			next_ms = clock_monotonic_ms() + scan_ms;

@@ -41,8 +41,7 @@ static const struct {
 	[LAG] = {"penstock_run_sync_lag_seconds",
 		"Age of the oldest change that is not published."},
 	[WAITING] = {"penstock_run_sync_waiting_bytes", "Bytes that are not published."},
-	[CPU] = {"penstock_run_cpu_seconds",
-		"Processor time of the living processes of the steps."},
+	[CPU] = {"penstock_run_cpu_seconds", "Processor time of the live processes of the steps."},
 	[MEMORY] = {"penstock_run_memory_bytes", "Resident memory of these processes."},
 };
 
