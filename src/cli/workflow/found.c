@@ -38,8 +38,8 @@ static bool may_hold_secret(const char *line)
 	return false;
 }
 
-/* Prints the line of the file, and a mark below the place, unless the line may hold a secret or
- * does not fit. */
+/* Prints the line of the file, with a mark below the place of the diagnostic, unless the line may
+ * hold a secret or does not fit. */
 static void print_line_of(const struct diagnostic *d, const struct buf *text)
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);

@@ -21,7 +21,8 @@
 #define NUMBER(number)	TEXT_OF(number)
 #define HANDED_FILE	"/proc/self/fd/" NUMBER(PROCESS_HANDED_FD)
 
-/* The helper reads git's request to the end; otherwise git would die of SIGPIPE. */
+/* A credential helper that prints the file. It reads git's request to the end; otherwise git would
+ * be killed by SIGPIPE. */
 #define HELPER "!f() { cat > /dev/null; if test \"$1\" = get; then cat " HANDED_FILE "; fi; }; f"
 
 void git_login_release(struct git_login *login)
@@ -34,8 +35,8 @@ void git_login_release(struct git_login *login)
 	*login = (struct git_login){0};
 }
 
-/* Decodes percent signs with two digits. Returns NULL if out of memory, or if the result does not
- * fit the lines of git's protocol. */
+/* Decodes percent encoding. Returns NULL if out of memory, or if the result has a control
+ * character, which the lines of git's protocol cannot have. */
 static char *decode(const char *text, size_t len)
 {
 	char *out = calloc(1, len + 1);
@@ -89,7 +90,8 @@ int git_login_take(struct git_login *out, char *url, struct penstock_error *err)
 	out->place = strndup(url, (size_t)(begin - url) + strcspn(begin, "/?#"));
 	if (!out->place)
 		return error_memory(err);
-	/* The place becomes part of an option of git, without escapes. */
+	/* Allow only characters that need no escapes: the place becomes part of an option of
+	 * git. */
 	if (out->place[strspn(out->place, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 					  "0123456789.-_:/[]")])
 		return error_set(err, PENSTOCK_E_INVALID, "invalid host '%s'", begin);

@@ -1,8 +1,8 @@
 /*
- * Passes the user and password in the address of a Git repository to git. Both are removed from the
- * address, because git and its helpers have the address among their arguments, which every user can
- * read. Instead git gets them through a credential helper that reads a file in memory: they are in
- * no argument, in no environment and on no disk.
+ * Passes the login (user and password) in the address of a Git repository to git. The login is
+ * removed from the address, because git and its helpers have the address among their arguments,
+ * which every user can read. Instead git gets the login through a credential helper that reads a
+ * file in memory: the login is in no argument, in no environment and on no disk.
  *
  *	git_login_take(&login, url, err);	// url has no user any more
  *	git_login_way(&way, &login, GIT_LOGIN_FIRST, err);
@@ -21,8 +21,8 @@ struct penstock_error;
 struct git_login {
 	char *place; /* "https://host:port"; NULL if the address has no user */
 	char *user; /* without percent encoding, like the password */
-	/* NULL if there is only a user, which may be a token, or whose password git's own helpers
-	 * know */
+	/* NULL if the address has only a user: the user may be a token, or git's own helpers may
+	 * know the password */
 	char *password;
 };
 void git_login_release(struct git_login *login);

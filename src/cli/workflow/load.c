@@ -22,7 +22,7 @@ struct lookup {
 	const char *file;
 	bool given; /* the file is from --credentials-from, and is not the original */
 	struct buf bytes; /* contents of `file`; empty if the file is missing */
-	char *pick; /* the workflow, if the file has several */
+	char *pick; /* name of the workflow, if the file has several */
 	struct buf variables; /* variables.yaml of dstack, from the same directory */
 	char *variables_name; /* NULL without variables.yaml */
 	bool places_only; /* see workflow_options */
@@ -31,7 +31,8 @@ struct lookup {
 
 static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value);
 
-/* Resolves a reference that has replaced a key in the file. */
+/* Resolves a reference that is now in the place of a key in the file. Warns if the reference has no
+ * value. */
 static bool resolve_moved(
 	void *cookie, enum workflow_source source, const char *name, struct buf *value)
 {
@@ -59,7 +60,7 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 		      str_starts(name, "input");
 
 	switch (source) {
-	case WORKFLOW_FROM_OPTION: /* given by --set; the field is the same in a file */
+	case WORKFLOW_FROM_OPTION: /* was given by --set; the file may have the field, too */
 	case WORKFLOW_FROM_FILE:
 		if ((lookup->given || source == WORKFLOW_FROM_FILE) && lookup->bytes.len &&
 			workflow_find_field(lookup->file, lookup->bytes.data, lookup->bytes.len,
@@ -88,7 +89,7 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	}
 }
 
-/* Returns true if a variable may be a secret, which is not kept next to a run. */
+/* Returns true if a variable may be a secret. Secrets are not stored next to a run. */
 static bool has_secret(const struct strlist *variables)
 {
 	static const char *const words[] = {"key", "token", "secret", "passw", "credential"};
@@ -174,8 +175,8 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 		if (r < 0)
 			return r;
 	}
-	/* A missing file matters only if it had a credential; the error for the credential comes
-	 * later. */
+	/* Ignore a missing file, unless the user has named it: if it had a needed credential, the
+	 * missing credential is an error later. */
 	r = fs_read(lookup.file, &lookup.bytes, lookup.given ? err : NULL);
 	if (r < 0 && lookup.given)
 		return r;
@@ -192,7 +193,8 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 			.places_only = given->places_only,
 		},
 		&found, err);
-	/* Lines of the copy are unknown to the user: diagnostics name only the original file. */
+	/* Diagnostics name the original file, so remove the line numbers, which are those of the
+	 * copy. */
 	for (size_t i = 0; i < found.n; i++)
 		found.items[i].line = found.items[i].column = 0;
 	load_print_found(&found, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * Loads a workflow for the verbs that need one: from a file, standard input, an S3 URL, or from the
- * copy that a run keeps. Diagnostics are printed to stderr here.
+ * Loads a workflow for the verbs that need one: from a file, standard input, an object, or the copy
+ * that a run keeps. Prints the diagnostics on stderr.
  */
 #ifndef CLI_WORKFLOW_LOAD_H
 #define CLI_WORKFLOW_LOAD_H
@@ -14,8 +14,8 @@
 struct penstock_error;
 struct records_run;
 
-/* Arguments of the verbs that take a workflow: a file, or the name of a workflow in the .dstack/ of
- * this directory or of one above. */
+/* Arguments of the verbs that take a workflow. The operand is a file, or the name of a workflow in
+ * the .dstack/ of this directory or of a directory above. */
 struct load_given {
 	const char *operand;
 	const char *workflow; /* --workflow; NULL if not given */
@@ -58,12 +58,13 @@ struct workflow_options load_source_options(
 int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err);
 
-/* Warns of plaintext keys in the file and how to move them out: of at most ten keys, and for stores
- * only of the first. The warnings become notes in `found`, or go to the log if `found` is NULL. */
+/* Warns of plaintext keys in the file, with the command that stores each as a secret. Warns of at
+ * most ten keys, and of only one key of a store. The warnings become notes in `found`, or go to the
+ * log if `found` is NULL. */
 void load_warn_of_keys(const struct workflow *wf, struct diagnostics *found);
 
-/* Prints diagnostics on stderr; on a terminal with lines of `text`, which is the content of `file`.
- * `text` may be NULL. */
+/* Prints diagnostics on stderr. If stderr is a terminal, also prints the lines of `text`, the
+ * content of `file`, to which the diagnostics refer. `text` may be NULL. */
 void load_print_found(const struct diagnostics *found, const char *file, const struct buf *text);
 /* On a terminal, prints the number of errors and notes. */
 void load_print_total(const struct diagnostics *found, const char *file);
@@ -75,7 +76,7 @@ int load_variables(
 
 /*
  * Loads the workflow of a recorded run. Credentials are read again from their sources: the current
- * workflow file (or `credentials_from`, another file of the same shape) and its references, the
+ * workflow file (or `credentials_from`, another file with the same fields) and its references, the
  * environment, and --set.
  */
 struct load_run_given {
@@ -84,9 +85,9 @@ struct load_run_given {
 	const struct strlist *env; /* see workflow_options; may be NULL */
 	/* see workflow_options: only the output or the log of the run is needed */
 	bool places_only;
-	/* If not NULL, applies later changes of the file, and sets `*again` to the new description
-	 * of the file for runs/ID/source, which the caller frees, or to NULL if the file is
-	 * unchanged or missing. If NULL, loads the workflow as it was. */
+	/* If not NULL, later changes of the file are applied, and `*again` is set to the new
+	 * description of the file for runs/ID/source, which the caller frees, or to NULL if the
+	 * file is unchanged or missing. If NULL, the workflow is loaded as it was. */
 	char **again;
 };
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,

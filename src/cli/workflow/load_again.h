@@ -1,6 +1,6 @@
 /*
- * Applies changes that were made to a workflow file since the last attempt, when a run is resumed,
- * although overrides of the command line are known only from the run's record
+ * When a run is resumed, applies changes that were made to its workflow file since the last
+ * attempt, and keeps the overrides of the command line, which only the run's record has
  * (docs/decisions/running-again.md).
  */
 #ifndef CLI_WORKFLOW_LOAD_AGAIN_H
@@ -10,8 +10,9 @@
 
 struct records_run;
 
-/* Describes how load_source_read() read the file, as JSON for runs/ID/source; the caller frees it.
- * NULL if the workflow is from a place that is not read again, or out of memory. */
+/* Returns a description of how load_source_read() read the file, as JSON for runs/ID/source; the
+ * caller frees it. Returns NULL if the workflow is from a place that is not read again, or if out
+ * of memory. */
 char *load_again_describe(const struct load_source *source, const struct load_given *given);
 
 /* Returns the name of the workflow that the run executes, for a file with several workflows; the

@@ -32,11 +32,12 @@ static void warn(
 	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
 	_cleanup_free_ char *text = NULL;
 
-	/* An option is not in the file, and a generated value has no line. */
+	/* Skip a value that is not in the file: an option's value, or a generated value, which has
+	 * no line. */
 	if (at->option || !at->line)
 		return;
 	workflow_place_format(k->wf, at, &place);
-	/* One part of the file may be used in several places of the workflow. */
+	/* Warn only once if several places of the workflow use the same part of the file. */
 	for (size_t i = 0; i < k->warned.n; i++) {
 		if (strcmp(k->warned.items[i], buf_str(&place)) == 0)
 			return;
@@ -68,7 +69,7 @@ static bool warn_of_store(struct keys *k, const struct workflow_s3 *s3)
 	return true;
 }
 
-/* Returns true for "$NAME" and "${NAME}": the key is stored elsewhere. */
+/* Returns true for "$NAME" and "${NAME}", which refer to a key that is stored elsewhere. */
 static bool is_variable_reference(const char *value)
 {
 	bool braces = str_starts(value, "${");
@@ -80,7 +81,8 @@ static bool is_variable_reference(const char *value)
 	return braces ? strcmp(end, "}") == 0 : *end == '\0';
 }
 
-/* Returns true for the name of a password, which users choose from words and any characters. */
+/* Returns true for the name of a password. Unlike other keys, a password may be a word, or have any
+ * characters. */
 static bool is_password(const char *name)
 {
 	size_t len = strlen(name);

@@ -111,9 +111,9 @@ static int find_siblings(struct load_source *source, struct penstock_error *err)
 }
 
 /*
- * Returns the file in `dir` or in the nearest directory above that has it. A workflow file decides
- * what is run and where its output goes, and a parent directory may belong to another user (as /tmp
- * does): the file must belong to this user, to root, or to the owner of `dir`.
+ * Returns the file that find() finds in `dir` or in the nearest directory above. The file must
+ * belong to this user, to root, or to the owner of `dir`: the file decides what is run and where
+ * the output goes, and a parent directory may be writable for other users, as /tmp is.
  */
 static char *find_above(
 	const char *dir, char *(*find)(const char *dir, const char *name), const char *name)
@@ -168,7 +168,8 @@ static int read_variables_and_defaults(struct load_source *out, struct penstock_
 	if (!folder)
 		return 0;
 	r = load_variables(out->shown, &out->variables, &out->variables_name, err);
-	/* The project's own files are in the folder of the file, or around .dstack/. */
+	/* The project's own files are in the folder of the file or, if the file is in .dstack/, in
+	 * the folder that has .dstack/. */
 	*strrchr(folder, '/') = '\0';
 	if (str_ends(folder, "/.dstack/workflows"))
 		*strrchr(folder, '/') = '\0';
@@ -205,7 +206,7 @@ static int fetch_object(const char *url, struct buf *bytes, struct penstock_erro
 
 	if (!key || !key[1] || key == url + 5)
 		return error_set(
-			err, PENSTOCK_E_INVALID, "'%s': expected %.5sBUCKET/KEY", url, url);
+			err, PENSTOCK_E_INVALID, "invalid URL '%s'; use %.5sBUCKET/KEY", url, url);
 	bucket = strndup(url + 5, (size_t)(key - url) - 5);
 	if (!bucket)
 		return error_memory(err);
@@ -246,7 +247,7 @@ void load_tasks(const char *operand, struct strlist *out)
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
 	struct stat st;
 
-	/* A pipe can be read only once. */
+	/* Read only a regular file: a pipe could not be read again. */
 	if (stat(operand, &st) == 0 && S_ISREG(st.st_mode) && fs_read(operand, &bytes, NULL) == 0)
 		workflow_pipeline(buf_str(&bytes), bytes.len, out);
 }
@@ -279,8 +280,8 @@ int load_source_find(
 	struct stat st;
 	int r;
 
-	/* "train" is the file if it exists; otherwise it is a name if there is a .dstack/ to
-	 * search. */
+	/* An operand such as "train" is a file if that file exists; otherwise it may be the name of
+	 * a workflow in a .dstack/. */
 	if (strcmp(given->operand, "-") != 0 && !strchr(given->operand, '/') &&
 		access(given->operand, F_OK) < 0) {
 		dstack = find_above(".", find_yaml, ".dstack/workflows");
@@ -319,7 +320,7 @@ int load_source_find(
 	return r < 0 ? r : read_variables_and_defaults(out, err);
 }
 
-/* Fills in the endpoint and the region, all that is known of the site of a workflow that starts
+/* Fills in the endpoint and the region. Nothing else is known of the site if the workflow is to run
  * elsewhere. */
 static int describe_account(void *cookie, struct workflow_site *out, struct penstock_error *err)
 {
@@ -338,7 +339,7 @@ static int describe_site(void *cookie, struct workflow_site *out, struct penstoc
 	return r == 0 ? measure_machine(out, err) : r;
 }
 
-/* If Slurm does not answer, the nodes stay unknown. */
+/* Fills in the size of the nodes, too. If Slurm does not answer, the size stays unknown. */
 static int describe_cluster(void *cookie, struct workflow_site *out, struct penstock_error *err)
 {
 	out->nodes = true;

@@ -100,8 +100,8 @@ static int repository_parse(const char *source, struct repository *r, struct pen
 
 /* ---- git ---- */
 
-/* Returns the line of git's output that has the reason of the failure; the last line if no line
- * starts with "fatal: ". */
+/* Returns the line of git's output that has the reason for the failure: the line with "fatal: " or,
+ * if there is none, the last line. */
 static char *last_words(struct buf *said)
 {
 	const char *line;
@@ -117,7 +117,7 @@ static char *last_words(struct buf *said)
 	return strndup(line, strcspn(line, "\n"));
 }
 
-/* Runs `git --git-dir DIR …`; its output is appended to `out` if that is not NULL. `way` may be
+/* Runs `git --git-dir DIR …`. Appends the output to `out`, unless `out` is NULL. `way` may be
  * NULL. */
 static int git(const struct git_login_way *way, const char *dir, const char *const *args,
 	struct buf *out, struct penstock_error *err)
@@ -139,7 +139,7 @@ static int git(const struct git_login_way *way, const char *dir, const char *con
 			.stdin_fd = -1,
 			.stdout_fd = -1,
 			.handed_fd = way ? way->fd : 0,
-			.die_with_parent = true, /* in this session: ssh may have to prompt */
+			.die_with_parent = true, /* no new session: ssh may have to prompt */
 		},
 		&(struct process_run_options){.name = "git",
 			.timeout_ms = GIT_PATIENCE_MS,
@@ -153,8 +153,8 @@ static int git(const struct git_login_way *way, const char *dir, const char *con
 	words = last_words(&said);
 	if (!words)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
-			WIFSIGNALED(status) ? "git was ended by signal %d"
-					    : "git ended with code %d",
+			WIFSIGNALED(status) ? "git was killed by signal %d"
+					    : "git failed with exit code %d",
 			WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git failed: %s", words);
 }
@@ -215,7 +215,8 @@ static int cache_open(struct cache *cache, const struct repository *r, struct pe
 	rc = fs_mkdirs(dir, 0700, err);
 	if (rc == 0)
 		rc = cache->lock_fd = fs_lock_file(lock, err);
-	/* Sets the time of the lock to the last use, for `penstock prune`. */
+	/* Set the time of the lock file, which `penstock prune` takes as the time of the last
+	 * use. */
 	if (rc >= 0 && futimens(cache->lock_fd, NULL) < 0)
 		rc = error_errno(err, errno, "cannot write '%s'", lock);
 	return rc < 0 ? rc : 0;
@@ -236,8 +237,8 @@ static bool find_commit(const char *dir, const char *name, struct buf *commit)
 	return true;
 }
 
-/* Removes lock files of a git that was killed. The cache's own lock is held, so no other git runs
- * in here. */
+/* Removes lock files of a git that was killed. The caller holds the lock of the cache, so no other
+ * git is using the repository. */
 static void remove_locks(int dir, int depth)
 {
 	int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -269,7 +270,7 @@ static int fetch(
 	_cleanup_free_ char *spec = NULL;
 	int rc;
 
-	/* Creates the repository, or completes one whose creation was interrupted. */
+	/* Create the repository, or complete a repository whose creation was interrupted. */
 	if (fd >= 0)
 		remove_locks(fd, 0);
 	rc = git(NULL, dir, (const char *const[]){"init", "--quiet", "--bare", NULL}, NULL, err);
@@ -316,7 +317,8 @@ static int read_repository(
 				     r->ref ? r->ref : "");
 	if (!ref)
 		return error_memory(err);
-	/* A commit never changes; a tag may have been moved, like HEAD. */
+	/* A commit in the cache is current, because commits never change; tags and HEAD may have
+	 * been moved. */
 	if (online && !(r->is_commit && find_commit(cache.dir, ref, &commit)))
 		fetched = fetch(cache.dir, r, ref, &e) == 0;
 	buf_clear(&commit);

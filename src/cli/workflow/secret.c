@@ -27,8 +27,8 @@ static void note_signal(int number)
 
 /*
  * Reads a line as getline() does, but restores the terminal's echo before a signal ends the
- * program. Signals are unblocked only while the call waits for the line, so none is missed in
- * between.
+ * program. Signals are unblocked only in ppoll(), which waits for the line: a signal that arrived
+ * before the wait then ends the wait.
  */
 static ssize_t read_hidden(const char *name, char **line, size_t *size, const struct termios *shown)
 {
@@ -49,7 +49,7 @@ static ssize_t read_hidden(const char *name, char **line, size_t *size, const st
 	hidden.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
 	fprintf(stderr, "Value of %s: ", name);
-	/* The terminal delivers whole lines. */
+	/* getline() does not block after ppoll(), because the terminal delivers whole lines. */
 	if (ppoll(&terminal, 1, NULL, &free_mask) > 0)
 		n = getline(line, size, stdin);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, shown);

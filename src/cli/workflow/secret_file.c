@@ -40,7 +40,8 @@ static int file_path(char **out, struct penstock_error *err)
 	return *out ? 0 : error_memory(err);
 }
 
-/* Loads the list; an empty object if there is no file yet. The caller frees it, on failure too. */
+/* Loads the list, which is an empty object if there is no file yet. The caller releases it, even on
+ * failure. */
 static int load(json_t **out, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_SECRETS);
@@ -67,7 +68,7 @@ static int save(json_t *json, const char *path, struct penstock_error *err)
 
 	if (!text)
 		return error_memory(err);
-	/* load() refuses a larger file, and all secrets would be lost. */
+	/* Do not write a larger file: load() would refuse it, so all secrets would be lost. */
 	if (strlen(text) > LIMIT_SECRETS)
 		r = error_set(err, PENSTOCK_E_LIMIT,
 			"cannot store the secrets: together they exceed the limit of %zu bytes; "
@@ -158,7 +159,8 @@ static int clear_before(
 	return 0;
 }
 
-/* Holds a lock, so that concurrent calls do not overwrite each other's changes. */
+/* Stores `value` (takes the reference) as the secret, or removes the secret if `value` is NULL.
+ * Holds a lock, so that concurrent calls do not overwrite each other's changes. */
 static int change(const char *name, json_t *value, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL, *lock = NULL;

@@ -12,9 +12,9 @@
 struct penstock_error;
 
 /* Appends the secret's value: PENSTOCK_SECRET_NAME of the environment, otherwise the stored value.
- * Returns false if there is none. */
+ * Returns false if there is no value. */
 bool secret_find(const char *name, struct buf *value);
-/* Returns true for letters, digits and _, without a digit in front. */
+/* Returns true if the name consists of letters, digits and _, and does not begin with a digit. */
 bool secret_name_is_valid(const char *name);
 
 /* Stores the value, replacing an earlier one. */

@@ -25,8 +25,8 @@ static json_t *model_json(const struct workflow *wf)
 	return json_loads(buf_str(&text), 0, NULL);
 }
 
-/* The workflows of the file: one, or all workflows of a dstack file. NULL for a workflow with
- * errors. */
+/* The workflows of the file: one, or all workflows of a dstack file. A workflow with errors is NULL
+ * in the list. */
 struct validated {
 	struct workflow **list;
 	size_t n;
@@ -120,7 +120,8 @@ static void print_plain(const struct cli *cli, const char *shown, const struct b
 		load_print_total(&v->found, shown);
 }
 
-/* A variable that only one of several workflows has is not an error in the others. */
+/* Adds an error for each variable that no workflow of the file has. A variable that only one of
+ * several workflows has is not an error in the others. */
 static void check_variables(
 	const struct strlist *given, const bool *used, const char *shown, struct diagnostics *found)
 {
@@ -141,7 +142,8 @@ static void check_variables(
 	}
 }
 
-/* Adds the error of a workflow that no machine runs, at its place: "FILE:LINE:COLUMN: MESSAGE". */
+/* Adds the error of a workflow that cannot run on any machine. If the message is "FILE:LINE:COLUMN:
+ * MESSAGE", the error gets that place. */
 static void add_refusal(struct diagnostics *found, const struct workflow *wf, const char *message)
 {
 	size_t len = strlen(wf->file);
@@ -154,7 +156,7 @@ static void add_refusal(struct diagnostics *found, const struct workflow *wf, co
 	diagnostics_add(found, DIAGNOSTIC_ERROR, wf->file, &at, "%s", message);
 }
 
-/* `names` are the workflows of the file; empty if it has only one. */
+/* `names` are the names of the workflows in the file; empty if there is only one. */
 static int read_all(struct validated *v, const char *shown, struct load_source *files,
 	const struct load_given *given, const struct strlist *names, struct penstock_error *err)
 {
@@ -176,7 +178,8 @@ static int read_all(struct validated *v, const char *shown, struct load_source *
 		}
 		r = workflow_read(&v->list[i], shown, buf_str(&files->bytes), files->bytes.len,
 			&options, &found, err);
-		/* The diagnostics contain only errors of the file. */
+		/* Fail if the error is not an error of the file, and is therefore not in the
+		 * diagnostics. */
 		if (r < 0 && !found.errors) {
 			diagnostics_release(&found);
 			return r;
@@ -271,7 +274,7 @@ const struct command command_validate = {
 		{'s', "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
 		{'e', "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
 		{'w', "workflow", "NAME",
-			"Workflow to read, of a dstack or SkyPilot file that has several; default "
+			"Workflow to read, if a dstack or SkyPilot file has several; default "
 			"for dstack: all"},
 		{'c', "context", "DIR", "Directory whose copy the steps would start in"},
 		{0, "image", "IMAGE",
