@@ -151,7 +151,7 @@ static int git(const struct git_login_way *way, const char *dir, const char *con
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "git is not installed");
 	words = last_words(&said);
-	if (!words)
+	if (!words || !*words)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
 			WIFSIGNALED(status) ? "git was killed by signal %d"
 					    : "git failed with exit code %d",
