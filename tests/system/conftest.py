@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_runtest_setup(item):
     if item.get_closest_marker("preloads") and "tsan" in INVOKED_WITH.get("PENSTOCK", ""):
-        pytest.skip("ThreadSanitizer sees no locks through the library that is preloaded")
+        pytest.skip("with a preloaded library, ThreadSanitizer does not see the program's locks")
 
 
 def pytest_unconfigure(config):
@@ -238,7 +238,7 @@ def peer_tools():
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):
         pytest.skip("PENSTOCK_TEST_WITHOUT_PEERS is set")
     made = subprocess.run([TOP / "tools" / "test-peers"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True)
-    assert made.returncode == 0, "tools/test-peers could not get Ceph, MinIO and s3fs; what it said stands above"
+    assert made.returncode == 0, "cannot install Ceph, MinIO and s3fs: tools/test-peers failed; see its output above"
     return Path(made.stdout.strip())
 
 
@@ -262,7 +262,7 @@ def fake_gcs(keep_process):
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):
         pytest.skip("PENSTOCK_TEST_WITHOUT_PEERS is set")
     made = subprocess.run([TOP / "tools" / "test-fake-gcs"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True)
-    assert made.returncode == 0, "tools/test-fake-gcs could not build fake-gcs-server; what it said stands above"
+    assert made.returncode == 0, "cannot build fake-gcs-server: tools/test-fake-gcs failed; see its output above"
     server = FakeGcs(made.stdout.strip(), keep_process)
     yield server
     server.stop()
@@ -318,7 +318,8 @@ def pictures(cifar_archive, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def cifar_archive(test_cache):
-    """cifar-10-python.tar.gz with 1,000 training and 200 test images: real images if they exist here, else drawn ones."""
+    """cifar-10-python.tar.gz with 1,000 training and 200 test images: real images if the machine
+    has them, else drawn ones."""
     maker = SHARED / "tools" / "make-cifar.py"
     real = maker.exists() and (SHARED / "data" / "cifar10-jpeg.tar.gz").exists()
     if not real:

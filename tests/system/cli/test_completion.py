@@ -21,7 +21,7 @@ def tab(request, penstock, tmp_path):
     env = penstock.env | {"PATH": f"{binary().parent}:{penstock.env['PATH']}", "HOME": str(tmp_path)}
 
     def bash(line):
-        # As readline divides it.
+        # Divide the line into words as readline does.
         words = [word for word in re.split(r"\s+|([=:])", line) if word]
         words += [""] if line[-1] in " =:" and line[-1] == " " else []
         array = " ".join(f"'{word}'" for word in words)
@@ -35,7 +35,8 @@ def tab(request, penstock, tmp_path):
         return [each.split("\t")[0] for each in out.splitlines()]
 
     def zsh(line):
-        # The line editor runs in zsh's own pseudo terminal; Tab lists the words that compadd gets.
+        # zsh's line editor needs a pseudo-terminal, which zsh/zpty provides. The shell gets its own
+        # compadd, which prints the words that the completion passes to it.
         folder = tmp_path / "functions"
         folder.mkdir(exist_ok=True)
         shutil.copy(script, folder / "_penstock")
@@ -71,7 +72,8 @@ def tab(request, penstock, tmp_path):
 
 
 def words(tab, line):
-    """Whole words: bash inserts only what follows the last '=' or ':' of the word."""
+    """Returns the offered words in order. A word in bash begins after the last '=' or ':', as
+    readline requires."""
     return sorted({word.rstrip() for word in tab(line)} - {""})
 
 

@@ -10,7 +10,7 @@ def fill(store, n=3):
         store.client.put_object(Bucket="bucket", Key=f"d/{i}.txt", Body=b"x" * (i + 1))
 
 
-# Only the hidden object is written.
+# The verb writes the index, a hidden object, and no other object.
 def test_an_index_is_written_next_to_the_objects(penstock, store):
     fill(store)
     keys = set(store.keys("bucket"))
@@ -78,7 +78,7 @@ def test_bench_measures_each_order(penstock, tmp_path, store):
     penstock.run("dataset", "bench", "s3://bucket/d/", "--seconds", "0", env=store.env).exits(64)
 
 
-# 256 of the samples have more than 4 GiB.
+# 256 of these samples have more than 4 GiB together.
 def test_bench_measures_large_samples(penstock, tmp_path):
     directory = tmp_path / "d"
     directory.mkdir()

@@ -55,7 +55,7 @@ def test_penstock_alone_lists_the_verbs_in_groups(penstock):
     assert any({"run", "ps", "logs"} <= set(group) and "cp" not in group for group in groups)
 
 
-# The options that every verb has would hide the verb's own.
+# In one list, the options of the store would hide the verb's own options.
 def test_options_of_the_store_are_apart(penstock):
     text = penstock.run("cp", "--help").ok().out
 
@@ -75,7 +75,7 @@ def test_overview_names_every_verb(penstock):
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", penstock.run("--version").out)
 
 
-# A mistake is one line on stderr and exit code 64, and nothing is done in part.
+# A mistake leads to one line on stderr and exit code 64, and the verb does nothing.
 @pytest.mark.parametrize(
     "arguments, says",
     [
@@ -194,7 +194,8 @@ def test_a_run_that_is_not_there_is_told(penstock, verb):
     assert "'absent'" in refused.err
 
 
-# An unusable home, and records of another program, are named in the error and not changed.
+# The error names an unusable home, or a runs.db that is not a database, and penstock does not
+# change either.
 def test_an_unusable_home_is_told(penstock, tmp_path):
     file = tmp_path / "file"
     file.write_text("precious")
@@ -210,7 +211,8 @@ def test_an_unusable_home_is_told(penstock, tmp_path):
     assert "runs.db" in result.err and (penstock.home / "runs.db").read_text() == "no database " * 1000
 
 
-# Each line of doctor has a result and a subject; a fault has an advice, and the exit code reports it.
+# Each line of doctor has a result and a subject; a warning comes with advice, and a failure sets
+# the exit code.
 def test_doctor_judges_the_machine(penstock):
     lines = json.loads(penstock.run("doctor", "--json").ok().out)
 
@@ -226,7 +228,8 @@ def findings(result):
     return {line["subject"]: line for line in json.loads(result.out)}
 
 
-# doctor also checks what only some runs need; a missing part of this kind is not a fault of the machine.
+# doctor also checks parts that only some runs need; a missing part of this kind is not a fault of
+# the machine.
 def test_doctor_looks_at_containers_slurm_gpus_and_the_embedded_store(penstock, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -307,7 +310,7 @@ def test_colours_are_for_terminals(penstock):
     assert "\x1b" not in on_terminal(penstock, "doctor", "--color", "never")
 
 
-# In a long log penstock's own lines are easy to find, and errors easiest.
+# Colours make penstock's own lines easy to find in a long log, and errors easiest.
 def test_lines_of_penstock_have_a_colour(penstock, tmp_path):
     path = tmp_path / "w.yaml"
     path.write_text("resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\nsteps: [{name: s, run: {command: 'exit 3'}}]\n")
@@ -321,14 +324,15 @@ def test_lines_of_penstock_have_a_colour(penstock, tmp_path):
     penstock.run("ps", "--color", "sometimes").exits(64)
 
 
-# Eighty columns are too many for some terminals and few for others.
+# Eighty columns are too many for some terminals, and too few to use the width of others.
 def test_help_has_the_width_of_the_terminal(penstock):
     widths = {columns: max(map(len, Terminal(penstock, "resume", "--help", columns=columns).wait().ok().out.splitlines())) for columns in (70, 110, 300)}
 
     assert widths[70] <= 70 and 80 < widths[110] <= 110 and 110 < widths[300] <= 120
 
 
-# Users recognise runs by their command lines, and every user of the machine can read these.
+# Users recognise runs by their command lines, and every user of the machine can read a command
+# line.
 def test_a_command_line_hides_secrets_and_nothing_else(penstock, tmp_path):
     path = tmp_path / "w.yaml"
     path.write_text("resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\nsteps: [{name: s, run: {command: 'echo up; read line < go'}}]\n")
@@ -346,7 +350,7 @@ def test_a_command_line_hides_secrets_and_nothing_else(penstock, tmp_path):
 
 
 def test_help_knows_the_workflow_file(penstock, tmp_path):
-    # Every key of a workflow, and a valid example.
+    # The text lists every key of a workflow, and ends with a valid example.
     shown = penstock.run("help", "workflow").ok().out
 
     table = shown.partition("\nKeys:\n")[2].partition("\nExample:\n")[0]
@@ -396,7 +400,8 @@ def test_serve_on_a_used_port_is_told(penstock, store, tmp_path):
 
 
 def test_libraries_that_few_need_are_not_loaded_with_the_program(penstock, tmp_path):
-    # Loading them would take half of the time of a trivial run. The last line shows that the test can detect one.
+    # Loading these libraries would take half of the time of a trivial run. `doctor` loads some of
+    # them, which shows that the test detects a loaded library.
     few = re.compile(r"lib(curl|archive|microhttpd|gnutls|ldap|krb5|icudata)[.-]")
     workflow = tmp_path / "wf.json"
     workflow.write_text(json.dumps({"steps": [{"run": {"command": "true"}}]}))

@@ -1,4 +1,5 @@
-"""penstock metrics: files of real writers of metrics, the usage of steps, and files that are damaged or still written."""
+"""penstock metrics: files of real writers of metrics, the usage of steps, and files that are
+damaged or still being written."""
 import json
 import math
 import re
@@ -43,7 +44,7 @@ with mlflow.start_run() as run:
     mlflow.log_metric("broken", float("nan"))
     print(run.info.experiment_id, run.info.run_id, sep="/")
 """
-# NVML with two GPUs, whose numbers are not in the order of their devices.
+# A fake NVML with two GPUs, whose minor numbers are not in the order of their indexes.
 NVML = """
 static int minors[] = {1, 0};
 int nvmlInit_v2(void) { return 0; }
@@ -67,7 +68,8 @@ def series(penstock, *words, **options):
     return {found["name"]: found["points"] for found in penstock.run("metrics", *words, "--json", **options).ok().json()}
 
 
-# A training without a server; the database goes to the bucket once it is closed.
+# The training uses no server. The sync uploads MLflow's database to the bucket once the database is
+# closed.
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["mlruns", "mlflow.db"])

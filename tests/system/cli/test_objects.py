@@ -229,7 +229,7 @@ def test_only_a_version_that_is_named_is_removed(s3, versions):
     assert [row["version"] for row in s3("ls", "--versions", "--json", url).json()] == [versions["w2"]]
 
 
-# moto has another name for the document.
+# moto uses another root element in its reply.
 @pytest.mark.parametrize("s3", ["penstock"], indirect=True)
 def test_the_versioning_of_a_bucket_is_shown(s3):
     for status, word in ((None, "off"), ("Enabled", "enabled"), ("Suspended", "suspended")):
@@ -321,7 +321,8 @@ def test_an_endpoint_that_is_no_store_is_named_as_such(penstock, store, fault_pr
     assert "without credentials" in public.err
 
 
-# A workflow file is read from there, too: explicitly, or by default in a home without another store.
+# A workflow file is also read from the embedded store: if the endpoint is given, or by default in a
+# home without another store.
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_workflow_file_in_the_embedded_store_runs(penstock, tmp_path, asked):
     env = {"AWS_EC2_METADATA_DISABLED": "true"}
@@ -352,7 +353,7 @@ def raw(s3, *urls):
     return subprocess.run([binary(), "cat", *urls], env=s3.penstock.env | s3.env, stdout=subprocess.PIPE, timeout=120, check=True).stdout
 
 
-# 25 MB are several pieces, fetched ahead of each other.
+# 25 MB are several ranges, which are fetched ahead of the output.
 @pytest.mark.parametrize("size", [0, 1, 8 << 20, 25_000_001])
 def test_cat_writes_the_bytes(s3, size):
     body = os.urandom(size)
@@ -398,7 +399,8 @@ def test_du_adds_up(s3):
 
 
 def test_du_names_what_copies_of_replaced_objects_take(s3):
-    # The copies are part of the sum, and only this line explains why a bucket is three times as large as its output.
+    # The copies are part of the total. Only the count of replaced objects explains why a bucket is
+    # three times as large as its output.
     for key in (".penstock/runs/1/replaced/e/x", "a/.penstock/runs/2/replaced/e.run/y", "a/.penstock/runs/2/log/1", "b.penstock/runs/3/replaced/z"):
         s3("put", "s3://bucket/" + key, input="1234567").ok()
 
@@ -560,7 +562,7 @@ def test_put_keeps_to_its_conditions(s3, size):
     assert s3.client.head_object(Bucket="bucket", Key="ab")["ContentLength"] == size
 
 
-# --- only penstock's own store, with faults in between
+# --- only penstock's own store, with a proxy that injects faults
 
 
 def test_the_embedded_store_is_there_by_name(penstock):
@@ -579,7 +581,7 @@ def test_an_owner_of_the_embedded_store_survives_whoever_started_it(penstock):
     root = penstock.home / "store"
     root.mkdir(parents=True)
     read_end, write_end = os.pipe()
-    os.close(read_end)  # as that of a penstock that was killed while its owner started
+    os.close(read_end)  # like the pipe of a penstock that was killed while its owner started
     with open(root / "users", "w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
         words = ("serve", "--root", root, "--listen", "127.0.0.1:0", "--embedded")
@@ -663,7 +665,7 @@ def test_an_interrupt_ends_a_cat_that_nobody_reads(penstock, store, wait_for):
     store.client.put_object(Bucket="bucket", Key="k", Body=b"n" * 3_000_000)
     process = subprocess.Popen([binary(), "cat", "s3://bucket/k"], env=penstock.env | store.env, stdout=subprocess.PIPE)
     try:
-        # A pipe holds 64 KiB, so the first write is in progress and does not end.
+        # A pipe holds 64 KiB, so the verb blocks in its first write.
         wait_for(lambda: waiting(process.stdout) >= 65536)
         process.send_signal(signal.SIGTERM)
 

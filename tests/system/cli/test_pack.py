@@ -183,7 +183,8 @@ def test_an_interrupt_leaves_no_shards(penstock, tmp_path):
     assert os.listdir(tmp_path / "out") == []
 
 
-# The requests that remove the shards come after the one that Ctrl-C has cancelled.
+# After Ctrl-C has cancelled the request in flight, penstock needs new requests to remove the
+# shards.
 def test_an_interrupt_leaves_no_shards_in_a_store_and_says_so(penstock, tmp_path, store, fault_proxy):
     store.client.create_bucket(Bucket="bucket")
     source = rows(tmp_path / "rows", 40)
@@ -201,7 +202,7 @@ def test_an_interrupt_leaves_no_shards_in_a_store_and_says_so(penstock, tmp_path
     penstock.run(*pack, env=store.env).ok()
 
 
-# The request has stored it, and is reported as failed.
+# The store keeps the index, but its reply reports a failure.
 def test_a_failure_at_the_index_leaves_no_index(penstock, tmp_path, store, fault_proxy, source):
     store.client.create_bucket(Bucket="bucket")
     refused = fault_proxy.fault(method="PUT", path=INDEX, status=403, body=s3_error("AccessDenied"), carry_out=True)
@@ -212,7 +213,7 @@ def test_a_failure_at_the_index_leaves_no_index(penstock, tmp_path, store, fault
     assert store.keys("bucket") == []
 
 
-# Otherwise the shards, or the files, would no longer be samples.
+# In a directory of the source, the new shards would become samples of the source.
 def test_a_target_in_the_source_is_refused_and_not_made(penstock, tmp_path, store, source):
     store.client.create_bucket(Bucket="bucket")
     penstock.run("cp", "-r", f"{source}/", "s3://bucket/d/", env=store.env).ok()
@@ -226,7 +227,8 @@ def test_a_target_in_the_source_is_refused_and_not_made(penstock, tmp_path, stor
     assert not (source / "new").exists() and store.keys("bucket") == keys
 
 
-# A damaged byte of a file has no other checksum.
+# Only the checksums of the index cover the bytes of a tar's members. Size and time of the damaged
+# shard are unchanged.
 def test_damage_is_found_by_the_checksums_of_the_index(penstock, tmp_path, source):
     penstock.run("pack", source, tmp_path / "out", "--format", "tar").ok()
     shard, times = tmp_path / "out" / "shard-000000.tar", (tmp_path / "out" / "shard-000000.tar").stat()
@@ -238,7 +240,8 @@ def test_damage_is_found_by_the_checksums_of_the_index(penstock, tmp_path, sourc
     penstock.run("pack", tmp_path / "out", tmp_path / "again", "--format", "mds").exits(66)
 
 
-# Copies have other times, ETags of other parts, or no version that the index could know.
+# A copied shard has another time, another ETag (from parts of another size), or no version to
+# compare with the index.
 def test_a_packed_set_is_copied_with_its_index(penstock, tmp_path, store, source):
     store.client.create_bucket(Bucket="bucket")
     wanted = sorted(path.read_bytes().hex() for path in source.glob("*.jpg"))

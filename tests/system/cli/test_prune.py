@@ -32,7 +32,8 @@ def kept(store):
 
 
 def pruned(penstock, *options):
-    """Returns the removed things (or those that would be removed), and those that stay, by kind."""
+    """Returns (kind, number, reason) of each group of items; the reason is None if the items are
+    removed, or would be."""
     items = penstock.run("prune", "--json", *options).ok().json()["items"]
     return [(each["kind"], each["n"], each["stays"]) for each in items]
 
@@ -58,7 +59,7 @@ def test_copies_beyond_the_bound_go_and_those_of_others_need_force(penstock, sto
     assert kept(store) == [b"theirs"]
     penstock.run("prune", "--keep", "0", "--force").ok()
     assert kept(store) == [] and penstock.run("show", "--json", "only").json()["replaced"] == []
-    # The next attempt knows that they are gone, and keeps the object again.
+    # The next attempt knows that the copies are gone, and copies the object again.
     penstock.run("run", job(NUMBER)).ok()
     assert kept(store) == [b"4"]
 
@@ -194,7 +195,7 @@ def test_the_record_of_a_transfer_that_runs_stays(penstock, store, tmp_path):
     upload = penstock.popen("cp", tmp_path / "large", "s3://out/large", "--part-size", "5M", "--limit-rate", "1M", env=store.env | {"AWS_ENDPOINT_URL": store.endpoint})
     options = ("--older-than", "0s", "--only", "transfers")
 
-    # A file that was written after the start of a call is newer than 0 s.
+    # The upload keeps writing its record. A call ignores a record that is newer than its own start.
     assert wait_for(lambda: pruned(penstock, *options), PATIENCE) == [("transfers", 1, "in use")]
     upload.kill()
     assert pruned(penstock, *options) == [("transfers", 1, None)]

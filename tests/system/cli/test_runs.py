@@ -81,7 +81,7 @@ def test_ps_lists_newest_first_with_all_fields(penstock, job):
     assert [line.split()[0] for line in table] == ["NAME", "second", "first"]
 
 
-# One page has one time zone.
+# All times of one page are in the same time zone.
 def test_show_prints_all_times_in_the_time_zone_of_the_user(penstock, job, store):
     path = job("echo x > $DEEPSQUARE_OUTPUT/x", "exit 3", name="zones", output=output_of(store))
     penstock.run("run", path).exits(3)
@@ -117,7 +117,7 @@ def test_logs_have_times_and_a_beginning(penstock, job):
     assert "since" in penstock.run("logs", "--since", "yesterday", "timed").exits(64).err
 
 
-# A user knows the name of a run; a time of day has to be subtracted from the current one.
+# Users know the names of their runs. An age saves them from subtracting a time of day.
 def test_ps_has_ages_and_filters(penstock, job):
     penstock.run("run", job("true", name="sweep-1")).ok()
     penstock.run("run", job("exit 5", name="sweep-2")).exits(5)
@@ -141,7 +141,7 @@ def test_a_table_fits_any_terminal(penstock, job):
         assert "…" in lines[1]
 
 
-# A run is named by its id, the beginning of it, or its name.
+# A run is found by its id, a prefix of its id, or its name.
 def test_show_tells_attempts_steps_and_provenance(penstock, job):
     path = job("true", "test -e $DEEPSQUARE_OUTPUT/again || { touch $DEEPSQUARE_OUTPUT/again; exit 7; }", name="twice")
     penstock.run("run", path).exits(7)
@@ -237,7 +237,7 @@ def test_logs_of_a_live_run_show_the_lines_until_now(penstock, job):
     run.wait().exits(130)
 
 
-# The tail of a growing log, line by line, until the run ends by itself.
+# `logs -f` prints each new line of a growing log, until the run ends by itself.
 def test_logs_follow_until_the_end(penstock, job, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -253,7 +253,7 @@ def test_logs_follow_until_the_end(penstock, job, tmp_path):
     assert penstock.run("logs", "-f", "slow").ok().out == penstock.run("logs", "slow").ok().out
 
 
-# Only `run` can also start another run; rm and resume do not advise it.
+# Only `run` can start another run, so only its refusal mentions --name.
 def test_a_live_run_is_refused_with_fitting_advice(penstock, job):
     run = begin(penstock, job("echo up; sleep 1000", name="busy"), "up")
 
@@ -321,7 +321,7 @@ def test_stop_ends_a_run_and_waits(penstock, job):
     assert "stopped" in again.out
 
 
-# A step that ignores the request is killed after the grace.
+# A step that ignores the request to stop is killed after the grace.
 def test_stop_insists_after_the_grace(penstock, job):
     run = begin(penstock, job("trap '' TERM INT; echo up; while :; do sleep 0.05; done", name="deaf"), "up")
 

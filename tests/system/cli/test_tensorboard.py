@@ -31,7 +31,8 @@ sys.stdin.readline()
 
 @pytest.fixture
 def tensorboard(penstock, determined_venv):
-    """tensorboard(words…): a function that gets a page of its API as JSON."""
+    """tensorboard(words…): starts `penstock tensorboard`; returns a function that gets a page of
+    TensorBoard's API as JSON."""
     started = []
 
     def start(*words, **env):
@@ -68,7 +69,7 @@ def test_logs_in_a_store_while_they_are_written(penstock, store, tensorboard, de
         wait_for(lambda: "fit/x" in get("tags") and len(get("scalars", run="fit/x", tag="loss")) == 10, 60, "the first half")
         process.communicate("go\n", timeout=60)
         wait_for(lambda: len(get("scalars", run="fit/x", tag="loss")) == 20, 60, "the rest")
-    # The program can also read the writer's files in the store.
+    # `penstock metrics` can also read the writer's files in the store.
     found = penstock.run("metrics", "s3://logs/fit", "--json", env=store.env).ok().json()
     assert [series["name"] for series in found] == ["x/loss"] and len(found[0]["points"]) == 20
 
@@ -111,7 +112,8 @@ def test_a_live_run_and_one_that_has_ended(penstock, tensorboard, determined_ven
 
 @pytest.fixture
 def words(penstock, tmp_path):
-    """words(RUN…): a program in the place of TensorBoard, which prints its words and waits; it ends with the test."""
+    """words(RUN…): starts `penstock tensorboard` with a fake TensorBoard, which prints its
+    arguments and waits until the test ends."""
     program = tmp_path / "bin" / "tensorboard"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "$AWS_ENDPOINT_URL_S3"\nexec sleep 1000\n')

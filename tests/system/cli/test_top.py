@@ -54,7 +54,7 @@ def test_keys_of_top(penstock, busy, wait_for):
 def test_a_signal_restores_the_terminal(penstock, busy, verb):
     shown = Terminal(penstock, *verb)
     shown.wait_for_new_output("busy")
-    shown.press(b"\x1a\x1c")  # these keys would leave the terminal as it is
+    shown.press(b"\x1a\x1c")  # keys that must not end penstock before it restores the terminal
     shown.wait_for_new_output("busy")
     shown.press()
     shown.wait().exits(130)

@@ -90,12 +90,12 @@ def test_without_any_source_it_says_where_it_looked(tool):
     assert "AWS_ACCESS_KEY_ID" in told and ".aws/config" in told
 
 
-# --- the verbs, with keys that come and go
+# --- the verbs, with keys that expire and are fetched again
 
 
 @pytest.fixture
 def verbs(penstock, store, fault_proxy, tmp_path):
-    """Runs verbs without any keys in the environment, by way of the proxy."""
+    """Runs verbs without any keys in the environment, through the proxy."""
     store.client.create_bucket(Bucket="bucket")
 
     def run(*arguments, **env):
@@ -105,7 +105,7 @@ def verbs(penstock, store, fault_proxy, tmp_path):
     return run
 
 
-# As in ECS and EKS: a token from a file that is read again for each request.
+# As in ECS and EKS, the token is in a file that is read again for each request.
 def test_a_container_gets_its_keys_with_a_token(verbs, store, http_server, tmp_path):
     keys = {"AccessKeyId": store.access_key, "SecretAccessKey": store.secret_key, "Token": "", "Expiration": "2099-01-01T00:00:00Z"}
     url = http_server.add("/v1/credentials", json.dumps(keys).encode())

@@ -1,4 +1,5 @@
-"""penstock.data reads samples from stores: `penstock serve`, moto; through trouble, and from forked workers."""
+"""penstock.data reads samples from `penstock serve` and moto, despite faults, and in forked
+workers."""
 import gzip
 import io
 import json
@@ -24,8 +25,9 @@ sys.path.insert(0, str(PACKAGE))
 from penstock.data import Dataset, DatasetChanged, DatasetDamaged, DatasetError, Loader  # noqa: E402
 
 ODD = {"d/a b+c&ü%": b"one", "d/100%25/ x.jpg": b"", "d/日本.jpg": b"three" * 5000, "d/z?q=1#f;'\"": b"four"}
-# Children of a process that has read a set: one frees it unused, one reads, one frees it after a read, and in others several threads
-# read first. Then the parent reads again.
+# Children of a process that has read a set. Child 0 frees the set unused, child 1 reads it, child 2
+# reads and then frees it, and the others read it with a loader, whose threads read ahead. Then the
+# parent reads again.
 FORKS = """
 import os, sys
 from penstock.data import Dataset, Loader
@@ -116,7 +118,7 @@ def npy(array):
 
 
 def numbered(client, n):
-    """Objects whose content is their number."""
+    """Stores n objects, each with its number as content."""
     put(client, {f"n/{i:03}": str(i).encode() for i in range(n)})
 
 
@@ -125,7 +127,7 @@ def numbers(batches):
 
 
 def child(script, *arguments, **env):
-    """Runs a Python with the package and this environment, and returns its output."""
+    """Runs a Python script that can import the package; returns the script's output."""
     known = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     done = subprocess.run(
         [sys.executable, script, *arguments], env=environment() | known | {"PYTHONPATH": str(PACKAGE)} | env,
@@ -141,7 +143,7 @@ def script(tmp_path, text):
     return str(path)
 
 
-# --- what is there ---
+# --- names and contents ---
 
 
 def assert_odd(data):
@@ -176,7 +178,8 @@ def test_rows_and_records_are_ranges_of_objects(any_bucket):
     assert records[17].tobytes() == array[17].tobytes() and records.place(17) == ("0", 4 + 12 * 17, 12)
 
 
-# As MNIST is stored. The search for the rows takes the size at the end, and the first bytes.
+# MNIST is stored in this form. To find the rows, the reader needs only the size at the end of the
+# gzip file and the first bytes.
 def test_rows_of_a_gzipped_array_take_one_request(proxy, bucket):
     rows = np.random.default_rng(1).integers(0, 256, (1000, 28, 28), dtype="u1")
     put(bucket, {"train-images-idx3-ubyte.gz": gzip.compress(bytes([0, 0, 8, 3]) + np.array(rows.shape, ">i4").tobytes() + rows.tobytes())})
@@ -302,7 +305,8 @@ def ending(monkeypatch, tmp_path):
         yield start
 
 
-# The store refuses the keys early, as a store that has revoked them: new keys are fetched, and no sample is lost.
+# The store refuses the keys early, as if it had revoked them: new keys are fetched, and no sample
+# is lost.
 @pytest.mark.parametrize("count, ends", [(None, (2, 6)), (2, (2, 6))])
 def test_keys_that_the_store_refuses_in_mid_epoch_are_renewed(ending, count, ends):
     store = ending(3600)
@@ -320,7 +324,7 @@ def test_keys_that_the_store_refuses_in_mid_epoch_are_renewed(ending, count, end
     assert len(first) == 1 and len(store.tokens - first) > len(ends) and store.refused > 0
 
 
-# A source that takes longer than five attempts of a request is waited for.
+# The reader waits for new keys even if their source takes longer than five attempts of a request.
 def test_keys_of_a_slow_source_are_renewed(ending, tmp_path):
     store = ending(3600)
     loader, got = Loader(Dataset("s3://data/n/", threads=2), 4, ahead=1), []
@@ -335,7 +339,8 @@ def test_keys_of_a_slow_source_are_renewed(ending, tmp_path):
     assert numbers(got) == list(range(60)) and store.refused > 0
 
 
-# The process says that the keys expire in four seconds, and the store accepts them for longer: no request is late on a slow machine.
+# The process says that the keys expire in four seconds, and the store accepts the keys for longer,
+# so that the store refuses no request of a slow machine.
 def test_keys_are_renewed_before_they_expire_while_a_set_is_read(ending):
     store = ending(4, more=3600)
     loader = Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True)
@@ -349,7 +354,8 @@ def test_keys_are_renewed_before_they_expire_while_a_set_is_read(ending):
     assert store.refused == 0
 
 
-# A source without further keys: the training ends with an error, and resumes at the same batch once there are keys.
+# If the source has no further keys, the training ends with an error; it resumes at the same batch
+# once there are keys.
 def test_keys_that_are_not_renewed_are_an_error_of_the_epoch(ending, tmp_path):
     store = ending(3600)
     loader = Loader(Dataset("s3://data/n/", threads=2), 4, ahead=1)
@@ -481,7 +487,8 @@ def test_a_store_that_is_waited_for_is_named_at_once(proxy, bucket, penstock):
     assert "samples: 8" in command.wait().ok().out
 
 
-# A store that replies with another version of the object, with the whole object, or with fewer bytes than requested.
+# The store replies with another version of the object, with the whole object, or with fewer bytes
+# than requested.
 def test_an_object_that_is_replaced_has_changed_and_is_named(bucket):
     array = np.arange(20000, dtype="i8").reshape(2000, 10)
     put(bucket, {"a/one.npy": npy(array)})
@@ -539,7 +546,7 @@ def test_an_epoch_skips_objects_that_are_damaged_changed_or_missing(proxy, bucke
     assert sorted(got) == [i for i in range(40) if i not in (7, 21, 33)] and loader.skipped == {"damaged": 1, "changed": 1, "missing": 1}
 
 
-# Otherwise an outage of the store would skip all samples.
+# If the epoch skipped refused samples, an outage of the store would skip all of them.
 def test_a_store_that_refuses_is_an_error_of_the_epoch(proxy, bucket):
     numbered(bucket, 8)
     loader = Loader(Dataset("s3://data/n/"), 4, on_error="skip")
@@ -565,12 +572,13 @@ def test_a_store_that_lost_the_ranges_is_no_danger(proxy, bucket):
 
 
 class Asked(Exception):
-    """Raised by a handler of a signal."""
+    """Raised by a signal handler."""
 
 
 @pytest.fixture
 def ask(proxy):
-    """ask(): from now on the store holds all replies, and at the first one a signal arrives, whose handler raises Asked. ask.held is the rule."""
+    """ask(): from now on the proxy holds all replies, and at the first request a signal arrives,
+    whose handler raises Asked. ask.held is the proxy's rule."""
     asked = []
 
     def handler(number, frame):

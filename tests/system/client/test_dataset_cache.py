@@ -1,4 +1,5 @@
-"""The cache of data sets on disk: shared by processes, kills, a full disk, damage. The store is `penstock serve`."""
+"""The cache of data sets on disk: shared use by processes, kills, a full disk, damage. The store is
+`penstock serve`."""
 import io
 import os
 import random
@@ -17,7 +18,8 @@ from penstock.data import Dataset, DatasetChanged, DatasetError  # noqa: E402
 
 ROWS = np.random.default_rng(1).integers(0, 2**62, (3000, 256), dtype="i8")  # 6 MB, 2 KiB each
 SIZE = ROWS.nbytes + 2 * 128  # two shards
-# Reads all rows in its own order; prints each position, and in the end if the rows were right.
+# Reads all rows in its own order; prints each position, and at the end "good" if the rows were
+# right.
 READER = """
 import os, random, sys
 import numpy as np
@@ -39,7 +41,7 @@ print("good" if good else "wrong", flush=True)
 
 @pytest.fixture
 def proxy(store, fault_proxy, monkeypatch):
-    """A proxy before a store with ROWS in two shards, s3://data/a/."""
+    """A proxy in front of a store, which has ROWS as two shards in s3://data/a/."""
     for name, value in (store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}).items():
         monkeypatch.setenv(name, value)
     store.client.create_bucket(Bucket="data")
@@ -75,7 +77,8 @@ def reader(proxy, tmp_path):
 
 
 def finish(process):
-    """Returns the last line of the output, or standard error, and standard error."""
+    """Waits for the process. Returns its last line of output (standard error if there is none), and
+    standard error."""
     out, err = process.communicate(timeout=120)
     return (out.splitlines() or [err])[-1], err
 
@@ -123,7 +126,8 @@ def test_threads_and_forked_children_share_what_was_fetched(proxy, tmp_path):
     assert sent(proxy) < SIZE + 200_000
 
 
-# Each kill comes at another moment, while two other readers continue: they fetch the blocks that the killed one had claimed.
+# Each kill comes at another moment, while two other readers continue: they fetch the blocks that
+# the killed reader had claimed.
 def test_kills_leave_a_cache_that_is_right(proxy, reader):
     alive = [reader(seed) for seed in (100, 101)]
     for i in range(12):
@@ -204,7 +208,8 @@ def test_a_full_disk_is_one_line_and_no_error(proxy, reader, tmp_path):
     assert word == "good" and err.count("\n") == 1 and str(small) in err and left
 
 
-# A limit below the size of the data set: the oldest shards are removed, and everything can still be read.
+# The limit is below the size of the data set: the oldest shards are removed, and everything can
+# still be read.
 def test_the_limit_holds(proxy, store, tmp_path):
     for i in range(30):
         store.client.put_object(Bucket="data", Key=f"r/{i:02}", Body=bytes([i]) * 1_000_000)
@@ -218,7 +223,8 @@ def test_the_limit_holds(proxy, store, tmp_path):
         Dataset("s3://data/r/", cache=tmp_path, cache_size=1000)
 
 
-# A thread that waits for a process that was stopped in the middle of a block finally reads without the cache.
+# A thread that waits for a process that was stopped in the middle of a block reads without the
+# cache after a while.
 @pytest.mark.long
 def test_a_stopped_process_does_not_stop_others(proxy, reader):
     held = proxy.fault(method="GET", path="/0.npy$", when=lambda request: "range" not in request.headers, hold="reply")

@@ -25,7 +25,8 @@ def program(word):
 
 @pytest.fixture
 def bucket(store, monkeypatch, tmp_path):
-    """The client of a store, which is that of the environment; checkpoints are below tmp_path."""
+    """The client of a store; the environment selects this store, and puts checkpoints below
+    tmp_path."""
     for name, value in (store.env | {"PENSTOCK_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}).items():
         monkeypatch.setenv(name, value)
     return store.client

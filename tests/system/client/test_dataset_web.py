@@ -1,4 +1,5 @@
-"""penstock.data reads data sets of the web: every format from nginx, patterns, indexes, changes, unsuitable servers."""
+"""penstock.data reads data sets from web servers: every format from nginx, patterns, indexes,
+changes, unsuitable servers."""
 import gzip
 import io
 import json
@@ -20,7 +21,7 @@ from penstock.data import Dataset, DatasetChanged, DatasetError, Loader  # noqa:
 
 FIXTURES = TOP / "tests" / "unit" / "dataset"
 ROWS = np.arange(400, dtype="i4").reshape(100, 4)
-# A parent that has read, and its children, read the same.
+# Children of a process that has read a set get the same samples.
 FORKS = """
 import os, sys
 from penstock.data import Dataset
@@ -184,7 +185,7 @@ def test_forked_children_read_and_the_cache_keeps_what_was_read(root, nginx, tmp
 # --- trouble ---
 
 
-# An index has the times of the files.
+# An index records the files' times, which change with the replacement.
 @pytest.mark.parametrize("format", ["npy", "tar", "mds", "indexed"])
 def test_a_shard_that_is_replaced_in_an_epoch_is_an_error(format, root, nginx):
     url, options = FORMATS[format](root)

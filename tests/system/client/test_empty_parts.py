@@ -65,7 +65,7 @@ def test_a_sync_finds_nothing_to_do(s3, way):
         assert s3("sync", "--json", "--dry-run", *way, source, target).ok().json() == []
 
 
-# A part of no bytes before another is too small, and the existing object stays.
+# An empty part that is not the last is refused as too small, and the existing object stays.
 def test_only_the_last_may_be_empty(s3):
     client, name = s3.store.client, {"Bucket": "bucket", "Key": "x/last"}
     upload = client.create_multipart_upload(**name)["UploadId"]

@@ -24,7 +24,7 @@ import penstock  # noqa: E402
 
 LARGE = random.Random(7).randbytes(20_000_000)
 LINES = "".join(f"line {i} ü\n" for i in range(50_000))
-# Children read what the parent has opened and read ahead of, each for itself.
+# Each child continues to read a file that the parent has opened, while data is being read ahead.
 FORKS = """
 import os, sys
 import penstock
@@ -46,7 +46,7 @@ for part in range(8):
 codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 print(codes, file.read() == expected[at:])
 """
-# Neither the end of a child's `with` block, nor an exception in it, completes the object.
+# A child that leaves its `with` block, at its end or by an exception, does not complete the object.
 FORKED_BLOCK = """
 import os, sys
 import penstock
@@ -162,7 +162,7 @@ def test_a_file_is_read_in_every_way(place):
         file.read(100_000)
     with pytest.raises(ValueError):
         file.pread(1, 0)
-    # A method keeps its file.
+    # A bound method keeps its file open: no other reference to the file exists here.
     assert penstock.open(url).readline(7) == io.BytesIO(LARGE).readline(7) and penstock.open(url).read1(7) == LARGE[:7]
     assert penstock.open(url).peek(7)[:7] == LARGE[:7]
 
@@ -176,7 +176,7 @@ def test_reads_in_a_row_get_every_byte(place):
             assert b"".join(parts) == LARGE
 
 
-# NumPy reads from the descriptor of an io.BufferedReader, up to 1.24.
+# Up to version 1.24, NumPy reads from the descriptor of an io.BufferedReader.
 def test_arrays_are_loaded_by_numpy(place):
     rows = np.arange(60_000, dtype="f4").reshape(-1, 3)
     packed, one = io.BytesIO(), io.BytesIO()
@@ -378,10 +378,10 @@ def test_no_message_has_the_query_of_a_url():
 
 
 class Asked(Exception):
-    """Raised by a handler of a signal."""
+    """Raised by a signal handler."""
 
 
-# Other threads run meanwhile, and the signal is handled.
+# While the main thread waits, other threads run, and Python handles the signal.
 def test_a_signal_ends_the_wait_for_a_store(proxy, bucket, wait_for):
     put(bucket, large=LARGE)
     file = penstock.open("s3://data/large")
@@ -406,7 +406,7 @@ def test_a_signal_ends_the_wait_for_a_store(proxy, bucket, wait_for):
 
 
 def child(tmp_path, text, *arguments, stdin=""):
-    """Runs a Python with the package and this environment, and returns its output."""
+    """Runs a Python script that can import the package; returns the script's output."""
     (tmp_path / "script.py").write_text(text)
     known = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     done = subprocess.run(

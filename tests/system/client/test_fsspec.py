@@ -151,7 +151,7 @@ print("good")
 
 
 def run(python, tmp_path, text, *arguments, **env):
-    """The last line that a Python with the package printed."""
+    """Runs a script with a Python that can import the package; returns the script's output."""
     (tmp_path / "script.py").write_text(text)
     done = subprocess.run(
         [python, "-X", "dev", "-W", "error::ResourceWarning", tmp_path / "script.py", *arguments], env=environment() | {"PYTHONPATH": str(PACKAGE)} | env,
@@ -168,7 +168,7 @@ def bucket(store):
     return store.env
 
 
-# As pip installs it: fsspec finds the protocol by the entry point of the wheel.
+# Installs the package's metadata as pip does: fsspec finds the protocol by the wheel's entry point.
 def installed(folder):
     sys.path.insert(0, str(TOP / "python"))
     import build_with_meson
@@ -197,7 +197,7 @@ def test_safetensors_load_from_an_object(bucket, venv, tmp_path):
     assert run(venv / "bin" / "python", tmp_path, SAFETENSORS, **bucket | {"PYTHONPATH": f"{PACKAGE}:/usr/lib/python3/dist-packages"}) == "good"
 
 
-# The keys have the names of s3fs, and the environment has none.
+# The options have the names that s3fs uses; the environment has neither keys nor endpoint.
 def test_the_options_of_storage_name_the_store(bucket, store, venv, tmp_path):
     text = """
 import json, sys
@@ -229,7 +229,8 @@ def test_ctrl_c_ends_a_list_and_reads(bucket, venv, fault_proxy):
 
 
 def test_threads_that_still_read_do_not_end_the_exit(bucket, venv, fault_proxy):
-    # on_exit(3) calls sleep(1), because the exit code is 1: the threads wait when the interpreter has ended.
+    # on_exit() calls sleep() with the exit code, which is 1, so the threads still wait for replies
+    # for a second after the interpreter has ended.
     script = (
         "import ctypes, sys, penstock.fsspec as p\nlibc = ctypes.CDLL(None)\n"
         "try:\n    p.FileSystem().cat_ranges(['data/a', 'data/b'], 0, 1)\n"

@@ -74,7 +74,7 @@ def test_damaged_bytes_are_found(penstock, gcs, size, composed):
     assert result.code == UNAVAILABLE and "crc32c" in result.err.lower()
 
 
-# A proxy that changes a byte: the store must not keep the object.
+# A byte changes on its way to the store, which must not keep the object.
 def test_a_put_whose_bytes_do_not_fit_is_refused_by_its_hash(penstock, gcs):
     gcs.damage = True
     result = penstock.run("put", "gs://train/x", input=b"payload", env=gcs.env)
@@ -88,7 +88,7 @@ def test_packed_objects_come_as_they_are_stored(penstock, gcs):
     assert subprocess.run([binary(), "cat", "gs://train/log.gz"], env=penstock.env | gcs.env, stdout=subprocess.PIPE).stdout == b"\x1f\x8bpacked"
 
 
-# One request for each of them; a missing object is not a failure.
+# Each object takes one request; a missing object is not a failure.
 def test_many_objects_are_removed_one_by_one(penstock, gcs):
     for i in range(60):
         gcs.put("train", f"tmp/{i:03}")
@@ -214,7 +214,7 @@ def test_without_any_identity_it_says_where_it_looked(penstock):
     assert "GOOGLE_APPLICATION_CREDENTIALS" in result.err and "--no-sign-request" in result.err
 
 
-# A busy store, and a lost reply to a request that was performed: the second attempt finds its own object.
+# An upload with a condition is retried, too.
 def test_a_busy_store_is_asked_again(penstock, gcs):
     gcs.fault(503, times=2)
     penstock.run("put", "--if-none-match", "gs://train/k", input=b"once", env=gcs.env).exits(0)
@@ -222,7 +222,8 @@ def test_a_busy_store_is_asked_again(penstock, gcs):
     assert gcs.buckets["train"]["k"].body == b"once"
 
 
-# Small objects and one in parts, up and down; the second time nothing is to be done. From there to an S3 store.
+# The tree has small files, and one that is uploaded in parts. The second sync has nothing to do.
+# Then the tree is downloaded, and a part of it is copied to an S3 store.
 def test_trees_are_copied_and_synced(penstock, gcs, store, tmp_path):
     tree, back = tmp_path / "tree", tmp_path / "back"
     contents = {f"d{i % 3}/f{i}": os.urandom(i * 100) for i in range(40)} | {"large": os.urandom(18 << 20)}

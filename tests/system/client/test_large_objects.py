@@ -30,7 +30,8 @@ def ranges(proxy):
 
 
 def test_a_part_that_hangs_is_sent_again(tool, store, fault_proxy, tmp_path):
-    """A store that reads a part and does not reply: another request sends the part again, and the object has it once."""
+    """The store reads a part and does not reply: another request sends the part again, and the
+    object has it once."""
     source = make_file(tmp_path / "source", 80 * MIB)
     hung = fault_proxy.fault(method="PUT", query="partNumber=12&", hold="reply")
 

@@ -89,7 +89,7 @@ def test_the_example_copies_a_tree_there_and_back(installed, store, tmp_path):
     assert store.keys("bucket") == [f"x/{name}" for name in names]
     assert run("s3://bucket/x", back) == (0, "3 copied, 0 unchanged, 0 failed", "")
     assert all((back / name).read_bytes() == (source / name).read_bytes() for name in names)
-    # A name that cannot be a file does not stop the others.
+    # An object whose name is not a valid file name does not stop the download of the others.
     store.client.put_object(Bucket="bucket", Key="x/../evil", Body=b"1")
     store.client.put_object(Bucket="bucket", Key="x/new", Body=b"1")
     code, summary, errors = run("s3://bucket/x", back)
@@ -97,8 +97,8 @@ def test_the_example_copies_a_tree_there_and_back(installed, store, tmp_path):
     assert run(source, back)[0] == 1 and run(tmp_path / "none", "s3://bucket/x")[0] == 1
 
 
-# Every function of transfers, files and data sets, in both stores, from many threads, with structs of other versions; nothing leaks, nothing is
-# printed.
+# The programs call every function for transfers, files and data sets, with both stores, from many
+# threads, and with structs of other versions. They must leak nothing and print nothing.
 @pytest.mark.parametrize("source", [EXERCISE, DATA_SETS], ids=lambda source: source.stem)
 def test_every_function_does_what_the_header_says(installed, store, tmp_path, source):
     program = compiled(installed, source, tmp_path / "exercise")

@@ -8,7 +8,8 @@ from harness.s3tool import EXISTS, NOT_FOUND, PERMISSION, PRECONDITION, Tool
 
 MIB = 1 << 20
 
-# Where a store ignores If-Match and If-None-Match; docs/stores.md says what penstock does about it.
+# Operations for which a store ignores If-Match and If-None-Match; docs/stores.md has the
+# consequences.
 UNCONDITIONAL = {"radosgw": {"complete": False, "remove": False}, "minio": {"remove": False}}
 
 

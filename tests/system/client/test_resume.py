@@ -83,7 +83,7 @@ def test_a_download_that_is_killed_again_and_again_is_whole_and_brings_little_tw
     )
 
     assert got.read_bytes() == source.read_bytes()
-    # The last block of each range in flight.
+    # A kill loses at most the last block of each range in flight.
     assert at.link.carried < size * OVERHEAD + at.kills * PARALLEL * 2 * MIB
     assert not list(tmp_path.glob("*.penstock-part"))
 
@@ -101,7 +101,7 @@ def test_an_upload_that_is_killed_again_and_again_is_whole_and_sends_little_twic
 
     at.direct.ok("get", "bucket", "large", tmp_path / "got")
     assert (tmp_path / "got").read_bytes() == source.read_bytes()
-    # The part in flight, and a part whose reply was lost.
+    # A kill loses at most the part in flight and a part whose reply was lost.
     assert at.link.carried < size * OVERHEAD + at.kills * 2 * 5 * MIB
     assert list((tmp_path / "journals").iterdir()) == []
     assert at.direct.json("list-uploads", "bucket", "") == []
@@ -142,7 +142,7 @@ def test_what_changes_between_two_kills_never_ends_mixed(interrupted, tmp_path):
 
     source.write_bytes(first.read_bytes())
     assert at.kill_after(13 * MIB, "put", "bucket", "large", source, **options)
-    # The same inode, the same size, and the time that it had.
+    # The changed file keeps its inode, its size and its time.
     before = source.stat()
     source.write_bytes(second.read_bytes())
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
