@@ -1,4 +1,4 @@
-"""Images of containers: pulled from registries and files, verified, kept once."""
+"""Container images: pulled from registries and files, verified, each stored once."""
 import base64
 import fcntl
 import gzip
@@ -35,7 +35,7 @@ def registry(tmp_path, request):
 
 @pytest.fixture
 def authority(tmp_path):
-    """A PEM file with a key and a certificate for 127.0.0.1 that it signed itself."""
+    """A PEM file with a key and a self-signed certificate for 127.0.0.1."""
     path = tmp_path / "authority.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -115,7 +115,7 @@ def test_an_image_that_came_by_its_tag_is_found_by_its_digest_without_the_regist
     penstock.run("pull", f"{registry.host}/job/many@{digest(made[1] if by == 'manifest' else whole)}").ok()
 
 
-# A run that begins waits for a registry as it does for its inputs.
+# A starting run waits for an unreachable registry, as it does for its inputs.
 def test_a_run_waits_for_a_registry_that_is_not_there_yet(penstock, registry, tmp_path):
     registry.push("job/tool:v1", image([busybox()]))
     away = FaultProxy(f"http://{registry.host}", listen=False)
@@ -129,7 +129,7 @@ def test_a_run_waits_for_a_registry_that_is_not_there_yet(penstock, registry, tm
     away.close()
 
 
-# A firewall that drops packets: connections are made, and no data arrives.
+# As behind a firewall that drops packets, connections are made, and no data arrives.
 def test_a_registry_that_says_nothing_costs_seconds(penstock, registry):
     registry.push("job/tool:v1", image([layer(SMALL)]))
     name = f"{registry.host}/job/tool:v1"
@@ -227,7 +227,8 @@ def test_damaged_bytes_are_found_and_nothing_of_them_stays(penstock, registry):
 
 
 def test_a_layer_becomes_the_directory_that_it_describes(penstock, tmp_path):
-    # Links, modes, times, names in Unicode; devices are left out; removed files are marked for overlayfs.
+    # Links, modes, times and Unicode names are kept; devices are left out; removed files are marked
+    # for overlayfs.
     data = layer({
         "usr/": (0o755, None), "usr/bin/tool": (0o4755, "#!"), "usr/bin/same": ("h", "usr/bin/tool"), "etc/motd": "héllo",
         "lib": ("l", "/usr/lib"), "dev/null": ("c", None), "run/pipe": ("p", None), "müll/datei": "x", "/absolute": "kept below",
@@ -249,7 +250,7 @@ def test_a_layer_becomes_the_directory_that_it_describes(penstock, tmp_path):
 
 
 def test_a_program_keeps_its_capabilities(penstock, tmp_path):
-    # The kernel drops them when the owner of the file changes, even to the same one.
+    # The kernel drops a file's capabilities at each chown(), even to the same owner.
     name, capabilities = "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # cap_net_raw
     (tmp_path / "probe").touch()
     try:
@@ -286,7 +287,8 @@ def test_no_member_leaves_the_layer(penstock, tmp_path, members, says):
 
 @pytest.mark.parametrize("kind", ["file", "link", "fifo", "hard link"])
 def test_what_a_member_replaces_is_looked_for_in_the_layer(penstock, tmp_path, kind):
-    # A link to a directory of the machine: a file there must not be taken for one of an earlier member.
+    # The layer's link leads to a directory of the machine. A file in that directory must not be
+    # taken for a file of the layer.
     mine = tmp_path / "mine" / "kept"
     mine.mkdir(parents=True)
     (mine / "work").write_text("of a year")
@@ -302,7 +304,7 @@ def test_what_a_member_replaces_is_looked_for_in_the_layer(penstock, tmp_path, k
 
 
 def test_a_hard_link_is_made_where_it_is_asked_for(penstock, tmp_path):
-    # Both its directories are deeper than what is held open of them.
+    # Both directories are deeper than the chain of directories that the unpacking keeps open.
     far, near = "a/" * 100, "b/" * 70
     data = layer({far + "file": "x", near + "link": ("h", far + "file"), near + "other": "y"})
     write_layout(tmp_path / "layout", image([data]))
@@ -343,7 +345,8 @@ def test_files_of_images_are_read(penstock, tmp_path):
 
 
 def test_what_a_killed_reader_of_a_file_unpacked_is_removed(penstock, tmp_path, wait_for):
-    # Unpacking waits in a pipe. A later pull removes leftovers, but not the files of a pull that is still running.
+    # The first pull waits for more data of a pipe. The second pull removes leftovers of killed
+    # pulls, but not the files of a pull that still runs.
     layout = write_layout(tmp_path / "layout", image([layer(SMALL)]))
     with tarfile.open(tmp_path / "image.tar", "w") as tar:
         for path in layout.rglob("*"):
@@ -397,7 +400,7 @@ def test_a_killed_pull_leaves_nothing_behind(penstock, registry, wait_for):
     assert swept and files_of(penstock, data).is_dir() and (files_of(penstock, data) / "big").stat().st_size == 3_000_000
 
 
-# Ctrl-C keeps the layers that are whole and says so; a terminal has a bar meanwhile.
+# Ctrl-C keeps the layers that are whole and says so; on a terminal, a progress bar is shown.
 def test_an_interrupted_pull_keeps_whole_layers(penstock, registry, wait_for):
     small, large = layer({"small": "1"}), layer({"big": os.urandom(3_000_000)})
     registry.push("job/tool:v1", image([small, large]))
@@ -439,7 +442,7 @@ def test_an_interrupted_pull_counts_the_images_that_are_whole(penstock, registry
 
 
 def test_layers_that_a_power_loss_may_have_taken_are_brought_again(penstock, registry):
-    # A layer that was not yet synced carries the id of the boot it was written in.
+    # A layer that was not yet synced carries the id of the boot during which it was written.
     data = layer(SMALL)
     registry.push("job/tool:v1", image([data]))
     name = f"{registry.host}/job/tool:v1"
@@ -512,7 +515,7 @@ def test_layers_come_in_other_forms(penstock, tmp_path, compression):
 
 
 def bare(members):
-    """A layer without an end, and without padding after its last member."""
+    """A layer without the padding of its last member, and without the blocks that end a tar."""
     data = layer(members, compress=False)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         last = tar.getmembers()[-1]
@@ -522,7 +525,8 @@ def bare(members):
 @pytest.mark.parametrize("less", [0, -100, -512 + 6, -512 + 6 - 100])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_layer_may_lack_what_stands_behind_its_last_byte(penstock, tmp_path, less, compressed):
-    # Some of the padding, all of it, or a part of the blocks that end the tar: nothing of any member is missing.
+    # The layer ends within or after the padding of its last member; no byte of any member is
+    # missing.
     data = bare(SMALL) + bytes(-less)
     if compressed:
         data = gzip.compress(data)
@@ -579,7 +583,7 @@ def test_pruning_begins_with_what_was_not_used_for_longest(penstock, registry):
     for name in names:
         registry.push(name.partition("/")[2], image([layer({"file": name * 2000})]))
         penstock.run("pull", name).ok()
-    penstock.run("pull", names[0]).ok()  # the first is the last to be used
+    penstock.run("pull", names[0]).ok()  # the first image is the last one used
     size = kept(penstock)[0]["bytes"]
 
     nothing = penstock.run("images", "prune", "--older-than", "1d").ok()

@@ -38,7 +38,8 @@ mpi.MPI_Finalize()
 
 
 def describe(folder, command, **more):
-    """A workflow of two ranks in an image that mounts /usr of the machine, and has nothing else of it."""
+    """A workflow of two ranks in an image with busybox and links into /usr. Its /usr and /etc are
+    mounts of the machine's own."""
     where = write_layout(folder / "image", image([busybox(), layer({"lib": ("l", "usr/lib"), "lib64": ("l", "usr/lib64"), "tmp/": None, "usr-only": ""})]))
     (folder / "program").mkdir()
     (folder / "program" / "sum.py").write_text(PROGRAM)
@@ -91,11 +92,11 @@ def test_a_killed_penstock_takes_its_ranks_with_it(penstock, tmp_path, wait_for)
     assert again.wait().code == 130 and not asleep() and nothing_is_left(penstock.home)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's rights are given up by root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the program as another user")
 def test_a_user_without_rights_has_ranks_in_containers():
-    # For the launcher's server the rank is its user, not the root of its container.
+    # The launcher's server sees the rank as the user who started it, not as the container's root.
     if subprocess.run([*NOBODY, "unshare", "-Urm", "true"], capture_output=True).returncode:
-        pytest.skip("user namespaces are not to be had")
+        pytest.skip("user namespaces are not available")
     folder = Path(tempfile.mkdtemp(prefix="penstock-user-"))
     folder.chmod(0o755)
     program = Penstock(folder / "p")

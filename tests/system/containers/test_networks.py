@@ -17,7 +17,7 @@ from harness.workflows import RESOURCES, write_workflow
 
 USER = 4713
 
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="a network of the test's own needs root")
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace for the test needs root")
 
 
 @pytest.fixture
@@ -144,9 +144,10 @@ def wg(*words, text=None):
 
 @pytest.fixture
 def far_away(tmp_path):
-    """A network of its own in which a machine far away, 198.51.100.1, is the other end of a tunnel with a web server at 10.9.0.1."""
+    """A network namespace with a simulated distant machine, 198.51.100.1: the other end of a
+    tunnel, in which a web server has the address 10.9.0.1."""
     if not shutil.which("wg-quick") or not (shutil.which("wireguard-go") or os.path.exists("/sys/module/wireguard")):
-        pytest.skip("neither the kernel nor this machine's programs have WireGuard")
+        pytest.skip("this machine has no WireGuard, in the kernel or as a program")
     ours, theirs = wg("genkey"), wg("genkey")
     config = tmp_path / "away.conf"
     config.write_text(f"[Interface]\nPrivateKey = {theirs}\nAddress = 10.9.0.1/24\nListenPort = 51820\n[Peer]\nPublicKey = {wg('pubkey', text=ours)}\nAllowedIPs = 10.9.0.2/32\n")
@@ -159,7 +160,7 @@ def far_away(tmp_path):
         said = []
         while "ready\n" not in said:
             said.append(holder.stdout.readline())
-            assert said[-1], f"the machine far away did not start: {said}"
+            assert said[-1], f"the simulated distant machine did not start: {said}"
         inside = processes.children(holder.pid)[0]
         yield ["nsenter", f"--net=/proc/{inside}/ns/net"], ours, wg("pubkey", text=theirs)
     finally:
@@ -227,7 +228,8 @@ def test_what_an_interface_needs_is_named_before_anything_starts(penstock, workf
 
 
 def test_a_bore_tunnel_runs_beside_its_step(penstock, workflow, tmp_path):
-    # A simulation: like the real program it exits if nothing listens yet, and prints its address.
+    # A fake bore. Like the real program, it exits if the port has no listener yet, and prints its
+    # address.
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "bore").write_text(f"""#!/usr/bin/python3
@@ -248,7 +250,7 @@ time.sleep(4345)
     assert not [line for line in processes.descendants().values() if "bin/bore" in line]
 
 
-# ---- without rights ----
+# ---- without privileges ----
 
 
 @root_only
@@ -257,7 +259,7 @@ def test_a_user_without_rights_has_it_too(wait_for, network):
     # The program runs as a user, not as the root of a user namespace. The device has Debian's default mode.
     as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     if subprocess.run([*as_user, "unshare", "-Urm", "true"], capture_output=True).returncode:
-        pytest.skip("user namespaces are not to be had")
+        pytest.skip("user namespaces are not available")
     folder = Path(tempfile.mkdtemp(prefix="penstock-user-"))
     folder.chmod(0o755)
     program = Penstock(folder / "p")

@@ -119,7 +119,7 @@ def elsewhere(server):
 
 @pytest.fixture
 def host(http_server):
-    """The other host, with the blobs."""
+    """The other host, to which the registry redirects: it has the blobs."""
     for name, content in SMALL[0].items():
         http_server.add(place(name), content)
     return http_server
@@ -154,7 +154,7 @@ def test_a_token_is_not_passed_on_either_nor_over_a_second_redirect(penstock, re
 
 @pytest.mark.parametrize("status", [307, *(pytest.param(status, marks=LONG) for status in (301, 302, 303, 308))])
 def test_a_registry_that_only_says_where_another_is(penstock, host, status):
-    # As registry.k8s.io: manifests, too, are redirected.
+    # Like registry.k8s.io, this registry redirects manifests, too.
     front = host
     wants = {"status": 401, "headers": {"WWW-Authenticate": 'Basic realm="x"'}}
     front.fault("/v2/", **wants)
@@ -218,7 +218,8 @@ echo "$1 $host" >> "%s"
 
 @pytest.fixture
 def helper(penstock, tmp_path):
-    """helper(what it does, **of the configuration): docker-credential-kept on PATH; the file in which it notes its calls."""
+    """helper(body, **configuration): puts a shell script docker-credential-kept on PATH, and writes
+    the configuration that names it; returns the file in which the script notes its calls."""
     calls = tmp_path / "calls"
     calls.write_text("")
     (tmp_path / "bin").mkdir()

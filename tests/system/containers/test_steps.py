@@ -76,7 +76,7 @@ def test_variables_follow_their_precedence(penstock, contained):
 
 
 def test_an_image_with_a_user_writes_the_storage_as_the_caller(penstock, contained):
-    # As curlimages/curl, whose USER is not root.
+    # The image is like curlimages/curl, whose USER is not root.
     path = contained("id -u; touch $STORAGE_PATH/mine $DEEPSQUARE_OUTPUT/out $DEEPSQUARE_TMP/kept /root-file && ls $DEEPSQUARE_OUTPUT", config={"User": "user"})
 
     assert penstock.run("run", path).ok().out == "0\nout\n"
@@ -84,7 +84,8 @@ def test_an_image_with_a_user_writes_the_storage_as_the_caller(penstock, contain
 
 @pytest.mark.parametrize("ids, seen", [({"mapUid": 0, "mapGid": 0}, "0\n0\n"), ({"mapUid": 1234, "mapGid": 77}, "1234\n77\n"), ({"mapGid": 5}, "0\n5\n")])
 def test_a_container_may_see_itself_as_another(penstock, contained, ids, seen):
-    # For the machine the step is the caller, who owns the files that the step makes, even for the next step.
+    # Outside the container, the step runs as the caller, who owns the files that the step makes.
+    # The second step prints their owner.
     path = contained({"command": "id -u; id -g; touch $STORAGE_PATH/made /root-file; ls /proc/self/status > /dev/null && echo seen"} | ids,
                      {"command": "stat -c '%u %g' $STORAGE_PATH/made", "container": None})  # fmt: skip
 
@@ -224,7 +225,8 @@ def test_mounts_of_the_workflow_are_in_every_container(penstock, contained, tmp_
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_places_of_mounts_are_not_made_for_each_container(penstock, contained, wait_for, umask):
-    # An image has no such directories; to make and remove them on disk took a large part of a container's start.
+    # The image lacks the directories for the mounts. Making and removing them on disk took a large
+    # part of the time in which a container starts.
     path = contained('ls -ld /etc | cut -c1-10; echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; echo x > /etc/own; cat /etc/own')
     before = os.umask(umask)
     try:
@@ -255,7 +257,7 @@ def test_a_container_may_little(penstock, contained):
 
 
 def test_nothing_of_a_container_outlives_its_step(penstock, contained):
-    # A failed step keeps its directories, except those that were made for a container after the last one.
+    # A failed step's directories are kept, except the container's own directory.
     path = contained("setsid sleep 4321 & (sleep 4322 &); sleep 4323 & echo started", "true", {"command": "ps; test -e /dev/shm/x || echo gone; exit 3"})
 
     out = penstock.run("run", path).exits(3).out
@@ -319,7 +321,8 @@ def test_a_command_runs_beside_a_step(penstock, contained, wait_for):
 
     lines = seen.splitlines()
     assert lines[:2] == ["1 /deepsquare", "/tmp"] and "deepsquare" in lines and "usr" not in lines
-    assert "sleep 4326" in seen and len(seen.partition("COMMAND")[2].splitlines()) < 8  # not those of the machine
+    # The list is without the machine's processes.
+    assert "sleep 4326" in seen and len(seen.partition("COMMAND")[2].splitlines()) < 8
 
 
 WITH_VALUES = ("A=b", "", "--lr=0.1", "a=b=c", "https://user:word@h/x?X-Amz-Signature=abc", "https://h/x?y", "two words = one argument")
@@ -401,9 +404,10 @@ USER = 4711
 
 @pytest.mark.users
 def test_a_user_without_privileges_runs_containers(penstock, contained, tmp_path, wait_for):
-    # The task runs in a user namespace: inside it is root, outside it is the user, who owns the files.
+    # The task runs in a user namespace: as root inside, and outside as the user, who owns the
+    # files.
     if os.geteuid() != 0 or subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "unshare", "-Ur", "true"], capture_output=True).returncode:
-        pytest.skip("user namespaces are not to be had")
+        pytest.skip("user namespaces are not available")
     path = contained(
         "id -u; touch $STORAGE_PATH/mine; ls /opaque; test ! -e /gone && echo removed; echo x > /etc/new && chown 0:0 /etc/new; exit 5", config={"User": "user"},
         layers=[layer({"gone": "x", "opaque/old": "x"}), layer({".wh.gone": "", "opaque/.wh..wh..opq": "", "opaque/new": "x"})],

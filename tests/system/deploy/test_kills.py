@@ -95,7 +95,8 @@ class Rolls:
         try:
             if self.file.exists():
                 self.file.unlink()
-                os.kill(self.deployment.mains()[0], signal.SIGKILL)  # the next one counts from the beginning
+                # The next process counts from the beginning.
+                os.kill(self.deployment.mains()[0], signal.SIGKILL)
                 return False
         except FileNotFoundError:
             pass  # reached meanwhile

@@ -53,7 +53,7 @@ def test_a_hundred_versions_and_twenty_kills(deploy, models, wrk):
     load, checked = wrk(port), Load(port, clients=2)
     for version in range(2, ROLLS + 2):
         if version % (ROLLS // KILLS) == 0:
-            # In turn the first process and its spare, at any moment of the previous roll.
+            # Kill the main process and its spare in turn, at any moment of the previous roll.
             os.kill(deployment.both()[version // (ROLLS // KILLS) % 2], signal.SIGKILL)
         publish(models, version, weights(version))
         deployment.wait_in_service(version)
@@ -115,7 +115,8 @@ def test_a_killed_server_loses_no_request_that_it_had_not_accepted(deploy, model
 
 @pytest.fixture
 def haproxy(tmp_path):
-    """haproxy(port): the port of an HAProxy with the configuration of docs/deploy.md in front of this one."""
+    """haproxy(port): starts an HAProxy in front of the port, with the configuration of
+    docs/deploy.md; returns HAProxy's own port."""
     started = []
 
     def start(port):
@@ -123,7 +124,7 @@ def haproxy(tmp_path):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen(128)
-            # HAProxy inherits the socket: no other program can take the port.
+            # HAProxy inherits the socket, so that no other program can take the port.
             config = tmp_path / "haproxy.cfg"
             config.write_text(text.replace("bind 127.0.0.1:8080", f"bind fd@{listener.fileno()}").replace(":8000", f":{port}"))
             started.append(subprocess.Popen(["/usr/sbin/haproxy", "-db", "-f", config], pass_fds=[listener.fileno()]))

@@ -150,7 +150,7 @@ def test_a_file_that_is_removed_while_it_is_fetched_is_no_missing_bucket(deploy,
 
 @pytest.mark.parametrize("model", ["mnist", "other"])
 def test_an_address_belongs_to_one_deployment(deploy, models, penstock, model):
-    """SO_REUSEPORT would let two share it."""
+    """With SO_REUSEPORT, two deployments could share the address."""
     publish(models, 1, weights(1))
     first = deploy()
     port = first.wait_in_service(1)

@@ -228,7 +228,7 @@ def test_a_version_with_a_commit_waits_for_all_its_files(deploy, models, penstoc
               "metrics": {}, "files": [{"path": "weights", "size": 12, "crc64nvme": "0" * 16}]}
     models.client.put_object(Bucket=BUCKET, Key="mnist/2/COMMIT.json", Body=json.dumps(commit))
     publish(models, 3, "late", before=[("COMMIT.json", json.dumps(commit | {"files": [{"path": "missing", "size": 1, "crc64nvme": "0" * 16}]}))])
-    publish(models, 2, weights(2))  # whole, but its checksum is another
+    publish(models, 2, weights(2))  # complete, but its checksum differs
     deployment.wait_for("cannot serve version '2'")
     assert "version '3'" not in deployment.err
     assert deployment.get()["version"] == "1"

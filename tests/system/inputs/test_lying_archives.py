@@ -37,7 +37,8 @@ def stage(staging, http_server):
 
 @pytest.fixture
 def refuse(staging, http_server):
-    """refuse(name, data, says): the run ends before its step, with one line that has the archive's name."""
+    """refuse(name, data, says): checks that the run ends before its step, with one line that has
+    the archive's name."""
 
     def run(name, data, says, **more):
         return staging.fails(name, says, input={"http": {"url": http_server.add("/" + name, data)}}, **more)
@@ -115,7 +116,7 @@ def test_a_zip_is_refused_for_its_link(refuse):
     refuse("evil.zip", zipped([("good", b"good"), (link, b"../../outside")]), r"\bl\b")
 
 
-# Odd and harmless members are unpacked unchanged.
+# Odd but harmless members are unpacked, without setuid bits and foreign owners.
 def test_setuid_bits_and_owners_are_dropped(stage):
     data = tar(member("su", data=b"#!/bin/sh", mode=0o6755, uid=0), member("d", tarfile.DIRTYPE, mode=0o3777))
 
@@ -175,7 +176,7 @@ def test_a_name_with_a_nul_reaches_no_other_place(staging, http_server):
 
 
 def archives():
-    """Every kind, of one incompressible and one compressible member."""
+    """Returns archives of every kind, each with one incompressible and one compressible member."""
     files = [("noise", os.urandom(200_000)), ("text", b"text " * 40_000)]
     members = [member(n, data=d) for n, d in files]
     plain = tar(*members, mode="w:")

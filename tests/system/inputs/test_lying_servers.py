@@ -23,7 +23,7 @@ def staging(penstock, tmp_path):
 
 @pytest.fixture
 def lying(http_server):
-    """In front of http_server, which has /small.csv and /large.bin."""
+    """A proxy in front of http_server, which has /small.csv and /large.bin."""
     http_server.add("/small.csv", SMALL)
     http_server.add("/large.bin", LARGE)
     with FaultProxy(http_server.url) as proxy:
@@ -46,12 +46,12 @@ PASSES = {
     "stalls in the middle": {"hold": 20_000},
     "stalls before the reply": {"hold": "reply"},
     "never takes the request": {"hold": "request"},
-    "claims more than it has": {"claim": 10 * MIB},
+    "claims more bytes than it has": {"claim": 10 * MIB},
     "says 500": {"status": 500},
-    "says 503 and when to come again": {"status": 503, "headers": {"Retry-After": "0"}},
+    "says 503 with Retry-After": {"status": 503, "headers": {"Retry-After": "0"}},
     "says 429": {"status": 429, "headers": {"Retry-After": "0"}},
     "sends another range once": {"headers": {"Content-Range": "bytes 5-99/41000"}},
-    "sends a part without saying which": {"headers": {"Content-Range": None}},
+    "sends a range without Content-Range": {"headers": {"Content-Range": None}},
     "never sends ranges": forever(**NO_RANGES),
     "no ranges, and is cut": {"ignore_range": True, "cut_after": 20_000, "times": 2},
     "has no ETag": forever(headers={"ETag": None}),
@@ -61,7 +61,7 @@ PASSES = {
 
 SIZES = {"small": ("/small.csv", SMALL), "large": ("/large.bin", LARGE)}
 CHOSEN = [
-    "small: cut in the beginning", "small: reset in the middle", "small: cut before the reply", "small: claims more than it has",
+    "small: cut in the beginning", "small: reset in the middle", "small: cut before the reply", "small: claims more bytes than it has",
     "small: sends another range once", "small: has neither ETag nor length", "large: never sends ranges", "large: no ranges, and is cut",
 ]  # fmt: skip
 
@@ -82,7 +82,7 @@ SECOND = "bytes=8388608-"
 
 
 # The first range has already arrived when the second one fails.
-SECOND_RANGE = ["cut in the middle", "stalls in the middle", "says 503 and when to come again", "reply lost", "claims more than it has"]
+SECOND_RANGE = ["cut in the middle", "stalls in the middle", "says 503 with Retry-After", "reply lost", "claims more bytes than it has"]
 
 
 @pytest.mark.parametrize("name", short(SECOND_RANGE, "cut in the middle", "reply lost"))
@@ -111,21 +111,21 @@ def test_a_stalled_input_goes_on_over_a_new_connection(staging, lying):
 FAILS = {
     "is cut each time": (forever(cut_after=100, headers={"ETag": None}, ignore_range=True), ""),
     "stalls each time": (forever(hold=0), ""),
-    "claims more each time": (forever(claim=10 * MIB, headers={"ETag": None}, ignore_range=True), ""),
+    "claims more bytes each time": (forever(claim=10 * MIB, headers={"ETag": None}, ignore_range=True), ""),
     "sends another range": (forever(headers={"Content-Range": "bytes 5-99/41000"}), "Content-Range"),
     "sends a login page": (forever(status=200, body=LOGIN_PAGE, headers={"Content-Type": "text/html; charset=utf-8"}), ""),
-    "encodes it unasked": (forever(rewrite=gzip.compress, ignore_range=True, headers={"Content-Encoding": "gzip"}), "Content-Encoding.*gzip"),
+    "encodes it without a request": (forever(rewrite=gzip.compress, ignore_range=True, headers={"Content-Encoding": "gzip"}), "Content-Encoding.*gzip"),
     "sends headers without end": (forever(endless="headers"), ""),
-    "redirects in a circle": (forever(status=302, headers={"Location": "/small.csv"}), ""),
+    "redirects in a loop": (forever(status=302, headers={"Location": "/small.csv"}), ""),
     "redirects to another scheme": (forever(status=302, headers={"Location": "file:///etc/passwd"}), ""),
     "is not found": (forever(status=404), "404"),
     "is forbidden": (forever(status=403), "403"),
     "is always busy": (forever(status=503, headers={"Retry-After": "0"}), "503"),
-    "answers no HTTP": (forever(status=99), ""),
+    "does not speak HTTP": (forever(status=99), ""),
 }  # fmt: skip
 
 
-LATER = ("stalls each time", "claims more each time", "is not found", "redirects to another scheme", "is forbidden")
+LATER = ("stalls each time", "claims more bytes each time", "is not found", "redirects to another scheme", "is forbidden")
 
 
 @pytest.mark.parametrize("name", short(FAILS, *(name for name in FAILS if name not in LATER)))
@@ -180,7 +180,7 @@ def test_an_object_that_changes_between_its_ranges_is_not_mixed(staging, shown):
         assert "/large.bin" in result.err and "changed" in result.err
 
 
-# A page in place of the archive, with any content type.
+# The server sends a login page in place of the archive, with any content type.
 @pytest.mark.parametrize("kind", ["text/html", "application/gzip", "text/plain", None])
 def test_a_login_page_is_no_archive(staging, lying, kind):
     lying.fault(path="/data.tar.gz", **forever(status=200, body=LOGIN_PAGE, headers={"Content-Type": kind}))
@@ -188,7 +188,7 @@ def test_a_login_page_is_no_archive(staging, lying, kind):
     staging.fails("/data.tar.gz", "", input={"http": {"url": lying.url + "/data.tar.gz"}})
 
 
-# Servers that take .gz for an encoding send the file itself.
+# Some servers take .gz for a content encoding, and send the file itself with such a header.
 def test_an_archive_whose_suffix_is_taken_for_an_encoding_is_kept(staging, http_server):
     packed = gzip.compress(SMALL)
     url = http_server.add("/small.csv.gz", packed, Content_Encoding="x-gzip", Content_Type="text/csv")

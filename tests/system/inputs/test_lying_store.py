@@ -42,7 +42,7 @@ def objects(bucket):
 
 GET_PASSES = {
     "says 500": {"status": 500, "body": s3_error("InternalError")},
-    "says 503 and when to come again": {"status": 503, "body": s3_error("SlowDown"), "headers": {"Retry-After": "0"}},
+    "says 503 with Retry-After": {"status": 503, "body": s3_error("SlowDown"), "headers": {"Retry-After": "0"}},
     "cuts it": {"cut_after": 30_000, "times": 2},
     "resets it": {"cut_after": 30_000, "reset": True, "times": 2},
     "stalls": {"hold": 30_000},
@@ -50,7 +50,7 @@ GET_PASSES = {
     "sends a wrong bit once": {"corrupt_at": 50_000},
     "repeats bytes once": {"repeat_at": 50_000},
     "sends a login page once": {"status": 200, "body": LOGIN_PAGE, "headers": HTML},
-    "tells a wrong checksum once": {"headers": {"x-amz-checksum-crc64nvme": "AAAAAAAAAAA=", "x-amz-checksum-type": "FULL_OBJECT"}},
+    "returns a wrong checksum once": {"headers": {"x-amz-checksum-crc64nvme": "AAAAAAAAAAA=", "x-amz-checksum-type": "FULL_OBJECT"}},
 }  # fmt: skip
 
 
@@ -83,13 +83,13 @@ GET_FAILS = {
     "sends a wrong bit each time": ({"corrupt_at": 50_000}, "checksum"),
     "repeats bytes each time": ({"repeat_at": 50_000}, "checksum"),
     "sends less": ({"truncate_to": 1000}, "1000"),
-    "tells another ETag": ({"headers": {"ETag": '"00000000000000000000000000000000"'}}, ""),
-    "tells no ETag": ({"headers": {"ETag": None}}, "ETag"),
+    "returns another ETag": ({"headers": {"ETag": '"00000000000000000000000000000000"'}}, ""),
+    "returns no ETag": ({"headers": {"ETag": None}}, "ETag"),
     "redirects to a login": ({"status": 302, "headers": {"Location": "http://127.0.0.1:1/login"}}, "302|endpoint"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", short(GET_FAILS, "says 403", "sends less", "tells another ETag", "repeats bytes each time"))
+@pytest.mark.parametrize("name", short(GET_FAILS, "says 403", "sends less", "returns another ETag", "repeats bytes each time"))
 def test_staging_fails_in_one_line_when_a_store(staging, objects, fault_proxy, name):
     fault, says = GET_FAILS[name]
     fault_proxy.fault(method="GET", path="/in/small$", **forever(**fault))
@@ -98,7 +98,7 @@ def test_staging_fails_in_one_line_when_a_store(staging, objects, fault_proxy, n
 
 
 def listing(*keys, more=None, prefix="in/"):
-    """A page of a listing with these keys; `more`: the token of the next one."""
+    """A page of a listing with these keys; `more`: the token of the next page."""
     entries = "".join(f'<Contents><Key>{key}</Key><Size>1</Size><ETag>"e"</ETag></Contents>' for key in keys)
     token = f"<NextContinuationToken>{more}</NextContinuationToken>" if more else ""
     truncated = "true" if more else "false"
@@ -106,7 +106,8 @@ def listing(*keys, more=None, prefix="in/"):
 
 
 class Pages:
-    """Replies to each listing with another token, so that only the keys show the circle."""
+    """Replies to each listing with another token, so that only the keys show that the listing
+    repeats itself."""
 
     def __init__(self, length):
         self.length, self.number = length, 0
@@ -122,19 +123,19 @@ LISTS = {
     "is a login page": ({"status": 200, "body": LOGIN_PAGE, "headers": HTML}, ""),
     "is another document": ({"status": 200, "body": b"<CopyObjectResult/>"}, "CopyObjectResult"),
     "is forbidden": ({"status": 403, "body": s3_error("AccessDenied")}, "AccessDenied"),
-    "is the same page for ever": ({"status": 200, "body": lambda _: listing("in/a", more="same")}, ""),
-    "goes in a circle of three": ({"status": 200, "body": Pages(3)}, ""),
-    "goes in a circle of fifty": ({"status": 200, "body": Pages(50)}, ""),
-    "has empty pages for ever": ({"status": 200, "body": lambda _: listing(more=os.urandom(8).hex())}, ""),
+    "is the same page forever": ({"status": 200, "body": lambda _: listing("in/a", more="same")}, ""),
+    "repeats three pages": ({"status": 200, "body": Pages(3)}, ""),
+    "repeats fifty pages": ({"status": 200, "body": Pages(50)}, ""),
+    "has empty pages forever": ({"status": 200, "body": lambda _: listing(more=os.urandom(8).hex())}, ""),
     "has keys outside of the prefix": ({"status": 200, "body": lambda _: listing("in/a", "secret/b")}, "secret/b"),
-    "has a key that climbs": ({"status": 200, "body": lambda _: listing("in/../../outside")}, r"\.\./outside|\.\."),
+    "has a key with dots": ({"status": 200, "body": lambda _: listing("in/../../outside")}, r"\.\./outside|\.\."),
     "has an absolute key": ({"status": 200, "body": lambda _: listing("in//etc/passwd")}, ""),
     "has a file that is a directory": ({"status": 200, "body": lambda _: listing("in/a", "in/a/b")}, "in/a"),
     "is cut in its middle": ({"truncate_to": 80}, ""),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", short(LISTS, "is garbage", "is a login page", "goes in a circle of fifty", "has keys outside of the prefix", "has a key that climbs"))
+@pytest.mark.parametrize("name", short(LISTS, "is garbage", "is a login page", "repeats fifty pages", "has keys outside of the prefix", "has a key with dots"))
 def test_staging_fails_in_one_line_when_a_listing(staging, objects, fault_proxy, tmp_path, name):
     fault, says = LISTS[name]
     fault_proxy.fault(method="GET", query="list-type", **forever(**fault))
@@ -161,9 +162,9 @@ COMPLETE = {"method": "POST", "query": "^uploadId="}
 
 PUT_PASSES = {
     "says 500": (PUT, {"status": 500, "body": s3_error("InternalError")}),
-    "says 500 and has done it": (PUT, {"status": 500, "body": s3_error("InternalError"), "carry_out": True}),
+    "carries it out and says 500": (PUT, {"status": 500, "body": s3_error("InternalError"), "carry_out": True}),
     "says 503": (PUT, {"status": 503, "body": s3_error("SlowDown"), "headers": {"Retry-After": "0"}}),
-    "cuts before it has all": (PUT, {"cut_request_after": 10_000}),
+    "cuts the request": (PUT, {"cut_request_after": 10_000}),
     "drops it": (PUT, {"drop": True}),
     "loses the reply": (PUT, {"lose_reply": True}),
     "loses the reply twice": (PUT, {"lose_reply": True, "times": 2}),
@@ -171,8 +172,8 @@ PUT_PASSES = {
     "gets it twice": (PUT, {"twice": True}),
     "answers with a login page": (PUT, {"status": 200, "body": LOGIN_PAGE, "headers": HTML}),
     "answers with nothing": (PUT, {"status": 200, "headers": {"ETag": None}}),
-    "tells a wrong checksum": (PUT, {"headers": {"x-amz-checksum-crc64nvme": "AAAAAAAAAAA="}}),
-    "tells a wrong ETag": (PUT, {"headers": {"ETag": '"00000000000000000000000000000000"'}}),
+    "returns a wrong checksum": (PUT, {"headers": {"x-amz-checksum-crc64nvme": "AAAAAAAAAAA="}}),
+    "returns a wrong ETag": (PUT, {"headers": {"ETag": '"00000000000000000000000000000000"'}}),
 }  # fmt: skip
 PARTS_PASS = {
     "loses the reply to the start": (START, {"status": 500, "body": s3_error("InternalError")}),
@@ -181,26 +182,27 @@ PARTS_PASS = {
     "loses the reply to a part": (PART, {"lose_reply": True}),
     "gets a part with a wrong bit": (PART, {"corrupt_request_at": 10_000}),
     "cuts a part": (PART, {"cut_request_after": 1 * MIB}),
-    "tells a part's wrong checksum": (PART, {"headers": {"x-amz-checksum-crc64nvme": "AAAAAAAAAAA="}}),
+    "returns a wrong checksum of a part": (PART, {"headers": {"x-amz-checksum-crc64nvme": "AAAAAAAAAAA="}}),
     "loses the reply to Complete": (COMPLETE, {"lose_reply": True}),
     "loses it twice": (COMPLETE, {"lose_reply": True, "times": 2}),
     "completes and says 500": (COMPLETE, {"status": 500, "body": s3_error("InternalError"), "carry_out": True}),
     "completes and says garbage": (COMPLETE, {"status": 200, "body": GARBAGE, "carry_out": True}),
     "completes and says nothing": (COMPLETE, {"status": 200, "carry_out": True}),
     "completes and shows a login page": (COMPLETE, {"status": 200, "body": LOGIN_PAGE, "headers": HTML, "carry_out": True}),
-    "says an error with 200": (COMPLETE, {"status": 200, "body": s3_error("InternalError")}),
+    "replies 200 with an error": (COMPLETE, {"status": 200, "body": s3_error("InternalError")}),
     "does not complete, and shows a login page": (COMPLETE, {"status": 200, "body": LOGIN_PAGE, "headers": HTML}),
 }  # fmt: skip
 
 
 def publish(staging, store, endpoint, content_size, **options):
-    """Publishes zeros: the beginning of a text is published, too, if its writer is slow."""
+    """Publishes zeros, not text: the sync also publishes the beginning of a text while its writer
+    is still writing."""
     command = f"head -c {content_size} /dev/zero > $DEEPSQUARE_OUTPUT/data"
     file = staging.write(command, output=s3_place(store, "/out", endpoint), continuousOutputSync=True)
     return staging.penstock.run("run", file, env=ENV | options)
 
 
-@pytest.mark.parametrize("name", short(PUT_PASSES, "loses the reply", "gets it with a wrong bit", "answers with a login page", "says 500 and has done it"))
+@pytest.mark.parametrize("name", short(PUT_PASSES, "loses the reply", "gets it with a wrong bit", "answers with a login page", "carries it out and says 500"))
 def test_an_output_is_published_although_the_store(staging, bucket, fault_proxy, name):
     where, fault = PUT_PASSES[name]
     fault_proxy.fault(**where, **fault)

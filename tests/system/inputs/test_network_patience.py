@@ -1,4 +1,5 @@
-"""A starting run waits for a network that is down; mistakes that waiting cannot mend end the run at once."""
+"""A starting run waits for a network that is down; errors that waiting cannot fix end the run at
+once."""
 import re
 import signal
 
@@ -104,7 +105,7 @@ def test_patience_ends_with_what_is_the_matter(penstock, away, tmp_path):
     assert "/a.csv" in line and str(away.port) in line
 
 
-# Ctrl-C is not a request to wait for a better time.
+# The request to end is a Ctrl-C.
 @pytest.mark.parametrize("side", ["input", "output"])
 def test_waiting_ends_at_once_when_asked(penstock, store, away, tmp_path, side):
     where = {"http": {"url": away.url + "/a.csv"}} if side == "input" else s3(store, "/out", away.url)

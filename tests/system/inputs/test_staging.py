@@ -83,7 +83,8 @@ def assert_staged(seen, archive):
     assert seen[archive.name] == sha256(archive.read_bytes())
 
 
-# The main job's own input, from a server with ranges and from one without them.
+# The input is that of the main job (jobs/test_main_job.py), from a server with ranges and from one
+# without them.
 @pytest.mark.parametrize("ranges", [True, False])
 def test_an_archive_is_unpacked_and_kept(staged, cifar_archive, ranges):
     server = Server(ranges=ranges)
@@ -98,7 +99,7 @@ def test_an_archive_is_unpacked_and_kept(staged, cifar_archive, ranges):
         server.close()
 
 
-# The simplest servers there are: HTTP/1.0, no ranges, no ETag.
+# Python's own server is as simple as possible: HTTP/1.0, no ranges, no ETag.
 def test_pythons_own_server_will_do(staged, cifar_archive):
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=cifar_archive.parent)
     handler.log_message = lambda *_: None
@@ -114,7 +115,7 @@ def test_pythons_own_server_will_do(staged, cifar_archive):
     assert_staged(seen, cifar_archive)
 
 
-# A server of the real world, whose archive directory the example's workflow names.
+# nginx is a common server for data sets.
 def test_an_archive_comes_from_nginx(staged, nginx, cifar_archive):
     url = nginx(cifar_archive.parent)
 
@@ -152,7 +153,8 @@ def test_every_kind_of_archive_is_unpacked(staged, http_server, tmp_path):
             assert seen[f"from/{kind}/{name}"] == sha256(content), (kind, name)
 
 
-# Files that are not unpacked: no archive, `unpack: false`, and archives that programs read as they are.
+# Three kinds of files are not unpacked: other files than archives, files with `unpack: false`, and
+# archives that programs read as they are.
 def test_what_is_used_whole_stays_whole(staged, http_server):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -231,7 +233,8 @@ def test_a_resumed_run_fetches_nothing_again(penstock, http_server, cifar_archiv
     assert len(http_server.seen(path)) == before
 
 
-# Several sources in one run, each below its own path; a local file and a local directory too.
+# One run has several sources, each below its own path; among them are a local file and a local
+# directory.
 def test_inputs_come_from_several_places(staged, http_server, tmp_path):
     (tmp_path / "set" / "sub").mkdir(parents=True)
     (tmp_path / "set" / "sub" / "file").write_bytes(b"local")
@@ -322,7 +325,8 @@ def s3_input(store, below, **more):
     return {"s3": s3 | {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key}} | more
 
 
-# A path in a bucket is a directory: its objects come, those of a longer name and of penstock itself do not.
+# A path in a bucket is a directory: its objects are fetched, but not those of a longer name, and
+# not those of penstock itself.
 def test_an_s3_path_is_staged(staged, store):
     store.client.create_bucket(Bucket="data")
     for key in ("foo/a", "foo/sub/b c", "foobar", "foo/.penstock/runs/x"):
@@ -362,7 +366,7 @@ def test_an_input_larger_than_the_disk(staged):
     assert result.err.count("/huge") == 2, result.err  # once in the report of its start, once in the error
 
 
-# The same for objects of a bucket that were listed and not fetched yet.
+# The same holds for objects of a bucket that were listed and not fetched yet.
 def test_an_s3_input_larger_than_the_disk(staged, store, fault_proxy):
     store.client.create_bucket(Bucket="data")
     store.client.put_object(Bucket="data", Key="huge/a", Body=b"x" * 7)

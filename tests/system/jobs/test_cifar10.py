@@ -47,7 +47,8 @@ def unbroken_weights(pictures):
     return unbroken(pictures)
 
 
-# All resuming depends on this: the weights do not show an interruption without warning.
+# All resuming depends on this property: an interruption without warning does not change the final
+# weights.
 def test_killed_and_resumed_training_ends_with_the_same_weights(train, tmp_path, unbroken_weights):
     out = tmp_path / "ckpt.pth"
 

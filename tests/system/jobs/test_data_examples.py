@@ -21,7 +21,7 @@ SMALL = "--epochs 2 --save-every 5"
 PICTURES, BATCH = 640, 32
 
 
-# MNIST's own pictures where they are on the machine, else drawn ones.
+# MNIST's own pictures if the machine has them, else drawn ones.
 @pytest.fixture
 def digits(store):
     if DIGITS.exists():
@@ -73,7 +73,7 @@ def test_a_killed_autoencoder_continues_in_mid_epoch_with_the_same_losses(train)
     assert losses(resumed).items() <= losses(whole).items() and weights(resumed) == weights(whole)
 
 
-# An active venv puts its python3 in front of the path.
+# An active venv puts its python3 in front of PATH.
 def test_the_autoencoder_is_trained_by_the_python_of_the_path(train, tmp_path):
     (tmp_path / "python3").write_text(f'#!/bin/sh\necho "python of the venv"\nexec {PYTHON} "$@"\n')
     (tmp_path / "python3").chmod(0o755)
@@ -93,7 +93,7 @@ def test_two_tasks_train_the_autoencoder_on_all_samples(train):
 def frameworks():
     python = subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
     if not python:
-        pytest.skip("Lightning and TensorFlow are not there; tools/bench-python gets them")
+        pytest.skip("Lightning and TensorFlow are not installed; run tools/bench-python")
     return python
 
 

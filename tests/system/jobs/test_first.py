@@ -16,7 +16,7 @@ def test_readme_shows_the_workflow_of_the_example():
     assert shown == (EXAMPLE / "workflow.yaml").read_text(encoding="utf-8")
 
 
-# The session of README, in a copy of the example: the lines of penstock, and the model.
+# Runs README's session in a copy of the example, and compares penstock's lines and the model.
 def test_killed_run_of_the_readme_resumes_to_the_model_that_it_prints(penstock, tmp_path):
     folder = shutil.copytree(EXAMPLE, tmp_path / "first")
     (_, killed_shows), (_, resumed_shows), (_, (model,)) = session(README)

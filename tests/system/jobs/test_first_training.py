@@ -60,7 +60,8 @@ def look(typed, shown, out):
         assert (int(step), attempt) == (int(name[5:9]), "1") and int(listed) > 0 and int(size) > 0
 
 
-# Everything up to another store, in the order of the page. The reader kills the run once there are three checkpoints.
+# Runs the page's commands in their order, up to the section about another store. The reader kills
+# the run once there are three checkpoints.
 def test_the_session_of_the_page_ends_as_it_shows(reader):
     (served, _), *commands = session(reader.page)
     assert served == "penstock serve"
@@ -89,7 +90,8 @@ def test_the_session_of_the_page_ends_as_it_shows(reader):
     assert re.findall(r"^step (\d+)", printed["penstock run --fresh train.yaml"][0], re.M) == [str(step) for step in range(1, 121)]
 
 
-# The last part: the same file with another place, and keys from penstock's secrets or from a profile.
+# The page's last part uses the same file with another place, and keys from penstock's secrets or
+# from a profile.
 def test_another_store_has_its_keys_from_secrets_or_a_profile(reader, tmp_path):
     real = reader.real.replace("https://s3.eu-central-1.amazonaws.com", reader.endpoint)
     profile = "".join(line + "\n" for line in real.splitlines() if "secrets." not in line)

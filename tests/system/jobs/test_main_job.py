@@ -51,8 +51,9 @@ def has_key(store, bucket, key):
         return False
 
 
-# The promise of the page in one test: archive in, training, checkpoint and log out (enableLogging), a record of the run. A finished run starts from
-# the beginning: the same command twice trains twice.
+# The published workflow fetches an archive, trains, and uploads the checkpoint and the log
+# (enableLogging); penstock records the run. After a success the same command starts from the
+# beginning, so a second call trains again.
 def test_first_workflow_from_http_to_s3(penstock, store, first, unbroken_weights, tmp_path):
     workflow = first()
     result = penstock.run("run", workflow).ok()
@@ -86,7 +87,7 @@ def test_archive_is_unpacked_and_stays(penstock, store, dataset_url, tmp_path, c
         assert name in result.out.split()
 
 
-# The page's second workflow: the first one's output is its input, and further epochs are trained.
+# The page's second workflow fetches the output of the first, and trains further epochs.
 def test_second_workflow_resumes_from_the_bucket(penstock, store, first, dataset_url, tmp_path):
     before = penstock.run("run", first()).ok()
     more = SMALL.replace("--epochs 2", "--epochs 3")
@@ -100,7 +101,8 @@ def test_second_workflow_resumes_from_the_bucket(penstock, store, first, dataset
     assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == weights(result.text)
 
 
-# The checkpoint is in the bucket while the training runs. kill -9 of penstock itself: the next run of the same file continues, to the same weights.
+# The checkpoint is in the bucket while the training runs. After kill -9 of penstock itself, the
+# next run of the same file continues, and ends with the same weights.
 def test_killed_run_is_taken_up_by_the_same_command(penstock, store, first, unbroken_weights, tmp_path):
     workflow = first(SLOWLY)
     killed = penstock.popen("run", workflow)
@@ -118,7 +120,8 @@ def test_killed_run_is_taken_up_by_the_same_command(penstock, store, first, unbr
     assert (run["state"], run["attempt"]) == ("succeeded", 2)
 
 
-# A machine that is taken away sends SIGTERM: save, publish, exit 75, and be resumable.
+# A machine that is about to be preempted sends SIGTERM. The training saves; penstock publishes the
+# checkpoint and exits with 75, and the run can be resumed.
 def test_preempted_run_saves_publishes_and_resumes(penstock, store, first, unbroken_weights):
     workflow = first(SLOWLY + " --steps-per-checkpoint 1000")
     running = penstock.popen("run", workflow)
@@ -135,7 +138,7 @@ def test_preempted_run_saves_publishes_and_resumes(penstock, store, first, unbro
     assert weights(again.text) == unbroken_weights
 
 
-# The files of the page byte for byte: only --set names what this machine lacks or has elsewhere.
+# The page's files are used byte for byte. --set replaces values that do not fit this machine.
 @pytest.mark.parametrize("name", ["first", "resume"])
 def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_url, tmp_path, unbroken_weights, name):
     path = tmp_path / "workflow.json"
@@ -153,7 +156,7 @@ def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_u
         if "workDir" in step["run"]:
             sets[f"steps.{number}.run.workDir"] = EXAMPLE
     store.client.create_bucket(Bucket="cifar10")
-    if name == "resume":  # no checkpoint to resume from yet, but an input there must be
+    if name == "resume":  # the input must exist, even without a checkpoint to resume from
         store.client.put_object(Bucket="cifar10", Key="notes.txt", Body=b"nothing was trained yet\n")
 
     result = penstock.run("run", path, *[word for key, value in sets.items() for word in ("--set", f"{key}={value}")]).ok()
@@ -163,7 +166,7 @@ def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_u
     assert path.read_text() == published_text(name)
 
 
-# The example as a user starts it: only options, and the embedded store by its name.
+# A user starts the example in this way, with options only, and with the embedded store by its name.
 def test_example_runs_with_the_embedded_store(penstock, dataset_url, unbroken_weights):
     result = penstock.run(
         "run", EXAMPLE / "workflow.json", "--set", f"input.http.url={dataset_url}", "--set", "resources.cpusPerTask=1",
@@ -188,7 +191,8 @@ def test_example_resume_runs_with_the_embedded_store(penstock, dataset_url):
     assert re.search(r"resumed at step [1-9]\d* from \S+/input/ckpt\.pth", result.text), result.text
 
 
-# A reader of the page tries this first, unchanged: the error names at once what this machine lacks, and an alternative.
+# Readers of the page first try its file unchanged. The error names at once what this machine lacks,
+# and an alternative.
 def test_published_workflow_as_it_is_names_what_this_machine_lacks(penstock, tmp_path):
     workflow = published("first")
     for step in workflow["steps"]:

@@ -1,6 +1,7 @@
 """
-The main job, killed again and again: with the real trainer at random moments, where the weights show if bytes were lost or
-torn; and with a tiny one in every state of a run's life (harness/kills_states.py), where each file is checked.
+The main job, killed again and again. The real trainer is killed at random moments; its weights show
+if bytes were lost or torn. A tiny trainer is killed in every state of a run's life
+(harness/kills_states.py), and each file is checked.
 """
 import fcntl
 import os
@@ -26,7 +27,8 @@ def unbroken_weights(pictures):
 
 
 def train_through_kills(penstock, workflow, rng, longest_s):
-    """Runs the workflow, and kills penstock after growing random times, until a run ends. Returns the number of kills and the Result."""
+    """Runs the workflow, and kills penstock after random times, which grow until a run ends by
+    itself. Returns the number of kills and the Result."""
     kills, longest = 0, 2.0
     while True:
         running = penstock.popen("run", workflow)
@@ -63,10 +65,11 @@ def dataset_url(http_server, cifar_archive):
 def test_training_survives_kills_at_random_moments(penstock, store, dataset_url, tmp_path, unbroken_weights, seed):
     kills, _ = killed_training_ends_like_an_unbroken_one(penstock, store, dataset_url, tmp_path, seed, unbroken_weights)
 
-    assert kills >= 3, "nothing was shown: the training ended before it was killed"
+    assert kills >= 3, "too few kills: the training ended before"
 
 
-# PENSTOCK_SOAK_S: the duration; every training has another seed, which is printed if it fails.
+# PENSTOCK_SOAK_S is the duration. Every training has another seed, which is printed if the training
+# fails.
 @pytest.mark.soak
 def test_trainings_survive_kills_for_hours(penstock, store, dataset_url, tmp_path, unbroken_weights):
     end = time.monotonic() + float(os.environ.get("PENSTOCK_SOAK_S", 2 * 3600))
@@ -85,7 +88,8 @@ def test_trainings_survive_kills_for_hours(penstock, store, dataset_url, tmp_pat
 
 
 class Campaign:
-    """Runs rounds of all states on several machines in parallel, and counts the kills that reached their place."""
+    """Runs rounds of all states on several machines in parallel, and counts the kills that happened
+    in the intended state."""
 
     def __init__(self, folder, wanted, machines, seed):
         self.folder = folder
@@ -99,7 +103,8 @@ class Campaign:
         self.failure = None
 
     def take(self):
-        """(state, its number) of the next round; None: all are done, or nothing more comes of it."""
+        """Returns (state, its number) of the next round, or None if all kills are done, a round has
+        failed, or too many rounds have missed their state."""
         with self.lock:
             open_states = [
                 name for name, count in self.wanted.items() if self.kills[name] < count and self.tried[name] < 4 * count + 8
@@ -162,17 +167,18 @@ def killed_everywhere(folder, wanted, seed, capsys):
 
     with capsys.disabled():
         print(f"\nkills per state (seed {seed}):\n{campaign.table()}")
-    assert all(campaign.kills[name] for name in wanted), f"a state was never met:\n{campaign.table()}"
-    assert campaign.checks.total(), "nobody read while it was killed"
+    assert all(campaign.kills[name] for name in wanted), f"no kill happened in some state:\n{campaign.table()}"
+    assert campaign.checks.total(), "no reader read an object during the kills"
     return campaign
 
 
-# One kill in each state; the seed is fixed, so that every machine does the same.
+# There is one kill in each state. The seed is fixed, so that every machine does the same.
 def test_a_run_is_continued_from_every_state(tmp_path, capsys):
     killed_everywhere(tmp_path, dict.fromkeys(STATES, 1), 1, capsys)
 
 
-# PENSTOCK_KILL_SEED: another order of the same states; PENSTOCK_KILLS: the number of kills.
+# PENSTOCK_KILL_SEED selects other random choices in the same states; PENSTOCK_KILLS is the number
+# of kills.
 @pytest.mark.long
 def test_hundreds_of_kills_over_every_state(tmp_path, capsys):
     seed = int(os.environ.get("PENSTOCK_KILL_SEED", 2))
@@ -194,7 +200,7 @@ def world(tmp_path):
 
 
 def killed_at(world, job, hold, at_end=None):
-    """A round in which a request hung when all processes were killed."""
+    """Returns a round whose processes were all killed while the proxy held a request."""
     made = Round(world, job, random.Random(1))
     if at_end:
         made.hold_step(at_end)
@@ -208,8 +214,9 @@ def killed_at(world, job, hold, at_end=None):
 
 @pytest.mark.parametrize("where", ["head", "reply"])
 def test_a_manifest_that_a_killed_attempt_wrote_is_its_own(world, where):
-    # The journal does not have the generation of the manifest yet. The manifest must not be taken for another machine's, whose output would be newer
-    # than all files here; and files that it does not list yet must get into the next one.
+    # The journal does not have the manifest's generation yet. penstock must not take the manifest
+    # for that of another machine, whose output would be newer than all local files. The next
+    # manifest must have the files that this manifest does not list yet.
     made = killed_at(world, Job(), Hold(r"PUT /out/[^?]*/manifest.json", where), at_end="end")
 
     made.go_on()
@@ -219,10 +226,11 @@ def test_a_manifest_that_a_killed_attempt_wrote_is_its_own(world, where):
 
 @pytest.mark.parametrize("request_of", [r"POST /out/[^?]*/big\?uploads", r"PUT /out/[^?]*/big\?.*partNumber="])
 def test_an_upload_in_parts_that_was_cut_off_is_ended(world, request_of):
-    # Only the journal has the parts of this upload, which would be stored, and paid for, without end.
+    # Only the journal knows this upload. If the upload were not aborted, the store would keep its
+    # parts, at the user's cost.
     made = killed_at(world, Job(big=True), Hold(request_of, "reply"))
     begun = world.s3.list_multipart_uploads(Bucket="out")["Uploads"]
-    # Uploads of other keys, or of another day, must not be aborted.
+    # The upload of another key must not be aborted.
     other = world.s3.create_multipart_upload(Bucket="out", Key=made.prefix + "big-other")["UploadId"]
 
     made.go_on()
@@ -234,7 +242,8 @@ def test_an_upload_in_parts_that_was_cut_off_is_ended(world, request_of):
 
 
 def test_a_restore_that_was_killed_goes_on_where_it_was(world):
-    # The fetched files are whole: they are neither fetched again nor mistaken for leftovers of a killed step.
+    # The fetched files are complete, so penstock neither fetches them again nor takes them for
+    # leftovers of a killed step.
     made = killed_once(world, random.Random(1), Job())
     damage(made, "gone")
     made.start(kill_at="rename:after:3:*/storage/output/*")
@@ -250,7 +259,8 @@ def test_a_restore_that_was_killed_goes_on_where_it_was(world):
 
 
 def test_a_step_is_not_skipped_before_its_output_is_on_record(world):
-    # penstock is killed between two steps, before the thread of the sync has run: the files that the first step closed last are whole, even in new directories.
+    # penstock is killed between two steps, before the thread of the sync has run: the files that
+    # the first step closed last are complete, even in new directories.
     made = Round(world, Job(many=True), random.Random(1))
     made.start(kill_at="fork:before:2:*", deaf=True)
     assert made.died()
@@ -265,7 +275,8 @@ def test_a_step_is_not_skipped_before_its_output_is_on_record(world):
 
 
 def test_a_lock_that_outlives_its_holder_for_a_moment_is_waited_for(world):
-    # A child that was forked just before the kill has the descriptor until it executes its program.
+    # A child that was forked just before the kill keeps the lock's descriptor until it executes its
+    # program.
     made = killed_once(world, random.Random(1), Job())
     held = open(made.directory() / "lock")
     fcntl.flock(held, fcntl.LOCK_EX)

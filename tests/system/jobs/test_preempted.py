@@ -49,7 +49,7 @@ class Training:
         return path
 
     def start(self, name, point="", sources=(), env=None):
-        """An attempt on a new machine."""
+        """Starts an attempt on a new machine. Returns the machine's program and the process."""
         self.attempts += 1
         program = Penstock(self.folder / f"machine-{self.attempts}")
         self.programs.append(program)
@@ -87,11 +87,12 @@ class Training:
         return result.out
 
     def check_resumed(self, out):
-        """No step was lost: the training resumes from the step that was saved last."""
+        """Checks that no step was lost: the training resumes from the step that was saved last."""
         found = re.search(r"^resumed after .*\(step (\d+)\)$", out, re.M)
         assert int(found.group(1)) == self.at if self.at else not found, f"at {self.at}:\n{out}"
 
-    # the source of the notice: (sources of the workflow, environment, function that sends the notice)
+    # Sources of notices. Each returns (sources of the workflow, environment, function that sends
+    # the notice).
 
     def file(self):
         path = self.folder / f"evict-{self.attempts}"
@@ -120,7 +121,7 @@ class Training:
 
 @pytest.fixture
 def training(tmp_path, store, http_server, cifar_archive):
-    """training(epochs, every)"""
+    """training(epochs, every): a Training, which saves after each `every` steps."""
     made = []
     url = http_server.add("/cifar-10-python.tar.gz", cifar_archive.read_bytes())
 
@@ -137,8 +138,9 @@ def weights(out):
     return re.search(r"^weights sha256 ([0-9a-f]{64})$", out, re.M).group(1)
 
 
-# Other tests cover each part: run/test_preemption.py each source, jobs/test_preemptible.py the same weights after a kill and a notice, and
-# jobs/test_main_job.py a checkpoint that a preempted run has published and another machine fetches.
+# Other tests cover each part: run/test_preemption.py has each source, jobs/test_preemptible.py
+# compares the weights after a kill and after a notice, and in jobs/test_main_job.py a preempted run
+# publishes a checkpoint and resumes from it.
 @pytest.mark.long
 def test_four_preemptions_change_no_bit_of_the_weights(training):
     train = training(epochs=2, every=7)

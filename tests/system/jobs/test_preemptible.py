@@ -41,7 +41,7 @@ exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
 
 @pytest.fixture(scope="session")
 def folders(pictures, tmp_path_factory):
-    """Some of the pictures as PNGs, a folder for each of two classes."""
+    """Some of the pictures as PNG files, in one folder for each of two classes."""
     root = tmp_path_factory.mktemp("folders")
     with open(pictures / "cifar-10-batches-py" / "data_batch_1", "rb") as file:
         batch = pickle.load(file, encoding="bytes")
@@ -87,7 +87,8 @@ class Trainer:
 
 @pytest.fixture
 def start(tmp_path):
-    """start(program, dataset, options, …): one after the other with the same output."""
+    """start(program, dataset, options, …): starts a Trainer. All trainers of a test have the same
+    output directory, one after the other."""
     started = []
 
     def begin(program, dataset, options, **more):
@@ -106,7 +107,7 @@ def resumed_at(text):
 
 @pytest.fixture(scope="session")
 def unbroken(cifar_archive, folders, tmp_path_factory):
-    """The output of the example's workflows without an interruption, by program."""
+    """The output of the example's uninterrupted workflows, by program."""
     program, server = Penstock(tmp_path_factory.mktemp("unbroken")), Server()
     url = server.add("/cifar-10-python.tar.gz", cifar_archive.read_bytes())
     common = ["--set", "resources.cpusPerTask=1", "--set", "resources.memPerCpu=1024", "--env", f"EXAMPLE={EXAMPLE}", "--env", f"PYTHONPATH={PACKAGE}"]
@@ -122,7 +123,8 @@ def unbroken(cifar_archive, folders, tmp_path_factory):
     return {"cifar10.py": cifar10, "resnet50.py": resnet50, "kept": kept}
 
 
-# The training is killed without a notice in the first epoch, and with one in the second; each epoch has 40 batches.
+# The training is killed in the first epoch, and gets a notice in the second; each epoch has 40
+# batches.
 def test_the_cnn_goes_on_after_a_kill_and_after_a_notice(start, pictures, tmp_path, unbroken):
     notice = tmp_path / "preempt"
 
@@ -140,8 +142,8 @@ def test_the_cnn_goes_on_after_a_kill_and_after_a_notice(start, pictures, tmp_pa
     assert (tmp_path / "output" / "cifar_net.pth").exists() and (tmp_path / "done").exists()
 
 
-# A run resumes on a machine with more processors, or its step gets fewer of them than the shell. With this type of core OpenBLAS
-# rounds differently on one thread and on two.
+# A run may resume on a machine with more processors, and a step may get fewer of them than the
+# shell has. For the chosen type of core, OpenBLAS rounds differently with one thread and with two.
 def test_the_number_of_processors_changes_no_bit_of_the_weights(start, pictures, tmp_path):
     processors = os.sched_getaffinity(0)
 

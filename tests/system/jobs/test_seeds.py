@@ -1,7 +1,9 @@
-"""The workflow files of the page "Persisting Data", byte for byte, in a world where its host names lead to servers of the test.
+"""The workflow files of the page "Persisting Data", byte for byte, in a network whose host names
+lead to servers of the test.
 
-Only three things differ from the page's own world: where the names lead, which authority is trusted, and what --set says of GPUs
-and CPUs that this machine may not have. The images have the names of the page's; they are made of packages of Debian.
+Three things differ from the page: the addresses of the names, the trusted authority, and the
+numbers of GPUs and CPUs, which --set adapts to this machine. The images have the page's names; they
+are made of Debian packages.
 """
 import json
 import os
@@ -25,7 +27,7 @@ from harness.world import World, is_possible
 
 pytestmark = [
     pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed"),
-    pytest.mark.skipif(not is_possible(), reason="a network of its own needs root"),
+    pytest.mark.skipif(not is_possible(), reason="a separate network namespace needs root"),
 ]
 
 LESS = ["--set", "resources.gpusPerTask=0", "--set", "resources.cpusPerTask=1"]
@@ -36,7 +38,7 @@ NAMES = {"etc/nsswitch.conf": b"hosts: files dns\n"}
 
 
 def keys(name):
-    """The keys in the file of the page."""
+    """Returns the store's keys in the page's file."""
     s3 = published(name)["output"]["s3"]
     return s3["accessKeyId"], s3["secretAccessKey"]
 
@@ -57,7 +59,8 @@ def small_image():
     return trainer_image("python3-numpy", {"app/main.py": SMALL_TRAINER.read_bytes()})
 
 
-# The same files hold this program as the small trainer. The program detects a stop while it waits.
+# The files hold-EPOCH make this program wait, like the small trainer. While it waits, it still
+# detects a stop.
 HELD = """
 import os, sys, time
 sys.argv += %r
@@ -80,7 +83,7 @@ sys.exit(example.main())
 
 
 def torch_image():
-    """examples/cifar10 as the page's program."""
+    """Returns an image with examples/cifar10 in the place of the page's program."""
     files = {f"app/{path.name}": path.read_bytes() for path in EXAMPLE.glob("*.py")}
     files["app/example.py"] = files["app/main.py"]
     files["app/main.py"] = (HELD % SMALL.split()).encode()
@@ -108,7 +111,8 @@ def world(tmp_path_factory, cifar_archive):
 
 @pytest.fixture
 def pages(world, penstock, tmp_path):
-    """pages.file(name): the path of one of the page's files; pages.store(name): the store that knows its keys."""
+    """pages.file(name): the path of one of the page's files; pages.store(name): a store that
+    accepts the keys in that file."""
     program = Penstock(tmp_path / "servers")
     stores = []
 
@@ -129,7 +133,8 @@ def pages(world, penstock, tmp_path):
     yield SimpleNamespace(store=store, file=file, tmp=penstock.home / "tmp")
     penstock.close()
     program.close()
-    shutil.rmtree(penstock.home / "images", ignore_errors=True)  # large, and pytest keeps the directories of three sessions
+    # Images are large, and pytest keeps the directories of three sessions.
+    shutil.rmtree(penstock.home / "images", ignore_errors=True)
 
 
 def checkpoint(store):
@@ -143,7 +148,7 @@ def checkpoint(store):
 
 def test_the_committed_copies_are_what_the_page_says_but_for_keys():
     if not PUBLISHED.exists():
-        pytest.skip(f"{PUBLISHED} is not there; the tests take the copies in tests/system/data")
+        pytest.skip(f"'{PUBLISHED}' is missing; the tests use the copies in tests/system/data")
     for name, copy in (("first", "seed-1-workflow.json"), ("resume", "seed-1-workflow-resume.json")):
         text = published_text(name)
         for key, shown in zip(keys(name), ("EXO***", "***")):
@@ -152,7 +157,8 @@ def test_the_committed_copies_are_what_the_page_says_but_for_keys():
 
 
 def test_the_story_of_the_page(world, pages, penstock, pictures):
-    # Stage, train, publish all the time, stop; then the second file resumes from the checkpoint in the store.
+    # The first file stages the data, trains, publishes continuously, and is stopped; the second
+    # file resumes from the checkpoint in the store.
     world.registry.push("deepsquare-io/cifar-10-example:latest", small_image())
     first, second = pages.file("first"), pages.file("resume")
     store = pages.store("first")
@@ -181,7 +187,7 @@ def test_the_story_of_the_page(world, pages, penstock, pictures):
     assert len(logs) == 2 and any("epoch 4 " in log for log in logs)
     secret = keys("resume")[1]
     assert secret == "***" or not [text for text in (resumed.text, stopped.text, *records.values()) if secret in text]
-    # penstock fetches the archive once, and curl once, in its container without root.
+    # penstock fetches the archive, and curl fetches it once, in a container without root.
     agents = [request.headers.get("user-agent", "") for request in world.http.seen(ARCHIVE, "GET") if request.status in (200, 206)]
     assert len([agent for agent in agents if agent.startswith("curl/")]) == 1 and len(agents) >= 2
     assert first.read_text() == published_text("first") and second.read_text() == published_text("resume")
@@ -196,7 +202,8 @@ def test_an_authority_that_nobody_trusts_is_refused_everywhere(world, pages, pen
 
 
 def kill_the_supervisor(training):
-    """kill -9; the shells that entered the namespace have been replaced by it."""
+    """Kills penstock itself: the shells that entered the namespace have executed it in their
+    place."""
     training.send(signal.SIGKILL)
     training.wait()
 
