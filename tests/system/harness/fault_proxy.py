@@ -1,4 +1,4 @@
-"""A proxy in front of `penstock serve`, or of any plain HTTP server, that answers chosen requests wrongly.
+"""A proxy in front of a plain HTTP server, such as `penstock serve`; chosen requests get faults.
 
     proxy = FaultProxy(store.endpoint)              # clients use proxy.url; Host stays, so signatures still verify
     proxy.fault(method="GET", path=r"/data$", cut_after=1000)               # the next such reply loses its connection
@@ -8,8 +8,9 @@
     proxy.down(); proxy.up()                        # refuses connections, then accepts them on the same port again
     proxy.seen("POST", query="uploadId=")           # the requests so far, in order
 
-A request gets the first matching rule that is not used up; without such a rule it is passed on unchanged. `path` and `query`
-are regular expressions for parts of the path (without its query, percent-encoded) and of the query.
+A request gets the first matching rule that is not used up; without such a rule the proxy passes the
+request on unchanged. `path` and `query` are regular expressions for parts of the path (without its
+query, percent-encoded) and of the query.
 """
 import http.client
 import http.server
@@ -36,11 +37,12 @@ def s3_error(code, message="the test says so"):
 
 @dataclass
 class Fault:
-    """A wrong way to answer. A field that is not set changes nothing. Bytes are counted in the body."""
+    """The fault of one reply. A field that is not set changes nothing. Bytes are counted in the
+    body."""
 
     # Before the request is passed on.
     drop: bool = False  # the connection is reset; the request is not carried out
-    cut_request_after: Optional[int] = None  # the server gets this many bytes of the body, then both connections are cut
+    cut_request_after: Optional[int] = None  # cuts both connections after so many body bytes
     corrupt_request_at: Optional[int] = None  # flips a bit of this byte
     ignore_range: bool = False  # removes Range, for clients that do not sign it
     twice: bool = False  # the server gets the request twice; the client gets the second reply
@@ -48,19 +50,20 @@ class Fault:
     status: Optional[int] = None  # with `body` and `headers`
     body: object = b""  # or a function of the request
     carry_out: bool = False  # the server carries out the request first
-    endless: Optional[str] = None  # "body" or "headers": they never end
+    endless: Optional[str] = None  # the part of the reply that never ends: "body" or "headers"
     # The reply.
     lose_reply: bool = False  # the request is carried out, then the connection is reset
     delay_s: float = 0  # before the reply
-    # stops until release(): "request" (nothing is passed on), "body" (half of the request's body is), "reply", or after a number
-    # of bytes of the reply's body
+    # The place where the request waits for release(): "request" (before the server gets any of it),
+    # "body" (after half of the request's body), "reply" (before the reply), or a number of bytes of
+    # the reply's body.
     hold: object = None
     cut_after: Optional[int] = None  # the connection ends after this many bytes
     reset: bool = False  # with RST, after which the client may lose bytes that were sent before
     truncate_to: Optional[int] = None  # shortens the reply, with a correct Content-Length
     claim: Optional[int] = None  # Content-Length has this value; the connection ends after the real bytes
     corrupt_at: Optional[int] = None  # flips a bit of this byte of the reply
-    repeat_at: Optional[int] = None  # the `repeat` bytes before it are sent twice; the end is cut off
+    repeat_at: Optional[int] = None  # repeats the `repeat` bytes before this byte; cuts off the end
     repeat: int = 4096
     rate: Optional[int] = None  # bytes per second
     headers: dict = field(default_factory=dict)  # sets headers; None removes one
@@ -248,7 +251,7 @@ class FaultProxy:
 
 
 def linger_not(connection):
-    """Makes the close of a connection a reset."""
+    """Makes close() reset the connection."""
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except OSError:
@@ -462,7 +465,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_reply(request, self.repeated(blocks, fault), fault)
 
     def repeated(self, blocks, fault):
-        """Yields the body with the bytes before `repeat_at` twice, and as many fewer at the end."""
+        """Yields the body with the `repeat` bytes before `repeat_at` twice, and cuts the same
+        number of bytes off the end."""
         if fault.repeat_at is None:
             yield from blocks
             return

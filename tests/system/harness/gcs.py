@@ -5,8 +5,9 @@
     gcs.hmac_env / gcs.key_file(path)   # environment or key file with an identity
     gcs.guarded = True                  # requests must have an identity
 
-It checks the same things as Google: headers of both families in one request, x-goog-hash, generation preconditions (refused
-for uploads in parts), signatures and tokens. Like Google, it has no copies of parts and no deletion of several keys.
+Like Google, the server refuses a request with both x-goog and x-amz headers, checks x-goog-hash,
+generation preconditions (refused for uploads in parts), signatures and tokens, and can neither
+copy parts nor delete several keys at once.
 """
 import base64
 import ctypes

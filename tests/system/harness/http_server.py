@@ -1,8 +1,8 @@
 """An HTTP server with faults that a test sets before the request.
 
     url = server.add("/data.bin", content)
-    server.fault("/data.bin", cut_after=1000)         # the next GET of it loses its connection after 1,000 body bytes
-    server.fault("/data.bin", status=503, times=2)    # then two that are refused
+    server.fault("/data.bin", cut_after=1000)       # cuts the next GET after 1,000 body bytes
+    server.fault("/data.bin", status=503, times=2)  # then two requests get a 503
 
 Without faults it serves ranges, If-Range and conditional requests, and keeps bodies of PUT and POST in `received`.
 """
@@ -23,7 +23,7 @@ BLOCK = 64 * 1024
 
 @dataclass
 class Fault:
-    """A wrong way to answer. A field that is not set changes nothing."""
+    """The fault of one reply. A field that is not set changes nothing."""
 
     status: Optional[int] = None  # with `body`
     body: Optional[bytes] = None  # instead of the content
@@ -34,7 +34,7 @@ class Fault:
     stall_s: float = 3600
     claim: Optional[int] = None  # Content-Length has this value
     ignore_range: bool = False  # replies with 200 and all bytes
-    shift_range: int = 0  # moves the begin of the range
+    shift_range: int = 0  # moves the start of the range
     corrupt_at: Optional[int] = None  # flip this byte of the content
     rate: Optional[int] = None  # bytes per second
     methods: tuple = ("GET",)

@@ -14,7 +14,8 @@ SMALL = "--width 0.07 --epochs 2 --batch-size 32 --limit-train 320 --limit-test 
 
 
 def published_text(name):
-    """Returns a published workflow file, "first" or "resume": from the page if it exists here, else from a copy."""
+    """Returns a published workflow file, "first" or "resume": from the published page if the
+    machine has it, else from a copy."""
     copies = {"first": "seed-1-workflow.json", "resume": "seed-1-workflow-resume.json"}
     if PUBLISHED.exists():
         found = re.findall(r'```json title="[^"]*"\n(.*?)```', PUBLISHED.read_text(), re.S)

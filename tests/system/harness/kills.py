@@ -1,9 +1,10 @@
 """
 Kills runs at chosen moments, and checks the result of the next attempt.
 
-A World is a machine: a home, a store behind a proxy, and a web server. A Round is a job in it that is killed, continued and
-checked. The moment of a kill is a system call (tests/support/kill_at.c), a request that the proxy stops, a stalled download,
-or a line that a step prints.
+A World is a machine: a home, a store behind a proxy, and a web server. A Round is a job in a World;
+the job is killed, continued and checked. The moment of a kill is a system call
+(tests/support/kill_at.c), a request that the proxy stops, a stalled download, or a line that a step
+prints.
 """
 import configparser
 import fcntl
@@ -70,7 +71,8 @@ FOREIGN = b"an object that was there before\n" * 20
 
 TORN = b"half of a checkpoint"
 
-# Replaces Python: an environment is a link, and a file that "pip" writes last. While FOLDER/no-index exists, "pip" hangs.
+# A fake Python. A virtual environment is a link to python3 and a file that the fake pip writes
+# last. While FOLDER/no-index exists, the fake pip hangs.
 PYTHON = """#!/bin/sh
 for last; do :; done
 case "$2" in
@@ -238,7 +240,7 @@ class Job:
     delete: bool = False  # with deleteSync; the first step makes `gone`, the last step removes it
     image: bool = False  # the first step runs in a container
     packages: bool = False  # the steps have Python packages
-    told: bool = False  # the training handles the signal of a preemption
+    told: bool = False  # the training handles the signal of a preemption notice
     pace_ms: int = 0
     resources: dict = field(default_factory=dict)
 
@@ -260,7 +262,7 @@ class Round:
         self.process = None
         self.kills = 0
         self.before = {}
-        self.suspects = None  # the only names that may be in partial/; None if all may
+        self.suspects = None  # the only names that may be in partial/; None if all names may
         self.torn = {}  # {name: contents} that must be in partial/
         self.flushable = True
         self.layers = []  # paths of the web server
@@ -463,10 +465,13 @@ class Round:
         self.check()
 
     def resumed(self):
-        """Runs `resume` and returns True, or returns False, perhaps after `flush`, which leaves the run to be continued."""
+        """Continues the run by `resume` and returns True, or leaves that to the caller and returns
+        False, in some rounds after a `flush`."""
         run = next((run for run in self.world.penstock.ps() if run["name"] == self.name), None)
         if not run or run["state"] != "lost" or not self.directory():
-            return False  # the run has ended, or was killed before its workflow was stored: only the same command can continue it
+            # The run has ended, or was killed before its workflow was stored, so that only the same
+            # command can continue it.
+            return False
         if self.rng.random() < 0.6:
             self.go_on("resume", self.name)
             return True
@@ -504,7 +509,7 @@ class Round:
             self.check_big(s3)
         # A flush does not know which incomplete files a killed restore has left, but must not publish them.
         aside = {key.partition("/partial/")[2] for key in keys if "/partial/" in key and not key.endswith(".penstock-part")}
-        assert self.suspects is None or aside <= self.suspects, f"taken for incomplete: {aside - self.suspects}"
+        assert self.suspects is None or aside <= self.suspects, f"complete files in partial/: {aside - self.suspects}"
         for name, content in self.torn.items():
             assert self.content(s3, f"{self.prefix}.penstock/runs/{identity}/partial/{name}") == content, name
         if self.job.delete:
@@ -512,14 +517,14 @@ class Round:
             assert self.content(s3, self.prefix + "theirs") == FOREIGN
         if self.job.foreign:
             replaced = [key for key in keys if key.startswith(f".penstock/runs/{identity}/replaced/")]
-            assert FOREIGN in [self.content(s3, self.prefix + key) for key in replaced], f"somebody else's object is lost: {replaced}"
+            assert FOREIGN in [self.content(s3, self.prefix + key) for key in replaced], f"the object of another client is lost: {replaced}"
         manifest = json.loads(self.content(s3, f"{self.prefix}.penstock/runs/{identity}/manifest.json"))
         listed = {entry["path"] for entry in manifest["files"]}
         assert {*EXPECTED, "prep"} <= listed and not (self.job.delete and "gone" in listed)
         state = json.loads(self.content(s3, f"{self.prefix}.penstock/runs/{identity}/state.json"))
         assert state["state"] == "succeeded", state
         uploads = s3.list_multipart_uploads(Bucket=self.bucket, Prefix=self.prefix).get("Uploads", [])
-        assert uploads == [], f"parts that nobody will ever ask for: {uploads}"
+        assert uploads == [], f"unfinished uploads are left in the store: {uploads}"
 
     def check_closed(self, s3, keys, state):
         """Checks the files that only one attempt wrote: they are published, or, if not recorded as closed, in partial/."""
@@ -529,10 +534,10 @@ class Round:
                 continue
             content = f"attempt {found.group(1)} step {found.group(2)}\n".encode()
             if name in self.before["journalled"]:
-                assert name in keys, f"{name} was closed and recorded, and is lost"
-                assert f"{state}partial/{name}" not in keys, f"{name} was recorded, and is taken for incomplete"
+                assert name in keys, f"{name} was recorded as closed, and is lost"
+                assert f"{state}partial/{name}" not in keys, f"{name} was recorded as closed, and is in partial/"
             key = name if name in keys else f"{state}partial/{name}"
-            assert key in keys, f"{name} was closed before the kill and is nowhere"
+            assert key in keys, f"{name} was closed before the kill, and is missing"
             assert self.content(s3, self.prefix + key) == content, key
 
     def check_big(self, s3):
@@ -546,7 +551,7 @@ class Round:
 
     def check_machine(self, identity):
         left = self.world.living(identity)
-        assert not left, f"processes of the run live on: {left}"
+        assert not left, f"processes of the run are still alive: {left}"
         folder = self.world.penstock.home / "runs" / identity
         assert not (folder / "storage").exists() and not (folder / "tmp").exists()
         assert list(self.world.penstock.claims.glob("claim-*")) == []

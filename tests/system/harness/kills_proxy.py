@@ -15,7 +15,7 @@ class Hold:
     Stops the `number`-th request whose text matches `pattern`: a line "METHOD /path?query", and its headers in lower case, a
     line each. `where` is "head": the store gets nothing of the request; "body": the store gets half of its body; "reply": the
     store has replied, and the client gets nothing; "reply-body": the client gets half of the reply; "nowhere": the request is
-    not stopped. `reached` is set when the request arrives there.
+    not stopped. `reached` is set when the request has come that far.
     """
 
     pattern: str

@@ -254,7 +254,8 @@ def restoring(world, rng, n):
 
 @state("setting a torn file aside")
 def setting_aside(world, rng, n):
-    """Kills the upload of a torn file to partial/; the next attempt must finish it."""
+    """Kills penstock while it uploads a torn file to partial/; the next attempt must complete the
+    upload."""
     made = killed_once(world, rng, Job(rename=n % 4 > 1))
     damage(made, "torn")
     made.torn = {"ckpt": TORN}
@@ -362,7 +363,8 @@ def closed_and_on_record(world, rng, n):
 
 
 def live_on(made, rng, n):
-    """Chooses for a step that outlived penstock: still held, running during the next command, or ended before it."""
+    """Chooses the state of a step that outlived penstock: still held, running during the next
+    command, or ended before it."""
     if not made.job.orphan or not made.world.living():
         return
     if n // 2 % 3 == 0:
@@ -464,7 +466,7 @@ def deleting(world, rng, n):
     return made
 
 
-# ---- the machine is about to go ----
+# ---- preemption ----
 
 NOTICE = places(("any", "*/storage/.penstock/*", range(1, 5), "before after"), ("any", "*/runs/*/notice*", range(1, 5), "before after"))
 
@@ -642,7 +644,8 @@ def owner_killed(world, rng, n, place, serving):
         wait_for(lambda: world.owner_answers() or not owner.running(), PATIENCE_S, "the embedded store")
     made.start()
     wait_for(lambda: not owner.running() or not made.process.running(), PATIENCE_S, "the owner's death")
-    if owner.popen.poll() != -signal.SIGKILL:  # the run ended before, or penstock's own owner was first
+    # The run ended before that, or an owner that penstock started was first.
+    if owner.popen.poll() != -signal.SIGKILL:
         made.process.wait(PATIENCE_S).ok()
         owner.wait(PATIENCE_S)
         return None

@@ -227,11 +227,12 @@ class Request:
     # --- as a view
 
     def line(self, store):
-        """A signature may be 15 minutes early, too: this one is valid for 29 minutes."""
+        """Signs for a time 14 minutes ahead. The store accepts a difference of 15 minutes in both
+        directions, so the signature is valid for 29 minutes."""
         return f"view {self.method}:{self.path}?{self.query} {base64.b64encode(self.bytes(store, skew_s=840)).decode()}"
 
     def digest(self, store):
-        """power-replay computes the same."""
+        """Returns a checksum of the reply; power-replay computes the same checksum."""
         head, _, body = self.send(store).partition(b"\r\n\r\n")
         head = re.sub(rb"(?im)^(?:date|x-amz-request-id): .*\r\n", b"", head + b"\r\n")
         return f"{zlib.crc32(head + re.sub(rb'<RequestId>[^<]*', b'', body, count=1)):08x}"
@@ -251,13 +252,15 @@ class Events:
 
 
 class Witness:
-    """Sends one change after the other. After each it looks at the views, which are requests whose replies show the changes."""
+    """Sends one change after the other, and notes all views after each change. A view is a request
+    whose reply shows changes."""
 
     def __init__(self, recording):
         self.recording, self.first, self.seen, self.last = recording, 0, (), "-"
 
     def subject(self):
-        """Looks once more at all views. Later changes are shown by views that are added now."""
+        """Notes all views once more. Later changes must show in the views that are added from now
+        on."""
         self.first = 0
         self.happened(self.last)
         self.first = len(self.recording.views)
@@ -268,7 +271,8 @@ class Witness:
         self.happened(self.last)
 
     def happened(self, reply, steps=False):
-        """Notes the views after a change; `steps` if the change is several ones that are made in any order."""
+        """Notes the views after a change; `steps` is True if the store makes the change in several
+        steps, in any order."""
         before, same, self.last = self.seen, reply == self.last, reply
         self.seen = (self.first, *(view.digest(self.recording.store) for view in self.recording.views[self.first :]))
         self.recording.note("steps" if steps else "shows", reply, *self.seen)

@@ -22,7 +22,7 @@ MAKING_CLIENT = threading.Lock()  # boto3's default session is not thread-safe
 def binary():
     path = Path(os.environ.get("PENSTOCK", TOP / "build" / "penstock")).resolve()
     if not os.access(path, os.X_OK):
-        raise FileNotFoundError(f"{path}: no program there; run make, or name one in PENSTOCK")
+        raise FileNotFoundError(f"cannot find the program '{path}'; run make, or set PENSTOCK to its path")
     return path
 
 

@@ -57,7 +57,8 @@ class SlowLink:
         self.set(refusing=False, left=after)
 
     def held(self):
-        """The bytes that hold() allows have passed, and their receivers have read them."""
+        """Returns True if the bytes that hold() allows have passed and were read by their
+        receivers."""
         port = self.listener.getsockname()[1]
         with open("/proc/net/tcp") as table:
             rows = [line.split() for line in table.readlines()[1:]]

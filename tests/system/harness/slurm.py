@@ -62,7 +62,7 @@ class Cluster:
         bridge = f"ptb{self.number}"
         made = ip("netns", "add", self.control, check=False)
         assert made.returncode == 0, (
-            f"network namespaces cannot be made here ({made.stderr.strip()}): these tests need root, with CAP_SYS_ADMIN and CAP_NET_ADMIN"
+            f"cannot create a network namespace: {made.stderr.strip()}; run the tests as root, with CAP_SYS_ADMIN and CAP_NET_ADMIN"
         )
         inside = ("-n", self.control)
         ip(*inside, "link", "set", "lo", "up")
@@ -255,7 +255,7 @@ def take_number(folder):
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(folder).encode(), 0)
         return number, lock
-    raise AssertionError("a thousand clusters on one machine")
+    raise AssertionError("cannot reserve a number for a cluster: all 999 are in use")
 
 
 class ClusterPenstock(Penstock):

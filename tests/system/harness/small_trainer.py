@@ -1,8 +1,9 @@
 """A small trainer with the options of the published program: softmax regression on CIFAR-10, with numpy only.
 
-Every epoch ends with a checkpoint, which is overwritten in place, as by the published program. The trainer resumes from
---checkpoint_out if it exists, else from --checkpoint_in. An interrupted and resumed training ends with the same weights as an
-uninterrupted one. While $DEEPSQUARE_TMP/hold-EPOCH exists, the trainer waits at the end of that epoch.
+Every epoch ends with a checkpoint, which is overwritten in place, as in the published program. The
+trainer resumes from --checkpoint_out if it exists, else from --checkpoint_in. An interrupted and
+resumed training ends with the same weights as an uninterrupted one. While
+$DEEPSQUARE_TMP/hold-EPOCH exists, the trainer waits at the end of that epoch.
 """
 import argparse
 import hashlib

@@ -7,7 +7,7 @@ from s3torchconnector import S3Checkpoint, S3ClientConfig, S3Exception, S3Iterab
 
 MIB = 1 << 20
 KEYS = [f"samples/{i:05} ü+&%20" for i in range(1203)]
-# The parts of up and downloads have 8 MiB.
+# Uploads use parts, and downloads ranges, of 8 MiB.
 AT = {"region": "us-east-1", "endpoint": os.environ["AWS_ENDPOINT_URL"], "s3client_config": S3ClientConfig(force_path_style=True, max_attempts=1)}
 
 

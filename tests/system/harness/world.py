@@ -6,7 +6,8 @@
     penstock.env["SSL_CERT_FILE"] = world.authority
     world.close()
 
-The network is a network and a mount namespace, which need root. Servers and tests are outside of it.
+The separate network is a network namespace and a mount namespace, which need root. Servers and
+tests are outside of both.
 """
 import asyncio
 import contextlib
@@ -87,7 +88,7 @@ class World:
         hosts = folder / "hosts"
         hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in self.addresses.items()))
         self.holder = subprocess.Popen(["unshare", "--net", "--mount", "sh", "-c", BEGIN, "sh", hosts], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self.holder.stdout.readline() == b"ready\n", "no network of its own"
+        assert self.holder.stdout.readline() == b"ready\n", "cannot create a network namespace"
         self.prefix = ["sh", "-c", ENTER % (self.holder.pid, self.holder.pid), "sh"]
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)

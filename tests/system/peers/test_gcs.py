@@ -1,5 +1,6 @@
-"""gs:// with fake-gcs-server, a program of another project: reading, listing, deleting, links, staging. The server accepts a PUT only at a signed
-URL, and its XML API has no conditions and no parts; the simulator in harness/gcs.py has both."""
+"""gs:// with fake-gcs-server, a program of another project: reading, listing, deleting, signed
+URLs, staging. The server accepts a PUT only at a signed URL, and its XML API has neither conditions
+nor uploads in parts; the simulator in harness/gcs.py has both."""
 import json
 import os
 import secrets

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture
 def store(peer, request):
     if peer.kind == "radosgw" and request.node.originalname == "test_what_an_upload_in_parts_overwrites_is_kept":
-        pytest.skip("no conditions on Complete in radosgw: what comes after the look is lost there (docs/stores.md)")
+        pytest.skip("radosgw ignores conditions of Complete, so an object that is written after penstock's check is lost (docs/stores.md)")
     return peer
 
 

@@ -20,8 +20,9 @@ globals().update(
 pytestmark = pytest.mark.long
 
 
-# Tests that take a run over from a dead machine. Ceph ignores conditions when an upload in parts is completed, so a former owner that wakes up could
-# still overwrite objects: penstock refuses takeovers there, as the tests below show.
+# Tests in which a run is taken over from a dead machine. Ceph ignores conditions at the completion
+# of an upload in parts, so a former owner that wakes up could still overwrite objects. Therefore
+# penstock refuses takeovers on Ceph, as the tests below show.
 TAKEOVERS = (
     "test_a_run_whose_owner_does_not_move_is_taken_over",
     "test_a_run_that_is_live_elsewhere_is_refused_by_name",
@@ -34,7 +35,7 @@ TAKEOVERS = (
 @pytest.fixture
 def store(peer, request):
     if peer.kind == "radosgw" and request.node.originalname in TAKEOVERS:
-        pytest.skip("no takeover between machines on radosgw; test_a_store_that_ignores_some_conditions_is_refused_a_takeover")
+        pytest.skip("no takeover between machines on radosgw; see test_a_store_that_ignores_some_conditions_is_refused_a_takeover")
     return peer
 
 
@@ -64,7 +65,8 @@ def test_nor_is_an_output_taken_over_there(penstock, store, lost_run, job):
     assert refused.out == "" and store.bytes("out", "ckpt") == b"7\n"
 
 
-# The lease is renewed every ten seconds under If-Match, which Ceph before 18 compares quotes and all.
+# The lease is renewed every ten seconds with If-Match. Ceph before 18 compares the value including
+# its quotes.
 def test_a_run_of_several_terms_keeps_its_lease(penstock, store, job):
     workflow = job("long", "echo one > $DEEPSQUARE_OUTPUT/x; sleep 25; echo two > $DEEPSQUARE_OUTPUT/x")
 

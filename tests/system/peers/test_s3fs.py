@@ -18,7 +18,7 @@ OPTIONS = ["use_path_request_style", "multipart_size=10", "parallel_count=4", "r
 @pytest.fixture
 def mounted(peer_tools, store, tmp_path):
     """The bucket "bucket" as a directory."""
-    assert os.path.exists("/dev/fuse"), "there is no /dev/fuse here, which mounting needs; PENSTOCK_TEST_WITHOUT_PEERS=1 does without"
+    assert os.path.exists("/dev/fuse"), "cannot mount a bucket: /dev/fuse is missing; PENSTOCK_TEST_WITHOUT_PEERS=1 skips these tests"
     store.client.create_bucket(Bucket="bucket")
     keys = tmp_path / "keys"
     keys.touch(0o600)
@@ -56,13 +56,14 @@ def shell(script, folder):
 
 
 def contents(folder):
-    """{path: digest} of all files below it."""
+    """Returns {path: digest} of all files below the folder."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*")) if path.is_file()
     }
 
 
-# Commands that a person types: each is one or more requests, and the next command sees its effect.
+# Users type such commands. Each command makes one or more requests, and the next command sees its
+# effect.
 def test_everyday_commands_do_what_they_do_on_a_disk(mounted, store):
     printed = shell(
         """
@@ -81,7 +82,8 @@ def test_everyday_commands_do_what_they_do_on_a_disk(mounted, store):
     assert store.keys("bucket") == ["d/", "d/c", "d/link", "empty"]
 
 
-# The upload is in parts, the download in ranges; an append sends only its end, a rename copies in the store.
+# s3fs uploads in parts and downloads in ranges; an append sends only the end of the file, and a
+# rename copies within the store.
 def test_a_large_file_comes_back_after_append_and_rename(mounted, store, tmp_path):
     large = os.urandom(64 * MIB + 12345)
     (tmp_path / "large").write_bytes(large)
@@ -94,7 +96,7 @@ def test_a_large_file_comes_back_after_append_and_rename(mounted, store, tmp_pat
     assert store.client.list_multipart_uploads(Bucket="bucket").get("Uploads", []) == []
 
 
-# A directory of more than one page of a listing, and its removal.
+# The listing of the directory has more than one page; then the directory is removed.
 def test_a_directory_of_many_files_is_listed_whole(mounted, store, tmp_path):
     names = [f"{i:05}" for i in range(2300)]
     store.client.put_object(Bucket="bucket", Key="many/")
@@ -128,7 +130,8 @@ def test_a_tree_goes_in_and_out_by_rsync(mounted, store, tmp_path):
         assert store.bytes("bucket", f"tree/{name}") == (tree / name).read_bytes()
 
 
-# The published files look in the mounted bucket as on the machine of the run: content, time and permissions.
+# The published files look the same in the mounted bucket as on the run's machine: content, time and
+# permissions.
 def test_the_output_of_a_run_is_seen_as_it_was_written(mounted, penstock, store, tmp_path):
     s3 = {
         "region": "us-east-1", "bucketUrl": "s3://bucket", "path": "/", "accessKeyId": store.access_key,

@@ -17,7 +17,7 @@ def text(data):
 
 
 class Issuer:
-    """An identity provider: its documents behind http_server, its key in openssl's hands."""
+    """An identity provider: http_server serves its documents, and openssl signs with its key."""
 
     def __init__(self, http_server, folder):
         self.key, self.url = folder / "issuer.pem", http_server.url

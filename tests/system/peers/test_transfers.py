@@ -9,9 +9,9 @@ globals().update(once_more(test_resume, without=("test_uploads_of_unknown_age_ar
 globals().update(once_more(test_delta))
 pytestmark = pytest.mark.long
 
-NO_PART_COPY = "MinIO copies no part into an upload with checksums, so all of the file is sent"
+NO_PART_COPY = "MinIO copies no parts into an upload with checksums, so the whole file is sent"
 NOT_WITH_MINIO = {
-    "test_unfinished_uploads_are_listed_and_ended": "MinIO lists the uploads of one whole key only",
+    "test_unfinished_uploads_are_listed_and_ended": "MinIO lists uploads only by their complete key",
     "test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint": NO_PART_COPY,
     "test_cp_sends_what_has_changed_of_a_file": NO_PART_COPY,
     "test_what_a_restore_has_fetched_is_built_upon": NO_PART_COPY,

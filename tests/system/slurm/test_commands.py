@@ -13,7 +13,7 @@ from harness.program import TOP
 from harness.workflows import write_workflow
 
 SCRIPT = """#!/bin/sh
-# One of Slurm's commands: keeps its arguments and its environment, and replies from files.
+# A fake of each Slurm command: records its arguments and its environment, and replies from files.
 cd "$FAKE"
 name=$(basename "$0")
 echo "$name $*" >> calls
@@ -109,7 +109,8 @@ def test_two_submissions_at_one_moment_are_one(penstock, fake, workflow, wait_fo
 
 
 def test_a_job_of_an_earlier_submission_begins_nothing(penstock, fake, workflow):
-    # The submitter was killed before it knew the number, and the run was submitted once more.
+    # The first submitter was killed before it knew the job's number, and the run was submitted
+    # again.
     fake.write("answer.2", "RUNNING|None|n1|N/A|RUN")
     submit(penstock, workflow).ok()
     (run,) = penstock.home.glob("runs/*")
@@ -195,7 +196,7 @@ def test_a_run_is_followed_while_another_process_has_its_lock(penstock, fake, wo
     follower.wait().exits(130)
 
 
-# Otherwise the job would start later, and find no run.
+# If the run were removed, its job would start later and find no run.
 @pytest.mark.parametrize("answer", ["PENDING|Priority||N/A|RUN", "RUNNING|None|n1|N/A|RUN"], ids=["pending", "running"])
 def test_a_run_with_a_live_job_is_not_removed(penstock, fake, workflow, answer):
     submit(penstock, workflow).ok()
@@ -252,7 +253,7 @@ def test_a_job_of_another_cluster_is_asked_for_there(penstock, fake, workflow):
     assert fake.calls("squeue")[0].endswith(" --clusters=west") and fake.calls("scancel") == ["scancel 1 --clusters=west"]
 
 
-# Otherwise it could not be submitted again, and the job would run it once more.
+# If the job kept waiting, the run could not be submitted again, and the job would run it once more.
 def test_a_stop_of_a_run_that_went_on_here_cancels_the_job_that_waits(penstock, fake, workflow):
     submit(penstock, workflow).ok()
     penstock.run("run", "--on", "local", workflow).ok()
@@ -283,7 +284,8 @@ def test_a_run_whose_submission_did_not_end_can_be_stopped(penstock, fake, workf
 
 @pytest.fixture
 def running(penstock, fake, workflow, wait_for):
-    """The directory of a run whose job is in its step, and its penstock."""
+    """A run whose job is in its step. Returns the run's directory and the job's penstock
+    process."""
     submit(penstock, workflow).ok()
     (run,) = penstock.home.glob("runs/*")
     fake.write("srun.waits", "")
@@ -344,7 +346,8 @@ def test_of_a_run_that_was_lost_while_nobody_followed_it_is_said_how_its_job_end
     for seen in (penstock.ps()[0], penstock.run("show", run.name, "--json").json()):
         assert (seen["state"], seen["class"]) == ("lost", "node")
         assert seen["message"].startswith("Slurm job 1 ") and said in seen["message"]
-    # Nothing is reported without an answer of squeue, and nothing is continued here.
+    # If squeue fails, penstock does not report an end of the job, and `watch` does not continue the
+    # run on this machine.
     fake.write("squeue.fails", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
     assert penstock.ps()[0]["message"] is None
     penstock.run("watch", "--once").ok()
@@ -374,7 +377,8 @@ def test_a_submission_out_of_a_job_is_not_taken_for_its_going_on(penstock, fake,
 
 
 def test_the_job_gets_the_secrets_of_its_submission_and_no_other_command_does(penstock, fake, workflow):
-    # The job is a penstock, which reads the references of the workflow; squeue and scancel do not need their values.
+    # penstock in the job resolves the workflow's references to secrets; squeue and scancel do not
+    # need the secrets.
     env = {"PENSTOCK_SECRET_MINE": "of-the-environment", "PENSTOCK_SECRET_ACCESS_KEY": "of-the-store", "FOR_ALL": "for all"}
     submit(penstock, workflow, env=env).ok()
 
@@ -427,11 +431,12 @@ def test_what_stands_in_the_name_of_the_home_is_no_pattern(penstock, fake, workf
 
 
 def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
-    # 20.11 is the oldest supported version: penstock must not use a later option without a check for its existence.
+    # 20.11 is the oldest supported version: penstock must not use an option of a later version
+    # without a check that the option exists.
     sources = [*(TOP / "src/run/cluster").glob("*.[ch]"), TOP / "src/cli/runs/exec.c", TOP / "src/cli/cluster/cluster.c"]
     given = set(re.findall(r'"(--[A-Za-z][A-Za-z-]*)', "".join(path.read_text() for path in sources)))
     given |= {f"--{name}" for name in re.findall(r'add_number\(options, "([a-z-]+)"', (TOP / "src/run/cluster/submit.c").read_text())}
-    # Options of penstock itself, and options that only messages name.
+    # The sources also contain penstock's own options, and options that only messages name.
     ours = {"--in-allocation", "--mpi-task", "--on", "--sbatch", "--slurm-sweep", "--slurm-task", "--test-only", "--wrap"}
 
     rows = re.findall(r"^\| (?:sbatch|srun|squeue|scancel|sinfo)[^|]*\| (.*) \| (\d\d\.\d\d) \|$", (TOP / "docs/slurm.md").read_text(), re.M)
@@ -443,7 +448,8 @@ def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
 
 
 def test_a_task_of_another_runner_has_the_processors_of_a_node(penstock, fake, tmp_path):
-    # Other runners do not share machines, so a task gets all processors of a node, unless its file has a number.
+    # Other runners do not share machines between tasks, so a task gets all processors of a node if
+    # its file has no number of processors.
     (tmp_path / "task.yaml").write_text("num_nodes: 2\nrun: x\n")
     (tmp_path / "own.yaml").write_text("num_nodes: 2\nresources: {cpus: 3}\nrun: x\n")
     (fake.bin / "sinfo").write_text("#!/bin/sh\nprintf 'big|99|(null)\\nmain*|16|gpu:2\\nmain*|12|gpu:a100:4\\n'\n")

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-# The library, whose handles are the addresses of these objects; no compiler or header of it is needed.
+# Calls Open MPI's library without a compiler or headers: its handles are the addresses of exported
+# objects.
 PROGRAM = """
 import ctypes, socket, sys
 mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
@@ -46,7 +47,8 @@ def test_a_program_of_mpi_runs_over_two_nodes(login, slurm, program, tmp_path):
 
 @pytest.mark.long
 def test_pmi2_gives_each_task_its_connection(login, slurm, tmp_path):
-    # The interface of MPICH and its relatives: each task has the descriptor and the rank, and the descriptor replies.
+    # PMI-2 is the interface of MPICH and its relatives. Each task has a rank and a descriptor, over
+    # which it sends requests and gets replies.
     script = tmp_path / "pmi2.py"
     script.write_text(
         "import os\n"

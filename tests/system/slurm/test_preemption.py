@@ -64,7 +64,8 @@ def test_a_run_that_comes_to_its_time_limit_is_requeued(login, counting, tmp_pat
 
 @pytest.mark.long
 def test_a_run_goes_on_where_preemption_cancels_jobs(login, counting, slurm, tmp_path):
-    # Slurm does not requeue a job that PreemptMode=CANCEL ends, and without a grace the kill follows the notice at once.
+    # Slurm does not requeue a job that PreemptMode=CANCEL ends. Without a grace time, the kill
+    # follows the notice at once.
     process = login.on_slurm(counting, "--partition=cheap", "--sbatch=--nodes=1", "--sbatch=--time=30")
     process.wait_for_output("attempt 1")
     slurm.run("sbatch", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap", f"until [ -e {tmp_path}/on ]; do sleep 0.1; done")

@@ -181,7 +181,7 @@ def test_the_usage_on_all_nodes_is_sampled(login, workflow, tmp_path):
         rows = [line.split(",") for line in path.read_text().splitlines()[1:]] if path and path.exists() else []
         return [(row[1], float(row[2]), int(row[3])) for row in rows]
 
-    # tail keeps what head has written: 60 MB on each of two nodes.
+    # tail keeps all bytes that head writes in memory: 60 MB on each of two nodes.
     wait_for(lambda: any(name == '"train"' and cpu > 0.2 and memory > 115_000_000 for name, cpu, memory in samples()))
     go.touch()
     process.wait().exits(0)
@@ -252,8 +252,8 @@ def test_two_tasks_on_two_nodes_run_in_containers_with_the_runs_storage(login, w
 
 
 def begin_two(login, workflow, **run):
-    """Starts a run of two tasks on two nodes, which run until its storage has `go`; its job runs until the storage has `end`. Returns the storage,
-    too."""
+    """Starts a run of two tasks on two nodes. The tasks run until the storage has the file `go`;
+    the job runs until the storage has `end`. Returns the process and the storage."""
     two = {"tasks": 2, "cpusPerTask": 1}
     mine = 'echo > "$STORAGE_PATH/$RANK.there"; while [ ! -e "$STORAGE_PATH/go" ]; do sleep 0.1; done'
     steps = [{"name": "train", "run": {"command": mine, "resources": two} | run}, {"name": "after", "run": {"command": 'while [ ! -e "$STORAGE_PATH/end" ]; do sleep 0.1; done'}}]
@@ -302,7 +302,7 @@ def test_a_command_beside_a_task_in_a_container_is_in_that_and_has_the_terminal(
 
 @pytest.fixture
 def scratch(tmp_path, slurm):
-    """A directory on a disk of each node, as its configuration names it."""
+    """A directory on each node's own disk, named by the node's configuration."""
     for node in slurm.nodes:
         (tmp_path / "scratch" / node).mkdir(parents=True)
     return f"{tmp_path}/scratch/$SLURMD_NODENAME"
@@ -335,7 +335,7 @@ def test_inputs_are_copied_once_to_each_node_and_shared_by_its_tasks(login, clus
     assert sorted(rank for rank, *_ in seen) == sorted("00112233")
     assert {(node, inode) for _, node, _, inode in seen} == {(node, [s[3] for s in seen if s[1] == node][0]) for node in slurm.nodes}
     assert all(directory.startswith(f"{tmp_path}/scratch/{node}/penstock-{os.geteuid()}/") for _, node, directory, _ in seen)
-    wait_for(lambda: not any(list((tmp_path / "scratch" / node).iterdir()) for node in slurm.nodes), 60, "what was copied to be removed")
+    wait_for(lambda: not any(list((tmp_path / "scratch" / node).iterdir()) for node in slurm.nodes), 60, "the copies to be removed")
 
 
 @pytest.mark.long
@@ -388,7 +388,8 @@ def test_what_sbatch_refuses_is_passed_on(login, workflow):
 
 @pytest.mark.long
 def test_a_step_with_too_little_memory_is_said_to_be_that_with_its_limit(keep_process, tmp_path, workflow):
-    # Slurm checks the memory of a job every second, and kills all its processes; only its message shows the reason.
+    # Slurm checks a job's memory every second, and kills all processes of a job that exceeds its
+    # limit. Only Slurm's message shows the reason.
     cluster = Cluster(keep_process, settings=["SelectTypeParameters=CR_Core_Memory", "JobAcctGatherType=jobacct_gather/linux", "JobAcctGatherFrequency=task=1", "JobAcctGatherParams=OverMemoryKill"])
     login = ClusterPenstock(tmp_path / "p", cluster)
     try:

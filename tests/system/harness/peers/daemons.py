@@ -34,7 +34,7 @@ def accepts(address, port):
 
 
 class Daemons:
-    """Processes that end in the opposite order of their start, and their files."""
+    """Processes, which end in the reverse order of their start, and their files."""
 
     def __init__(self, name, keep_process=lambda pid: None):
         self.name = name
@@ -79,7 +79,7 @@ class Daemons:
 
     def tail(self, label):
         text = "".join(path.read_text(errors="replace")[-3000:] for path in sorted(self.folder.glob(f"{label}.*")) if path.is_file())
-        return text or "it wrote nothing"
+        return text or "no output"
 
     def stop(self):
         for _label, process in reversed(self.processes):

@@ -14,7 +14,7 @@ class FakeGcs(Daemons):
     def __init__(self, tools, keep_process=lambda pid: None):
         program = Path(tools) / "bin" / "fake-gcs-server"
         if not os.access(program, os.X_OK):
-            raise PeerMissing(f"{program} is not there; run tools/test-fake-gcs")
+            raise PeerMissing(f"'{program}' is missing; run tools/test-fake-gcs")
         super().__init__("fake-gcs-server", keep_process)
         self.port = free_port(self.address)
         self.authority = f"{self.address}:{self.port}"

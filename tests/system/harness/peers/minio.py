@@ -14,7 +14,7 @@ class Minio(Daemons):
     def __init__(self, tools, keep_process=lambda pid: None, settings=None):
         binary = Path(tools) / "bin" / "minio"
         if not os.access(binary, os.X_OK):
-            raise PeerMissing(f"{binary} is not there; run tools/test-peers")
+            raise PeerMissing(f"'{binary}' is missing; run tools/test-peers")
         super().__init__("minio", keep_process)
         self.port = free_port(self.address)
         console = f"{self.address}:{free_port(self.address)}"
@@ -26,7 +26,7 @@ class Minio(Daemons):
                 env=env,
             )  # fmt: skip
             self.wait_for_port("minio", self.port)
-            # MinIO replies before it knows the keys.
+            # MinIO replies to requests before it has loaded its keys.
             wait_for(self.knows_us, 120, "MinIO's start")
         except BaseException:
             self.stop()
