@@ -36,7 +36,7 @@ WAITS = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
 
 def test_a_continued_run_takes_the_code_that_is_there_now(penstock, project):
-    # A fix of the code is the most common reason for the second command.
+    # The most common reason to run the command again is a fix of the code.
     path = project("if [ -e made ]; then sh train.sh; cat kept; ls; else touch made kept; . ./train.sh; " + WAITS + "; fi")
     (project.folder / "train.sh").write_text("echo version 1\n")
     (project.folder / "gone.py").write_text("")
@@ -119,7 +119,7 @@ def test_a_context_that_is_gone_leaves_the_copy(penstock, project, tmp_path):
 
 
 def test_changed_code_meets_artifacts_and_links(penstock, project):
-    # The directory of an artifact is a link in the working directory, and leads to the output.
+    # In the working directory, the directory of the artifact is a link into the output.
     path = project("cat data/x sub/file; [ -e made ] && exit 0; touch made; " + WAITS, artifacts=["data/"])
     (project.folder / "data").mkdir()
     (project.folder / "data" / "x").write_text("data 1\n")
@@ -137,7 +137,8 @@ def test_changed_code_meets_artifacts_and_links(penstock, project):
 
 
 def test_a_directory_of_the_code_becomes_a_file_or_a_link(penstock, project):
-    # The step has made files that Python compiles, and an empty directory of the code has an empty one below it.
+    # The step has made a compiled Python file in `lib`. The directory `empty` of the code has only
+    # an empty subdirectory.
     path = project("[ -d data/sub ] || { cat data lib/x empty; exit 0; }; mkdir lib/__pycache__; touch lib/__pycache__/x.pyc; " + WAITS)
     for name in ("data/sub", "lib", "other"):
         (project.folder / name).mkdir(parents=True)
@@ -235,8 +236,8 @@ def test_a_step_that_was_edited_runs_again_with_those_after_it(penstock, project
 
 
 def test_an_edited_file_without_a_name_continues_its_run(penstock, project):
-    # The contents of the file are its identity, so a fix of the file makes a different run, which starts from scratch without a
-    # message.
+    # Without a name, the file's contents are its identity, so a fix of the file makes a different
+    # run, which starts from scratch without a message.
     path = project("echo one", "echo two; exit 3", name=None)
     penstock.run("run", path).exits(3)
     edit(path, steps={1: "echo three"})
@@ -329,7 +330,8 @@ UNTIL_THIRD = "trap 'exit 0' TERM; echo attempt $PENSTOCK_ATTEMPT; [ $PENSTOCK_A
 
 
 def test_a_run_that_succeeded_elsewhere_is_shown_as_that(machine, job):
-    # Each further try was another failed attempt, with a number that another machine had used.
+    # A `resume` after that must not record a failed attempt with a number that another machine has
+    # used.
     path = job(UNTIL_THIRD)
     preempt(machine("a"), path)
     preempt(machine("b"), path)
@@ -358,7 +360,8 @@ def test_a_run_that_is_live_elsewhere_leaves_no_attempt(machine, job):
 
 
 def test_the_state_next_to_the_output_is_believed_before_the_records(machine, store, job):
-    # The run succeeded here, then started over and was preempted elsewhere. The place and the name both continue the run.
+    # The run succeeded here, then started over and was preempted elsewhere. Both the place and the
+    # name continue the run that was preempted.
     path = job("[ $PENSTOCK_ATTEMPT = 1 ] || { " + UNTIL_THIRD.replace("-ge 3", "-ge 3") + "; }")
     machine("b").run("run", path).ok()
     preempt(machine("a"), path)
@@ -501,7 +504,8 @@ def test_code_whose_names_a_zip_cannot_have_is_not_published(machine, checkout, 
 
 
 def test_code_that_could_not_be_published_is_not_replaced_by_older_one(machine, checkout, tmp_path):
-    # A link that leads out of the project stays on this machine, and so does its code.
+    # A link that leads out of the project cannot be published, so the code with the link stays on
+    # this machine.
     path = checkout("a", code="echo one")
     preempt(machine("a"), path)
     (path.parent / "out").symlink_to(tmp_path)

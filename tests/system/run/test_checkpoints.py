@@ -1,4 +1,5 @@
-"""Checkpoints of a run: published with their commit last, kept by policy, used to resume, after any damage or kill."""
+"""Checkpoints of a run: published with the commit as the last file, kept by a policy, and used to
+resume, after any damage or kill."""
 import functools
 import json
 import os
@@ -15,7 +16,7 @@ from harness.waiting import wait_for
 from harness.workflows import RESOURCES, s3_place, write_workflow
 
 TOOL = binary().parent / "tests" / "unit" / "checkpoint-tool"
-WAIT = "trap 'exit 0' TERM; while :; do sleep 0.05; done"  # a signal that it catches ends it at once
+WAIT = "trap 'exit 0' TERM; while :; do sleep 0.05; done"  # catches SIGTERM, and then ends at once
 
 
 def tool(*arguments, **env):
@@ -24,7 +25,8 @@ def tool(*arguments, **env):
 
 @pytest.fixture
 def workflow(tmp_path, store):
-    """workflow(*commands, **fields): a file whose steps are these; its output goes to s3://out/run and is synced all the time."""
+    """workflow(*commands, **fields): a file whose steps are these; its output goes to s3://out/run
+    and is synced continuously."""
     return functools.partial(write_workflow, tmp_path, name="run", output=s3_place(store, "/run"), continuousOutputSync=True)
 
 
@@ -33,12 +35,13 @@ def save(*arguments):
 
 
 def steps_in(store):
-    """The checkpoints that have a commit in the store."""
+    """Returns (step, attempt) of the checkpoints that have a commit in the store."""
     found = [key.split("/")[-2] for key in store.keys("out", "run/checkpoints/") if key.endswith("/COMMIT.json")]
     return sorted((int(name.split("-")[1]), int(name.split("-")[2])) for name in found)
 
 
-# The step gets the directory for checkpoints, and none to resume from; its files are in the store, without hidden ones.
+# The step gets the directory for checkpoints, and no checkpoint to resume from; its files are in
+# the store, without hidden files.
 def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, store):
     path = workflow('echo "[$PENSTOCK_CHECKPOINT][${PENSTOCK_CHECKPOINT_DIR#$DEEPSQUARE_OUTPUT}]"', save(10, 100000, "loss=0.5"))
 
@@ -82,7 +85,7 @@ def interrupted(penstock, file):
 RESUMES = """if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from $(basename $PENSTOCK_CHECKPOINT)"; exit; fi; """
 
 
-# A checkpoint that was committed just before its step, or penstock itself, is killed: it is valid, and nothing is lost.
+# A checkpoint is valid even if its step, or penstock itself, is killed right after the commit.
 @pytest.mark.parametrize("who", ["step", "penstock"])
 def test_what_was_committed_right_before_a_kill_counts(penstock, workflow, store, who):
     step = RESUMES + f"{save(1, 50000)} && {save(2, 50000)} && kill -9 " + ("$$" if who == "step" else "$PPID; exec sleep 1000")
@@ -118,7 +121,8 @@ def test_half_a_checkpoint_of_text_does_not_count(penstock, workflow, store, who
     assert [key for key in keys if "2.json" in key and "/partial/" not in key] == [] and any(key.endswith("/partial/checkpoints/2.json") for key in keys)
 
 
-# The newest checkpoint on this machine is damaged: the run resumes from the previous one, and a message names the damaged one.
+# The newest checkpoint on this machine is damaged. The run resumes from the previous checkpoint,
+# and a message names the damaged one.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_here_is_passed_over_and_said(penstock, workflow, damage):
     file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}", output=None, continuousOutputSync=None)
@@ -144,7 +148,8 @@ def spoil(folder, damage):
         commit.write_bytes(commit.read_bytes()[:100])
 
 
-# Damage in the store, and another machine: the whole run is restored, except that checkpoint.
+# A checkpoint is damaged in the store, and the run resumes on another machine: penstock restores
+# all output except that checkpoint.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_in_the_store_is_passed_over_and_said(penstock, workflow, store, damage, tmp_path):
     file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}")
@@ -164,7 +169,8 @@ def test_a_checkpoint_damaged_in_the_store_is_passed_over_and_said(penstock, wor
     assert "step-000000000002-1" in again.err
 
 
-# Retention in the store and on this machine, while the steps run: the union of the rules, and always the newest.
+# While the steps run, retention keeps, in the store and on this machine, the checkpoints that any
+# of the rules keeps, and always the newest.
 def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, workflow, store):
     saves = " && ".join(save(step, 2000, f"loss={loss}") for step, loss in enumerate([5, 1, 4, 3, 2, 9], 1))
     file = workflow(
@@ -173,9 +179,9 @@ def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, wo
     )
     run = penstock.popen("run", file)
     run.wait_for_output("saved")
-    wait_for(lambda: [step for step, _ in steps_in(store)] == [2, 4, 5, 6], 60, "the others to go")
+    wait_for(lambda: [step for step, _ in steps_in(store)] == [2, 4, 5, 6], 60, "the other checkpoints to be removed")
     (storage,) = penstock.home.glob("runs/*/storage")
-    wait_for(lambda: len(list(storage.glob("output/checkpoints/*"))) == 4, 60, "the others to go here")
+    wait_for(lambda: len(list(storage.glob("output/checkpoints/*"))) == 4, 60, "the other checkpoints to be removed here")
     (storage / "go").touch()
     run.wait().ok()
 
@@ -184,7 +190,8 @@ def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, wo
     assert sum(int(n) for n in re.findall(r"(\d+) checkpoint", run.err)) == 2
 
 
-# If saves are faster than uploads, the newest checkpoint is never published: retention removes earlier ones all the same.
+# If saves are faster than uploads, the newest checkpoint is never published: retention removes
+# earlier ones even so.
 def test_retention_does_not_wait_for_the_newest_to_be_published(penstock, workflow, store, fault_proxy):
     newest = fault_proxy.fault("PUT", r"step-000000000006-1/COMMIT\.json$", hold="request", times=1000)
     file = workflow(
@@ -197,9 +204,9 @@ def test_retention_does_not_wait_for_the_newest_to_be_published(penstock, workfl
     run = penstock.popen("run", file)
     newest.wait()
 
-    wait_for(lambda: [step for step, _ in steps_in(store)] == [4, 5], 60, "the others to go")
+    wait_for(lambda: [step for step, _ in steps_in(store)] == [4, 5], 60, "the other checkpoints to be removed")
     (storage,) = penstock.home.glob("runs/*/storage")
-    wait_for(lambda: {path.name for path in storage.glob("output/checkpoints/*")} == {f"step-{n:012}-1" for n in (4, 5, 6)}, 60, "the others to go here")
+    wait_for(lambda: {path.name for path in storage.glob("output/checkpoints/*")} == {f"step-{n:012}-1" for n in (4, 5, 6)}, 60, "the other checkpoints to be removed here")
     newest.stop()
     (storage / "go").touch()
     run.wait().ok()
@@ -235,7 +242,8 @@ def test_retention_leaves_what_others_have_published(penstock, workflow, store):
     assert [step for step, _ in steps_in(store)] == [3]
 
 
-# A fresh run has restored nothing. The checkpoints of all its attempts count together, and are removed without a copy.
+# A fresh attempt restores nothing. Its checkpoints and those of earlier attempts count together,
+# and are removed without a copy.
 @pytest.mark.parametrize("fields", [{}, {"continuousOutputSync": False}])
 def test_retention_where_a_finished_run_begins_anew(penstock, workflow, store, fields):
     file = workflow(" && ".join(save(step, 2000) for step in range(1, 6)), checkpoints={"keep": {"latest": 2}}, **fields)
@@ -250,7 +258,8 @@ def test_retention_where_a_finished_run_begins_anew(penstock, workflow, store, f
     assert sum(int(n) for n in re.findall(r"(\d+) checkpoint", last.err)) == 5
 
 
-# A finished training that is started again by mistake still has its checkpoints, until the new one has finished, too.
+# If a finished training is started again by mistake, its checkpoints stay until the new training
+# has finished, too.
 def test_retention_leaves_a_finished_run_until_the_next_has_succeeded(penstock, workflow, store, tmp_path):
     keep = {"keep": {"latest": 2}}
     saves = " && ".join(save(step, 2000) for step in range(1, 5))
@@ -284,7 +293,8 @@ def test_retention_of_single_files_counts_all_attempts(penstock, workflow, store
     assert keys == ["run/same.pth", "run/same.pth.COMMIT.json"]
 
 
-# A program writes a file of the same name again: retention removes the object of the earlier attempt, not the half-written file.
+# A program writes a file whose name an earlier attempt has used: retention removes the object of
+# the earlier attempt, not the half-written file.
 def test_retention_leaves_a_file_that_is_being_written_again(penstock, workflow, store):
     checkpoints = {"path": ".", "pattern": "*.pth"}
     penstock.run("run", workflow("for i in 1 2 3; do echo $i > $DEEPSQUARE_OUTPUT/$i.pth; sleep 0.05; done", checkpoints=checkpoints)).ok()
@@ -308,7 +318,8 @@ def test_retention_leaves_a_file_that_is_being_written_again(penstock, workflow,
     assert keys == ["run/2.pth", "run/2.pth.COMMIT.json"]
 
 
-# A program without commits: each file that was closed, stayed unchanged and was published gets a commit next to it.
+# The program writes no commits. penstock writes one next to each file that was closed, stayed
+# unchanged and was published.
 def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow, store, tmp_path):
     step = """
         if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from $(cat $PENSTOCK_CHECKPOINT)"; exit; fi
@@ -334,7 +345,7 @@ def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow
     assert keys == ["run/b.pth", "run/b.pth.COMMIT.json", "run/log.txt"]
 
 
-# The verbs work on the store, from a machine that never had the run, and on this machine.
+# The verbs work on the store, even from a machine that never had the run, and on local files.
 def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow, store, tmp_path):
     penstock.run("run", workflow(f"{save(1, 5000, 'loss=0.5')} && {save(2, 70000)} && {save(3, 10)}")).ok()
     elsewhere = store.env | {"PENSTOCK_HOME": str(tmp_path / "elsewhere")}
@@ -354,7 +365,7 @@ def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow,
     verified = penstock.run("checkpoints", "verify", *address, env=elsewhere)
     assert verified.code != 0 and re.search("^step-000000000003-1: .*model-0.bin", verified.out, re.M)
     assert "step-000000000001-1: whole\n" in verified.out and "1 of 3 " in verified.err
-    # Damaged files do not stay, but the files next to them do.
+    # A failed download leaves no damaged files, and keeps the files that were there before.
     kept = tmp_path / "bad" / "step-000000000003-1" / "notes"
     kept.parent.mkdir(parents=True)
     kept.touch()
@@ -396,7 +407,8 @@ def test_checkpoints_on_this_machine_are_looked_at_without_a_store(penstock, wor
     assert [c["step"] for c in penstock.run("checkpoints", "list", "run", "--json").json()] == [2]
 
 
-# Ranks in one step, started by penstock; the error names a rank that hangs, and the checkpoint before it stays the newest.
+# Ranks save one checkpoint together. The error names a rank that hangs, and the previous checkpoint
+# stays the newest.
 def test_ranks_save_together_and_one_that_hangs_is_named(tmp_path):
     ranks = [subprocess.Popen([TOOL, "rank", tmp_path, "1", "70000", str(rank), "3", "60"]) for rank in range(3)]
     assert [process.wait(120) for process in ranks] == [0, 0, 0]
@@ -410,7 +422,8 @@ def test_ranks_save_together_and_one_that_hangs_is_named(tmp_path):
 
 
 def kills(tmp_path, n, seed):
-    """kill -9 at random moments of saves, again and again: every valid checkpoint is whole, and none that was reported is lost."""
+    """Kills saves at random moments, again and again. Checks that every valid checkpoint is whole,
+    and that no checkpoint is lost whose save was reported."""
     rng = random.Random(seed)
     folder, told, done = tmp_path / "c", 0, 0
     for attempt in range(1, n + 1):
@@ -429,13 +442,13 @@ def kills(tmp_path, n, seed):
         found = tool("check", folder)
         assert found.returncode == 0, found.stderr
         newest = 0 if found.stdout == "none\n" else int(found.stdout)
-        assert newest >= told, f"attempt {attempt}: {told} was said to be committed, and {newest} is the newest"
+        assert newest >= told, f"attempt {attempt}: step {told} was reported as committed, but {newest} is the newest"
         told = newest
         if attempt % 50 == 0:
             for old in sorted(folder.iterdir())[:-3]:
                 subprocess.run(["rm", "-rf", old], check=True)
     assert done > 0
-    # Besides valid checkpoints there are only files that the last save has left without a commit.
+    # Apart from valid checkpoints, only the last save may have left files without a commit.
     assert len([path for path in folder.iterdir() if not (path / "COMMIT.json").exists()]) <= 1
 
 
@@ -455,7 +468,7 @@ def test_tasks_of_a_step_commit_one_checkpoint(penstock, workflow, store):
     file = workflow(resources=RESOURCES | {"tasks": 2}, steps=[step])
     run = penstock.popen("run", file)
     wait_for(lambda: "out" in [b["Name"] for b in store.client.list_buckets()["Buckets"]] and steps_in(store) == [(7, 1)], 60, "the commit")
-    wait_for(lambda: {"run/through-0", "run/through-1"} <= set(store.keys("out", "run/")), 60, "both to be through")
+    wait_for(lambda: {"run/through-0", "run/through-1"} <= set(store.keys("out", "run/")), 60, "both tasks to end")
     run.send(signal.SIGTERM)
     run.wait().exits(75)
 
@@ -467,7 +480,7 @@ def test_tasks_of_a_step_commit_one_checkpoint(penstock, workflow, store):
     assert again.out.count("from step-000000000007-1\n") == 2
 
 
-# In a container the path is a path of the container.
+# In a container, $PENSTOCK_CHECKPOINT is a path within the container.
 @pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
 def test_a_container_is_told_what_it_goes_on_from(penstock, workflow, tmp_path):
     where = write_layout(tmp_path / "image", image([busybox()]))
@@ -485,7 +498,7 @@ def test_a_container_is_told_what_it_goes_on_from(penstock, workflow, tmp_path):
 
 
 # The message names a commit of another run; neither the commit nor its files are overwritten.
-@pytest.mark.parametrize("by", ["another run", "nobody that we know"])
+@pytest.mark.parametrize("by", ["another run", "an unknown client"])
 def test_a_commit_of_somebody_else_is_not_overwritten(penstock, workflow, store, by):
     file = workflow(save(1, 5000))
     if by == "another run":
@@ -530,7 +543,7 @@ def test_retention_follows_no_link(penstock, workflow, tmp_path):
     assert len(list((tmp_path / "others").iterdir())) == 3
 
 
-# A name that no commit can have: one message names it, and the other files are committed.
+# A commit cannot contain such names. One message reports them, and the other files are committed.
 def test_a_file_with_an_odd_name_is_no_checkpoint(penstock, workflow, store):
     step = "cd $DEEPSQUARE_OUTPUT; printf 'a\\nb.pth\\0c\\377.pth' | xargs -0 touch; echo one > d.pth"
     result = penstock.run("run", workflow(step, checkpoints={"path": ".", "pattern": "*.pth"})).ok()
@@ -539,7 +552,8 @@ def test_a_file_with_an_odd_name_is_no_checkpoint(penstock, workflow, store):
     assert [key for key in store.keys("out", "run/") if key.endswith(".COMMIT.json")] == ["run/d.pth.COMMIT.json"]
 
 
-# The commit is removed in any case; the checkpoint from which the run could resume stays without --force, even if a newer one is damaged.
+# Without --force, `rm` refuses to remove the checkpoint from which the run would resume, even if a
+# newer but damaged one exists.
 def test_removing_never_takes_the_last_that_is_whole_by_itself(penstock, workflow, store):
     penstock.run("run", workflow(" && ".join(save(step, 5000) for step in (1, 2, 3)))).ok()
     store.client.delete_object(Bucket="out", Key="run/checkpoints/step-000000000003-1/model-0.bin")
@@ -553,7 +567,8 @@ def test_removing_never_takes_the_last_that_is_whole_by_itself(penstock, workflo
     assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000002-1", "step-000000000003-1"}
 
 
-# kill -9 between any two steps of removing: no removed checkpoint looks whole, and the next attempt removes the rest.
+# penstock is killed between any two steps of a removal: no removed checkpoint looks whole, and the
+# next attempt removes the rest.
 REMOVING = {
     "before it is noted": "rename:before:1:*/retired", "noted": "rename:after:1:*/retired",
     "before the commit goes": "unlink:before:1:*/step-*/COMMIT.json", "its commit is gone": "unlink:after:1:*/step-*/COMMIT.json",
@@ -584,7 +599,8 @@ def test_a_kill_while_checkpoints_are_removed(penstock, workflow, store, at, whe
         assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {f"step-{newest:012}-1"}
 
 
-# kill -9 while the store deletes: the next attempt, here or on a machine without local files, deletes the rest.
+# penstock is killed while the store deletes: the next attempt, here or on a machine without local
+# files, deletes the rest.
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
 @pytest.mark.parametrize("held", ["COMMIT.json", "model-0.bin"])
 def test_a_kill_while_the_store_removes_checkpoints(penstock, workflow, store, fault_proxy, tmp_path, held, where):
@@ -607,7 +623,8 @@ def test_a_kill_while_the_store_removes_checkpoints(penstock, workflow, store, f
     assert not [key for key in store.keys("out", "run/.penstock/") if key.endswith("/retired")]
 
 
-# A full disk below a whole run: the step that could not save fails with a message, earlier saves are valid, and with free space the same run resumes.
+# The whole run is on a full disk: the step that cannot save fails with a message, earlier
+# checkpoints are valid, and once there is free space, the same run resumes.
 def test_a_full_disk_below_a_run_that_saves(penstock, workflow, tmp_path):
     step = RESUMES + f"{save(1, 100000)} && {save(2, 40000000)}"
     file = workflow(step, output=None, continuousOutputSync=None)
@@ -626,7 +643,8 @@ def test_a_full_disk_below_a_run_that_saves(penstock, workflow, tmp_path):
     assert lines[0] == "1" and lines[-1] == "0" and "from step-000000000001-1" in lines, done.stdout
 
 
-# A full disk while saving: the previous checkpoint is valid, and the space is freed.
+# The disk gets full during a save: the previous checkpoint is valid, and the space of the failed
+# one is freed.
 def test_a_full_disk_while_saving_keeps_the_one_before(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

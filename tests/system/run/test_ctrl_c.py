@@ -1,8 +1,9 @@
-"""Ctrl-C, once and twice, at every stage of a run, pressed on a terminal of its own.
+"""Ctrl-C, pressed once and twice at every stage of a run, on a pseudo terminal.
 
-Once: the run ends in order, closed files are published, and the records have the end. Twice: penstock exits at once, with any
-store, nothing local is lost, and `resume` or `flush` completes the run. No process, lock, claim or temporary file survives.
-Each stage shows how it detects that the run has reached it.
+After one Ctrl-C, the run ends in order, closed files are published, and the records have the end.
+After two, penstock exits at once, even if the store does not reply; nothing local is lost, and
+`resume` or `flush` completes the run. No process, lock, claim or temporary file survives.
+The function of each stage returns once the run has reached the stage.
 """
 import bz2
 import fcntl
@@ -31,7 +32,7 @@ from workflow.test_modules import write as write_module
 FIRST = "echo 1 > $DEEPSQUARE_OUTPUT/one; echo first ended"
 SECOND = "echo 2 > $DEEPSQUARE_OUTPUT/two; echo second ended"
 SIGINT_BIT = 1 << 1
-QUICKLY_S = 60  # limit for a failing test; without a key press the end takes minutes
+QUICKLY_S = 60  # limit for a failing test; without Ctrl-C the end would take minutes
 
 
 class Scene:
@@ -50,7 +51,7 @@ class Scene:
         return s3_place(self.store, bucket=bucket, endpoint=self.proxy.url)["s3"]
 
     def write(self, *steps, output=True, **fields):
-        """`output`: to the store, None, or the value of the key."""
+        """Writes the workflow. `output` is True for the store, None, or the value of the key."""
         place = {"s3": self.s3("out")} if output is True else output
         self.output_kept_here = not output
         return write_workflow(self.folder, *(steps or (FIRST, SECOND)), **{"name": "x", "output": place or None} | fields)
@@ -67,7 +68,7 @@ class Scene:
         return self.penstock.home / "runs" / row["id"]
 
     def held(self, method, path):
-        """Waits until the proxy holds a request for it."""
+        """Waits until the proxy holds such a request."""
         wait_for(lambda: any(not seen.ended and seen.rule for seen in self.proxy.seen(method, path)), 60, f"{method} {path} held")
 
     def let_go(self):
@@ -83,7 +84,8 @@ class Scene:
                 run.wait()
 
     def signal_was_taken(self, pressed):
-        """Waits until the terminal has sent `pressed` signals, and the thread that reads them waits for more."""
+        """Waits until the terminal has sent `pressed` signals, and penstock's signal thread has
+        read them and waits for more."""
         wait_for(lambda: self.run.raw.count("^C") >= pressed, 60, "the echo of Ctrl-C")
 
         def pending():
@@ -138,7 +140,8 @@ def scene(penstock, store, fault_proxy, http_server, tmp_path):
 
 
 def staged(scene, name):
-    """Returns the files of that name among the input, whose directory may be created again at this moment."""
+    """Returns the input files of that name. penstock may be replacing the input directory at this
+    moment."""
     try:
         return [found for found in scene.penstock.home.glob(f"runs/*/storage/input/**/{name}") if found.exists()]
     except FileNotFoundError:
@@ -155,7 +158,7 @@ def tar_of(**members):
     return made.getvalue()
 
 
-# --- stages: each returns once the run is in it
+# --- stages
 
 
 def waiting_in_line(scene):
@@ -184,7 +187,7 @@ def taking_the_lease(scene):
 
 
 def watching_for_a_term(scene):
-    # The output belonged to another run, whose machine is silent.
+    # The output belongs to another run, whose machine seems to be silent.
     path = scene.folder / "other.json"
     path.write_text(json.dumps({"name": "other", "resources": RESOURCES, "output": {"s3": scene.s3("out")}, "steps": [{"run": {"command": "true"}}]}))
     scene.penstock.run("run", path).ok()
@@ -213,7 +216,8 @@ def pulling_an_image(scene):
     assert scene.state() == "staging"
 
 
-# Replaces Python: its environments are links, and its pip waits, as if the package index did not reply.
+# A fake Python: its virtual environments are links, and its pip waits, as if the package index did
+# not reply.
 PYTHON = """#!/bin/sh
 for last; do :; done
 case "$2" in
@@ -253,7 +257,7 @@ def staging_from_http(scene):
 def unpacking_while_it_arrives(scene):
     data = random.Random(2).randbytes(2_000_000)
     url = scene.http.add("/data.tar", tar_of(a=data[:200_000], b=data))
-    scene.http.ranges = False  # so that it is unpacked as it comes, and not in whole ranges
+    scene.http.ranges = False  # so that it is unpacked while it arrives, and not in whole ranges
     scene.http.fault("/data.tar", times=1000, stall_after=1_000_000)
     scene.start(scene.write(input={"http": {"url": url}}))
     wait_for(lambda: staged(scene, "a"), 60, "the first member")
@@ -261,7 +265,8 @@ def unpacking_while_it_arrives(scene):
 
 
 def unpacking_what_has_arrived(scene):
-    # 4 GiB of zeros in 3 kB for each 64 MiB: disk and processor take the time.
+    # The archive holds 4 GiB of zeros, 64 MiB in each 3 kB, so that it is fetched quickly and
+    # unpacked slowly.
     block, times = bytes(64 << 20), 64
     info = tarfile.TarInfo("zeros")
     info.size = len(block) * times
@@ -308,7 +313,8 @@ def manifest(scene):
 
 
 def between_steps(scene):
-    # The next step starts once the end of the first was recorded, which is delayed here.
+    # The next step starts once the end of the first is recorded. The lock on the database delays
+    # that record.
     wait = "while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
     scene.start(scene.write("echo pid $$; " + wait + FIRST, SECOND, output=False))
     pid = int(scene.run.wait_for_output(r"pid (\d+)").group(1))
@@ -320,7 +326,7 @@ def between_steps(scene):
 
 
 def in_a_step(scene):
-    # The step saves when it is asked to end; a second Ctrl-C does not wait for that.
+    # The step saves its work when it is asked to end.
     save = "trap 'echo asked; sleep 0.1; echo 1 > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM"
     step = "if [ $PENSTOCK_ATTEMPT = 1 ]; then " + save + "; echo started; while :; do sleep 0.05; done; fi; " + SECOND
     scene.start(scene.write(FIRST, step))
@@ -374,7 +380,7 @@ BEFORE_THE_STEPS = [
 AT_THE_END = [flushing, sending_over_http, uploading_the_log, saying_the_last_words]
 
 
-# --- before there is a run: the program itself is ended, and nothing was recorded
+# --- before there is a run: penstock itself ends, and has recorded nothing
 
 
 def fetching_the_workflow(scene):
@@ -445,7 +451,7 @@ def test_before_the_steps(scene, stage, times):
 
     if times == 1:
         scene.run.press()
-    else:  # the second may come at any later time, even after the end of the run
+    else:  # the second Ctrl-C may arrive at any later time, even after the end of the run
         scene.run.press(b"\x03\x03")
 
     assert_stopped_and_resumed(scene)
@@ -498,7 +504,8 @@ def test_twice_in_a_step(scene):
 
 @pytest.mark.parametrize("stage", AT_THE_END, ids=lambda stage: stage.__name__)
 def test_once_at_the_end(scene, stage):
-    # The steps have ended: a message says that the output is being uploaded, and so it is.
+    # The steps have ended, so penstock reports that it is uploading the output, and completes the
+    # upload.
     stage(scene)
 
     scene.run.press()
@@ -545,7 +552,8 @@ def test_once_in_penstock_flush(scene):
 
 
 def test_twice_at_the_last_words(scene):
-    # Everything was sent: the run has succeeded, even if the store never gets that state.
+    # The whole output was uploaded, so the run has succeeded, even if the store never gets the last
+    # state.
     saying_the_last_words(scene)
 
     press(scene, 2, progress.UPLOADING)

@@ -55,7 +55,8 @@ def test_the_last_write_of_a_step_that_fails_is_published(penstock, workflow, st
 
 @pytest.mark.parametrize("name, code", [("KILL", 137), ("SEGV", 139), ("ABRT", 134), ("TERM", 143)])
 def test_a_step_that_is_killed(penstock, workflow, store, to_store, name, code):
-    # Files that the step closed are published. The file that it was writing is not a version, and the last good version stays.
+    # Files that the step closed are published. The half-written file goes to partial/, and its last
+    # good version stays.
     step = "ulimit -c 0; cd $DEEPSQUARE_OUTPUT; echo good > half; echo 1 > last; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
     run = penstock.popen("run", workflow(step + HALF + f"kill -{name} $$", output=to_store, continuousOutputSync=True))
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["state"] == "running", 60, "the step")
@@ -164,7 +165,8 @@ FILL = "cat /dev/zero > $STORAGE_PATH/fill 2>/dev/null; while printf x >> $STORA
 
 @pytest.mark.parametrize("end, code", [("exit 3", 3), ("exit 0", 0)])
 def test_a_step_that_fills_the_disk(small_disk, workflow, store, to_store, end, code):
-    # Files closed before are in the store, the end was recorded, and the log has the last lines.
+    # Files that were closed before the disk was full are in the store, the end is recorded, and the
+    # log has the last lines.
     step = "echo 1 > $DEEPSQUARE_OUTPUT/before; echo early; " + FILL + "seq 100000; echo the last words; " + end
     path = workflow(step, output=to_store, continuousOutputSync=True, enableLogging=True)
 
@@ -235,7 +237,8 @@ def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_pr
     line = last_line(result.err)
     assert line.startswith("penstock: run ") and hint in line
     assert f"'penstock flush {folder.name}'" in line and str(folder / "storage" / "output") in line
-    if how and how.get("status", 500) not in (500, 503):  # else the last failure may have been another one
+    # For 500 and 503, the last failure may have been another one.
+    if how and how.get("status", 500) not in (500, 503):
         assert how["body"].decode().split("<Message>")[1].split("</Message>")[0] in line
     assert (folder / "storage" / "output" / "data").read_bytes() == data
     assert "data" not in store.keys("out")
@@ -254,7 +257,8 @@ def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_pr
 
 
 def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, fault_proxy, to_store):
-    # Without a byte for this long an attempt has failed; then the patience counts.
+    # An upload fails if no byte moves for PENSTOCK_NETWORK_STALL, and is retried for
+    # PENSTOCK_FLUSH_PATIENCE.
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 
     result = penstock.run("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output=to_store),
@@ -266,7 +270,7 @@ def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, f
     assert store.bytes("out", "data") == b"1\n" and penstock.ps()[0]["state"] == "succeeded"
 
 
-# The key of the workflow also limits a silent connection, which has 30 s without the key.
+# The workflow's key also limits the wait for a silent connection, which is 30 s without the key.
 def test_a_silent_store_is_given_up_when_the_workflow_says(penstock, workflow, fault_proxy, to_store):
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 
@@ -291,7 +295,7 @@ def test_an_http_output_that_is_refused(penstock, workflow, http_server, status)
     penstock.run("rm", "x").ok()
 
 
-# --- what is said of the output
+# --- messages about the output
 
 
 def test_flush_has_nothing_to_do_where_the_output_goes_nowhere(penstock, workflow):
@@ -360,7 +364,8 @@ exec env -i PENSTOCK_RUN_ID="$3" STORAGE_PATH=/deepsquare "$(command -v chroot)"
 
 @contextlib.contextmanager
 def contained(root, storage, run_id):
-    """Starts a process as in a container: the path of its storage does not show the run."""
+    """Starts a process in a container-like mount namespace, where the path of its storage does not
+    show which run it belongs to."""
     root.mkdir()
     private = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-rm"]
     process = subprocess.Popen([*private, "sh", "-c", CONTAINED, "sh", str(root), str(storage), run_id])

@@ -59,7 +59,8 @@ def test_input_and_output_in_a_bucket_of_google(penstock, gcs, job, tmp_path, id
     assert penstock.ps()[0]["state"] == "succeeded"
 
 
-# The first foreign object is copied in the store, and only its generation is replaced.
+# The foreign object is first copied within the store, and only the generation that was copied is
+# overwritten.
 def test_what_is_overwritten_is_kept(penstock, gcs, job):
     gcs.put("out", "run/model", b"theirs")
 
@@ -75,7 +76,8 @@ def test_what_is_overwritten_is_kept(penstock, gcs, job):
     assert published(gcs) == {"run/model": b"theirs"}
 
 
-# Two runs of one output: the lease is created only if it is missing, and the second run names the owner.
+# Two runs have the same output. A lease is created only if there is none, and the refused second
+# run names the owner.
 def test_a_second_run_of_a_live_identity_is_refused(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -88,7 +90,8 @@ def test_a_second_run_of_a_live_identity_is_refused(penstock, gcs, job, tmp_path
     assert first.wait(60).code == 0 and refused.code == TAKEN and "gs://out/run/" in refused.err, refused.err
 
 
-# The run is killed in its step: the published files are restored with their content, and the run continues.
+# The run is killed in its step. The next attempt restores the published files, and continues the
+# run.
 def test_a_killed_run_is_restored_from_the_bucket(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -152,7 +155,8 @@ trap 'exit 0' TERM; printf 7 > ckpt; echo saved; while :; do sleep 0.05; done"""
 
 @pytest.mark.parametrize("end", ["preempted", "lost"])
 def test_a_run_goes_on_on_another_machine(machine, gcs, job, wait_for, end):
-    # A preempted run is taken over at once, a silent run once its generation has not changed for a term.
+    # A preempted run is taken over at once. A silent run is taken over once the generation of its
+    # state object has not changed for a term.
     path = job(CKPT)
     first = machine("a").popen("run", path, env=gcs.env)
     first.wait_for_output("saved")
@@ -170,7 +174,7 @@ def test_a_run_goes_on_on_another_machine(machine, gcs, job, wait_for, end):
     assert state_of(gcs)[1]["state"] == "succeeded" and published(gcs) == {"run/ckpt": b"7"}
 
 
-# The next renewal of the owner asks for the generation that it wrote last.
+# The owner's next renewal requires the generation that this owner wrote last, and fails.
 def test_an_owner_that_was_replaced_publishes_nothing_more(machine, gcs, job, wait_for):
     step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
     run = machine("a").popen("run", job(step), env=gcs.env)

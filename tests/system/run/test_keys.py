@@ -16,7 +16,8 @@ from harness.workflows import write_workflow
 LIFETIME_S = 6
 SOURCE = Path(expiring.__file__)
 
-# Uses one client, as a training does, until it has had three keys. The last line describes how it got them.
+# Uses one client, as a training does, until the client has had three keys. The printed line
+# describes where the keys came from.
 TRAINER = """
 import json, os, sys, time
 import boto3
@@ -33,7 +34,7 @@ print(json.dumps({"tokens": len(tokens), "method": session.get_credentials().met
 
 
 class Ecs(Service):
-    """The endpoint of a container's role, whose keys end soon."""
+    """The endpoint that gives a container the keys of its role, which expire soon."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +62,7 @@ def ending():
 
 @pytest.fixture(scope="session")
 def boto3_layout(tmp_path_factory):
-    """An image with Debian's boto3, of which only the services of the test are taken."""
+    """An image with Debian's boto3, reduced to the services that the test uses."""
     others = re.compile(r"/boto(core|3)/data/(?!s3/|sts/|[^/]*$)")
     files = {path for path in debian_image.packages("python3-boto3") if not others.search(path)} | debian_image.programs("/usr/bin/python3")
     return write_layout(tmp_path_factory.mktemp("boto3"), image([busybox(), debian_image.layer(files)]))
@@ -87,7 +88,8 @@ def assert_served(seen):
     assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} & seen["env"].keys()
 
 
-# The first keys expire before the training ends; each of its requests has valid ones. A request without the token gets none.
+# The first keys expire before the training ends, but each request of the training has valid keys. A
+# request without the token gets no keys.
 def test_a_process_outlives_its_keys(penstock, ecs, ending, tmp_path):
     curl = 'curl -s -o /dev/null -w "%{http_code}\\n"'
     ask = f'{curl} "$AWS_CONTAINER_CREDENTIALS_FULL_URI"; {curl} -H "Authorization: $AWS_CONTAINER_AUTHORIZATION_TOKEN" "$AWS_CONTAINER_CREDENTIALS_FULL_URI"'
@@ -100,7 +102,7 @@ def test_a_process_outlives_its_keys(penstock, ecs, ending, tmp_path):
     assert ending.refused == 0 and "step-2" in ending.keys("out")
     assert result.out.splitlines()[:2] == ["401", "200"]
     assert seen["env"]["AWS_CONTAINER_AUTHORIZATION_TOKEN"] == "***", "the log hides the token"
-    with pytest.raises(urllib.error.URLError):  # the listener is gone with the run
+    with pytest.raises(urllib.error.URLError):  # the listener has ended with the run
         urllib.request.urlopen(seen["env"]["AWS_CONTAINER_CREDENTIALS_FULL_URI"], timeout=10)
 
 
@@ -123,7 +125,8 @@ def test_a_process_with_its_own_network_outlives_its_keys(penstock, ecs, ending,
     assert_served(trained(penstock.run("run", path, env=ecs.env)))
 
 
-# SDKs ask a profile before the endpoint, so the step has a profile without a role, with the other settings.
+# SDKs prefer the keys of a profile to those of the endpoint. Therefore the step gets a copy of the
+# profile without its source of keys.
 @pytest.mark.parametrize("name", ["default", "trainer"])
 def test_a_profile_with_a_role_does_not_hide_the_endpoint(penstock, ending, tmp_path, name):
     (penstock.user_home / ".aws").mkdir()
@@ -141,7 +144,8 @@ def test_a_profile_with_a_role_does_not_hide_the_endpoint(penstock, ending, tmp_
     assert "output = text" in lines and "  addressing_style = path" in lines and "credential_process" not in result.out
 
 
-# The profile of the step is then of no use to the step, and the profile of the machine gives it keys, too.
+# Without the directory, the next step has no copy of the profile, and gets its keys from the
+# machine's own profile.
 def test_a_step_that_removes_the_directory_of_its_profile_is_followed_by_others(penstock, ending, tmp_path):
     (penstock.user_home / ".aws").mkdir()
     (penstock.user_home / ".aws" / "config").write_text(f"[default]\ncredential_process = {sys.executable} {SOURCE} keys {LIFETIME_S}\n")
@@ -152,7 +156,7 @@ def test_a_step_that_removes_the_directory_of_its_profile_is_followed_by_others(
     assert seen["tokens"] == 3 and seen["method"] == "custom-process"
 
 
-# These keys do not expire, and programs that do not know the endpoint may read them.
+# Permanent keys are set as variables, because some programs do not know the endpoint.
 def test_keys_that_stay_are_in_the_environment(penstock, store, tmp_path):
     out = place(store.endpoint)
     out["s3"]["createBucket"] = True

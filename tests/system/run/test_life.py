@@ -31,7 +31,8 @@ def to_store(store):
     return fields
 
 
-# A mistyped bucketUrl must not leave a bucket in an account. The mistake is found before a step runs.
+# A mistyped bucketUrl must not leave a bucket in an account. penstock reports the mistake before a
+# step runs.
 @pytest.mark.parametrize("create", [True, False])
 def test_a_bucket_is_made_only_if_the_workflow_asks_for_it(penstock, workflow, store, tmp_path, create):
     path = workflow(f"touch {tmp_path}/ran; echo 1 > $DEEPSQUARE_OUTPUT/x", output=s3_place(store, bucket="teem", createBucket=create))
@@ -71,7 +72,8 @@ def test_a_steps_exit_code_is_penstocks(penstock, workflow, command, code):
 
 
 def test_a_work_dir_that_is_not_there_is_a_mistake_of_the_workflow(penstock, tmp_path):
-    # The error comes before anything is staged, with the option that mends it; a directory that an earlier step makes is there in time.
+    # The error names the option that corrects the mistake. For the first step, the error comes
+    # before anything is staged; a later step may use a directory that an earlier step has made.
     def job(*steps):
         path = tmp_path / "wf.json"
         path.write_text(json.dumps({"name": "w", "resources": RESOURCES, "steps": [{"name": "s", "run": step} for step in steps]}))
@@ -148,7 +150,8 @@ WHO_WAS_HERE = """
     ids=["stopped", "preempted_and_never_to_be_resumed"],
 )
 def test_what_is_not_to_go_on_begins_anew_by_the_same_command(penstock, workflow, store, to_store, ended_by, code, more):
-    # The user has stopped the run, or its file says `resume: never`. The output stays in the bucket.
+    # Such a run was stopped by the user, or its file says `resume: never`. The output stays in the
+    # bucket.
     path = workflow("echo first", WHO_WAS_HERE, **more, **to_store())
     run = penstock.popen("run", path)
     run.wait_for_output("^attempt 1$")
@@ -162,7 +165,7 @@ def test_what_is_not_to_go_on_begins_anew_by_the_same_command(penstock, workflow
 
 
 def test_a_log_that_is_never_closed_is_published_while_it_is_written(penstock, workflow, store, to_store, wait_for):
-    # The run sends it after its own interval, which is seconds.
+    # The sync uploads an open log after an interval of some seconds.
     write = "exec 3>> $DEEPSQUARE_OUTPUT/train.log; echo one >&3; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; echo two >&3"
     run = penstock.popen("run", workflow(write, **to_store()))
     run.wait_for_output("wrote")
@@ -177,7 +180,8 @@ def test_a_log_that_is_never_closed_is_published_while_it_is_written(penstock, w
 
 
 def test_a_parent_that_ignores_how_its_children_end_changes_nothing(penstock, workflow):
-    # An ignored SIGCHLD is inherited, and the kernel would not report how a step ended.
+    # penstock inherits an ignored SIGCHLD. If SIGCHLD stayed ignored, the kernel would not report
+    # how a step ended.
     path = workflow("exit 3")
     ended = subprocess.run(
         [binary(), "run", path], env=penstock.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
@@ -199,7 +203,8 @@ def test_a_second_ctrl_c_kills(penstock, workflow):
 
 
 def test_sigterm_preempts_and_the_same_command_continues(penstock, workflow):
-    # A machine that is taken away sends SIGTERM: the run can be continued, and finished steps are not repeated.
+    # A machine that is about to be preempted sends SIGTERM: the run can be continued, and finished
+    # steps are not repeated.
     path = workflow("echo one", "if [ -e $STORAGE_PATH/again ]; then echo two; exit; fi; touch $STORAGE_PATH/again; echo started; sleep 1000")
     run = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "0"})
     run.wait_for_output("started")
@@ -212,7 +217,8 @@ def test_sigterm_preempts_and_the_same_command_continues(penstock, workflow):
 
 
 def test_after_kill_9_the_same_command_continues(penstock, workflow, store, to_store, wait_for):
-    # Files closed before the kill are in the store after it; surviving processes are ended; finished steps are skipped.
+    # Files that were closed before the kill are in the store afterwards; surviving processes are
+    # ended; finished steps are skipped.
     step = """
         cd $DEEPSQUARE_OUTPUT
         if [ -e ckpt ]; then echo resumed at $(cat ckpt); exit 0; fi
@@ -286,7 +292,7 @@ def test_a_live_run_is_refused_and_its_owner_named(penstock, workflow):
         process.wait().exits(130)
 
 
-# One line at the start of the outage and one at its end.
+# There is one line at the start of the outage and one at its end.
 def test_a_store_that_is_away_during_a_step_is_reported_once(penstock, workflow, store, to_store):
     path = workflow("echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; echo a > $DEEPSQUARE_OUTPUT/a; "
                     "while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done", **to_store())  # fmt: skip
@@ -305,7 +311,8 @@ def test_a_store_that_is_away_during_a_step_is_reported_once(penstock, workflow,
     assert store.bytes("out", "a") == b"a\n"
 
 
-# Nothing is uploaded before the manifest was read, so no upload fails.
+# The sync uploads nothing before it has read the manifest, so here no failed upload can reveal the
+# outage.
 def test_a_store_that_goes_away_before_the_first_upload_is_reported(penstock, workflow, store, fault_proxy):
     gone = fault_proxy.fault(method="HEAD", path=r"manifest\.json$", drop=True, times=1000)
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done",
@@ -337,7 +344,7 @@ def test_a_long_end_says_what_it_does(penstock, workflow, store, fault_proxy):
     run.wait().ok()
 
 
-# A bar that does not move until a file of gigabytes is published would be useless.
+# The progress bar must move during the upload of a large file, not only at its end.
 def test_a_large_file_moves_the_bar_while_it_is_sent(penstock, workflow, store):
     link = SlowLink(store.endpoint)
     link.hold(after=12 << 20)
@@ -358,7 +365,7 @@ def test_a_line_of_penstocks_own_does_not_continue_one_of_a_step(penstock, workf
 
     shown = Terminal(penstock, "run", path, env={"NO_COLOR": "1"}).wait().ok()
 
-    # The log has no line about the beginning of a step.
+    # The log, unlike the terminal, has no line of penstock between the two steps.
     for text, halves in ((shown.out, {"out", "err"}), (penstock.run("logs", "half").ok().out, {"outerr"})):
         lines = text.splitlines()
         own = [line for line in lines if "penstock:" in line]
@@ -366,7 +373,8 @@ def test_a_line_of_penstocks_own_does_not_continue_one_of_a_step(penstock, workf
 
 
 def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_store):
-    # Exit code 73, nothing local is lost, and `flush` completes the output later, and the run keeps its end.
+    # The exit code is 73, and nothing local is lost. `flush` completes the output later, and the
+    # run keeps its end state.
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
                     "echo b > $DEEPSQUARE_OUTPUT/b; exit 4", name="f", **to_store(enableLogging=True))  # fmt: skip
     run = penstock.popen("run", path, "--set", "storePatience=1s")
@@ -393,7 +401,7 @@ def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_s
 
 
 def test_ctrl_c_in_every_stage_before_the_steps(penstock, workflow, http_server):
-    # Waiting for resources and staging end at once; nothing was run.
+    # A run that waits for resources, or stages its inputs, ends at once, and no step has run.
     holder = penstock.popen("run", workflow("echo started; sleep 1000", file="holder.json", resources=RESOURCES | {"cpusPerTask": os.cpu_count()}))
     holder.wait_for_output("started")
     waiting = penstock.popen("run", workflow("echo never"))
@@ -496,7 +504,7 @@ def test_a_row_is_read_before_its_first_begins(penstock, workflow):
         unfit = penstock.run("run", *option, good, large).exits(65)
         assert "nofile.json" in missing.err and "stepz" in mistaken.err and "resources.gpus=" in unfit.err
         assert missing.out == mistaken.out == unfit.out == ""
-    # No process would be left to submit the second.
+    # With --detach, no process would be left to submit the second run.
     assert "--detach" in penstock.run("run", "--on", "slurm", "--detach", good, good).exits(64).err
     assert penstock.ps() == []
     assert penstock.run("run", "--dry-run", good, large).exits(65).out == ""
@@ -551,7 +559,8 @@ f = open("ckpt", "wb"); f.write(b"half"); f.flush(); print("writing", flush=True
 
 
 def test_the_endpoint_of_another_store_does_not_reach_a_step(penstock, store, tmp_path):
-    """SDKs would send requests with the keys of the output to that endpoint. An endpoint that the workflow names reaches the step."""
+    """If a step inherited the user's endpoint, SDKs would send requests with the output's keys to
+    that endpoint. An endpoint that the workflow names reaches the step."""
     penstock.env["AWS_ENDPOINT_URL_S3"] = "http://127.0.0.1:1"
     command = 'echo "[${AWS_ENDPOINT_URL_S3-none}] $AWS_ENDPOINT_URL"'
     done = penstock.run("run", write_workflow(tmp_path, command, output=s3_place(store))).ok()
@@ -561,7 +570,7 @@ def test_the_endpoint_of_another_store_does_not_reach_a_step(penstock, store, tm
 
 
 def test_the_embedded_store_is_there_by_name_and_goes_when_idle(penstock, workflow):
-    # nothing_survives waits until its owner is gone.
+    # The fixture nothing_survives waits until the store's owner process has ended.
     s3 = {"region": "r", "bucketUrl": "s3://mine", "path": "/", "endpointUrl": "embedded"}
     path = workflow("echo hi > $DEEPSQUARE_OUTPUT/a; echo $AWS_ENDPOINT_URL", name="e", output={"s3": s3})
 

@@ -1,4 +1,5 @@
-"""Ownership of a run: its state next to the output, seen from another machine (another home, and another boot in the state)."""
+"""Ownership of a run: its state next to the output, seen from another machine (with another home,
+and with another boot id in the state)."""
 import json
 import os
 import re
@@ -17,7 +18,7 @@ STATE = ".penstock/runs/{}/state.json"
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """The program on another machine: nothing is shared with the first but the store."""
+    """The program on another machine, which shares only the store with the first machine."""
     program = Penstock(tmp_path / "elsewhere")
     yield program
     program.close()
@@ -25,7 +26,8 @@ def elsewhere(tmp_path):
 
 @pytest.fixture
 def lost_run(penstock, store, tmp_path, wait_for):
-    """A run that was killed after its checkpoint was published; gives the workflow's path and the state as its owner left it."""
+    """A run that was killed after its checkpoint was published. Returns the workflow's path, the
+    run's id, and the state that the owner left."""
     step = """
         cd $DEEPSQUARE_OUTPUT
         if [ -e ckpt ]; then echo resumed at $(cat ckpt); [ -z "$STAY" ] && exit 0; echo staying; exec sleep 1000; fi
@@ -49,7 +51,8 @@ def put_state(store, identity, state):
 
 
 def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_run):
-    # The state is watched unchanged for one term on the contender's clock; then all published files are restored.
+    # The contender watches the state for one term by its own clock. As the state does not change,
+    # it takes over, and restores all published files.
     path, identity, state = lost_run
     state["owner"] |= {"boot_id": "another", "host": "node7"}
     state["lease"]["term_ms"] = 1500
@@ -64,7 +67,8 @@ def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_ru
 
 
 def test_what_an_owner_left_that_was_killed_under_another_home_is_ended_first(penstock, elsewhere, store, job):
-    # The leftover process has the storage of the other home, and would continue to compute and to write there.
+    # The leftover process would continue to compute, and to write into the storage of the other
+    # home.
     path = job("left", 'if [ $PENSTOCK_ATTEMPT = 1 ]; then (setsid sleep 1000 & echo $! > $STORAGE_PATH/left); echo begun; exec sleep 1000; fi')
     run = penstock.popen("run", path)
     run.wait_for_output("begun")
@@ -84,7 +88,8 @@ def test_what_an_owner_left_that_was_killed_under_another_home_is_ended_first(pe
 
 
 def test_a_home_of_the_same_path_on_a_machine_of_the_same_name_is_another(penstock, elsewhere, store, lost_run):
-    # Short-lived machines have the same names and paths. Files that one of them has left must not replace newer ones.
+    # Short-lived machines often have the same names and paths. Files that an earlier machine has
+    # left must not replace newer files.
     path, identity, _ = lost_run
     elsewhere.run("run", path).ok()
     ended = json.loads(store.bytes("out", STATE.format(identity)))
@@ -183,7 +188,8 @@ def test_an_owner_of_the_output_that_cannot_be_read_is_not_replaced(elsewhere, s
 
 
 def test_another_home_on_the_same_machine_is_seen_through_its_process(penstock, elsewhere, lost_run):
-    # No wait for a term is needed, because the process is visible. A live owner means refusal, a dead one a takeover at once.
+    # On the same machine, the owner's process is visible, so there is no need to wait for a term.
+    # With a live owner the run is refused; after its death the takeover is immediate.
     path, _, _ = lost_run
     first = penstock.popen("run", path, "--env", "STAY=1")
     first.wait_for_output("staying")
@@ -210,8 +216,9 @@ def test_an_owner_in_another_container_is_watched(elsewhere, store, lost_run):
 
 
 def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, store, tmp_path):
-    # The store becomes unreachable after the flush, for example: the run has succeeded all the same, and the next one starts over. The state that
-    # this process itself wrote, without seeing the reply, is not another owner.
+    # The store may become unreachable after the flush. The run has still succeeded, so the next
+    # attempt starts over. A state that penstock itself wrote, without seeing the reply, does not
+    # mean that there is another owner.
     step = "ls $DEEPSQUARE_OUTPUT; echo 1 > $DEEPSQUARE_OUTPUT/x; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
     path = write_workflow(tmp_path, step, output=s3_place(store), continuousOutputSync=True)
 
@@ -239,7 +246,8 @@ def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, s
 
 
 def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_path, wait_for):
-    # A fresh run, killed and continued, has only the output since its start. The objects stay, even with deleteSync.
+    # A run that starts over, and is then killed and continued, restores only the output of its own
+    # attempts. The older objects stay in the bucket, even with deleteSync.
     step = """cd $DEEPSQUARE_OUTPUT; ls; echo listed
         case $PENSTOCK_ATTEMPT in
         1) echo 1 > final; mkdir old; echo 1 > old/x; echo 1 > both;;
@@ -263,7 +271,8 @@ def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_pa
 
 
 def test_an_owner_that_was_replaced_publishes_nothing_more(penstock, store, tmp_path, wait_for):
-    # The owner was suspended, for example, and another machine took over: its next renewal (every 10 s) is refused, and its step is ended.
+    # Another machine took over, perhaps while the owner was suspended. The owner's next renewal
+    # (every 10 s) is refused, and the owner ends its step.
     step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
     path = write_workflow(tmp_path, step, output=s3_place(store), continuousOutputSync=True)
     run = penstock.popen("run", path)
@@ -311,7 +320,8 @@ def let_go(penstock, name):
 
 @pytest.mark.parametrize("where", ["here", "another home"])
 def test_another_run_with_the_same_output_is_refused_while_the_first_one_lives(penstock, elsewhere, store, job, where):
-    # Each run would overwrite the files of the other. The owner is named; the next run starts like the refused one would have.
+    # Each run would overwrite the other's files. The refusal names the owner. After the owner's
+    # end, the same command starts the refused run.
     first = penstock.popen("run", job("first", STAY % "first"))
     first.wait_for_output("wrote")
     identity, state = state_of(penstock, store, "first")
@@ -331,7 +341,7 @@ def test_another_run_with_the_same_output_is_refused_while_the_first_one_lives(p
 
 
 def test_the_output_of_a_run_that_was_killed_is_free_at_once(penstock, store, job):
-    # A killed run that is continued while the other is live is refused, and can still be continued later.
+    # While the second run is live, the killed run cannot be continued; later it can.
     first = penstock.popen("run", job("first", ONCE))
     first.wait_for_output("wrote")
     first.kill()
@@ -366,7 +376,8 @@ def test_the_output_of_a_machine_that_is_gone_is_free_after_one_term(penstock, s
 
 
 def test_an_output_is_not_taken_over_where_conditions_are_ignored(penstock, tmp_path):
-    # The machine of the owner may wake up, and nothing would stop its next upload.
+    # The owner may be a suspended machine. Without conditions, nothing would stop its next upload
+    # when it wakes up.
     with SmallStore(conditions=False) as small:
         output = {"s3": {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": "K" * 16, "secretAccessKey": "S" * 30, "endpointUrl": small.endpoint}}
 
@@ -388,7 +399,8 @@ def test_an_output_is_not_taken_over_where_conditions_are_ignored(penstock, tmp_
 
 
 def test_a_run_whose_output_was_taken_over_publishes_nothing_more(penstock, store, job, wait_for):
-    # The owner was suspended for a term, for example, and another run has the output now: the next renewal (every 10 s) detects that.
+    # Another run took the output, perhaps while the owner was suspended for a term. The owner's
+    # next renewal (every 10 s) detects that.
     step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
     run = penstock.popen("run", job("first", step))
     wait_for(lambda: store.client.list_buckets()["Buckets"] and "x" in store.keys("out"), 60)
@@ -405,7 +417,8 @@ def test_a_run_whose_output_was_taken_over_publishes_nothing_more(penstock, stor
 
 
 def test_of_many_runs_that_begin_at_one_moment_one_gets_the_output(penstock, store, job):
-    # A refused run reports the refusal, and no two runs are live at the same time, which the step itself would detect.
+    # A refused run reports the refusal. The step itself detects a second run that is live at the
+    # same time.
     step = "mkdir {0} || exit 99; echo $PENSTOCK_RUN_ID > $DEEPSQUARE_OUTPUT/x; sleep 0.5; rmdir {0}".format(penstock.folder / "alone")
     runs = [penstock.popen("run", job(f"r{i}", step)) for i in range(6)]
     ends = [run.wait() for run in runs]
@@ -465,7 +478,8 @@ def identity_of(penstock, text, *options, **env):
 
 
 def test_a_run_is_its_workflow_as_written_and_its_output(penstock):
-    # The identity depends neither on the layout, nor on overrides, nor on values of secrets; but on every other word, and on the place of the output.
+    # The identity depends on the place of the output and on every word of the workflow, except
+    # values of secrets. The layout, and overrides of other values, do not matter.
     url = "https://data.invalid/set.tar.gz?X-Amz-Expires=8&X-Amz-Signature=fedcba9876543210"
     same = {
         "indented": json.dumps(IDENTITY, indent=4),
@@ -474,7 +488,7 @@ def test_a_run_is_its_workflow_as_written_and_its_output(penstock):
         "within job:": {"job": IDENTITY},
         "other keys": changed(output__s3__accessKeyId="AKSECOND", output__s3__secretAccessKey="second-secret-key"),
         "another token": changed(env__1__value="hf_second_token"),
-        "a URL that is signed anew": changed(input__http__url=url),
+        "a URL that is signed again": changed(input__http__url=url),
     }
     other = {
         "a command": changed(steps__0__run__command="echo One"),
@@ -505,7 +519,8 @@ def test_a_run_is_its_workflow_as_written_and_its_output(penstock):
 
 @pytest.mark.parametrize("parameter", ["X-Goog-Signature", "q-signature", "x-oss-signature", "X-Tos-Signature", "Authorization", "private_token", "sig", "jwt"])
 def test_a_url_signed_anew_is_the_same_run_whoever_signs_it(penstock, parameter):
-    # A dry run does not print the signature either. Any other difference in the URL makes another input.
+    # A signature is not part of the identity, but any other difference in the URL makes another
+    # input.
     def url(query):
         return changed(input__http__url=f"https://data.invalid/set.tar.gz?{query}")
 

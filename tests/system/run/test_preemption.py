@@ -18,8 +18,8 @@ from harness.workflows import s3_place, write_workflow
 CTRL_S = b"\x13"
 
 
-# Two data loader workers exit at SIGTERM, as torch's do; without one of them the training fails. The training ends after a notice, by the signal or
-# by the file, and a save.
+# Two data loader workers exit at SIGTERM, as torch's workers do; if one of them exits, the training
+# fails. After a notice, by the signal or by the file, the training saves and ends.
 TRAINER = """
 import json, os, signal, sys, time
 how, save_s, code = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
@@ -87,7 +87,8 @@ def workflow(tmp_path):
 
 @pytest.fixture
 def trainer(tmp_path):
-    """trainer(how="file", save_s=0.1, code=0): the command of a training. The shell before it stays."""
+    """trainer(how="file", save_s=0.1, code=0): the command of a training, whose parent is the
+    step's shell."""
 
     def command(how="file", save_s=0.1, code=0, env=""):
         path = tmp_path / "trainer.py"
@@ -99,7 +100,7 @@ def trainer(tmp_path):
 
 @pytest.fixture
 def clouds():
-    """clouds(service): closed at the end."""
+    """clouds(service): returns the service, and closes it at the end of the test."""
     made = []
 
     def keep(service):
@@ -133,7 +134,8 @@ def by_sigusr1(run, *_):
 @pytest.mark.parametrize("source, how", [("SIGTERM", "SIGTERM"), ("SIGTERM", "file"), ("SIGUSR1", "file"),
                                          pytest.param("SIGUSR1", "SIGTERM", marks=pytest.mark.long)])  # fmt: skip
 def test_a_signal_is_a_notice(penstock, workflow, trainer, source, how):
-    # The file appears before the signal. Workers that would exit at the signal do not get it. With any exit code of the task, the run is preempted.
+    # penstock writes the preempt file, and then signals only the leader of the task, so that the
+    # workers do not exit. The run is preempted with any exit code of the task.
     run = penstock.popen("run", workflow(trainer(how), "echo never"))
     run.wait_for_output("^up")
 
@@ -152,7 +154,8 @@ def test_a_signal_is_a_notice(penstock, workflow, trainer, source, how):
 
 
 def test_a_preemption_can_be_simulated(penstock, workflow, trainer):
-    # Another process preempts the run, waits for its end and prints the result.
+    # `penstock preempt`, in another process, preempts the run, waits for its end and prints the
+    # result.
     run = penstock.popen("run", workflow(trainer("SIGUSR2", code=3), preemption={"signal": "USR2"}))
     run.wait_for_output("^up")
 
@@ -180,7 +183,8 @@ def test_a_file_is_a_notice(penstock, workflow, trainer, tmp_path):
 
 @pytest.mark.long
 def test_a_command_is_a_notice(penstock, workflow, trainer, tmp_path):
-    # The service is asked at once and then every five seconds; a failed request causes no message.
+    # The command is run at once and then every five seconds; a failure of the command causes no
+    # message.
     asked, made = tmp_path / "asked", tmp_path / "evict"
     ask = f"echo >> {asked}; cat {made} 2>/dev/null"
     run = penstock.popen("run", workflow(trainer(), preemption={"sources": [{"command": ask}]}))
@@ -197,7 +201,7 @@ def test_a_command_is_a_notice(penstock, workflow, trainer, tmp_path):
                                         pytest.param("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", marks=pytest.mark.long)])  # fmt: skip
 def test_gcp_tells_it_by_a_request_that_hangs(penstock, workflow, trainer, clouds, key, value):
     gcp = clouds(Gcp())
-    gcp.unavailable = 3  # as while a machine migrates
+    gcp.unavailable = 3  # like a cloud while it migrates a machine
     run = penstock.popen("run", workflow(trainer("SIGTERM")), env={"PENSTOCK_METADATA_GCP": gcp.url, "PENSTOCK_PREEMPTION_SOURCES": None})
     run.wait_for_output("^up")
     wait_for(lambda: any("wait_for_change=true" in path for _, path, *_ in gcp.asked(gcp.ROOT + key)), what="a request that hangs")
@@ -209,12 +213,12 @@ def test_gcp_tells_it_by_a_request_that_hangs(penstock, workflow, trainer, cloud
 
     told = saved(penstock)
     assert value in told["notice"]["reason"] and told["notice"]["source"].startswith("gcp") and told["at"] >= at
-    assert count <= 2 + 3  # one that asks for the value, and one that hangs
+    assert count <= 2 + 3  # one request for the current value, and one that waits
     assert all(headers["Metadata-Flavor"] == "Google" for *_, headers, _ in gcp.seen)
 
 
 def test_gcp_was_preempted_before_the_run_began(penstock, workflow, clouds):
-    # A request that waits for a change would never get a reply.
+    # A first request that waits for a change would never get a reply.
     gcp = clouds(Gcp(preempted="TRUE"))
 
     result = penstock.run("run", workflow("echo up; sleep 1000", preemption={"grace": "2s"}),
@@ -224,8 +228,9 @@ def test_gcp_was_preempted_before_the_run_began(penstock, workflow, clouds):
 
 
 def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
-    # The lead is by the clock of the service; the clock here is an hour off. A recommendation only asks for a save, by a file of its own, which does
-    # not end a step that waits for the other file. A refused token is renewed.
+    # The time left is computed by the clock of the service, from which this machine's clock differs
+    # by an hour. A recommendation only asks for a save, by $PENSTOCK_SAVE_FILE. It does not end a
+    # step that waits for $PENSTOCK_PREEMPT_FILE. A refused token is renewed.
     aws = clouds(Aws())
     aws.rebalance()
     soon = ('while [ ! -e $PENSTOCK_SAVE_FILE ]; do sleep 0.02; done; [ ! -e $PENSTOCK_PREEMPT_FILE ] || exit 9; '
@@ -246,7 +251,8 @@ def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
     assert len(asked) <= 3 + (asked[-1] - asked[0]) / 4.9
 
 
-# Ctrl-S, or a connection that hangs: the output of the run is not read, and the run ends in time, with all of its output in the store.
+# After Ctrl-S, or on a connection that hangs, the terminal does not read the output of the run. The
+# run still ends in time, with all of its output in the store.
 def test_a_terminal_that_does_not_read_does_not_keep_the_run(penstock, workflow, store):
     step = "trap 'echo saved > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     run = Terminal(penstock, "run", workflow(step, output=s3_place(store), continuousOutputSync=False))
@@ -365,7 +371,7 @@ def test_azure_does_not_acknowledge_for_others(penstock, workflow, trainer, clou
 
 
 def test_a_service_that_is_not_there_is_silent(penstock, workflow, clouds):
-    # No message appears, and neither the start nor the end of the run waits for the service.
+    # There is no message, and neither the start nor the end of the run waits for the service.
     gone = Gcp()
     gone.close()
 
@@ -376,7 +382,8 @@ def test_a_service_that_is_not_there_is_silent(penstock, workflow, clouds):
 
 
 def test_defaults_stand_in_the_configuration(penstock, workflow, trainer, tmp_path):
-    # The workflow wins key by key; a mistake is named with its place, before anything runs.
+    # Each key of the workflow overrides that of the configuration. An error names the place of a
+    # mistake before anything runs.
     made, config = tmp_path / "evict", tmp_path / "config.yaml"
     config.write_text(f"preemption:\n  sources: [{{file: {made}}}]\n  grace: 20s\n  signal: USR1\n")
     env = {"PENSTOCK_CONFIG": str(config), "PENSTOCK_SYSTEM_CONFIG": str(tmp_path / "none")}
@@ -397,7 +404,8 @@ def test_defaults_stand_in_the_configuration(penstock, workflow, trainer, tmp_pa
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_however_it_ends_the_run_is_preempted(penstock, workflow, trainer, code):
-    # 0 is not a success: the same command runs the step again, and not the step before it.
+    # After a notice, exit code 0 is not a success: the same command runs the step again, but not
+    # the step before it.
     again = "[ -e $DEEPSQUARE_OUTPUT/ckpt ] && { echo goes on; exit 0; }; "
     path = workflow("echo first", again + trainer("SIGTERM", code=code))
     run = penstock.popen("run", path)
@@ -411,7 +419,8 @@ def test_however_it_ends_the_run_is_preempted(penstock, workflow, trainer, code)
 
 
 def test_a_task_that_is_through_says_so(penstock, workflow, trainer):
-    # The last step creates the file: the run has succeeded. An earlier step creates it: that step is finished.
+    # If the last step creates $PENSTOCK_DONE_FILE, the run has succeeded. If an earlier step
+    # creates it, that step is finished.
     last = penstock.popen("run", workflow(trainer("SIGTERM", env="DONE=1")))
     last.wait_for_output("^up")
     last.send(signal.SIGTERM)
@@ -428,8 +437,8 @@ def test_a_task_that_is_through_says_so(penstock, workflow, trainer):
     assert penstock.run("run", path).ok().out == "second\n"
 
 
-# A step without a signal may have finished, or may have saved because it found the preempt file, so the message names the
-# $PENSTOCK_DONE_FILE. A step that was signalled has saved.
+# A step that got no signal may have finished, or may have saved because it found the preempt file;
+# so the message names $PENSTOCK_DONE_FILE. A step that was signalled has saved.
 @pytest.mark.parametrize("handles", [False, True])
 def test_a_step_that_ends_with_0_and_had_no_signal_is_named(penstock, workflow, handles):
     step = "echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
@@ -492,7 +501,7 @@ def test_who_hears_nothing_is_ended_at_the_deadline(penstock, workflow, store):
     assert json.loads(store.bytes("out", f".penstock/runs/{folder(penstock).name}/state.json"))["state"] == "preempted"
 
 
-# The kernel shows that a task has no handler; a task with one is only slow.
+# penstock learns from the kernel whether a task has a handler. A task with a handler is only slow.
 @pytest.mark.parametrize("handles", [False, True])
 def test_who_has_no_handler_is_named(penstock, workflow, handles):
     program = "import signal, time; %sprint('up', flush=True); time.sleep(600)" % ("signal.signal(15, lambda *_: time.sleep(600)); " if handles else "")
@@ -539,7 +548,8 @@ def test_a_second_notice_does_not_end_a_save(penstock, workflow, trainer, clouds
 
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)], ids=["for good", "and comes again"])
 def test_a_notice_that_is_withdrawn(penstock, workflow, tmp_path, again):
-    # A task that got the notice and continues is not ended; the file is gone, and the run succeeds.
+    # penstock removes the preempt file, and does not end a task that got the notice and continues,
+    # so the run succeeds.
     made, go = tmp_path / "evict", tmp_path / "go"
     step = f"while [ ! -e $PENSTOCK_PREEMPT_FILE ]; do sleep 0.02; done; echo told; while [ ! -e {go} ]; do sleep 0.02; done"
     path = workflow(step, "echo second", preemption={"sources": [{"file": str(made)}], "grace": "3s", "reserve": "1s"})
@@ -580,7 +590,7 @@ def test_who_was_told_of_a_withdrawn_notice_is_told_of_the_next(penstock, workfl
 
 
 def test_a_notice_stands_while_one_source_does(penstock, workflow, tmp_path):
-    # If one source withdraws its notice, the notice of the other stays.
+    # If one source withdraws its notice, the notice of another source stays.
     made, go = tmp_path / "evict", tmp_path / "go"
     step = f"while [ ! -e $PENSTOCK_PREEMPT_FILE ]; do sleep 0.02; done; echo told; while [ ! -e {go} ]; do sleep 0.02; done; [ -e $PENSTOCK_PREEMPT_FILE ]"
     path = workflow(step, preemption={"sources": [{"file": str(made)}], "grace": "200s"})
@@ -602,7 +612,8 @@ def test_a_notice_stands_while_one_source_does(penstock, workflow, tmp_path):
 
 @pytest.mark.parametrize("what", ["no text", "a FIFO"])
 def test_a_notice_whose_file_says_nothing_is_one_all_the_same(penstock, workflow, trainer, tmp_path, what):
-    # Bytes that JSON cannot contain, more than the limit, or a file that a reader would wait for.
+    # The file has bytes that JSON cannot contain, and too many of them, or is a FIFO, which a
+    # reader would wait for.
     made = tmp_path / "evict"
     run = penstock.popen("run", workflow(trainer(), preemption={"sources": [{"file": str(made)}]}))
     run.wait_for_output("^up")
@@ -618,7 +629,7 @@ def test_a_notice_whose_file_says_nothing_is_one_all_the_same(penstock, workflow
 
 
 def test_a_notice_follows_no_link_that_a_task_has_made(penstock, workflow, tmp_path):
-    # Nothing is written outside; the only effect is that the task gets no notice.
+    # penstock writes nothing through the link; the only effect is that the task gets no notice.
     outside = tmp_path / "outside"
     outside.mkdir()
     run = penstock.popen("run", workflow(f"cd $STORAGE_PATH; rm -rf .penstock; ln -s {outside} .penstock; echo up; sleep 1000",
@@ -648,7 +659,8 @@ def test_azures_event_is_withdrawn(penstock, workflow, clouds, tmp_path):
 
 @pytest.mark.parametrize("ends", [pytest.param(0, marks=pytest.mark.long), 75])
 def test_a_notice_during_the_flush(penstock, workflow, store, fault_proxy, ends):
-    # The files for which there is time are uploaded. A message names the others, and the state next to the output says that the run can be resumed.
+    # The sync uploads the files for which there is time. A message names the other files, and the
+    # state next to the output says that the run can be resumed.
     s3 = s3_place(store, endpoint=fault_proxy.url)["s3"]
     fault_proxy.fault("PUT", "^/out/data$", times=100000 if ends else 1, hold="request")
     run = penstock.popen("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output={"s3": s3}),
@@ -694,7 +706,8 @@ def test_an_http_output_gets_what_is_left_of_the_time(penstock, workflow, http_s
 
 
 def test_a_store_that_says_nothing_any_more_does_not_hold_up_the_end(penstock, workflow, store, fault_proxy):
-    # Neither the output nor the state can be written: the run ends in time, and the next one sends both.
+    # Neither the output nor the state can be uploaded. The run still ends in time, and the next
+    # attempt uploads both.
     s3 = s3_place(store, endpoint=fault_proxy.url)["s3"]
     step = "trap 'echo 1 > $DEEPSQUARE_OUTPUT/data; exit 0' TERM; [ -e $DEEPSQUARE_OUTPUT/data ] && exit 0; echo up; while :; do sleep 0.02; done"
     path = workflow(step, output={"s3": s3}, continuousOutputSync=True, enableLogging=True, checkpoints={"keep": {"latest": 1}})
@@ -713,7 +726,7 @@ def test_a_store_that_says_nothing_any_more_does_not_hold_up_the_end(penstock, w
 
 
 def test_a_program_that_is_still_starting_is_told_later(penstock, workflow):
-    # The handler is installed after the notice.
+    # The program installs its handler after the notice, and gets the signal then.
     step = "echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; trap 'echo told; exit 1' TERM; while :; do sleep 0.02; done"
     run = penstock.popen("run", workflow(step))
     run.wait_for_output("^up")

@@ -14,7 +14,8 @@ STRANGER = 31337  # a user other than this one and root
 
 @pytest.fixture
 def repository(tmp_path):
-    """A work tree with one commit, and a directory in it for the context; git(...) returns the output of git there."""
+    """A work tree with one commit, and a directory in it for the context; calling it runs git in
+    the work tree and returns git's output."""
     top = tmp_path / "repository"
     context = top / "training"
     context.mkdir(parents=True)
@@ -96,7 +97,8 @@ def test_the_commit_of_the_context_and_what_differs_from_it_are_on_record(pensto
 
 
 def test_a_change_within_the_tick_of_its_commit_is_seen(penstock, repository, job):
-    # The length is the same, and so is the time, as far as the index shows; the change is detected because the index is not newer than the file.
+    # The length is unchanged, and the index shows the same times. The change is still detected,
+    # because the index is not newer than the file.
     changed, index = repository.context / "changed.py", repository.top / ".git" / "index"
     when = (changed.stat().st_mtime_ns // 10**9 - 100) * 10**9
     while True:
@@ -232,7 +234,8 @@ def test_inputs_and_images_are_on_record_by_their_digests(penstock, job, http_se
 
 
 def test_inputs_of_many_objects_are_told_apart_by_names_and_etags(penstock, job, store):
-    # One digest over all objects: the same in any order, another one if any object is another.
+    # There is one digest over all objects. The digest does not depend on the order of the objects,
+    # and changes if any object changes.
     store.client.create_bucket(Bucket="data")
     keys = {"region": "us-east-1", "accessKeyId": store.access_key, "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}
     found = []
@@ -250,7 +253,8 @@ def test_inputs_of_many_objects_are_told_apart_by_names_and_etags(penstock, job,
 
 
 def test_attempts_have_their_cost(penstock, job):
-    costly = job("test $PENSTOCK_ATTEMPT -gt 1", name="costly", price=3600)  # one per second
+    # The price is per hour, so each second costs 1.
+    costly = job("test $PENSTOCK_ATTEMPT -gt 1", name="costly", price=3600)
 
     penstock.run("run", costly).exits(1)
     penstock.run("resume", "--set", "price=7200.5", "costly").ok()

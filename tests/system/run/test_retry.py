@@ -51,7 +51,7 @@ def test_retries_end(penstock, job):
     done = penstock.run("run", path).exits(7)
 
     assert done.out == "try\n" * 3 and "2 retries" in done.err
-    # A user who continues the run gives it the same number of retries again; so does a fresh start.
+    # If a user continues the run, or starts it over, the run gets the same number of retries again.
     assert penstock.run("resume", "again").exits(7).out == "try\n" * 3
     assert penstock.run("run", path).exits(7).out == "try\n" * 3
 
@@ -87,7 +87,7 @@ def test_an_input_that_cannot_be_had_is_asked_for_again(penstock, job, tmp_path,
     assert run.wait().ok().out == "here now\n"
 
 
-# A recommendation of a cloud ends nothing, and so it is still there all the time.
+# A recommendation of a cloud does not end the run, so it is still pending during the pause.
 def test_a_pause_costs_no_cpu_after_a_notice(penstock, job):
     aws = Aws()
 
@@ -107,7 +107,8 @@ def test_a_pause_costs_no_cpu_after_a_notice(penstock, job):
     assert noticed[1] < without[1] + 0.5
 
 
-# Another run that waits for the output sees a short failure, and waits for the next attempt.
+# For a moment, the first run's record has the state failed. A run that waits for its output waits
+# for the next attempt.
 def test_a_run_that_is_retried_has_not_failed_for_those_that_wait_for_it(penstock, job, tmp_path, wait_for):
     step = "[ $PENSTOCK_ATTEMPT = 1 ] || { echo second > $DEEPSQUARE_OUTPUT/data; exit 0; }; until [ -e $AT/go ]; do sleep 0.05; done; exit 7"
     with socket.socket() as silent:  # the server delays the end of the first attempt, which has failed by then
@@ -126,7 +127,8 @@ def test_a_run_that_is_retried_has_not_failed_for_those_that_wait_for_it(penstoc
 
 
 def test_a_retry_that_is_awaited_survives_a_kill(penstock, job, wait_for):
-    # For every other command the run can be continued, and has not failed; its retries are counted further.
+    # During the pause, other commands see a run that can be continued, not a failed run. Retries
+    # before the kill still count.
     path = job("echo once", "echo try $PENSTOCK_ATTEMPT; exit 7", name="again", retry={"max": 1, "backoff": "1h"})
     run = penstock.popen("run", path)
     run.wait_for_output(r"\b1 of 1\b")
@@ -154,7 +156,7 @@ def test_a_retry_that_is_awaited_can_be_ended(penstock, job, wait_for, number, c
 
 
 def test_a_restart_goes_on_from_what_the_step_has_saved(penstock, job):
-    # The checkpoint from before the attempt is older or missing.
+    # The step must not get the checkpoint that the attempt began with, which is older or missing.
     save = f"{BUILD}/tests/unit/checkpoint-tool save $PENSTOCK_CHECKPOINT_DIR"
     steps = [{"name": "train", "run": {"restarts": 2, "command": f"echo from $(basename ${{PENSTOCK_CHECKPOINT:-nothing}}); {save} 1${{PENSTOCK_RESTART:-0}} 10 >/dev/null; exit ${{PENSTOCK_RESTART:-5}}"}},
              {"name": "next", "run": {"command": "true"}}]  # fmt: skip
@@ -175,7 +177,8 @@ def test_a_request_to_end_is_not_retried(penstock, job):
 
 
 def test_exit_codes_that_recover_do_not_count_as_restarts(penstock, tmp_path):
-    # As in SkyPilot: 33 always makes a new attempt; other codes restart the step at most once, within the attempt.
+    # As in SkyPilot, exit code 33 always leads to a new attempt; other codes restart the step at
+    # most once, within the attempt.
     path = tmp_path / "task.yaml"
     path.write_text(f"""name: sky
 run: |
@@ -198,7 +201,7 @@ STAYS = "trap 'exit 0' TERM; echo n >> $AT/%s; [ $PENSTOCK_ATTEMPT = 1 ] || exit
 
 
 def left_over(penstock, job, name, number):
-    """A run that ended with this signal while its step lived."""
+    """Leaves a run that ended by this signal while its step was live."""
     run = penstock.popen("run", job(STAYS % name, file=f"{name}.json", name=name))
     run.wait_for_output("began")
     run.send(number)
@@ -211,7 +214,8 @@ def states(penstock):
 
 @pytest.fixture
 def after_reboot(penstock, job, tmp_path):
-    """A home with a run of every kind; its live one ends with $AT/go."""
+    """Leaves a home with a run in every state; the live run ends once $AT/go exists. Returns the
+    states."""
     left_over(penstock, job, "preempted", signal.SIGTERM)
     left_over(penstock, job, "lost", signal.SIGKILL)
     left_over(penstock, job, "stopped", signal.SIGINT)
@@ -311,13 +315,14 @@ def test_a_preemption_before_its_eyes_waits_and_a_loss_does_not(penstock, job, t
 
 
 def test_watch_backs_off_from_a_run_that_ends_at_once(penstock, job, tmp_path, wait_for):
-    # The second attempt kills its own supervisor: the run is lost again, and not restarted at once.
+    # The second attempt kills its own supervisor, so the run is lost again. It must not be
+    # restarted at once.
     run = penstock.popen("run", job("echo n >> $AT/n; [ $PENSTOCK_ATTEMPT = 1 ] || kill -9 $PPID; echo began; exec sleep 1000", name="bad"))
     run.wait_for_output("began")
     run.kill()
     watch = penstock.popen("watch", "--every", "50ms")
     watch.wait_for_output(r"\brun bad\b.*\b137\b")
-    time.sleep(1)  # twenty scans of the records, none of which may start it: the pause is 8 s at least
+    time.sleep(1)  # long enough for twenty scans; the pause before a restart is at least 8 s
 
     watch.send(signal.SIGTERM)
     watch.wait().ok()
@@ -345,7 +350,7 @@ def test_what_was_stopped_after_its_preemption_is_not_continued_by_itself(pensto
 
     assert nothing.out == "" and "stopped" in not_due.err
     assert states(penstock) == {"preempted": "preempted", "lost": "lost"}
-    # A start by hand that is refused changes nothing.
+    # A manual start that fails changes nothing.
     with contextlib.closing(sqlite3.connect(penstock.home / "runs.db", isolation_level=None)) as records:
         records.execute("CREATE TRIGGER full BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'full'); END")
         refused = penstock.run("resume", "lost")
@@ -374,7 +379,8 @@ def test_watch_runs_nothing_of_another_user(penstock, job, what):
 
 
 def test_retries_count_on_where_watch_goes_on(penstock, job, wait_for):
-    # The end of the machine during the pause before a retry is not a request of a user.
+    # The machine ends during the pause before a retry. penstock must not take that for a user's
+    # request to stop.
     path = job("echo n >> $AT/n; exit 7", name="again", retry={"max": 1, "backoff": "1h"})
     run = penstock.popen("run", path)
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["attempt"] == 2)
@@ -398,7 +404,7 @@ def test_the_units_are_installed_and_valid(tmp_path, unit, kind):
     assert (tmp_path / program.lstrip("/")).exists()
 
     if not os.access("/usr/bin/systemd-analyze", os.X_OK):
-        pytest.skip("systemd-analyze is not here")
+        pytest.skip("systemd-analyze is not installed")
     checked = tmp_path / unit.replace("@", "@root")
     checked.write_text(text.replace(program, str(binary())).replace("Documentation=man:penstock-watch(1)\n", ""))
     done = subprocess.run(["systemd-analyze", f"--{kind}", "verify", checked], capture_output=True, text=True, env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)})

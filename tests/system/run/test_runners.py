@@ -18,7 +18,8 @@ USER = pwd.getpwuid(os.geteuid()).pw_name
 
 @pytest.fixture
 def limited(tmp_path):
-    """limited(text): the environment in which these are the system's limits."""
+    """limited(text): the environment with the text as the system's configuration, which has
+    limits."""
 
     def write(text, variable="PENSTOCK_SYSTEM_CONFIG"):
         path = tmp_path / f"{variable}.yaml"
@@ -30,7 +31,7 @@ def limited(tmp_path):
 
 @pytest.fixture
 def running(penstock, workflow):
-    """running(command, **run): a run whose step has printed that it is up."""
+    """running(command, **run): starts a run, and waits until its step has printed that it is up."""
 
     def start(command="echo up; while :; do sleep 0.1; done", **fields):
         process = penstock.popen("run", workflow(command, **fields))
@@ -96,7 +97,7 @@ def test_runners_tells_apart_what_is_held_what_is_waited_for_and_what_holds_it(p
     ],
     ids=["cpus", "memory", "gpus"],
 )
-@pytest.mark.skipif(CPUS < 2, reason="a machine of one CPU refuses two by itself")
+@pytest.mark.skipif(CPUS < 2, reason="a machine with one CPU refuses two CPUs even without a limit")
 def test_what_the_limits_of_a_user_never_allow_is_refused_with_the_override(penstock, workflow, limited, limits, asked, override):
     env = limited(f"limits: {{'*': {limits}}}") | {"PENSTOCK_GPUS": "1"}
 
@@ -119,7 +120,7 @@ def test_a_run_over_the_limits_of_its_user_waits_for_others_of_that_user(penstoc
     assert "second" in second.wait().ok().out
 
 
-@pytest.mark.skipif(CPUS < 2, reason="one CPU is no more than what a run has at least")
+@pytest.mark.skipif(CPUS < 2, reason="on one CPU, all runs would wait for the CPU")
 def test_runs_over_the_limits_of_their_user_go_on_in_their_order(penstock, workflow, running, limited, tmp_path):
     # Small runs do not overtake a large one again and again, except those that need none of the resources that it waits for.
     env = limited("limits: {'*': {memory: 300MiB}}")
@@ -177,7 +178,8 @@ def test_a_wrong_configuration_is_told_where_it_is_wrong(penstock, workflow, lim
 
 
 def test_exec_runs_where_the_step_runs(penstock, running):
-    # The command has the directory, the environment and the control group of the step; standard input and the exit code are the command's own.
+    # The command runs in the step's directory, environment and control group; `exec` passes on
+    # standard input and the exit code.
     run = running("cd input; export LATER=1; echo up; while :; do sleep 0.1; done", env=[{"key": "GIVEN", "value": "by the workflow"}])
 
     out = penstock.run("exec", "t", "sh", "-c", "echo [$GIVEN][$LATER]; pwd; cat; exit 5", input="from here\n").exits(5).out
@@ -222,14 +224,15 @@ def test_exec_waits_for_a_step_that_is_about_to_start(penstock, running, wait_fo
 
 
 def test_exec_enters_an_iteration_with_a_long_item(penstock, running):
-    # The name of the iteration has the first 40 bytes of the item: the last one is half a character.
+    # The name of an iteration has the first 40 bytes of its item. Here the last of these bytes is
+    # half a character.
     step = {"run": {"command": "echo up; while :; do sleep 0.1; done"}}
     running({"for": {"parallel": False, "items": ["x" + "\u00e9" * 30], "steps": [step]}})
 
     penstock.run("exec", "t", "true").ok()
 
 
-@pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared out between tasks")
+@pytest.mark.skipif(CPUS < 2, reason="two tasks cannot share one CPU")
 def test_exec_enters_the_task_of_a_rank(penstock, running):
     running({"command": "echo up; while :; do sleep 0.1; done", "resources": {"tasks": 2}}, resources={"tasks": 2})
 
@@ -243,7 +246,7 @@ def test_what_exec_started_ends_with_the_step(penstock, running, wait_for):
     beside.wait_for_output("there")
     with open(f"/proc/{beside.pid}/cgroup") as groups:
         if "penstock-" not in groups.read():
-            pytest.skip("no control groups can be made here")
+            pytest.skip("cannot create control groups here")
 
     next(penstock.home.glob("runs/*/storage")).joinpath("go").touch()
 
@@ -291,7 +294,8 @@ def test_steps_are_given_free_ports_which_ps_shows(penstock, running):
 
 @pytest.fixture
 def hook():
-    """A receiver: `bodies` of its requests, `statuses` for the first replies, `hang` to never reply."""
+    """A receiver of webhook requests: `bodies` has their bodies, `statuses` those of the first
+    replies; with `hang` it never replies."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
@@ -346,7 +350,7 @@ def test_a_webhook_is_told_only_what_was_asked_for_and_again_if_it_failed(pensto
 
 def test_a_webhook_that_is_not_there_changes_nothing_but_a_warning(penstock, workflow):
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and never listened to: refused
+        taken.bind(("127.0.0.1", 0))  # bound but not listening, so connections are refused
         path = workflow("true", notify={"url": f"http://127.0.0.1:{taken.getsockname()[1]}/hook-secret-place"})
 
         result = penstock.run("run", path).ok()

@@ -1,4 +1,5 @@
-"""One run on several machines: each has its own home and its own PENSTOCK_MACHINE, and they share only a store."""
+"""One run on several machines. Each machine has its own home and its own PENSTOCK_MACHINE; the
+machines share only a store."""
 import json
 import os
 import random
@@ -23,7 +24,8 @@ FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 @pytest.fixture
 def machine(tmp_path):
-    """machine(name): the program on that machine, the same one for the same name."""
+    """machine(name): the program on that machine; a second call with the same name returns the same
+    program."""
     made = {}
 
     def get(name, term_s=TERM_S):
@@ -72,7 +74,8 @@ def objects(store):
 
 
 def published(store, *keys):
-    """A condition for wait_for(): the manifest, which is written after the objects, has these names."""
+    """Returns a condition for wait_for(), which is true once the manifest, which is written after
+    the objects, has these names."""
 
     def look():
         there = store.keys("out", "res/") if any(b["Name"] == "out" for b in store.client.list_buckets()["Buckets"]) else []
@@ -95,7 +98,8 @@ FOUND = "7 deep ckpt 754 1000000000 ./empty/inner"
 
 
 def test_a_preempted_run_goes_on_elsewhere_at_once(machine, store, job, wait_for):
-    # The state says that the run has no owner, so nothing has to be watched. The whole output is there, and the numbers of attempts continue.
+    # The state says that the run has no owner, so penstock need not watch it. The whole output is
+    # restored, and the numbers of attempts continue.
     path = job("echo first $PENSTOCK_ATTEMPT", MIXED)
     first = machine("a").popen("run", path)
     first.wait_for_output("saved")
@@ -108,7 +112,7 @@ def test_a_preempted_run_goes_on_elsewhere_at_once(machine, store, job, wait_for
     assert not re.search(progress.WATCHING, taken.err) and "attempt 2" in taken.err
     assert taken.out == f"first 2\nattempt 2: {FOUND}\n"
     assert attempts(machine("b")) == [(2, "succeeded")] and state_of(store, identity_of(machine("b")))["attempt"] == 2
-    # A run that has succeeded starts over, even if the records of this machine have only the preemption.
+    # A run that has succeeded starts over, even if this machine's records only show the preemption.
     again = machine("a").popen("run", path)
     again.wait_for_output("saved")
     again.send(signal.SIGTERM)
@@ -154,7 +158,7 @@ def test_the_logs_of_all_attempts_are_whole_on_every_machine(machine, store, job
 
     logs = machine("c").run("logs", "--all", "talk").ok()
     first = machine("c").run("logs", "--attempt", "1", "talk").ok()
-    store.stop()  # the log was fetched once
+    store.stop()  # the machine has fetched the log, and keeps it
     kept = machine("c").run("logs", "--all", "talk").ok()
 
     assert [line for line in logs.out.splitlines() if line.startswith("said by")] == ["said by 1", "said by 2", "said by 3"]
@@ -166,7 +170,8 @@ def test_the_logs_of_all_attempts_are_whole_on_every_machine(machine, store, job
 
 
 def test_finished_steps_count_only_where_what_they_left_is(machine, store, job, wait_for):
-    # On a new machine the first step runs again; on the machine that has its storage it is not repeated.
+    # On a new machine the first step runs again. The machine that has the storage of that step does
+    # not repeat it.
     path = job(
         ("make", "echo making $PENSTOCK_ATTEMPT; echo made > $STORAGE_PATH/made"),
         ("use", "trap 'exit 0' TERM; cat $STORAGE_PATH/made; echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/used; echo saved; "
@@ -215,7 +220,7 @@ def test_what_failed_elsewhere_is_continued(machine, store, job, wait_for):
 
 
 def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_for):
-    # The output of the killed attempt is older than the output of the other machine since.
+    # The output of the killed attempt is older than that of the other machine.
     path = job("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; echo saved; [ $PENSTOCK_ATTEMPT = 2 ] && exit 0; while :; do sleep 0.05; done")
     first = machine("a").popen("run", path)
     first.wait_for_output("saved")
@@ -227,10 +232,10 @@ def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_fo
 
     assert refused.code != 0 and "attempt 2" in refused.err
     assert store.bytes("out", "res/x") == b"2\n"
-    # Attempts that were refused here, with any number, do not change that either.
+    # A `resume` on this machine does not change that either.
     before = store.bytes("out", f"res/.penstock/runs/{identity_of(machine('a'))}/state.json")
     for _ in range(2):
-        machine("a").run("resume", identity_of(machine("a"))).ok()  # nothing is to be done
+        machine("a").run("resume", identity_of(machine("a"))).ok()  # there is nothing to do
         again = machine("a").run("flush", identity_of(machine("a")))
         assert again.code == refused.code and "attempt 2" in again.err
     assert "'penstock flush" not in again.err and "'penstock rm --force" in again.err
@@ -247,7 +252,8 @@ def leave_unsent(penstock, path, wait_for):
 
 @pytest.fixture
 def superseded(machine, store, job, wait_for):
-    """The output on machine a was never uploaded, and is older than the output of b. Returns the workflow, and the run's identity."""
+    """Machine a has output that was never uploaded, and that is older than machine b's. Returns the
+    workflow, and the run's identity."""
     step = ("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; touch $AT/began-$PENSTOCK_ATTEMPT; [ $PENSTOCK_ATTEMPT = 1 ] || exit 0; while :; do sleep 0.05; done")
     path = job(step, continuousOutputSync=False, name="first")
     leave_unsent(machine("a"), path, wait_for)
@@ -263,12 +269,13 @@ def is_refused_by_flush(penstock, store, identity):
 
 
 def test_an_attempt_that_ends_before_it_restored_makes_nothing_here_newer(machine, store, job, wait_for):
-    # The machine owned the run; its storage still has the old files.
+    # The refused attempts owned the run for a while, but the machine's storage still has the old
+    # files.
     step = ("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; touch $AT/began-$PENSTOCK_ATTEMPT; trap 'exit 0' TERM; while :; do sleep 0.05; done")
     path = job(step, continuousOutputSync=False, name="first")
     leave_unsent(machine("a"), path, wait_for)
     second = machine("b").popen("run", path)
-    wait_for(lambda: (path.parent / "began-2").exists(), 60, "the step to go on")
+    wait_for(lambda: (path.parent / "began-2").exists(), 60, "the step to continue")
     second.send(signal.SIGTERM)
     second.wait().exits(75)
     assert store.bytes("out", "res/x") == b"2\n"
@@ -278,7 +285,7 @@ def test_an_attempt_that_ends_before_it_restored_makes_nothing_here_newer(machin
         machine("a").run("run", path, "--set", "input.local.path=/not-here").exits(66)
         assert is_refused_by_flush(machine("a"), store, identity)
     third = machine("a").popen("run", path)
-    wait_for(lambda: any(path.parent.glob("began-[3-9]")), 60, "the step to go on here")
+    wait_for(lambda: any(path.parent.glob("began-[3-9]")), 60, "the step to continue here")
     third.send(signal.SIGTERM)
     third.wait().exits(75)
 
@@ -302,7 +309,7 @@ def test_a_run_that_is_refused_its_output_leaves_the_state_whose_it_was(machine,
     assert store.bytes("out", f"res/.penstock/runs/{identity}/log/2") == log
     machine("a").run("run", path).ok()
     assert [store.bytes("out", key) for key in store.keys("out", "res/") if "/replaced/" in key] == [b"2\n"]
-    # Files that only this machine has are set aside, and only an explicit option removes them.
+    # penstock sets aside files that only this machine has; only an explicit option removes them.
     refused = machine("a").run("rm", identity).exits(73)
     assert "output.before-" in refused.err and list(machine("a").home.glob("runs/*/output.before-*/x"))
     machine("a").run("rm", "--force", identity).ok()
@@ -353,7 +360,8 @@ echo $PENSTOCK_ATTEMPT > x; echo went on; while [ ! -e $AT/enough ]; do sleep 0.
 
 @pytest.fixture
 def suspended(machine, store, job, tmp_path, wait_for):
-    """A first owner that is suspended while its step continues, and a second one that has taken over."""
+    """An owner that is suspended while its step continues, and a second owner that has taken over.
+    Returns both processes."""
     path = job(STALE, s3={"deleteSync": True})
     first = machine("a").popen("run", path)
     first.wait_for_output("saved")
@@ -368,7 +376,8 @@ def suspended(machine, store, job, tmp_path, wait_for):
 
 
 def test_a_suspended_owner_that_wakes_up_changes_nothing(machine, store, suspended, tmp_path, wait_for):
-    # The old owner neither overwrites the new owner's objects, nor adds any, nor deletes any, and names the new owner.
+    # The old owner neither overwrites, adds nor deletes objects, and its message names the new
+    # owner.
     first, second = suspended
     before = objects(store)
 
@@ -387,7 +396,8 @@ def test_a_suspended_owner_that_wakes_up_changes_nothing(machine, store, suspend
     (storage,) = machine("a").home.glob("runs/*/storage/output")
     assert (storage / "new").read_text() == "stale\n"
     assert state_of(store, identity_of(machine("b")))["state"] == "succeeded"
-    # The same command on that machine, after the run has ended elsewhere, starts over without losing the local files.
+    # After the run has ended elsewhere, the same command on that machine starts over without losing
+    # the local files.
     anew = machine("a").popen("run", tmp_path / "wf.json")
     anew.wait_for_output("went on")
     assert [path.read_text() for path in machine("a").home.glob("runs/*/output.before-*/new")] == ["stale\n"]
@@ -461,7 +471,8 @@ def stand_still(run, tmp_path, wait_for):
 
 
 def test_who_wakes_up_changes_nothing_before_it_knows_whose_the_run_is(machine, store, job, tmp_path, wait_for):
-    # The reply to its request is late, and a file is ready to be uploaded. The gate stops the upload, and so does the manifest's condition.
+    # The owner that wakes up has a file to upload, and the reply to its renewal is late. The gate
+    # stops the upload, and so does the manifest's condition.
     with FaultProxy(store.endpoint) as proxy:
         path = job(STALE, endpoint=proxy.url)
         first = machine("a").popen("run", path)
@@ -488,7 +499,8 @@ def test_who_wakes_up_changes_nothing_before_it_knows_whose_the_run_is(machine, 
 
 
 def test_who_wakes_up_changes_nothing_before_it_knows_whose_the_output_is(machine, store, job, tmp_path, wait_for):
-    # The lease of the run is still its own and is renewed at once; its output belongs to another run. Only the gate prevents an upload.
+    # The owner that wakes up still has the lease of its run, and renews it at once, but the output
+    # belongs to another run now. Only the gate prevents an upload.
     with FaultProxy(store.endpoint) as proxy:
         first = machine("a").popen("run", job(STALE, endpoint=proxy.url, name="first"))
         first.wait_for_output("saved")
@@ -530,7 +542,8 @@ def test_who_stood_still_while_it_took_the_run_does_not_begin(machine, store, jo
 
 
 def test_a_run_that_ends_while_another_machine_waits_for_that_is_not_begun_anew(machine, store, job, tmp_path):
-    # Both commands asked for one execution of the run; the output of the first must not be made again.
+    # Both commands asked for the same execution of the run, so the run must not start over after
+    # the first command's success.
     path = job("echo ran; while [ ! -e $AT/enough ]; do sleep 0.02; done; date +%N > $DEEPSQUARE_OUTPUT/x", name="t")
     first = machine("a", term_s=30).popen("run", path)
     first.wait_for_output("ran")
@@ -547,7 +560,8 @@ def test_a_run_that_ends_while_another_machine_waits_for_that_is_not_begun_anew(
 
 
 def test_where_conditions_are_ignored_an_owner_looks_before_it_writes(machine, tmp_path, wait_for):
-    # This store would accept a renewal by the old owner, which would overwrite the state of the new owner again and again.
+    # This store would accept the old owner's renewals, which would overwrite the new owner's state
+    # again and again.
     with SmallStore(conditions=False) as small:
         s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": "K" * 16, "secretAccessKey": "S" * 30, "endpointUrl": small.endpoint}
         path = tmp_path / "wf.json"
@@ -566,7 +580,8 @@ def test_where_conditions_are_ignored_an_owner_looks_before_it_writes(machine, t
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, store, job, tmp_path, wait_for, killed):
-    # The other run has seen its end, and writes a moment later that it owns the output.
+    # The other run has seen that the first run has ended, and writes a moment later that it owns
+    # the output itself.
     wait = "echo ran; echo $NAME > $DEEPSQUARE_OUTPUT/x; while [ ! -e $AT/enough ]; do sleep 0.02; done"
     first, second = (job(wait, file=f"{name}.json", name=name, env=[{"key": "NAME", "value": name}, {"key": "AT", "value": str(tmp_path)}]) for name in ("first", "second"))
     (tmp_path / "enough").touch()
@@ -581,7 +596,7 @@ def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, sto
         looking = proxy.fault(method="GET", path=rf"/{identity_of(machine('a'))}/state\.json$", hold="request")
         taking.release()
         looking.wait()
-        # Meanwhile the owner sees the other's name.
+        # Meanwhile the owner reads the name of the other run in owner.json.
         beat = state_of(store, identity_of(machine("a")))["lease"]["beat"]
         wait_for(lambda: state_of(store, identity_of(machine("a")))["lease"]["beat"] >= beat + 2)
         if killed:
@@ -651,7 +666,8 @@ def test_a_wrong_clock_changes_nothing(machine, store, job, wait_for, offset):
 
 
 def test_a_store_that_goes_away_during_the_flush_and_comes_back(machine, store, job, wait_for):
-    # The store is away for longer than a term: the ownership is renewed before anything else is sent, and the run ends as without the suspension.
+    # The store is unreachable for longer than a term. When it is back, the owner renews its lease
+    # before it sends anything else, and the run ends as without the outage.
     path = job("echo 1 > $DEEPSQUARE_OUTPUT/a; echo saved; trap 'echo 2 > $DEEPSQUARE_OUTPUT/b; exit 0' TERM; "
                "[ $PENSTOCK_ATTEMPT = 2 ] && { cat $DEEPSQUARE_OUTPUT/b; exit 0; }; while :; do sleep 0.05; done")  # fmt: skip
     first = machine("a").popen("run", path, "--quiet")
@@ -673,7 +689,8 @@ def test_a_store_that_goes_away_during_the_flush_and_comes_back(machine, store, 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(40, marks=pytest.mark.long)])
 def test_killed_at_any_moment_on_one_machine_after_the_other(machine, store, job, tmp_path, wait_for, rounds):
-    # All files are in one directory, because a marker does not wait for files of another directory.
+    # All files are in one directory, because `count` must not be published before the files that it
+    # counts, and that order holds only within a directory.
     path = job("""cd $DEEPSQUARE_OUTPUT
         n=$(cat count 2>/dev/null || echo 0)
         for i in $(seq $n); do [ -s v$i.sum ] && [ "$(sha256sum < v$i)" = "$(cat v$i.sum)" ] || { echo torn v$i; exit 9; }; done
@@ -698,11 +715,12 @@ def test_killed_at_any_moment_on_one_machine_after_the_other(machine, store, job
     assert numbers == [state_of(store, identity_of(machine("last")))["attempt"]]
 
 
-# --- resuming by the state alone
+# --- resuming from the state alone
 
 
 def test_resume_needs_only_the_place_of_the_output(machine, store, job, wait_for, tmp_path):
-    # The workflow comes from the state, credentials from their sources; the error names a missing source.
+    # penstock takes the workflow from the state, and credentials from their sources. The error
+    # names a missing source.
     path = job(MIXED, name="train", secret="${{ secrets.STORE_KEY }}", s3={"accessKeyId": "${{ env.AWS_ACCESS_KEY_ID }}"})
     secret = {"PENSTOCK_SECRET_STORE_KEY": store.secret_key, "AWS_ACCESS_KEY_ID": store.access_key}
     first = machine("a").popen("run", path, env=secret)

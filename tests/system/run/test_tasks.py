@@ -33,12 +33,13 @@ print(os.environ["CUDA_VISIBLE_DEVICES"], *map(int, gpus), *map(int, made), flus
 """
 EAT = "import sys, time\nx = []\nfor i in range({mb}):\n    x.append(bytearray(b'x' * (1 << 20)))\n    time.sleep({pause})\nprint('had it all', flush=True)\n"
 
-needs_two_cpus = pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared out between tasks")
+needs_two_cpus = pytest.mark.skipif(CPUS < 2, reason="two tasks cannot share one CPU")
 
 
 @pytest.fixture
 def no_groups_left(penstock):
-    """Checks that no control group of this test's runs is left. Ids come from names and digests, so the supervisor's number counts, too."""
+    """Checks that no control group of this test's runs is left. Other homes may have runs with the
+    same ids, so the supervisor's pid must match, too."""
     yield
     mine = {run.name for run in penstock.home.glob("runs/*")}
     pids = {str(process.pid) for process in penstock.started}
@@ -52,7 +53,7 @@ def kernel_holds(penstock):
 
     def check(what):
         if not penstock.run("runners", "--json").json()[0]["enforced"][what]:
-            pytest.skip(f"no control group holds {what} here")
+            pytest.skip(f"no control group limits {what} here")
 
     return check
 
@@ -71,7 +72,8 @@ def several(tasks, command, **run):
 
 @needs_two_cpus
 def test_each_task_knows_its_rank(penstock, workflow, no_groups_left):
-    # The variables of torch.distributed, a free port, and lines with the rank of their task.
+    # Tasks get the variables of torch.distributed and a free port, and each line of output shows
+    # its task's rank.
     path = workflow(
         several(CPUS, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $MASTER_PORT $NTASKS"),
         resources={"tasks": CPUS},
@@ -147,7 +149,7 @@ def test_each_task_has_cpus_of_its_own(penstock, workflow):
 
 @needs_two_cpus
 def test_each_task_has_gpus_of_its_own(penstock, workflow):
-    # The GPUs of the claim; a step without GPUs sees none of the machine's.
+    # Tasks see only the GPUs of the run's claim, and a run without GPUs sees none.
     path = workflow(
         {"command": "echo gpus=$CUDA_VISIBLE_DEVICES", "resources": {"tasks": 2, "gpusPerTask": 2}}, resources={"tasks": 2, "gpus": 4}
     )
@@ -161,7 +163,8 @@ def test_each_task_has_gpus_of_its_own(penstock, workflow):
     assert (hidden, without) == ("gpus=\n", "gpus=unset\n")
 
 
-# A variable hides a GPU only from programs that read it. CUDA counts the GPUs that it can open from 0.
+# A variable hides a GPU only from programs that read the variable, so access is limited, too. CUDA
+# numbers the GPUs that it can open from 0.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make device files")
 def test_a_step_can_open_only_its_own_gpus(penstock, workflow, kernel_holds, no_groups_left, tmp_path):
     kernel_holds("gpus")
@@ -187,7 +190,8 @@ def test_a_step_can_open_only_its_own_gpus(penstock, workflow, kernel_holds, no_
 
 
 def test_a_step_that_wants_more_memory_than_its_limit_is_out_of_memory(penstock, workflow, no_groups_left):
-    # 400 MB with a limit of 128; the pause gives penstock's own check the time that a control group does not need.
+    # The step uses 400 MB with a limit of 128 MB. The pause gives penstock's own check enough time,
+    # which a control group does not need.
     path = workflow({"command": "cat > eat.py <<'END'\n" + EAT.format(mb=400, pause=0.005) + "END\nexec python3 eat.py"},
                     resources={"memPerCpu": 128})  # fmt: skip
 
@@ -207,7 +211,8 @@ def test_a_step_within_its_limit_is_left_alone(penstock, workflow):
 
 
 def test_parallel_iterations_together_get_no_more_memory_than_the_run_has(penstock, workflow, kernel_holds, no_groups_left):
-    # Each is well within its own 128 MB; three times 60 MB exceed the limit of the run. The survivors do not wait for the killed one.
+    # Each iteration needs less than 128 MB, but three times 60 MB exceed the run's limit. The
+    # survivors do not wait for the killed iteration.
     kernel_holds("memory")
     eat = "x = b'x' * (60 << 20)\nimport glob, sys, time\nopen(sys.argv[1] + '.ready', 'w')\n" \
           "while len(glob.glob('*.ready')) < 3 and not glob.glob('failed'): time.sleep(0.01)\n"  # fmt: skip
@@ -221,7 +226,7 @@ def test_parallel_iterations_together_get_no_more_memory_than_the_run_has(pensto
     assert penstock.ps()[0]["class"] == "oom"
 
 
-# The advice helps: it raises the memory where the step's memory is set.
+# The advice names the place where the step's memory is set.
 def test_more_memory_is_asked_for_where_the_step_has_its_own(penstock, workflow, no_groups_left, tmp_path):
     eat = "cat > eat.py <<'END'\n" + EAT.format(mb=400, pause=0.005) + "END\nexec python3 eat.py"
     own = {"command": eat, "resources": {"memPerCpu": 64}}
@@ -270,9 +275,9 @@ def test_a_step_cannot_widen_its_cpus(penstock, workflow, kernel_holds, no_group
     assert penstock.run("run", workflow(f"taskset -c {every} nproc", resources={"cpusPerTask": 1})).ok().out == "1\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may make no control groups")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the program as a user without control groups")
 def test_where_no_control_group_can_be_made_memory_is_watched(workflow):
-    # 2 s until 400 MB are used, with a check four times a second.
+    # The step uses 100 MB more each second; penstock checks the memory four times a second.
     with tempfile.TemporaryDirectory(prefix="penstock-test-nobody-") as folder:
         os.chown(folder, NOBODY, NOBODY)
         path = os.path.join(folder, "wf.json")
@@ -282,18 +287,18 @@ def test_where_no_control_group_can_be_made_memory_is_watched(workflow):
         env = {"HOME": folder, "PENSTOCK_HOME": folder + "/home", "PENSTOCK_CLAIMS_DIR": folder + "/claims", "PATH": os.environ["PATH"]}
         as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         if subprocess.run([*as_nobody, "test", "-x", binary()]).returncode:
-            pytest.skip("nobody else may run the program where it lies")
+            pytest.skip("other users may not run the program in its directory")
 
         result = subprocess.run([*as_nobody, binary(), "run", path], env=env, capture_output=True, text=True, timeout=120)
 
     if "no control group" not in result.stderr:
-        pytest.skip("everybody may make control groups here")
+        pytest.skip("all users may create control groups here")
     assert result.returncode == 137 and "had it all" not in result.stdout
     assert " 100 MB" in result.stderr
 
 
 def test_what_runs_longer_than_its_timeout_is_told_to_end(penstock, workflow, no_groups_left):
-    # The step may save its work.
+    # The step gets SIGTERM first, so that it can save its work.
     run = {"command": "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done", "timeout": "2s"}
 
     result = penstock.run("run", workflow(run)).exits(124)
@@ -322,7 +327,8 @@ def test_what_ignores_its_timeout_is_killed(penstock, workflow, no_groups_left):
 
 
 def test_a_step_that_hangs_is_ended(penstock, workflow, no_groups_left):
-    # The step prints for longer than the timeout, then sleeps: it counts as hung only then.
+    # The step prints for longer than the timeout, and then sleeps. Only a silent step counts as
+    # hung.
     path = workflow({"command": "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.3; done; sleep 1000", "hangTimeout": "2s"})
 
     result = penstock.run("run", path).exits(124)
@@ -349,7 +355,7 @@ def test_what_hides_from_a_takeover_is_found_by_its_control_group(penstock, work
     pid = int(wait_for(hidden.read_text, 60, "its number"))
     if "penstock-" not in open(f"/proc/{pid}/cgroup").read():
         os.kill(pid, signal.SIGKILL)
-        pytest.skip("no control groups can be made here")
+        pytest.skip("cannot create control groups here")
     first.kill()
 
     second = penstock.run("run", path, "--set", "steps[0].run.command=true").ok()
@@ -380,7 +386,8 @@ def test_mpi_tasks_run_under_the_machines_own_launcher(penstock, workflow, no_gr
 
 @needs_two_cpus
 def test_mpi_tasks_are_started_by_the_launcher_on_path(penstock, workflow, tmp_path):
-    # A launcher that behaves as Hydra does: -n N, PMI_RANK for each rank, a pattern before each line.
+    # A fake launcher that behaves like Hydra: it takes -n N, sets PMI_RANK for each rank, and puts
+    # the rank in front of each line.
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "mpirun").write_text(
@@ -408,7 +415,7 @@ for rank in range(n):
 
 @pytest.mark.parametrize("how", [{"mapUid": 0, "mapGid": 0}, {"network": "slirp4netns"}])
 def test_who_may_mount_has_mounts_of_its_own(penstock, tmp_path, how):
-    # Without a namespace the mount is refused, or is one of the machine.
+    # Without a mount namespace, the mount would be refused, or would appear on the machine.
     command = "mkdir a b && touch a/x && mount --bind a b && ls b"
     (tmp_path / "wf.json").write_text(json.dumps({"steps": [{"run": {"command": command, "workDir": str(tmp_path), **how}}]}))
 

@@ -1,4 +1,5 @@
-"""Runs of experiment trackers: one for all attempts of a run, with its end, and its link in `show`."""
+"""Runs of experiment trackers: one tracked run for all attempts of a run, with the run's end state,
+and with a link in `show`."""
 import functools
 import hashlib
 import json
@@ -12,12 +13,12 @@ from harness.mlflow import FakeMlflow, Mlflow
 from harness.program import TOP, Penstock
 from harness.workflows import s3_place, write_workflow
 
-WAIT = "trap 'exit 0' TERM; while :; do sleep 0.05; done"  # a signal that it catches ends it at once
+WAIT = "trap 'exit 0' TERM; while :; do sleep 0.05; done"  # catches SIGTERM, and then ends at once
 # The modules of an environment are compiled once, because that takes longer than a test.
 CLIENT = {"PYTHONDONTWRITEBYTECODE": "", "MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet"}
 PART = 5 << 20  # bytes; the least that S3 allows
 
-# Logs three steps in each attempt, which begins where the last one ended, and an artifact.
+# Logs three steps in each attempt, and an artifact. An attempt begins where the last attempt ended.
 TRAINER = """
 import os, signal, sys, mlflow
 from pathlib import Path
@@ -50,7 +51,7 @@ def fake():
 
 @pytest.fixture
 def tracked(tmp_path, fake):
-    """tracked(*commands, **fields): a workflow whose steps report to the double."""
+    """tracked(*commands, **fields): a workflow whose steps report to the fake server."""
     return functools.partial(write_workflow, tmp_path, name="t", tracking={"mlflow": {"uri": fake.uri, "experiment": "my runs"}})
 
 
@@ -84,7 +85,8 @@ def test_steps_get_the_run_and_show_has_its_link(penstock, tracked, fake):
     assert one["url"] in penstock.run("show", "t").ok().out
 
 
-# An attempt that resumes continues the tracked run; one that starts from scratch gets another.
+# An attempt that resumes continues the tracked run; an attempt that starts from scratch gets a new
+# one.
 def test_a_resumed_attempt_has_the_same_run(penstock, tracked, fake):
     path = tracked(f'echo "id $MLFLOW_RUN_ID"; [ $PENSTOCK_ATTEMPT != 1 ] && exit; echo saved; {WAIT}')
 
@@ -115,7 +117,8 @@ def test_another_machine_continues_the_tracked_run(penstock, tracked, fake, stor
     assert fake.runs[only]["statuses"][-1] == "FINISHED"
 
 
-# Two homes have the same id for runs of one name without output; they are different runs.
+# Without an output, runs of the same name have the same id in all homes, but they are different
+# runs.
 def test_runs_of_one_name_in_two_homes_are_two(penstock, tracked, fake, tmp_path):
     path = tracked("true")
     other = Penstock(tmp_path / "other")
@@ -128,7 +131,7 @@ def test_runs_of_one_name_in_two_homes_are_two(penstock, tracked, fake, tmp_path
     assert first["tags"]["penstock.tracked"] != second["tags"]["penstock.tracked"]
 
 
-# Each end of a run has its status.
+# Each end state of a run has its status in MLflow.
 @pytest.mark.parametrize("how, code, status", [("fail", 3, "FAILED"), ("stop", 130, "KILLED"), ("retry", 3, "FAILED")])
 def test_an_end_sets_the_status(penstock, tracked, fake, how, code, status):
     fields = {"retry": {"max": 1, "backoff": "1s"}} if how == "retry" else {}
@@ -159,7 +162,7 @@ def test_a_server_that_is_away_stops_nothing(penstock, tracked, fake, how):
         fake.close = lambda: None
 
 
-# The password gets to the server and to the client of the steps, and to no other place.
+# The password reaches the server and the client in the steps, and no other place.
 @pytest.mark.parametrize("literal", [True, False])
 def test_a_password_is_in_no_text(penstock, tracked, fake, tmp_path, literal):
     login = "trainer:the-pass-word" if literal else "${{ secrets.MLFLOW_LOGIN }}"
@@ -212,7 +215,8 @@ def test_metrics_are_read_from_the_server(penstock, tracked, fake):
     assert len(fake.asked("metrics/get-history")) == 3
 
 
-# The output of the run, the usage, and the metrics of the last read are shown all the same.
+# `penstock metrics` still shows the metrics in the run's output, the usage, and the metrics of the
+# last read.
 def test_metrics_of_a_server_that_is_away_are_those_of_the_last_read(penstock, tracked, fake):
     penstock.run("run", tracked('echo \'{"step": 1, "acc": 0.9}\' > $STORAGE_PATH/output/metrics.jsonl')).ok()
     fake.log("loss", 0, 0.5)
@@ -225,7 +229,7 @@ def test_metrics_of_a_server_that_is_away_are_those_of_the_last_read(penstock, t
 
     (line,) = first.err.splitlines()
     assert fake.address in line and second.err == first.err
-    assert len(fake.requests) == asked  # not again at once
+    assert len(fake.requests) == asked  # the server is not asked again at once
     assert metrics(penstock, "t") == before and before["mlflow/loss"] == [[0, 0.5]] and before["acc"]
 
 
@@ -298,7 +302,7 @@ def check_two_attempts(server, penstock, other, path):
     return info["run_id"]
 
 
-# The client writes to the bucket itself, with the keys and the endpoint of the output.
+# MLflow's client itself writes to the bucket, with the keys and the endpoint of the output.
 @pytest.mark.timeout(900)
 def test_the_example_is_one_run_of_mlflow_with_its_artifact_in_s3(penstock, server, tracking_venv, tmp_path):
     real = server("--default-artifact-root", "s3://lines/artifacts", "--no-serve-artifacts")
@@ -324,7 +328,7 @@ def test_the_example_is_one_run_of_mlflow_with_its_artifact_in_s3(penstock, serv
     assert [step for step, _ in again] == list(range(40))
 
 
-# The server hands out the addresses of parts, which the client sends to the store.
+# The server returns the signed URLs of the parts, and the client sends the parts to the store.
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_artifacts_go_through_the_proxy_of_mlflow_in_parts(penstock, server, training, store, tmp_path):
@@ -363,7 +367,8 @@ if begin == 0:
 """
 
 
-# Without an account: the files for `wandb sync` are in the bucket, a directory for each attempt with the same id.
+# This needs no account: the files for `wandb sync` are in the bucket, in one directory for each
+# attempt, with the same id.
 def test_runs_of_wandb_are_kept_in_the_output(penstock, tracking_venv, store, tmp_path):
     (tmp_path / "trainer.py").write_text(WANDB_TRAINER)
     path = write_workflow(

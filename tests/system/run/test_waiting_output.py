@@ -45,7 +45,8 @@ def test_an_attempt_that_cannot_begin_keeps_what_a_lost_one_left(penstock, workf
 
 
 def test_a_preempted_run_that_goes_on_in_vain_sends_no_half_output(penstock, workflow, http_server):
-    # HTTP output is sent when the steps have ended, not by an attempt that ends before it runs any.
+    # HTTP output is sent when the steps have ended, so an attempt that ends before its steps must
+    # not send it.
     path = workflow(
         "echo half > $DEEPSQUARE_OUTPUT/a; echo started; exec sleep 1000", name="h",
         output={"http": {"url": http_server.url + "/up/result"}}, input={"http": {"url": http_server.add("/data", b"x")}},
@@ -61,7 +62,8 @@ def test_a_preempted_run_that_goes_on_in_vain_sends_no_half_output(penstock, wor
     del http_server.contents["/data"]
     penstock.run("run", path).exits(66)
 
-    assert "penstock flush" in penstock.run("run", path).exits(66).err  # continues once more, and fails
+    # The run continues again, and fails.
+    assert "penstock flush" in penstock.run("run", path).exits(66).err
     assert http_server.seen(method="PUT") == []
     assert (storage / "output" / "a").read_text() == "half\n"
 

@@ -55,9 +55,10 @@ AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
 @pytest.mark.users
 @pytest.mark.parametrize("user", [[], AS_USER], ids=["caller", "unprivileged"])
 def test_nobody_can_write_to_the_crun_that_starts_a_container(penstock, contained, tmp_path, user):
-    # /proc shows a container the program that started it: crun copies itself and starts again if its file is writable there.
+    # In /proc, a container sees the program that started it. Therefore crun runs from a copy of
+    # itself if the container could write to crun's file.
     if user and (os.geteuid() != 0 or subprocess.run([*user, "unshare", "-Ur", "true"], capture_output=True).returncode):
-        pytest.skip("user namespaces are not to be had")
+        pytest.skip("user namespaces are not available")
     tried = tmp_path / "tried"
     tried.touch()
     tool = tmp_path / "bin" / "crun"
@@ -122,7 +123,8 @@ def test_what_a_module_puts_out_goes_to_no_file_of_the_machine(penstock, contain
 
 @pytest.mark.parametrize("made", ["rm -rf models && /bin/busybox ln -s {} models", "rm -rf ../output/models && /bin/busybox ln -s {} ../output/models && mkdir -p models && touch models/best.pth"])
 def test_an_artifact_is_what_the_run_made(penstock, contained, victim, made):
-    # As a directory of the machine, `models/best.pth` would be moved from there into the output, or into there.
+    # If penstock followed the link to the machine's directory, it would move `models/best.pth` from
+    # or into that directory.
     path = contained(made.format(victim), context=".", artifacts=["models/best.pth"])
 
     penstock.run("run", path)
@@ -160,7 +162,8 @@ def test_a_command_beside_a_step_may_no_more_than_the_step(penstock, contained, 
 
 
 def test_who_joins_a_container_shows_it_no_program_of_the_machine(penstock, contained, wait_for):
-    # A script in the image that names /proc/self/exe would get hold of it, and could write it where the caller may.
+    # A script in the image with /proc/self/exe as its interpreter could open penstock's program,
+    # and write to it with the caller's rights.
     path = contained("echo there > $STORAGE_PATH/there; sleep 1000")
     run = penstock.popen("run", path)
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/there")))
@@ -225,7 +228,8 @@ def test_the_secrets_of_a_step_lie_in_no_file_while_it_runs(penstock, contained,
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/there")))
 
     def holders():
-        """The files of the machine that hold it; some go while they are looked at."""
+        """Yields the files of the home that contain the secret; some disappear during the
+        search."""
         for folder, _, names in os.walk(penstock.home):
             for name in names:
                 try:
@@ -234,7 +238,7 @@ def test_the_secrets_of_a_step_lie_in_no_file_while_it_runs(penstock, contained,
                 except OSError:
                     pass
 
-    wait_for(lambda: not list(holders()))  # the step may be quicker than the process that started it
+    wait_for(lambda: not list(holders()))  # the file of secrets is removed shortly after the start
     run.send(signal.SIGINT)
     ended = run.wait()
 

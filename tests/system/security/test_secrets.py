@@ -27,7 +27,7 @@ from harness.terminal import Terminal
 from harness.waiting import wait_for
 from harness.workflows import RESOURCES, s3_place, write_workflow
 
-TIOCGPTPEER = 0x5441  # the other end of a pseudo terminal; Python's termios has no name for it
+TIOCGPTPEER = 0x5441  # opens the other end of a pty; termios lacks the name
 
 
 def forms(secret):
@@ -48,7 +48,7 @@ class Canaries:
         self.made = {}
 
     def __call__(self, place, odd=True):
-        """Returns the secret of a place, always the same."""
+        """Returns the secret of a place; two calls with the same place return the same secret."""
         if place not in self.made:
             self.made[place] = f"{place}{'/+=' if odd else '-'}{secrets.token_hex(12)}"
             self.patterns = re.compile(b"|".join(re.escape(form) for secret in self.made.values() for form in forms(secret)))
@@ -114,7 +114,7 @@ def watch(canary):
 
 @pytest.fixture
 def scratch(penstock, tmp_path):
-    """Replaces /tmp for the program."""
+    """Sets TMPDIR to a directory that the test searches."""
     folder = tmp_path / "scratch"
     folder.mkdir()
     penstock.env["TMPDIR"] = str(folder)
@@ -139,7 +139,7 @@ def output_of(store, **changes):
 
 
 def said(penstock):
-    """Returns the output of all programs of the test, without output that is not their own."""
+    """Returns {command: output} of all programs that the test has started."""
     return {" ".join(map(str, p.arguments))[:60]: b"".join(p.chunks["out"] + p.chunks["err"]) for p in penstock.started}
 
 
@@ -177,7 +177,8 @@ done
 
 
 def test_a_run_leaves_its_secrets_where_they_were(penstock, canary, watch, scratch, guarded, write, tmp_path):
-    # Secrets are in the workflow, the environment, options, $DEEPSQUARE_ENV, a signed URL with a user, and a proxy with a password.
+    # There are secrets in the workflow, the environment, options, $DEEPSQUARE_ENV, a signed URL
+    # with a user, and a proxy with a password.
     token = tmp_path / "token"
     token.write_text(canary("env-file"))
     proxy = Server()
@@ -212,13 +213,15 @@ def test_a_run_leaves_its_secrets_where_they_were(penstock, canary, watch, scrat
     found = watch.stop()
     assert run.out.startswith("input") and run.out.count("***") >= 28
     assert_nothing_leaked(penstock, canary, scratch, guarded)
-    # The first half of a secret does not appear either, although the second half comes later than any output waits.
+    # Not even the first half of a secret appears, although the second half arrives after the
+    # longest time for which penstock holds back output.
     assert not [place for place, secret in canary.made.items() if secret[3:-8] in run.out]
     assert_private(penstock.home)
     assert proxy.requests[0].headers["proxy-authorization"].startswith("Basic ")
-    # Command lines have only the options of penstock itself, until it has read them.
+    # On command lines, secrets are only in penstock's own options, until penstock has read them.
     assert {entry for entry in found if entry[1] == "command line"} <= {("penstock", "command line", p) for p in ("option-env", "option-set")}
-    # The environment of steps has the secrets that they were given, and those of the user's shell.
+    # The environment of steps has only the secrets that the steps were given, and those of the
+    # user's shell.
     asked_for = {"store", "workflow-env", "secret", "outer", "option-env", "option-set", "env-file"} | {"proxy-user", "proxy-password"}
     in_steps = {place for kind, where, place in found if (kind, where) == ("step", "environment")}
     assert {"store", "secret"} <= in_steps <= asked_for
@@ -246,7 +249,8 @@ def test_temporary_keys_reach_the_steps_with_their_token(penstock, canary, watch
 
 
 def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, write, http_server):
-    # Wrong keys, missing objects, refusals, denied access, no TLS, a redirect to a signed URL, a store that repeats the request.
+    # The failures: wrong keys, missing objects, refusals, denied access, no TLS, a redirect to a
+    # signed URL, and a store that repeats the request in its reply.
     environment = {"PENSTOCK_LOG": "debug", "PENSTOCK_SECRET_KEY": canary("secret"), "PENSTOCK_FLUSH_PATIENCE": "0",
                    "PENSTOCK_NETWORK_PATIENCE": "0"}  # fmt: skip
     query = f"?X-Amz-Credential={canary.url('credential')}&X-Amz-Security-Token={canary.url('token')}&X-Amz-Signature={canary.url('signature')}"
@@ -256,7 +260,7 @@ def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, writ
     http_server.fault("/forbidden", times=10**6, status=403, body=f"no: {canary('token')} {canary('signature')}".encode())
     http_server.fault("/redirect", times=10**6, status=302, headers={"Location": f"{http_server.url}/missing{query}&again=1"})
     closed = FaultProxy(guarded.endpoint, listen=False)
-    # Signatures that the server makes for any request, so they are new to penstock.
+    # The server makes a new signature for each request, which penstock has not seen before.
     fresh = f"?q-signature={canary.url('fresh')}&X-Amz-Security-Token={canary.url('fresh-token')}"
     http_server.fault("/repeats", times=10**6, status=403, body=f"no: {http_server.url}/repeats{fresh} {canary('fresh')}".encode())
     places = [f"{http_server.url}/missing", f"{http_server.url}/repeats", f"{closed.url}/x", f"https://{here}/found", "ftp://h/x"]
@@ -309,7 +313,8 @@ def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, writ
 
 
 def test_a_redirect_to_a_signed_address_is_followed_and_forgotten(penstock, canary, scratch, write, http_server):
-    # As dataset hosts and forges do: the server makes the signature, and neither log, record nor the leftovers of an interrupted input have it.
+    # Like dataset hosts and forges, the server redirects to a URL that it has signed. The signature
+    # is in no log, no record, and no leftovers of an interrupted input.
     signed = f"/found?X-Oss-Signature={canary.url('fresh')}&Expires=7"
     http_server.add("/found", b"found")
     http_server.fault("/data.bin", times=10**6, status=302, headers={"Location": http_server.url + signed}, methods=("GET", "HEAD"))
@@ -325,7 +330,7 @@ def test_a_redirect_to_a_signed_address_is_followed_and_forgotten(penstock, cana
 
 
 def test_the_verbs_that_move_objects_name_no_secret(penstock, canary, watch, scratch, guarded, tmp_path):
-    # Keys of the environment and of a profile, right and wrong, with all that can be said about them.
+    # The keys come from the environment and from a profile; some are wrong. The debug log is on.
     folder = tmp_path / "files"
     folder.mkdir()
     for name in ("a", "b c"):
@@ -381,7 +386,8 @@ def test_a_key_of_google_is_in_no_file_and_on_no_command_line(penstock, canary, 
 
 
 def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(penstock, canary, watch, scratch, write):
-    # The embedded store outlives the run and serves others: it has no variable of this run's environment.
+    # The embedded store outlives the run and serves other runs, so its process must not have the
+    # secrets of this run's environment.
     s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}
     step = 'echo "$AWS_SECRET_ACCESS_KEY" > $STORAGE_PATH/key; echo "it is $AWS_SECRET_ACCESS_KEY"; echo $MINE; exit 3'
     path = write([step], output={"s3": s3}, env=[{"key": "MINE", "value": "${{ secrets.MINE }}"}], enableLogging=True)
@@ -399,7 +405,8 @@ def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(pen
 
 
 def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, scratch, guarded, write, http_server, tmp_path):
-    # Programs that penstock runs for itself: sources of keys and logins, queries about the machine, installers of packages.
+    # The helpers are programs that penstock runs for its own purposes: sources of keys and logins,
+    # a source of notices, an installer of packages.
     noted = tmp_path / "noted"
     programs = tmp_path / "programs"
     for folder in (noted, programs):
@@ -451,7 +458,8 @@ def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, sc
 
 
 def test_nobody_reads_the_memory_of_a_supervisor(canary):
-    # No core file after any death, and /proc/PID/environ and mem belong to root, even if the process does not; steps are unchanged.
+    # A supervisor never leaves a core file, and its /proc/PID/environ and mem belong to root, even
+    # if the process does not. Steps keep the user's core limit.
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         program = shutil.copy(binary(), folder)
@@ -466,7 +474,7 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
         workflow.chmod(0o644)
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PENSTOCK_HOME": str(home / "p"), "PENSTOCK_CLAIMS_DIR": str(home),
                        "PENSTOCK_SECRET_MINE": canary("secret")}  # fmt: skip
-        # Sanitizers take the core limit away before main() sees it.
+        # Sanitizers would set the core limit to 0 before main().
         environment |= {f"{name}_OPTIONS": "disable_coredump=0" for name in ("ASAN", "TSAN")}
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         some = 4096 if hard == resource.RLIM_INFINITY else hard
@@ -477,7 +485,7 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
             limits = {pid: Path(f"/proc/{pid}/limits").read_text() for pid in (run.pid, int(text))}
             owners = {name: os.stat(f"/proc/{run.pid}/{name}").st_uid for name in ("environ", "mem", "fd", "maps")}
             (identity,) = os.listdir(home / "p/runs")
-            # The descriptors of the run are hidden, too, and the run is still found.
+            # penstock finds the run although its descriptors are hidden, too.
             stopped = subprocess.run([*user, program, "stop", identity], env=environment, cwd=home, capture_output=True, text=True, timeout=120)
             assert stopped.returncode == 0, stopped.stderr
             assert run.wait(60) == 130
@@ -492,7 +500,7 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
 
 
 def test_a_secret_that_cannot_be_kept_leaves_the_others_alone(penstock):
-    # Neither bytes that are not text nor too many bytes; both once made the file unusable.
+    # Invalid UTF-8 and too many bytes are refused. Both once made the file of secrets unusable.
     penstock.run("secret", "set", "MINE", input="of-the-file-1234\n").ok()
     raw = penstock.popen("secret", "set", "MINE", stdin=subprocess.PIPE)
     with raw.popen.stdin as pipe:

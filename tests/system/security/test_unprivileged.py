@@ -1,4 +1,4 @@
-"""The main features for a user without any rights: not root, in no group, without a capability.
+"""The main features for a user without privileges: not root, no other groups, no capabilities.
 
 If the tests run as root, the program is started as a user that owns only its own directory, else as the user of the tests.
 """
@@ -20,7 +20,7 @@ from harness.program import TOP, Penstock, binary
 from harness.registry import BUSYBOX, Registry, busybox, image, layer, write_layout
 from harness.workflows import write_workflow
 
-USER = 4712  # no name here knows it
+USER = 4712  # without a name on this machine
 AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 NOBODY = AS_USER if os.geteuid() == 0 else []
 RESOURCES = workflows.RESOURCES | {"memPerCpu": 256}
@@ -43,7 +43,7 @@ def give(folder):
 
 @pytest.fixture
 def tmp_path():
-    """A directory of the user, which every user may enter."""
+    """A directory that the user owns, and that every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-user-"))
     folder.chmod(0o755)
     give(folder)
@@ -92,7 +92,8 @@ def test_nothing_of_it_runs_as_root(penstock, workflow):
 
 
 def test_the_main_job_with_the_embedded_store(penstock, workflow, http_server, cifar_archive, tmp_path, wait_for):
-    # Archive fetched and unpacked, training, published while it trains, stopped, resumed by `resume`, the same weights.
+    # The run fetches and unpacks an archive, trains, publishes meanwhile, is stopped, and continues
+    # by `resume` to the same weights.
     url = http_server.add("/cifar-10-python.tar.gz", cifar_archive)
     trainer = shutil.copy(SMALL_TRAINER, tmp_path)
     train = f"exec /usr/bin/python3 {trainer} --dataset=$DEEPSQUARE_INPUT --checkpoint_out=$DEEPSQUARE_OUTPUT/ckpt.pth"
@@ -120,7 +121,7 @@ def test_the_main_job_with_the_embedded_store(penstock, workflow, http_server, c
     assert pickle.loads((tmp_path / "p/cwd/fetched").read_bytes())["epoch"] == 4
     assert weights(penstock.run("logs", name).ok().out) == weights(resumed.out)
     stores = {pid for pid, line in processes.descendants().items() if "--embedded" in line and str(penstock.home) in line}
-    for pid in stores:  # a store would exit by itself, after some seconds
+    for pid in stores:  # the store exits by itself only after some seconds
         os.kill(pid, signal.SIGTERM)
     wait_for(lambda: not stores & processes.descendants().keys())
 
