@@ -1,4 +1,5 @@
-"""Accounts and users in an archive of `penstock store export`: only if asked for, and never over others."""
+"""Accounts and users in an archive of `penstock store export`: only on request, and never in place
+of others."""
 import json
 import os
 import sqlite3
@@ -15,7 +16,7 @@ def exported(penstock, accounts, tmp_path):  # noqa: F811
     iam, key, secret = user_with_key(accounts)
     arn = iam.create_policy(PolicyName="all", PolicyDocument=policy("s3:*"))["Policy"]["Arn"]
     iam.attach_user_policy(UserName="jo", PolicyArn=arn)
-    client(accounts, "sts").get_session_token()  # so the store has a key of sessions
+    client(accounts, "sts").get_session_token()  # makes the store create its key for session tokens
     other(accounts, "s3").create_bucket(Bucket="theirs")
     client(accounts, "s3", key, secret).create_bucket(Bucket="mine")
     accounts.stop()
@@ -66,7 +67,7 @@ def test_imported_keys_work_in_the_other_store(penstock, accounts, exported, tmp
 
 
 def test_accounts_of_an_archive_are_imported_only_if_asked_for(penstock, exported, tmp_path):
-    """The accounts would give others access to the store."""
+    """Imported accounts would give other users access to the store."""
     new = tmp_path / "new"
 
     result = penstock.run("store", "import", "--root", new, exported[0]).ok()

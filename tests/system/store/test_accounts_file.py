@@ -35,7 +35,7 @@ def names(store, *keys):
     ],
 )
 def test_two_accounts_do_not_share_what_is_of_one(penstock, accounts, change, reason):  # noqa: F811
-    """No account of the file is stored."""
+    """The store refuses the whole file, and stores none of its accounts."""
     accounts.stop()
     accounts.options[1].write_text(json.dumps([{**OTHER, "name": "changed"}, THIRD | change]))
     with sqlite3.connect(accounts.root / "meta.db") as db:
@@ -76,7 +76,8 @@ def test_a_key_that_the_root_made_itself_is_kept_when_that_of_the_file_changes(a
 
 
 def test_the_key_of_an_older_version_is_replaced(accounts):  # noqa: F811
-    """The older version did not note which key is that of the file, and kept no other key."""
+    """An older version did not record which of an account's keys came from the file, and an account
+    had only that key."""
     accounts.stop()
     with sqlite3.connect(accounts.root / "meta.db") as db:
         db.execute("UPDATE meta SET value=json_remove(value, '$.file_key') WHERE name='iam/account/111111111111'")
@@ -109,7 +110,8 @@ def test_a_key_of_the_file_stays_as_its_account_made_it_until_the_file_has_anoth
 
 
 def test_an_account_is_revoked_as_a_whole(accounts):  # noqa: F811
-    """The root, the users and the temporary keys of the account are refused. The data of the account stays, and a key brings it back."""
+    """Requests of the account's root, its users and its temporary keys are refused. The account's
+    data stays, and a new key in the file gives access to it again."""
     theirs, iam = other(accounts, "s3"), other(accounts, "iam")
     theirs.create_bucket(Bucket="theirs")
     theirs.put_object(Bucket="theirs", Key="k", Body=b"x")

@@ -109,7 +109,7 @@ def test_a_public_bucket_is_listed_and_written_by_all(s3, anyone):
 
     s3.put_bucket_acl(Bucket="bkt", ACL="public-read-write")
     anyone.put_object(Bucket="bkt", Key="new", Body=b"y")
-    # An object without an owner could not be managed.
+    # The bucket's owner owns an anonymous upload: without an owner, nobody could manage the object.
     assert body(s3, "new") == b"y"
     assert s3.get_object_acl(Bucket="bkt", Key="new")["Owner"]["ID"] == owner_id(s3)
     anyone.delete_object(Bucket="bkt", Key="k")
@@ -282,7 +282,7 @@ def test_a_bucket_begins_with_its_list_and_its_ownership(s3, anyone):
 
     assert anyone.list_objects_v2(Bucket="open")["KeyCount"] == 0
     assert refused(s3.put_object, Bucket="closed", Key="k", ACL="private")[1] == "AccessControlListNotSupported"
-    # Another list would be lost without a message.
+    # A second creation is refused, because a success would hide that its ACL is ignored.
     assert refused(s3.create_bucket, Bucket="open") == (409, "BucketAlreadyExists")
     options = {"ACL": "public-read", "ObjectOwnership": "BucketOwnerEnforced"}
     assert refused(s3.create_bucket, Bucket="new", **options) == (400, "InvalidBucketAclWithObjectOwnership")

@@ -113,7 +113,7 @@ def test_a_checksum_in_a_trailer_or_a_form(wire, kind):
     assert sums(wire, "/bkt/f") == whole(kind, b"text")
 
 
-# AWS combines only CRCs to the checksum of an object.
+# As at AWS, only CRCs of parts are combined into a checksum of the whole object.
 def test_the_checksum_of_an_object_in_parts_is_a_composite(wire, kind):
     bodies = [os.urandom(5 * MIB), b"tail"]
     algorithm = {"x-amz-checksum-algorithm": kind}
@@ -211,7 +211,8 @@ def test_scrub_and_reads_find_damaged_bytes(wire, store, penstock, kind):
     penstock.run("store", "scrub", "--root", store.root).ok()
     damage(store, body)
 
-    # As with SHA256, the other hashes would cost more than the read.
+    # A read verifies only the xxHashes. Like SHA256, the other hashes would cost more than the read
+    # itself.
     reply = wire.send("GET", "/bkt/k")
     assert (reply.status, reply.code) == ((500, "InternalError") if kind.startswith("XX") else (200, None))
     assert kind in penstock.run("store", "scrub", "--root", store.root).exits(66).text

@@ -1,4 +1,5 @@
-"""Common S3 programs, each against `penstock serve`: put, multipart, range, a list of more than 1,000, copy, delete, presign."""
+"""Common S3 programs, each against `penstock serve`: put, multipart, range, a list of more than
+1,000 keys, copy, delete, presign."""
 import os
 import shutil
 import subprocess
@@ -37,7 +38,7 @@ def shell(store, penstock, tmp_path):
 
 @pytest.fixture
 def files(shell):
-    """A small file, a large one, and a folder of more than a thousand."""
+    """Makes a small file, a large file, and a folder of more than a thousand files."""
     (shell.folder / "small").write_bytes(b"small\n")
     (shell.folder / "large").write_bytes(os.urandom(20 * MIB + 3))
     (shell.folder / "many").mkdir()
@@ -50,17 +51,18 @@ def fetch(url):
     return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30).read()
 
 
-# The SDK that most programs use, in the version that Debian has.
+# Most programs use this SDK. This is Debian's version.
 def test_boto3_of_debian(shell):
     assert "done" in shell("/usr/bin/python3", HARNESS / "boto3_exercise.py")
 
 
-# The current one signs and sums differently: aws-chunked bodies with trailers by default.
+# The current version signs and adds checksums differently: by default, it sends aws-chunked bodies
+# with trailers.
 def test_boto3_of_today(shell, venv):
     assert "done" in shell(venv / "bin" / "python", HARNESS / "boto3_exercise.py")
 
 
-# The SDK for JavaScript, whose modules are next to the program that imports them.
+# The program uses the SDK for JavaScript, whose modules must be in a directory next to the program.
 @pytest.mark.long
 def test_javascript(shell, javascript_libraries):
     shutil.copy(TOP / "tests" / "javascript" / "exercise.mjs", shell.folder)
@@ -69,13 +71,13 @@ def test_javascript(shell, javascript_libraries):
     assert "done" in shell("node", "exercise.mjs")
 
 
-# The SDK for C++, with its own checksums and parts.
+# pyarrow uses the SDK for C++, which has checksums and parts of its own.
 @pytest.mark.long
 def test_pyarrow(shell, tables_venv):
     assert "done" in shell(tables_venv / "bin" / "python", HARNESS / "arrow_exercise.py")
 
 
-# AWS's common runtime, by the client of mountpoint-s3.
+# s3torchconnector uses AWS's common runtime, through the client of mountpoint-s3.
 @pytest.mark.long
 def test_s3torchconnector(shell, s3torch_venv, store):
     store.client.create_bucket(Bucket="torch")

@@ -14,7 +14,9 @@ from harness.program import Store, has_sanitizer
 from harness.s3_wire import Wire
 from store.test_post import BOUNDARY, Form, encoded
 
-FILES = 256  # descriptors of the store: three quarters are for connections to the port, half of these from one address
+# The store's descriptors: three quarters are for connections to the port, and half of these may be
+# from one address.
+FILES = 256
 
 
 @pytest.fixture
@@ -66,7 +68,8 @@ def test_strangers_make_room_for_a_client_with_the_keys(small, wait_for):
         one.close()
 
 
-# An account whose clients have many addresses has half of the connections; its others end like those of strangers.
+# An account gets at most half of the connections, even from many addresses. The store closes its
+# further connections like those of clients without keys.
 def test_an_account_does_not_take_all_connections(small, wait_for):
     wire = Wire(small)
     signed = wire.head("GET", "/", wire.sign("GET", "/"))
@@ -92,7 +95,7 @@ def open_bucket(store):
     store.client.put_bucket_policy(Bucket="open", Policy=json.dumps({"Version": "2012-10-17", "Statement": [everything]}))
 
 
-# Each request of such a stranger has a file open, too.
+# Each of these requests needs a descriptor for a file, in addition to that of its connection.
 def test_transfers_of_strangers_leave_descriptors(small, wait_for):
     wire = Wire(small)
     open_bucket(small)
@@ -155,7 +158,8 @@ def put_slowly(wire, path):
 
 
 def signed_elsewhere(store, wire):
-    """Requests with a signature that their sender may have from others: URLs of both versions, and a form."""
+    """Returns requests whose sender may have got the signature from another user: signed URLs of
+    both versions, and a form."""
     store.client.create_bucket(Bucket="bkt")
     old = store.boto3(signature_version="s3").generate_presigned_url("list_objects", Params={"Bucket": "bkt"})
     form = encoded(Form(wire, {"key": "form"}).parts())
@@ -167,7 +171,7 @@ def signed_elsewhere(store, wire):
     ]
 
 
-# All at once, because each takes longer than the time that a stranger may be idle
+# All cases run at once, because each takes longer than the time for which a stranger may be idle.
 def test_a_stranger_may_be_slow_but_not_idle(store):
     wire = Wire(store)
     open_bucket(store)
@@ -201,7 +205,7 @@ def resident(store):
     return int(re.search(r"^VmRSS:\s*(\d+)", Path(f"/proc/{store.process.pid}/status").read_text(), re.M).group(1)) * 1024
 
 
-# A list of repeated headers was once copied for each of its lines
+# The store once copied a repeated header's list of values for each line of the header.
 def test_a_refused_head_takes_no_more_memory_than_it_has_bytes(store):
     wire = Wire(store)
     head = b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n" + (b"x-list: " + b"v" * 380 + b"\r\n") * 100 + b"\r\n"
@@ -220,7 +224,8 @@ def test_a_refused_head_takes_no_more_memory_than_it_has_bytes(store):
         one.close()
 
 
-# The bytes of an encrypted object go through a buffer, which a client that reads nothing keeps.
+# The bytes of an encrypted object go through a buffer, which stays allocated while the client reads
+# nothing.
 def test_many_clients_that_read_nothing_take_little_memory(store):
     wire = Wire(store)
     wire.send("PUT", "/bkt")
@@ -245,7 +250,7 @@ def test_many_clients_that_read_nothing_take_little_memory(store):
         one.close()
 
 
-# A policy may ask for the same value many times.
+# The conditions of a policy may use the same header many times.
 def test_a_request_that_waits_for_its_body_keeps_no_copies_of_a_long_header(store):
     wire = Wire(store)
     wire.send("PUT", "/bkt")

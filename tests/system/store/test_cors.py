@@ -131,7 +131,7 @@ def test_other_preflights_are_refused(ruled, origin, method, headers, status, co
     assert not has_cors(reply)
 
 
-# A stranger does not learn which buckets and objects there are
+# A stranger must not learn which buckets and objects exist.
 def test_a_preflight_reveals_nothing_but_rules(wire, store):
     replies = [preflight(wire, "https://site.example", "GET", path=path) for path in ("/bkt/k", "/bkt/none", "/none/k")]
     assert {reply.body.split(b"<RequestId>")[0] for reply in replies} == {replies[0].body.split(b"<RequestId>")[0]}
@@ -162,7 +162,7 @@ def test_real_requests_get_the_headers_of_their_rule(ruled):
     assert not has_cors(ruled.send("GET", "/bkt/k"))
 
 
-# Otherwise the page would not see why its request failed
+# Without these headers, a page would not see why its request failed.
 def test_errors_have_the_headers_too(ruled):
     origin = {"origin": "https://site.example"}
     missing = ruled.send("GET", "/bkt/none", headers=origin)
@@ -174,7 +174,7 @@ def test_errors_have_the_headers_too(ruled):
         assert reply.headers[ALLOW + "origin"] == "https://site.example"
 
 
-# Otherwise they would hold connections that clients with keys need
+# Preflights, which need no keys, could hold connections that clients with keys need.
 def test_a_connection_with_preflights_only_is_ended(ruled):
     head = ruled.head("OPTIONS", "/bkt/k", {"host": "x", "origin": "https://site.example", "access-control-request-method": "GET"})
     connection = ruled.connect()

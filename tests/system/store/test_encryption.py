@@ -30,7 +30,8 @@ def key_headers(key, prefix=CUSTOMER):
 
 
 def key_args(key, prefix=""):
-    """With its MD5, or else some clients encode the key."""
+    """Returns boto3's arguments for a customer's key. With the MD5 given, no version of boto3
+    encodes the key itself."""
     md5 = text(hashlib.md5(key).digest())
     return {prefix + "SSECustomerAlgorithm": "AES256", prefix + "SSECustomerKey": text(key), prefix + "SSECustomerKeyMD5": md5}
 
@@ -113,7 +114,7 @@ def test_the_same_bytes_and_key_have_the_same_etag(s3):
     assert one == again == checked != other
 
 
-# A wrong key is 403, a missing one 400, as at AWS; listings need none.
+# As at AWS, the status is 403 for a wrong key and 400 for a missing key; listings need no key.
 def test_an_object_of_a_customer_needs_its_key(s3):
     s3.put_object(Bucket="bkt", Key="k", Body=b"x" * 50_000, **MODES["key"])
     s3.put_object(Bucket="bkt", Key="plain", Body=b"x")
@@ -257,7 +258,7 @@ def test_each_part_needs_the_key_of_its_upload(s3):
     assert_reads(s3, "k", "key", b"x")
 
 
-# The object gets a checksum, so AWS documents that Complete needs the key.
+# If the object gets a checksum, AWS documents that Complete needs the key.
 def test_an_upload_with_a_checksum_is_completed_with_its_key(s3):
     begun = s3.create_multipart_upload(Bucket="bkt", Key="k", ChecksumAlgorithm="CRC32", **MODES["key"])
     upload = {"Bucket": "bkt", "Key": "k", "UploadId": begun["UploadId"]}
@@ -386,7 +387,7 @@ def test_a_master_key_is_named_lost_and_replaced(penstock, tmp_path):
     assert_reads(store.client, "k", "store", b"x" * 50_000)
 
 
-# --- looking after the store
+# --- maintenance of the store
 
 
 def test_a_store_with_encrypted_objects_is_looked_after(penstock, tmp_path):
@@ -425,7 +426,8 @@ def test_a_store_with_encrypted_objects_is_looked_after(penstock, tmp_path):
 
 
 def test_the_objects_of_customers_are_left_out_of_an_export(penstock, tmp_path):
-    """No client may prevent the export, and no older version may become the current one."""
+    """The store does not have the customers' keys. Their objects must not prevent the export, and
+    no older version may become the current one."""
     store = Store(penstock, tmp_path / "root")
     s3 = store.client
     for bucket in ("bkt", "old"):

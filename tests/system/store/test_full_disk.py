@@ -1,4 +1,5 @@
-"""A full disk at every place where the store writes: the reply is 507, the old object stays whole, and the store continues once there is room.
+"""A full disk at every place where the store writes: the reply is 507, the old object stays whole,
+and the store continues once there is room.
 
 The recorder of tests/support/power makes the writes, syncs and creations of one kind of file fail inside the running store.
 """
@@ -78,7 +79,8 @@ def data_files(wire):
 
 
 def changes(wire):
-    """Yields changes that write a file, and changes that write only the database."""
+    """Yields ("file", change) for changes that write a file, and ("row", change) for changes that
+    write only the database."""
     yield "file", lambda: wire.send("PUT", "/bkt/large", body=body(10, FILE + 1))
     yield "file", lambda: wire.send("PUT", "/bkt/new", body=body(11, FILE))
     yield "file", lambda: part(wire, 1, body(12, FILE))
@@ -109,7 +111,8 @@ def test_a_full_disk_is_said_and_changes_nothing(wire, disk, place, error):
         assert (reply.status, reply.code) == (507, "StorageFull"), (reply.status, reply.body)
         disk.clear()
         assert contents(wire) == before
-    # After a failed sync a crash may still bring the change back, so its files stay until another change takes its place.
+    # After a failed sync, the change may still reappear after a crash. Therefore its files stay
+    # until the next change has been written.
     assert wire.send("PUT", "/bkt/small", body=body(1, INLINE)).status == 200
     wait_for(lambda: data_files(wire) == files, 60, "the files of refused bodies to be gone")
 
@@ -173,13 +176,14 @@ def test_a_client_may_write_what_it_has_just_deleted(penstock, small, durability
 
 @pytest.mark.long
 def test_a_full_disk_prevents_no_sync_point(penstock, small):
-    """A relaxed store keeps files until its next sync point, half a minute after a change, which then needs no space."""
+    """A relaxed store keeps the files of deleted objects until its next sync point, half a minute
+    after a change. That sync point must need no space."""
     store = Store(penstock, small / "store", "relaxed")
     mark = store.root / "relaxed"
     wire = Wire(store)
     wire.send("PUT", "/bkt")
     assert wire.send("PUT", "/bkt/large", body=bytes(40 << 20)).status == 200
-    for i in range(50):  # the log gets pages, which are used again
+    for i in range(50):  # lets the database's log grow, so that it can be reused
         wire.send("PUT", f"/bkt/small-{i}", body=body(i, INLINE))
     before = mark.read_bytes()
     wait_for(lambda: mark.read_bytes() != before, 90)

@@ -8,7 +8,7 @@ import pytest
 
 from harness.s3_wire import Wire
 
-# Features that the store does not have.
+# Headers of features that the store does not have.
 REFUSED = {
     "x-amz-bucket-namespace",
     "x-amz-object-lock-event-hold",
@@ -17,7 +17,8 @@ REFUSED = {
     "x-amz-transition-default-minimum-object-size",
     "x-amz-write-offset-bytes",
 }
-# Headers without effect, and the reason why a request with the header gets what it asks for.
+# Headers without effect, each with the reason why a request with the header still gets a correct
+# reply.
 HARMLESS = {
     "x-amz-bucket-object-lock-token": "a bucket needs no permission of AWS's support to get Object Lock",
     "x-amz-mfa": "MFA Delete is refused, so no deletion needs a code",
@@ -30,7 +31,7 @@ KEPT = {"cache-control", "content-disposition", "content-encoding", "content-lan
 # Headers of HTTP that each of these requests has.
 FRAMING = {"content-length"}
 
-# Values whose effect the reply shows. Other headers get rubbish.
+# Values whose effect the reply shows. All other headers get the value RUBBISH.
 RUBBISH = "?!"
 VALUES = {
     "if-modified-since": "Fri, 01 Jan 2100 00:00:00 GMT",
@@ -65,7 +66,7 @@ TAGGING = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Ta
 COMPLETE = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
 PUBLIC = "<PublicAccessBlockConfiguration><BlockPublicAcls>false</BlockPublicAcls></PublicAccessBlockConfiguration>"
 
-# The served operations: what each request has beyond its method and path: a query, headers, a body.
+# The served operations, with each request's query, headers and body.
 SERVED = {
     "AbortMultipartUpload": ("uploadId={upload}", {}, ""),
     "CompleteMultipartUpload": ("uploadId={upload}", {}, COMPLETE),
@@ -151,7 +152,7 @@ def model(venv):
 
 @pytest.fixture
 def wire(store):
-    """A bucket with Object Lock, in which all that the operations name exists."""
+    """A client of a store with a bucket that has Object Lock and ownership controls."""
     wire = Wire(store)
     assert wire.send("PUT", "/bkt", headers={"x-amz-bucket-object-lock-enabled": "true"}).status == 200
     assert wire.send("PUT", "/bkt", "ownershipControls=", body=OWNERSHIP.encode()).status == 200
@@ -168,7 +169,8 @@ CHECKSUM = re.compile("x-amz-checksum-(?!algorithm|mode|type)|x-amz-sdk-checksum
 
 
 def send(wire, model, operation, header=None, in_url=False):
-    """Sends a request of the operation, which would succeed without this header. Returns the reply."""
+    """Sends a request of the operation, with this header; without the header the request would
+    succeed. Returns the reply."""
     query, headers, body = SERVED.get(operation, ("", {}, ""))
     http = model["operations"][operation]["http"]
     path, _, fixed = http["requestUri"].partition("?")

@@ -18,9 +18,9 @@ def histories():
 
 
 def check(store, program, *arguments, kills=False):
-    """Runs the program, and kills and restarts the store meanwhile; returns the number of kills."""
+    """Runs the program; if `kills` is True, kills and restarts the store meanwhile. Returns the
+    number of kills."""
     command = [program, "-endpoint", store.endpoint, *arguments]
-    # The store shares the processors with it.
     running = subprocess.Popen(command, env=os.environ | store.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = []
     reader = threading.Thread(target=lambda: output.append(running.stdout.read()))
@@ -48,7 +48,8 @@ def test_histories_are_linearizable(store, histories, versions):
 @pytest.mark.long
 @pytest.mark.parametrize("versions", [False, True])
 def test_histories_are_linearizable_while_the_store_is_killed(store, histories, versions):
-    # A lost reply makes many orders possible: short rounds keep the search short.
+    # A lost reply makes many orders of the operations possible. Short rounds limit the search for a
+    # valid order.
     killed = check(store, histories, "-operations", "20000", "-round", "160", *(["-versions"] if versions else []), kills=True)
 
     assert killed > 3

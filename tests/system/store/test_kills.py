@@ -19,7 +19,7 @@ from harness.program import Store
 from harness.waiting import wait_for
 
 MIB = 1024 * 1024
-SIZES = [0, 3000, 20_000, 300_000]  # bytes: in the database, in a file, in several pieces
+SIZES = [0, 3000, 20_000, 300_000]  # bytes; stored in the database, in a file, and in several pieces
 OWNERS, KEYS, VERSIONS = 4, 3, 4
 PATIENCE_S = 120
 UNTIL = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(days=2)
@@ -34,11 +34,12 @@ RULES = [
 ]
 
 Content = namedtuple("Content", "digest tags")
-Version = namedtuple("Version", "id digest tags held")  # digest None: a delete marker; id None: not known, its reply was lost
+# The digest is None for a delete marker; the id is None if the reply was lost.
+Version = namedtuple("Version", "id digest tags held")
 
 
 class Lost(Exception):
-    """The reply of a request."""
+    """Raised if the reply to a request was lost."""
 
 
 class World:
@@ -53,7 +54,8 @@ class World:
         self.lost = itertools.count()
 
     def once(self, name, **arguments):
-        """Sends a request once, and returns the reply. Lost: the store was killed."""
+        """Sends a request once, and returns the reply. Raises Lost if the store was killed
+        meanwhile."""
         try:
             reply = getattr(self.s3, name)(**arguments)
             if "Body" in reply:
@@ -103,8 +105,8 @@ class Owner:
     def __init__(self, world, number):
         self.world, self.name, self.random = world, f"owner-{number}", random.Random(number)
         self.objects = {f"{self.name}/{i}": None for i in range(KEYS)}  # in "plain"
-        self.versions = {f"{self.name}/{i}": [] for i in range(KEYS)}  # in "locked", oldest first
-        self.old = {}  # key of "plain" that the rule deletes: its digest
+        self.versions = {f"{self.name}/{i}": [] for i in range(KEYS)}  # versions of the keys in "locked", oldest first
+        self.old = {}  # {key of "plain" that the rule deletes: digest}
         self.count = 0
 
     def new_body(self, size=None):
@@ -129,7 +131,8 @@ class Owner:
         return Content(digest, tags_of(self.world.sure("get_object_tagging", Bucket=bucket, Key=key, **version)))
 
     def change(self, key, after, name, **arguments):
-        """Sends a change that leads to this state of the key. Returns True if it happened."""
+        """Sends a change after which the key has the state `after`. Returns True if the change
+        happened."""
         before = self.objects[key]
         try:
             self.world.once(name, Bucket="plain", Key=key, **arguments)
@@ -169,7 +172,8 @@ class Owner:
         after = Content(hashlib.md5(b"".join(bodies)).hexdigest(), ())
         complete = {"UploadId": upload, "MultipartUpload": {"Parts": parts}}
         if self.random.randrange(5) == 0:
-            # An abort whose reply was lost is repeated, and may have happened.
+            # An abort whose reply was lost is repeated, although the first attempt may have
+            # succeeded.
             assert code_of(lambda: self.world.sure("abort_multipart_upload", **target, UploadId=upload)) in (None, "NoSuchUpload")
             assert code_of(lambda: self.world.sure("complete_multipart_upload", **target, **complete)) == "NoSuchUpload"
             return
@@ -212,7 +216,8 @@ class Owner:
 
     @staticmethod
     def same(found, expected):
-        """Compares the listed versions with the expected ones, the last of which is the latest."""
+        """Returns True if the listed versions are the expected ones, and the last expected version
+        is the latest."""
         by_id = {version.id: version for _, version, _ in found}
         latest = next((version.id for _, version, is_latest in found if is_latest), None)
         known = {version.id: version for version in expected if version.id}
@@ -225,7 +230,8 @@ class Owner:
         return not expected or latest == (expected[-1].id or new[0].id)
 
     def change_versions(self, key, after, name, **arguments):
-        """Changes the versions of a key as change() does a key. A new version is last, without its id."""
+        """Changes the versions of a key, like change(). A new version is the last of `after`,
+        without an id."""
         before = self.versions[key]
         try:
             reply = self.world.once(name, Bucket="locked", Key=key, **arguments)
@@ -331,7 +337,7 @@ def campaign(penstock, root, kills):
     penstock.run("store", "scrub", "--root", root).ok()
     changes, lost = sum(owner.count for owner in owners), next(world.lost)
     print(f"{kills} kills, {changes} bodies written, {lost} replies lost")
-    assert lost >= kills / 2, "the kills came while nothing happened"
+    assert lost >= kills / 2, "too few kills came during a request"
 
 
 @pytest.mark.long

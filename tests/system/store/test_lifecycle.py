@@ -174,7 +174,8 @@ def test_unfinished_uploads_are_aborted(quick):
 
 
 def test_a_kill_in_the_middle_leaves_no_half_deletion(quick):
-    """Objects are there, with all their bytes, or gone; the next start resumes with the rest."""
+    """Each object has either all its bytes or is deleted; after the next start, the rule deletes
+    the rest."""
     s3, n = quick.client, 600
     body = bytes(40_000)
 
@@ -199,7 +200,7 @@ def test_a_kill_in_the_middle_leaves_no_half_deletion(quick):
             try:
                 assert len(quick.bytes("bkt", key)) in (len(body), 5)
             except s3.exceptions.NoSuchKey:
-                assert key.startswith("p/"), key  # the rule has continued since the list was read
+                assert key.startswith("p/"), key  # the rule may have deleted it since the listing
 
     wait_for(lambda: len(keys(s3)) == n // 2, 20)
     assert all(key.startswith("q/") for key in keys(s3))

@@ -148,7 +148,8 @@ def test_each_request_is_a_line(logged):
 
 
 def test_each_object_of_a_batch_is_a_line(logged):
-    """Long texts are only in the line of the request, because thousands of lines would repeat them."""
+    """Only the line of the request has long texts. The lines of objects, of which there may be
+    thousands, do not repeat them."""
     logged.client.put_object(Bucket="src", Key="a b", Body=b"x" * 1000)
     allowed = policy("s3:GetObject", resource="arn:aws:s3:::src/other/*").replace('"Effect"', '"Principal": "*", "Effect"')
     logged.client.put_bucket_policy(Bucket="src", Policy=allowed)
@@ -177,7 +178,7 @@ def test_lines_are_encrypted_by_the_default_of_their_target(logged):
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
     logged.client.put_bucket_encryption(Bucket="log", ServerSideEncryptionConfiguration={"Rules": [rule]})
     enable(logged)
-    for number in range(300):  # more than fits a row
+    for number in range(300):  # more than one row of the database can hold
         logged.client.put_object(Bucket="src", Key=f"very-{number}-secret", Body=b"x")
 
     wait_for(lambda: logged.keys("log"), 30)
@@ -189,7 +190,7 @@ def test_lines_are_encrypted_by_the_default_of_their_target(logged):
 
 
 def test_strangers_are_logged_and_write_no_lines_of_their_own(logged):
-    """A quote in a header ends no field."""
+    """A quote in a header must not end a field."""
     enable(logged)
     wire = Wire(logged)
     wire.raw("GET", "/src/secret", {"host": "x", "user-agent": 'a" 200 "b', "referer": "r"})
@@ -229,7 +230,8 @@ def test_a_log_belongs_to_the_owner_of_its_bucket(accounts):  # noqa: F811
 
 @pytest.mark.parametrize("buckets", [("log",), ("src", "log")])
 def test_lines_stay_in_the_account_of_their_requests(accounts, buckets):  # noqa: F811
-    """Nothing is delivered before the end; meanwhile the buckets are deleted, and another account creates buckets of their names."""
+    """The log is delivered when the store stops. Before that, the buckets are deleted, and another
+    account creates buckets with their names."""
     theirs, mine = other(accounts, "s3"), client(accounts, "s3")
     for bucket in ("src", "log"):
         theirs.create_bucket(Bucket=bucket)

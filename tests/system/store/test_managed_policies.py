@@ -166,7 +166,7 @@ def ask(store, keys, service="iam", **parameters):
 
 
 def test_a_statement_that_denies_an_arn_is_not_evaded_by_another_spelling(store):
-    """Names in an ARN are compared regardless of case, but each must be spelled like its entity."""
+    """Names of entities are unique regardless of case, but an ARN must spell the name exactly."""
     iam, key, secret = user_with_key(store)
     arn = iam.create_policy(PolicyName="Boss", PolicyDocument=policy("s3:GetObject"))["Policy"]["Arn"]
     trust = {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::000000000000:root"}, "Action": "sts:AssumeRole"}
@@ -214,7 +214,8 @@ def test_a_parameter_that_cannot_be_decoded_is_not_a_missing_one(store):
 
 
 def test_documents_with_many_spaces_are_read_as_they_were_written(store):
-    """Spaces do not count to their size, and each takes three characters in a reply."""
+    """Spaces do not count towards the size limit of a document, and each space takes three
+    characters in a reply."""
     iam, document = client(store, "iam"), policy("s3:GetObject") + " " * 40_000
     iam.create_user(UserName="jo")
 
@@ -230,7 +231,7 @@ def test_documents_with_many_spaces_are_read_as_they_were_written(store):
 
 
 def test_a_user_has_no_more_than_ten_groups(store):
-    """Each request of a user needs the policies of all groups of the user."""
+    """For each request of a user, the store evaluates the policies of all groups of the user."""
     iam = client(store, "iam")
     iam.create_user(UserName="jo")
     for i in range(11):

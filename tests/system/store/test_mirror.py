@@ -12,7 +12,7 @@ from harness.program import Store
 
 MIB = 1 << 20
 DISK = 256 * MIB
-KEPT = 2 * MIB  # a damaged disk keeps its superblock: without it the disk would be missing
+KEPT = 2 * MIB  # keeps the superblock: a disk without one would be missing, not damaged
 SIZES = (1, 1000, 20_000, 300_000, 3 * MIB)
 
 
@@ -63,7 +63,7 @@ def mirror(tmp_path):
 
 
 def damage(path, seed):
-    """Overwrites a quarter of the disk in pieces."""
+    """Overwrites a quarter of the disk, in random places."""
     choose = random.Random(seed)
     with open(path, "r+b") as disk:
         for offset in range(KEPT, DISK, MIB):
@@ -76,7 +76,8 @@ def contents(store):
 
 
 def holds(store, wrote):
-    """Starts the store, compares all that was written, and stops the store."""
+    """Starts the store, and stops it again. Returns True if the store has exactly the written
+    objects."""
     store.start()
     same = contents(store) == wrote
     store.stop().ok()

@@ -8,7 +8,7 @@ import pytest
 
 from harness.program import Store
 
-LISTEN = "0A"  # in /proc/net/tcp
+LISTEN = "0A"  # the state LISTEN in /proc/net/tcp
 
 
 def directory():
@@ -23,7 +23,8 @@ def name_of(endpoint):
 
 
 def tcp_connections(store):
-    """The ends of connections to the store's port, including those that ended within the last minute (TIME_WAIT)."""
+    """Returns the ends of TCP connections to the store's port, including connections that ended
+    within the last minute (TIME_WAIT)."""
     port = f":{int(store.address.rsplit(':', 1)[1]):04X}"
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {(local, remote) for _, local, remote, state, *_ in lines if port in (local[-5:], remote[-5:]) and state != LISTEN}
@@ -87,7 +88,7 @@ def test_a_server_that_is_killed_leaves_nothing_that_leads_astray(penstock, buck
     assert not copy_and_back(penstock, bucket, tmp_path)
 
     bucket.process.kill()
-    # A new server at that port is asked over TCP.
+    # If another server has the port now, the client connects to it over TCP.
     with socket.create_server(("127.0.0.1", int(bucket.address.rsplit(":", 1)[1]))) as listener:
         listener.settimeout(30)
         asking = penstock.popen("stat", "s3://bucket/key", env=bucket.env)
@@ -103,7 +104,7 @@ def test_it_goes_with_the_server(penstock, bucket):
     assert not name.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_goes_over_tcp(penstock, bucket):
     before = tcp_connections(bucket)
     penstock.run("ls", "s3://bucket", env=bucket.env).ok()

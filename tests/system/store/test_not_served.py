@@ -10,7 +10,8 @@ import pytest
 from harness.program import TOP
 from harness.s3_wire import Wire
 
-REQUIRED = {"partNumber": "1", "x-amz-copy-source": "bkt/k", "x-amz-object-attributes": "ETag"}  # others are "x"
+# Headers and parameters that need a special value; all others get "x".
+REQUIRED = {"partNumber": "1", "x-amz-copy-source": "bkt/k", "x-amz-object-attributes": "ETag"}
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def wire(store):
 
 
 def state(wire):
-    """Everything that a request could change by mistake."""
+    """Returns all state that a refused request could change by mistake."""
     found = [wire.send("GET", path, query) for path, query in (("/bkt/k", ""), ("/bkt", ""), ("/bkt", "versions"), ("/bkt", "uploads"))]
     return [reply.body for reply in found], found[0].headers.get("etag")
 

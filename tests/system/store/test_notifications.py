@@ -196,7 +196,8 @@ def test_events_wait_for_a_webhook_that_fails_also_across_a_kill(notified, hook)
     notified.start()
 
     wait_for(lambda: {key for _, key in hook.names()} == set(keys), 60)
-    # The events come in order; only those that were sent and not yet removed when the process was killed may be repeated.
+    # The events arrive in order. An event may only be repeated if it was sent, and not yet removed,
+    # when the process was killed.
     order = [key for _, key in hook.names()]
     assert [key for at, key in enumerate(order) if key not in order[:at]] == keys
 
@@ -212,7 +213,7 @@ def test_a_webhook_that_is_down_does_not_hold_up_another(notified, hook):
 
 
 def test_events_of_a_removed_webhook_are_dropped(notified, hook):
-    """Such events would take the space of other events."""
+    """Events that no webhook can get would take the space of other events."""
     set_rules(notified, {"QueueArn": "arn:penstock:sqs::other:webhook", "Events": ["s3:ObjectCreated:*"]})
     notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
     notified.process.wait_for_output(r"webhook 'other'", 30)
@@ -230,7 +231,7 @@ def test_events_of_a_removed_webhook_are_dropped(notified, hook):
 
 
 def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
-    """The slow webhook replies, so it never fails; it has many events."""
+    """The slow webhook has many events. It replies to each of them, so no failure pauses it."""
     slow = Hook(delay=0.5)
     notified.stop()
     (notified.root / "webhooks").write_text(f"ci {slow.url}\nother {hook.url}\n")
@@ -265,7 +266,7 @@ def test_a_webhook_that_does_not_reply_does_not_hold_up_another(notified, hook):
 
 
 def metrics(store):
-    """The values of the metrics of webhooks, by their names with labels."""
+    """Returns {name with labels: value} of the metrics of webhooks."""
     url = store.process.wait_for_output(r"(http://\S+/metrics)", 30).group(1)
     with urllib.request.urlopen(url) as reply:
         lines = reply.read().decode().splitlines()
@@ -281,7 +282,8 @@ def restart(store, *options):
 
 @pytest.mark.parametrize("status", [400, 307])
 def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook, status):
-    """Without a limit of attempts later events would wait without end. No redirection is followed."""
+    """Without a limit of attempts, later events would wait forever. A redirect counts as a
+    refusal."""
     restart(notified, "--webhook-retry", "1ms")
     hook.refused, hook.refusal = '"key":"bad"', status
     set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
@@ -297,7 +299,7 @@ def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook, sta
 
 
 def test_an_event_that_cannot_be_removed_is_counted_once(notified, hook):
-    """As with a full disk."""
+    """A trigger makes the removal fail, like a full disk."""
     restart(notified, "--webhook-retry", "1ms")
     set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
     wait_for(lambda: metrics(notified)['events{webhook="ci"}'] == 0, 30)
@@ -330,7 +332,8 @@ def test_an_event_that_may_be_taken_later_is_kept(notified, hook, status):
 
 
 def test_a_webhook_that_is_down_takes_no_more_than_its_share(notified, hook):
-    """The limit of 100,000 pending events is shared: other webhooks would lose events."""
+    """Each webhook has an equal share of the 100,000 pending events, so that other webhooks lose no
+    events."""
     notified.stop()
     with sqlite3.connect(notified.root / "meta.db") as database:
         database.executemany("INSERT INTO events(target, added, document) VALUES('other', 1, '{}')", [()] * 100_000)
@@ -372,7 +375,8 @@ def test_a_webhook_is_for_the_buckets_of_one_account(penstock, tmp_path, hook):
     theirs.put_object(Bucket="foreign", Key="k", Body=b"x")
     wait_for(lambda: hook.records())
 
-    # The operator gives the name to another account: the rule of the bucket has no effect any more.
+    # The operator gives the webhook's name to another account, so the bucket's rule has no effect
+    # any more.
     store.stop().ok()
     (store.root / "webhooks").write_text(f"ci {hook.url} t0ken\n")
     store.start()

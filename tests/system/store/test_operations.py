@@ -1,4 +1,5 @@
-"""Running `penstock serve` for others: access log, metrics, health, a socket of systemd, the end."""
+"""Running `penstock serve` for other users: access log, metrics, health, a socket from systemd, the
+shutdown."""
 import base64
 import contextlib
 import http.client
@@ -56,7 +57,8 @@ def test_each_request_is_a_line_of_the_access_log(watched, tmp_path, wait_for):
 
 
 def test_the_access_log_has_no_signature(watched, tmp_path, wait_for):
-    """A reader of the log could use the signature until it expires."""
+    """With a signature from the log, a reader of the log could repeat the request until the
+    signature expires."""
     url = watched.boto3(signature_version="s3v4").generate_presigned_url("get_object", Params={"Bucket": "bkt", "Key": "k"})
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(url)
@@ -68,7 +70,8 @@ def test_the_access_log_has_no_signature(watched, tmp_path, wait_for):
 
 
 def test_a_client_adds_no_lines_of_its_own(watched, tmp_path, wait_for):
-    """Any request makes one line of visible characters, because a forged line would accuse another sender."""
+    """Each request makes one line of visible characters. A client could otherwise forge a line that
+    shows another sender."""
     host, port = watched.address.rsplit(":", 1)
     for head in (b"GET /bkt/k?versionId=v%0Aforged%20by%20me HTTP/1.1", b"G\x1b[2J\"T /bkt/k HTTP/1.1", b"GET /b\x1b\"/k HTTP/1.1"):
         with socket.create_connection((host, int(port))) as connection:
@@ -83,7 +86,7 @@ def test_a_client_adds_no_lines_of_its_own(watched, tmp_path, wait_for):
 
 
 def test_metrics_are_read_until_the_end(watched):
-    """The server of the metrics ends before the objects that it reads."""
+    """At shutdown, the metrics server must end before the objects that it reads are freed."""
     stop = threading.Event()
 
     def read():
@@ -105,7 +108,7 @@ def test_metrics_are_read_until_the_end(watched):
 
 
 def test_sighup_reopens_the_access_log(watched, tmp_path, wait_for):
-    """logrotate can rename the file."""
+    """logrotate renames the file, and sends SIGHUP."""
     wait_for(lambda: lines(tmp_path / "access.log"), 10)
     (tmp_path / "access.log").rename(tmp_path / "access.log.1")
     watched.process.send(1)
@@ -162,7 +165,7 @@ def test_metrics_count_the_bytes_of_a_body_that_is_refused(watched, wait_for):
 
 
 def test_health_is_served_and_nothing_else(watched):
-    """The port of the metrics needs no signature, so it must not lead to objects."""
+    """The port of the metrics needs no signature, so it must not give access to objects."""
     assert urllib.request.urlopen(watched.metrics + "/health/live").status == 200
     assert urllib.request.urlopen(watched.metrics + "/health/ready").status == 200
     with pytest.raises(urllib.error.HTTPError) as failure:
@@ -171,7 +174,8 @@ def test_health_is_served_and_nothing_else(watched):
 
 
 def slow_clients(watched, n, *addresses):
-    """Opens `n` connections from each address, all with the begin of a head."""
+    """Opens `n` connections from each address, and sends only the beginning of a request on
+    each."""
     host, port = watched.metrics.removeprefix("http://").split(":")
     crowd = [socket.create_connection((host, int(port)), 30, (address, 0)) for address in addresses for _ in range(n)]
     for one in crowd:
@@ -215,7 +219,8 @@ def test_a_head_that_trickles_has_a_time(watched):
 
 
 def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
-    """A client that is uploading gets its reply; meanwhile the server is not ready, and accepts no other."""
+    """After SIGTERM, a client that is uploading still gets its reply; meanwhile the server reports
+    that it is not ready."""
     url = watched.boto3(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bkt", "Key": "slow"})
     path = url.removeprefix(watched.endpoint)
     connection = http.client.HTTPConnection(watched.address)
@@ -240,7 +245,8 @@ def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
 
 
 def share_bytes(s3, key, times):
-    """Makes an object whose bytes are those of `seed` several times, which the store neither reads nor writes."""
+    """Makes an object that repeats the bytes of `seed`. The store shares these bytes, and neither
+    reads nor writes them."""
     upload = {"Bucket": "bkt", "Key": key, "UploadId": s3.create_multipart_upload(Bucket="bkt", Key=key)["UploadId"]}
     parts = []
     for number in range(1, times + 1):
@@ -250,7 +256,7 @@ def share_bytes(s3, key, times):
 
 
 def start_long_copies(watched, wait_for):
-    """Returns the connections of 24 copies, each of which reads 4 GiB for its checksum."""
+    """Starts 24 copies, each of which reads 4 GiB for its checksum. Returns their connections."""
     watched.client.put_object(Bucket="bkt", Key="seed", Body=bytes(64 << 20))
     share_bytes(watched.client, "large", 64)
     wire, copies = Wire(watched), []
@@ -290,7 +296,8 @@ def test_long_copies_end_with_the_server(watched, wait_for):
 
 @pytest.mark.parametrize("mode", [0o640, 0o644])
 def test_secrets_that_every_user_can_read_are_a_warning(penstock, tmp_path, mode):
-    """The group of the file may be that of the server."""
+    """A file that only its group can read causes no warning, because the group may be the
+    server's."""
     root, master, accounts = tmp_path / "store", tmp_path / "master", tmp_path / "accounts"
     credentials = root / "credentials"
     root.mkdir()

@@ -69,7 +69,8 @@ def test_an_invalid_policy_changes_nothing(s3, text):
     assert s3.get_bucket_policy(Bucket="bkt")["Policy"] == before
 
 
-# The policy is changed while requests are served: each change holds from its reply on.
+# The policy changes while the store serves requests. Each change is in force once its reply has
+# been sent.
 def test_anyone_may_do_what_the_policy_allows_and_nothing_else(s3, anyone):
     s3.put_object(Bucket="bkt", Key="data/x", Body=b"text")
     s3.put_object(Bucket="bkt", Key="secret", Body=b"text")
@@ -87,9 +88,9 @@ def test_anyone_may_do_what_the_policy_allows_and_nothing_else(s3, anyone):
         s3.delete_bucket_policy(Bucket="bkt")
 
 
-# Only a sender who may list a key learns that it is missing.
 def test_only_a_signed_request_replaces_headers_of_the_reply(s3, store):
-    """A link to a public text would make a page of it."""
+    """An unsigned link with such a parameter could make a browser show a public text as a web
+    page."""
     s3.put_object(Bucket="bkt", Key="k", Body=b"<script>", ACL="public-read")
     wire = Wire(store)
 
@@ -181,7 +182,8 @@ def test_a_condition_decides(s3, anyone, condition, held):
 
 
 def test_a_policy_for_a_network_admits_all_requests(s3, anyone):
-    """The policy is not public; an operation on many objects checks each object."""
+    """The policy names a network, so it is not public. A deletion of many objects checks the policy
+    for each object."""
     for key in "data/x", "other":
         s3.put_object(Bucket="bkt", Key=key, Body=b"text")
     put_policy(s3, statement("s3:DeleteObject", "bkt/data/*", condition={"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}))
@@ -193,7 +195,8 @@ def test_a_policy_for_a_network_admits_all_requests(s3, anyone):
 
 
 def test_a_pattern_is_compared_with_no_long_value(s3, store):
-    """A policy of 20 KB and a head of 64 KB would keep an event loop busy for seconds."""
+    """The comparison of a pattern in a policy of 20 KB with a head of 64 KB would keep an event
+    loop busy for seconds."""
     put_policy(s3, statement("s3:GetObject", condition={"StringLike": {"aws:UserAgent": "*" + "a" * 15_000 + "b*"}}))
     wire = Wire(store)
 
@@ -204,7 +207,8 @@ def test_a_pattern_is_compared_with_no_long_value(s3, store):
 
 
 def test_policies_that_take_too_long_are_refused(s3, store):
-    """The patterns of this policy would keep an event loop busy for 10 ms, and a list of keys for a minute."""
+    """The patterns of this policy would keep an event loop busy for 10 ms for each key, and for a
+    minute for a list of keys."""
     patterns = ["arn:aws:s3:::bkt/*" + "a" * 500 + "b"] * 36 + ["arn:aws:s3:::bkt/k"]
     put_policy(s3, statement("s3:GetObject") | {"Resource": patterns})
     s3.put_object(Bucket="bkt", Key="k", Body=b"text")
@@ -274,7 +278,7 @@ def test_object_ownership_is_kept(s3):
     assert refused(s3.get_bucket_ownership_controls, Bucket="bkt") == missing
 
 
-# The examples of the documentation have the documented effects.
+# The next tests check that the documentation's examples have the documented effects.
 def test_a_data_set_that_anyone_may_read(s3, anyone):
     s3.create_bucket(Bucket="imagenet")
     s3.put_object(Bucket="imagenet", Key="train/0.tar", Body=b"shard")
@@ -290,7 +294,7 @@ def test_a_drop_box(s3, anyone):
     s3.put_bucket_policy(Bucket="results", Policy=documented("A drop box"))
 
     assert refused(anyone.put_object, Bucket="results", Key="inbox/a", Body=b"") == DENIED
-    # Debian's boto3 has no parameter for it.
+    # Debian's boto3 has no parameter for If-None-Match.
     anyone.meta.events.register("before-call.s3.PutObject", lambda params, **_: params["headers"].update({"If-None-Match": "*"}))
     anyone.put_object(Bucket="results", Key="inbox/a", Body=b"mine")
     for key in "inbox/a", "inbox/none":
@@ -303,7 +307,7 @@ def test_a_drop_box(s3, anyone):
 
 
 def test_a_list_may_delete_a_key_twice_under_a_condition_on_its_tags(s3, anyone):
-    """Each entry is decided on the object that the entries before it have left."""
+    """Each entry is decided by the current version that the earlier entries have left."""
     s3.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
     put_policy(
         s3,

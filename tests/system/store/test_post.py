@@ -154,7 +154,7 @@ def test_an_invalid_redirect_is_ignored(wire):
     assert (reply.status, reply.headers["location"][-6:]) == (204, "/bkt/k")
 
 
-# Sizes around the limit of the database, and around the limit of memory
+# The sizes are around the limit of the database, and around the limit of memory.
 @pytest.mark.parametrize("size", [0, 1, 16_000, 17_000, 1_500_000, 20_000_000])
 def test_files_of_any_size_are_stored(wire, size):
     file = (b"0123456789\r\n--form\r\n\r\n" * (size // 20 + 1))[:size]
@@ -212,7 +212,7 @@ def test_the_name_of_the_file_has_no_directory(wire):
 
 
 def test_the_name_of_the_file_does_not_make_a_short_form_long(wire):
-    """The store keeps the fields of senders that it does not know."""
+    """The store keeps the fields in memory before it knows the sender."""
     parts = [(f"x-ignore-{i}", "${filename}${filename}") for i in range(90)]
 
     assert post(wire, [*parts, ("key", "k"), ("file", "text", "f" * 16_000)]).code == "MaxPostPreDataLengthExceeded"
@@ -231,7 +231,7 @@ def test_checksums_and_conditions_hold_as_for_a_put(wire):
 
 
 def test_a_form_without_a_checksum_gets_that_of_a_put(wire):
-    """The store uses the checksum to detect damage when the object is read."""
+    """The store needs a checksum to detect damage when the object is read."""
     put = wire.send("PUT", "/bkt/put", body=b"text").headers["x-amz-checksum-crc64nvme"]
 
     assert post(wire, Form(wire, {"key": "k"}).parts(b"text")).headers["x-amz-checksum-crc64nvme"] == put
@@ -409,7 +409,7 @@ def test_a_form_has_one_file(wire):
 
 
 def test_conditions_on_the_browser_hold_for_forms(wire, store):
-    """The browser's name is a header of the request, which no field replaces."""
+    """The browser's name comes from the request's header, and no form field can replace it."""
     denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::bkt/*",
               "Condition": {"StringLike": {"aws:UserAgent": "bot/*"}}}  # fmt: skip
     store.client.put_bucket_policy(Bucket="bkt", Policy=json.dumps({"Version": "2012-10-17", "Statement": [denied]}))
@@ -429,7 +429,7 @@ def test_a_form_held_open_ends_with_its_key(wire, store):
 
     with user.connect() as connection:
         connection.sendall(user.head("POST", "/bkt", headers) + body[:-10])
-        for _ in range(3):  # until the store has read it
+        for _ in range(3):  # these replies arrive after the store has read the data
             store.client.list_buckets()
         iam.update_access_key(UserName="jo", AccessKeyId=key, Status="Inactive")
         connection.sendall(body[-10:])

@@ -60,7 +60,7 @@ def uploads(client, bucket, rounds, large):
 
 
 def together(*calls):
-    """Changes at the same time share a transaction and its sync."""
+    """Makes the calls at the same time, so that they share a transaction and its sync."""
     failed = []
 
     def guarded(call):
@@ -134,7 +134,8 @@ def test_relaxed_durability_loses_changes_but_never_halves_one(penstock, tmp_pat
 
 @pytest.mark.long
 def test_sync_points_of_relaxed_durability(penstock, tmp_path):
-    """There are three sync points, the second while a reader keeps the log from being copied into the database."""
+    """There are three sync points. At the second one, a reader prevents SQLite from copying the log
+    into the database."""
     recording = Recording(penstock, tmp_path, durability="relaxed")
     root = recording.disk / recording.STORE
     mark = root / "relaxed"

@@ -54,7 +54,7 @@ database.execute("PRAGMA synchronous=FULL")
 database.executescript('''BEGIN; ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; DROP TABLE configs; DROP TABLE events;
     ALTER TABLE blobs DROP COLUMN seal; DROP TABLE keys; PRAGMA user_version=1; COMMIT''')
 """
-# An operator writes a file of the store.
+# Writes a file of the store, like an operator.
 WRITE = """
 import os, sys
 path, text = sys.argv[1:]
@@ -92,7 +92,7 @@ def restart(w, kill, *options):
 
 
 def upgrade(w, _folder):
-    """The format of the store, by the first start of a newer version."""
+    """The first start of a newer version upgrades the store's format."""
     w.see(get("/old", "list-type=2"), *(get(f"/old/{key}") for key in (*SIZES, "parts")))
     w.do("PUT", "/old")
     for key, size in SIZES.items():
@@ -135,7 +135,7 @@ def configurations(w, _folder):
     w.do("PUT", "/cfg", "acl=", {"x-amz-acl": "public-read"})
     for name, document in documents.items():
         w.do("PUT", "/cfg", f"{name}=", body=document.encode())
-    w.do("PUT", "/cfg/k", body=body(5, SIZES["large"]))  # encrypted by default
+    w.do("PUT", "/cfg/k", body=body(5, SIZES["large"]))  # now encrypted by default
     for name in documents:
         if name != "logging":
             w.do("DELETE", "/cfg", f"{name}=")
@@ -213,7 +213,7 @@ def objects(w, _folder):
 
 
 def master_key(w, _folder):
-    """The keys of the store get another master key."""
+    """The operator changes the master key, with which the store encrypts its keys."""
     path = w.recording.store.root / "master-key"
     w.see(get("/bkt/sealed-small"), get("/bkt/parts-sealed"))
     w.recording.store.stop().ok()
@@ -288,7 +288,7 @@ def identities(w, _folder):
 
 
 def session(w, jo):
-    """The view of temporary keys is a request that uses them."""
+    """The view that shows temporary keys is a request that uses the keys."""
     for keys, name, parameters in (
         (jo, "GetSessionToken", {}),
         (None, "AssumeRole", {"RoleArn": "arn:aws:iam::000000000000:role/r", "RoleSessionName": "work"}),
@@ -324,7 +324,7 @@ def events(w, folder):
     w.do("PUT", "/evt", "versioning=", body=versioning("Enabled"))
     w.do("PUT", "/evt", "notification=", body=NOTIFICATION.encode(), steps=True)  # the test event, then the rules
     w.do("PUT", "/evt", "replication=", body=REPLICATION.encode())
-    w.do("DELETE", "/evt", "replication=")  # while no event of it waits, which would be dropped
+    w.do("DELETE", "/evt", "replication=")  # before an event waits, because this request drops waiting events
     w.do("PUT", "/evt", "replication=", body=REPLICATION.encode())
     for size in SIZES.values():
         w.do("PUT", "/evt/k", body=body(15, size))
@@ -414,7 +414,7 @@ def recorded(tmp_path_factory):
 
 
 def test_every_change_that_was_acknowledged_is_there_after_a_power_loss(recorded):
-    """At each sync, all bytes that were not synced before are lost."""
+    """The replay loses, at each sync, all bytes that were not synced before."""
     code, output = recorded.replay("--short", "--upkeep", "--disk", recorded.disk)
 
     assert code == 0, output
@@ -422,7 +422,7 @@ def test_every_change_that_was_acknowledged_is_there_after_a_power_loss(recorded
 
 
 def test_every_operation_that_changes_something_is_recorded(recorded):
-    """A new operation that changes the store belongs into one of the functions above."""
+    """A new operation that changes the store must be added to one of the functions above."""
     routes = re.findall(r'\{(BUCKET|OBJECT), "(PUT|POST|DELETE)", (?:"(.+?)"|NULL)', (TOP / "src/server/route.c").read_text())
     actions = re.findall(r'\{"((?!Get|List|AssumeRole)\w+)", \w+', (TOP / "src/server/iam/actions.c").read_text())
 
@@ -446,7 +446,8 @@ def test_the_replay_finds_changes_that_are_not_synced(recorded, syncs):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_no_power_loss_leaves_a_change_by_half(recorded):
-    """Changes that were not synced are lost in part and out of order, between the syncs, too."""
+    """The replay loses unsynced changes in part and out of order, also at points between the
+    syncs."""
     code, output = recorded.replay("--upkeep", "--draws", 4, "--every", 25)
 
     assert code == 0, output

@@ -27,7 +27,7 @@ def ask(wire, body, path="/bkt"):
 
 
 def results(reply, n):
-    """(status, bytes, (kind, digest) or None) of each read."""
+    """Returns (status, bytes, (kind, digest) or None) of each read."""
     assert reply.status == 200 and reply.headers["x-penstock-read"] == "1", reply.body
     at, found = 24 * n, []
     for i in range(n):
@@ -84,7 +84,7 @@ def test_an_object_that_the_store_has_lost_does_not_fail_the_others(wire, store)
     assert [(status, data) for status, data, _ in results(reply, 3)] == [(200, b"0123456789"), (501, b""), (200, b"0123456789")]
 
 
-# An upload in parts is several files; a range of one of them is read, and one over their edge is left to a GET.
+# An upload in parts has several files. A read may be within one file, or go across two files.
 def test_parts_are_read_where_they_are(store):
     store.client.create_bucket(Bucket="bkt")
     parts = [os.urandom(5 << 20), os.urandom(1000)]
@@ -127,7 +127,8 @@ def test_a_batch_whose_client_is_gone_is_not_read(wire, store):
     assert b"0123456789" not in reply and (not reply or b"RequestTimeout" in reply)
 
 
-# libmicrohttpd ended the process if a list of the bytes of each read did not fit next to the head of the request.
+# libmicrohttpd once ended the process if the list of reads for the reply did not fit into its
+# memory next to the request's head.
 @pytest.mark.parametrize("reads, head", [(4096, 0), (500, 56000)])
 def test_the_largest_requests_are_answered(wire, reads, head):
     wire.send("PUT", "/bkt/k", body=b"x")

@@ -51,7 +51,8 @@ def status(store, key, bucket="bkt", **more):
 
 
 def versions(store, bucket):
-    """All versions and markers: key, version, ETag (None of a marker), and if it is the current one."""
+    """Returns (key, version, ETag, is current) of all versions and markers; the ETag of a marker is
+    None."""
     page = store.client.list_object_versions(Bucket=bucket)
     assert not page["IsTruncated"]
     entries = [(v["Key"], v["VersionId"], v["ETag"], v["IsLatest"]) for v in page.get("Versions", [])]
@@ -70,10 +71,10 @@ class OldStore:
 
     def __init__(self):
         self.objects, self.parts, self.requests = {}, {}, []
-        self.unknown = None  # the path of an object that the store refuses
-        self.open = threading.Event()  # the store does not reply before
+        self.unknown = None  # the path of an object that the store refuses with 501
+        self.open = threading.Event()  # the store replies only once this is set
         self.open.set()
-        self.held = []  # requests that have waited for it
+        self.held = []  # requests that have waited for `open`
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -189,7 +190,8 @@ def test_features_that_the_store_lacks_are_refused_by_name(here, more):
         set_rules(here, rule(**more))
 
 
-# A policy may grant the configuration alone, and replicas are accepted only from senders that may make them.
+# A policy may allow only the configuration. The store accepts replicas only from senders with the
+# right to make replicas.
 def test_the_rights_are_those_of_aws(here):
     iam = here.boto3(service="iam")
     iam.create_user(UserName="ann")
@@ -298,7 +300,8 @@ def test_an_object_in_parts_keeps_its_parts(here, there, checksum):
     assert not there.client.list_multipart_uploads(Bucket="copy").get("Uploads")
 
 
-# A copy keeps the parts of its source, but the algorithm of its checksum may differ from theirs.
+# A copy keeps the parts of its source, but the algorithm of its checksum may differ from that of
+# the parts.
 @pytest.mark.parametrize("checksum", ["CRC32C", "SHA256"])
 def test_a_copy_in_parts_with_another_checksum(here, there, checksum):
     s3 = here.client
@@ -334,7 +337,8 @@ def test_versions_and_markers_are_those_of_the_source(here, there):
     assert version in versions(there, "copy")
 
 
-# As another penstock sends them: with their names, with any time, and again if a reply was lost.
+# The requests are like those of another penstock. A replica has the id of its version, may be of
+# any time, and is sent again if a reply was lost.
 def test_a_replica_has_its_place_and_is_made_once(there):
     def send(version, key="k", method="put_object", **more):
         client = there.boto3()
@@ -356,7 +360,8 @@ def test_a_replica_has_its_place_and_is_made_once(there):
     send(newer, method="delete_object")
     assert there.keys("copy") == []
     assert there.client.put_object(Bucket="copy", Key="k", Body=b"last")["VersionId"] > newer
-    # A time that leaves no room for later ones is refused, too: the next would overflow.
+    # An id contains a time. An id without room for later times is refused, too, because the next id
+    # would overflow.
     for name in ("null", "x", "", "0" * 16, "7fffffffffffffff", "4000000000000000"):
         with pytest.raises(ClientError, match="InvalidArgument"):
             send(name, Body=b"x")
@@ -369,7 +374,7 @@ def test_a_replica_has_its_place_and_is_made_once(there):
     assert there.bytes("copy", "k") == b"after"
 
 
-# The sender chooses the time of a replica.
+# The sender chooses the time of a replica, so the retention must not be computed from that time.
 def test_a_replica_of_long_ago_is_protected_from_now_on(penstock, tmp_path):
     store = Store(penstock, tmp_path / "store")
     store.client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
@@ -383,7 +388,8 @@ def test_a_replica_of_long_ago_is_protected_from_now_on(penstock, tmp_path):
     store.stop().ok()
 
 
-# With the keys of the operator, an account could otherwise write any key in the backup of another one.
+# The operator's keys send the replicas, so without this limit an account could write into the
+# backup of another account.
 def test_a_destination_is_open_to_one_account(penstock, tmp_path, there):
     other = {"number": "111122223333", "name": "other", "access_key_id": "OTHERKEY", "secret_access_key": "the secret of the other"}
     accounts = write_targets(tmp_path / "accounts.json", other)
@@ -443,7 +449,7 @@ def test_retention_and_hold_are_replicated(penstock, tmp_path):
     there.stop()
 
 
-# Tags and locks of the changed version are sent, if it is the current one or not.
+# Tags and locks of the changed version are sent, even if that version is not the current one.
 def test_tags_and_locks_that_change_later_are_sent_on(penstock, tmp_path):
     there = Store(penstock, tmp_path / "there")
     there.client.create_bucket(Bucket="copy", ObjectLockEnabledForBucket=True)
@@ -473,7 +479,8 @@ def test_tags_and_locks_that_change_later_are_sent_on(penstock, tmp_path):
     there.stop().ok()
 
 
-# A store that knows no checksums gets the MD5s instead, and no second attempt with checksums once that is known.
+# A store that does not know checksums gets the MD5s instead. Later requests do not try checksums
+# again.
 def test_a_store_without_checksums_gets_the_md5s(penstock, tmp_path):
     there = OldStore()
     here = Store(penstock, tmp_path / "here", options=["--replication", write_targets(tmp_path / "r", target_of(there))])
@@ -573,7 +580,7 @@ def test_an_outage_is_caught_up_and_its_lag_is_visible(penstock, here, there):
     assert lags[0]["oldest_seconds"] > 0.3
     assert re.search(r"bkt +copy +51 ", penstock.run("store", "stat", "--root", here.root).ok().out)
 
-    # The queue survives the source, too.
+    # The queue also survives a kill of the source.
     here.kill()
     here.start()
     assert metric(here, "pending_objects")["copy"] == 51 and metric(here, "pending_bytes")["copy"] == sum(range(50))
@@ -649,7 +656,8 @@ def test_tags_that_were_refused_for_a_while(here, there, tmp_path):
     assert status(here, "k") == "COMPLETED"
 
 
-# Some stores refuse what they do not implement by 501. Tags without their version would change another version.
+# Some stores refuse unknown features with 501. If the version is given up, its tags must not be
+# sent, because they would change another version.
 def test_an_object_that_the_destination_does_not_implement_is_given_up(penstock, tmp_path):
     there = OldStore()
     there.unknown = "/copy/no"
@@ -669,7 +677,8 @@ def test_an_object_that_the_destination_does_not_implement_is_given_up(penstock,
     here.stop().ok()
 
 
-# The attempt that succeeds has read the version before the change.
+# The attempt that stores the version has read its tags before the change, so the change must be
+# sent separately.
 def test_tags_of_a_refused_version_are_sent_after_it(penstock, tmp_path):
     there = OldStore()
     there.unknown = "/copy/k"
@@ -680,7 +689,8 @@ def test_tags_of_a_refused_version_are_sent_after_it(penstock, tmp_path):
     here.client.put_object(Bucket="bkt", Key="k", Body=b"x")
     wait_for(lambda: status(here, "k") == "FAILED", 30)
     there.open.clear()
-    wait_for(lambda: there.held, 30)  # the version again, or the HEAD of the bucket after its refusal
+    # Wait for the next attempt at the version, or for the HEAD of the bucket after a refusal.
+    wait_for(lambda: there.held, 30)
     here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": "1"}]})
     there.unknown = None
     there.open.set()
@@ -707,7 +717,7 @@ def test_tags_that_were_given_up_leave_the_version_as_it_is(here, there):
     wait_for(lambda: there.client.get_object_tagging(Bucket="copy", Key="k")["TagSet"] == [{"Key": "n", "Value": "2"}], 30)
 
 
-# A version that was sent is sent again if the queue cannot be written, but with pauses.
+# If the queue cannot be written, a version that was sent is sent again, but only after a pause.
 def test_a_full_disk_of_the_source_pauses_the_lane(penstock, tmp_path):
     there = OldStore()
     (tmp_path / "disk").mkdir()
@@ -730,7 +740,8 @@ def test_a_full_disk_of_the_source_pauses_the_lane(penstock, tmp_path):
     here.stop().ok()
 
 
-# An object that its destination never accepts does not delay the others; if the destination accepts none, all wait.
+# An object that the destination never accepts does not delay other objects. If the destination
+# accepts no object, all wait.
 def test_a_refused_object_is_given_up_and_a_missing_bucket_waits(here, there):
     make_bucket(there, "other")
     policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::copy/no/*"}]}

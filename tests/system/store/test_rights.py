@@ -1,4 +1,5 @@
-"""Attempts to exceed the rights of a sender: bodies that are held back, URLs that are changed, actions that headers ask for."""
+"""Attempts to exceed the sender's rights: requests whose body is held back, changed URLs, and
+headers that ask for other actions."""
 import base64
 import hashlib
 import hmac
@@ -43,7 +44,7 @@ def held(store, method, path, key, secret, body=BODY):
 
 
 def everyone(bucket):
-    """A policy that allows everything."""
+    """A policy that allows all users all actions on the bucket."""
     statement = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
@@ -71,7 +72,8 @@ def test_a_request_begun_before_its_bucket_existed_gets_nothing(accounts):  # no
 
 
 def test_a_request_held_open_ends_with_the_bucket_that_it_was_for(accounts):  # noqa: F811
-    """The account may do everything in the first bucket, and nothing in the next one of that name."""
+    """The account may do everything in the first bucket, and nothing in the next bucket of the same
+    name."""
     theirs = other(accounts, "s3")
     theirs.create_bucket(Bucket="name")
     keys = OTHER["access_key_id"], OTHER["secret_access_key"]
@@ -193,7 +195,8 @@ def test_a_condition_without_a_value_is_refused(store, key):
 
 
 def test_tags_of_a_copy_are_those_of_its_source(store):
-    """A header with other tags meets no condition, and a sender without the right to tags gets no copy with tags."""
+    """Tags in an unused header do not satisfy a condition, and a sender without the right to set
+    tags gets no copy with tags."""
     store.client.create_bucket(Bucket="own")
     store.client.put_object(Bucket="own", Key="tagged", Body=b"x", Tagging="class=secret")
     iam, key, secret = user_with_key(store)
@@ -234,7 +237,7 @@ def test_a_denied_unsigned_payload_is_denied_in_a_url(store):
 
 
 def sent_early(s3):
-    """Sends a date of tomorrow as a header, where the document has another one."""
+    """Adds a header with tomorrow's date to requests whose document has another date."""
     near = (datetime.now(timezone.utc) + timedelta(days=1)).isoformat()
     s3.meta.events.register("before-sign.s3", lambda request, **_: request.headers.add_header("x-amz-object-lock-retain-until-date", near))
 
@@ -245,7 +248,7 @@ def retention(days):
 
 
 def test_a_policy_limits_the_locks_of_a_document(store):
-    """A header with another date meets no condition."""
+    """A date in such a header does not satisfy a condition."""
     store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
     store.client.put_object(Bucket="own", Key="k", Body=b"x")
     iam, key, secret = user_with_key(store)
@@ -281,7 +284,7 @@ def test_a_policy_limits_the_bypass_of_a_lock_by_its_document(store):
 
 
 def test_headers_of_a_reply_need_the_right_to_read_the_same(store):
-    """A reader of the object gets neither its lock nor the number of its tags."""
+    """The right to read an object does not include its lock and the number of its tags."""
     store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
     store.client.put_object(Bucket="own", Key="k", Body=b"x", Tagging="a=b")
     store.client.put_object_retention(**retention(5))
@@ -314,7 +317,7 @@ def test_a_condition_on_the_source_of_a_copy_holds_for_its_versions(store, sourc
 
 
 def test_a_copy_does_not_show_that_a_version_is_missing(store):
-    """Neither a copy nor a GET shows if the version exists."""
+    """Neither a copy nor a GET shows whether the object exists."""
     store.client.create_bucket(Bucket="own")
     store.client.put_bucket_versioning(Bucket="own", VersioningConfiguration={"Status": "Enabled"})
     store.client.put_object(Bucket="own", Key="k", Body=b"x")
@@ -335,7 +338,7 @@ def test_a_copy_does_not_show_that_a_version_is_missing(store):
 
 
 def test_a_change_under_a_condition_needs_the_right_to_read(store):
-    """The reply shows if there is an object with this ETag."""
+    """The reply to a conditional change shows whether an object with this ETag exists."""
     store.client.create_bucket(Bucket="own")
     store.client.put_object(Bucket="own", Key="source", Body=b"x")
     iam, key, secret = user_with_key(store)
@@ -347,7 +350,7 @@ def test_a_change_under_a_condition_needs_the_right_to_read(store):
     several = f"<Delete>{item.format('k')}{item.format('none')}</Delete>".encode()
 
     def codes(*actions):
-        """The codes for an object that exists, and for one that does not."""
+        """Returns the codes for an existing object, and those for a missing object."""
         store.client.put_object(Bucket="own", Key="k", Body=b"x")
         iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*changes, *actions))
         found = {}

@@ -144,7 +144,7 @@ def test_replaced_objects_are_seen_at_once(wire):
 # --- copies
 
 
-# A name without a value is metadata as well, and a copy carries it on.
+# Metadata may have a name without a value; a copy keeps such metadata.
 def test_metadata_without_a_value_is_kept(s3):
     s3.put_object(Bucket="bkt", Key="k", Body=b"", Metadata={"flag": "", "name": "value"})
     s3.copy_object(Bucket="bkt", Key="copy", CopySource="bkt/k")
@@ -296,7 +296,8 @@ def test_an_upload_without_algorithm_gets_the_checksum_that_a_put_gets(wire):
 
 
 def test_an_upload_of_an_older_version_is_completed(wire, store):
-    """The parts of the upload have no checksums, except those sent to the new version."""
+    """The older version stored parts without checksums; the parts that are sent to the new version
+    have checksums."""
     query, etags, whole = upload_without_algorithm(wire)
     store.stop()
     with sqlite3.connect(store.root / "meta.db") as db:
@@ -405,7 +406,8 @@ def test_parts_are_copied_from_ranges(s3, upload, size):
     assert s3.get_object(Bucket="bkt", Key="m")["Body"].read() == body[: 5 * MIB] + source[10:100]
 
 
-# A reader opens a file for each piece, so a tail of single bytes would keep an event loop busy
+# A reader opens a file for each piece, so an object of many one-byte pieces would keep an event
+# loop busy.
 def test_copies_of_copies_do_not_double_their_pieces(s3, store):
     def make(*parts):
         at, made = {"Bucket": "bkt", "Key": "t"}, []
@@ -431,7 +433,7 @@ def test_copies_of_copies_do_not_double_their_pieces(s3, store):
     store.start()
 
 
-# Clients with a short patience send a Complete again while the first one runs
+# Clients with a short timeout send a Complete again while the first Complete still runs.
 def test_equal_completes_at_a_time_all_succeed(s3, wire):
     for round in range(20):
         at = {"Bucket": "bkt", "Key": f"m{round}"}
@@ -488,7 +490,8 @@ def test_checksums_of_multipart_objects(s3, wire, kind):
 # --- listings
 
 
-# XML 1.0 has no control characters: a page with one is encoded, asked for or not
+# XML 1.0 cannot contain control characters, so a page with such a key is encoded even if the client
+# has not requested it.
 @pytest.mark.parametrize("query", ["", "list-type=2", "versions=", "uploads="])
 def test_a_key_that_xml_cannot_hold_is_listed_as_it_is(s3, wire, query):
     if query == "uploads=":
@@ -731,7 +734,8 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(penstock, tmp_path):
             connection.sendall(wire.head("PUT", "/bkt/big", headers))
             told = wire.read(connection)
         assert told.status == 507, told.body
-        # Without a length the store notices the size only while the body arrives.
+        # If a request has no length, the store detects that it is too large only while the body
+        # arrives.
         headers = wire.sign("PUT", "/bkt/big", "", None, "UNSIGNED-PAYLOAD") | {"transfer-encoding": "chunked"}
         chunk = b"100000\r\n" + b"x" * MIB + b"\r\n"
         found = wire.raw("PUT", "/bkt/big", headers, chunk * 45 + b"0\r\n\r\n")

@@ -95,7 +95,7 @@ def test_tokens_that_are_not_those_of_the_key(store):
 
 
 def forge(store, credentials, **changes):
-    """A token with other terms, signed with the store's own key."""
+    """Returns a token with changed terms, signed with the store's own key."""
     with sqlite3.connect(store.root / "meta.db") as db:
         key = bytes.fromhex(json.loads(db.execute("SELECT value FROM meta WHERE name = 'iam/session-key'").fetchone()[0])["key"])
     terms = json.loads(base64.b64decode(credentials["SessionToken"])[32:])
@@ -182,7 +182,7 @@ def test_limits_of_a_session(store):
     ({"PolicyArns.member.1.arn": "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess", "Policy": policy("s3:GetObject")}, None),
 ])  # fmt: skip
 def test_a_parameter_that_is_not_read_gives_no_keys(store, more, code):
-    """The parameter may be meant to limit the keys."""
+    """A parameter that the store ignores may be meant to limit the keys."""
     parameters = {"Action": "AssumeRole", "Version": "2011-06-15", "RoleArn": role(store, "reader", ROOT, "s3:*"), "RoleSessionName": "work",
                   "DurationSeconds": "900", "ExternalId": "x"}  # fmt: skip
     wire = Wire(store)
@@ -216,7 +216,8 @@ def test_a_session_token_has_the_rights_of_its_user_until_its_key_is_deleted(sto
     assert refused(client(store, "sts").get_session_token, DurationSeconds=7200) == "ValidationError"
 
 
-# Each key once had a copy of its own, ten times as large as the documents: 40 MB. A sanitizer keeps freed memory for a while.
+# Each key once had its own copy of the policies, ten times as large as their documents: 40 MB in
+# all. A sanitizer keeps freed memory for a while.
 def test_temporary_keys_share_the_policies_of_their_user(store):
     def resident():
         return int(re.search(r"^VmRSS:\s*(\d+)", Path(f"/proc/{store.process.pid}/status").read_text(), re.M).group(1)) * 1024

@@ -78,7 +78,7 @@ def test_a_header_is_valid_for_a_quarter_of_an_hour_and_for_its_request(store, o
     now, late = at(0), at(-16)
     assert send(store, "GET", "/bkt/k", {"Date": now, "Authorization": signed(now)}) == (200, b"x")
     assert send(store, "GET", "/bkt/k", {"x-amz-date": now, "Authorization": signed("", amz=f"x-amz-date:{now}\n")}) == (200, b"x")
-    # Debian's botocore names a subresource twice in what it signs.
+    # Debian's botocore signs the name of a subresource twice, so these requests are signed by hand.
     uploads = {"Date": now, "Authorization": signed(now, "/bkt/k?uploads", method="POST")}
     upload = send(store, "POST", "/bkt/k?uploads", uploads)[1].split(b"<UploadId>")[1].split(b"<")[0].decode()
     part = f"/bkt/k?partNumber=1&uploadId={upload}"
@@ -119,7 +119,7 @@ def test_forms(store, old):
     assert post(wire, [field for field in fields() if field[0] != "signature"]).status == 400
 
 
-# Such a signature does not cover the parameter: anyone who has the URL could add it.
+# Such a signature does not cover these parameters, so anyone who has the URL could add them.
 @pytest.mark.parametrize("added", ["x-amz-copy-source=/bkt/secret", "x-amz-acl=public-read", "X-AMZ-Meta-A=b", "x-amz-%61cl=public-read"])
 def test_a_url_takes_no_other_parameters(store, old, added):
     old.put_object(Bucket="bkt", Key="secret", Body=b"x")

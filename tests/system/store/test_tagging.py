@@ -30,7 +30,7 @@ def refused(call, **arguments):
     return reply["ResponseMetadata"]["HTTPStatusCode"], reply["Error"]["Code"]
 
 
-# all characters that a tag may have
+# Tags with all characters that a tag may have.
 ODD = {"a b+c-d=e._:/@ü": "= +-._:/@€😀", "empty": ""}
 
 

@@ -34,7 +34,7 @@ def ca(tmp_path):
 
 
 def install(files, folder):
-    """Puts a pair in place as certbot does: each file at once."""
+    """Puts certificate and key in place like certbot, which replaces each file atomically."""
     for path, name in zip(files, ("cert.pem", "key.pem")):
         new = folder / f"new-{name}"
         new.write_bytes(path.read_bytes())
@@ -91,7 +91,8 @@ def test_clients_that_trust_the_authority(secure, ca, penstock, tmp_path):
 
 
 def test_a_file_that_loses_its_bytes_ends_no_more_than_its_request(secure, ca):
-    """TLS encrypts in the process of the store, where a mapping without a file below it would be a SIGBUS."""
+    """With TLS, the store's process reads the mapped file, and a mapping beyond the end of the file
+    would cause a SIGBUS."""
     s3 = client(secure, ca.with_suffix(".pem"))
     s3.create_bucket(Bucket="bkt")
     s3.put_object(Bucket="bkt", Key="k", Body=bytes(300_000))
@@ -172,7 +173,8 @@ def read_head(connection):
     return text.decode().lower()
 
 
-# The threads of the old certificate stay as long as its connections.
+# The threads of the old certificate stay until its last connection ends, so the store ends these
+# connections early.
 def test_a_connection_of_an_old_certificate_ends_with_its_next_reply(secure, ca, tmp_path):
     s3 = client(secure, ca.with_suffix(".pem"))
     s3.create_bucket(Bucket="data")
@@ -218,7 +220,7 @@ def test_an_invalid_pair_leaves_the_old_one_in_use(secure, ca, tmp_path):
     other, _ = make_certificate(tmp_path, "other", ca)
     new = tmp_path / "new"
     new.write_bytes(other.read_bytes())
-    os.replace(new, tmp_path / "cert.pem")  # without its key
+    os.replace(new, tmp_path / "cert.pem")  # the new certificate does not fit the old key
 
     wait_for(lambda: "is still used" in secure.process.err, 20)
     with connect(secure, ca) as connection:
@@ -249,7 +251,7 @@ def test_files_that_cannot_be_used(penstock, tmp_path, ca):
     assert missing.code not in (0, 64) and "missing" in missing.err
 
 
-# A handshake with a large finite field takes the server 0.4 s, and needs no keys.
+# A handshake with a large finite field takes the server 0.4 s, and any client can request it.
 @pytest.mark.parametrize("options", [["-groups", "ffdhe8192"], ["-groups", "ffdhe2048"], ["-groups", "P-256"]])
 def test_handshakes_use_elliptic_curves(secure, options):
     words = ["openssl", "s_client", "-connect", secure.address.removeprefix("https://"), *options]

@@ -1,4 +1,5 @@
-"""Configurations of a bucket that cannot be read: the store starts, and treats each of them safely."""
+"""Configurations of a bucket that cannot be read: the store starts, and handles each of them
+safely."""
 import re
 import sqlite3
 
@@ -14,7 +15,7 @@ EVERYTHING = {"Status": "Enabled", "Filter": {"Prefix": ""}, "Expiration": {"Day
 
 
 def damage(store, bucket, **configs):
-    """Makes rows of a store at rest unreadable."""
+    """Makes configuration rows of a stopped store unreadable."""
     with sqlite3.connect(store.root / "meta.db") as db:
         for name, value in configs.items():
             db.execute("INSERT OR REPLACE INTO configs(bucket,name,value) SELECT id,?,? FROM buckets WHERE name=?",
@@ -41,7 +42,8 @@ def warnings(store):
 
 
 def test_the_store_starts_and_names_each_of_them_once(damaged):
-    """A change of another bucket reads none of them again."""
+    """A change of another bucket's configuration does not read the unreadable configurations
+    again."""
     damaged.client.put_bucket_lifecycle_configuration(Bucket="good", LifecycleConfiguration={"Rules": [EVERYTHING]})
     wait_for(lambda: "Contents" not in damaged.client.list_objects_v2(Bucket="good"), 30)
 

@@ -16,7 +16,7 @@ import pytest
 from harness.program import Penstock, Store
 from harness.waiting import wait_for
 
-LARGE = 70_000  # a file of its own
+LARGE = 70_000  # large enough for a file of its own
 
 
 def put(store, key, body, bucket="bkt"):
@@ -25,7 +25,8 @@ def put(store, key, body, bucket="bkt"):
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """A store at rest: small and large objects, an upload in parts, older versions, a marker, an unfinished upload."""
+    """A stopped store: small and large objects, an upload in parts, older versions, a marker, an
+    unfinished upload."""
     program = Penstock(tmp_path_factory.mktemp("program"))
     store = Store(program, tmp_path_factory.mktemp("template") / "store")
     fill(store)
@@ -35,7 +36,7 @@ def template(tmp_path_factory):
 
 @pytest.fixture
 def filled(template, penstock, tmp_path):
-    """A copy of it for one test."""
+    """A copy of the template for one test."""
     store = copy.copy(template)
     store.penstock, store.root = penstock, tmp_path / "store"
     shutil.copytree(template.root, store.root)
@@ -70,7 +71,8 @@ def fill(store):
 
 @pytest.fixture
 def upkeep(penstock, filled):
-    """upkeep("check"): the result of the verb, for the store or another root."""
+    """upkeep("check"): runs `penstock store check` on the store, or on another root; returns its
+    result."""
     return lambda verb, *rest, root=None: penstock.run("store", verb, "--root", root or filled.root, *rest)
 
 
@@ -116,7 +118,8 @@ def test_a_whole_store_has_no_problem(upkeep):
 
 @pytest.mark.parametrize("damage", ["missing", "short", "long"])
 def test_a_data_file_of_another_size_is_found_and_kept(filled, upkeep, damage):
-    """The message names its objects, and a repair neither removes them nor changes the file."""
+    """The message names the file's objects, and a repair neither removes the objects nor changes
+    the file."""
     path = file_of(filled, "large")
     content = path.read_bytes()
     if damage == "missing":
@@ -146,7 +149,8 @@ def test_the_objects_of_several_lost_files_are_named(filled, upkeep):
 
 @pytest.mark.parametrize("key, table", [("large", "objects"), ("v", "versions"), ("parts", "objects")])
 def test_a_flipped_bit_in_a_file_is_found_by_scrub(filled, upkeep, key, table):
-    """check does not read the files; scrub does, older versions and parts too."""
+    """`check` does not read the files. `scrub` reads all of them, including those of older versions
+    and parts."""
     flip(file_of(filled, key, table), at=1 if key == "parts" else 1000)
 
     upkeep("check").ok()
@@ -154,14 +158,14 @@ def test_a_flipped_bit_in_a_file_is_found_by_scrub(filled, upkeep, key, table):
 
 
 def test_a_flipped_bit_in_the_database_is_found_by_scrub(filled, upkeep):
-    """A small body is in its row."""
+    """A small object has its body in its row of the database."""
     database(filled, "UPDATE objects SET body=CAST('smell' AS BLOB) WHERE key=CAST('small' AS BLOB)")
 
     assert "s3://bkt/small" in upkeep("scrub").exits(66).out
 
 
 def test_a_damaged_part_of_an_unfinished_upload_is_found_by_scrub(filled, upkeep):
-    """The object that is made of the part would be damaged, too."""
+    """An object that is completed from the damaged part would be damaged, too."""
     (layout,) = database(filled, "SELECT layout FROM parts")[0]
     number = int.from_bytes(layout[-24:-16], "little")
     flip(filled.root / f"data/{number >> 8 & 0xff:02x}/{number:016x}", at=0)
@@ -174,7 +178,7 @@ def test_a_damaged_part_of_an_unfinished_upload_is_found_by_scrub(filled, upkeep
     ["UPDATE blobs SET refs=refs+1", "UPDATE blobs SET refs=1", "DELETE FROM blobs WHERE id=(SELECT min(id) FROM blobs)"],
 )  # fmt: skip
 def test_wrong_references_are_mended(filled, upkeep, statement):
-    """With too few references a file that an object needs would be deleted."""
+    """If a file had too few references, it would be deleted although an object needs it."""
     database(filled, statement)
 
     assert kinds(upkeep("check").exits(66)) == {"references"}
@@ -185,7 +189,7 @@ def test_wrong_references_are_mended(filled, upkeep, statement):
 
 
 def test_a_start_after_a_crash_leaves_the_files_of_lost_rows_to_a_repair(filled, upkeep):
-    """The start removes files that were arriving before the crash."""
+    """The start removes only files that were arriving during the crash."""
     stray = filled.root / "data/00/00000000000000ff"
     stray.parent.mkdir(exist_ok=True)
     stray.write_bytes(b"arriving")
@@ -213,7 +217,7 @@ def test_a_start_after_a_crash_removes_nothing_while_a_layout_is_invalid(filled,
 
 
 def test_files_that_nothing_names_are_moved_aside(filled, upkeep):
-    """These files may be the only copy."""
+    """Files without a row may be the only copy of lost objects."""
     stray = filled.root / "data/00/0000000000000042"
     stray.write_bytes(b"stray")
     used = file_of(filled, "v", "versions")
@@ -229,7 +233,8 @@ def test_files_that_nothing_names_are_moved_aside(filled, upkeep):
 
 
 def test_an_invalid_layout_keeps_the_files_that_it_may_name(filled, upkeep):
-    """The row may be repaired by hand later, which needs the file, the references and the seal."""
+    """A user may repair the row by hand later, and then needs the file, the references and the
+    seal."""
     path, body = file_of(filled, "v", "versions"), file_of(filled, "large").read_bytes()
     ((layout,),) = database(filled, "SELECT hex(layout) FROM objects WHERE key=CAST('large' AS BLOB)")
     before = database(filled, "SELECT * FROM blobs ORDER BY id")
@@ -246,7 +251,7 @@ def test_an_invalid_layout_keeps_the_files_that_it_may_name(filled, upkeep):
 
 
 def test_a_file_that_is_moved_aside_keeps_its_seal(penstock, tmp_path):
-    """Without the seal the file could not be decrypted."""
+    """Without its seal, the file could not be decrypted."""
     store = Store(penstock, tmp_path / "store")
     store.client.create_bucket(Bucket="bkt")
     store.client.put_object(Bucket="bkt", Key="large", Body=bytes(LARGE), ServerSideEncryption="AES256")
@@ -263,7 +268,8 @@ def test_a_file_that_is_moved_aside_keeps_its_seal(penstock, tmp_path):
 
 @pytest.fixture
 def encrypted(penstock, tmp_path):
-    """A store at rest with encrypted objects: in one file, in several, and a part of an unfinished upload."""
+    """A stopped store with encrypted objects: one from a PUT, one from parts, and a part of an
+    unfinished upload."""
     store = Store(penstock, tmp_path / "store")
     s3 = store.client
     s3.create_bucket(Bucket="bkt")
@@ -280,7 +286,8 @@ def encrypted(penstock, tmp_path):
 
 
 def noted(path):
-    """The seal that a data file has noted; skips the test where the file system keeps none."""
+    """Returns the seal in the extended attribute of a data file. Skips the test if the file system
+    has no extended attributes."""
     if "user.penstock.seal" not in os.listxattr(path):
         pytest.skip("no extended attributes")
     return os.getxattr(path, "user.penstock.seal")
@@ -288,7 +295,7 @@ def noted(path):
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_lost_rows_of_encrypted_files_come_back_with_their_seals(penstock, encrypted, tmp_path, copied):
-    """A store that was a backup has the seals, too."""
+    """A backup has the seals, too."""
     noted(file_of(encrypted, "large"))
     if copied:
         penstock.run("store", "backup", "--root", encrypted.root, tmp_path / "backup").ok()
@@ -306,7 +313,7 @@ def test_lost_rows_of_encrypted_files_come_back_with_their_seals(penstock, encry
 
 
 def test_an_encrypted_file_without_row_and_seal_is_not_mended(penstock, encrypted):
-    """A row without a seal would hide the loss."""
+    """A new row without a seal would hide that the file cannot be decrypted."""
     path = file_of(encrypted, "large")
     noted(path)
     os.removexattr(path, "user.penstock.seal")
@@ -319,7 +326,7 @@ def test_an_encrypted_file_without_row_and_seal_is_not_mended(penstock, encrypte
 
 
 def test_objects_without_a_bucket_get_one(filled, upkeep):
-    """The objects get a free name, so that they can be read again."""
+    """The objects get a new bucket with an unused name, so that they can be read again."""
     ((number,),) = database(filled, "SELECT id FROM buckets WHERE name='bkt'")
     database(filled, "DELETE FROM buckets WHERE name='bkt'")
 
@@ -332,7 +339,7 @@ def test_objects_without_a_bucket_get_one(filled, upkeep):
 
 
 def test_parts_without_an_upload_are_moved_aside(filled, upkeep):
-    """No request can reach them."""
+    """No request can reach parts without an upload."""
     database(filled, "DELETE FROM uploads")
 
     assert kinds(upkeep("check").exits(66)) == {"row", "references"}
@@ -355,7 +362,7 @@ def test_an_invalid_layout_and_a_wrong_size_are_found(filled, upkeep):
 
 
 def test_a_damaged_database_is_found(filled, upkeep):
-    """SQLite's own check."""
+    """`check` also runs SQLite's own integrity check."""
     database(filled, "PRAGMA wal_checkpoint(TRUNCATE)")
     content = bytearray((filled.root / "meta.db").read_bytes())
     ((page,),) = database(filled, "SELECT rootpage FROM sqlite_master WHERE name='objects'")
@@ -366,7 +373,8 @@ def test_a_damaged_database_is_found(filled, upkeep):
 
 
 def test_a_resumed_scrub_ends_at_a_damaged_database(filled, upkeep):
-    """A small body of several pages, whose first page names no next one: no row after it can be found."""
+    """The row of a small object has several pages, and the link from its first to its next page is
+    damaged."""
     filled.start()
     put(filled, "long", b"x" * 15_000)
     filled.stop()
@@ -382,7 +390,7 @@ def test_a_resumed_scrub_ends_at_a_damaged_database(filled, upkeep):
 
 
 def test_an_interrupted_scrub_resumes(filled, upkeep, penstock):
-    """A scrub takes hours for a large store."""
+    """A scrub of a large store takes hours, so it must not start over."""
     put_in = filled.root / "scrub.json"
     slow = penstock.popen("store", "scrub", "--root", filled.root, "--rate", "2M")
     slow.wait_for_output("scrub", 30)
@@ -395,7 +403,7 @@ def test_an_interrupted_scrub_resumes(filled, upkeep, penstock):
 
 
 def test_an_archive_makes_the_same_store(filled, upkeep, tmp_path):
-    """Older versions, markers, headers, parts and configurations included."""
+    """The archive includes older versions, markers, headers, parts and configurations."""
     archive = tmp_path / "all.tar"
     upkeep("export", archive).ok()
 
@@ -414,7 +422,7 @@ def test_an_archive_makes_the_same_store(filled, upkeep, tmp_path):
 
 
 def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
-    """A copy would hide the damage."""
+    """In a copy, new checksums would hide the damage."""
     flip(file_of(filled, "large"))
 
     assert "s3://bkt/" in upkeep("export", tmp_path / "all.tar").exits(66).err
@@ -435,7 +443,7 @@ def test_an_export_ignores_a_damaged_row_of_the_next_bucket(filled, upkeep, tmp_
 
 
 def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, upkeep, tmp_path):
-    """The archive would lack the rest of the objects."""
+    """If the export took the error for the end, the archive would be incomplete."""
     database(
         filled,
         "ALTER TABLE configs RENAME TO saved",
@@ -447,7 +455,7 @@ def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, u
 
 
 def test_the_rest_of_a_killed_import_is_not_a_bucket(filled, upkeep, tmp_path):
-    """The next import removes it."""
+    """The next import removes the leftovers."""
     database(filled, "INSERT INTO buckets(name, created) VALUES('.import-new', 1)")
     filled.start()
     listed = [bucket["Name"] for bucket in filled.client.list_buckets()["Buckets"]]
@@ -464,7 +472,7 @@ def test_the_rest_of_a_killed_import_is_not_a_bucket(filled, upkeep, tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "member lost"])
 def test_a_damaged_archive_adds_nothing(filled, upkeep, tmp_path, damage):
-    """A bucket appears when all of its objects have arrived."""
+    """An imported bucket appears only once all of its objects are complete."""
     archive, new = tmp_path / "all.tar", tmp_path / "new"
     upkeep("export", archive, "bkt").ok()
     with tarfile.open(archive) as tar:
@@ -485,7 +493,8 @@ def test_a_damaged_archive_adds_nothing(filled, upkeep, tmp_path, damage):
 
 
 def headers_with(old, new):
-    """The member "headers" of a document, with bytes of the same length in place of others."""
+    """Returns a function that replaces bytes in the member "headers" of a document by as many other
+    bytes."""
     return lambda m: b'"headers":"%s"' % base64.b64encode(base64.b64decode(m[1]).replace(old, new))
 
 
@@ -494,7 +503,7 @@ def headers_with(old, new):
     ("parts", rb'("number": ?)2\b', rb"\g<1>1"),  # part 1 twice
     ("parts", rb'("size": ?\d+, ?"etag": ?")\w', rb"\g<1><"),
     ("small", rb'("etag": ?")\w', rb"\g<1><"),
-    ("small", rb'("modified": ?)\d{19}', rb"\g<1>9223372036854775807"),  # no later version could have a time
+    ("small", rb'("modified": ?)\d{19}', rb"\g<1>9223372036854775807"),  # no later version could be newer
     ("small", rb'"headers": ?"([^"]*)"', headers_with(b"value", b"v\r\nue")),
     ("small", rb'"headers": ?"([^"]*)"', headers_with(b"meta-name", b"meta name")),
 ])  # fmt: skip
@@ -515,7 +524,8 @@ def test_an_archive_with_an_invalid_object_is_refused(filled, upkeep, tmp_path, 
 
 
 def test_a_backup_is_of_one_instant_while_the_store_changes(filled, upkeep, tmp_path):
-    """Each write replaces both objects in turn, so a backup has at most one version between them."""
+    """The writer replaces both objects in turn, so in a consistent backup their versions differ by
+    at most one."""
     filled.start()
     s3, stop, n = filled.client, threading.Event(), 0
     for key in ("a", "b"):
@@ -549,7 +559,8 @@ def test_a_backup_is_of_one_instant_while_the_store_changes(filled, upkeep, tmp_
 
 
 def test_a_backup_goes_to_another_file_system(filled, upkeep):
-    """The kernel cannot copy between some pairs of file systems."""
+    """Between some pairs of file systems, the kernel cannot copy, and the verb copies the bytes
+    itself."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="penstock-test-") as other:
         if os.stat(other).st_dev == os.stat(filled.root).st_dev:
             pytest.skip("the store is in /dev/shm")
@@ -576,7 +587,8 @@ def test_a_backup_never_overwrites_a_store(filled, upkeep, tmp_path):
 
 
 def test_an_interrupted_backup_leaves_the_previous_one_whole(filled, upkeep, tmp_path):
-    """A new data file would otherwise get the name of a file that the previous backup has."""
+    """A new data file may have the same name as an older file in the previous backup, and must not
+    replace that file."""
     filled.start()
     put(filled, "last", b"a" * LARGE)
     upkeep("backup", tmp_path / "backup").ok()
@@ -584,7 +596,8 @@ def test_an_interrupted_backup_leaves_the_previous_one_whole(filled, upkeep, tmp
     filled.stop()
     filled.start()
     put(filled, "next", b"b" * LARGE)
-    (filled.root / "webhooks").mkdir()  # cannot be copied, after all data files
+    # A directory cannot be copied as a file; the backup fails there, after all data files.
+    (filled.root / "webhooks").mkdir()
 
     assert "webhooks" in upkeep("backup", tmp_path / "backup").exits(70).err
 
@@ -596,7 +609,8 @@ def test_an_interrupted_backup_leaves_the_previous_one_whole(filled, upkeep, tmp
 
 
 def test_files_kept_for_a_guest_are_removed_after_it(filled, upkeep, tmp_path):
-    """Otherwise each backup would leave some files."""
+    """A guest is a verb that reads a served store, such as a backup. If the files stayed, each
+    backup would leave some."""
     filled.start()
     (filled.root / "hold").touch()
     guest = subprocess.Popen(["flock", "-s", filled.root / "hold", "sh", "-c", "echo held; exec cat"], stdin=subprocess.PIPE,
@@ -617,7 +631,7 @@ def test_files_kept_for_a_guest_are_removed_after_it(filled, upkeep, tmp_path):
 
 
 def test_a_guest_neither_makes_nor_upgrades_a_store(upkeep, tmp_path, filled):
-    """A wrong directory is an error, not an empty store."""
+    """A wrong directory must lead to an error, not to an empty store."""
     upkeep("stat", root=tmp_path / "none").exits(66)
     upkeep("repair", root=tmp_path / "none").exits(66)
     assert not (tmp_path / "none").exists()
@@ -629,7 +643,7 @@ def test_a_guest_neither_makes_nor_upgrades_a_store(upkeep, tmp_path, filled):
 
 @pytest.mark.parametrize("served", [False, True])
 def test_a_store_on_a_read_only_file_system_is_read(filled, upkeep, penstock, tmp_path, served):
-    """SQLite cannot create a file next to its database."""
+    """On such a file system, SQLite cannot create its files next to the database."""
     mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     read_only = ["unshare", "-m", "sh", "-c", mount, str(filled.root)]
     if subprocess.run([*read_only, "true"], capture_output=True).returncode:
@@ -647,7 +661,7 @@ def test_a_store_on_a_read_only_file_system_is_read(filled, upkeep, penstock, tm
 
 
 def test_repair_and_import_need_the_store_for_themselves(filled, upkeep, tmp_path):
-    """Two writers would destroy it."""
+    """Two writers would destroy the store."""
     upkeep("export", tmp_path / "all.tar").ok()
     filled.start()
 

@@ -25,7 +25,7 @@ def get(s3, version=None, key="k"):
 
 
 def names(s3, **options):
-    """The versions and markers of all pages, in their order."""
+    """Returns the versions and markers of all pages, in their order."""
     pages = s3.get_paginator("list_object_versions").paginate(Bucket="bkt", **options)
     found = [(v, "Version") for page in pages for v in page.get("Versions", [])]
     found += [(v, "Marker") for page in pages for v in page.get("DeleteMarkers", [])]
@@ -142,7 +142,8 @@ def test_versions_are_copied(versioned):
     assert get(versioned, done["VersionId"], "x") == ("two", done["VersionId"])
 
 
-# The reply may be lost, and the request repeated when another version is the current one.
+# If the reply was lost, a client may repeat the request when another version is already the current
+# one.
 def test_a_repeated_complete_names_the_older_version(versioned):
     upload = versioned.create_multipart_upload(Bucket="bkt", Key="k")["UploadId"]
     part = versioned.upload_part(Bucket="bkt", Key="k", UploadId=upload, PartNumber=1, Body=b"text")

@@ -1,4 +1,4 @@
-"""Buckets that the host names: `penstock serve --domain`."""
+"""Buckets in the host name of the request: `penstock serve --domain`."""
 import socket
 import urllib.error
 import urllib.request
@@ -13,7 +13,7 @@ DOMAIN = "s3.test"
 
 @pytest.fixture
 def hosted(penstock, tmp_path, monkeypatch):
-    """A store with two domains; all of their hosts are this machine."""
+    """A store with two domains; all host names in both lead to this machine."""
     store = Store(penstock, tmp_path / "store", options=["--domain", f"test,{DOMAIN}"])
     real = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: real("127.0.0.1" if host.endswith("test") else host, *rest, **more))
@@ -40,7 +40,7 @@ def test_the_host_names_the_bucket(hosted, version):
     assert "//data.s3.test:" in url
     with urllib.request.urlopen(url) as reply:
         assert reply.read() == b"x"
-    with pytest.raises(urllib.error.HTTPError) as failure:  # the host is signed, or the bucket is
+    with pytest.raises(urllib.error.HTTPError) as failure:  # either the host or the bucket is signed
         urllib.request.urlopen(url.replace("//data.", "//my.data."))
     assert failure.value.code == 403
     s3.delete_object(Bucket="data", Key="a b/ä")

@@ -113,7 +113,8 @@ def unsigned(chunks, trailer):
 
 @pytest.mark.parametrize("mode", [STREAM, STREAM + "-TRAILER"])
 def test_signed_chunks_need_a_signature_to_begin_with(store, wire, mode):
-    """Requests whose sender is known only at the end of the body, and anonymous ones, are refused, too."""
+    """Forms, whose sender is known only at the end of the body, and anonymous requests are refused,
+    too."""
     store.client.create_bucket(Bucket="open", ACL="public-read-write")
     headers = {"host": f"{wire.host}:{wire.port}", "x-amz-content-sha256": mode, "x-amz-decoded-content-length": "1"}
     form = {"content-type": "application/x-www-form-urlencoded"}
@@ -363,7 +364,8 @@ def test_many_or_long_headers_are_refused_and_the_server_lives(wire):
     assert stored(wire) == b"old"
 
 
-# libmicrohttpd forgets a request whose parameters do not fit in its memory, and the store compares each with many names
+# libmicrohttpd drops a request whose parameters do not fit into its memory, and the store compares
+# each parameter with many names, so the store limits the number of parameters.
 @pytest.mark.parametrize("n, status, code", [(128, 403, "AccessDenied"), (129, 400, "InvalidRequest"), (5000, 400, "InvalidRequest")])
 def test_a_request_with_many_parameters_is_answered(wire, n, status, code):
     reply = wire.raw("GET", "/bkt/k?" + "&".join(f"p{i}=" for i in range(n)), {"host": "x"})
@@ -391,7 +393,8 @@ def test_all_of_the_allowed_metadata_can_be_signed(wire):
     assert metadata.items() <= wire.send("HEAD", "/bkt/k").headers.items()
 
 
-# A proxy and the store must agree on the end of a request: none of these has two interpretations
+# A proxy and the store must agree on the end of a request, so the store refuses heads with two
+# interpretations.
 @pytest.mark.parametrize(
     "head",
     [
@@ -487,7 +490,7 @@ def test_one_connection_serves_many_requests(wire):
             assert wire.read(connection).body == body
 
 
-# --- the meaning of a path and a query is signed, not their spelling, as in AWS
+# --- as at AWS, a signature covers the meaning of a path and a query, not their spelling
 
 
 def test_an_escaped_slash_is_a_slash_in_the_key_and_in_what_is_signed(wire):
