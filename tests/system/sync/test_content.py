@@ -9,7 +9,7 @@ from harness.fault_proxy import s3_error
 from harness.sync_driver import Syncer, limited
 from harness.waiting import wait_for
 
-PATIENT_S = 90  # a deadline only bounds the failure
+PATIENT_S = 90  # only limits the time of a failing test
 SIZE = 8192
 
 
@@ -36,7 +36,7 @@ def check_flush_finds_it(sync):
 
     assert sync.object("array") == b"after".ljust(SIZE)
     sent = [event["path"] for event in sync.events("published")[published:]]
-    assert sent.count("array") == 1 and "other" not in sent, "what is the same was sent again"
+    assert sent.count("array") == 1 and "other" not in sent, "an unchanged file was sent again"
 
 
 def test_a_flush_without_events_finds_what_left_no_trace(penstock, store, tmp_path):
@@ -57,7 +57,8 @@ def test_a_flush_after_an_overflow_of_events_finds_what_left_no_trace(penstock, 
     wait_for(lambda: all(state_of(thread) == "T" for thread in Path(f"/proc/{sync.process.pid}/task").iterdir()), PATIENT_S, "the stop")
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     with open(sync.out / "busy0", "wb", buffering=0) as even, open(sync.out / "busy1", "wb", buffering=0) as odd:
-        for _ in range(queued // 2 + 1):  # one event each, because the previous one is of another file
+        # Each write is an event, because the previous event is of another file.
+        for _ in range(queued // 2 + 1):
             even.write(b"x")
             odd.write(b"x")
 
@@ -71,7 +72,7 @@ def test_a_flush_after_an_overflow_of_events_finds_what_left_no_trace(penstock, 
 
 @pytest.mark.parametrize("size", ["small", "in parts"])
 def test_a_flush_on_a_network_file_system_finds_what_the_times_do_not_tell(penstock, store, tmp_path, size):
-    # Another node has written, and this node still has the old attributes of the file.
+    # Another node has written to the file, and this node still caches the old attributes.
     sync = Syncer(penstock, store, tmp_path, "--network", "--traceless")
     publish(sync)
     if size == "in parts":
@@ -89,7 +90,7 @@ def test_a_flush_on_a_network_file_system_finds_what_the_times_do_not_tell(penst
 
 
 def test_a_flush_after_a_failed_one_compares_all_files_again(penstock, store, tmp_path, fault_proxy):
-    # The first flush has compared all files, and fails at the list of the bucket.
+    # The first flush has compared all files, and then fails to list the bucket.
     sync = Syncer(penstock, store, tmp_path, "--network", "--traceless", endpoint=fault_proxy.url)
     publish(sync)
     refused = fault_proxy.fault(method="GET", query="list-type=2", status=400, body=s3_error("InvalidRequest"))
@@ -101,7 +102,8 @@ def test_a_flush_after_a_failed_one_compares_all_files_again(penstock, store, tm
 
 
 def test_what_was_written_last_on_a_network_file_system_is_published_by_the_flush(penstock, store, tmp_path):
-    # No scan has seen the file before, so it may have a writer; but all tasks have ended.
+    # No scan has seen the file before, so the file could have a writer, but at the flush all tasks
+    # have ended.
     sync = Syncer(penstock, store, tmp_path, "--network", "--scan-ms", 10**6)
     (sync.out / "last").write_bytes(b"\0" * SIZE)
 
@@ -111,7 +113,7 @@ def test_what_was_written_last_on_a_network_file_system_is_published_by_the_flus
 
 
 def test_what_a_flush_finds_while_it_goes_to_partial_is_published(penstock, store, tmp_path, fault_proxy):
-    # The scan of the flush reaches the file while a worker is sending its old content, or before that.
+    # The flush's scan reaches the file while a worker uploads the file to partial/, or before that.
     sync = Syncer(penstock, store, tmp_path, "--network", "--append-ms", 10**6, endpoint=fault_proxy.url)
     (sync.out / "last").write_bytes(b"\0" * SIZE)
     wait_for(lambda: sync.status()["files_waiting"] == 1 or sync.has("last"), PATIENT_S, "the file")
@@ -127,7 +129,8 @@ def test_what_a_flush_finds_while_it_goes_to_partial_is_published(penstock, stor
 
 
 def test_a_flush_in_pieces_does_not_begin_its_look_at_all_files_anew(penstock, store, tmp_path):
-    # If one check takes longer than a piece, as with very many files or on a slow network, there would be no end.
+    # One comparison may take longer than a piece of the flush, as with very many files or on a slow
+    # network. If each piece started over, the flush would never end.
     sync = Syncer(penstock, store, tmp_path)
     for n in range(2000):
         (sync.out / str(n)).mkdir()
@@ -140,4 +143,4 @@ def test_a_flush_in_pieces_does_not_begin_its_look_at_all_files_anew(penstock, s
         sync.ask("flush-on 1", PATIENT_S)
 
     assert sync.object("file") == b"x"
-    assert sync.status()["scans"] < before + 10, "there are some now and then anyway"
+    assert sync.status()["scans"] < before + 10, "the pieces started too many scans"

@@ -1,4 +1,5 @@
-"""Continuous sync under stress: real saves that are killed, odd names, full disks, no events, slow networks, sizes."""
+"""Continuous sync under stress: killed saves of real trainings, odd names, full disks, missing
+events, slow networks, large files."""
 import contextlib
 import hashlib
 import io
@@ -22,12 +23,12 @@ from harness.sync_driver import Syncer, limited
 from harness.waiting import wait_for
 from harness.workflows import RESOURCES, s3_place
 
-PATIENT_S = 90  # a deadline only bounds the failure
+PATIENT_S = 90  # only limits the time of a failing test
 
 
 @pytest.fixture
 def syncs(penstock, store, tmp_path):
-    """syncs(*options, machine="a"): a sync of a directory of this machine; another machine has another directory."""
+    """syncs(*options, machine="a"): starts a sync of that machine's directory."""
 
     def make(*options, machine="a", **keywords):
         folder = tmp_path / "s" / machine
@@ -127,16 +128,17 @@ def test_a_minute_of_rewriting_publishes_a_hundred_versions(syncs, form):
 
 
 def test_an_upload_of_a_file_that_changes_is_given_up_and_then_made_from_a_copy(syncs, fault_proxy):
-    # Each rewrite comes when half of the body was sent, and the rest was not read yet.
+    # Each rewrite comes when half of the body is sent, and the rest has not been read yet.
     size, key = 12 << 20, "/ckpt.pth$"
-    fault_proxy.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # no whole body hides in a socket
+    # A socket must not buffer the whole body.
+    fault_proxy.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     sync = syncs(endpoint=fault_proxy.url)
     path = sync.out / "ckpt.pth"
 
     path.touch()
 
     def rewrite(version):
-        with open(path, "r+b") as file:  # never shorter meanwhile, which the sync would detect
+        with open(path, "r+b") as file:  # not truncated, because the sync would detect that
             file.write(b"%d" % version * size)
 
     def held_at():
@@ -156,11 +158,11 @@ def test_an_upload_of_a_file_that_changes_is_given_up_and_then_made_from_a_copy(
     rewrite(3)
     first.release()
     second.wait()
-    assert there() == 1, "an upload of a file that changed meanwhile has appeared"
+    assert there() == 1, "the upload of a file that changed meanwhile has appeared"
     rewrite(4)
     second.release()
     third.wait()
-    assert there() == 3, "what was copied before it changed again has not appeared"
+    assert there() == 3, "the snapshot from before the last change has not appeared"
     third.release()
     sync.flush()
     assert there() == 4
@@ -191,7 +193,8 @@ torch.save({name: tensor + 1 for name, tensor in state.items()}, path)
 
 
 def test_a_trainer_killed_in_the_middle_of_torch_save_loses_no_checkpoint(penstock, store, tmp_path):
-    # The kernel reports the close of a killed writer like any other: the last good object stays, the broken file is kept aside.
+    # The kernel reports the close of a killed writer like any other: the last good object stays,
+    # the broken file goes to partial/.
     trainer = tmp_path / "trainer.py"
     trainer.write_text(TRAINER)
     workflow = {
@@ -220,7 +223,8 @@ def test_a_trainer_killed_in_the_middle_of_torch_save_loses_no_checkpoint(pensto
 
 @pytest.mark.parametrize("number, name", [(2, "max_inotify_watches"), (0, "max_inotify_instances")])
 def test_where_inotify_is_short_changes_are_found_by_scanning(syncs, number, name):
-    # The watch of the last directories is refused, or of all: new files, changes and deletions are found all the same.
+    # The kernel refuses the watches of the last directories, or of all. New files, changes and
+    # deletions are still found.
     sync = syncs("--delete", "--scan-ms", 300, through=limited(number, name))
     for folder in range(4):
         (sync.out / f"d{folder}" / "deep").mkdir(parents=True)
@@ -241,7 +245,8 @@ def test_where_inotify_is_short_changes_are_found_by_scanning(syncs, number, nam
 
 
 def test_on_a_network_file_system_a_file_must_rest_before_it_is_published(syncs):
-    # Neither events nor leases: a file that still grows is not published, even after many scans.
+    # A network file system has neither events nor leases. A file that still grows is not published,
+    # even after many scans.
     sync = syncs("--network", "--scan-ms", 200)
     (sync.out / "whole").write_bytes(b"x" * 1000)
     (sync.out / "sub").mkdir()
@@ -313,7 +318,8 @@ def test_odd_names_links_and_empty_directories_come_back_as_they_were(syncs):
 
 
 def test_paths_longer_than_the_system_takes_are_named_once(syncs):
-    # A path of this length can be made step by step, but not be opened: there is one warning, and nothing else waits.
+    # A path of this length can be made step by step, but cannot be opened. There is one warning,
+    # and no other file waits.
     sync = syncs("--scan-ms", 200)
     here = os.getcwd()
     try:
@@ -350,7 +356,7 @@ def test_what_is_written_through_one_hard_link_is_published_under_both_names(syn
 
 
 def test_a_renamed_directory_moves_in_the_manifest_and_in_the_bucket(syncs):
-    # The new name may belong to another directory, and some files and links do not change meanwhile.
+    # The new name has belonged to another directory, and files and links are not written again.
     sync = syncs("--delete")
     for name in ("old", "other"):
         (sync.out / name / "deep" / "empty").mkdir(parents=True)
@@ -373,7 +379,7 @@ def test_a_renamed_directory_moves_in_the_manifest_and_in_the_bucket(syncs):
 
 @pytest.mark.parametrize("delete", [True, False])
 def test_files_and_directories_that_take_each_others_names(syncs, delete):
-    # The old object is removed first, and the flush waits for both.
+    # Before a new object is published, the old object is removed, and the flush waits for both.
     sync = syncs(*["--delete"] * delete)
     (sync.out / "a").write_bytes(b"file")
     (sync.out / "b").mkdir()
@@ -423,8 +429,9 @@ def step_of(sync, name):
 
 @pytest.mark.parametrize("pause_s, pointer, rate", [(0.1, "once", None), (0.02, "once", None), (0.02, "twice", None), (0.02, "once", 50_000_000)])
 def test_a_reader_never_sees_a_marker_before_its_data(syncs, link, pause_s, pointer, rate):
-    # `latest` is rewritten after each of five files that are rewritten in turn, at once or through step.json. The file that it names always exists,
-    # or a newer one. With a fast writer and a slow link, the marker is still published again and again.
+    # The writer rewrites five files in turn, and `latest` after each of them; `latest` names the
+    # file directly or through step.json. A reader must always find that file, or a newer one. With
+    # a fast writer and a slow link, the marker must still be published again and again.
     link.open(rate)
     sync = syncs(endpoint=link.url)
     with python(MARKED, sync.out, pause_s, pointer, stdin=subprocess.PIPE):
@@ -447,7 +454,8 @@ def test_a_reader_never_sees_a_marker_before_its_data(syncs, link, pause_s, poin
 
 
 def test_delete_sync_leaves_an_object_that_somebody_else_replaced(syncs, store):
-    # The object was published by this run and then written by another: it does not belong to this run any more.
+    # Another client has overwritten an object of this run, so the object does not belong to the run
+    # any more.
     sync = syncs("--delete")
     (sync.out / "mine").write_bytes(b"mine")
     (sync.out / "ours").write_bytes(b"ours")
@@ -462,7 +470,8 @@ def test_delete_sync_leaves_an_object_that_somebody_else_replaced(syncs, store):
     assert sync.object("ours") == b"theirs by now"
 
 
-# The request is carried out, its reply is lost, and the retry finds that the file was renamed: the store has an object of the old name.
+# The store carries out the request, but the reply is lost, and the retry finds that the file was
+# renamed. The object with the old name must be deleted.
 @pytest.mark.parametrize("size", [1000, 300_000, 12 << 20])
 @pytest.mark.parametrize("renamed", ["d/old", "d"])
 def test_a_rename_while_the_reply_to_its_upload_is_lost_leaves_no_old_name(syncs, fault_proxy, size, renamed):
@@ -479,7 +488,8 @@ def test_a_rename_while_the_reply_to_its_upload_is_lost_leaves_no_old_name(syncs
     assert sync.paths() == (["new"] if renamed == "d/old" else ["new/old"])
 
 
-# The deletion of an old name is performed, its reply is lost, and the retry is refused. Then the file gets this name again.
+# The store deletes the old name, but the reply is lost, and the retry is refused. Then the file
+# gets this name again.
 def test_a_file_that_gets_its_name_back_after_a_lost_deletion_is_sent(syncs, fault_proxy):
     sync = syncs("--delete", endpoint=fault_proxy.url)
     (sync.out / "old").write_bytes(b"content")
@@ -498,7 +508,8 @@ def test_a_file_that_gets_its_name_back_after_a_lost_deletion_is_sent(syncs, fau
     assert sync.paths() == ["new", "old"]
 
 
-# A proxy may hold a request until its name was deleted. The object is this sync's own, and no file has its name.
+# A proxy may delay an upload until after the deletion of its name. Then there is an object of this
+# sync without a file.
 def test_an_upload_that_arrives_after_its_deletion_is_deleted(syncs, store):
     sync = syncs("--delete")
     (sync.out / "new").write_bytes(b"content")
@@ -557,7 +568,8 @@ def test_delete_sync_deletes_nothing_after_a_restore_that_failed(syncs, store):
 
 
 def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store):
-    # Another client deletes or replaces a published object before the end: the local file may be the only copy. The other client's object is kept.
+    # Another client deletes or replaces a published object before the end, so the local file may be
+    # the only copy. The other client's object is copied first.
     sync = syncs()
     odd = "bad\udcff"
     for name in ("gone", "replaced", "stays", odd, "d/gone", "d/stays"):
@@ -583,7 +595,8 @@ def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store)
 
 @pytest.mark.parametrize("method", ["GET", "GET|HEAD"])
 def test_keys_that_may_write_but_not_look_are_enough(syncs, store, fault_proxy, method):
-    # Keys without this right are common. Without the right to list, penstock sends a request for each file; if that is refused, too, the state is unknown.
+    # Keys that may only write are common. If the keys may not list, penstock sends a HEAD for each
+    # file; if that is refused, too, the state of the objects is unknown.
     sync = syncs(endpoint=fault_proxy.url)
     for name in ("gone", "stays"):
         (sync.out / name).write_bytes(name.encode())
@@ -599,7 +612,8 @@ def test_keys_that_may_write_but_not_look_are_enough(syncs, store, fault_proxy, 
 
 
 def test_a_manifest_that_somebody_removes_is_written_again(syncs, store):
-    # A removal does not make the object the run's own, even if the object is found to be foreign at that moment.
+    # The removal of the manifest does not mean that another run has taken the output, even if a
+    # foreign object is found at the same moment.
     sync = syncs()
     (sync.out / "a").write_bytes(b"1")
     (sync.out / "b").write_bytes(b"1")
@@ -639,8 +653,8 @@ def test_a_run_whose_object_is_removed_meanwhile_ends_with_it_in_place(penstock,
 
 
 def test_a_name_that_must_wait_for_the_store_is_not_looked_for_all_the_time(syncs, store):
-    # A directory became a file while the store was unavailable: the objects below it cannot be deleted yet, and the next check of the name is a scan
-    # of everything.
+    # A directory became a file while the store was unavailable, so the objects below it cannot be
+    # deleted yet. Each check of the name is a scan of all files, so there must be few checks.
     sync = syncs("--delete")
     (sync.out / "a").mkdir()
     (sync.out / "a" / "b").write_bytes(b"below")
@@ -665,7 +679,8 @@ def test_a_name_that_must_wait_for_the_store_is_not_looked_for_all_the_time(sync
 
 @pytest.mark.parametrize("size", [1 << 30, pytest.param(10 << 30, marks=pytest.mark.long)])
 def test_small_files_are_not_stuck_behind_a_large_one(syncs, size):
-    # Directories do not wait for each other, and the memory does not depend on sizes.
+    # Directories do not wait for each other, and the sync's memory does not depend on the size of
+    # files.
     sync = syncs()
     for folder in range(20):
         (sync.out / f"small{folder}").mkdir()
@@ -688,7 +703,8 @@ def test_small_files_are_not_stuck_behind_a_large_one(syncs, size):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Runs the driver with a file system of 1 MiB of its own for journal, snapshots and manifest."""
+    """Returns a directory, and a command prefix that runs the driver with a file system of 1 MiB in
+    this directory, for journal, snapshots and manifest."""
     if subprocess.run(["unshare", "-Urm", "mount", "-t", "tmpfs", "none", "/mnt"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("mount namespaces are not allowed here")
     folder = tmp_path / "disk"
@@ -697,8 +713,9 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_of_its_own_stops_no_publishing(syncs, small_disk):
-    # Journal, snapshots and manifest find no space: closed files are published all the same, whole, and once there is space again the journal is
-    # right, as the next attempt after a kill shows.
+    # There is no space for journal, snapshots and manifest. Closed files are still published,
+    # whole, and once there is space, the journal is complete, as the next attempt after a kill
+    # shows.
     folder, through = small_disk
     sync = syncs("--private", folder / "private", "--journal", folder / "journal", through=through)
     inside = lambda path: f"/proc/{sync.process.pid}/root{path}"
@@ -709,10 +726,12 @@ def test_a_full_disk_of_its_own_stops_no_publishing(syncs, small_disk):
         with pytest.raises(OSError):
             while True:
                 ballast.write(b"\0" * 4096)
-    names = [f"{'n' * 200}{number:03}" for number in range(100)]  # more journal than the last page has room for
+    # These names make the journal longer than its last page has room for.
+    names = [f"{'n' * 200}{number:03}" for number in range(100)]
     for name in names:
         (sync.out / name).write_bytes(name.encode())
-    # Without snapshots a version is published if it is sent before the next one.
+    # Without snapshots, a version can only be published if it is sent before the next version is
+    # written.
     versions, _ = rewrite(sync, "in place", lambda published, seconds: published >= 1 and sync.warnings(), every_s=1)
     assert sync.object("before") == b"1"
     for name in names[::10]:
@@ -737,7 +756,8 @@ def test_a_full_disk_of_its_own_stops_no_publishing(syncs, small_disk):
 
 
 def test_a_flush_goes_on_while_bytes_of_a_large_upload_move(penstock, store, link, tmp_path):
-    # There was an error, and the only file left takes longer than the patience for an unavailable store.
+    # After an error, the upload of the only remaining file takes longer than the patience for an
+    # unavailable store.
     command = "echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; head -c 24000000 /dev/zero > $DEEPSQUARE_OUTPUT/large; echo written; while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done"
     workflow = {
         "name": "f", "resources": RESOURCES, "output": s3_place(store, endpoint=link.url), "continuousOutputSync": True,

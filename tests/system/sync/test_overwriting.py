@@ -47,7 +47,7 @@ def kept_keys(store):
 
 
 def kept(store, path):
-    """The contents of all copies of `path`."""
+    """Returns the contents of all copies of `path`."""
     return sorted(store.bytes("out", key) for key in kept_keys(store) if key.endswith("/" + path))
 
 
@@ -91,7 +91,8 @@ def test_somebody_elses_object_is_kept_and_can_be_put_back(penstock, store, job)
 
 
 def test_the_way_back_in_the_embedded_store_needs_no_other_program(penstock, job):
-    # The embedded store listens only while penstock uses it: `aws` would ask AWS for a bucket of that name.
+    # The embedded store listens only while penstock uses it, so the printed command must not use
+    # another program such as `aws`.
     def embedded(verb, url, input=None):
         return penstock.run(verb, "--endpoint-url", "embedded", url, input=input).ok().out
 
@@ -107,7 +108,8 @@ def test_the_way_back_in_the_embedded_store_needs_no_other_program(penstock, job
 
 
 def test_two_runs_that_overwrite_each_other_in_turn_lose_nothing(penstock, store, job):
-    # With one name for all copies of a run, a later copy could replace the first one, or not be made.
+    # If all copies of a run had the same name, a later copy could replace the first copy, or be
+    # skipped.
     written = []
     for turn in range(3):
         for run in ("a", "b"):
@@ -120,7 +122,8 @@ def test_two_runs_that_overwrite_each_other_in_turn_lose_nothing(penstock, store
 
 
 def test_a_new_beginning_keeps_what_the_run_put_out_before(penstock, store, job):
-    # The same command after a success starts over: its first, half trained model must not replace the last good one.
+    # The same command after a success starts over: its first, half-trained model must not replace
+    # the last good model.
     path = job("printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model; printf %s again$PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model")
     for _ in range(3):
         penstock.run("run", path).ok()
@@ -131,7 +134,8 @@ def test_a_new_beginning_keeps_what_the_run_put_out_before(penstock, store, job)
 
 
 def test_a_fresh_attempt_leaves_no_old_names_and_one_line_of_what_it_replaced(penstock, store, job):
-    # Files are written, published and then renamed. The second attempt has nothing to restore, and still deletes its old names.
+    # The step writes files, and renames them once they are published. The second attempt restores
+    # nothing, but still deletes the old names.
     step = """cd $DEEPSQUARE_OUTPUT; for i in $(seq 30); do echo $PENSTOCK_ATTEMPT > old$i; done; echo wrote
         while [ ! -e $STORAGE_PATH/go$PENSTOCK_ATTEMPT ]; do sleep 0.02; done
         for i in $(seq 30); do mv old$i new$i; done"""
@@ -150,13 +154,15 @@ def test_a_fresh_attempt_leaves_no_old_names_and_one_line_of_what_it_replaced(pe
     assert len(re.findall(r"\b30 objects \(60 B\)", ended.err)) == 1 and not re.search(r"\bnew\d", ended.err)
 
 
-# An upload asks if the manifest is still the run's, and the run writes its first one before the reply comes.
+# An upload checks whether the manifest is still the run's own, and the run writes its first
+# manifest before the reply arrives.
 def test_a_manifest_that_the_run_writes_meanwhile_is_its_own(penstock, store, proxy, job, tmp_path):
     manifest = {"path": r"/manifest\.json$"}
     wait = f"; until [ $PENSTOCK_ATTEMPT = 1 ] || [ -e {tmp_path}/go ]; do sleep 0.02; done"
     workflow = job("printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model" + wait, endpointUrl=proxy.url)
     penstock.run("run", workflow).ok()
-    held = proxy.fault(method="HEAD", **manifest, skip=1, hold="reply")  # the first is of the beginning
+    # The first HEAD belongs to the start of the run.
+    held = proxy.fault(method="HEAD", **manifest, skip=1, hold="reply")
     before = len(proxy.seen("PUT", **manifest))
     run = penstock.popen("run", workflow)
 
@@ -170,7 +176,8 @@ def test_a_manifest_that_the_run_writes_meanwhile_is_its_own(penstock, store, pr
 
 
 def test_an_attempt_that_goes_on_copies_nothing_again(penstock, store, job):
-    # The attempt owns the objects of earlier attempts; the copies that those made stay the only ones.
+    # The attempt owns the objects of earlier attempts, so it makes no copies in addition to those
+    # of the first attempt.
     put(store, "model", b"theirs")
     path = job("printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model; echo wrote; [ $PENSTOCK_ATTEMPT = 3 ] || exec sleep 1000")
     for attempt in (1, 2):
@@ -202,7 +209,7 @@ def test_deleting_leaves_what_was_kept_and_what_is_not_ours(penstock, store, job
 
 
 def test_versions_of_the_bucket_are_copies_enough(penstock, store, job):
-    # In a bucket with versions nothing is copied, and show names the version.
+    # In a bucket with versioning, penstock copies nothing, and `show` names the version.
     store.client.create_bucket(Bucket="out")
     store.client.put_bucket_versioning(Bucket="out", VersioningConfiguration={"Status": "Enabled"})
     old = store.client.put_object(Bucket="out", Key="a/the model", Body=b"theirs")["VersionId"]
@@ -228,7 +235,8 @@ def copies_of(path, number, store, penstock, *options):
 
 
 def test_copies_of_a_run_that_starts_over_are_bounded(penstock, store, job, tmp_path):
-    # Ten reruns of a large checkpoint must not fill the bucket. The user's own object stays in its only copy.
+    # Ten reruns of a large checkpoint must not fill the bucket. The only copy of the user's own
+    # object stays.
     put(store, "model", b"theirs")
     step = "printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model"
 
@@ -239,7 +247,8 @@ def test_copies_of_a_run_that_starts_over_are_bounded(penstock, store, job, tmp_
 
 
 def test_what_was_overwritten_last_stays_also_if_an_earlier_copy_had_its_bytes(penstock, store, job, tmp_path):
-    # Equal contents share a copy. The copy has the time of the first content, and must not be taken for the oldest copy.
+    # Equal contents share a copy, which has the time of the first content. penstock must not take
+    # that copy for the oldest and remove it.
     path = write_workflow(tmp_path, "cat $CONTENT > $DEEPSQUARE_OUTPUT/model", named="only", output=s3_place(store), continuousOutputSync=True,
                           replaced={"keep": 1}, env=[{"key": "CONTENT", "value": str(tmp_path / "content")}])  # fmt: skip
     for content in ("good", "bad", "good", "worse"):
@@ -250,7 +259,8 @@ def test_what_was_overwritten_last_stays_also_if_an_earlier_copy_had_its_bytes(p
 
 
 def test_a_copy_that_was_removed_by_hand_is_made_again(penstock, store, job):
-    # The journal and the manifest still have the object: it must not be overwritten because of them.
+    # The journal and the manifest still list the run's own object. They must not make penstock
+    # overwrite the user's object without a copy.
     put(store, "model", b"theirs")
     path = job(save("ours"))
     penstock.run("run", path).ok()
@@ -267,7 +277,8 @@ def test_a_copy_that_was_removed_by_hand_is_made_again(penstock, store, job):
 
 
 def test_what_cannot_be_kept_is_not_overwritten(penstock, store, proxy, job):
-    # The copy is refused: exit code 73 and the reason, and once it is allowed `penstock flush` uploads the rest.
+    # The store refuses the copy, so the exit code is 73, with the reason. Once the store allows it,
+    # `penstock flush` uploads the rest.
     put(store, "model", b"theirs")
     proxy.fault(**COPY, times=10**6, status=403, body=s3_error("AccessDenied"))
 
@@ -302,7 +313,8 @@ def test_a_copy_whose_reply_was_lost_is_made_once(penstock, store, proxy, job):
 
 
 def between(penstock, proxy, workflow, rule, action):
-    """Runs the workflow, and calls `action` when the request of the rule has arrived and the store has not seen it yet."""
+    """Runs the workflow, and calls `action` while the proxy holds the request, before the store
+    gets it."""
     held = proxy.fault(hold="request", **rule)
     run = penstock.popen("run", workflow)
     held.wait()
@@ -339,7 +351,8 @@ def test_what_is_deleted_before_the_copy_is_made_is_no_obstacle(penstock, store,
 
 @pytest.mark.parametrize("rule, held_at", [("COPY", "request"), ("COPY", "reply"), ("OVERWRITE", "request"), ("OVERWRITE", "reply")])
 def test_a_kill_at_any_moment_leaves_one_copy_that_is_shown(penstock, store, proxy, job, rule, held_at):
-    # The kill comes before or after the copy, or before or after the overwrite. The reply never comes, so nothing could be recorded after it.
+    # The kill comes before or after the copy, or before or after the overwrite. penstock never gets
+    # the reply, so it cannot record the request as done.
     put(store, "model", b"theirs")
     held = proxy.fault(hold=held_at, **{"COPY": COPY, "OVERWRITE": OVERWRITE}[rule])
     path = job(save("ours") + "; echo wrote; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000", endpointUrl=proxy.url)
@@ -360,7 +373,8 @@ def test_a_kill_at_any_moment_leaves_one_copy_that_is_shown(penstock, store, pro
 
 
 def test_what_a_machine_kept_before_it_was_lost_is_shown_on_the_next(penstock, store, proxy, job, tmp_path):
-    # Neither the journal nor a manifest shows it: the object was overwritten, and the machine died before the reply.
+    # The machine died after the store had overwritten the object, but before the reply, so neither
+    # a journal nor a manifest lists the copy.
     put(store, "model", b"theirs")
     proxy.fault("PUT", "/manifest.json$", times=10**6, status=503)
     held = proxy.fault(hold="reply", **OVERWRITE)
@@ -376,13 +390,14 @@ def test_what_a_machine_kept_before_it_was_lost_is_shown_on_the_next(penstock, s
 
     assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
     assert [(entry["path"], store.bytes("out", entry["kept"])) for entry in shown(elsewhere)] == [("model", b"theirs")]
-    # A fresh run there, where the attempts have other numbers, keeps the first machine's object as well.
+    # A fresh run on the second machine, where attempts have other numbers, also keeps the object
+    # that the first machine wrote.
     elsewhere.run("run", path, "--env", "LAST=1").ok()
     assert kept(store, "model") == [b"ours", b"theirs"]
     elsewhere.close()
 
 
-LARGE = 65 << 20  # more than goes up in one request
+LARGE = 65 << 20  # too large for one request
 
 
 def test_what_an_upload_in_parts_overwrites_is_kept(penstock, store, proxy, job):
@@ -415,7 +430,8 @@ def test_a_store_that_ignores_conditions_of_parts_is_looked_at_before_them(penst
 
 
 def test_a_store_that_ignores_conditions_is_looked_at_before_every_overwriting(penstock, tmp_path):
-    # Without conditions only this check detects that another client wrote meanwhile, and that the object to delete is not this run's any more.
+    # Without conditions, only a request before each change detects that another client has written,
+    # and that an object to delete is not the run's any more.
     with SmallStore(conditions=False) as store:
         sync = Syncer(penstock, store, tmp_path, "--delete")
         (sync.out / "model").write_bytes(b"one")

@@ -1,4 +1,5 @@
-"""Continuous sync while the files are written: what is published, and when. One test for each rule of the design."""
+"""Continuous sync while files are written: which files are published, and when. There is one test
+for each rule of the design."""
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from harness.waiting import wait_for
 
 @pytest.fixture
 def syncs(penstock, store, tmp_path):
-    """syncs(*options): one more sync of the same directory."""
+    """syncs(*options): starts one more sync of the same directory."""
     folder = tmp_path / "s"
     folder.mkdir()
 
@@ -53,12 +54,13 @@ def test_a_file_moved_into_place_is_published(syncs):
     assert list(sync.manifest()) == [b"ckpt.pth"]
 
 
-# The kernel reports a close before it stops counting the writer. A link outside the output has a writer whose close is not reported.
+# The kernel reports a close before it stops counting the writer. Here, a writer uses a link outside
+# the output, whose close is not reported, so the file has a writer without any later event.
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_close_that_was_reported_too_early_is_not_missed(syncs, fresh):
     sync = syncs("--scan-ms", 600_000)
     late_s = 1
-    while late_s > 0.3:  # the lease is asked for again for half a second
+    while late_s > 0.3:  # the sync retries the lease for half a second
         aside, path = sync.folder / f"aside{time.monotonic()}", sync.out / f"ckpt{time.monotonic()}.pth"
         with open(aside, "wb") as writer:
             begun = time.monotonic()
@@ -109,7 +111,8 @@ def test_a_log_that_stays_open_is_published_as_it_grows(syncs, name, line):
     assert sync.object(name).endswith(b"the end\n")
 
 
-# The file is rewritten in place and stays open: the last good object stays, the current state goes to partial/.
+# If a file is rewritten in place and stays open, the last good object stays, and the current state
+# goes to partial/.
 def test_a_file_rewritten_in_place_goes_to_partial_until_it_is_closed(syncs):
     sync = syncs("--append-ms", 200)
     path = sync.out / "state.bin"
@@ -137,7 +140,8 @@ with open(sys.argv[1], "wb") as file:
 """
 
 
-# The writer is killed in the middle of a save: the kernel reports a close, but the last good object stays.
+# If the writer is killed in the middle of a save, the kernel reports a close, but the last good
+# object stays.
 @pytest.mark.parametrize("reaped_at_once", [True, False])
 def test_a_file_whose_writer_was_killed_is_suspect(syncs, reaped_at_once):
     sync = syncs()
@@ -161,7 +165,7 @@ def test_a_file_whose_writer_was_killed_is_suspect(syncs, reaped_at_once):
     assert [entry["path"] for entry in sync.manifest_list("partial")] == ["ckpt.pth"]
 
 
-# A process that a successful step leaves behind is killed; the sync never sees this writer.
+# A process that a successful step leaves behind is killed. The sync has never seen this writer.
 def test_a_file_whose_unseen_writer_is_killed_at_the_end_is_suspect(syncs):
     sync = syncs("--root-pid", 1 << 30)
     path = sync.out / "ckpt.pth"
@@ -199,7 +203,7 @@ def test_a_file_closed_before_the_kill_is_published(syncs):
     assert sync.status()["files_suspect"] == 0
 
 
-# A writer that exits leaves whole files, without a report of its end.
+# A writer that exits normally leaves complete files.
 def test_a_file_closed_by_a_normal_exit_is_published(syncs):
     sync = syncs()
     code = "import os, sys, time; fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT); os.write(fd, b'done'); time.sleep(0.3); os._exit(0)"
@@ -210,7 +214,8 @@ def test_a_file_closed_by_a_normal_exit_is_published(syncs):
     assert sync.object("result") == b"done"
 
 
-# A store through a mapping causes no event and may not even change the time: the close of the mapping counts.
+# A write through a mapping causes no event, and may not even change the file's time. The event is
+# the close of the file when the mapping ends.
 def test_a_file_changed_through_mmap_alone_is_published(syncs):
     sync = syncs("--scan-ms", 500)
     path = sync.out / "array.bin"
@@ -358,7 +363,7 @@ def test_an_object_of_somebody_else_is_kept_before_it_is_overwritten(syncs, stor
     assert len(sync.events("kept")) == 1
 
 
-# When another run takes over the output, this one stops publishing and reports it.
+# When another run takes over the output, the sync stops publishing and reports the loss.
 def test_a_lost_ownership_stops_publishing(syncs, store):
     sync = syncs()
     (sync.out / "ckpt.pth").write_bytes(b"ours")
@@ -374,7 +379,7 @@ def test_a_lost_ownership_stops_publishing(syncs, store):
     assert sync.status()["lost"]
 
 
-# Nothing is sent before the flush where continuous sync is not asked for.
+# Without continuous sync, nothing is uploaded before the flush.
 def test_without_continuous_sync_only_the_flush_sends(syncs, store):
     sync = syncs("--no-continuous")
     (sync.out / "ckpt.pth").write_bytes(b"1")
@@ -398,7 +403,7 @@ def test_the_name_of_the_state_is_not_published(syncs):
     assert any(".penstock" in warning for warning in sync.warnings())
 
 
-# Files made faster than the kernel's queue of events holds are found all the same.
+# Files are found even if they are made faster than the kernel's event queue can hold.
 @pytest.mark.parametrize("number", [6000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_an_overflow_of_events_loses_nothing(syncs, number):
     sync = syncs("--scan-ms", 60000)
@@ -424,7 +429,7 @@ for i in range(int(sys.argv[2])):
 
 # A file that cannot be read makes the flush fail with its name, and delays no other file.
 def test_an_unreadable_file_is_named_by_the_flush(syncs):
-    # Root reads everything, but not without the capabilities for that.
+    # Root can read every file, unless it lacks these capabilities.
     sync = syncs(through=["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else [])
     (sync.out / "secret").write_bytes(b"1")
     os.chmod(sync.out / "secret", 0)

@@ -17,7 +17,8 @@ from harness.waiting import wait_for
 
 @pytest.fixture
 def attempts(penstock, store, tmp_path):
-    """attempts(n): attempt n on this machine; attempts(n, machine="b"): on another, which has nothing local."""
+    """attempts(n): attempt n on this machine; attempts(n, machine="b"): attempt n on another
+    machine, which has no local files."""
     folder = tmp_path / "s"
 
     def make(number, *options, machine="a", **keywords):
@@ -88,7 +89,7 @@ def test_a_restore_in_place_keeps_what_is_there(attempts):
     assert second.status()["files_published"] == 0
 
 
-# The journal is gone, the files are not: those with the right content stay.
+# The journal is missing, but the files are not. Files with the right content stay.
 def test_without_a_journal_files_are_compared_by_content(attempts):
     first = attempts(1)
     fill(first.out)
@@ -107,7 +108,8 @@ def test_without_a_journal_files_are_compared_by_content(attempts):
     assert second.partial("ckpt/model.pth") == b"\0" * status.st_size
 
 
-# A file that was closed before a kill -9 of penstock, and is unchanged since, is published by the next attempt.
+# The next attempt publishes a file that was closed before a kill -9 of penstock and has not changed
+# since.
 def test_what_was_closed_before_a_kill_is_published_after_it(attempts, store):
     first = attempts(1)
     (first.out / "before").write_bytes(b"1")
@@ -129,7 +131,8 @@ def test_what_was_closed_before_a_kill_is_published_after_it(attempts, store):
         assert second.object(f"closed{number}") == b"closed %d" % number
 
 
-# A checkpoint that was being written when penstock was killed is set aside, and the last good one is restored.
+# A checkpoint that was being written when penstock was killed goes to partial/, and the last good
+# version is restored.
 def test_what_was_being_written_at_a_kill_is_suspect(attempts):
     first = attempts(1)
     path = first.out / "ckpt.pth"
@@ -153,7 +156,7 @@ def test_what_was_being_written_at_a_kill_is_suspect(attempts):
     assert second.object("ckpt.pth") == b"good" * 1000
 
 
-# The key of the first suspect would be too long in every attempt.
+# The key of one suspect is too long, in every attempt.
 def test_a_suspect_that_cannot_be_sent_does_not_hold_up_the_others(attempts):
     first = attempts(1)
     (first.out / "file").write_bytes(b"x")
@@ -171,7 +174,7 @@ def test_a_suspect_that_cannot_be_sent_does_not_hold_up_the_others(attempts):
     assert unsendable.exists() and not other.exists()
 
 
-# An older version that is sent later would replace a newer one.
+# If an older version of a suspect were sent later, it would replace the newer one.
 def test_versions_of_a_suspect_are_sent_in_their_order(attempts, fault_proxy):
     first = attempts(1)
     (first.out / "file").write_bytes(b"x")
@@ -280,7 +283,8 @@ def test_a_restore_does_not_bring_deleted_files_back(attempts):
     assert os.listdir(other.out) == ["new"]
 
 
-# deleteSync deletes nothing of an earlier state that was not restored; after the restore it does.
+# Before the restore, deleteSync deletes no objects of an earlier attempt; after the restore it
+# does.
 def test_delete_sync_waits_for_a_verified_restore(attempts):
     first = attempts(1, "--delete")
     (first.out / "one").write_bytes(b"1")
@@ -302,8 +306,8 @@ def test_delete_sync_waits_for_a_verified_restore(attempts):
     assert seeing.paths() == ["three", "two"]
 
 
-# A checkpoint of gigabytes is not fetched from its start after each kill of the machine. A partial download of a file that exists after all is not
-# published.
+# After a kill, the restore does not fetch a checkpoint of gigabytes from its start. If the file
+# appears by other means, its partial download is not published.
 def test_a_restore_that_is_killed_goes_on_within_a_large_file(attempts, fault_proxy):
     first = attempts(1)
     body = os.urandom(80 << 20)
@@ -330,11 +334,12 @@ def test_a_restore_that_is_killed_goes_on_within_a_large_file(attempts, fault_pr
 
     moved = sum(each.sent + each.received for each in fault_proxy.seen(path="/large$") if each.number >= before)
     assert (restored["files_fetched"], restored["files_kept"]) == (1, 1)
-    assert moved < len(body) - (10 << 20), "everything was fetched once more"
+    assert moved < len(body) - (10 << 20), "the whole file was fetched again"
     assert snapshot(third.out) == snapshot(first.out)
 
 
-# As after the kill of a restore that had fetched the file, or the loss of the journal: for large files neither journal nor manifest have a checksum.
+# The journal may be lost, or a restore may be killed after it has fetched the file. For large
+# files, neither the journal nor the manifest has a checksum.
 def test_a_large_file_that_is_there_is_not_fetched_again(attempts, fault_proxy):
     first = attempts(1)
     large = first.out / "large"
@@ -380,7 +385,7 @@ def test_a_restore_does_not_follow_links_out_of_its_directory(attempts, store, t
     assert not (other.out / "sub").is_symlink()
 
 
-# An interrupted restore resumes; a missing object is named and nothing local is lost.
+# The error names the missing object, and no local file is lost.
 def test_a_restore_without_an_object_says_which(attempts, store):
     first = attempts(1)
     (first.out / "ckpt.pth").write_bytes(b"1")
@@ -394,7 +399,8 @@ def test_a_restore_without_an_object_says_which(attempts, store):
     assert answer["result"] == "failed" and "ckpt.pth" in answer["message"]
 
 
-# A kill at any moment: every file that was closed long before is in the store after the next attempt, and no object is torn.
+# The sync is killed at random moments. Every file that was closed long before a kill is in the
+# store after the next attempt, and no object is torn.
 def test_kills_at_random_moments_lose_nothing(attempts):
     code = """
 import os, sys, time
@@ -413,7 +419,7 @@ for version in range(begin, begin + 10000):
         return int.from_bytes(body[:8], "little")
 
     def on_record(sync):
-        """Returns true if the journal has each file with its current size and time."""
+        """Returns True if the journal has each file with its current size and time."""
         fields = [line.split(b" ") for line in sync.journal.read_bytes().split(b"\n")[:-1]]
         last = {line[2].decode(): (line[1] in (b"C", b"P"), int(line[4]), int(line[6])) for line in fields if len(line) == 11}
         here = {name: (sync.out / name).stat() for name in names}
@@ -433,7 +439,7 @@ for version in range(begin, begin + 10000):
         time.sleep(0.007 * number)
         writer.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, writer.pid, os.WSTOPPED)
-        if number % 2 or number == rounds:  # every other kill comes at once
+        if number % 2 or number == rounds:  # half of the kills come at once
             wait_for(lambda sync=sync: on_record(sync), 60, "the journal")
         closed = [version_of((sync.out / name).read_bytes()) for name in names] if on_record(sync) else None
         sync.kill()
@@ -447,7 +453,7 @@ for version in range(begin, begin + 10000):
     assert [version_of(last.object(name)) for name in names] == closed
 
 
-# A sync starts with a journal that is truncated anywhere.
+# A sync can start with a journal that is truncated at any byte.
 def test_a_cut_journal_is_no_obstacle(attempts):
     first = attempts(1)
     for number in range(50):

@@ -1,4 +1,5 @@
-"""A machine that stops loses everything that was not on its disk. The tests do not stop it: they damage the files instead."""
+"""A machine that stops loses everything that was not on its disk. The tests do not stop a machine,
+but damage the files instead."""
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from harness.sync_driver import Syncer
 from harness.waiting import wait_for
 from harness.workflows import s3_place
 
-PATIENT_S = 90  # a deadline only bounds the failure
+PATIENT_S = 90  # only limits the time of a failing test
 
 ANOTHER_BOOT = "00000000-0000-4000-8000-00000000dead"
 
@@ -31,7 +32,7 @@ def rewrite_journal(path, change):
 
 
 def stop_the_machine(sync, boot=ANOTHER_BOOT.encode()):
-    """All processes are dead, and the journal is of another boot."""
+    """Kills the sync, and makes its journal look like one of another boot."""
     sync.kill()
     boots = []
 
@@ -46,7 +47,8 @@ def stop_the_machine(sync, boot=ANOTHER_BOOT.encode()):
 
 
 def tear(path):
-    """Other bytes under the same name, size, inode and times, as XFS and ext4 leave a file that was rewritten just before."""
+    """Replaces the file's bytes, and keeps its name, size, inode and times. XFS and ext4 leave such
+    files if they were rewritten just before the stop."""
     before = path.stat()
     path.write_bytes(b"\0" * before.st_size)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -82,7 +84,8 @@ def lose_what_was_not_on_the_disk(sync):
 
 
 def write_and_stop(sync, store, large=50_000):
-    """Published: small, large, same; closed and not sent: unsent, which has an older version in the store, and new."""
+    """Publishes small, large, same and unsent. Then writes and closes a newer version of unsent,
+    and new, which cannot be sent any more."""
     for name, size in (("small", 5000), ("large", large), ("same", 6000), ("unsent", 7000)):
         (sync.out / name).write_bytes(name.encode().ljust(size))
     sync.flush()
@@ -94,15 +97,15 @@ def write_and_stop(sync, store, large=50_000):
 
 
 def journal_has(sync, kind, name):
-    """Returns true if the last line of the journal about the file has this kind."""
+    """Returns True if the journal's last line about the file is of this kind."""
     fields = [line.split(b" ") for line in sync.journal.read_bytes().split(b"\n")[:-1]]
     return ([line[1] for line in fields if len(line) == 11 and line[2] == name] or [b""])[-1] == kind
 
 
 def test_a_restore_after_a_power_loss_believes_content_only(attempts, store):
-    # Size, times and inode are those of the journal, and the bytes never reached the disk.
+    # The journal has the same size, times and inode, but the bytes never reached the disk.
     first = attempts(1)
-    write_and_stop(first, store, large=65 << 20)  # in parts, without a checksum from penstock
+    write_and_stop(first, store, large=65 << 20)  # uploaded in parts, without a checksum from penstock
     lose_what_was_not_on_the_disk(first)
     store.start()
 
@@ -118,14 +121,14 @@ def test_a_restore_after_a_power_loss_believes_content_only(attempts, store):
     second.start()
     second.flush()
     assert second.status()["files_published"] == 0
-    # Files that were compared are trusted from now on.
+    # The restore has compared these files, so the next restore trusts them.
     third = attempts(3, start=False)
     assert third.restore()["files_kept"] == 4 and not any("stopped" in warning for warning in third.warnings())
 
 
 @pytest.mark.parametrize("boot", [b"-", None])
 def test_a_restore_in_the_same_boot_believes_the_journal(attempts, store, boot):
-    # The same for a journal that was written before boots were recorded.
+    # A journal without the id of a boot, which older versions wrote, is believed, too.
     first = attempts(1)
     write_and_stop(first, store)
     first.kill()
@@ -143,7 +146,8 @@ def test_a_restore_in_the_same_boot_believes_the_journal(attempts, store, boot):
 
 
 def test_what_was_brought_to_the_disk_survives_a_power_loss(attempts, store):
-    # The flush failed, so the file is the only copy. A file that is closed after the failure is as suspect as any other.
+    # The flush failed, so the local file is the only copy. After a stop of the machine, a file that
+    # was closed after the failure is as suspect as any other.
     first = attempts(1)
     write_and_stop(first, store)
     first.ask("settle")
@@ -186,7 +190,8 @@ def test_a_flush_after_a_power_loss_replaces_no_good_object(attempts, store):
 
 @pytest.fixture
 def begun(penstock, store, tmp_path):
-    """begun(end): a run whose first step is finished and whose second one was running when end(process) was called."""
+    """begun(end): starts a run, and calls end(process) when the first step is finished and the
+    second one runs. Returns the workflow and the record of steps."""
     s3 = s3_place(store)["s3"]
     work = 'if [ $PENSTOCK_ATTEMPT = 1 ]; then trap "exit 0" TERM; echo at work; sleep 1000 & wait; fi; cat "$DEEPSQUARE_OUTPUT/prepared"'
     workflow = {
@@ -218,7 +223,7 @@ def of_another_boot(steps):
 
 
 def test_after_a_power_loss_no_step_is_skipped(penstock, begun):
-    # The end of the step was recorded, and its files in the storage may be torn.
+    # The end of the first step was recorded, but its files in the storage may be torn.
     path, steps = begun(lambda run: run.kill())
     of_another_boot(steps)
 
@@ -237,7 +242,8 @@ def test_in_the_same_boot_a_finished_step_is_skipped(penstock, begun):
 
 
 def test_a_preempted_attempt_brings_what_its_steps_left_to_the_disk(penstock, begun):
-    # A machine that is stopped and comes back with its disk has lost no power.
+    # A preempted attempt syncs the files of finished steps to the disk, so a machine that comes
+    # back with its disk still has them.
     def preempt(run):
         run.popen.send_signal(signal.SIGTERM)
         run.wait().exits(75)
@@ -251,7 +257,8 @@ def test_a_preempted_attempt_brings_what_its_steps_left_to_the_disk(penstock, be
 
 
 def test_output_that_was_not_sent_survives_a_stop_of_the_machine(penstock, store, tmp_path):
-    # Exit code 73 means that the output is kept, even if the user restarts the machine before the flush.
+    # Exit code 73 promises that the output is kept, even if the user restarts the machine before
+    # `penstock flush`.
     s3 = s3_place(store)["s3"]
     work = f'echo first > "$DEEPSQUARE_OUTPUT/result"; echo at work; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo data > "$DEEPSQUARE_OUTPUT/result"'
     (tmp_path / "wf.json").write_text(json.dumps({
@@ -265,7 +272,7 @@ def test_output_that_was_not_sent_survives_a_stop_of_the_machine(penstock, store
     run.wait().exits(73)
     (journal,) = penstock.home.glob("runs/*/state/sync")
     rewrite_journal(journal, lambda fields: fields[:-1] + [ANOTHER_BOOT.encode()] if fields[0] == b"H" else fields)
-    store.start(store.address)  # the workflow names it
+    store.start(store.address)  # the workflow has this address
 
     penstock.run("flush", "t").ok()
 

@@ -103,7 +103,7 @@ def test_options_of_the_store_hold_for_all_lines(batch):
     assert batch.store.keys("bucket") == ["a", "b"]
 
 
-# Thousands of lines share one connection, or a few.
+# Thousands of lines share a few connections.
 def test_connections_are_shared(batch, fault_proxy):
     lines = "".join(f"cp a s3://bucket/{number}\n" for number in range(50))
     accepted, serve = [], fault_proxy.serve
@@ -145,7 +145,7 @@ def test_ctrl_c_ends_all_lines(batch, penstock, fault_proxy):
     held.release()
 
     assert batch.store.keys("bucket") == ["1"]
-    # The line that it names runs the rest.
+    # The command that the message names runs the rest of the lines.
     assert "line 2" in result.err
     rest = re.search(r"tail -n \+2 'jobs' \| penstock batch -", result.err)
     penstock.run("batch", "-", env=batch.store.env, cwd=batch.folder, input=b"".join((batch.folder / "jobs").read_bytes().splitlines(True)[1:])).ok()
@@ -170,7 +170,7 @@ def test_the_command_that_continues_a_batch_may_be_pasted(batch, penstock, fault
 
 
 def held_batch(batch, penstock, fault_proxy, lines, *options, **fault):
-    """Starts a batch whose requests that match `fault` are held."""
+    """Starts a batch; the proxy holds its requests that match `fault`."""
     (batch.folder / "jobs").write_text(lines)
     held = fault_proxy.fault(hold="request", **fault)
     env = batch.store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}
@@ -181,7 +181,7 @@ def test_lines_that_have_nothing_to_do_with_each_other_run_beside_each_other(bat
     lines = "".join(f"cp -v a s3://bucket/d/{number}\n" for number in range(4)) + "cp -v 'b c' s3://bucket/d/\ncp -v none s3://bucket/x\n"
     process, held = held_batch(batch, penstock, fault_proxy, lines, method="PUT", path="/d/", times=5)
 
-    held.wait(5)  # all at once
+    held.wait(5)  # all lines at the same time
     held.release()
     result = process.wait().exits(66)
 
@@ -190,7 +190,7 @@ def test_lines_that_have_nothing_to_do_with_each_other_run_beside_each_other(bat
     assert re.search(r"\b6\b.*\b1\b.*\n$", result.err)
 
 
-# The output of later lines waits, messages included.
+# Output and messages of a line wait for those of the earlier lines.
 def test_what_is_printed_waits_for_the_lines_before(batch, penstock, fault_proxy):
     lines = "cp -v a s3://bucket/first\ncp -v a s3://bucket/2\nfrob\ncp none s3://bucket/\ncp -v a s3://bucket/last\n"
     process, held = held_batch(batch, penstock, fault_proxy, lines, method="PUT", path="/first$")

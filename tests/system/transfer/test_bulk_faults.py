@@ -1,4 +1,5 @@
-"""Many small objects at a time through a store with wrong replies: no wrong byte ends in success, no partial file is left."""
+"""Many small objects at a time through a store with wrong replies: no wrong byte is reported as a
+success, and no partial file is left."""
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ def always(**fault):
 
 
 class World:
-    """s3://bucket behind a proxy, and a directory."""
+    """A store with s3://bucket behind a proxy, and a directory for local files."""
 
     def __init__(self, penstock, store, proxy, folder):
         self.penstock, self.store, self.proxy, self.folder = penstock, store, proxy, folder
@@ -28,7 +29,7 @@ class World:
         self.bodies = {}
 
     def names(self, faults):
-        """A name for each fault and size, with the fault at the proxy."""
+        """Returns {name: size} for each fault and size."""
         return {f"{kind.replace(' ', '-')}.{size}": size for kind in faults for size in (HELD, STREAMED)}
 
     def objects(self, names):

@@ -22,7 +22,7 @@ def change(data, at, length):
     return data
 
 
-# The rule of the design: 5 % changed, at most 15 % of the bytes sent.
+# The design promises: if 5 % of a file has changed, at most 15 % of its bytes are sent.
 def test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint(penstock, store, link, tmp_path):
     sync = Syncer(penstock, store, tmp_path, endpoint=link.url)
     data = bytearray(os.urandom(SIZE))
@@ -31,7 +31,7 @@ def test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint(penstock, st
     sync.wait_event("published", "ckpt.pth")
     for version in range(2, 4):
         before = link.carried
-        # Elsewhere, because a closed file of the output may be sent before it is renamed.
+        # Write outside of the output, where a closed file may be sent before it is renamed.
         (tmp_path / "ckpt.tmp").write_bytes(change(data, version * 7 * MB, SIZE // 20))
         os.rename(tmp_path / "ckpt.tmp", sync.out / "ckpt.pth")
         sync.wait_event("published", "ckpt.pth", count=version)
@@ -39,12 +39,13 @@ def test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint(penstock, st
         assert sync.object("ckpt.pth") == data
 
     sync.flush()
-    # The counts report what was sent, as the link did.
+    # The sync's own count agrees with the bytes that the link has carried.
     assert SIZE < sync.ask("status")["bytes_published"] <= SIZE + 2 * SIZE * 15 // 100
     assert not [part for part in store.client.list_multipart_uploads(Bucket=sync.BUCKET).get("Uploads", [])]
 
 
-# After a preemption the next machine has sent nothing yet, but it has fetched the files that it resumes from.
+# After a preemption, the next machine has sent nothing yet, but it has fetched the files, so deltas
+# are possible.
 def test_what_a_restore_has_fetched_is_built_upon(penstock, store, link, tmp_path):
     data = bytearray(os.urandom(SIZE))
     (tmp_path / "a").mkdir()
@@ -96,7 +97,7 @@ def test_cp_sends_what_has_changed_of_a_file(penstock, store, link, tmp_path):
     assert sent() > SIZE
 
 
-# A store that reports that it has no part copies gets the whole file, in the same call.
+# If the store replies that it cannot copy parts, the same call sends the whole file.
 def test_a_store_without_part_copies_gets_the_whole_file(penstock, store, fault_proxy, tmp_path):
     store.client.create_bucket(Bucket="bucket")
     source = tmp_path / "model.bin"

@@ -7,7 +7,7 @@ import pytest
 from harness.fault_proxy import LOGIN_PAGE, s3_error
 
 NAMES = [f"n{number}" for number in range(6)]
-AT_ONCE = {"Retry-After": "0"}  # asked again without waiting
+AT_ONCE = {"Retry-After": "0"}  # retried without a pause
 
 
 def content(name, size=3000):
@@ -16,7 +16,8 @@ def content(name, size=3000):
 
 @pytest.fixture
 def s3(penstock, store, fault_proxy, tmp_path):
-    """Runs verbs through the proxy, in a directory with files d/n0 ..., which s3://bucket/x/ has, too."""
+    """Runs verbs through the proxy, in a directory with the files d/n0, d/n1, …, which are also in
+    s3://bucket/x/."""
     store.client.create_bucket(Bucket="bucket")
     (tmp_path / "d").mkdir()
     for name in NAMES:
@@ -44,7 +45,8 @@ def here(s3, folder):
 
 RIGHT = {name: content(name) for name in NAMES}
 
-# (the fault of the requests for one of six objects, the number of faults, exit code or 0, a word of the message)
+# (the fault of requests for one of six objects, the number of faults, the exit code or None for any
+# failure, a word of the message)
 COMMON = [
     ({"status": 500, "headers": AT_ONCE}, 1, 0, ""),
     ({"status": 503, "headers": AT_ONCE, "body": s3_error("SlowDown")}, 2, 0, ""),
@@ -147,7 +149,7 @@ def test_faults_of_copies(s3, extent):
         assert there(s3, f"copy{number}/") == RIGHT
 
 
-# A move loses nothing at any failure: each object is at its source, at its target, or at both.
+# A failed move loses nothing: each object is at its source, at its target, or at both.
 def test_faults_of_moves(s3):
     for number, (method, fault, times) in enumerate([
         ("PUT", {"status": 403}, 1000), ("POST|DELETE", {"status": 403, "body": s3_error("AccessDenied")}, 1000), ("PUT", {"lose_reply": True}, 1),
@@ -167,7 +169,8 @@ def test_faults_of_moves(s3):
         assert there(s3, f"to{number}/") == RIGHT and there(s3, f"from{number}/") == {}
 
 
-# A listing that fails in the middle must not look like a shorter one: --delete would take the rest for gone.
+# A listing that fails in the middle must not look like a shorter listing, because --delete would
+# delete the copies of all objects that it lacks.
 @pytest.mark.parametrize("fault", [{"status": 403}, {"status": 500, "headers": AT_ONCE}, {"truncate_to": 300}, {"status": 200, "body": b"<ListBucketResult/>"}])
 def test_a_listing_that_fails_deletes_nothing(s3, fault):
     (s3.folder / "out").mkdir()
@@ -203,7 +206,7 @@ def test_a_file_that_changes_while_it_is_sent(s3, change):
     assert "Uploads" not in s3.store.client.list_multipart_uploads(Bucket="bucket")
 
 
-# If-Match prevents the beginning of one version with the end of another.
+# If-Match prevents a mix of the beginning of one version and the end of another.
 @pytest.mark.parametrize("size", [3000, pytest.param(70 << 20, marks=pytest.mark.long)])
 def test_an_object_that_is_replaced_while_it_is_fetched(s3, size):
     s3.store.client.put_object(Bucket="bucket", Key="y", Body=content("old", size))

@@ -1,4 +1,5 @@
-"""A terminal while cp, mv and sync run, and Ctrl-C: what is kept, and how to resume."""
+"""cp, mv and sync on a terminal, and after Ctrl-C: the progress that is kept, and the way to
+resume."""
 import os
 import re
 import signal
@@ -65,7 +66,8 @@ def test_ctrl_c_leaves_nothing_half(ours, fault_proxy, way, wait_for):
     assert not (ours.folder / "out").exists()
 
 
-# A large transfer keeps its progress without an option, and reports it; the next sync does not mistake the progress for a file.
+# A large transfer keeps its progress without an option, and reports that; the next sync does not
+# take the progress for a file of the user.
 @pytest.mark.parametrize("verb", ["cp", "mv", "sync"])
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_ctrl_c_keeps_the_progress_of_a_large_transfer(ours, fault_proxy, verb, way, wait_for):
@@ -95,9 +97,9 @@ def test_ctrl_c_keeps_the_progress_of_a_large_transfer(ours, fault_proxy, verb, 
     again = ours(verb, *options, *places, env={"AWS_ENDPOINT_URL": fault_proxy.url}).ok()
 
     kept = re.search(r"kept ([0-9.]+) MB of an unfinished item: the same command resumes", interrupted.err)
-    # The proxy has passed on 24 MiB; the program may not have read the last of them.
+    # The proxy has passed on 24 MiB, but the program may not have read all of them.
     assert kept and float(kept[1]) >= 8, interrupted.err
-    assert moved(before) <= len(body) - (8 << 20), "everything was moved once more"
+    assert moved(before) <= len(body) - (8 << 20), "the whole object was moved again"
     assert "kept" not in again.err
     assert (ours.bytes("big") if way == "up" else (here / "big").read_bytes()) == body
     assert "Uploads" not in ours.client.list_multipart_uploads(Bucket="bucket")

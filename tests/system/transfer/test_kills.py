@@ -1,4 +1,5 @@
-"""kill -9 in the middle of a sync: the next one resumes, and in the end every byte is at its place, and there is no other file."""
+"""kill -9 in the middle of a sync: the next sync resumes, and in the end every file is complete,
+and there are no other files."""
 import os
 import random
 import signal
@@ -14,7 +15,8 @@ SEED = int(os.environ.get("PENSTOCK_KILL_SEED", "7"))
 
 
 def draw(folder, count, draws):
-    """Small files in a few directories, some of them empty, some larger than one piece of memory."""
+    """Makes small files in a few directories: some are empty, some are larger than the buffer of an
+    item."""
     for number in range(count):
         path = folder / f"class{number % 10}" / f"{number:05}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,8 @@ class Killing:
         self.penstock, self.draws, self.kills, self.store_kills = penstock, draws, 0, 0
 
     def killed(self, source, target, after):
-        """Runs a sync that is killed once it has reported `after` items. Returns False if it ended before."""
+        """Runs a sync, and kills it once it has reported `after` items. Returns False if the sync
+        ended before that."""
         process = self.penstock.popen("sync", "-v", "--endpoint-url", "embedded", source, target)
         wait_for(lambda: not process.running() or process.out.count("\n") >= after, 300, "items of a sync", every_s=0.005)
         if not process.running():
@@ -69,7 +72,7 @@ def go_there_and_back(penstock, folder, draws, count, kills, each, with_store=Fa
         result = penstock.run("sync", "--endpoint-url", "embedded", source, target, deadline_s=1200).ok()
         assert f"{count} unchanged" in penstock.run("sync", "--endpoint-url", "embedded", source, target, deadline_s=600).ok().err, result.err
 
-    assert killing.kills >= kills * 3 // 4, "too few were hit in the middle"
+    assert killing.kills >= kills * 3 // 4, "too few kills came in the middle of a sync"
     assert not with_store or killing.store_kills, "the store was never killed"
     expected = content(there)
     assert len(expected) == count and content(back) == expected
@@ -82,7 +85,7 @@ def test_a_killed_sync_is_continued(penstock, tmp_path):
     go_there_and_back(penstock, tmp_path, draws, 2000, kills=6, each=300)
 
 
-# One large object: the same command resumes within it, and leaves no other file at the end.
+# The same command resumes within a large object, and leaves no other file at the end.
 @pytest.mark.parametrize("way", ["down", pytest.param("up", marks=pytest.mark.long)])
 @pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_proxy, tmp_path, way, end):
@@ -104,7 +107,8 @@ def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_pro
         return sum(each.received + each.sent for each in fault_proxy.seen(path="/big$") if each.ended and each.number >= since)
 
     def recorded():
-        """Parts of an upload, blocks of 1 MiB of a download."""
+        """Returns the number of recorded parts of an upload, or of recorded 1 MiB blocks of a
+        download."""
         journals, line = ((penstock.home / "transfers").glob("*"), b" P ") if way == "up" else (tmp_path.glob("out*journal*"), b" B ")
         return sum(journal.read_bytes().count(line) for journal in journals if journal.is_file())
 
@@ -117,7 +121,7 @@ def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_pro
     again = penstock.run(*arguments, env=env, cwd=tmp_path).ok()
 
     assert "1 copied" in again.err
-    assert moved(before) < len(body) - (8 << 20), "everything was moved once more"
+    assert moved(before) < len(body) - (8 << 20), "the whole object was moved again"
     assert store.bytes("bucket", "big") == body
     assert "Uploads" not in store.client.list_multipart_uploads(Bucket="bucket")
     if way == "down":
@@ -125,7 +129,7 @@ def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_pro
         assert not [name for name in os.listdir(tmp_path) if name.startswith("out.")]
 
 
-# The real images if they are on the machine, else as many drawn ones.
+# The images are real ones if the machine has them, else as many drawn ones.
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_sixty_thousand_images_survive_fifty_kills(penstock, tmp_path):

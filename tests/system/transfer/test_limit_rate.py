@@ -32,7 +32,7 @@ def test_a_large_object_moves_no_faster_both_ways(ours):
     assert ours.read("back") == ours.read("big")
 
 
-# Two engines move them, and the limit is of both.
+# Two engines move small objects, and share the limit.
 def test_many_small_objects_move_no_faster(ours):
     body = os.urandom(20_000)
     (ours.folder / "d").mkdir()

@@ -1,4 +1,5 @@
-"""Arguments of cp, mv, sync, put and rm that cannot be intended: one line explains the error, and nothing is done."""
+"""Arguments of cp, mv, sync, put and rm that cannot be intended: one line explains the error, and
+the verb does nothing."""
 import pytest
 
 
@@ -19,20 +20,20 @@ def s3(penstock, store, tmp_path):
 
 
 REFUSED = {
-    "of size and content one decides": (["sync", "--size-only", "--checksum", "d", "s3://bucket/d"], "--checksum"),
-    "of size and time one decides": (["sync", "--exact-timestamps", "--size-only", "d", "s3://bucket/d"], "--exact-timestamps"),
-    "left out or an error": (["cp", "--no-clobber", "--if-none-match", "a", "s3://bucket/b"], "--if-none-match"),
-    "there, and not there": (["put", "--if-match", '"x"', "--if-none-match", "s3://bucket/b"], "--if-match"),
-    "an age of objects": (["rm", "--older-than", "7d", "s3://bucket/a"], "--older-than"),
-    "a pattern of uploads": (["rm", "--uploads", "--include", "x*", "s3://bucket/"], "--include"),
-    "a name that is not a header's": (["cp", "--metadata", "a b=1", "a", "s3://bucket/b"], "'a b=1'"),
-    "a value that is not a header's": (["cp", "--metadata", "x=1\n2", "a", "s3://bucket/b"], "'x'"),
-    "a name of a pipe's": (["put", "--metadata", "a:b=1", "s3://bucket/b"], "'a:b=1'"),
+    "size and content as criteria": (["sync", "--size-only", "--checksum", "d", "s3://bucket/d"], "--checksum"),
+    "size and time as criteria": (["sync", "--exact-timestamps", "--size-only", "d", "s3://bucket/d"], "--exact-timestamps"),
+    "skip and fail": (["cp", "--no-clobber", "--if-none-match", "a", "s3://bucket/b"], "--if-none-match"),
+    "present and missing": (["put", "--if-match", '"x"', "--if-none-match", "s3://bucket/b"], "--if-match"),
+    "an age for objects": (["rm", "--older-than", "7d", "s3://bucket/a"], "--older-than"),
+    "a pattern for uploads": (["rm", "--uploads", "--include", "x*", "s3://bucket/"], "--include"),
+    "an invalid header name": (["cp", "--metadata", "a b=1", "a", "s3://bucket/b"], "'a b=1'"),
+    "an invalid header value": (["cp", "--metadata", "x=1\n2", "a", "s3://bucket/b"], "'x'"),
+    "an invalid header name for a pipe": (["put", "--metadata", "a:b=1", "s3://bucket/b"], "'a:b=1'"),
     "a name twice": (["cp", "--metadata", "x=1", "--metadata", "X=2", "a", "s3://bucket/b"], "'X'"),
     "a time twice": (["cp", "--preserve", "--metadata", "mtime=1", "a", "s3://bucket/b"], "mtime"),
-    "lists among bytes": (["cp", "--json", "s3://bucket/a", "-"], "--json"),
-    "a port": (["cp", "--endpoint-url", "http://127.0.0.1:99999", "a", "s3://bucket/b"], "port"),
-    "no port": (["cp", "--endpoint-url", "http://localhost:x", "a", "s3://bucket/b"], "port"),
+    "a list in the output": (["cp", "--json", "s3://bucket/a", "-"], "--json"),
+    "an invalid port": (["cp", "--endpoint-url", "http://127.0.0.1:99999", "a", "s3://bucket/b"], "port"),
+    "a port without digits": (["cp", "--endpoint-url", "http://localhost:x", "a", "s3://bucket/b"], "port"),
 }
 
 
@@ -44,7 +45,8 @@ def test_it_is_refused(s3, arguments, says):
     assert done.out == "" and s3.store.keys("bucket") == ["a"] and s3.store.bytes("bucket", "a") == b"there"
 
 
-# These options would not protect the run, although a user may expect that.
+# These options do not apply to runs. A user may expect them to protect the run, so `rm` refuses
+# them.
 @pytest.mark.parametrize("option", [["--dry-run"], ["--include", "x"], ["--older-than", "7d"]], ids=lambda option: option[0])
 def test_runs_are_not_removed_with_what_is_for_objects(s3, option):
     (s3.folder / "w.yaml").write_text("name: mine\nsteps: [{name: s, run: {command: 'true'}}]\nresources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\n")
@@ -63,7 +65,8 @@ def test_lines_about_items_are_not_among_the_bytes(s3):
     assert done.out == "there" and "s3://bucket/a -> -" in done.err
 
 
-# Short names are part of many words.
+# A message is matched to its item by the item's name, and a short name such as "d" is part of many
+# words.
 def test_each_failure_names_what_failed(s3):
     assert "--recursive" in s3("cp", "d", "s3://bucket/").exits(66).err
     first, second = s3("cp", "d", "none", "s3://bucket/").exits(66).err.splitlines()[:2]

@@ -1,4 +1,5 @@
-"""Every verb that takes one key takes every key: dots, double and final slashes, all legal bytes, wildcards as characters, 1,024 bytes."""
+"""Every verb for one key accepts every key: dots, double and final slashes, all legal bytes,
+literal wildcards, 1,024 bytes."""
 import shlex
 import subprocess
 import urllib.request
@@ -46,7 +47,7 @@ def test_each_verb_takes_every_key(s3, key, body):
     s3("cp", "--raw", url, "s3://bucket/copy").ok()
     s3("rm", "--raw", url).ok()
     assert s3.store.keys("bucket") == sorted(["copy", *others], key=str.encode)
-    if key.endswith("/"):  # as a target that is a directory
+    if key.endswith("/"):  # as a target, the key would be a directory
         return
     s3("cp", "down", url).ok()
     assert s3.store.bytes("bucket", key) == body

@@ -14,7 +14,8 @@ SIZES = {"empty": 0, "small": 1000, "large": 9 * MIB}
 
 @pytest.fixture
 def poor(penstock, tmp_path):
-    """Runs verbs by way of a proxy; poor.store is the store, which has all of SIZES below x/, as the directory d has."""
+    """Runs verbs through a proxy. poor.store has an object below x/ for each entry of SIZES, and
+    the directory d has the same files."""
     with SmallStore(conditions=False) as store:
         proxy = FaultProxy(store.endpoint)
         env = store.env | {"AWS_ENDPOINT_URL": proxy.url}
@@ -61,7 +62,8 @@ def test_each_verb_works(poor, store):
     assert there(poor, "up/") == {}
 
 
-# Through this machine, from a store that sends the whole object in reply to a request for a part.
+# The copy goes through this machine. The source store replies to a request for a range with the
+# whole object.
 def test_copies_to_another_store(poor, store):
     store.client.create_bucket(Bucket="bucket")
     env = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key, "AWS_ENDPOINT_URL": store.endpoint}
@@ -74,7 +76,7 @@ def test_copies_to_another_store(poor, store):
     assert {name: store.bytes("bucket", f"y/{name}") for name in poor.bodies} == poor.bodies
 
 
-# Only the ETag identifies the content.
+# Without checksums, only the ETag can show damage.
 @pytest.mark.parametrize("name", ["small", "large"])
 def test_damage_is_found_without_checksums(poor, name):
     up = poor.proxy.fault(method="PUT", path=f"/{name}$", corrupt_request_at=700)

@@ -61,7 +61,7 @@ def moto_store(penstock, moto, tmp_path):
 # --- mv
 
 
-# An object that replaced the source after the copy has no copy itself.
+# Another client has replaced the source after it was copied, so the new object has no copy.
 @pytest.mark.parametrize("target", ["s3://bucket/new/", "new/"])
 @pytest.mark.parametrize("sources", [["-r", "s3://bucket/old/"], ["s3://bucket/old/a", "s3://bucket/old/b"], ["s3://bucket/old/*"]])
 def test_a_source_that_is_replaced_before_it_is_removed_stays(ours, sources, target):
@@ -82,7 +82,7 @@ def test_a_source_that_is_replaced_before_it_is_removed_stays(ours, sources, tar
     assert moved == {"new/a": b"a", "new/b": b"b"}
 
 
-# A store that ignores the condition: penstock reads the object just before.
+# If the store ignores the condition, penstock sends a HEAD right before each deletion.
 @pytest.mark.parametrize("target", ["s3://bucket/new/", "new/"])
 def test_a_store_without_conditions_is_asked_before(moto_store, target):
     moto_store.put("old/a", b"a")
@@ -99,7 +99,7 @@ def test_a_store_without_conditions_is_asked_before(moto_store, target):
     assert moto_store.there()["old/b"] == b"later" and "old/a" not in moto_store.there()
 
 
-# The reply to the first deletion is lost; the condition of the second one fails, or the object is gone.
+# The reply to the deletion is lost. The retry finds no object, or its condition fails.
 def test_a_deletion_that_was_carried_out_unheard_is_no_failure(ours):
     ours.put("old/a", b"a")
     lost = ours.proxy.fault(method="POST", query="delete", lose_reply=True)
@@ -109,7 +109,8 @@ def test_a_deletion_that_was_carried_out_unheard_is_no_failure(ours):
     assert lost.hits and ours.there() == {"new": b"a"}
 
 
-# The two addresses do not show that they lead to one store; its only copy would be "moved" onto itself and removed.
+# The two addresses lead to the same store, but do not show it. The object would be "moved" onto
+# itself, and then removed.
 @pytest.mark.parametrize("what", [["s3://bucket/k", "s3://bucket/k"], ["-r", "s3://bucket/", "s3://bucket/"], ["s3://bucket/big", "s3://bucket/big"]])
 def test_an_object_is_not_moved_onto_itself_by_another_address(ours, what):
     ours.put("k", b"k")
@@ -121,7 +122,7 @@ def test_an_object_is_not_moved_onto_itself_by_another_address(ours, what):
     assert ours.there() == {"k": b"k", "big": bytes(9 << 20)}
 
 
-# The file that has the name now is not the file that was sent.
+# Another file has the name now, not the file that was sent.
 @pytest.mark.parametrize("size", [1000, 70 << 20])
 def test_a_file_that_is_replaced_before_it_is_removed_stays(ours, size):
     (ours.folder / "f").write_bytes(bytes(size))
@@ -138,7 +139,7 @@ def test_a_file_that_is_replaced_before_it_is_removed_stays(ours, size):
     assert (ours.folder / "f").read_bytes() == b"later" and ours.there() == {"f": bytes(size)}
 
 
-# --- copies by way of this machine
+# --- copies through this machine
 
 
 def test_many_copies_between_stores_at_a_time_are_whole(ours):
@@ -167,7 +168,7 @@ def test_what_a_web_server_is_told_of_an_object_goes_along(ours):
 # --- --no-clobber and --if-none-match
 
 
-# The file was not there when the command began.
+# The file does not exist when the command starts.
 @pytest.mark.parametrize("option, code", [("--no-clobber", 0), ("--if-none-match", 69)])
 @pytest.mark.parametrize("size", [1000, 9 << 20])
 @pytest.mark.parametrize("verb", ["cp", "mv"])
@@ -205,7 +206,7 @@ def test_a_file_that_appears_while_a_web_server_answers_is_not_written_over(ours
 
 
 def swap_for_link(ours):
-    """Replaces out/dir with a link out of the tree."""
+    """Replaces out/dir with a link that leads out of the tree."""
     os.rename(ours.folder / "out/dir", ours.folder / "taken away")
     (ours.folder / "out/dir").symlink_to("../outside")
 
@@ -260,7 +261,7 @@ def test_no_directory_is_made_through_a_link(ours, outside):
     assert result.code and "out/dir" in result.err and outside() == {"old": b"precious"}
 
 
-# --- files that look like ours
+# --- files with names like penstock's own
 
 
 # A user may have files whose names end like those of penstock.
@@ -334,7 +335,7 @@ def test_damaged_bytes_of_an_object_in_parts_are_found_by_its_etag(moto_store, p
     assert damaged.hits and (moto_store.folder / "parted").read_bytes() == data
 
 
-# Written bytes cannot be taken back, so the verb fails.
+# Bytes that were written to stdout cannot be taken back, so the verb fails.
 @pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=str)
 def test_a_stream_of_an_object_in_parts_is_verified(moto_store, parted, sizes):
     data = parted(sizes)
@@ -347,7 +348,8 @@ def test_a_stream_of_an_object_in_parts_is_verified(moto_store, parted, sizes):
     moto_store("cp", "s3://bucket/parted", "-").exits(69)
 
 
-# A store that encrypts makes its ETags of something else; nothing is wrong with the bytes.
+# A store that encrypts may return ETags that do not depend on the bytes. Such an ETag does not show
+# damage.
 @pytest.mark.parametrize("size", [1000, 12 * MIB])
 def test_an_etag_that_says_nothing_of_the_bytes_is_no_failure(penstock, tmp_path, size):
     with SmallStore() as store:

@@ -1,4 +1,5 @@
-"""Reports of cp, mv, sync and rm: one cause is one message, and lists on a terminal are whole."""
+"""Reports of cp, mv, sync and rm: one cause leads to one message, and lists on a terminal are
+complete."""
 import json
 
 import pytest
@@ -15,7 +16,7 @@ def ours(penstock, store, tmp_path):
     return Fixture(penstock, store.env, store.client, folder, "penstock")
 
 
-# A million files are not a million requests.
+# If the cause affects all files, a command with a million files must not send a million requests.
 @pytest.mark.parametrize("way", ["bucket", "key", "secret"])
 def test_a_cause_that_repeats_ends_the_command(ours, fault_proxy, way):
     ours.write(*(f"d/{number}" for number in range(2000)))

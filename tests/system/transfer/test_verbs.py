@@ -40,7 +40,7 @@ def s3(request, penstock, tmp_path):
 TREE = ["d/a.txt", "d/sub/b.txt", "d/sub/deep/c.txt"]
 
 
-# One of each kind: tests/unit/copy has the rules.
+# There is one case of each kind; tests/unit/copy tests all rules.
 UPLOADS = [
     (["d/a.txt", "s3://bucket"], ["a.txt"]),
     (["d/a.txt", "s3://bucket/x/"], ["x/a.txt"]),
@@ -88,7 +88,7 @@ def test_the_names_that_downloads_get(ours, tmp_path):
         assert all(ours.read(name).endswith(os.path.basename(name).encode()) or name.endswith("new") for name in files)
 
 
-# Where the same words mean something to s5cmd or aws, they mean the same here.
+# Arguments that s5cmd or aws also accept have the same meaning as in these programs.
 def test_uploads_are_named_as_s5cmd_does(ours, s5cmd):
     ours.write(*TREE)
     env = ours.penstock.env | ours.env | {"S3_ENDPOINT_URL": ours.env["AWS_ENDPOINT_URL"]}
@@ -109,7 +109,7 @@ def foreign(ours, *arguments):
     return done.stdout
 
 
-# A user of both tools copies nothing twice.
+# If a user uses both tools, neither copies again what the other has copied.
 @pytest.mark.long
 def test_aws_finds_nothing_to_do_where_we_do_not(ours):
     ours.write(*TREE)
@@ -143,7 +143,7 @@ def s5cmd():
 
     path = TOP.parent / "peers" / "s5cmd"
     if not path.exists():
-        pytest.skip("no s5cmd beside the checkout")
+        pytest.skip("no s5cmd next to the checkout")
     return path
 
 
@@ -206,7 +206,7 @@ def rests(pid):
     return ticks() - before <= 1
 
 
-# An event loop hands down pipes that do not block.
+# Programs with an event loop start children with non-blocking pipes.
 def test_standard_input_that_has_nothing_yet_takes_no_processor(ours, http_server):
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -263,7 +263,8 @@ def test_files_before_a_web_server_are_reported(ours, http_server):
 
 
 def test_secrets_of_urls_are_not_told(ours, http_server):
-    """Users, passwords and queries: not in a message, a summary, a dry run or the list of --json."""
+    """Users, passwords and queries of URLs must not appear in a message, a summary, a dry run or
+    the list of --json."""
     ours.write("f")
     base = http_server.url.replace("http://", "http://somebody:hunter2pass@")
     http_server.add("/there", b"x")
@@ -286,7 +287,8 @@ def test_secrets_of_urls_are_not_told(ours, http_server):
             assert "hunter2" not in result.out + result.err and "querysecret" not in result.out + result.err, arguments
 
 
-# The operands are those of a shell; no operand is queried before the others.
+# A shell may pass thousands of operands. penstock does not query each operand before it starts the
+# next.
 def test_thousands_of_operands(ours):
     names = [f"n{number}" for number in range(600)]
     ours.write(*("d/" + name for name in names))
@@ -363,7 +365,7 @@ def test_what_cannot_be_had_is_told(ours):
     assert ours.keys() == TREE
 
 
-# The same store by another name: its only copy would be "moved" onto itself and then removed.
+# Both addresses lead to the same store. The object would be "moved" onto itself, and then removed.
 def test_a_store_is_known_by_its_address(ours):
     ours.put("k")
     port = ours.env["AWS_ENDPOINT_URL"].rpartition(":")[2]
@@ -476,7 +478,7 @@ def test_options_of_what_is_made(s3):
     assert made.get("StorageClass") == "STANDARD_IA" or s3.name == "penstock"
 
 
-# A checkpoint that changed a little costs few bytes.
+# Only few bytes of a slightly changed checkpoint are sent.
 def test_a_delta_is_sent(ours, fault_proxy):
     env = {"AWS_ENDPOINT_URL": fault_proxy.url}
     body = bytearray(os.urandom(40 << 20))
@@ -538,7 +540,8 @@ def test_what_runs_keep_is_not_moved_in_passing(ours):
 
 
 def test_a_tree_that_is_moved_up_loses_nothing(ours):
-    """a/b/b/x is moved to a/b/x, which itself is moved: in the wrong order its bytes would be lost."""
+    """a/b/b/x would be moved to a/b/x, which is moved itself. In the wrong order, the bytes of
+    a/b/x would be lost."""
     for source in ["s3://bucket/a/b/", "s3://bucket/a/b/*"]:
         ours.empty()
         ours.put("a/b/b/x", "a/b/x", "a/b/y")
@@ -559,7 +562,7 @@ def test_what_could_not_be_copied_stays_where_it_is(ours, fault_proxy):
     assert result.code == 77 and ours.files() == ["d/b"] and ours.keys() == ["d/a"]
 
 
-# The target of a link is not part of the source, and is not removed.
+# The target of a link is not part of the source, so it is not removed.
 def test_nothing_is_moved_from_beyond_a_link(ours):
     ours.write("d/a", "elsewhere/b", "c")
     (ours.folder / "d/dir").symlink_to("../elsewhere")
@@ -657,7 +660,7 @@ def test_a_sync_deletes_nothing_when_something_failed(ours, fault_proxy):
     assert result.code != 0
 
 
-# A mistyped source looks like one from which everything was deleted.
+# A mistyped source looks like a source from which everything was deleted.
 def test_a_sync_of_nothing_deletes_nothing(ours):
     ours.put("x/old")
     (ours.folder / "empty").mkdir()
@@ -727,7 +730,7 @@ def test_preserve_brings_a_tree_back_as_it_was(s3):
 
 @pytest.mark.parametrize("target", ["out", "."])
 def test_preserve_sets_the_mode_of_a_directory_after_its_files(ours, target):
-    # Root writes everywhere, but not without the capabilities for that.
+    # Root can write everywhere, unless it lacks these capabilities.
     ours.penstock.prefix = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     for name in ("d", "d/in"):
         ours.client.put_object(Bucket="bucket", Key=f"x/{name}/", Metadata={"mode": oct(stat.S_IFDIR | 0o500)[2:]})
@@ -750,7 +753,8 @@ def test_links_are_followed_left_out_or_told(ours):
     assert ours.keys() == ["x/a", "x/dir/b", "y/a"]
 
 
-# The metadata of an object may say that it is a link, and the key of another one may be a path through the link.
+# The metadata of an object may say that it is a link, and the key of another object may be a path
+# through this link.
 def test_a_hostile_bucket_writes_nothing_outside(ours):
     ours.write("outside/precious")
     link = {"mode": oct(stat.S_IFLNK | 0o777)[2:], "mtime": "0"}
