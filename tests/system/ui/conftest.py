@@ -35,7 +35,8 @@ def browser(venv):
 
 @pytest.fixture
 def page(browser):
-    """page(server, width=1280, …): opens the page of the server in a window; errors of its scripts fail the test."""
+    """page(server, width=1280, …): opens the server's page in a new tab, and returns the tab.
+    Errors of the page's scripts fail the test."""
     errors = []
 
     def open_page(server, width=1280, height=800, **options):
@@ -53,7 +54,7 @@ def page(browser):
 
 @pytest.fixture(scope="session")
 def axe():
-    """The text of axe-core, which comes with the checks of the page."""
+    """The source text of axe-core, which is installed with the checks of the page."""
     work = TOP / "build" / "page-check"
     if not work.exists():
         subprocess.run([TOP / "tools" / "build-page", work, "check"], check=True, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""The browser of buckets of penstock ui: lists, contents, links and uploads that resume."""
+"""The bucket browser of penstock ui: lists, contents, links and resumable uploads."""
 import contextlib
 import http.client
 import os
@@ -59,7 +59,7 @@ def test_contents_links_and_removal(ui, bucket):
     assert server.request("GET", "/api/object", url="s3://none/x").status == 404
 
 
-# A pattern would name other objects, and remove them.
+# If the name were used as a pattern, the verbs would list and remove other objects.
 @pytest.mark.parametrize("name", ["*", "r?n", "r*"])
 def test_a_directory_whose_name_is_a_pattern_is_only_itself(ui, bucket, name):
     others = ["ran/x", "run/", "run/a/", "x"]
@@ -102,7 +102,7 @@ def test_pages_of_a_list_with_deleted_objects_have_every_entry_once(ui, versione
     assert not any("deleted" in entry for entry in server.get("list", url="s3://bkt/")["objects"])
 
 
-# Each name is also a pattern, an option or a part of a URL.
+# Each name could be taken for a pattern, an option, a directory, or a part of a URL.
 @pytest.mark.parametrize("name", ["r*n", "--all", "a?b#c%2F", "dir/", "ü <b>"])
 def test_a_version_is_read_restored_and_removed(ui, versioned, name):
     other, old, new = (
@@ -153,7 +153,7 @@ def test_a_store_that_is_gone_is_named(ui, bucket):
 
 @pytest.fixture
 def stalled(ui):
-    """A server of the page whose store takes a request and never replies."""
+    """A page server whose store accepts a request and never replies."""
 
     def stall():
         connection = listener.accept()[0]
@@ -215,7 +215,7 @@ def test_an_upload_resumes_after_a_lost_connection_and_a_restart(ui, penstock, b
     assert started["part"] == PART and started["done"] == []
     assert send(server, url, started["id"], body, 1).json == {"received": PART}
 
-    # A browser that goes away in the middle of a part.
+    # Simulate a browser that is closed in the middle of a part.
     host, port = server.host.split(":")
     query = urllib.parse.urlencode({"url": url, "id": started["id"], "number": 2})
     with socket.create_connection((host, int(port))) as connection:

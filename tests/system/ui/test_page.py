@@ -56,7 +56,7 @@ def test_a_tracked_run_has_its_link(ui, page, penstock, workflow):
         mlflow.close()
 
 
-# The page has no other way to see that a plot is incomplete.
+# Only the warning of the reply shows that a plot is incomplete.
 def test_plots_of_a_tracked_run_come_from_the_server(ui, page, penstock, workflow):
     mlflow = FakeMlflow()
     try:
@@ -286,7 +286,8 @@ def test_a_run_is_preempted_and_resumed_while_it_is_watched(ui, page, penstock, 
     seen(tab, "saved")
     assert penstock.ps()[0]["state"] == "preempted"
     state = tab.locator(".bar .state").filter(has_text="preempted").first
-    assert state.inner_text().split() == ["preempted"]  # the class is the same word
+    # The failure class, which is the same word, is not shown again.
+    assert state.inner_text().split() == ["preempted"]
     tab.get_by_role("dialog").wait_for(state="detached")
     tab.get_by_role("button", name="Resume").click()
     tab.get_by_role("dialog").get_by_role("button", name="Resume").click()
@@ -545,7 +546,7 @@ def test_runners_show_who_holds_what_and_why_others_wait(ui, page, penstock, tmp
     seen(tab, "No run holds or waits for resources.")
 
 
-# The browser is in the network of the cluster, as that of an `ssh -L` to its login node would be.
+# The browser is in the network of the cluster, as if it used an `ssh -L` to the login node.
 @pytest.mark.long
 def test_the_nodes_of_slurm_are_shown(browser, login, slurm, tmp_path):
     go, chromium = tmp_path / "go", tmp_path / "chromium"

@@ -15,7 +15,7 @@ from harness.workflows import s3_place, write_workflow
 
 
 def make_metrics(penstock, identity):
-    """A directory with a metric of many points."""
+    """Makes a directory with a metric of many points; returns its path."""
     folder = penstock.home / "runs" / identity / "metrics"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("".join(f'{{"step": {step}, "loss": 0.5}}\n' for step in range(5000)))
@@ -84,14 +84,14 @@ def test_runs_are_those_of_the_verbs(ui, penstock, workflow):
 
 
 def merged(old, reply):
-    """The list that the page makes of the list that it has, and a reply."""
+    """Returns the list that the page makes of its old list and a reply."""
     made = [one for i, one in enumerate(old) if i not in reply["removed"]]
     for index, one in reply["changed"]:
         made.insert(index, one)
     return made
 
 
-# A live run changes all the time, and the page asks each second.
+# A live run changes all the time, and the page polls each second.
 def test_a_page_gets_only_the_runs_that_changed(ui, penstock, workflow):
     penstock.run("run", workflow("true")).ok()
     many_runs(penstock.home, 2000)
@@ -130,7 +130,7 @@ def test_files_of_an_output_are_only_those(ui, penstock, workflow):
     assert saved.headers["Content-Disposition"] == "attachment; filename*=UTF-8''a%20b%22%3Cimg%3E.txt"
 
 
-# The output of run 2 is below that of run 1.
+# The output of run 2 is in a directory of run 1's output.
 def test_files_of_an_output_in_a_store_are_not_those_of_another_run(ui, store):
     store.client.create_bucket(Bucket="out")
     for key in (".penstock/runs/1/state.json", "a", "sub/.penstock/runs/2/state.json", "sub/b", "sub2/c"):
@@ -185,7 +185,7 @@ def test_a_line_of_the_log_comes_when_it_is_written(ui, penstock, workflow, tmp_
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        time.sleep(0.3)  # the request is in flight, or the line has arrived: both are right
+        time.sleep(0.3)  # the request may be in flight, or the line may have arrived; both are valid
         assert "reply" not in got
         pipe.write("a line\n")
         pipe.flush()
@@ -244,7 +244,7 @@ def test_the_index_of_a_log_grows_with_it(ui, penstock, workflow):
         assert index["offsets"] == expected and index["lines"] == len(expected), text
 
 
-# Some programs cut their log and begin it again.
+# Some programs truncate their log and start it again.
 def test_the_index_of_a_log_that_was_cut_has_its_new_lines_only(ui, penstock, workflow):
     penstock.run("run", workflow("seq 1 10")).ok()
     server = ui()
@@ -314,7 +314,7 @@ def test_ctrl_c_does_not_wait_for_the_index_of_a_log(ui, penstock, workflow):
 
     looking = threading.Thread(target=look)
     looking.start()
-    time.sleep(0.3)  # the request is on its way, or has begun: both are right
+    time.sleep(0.3)  # the request may be on its way, or may have started; both are valid
 
     server.process.send(2)
 

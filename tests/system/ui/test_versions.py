@@ -23,7 +23,7 @@ def bucket(store):
 
 
 def ids(store, key):
-    """Ids of the versions and markers of the key, newest first."""
+    """Returns the ids of the key's versions and markers, newest first."""
     page = store.client.list_object_versions(Bucket="bkt", Prefix=key)
     rows = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
     return [row["VersionId"] for row in sorted(rows, key=lambda row: row["LastModified"], reverse=True) if row["Key"] == key]
@@ -38,7 +38,7 @@ def row_of(tab, version):
 
 
 def confirm(tab, verb, *texts):
-    """Presses the button of the dialog on top, which has these texts."""
+    """Checks that the top dialog has these texts, and presses its button `verb`."""
     dialog = tab.get_by_role("dialog").last
     for text in texts:
         dialog.get_by_text(text).first.wait_for()

@@ -86,7 +86,7 @@ def experiment(penstock, store, determined_venv, tmp_path):
 
 
 def commits(store):
-    """The commits in the bucket by step, with their metrics."""
+    """Returns {step: commit} of the commits in the bucket."""
     found = [json.loads(store.client.get_object(Bucket="ckpts", Key=key)["Body"].read()) for key in store.keys("ckpts", "team/checkpoints/") if key.endswith("/COMMIT.json")]
     return {commit["step"]: commit for commit in found}
 
@@ -191,7 +191,7 @@ def test_a_pytorch_trial_is_preempted_and_continues_with_the_same_result(penstoc
 
 
 def test_a_trial_with_several_slots_has_as_many_processes(penstock, store, experiment):
-    # Without the first two, torch.distributed.run of Debian fails in Python 3.11.
+    # Without the first two options, Debian's torch.distributed.run fails in Python 3.11.
     options = ["--redirects", "1", "--tee", "1", "--role", "slot"]
     path = experiment(["python3", "-u", "-m", "determined.launch.torch_distributed", *options, "--", "--trial", "model_def:Trial"], TRIAL,
                       resources={"slots_per_trial": 2})  # fmt: skip
@@ -203,7 +203,8 @@ def test_a_trial_with_several_slots_has_as_many_processes(penstock, store, exper
     assert sorted(commits(store)) == [4, 8, 12, 16]
 
 
-# The controllers of such trials ask the master for each piece of work, and would wait for it.
+# The controllers of such trials ask Determined's master for each piece of work. Without a master,
+# they would wait forever.
 def test_a_trial_of_keras_is_refused_by_name(penstock, experiment):
     path = experiment("model_def:Trial", "import determined\nclass TFKerasTrial(determined.LegacyTrial): pass\nclass Trial(TFKerasTrial): pass\n")
 

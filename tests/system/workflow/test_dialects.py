@@ -9,8 +9,9 @@ import pytest
 from harness.program import TOP, binary, preloading
 from harness.workflows import s3_place
 
-# The files of the page "Train your deep learning models on cloud", unchanged; only the program is a small one, and the packages are those of this
-# machine instead of "torch, torchvision, pytorch-lightning==1.6.2".
+# The files of the page "Train your deep learning models on cloud", unchanged, except that the
+# program is a small one, and uses the machine's packages instead of "torch, torchvision,
+# pytorch-lightning==1.6.2".
 DSTACK = """
 workflows:
   - name: train-mnist-no-gpu
@@ -89,7 +90,7 @@ def test_the_dstack_workflows_of_the_seed_run_in_their_directory_and_below(diale
     assert "train-mnist-no-gpu" in first.out and "/venvs/" in first.out
     assert "train-mnist-one-gpu\n" in others.out and "train-mnist-multi-gpu\n" in others.out
     assert open(output_of(first) + "/data/MNIST/raw/model.pth").read() == "trained"
-    # Three runs, one environment.
+    # The three runs share one environment.
     assert len([name for name in os.listdir(dialects.home / "venvs") if not name.endswith((".lock", ".use"))]) == 1
     assert not (where / "data").exists()
 
@@ -175,19 +176,20 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     assert dialects.run("artifacts", "cat", "prepare", "data/words.txt").ok().out == "from the command line\n"
     assert dialects.run("artifacts", "cat", ":v1", "data/words.txt", "--offset", "5", "--length", "3").ok().out == "the"
     dialects.run("artifacts", "cat", "prepare", "data/none").exits(66)
-    for _ in range(2):  # existing artifacts are replaced
+    for _ in range(2):  # the second call replaces existing files
         dialects.run("artifacts", "get", ":v1", "-o", "got").ok()
     assert "nowhere" in dialects.run("artifacts", "put", "nowhere", "--tag", "v2").exits(66).err
     assert (dialects.cwd / "got/data/words.txt").read_text() == "from the file\n"
     if where == "store":
         assert store.client.get_object(Bucket="results", Key="team/dstack_test/train/model.txt")["Body"].read() == b"from the file\n"
-    dialects.run("tag", "rm", ":v1").ok()  # as artifacts and workflows write it
+    dialects.run("tag", "rm", ":v1").ok()  # with the colon of artifacts and workflows
     assert dialects.run("tag", "list").ok().out.split() == ["TAG", "RUN", "NAME"]
     dialects.run("run", "train").exits(66)
 
 
 def test_a_dependency_is_a_run_of_the_same_project(dialects, project):
-    # Most projects have a workflow `prepare`; the data of another project would be used without a message.
+    # Most projects have a workflow `prepare`; without this rule, the data of another project would
+    # be used without a message.
     deps = "{name: train, provider: bash, deps: [DEP], commands: [cat data.txt]}"
     for name, dep in (("one", "prepare"), ("two", '"prepare:latest"'), ("three", "prepare"), ("four", "lab/two/prepare")):
         project({".dstack/workflows.yaml": f"""
@@ -211,7 +213,8 @@ def test_a_dependency_is_a_run_of_the_same_project(dialects, project):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files of another user are made by root")
 def test_what_another_user_has_put_above_is_left_aside(dialects, project, tmp_path):
-    # As in /tmp: a file of another user would be run, or would determine the place of the output.
+    # In a directory such as /tmp, a file of another user must neither be run nor determine the
+    # place of the output.
     project({".dstack/workflows.yaml": TWO % "workflow: prepare", "penstock.yaml": "output: {s3: {nonsense: 1}}\n"}, name="shared")
     inner = project({".dstack/workflows.yaml": "workflows: [{name: own, provider: bash, commands: [echo mine]}]\n", "below/x": ""}, name="shared/mine")
     dialects.cwd = inner
@@ -244,7 +247,7 @@ def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tm
     dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
     dialects.cwd = project({".dstack/workflows.yaml": TWO % "workflow: prepare", ".dstack/variables.yaml": VARIABLES, "penstock.yaml": penstock_yaml(store)})
     dialects.run("run", "prepare").ok()
-    # Leftovers of a `tag add` that was killed while it copied a larger run.
+    # This object is a leftover of a `tag add` that was killed while it copied a larger run.
     (found,) = [o["Key"] for o in store.client.list_objects_v2(Bucket="results")["Contents"] if o["Key"].endswith("data/words.txt")]
     store.client.put_object(Bucket="results", Key=found.replace("data/words.txt", ".penstock/tags/v1/data/other.txt"), Body=b"x")
     for name in "abcd":
@@ -259,7 +262,7 @@ def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tm
     dialects.run("artifacts", "get", ":same", "-o", "got").ok()
 
     assert dialects.run("artifacts", "list", ":v1").ok().out.split() == ["14", "data/words.txt"]
-    assert codes == [0, 69, 69, 69]  # one of four
+    assert codes == [0, 69, 69, 69]  # one of the four calls succeeds
     assert "'.json'" in refused.err
     names = [path.name for path in (dialects.cwd / "got").iterdir()]
     assert len(names) == 30 and len({name[0] for name in names}) == 1
@@ -280,7 +283,8 @@ def test_a_variable_is_one_of_any_workflow_of_the_row(dialects, project):
 
 
 def test_a_mistake_of_one_workflow_is_none_of_the_others(dialects, project):
-    # `validate` of the file reports the mistakes of every workflow in it; a run checks only its own.
+    # `validate` reports the mistakes of all workflows in the file; a run checks only its own
+    # workflow.
     dialects.cwd = project({".dstack/workflows.yaml": """
         workflows:
           - {name: good, provider: bash, commands: [echo ran]}
@@ -324,7 +328,8 @@ def test_what_keeps_the_second_of_a_row_from_beginning_in_the_background_is_told
 
 
 def test_a_tag_of_more_objects_than_a_listing_has_in_one_reply(dialects, project, store):
-    # The artifacts are copied, and removed, while they are listed: copied files appear in the listing.
+    # Artifacts are copied and removed while they are listed, so copied files appear in the listing,
+    # too.
     dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
     many = "workflows: [{name: many, provider: bash, artifacts: [data], commands: ['mkdir -p data; for i in {1..1100}; do echo $i > data/$i; done']}]\n"
     dialects.cwd = project({".dstack/workflows.yaml": many, "penstock.yaml": penstock_yaml(store)})
@@ -360,7 +365,7 @@ def test_a_tag_outlives_the_tag_that_it_copied_and_its_run(dialects, project, st
 
 
 KEYRING = """#!/bin/sh
-# Like libsecret's program, with files in place of a keyring.
+# A fake of libsecret's program, with files in place of a keyring.
 [ -e "$KEYRING/locked" ] && exit 1
 verb=$1
 for name; do :; done
@@ -397,7 +402,7 @@ def test_what_is_removed_is_in_no_keyring_any_more(dialects, project, tmp_path):
 
 
 PYTHON = """#!/bin/sh
-# As far as the making of an environment needs one.
+# A fake Python, which can only make virtual environments.
 for last; do :; done
 [ "$2" = venv ] && mkdir -p "$last/bin" && ln -s /usr/bin/python3 "$last/bin/python3"
 exit 0
@@ -485,7 +490,8 @@ steps:
 """
 
 
-# As the warning advises, the key was moved out of the file: the run can still be read, and resumes with the key from its new place.
+# A user has moved the key out of the file, as the warning advises. The run can still be read, and
+# resumes with the key from its new place.
 def test_a_run_whose_key_was_moved_is_read_back(dialects, project, tmp_path):
     done, key = tmp_path / "done", {"PENSTOCK_SECRET_HF": "the-key-of-mine1"}
     dialects.cwd = project({"wf.yaml": MOVED % ("abcdefghijkl1", "abcdefghijkl2", done)})
@@ -526,12 +532,12 @@ def test_a_run_is_read_back_whose_key_is_a_variable_of_dstack(dialects, project,
 
     second = dialects.run("resume", "train").ok()
     used = dialects.run("run", "use").ok()
-    # A key from the command line is not recorded, and the output does not need it.
+    # A key from the command line is not recorded, and the artifacts can be found without it.
     dialects.run("run", "train", "--hf_token", "another-key-of-mine").ok()
     again = dialects.run("run", "use").ok()
 
     assert first.out == second.out == "14 37 words\n" and used.out == again.out == "hi\n"
-    # The key was moved once more, and is found at its latest place.
+    # The key was moved again, and is found at its latest place.
     project({".dstack/variables.yaml": variables.replace("notakeynotakey", "'${{ secrets.HF }}'")})
     done.unlink()
     dialects.run("run", "train", env={"PENSTOCK_SECRET_HF": "0123456789abcdef01"}).exits(1)
@@ -621,7 +627,8 @@ def test_a_task_of_skypilot_runs_with_its_files(dialects, project, http_server):
 
 
 def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, project, tmp_path):
-    # An experiment of Determined. The host path is in the directory of the test, because not every machine has /mnt/data.
+    # The file is an experiment of Determined. Its host path is in the test's directory, because not
+    # every machine has /mnt/data.
     data = tmp_path / "mnt/data"
     data.mkdir(parents=True)
     (data / "training").write_text("samples")
@@ -647,7 +654,7 @@ def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, pro
 
 
 def test_a_bind_mount_of_what_is_not_here_is_told_before_anything_starts(dialects, project, tmp_path):
-    # The run would fail each time that it is started again.
+    # Such a run would fail again at each restart.
     dialects.cwd = project({"const.yaml": f"""
         name: mounts
         entrypoint: ls {tmp_path}/inside/it
@@ -669,7 +676,7 @@ def test_a_bind_mount_of_what_is_not_here_is_told_before_anything_starts(dialect
 
 
 def test_a_log_is_followed_from_another_machine_across_attempts(dialects, project, store):
-    # The other machine has its own home and knows only the place of the output.
+    # The other machine has its own home, and knows only the place of the output.
     s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/x", "endpointUrl": store.endpoint}
     keys = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key, "AWS_ENDPOINT_URL": store.endpoint}
     where = project({"wf.json": json.dumps({
@@ -707,7 +714,8 @@ def test_the_examples_of_all_three_runners_train_the_same_model(dialects):
 
 
 def test_steps_on_the_host_are_a_note_with_what_changes_the_machine(dialects, project):
-    # In the other system the commands have a machine of their own, which is thrown away.
+    # On SkyPilot and Determined, the commands have a machine or container of their own, which is
+    # discarded.
     dialects.cwd = project({
         "task.yaml": "setup: sudo apt-get install -y x\nrun: |\n  echo pkilled\n  shutdown now\n",
         "const.yaml": "entrypoint: sh a.sh\nsearcher: {name: single, metric: x}\n",
@@ -744,7 +752,7 @@ def test_a_directory_is_mounted_below_itself(dialects, project, tmp_path):
 
 
 def test_determineds_working_directory_is_at_its_path(dialects, project, tmp_path):
-    # Programs and mounts name it.
+    # Programs and mounts use this path.
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").write_text("of data\n")
     dialects.cwd = project({"const.yaml": f"""
@@ -759,7 +767,7 @@ def test_determineds_working_directory_is_at_its_path(dialects, project, tmp_pat
 
 
 def test_the_startup_hook_of_an_experiment_runs_before_its_trial(dialects, project):
-    # Determined's containers source it by bash.
+    # In Determined's containers, bash sources the hook.
     dialects.cwd = project({
         "const.yaml": "entrypoint: echo trial $FROM_HOOK\nsearcher: {name: single, metric: x}\nmax_restarts: 0\n",
         "startup-hook.sh": "names=(one two)\nexport FROM_HOOK=${names[1]}\n",
@@ -769,7 +777,8 @@ def test_the_startup_hook_of_an_experiment_runs_before_its_trial(dialects, proje
 
 
 def test_a_file_without_a_name_is_the_same_run_on_every_machine(dialects, project):
-    # The translation of the file has the CPUs and GPUs of the machine, and the place of the file.
+    # The translation of the file contains the machine's CPUs and GPUs, and the place of the file,
+    # but the identity must not depend on them.
     for folder in ("here", "there"):
         project({"task.yaml": "resources: {any_of: [{accelerators: A100}, {cpus: 1}]}\nrun: x\n", "const.yaml": "entrypoint: x\n"}, folder)
 

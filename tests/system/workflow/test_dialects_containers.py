@@ -20,7 +20,7 @@ contained = pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-stat
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """The host of a registry with job/bash:v1, in which there is a bash, ln and a user."""
+    """Returns the host of a registry with the image job/bash:v1, which has bash, ln and a user."""
     registry = Registry(tmp_path_factory.mktemp("images") / "registry")
     registry.push("job/bash:v1", image([busybox(), debian_image.layer(debian_image.programs("/bin/bash", "/usr/bin/ln"))], User="user", WorkingDir="/tmp"))
     yield registry.host
@@ -29,7 +29,8 @@ def images(tmp_path_factory):
 
 @pytest.fixture
 def project(penstock, tmp_path):
-    """project(files): a directory with these files, in which penstock is started; HOST in them is the registry's."""
+    """project(files): a directory with these files, in which penstock is started; HOST in a file is
+    replaced by the registry's host."""
 
     def write(files, host=""):
         for path, text in files.items():
@@ -186,7 +187,7 @@ def test_an_image_that_is_not_there_is_told_at_once_in_every_dialect(penstock, p
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not is_possible(), reason="a network of its own needs root")
+@pytest.mark.skipif(not is_possible(), reason="a separate network namespace needs root")
 def test_skypilots_files_come_from_amazons_s3_and_the_web(penstock, project, tmp_path, http_server, moto):
     world = World(tmp_path / "world", ["s3.amazonaws.com", "data.s3.amazonaws.com", "files.example"])
     try:
@@ -234,7 +235,7 @@ def wheel(name, version, text):
 
 @pytest.fixture
 def package_index(penstock, http_server):
-    """An index (PEP 503) with tinylib 1.0 and 2.0; a variable in the environment of pip names it."""
+    """A package index (PEP 503) with tinylib 1.0 and 2.0; pip's environment names the index."""
     links = ""
     for version in ("1.0", "2.0"):
         made = wheel("tinylib", version, f"version = '{version}'\n")
@@ -279,10 +280,10 @@ def test_requirements_are_installed_once_from_the_index_and_kept(penstock, proje
 
 
 @contained
-@pytest.mark.skipif(os.geteuid() != 0, reason="a mount of the machine needs root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount on the machine needs root")
 @pytest.mark.parametrize("propagation, seen", [("rslave", True), ("rshared", True), ("private", False)])
 def test_a_container_sees_what_the_machine_mounts_later_if_its_propagation_says_so(penstock, project, images, tmp_path, wait_for, propagation, seen):
-    # The mounts of the machine are of a namespace of the test.
+    # The machine's mounts are in a mount namespace of the test.
     data = tmp_path / "data"
     data.mkdir()
     project({
@@ -313,7 +314,7 @@ def test_a_container_sees_what_the_machine_mounts_later_if_its_propagation_says_
 
 @contained
 def test_steps_are_put_into_an_image_of_the_command_line_and_stay_there(penstock, project, images):
-    # `resume` takes an edited file, and keeps the image.
+    # `resume` reads the edited file, and keeps the image.
     where = project({"task.yaml": "name: t\nrun: |\n  [ -e /etc/debian_version ] || echo inside\n  exit 3\n"})
 
     first = penstock.run("run", "--image", f"{images}/job/bash:v1", "task.yaml").exits(3)

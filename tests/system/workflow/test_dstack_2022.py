@@ -1,4 +1,5 @@
-"""Older forms of dstack's files: variables as variables of the environment, a folder of workflows, tags by name."""
+"""Older forms of dstack's files: variables as environment variables, a folder of workflows, tags by
+name."""
 import os
 import subprocess
 import textwrap
@@ -109,7 +110,7 @@ workflows:
 """
 
 
-# The waiting run is in `ps`, holds nothing, and reads the files of the new run.
+# The waiting run is shown by `ps`, claims no resources, and reads the files of the new run.
 @pytest.mark.parametrize("way", ["succeeds", "fails"])
 def test_a_run_waits_for_its_dependency_that_has_begun_again(penstock, project, tmp_path, wait_for, way):
     go = tmp_path / "go"
@@ -135,7 +136,7 @@ def test_a_run_waits_for_its_dependency_that_has_begun_again(penstock, project, 
 
 
 def test_resume_takes_an_edited_file_with_the_variables_that_the_run_had(penstock, project):
-    # Only `run` took it, because the variables were not kept.
+    # Earlier versions did not keep the variables, so only `run` could read an edited file.
     where = project({".dstack/workflows.yaml": """
         workflows:
           - {name: train, provider: bash, commands: ["echo first ${{ epochs }}", "exit 3"]}

@@ -46,7 +46,7 @@ def test_what_is_no_condition_fails_the_step(penstock, job):
     assert penstock.run("run", caught).ok().out == "caught 2\nafter\n"
 
 
-# A skipped step is skipped as a whole.
+# A step is skipped together with its catch and finally.
 def test_a_step_that_is_left_out_has_neither_catch_nor_finally(penstock, job):
     path = job({"if": "1 -eq 2", "catch": [run("echo c")], "finally": [run("echo f")], "steps": [run("echo s")]}, run("echo after"))
 
@@ -111,14 +111,14 @@ def test_parallel_iterations_run_at_the_same_time(penstock, job):
     assert penstock.run("run", path).ok().out == "met\n" * 5 + "after\n"
 
 
-# More iterations than can run at a time: each runs once.
+# There are more iterations than can run at a time; each runs once.
 def test_all_iterations_of_a_wide_loop_run(penstock, job):
     path = job({"for": {"parallel": True, "range": {"begin": 1, "end": 300}, "steps": [run("echo $index")]}})
 
     assert sorted(penstock.run("run", path).ok().out.split(), key=int) == [str(i) for i in range(1, 301)]
 
 
-# A machine's usual soft limit of descriptors is raised for the supervisor, but a step has it as it was.
+# The supervisor raises its soft limit of descriptors, but a step gets the original limit.
 def test_more_iterations_run_at_a_time_than_the_soft_limit_has_descriptors_for(penstock, job):
     meet = "touch $STORAGE_PATH/$index; while [ ! -e $STORAGE_PATH/120 ]; do sleep 0.5; done; ulimit -S -n"
     path = job({"for": {"parallel": True, "range": {"begin": 1, "end": 120}, "steps": [run(meet)]}})
@@ -136,7 +136,8 @@ def test_iterations_wait_for_descriptors(penstock, job):
     assert penstock.run("run", path).ok().out == "done\n" * 100
 
 
-# A failed iteration ends the loop: no other starts, running ones continue to their end, and its code is that of the loop.
+# A failed iteration ends the loop: no other iteration starts, running iterations continue to their
+# end, and the loop has the exit code of the failed one.
 def test_one_failing_iteration_ends_the_loop(penstock, job):
     serial = job({"name": "loop", "for": {"parallel": False, "items": ["a", "b", "c"], "steps": [run('echo $item; [ $item = a ] || exit 4')]}})
     together = 'touch $STORAGE_PATH/$item; while [ ! -e $STORAGE_PATH/a ] || [ ! -e $STORAGE_PATH/b ]; do sleep 0.01; done; '
@@ -149,7 +150,8 @@ def test_one_failing_iteration_ends_the_loop(penstock, job):
     assert second.out == "end of b\n"
 
 
-# A launch runs while the next steps run, gets its signal when they have ended, and is waited for.
+# A launch runs while the next steps run. When they have ended, the launch gets its signal, and the
+# run waits for its end.
 def test_a_launch_ends_with_its_scope(penstock, job):
     server = 'trap "echo got it; exit 0" USR1; touch $STORAGE_PATH/up; while :; do sleep 0.01; done'
     path = job(
@@ -169,7 +171,8 @@ def test_a_launch_that_does_not_end_is_killed(penstock, job):
     assert re.search(r"'stubborn'.* 0 s", result.err)
 
 
-# A launch belongs to the scope around its group: it ends with a step that has a finally, with a module and with a parallel iteration.
+# A launch in a plain group belongs to the scope around the group. Scopes are a step with a finally,
+# a module and a parallel iteration.
 def test_a_plain_group_is_no_scope(penstock, job):
     wait = 'trap "echo $NAME ends; exit 0" TERM; touch $STORAGE_PATH/$NAME; while :; do sleep 0.01; done'
     up = "while [ ! -e $STORAGE_PATH/%s ]; do sleep 0.01; done"
@@ -186,7 +189,7 @@ def test_a_plain_group_is_no_scope(penstock, job):
     assert penstock.run("run", path).ok().out == "finally\nclosed ends\nstill there\nopen ends\n"
 
 
-# With the signal 0 the launch is not ended: the run waits for it.
+# With signal 0 the launch is not signalled, and the run waits for its end.
 def test_a_launch_without_a_signal_is_waited_for(penstock, job):
     path = job({"name": "alone", "launch": {"signalOnParentStepExit": 0, "steps": [run("while [ ! -e $STORAGE_PATH/go ]; do sleep 0.01; done; echo done")]}},
                {"steps": [run("true")], "finally": [run("touch $STORAGE_PATH/go")]})  # fmt: skip
@@ -234,7 +237,8 @@ def test_nothing_of_a_launch_outlives_the_run(penstock, job, tmp_path):
     assert mark not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 
-# While a launch runs, leftover processes of a step end with the step; the launch does not.
+# While a launch runs, leftover processes of a step still end with the step, but the launch does
+# not.
 def test_what_a_step_leaves_behind_ends_beside_a_launch(penstock, job):
     left = "sh -c 'while :; do date +%s%N > $STORAGE_PATH/left; sleep 0.01; done' & setsid sh -c 'while :; do date +%s%N > $STORAGE_PATH/gone; sleep 0.01; done' &"
     see = "while [ ! -e $STORAGE_PATH/up ]; do sleep 0.01; done; for f in left gone; do cmp $STORAGE_PATH/$f $STORAGE_PATH/$f.1 && echo same; done; kill -0 $PID_L && echo alive"
@@ -248,7 +252,7 @@ def test_what_a_step_leaves_behind_ends_beside_a_launch(penstock, job):
     assert penstock.run("run", path).ok().out == "same\nsame\nalive\n"
 
 
-# Values keep commas, quotes and lines; a secret among them is in no line of the log.
+# Values keep commas, quotes and line breaks; a secret value is in no line of the log.
 def test_values_are_passed_on_whole(penstock, job):
     write = "printf '%s\\n' 'PLAIN=a,b=\"c\" $d' 'API_TOKEN=very-secret-token' 'LINES<<END' 'one' 'two, three' 'END' >> $DEEPSQUARE_ENV"
     path = job({"for": {"parallel": False, "items": ["x"], "steps": [run(write)]}}, {"steps": [run('echo "$PLAIN"; echo "$LINES"; echo "$API_TOKEN"')]})
@@ -258,7 +262,7 @@ def test_values_are_passed_on_whole(penstock, job):
     assert result.out == 'a,b="c" $d\none\ntwo, three\n***\n'
 
 
-# A line without an effect is reported once, with the step and its number, never with its text.
+# A line without an effect is reported once, with its step and its number, but without its text.
 def test_a_line_that_sets_nothing_is_told(penstock, job):
     first = run("printf '%s\\n' A=1 '# note' 'export HIDDEN=3' '' B=2 PATH=/none >> $DEEPSQUARE_ENV") | {"name": "first"}
     path = job(first, run("echo $A$B; echo C=3 >> $DEEPSQUARE_ENV"), run("echo $C; printf 'MORE HIDDEN\\n' >> $DEEPSQUARE_ENV") | {"name": "third"})
@@ -296,7 +300,8 @@ def test_values_that_cannot_be_read_are_the_mistake_of_their_step(penstock, job)
     assert re.search(r"'writer'.*DEEPSQUARE_ENV.*NUL", result.err) and result.out == ""
 
 
-# `catch`, `finally` and later steps get the complete values from before; an overwritten file is lost.
+# `catch`, `finally` and later steps get the complete values from before the mistake, unless the
+# step has overwritten the file.
 @pytest.mark.parametrize(
     "write, kept",
     [("printf 'B=1\\000\\n' >>", "1"), ("head -c 1100000 /dev/zero | tr '\\0' x >>", "1"), ("head -c 1100000 /dev/zero | tr '\\0' x >", "")],
@@ -338,7 +343,8 @@ def test_a_limit_that_is_caught_is_told(penstock, job):
     assert "'slow'" in line and "0.2 s" in line and "timeout" in line
 
 
-# Above the variables of DeepSquare and below the step's own.
+# A loop variable overrides the job's variables, and the step's own variables override the loop
+# variable.
 def test_a_loop_variable_has_its_place(penstock, job):
     path = job({"for": {"parallel": False, "items": ["loop"], "steps": [run("echo $item"), run("echo $item", env=[{"key": "item", "value": "step"}])]}},
                env=[{"key": "item", "value": "job"}])  # fmt: skip
@@ -346,7 +352,8 @@ def test_a_loop_variable_has_its_place(penstock, job):
     assert penstock.run("run", path).ok().out == "loop\nstep\n"
 
 
-# Ctrl-C and preemption: running steps are asked to end, no catch starts, every finally on the way out still runs.
+# After Ctrl-C or a preemption, running steps are asked to end, and no catch starts, but every
+# finally around them still runs.
 @pytest.mark.parametrize("number, code, state", [(signal.SIGINT, 130, "stopped"), (signal.SIGTERM, 75, "preempted")])
 def test_finally_runs_when_the_run_is_asked_to_end(penstock, job, number, code, state):
     long = 'trap "echo asked; exit 1" TERM; echo up; while :; do sleep 0.01; done'
@@ -362,7 +369,7 @@ def test_finally_runs_when_the_run_is_asked_to_end(penstock, job, number, code, 
     assert result.out == "up\nasked\ninner\nouter\n"
 
 
-# The finally has the rest of the grace, and no more.
+# A finally has only the rest of the grace.
 def test_a_finally_that_takes_too_long_is_killed(penstock, job):
     path = job({"steps": [run("echo up; exec sleep 1000")], "finally": [run("echo finally; exec sleep 1000")]})
     started = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "1"})
@@ -374,7 +381,8 @@ def test_a_finally_that_takes_too_long_is_killed(penstock, job):
     assert result.code == 75 and " 1 s" in result.err and result.out == "up\nfinally\n"
 
 
-# A resumed attempt starts at the first iteration that is not finished, and within it at the first such step.
+# A resumed attempt starts at the first iteration that is not finished, and within it at the first
+# unfinished step.
 def test_a_loop_is_continued_where_it_was(penstock, job):
     body = [run("echo a$index"), {"if": "! ( $index -eq 3 && ! -e $DEEPSQUARE_TMP/again )"} | run("true"), run('[ $index -ne 3 ] || [ -e $DEEPSQUARE_TMP/again ] || { touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000; }; echo b$index')]
     path = job(run("echo first"), {"steps": [{"for": {"parallel": False, "range": {"begin": 1, "end": 5}, "steps": body}}]}, run("echo last"))
@@ -415,7 +423,7 @@ def test_a_launch_is_launched_again(penstock, job):
     assert sorted(after.out.split()) == ["found", "server"]
 
 
-# A finally and a catch are of one attempt: they are run again with the step that they belong to.
+# `finally` and `catch` run again with their step in each attempt.
 def test_catch_and_finally_run_again_with_their_step(penstock, job):
     body = run("[ -e $DEEPSQUARE_TMP/again ] && { echo ok; exit 0; }; touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000")
     path = job({"steps": [run("echo once"), body], "finally": [run("echo finally")]})
@@ -434,7 +442,7 @@ def test_the_whole_name_is_told(penstock, job):
     assert re.search(r"'outer / loop \[x\] / in'.* 9\b", penstock.ps()[0]["message"])
 
 
-# Inside, the step is the mapped user; for the machine it is the caller, who owns its files.
+# The step sees itself as the mapped user. On the machine it is the caller, who owns its files.
 def test_a_step_may_see_itself_as_another(penstock, job):
     path = job(
         run("id -u; id -g; touch $STORAGE_PATH/made", mapUid=1234, mapGid=77),
@@ -461,13 +469,14 @@ def test_what_cannot_be_run_is_refused_by_name(penstock, job, fields, says):
     told = penstock.run("run", path).exits(65)
     looked = penstock.run("validate", path)
 
-    # A program may be installed elsewhere.
+    # `validate` accepts the key if only a program is missing, because another machine may have it.
     assert looked.code == (0 if "bore" in says else 65) and (looked.code == 0 or says in looked.err and "wf.json:1:" in looked.err)
     assert says in told.err and "wf.json:1:" in told.err and "k3y" not in told.err
     assert told.out == "" and penstock.ps() == []
 
 
-# The example of the language works as described: a module, a launch, trials at the same time, a choice, and a clean end.
+# The example of the language works as described: it has a module, a launch, trials at the same
+# time, a choice, and a clean end.
 def test_the_example_runs(penstock):
     result = penstock.run("run", TOP / "examples" / "language" / "workflow.yaml").ok()
 

@@ -1,4 +1,5 @@
-"""`use`: modules from a directory and from Git, their inputs and outputs, and what of them is kept."""
+"""`use`: modules from a directory and from Git, their inputs and outputs, and the copies that
+penstock keeps."""
 import base64
 import http.server
 import os
@@ -41,7 +42,8 @@ def git(folder, *arguments):
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository with a module at its top and one in sub/, as v1; its HEAD is one commit further."""
+    """A repository with a module at its top and one in sub/. The tag v1 is one commit before
+    HEAD."""
     folder = tmp_path / "far" / "owner" / "name"
     write(folder)
     write(folder / "sub", "sub")
@@ -82,7 +84,8 @@ def test_outputs_of_a_module_follow_an_unfinished_line(penstock, tmp_path):
     assert penstock.run("run", path).ok().out.endswith("[1][hello, World\ntwice]\n")
 
 
-# A tag, a commit in full or in short, HEAD, and a folder of the repository.
+# The source may name a tag, a full or short commit id, no version (HEAD), and a folder of the
+# repository.
 def test_a_module_of_a_git_repository(penstock, job, repository):
     commit = git(repository, "rev-parse", "v1")
     env = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.file://{repository.parent.parent}/.insteadOf", "GIT_CONFIG_VALUE_0": "https://git.example/"}
@@ -100,7 +103,8 @@ def test_a_module_of_a_git_repository(penstock, job, repository):
         assert penstock.run("run", "--fresh", job(source), env=env).ok().out.startswith(f"{says} hello World\n"), source
 
 
-# A fetched module works without its repository; a missing one is an error, before anything starts.
+# A fetched module works without its repository; a module that was not fetched is an error before
+# anything starts.
 def test_without_a_network(penstock, job, repository):
     commit = git(repository, "rev-parse", "v1")
     penstock.run("run", job(f"file://{repository}@v1")).ok()
@@ -164,7 +168,8 @@ def test_a_source_that_is_none_is_told(penstock, job, source, says):
     assert says in told.err and "wf.json:1:" in told.err
 
 
-# A killed git leaves locks, and a directory that is not a repository yet: the next run works all the same.
+# A killed git leaves locks, and a directory that is not a repository yet. The next run must still
+# work.
 @pytest.mark.parametrize("left", ["empty", "half", "locks"])
 def test_what_a_killed_git_leaves_is_no_obstacle(penstock, job, repository, left):
     path = job(f"file://{repository}@v1")

@@ -40,7 +40,7 @@ def validator(schema):
 
 
 def reading(text):
-    """The answer of `penstock validate --json` to a workflow."""
+    """Returns the report of `penstock validate --json` about a workflow."""
     told = subprocess.run([binary(), "validate", "--json", "-"], input=text.encode(), capture_output=True, check=False)
     return json.loads(told.stdout)
 
@@ -58,7 +58,7 @@ def examples():
         yield str(path.relative_to(TOP)), path.read_text()
 
 
-# A document that has a mistake, or is of another runner, does not test the schema.
+# A document that has a mistake, or is a file of another runner, does not test the schema.
 def test_schema_accepts_what_penstock_accepts(validator):
     accepted = 0
     for name, text in [*cases(), *examples()]:
@@ -103,13 +103,14 @@ def test_every_key_has_a_line_of_the_case_file(schema, validator):
     used = {path[-1] for path in paths(document)}
     known = {key for definition in schema["definitions"].values() for key, row in definition["properties"].items() if "description" in row}
 
-    # No machine has a `vnet`.
+    # The only error is `vnet`, a key that penstock cannot honour on any machine.
     assert [each["message"].split()[0] for each in reading(EVERY_KEY.read_text())["diagnostics"] if each["severity"] == "error"] == ["`vnet`"]
     validator.validate(document)
     assert known - used == set()
 
 
-# Scalars are read as text if text is expected. Therefore the wrong value for a scalar is a map, and for a map a text.
+# If text is expected, any scalar is read as text. Therefore a wrong value for a scalar is a map,
+# and a wrong value for a map is a text.
 def test_both_refuse_values_of_a_wrong_type(validator):
     document = yaml.load(EVERY_KEY.read_text(), Loader)
     tried = 0
@@ -119,9 +120,9 @@ def test_both_refuse_values_of_a_wrong_type(validator):
         place = document
         for key in path:
             place = place[key]
-        if path == ("context",):  # a text is short for a map
+        if path == ("context",):  # a text may replace the map
             wrongs = [[MAPS]]
-        elif isinstance(place, list) and not isinstance(place[0], dict):  # a text is short for a list of one
+        elif isinstance(place, list) and not isinstance(place[0], dict):  # a text may replace a list of one element
             wrongs = [MAPS]
         elif isinstance(place, (dict, list)):
             wrongs = ["neither", 3.5]

@@ -1,4 +1,4 @@
-"""Task files of SkyPilot have their meaning there: their files and results are at the paths that they name."""
+"""Task files of SkyPilot mean the same here: files and results are at the paths that they name."""
 import os
 import re
 import subprocess
@@ -11,7 +11,7 @@ from harness.gcs import Gcs
 from harness.registry import BUSYBOX, Registry, busybox, image
 
 contained = pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
-# A run that makes no mount points on the machine needs namespaces.
+# penstock needs mount namespaces to mount files without mount points on the machine.
 mounting = pytest.mark.skipif(subprocess.run(["unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "true"]).returncode != 0
                               and os.geteuid() != 0, reason="mount namespaces are not allowed here")  # fmt: skip
 
@@ -73,7 +73,8 @@ def test_files_are_at_absolute_paths_and_below_the_home_and_nowhere_on_the_machi
 
 @mounting
 def test_results_that_are_written_to_a_mounted_bucket_are_in_the_bucket(penstock, project, store):
-    # The store of the environment, one object as a file, and data that is only read.
+    # The task uses the store of the environment, one object as a file, and a bucket that it only
+    # reads.
     use(penstock, store)
     store.client.create_bucket(Bucket="corpus")
     store.client.create_bucket(Bucket="results")
@@ -145,7 +146,7 @@ def test_the_task_of_the_page_on_spot_machines_runs_as_it_is(penstock, project, 
             "index.py": "import sys; open('/checkpoints/cifar.pth', 'w').write('trained'); print(sys.prefix)",
         })  # fmt: skip
 
-        for name in ("apt-get", "sudo"):  # without a network
+        for name in ("apt-get", "sudo"):  # fakes, because the machine may have no network
             (tmp_path / "bin" / name).chmod(0o755)
         penstock.env["PATH"] = f"{tmp_path}/bin:" + penstock.env["PATH"]
 
@@ -208,7 +209,7 @@ def test_the_working_directory_is_a_commit_of_a_repository(penstock, project, tm
 
 
 def test_a_continued_run_has_the_commit_that_is_there_now(penstock, project, tmp_path):
-    # The steps of the earlier attempt have changed a file of the repository.
+    # A step of the earlier attempt has changed a file of the working directory.
     where = tmp_path / "repository"
     where.mkdir()
 
@@ -294,7 +295,7 @@ def test_strict_makes_notes_mistakes(penstock, project):
 
 
 def test_what_setup_appends_to_bashrc_is_read_by_run_and_stays_in_the_run(penstock, project, tmp_path):
-    # SkyPilot's shells read it, on a machine that is thrown away.
+    # SkyPilot's shells read ~/.bashrc, on a machine that is discarded.
     home = tmp_path / "own-home"
     home.mkdir()
     (home / ".bashrc").write_text("return\n")
@@ -306,7 +307,7 @@ def test_what_setup_appends_to_bashrc_is_read_by_run_and_stays_in_the_run(pensto
 
 
 def test_uv_makes_environments_where_it_is_missing(penstock, project):
-    # Machines of SkyPilot and dstack have it.
+    # Machines of SkyPilot and dstack have uv.
     penstock.env["PATH"] = "/usr/bin:/bin"
     project({"task.yaml": "run: |\n  uv venv --seed --python=3 own\n  . own/bin/activate\n  python -c 'import sys; print(sys.prefix)'\n"})
 

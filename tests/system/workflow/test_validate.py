@@ -1,4 +1,4 @@
-"""`penstock validate`: all mistakes of a workflow file, and nothing of the machine."""
+"""`penstock validate` reports all mistakes of a workflow file, and does not check the machine."""
 import json
 
 import pytest
@@ -10,7 +10,8 @@ from harness.terminal import Terminal
 MINIMAL = "steps:\n  - run:\n      command: echo hello\n"
 
 def copy_of(name, folder):
-    """Compares the page's file byte for byte if the page is available."""
+    """Writes a published workflow file, byte for byte as in the page if the machine has the page.
+    Returns the path."""
     if not PUBLISHED.exists():
         return write(published(name), folder / f"{name}.json")
     text = PUBLISHED.read_text().split('```json title="')[1 if name == "first" else 2]
@@ -42,7 +43,8 @@ def test_a_bucket_name_that_cannot_be_is_told(penstock, tmp_path):
     assert penstock.ps() == []
 
 
-# Every mistake comes at once, with line and column, in the order of the file; stdout stays empty.
+# All mistakes are reported at once, with line and column, in the order of the file; stdout stays
+# empty.
 def test_mistakes_are_told_with_their_places(penstock, tmp_path):
     path = tmp_path / "wf.yaml"
     path.write_text("resources:\n  task: 1\n  cpusPerTask: 0\nsteps:\n  - run: {commandd: x}\n")
@@ -60,7 +62,8 @@ def test_mistakes_are_told_with_their_places(penstock, tmp_path):
     assert all(line.startswith(start) and all(name in line for name in names) for line, (start, *names) in zip(lines, facts))
 
 
-# At a terminal the message also shows the line and the place in it, and the number of mistakes; a line that may have a secret is not shown.
+# On a terminal, a message also shows the line and the place in the line; the number of mistakes is
+# shown, too. A line that may contain a secret is not shown.
 def test_mistakes_on_a_terminal_have_their_line(penstock, tmp_path):
     path = tmp_path / "wf.yaml"
     path.write_text("resources:\n\tx: 1\n".replace("\t", "  ") + "  cpusPerTask: 0\noutputs: {s3: {secretAccesKey: very-secret-key}}\nsteps:\n  - run: {commandd: x}\n")
@@ -75,7 +78,8 @@ def test_mistakes_on_a_terminal_have_their_line(penstock, tmp_path):
     assert coloured.count("\x1b[1;31m") == 4
 
 
-# The list of all keys is shown for a word that is similar to none of them.
+# The message suggests the key for a common short form. It lists all keys only if a word is similar
+# to no key.
 def test_a_short_form_of_a_key_is_known(penstock):
     told = penstock.run("validate", "-", input="steps:\n  - run: {cmd: x}\n").exits(65).err
 
@@ -112,7 +116,7 @@ def test_the_machine_and_its_environment_are_not_looked_at(penstock):
     assert not penstock.home.exists()
 
 
-# No line of validate shows a secret of the file, with any mistake in it.
+# The output of validate never shows a secret of the file, with any mistake in the file.
 def test_secrets_are_not_shown(penstock):
     keys = '"accessKeyId": "AKIDSECRETID", "secretAccessKey": "very-secret-key"'
     text = '{"output": {"s3": {"bucketUrl": "very-secret-key", "path": "/", "endpointUrl": "http://AKIDSECRETID", %s}}, "steps": 1}' % keys
@@ -165,7 +169,8 @@ steps:
         assert value not in told.text
 
 
-# A variable named like a key that holds a path or an empty value is not reported; neither is a value that only begins like a key.
+# If a variable is named like a key, but its value is a path or empty, it is not reported. A value
+# that only begins like a key is not reported either.
 def test_what_is_no_key_is_not_warned_of(penstock, tmp_path):
     path = tmp_path / "wf.yaml"
     path.write_text("""
@@ -194,7 +199,7 @@ steps:
     assert len(warned) == 2 and "WANDB_API_KEY" in warned[0] and "DB_PASSWORD" in warned[1]
 
 
-# The example's workflows are what users copy first.
+# Users copy the workflows of the examples first.
 def test_workflows_of_the_examples_are_valid(penstock):
     found = sorted(TOP.glob("examples/*/*.json")) + sorted(TOP.glob("examples/*/workflow*.yaml"))
 
@@ -211,7 +216,8 @@ def test_unreadable_files_have_their_own_exit_codes(penstock, tmp_path):
     assert missing.err.count("\n") == 1 and "no.json" in missing.err
 
 
-# A user who types a dot means the file in it. The file is missing, so the code is 66, as for a wrong name.
+# A user who types a dot means the workflow file in the directory. That file is missing, so the code
+# is 66, as for a wrong name.
 @pytest.mark.parametrize("verb", ["validate", "run"])
 def test_a_directory_is_no_workflow(penstock, tmp_path, verb):
     told = penstock.run(verb, ".", cwd=tmp_path).exits(66)
@@ -219,7 +225,7 @@ def test_a_directory_is_no_workflow(penstock, tmp_path, verb):
     assert told.err.startswith(f"penstock {verb}: ") and told.err.count("\n") == 1 and told.out == ""
 
 
-# A mistake in an option is not reported at the file.
+# A mistake in an option is reported with the option, not with the file.
 @pytest.mark.parametrize(
     "option, says",
     [
@@ -283,7 +289,7 @@ def test_json_has_the_warnings_and_mounts_of_a_workflow(penstock, tmp_path):
 
 
 def test_the_advice_of_a_run_that_asks_for_too_much_works_as_it_is_written(penstock, tmp_path):
-    # The steps ask for as much as the run: overrides of the run alone would be refused.
+    # The steps ask for as much as the run, so overrides of the run alone would be refused.
     step = {"resources": {"tasks": 400, "cpusPerTask": 300, "memPerCpu": 9000, "gpusPerTask": 2}, "command": "x"}
     (tmp_path / "wf.json").write_text(json.dumps({
         "resources": {"tasks": 400, "cpusPerTask": 300, "memPerCpu": 9000, "gpusPerTask": 2},
