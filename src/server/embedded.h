@@ -18,8 +18,8 @@
  * Files in ROOT that belong to this protocol:
  *	lock		exclusively locked by the owner for its lifetime; contains its start token
  *	users		a shared lock per user; the owner exits if there was no user for 2.5 s: it
- *			locks this file exclusively until it has exited, so that a new user waits and
- *			then starts another owner
+ *			locks this file exclusively until it has exited; a new user waits for
+ *			that lock and then starts another owner
  *	start		exclusively locked by the user that looks for, or starts, an owner
  *	owner.json	{"pid", "token", "endpoint", "access_key_id", "keys"}, 0600, replaced
  *			atomically once the owner accepts requests

@@ -260,8 +260,8 @@ struct workflow_virtual_network {
 struct workflow_run {
 	/* empty only in a container, which then runs the image's command */
 	struct workflow_text command;
-	/* "/bin/sh" (default), "/bin/bash", "/bin/ash"; only in a container also "ENTRYPOINT", whose
-	 * arguments are in `command` */
+	/* "/bin/sh" (default), "/bin/bash", "/bin/ash"; only in a container also "ENTRYPOINT",
+	 * whose arguments are in `command` */
 	struct workflow_text shell;
 	/* absolute; value NULL for $STORAGE_PATH/work if `has_work_dir`, else $STORAGE_PATH or, in
 	 * a container, the directory of the image */

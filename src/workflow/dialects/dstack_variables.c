@@ -181,7 +181,7 @@ static void expand_text(struct variables *v, struct node *node)
 	node->text = workflow_arena_copy(v->rd->arena, buf_str(&out), out.len);
 	if (!node->text)
 		node->text = "";
-	/* The secret comes from the variable, so the text gets the place of the variable's value. */
+	/* The secret comes from the variable: the text gets the place of the variable's value. */
 	if (node->field && (v->last.line || v->last.option))
 		node->at = v->last;
 	node->quoted = true;
