@@ -1,4 +1,5 @@
-/* A line that is both a header with grants and a list that is kept; after it, a document. */
+/* The first line is used both as a header with grants and as a stored list of grants; the rest is
+ * an XML document. */
 #include "fuzz.h"
 
 #include "s3/access/acl.h"
@@ -10,7 +11,7 @@ static const char *no_name(void *cookie, const char *id)
 	return NULL;
 }
 
-/* A document that is written from a list has the grants of that list. */
+/* A document that is written from a stored list has all grants of the list. */
 static void check_text(const char *text)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);

@@ -1,6 +1,6 @@
 /*
- * Names of members and targets of links, without an archive around them: lines of a letter
- * (d f l h), a name, and after a tab a target.
+ * Names of members and targets of links, without an archive around them. Each line is a letter
+ * (d, f, l or h) and a name; for links a tab and the target follow.
  */
 #include "fuzz.h"
 
@@ -91,8 +91,8 @@ static void names(char *text)
 		if (*line)
 			add_member(&tree, line);
 	}
-	/* Nothing appeared next to the directory, and only the tree's own directory appeared in
-	 * it. */
+	/* Nothing was created next to the directory, and the only entry in it is the tree's own
+	 * directory. */
 	require(entries_of(yard) == 1);
 	require(entries_of(in) == 1);
 	require_error(tree_commit(&tree, &err), &err);

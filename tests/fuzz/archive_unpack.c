@@ -30,7 +30,7 @@ static size_t entries_of(const char *dir)
 	return n;
 }
 
-/* No link among what was unpacked leads out of it; the walk does not follow any. */
+/* No unpacked symbolic link has an absolute target. The walk follows no links. */
 static void check_links(const char *dir, unsigned depth)
 {
 	DIR *d = depth < 100 ? opendir(dir) : NULL;

@@ -62,7 +62,7 @@ static void release(struct outcome *o)
 	buf_release(&o->trailers);
 }
 
-/* The chain of the documentation's example, for which the seeds are signed. */
+/* The signature chain of the example in AWS's documentation; the seed inputs are signed with it. */
 static const struct sigv4_chain *seed_chain(struct sigv4 *ws)
 {
 	static struct sigv4_chain chain;

@@ -1,4 +1,5 @@
-/* Lines: If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since, If-Range, the ETag. */
+/* Lines: If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since, If-Range, the object's
+ * ETag. */
 #include "fuzz.h"
 
 #include "s3/conditions.h"

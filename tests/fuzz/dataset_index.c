@@ -1,11 +1,11 @@
-/* The index of a data set, which lies next to its shards. */
+/* The index of a data set, an object next to the shards. */
 #include "dataset/format/format.h"
 #include "dataset/index/index.h"
 #include "dataset/index/internal.h"
 #include "fuzz.h"
 #include "s3/sum/checksum.h"
 
-/* All that the readers of an index rely on. */
+/* Checks all properties of an index on which its readers rely. */
 static void require_index(const struct index *index)
 {
 	const struct source_list *list = &index->list;
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz_read(copy, size);
 	if (size < sizeof(h))
 		return 0;
-	/* With the checksum that belongs to it. */
+	/* Replace the checksum by the correct one, and read again. */
 	memcpy(&h, copy, sizeof(h));
 	h.sum = crc32c_update(0, copy + INDEX_SUMMED, size - INDEX_SUMMED);
 	memcpy(copy, &h, sizeof(h));

@@ -1,5 +1,5 @@
-/* Data sets of litData: an index.json, and after a NUL a chunk. The target first corrects the
- * number of items in the index. */
+/* Data sets of litData: an index.json, a NUL, and a chunk. The target first corrects the number of
+ * items in the index. */
 #include "dataset.h"
 #include "dataset/format/litdata/litdata.h"
 

@@ -1,9 +1,9 @@
-/* Data sets of MosaicML Streaming: an index.json, and after a NUL the shard that its first entry
- * describes. The target first corrects size and number of samples in the index. */
+/* Data sets of MosaicML Streaming: an index.json, a NUL, and the shard that the first entry of the
+ * index describes. The target first corrects size and number of samples in the index. */
 #include "dataset.h"
 #include "dataset/format/mds/mds.h"
 
-/* A sample that was split can be written, and is the same bytes again. */
+/* Splits a sample and writes it again; the bytes must be the same. */
 static int write_again(void *cookie, const struct format_sample *s, struct penstock_error *err)
 {
 	const struct fuzz_scan *scan = cookie;
@@ -18,7 +18,8 @@ static int write_again(void *cookie, const struct format_sample *s, struct penst
 	if (shard->format.split(&shard->format, &piece, f, NULL) < 0 || f->n != shard->columns->n)
 		return 0;
 	for (size_t i = 0; i < f->n; i++) {
-		/* These cannot be written, and the width of dimensions is not always the least. */
+		/* Skip arrays, whose dimensions may be stored wider than needed, and the kinds that
+		 * cannot be written. */
 		if (shard->columns->items[i].kind > MDS_NUMBER)
 			return 0;
 	}

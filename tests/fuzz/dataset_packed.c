@@ -1,4 +1,5 @@
-/* Compressed shards: a chunk of litData in zstd, or after a 'g' a gzipped IDX file. */
+/* Compressed shards: a chunk of litData in zstd or, if the first byte is 'g', a gzipped IDX
+ * file. */
 #include "yard.h"
 
 #include "dataset/dataset.h"
@@ -11,7 +12,8 @@ static const char chunks[] =
 	"\"zstd\",\"data_format\":[\"bytes\"],\"item_loader\":\"PyTreeLoader\",\"data_spec\":"
 	"\"[1,{\\\"type\\\":null,\\\"children_spec\\\":[]}]\"}}";
 
-/* Each sample is as long as the layout says, or an error. */
+/* Reads each sample into a buffer of exactly the size in the layout, so that ASan detects a write
+ * beyond its end. */
 static void read_all(struct dataset *set)
 {
 	uint64_t n = dataset_count(set);

@@ -1,5 +1,5 @@
-/* Archives of WebDataset. Unless the last byte is odd, the target first corrects the checksum of
- * each header, because few inputs have valid ones. */
+/* Archives of WebDataset. If the last byte is even, the target first corrects the checksum of each
+ * header, because few inputs have valid ones. */
 #include <inttypes.h>
 
 #include "dataset.h"
@@ -12,7 +12,7 @@ static void put_checksums(uint8_t *data, size_t size)
 		char text[8];
 		unsigned sum = 8 * ' ';
 
-		/* A block that looks like content stays as it is. */
+		/* A block that looks like content is not changed. */
 		if (h[0] == 0 || h[155] != ' ')
 			continue;
 		for (size_t i = 0; i < 512; i++)
@@ -40,7 +40,7 @@ static int keep(void *cookie, const struct format_sample *s, struct penstock_err
 	return 0;
 }
 
-/* An index that was written has the samples of the scan. */
+/* An index that is written for the shard lists the same samples as a scan of the shard. */
 static void index_again(const uint8_t *data, size_t size)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_TAR_INDEX);

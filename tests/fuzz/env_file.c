@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	env_file_check(text, size, size / 2, &odd);
 	require(odd.whole <= size);
 	require(memchr(text, '\0', size) || (r == -PENSTOCK_E_INVALID) == (*odd.block != '\0'));
-	/* The complete part stays complete without the rest. */
+	/* The complete lines are still accepted if the rest is cut off. */
 	env_file_check(text, odd.whole, 0, &odd);
 	require(!*odd.block);
 	for (size_t i = 0; i < env.n; i++) {
@@ -26,7 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		require(strncmp(env.items[i], "LD_LIBRARY_PATH=", 16) != 0);
 	}
 	strlist_release(&env);
-	/* each value that is a secret stays known, and makes the next one slower */
+	/* Remove the secrets of this input from the log's filter; they would slow down later
+	 * inputs. */
 	log_redact_clear();
 	return 0;
 }

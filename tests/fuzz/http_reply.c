@@ -1,7 +1,8 @@
 /*
  * The first byte selects the request. The rest is the reply of a server, headers and body, after
  * which the server closes the connection. A line "---" ends a reply and begins the reply to the
- * next attempt. The engine must end the request, and pass on no byte that the request excludes.
+ * next attempt. The engine must end the request, and pass on no bytes that the request did not ask
+ * for.
  */
 #include "fuzz.h"
 
@@ -17,7 +18,7 @@
 #define BODY_LIMIT   (64 * KIB)
 #define FILE_LIMIT   20 /* bytes */
 #define ATTEMPTS_MAX 4
-#define PATIENCE_MS  400 /* for all attempts: a server may say Retry-After */
+#define PATIENCE_MS  400 /* for all attempts, because a server may send Retry-After */
 
 static const char next_answer[] = "\n---\n";
 
@@ -25,7 +26,7 @@ static struct {
 	int fd;
 	char url[64];
 	pthread_mutex_t lock;
-	const uint8_t *data; /* the replies that are left */
+	const uint8_t *data; /* the replies that are not sent yet */
 	size_t size;
 } server = {.fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 

@@ -1,5 +1,5 @@
-/* The first byte selects the kind of the rest: a reference, manifest, configuration, challenge,
- * token or login file. */
+/* The first byte selects how the rest is parsed: as a reference, manifest, configuration,
+ * challenge, token or login file. */
 #include "fuzz.h"
 
 #include "image/manifest.h"

@@ -1,5 +1,5 @@
 /* A layer of an image, with a wrong digest if the first byte is odd. No layer writes outside of its
- * directory, or makes a device in it, except the mark of a removed file. */
+ * directory. The only devices that a layer may create are the marks of removed files. */
 #include "yard.h"
 
 #include <dirent.h>

@@ -1,5 +1,4 @@
-/* Replies of a server of MLflow, and its address. The first byte selects the kind of the rest.
- */
+/* Replies of an MLflow server, and its address. The first byte selects how the rest is parsed. */
 #include "run/tracking/mlflow.h"
 
 #include <ctype.h>

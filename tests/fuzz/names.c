@@ -8,7 +8,7 @@
 #include "net/http/http.h"
 #include "transfer/http_fetch.h"
 
-/* A relative path without empty, "." and ".." components. */
+/* Returns true if `path` is relative and has no empty, "." or ".." component. */
 static bool stays_below(const char *path)
 {
 	if (!*path)
@@ -23,11 +23,11 @@ static bool stays_below(const char *path)
 		if (!*path++)
 			return true;
 		if (!*path)
-			return true; /* a directory's mark */
+			return true; /* the key of a directory ends with '/' */
 	}
 }
 
-/* A name that is accepted stays below any directory, and below any prefix of a store. */
+/* An accepted name stays below any directory, and below any prefix of a store. */
 static void key(const char *prefix, const char *name)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

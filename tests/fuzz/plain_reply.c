@@ -1,4 +1,5 @@
-/* The head of a reply over plain HTTP. A head that is taken has a length in digits, once. */
+/* The head of a reply over plain HTTP. An accepted head has a Content-Length of fewer than 24
+ * characters. */
 #include "fuzz.h"
 
 #include "net/plain/plain.h"

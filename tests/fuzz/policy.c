@@ -46,7 +46,8 @@ static void evaluate(const struct policy *policy, struct request *request)
 			require(result == policy_evaluate(policy, &q));
 			if (k == 2)
 				require(result != POLICY_DELEGATE);
-			/* Without any key a policy that is not public allows nothing. */
+			/* A policy that is not public allows nothing if the request has no
+			 * condition keys. */
 			q.cookie = NULL;
 			if (k == 0 && !policy_is_public(policy))
 				require(policy_evaluate(policy, &q) != POLICY_ALLOW);

@@ -1,7 +1,7 @@
 /*
  * The body of a form. The first line is the Content-Type; the first byte of the rest selects the
- * pieces into which the body is divided. All divisions give the same fields, the same bytes and the
- * same end.
+ * size of the pieces in which the parser gets the body. All sizes give the same fields, the same
+ * bytes and the same result.
  */
 #include "fuzz.h"
 
@@ -37,7 +37,7 @@ static int on_data(void *cookie, const void *data, size_t len, struct penstock_e
 	return 0;
 }
 
-/* Appends what the parser reports, and its result. */
+/* Appends the events of the parser and its result to `log`. */
 static void parse(const char *type, const char *body, size_t len, size_t piece, struct buf *log)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -65,7 +65,7 @@ static void parse(const char *type, const char *body, size_t len, size_t piece, 
 	buf_printf(log, " %d", rc);
 }
 
-/* A form that is written from the body as its file gives that file back. */
+/* Writes a form whose file is `body`, and parses it; the parser must return the same bytes. */
 static void write_and_read(const char *body, size_t len, size_t piece)
 {
 	static const char head[] =

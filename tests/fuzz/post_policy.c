@@ -40,11 +40,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!at)
 		return 0;
 	problem = check(at, fields, n, &sizes);
-	if (strchr(at, '\\')) /* an escaped name could be any name */
+	if (strchr(at, '\\')) /* the escape may hide one of the names below */
 		return 0;
 
-	/* A field that no condition names makes an allowed form a refused one; an exempt one
-	 * changes nothing. */
+	/* An additional field that no condition names makes the policy refuse an allowed form. An
+	 * exempt field (x-ignore-…) changes nothing. */
 	fields[n] = (struct policy_field){"x-ignore-more", "v"};
 	require(check(at, fields, n + 1, &sizes) == problem || strcasestr(at, "x-ignore-more"));
 	fields[n] = (struct policy_field){"more-\x01", "v"};

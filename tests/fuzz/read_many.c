@@ -19,7 +19,7 @@ static void lines(const uint8_t *data, size_t size)
 		char *start;
 
 		require(at <= text + size);
-		/* An ETag of a request has no line break, but any other byte. */
+		/* An ETag in a request may contain any byte except a line break. */
 		require(read_many_add(&line, &item) || !*item.etag || strchr(item.etag, '\n'));
 		if (buf_failed(&line) || !line.len)
 			continue;

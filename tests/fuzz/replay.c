@@ -1,9 +1,9 @@
 /*
- * Runs a fuzz target on files: each argument is one, or a directory of them.
+ * Runs a fuzz target on files. Each argument is a file or a directory of files.
  *
  *	replay-uri tests/fuzz/corpus/uri
  *
- * Fails when there was nothing to run.
+ * Fails if there is no file.
  */
 #include <dirent.h>
 #include <sys/stat.h>

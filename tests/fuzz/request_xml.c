@@ -182,7 +182,7 @@ static void match(const struct s3_cors *cors)
 		.headers = rule->headers.n ? rule->headers.items[0] : NULL};
 	const char *origin = NULL;
 
-	/* A name with a comma is two names of a list. */
+	/* A comma separates names in a list, so a name with a comma would be two names. */
 	if (req.headers && strchr(req.headers, ','))
 		return;
 	require(s3_cors_match(cors, &req, &origin) == rule);

@@ -1,6 +1,6 @@
 /*
- * Files with the state of runs. The first byte selects the file; the rest is its content. Values of
- * this machine are inserted where the reader would otherwise ignore the rest.
+ * Files with the state of runs. The first byte selects the file; the rest is its content. The
+ * target inserts values of this machine without which the reader would ignore the rest.
  */
 #include <fcntl.h>
 #include <jansson.h>
@@ -78,7 +78,8 @@ static void open_stage(const struct run_layout *layout, struct stage_state *stat
 	require(stage_state_open(state, layout, ids, sources, 2, NULL) == 0);
 }
 
-/* stage.json. The members that identify this directory and boot come from a new file. */
+/* stage.json. The target copies the members that identify this directory and this boot from a file
+ * that it has just written. */
 static void stage(const uint8_t *data, size_t size)
 {
 	static const char *const own_keys[] = {"format", "boot", "device", "inode", "birth"};

@@ -91,7 +91,7 @@ static int exchange(const struct buf *request, bool complete)
 
 		if (got < 0 && errno == EINTR) /* a call with a time limit is not restarted */
 			continue;
-		require(!complete || got >= 0 || errno == ECONNRESET); /* else it hangs */
+		require(!complete || got >= 0 || errno == ECONNRESET); /* or it hangs */
 		if (got <= 0)
 			break;
 		n += (size_t)got;
@@ -102,8 +102,8 @@ static int exchange(const struct buf *request, bool complete)
 	return status;
 }
 
-/* Appends the head of `req` with the headers that every request has. The bits of `how` select
- * headers and signature. */
+/* Appends the request line and the headers that every request has. The bits of `how` select
+ * optional headers and the signature. */
 static int add_head(struct buf *out, unsigned how, const struct sigv4_request *req, size_t body_len)
 {
 	_cleanup_(buf_release) struct buf auth = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -138,8 +138,8 @@ static int add_head(struct buf *out, unsigned how, const struct sigv4_request *r
 	return buf_failed(out) ? -1 : 0;
 }
 
-/* Restarts system calls that the signal of libFuzzer's timer interrupts, including calls of
- * connections. */
+/* Makes the signal of libFuzzer's timer restart the system calls that it interrupts, including
+ * those on connections. */
 static void restart_calls(int signal)
 {
 	struct sigaction action;

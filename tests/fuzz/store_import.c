@@ -1,5 +1,5 @@
-/* An archive to import. The store is whole afterwards, and an archive that was refused has added at
- * most the buckets that precede the fault. */
+/* An archive to import. Afterwards the store is consistent, and a refused archive has added at most
+ * the buckets that precede the fault. */
 #include <sys/mman.h>
 
 #include "store/upkeep/upkeep.h"

@@ -1,7 +1,7 @@
 /*
- * Files and columns of the store in addition to its objects. If the first byte is even, the rest is
- * the layout of an object in the database, else owner.json and the store's keys, in a directory
- * that a user may have written by hand.
+ * State of the store other than the contents of objects. If the first byte is even, the rest is
+ * the layout of an object in the database, else owner.json and the store's keys, which
+ * a user may have edited.
  */
 #include "base/log.h"
 #include "s3/sum/checksum.h"
@@ -30,7 +30,7 @@ static void layout(const uint8_t *data, size_t size)
 	require(parts && pieces);
 	require(layout_decode(copy, size, parts, &n_parts, pieces, &n_pieces) == 0);
 	require(layout_encode(&again, parts, n_parts, pieces, n_pieces) == 0);
-	/* A text may end at a NUL within it; the written layout is then shorter. */
+	/* A text may contain a NUL, where it ends; the written layout is then shorter. */
 	require(again.len <= size);
 	size_t n_parts_again = 0, n_pieces_again = 0;
 

@@ -43,7 +43,7 @@ struct copy {
 	unsigned n_here; /* in the current list */
 };
 
-/* Relative, without empty, "." and ".." components. */
+/* Returns true if `path` is relative and has no empty, "." or ".." component. */
 static bool stays_below(const char *path)
 {
 	for (;;) {

@@ -69,8 +69,8 @@ static void write_part(struct record_file *file)
 	require(record_file_add(file, &line) == 0);
 }
 
-/* With any journal, a block counts only if its bytes are in the file, and no other file is
- * changed. */
+/* With any journal, a block counts as downloaded only if its bytes are in the file, and no other
+ * file is changed. */
 static void download(const char *data, size_t size, bool begun)
 {
 	static char bytes[SIZE];
@@ -107,8 +107,8 @@ static void download(const char *data, size_t size, bool begun)
 
 /* ---- uploads ---- */
 
-/* A client does not abort the upload of another store's journal, and removes a journal that cannot
- * be read. */
+/* A client never aborts an upload that a journal of another store names, and removes a journal that
+ * cannot be read. */
 static void upload(const char *data, size_t size)
 {
 	static struct object_client client = {.address = (char *)"http://" NOBODY};
@@ -121,7 +121,7 @@ static void upload(const char *data, size_t size)
 	put_resume_sweep(&client, yard);
 }
 
-/* ---- what was sent ---- */
+/* ---- records of sent bytes ---- */
 
 static void check_sums(const struct delta_sums *sums)
 {

@@ -44,7 +44,7 @@ static void fetch_record(const uint8_t *data, size_t size)
 	f.fd = again.fd = fileno(part);
 	snprintf(path, sizeof(path), "%s", yard_path(JOURNAL));
 	if (json_is_object(given)) {
-		/* A record that penstock wrote has the fields that belong here. */
+		/* Save a valid record, and copy the values that depend on this machine from it. */
 		f.size = 1;
 		f.chunk = LIMIT_FETCH_CHUNK_MIN;
 		require(fetch_chunks_init(&f, NULL) == 0 && fetch_journal_save(&f, NULL) == 0);

@@ -12,7 +12,7 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	return buf_add_str(value, *name ? name : "x") == 0;
 }
 
-/* The text after a line "%%%" is used as every module. */
+/* The text after a line "%%%" is the content of every module. */
 static const char *module_text;
 
 static int module(void *cookie, const char *source, struct buf *text, struct penstock_error *err)
