@@ -1,13 +1,13 @@
-// Histories of concurrent operations on a store, and a check that each is linearizable.
+// Records histories of concurrent operations on a store, and checks that each is linearizable.
 //
 //	histories -endpoint http://127.0.0.1:9000 -operations 100000 [-versions] [-seed 1]
 //
-// Clients change and read a few keys at the same time. Each round has keys of its own, and porcupine
-// compares its history with the model below: a key is a register, in a bucket with versions a stack.
-// A reply that is lost, because the store was killed, is an operation without an end: it may happen at
-// any time, even after all others, where no read sees it. Keys are read once more at the end of a
-// round. The keys of the account are
-// in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Exits with 1 if a history is not linearizable.
+// Clients change and read a few keys concurrently. Each round has separate keys, and porcupine
+// compares the history of the round with the model below: a key is a register or, in a bucket with
+// versions, a stack. If the store was killed before its reply, the operation has no end: it may
+// happen at any later time, even after all reads. At the end of a round, all keys are read once
+// more. The account's keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Exits with 1 if a
+// history is not linearizable.
 package main
 
 import (
@@ -45,7 +45,7 @@ const (
 	head
 	list
 	put
-	complete // completes an upload in parts
+	complete // completes a multipart upload
 	remove
 	removeVersion
 	versions
@@ -58,22 +58,23 @@ type input struct {
 	key     string
 	kind    kind
 	value   int64  // written value
-	match   int64  // If-Match of this value; 0 without
+	match   int64  // value whose ETag is in If-Match; 0 if none
 	none    bool   // If-None-Match: *
 	version string // for removeVersion
 }
 
 type output struct {
 	unknown bool  // the reply was lost
-	nothing bool  // the request was lost before the store could change anything
-	failed  bool  // 412, or 404 for a condition on no object
+	nothing bool  // no reply, but the object is certainly unchanged
+	failed  bool  // 412, or 404 for a condition on a missing object
 	value   int64 // read; 0 if there is no object
 	version string
 	stack   string // listed versions
 }
 
-// An entry of a key, oldest first: "VERSION=VALUE", "?" as the version if its reply was lost, and 0
-// as the value of a delete marker. A state is these entries joined by spaces.
+// Returns the entries of a key, oldest first. An entry is "VERSION=VALUE"; VERSION is "?" if the
+// reply was lost, and VALUE is 0 for a delete marker. A state is these entries, separated by
+// spaces.
 func entries(state string) []string {
 	return strings.Fields(state)
 }
@@ -104,7 +105,7 @@ func same(state, seen string) bool {
 	return true
 }
 
-// Returns the state after a change that happens.
+// Returns the state after a successful change.
 func after(state string, in input, version string, versioned bool) string {
 	if version == "" {
 		version = "?"
@@ -131,7 +132,7 @@ func allowed(state string, in input) bool {
 	if in.none {
 		return now == 0
 	}
-	// A DELETE of no object succeeds, with any condition.
+	// A DELETE of a missing object succeeds, with any condition.
 	return in.match == 0 || now == in.match || now == 0 && in.kind == remove
 }
 
@@ -150,7 +151,8 @@ func model(versioned bool) porcupine.Model {
 		if !allowed(state, in) {
 			return out.unknown && out.version == "", state
 		}
-		// Names of versions grow, which spares the search most orders.
+		// Version names grow with time, which excludes most orders and makes the search
+		// short.
 		if all := entries(state); out.version != "" && len(all) > 0 && all[len(all)-1] > out.version && all[len(all)-1][0] != '?' {
 			return false, state
 		}
@@ -172,8 +174,8 @@ func byKey(history []porcupine.Operation) [][]porcupine.Operation {
 	return all
 }
 
-// The body of a value: its number, repeated to a length that the store keeps in its index, or in a
-// file, and that arrives in one piece, or in several.
+// Returns the body of a value: its number, repeated up to a length. The store keeps short bodies in
+// its index and long ones in files, and the longest arrive in several pieces.
 func body(value int64) []byte {
 	sizes := []int{8, 4096, 20000, 300000}
 	size := sizes[0]
@@ -223,7 +225,7 @@ func (r *run) newValue(parts bool) int64 {
 func (r *run) valueOf(etag *string) int64 {
 	n, ok := r.etags.Load(aws.ToString(etag))
 	if !ok {
-		return -1 // never written: no model has it
+		return -1 // never written, so no state of the model has it
 	}
 	return n.(int64)
 }
@@ -243,7 +245,7 @@ func star(is bool) *string {
 	return nil
 }
 
-// Does one operation. The third result is an error that no store may send.
+// Performs one operation. Returns an error only if the store must never send such a reply.
 func (r *run) do(in input) (output, error) {
 	ctx, key := context.Background(), aws.String(in.key)
 	out, err := output{}, error(nil)
@@ -289,7 +291,8 @@ func (r *run) do(in input) (output, error) {
 	return r.judge(in, out, err)
 }
 
-// A lost reply is unknown, a failed condition or a missing object is an output, all else a defect.
+// A lost reply is unknown, and a failed condition or a missing object is an output. Any other error
+// is a defect of the store.
 func (r *run) judge(in input, out output, err error) (output, error) {
 	var reply *awshttp.ResponseError
 	if err == nil {
@@ -317,7 +320,7 @@ func (r *run) stack(ctx context.Context, key *string) (string, error) {
 		text, version string
 		latest        bool
 	}
-	// Newest first in each of the two lists; names of versions grow with time.
+	// Each of the two lists has the newest entry first; version names grow with time.
 	all := []entry{}
 	for _, one := range reply.Versions {
 		all = append(all, entry{fmt.Sprintf("%s=%d", *one.VersionId, r.valueOf(one.ETag)), *one.VersionId, *one.IsLatest})
@@ -333,7 +336,7 @@ func (r *run) stack(ctx context.Context, key *string) (string, error) {
 	texts := []string{}
 	for i, one := range all {
 		if one.latest != (i == len(all)-1) {
-			return "", fmt.Errorf("the latest version of %s is not its newest", *key)
+			return "", fmt.Errorf("the version of '%s' that is marked as latest is not the newest", *key)
 		}
 		texts = append(texts, one.text)
 	}
@@ -361,7 +364,7 @@ func (r *run) complete(ctx context.Context, in input) (output, error) {
 	return r.judge(in, out, err)
 }
 
-// An upload that could not begin changes nothing.
+// If the upload could not start, nothing has changed.
 func (r *run) unstarted(err error) (output, error) {
 	out, err := r.judge(input{}, output{}, err)
 	out.nothing = out.unknown
@@ -402,7 +405,7 @@ func (r *run) choose(random *rand.Rand, key string, known []output) input {
 	return in
 }
 
-// A round of `count` operations on keys of its own; returns its history.
+// Runs a round of `count` operations on separate keys; returns the history.
 func (r *run) round(number, clients, keys, count int, seed int64) ([]porcupine.Operation, error) {
 	var wait sync.WaitGroup
 	histories, failures := make([][]porcupine.Operation, clients), make([]error, clients)
@@ -447,10 +450,11 @@ func (r *run) round(number, clients, keys, count int, seed int64) ([]porcupine.O
 	return all, nil
 }
 
-// Gives lost changes the versions that the last lists have of them, and leaves out the others: the
-// store was killed, so these will never happen. Else the search would try all places for them. A
-// marker has no value: it is that of the last lost delete before its time, which its name has; one
-// without a condition comes first, as any condition is satisfied after it.
+// Sets the versions of changes whose replies were lost, as the last lists show them. Drops the
+// other lost changes: the store was killed, so they can never happen, and the search would try all
+// places for them. A delete marker has no value, so it is attributed to the last lost delete before
+// the time in the marker's name. Deletes without a condition are preferred, because after them any
+// condition holds.
 func (r *run) found(history []porcupine.Operation, lists map[string]string) []porcupine.Operation {
 	versions, claimed, lost := map[int64]string{}, map[string]bool{}, map[int]string{}
 	for _, one := range history {
@@ -507,11 +511,11 @@ func (r *run) work(random *rand.Rand, client, round, keys, count int) ([]porcupi
 		}
 		out := done.Output.(output)
 		if out.unknown {
-			time.Sleep(10 * time.Millisecond) // the store restarts
+			time.Sleep(10 * time.Millisecond) // the store may be restarting
 		} else if in.value != 0 && !out.failed {
 			out.value = in.value
 		}
-		// As one of many operations without an end it would make the search long.
+		// Many operations without an end would make the search long, so repeat this one.
 		if out.nothing {
 			i--
 			continue
@@ -519,7 +523,7 @@ func (r *run) work(random *rand.Rand, client, round, keys, count int) ([]porcupi
 		if out.value > 0 || out.version != "" {
 			known[key] = append(known[key], out)
 		}
-		// A read without a reply says nothing.
+		// A read without a reply gives no information.
 		if !out.unknown || in.kind >= put && in.kind != versions {
 			history = append(history, done)
 		}
@@ -550,13 +554,13 @@ func wrong(versioned bool, history []porcupine.Operation) []porcupine.Operation 
 
 func main() {
 	endpoint := flag.String("endpoint", "", "URL of the store")
-	operations := flag.Int("operations", 10000, "operations in all")
-	perRound := flag.Int("round", 400, "operations of a round")
+	operations := flag.Int("operations", 10000, "total number of operations")
+	perRound := flag.Int("round", 400, "operations per round")
 	clients := flag.Int("clients", 8, "concurrent clients")
-	keys := flag.Int("keys", 4, "keys of a round")
+	keys := flag.Int("keys", 4, "keys per round")
 	versioned := flag.Bool("versions", false, "use a bucket with versions")
-	name := flag.String("bucket", "histories", "made for it")
-	seed := flag.Int64("seed", time.Now().UnixNano(), "of the random operations")
+	name := flag.String("bucket", "histories", "bucket to create")
+	seed := flag.Int64("seed", time.Now().UnixNano(), "seed of the random operations")
 	flag.Parse()
 	fmt.Printf("seed %d\n", *seed)
 

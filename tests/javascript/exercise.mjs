@@ -1,4 +1,4 @@
-/* Exercises a store through the SDK for JavaScript. Endpoint and keys come from the environment. */
+/* Tests a store with the SDK for JavaScript. Endpoint and keys come from the environment. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { createReadStream, writeFileSync } from "node:fs";
@@ -47,14 +47,14 @@ const head = (Key, more) => send(HeadObjectCommand, { Key, ...more });
 const bytes = async (got) => Buffer.from(await got.Body.transformToByteArray());
 const sign = (Command, input, options) => getSignedUrl(s3, new Command({ Bucket, ...input }), { expiresIn: 60, ...options });
 
-/* Returns the name and the status of the error of a request, which must fail. */
+/* Returns name and status of a request's error. The request must fail. */
 async function failure(request) {
   try {
     await request;
   } catch (error) {
     return [error.name, error.$metadata?.httpStatusCode];
   }
-  throw new Error("the request succeeded");
+  throw new Error("the request succeeded, but must fail");
 }
 
 /* Returns the entries of all pages, and the number of pages. */
@@ -73,7 +73,7 @@ async function putAndRead() {
   const more = { ContentType: "text/x", CacheControl: "no-cache", Metadata: { a: "b" }, Tagging: "t=u%20v" };
   for (const Key of ["plain", ODD, "x".repeat(1024)]) {
     const stored = await put(Key, body, more);
-    // The default of this SDK.
+    // The SDK adds this checksum by default.
     assert.equal(Buffer.from(stored.ChecksumCRC32, "base64").length, 4);
     const got = await get(Key);
     assert.deepEqual(await bytes(got), body);
@@ -161,7 +161,7 @@ async function uploads() {
   aborted.on("httpUploadProgress", () => aborted.abort());
   await assert.rejects(aborted.done(), { name: "AbortError" });
 
-  // The SDK aborts an upload in the background. An upload whose completion was refused stays.
+  // The SDK aborts an upload in the background, and keeps an upload whose completion was refused.
   const left = async () => (await send(ListMultipartUploadsCommand)).Uploads ?? [];
   while ((await left()).some(({ Key }) => Key === "aborted"));
   const [{ Key, UploadId }, ...others] = await left();
@@ -177,7 +177,8 @@ async function parts() {
   const one = await send(UploadPartCopyCommand, { ...at, PartNumber: 1, ...source });
   const two = await send(UploadPartCommand, { ...at, PartNumber: 2, Body: "end" });
 
-  // paginateListParts() ignores IsTruncated and would never end: a marker is on AWS's last page, too.
+  // paginateListParts() ignores IsTruncated and would never end, because AWS's last page has a
+  // marker, too.
   const first = await send(ListPartsCommand, { ...at, MaxParts: 1 });
   const last = await send(ListPartsCommand, { ...at, PartNumberMarker: first.NextPartNumberMarker });
   assert.deepEqual([first.IsTruncated, last.IsTruncated], [true, false]);
@@ -188,7 +189,7 @@ async function parts() {
 }
 
 async function presigned() {
-  // fetch() itself would remove the "..".
+  // fetch() would remove a "..".
   for (const Key of ["signed/plain", ODD.replace("..", "signed")]) {
     const up = await fetch(await sign(PutObjectCommand, { Key }), { method: "PUT", body: `by url ${Key}` });
     assert.equal(up.status, 200, await up.text());

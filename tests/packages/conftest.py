@@ -1,4 +1,4 @@
-"""Packages installed as by users, in bare Debian systems; `make check-packages` makes both."""
+"""Fixtures that install the packages in bare Debian systems, as users do; `make check-packages` builds the packages first."""
 import os
 import re
 import shutil
@@ -47,7 +47,7 @@ class Root:
         return self.run("sh", self.copy(TOP / "tests" / "packages" / "real_run.sh"), **env)
 
     def files(self):
-        """Returns all paths, without those that apt, dpkg, the loader and users write during their work."""
+        """Returns all paths except those that apt, dpkg, the loader and users write while they work."""
         written = re.compile(r"/(var/(tmp|cache|log|lib/(apt|dpkg|systemd))|etc/ld\.so\.cache|etc/resolv\.conf|tmp|home|root|proc|sys|dev)(/|$)|/[^/]*\.(deb|sh)$")
         found = (f"/{path.relative_to(self.path)}" for path in self.path.rglob("*"))
         return {path for path in found if not written.match(path)}
@@ -84,7 +84,7 @@ def root(make_root):
 
 
 def built(pattern):
-    """Returns the one package file with such a name."""
+    """Returns the only package file that matches the pattern."""
     found = sorted(BUILT.glob(pattern))
-    assert len(found) == 1, f"{BUILT} has {len(found)} files like {pattern}; `make packages` makes them"
+    assert len(found) == 1, f"'{BUILT}' has {len(found)} files that match '{pattern}' instead of one; run `make packages`"
     return found[0]

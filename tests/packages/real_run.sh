@@ -1,6 +1,7 @@
 #!/bin/sh
-# One training with input and output in the embedded store, killed and resumed. The archive, the
-# store and its client need each of the libraries that the program loads late.
+# Runs one training with input and output in the embedded store, kills it and resumes it. The
+# archive, the store and its client need each of the libraries that the program loads at their first
+# call.
 set -eu
 cd "$(mktemp -d)"
 export PENSTOCK_HOME="$PWD/home"

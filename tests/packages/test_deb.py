@@ -42,7 +42,7 @@ def test_units_completions_and_man_pages_are_in_their_places():
     assert "/usr/include/penstock/transfer.h" in listed(built("libpenstock-dev_*.deb"))
 
 
-# The whole life of an installation: an older version, a run, this version, the run again, nothing.
+# Install an older version, run, install this version, run again, and remove the package.
 def test_it_installs_upgrades_runs_and_leaves_nothing(root, tmp_path):
     bare = root("bookworm")
     older = tmp_path / "older.deb"
@@ -58,7 +58,7 @@ def test_it_installs_upgrades_runs_and_leaves_nothing(root, tmp_path):
     bare.run(*INSTALL, bare.copy(built("penstock_*.deb")))
     second = bare.run("dpkg-query", "-W", "penstock")
     bare.real_run()
-    # As `systemctl enable` does.
+    # `systemctl enable` creates the same link.
     wants = bare.path / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True, exist_ok=True)
     (wants / "penstock-watch@trainer.service").symlink_to("/lib/systemd/system/penstock-watch@.service")
@@ -71,7 +71,7 @@ def test_it_installs_upgrades_runs_and_leaves_nothing(root, tmp_path):
     assert bare.run("dpkg-query", "-W", "penstock", check=False).startswith("dpkg-query: no packages found")
 
 
-# A program against the shared library, one against the static one, and the module.
+# Two programs, linked with the shared and with the static library, and the Python module.
 def test_the_library_and_the_module_work(root):
     bare = root("bookworm", "gcc", "libc6-dev", "pkg-config")
     bare.run(*INSTALL, *(bare.copy(built(f"{name}_*.deb")) for name in NAMES[1:]))

@@ -4,7 +4,7 @@ import subprocess
 
 from conftest import VERSION, built
 
-# A run within a container of a run, with a store of its own.
+# Starts a run with a store of its own inside the container of another run.
 COMMAND = r"""
 set -eu
 penstock --version
@@ -27,7 +27,7 @@ def test_a_step_in_the_image_runs_penstock(root):
     assert f"penstock {VERSION}" in out and "inside\n" in out
 
 
-# The configuration that other programs read.
+# Other programs read the configuration of the image.
 def test_the_entry_point_is_penstock():
     config = subprocess.run(["skopeo", "inspect", "--config", f"oci-archive:{built('*-oci.tar')}"], check=True, capture_output=True, text=True)
 

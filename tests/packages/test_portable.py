@@ -85,7 +85,7 @@ def test_the_tarball_runs(shared_root, tls_server, suite):
     assert "SSL_CERT_FILE" in refused
     assert (bare.path / "tmp/a.txt").read_text() == "hello\n"
     bare.real_run()
-    # The commands of docs/install.md that remove it.
+    # The command of docs/install.md that removes the files.
     bare.run("sh", "-c", f"tar -tzf /{built('*.tar.gz').name} | sed -n 's,^[^/]*/\\(.*[^/]\\)$,/usr/local/\\1,p' | xargs rm")
     assert not [path for path in (bare.path / "usr/local").rglob("*penstock*") if not path.is_dir()]
 
@@ -110,7 +110,7 @@ def test_the_wheel_brings_program_and_module(shared_root, suite):
     assert {name for name in bare.files() - before if "__pycache__" not in name and (bare.path / name[1:]).is_file()} == set()
 
 
-# A tag that promised too much would fail only on other machines.
+# A tag that allows older C libraries than the files need would fail only on other machines.
 def test_the_tag_of_the_wheel_is_what_the_files_need(tmp_path):
     wheel = built("*.whl")
     subprocess.run(["/usr/bin/python3", "-m", "zipfile", "-e", wheel, tmp_path], check=True)

@@ -1,4 +1,4 @@
-"""`make quickstart` where nothing is installed."""
+"""`make quickstart` on a system without development packages."""
 import subprocess
 
 from conftest import TOOLS
@@ -13,5 +13,5 @@ def test_a_bare_debian_with_git_and_make_is_enough(root):
     out = bare.run("make", "-C", "/root/penstock", "quickstart")
 
     assert "Weights of the resumed training" in out and "== Done in" in out
-    # The quickstart installs no daemons and tools of the tests.
+    # The quickstart installs neither daemons nor tools that only the tests need.
     assert not {"slurm-wlm", "nginx-light", "clang", "awscli"} & set(bare.run("dpkg-query", "-W", "-f", "${Package}\n").split())

@@ -13,17 +13,17 @@ from python_child import PACKAGE, PATIENCE_S, Child  # noqa: E402
 for name in list(os.environ):
     if name.startswith(("PENSTOCK_", "DEEPSQUARE_", "OMPI_", "PMI_", "SLURM_")) or name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
-# Shells ignore SIGINT in background jobs, and a child would inherit that.
+# Shells start background jobs with SIGINT ignored, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads in several processes slow each other down
 if not (PACKAGE / "penstock" / "_native.abi3.so").exists():
-    raise pytest.UsageError(f"{PACKAGE} has no Python package; `make` builds it where the headers of Python are (make deps)")
+    raise pytest.UsageError(f"'{PACKAGE}' has no Python package; run `make deps`, which installs the headers of Python, and `make`")
 sys.path.insert(0, str(PACKAGE))
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """The directory for checkpoints of the test; `save()` and the other functions use it."""
+    """The checkpoint directory of the test; `save()` and the other functions use it."""
     folder = tmp_path / "checkpoints"
     monkeypatch.setenv("PENSTOCK_CHECKPOINT_DIR", str(folder))
     return folder
@@ -31,7 +31,7 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def child():
-    """child(script, *arguments, **env): a Python with the package; `script` is its text, or the path of a file."""
+    """child(script, *arguments, **env): starts Python with the package; `script` is the text of a program or the path of a file."""
     started = []
 
     def start(script, *arguments, **env):

@@ -1,4 +1,4 @@
-"""A Python of its own with the package under test."""
+"""A separate Python process with the package under test."""
 import os
 import subprocess
 import sys
@@ -17,7 +17,7 @@ class Child:
         )  # fmt: skip
 
     def finished(self, code=0):
-        """(standard output, standard error)"""
+        """Waits for the end of the process; returns (standard output, standard error)."""
         out, err = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == code, out + err
         return out, err

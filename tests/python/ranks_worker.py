@@ -39,7 +39,7 @@ def whole():
 
 
 def sharded():
-    """Rows of `whole()`, half of them at each rank."""
+    """Rows of `whole()`, half of them on each rank."""
     try:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor import Shard, distribute_tensor
@@ -73,7 +73,7 @@ def states_of_each_rank():
 
 
 def one_rank_fails():
-    """The save fails at all ranks, and at once, not after rank 0's timeout. Nothing is committed."""
+    """The save fails on all ranks at once, without waiting for rank 0's timeout, and nothing is committed."""
     write = penstock.checkpoint._torchfile.TorchState.write
 
     def fail(self, saving, name):

@@ -1,4 +1,4 @@
-"""States with everything that trainings save, and a comparison of two of them, bit for bit."""
+"""States with every kind of value that trainings save, and a bit-for-bit comparison of two states."""
 import random
 from collections import OrderedDict
 
@@ -21,10 +21,10 @@ def bits(value):
 
 
 def plain():
-    """A state that both formats support."""
+    """Returns a state that both formats support."""
     torch.manual_seed(3)
     odd = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan")])
-    odd.view(torch.int32)[4] = 0x7FC12345  # a NaN that is not the usual one
+    odd.view(torch.int32)[4] = 0x7FC12345  # a NaN with unusual bits
     base = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
     state = {
         "odd": odd,
@@ -65,7 +65,7 @@ def trained():
 
 
 def pickled_only():
-    """A state that only the format of torch supports."""
+    """Returns a state that only torch's format supports."""
     shared = torch.arange(10.0)
     return {
         "ordered": OrderedDict(a=1, b=torch.nn.Parameter(torch.ones(2))),

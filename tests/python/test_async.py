@@ -1,4 +1,4 @@
-"""Asynchronous saves: the training continues after the copy, and gets every error."""
+"""Asynchronous saves: the training continues after the copy, and every error is reported."""
 import os
 import signal
 import threading
@@ -35,7 +35,7 @@ def gate(monkeypatch):
 
 @pytest.fixture
 def broken():
-    """broken(): from now on saves fail; broken.mend(): no more."""
+    """broken() makes all saves fail; broken.mend() makes them succeed again."""
 
     def fail(self, saving, name):
         raise OSError("the disk is on fire")
@@ -115,7 +115,7 @@ def test_whoever_waited_for_the_save_itself_has_seen_its_error(place, broken):
     assert saver.pending is None and checkpoint.latest() is None
 
 
-# Nothing but the end of the script comes after the save.
+# The script ends directly after the save.
 def test_the_interpreter_waits_for_the_save_before_it_ends(place, child):
     script = """
 import time
@@ -147,7 +147,7 @@ def test_a_child_of_fork_has_nothing_to_do_with_the_save(place, gate):
 
     pid = os.fork()
     if pid == 0:
-        signal.alarm(60)  # a wait would never end
+        signal.alarm(60)  # ends the child if wait() hangs
         checkpoint.wait()
         os._exit(7 if saver.pending is None else 8)
     _, status = os.waitpid(pid, 0)
@@ -158,10 +158,10 @@ def test_a_child_of_fork_has_nothing_to_do_with_the_save(place, gate):
 
 
 def in_child(function):
-    """The exit status of a child of fork() that calls this."""
+    """Calls the function in a forked child; returns the child's exit status."""
     pid = os.fork()
     if pid == 0:
-        signal.alarm(60)  # a wait would never end
+        signal.alarm(60)  # ends the child if the function hangs
         try:
             function()
             os._exit(0)
@@ -184,7 +184,8 @@ def test_a_child_of_fork_is_told_that_the_save_is_not_its_own(place, gate):
     assert status == 0 and checkpoint.load(pending.wait()) == {"x": 1}
 
 
-# The memory of asynchronous saves is not copied into children: a child that saves must not find a hole there.
+# A forked child gets zeros in place of the memory that asynchronous saves copy into, and must still
+# be able to save.
 def test_a_child_of_fork_saves_for_itself(place, tmp_path, gate):
     state = {"x": torch.arange(100_000.0)}
     pending = checkpoint.save(state, 1, asynchronous=True)
@@ -202,7 +203,8 @@ def test_a_child_of_fork_saves_for_itself(place, tmp_path, gate):
     assert bits(checkpoint.load(dir=tmp_path / "child")) == bits({"x": state["x"] + 1})
 
 
-# A worker of a DataLoader that is started while torch.distributed.checkpoint saves is such a child.
+# If a DataLoader starts a worker while torch.distributed.checkpoint saves, the worker inherits the
+# open save.
 def test_what_a_child_of_fork_lets_go_of_stays_with_the_parent(place):
     held = [_native.Saving(os.fsencode(place), 1, 0, 1, {}, 10.0)]
     held[0].write("a", b"first")
@@ -221,7 +223,7 @@ def test_what_a_child_of_fork_lets_go_of_stays_with_the_parent(place):
 
 @pytest.fixture
 def on_signal():
-    """on_signal(function): calls it when SIGUSR1 comes."""
+    """on_signal(function): calls the function when SIGUSR1 arrives."""
     before = signal.getsignal(signal.SIGUSR1)
     yield lambda function: signal.signal(signal.SIGUSR1, lambda *_: function())
     signal.signal(signal.SIGUSR1, before)
@@ -235,7 +237,8 @@ def is_at_it():
     return not free
 
 
-# Trainings save when SIGTERM arrives, at any point: here in a save that waits for the previous one, which is still being written.
+# A training may save in its SIGTERM handler, which can interrupt any code: here a save that waits
+# while the previous save is still being written.
 def test_a_handler_that_saves_in_the_middle_of_a_save_leaves_the_one_under_way_as_it_was(place, gate, on_signal, wait_for):
     returned = threading.Event()
     on_signal(lambda: (checkpoint.save({"x": torch.full((1000,), 3.0)}, 3, asynchronous=True), returned.set()))
@@ -244,7 +247,7 @@ def test_a_handler_that_saves_in_the_middle_of_a_save_leaves_the_one_under_way_a
     def interrupt():
         wait_for(is_at_it, "the second save")
         signal.pthread_kill(main, signal.SIGUSR1)
-        returned.wait(0.5)  # the second save may return only once the first has ended; otherwise it has overwritten the first
+        returned.wait(0.5)  # ends early only if the save in the handler does not wait for the first save
         gate.set()
 
     thread = threading.Thread(target=interrupt)
@@ -270,7 +273,7 @@ def test_a_handler_that_saves_the_same_step_waits_for_it(place, on_signal, monke
         if not entered.is_set():
             signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
             assert entered.wait(120)
-            paths or threading.Event().wait(0.2)  # a handler that does not wait would write to the same directory meanwhile
+            paths or threading.Event().wait(0.2)  # gives a handler that does not wait the time to write to the same directory
         write(self, saving, name)
 
     on_signal(save_again)
@@ -281,7 +284,8 @@ def test_a_handler_that_saves_the_same_step_waits_for_it(place, on_signal, monke
     assert paths == [str(place / "step-000000000001-1")] * 2 and checkpoint.load() == {"x": 1}
 
 
-# From Python 3.12 on no thread can be started once the interpreter begins to end: saves of atexit's functions.
+# From Python 3.12 on, no thread can be started once the interpreter shuts down, so saves in atexit
+# functions run without a thread.
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_where_no_thread_can_be_started_it_is_saved_without(place, monkeypatch, asynchronous):
     def fail(self):
@@ -310,7 +314,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-# The tensors are the caller's: once the save has raised, nothing reads them any more.
+# The tensors belong to the caller: after save() has raised an exception, no thread may read them.
 def test_an_interrupted_save_has_ended_when_the_interruption_comes_out(place, interruptible, monkeypatch):
     events = []
 

@@ -1,4 +1,4 @@
-"""Saving and loading in one process: every bit is loaded again, damaged and foreign files are refused."""
+"""Saving and loading in one process: loaded states are equal bit for bit, and damaged and foreign files are refused."""
 import json
 import os
 import random
@@ -22,7 +22,7 @@ WAYS = pytest.mark.parametrize("asynchronous", [False, True], ids=["at-once", "a
 
 
 def flip(path, at):
-    """One bit of the file, from the end where `at` is negative."""
+    """Flips one bit of the file; a negative `at` counts from the end."""
     content = bytearray(path.read_bytes())
     content[at] ^= 1
     path.write_bytes(content)
@@ -51,11 +51,11 @@ def test_the_format_torch_holds_whatever_a_state_is_made_of(place, asynchronous)
     assert torch.equal(sparse.to_dense(), before.to_dense())
     assert bits(loaded) == bits(state) and isinstance(loaded["ordered"]["b"], torch.nn.Parameter)
     assert loaded["strided"].stride() == state["strided"].stride()
-    loaded["views"][0][2] = -1  # shared memory is shared again
+    loaded["views"][0][2] = -1  # tensors that shared memory before the save share it again
     assert loaded["views"][1][0] == -1
 
 
-# A model continues from a loaded state exactly as it would have from its own.
+# A model continues from a loaded state exactly as it would have continued from its own.
 @pytest.mark.parametrize("format", FORMATS)
 def test_training_goes_on_from_a_loaded_state_as_if_it_had_not_stopped(place, format):
     def steps(model, optimizer, count):
@@ -122,7 +122,7 @@ open(sys.argv[2], "wb").write(serialize({"x": {"dtype": "float16", "shape": [2],
 
 
 def test_files_of_more_than_4_gib_have_the_large_fields_of_zip(tmp_path):
-    """The file is sparse: the memory of 5 GiB that it names is never touched."""
+    """The file is sparse; no memory is allocated for its block of 5 GiB."""
     from penstock._memory import Block, block_of_bytes
     from penstock._zip import ZipWriter
 
@@ -191,7 +191,7 @@ def test_whatever_is_missing_the_one_before_is_used(place, damage):
 
 
 class Trap:
-    """A file can make the program that unpickles it do this."""
+    """An object whose unpickling runs code: it creates the directory $TRAP."""
 
     def __reduce__(self):
         return os.mkdir, (os.environ["TRAP"],)
@@ -218,7 +218,7 @@ def test_safetensors_says_where_the_state_has_what_it_cannot_hold(place):
     assert checkpoint.latest() is None
 
 
-# The views have the memory, the type and the shape of the tensor.
+# A tensor and its conjugate have the same memory, type and shape; only a flag of the view differs.
 def test_safetensors_holds_a_tensor_and_its_conjugate(place):
     z = torch.tensor([1 + 2j, 3 - 1j])
     checkpoint.save({"z": z, "conjugate": z.conj(), "imaginary": z.imag, "negative": z.conj().imag}, 1, format="safetensors")
@@ -351,7 +351,7 @@ def test_a_save_that_fails_leaves_what_was_there(place):
     assert checkpoint.load() == {"x": 1}
 
 
-# A process that dies within a save, at any point of it, leaves the checkpoint before.
+# A process that dies at any point of a save leaves the previous checkpoint intact.
 @pytest.mark.parametrize("moment", ["writing", "before-commit"])
 def test_killed_within_a_save_the_checkpoint_before_counts(place, tmp_path, child, wait_for, moment):
     script = """
@@ -412,7 +412,7 @@ def test_headers_that_no_reader_can_hold_are_damage(tmp_path, header):
     assert "\n" not in str(raised.value)
 
 
-# A torch without CUDA raises an AssertionError for its devices.
+# A torch without CUDA raises an AssertionError for CUDA devices.
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
 def test_a_device_that_cannot_load_the_tensors_is_not_reported_as_damage(place, device):
     checkpoint.save({"x": torch.zeros(2)}, 1, format="safetensors")

@@ -1,4 +1,4 @@
-"""All of these tests with the current torch, if tools/bench-python has installed it: Debian's is too old for asynchronous distributed checkpoints."""
+"""Runs the other tests with the current torch, if tools/bench-python has installed it: Debian's is too old for asynchronous distributed checkpoints."""
 import os
 import subprocess
 
@@ -11,7 +11,7 @@ from python_child import PACKAGE, TOP
 def current():
     python = subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
     if not python:
-        pytest.skip("torch 2.15 is not there; tools/bench-python gets it (4 GB)")
+        pytest.skip("torch 2.15 is not installed; tools/bench-python installs it (4 GB)")
     return python
 
 
@@ -21,7 +21,8 @@ def test_everything_works_with_the_current_torch(current):
     subprocess.run([current, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names], env=os.environ | {"PENSTOCK_PYTHON": str(PACKAGE)}, check=True)
 
 
-# A thread of torch saves from its own copy while the training continues; damage is detected as in any other checkpoint.
+# A thread of torch saves its own copy while the training continues; damage is detected as in any
+# other checkpoint.
 @pytest.mark.long
 def test_an_asynchronous_distributed_checkpoint_is_committed_and_checked(current, tmp_path):
     script = """

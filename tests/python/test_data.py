@@ -1,4 +1,4 @@
-"""Data sets by number: every format, the shapes of samples, errors that name shard and offset."""
+"""Data sets: every format, the shapes of samples, and errors that name shard and offset."""
 import gzip
 import io
 import json
@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 
 def plain(value):
-    """The value with bytes instead of views, and lists instead of arrays, to compare whole samples."""
+    """Returns the value with bytes instead of views, and lists instead of arrays, to compare whole samples."""
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -39,7 +39,7 @@ def plain(value):
 
 
 def cifar10(path, labels, seed=0):
-    """Writes a shard of CIFAR-10; returns its pictures."""
+    """Writes a shard of CIFAR-10; returns its images."""
     pictures = np.random.default_rng(seed).integers(0, 256, (len(labels), 3, 32, 32), dtype="uint8")
     path.write_bytes(b"".join(bytes([label]) + picture.tobytes() for label, picture in zip(labels, pictures)))
     return pictures
@@ -52,7 +52,7 @@ def idx(path, array):
 
 
 def tar(path, members):
-    """A list of (name, bytes)."""
+    """Writes an archive of `members`, a list of (name, bytes)."""
     with tarfile.open(path, "w") as archive:
         for name, content in members:
             info = tarfile.TarInfo(name)
@@ -75,19 +75,19 @@ def masked(data):
 
 
 def record(data):
-    """A record of a TFRecord file."""
+    """Returns a record of a TFRecord file."""
     length = struct.pack("<Q", len(data))
     return length + masked(length) + data + masked(data)
 
 
 def field(number, data):
-    """A protobuf field of bytes; all are short here."""
+    """Returns a protobuf field of at most 127 bytes."""
     assert len(data) < 128
     return bytes([number << 3 | 2, len(data)]) + data
 
 
 def example(**features):
-    """A tf.train.Example of bytes, floats or small integers."""
+    """Returns a tf.train.Example with features of bytes, floats or small integers."""
     made = b""
     for name, values in features.items():
         if isinstance(values[0], bytes):
@@ -210,7 +210,7 @@ def test_arrays_in_several_files_are_one_set(folder):
     assert data.format == "npy" and np.array_equal(data.__getitems__(range(5)), np.arange(10).reshape(5, 2)) and data.place(3)[0] == "2.npy"
 
 
-# Values of eight bytes have the size of a row of two floats, and were once read as such a row.
+# Values of eight bytes have the size of a row of two floats; penstock once read them as such rows.
 @pytest.mark.parametrize("other", [np.zeros(4, "i8"), np.zeros((4, 2), ">f4"), np.zeros((4, 1, 2), "f4")])
 def test_arrays_of_different_types_are_no_set(folder, other):
     np.save(folder / "0.npy", np.zeros((3, 2), "f4"))
@@ -247,7 +247,8 @@ def test_windows_of_tokens_may_overlap(folder):
     assert overlapping.__getitems__([2, 1, 2]).tolist() == [[4, 5, 6, 7], [2, 3, 4, 5], [4, 5, 6, 7]]
 
 
-# Without the format these options would be silently ignored, and the samples would be other ones.
+# These options have no meaning in other formats. If they were ignored, the samples would differ
+# from those that the caller expects.
 @pytest.mark.parametrize("format", [None, "objects", "npy"])
 @pytest.mark.parametrize("option", [{"window": 4}, {"stride": 4}, {"dtype": "uint16"}, {"record_size": 4}, {"header": 4}, {"trailer": 4}])
 def test_options_of_another_format_are_refused(folder, format, option):
@@ -318,7 +319,8 @@ def test_files_next_to_tokens_are_no_tokens(folder):
         Dataset(folder, "tokens", dtype="uint32", window=4)
 
 
-# TFDS puts its descriptions there, others a licence; torchvision keeps the files that it unpacked.
+# TFDS puts its descriptions next to the shards, other publishers a licence; torchvision keeps the
+# .gz files next to the unpacked files.
 def test_files_of_another_kind_next_to_the_shards_are_left_out(tmp_path):
     for name in ("records", "arrays"):
         (tmp_path / name).mkdir()
@@ -437,7 +439,8 @@ def test_chunks_of_litdata_have_fields(folder):
     assert data[1]["t2"].dtype == np.int64 and data[1]["n1"].dtype == np.float32 and data[0]["t2"].ndim == 2
 
 
-# As litData's optimize() writes the arrays of a tokenizer; a chunk has the offsets of its items, then their tokens.
+# Writes chunks as litData's optimize() writes the arrays of a tokenizer: the offsets of the chunk's
+# items, then their tokens.
 def make_token_chunks(folder, loader="TokensLoader", serializer="no_header_tensor:16"):
     chunks, spec = [], json.dumps([1, {"type": None, "context": None, "children_spec": []}])
     for number, lengths in enumerate([(5, 4), (3,)]):
@@ -458,7 +461,7 @@ def test_chunks_of_litdata_are_tokens(folder):
     assert data.__getitems__(range(len(data))).tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [100, 101, 102]]
 
 
-# litData wrote the chunk: item i has 7 + i % 5 tokens, from 10 * i on.
+# The chunk was written by litData: item i has 7 + i % 5 tokens, which count from 10 * i.
 def test_tokens_that_litdata_wrote_are_read(folder):
     shutil.copy(FIXTURES / "litdata-tokens.bin", folder / "chunk-0-0.bin")
     shutil.copy(FIXTURES / "litdata-tokens.json", folder / "index.json")
@@ -593,7 +596,7 @@ def test_a_set_can_be_pickled(folder, format):
     assert again.format == format and plain(list(again.__getitems__(range(len(data))))) == plain(list(data.__getitems__(range(len(data)))))
 
 
-# Each process would number the samples in its own way.
+# Otherwise each process would number the samples differently.
 def test_a_set_that_has_other_samples_by_now_cannot_be_opened_again(folder, ten):
     sent = pickle.dumps(ten)
     np.save(folder / "1.npy", np.arange(3))
@@ -716,7 +719,7 @@ def test_text_in_a_tar_that_is_no_utf8_names_shard_and_offset(folder):
         Dataset(folder)[0]
 
 
-# A file that was open before its change is tested, too: readers keep files open.
+# Readers keep files open, so the test also truncates a file that is already open.
 @pytest.mark.parametrize("opened", [False, True])
 def test_a_file_that_is_cut_later_has_changed(folder, ten, opened):
     size = (folder / "0.npy").stat().st_size
@@ -786,7 +789,7 @@ def test_torch_collates_columns(folder, workers):
     assert batch["label"].tolist() == list(range(10)) and np.array_equal(batch["image"], pictures)
 
 
-# A view of memory cannot be pickled otherwise.
+# Otherwise the memory view could not be pickled.
 def test_workers_send_bytes(folder):
     for i in range(5):
         (folder / str(i)).write_bytes(b"x" * i)

@@ -1,4 +1,4 @@
-"""The native part of penstock.data, called in ways that its Python part never uses, and interrupted."""
+"""The native part of penstock.data, called in ways that its Python part never uses, and interrupted by Ctrl-C."""
 import os
 import signal
 import socket
@@ -41,7 +41,7 @@ def records(tmp_path):
     return tmp_path
 
 
-# A number that wrapped around would be another order, without a message.
+# If a number wrapped around, the samples would silently come in another order.
 @pytest.mark.parametrize("number", [-1, 1 << 64, (1 << 64) + 8])
 def test_numbers_do_not_wrap_around(records, number):
     for call in (

@@ -1,4 +1,4 @@
-"""JPEG images that are decoded when they are read, against Pillow."""
+"""JPEG images that are decoded while they are read, compared with Pillow's."""
 import contextlib
 import io
 import json
@@ -60,7 +60,7 @@ def test_pixels_are_those_of_pillow_within_a_few_values(tmp_path, images):
             assert difference.mean() < 1.5 and difference.max() <= 12
 
 
-# One call has no other batch that would keep the processors busy.
+# A single call has no other batches that would keep the processors busy.
 @pytest.mark.skipif(os.cpu_count() == 1, reason="one processor")
 def test_one_large_read_decodes_on_several_threads(tmp_path, images):
     for i, image in enumerate(images):

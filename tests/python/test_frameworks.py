@@ -1,4 +1,4 @@
-"""Loaders in the loops of other packages: an epoch is whole and resumes in its middle."""
+"""Loaders in the training loops of other packages: an epoch is complete, and can be resumed in the middle."""
 import os
 import subprocess
 
@@ -32,13 +32,13 @@ def loader():
 def python():
     python = subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
     if not python:
-        pytest.skip("torch 2.15 and the loops are not there; tools/bench-python gets them (4 GB)")
+        pytest.skip("torch 2.15 and the frameworks are not installed; tools/bench-python installs them (4 GB)")
     return python
 
 
 @pytest.fixture
 def script(python, tmp_path):
-    """script(text): runs it with the packages, and 100 samples, each of which is its number."""
+    """script(text): runs the text with the packages and a set of 100 samples; the value of each sample is its number."""
     np.save(tmp_path / "0.npy", np.arange(100))
     env = os.environ | {"PYTHONPATH": str(PACKAGE), "HOME": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -49,7 +49,7 @@ def script(python, tmp_path):
     return run
 
 
-# torchdata asks each worker for its place.
+# torchdata saves the position of each worker.
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_torchdata_resumes_in_the_middle_of_an_epoch(script, workers):
     script(f"""
@@ -88,7 +88,7 @@ assert got == expected
 """)
 
 
-# A checkpoint of Lightning has the place of its loaders.
+# A checkpoint of Lightning contains the positions of its loaders.
 @pytest.mark.parametrize("through", ["loader().dataloader()", "loader().dataloader(num_workers=2)"])
 @pytest.mark.parametrize("stop", [15, 20])
 def test_lightning_trains_and_resumes_at_the_end_and_in_the_middle_of_an_epoch(script, through, stop):
@@ -122,7 +122,7 @@ assert first.seen + second.seen == whole.seen
 """)
 
 
-# The loader knows its ranks: it is not prepared, and its place is saved with the rest.
+# The loader knows its rank, so the script does not pass it to accelerator.prepare(); its position is saved with the other state.
 @pytest.mark.parametrize("through", ["loader", "loader.dataloader()", "loader.dataloader(num_workers=2)"])
 def test_accelerate_saves_the_place_of_a_loader(script, through):
     script(f"""
@@ -150,7 +150,7 @@ assert train(6, False) + train(100, True) == expected
 """)
 
 
-# Two processes, each of which gets its half.
+# Each of two processes gets half of the samples.
 def test_accelerate_deals_samples_to_processes_once(script, tmp_path):
     (tmp_path / "train.py").write_text("""
 import sys, accelerate, torch
@@ -205,7 +205,7 @@ assert seen[-20:] == [batch.tolist() for _ in range(2) for batch in plain]
 """)
 
 
-# The lines of the documentation. TensorFlow 2.21 and torch 2.15 have copies of LLVM that abort if both are in one process.
+# Runs the example of docs/datasets.md. TensorFlow 2.21 and torch 2.15 have copies of LLVM that abort if both are in one process.
 def test_tensorflow_reads_from_a_loader(script):
     (lines,) = [part.split("```")[0] for part in (TOP / "docs" / "datasets.md").read_text().split("```python\n") if "from_generator" in part]
     script(f"""

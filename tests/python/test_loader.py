@@ -1,4 +1,4 @@
-"""Batches of a training: each sample once for any ranks and workers, resumable anywhere, no growth."""
+"""Batches of a training: each sample once for any number of ranks and workers, resumable at any point, without growth of memory."""
 import collections
 import contextlib
 import itertools
@@ -24,7 +24,7 @@ SHUFFLES = [False, True, "block", "window"]
 
 @pytest.fixture
 def numbers(tmp_path):
-    """numbers(n): a set of n samples, each of which is its number."""
+    """numbers(n): a set of n samples; the value of each sample is its number."""
 
     def make(n, threads=0):
         folder = tmp_path / f"numbers-{n}"
@@ -38,7 +38,7 @@ def numbers(tmp_path):
 
 @pytest.fixture
 def workers(monkeypatch):
-    """workers(make_loader, number): the batches of a DataLoader with `number` workers, which are loaders in this process."""
+    """workers(make_loader, number): the batches of `number` simulated DataLoader workers, each a loader in this process."""
 
     def batches(make, number):
         if number == 0:
@@ -81,7 +81,7 @@ def test_ranks_and_workers_get_each_sample_once(numbers, workers, shuffle, world
     assert max(len(flat(own)) for own in got) - min(len(flat(own)) for own in got) <= 1
 
 
-# Processes of torch, in which the loader is a copy.
+# Real worker processes of torch, each with a copy of the loader.
 @pytest.mark.parametrize("world", [1, 3])
 @pytest.mark.parametrize("count", [0, 1, 2, 4])
 @pytest.mark.parametrize("through", ["iterable", "dataloader"])
@@ -173,7 +173,8 @@ def test_a_rank_may_have_a_batch_less(numbers):
     assert [[len(batch) for batch in own] for own in got] == [[7, 1], [7]]
 
 
-# The largest clusters have ten thousand ranks; at the end of the epoch most of them get nothing more.
+# The largest clusters have ten thousand ranks; at the end of an epoch most of these ranks get no
+# further batch.
 @pytest.mark.parametrize("rest", ["keep", "drop_last", "pad"])
 @pytest.mark.parametrize("shuffle", [True, "window"])
 def test_ten_thousand_ranks_get_each_sample_once(numbers, shuffle, rest):
@@ -196,7 +197,8 @@ def test_ten_thousand_ranks_get_each_sample_once(numbers, shuffle, rest):
     assert [len(own) for own in got] == [len(loader) for loader in ranks] and {loader.epoch for loader in ranks} == {1}
 
 
-# The first step is the last one, too: it is kept, dropped or filled as any other.
+# The only step of the epoch is also its last one, so it is kept, dropped or padded like any last
+# step.
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 def test_more_ranks_than_samples_share_one_step(numbers, shuffle):
     data, world = numbers(5), 12
@@ -210,7 +212,7 @@ def test_more_ranks_than_samples_share_one_step(numbers, shuffle):
     assert [len(flat(own)) for own in got["pad"]] == [1] * world and sorted(collections.Counter(padded).values()) == [2, 2, 2, 3, 3]
 
 
-# The size of a batch is a limit; a batch takes memory for the samples that it has.
+# The batch size is a limit; memory is allocated only for the samples that the batch has.
 @pytest.mark.parametrize("batch", [101, 1 << 24])
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 def test_a_batch_that_is_larger_than_the_set_has_all_of_it(numbers, shuffle, batch):
@@ -353,7 +355,7 @@ def test_an_epoch_that_is_left_starts_again(numbers):
     assert again[0] == first and len(again) == 5 and loader.epoch == 1
 
 
-# Lightning and Keras count batches, and do not ask for one more.
+# Lightning and Keras count batches, and do not ask for a batch after the last one.
 @pytest.mark.parametrize("count", [None, 0, 2])
 def test_an_epoch_whose_last_batch_was_taken_is_followed_by_the_next(numbers, count):
     data = numbers(50)
@@ -369,7 +371,7 @@ def test_an_epoch_whose_last_batch_was_taken_is_followed_by_the_next(numbers, co
     assert listed(loader) == expected[1] and loader.epoch == 2
 
 
-# Loops of other frameworks restore the state before they ask for the next epoch.
+# The loops of some frameworks restore the state before they ask for the next epoch.
 def test_a_state_of_the_end_of_an_epoch_continues_a_dataloader_with_the_next(numbers):
     data = numbers(50)
     plain = Loader(data, 10, shuffle=True)
@@ -392,7 +394,7 @@ def test_an_epoch_that_was_resumed_and_left_starts_where_it_was_resumed(numbers)
     left = next(iter(loader)).tolist()
 
     assert left == expected[2] and loader.state_dict()["delivered"] == 30
-    loader.set_epoch(0)  # a training calls this in any case
+    loader.set_epoch(0)  # a training calls this before every epoch
     assert listed(loader) == expected[2:] and len(listed(loader)) == 5
 
 
@@ -524,7 +526,7 @@ def test_samples_are_transformed_and_batches_collated(numbers):
 
 @contextlib.contextmanager
 def ended(loader, count):
-    """A DataLoader whose workers end before the garbage collector frees them; otherwise torch waits five seconds for each after an error."""
+    """Yields a DataLoader and ends its workers before the garbage collector frees them; otherwise torch waits five seconds for each after an error."""
     torches = loader.dataloader(num_workers=count, persistent_workers=count > 0)
     yield torches
     if count:
@@ -547,7 +549,7 @@ def test_a_function_that_raises_leaves_the_loader_as_it_was(numbers, name, count
         for batch in torches:
             got.append(batch)
 
-    # The batch that failed is not delivered: a training that resumes gets it.
+    # The failed batch does not count as delivered: a training that resumes gets it.
     assert len(got) == 2 and loader.state_dict()["delivered"] == 20 and loader.epoch == 0
     broken[0] = False
     assert len(list(loader.dataloader(num_workers=count))) == 5 and loader.epoch == 1
@@ -621,19 +623,19 @@ def test_processes_are_forked_in_the_middle_of_an_epoch(numbers):
 
 
 def rss(pid):
-    """Megabytes of memory of the process."""
+    """Returns the resident memory of the process in MiB."""
     with open(f"/proc/{pid}/status") as status:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status.read()).group(1)) / 1024
 
 
 @pytest.fixture
 def large(tmp_path):
-    """32 MB in 512 samples."""
+    """32 MiB in 512 samples."""
     np.save(tmp_path / "large.npy", np.ones((512, 8192), "f8"))
     return Dataset(tmp_path)
 
 
-# Memory of large reads is reused once nothing refers to it.
+# The memory of a large read is reused once no array refers to it.
 @pytest.mark.parametrize("batch", [16, 64])
 def test_batches_that_are_kept_stay_as_they_were(tmp_path, batch):
     np.save(tmp_path / "0.npy", np.repeat(np.arange(512, dtype="f8"), 8192).reshape(512, 8192))
@@ -652,7 +654,7 @@ def test_batches_that_are_kept_stay_as_they_were(tmp_path, batch):
     assert all((row == first).all() for row, first in rows + tensors)
 
 
-# A leak of the read data would be 32 MB in each epoch; the data read ahead has a limit.
+# A leak of the read data would be 32 MiB in each epoch; the data read ahead has a limit.
 @pytest.mark.parametrize("stay", [False, True])
 def test_memory_does_not_grow(large, stay):
     loader = Loader(large, 16, shuffle=True, transform=lambda sample: float(sample[0]), ahead=4 << 20)
@@ -674,7 +676,7 @@ def test_memory_does_not_grow_without_workers(large):
     sizes = []
 
     for _ in range(20):
-        for _ in itertools.islice(loader, 8):  # with reads in flight when it is left
+        for _ in itertools.islice(loader, 8):  # leaves the epoch while reads are in flight
             pass
         for _ in loader:
             pass
@@ -703,7 +705,8 @@ def test_descriptors_and_threads_do_not_grow(numbers):
 # --- the example ---
 
 
-# The example of the documentation, with its place and its number of epochs replaced; it is stopped, and goes on.
+# Runs the example of the documentation with another directory and fewer epochs, stops it, and
+# resumes it.
 def test_the_example_trains_and_resumes(tmp_path):
     lines = penstock.data.__doc__.split("\n\n")
     (code,) = [text for text in lines if "Loader(" in text]

@@ -1,4 +1,4 @@
-"""Memory that is copied: by several threads, and from devices that this machine does not have."""
+"""Copies of memory: by several threads, and from simulated GPUs."""
 import ctypes
 import random
 from array import array
@@ -19,7 +19,8 @@ def copied(pieces, threads):
     _native.copy(array("Q", [word for piece in pieces for word in piece]).tobytes(), threads)
 
 
-# Large pieces are not copied like small ones, but in lines of 64 bytes and groups of pages.
+# Large pieces are copied in a different way than small ones: in lines of 64 bytes and groups of
+# pages.
 @pytest.mark.parametrize("threads", [0, 1, 3, 1000])
 def test_every_byte_is_copied_and_none_beside_them(threads):
     generator, size = random.Random(7), 12 << 20
@@ -44,7 +45,7 @@ def test_pieces_that_are_none_are_refused():
 
 
 class Gpu:
-    """Replaces torch on a machine with a GPU, as far as HostBuffer needs it; `events` has the calls in their order."""
+    """Replaces torch as HostBuffer sees it on a machine with a GPU; `events` lists the calls in their order."""
 
     uint8 = torch.uint8
 
@@ -71,7 +72,7 @@ class Gpu:
 
 
 class OnHost:
-    """A tensor of the host; copies to it from a GPU end at the latest when that is synchronised."""
+    """A host tensor; a copy to it from a GPU is complete at the latest when that GPU is synchronised."""
 
     def __init__(self, tensor, events):
         self.tensor, self.events = tensor, events

@@ -1,4 +1,4 @@
-"""Numbers of loaders: of an epoch, on a terminal, and in the output of a run."""
+"""Numbers of a loader: for an epoch, on a terminal, and in the output of a run."""
 import fcntl
 import itertools
 import json
@@ -28,7 +28,7 @@ def rows(tmp_path_factory):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The clock of the loaders, which advances only when a test says so."""
+    """The clock of the loaders; only the test advances it."""
     clock = types.SimpleNamespace(now=100.0)
     monkeypatch.setattr(penstock._meter, "time", types.SimpleNamespace(monotonic=lambda: clock.now, time=lambda: 1.7e9))
     return clock
@@ -36,7 +36,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """The environment of a step of a run; the lines of a rank."""
+    """Sets the environment of a step of a run; returns a function that reads the lines of a rank."""
     monkeypatch.setenv("DEEPSQUARE_OUTPUT", str(tmp_path / "output")), monkeypatch.setenv("PENSTOCK_RUN_ID", "run-7")
     monkeypatch.setenv("PENSTOCK_ATTEMPT", "2")
 
@@ -102,7 +102,7 @@ def test_the_numbers_are_metrics_of_a_checkpoint(rows, place):
 
 @pytest.fixture(params=[80, 0])
 def terminal(request, monkeypatch):
-    """A terminal of 80 columns as standard error, or one without a size; returns what was written to it."""
+    """Replaces standard error by a terminal of 80 columns or without a size; returns a function that returns the written text."""
     outer, inner = os.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, request.param, 0, 0))
     stderr = open(inner, "w")
@@ -114,7 +114,7 @@ def terminal(request, monkeypatch):
         while True:
             try:
                 text += os.read(outer, 1 << 16)
-            except OSError:  # all of it was read
+            except OSError:  # everything was read
                 return text.decode()
 
     yield written
@@ -186,7 +186,7 @@ for i, batch in enumerate(Loader(data, 8)):
 """
 
 
-# A run that is stopped gets SIGTERM, and so does a machine that goes away.
+# penstock sends SIGTERM when a run is stopped and when the machine is preempted.
 @pytest.mark.parametrize("where", ["here", "child"])
 def test_a_training_that_sigterm_ends_leaves_a_line(tmp_path, run, where):
     (tmp_path / "rows.bin").write_bytes(bytes(80))
@@ -196,7 +196,7 @@ def test_a_training_that_sigterm_ends_leaves_a_line(tmp_path, run, where):
     assert out == "" and [(line["samples"], line["ended"]) for line in run()] == [(16, False)]
 
 
-# A handler of the training stays, and so does the default one after the epoch.
+# The loader replaces only the default handler, and restores it after the epoch.
 def test_handlers_of_the_training_stay(rows, run):
     found = []
     for handler in (lambda *_: None, signal.SIG_IGN, signal.SIG_DFL):
@@ -208,7 +208,7 @@ def test_handlers_of_the_training_stay(rows, run):
     assert found == [(True, True), (True, True), (False, True)]
 
 
-# The generator of the first epoch is still there when the next epoch begins.
+# The generator of the first epoch still exists when the next epoch begins.
 def test_an_epoch_that_is_not_asked_for_more_is_written_before_the_next(rows, run):
     loader = Loader(rows, 8)
     first = iter(loader)

@@ -1,4 +1,4 @@
-"""Several data sets mixed by weights: shares, order, ranks and workers, resuming."""
+"""Several data sets mixed by weights: shares, order, ranks, workers and resuming."""
 import collections
 import itertools
 import json
@@ -18,7 +18,7 @@ WEIGHTS = (0.6, 0.3, 0.1)
 
 @pytest.fixture
 def sets(tmp_path):
-    """Sets of 100, 40 and 12 samples, which are numbers from 0, 1000 and 2000 on."""
+    """Sets of 100, 40 and 12 samples, whose values count from 0, 1000 and 2000."""
     made = []
     for k, n in enumerate(SIZES):
         (tmp_path / str(k)).mkdir()
@@ -57,7 +57,8 @@ def test_an_epoch_ends_before_a_sample_comes_twice(sets):
     assert len(set(samples)) == len(samples) and shares(samples)[2] == 12 and len(loader(sets)) == -(-len(samples) // 7)
 
 
-# No set begins again before all of its samples were taken, and an epoch continues where the last one ended.
+# A set starts again only after all of its samples were delivered, and an epoch continues where the
+# previous one ended.
 def test_sets_that_repeat_are_taken_whole_before_any_sample_again(sets):
     batches = loader(sets, repeat=True)
     everything = {1000 * k + i for k, n in enumerate(SIZES) for i in range(n)}
@@ -108,7 +109,8 @@ def test_ranks_and_workers_get_the_samples_of_one_process(sets, workers, shuffle
     assert flat(steps) == flat(listed(loader(sets, shuffle=shuffle, repeat=True)))
 
 
-# The rest is the same with other numbers of ranks and workers, in any order of them.
+# A resumed epoch delivers the remaining samples in the same order, with any number of ranks and
+# workers.
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("then", [(1, 0), (3, 2), (4, 1)])
 def test_an_epoch_resumes_with_other_ranks_and_workers(sets, workers, world, then):  # noqa: F811
@@ -187,7 +189,7 @@ def test_numbers_count_on_from_set_to_set(sets):
             mix.place(number)
 
 
-# The counter has each record once: the parts of a read are put together in the order of the mix.
+# The counter sees each sample once, so the parts of a large read are in the order of the mix.
 def test_large_reads_keep_their_order(tmp_path):
     made = []
     for k in range(3):

@@ -1,4 +1,4 @@
-"""The functions that report preemption notices, deadlines and requests to save to a training."""
+"""The functions with which a training sees preemption notices, deadlines and requests to save."""
 import json
 import time
 
@@ -36,7 +36,8 @@ def test_a_notice_that_says_nothing_is_one_all_the_same(told, content):
     assert checkpoint.should_stop() and checkpoint.notice() == ("", "", None) and checkpoint.deadline() is None
 
 
-# A rebalance recommendation, for example: the training saves once for each request, and continues.
+# A rebalance recommendation, for example, asks for a save: the training saves once for each
+# request, and continues.
 def test_a_notice_that_it_may_happen_soon_asks_for_a_save(told, tmp_path, monkeypatch):
     ask = tmp_path / "save"
     unset = checkpoint.should_save()
@@ -76,7 +77,7 @@ def test_done_waits_for_the_save_and_leaves_the_marker(place, tmp_path, monkeypa
     assert marker.exists() and pending.done() and checkpoint.latest().step == 1
 
 
-# Cheap enough for every batch: a thousand checks take less than one batch of a millisecond.
+# The check is cheap enough for every batch: it takes less than 100 µs of CPU time.
 def test_asking_costs_next_to_nothing(told):
     begin = time.process_time()
     for _ in range(10_000):

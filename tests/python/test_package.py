@@ -1,4 +1,4 @@
-"""The package as a user installs it: pip into an environment of its own."""
+"""The package as a user installs it: with pip, into a virtual environment."""
 import os
 import subprocess
 import sys

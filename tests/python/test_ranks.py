@@ -1,4 +1,4 @@
-"""Several ranks: each saves its part, rank 0 commits; torch.distributed.checkpoint through penstock's storage."""
+"""Several ranks: each saves its part and rank 0 commits; torch.distributed.checkpoint with penstock's storage."""
 import json
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ except ImportError:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """The results of two ranks, and the directory of their checkpoints."""
+    """Returns the results of two ranks, and the directory of their checkpoints."""
     folder = tmp_path_factory.mktemp("two")
     env = {"PENSTOCK_CHECKPOINT_DIR": str(folder / "checkpoints"), "WORLD_SIZE": "2"}
     ranks = [Child(str(WORKER), (folder / "rendezvous", folder / "preempt"), env | {"RANK": str(rank)}) for rank in (0, 1)]

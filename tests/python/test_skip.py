@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:samples of", "ignore:This DataLo
 
 @pytest.fixture
 def objects(tmp_path):
-    """40 objects, each of which is its number as a byte."""
+    """40 objects; the content of each object is its number, as a byte."""
     for i in range(40):
         (tmp_path / f"{i:02}").write_bytes(bytes([i]))
     return Dataset(tmp_path, "objects")
@@ -23,7 +23,7 @@ def objects(tmp_path):
 
 @pytest.fixture
 def records(tmp_path):
-    """Two shards of 20 examples, whose a is their number, with the samples 3, 5 and 27 damaged."""
+    """Two shards of 20 examples, whose feature `a` is their number; samples 3, 5 and 27 are damaged."""
     for shard in range(2):
         rows = [bytearray(record(example(a=[20 * shard + i]))) for i in range(20)]
         for i in (3, 5) if shard == 0 else (7,):
@@ -41,7 +41,7 @@ def numbers_of(batch):
 
 
 def spoil(folder):
-    """Removes one object, and changes another."""
+    """Removes one object and changes another."""
     (folder / "07").unlink()
     (folder / "21").write_bytes(b"longer")
 
@@ -71,7 +71,7 @@ def test_damaged_records_are_skipped_and_their_neighbours_are_not(records, shuff
 
 @pytest.fixture
 def checksums(tmp_path, monkeypatch):
-    """checksums(*damaged): two shards of 100 samples, with a double of reads that verify what they read, and the list of them."""
+    """checksums(*damaged): a data set of two shards of 100 samples whose reads fail for damaged samples, and the list of its reads."""
     np.save(tmp_path / "0.npy", np.arange(100)), np.save(tmp_path / "1.npy", np.arange(100, 200))
     data = Dataset(tmp_path)
     start, reads = data._start, []
@@ -102,7 +102,8 @@ def test_samples_with_another_checksum_are_found_by_halves(checksums, damaged):
     assert loader.skipped["damaged"] == len(damaged) and loader.stats()["bytes"] == 8 * (200 - len(damaged))
 
 
-# Each read of a compressed shard fetches all of it.
+# Each read of a compressed shard fetches the whole shard, so few reads must show that none of its
+# samples can be read.
 def test_a_shard_of_which_nothing_can_be_read_is_given_up_early(checksums):
     data, reads = checksums(*range(100))
     loader = Loader(data, 200, on_error="skip")
@@ -123,7 +124,7 @@ def test_a_shard_that_has_changed_is_skipped_whole(tmp_path):
     assert loader.skipped == {"damaged": 0, "changed": 10, "missing": 0}
 
 
-# Failures unrelated to a sample would skip all samples.
+# If such errors were skipped, every sample would be skipped.
 def test_other_errors_are_raised(tmp_path, objects, monkeypatch):
     def unavailable(*_):
         error = DatasetError("cannot read '03'")
@@ -161,7 +162,8 @@ def test_workers_report_what_they_skip(tmp_path, objects, count):
     assert [name in str(warning.message) for name, warning in zip(("'07'", "'21'"), warned)] == [True, True]
 
 
-# A state counts positions of the order and not samples, so that other ranks and later starts find theirs.
+# A state counts positions of the order, including skipped samples, so that other numbers of ranks
+# resume at the right position.
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_state_counts_skipped_samples(tmp_path, objects, count):
     spoil(tmp_path)
@@ -188,7 +190,7 @@ def test_a_batch_of_which_nothing_is_left_is_left_out(tmp_path, objects, count, 
 
     got = [list(map(int, batch)) for batch in torches]
 
-    # torch takes batches of its workers in turn.
+    # torch returns the batches of its workers in turn.
     assert (sorted(got) if through == "iterable" else got) == [list(range(i, i + 4)) for i in range(0, 40, 4) if i != 8]
 
 

@@ -13,7 +13,7 @@ Pair = collections.namedtuple("Pair", "x y")
 
 @pytest.fixture
 def one(tmp_path):
-    """one(array, name): a set of the rows of an array."""
+    """one(array): a data set of the rows of the array."""
 
     def make(array):
         np.save(tmp_path / "0.npy", array)
@@ -35,7 +35,7 @@ def test_arrays_are_tensors_of_types_that_torch_computes_with(one, given, got):
     assert batch.dtype == got and batch.tolist() == rows.tolist()
 
 
-# torch's own function fails for these tokens.
+# torch's own collate function fails for these tokens.
 @pytest.mark.parametrize("workers", [0, 1])
 def test_tokens_are_tensors_in_a_dataloader_of_torch(tmp_path, workers):
     np.arange(40, dtype="uint16").tofile(tmp_path / "train.bin")
@@ -61,7 +61,7 @@ def test_columns_are_tensors_by_name(tmp_path, workers):
     assert batch["label"].tolist() == list(range(10)) and np.array_equal(batch["image"].numpy(), pictures)
 
 
-# Values that torch's own collate refuses, or turns into lists of numbers.
+# torch's own collate refuses some of these values, and turns others into lists of numbers.
 def test_bytes_text_and_other_values_stay_lists(tmp_path):
     members = {"txt": b"text", "jpg": b"JPEG", "json": b'{"a": [1], "b": 2}'}
     tar(tmp_path / "0.tar", [(f"{i}.{kind}", data) for i in range(2) for kind, data in members.items()])
@@ -120,7 +120,7 @@ def test_other_words_for_collate_are_refused(one):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """A double of CUDA; returns the list of locked tensors."""
+    """Simulates CUDA; returns the list of page-locked tensors."""
     locked = []
 
     def pin_memory(tensor):
@@ -148,7 +148,7 @@ def test_a_named_tuple_keeps_its_type(one, cuda):
     assert isinstance(batch, Pair) and batch.x.tolist() == [0, 1, 2] and len(cuda) == 1
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA here")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_nothing_is_locked_without_cuda(one):
     with pytest.warns(RuntimeWarning, match="CUDA"):
         (batch,) = Loader(one(np.arange(3)), 3, pin_memory=True)
@@ -156,7 +156,7 @@ def test_nothing_is_locked_without_cuda(one):
     assert batch.tolist() == [0, 1, 2] and not batch.is_pinned()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA")
 @pytest.mark.parametrize("workers", [None, 0, 2])
 def test_batches_are_in_locked_memory(one, workers):
     loader = Loader(one(np.arange(30)), 3, pin_memory=True)
