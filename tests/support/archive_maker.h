@@ -1,4 +1,5 @@
-/* Archives in memory, by libarchive's writer; directories to unpack them in, and looks at those. */
+/* Archives in memory, written by libarchive; directories to unpack them in, and checks of the
+ * result. */
 #ifndef SUPPORT_ARCHIVE_MAKER_H
 #define SUPPORT_ARCHIVE_MAKER_H
 
@@ -31,7 +32,7 @@ struct member {
 	/* f file, d directory, l symbolic link, h hard link, p FIFO, c device, s socket */
 	char type;
 	const char *text; /* contents, or the target of a link */
-	unsigned mode; /* 0: 0644, and 0755 of a directory */
+	unsigned mode; /* 0 means 0644, or 0755 for a directory */
 };
 
 #define MEMBER_TIME 1244505600
@@ -43,7 +44,7 @@ static inline la_ssize_t maker_write(struct archive *a, void *cookie, const void
 	return (la_ssize_t)len;
 }
 
-/* The writer needs a locale to store names in Unicode; the reader must do without. */
+/* The writer needs a locale to store names in Unicode; the reader must work without one. */
 static inline struct archive *maker_new(struct buf *out, locale_t *locale)
 {
 	struct archive *a = archive_write_new();
@@ -92,7 +93,7 @@ static inline void maker_add(struct archive *a, const struct member *m)
 	archive_entry_free(e);
 }
 
-/* `format` and `filter` as libarchive names them ("ustar", "zip"; "gzip", NULL: none). */
+/* `format` and `filter` have libarchive's names: "ustar", "zip"; "gzip", or NULL for no filter. */
 static inline void make_archive(struct buf *out, const char *format, const char *filter,
 	const struct member *members, size_t n)
 {
@@ -108,7 +109,7 @@ static inline void make_archive(struct buf *out, const char *format, const char 
 	maker_close(a, locale);
 }
 
-/* One compressed file of `len` bytes. */
+/* Makes a compressed file of `len` bytes. */
 static inline void make_compressed(
 	struct buf *out, const char *filter, const void *data, size_t len)
 {
@@ -128,7 +129,7 @@ static inline void make_compressed(
 	maker_close(a, locale);
 }
 
-/* A directory with "in" to unpack into, and a file next to it that must not be changed. */
+/* The directory "in" to unpack into, and next to it a file that must not be changed. */
 struct yard {
 	char top[64];
 	char in[80];
@@ -168,7 +169,7 @@ static inline int yard_teardown(void **state)
 	return 0;
 }
 
-/* Empties "in", for the next turn of a loop. */
+/* Empties "in" for the next iteration of a loop. */
 static inline void yard_clear(struct yard *y)
 {
 	assert_int_equal(fs_remove_tree(y->in, NULL), 0);
@@ -176,7 +177,7 @@ static inline void yard_clear(struct yard *y)
 	penstock_error_release(&y->err);
 }
 
-/* Writes the archive into "in" and unpacks it there, fed in chunks of `chunk` bytes. */
+/* Writes the archive into "in" and unpacks it there; the unpacker gets chunks of `chunk` bytes. */
 static inline int yard_unpack(struct yard *y, const struct buf *archive, const char *name,
 	size_t chunk, const struct unpack_options *options)
 {
@@ -210,7 +211,7 @@ static inline size_t count_entries(const char *dir)
 	return n;
 }
 
-/* The directory has only the archive, and nothing outside was touched. */
+/* Asserts that "in" has only the archive, and that the file next to it is unchanged. */
 static inline void assert_nothing_unpacked(const struct yard *y)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(100);
@@ -248,7 +249,7 @@ static inline struct stat stat_of(const struct yard *y, const char *name)
 	return st;
 }
 
-/* Bytes that do not compress, the same every time. */
+/* Fills the memory with bytes that do not compress and are the same in every run. */
 static inline void fill_noise(char *p, size_t len)
 {
 	uint64_t x = 88172645463325252u;

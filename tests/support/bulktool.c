@@ -5,9 +5,9 @@
  *	bulktool copy BUCKET PREFIX BUCKET PREFIX | remove BUCKET PREFIX
  *	bulktool up-url DIR URL | down-url URL DIR < NAMES
  *
- * A line of JSON says what was done, lines on stderr name what failed; the exit status is the first
- * error's code. MOVE=1 moves, KNOWN=0 ignores the listing, PRESERVE=1 keeps times and modes, SIGINT
- * cancels.
+ * Prints a summary as one line of JSON, and on stderr a line for each item that failed. The exit
+ * status is the code of the first error. MOVE=1 moves, KNOWN=0 ignores the listing, PRESERVE=1
+ * keeps times and modes, SIGINT cancels.
  */
 #include <dirent.h>
 #include <fcntl.h>

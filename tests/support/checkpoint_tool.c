@@ -1,11 +1,11 @@
 /*
  * Saves checkpoints as a training would, for the system tests.
  *
- *	checkpoint-tool save DIR STEP SIZE [METRIC=VALUE]...  one, of two files, bytes by the step
- *	checkpoint-tool loop DIR FIRST LAST SIZE  each step from FIRST to LAST; prints each
+ *	checkpoint-tool save DIR STEP SIZE [METRIC=VALUE]...  one checkpoint of two files
+ *	checkpoint-tool loop DIR FIRST LAST SIZE  each step from FIRST to LAST; prints each step
  *	checkpoint-tool rank DIR STEP SIZE RANK WORLD SECONDS	the part of one rank
- *	checkpoint-tool latest DIR	prints the step of the newest that is whole, "none"
- *	checkpoint-tool check DIR	the same, and that its bytes are those of its step
+ *	checkpoint-tool latest DIR	prints the step of the newest complete checkpoint, or "none"
+ *	checkpoint-tool check DIR	the same, and checks that the bytes match the step
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 
 #define CHUNK 65536
 
-/* Sets the content of the file at `at`, which differs between versions. */
+/* Fills `block` with the content of the file at offset `at`; the content depends on the step. */
 static void fill(unsigned char *block, size_t n, uint64_t step, uint64_t at)
 {
 	for (size_t i = 0; i < n; i++)
@@ -32,7 +32,7 @@ static int write_file(
 	struct save *s, const char *name, uint64_t step, uint64_t size, struct penstock_error *err)
 {
 	static unsigned char block[CHUNK];
-	int r = save_write(s, name, block, 0, err); /* also an empty one */
+	int r = save_write(s, name, block, 0, err); /* creates the file even if it is empty */
 
 	for (uint64_t at = 0; r == 0 && at < size; at += CHUNK) {
 		size_t n = size - at < CHUNK ? (size_t)(size - at) : CHUNK;
@@ -104,7 +104,8 @@ static int latest(const char *dir, bool check, struct penstock_error *err)
 		return r;
 	if (check && (check_file(c, "model-0.bin", c->step) < 0 ||
 			     check_file(c, "optimizer/0.bin", c->step + 1000000) < 0))
-		return error_set(err, PENSTOCK_E_CORRUPT, "%s: bytes of another step", c->path);
+		return error_set(
+			err, PENSTOCK_E_CORRUPT, "'%s' has the bytes of another step", c->path);
 	return printf("%" PRIu64 "\n", c->step) < 0;
 }
 
@@ -140,7 +141,8 @@ int main(int argc, char **argv)
 	} else if ((strcmp(what, "latest") == 0 || strcmp(what, "check") == 0) && argc == 3) {
 		r = latest(argv[2], *what == 'c', &err);
 	} else {
-		fprintf(stderr, "see the head of tests/support/checkpoint_tool.c\n");
+		fprintf(stderr,
+			"usage: see the first comment of tests/support/checkpoint_tool.c\n");
 		return 64;
 	}
 	if (r < 0)

@@ -1,8 +1,8 @@
 /*
- * Uses all of <penstock/dataset.h> except the decoding of images, as a program would that knows
- * nothing else of penstock:
+ * Uses all of <penstock/dataset.h> except the decoding of images, as a program outside of this
+ * project would:
  *	dataset_exercise s3://BUCKET [gs://BUCKET]
- * Ends with 0, or prints the line at which something was not as the header says.
+ * Exits with 0, or prints the line of the first result that differs from the header's description.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -163,7 +163,8 @@ static void *read_some(void *set)
 	return NULL;
 }
 
-/* Records of an object, or of the same bytes in a file: read by several threads, and ahead. */
+/* Reads records of an object, or of a cache file with the same bytes, by several threads and in
+ * batches that are started ahead. */
 static void sets_of_records(const char *url, const char *cache)
 {
 	struct penstock_transfer_options transfer = PENSTOCK_TRANSFER_OPTIONS_INIT;
@@ -203,7 +204,7 @@ static void sets_of_records(const char *url, const char *cache)
 		CHECK(memcmp(data + i * RECORD, big + ids[i] * RECORD, RECORD) == 0);
 	for (int i = 0; i < 4; i++)
 		pthread_join(readers[i], NULL);
-	/* The set ends what was not waited for. */
+	/* Freeing the set ends a batch for which no caller waited. */
 	CHECK(penstock_batch_start(&none, set, ids, 8, data, &err) == 0);
 	penstock_dataset_free(set);
 	free(data);
@@ -257,7 +258,8 @@ static struct penstock_plan *planned(const struct penstock_plan_options *o)
 	return plan;
 }
 
-/* Counts the samples that the first `stop` batches of the rank have; the workers take turns. */
+/* Counts in `seen` the samples in the first `stop` batches of the rank; the batches of its workers
+ * alternate. */
 static void deal(struct penstock_plan_options *o, uint64_t stop, int *seen)
 {
 	uint64_t ids[PER_BATCH], batches = 0, of_rank = 0;
@@ -356,7 +358,8 @@ static void rests(void)
 	}
 }
 
-/* Three of four samples in a row are of the first set; the ids of the second continue after it. */
+/* Three of four consecutive samples are of the first set; the ids of the second set follow those of
+ * the first. */
 static void mixes(void)
 {
 	static const uint64_t samples[] = {30, 10}, weights[] = {3, 1};

@@ -1,23 +1,23 @@
 /*
- * Preloaded into a program under test, ends it by SIGKILL at a chosen system call, so that a test
- * can kill it between any two changes that it makes to the disk. The program does not know about
- * the library.
+ * A library that is preloaded into a program under test and kills the program with SIGKILL at a
+ * chosen system call. A test can thus kill the program between any two changes that it makes to the
+ * disk.
  *
  *	KILL_AT=OP:WHEN:NUMBER:GLOB  the NUMBER-th OP on a path that matches GLOB (fnmatch)
- *	KILL_AT_VERB=run		only where this is the program's first argument
- *	KILL_AT_ARMED=FILE		counts only while FILE is there
+ *	KILL_AT_VERB=run		active only if the first argument is "run"
+ *	KILL_AT_ARMED=FILE		counts calls only while FILE exists
  *	KILL_AT_FILE=FILE		instead of KILL_AT: FILE has the value, if FILE exists
- *	KILL_AT_DEAF=1			inotify reports nothing, as if its thread had no turn
- *	KILL_AT_TRACE=FILE		a line "OP PATH" for each such call
+ *	KILL_AT_DEAF=1			inotify reports no event, as if its thread never ran
+ *	KILL_AT_TRACE=FILE		writes a line "OP PATH" for each counted call
  *
- * OP: open (that may create), rename (or link: the new name), unlink, mkdir, rmdir, write, pread,
- * sync, lock, truncate, wait, fork, send (on a socket), signal (by a pidfd), or any. WHEN: before,
- * after, or half: of a write, its first half is in the file; or stop: SIGSTOP before the call. Only
- * calls of the process that was started count, in any thread; not those of its children. The kill
- * replaces the file of KILL_AT_FILE by FILE.next, or removes the file if there is no FILE.next, so
- * that a process with the same environment does not die, or dies at a moment of its own.
+ * OP is open (with O_CREAT), rename (or link, with the new name), unlink, mkdir, rmdir, write,
+ * pread, sync, lock, truncate, wait, fork, send (on a socket), signal (by a pidfd), or any. WHEN is
+ * before, after, half (after the first half of a write), or stop (SIGSTOP before the call). Calls
+ * of all threads of the started process count, but not those of its children. The kill replaces the
+ * file of KILL_AT_FILE by FILE.next, or removes the file if there is no FILE.next, so that the next
+ * process with the same environment is not killed, or is killed at a different call.
  */
-/* Both names of each function are defined here, those with 64 and those without. */
+/* This file defines both names of each function, with and without the suffix 64. */
 #undef _FILE_OFFSET_BITS
 
 #include <dlfcn.h>
@@ -158,7 +158,7 @@ static void absolute(int dir, const char *name, char path[static PATH_MAX])
 	}
 }
 
-/* Returns true if the process has to die at this call; `fd` is for calls without a name. Keeps
+/* Returns true if this is the chosen call; `fd` is for calls without a name. Does not change
  * errno. */
 static bool is_it(const char *op, int fd, const char *name)
 {
@@ -189,7 +189,7 @@ static bool is_it(const char *op, int fd, const char *name)
 	return hit;
 }
 
-/* CALL with a death around it. */
+/* Makes the call, and kills the program before or after the call if `hit` is true. */
 #define AROUND(type, hit, call)                                                                    \
 	do {                                                                                       \
 		bool hit_ = (hit);                                                                 \
@@ -255,7 +255,7 @@ EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to,
 		REAL(renameat2)(from_dir, from, to_dir, to, flags));
 }
 
-/* A link gives an unnamed file its name. */
+/* linkat() gives an unnamed temporary file its name. */
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
 	AROUND(int, is_it("rename", to_dir, to), REAL(linkat)(from_dir, from, to_dir, to, flags));
@@ -359,7 +359,7 @@ EXPORT ssize_t pread64(int fd, void *data, size_t len, off64_t offset)
 	AROUND(ssize_t, is_it("pread", fd, NULL), REAL(pread64)(fd, data, len, offset));
 }
 
-/* Only ends that were found count: a look without a child that ended is not a step. */
+/* Only calls that reap a child count. */
 EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 {
 	int r = REAL(waitid)(type, id, info, options);
@@ -379,7 +379,7 @@ EXPORT pid_t waitpid(pid_t pid, int *status, int options)
 	return found;
 }
 
-/* After: the child exists and has not executed its program yet, or has just executed it. */
+/* With "after", the child exists and may or may not have executed its program already. */
 EXPORT pid_t fork(void)
 {
 	bool hit = is_it("fork", AT_FDCWD, "/child");
@@ -393,8 +393,7 @@ EXPORT pid_t fork(void)
 	return child;
 }
 
-/* Children that are born in a control group or in namespaces of their own have no function in the C
- * library. */
+/* The C library has no function that creates a child in a control group or in namespaces. */
 EXPORT long syscall(long number, ...)
 {
 	long a[6];

@@ -4,15 +4,14 @@
  *
  *	kill-trainer CONTROL STEPS [rename] [pace=MS] [big=MIB]
  *
- * Below $DEEPSQUARE_OUTPUT: `ckpt` (rewritten in place, or by a rename, in every step), `data-K` of
- * step K, `end` of the last one; `mine/ATTEMPT-K`, which only this attempt writes; `train.log`,
- * which stays open; `big` of that many MiB, closed at the end. Exits with 9 if the restored
- * checkpoint is torn.
+ * Writes below $DEEPSQUARE_OUTPUT: `ckpt` (rewritten in place, or by a rename, in every step),
+ * `data-K` of step K, `end` of the last one; `mine/ATTEMPT-K`, which only this attempt writes;
+ * `train.log`, which stays open; `big` of that many MiB, closed at the end. Exits with 9 if the
+ * restored checkpoint is torn.
  *
- * Each line of CONTROL/ledger names a file that was closed, written after its close. While
- * CONTROL/hold-ATTEMPT-K is there, step K of that attempt has ended and the next one does not
- * begin; `hold-ATTEMPT-end` holds before the exit. The lines "at step K" and "at end" come before
- * each such moment.
+ * Each line of CONTROL/ledger names a file, and is written after the file was closed. While
+ * CONTROL/hold-ATTEMPT-K exists, the attempt pauses after step K; while `hold-ATTEMPT-end` exists,
+ * it pauses before the exit. Before each pause the program prints "at step K" or "at end".
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +41,7 @@ static void rest(int ms)
 	nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 }
 
-/* SplitMix64. */
+/* The random generator SplitMix64. */
 static uint64_t next(uint64_t state)
 {
 	state += 0x9e3779b97f4a7c15;
@@ -81,8 +80,7 @@ static void note_closed(const char *name)
 	write_all(ledger_fd, line, (size_t)n);
 }
 
-/* Two writes, so that a kill finds halves; the second begins with what only a whole file has at
- * that place. */
+/* Writes the file in two halves, so that a kill can leave the first half alone. */
 static void write_file(const char *name, const char *as, const void *data, size_t len)
 {
 	char path[4096], final[4096];
@@ -104,7 +102,7 @@ static void write_file(const char *name, const char *as, const void *data, size_
 	note_closed(name);
 }
 
-/* Head, body and tail all follow from the step and the state. */
+/* Head, body and tail depend only on the step and the state. */
 static void compose(char body[static BODY], int step, uint64_t state)
 {
 	uint64_t word = state;
@@ -142,8 +140,8 @@ static void load(int *step, uint64_t *state)
 	exit(TORN);
 }
 
-/* A file that was closed at the moment of the kill may have been removed as incomplete: then it is
- * written again. */
+/* penstock may have removed a file that was closed at the moment of the kill; writes such a file
+ * again. */
 static void look_back(int step)
 {
 	static char body[BODY];

@@ -1,8 +1,8 @@
 /*
- * Uses all of <penstock/transfer.h> and <penstock/file.h>, as a program would that knows nothing
- * else of penstock:
+ * Uses all of <penstock/transfer.h> and <penstock/file.h>, as a program outside of this project
+ * would:
  *	library_exercise s3://BUCKET [gs://BUCKET]
- * Ends with 0, or prints the line of the first result that is not as the header describes it.
+ * Exits with 0, or prints the line of the first result that differs from the header's description.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -176,7 +176,8 @@ struct cancelled {
 	int fd;
 };
 
-/* The first part is in flight; no more data follows, and then the upload is cancelled. */
+/* Sends the first bytes of the stream and then cancels the upload, which still waits for more
+ * data. */
 static void *call_off(void *arg)
 {
 	const struct cancelled *c = arg;
@@ -244,7 +245,8 @@ static void threads(struct penstock_transfer *t, const char *bucket)
 		pthread_join(all[i], NULL);
 }
 
-/* Programs of other versions have a struct that is shorter or longer; one forgets to set it up. */
+/* A program that was compiled with another version passes a shorter or longer struct; a wrong
+ * program does not initialise the struct. */
 static void ages(struct penstock_transfer *t, const char *bucket)
 {
 	struct {

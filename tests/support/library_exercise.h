@@ -1,6 +1,6 @@
 /*
- * Shared by the programs that use libpenstock as another program would: they end at the first
- * result that is not as the header describes it, and print its line.
+ * Checks for the programs that use all of libpenstock: at the first result that differs from the
+ * header's description, a program prints the line of the check and exits.
  *
  *	CHECK(penstock_head(t, url, NULL, &err) == 0);
  *	FAILS(PENSTOCK_E_NOT_FOUND, penstock_head(t, missing, NULL, &err));

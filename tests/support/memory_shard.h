@@ -20,7 +20,7 @@
 #include "dataset/format/format.h"
 
 struct memory_shard {
-	const void *data; /* the first `size` bytes; others are zeros */
+	const void *data; /* the first `size` bytes; all other bytes are zero */
 	uint64_t size;
 	unsigned reads;
 	uint64_t bytes; /* read so far */
@@ -47,7 +47,7 @@ static inline struct shard_reader memory_shard_reader(struct memory_shard *m, co
 		.name = name, .size = m->size, .read = memory_shard_read, .cookie = m};
 }
 
-/* Reads a file of the folder $TEST_DATA. */
+/* Reads a file of the directory $TEST_DATA. */
 static inline int memory_shard_file(const char *name, struct buf *out)
 {
 	_cleanup_free_ char *path = path_join(getenv("TEST_DATA"), name);
@@ -57,7 +57,7 @@ static inline int memory_shard_file(const char *name, struct buf *out)
 
 struct found {
 	size_t n;
-	size_t stop_at; /* the sample that ends the scan with 7; 0 if none */
+	size_t stop_at; /* the scan ends at this sample with error 7; 0 if never */
 	struct {
 		uint64_t offset, size;
 		char key[256];

@@ -1,6 +1,6 @@
 /*
- * mini_http.h's server in a process of its own, for tests that count or refuse what their own
- * process allocates. The server gets no cookie, and ends with the test.
+ * The server of mini_http.h in a separate process, for tests that count the allocations of their
+ * own process or make them fail. The server has no cookie, and ends with the test.
  */
 #ifndef SUPPORT_MINI_FORK_H
 #define SUPPORT_MINI_FORK_H
@@ -14,10 +14,10 @@
 
 struct mini_fork {
 	pid_t pid;
-	char url[MINI_URL_SIZE]; /* URL of its root, without a slash at the end */
+	char url[MINI_URL_SIZE]; /* URL of the server's root, without a slash at the end */
 };
 
-/* Called before any thread is started. Returns false if it did not start. */
+/* Must be called before the process starts a thread. Returns false if the server did not start. */
 static inline bool mini_fork_start(struct mini_fork *f, mini_answer_fn answer)
 {
 	struct mini_http m;

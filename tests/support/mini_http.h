@@ -1,5 +1,5 @@
 /*
- * An HTTP/1.1 server inside the test, for replies that no decent server sends.
+ * An HTTP/1.1 server inside the test, for replies that a correct server never sends.
  *
  *	static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
  *	{
@@ -29,11 +29,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MINI_CONNECTIONS 2048 /* in its life */
+#define MINI_CONNECTIONS 2048 /* accepted in the life of a server */
 #define MINI_URL_SIZE	 256
 
 struct mini_request {
-	unsigned number; /* counts all requests, from 1 */
+	unsigned number; /* number of the request, from 1 */
 	char method[16];
 	char target[4096];
 	char headers[32768]; /* "Name: value\r\n"… */
@@ -42,7 +42,7 @@ struct mini_request {
 };
 
 struct mini_http;
-/* False: close the connection. */
+/* Returns false to close the connection. */
 typedef bool (*mini_answer_fn)(struct mini_http *m, const struct mini_request *r, int fd);
 
 struct mini_http {
@@ -94,7 +94,7 @@ static inline bool __attribute__((format(printf, 2, 3))) mini_printf(int fd, con
 	return mini_write(fd, text, (size_t)n);
 }
 
-/* A whole reply; `headers` are lines that end in CRLF. */
+/* Sends a complete reply; `headers` are lines that end in CRLF. */
 static inline bool mini_reply(
 	int fd, const char *status, const char *headers, const void *body, size_t len)
 {
@@ -103,7 +103,7 @@ static inline bool mini_reply(
 	       mini_write(fd, body, len);
 }
 
-/* The value of a request header in `out`; false: not there. */
+/* Copies the value of a request header to `out`. Returns false if the header is missing. */
 static inline bool mini_header(
 	const struct mini_request *r, const char *name, char *out, size_t size)
 {
@@ -125,7 +125,8 @@ static inline bool mini_header(
 	return false;
 }
 
-/* "Range: bytes=first-[last]" of a resource of `size` bytes; false: none. */
+/* Parses the header "Range: bytes=first-[last]" for a resource of `size` bytes. Returns false if
+ * the request has no range. */
 static inline bool mini_range(
 	const struct mini_request *r, uint64_t size, uint64_t *first, uint64_t *last)
 {
@@ -141,7 +142,7 @@ static inline bool mini_range(
 	return n >= 1;
 }
 
-/* Serves `data` with an ETag: the whole, or the requested range; replies 416 to a range beyond the
+/* Serves all of `data` or the requested range, with an ETag; replies 416 to a range beyond the
  * end. */
 static inline bool mini_serve(
 	const struct mini_request *r, int fd, const char *etag, const char *data, uint64_t size)
@@ -178,7 +179,7 @@ static inline bool mini_fill(int fd, char *data, size_t len)
 	return true;
 }
 
-/* Reads a line with its end, and nothing after it. */
+/* Reads one line including its line break, and no byte after it. */
 static inline bool mini_line(int fd, char *line, size_t size)
 {
 	size_t n = 0;

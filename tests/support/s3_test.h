@@ -1,4 +1,4 @@
-/* Included first by every cmocka test of src/s3. */
+/* The first include of every cmocka test of src/s3. */
 #ifndef SUPPORT_S3_TEST_H
 #define SUPPORT_S3_TEST_H
 
@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 
-/* Names the row of a table that an assertion is about to fail in. */
+/* Asserts the condition; a failure names the row of the test's table. */
 #define assert_row(condition, what)                                                                \
 	do {                                                                                       \
 		if (!(condition))                                                                  \

@@ -1,7 +1,7 @@
 /*
- * The S3 client from the command line, for tests: one operation of transfer/objects.h or tree.h per
- * call, its result as one JSON line on stdout, its error on stderr (exit status: the error's code).
- * Credentials, region and endpoint come as everywhere else.
+ * The S3 client as a command, for tests. Each call runs one operation of transfer/objects.h or
+ * tree.h and prints its result as one line of JSON on stdout, or its error on stderr; the exit
+ * status is the code of the error. Credentials, region and endpoint have the usual sources.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +122,7 @@ static int do_put_text(char **a)
 	return print_info(r, &info);
 }
 
-/* Small objects in parallel; the pattern holds two %d for the number. */
+/* Puts small objects in parallel; the pattern of the keys has two %d for the number. */
 struct many {
 	char **arguments;
 	atomic_int next;

@@ -1,6 +1,6 @@
 /*
- * A sync on its own, for system tests and benchmarks: options on the command line, commands on
- * standard input, one JSON object per line on standard output.
+ * Runs a sync without a run, for system tests and benchmarks: options on the command line, commands
+ * on standard input, results as one JSON object per line on standard output.
  *
  *	sync-driver --dir D --private P [--journal J] --bucket B [--prefix P/] [--attempt N] ...
  *
@@ -42,7 +42,7 @@ static void say(json_t *line)
 	char *text = json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII);
 
 	pthread_mutex_lock(&out_lock);
-	puts(text ? text : "{\"error\":\"this cannot be shown\"}");
+	puts(text ? text : "{\"error\":\"cannot print the result\"}");
 	fflush(stdout);
 	pthread_mutex_unlock(&out_lock);
 	free(text);
@@ -190,7 +190,8 @@ static void command_loop(struct sync_options *o)
 			rc = sync_start(&s, o, &err);
 			answer(word, rc, &err);
 		} else if (!s) {
-			say(json_pack("{s:s}", "error", "start it first"));
+			say(json_pack(
+				"{s:s}", "error", "the sync has not started; send 'start' first"));
 		} else if (strcmp(word, "flush") == 0) {
 			rc = sync_flush(s, number ? clock_monotonic_ms() + number : 0, &err);
 			answer(word, rc, &err);
@@ -219,8 +220,8 @@ static void command_loop(struct sync_options *o)
 }
 
 /*
- * --network: as on a file system of another machine, which has neither events nor leases. The
- * linker hands the calls of the sync to these.
+ * --network simulates a network file system, which has neither events nor leases. The linker
+ * redirects calls of the sync to these wrappers.
  */
 static bool network, traceless;
 
@@ -249,8 +250,8 @@ int __wrap_fstatfs64(int fd, struct statfs *fs)
 	return rc;
 }
 
-/* --traceless: as in memory before Linux 6.6, or where times are those of when they were last asked
- * for: no write shows in them. */
+/* --traceless simulates file systems whose times do not show every write, such as tmpfs before
+ * Linux 6.6. */
 static int without_times(int rc, struct stat *st)
 {
 	if (rc == 0 && traceless)

@@ -16,7 +16,8 @@
 #include "store/store.h"
 #include "store/upkeep/upkeep.h"
 
-/* One change of a bucket, an object or a part; position: where its reply went out. */
+/* One change of a bucket, an object or a part. `position` is where in the log its reply was
+ * sent. */
 struct event {
 	size_t position;
 	bool present;
@@ -27,12 +28,12 @@ struct event {
 	/* ALL: digests of the views from `first` to `end` */
 	uint32_t *digests;
 	size_t first, end;
-	bool steps; /* ALL: the views change one after the other */
+	bool steps; /* ALL: the views change one after another */
 };
 
 enum kind { BUCKET, OBJECT, PART, ALL };
 
-/* All changes of one thing, in the order in which they were asked for. */
+/* All changes of one thing, in the order of their requests. */
 struct thing {
 	enum kind kind;
 	char bucket[64]; /* PART: the upload's id */
@@ -44,7 +45,7 @@ struct thing {
 
 struct upload {
 	char bucket[64], key[256], id[STORE_UPLOAD_ID_SIZE];
-	size_t created, ended; /* positions; SIZE_MAX: no reply */
+	size_t created, ended; /* positions; SIZE_MAX if there was no reply */
 	bool asked_to_end;
 };
 
@@ -66,7 +67,7 @@ size_t expected_checks(const struct expected *e)
 	return e->checks;
 }
 
-/* --- the file ------------------------------------------------------------------------------ */
+/* --- the file of expectations -------------------------------------------------------------- */
 
 static struct thing *find(
 	struct expected *e, enum kind kind, const char *bucket, const char *key, unsigned number)
@@ -197,19 +198,19 @@ struct expected *expected_load(const char *path, const struct model *m)
 	while (getline(&line, &room, file) > 0) {
 		lines++;
 		if (!parse_line(e, m, line))
-			errx(1, "%s:%zu: not understood: %s", path, lines, line);
+			errx(1, "%s:%zu: invalid line: %s", path, lines, line);
 	}
 	free(line);
 	fclose(file);
 	return e;
 }
 
-/* --- what may be there --------------------------------------------------------------------- */
+/* --- allowed states ------------------------------------------------------------------------ */
 
 /*
- * The events that may be the last one to have happened: the last acknowledged one and those asked
- * for afterwards, up to the first that was acknowledged later. *from is -1 where nothing at all may
- * be there.
+ * Sets the range of events that may be the last one to have happened: from the last event that was
+ * acknowledged before the power loss to the first one that was acknowledged after it. *from is -1
+ * if the thing may be absent.
  */
 static void possible(const struct expected *e, const struct thing *t, ssize_t *from, ssize_t *to)
 {
@@ -290,12 +291,12 @@ static bool check_content(
 	uint32_t crc;
 
 	if (object->size != event->size)
-		return wrong("%s/%s has %lu bytes, not %lu", t->bucket, t->key, object->size,
+		return wrong("'%s/%s' has %lu bytes, not %lu", t->bucket, t->key, object->size,
 			event->size);
 	if (!read_crc(object, &crc))
-		return wrong("%s/%s cannot be read", t->bucket, t->key);
+		return wrong("cannot read '%s/%s'", t->bucket, t->key);
 	if (crc != event->crc)
-		return wrong("%s/%s has other bytes than its ETag %s says", t->bucket, t->key,
+		return wrong("the bytes of '%s/%s' do not match ETag '%s'", t->bucket, t->key,
 			object->etag);
 	return true;
 }
@@ -312,39 +313,40 @@ static bool check_object(struct expected *e, const struct thing *t)
 	e->checks++;
 	if (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_BUCKET)
 		return may_be_absent(e, t) ||
-		       wrong("%s/%s was acknowledged and is gone", t->bucket, t->key);
+		       wrong("'%s/%s' was acknowledged and is gone", t->bucket, t->key);
 	if (status != STORE_OK)
-		return wrong("GET of %s/%s: %s", t->bucket, t->key,
+		return wrong("cannot get '%s/%s': %s", t->bucket, t->key,
 			error.message ? error.message : "failed");
 	meta = store_object_header(object, "x-amz-meta-v");
 	event = possible_event(e, t, object->etag, meta ? meta : "-");
 	good = event ? check_content(t, object, event)
-		     : wrong("%s/%s has a version (%s, %s) that it cannot have now", t->bucket,
-			       t->key, object->etag, meta ? meta : "-");
+		     : wrong("'%s/%s' has the impossible version (%s, %s)", t->bucket, t->key,
+			       object->etag, meta ? meta : "-");
 	store_object_unref(object);
 	return good;
 }
 
-/* Every key of the listing can be read as it is listed; all of them are known. */
+/* Checks that every listed key was put, and can be read with the listed size and ETag. */
 static bool check_listing(struct expected *e, const char *bucket)
 {
 	struct store_list list = {0};
 	enum store_status status = store_list_objects(
 		e->store, &(struct store_list_query){.bucket = bucket, .max = 10000}, &list, NULL);
-	bool good = status == STORE_OK || wrong("bucket %s cannot be listed", bucket);
+	bool good = status == STORE_OK || wrong("cannot list bucket '%s'", bucket);
 
 	for (size_t i = 0; good && i < list.n; i++) {
 		const struct store_list_entry *entry = &list.entries[i];
 		const struct thing *t = find(e, OBJECT, bucket, entry->key, 0);
 		struct store_object *object = NULL;
 
-		good = t != NULL || wrong("%s/%s is listed but was never put", bucket, entry->key);
+		good = t != NULL ||
+		       wrong("'%s/%s' is listed, but was never put", bucket, entry->key);
 		if (!good)
 			break;
 		status = store_object_get(e->store, bucket, entry->key, &object, NULL);
 		good = (status == STORE_OK && object->size == entry->size &&
 			       strcmp(object->etag, entry->etag) == 0) ||
-		       wrong("%s/%s differs from the listing", bucket, entry->key);
+		       wrong("'%s/%s' differs from the listing", bucket, entry->key);
 		store_object_unref(object);
 	}
 	store_list_release(&list);
@@ -357,11 +359,11 @@ static bool check_bucket(struct expected *e, const struct thing *t)
 
 	if (status == STORE_NO_SUCH_BUCKET)
 		return may_be_absent(e, t) ||
-		       wrong("bucket %s was acknowledged and is gone", t->bucket);
+		       wrong("bucket '%s' was acknowledged and is gone", t->bucket);
 	if (status != STORE_OK)
-		return wrong("bucket %s cannot be looked up", t->bucket);
+		return wrong("cannot look up bucket '%s'", t->bucket);
 	return (possible_event(e, t, "", NULL) ||
-		       wrong("bucket %s is there and was deleted", t->bucket)) &&
+		       wrong("bucket '%s' exists, but was deleted", t->bucket)) &&
 	       check_listing(e, t->bucket);
 }
 
@@ -374,7 +376,7 @@ static bool check_parts(
 		const struct thing *t = find(e, PART, u->id, "", parts[i].number);
 
 		if (!t || !possible_event(e, t, parts[i].etag, NULL))
-			return wrong("upload %s has a part %u that was never sent", u->id,
+			return wrong("upload '%s' has a part %u that was never sent", u->id,
 				parts[i].number);
 	}
 	for (size_t i = 0; i < e->n; i++) {
@@ -385,13 +387,13 @@ static bool check_parts(
 		for (size_t k = 0; !found && k < n; k++)
 			found = parts[k].number == t->number;
 		if (!found)
-			return wrong("part %u of upload %s was acknowledged and is gone", t->number,
-				u->id);
+			return wrong("part %u of upload '%s' was acknowledged and is gone",
+				t->number, u->id);
 	}
 	return true;
 }
 
-/* Completes an upload with the parts that it has and reads the object: the parts are whole. */
+/* Completes an upload with its parts and reads the object, to check that the parts are complete. */
 static bool complete(
 	struct expected *e, const struct upload *u, const struct store_part *parts, size_t n)
 {
@@ -409,7 +411,7 @@ static bool complete(
 	if (store_complete(e->store, &c, NULL) != STORE_OK ||
 		store_object_get(e->store, u->bucket, u->key, &object, NULL) != STORE_OK ||
 		store_reader_new(object, &reader, NULL) < 0)
-		return wrong("upload %s cannot be completed", u->id);
+		return wrong("cannot complete upload '%s'", u->id);
 	for (size_t i = 0; good && i < n; i++) {
 		struct checksum md5;
 		uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -430,7 +432,7 @@ static bool complete(
 	}
 	store_reader_free(reader);
 	store_object_unref(object);
-	return good || wrong("upload %s has a part that is not whole", u->id);
+	return good || wrong("upload '%s' has an incomplete part", u->id);
 }
 
 static bool check_upload(struct expected *e, const struct upload *u)
@@ -445,15 +447,16 @@ static bool check_upload(struct expected *e, const struct upload *u)
 	store_upload_release(&found);
 	if (status == STORE_NO_SUCH_UPLOAD || status == STORE_NO_SUCH_BUCKET)
 		return e->relaxed || u->created >= e->position || u->asked_to_end ||
-		       wrong("upload %s was acknowledged and is gone", u->id);
+		       wrong("upload '%s' was acknowledged and is gone", u->id);
 	if (status != STORE_OK)
-		return wrong("upload %s cannot be looked up", u->id);
+		return wrong("cannot look up upload '%s'", u->id);
 	if (u->ended < e->position && !e->relaxed)
-		return wrong("upload %s is there and was ended", u->id);
+		return wrong("upload '%s' exists, but was ended", u->id);
 	status = store_part_list(e->store, u->bucket, u->key, u->id, 0, 10000, &page, NULL);
-	good = status == STORE_OK || wrong("the parts of upload %s cannot be listed", u->id);
+	good = status == STORE_OK || wrong("cannot list the parts of upload '%s'", u->id);
 	good = good && check_parts(e, u, page.parts, page.n);
-	/* Only the last part may be smaller than the limit. */
+	/* Any subset of the parts can be completed, because only the last part is smaller than the
+	 * minimum size. */
 	if (good && page.n)
 		good = complete(e, u, page.parts, page.n);
 	free(page.parts);
@@ -467,7 +470,7 @@ static bool has_digest(const struct event *event, size_t view, uint32_t digest)
 	return view < event->first || view >= event->end || event->digests[view] == digest;
 }
 
-/* Number of views that are not as after this change. */
+/* Returns the number of views that differ from those after change `i`. */
 static size_t differences(
 	const struct expected *e, const struct thing *t, ssize_t i, const uint32_t *now, bool print)
 {
@@ -480,12 +483,13 @@ static size_t differences(
 			continue;
 		n++;
 		if (print)
-			printf("%s is not as after change %zd\n", views_name(e->views, view), i);
+			printf("'%s' differs from the state after change %zd\n",
+				views_name(e->views, view), i);
 	}
 	return n;
 }
 
-/* The views agree on one of the changes that may have been the last. */
+/* Checks that all views agree with one of the changes that may have been the last. */
 static bool check_views(struct expected *e, const char *root)
 {
 	const struct thing *t = find(e, ALL, "", "", 0);
@@ -516,7 +520,8 @@ static bool check_views(struct expected *e, const char *root)
 	if (least)
 		differences(e, t, nearest, now, least < SIZE_MAX);
 	free(now);
-	return !least || wrong("the store is not as after one of the changes %zd to %zd", from, to);
+	return !least ||
+	       wrong("the store has none of the states after changes %zd to %zd", from, to);
 }
 
 static void print_damaged(void *cookie, const char *text)
@@ -525,7 +530,7 @@ static void print_damaged(void *cookie, const char *text)
 	printf("damaged: %s\n", text);
 }
 
-/* The same as `penstock store scrub`. */
+/* Does the work of `penstock store scrub`. */
 static bool scrub_all(struct expected *e)
 {
 	struct penstock_error error = PENSTOCK_ERROR_INIT;
@@ -536,8 +541,8 @@ static bool scrub_all(struct expected *e)
 	return !scrub.done.damaged || wrong("the store is damaged");
 }
 
-/* A crash leaves surplus files, which the next start removes if the store was not closed
- * cleanly. */
+/* A crash leaves surplus files. If the store was not closed cleanly, they are no error: the next
+ * start removes them. */
 struct problems {
 	bool clean;
 	size_t n;
@@ -555,7 +560,7 @@ static void print_problem(
 	printf("%s: %s\n", upkeep_problem_name(problem), text);
 }
 
-/* The same as `penstock store check`, for a store that is closed. */
+/* Does the work of `penstock store check`, on a closed store. */
 static bool check_rest(const char *root)
 {
 	struct penstock_error error = PENSTOCK_ERROR_INIT;
@@ -576,7 +581,7 @@ static bool check_rest(const char *root)
 	return !problems.n || wrong("the store is inconsistent");
 }
 
-/* --- and on it goes ------------------------------------------------------------------------- */
+/* --- use after the power loss --------------------------------------------------------------- */
 
 static bool put_one(struct expected *e, const char *key, size_t size, unsigned seed)
 {
@@ -623,7 +628,8 @@ static bool go_on(struct expected *e, unsigned seed)
 	return true;
 }
 
-/* The replay runs on the machine that made the log: pretends that it was started again. */
+/* Replaces the boot id in the store. The replay runs in the same boot as the recorded store, but
+ * has to look like a later boot. */
 static void change_boot(const char *root)
 {
 	static const size_t slots[] = {0, 4096};
@@ -651,7 +657,7 @@ bool expected_check(struct expected *e, const char *root, const struct power_los
 	change_boot(root);
 	if (store_open(&e->store, &(struct store_options){.root = root, .relaxed = loss->relaxed},
 		    &error) < 0)
-		return wrong("the store does not open: %s", error.message);
+		return wrong("cannot open the store: %s", error.message);
 	for (size_t i = 0; good && i < e->n; i++) {
 		if (e->things[i].kind == BUCKET)
 			good = check_bucket(e, &e->things[i]);

@@ -1,4 +1,4 @@
-/* Replies that clients got, and a check that a store agrees with them. */
+/* The replies that clients received, and a check that a store agrees with them. */
 #ifndef POWER_EXPECT_H
 #define POWER_EXPECT_H
 
@@ -9,17 +9,19 @@
 
 struct expected;
 
-/* The file that replay.c describes. Ends the process where it cannot be used. */
+/* Loads the file of expectations, which replay.c describes. Ends the process with a message if the
+ * file cannot be used. */
 struct expected *expected_load(const char *path, const struct model *m);
 struct power_loss {
 	size_t position; /* in the log */
-	unsigned seed; /* for the later writes */
-	bool relaxed; /* acknowledged changes may be undone */
+	unsigned seed; /* for the writes after the power loss */
+	bool relaxed; /* acknowledged changes may be lost */
 	bool upkeep; /* check and scrub the store, too */
 };
-/* Opens the store at `root` as after a power loss; prints what is wrong. The store is changed. */
+/* Opens the store at `root` as after a power loss, and checks it. Prints the first problem and
+ * returns false if there is one. Changes the store. */
 bool expected_check(struct expected *e, const char *root, const struct power_loss *loss);
-/* Objects, keys and uploads looked at so far. */
+/* Returns the number of objects, keys and uploads that were checked so far. */
 size_t expected_checks(const struct expected *e);
 
 #endif

@@ -22,7 +22,7 @@ struct content {
 struct file;
 
 struct entry {
-	const char *name; /* in the log */
+	const char *name; /* points into the log */
 	struct file *file;
 };
 
@@ -31,25 +31,26 @@ struct names {
 	size_t n, room;
 };
 
-/* A file or directory: as the program sees it, as the disk has it for certain, and a draft. */
+/* The states of a file or directory: as the program sees it, as it is certainly on disk, and a
+ * draft. */
 enum view { LIVE, DURABLE, DRAFT, VIEWS };
 
 struct file {
 	uint64_t ino;
 	bool directory;
-	char path[PATH_MAX]; /* below the root, as it was made */
+	char path[PATH_MAX]; /* below the root, with the name that it was created with */
 	struct content content[VIEWS];
 	struct names names[VIEWS];
-	unsigned pending; /* operations that concern it */
-	char *pooled; /* a copy on the disk that hard links are made from */
+	unsigned pending; /* unsynced operations that concern the file */
+	char *pooled; /* a copy of the file on disk, which hard links share */
 };
 
-/* A change that no sync covers. A rename stays until both directories are synced. */
+/* A change that is not synced yet. A rename remains here until both directories are synced. */
 struct op {
 	const struct record *record;
 	size_t position;
-	struct file *file; /* or the directory */
-	struct file *other; /* rename: the new directory */
+	struct file *file; /* the directory if the operation is on a name */
+	struct file *other; /* the new directory of a rename */
 	struct file *child;
 	bool done, other_done;
 };
@@ -187,10 +188,10 @@ struct model *model_load(const char *path, const char *ignore)
 		at += sizeof(*r) + r->name_len + r->data_len;
 		at = (at + RECORD_ALIGN - 1) & ~(size_t)(RECORD_ALIGN - 1);
 		if (at > m->map_len)
-			errx(1, "%s ends within a record", path);
+			errx(1, "'%s' ends within a record", path);
 		if (r->type == RECORD_UNKNOWN)
-			errx(1, "the program writes with %.*s, which is not recorded",
-				(int)r->name_len, record_name(r));
+			errx(1, "cannot use the log: '%.*s' is not recorded", (int)r->name_len,
+				record_name(r));
 		/* NOLINTNEXTLINE(bugprone-sizeof-expression): of pointers */
 		GROW(m->records, m->n, room);
 		m->records[m->n++] = r;
@@ -232,7 +233,7 @@ size_t model_reply(const struct model *m, const char *id)
 	return SIZE_MAX;
 }
 
-/* The newest with that inode: a number is used again after its file is gone. */
+/* Returns the newest file with that inode: the file system reuses the number of a removed file. */
 static struct file *find_file(const struct model *m, uint64_t ino)
 {
 	for (size_t i = m->n_files; i > 0; i--)
@@ -266,7 +267,7 @@ static void write_torn(struct content *c, const struct record *r, unsigned *seed
 {
 	const char *data = record_data(r);
 
-	/* Disks write sectors, of the file and not of the call. */
+	/* A disk writes whole sectors of the file, wherever the call began. */
 	for (size_t at = 0; at < r->data_len;) {
 		size_t len = SECTOR - (r->offset + at) % SECTOR;
 
@@ -462,8 +463,8 @@ bool model_next_point(struct model *m, size_t every)
 
 struct chooser {
 	unsigned mode, seed;
-	unsigned odds; /* a change is kept with `odds` in 8 */
-	size_t stop; /* length of a prefix */
+	unsigned odds; /* a change is kept with a probability of `odds` / 8 */
+	size_t stop; /* number of changes that a prefix keeps */
 };
 
 static enum how choose(struct chooser *c, const struct op *op, size_t index)
@@ -512,7 +513,8 @@ static bool has_end(const char *path, const char *end)
 	return len >= end_len && strcmp(path + len - end_len, end) == 0;
 }
 
-/* Data files are never changed once they are whole, so those that nothing concerns are shared. */
+/* Data files are not changed after they are complete, so those without unsynced operations can be
+ * hard links to one copy. */
 static bool link_pooled(struct model *m, struct file *f, const char *path)
 {
 	if (f->pending || !strstr(f->path, "/data/"))
@@ -532,7 +534,8 @@ static void build_tree(struct model *m, struct file *f, const char *path, unsign
 
 		if (link_pooled(m, f, path))
 			return;
-		/* Writes through the mapping of the log's index are unknown. */
+		/* SQLite writes its -shm file through a mapping, so its content after a crash is
+		 * unknown: use random bytes. */
 		if (has_end(f->path, "-shm"))
 			for (size_t i = 0; i < c->size; i++)
 				c->data[i] = (char)rand_r(seed);
@@ -566,7 +569,7 @@ void model_build(struct model *m, unsigned mode, unsigned seed, const char *dir)
 	build_tree(m, m->root, dir, &c.seed);
 }
 
-/* --- the log against the disk ---------------------------------------------------------------- */
+/* --- comparison of the log with the disk ----------------------------------------------------- */
 
 static bool matches_file(const struct file *f, const char *path)
 {
@@ -579,7 +582,7 @@ static bool matches_file(const struct file *f, const char *path)
 		same = fread(data, 1, c->size + 1, file) == c->size &&
 		       (!c->size || memcmp(data, c->data, c->size) == 0);
 	if (!same)
-		printf("%s: its content is not that of the log\n", path);
+		printf("'%s' differs from the log\n", path);
 	if (file)
 		fclose(file);
 	free(data);
@@ -607,7 +610,7 @@ static bool matches_dir(struct file *f, const char *path)
 		if (asprintf(&below, "%s/%s", path, name) < 0)
 			err(1, "out of memory");
 		if (!e)
-			printf("%s: not in the log\n", below);
+			printf("'%s' is not in the log\n", below);
 		if (!e || (e->file->directory && !matches_dir(e->file, below)) ||
 			(!e->file->directory && !has_end(name, "-shm") &&
 				!matches_file(e->file, below)))
@@ -616,7 +619,8 @@ static bool matches_dir(struct file *f, const char *path)
 	}
 	closedir(dir);
 	if (n < f->names[LIVE].n)
-		printf("%s: the log has %zu names, the disk %zu\n", path, f->names[LIVE].n, n);
+		printf("'%s' has %zu names in the log, and %zu on the disk\n", path,
+			f->names[LIVE].n, n);
 	return same && n == f->names[LIVE].n;
 }
 

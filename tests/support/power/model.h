@@ -1,8 +1,8 @@
 /*
- * The states that a disk may have at each point of a write log. Between two syncs of a file, each
- * of its writes may have reached the disk or not, in any order, in part, or with the size alone;
- * and so may each change of a directory that was not itself synced. A sync covers what was done
- * before it began.
+ * The states that a disk may have at each point of a write log. Each write to a file since its last
+ * sync may be on disk or not, independently of other writes. The write may also be there in part,
+ * or only its effect on the file's size. The same applies to each change of a directory since the
+ * directory's last sync. A sync covers the changes that were made before it began.
  *
  *	struct model *m = model_load("write.log");
  *	while (model_next_point(m, 0))		stops before each sync ends, and at the end
@@ -19,41 +19,41 @@
 struct model;
 
 /*
- * Ends the process with a message where the log cannot be used. `ignore` names a class of syncs
- * that count as if they had not been made (NULL: none): data, data-dir, data-parent, root, wal,
- * database.
+ * Loads a log. Ends the process with a message if the log cannot be used. Syncs of the class
+ * `ignore` have no effect: data, data-dir, data-parent, root, wal, database, or NULL for no class.
  */
 struct model *model_load(const char *path, const char *ignore);
-/* Removes what it keeps on the disk; its memory goes with the process. */
+/* Removes the temporary files of the model; its memory is freed when the process ends. */
 void model_free(struct model *m);
 /* Advances to the end of the next sync, but by at most `every` changes and syncs; 0 means any
  * number. */
 bool model_next_point(struct model *m, size_t every);
 /* Returns true before a sync of the database's log ends, and at the end. */
 bool model_at_commit(const struct model *m);
-/* Records before this point, and in all. */
+/* Numbers of records before this point, and in the whole log. */
 size_t model_position(const struct model *m);
 size_t model_length(const struct model *m);
-/* Where the reply with this id went out; SIZE_MAX: never. */
+/* Returns the position at which the reply with this id was sent; SIZE_MAX if never. */
 size_t model_reply(const struct model *m, const char *id);
-/* Changes that no sync covers yet. */
+/* Returns the number of unsynced changes. */
 size_t model_pending(const struct model *m);
 
-/* The first modes take all or nothing; the others draw. */
+/* The first five modes are fixed; the others choose at random. */
 enum {
-	BUILD_NOTHING, /* all that was not synced is lost */
-	BUILD_EVERYTHING, /* complete */
-	BUILD_NO_DATA, /* names and sizes are there, bytes are zero */
-	BUILD_NO_NAMES, /* bytes are there, new names are not */
-	BUILD_ONLY_NAMES, /* names are there, files as they were synced */
-	BUILD_PREFIX, /* everything up to some moment, whose last write is torn */
-	BUILD_RANDOM, /* this and larger values draw */
+	BUILD_NOTHING, /* all unsynced changes are lost */
+	BUILD_EVERYTHING, /* no change is lost */
+	BUILD_NO_DATA, /* names and sizes are kept, data is zero */
+	BUILD_NO_NAMES, /* data is kept, new names are lost */
+	BUILD_ONLY_NAMES, /* names are kept, unsynced data is lost */
+	BUILD_PREFIX, /* all changes before a random one, which is torn */
+	BUILD_RANDOM, /* this and larger values: a random choice for each change */
 };
-/* Creates the tree in the empty directory `dir`. */
+/* Creates the tree of one state in the empty directory `dir`. */
 void model_build(struct model *m, unsigned mode, unsigned seed, const char *dir);
-/* Returns true if the tree at `dir` is the result of the log; prints the difference. */
+/* Returns true if the tree at `dir` is the final state of the log; otherwise prints the
+ * difference. */
 bool model_matches(struct model *m, const char *dir);
-/* Creates a directory below $TMPDIR. */
+/* Creates a directory below $TMPDIR, and sets `path` to its path. */
 bool model_temporary(char *path, size_t size);
 
 #endif

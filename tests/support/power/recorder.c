@@ -1,5 +1,6 @@
-/* See log.h. Everything the program calls passes through here and on to libc. */
-/* Functions have both their names here, with and without 64. */
+/* See log.h. The functions of this file record the calls of the program and pass them on to
+ * libc. */
+/* This file defines both names of each function, with and without the suffix 64. */
 #undef _FILE_OFFSET_BITS
 #include "log.h"
 
@@ -39,7 +40,7 @@ static char root[PATH_MAX];
 static size_t root_len;
 static int log_fd = -1;
 static struct power_faults *faults;
-static uint8_t fd_class[FDS]; /* 0: not below the root */
+static uint8_t fd_class[FDS]; /* 0 if not below the root */
 static uint64_t fd_ino[FDS];
 static dev_t device; /* the device of the root */
 static atomic_ullong syncs;
@@ -108,7 +109,7 @@ __attribute__((constructor)) static void start(void)
 	}
 }
 
-/* A program without replies acknowledges its changes by its end. */
+/* A program that sends no replies acknowledges its changes by its exit. */
 __attribute__((destructor)) static void end(void)
 {
 	char name[32];
@@ -141,7 +142,7 @@ static uint8_t class_of_path(const char *path, bool directory)
 	return ends_with(path, "/meta.db") ? FAULT_DATABASE : FAULT_OTHER;
 }
 
-/* The class of an open descriptor, and its inode. */
+/* Returns the class of an open descriptor, and sets its inode. */
 static uint8_t classify(int fd, uint64_t *ino)
 {
 	char link[48], path[PATH_MAX];
@@ -159,7 +160,8 @@ static uint8_t classify(int fd, uint64_t *ino)
 	return class_of_path(path, S_ISDIR(st.st_mode));
 }
 
-/* Some calls of libc close a descriptor unseen, so another file may have its number by now. */
+/* Some functions of libc close a descriptor internally, so its number may refer to another file
+ * now. */
 static uint8_t tracked(int fd)
 {
 	struct stat st;
@@ -185,7 +187,7 @@ static uint64_t inode(int fd)
 	return fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
-/* Where a name lies. */
+/* The directory and the last component of a path. */
 struct place {
 	uint64_t dir;
 	const char *name;
@@ -221,8 +223,8 @@ static bool faulty(enum fault_op op, uint8_t class)
 	return true;
 }
 
-/* Returns the bytes of a write that the full disk still takes, or of a read that the broken disk
- * still gives; 0, with errno set, if the disk takes or gives no bytes. */
+/* Returns the number of bytes that a write or a read may still transfer before the simulated fault.
+ * If that is 0, sets errno. */
 static size_t room_for(enum fault_op op, int fd, size_t len)
 {
 	int64_t room;
@@ -315,7 +317,7 @@ EXPORT int openat64(int dirfd, const char *path, int flags, ...)
 	OPEN_BODY(dirfd);
 }
 
-/* The C library opens the file by itself, not by openat(). */
+/* libc opens the file internally, without a call of openat(). */
 EXPORT int mkostemp(char *template, int flags)
 {
 	struct place at;
@@ -347,7 +349,7 @@ EXPORT int close(int fd)
 	return NEXT(close)(fd);
 }
 
-/* Records the bytes in the caller's memory, and the place of the descriptor. */
+/* Records the bytes in the caller's memory; the offset is that of the descriptor. */
 EXPORT ssize_t write(int fd, const void *data, size_t len)
 {
 	ssize_t n = -1;
@@ -603,7 +605,7 @@ EXPORT int symlink(const char *target, const char *path)
 
 /* --- syncs --------------------------------------------------------------------------------- */
 
-/* Writes during the sync are not covered by it, so other threads are not stopped. */
+/* The sync covers only the writes before it, so other threads may write meanwhile. */
 static int sync_recorded(int fd, int (*next)(int), bool everything)
 {
 	uint64_t ino = everything ? 0 : inode(fd);
@@ -643,9 +645,10 @@ EXPORT int syncfs(int fd)
 	return sync_recorded(fd, NEXT(syncfs), true);
 }
 
-/* --- ways to write that nothing here uses: they spoil the log rather than pass unseen --------- */
+/* --- unsupported ways to write: they make the log invalid, so that no write is missed --------- */
 
-/* The index of SQLite's log is rebuilt after a crash; the replay fills it with rubbish. */
+/* Only SQLite's -shm file may be mapped for writing: SQLite rebuilds the file after a crash, and
+ * the replay fills it with random bytes. */
 static void *map_recorded(void *at, size_t len, int protection, int flags, int fd, off_t offset)
 {
 	char link[48], path[PATH_MAX] = "";
@@ -699,8 +702,8 @@ EXPORT ssize_t pwritev64(int fd, const struct iovec *iov, int n, off_t offset)
 
 /* --- replies ------------------------------------------------------------------------------- */
 
-/* A reply is noted before its first byte leaves: what is not durable by then was promised too
- * soon. */
+/* The reply is recorded before its first byte is sent: a change that is not durable by then was
+ * acknowledged too early. */
 static void note_reply(const void *data, size_t len)
 {
 	static const char name[] = "x-amz-request-id: ";

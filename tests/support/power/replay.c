@@ -1,12 +1,12 @@
 /*
- * Opens the store on everything that a power loss may have left at any point of a write log, and
- * checks it against the replies that clients got.
+ * Opens the store in each state that a power loss may leave at any point of a write log, and checks
+ * that the store agrees with the replies that clients received.
  *
  *	power-replay [options] LOG EXPECTED STORE
  *
  * STORE is the store's path below the recorded directory. EXPECTED has one line for each change
- * that a client asked for, in the order in which it asked for those of one key or upload; REPLY is
- * the id of the reply that acknowledged it, "-" where none came:
+ * that a client requested; the changes of one key or upload are in the order of their requests.
+ * REPLY is the id of the reply that acknowledged the change, or "-" if there was no reply:
  *
  *	bucket NAME make|remove REPLY
  *	object BUCKET KEY REPLY ETAG SIZE CRC32 META	CRC32 in hexadecimal; META of x-amz-meta-v
@@ -14,23 +14,23 @@
  *	upload BUCKET KEY ID REPLY
  *	part ID NUMBER REPLY ETAG SIZE
  *	ended ID REPLY					completed or aborted
- *	keys ID SECRET					of the server
+ *	keys ID SECRET					the keys of the server
  *	view NAME REQUEST				a whole request in base64
- *	events						a view, too: the number of pending events
- *	shows REPLY N DIGEST...				of the views so far, from the Nth on
- *	steps REPLY N DIGEST...				after several changes, in any order
+ *	events						a view of the number of pending events
+ *	shows REPLY N DIGEST...				digests of the views so far, from the Nth on
+ *	steps REPLY N DIGEST...				the same after several unordered changes
  *
  * Options:
- *	--ignore CLASS  see model.h: leaves out the syncs of a class, so that a fault appears
- *	--draws N	drawn states at each point (2)
- *	--short		only the states that lose all that was not synced, at each commit
+ *	--ignore CLASS  ignore the syncs of a class (see model.h), to test that the check fails
+ *	--draws N	random states at each point (2)
+ *	--short		only states without all unsynced changes, at each commit of the database
  *	--upkeep	also do what `penstock store check` and `penstock store scrub` do
  *	--shard I/N	only every Nth point
- *	--every N	points between the syncs, too, each N changes
- *	--relaxed	a power loss may undo acknowledged changes, whole ones
- *	--disk DIR	at the end, compare the end of the log with the recorded directory
+ *	--every N	also check points between the syncs, after every N changes
+ *	--relaxed	a power loss may undo acknowledged changes, but never a part of one
+ *	--disk DIR	finally, compare the last state of the log with the recorded directory
  *
- * States are built below $TMPDIR, best on a tmpfs.
+ * States are built below $TMPDIR, which should be a tmpfs.
  */
 #include "expect.h"
 #include "model.h"
@@ -48,7 +48,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 
-/* States are thrown away: nothing has to reach a disk. */
+/* The states are temporary, so they need not reach a disk. */
 __attribute__((visibility("default"))) int fsync(int fd)
 {
 	(void)fd;
@@ -61,7 +61,7 @@ __attribute__((visibility("default"))) int fdatasync(int fd)
 	return 0;
 }
 
-/* Memory of the log is not freed before the process exits. */
+/* The log is freed only by the exit of the process, which is not a leak. */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void)
 {
@@ -81,7 +81,7 @@ static unsigned long number(const char *text)
 	unsigned long n = strtoul(text, &end, 10);
 
 	if (end == text)
-		errx(64, "%s is not a number", text);
+		errx(64, "invalid number '%s'", text);
 	return n;
 }
 
@@ -127,7 +127,7 @@ static struct options parse(int argc, char **argv)
 	return o;
 }
 
-/* One state: build, check, forget. */
+/* Builds one state, checks it, and removes it. */
 static bool try_state(struct model *m, struct expected *e, const struct options *o, unsigned mode,
 	const char *store)
 {
@@ -162,7 +162,7 @@ int main(int argc, char **argv)
 	unsigned points = 0, states = 0;
 	bool good = true;
 
-	log_set_level(LOG_ERROR); /* each state has files to sweep */
+	log_set_level(LOG_ERROR); /* hides the messages about the files that each start removes */
 	while (good && model_next_point(m, o.every)) {
 		unsigned modes = o.is_short ? BUILD_NOTHING + 1 : BUILD_RANDOM + o.draws;
 

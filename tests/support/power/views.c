@@ -69,7 +69,7 @@ bool views_take(struct views *v, const char *line)
 
 /* --- replies --------------------------------------------------------------------------------- */
 
-/* The request asks for the end of the connection after the reply. */
+/* The request has a header that makes the server close the connection after the reply. */
 static bool exchange(const struct sockaddr_in *at, const struct buf *request, struct buf *reply)
 {
 	struct timeval patience = {.tv_sec = 60};
@@ -93,7 +93,7 @@ static bool varies(const char *line)
 	       strncasecmp(line, "x-amz-request-id: ", 18) == 0;
 }
 
-/* harness/power.py computes the same. */
+/* harness/power.py computes the same digest. */
 static uint32_t digest_of(const struct buf *reply)
 {
 	static const char tag[] = "<RequestId>";
@@ -166,14 +166,14 @@ bool views_look(struct views *v, size_t first, size_t end, struct store *store, 
 			    .access_key_id = v->access_key,
 			    .secret_access_key = v->secret},
 		    &error) < 0) {
-		printf("the server does not start: %s\n", error.message);
+		printf("cannot start the server: %s\n", error.message);
 		return false;
 	}
 	at.sin_port = htons((uint16_t)strtoul(strrchr(server_url(server), ':') + 1, NULL, 10));
 	for (size_t i = first; good && i < end; i++) {
 		good = look(&v->list[i], &at, root, &digests[i]);
 		if (!good)
-			printf("%s: there is no reply\n", v->list[i].name);
+			printf("'%s' got no reply\n", v->list[i].name);
 	}
 	server_stop(server, 10000);
 	return good;

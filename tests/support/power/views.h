@@ -18,16 +18,16 @@ struct views;
 
 /* Ends the process if out of memory. */
 struct views *views_new(void);
-/* Adds a view, or sets the keys of the server, by a line of the file that replay.c describes.
+/* Adds a view, or sets the keys of the server, from a line of the file that replay.c describes.
  * Returns false for any other line. */
 bool views_take(struct views *v, const char *line);
 size_t views_count(const struct views *v);
 const char *views_name(const struct views *v, size_t i);
-/* Sets the digests from `first` on and before `end`, each of a reply without the parts that differ
- * between two replies. Prints the problem and returns false if there is no reply. */
+/* Sets the digests with the indices `first` to `end` - 1. A digest does not depend on the parts of
+ * a reply that differ each time. Prints the problem and returns false if there is no reply. */
 bool views_look(struct views *v, size_t first, size_t end, struct store *store, const char *root,
 	uint32_t *digests);
-/* Gets the number that the first row of a query of the database has; returns false if there is no
+/* Gets the number in the first row of the result of a database query. Returns false if there is no
  * row. */
 bool views_query(const char *root, const char *sql, uint32_t *out);
 
