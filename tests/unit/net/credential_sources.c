@@ -1,6 +1,6 @@
 /*
- * Temporary keys: the requests of each source, the replies it accepts, and its messages when it is
- * refused.
+ * Temporary keys: the requests of each source, the replies that it accepts, and its messages when
+ * the service refuses the request.
  */
 #include "net/credentials/sources.h"
 
@@ -82,7 +82,8 @@ static int clean(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unsetenv(names[i]);
-	/* A proxy without a server: the metadata services must not be asked through it. */
+	/* No server listens at this proxy; requests to the metadata services must not go through
+	 * it. */
 	setenv("http_proxy", "http://127.0.0.1:1", 1);
 	setenv("HOME", directory, 1);
 	return 0;
@@ -118,7 +119,7 @@ static void assert_fails(
 	assert_int_equal(-(int)code, credentials_get(provider, &c, &err));
 	assert_non_null(err.message);
 	if (!strstr(err.message, says))
-		fail_msg("\"%s\" does not say \"%s\"", err.message, says);
+		fail_msg("the message \"%s\" does not contain \"%s\"", err.message, says);
 	penstock_error_release(&err);
 }
 
@@ -141,7 +142,7 @@ static void an_instance_is_asked_for_its_role_with_a_session_token(void **state)
 	assert_gives(provider, "ASIA1", "t1");
 	assert_gives(provider, "ASIA1", "t1");
 
-	assert_int_equal(3, s.server.requests); /* once for all callers */
+	assert_int_equal(3, s.server.requests); /* the same for any number of callers */
 	assert_saw(&s, 0, "PUT /latest/api/token\n");
 	assert_saw(&s, 0, "X-aws-ec2-metadata-token-ttl-seconds: ");
 	assert_saw(&s, 2, "GET /latest/meta-data/iam/security-credentials/trainer\n");
@@ -308,7 +309,7 @@ static void a_web_identity_is_not_signed_and_its_token_is_kept_out_of_logs(void 
 	mini_stop(&s.server);
 }
 
-/* A run of weeks reads a new token every few hours. The last ones stay hidden. */
+/* A run of several weeks reads a new token every few hours. The newest tokens stay masked. */
 static void check_rotation(struct credentials_provider *provider, const char *source)
 {
 	struct buf line = BUF_INIT(1000), shown = BUF_INIT(1000);
@@ -386,7 +387,7 @@ static void a_process_prints_keys(void **state)
 	credentials_provider_free(provider);
 }
 
-/* A background process that it started may keep its output open for days. */
+/* The program may start a background process that keeps the output open for days. */
 static void a_process_may_leave_another_behind(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
@@ -426,7 +427,7 @@ static void assert_refused(enum penstock_code code, const char *says)
 		-(int)code, s3_settings_resolve(&settings, &(struct store_place){0}, &err));
 	assert_non_null(err.message);
 	if (!strstr(err.message, says))
-		fail_msg("\"%s\" does not say \"%s\"", err.message, says);
+		fail_msg("the message \"%s\" does not contain \"%s\"", err.message, says);
 	penstock_error_release(&err);
 }
 
@@ -529,7 +530,7 @@ static void documents_that_are_no_keys_are_refused(void **state)
 	assert_null(c.access_key_id);
 }
 
-/* Helper programs print such a date for keys that do not expire. */
+/* Helper programs print such a date for keys that never expire. */
 static void keys_that_end_beyond_what_a_clock_can_count_never_end(void **state)
 {
 	static const char *const dates[] = {"9999-12-31T23:59:59Z", "99991231T235959Z",
@@ -556,7 +557,7 @@ static void keys_that_end_beyond_what_a_clock_can_count_never_end(void **state)
 	}
 }
 
-/* The program runs once for all requests: keys without an expiry are never too old. */
+/* The program runs once for all requests, because keys without an expiry are never renewed. */
 static void a_process_may_print_keys_that_never_end(void **state)
 {
 	struct credentials_provider *provider = NULL;

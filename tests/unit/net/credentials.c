@@ -106,7 +106,7 @@ static void assert_refused(
 
 	assert_int_equal(-(int)code, s3_settings_resolve(&s, given, &err));
 	if (!strstr(err.message, says))
-		fail_msg("\"%s\" does not say \"%s\"", err.message, says);
+		fail_msg("the message \"%s\" does not contain \"%s\"", err.message, says);
 	penstock_error_release(&err);
 }
 
@@ -236,7 +236,7 @@ static void missing_credentials_say_where_they_were_looked_for(void **state)
 	assert_refused(&(struct store_place){0}, PENSTOCK_E_PERMISSION, directory);
 }
 
-/* If the file counted as missing, the keys of another source would be used. */
+/* If the file counted as missing, keys of another source would be used. */
 static void a_file_that_cannot_be_opened_is_not_missing(void **state)
 {
 	char *loop = path_join(directory, "loop");
@@ -344,7 +344,7 @@ static void keys_near_their_end_are_replaced_but_still_serve(void **state)
 			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
 	assert_int_equal(0, credentials_get(provider, &c, NULL));
 	credentials_release(&c);
-	clock_sleep_ms(1600); /* a quarter of their life */
+	clock_sleep_ms(1600); /* a quarter of their lifetime */
 	issuer.fail = true;
 	log_set_level(LOG_QUIET);
 
@@ -357,7 +357,7 @@ static void keys_near_their_end_are_replaced_but_still_serve(void **state)
 	credentials_provider_free(provider);
 }
 
-/* Services whose keys last some minutes are not asked again for each request. */
+/* If a service issues keys that last only some minutes, it is not asked again for each request. */
 static void keys_that_are_born_near_their_end_are_fetched_once_for_many_requests(void **state)
 {
 	struct issuer issuer = {.life_ns = 4 * NS_PER_S};
@@ -383,7 +383,7 @@ static void keys_that_are_born_near_their_end_are_fetched_once_for_many_requests
 	credentials_provider_free(provider);
 }
 
-/* Each fetch returns another secret, as services do. */
+/* Each fetch returns a different secret, as those of real services do. */
 static int issue_token(
 	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
@@ -417,7 +417,7 @@ static void the_list_of_hidden_secrets_does_not_grow_with_every_refresh(void **s
 		credentials_invalidate(provider);
 	}
 
-	/* Nine secrets, in ten forms each. */
+	/* Nine secrets, in ten encodings each. */
 	assert_in_range(log_redact_count(), before, before + 90);
 	log_redact_into(&line, "token-number-000099 token-number-000095");
 	assert_string_equal("*** ***", buf_str(&line));
@@ -451,7 +451,8 @@ static void renewed_credentials_are_given_without_fetching(void **state)
 	credentials_provider_free(provider);
 }
 
-/* Meanwhile the engine's thread continues, and asks now and then if other keys have arrived. */
+/* During the fetch, the engine's thread continues and checks from time to time whether new keys
+ * have arrived. */
 static void refused_credentials_are_replaced_in_the_background(void **state)
 {
 	struct issuer issuer = {0};
@@ -581,7 +582,7 @@ static void who_gives_up_leaves_the_fetch_to_those_who_wait_on(void **state)
 	credentials_provider_free(provider);
 }
 
-/* The next caller starts a new fetch, though the old one may not have ended yet. */
+/* The next caller starts a new fetch, although the old one may still be running. */
 static void a_fetch_that_all_gave_up_is_ended_and_says_nothing_to_others(void **state)
 {
 	struct issuer issuer = {.life_ns = 3600 * NS_PER_S, .takes_ms = 3600000};

@@ -1,4 +1,4 @@
-/* Google's key files, and the requests for tokens that are signed with them. */
+/* Google's key files, and the signed requests for tokens. */
 #include "net/credentials/google.h"
 
 #include <setjmp.h>
@@ -48,7 +48,8 @@ static int drop_key(void **state)
 	return 0;
 }
 
-/* Creates a key file. The member `name` gets another value, or is removed if `value` is NULL. */
+/* Creates a key file in which the member `name` has another value, or is missing if `value` is
+ * NULL. */
 static char *key_file(const char *name, const char *value)
 {
 	json_t *json = json_pack("{ss ss ss ss ss}", "type", "service_account", "client_email",
@@ -97,7 +98,8 @@ static void assert_signed(const char *text, size_t len, const void *signature, s
 	EVP_MD_CTX_free(md);
 }
 
-/* RFC 7515 and Google's page on service accounts: three pieces, RS256 over the first two. */
+/* RFC 7515 and Google's page on service accounts: a JWT has three pieces; RS256 signs the first
+ * two. */
 static void a_request_for_a_token_is_signed_with_the_private_key(void **state)
 {
 	struct google_key *key = parsed();
@@ -129,7 +131,7 @@ static void a_request_for_a_token_is_signed_with_the_private_key(void **state)
 	google_key_free(key);
 }
 
-/* The page "Signing process": the string to sign, signed with RSA, in hexadecimal. */
+/* Google's page "Signing process": the string to sign, signed with RSA, in hexadecimal. */
 static void a_url_is_presigned_with_the_private_key(void **state)
 {
 	struct google_key *key = parsed();
@@ -176,7 +178,7 @@ static void a_url_is_presigned_with_the_private_key(void **state)
 	google_key_free(key);
 }
 
-/* The expected signature was computed by another program from the page "Canonical requests". */
+/* Another program computed the expected signature from Google's page "Canonical requests". */
 static void hmac_keys_sign_with_googles_words(void **state)
 {
 	struct sigv4 ws;
@@ -256,7 +258,7 @@ static void a_wrong_key_file_is_refused_with_what_is_wrong(void **state)
 	penstock_error_release(&err);
 }
 
-/* A key of another kind, and one that is too short to be safe. */
+/* Keys of another kind, and keys that are too short to be safe, are refused. */
 static void only_rsa_keys_of_2048_bits_are_taken(void **state)
 {
 	EVP_PKEY *weak = EVP_RSA_gen(1024), *curve = EVP_EC_gen("P-256");
@@ -275,7 +277,7 @@ static void only_rsa_keys_of_2048_bits_are_taken(void **state)
 	}
 }
 
-/* Every line of the key is masked in any text. */
+/* Every line of the key is masked wherever it appears in a text. */
 static void the_private_key_is_hidden_in_logs(void **state)
 {
 	struct google_key *key = parsed();
@@ -344,7 +346,8 @@ static void clear_environment(void)
 	setenv("NO_GCE_CHECK", "true", 1);
 }
 
-/* The first source wins: given, environment, gcloud's. Without any source the error lists them. */
+/* The first source that has credentials is used: given ones, the environment, gcloud's. If no
+ * source has any, the error lists the sources. */
 static void credentials_are_looked_for_in_order(void **state)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -398,7 +401,7 @@ static void credentials_are_looked_for_in_order(void **state)
 	s3_settings_release(&s);
 
 	/* A token is never sent to another host, because it grants access by itself. A signature
-	 * may be. */
+	 * may be sent. */
 	unsetenv("STORAGE_EMULATOR_HOST");
 	assert_int_equal(
 		-(int)PENSTOCK_E_INVALID, gs_settings_resolve(&s,

@@ -1,4 +1,4 @@
-/* The HTTP engine against servers that cut, stall, send wrong data and recover later. */
+/* The HTTP engine with servers that close early, stall, send wrong data, or recover later. */
 #include "http_fixture.h"
 
 /* ---- servers ---- */
@@ -62,7 +62,7 @@ static bool silent_at_first(struct mini_http *m, const struct mini_request *r, i
 	return r->number == 1 ? silent(m, r, fd) : serve(m, r, fd);
 }
 
-/* The request was for the bytes 50 to 59. */
+/* Replies with another range than the requested bytes 50 to 59. */
 static bool wrong_range(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char *const ranges[] = {
@@ -97,8 +97,8 @@ static bool missing(struct mini_http *m, const struct mini_request *r, int fd)
 	return mini_reply(fd, "404 Not Found", "X-Why: gone\r\n", "no such thing", 13);
 }
 
-/* The first replies are chunked and have all requested bytes, but not the empty chunk at the end:
- * then the server closes the connection or, with `flag`, sends nothing more. */
+/* The first replies are chunked and have all requested bytes, but lack the empty last chunk: the
+ * server closes the connection or, if `flag` is set, sends no more data. */
 static bool without_last_chunk(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -121,8 +121,7 @@ static bool without_last_chunk(struct mini_http *m, const struct mini_request *r
 	return f->flag && silent(m, r, fd);
 }
 
-/* A surplus chunk, in a packet of its own. `flag` is set by a request for bytes after the first
- * ones. */
+/* Sends a surplus chunk in a separate packet. A request for any other range sets `flag`. */
 static bool a_chunk_too_many(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -157,8 +156,6 @@ static bool redirect(struct mini_http *m, const struct mini_request *r, int fd)
 
 /* ---- tests ---- */
 
-/* ---- tests ---- */
-
 /* A keep-alive connection makes small requests cheap. */
 static void one_connection_serves_many_requests(void **state)
 {
@@ -182,7 +179,7 @@ static void one_connection_serves_many_requests(void **state)
 	end(&f);
 }
 
-/* The throttled client of a busy store must repeat its request, not fail. */
+/* A busy store throttles its clients; they must repeat their requests instead of failing. */
 static void a_busy_server_is_asked_again(void **state)
 {
 	struct fixture f;
@@ -198,7 +195,7 @@ static void a_busy_server_is_asked_again(void **state)
 	end(&f);
 }
 
-/* If a server stays busy, the error contains its reply and the number of attempts. */
+/* If a server stays busy, the error contains the reply and the number of attempts. */
 static void a_server_that_stays_busy_is_given_up(void **state)
 {
 	struct fixture f;
@@ -260,7 +257,8 @@ static void a_cut_range_continues_in_the_right_place_of_the_file(void **state)
 	end(&f);
 }
 
-/* The range is complete, and a request for the rest would request all bytes after the range. */
+/* The range is complete. A request for the rest of a resource would get all bytes after the
+ * range. */
 static void a_range_of_which_all_bytes_came_is_whole_though_its_reply_did_not_end(void **state)
 {
 	(void)state;
@@ -297,8 +295,8 @@ static void the_end_of_a_resource_is_not_asked_for_once_it_is_there(void **state
 	end(&f);
 }
 
-/* The length is unknown: a 416, which means that there are no more bytes, may be about another
- * version. */
+/* The length is unknown. A 416 would mean that there are no more bytes, but may refer to another
+ * version, so the resource is fetched again. */
 static void a_resource_that_came_to_its_end_in_chunks_is_fetched_anew_when_it_was_cut(void **state)
 {
 	struct fixture f;
@@ -330,7 +328,7 @@ static void a_range_that_brings_too_much_is_refused_and_nothing_behind_it_asked_
 	end(&f);
 }
 
-/* Two halves of two versions must never become one file. */
+/* A file must never consist of two halves of different versions. */
 static void a_resource_that_changed_is_fetched_from_the_beginning(void **state)
 {
 	struct fixture f;
@@ -412,7 +410,8 @@ static void a_raised_cancel_flag_ends_a_request_soon(void **state)
 	end(&f);
 }
 
-/* One flag for all requests of an engine; clean-up requests continue until their deadline. */
+/* One flag cancels all requests of an engine, except clean-up requests, which continue until their
+ * deadline. */
 static void an_engines_cancel_flag_ends_every_request_but_those_that_tidy_up(void **state)
 {
 	struct fixture f;
@@ -492,7 +491,7 @@ static void fewer_bytes_than_asked_for_are_refused(void **state)
 	end(&f);
 }
 
-/* With `failures` the body is chunked, and the Content-Length has no meaning. */
+/* If `failures` is set, the body is chunked, so the Content-Length is invalid. */
 static bool two_lengths(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	const struct fixture *f = m->cookie;
@@ -507,7 +506,7 @@ static bool two_lengths(struct mini_http *m, const struct mini_request *r, int f
 	return false;
 }
 
-/* With two lengths one reader would cut the body: five bytes must not be accepted as eight. */
+/* Readers could disagree on the end of the body: five bytes must not be accepted as eight. */
 static void two_different_lengths_are_refused(void **state)
 {
 	struct fixture f;
@@ -530,7 +529,7 @@ static bool no_content(struct mini_http *m, const struct mini_request *r, int fd
 	return false;
 }
 
-/* No body is read after 204, and an empty body must not be accepted as five bytes. */
+/* A 204 reply has no body, and an empty body must not be accepted as five bytes. */
 static void a_length_without_a_body_is_refused(void **state)
 {
 	struct fixture f;
@@ -544,7 +543,8 @@ static void a_length_without_a_body_is_refused(void **state)
 	end(&f);
 }
 
-/* As in RFC 9112; a caller that got the length 3 would take the rest for damage. */
+/* RFC 9112 says that Transfer-Encoding overrides Content-Length; with the length 3, a caller would
+ * report the longer body as damaged. */
 static void a_length_beside_a_transfer_encoding_does_not_count(void **state)
 {
 	struct fixture f;

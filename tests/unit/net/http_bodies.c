@@ -1,9 +1,9 @@
-/* Request and response bodies: sources that rewind, sinks that pause, hooks around each attempt. */
+/* Request and response bodies: sources that rewind, sinks that pause, and hooks of each attempt. */
 #include "http_fixture.h"
 
 /* ---- servers ---- */
 
-/* Replies with the method, the body's length and its sum, so that the test can compare. */
+/* Replies with the method, and the length and checksum of the body, for comparison. */
 static bool echo(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -74,7 +74,7 @@ static void a_part_of_a_file_is_sent_again_after_a_failure(void **state)
 	end(&f);
 }
 
-/* A caller must be able to distinguish a slow upload from one that is restarted again and again. */
+/* A caller must be able to distinguish a slow upload from one that restarts again and again. */
 static void what_failed_attempts_sent_is_no_progress(void **state)
 {
 	struct fixture f;
@@ -91,7 +91,7 @@ static void what_failed_attempts_sent_is_no_progress(void **state)
 	request.url = f.url;
 	assert_int_equal(0, http_perform(f.engine, &request, &f.reply, &f.err));
 
-	do { /* the counters are updated now and then, by an engine that is awake */
+	do { /* the engine's thread updates the counters only from time to time */
 		http_wake(f.engine);
 		clock_sleep_ms(5);
 		http_engine_counters(f.engine, &counters);
@@ -241,7 +241,7 @@ static void *make_room(void *arg)
 	return NULL;
 }
 
-/* A consumer slower than the network must not lose a byte, nor make memory grow. */
+/* A consumer that is slower than the network loses no data, and memory does not grow. */
 static void a_sink_may_pause_the_stream(void **state)
 {
 	struct fixture f;
@@ -315,7 +315,7 @@ static bool busy_unless_second(struct mini_http *m, const struct mini_request *r
 	return mini_reply(fd, "200 OK", "", "yes", 3);
 }
 
-/* Signatures contain the date: each attempt must be signed again. */
+/* Signatures contain the date, so each attempt must be signed again. */
 static void every_attempt_is_prepared_anew(void **state)
 {
 	struct fixture f;
@@ -350,7 +350,7 @@ static bool yes_at_third(struct mini_http *m, const struct mini_request *r, int 
 		r->number < 3 ? 4 : 3);
 }
 
-/* S3 replies 200 with an error document if an operation failed late. */
+/* S3 replies with 200 and an error document if an operation fails late. */
 static void a_verdict_may_turn_success_into_another_attempt(void **state)
 {
 	struct fixture f;

@@ -1,12 +1,12 @@
-/* Requests that move bulk data: their turn, the effect of a busy server on their number, and the
- * repetition of slow ones. */
+/* Bulk requests: the order in which they start, their reduction when a server is busy, and the
+ * repetition of slow requests. */
 #include "http_fixture.h"
 
 #include "net/pace/pace.h"
 
 #define MANY 40
 
-/* Many requests at a time, and their results. */
+/* Many concurrent requests, and their results. */
 struct crowd {
 	struct http_request requests[MANY];
 	struct http_reply replies[MANY];
@@ -64,11 +64,11 @@ static unsigned bulk_limit(struct http_engine *engine)
 	return counters.bulk_limit;
 }
 
-/* ---- turns ---- */
+/* ---- order ---- */
 
 static atomic_uint held;
 
-/* Bulk requests are held until the flag is set; others are answered. */
+/* Delays bulk requests until the flag is set, and replies to other requests at once. */
 static bool hold(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -111,7 +111,7 @@ static void bulk_requests_take_turns_and_others_overtake_them(void **state)
 
 /* ---- a busy server ---- */
 
-/* Refuses all requests until the engine has few in flight. */
+/* Refuses all requests until the engine has only a few in flight. */
 static bool busy(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -148,11 +148,12 @@ static void a_refusing_server_is_asked_for_less_and_then_for_more(void **state)
 	end(&f);
 }
 
-/* ---- slow ones ---- */
+/* ---- slow requests ---- */
 
 static atomic_uint silent;
 
-/* The first request for "/slow" never gets a reply; if it has a body, the body is read first. */
+/* Never replies to the first request for "/slow"; if the request has a body, reads the body
+ * first. */
 static bool sometimes_silent(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	if (strstr(r->target, "/slow") && atomic_fetch_add(&silent, 1) == 0) {
@@ -163,7 +164,8 @@ static bool sometimes_silent(struct mini_http *m, const struct mini_request *r, 
 	return mini_reply(fd, "200 OK", "ETag: \"e\"\r\n", data, 4096);
 }
 
-/* Makes an engine that would wait for a minute, and knows how long requests usually take. */
+/* Makes an engine with a stall timeout of a minute that has measured the usual duration of
+ * requests. */
 static void begin_experienced(struct fixture *f, const char *method)
 {
 	begin(f, sometimes_silent);
@@ -220,7 +222,7 @@ static void a_silent_put_is_sent_again_whole(void **state)
 	end(&f);
 }
 
-/* A request that must not reach the server twice is repeated only after the stall timeout. */
+/* A request that must not reach the server twice is only repeated after the stall timeout. */
 static void other_requests_are_not_sent_again(void **state)
 {
 	struct fixture f;
@@ -236,7 +238,7 @@ static void other_requests_are_not_sent_again(void **state)
 	end(&f);
 }
 
-/* Half of the body arrives, and then nothing: only the rest is requested. */
+/* Sends half of the body and then stops; the client must request only the rest. */
 static bool stops_in_the_middle(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -277,7 +279,7 @@ static int fill(void **state)
 	return 0;
 }
 
-/* A request whose end submits another one, as a worker does. */
+/* A request whose completion submits another request, as a bulk worker does. */
 struct relay {
 	struct fixture *fixture;
 	struct http_request refused, next;
@@ -313,8 +315,8 @@ static void relay_ended(void *cookie, struct http_request *request, struct http_
 	atomic_fetch_add(&relay->ended, 1);
 }
 
-/* The engine is about to sleep because nothing is running, and no other thread wakes it for
- * requests that it accepted itself. */
+/* The engine is about to sleep because no request is running. No other thread wakes it for requests
+ * that its own thread submits. */
 static void what_the_end_of_a_request_that_could_not_start_submits_starts_at_once(void **state)
 {
 	struct fixture f;

@@ -1,5 +1,5 @@
 /*
- * A server that misbehaves as the test asks, an engine with little patience, and a place for the
+ * A server that misbehaves as the test requests, an engine with short timeouts, and buffers for the
  * reply.
  */
 #ifndef TEST_HTTP_FIXTURE_H
@@ -32,7 +32,7 @@ struct fixture {
 	struct http_reply reply;
 	struct penstock_error err;
 	/* State of the test's server. */
-	unsigned failures; /* number of replies that fail first */
+	unsigned failures; /* number of failing replies before the first good one */
 	const char *etag;
 	atomic_int flag;
 };

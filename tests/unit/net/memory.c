@@ -1,5 +1,5 @@
-/* Every allocation of the HTTP engine fails once, in the request's thread and in the engine's own:
- * the request ends, with the whole reply or with an error of one line, and nothing is left. */
+/* Every allocation of the HTTP engine fails once, in the caller's thread and in the engine's own.
+ * The request then ends with the complete reply or with a one-line error, and no memory leaks. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>
@@ -18,8 +18,8 @@
 
 static const char body[] = "0123456789", deleted[] = "deleted";
 
-/* Replies to a PUT with its body. Other requests first get a reply that asks for another attempt,
- * then the good one. */
+/* Replies to a PUT with the PUT's body, and to a DELETE at once. For other methods, the first reply
+ * asks for a retry and the second one is good. */
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	(void)m;
@@ -56,7 +56,7 @@ struct outcome {
 	char etag[16];
 };
 
-/* An engine, one request, and the end of the engine: nothing is kept between two rounds. */
+/* Makes an engine, sends one request, and frees the engine, so that rounds are independent. */
 static bool request_once(
 	const char *method, size_t n, struct outcome *o, struct penstock_error *err)
 {
@@ -128,14 +128,14 @@ static void a_request_with_a_body(void **state)
 	every_allocation_fails_once("PUT", body);
 }
 
-/* The method must not change: without memory for its name libcurl would send a GET. */
+/* The method must not change: if there is no memory for its name, libcurl would send a GET. */
 static void a_request_to_delete(void **state)
 {
 	(void)state;
 	every_allocation_fails_once("DELETE", deleted);
 }
 
-/* The configuration of AWS: all entries are read, or the call fails. */
+/* All entries of the AWS configuration are read, or the call fails. */
 static void a_configuration_file(void **state)
 {
 	static const char text[] =
@@ -168,7 +168,7 @@ static void a_configuration_file(void **state)
 	}
 }
 
-/* The source of the keys must not change when memory runs out. */
+/* Another source of keys must not be used because memory runs out. */
 static void the_settings_of_a_store(void **state)
 {
 	bool fired = true;

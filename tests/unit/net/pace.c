@@ -1,5 +1,5 @@
-/* The number of concurrent bulk requests, against models of stores; time is counted, not waited
- * for. */
+/* The number of concurrent bulk requests, against models of stores. The time is simulated, so the
+ * tests do not wait. */
 #include "net/pace/pace.h"
 
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #define TICK_MS 50
 #define MAX	48
 
-/* A store with a bandwidth for each connection, and one for all of them together. */
+/* A store that limits the bandwidth of each connection and of all connections together. */
 struct model {
 	struct pace pace;
 	int64_t now;
@@ -48,7 +48,7 @@ static void model_run(struct model *m, int64_t ms)
 	}
 }
 
-/* A distant store: the round trip limits the bandwidth of one connection. */
+/* A distant store: the round-trip time limits the bandwidth of one connection. */
 static void it_climbs_while_more_connections_move_more(void **state)
 {
 	struct model m;
@@ -61,7 +61,8 @@ static void it_climbs_while_more_connections_move_more(void **state)
 	assert_in_range(m.pace.limit, 32, MAX);
 }
 
-/* A store on this machine: two connections use all of it, and further ones only cost time. */
+/* A store on this machine: two connections use its whole bandwidth, and more connections only cost
+ * time. */
 static void it_stays_low_where_more_connections_bring_nothing(void **state)
 {
 	struct model m;
@@ -77,7 +78,7 @@ static void it_stays_low_where_more_connections_bring_nothing(void **state)
 	assert_in_range(m.highest, PACE_START, 2 * PACE_START);
 }
 
-/* In the middle of a transfer the round trip gets longer. */
+/* The round-trip time increases in the middle of a transfer. */
 static void it_finds_a_better_number_later(void **state)
 {
 	struct model m;
@@ -125,8 +126,8 @@ static void a_storm_brings_it_down_to_one_and_it_recovers(void **state)
 	assert_in_range(m.pace.limit, before / 2, MAX);
 }
 
-/* A store that accepts a number of requests and refuses more: nearly all of that number is used,
- * and few requests are refused. */
+/* The store accepts a number of requests and refuses all others. Nearly that number is used, and
+ * few requests are refused. */
 static void it_stays_near_what_a_store_allows(void **state)
 {
 	struct model m;
@@ -141,8 +142,8 @@ static void it_stays_near_what_a_store_allows(void **state)
 	assert_true((double)m.moved > 0.7 * 20 * 60000 * 120000);
 }
 
-/* At the end of a transfer, or during a small one, less data is moved for reasons outside of the
- * store. */
+/* At the end of a transfer, or during a small one, the data rate falls for reasons that are
+ * independent of the store. */
 static void what_nobody_wants_is_not_measured(void **state)
 {
 	struct pace pace;

@@ -22,7 +22,7 @@ struct fixture {
 	struct plain *plain;
 	struct plain_get gets[N];
 	char head[N][64];
-	char data[N][SIZE + 1]; /* with a byte that must not be written */
+	char data[N][SIZE + 1]; /* the last byte must not be written */
 	atomic_uint odd; /* requests of odd targets so far */
 	atomic_uint at_once; /* requests of "/far" in progress */
 	/* far[n] counts the requests of "/far" that were the n-th in progress when they began */
@@ -31,7 +31,8 @@ struct fixture {
 	atomic_int cancel;
 };
 
-/* Replaces the resolver: it knows numbers, and "two", whose second address has the server. */
+/* Replaces the resolver, which knows addresses and the name "two", whose second address is the
+ * server's. */
 static atomic_uint resolved;
 
 void freeaddrinfo(struct addrinfo *list)
@@ -110,7 +111,7 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 	}
 	if (strcmp(r->target, "/says-close") == 0)
 		return mini_reply(fd, "200 OK", "Connection: close\r\n", body, SIZE);
-	if (strcmp(r->target, "/more") == 0) /* together with the head */
+	if (strcmp(r->target, "/more") == 0) /* in one packet with the head */
 		return mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345x");
 	if (strcmp(r->target, "/later") == 0) {
 		mini_reply(fd, "200 OK", "", body, SIZE);
@@ -178,7 +179,8 @@ static int finish(void **state)
 	return 0;
 }
 
-/* Runs `n` requests, each `every`-th with the odd target. Returns how many were good. */
+/* Runs `n` requests; every `every`-th one has the target `odd`. Returns the number of good
+ * replies. */
 static size_t run(struct fixture *f, size_t n, const char *odd, size_t every, int silence_ms)
 {
 	size_t good = 0;
@@ -215,7 +217,7 @@ static void replies_are_taken_however_they_are_cut(void **state)
 		assert_int_equal(run(f, N, odd[i], 10, 5000), N);
 }
 
-/* Bytes after the end of a body never count as the reply to another request. */
+/* Bytes after the end of a body are never used as the reply to another request. */
 static void replies_whose_length_lies_are_not_good(void **state)
 {
 	static const char *const odd[] = {"/more", "/long", "/cut", "/long-head", "/missing"};
@@ -230,7 +232,8 @@ static void replies_whose_length_lies_are_not_good(void **state)
 		assert_true(run(f, N, "/later", 10, 5000) >= N / 2);
 }
 
-/* Each request would cost a connection, and with a silent name server many seconds. */
+/* Otherwise each request would cost a connection and, if the name server is silent, many
+ * seconds. */
 static void a_server_that_does_not_answer_ends_the_run(void **state)
 {
 	struct fixture *f = *state;
@@ -240,14 +243,15 @@ static void a_server_that_does_not_answer_ends_the_run(void **state)
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(address);
 
-	/* No reply, and a status that another client has to handle. */
+	/* No reply, and then a status that only the HTTP engine can handle. */
 	assert_int_equal(run(f, N, "/silent", 1, 200), 0);
 	assert_in_range(clock_monotonic_ms() - start, 200, 2000);
 	assert_true(atomic_load(&f->odd) <= 32);
 	assert_int_equal(run(f, N, "/missing", 1, 5000), 0);
 	assert_true(atomic_load(&f->odd) <= 32);
 
-	/* A refused connection, and one that the kernel accepts and no process serves. */
+	/* A refused connection, and then one that the kernel accepts without a process that serves
+	 * it. */
 	closed = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(closed, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	assert_int_equal(bind(closed, (struct sockaddr *)&address, sizeof(address)), 0);
@@ -277,14 +281,13 @@ static void connections_that_are_closed_without_a_reply_are_few(void **state)
 	assert_true(atomic_load(&f->m.connections) <= 100);
 }
 
-/* The test simulates a store of many machines, one of which hangs. A timeout alone would take
- * minutes. */
+/* Simulates a store of many machines, one of which hangs; the timeout alone would take minutes. */
 static void a_request_slower_than_others_is_sent_again(void **state)
 {
 	struct fixture *f = *state;
 	unsigned connections;
 
-	/* There is no usual duration yet. */
+	/* No usual duration is known yet. */
 	atomic_store(&f->hangs, 1);
 	assert_int_equal(run(f, 2, "/hangs", 2, 300), 1);
 	assert_int_equal(atomic_load(&f->odd), 1);
@@ -295,7 +298,7 @@ static void a_request_slower_than_others_is_sent_again(void **state)
 	assert_int_equal(atomic_load(&f->odd), 2);
 	assert_true(atomic_load(&f->m.connections) > connections);
 
-	/* Again and again, until the limit; then the timeout ends the request. */
+	/* The request is sent again up to the limit; after that, the timeout ends it. */
 	atomic_store(&f->hangs, 2);
 	assert_int_equal(run(f, N, "/hangs", N, 600000), N);
 	assert_int_equal(atomic_load(&f->odd), 3);
@@ -304,7 +307,7 @@ static void a_request_slower_than_others_is_sent_again(void **state)
 	assert_in_range(atomic_load(&f->odd), 2, 4);
 }
 
-/* A server that hangs as a whole gets few repeated requests. */
+/* If the whole server hangs, only a few requests are sent again. */
 static void few_requests_are_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -312,8 +315,8 @@ static void few_requests_are_sent_again(void **state)
 	assert_int_equal(run(f, N, NULL, 0, 5000), N);
 	atomic_store(&f->hangs, N);
 	run(f, N, "/hangs", 1, 1500);
-	/* FAILURES of them end the run. On a busy machine replies are slow, so that the run uses
-	 * more than the 16 connections of a near server. */
+	/* The run ends after FAILURES of these requests. On a busy machine replies are slow, so the
+	 * run uses more than the 16 connections of a near server. */
 	assert_in_range(atomic_load(&f->odd), 16, 2 * LIMIT_PLAIN_CONNECTIONS + 8);
 }
 
@@ -330,8 +333,8 @@ static void a_distant_server_gets_more_connections(void **state)
 		2 * LIMIT_PLAIN_CONNECTIONS);
 }
 
-/* Returns the usual number of requests of "/far" in progress, and forgets it. A busy machine delays
- * some replies, so that their requests are sent again. */
+/* Returns the usual number of concurrent requests of "/far", and resets the statistics. On a busy
+ * machine some replies are late, so their requests are sent again. */
 static size_t usual_at_once(struct fixture *f)
 {
 	size_t usual = 0;
@@ -359,12 +362,12 @@ static void a_busy_server_gets_fewer_connections(void **state)
 	assert_in_range(usual_at_once(f), 2, 3);
 }
 
-/* A byte now and then does not count as progress. */
+/* A byte from time to time does not count as progress. */
 static void a_trickle_ends(void **state)
 {
 	struct fixture *f = *state;
 
-	/* The head takes longer than five times the silence that is allowed. */
+	/* The head takes longer than five times the allowed silence. */
 	assert_int_equal(run(f, 20, "/trickled-head", 10, 250), 18);
 	assert_int_equal(run(f, 20, "/trickle", 10, 250), 18);
 }
@@ -385,7 +388,7 @@ static void a_cancelled_run_ends(void **state)
 	assert_int_equal(run(f, N, NULL, 0, 5000), N);
 }
 
-/* "localhost" often is ::1, where the server does not listen, and 127.0.0.1. */
+/* "localhost" often resolves to ::1, where the server does not listen, and to 127.0.0.1. */
 static void another_address_of_the_server_is_tried(void **state)
 {
 	struct fixture *f = *state;
@@ -403,7 +406,8 @@ static int64_t thread_ms(void)
 	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The kernel also reports a socket that a child of fork() has, after it was closed here. */
+/* The kernel also reports events of a socket that is closed in this process but open in a forked
+ * child. */
 static void connections_that_a_child_has_too_are_not_watched_for_ever(void **state)
 {
 	struct fixture *f = *state;

@@ -1,4 +1,4 @@
-/* Lists of grants: canned ones, headers, documents, and what they allow. */
+/* Lists of grants: canned lists, headers and documents, and the permissions that they give. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ static void canned_lists(void **state)
 	assert_string_equal(buf_str(&own), "FULL_CONTROL:me");
 }
 
-/* A list allows what it grants and no more; its owner always manages it. */
+/* A list allows exactly what it grants, and its owner can always manage it. */
 static void permissions(void **state)
 {
 	(void)state;
@@ -71,12 +71,12 @@ static void permissions(void **state)
 	assert_true(allows("READ:him FULL_CONTROL:you", "you", ACL_WRITE_ACP));
 	assert_false(allows("READ:him FULL_CONTROL:you", "he", ACL_READ));
 	assert_false(allows("READ_ACP:you", "you", ACL_READ));
-	/* An id is never taken for a group, and a malformed grant grants nothing. */
+	/* An id is never mistaken for a group, and a malformed grant has no effect. */
 	assert_false(allows("READ:AllUsersX :you READ: READING:you READ", "you", ACL_READ));
 	assert_true(allows("x  READ:you", "you", ACL_READ));
 }
 
-/* Public grants can be found, and be ignored, without the loss of others. */
+/* Public grants are found, and can be ignored without affecting other grants. */
 static void public_grants(void **state)
 {
 	const struct acl_question ignoring = {
@@ -100,7 +100,7 @@ static void public_grants(void **state)
 	assert_false(acl_is_default(ACL_EMPTY, "me"));
 }
 
-/* A header names several grantees of one permission, quoted or not. */
+/* A header names several grantees of one permission, with or without quotes. */
 static void headers(void **state)
 {
 	static const char *const bad[] = {"", "id", "id=", "id=\"\"", "id=\"a", "name=\"a\"",
@@ -127,7 +127,7 @@ static void headers(void **state)
 	}
 }
 
-/* More grants than AWS allows are refused, in one header or in several. */
+/* More grants than AWS allows are refused, whether one header or several headers have them. */
 static void too_many_grants(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2000);
@@ -155,7 +155,8 @@ static int parse(const char *grants, struct s3_acl *out)
 #define GRANT(who, rights) "<Grant><Grantee>" who "</Grantee>" rights "</Grant>"
 #define READ		   "<Permission>READ</Permission>"
 
-/* A document needs its owner and its list; each grant has one grantee and a known permission. */
+/* A document must have an owner and a list; each grant must have one grantee and a known
+ * permission. */
 static void documents(void **state)
 {
 	static const char *const bad[] = {"", LIST(GRANT("", READ)), LIST(GRANT("<ID>a</ID>", "")),

@@ -4,8 +4,8 @@
 #include "s3/sum/checksum.h"
 #include "s3/sum/crc.h"
 
-/* Published check values: of "123456789" for the CRCs, of "abc" in the hashes' standards, of
- * "Hello world" for the xxHashes in AWS's own tests. */
+/* Published check values: for the CRCs that of "123456789", for the hashes that of "abc" from their
+ * standards, for the xxHashes that of "Hello world" from AWS's own tests. */
 static void published_check_values_come_out(void **state)
 {
 	static const struct {
@@ -47,7 +47,7 @@ static void published_check_values_come_out(void **state)
 	}
 }
 
-/* Computes the CRC bit by bit from the definition, unlike all fast implementations. */
+/* Computes the CRC bit by bit from its definition, unlike the fast implementation. */
 static uint64_t slow_crc64(const uint8_t *p, size_t len)
 {
 	uint64_t crc = ~UINT64_C(0);
@@ -60,8 +60,8 @@ static uint64_t slow_crc64(const uint8_t *p, size_t len)
 	return ~crc;
 }
 
-/* Every length around the block sizes of the fast implementations, at every alignment, whole and in
- * pieces. */
+/* Tests all lengths near the block sizes of the fast implementation, at every alignment, in one
+ * piece and in several. */
 static void the_fast_crc64_equals_the_slow_one(void **state)
 {
 	_cleanup_free_ uint8_t *data = malloc(2048);
@@ -80,7 +80,7 @@ static void the_fast_crc64_equals_the_slow_one(void **state)
 	}
 }
 
-/* Pieces of any size give the same as one piece, and a reset starts again. */
+/* Pieces of any size give the same checksum as one piece, and a reset starts over. */
 static void incremental_equals_whole(void **state)
 {
 	_cleanup_free_ uint8_t *data = malloc(100000);
@@ -105,7 +105,7 @@ static void incremental_equals_whole(void **state)
 	}
 }
 
-/* The checksums of the parts, empty ones included, give the checksum of the whole. */
+/* The checksums of the parts, even of empty ones, give the checksum of the whole. */
 static void parts_combine_into_the_whole(void **state)
 {
 	static const enum checksum_kind kinds[] = {
@@ -131,7 +131,8 @@ static void parts_combine_into_the_whole(void **state)
 	}
 }
 
-/* Combining must be fast for terabytes: zeros, by doubling. */
+/* Combining must be fast for parts of terabytes. The checksum of that many zeros is computed by
+ * doubling. */
 static void combining_reaches_terabytes(void **state)
 {
 	uint8_t zeros[CHECKSUM_MAX_SIZE], doubled[CHECKSUM_MAX_SIZE], direct[CHECKSUM_MAX_SIZE];
@@ -182,7 +183,7 @@ static void names_are_those_of_headers_and_documents(void **state)
 	assert_int_equal(checksum_find(""), CHECKSUM_NONE);
 }
 
-/* A header's value is accepted only if it is the base64 of a digest of that kind. */
+/* The value of a header is accepted only if it is the base64 of a digest of that algorithm. */
 static void digests_are_written_and_read_as_base64(void **state)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE] = {0}, back[CHECKSUM_MAX_SIZE];

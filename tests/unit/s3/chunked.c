@@ -96,7 +96,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* The form that SDKs send: size, data, trailer; and the error of each defect. */
+/* The form that SDKs send has size, data and trailer; each defect is refused with its own error. */
 static void unsigned_bodies_are_decoded_or_refused_exactly(void **state)
 {
 	static const struct {
@@ -158,7 +158,7 @@ static void unsigned_bodies_are_decoded_or_refused_exactly(void **state)
 	}
 }
 
-/* A chunk of `n` times 'a' with its right signature; `trailer` is the canonical form, or NULL. */
+/* Appends a signed chunk of `n` bytes 'a', and advances the chain of signatures. */
 static void add_signed(struct buf *body, struct sigv4_chain *chain, size_t n)
 {
 	_cleanup_free_ char *data = malloc(n + 1);
@@ -176,7 +176,8 @@ static void add_signed(struct buf *body, struct sigv4_chain *chain, size_t n)
 		buf_add_str(body, "\r\n");
 }
 
-/* `empty` is "" or the empty line that AWS's documentation has before both lines. */
+/* Appends a signed trailer. `empty` is "", or the empty line that AWS's documentation has before
+ * both lines of the trailer. */
 static void add_trailer(struct buf *body, const struct sigv4_chain *chain, const char *name,
 	const char *value, const char *empty)
 {
@@ -192,7 +193,7 @@ static void add_trailer(struct buf *body, const struct sigv4_chain *chain, const
 		*empty ? "\n" : "\r\n", empty, signature);
 }
 
-/* A valid signed body is accepted in pieces of any size; with one byte changed anywhere it is
+/* A valid signed body is accepted in pieces of any size; a body with one changed byte is
  * refused. */
 static void signed_bodies_hold_only_unchanged(void **state)
 {
@@ -225,7 +226,8 @@ static void signed_bodies_hold_only_unchanged(void **state)
 			struct sink sink = {.data = BUF_INIT(1000), .trailers = BUF_INIT(1000)};
 			char old = body.data[i];
 
-			/* Upper-case digits mean the same, and CR may be missing; nothing else. */
+			/* '!' is invalid at every position. Other changes may be valid: upper-case
+			 * digits, or a missing CR. */
 			body.data[i] = '!';
 			struct result r = decode(mode, 230, body.data, body.len, 77, &sink);
 
@@ -238,7 +240,8 @@ static void signed_bodies_hold_only_unchanged(void **state)
 	}
 }
 
-/* A missing or repeated chunk breaks the chain; so does a missing or foreign trailer. */
+/* A missing or repeated chunk breaks the chain of signatures, and so does a missing or foreign
+ * trailer. */
 static void the_chain_notices_what_is_missing(void **state)
 {
 	_cleanup_(buf_release) struct buf body = BUF_INIT(10000);
@@ -268,7 +271,7 @@ static void the_chain_notices_what_is_missing(void **state)
 	buf_release(&sink.trailers);
 }
 
-/* Lines and trailers are bounded, and a callback's refusal is passed on. */
+/* The lengths of lines and trailers are limited, and an error of the callback is passed on. */
 static void the_decoder_is_bounded(void **state)
 {
 	_cleanup_(buf_release) struct buf body = BUF_INIT(100000);
@@ -329,7 +332,7 @@ static void the_mode_follows_from_the_header(void **state)
 		chunked_mode_of("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"), CHUNKED_UNSUPPORTED);
 }
 
-/* The server's decoder reads the client's encoding, at the announced length. */
+/* The server decodes what the client encodes, and the encoded body has the announced length. */
 static void what_is_encoded_is_decoded(void **state)
 {
 	static const size_t totals[] = {0, 1, 15, 16, 17, 100, 4096, 4097};

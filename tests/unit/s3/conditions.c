@@ -13,7 +13,7 @@ static const struct condition_state there = {true, "\"abc\"", 784111777};
 static const struct condition_state weak = {true, "W/\"abc\"", 784111777};
 static const struct condition_state missing = {false, NULL, 0};
 
-/* The order of RFC 9110 13.2.2: ETags outrank dates, If-Match comes before If-None-Match. */
+/* RFC 9110, 13.2.2: ETags take precedence over dates, and If-Match over If-None-Match. */
 static void conditions_hold_in_the_order_of_the_rfc(void **state)
 {
 	static const struct {
@@ -44,9 +44,9 @@ static void conditions_hold_in_the_order_of_the_rfc(void **state)
 		{{NULL, NULL, NULL, BEFORE}, &there, F, F},
 		{{NULL, NULL, NULL, NOW}, &there, T, T},
 		{{NULL, NULL, NULL, "rubbish"}, &there, T, T},
-		/* S3: If-Match true and If-Unmodified-Since false is 200. */
+		/* S3 replies 200 if If-Match is true and If-Unmodified-Since is false. */
 		{{"\"abc\"", NULL, NULL, BEFORE}, &there, T, T},
-		/* S3: If-None-Match false and If-Modified-Since true is 304. */
+		/* S3 replies 304 if If-None-Match is false and If-Modified-Since is true. */
 		{{NULL, "\"abc\"", BEFORE, NULL}, &there, N, F},
 		{{NULL, "\"x\"", AFTER, NULL}, &there, T, T},
 		{{"\"x\"", "\"abc\"", NULL, NULL}, &there, F, F},
@@ -62,7 +62,8 @@ static void conditions_hold_in_the_order_of_the_rfc(void **state)
 			conditions_evaluate(&rows[i].c, rows[i].object, true) == rows[i].read, row);
 		assert_row(conditions_evaluate(&rows[i].c, rows[i].object, false) == rows[i].write,
 			row);
-		/* A copy's source is read, but is never answered with 304. */
+		/* The conditions on a copy's source are those of a read, but the reply is never
+		 * 304. */
 		assert_row(conditions_evaluate_copy_source(&rows[i].c, rows[i].object) ==
 				   (rows[i].read == T ? T : F),
 			row);
@@ -98,7 +99,7 @@ static void tags_with_commas_spaces_and_odd_ends_are_compared(void **state)
 			rows[i].list);
 }
 
-/* A range must not be sent if the client has another version. */
+/* A range must only be sent if the client has the same version. */
 static void if_range_needs_exactly_this_version(void **state)
 {
 	(void)state;

@@ -1,4 +1,4 @@
-/* The rules of CORS: their document, its mistakes, and the rule that a request matches. */
+/* CORS rules: their document, its mistakes, and the rule that matches a request. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void invalid_rules_are_refused_by_name(void **state)
 	}
 }
 
-/* The limit is that of AWS; a rule may have many texts. */
+/* AWS has the same limit. A single rule may have more texts than that. */
 static void a_bucket_has_a_hundred_rules_at_most(void **state)
 {
 	(void)state;
@@ -120,7 +120,7 @@ static void the_first_matching_rule_counts(void **state)
 		"</CORSConfiguration>";
 	static const struct {
 		const char *origin, *method, *headers;
-		const char *id; /* NULL if there is no rule */
+		const char *id; /* id of the matching rule, or NULL */
 	} rows[] = {
 		{"foo.suffix", "GET", NULL, "suffix"},
 		{"suffix", "GET", "", "suffix"},
@@ -132,7 +132,7 @@ static void the_first_matching_rule_counts(void **state)
 		{"start1end", "PUT", "X-Amz-Date, range", "both"},
 		{"start1end", "PUT", " ,RANGE ,, x-amz-", "both"},
 		{"start1end", "PUT", "x-amz-date, ranges", NULL},
-		{"stand", "GET", NULL, NULL}, /* the ends overlap */
+		{"stand", "GET", NULL, NULL}, /* prefix and suffix would overlap */
 		{"http://a:80", "PUT", "anything, else", "exact"},
 		{"http://a", "PUT", NULL, NULL},
 		{"HTTP://A:80", "PUT", NULL, NULL},

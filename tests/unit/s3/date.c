@@ -5,12 +5,12 @@
 #include "base/clock.h"
 #include "s3/date.h"
 
-/* All three formats of RFC 9110 mean the same moment; everything near them is refused. */
+/* The three formats of RFC 9110 give the same time; similar texts are refused. */
 static void http_dates_are_read_strictly(void **state)
 {
 	static const struct {
 		const char *text;
-		int64_t seconds; /* -1: refused */
+		int64_t seconds; /* -1 if invalid */
 	} rows[] = {
 		{"Sun, 06 Nov 1994 08:49:37 GMT", 784111777},
 		{"Sunday, 06-Nov-94 08:49:37 GMT", 784111777},
@@ -49,12 +49,12 @@ static void http_dates_are_read_strictly(void **state)
 	}
 }
 
-/* Clients sign requests with a zone, which HTTP does not have. */
+/* Clients sign requests with a date that has a time zone, unlike the dates of HTTP. */
 static void mail_dates_have_a_zone(void **state)
 {
 	static const struct {
 		const char *text;
-		int64_t seconds; /* -1: refused */
+		int64_t seconds; /* -1 if invalid */
 	} rows[] = {
 		{"Sun, 06 Nov 1994 08:49:37 GMT", 784111777},
 		{"Sun, 06 Nov 1994 08:49:37 -0000", 784111777},
@@ -81,12 +81,12 @@ static void mail_dates_have_a_zone(void **state)
 	}
 }
 
-/* The dates of XML documents, with every fraction and zone, and of signatures. */
+/* The dates of XML documents, with any fraction and time zone, and the dates of signatures. */
 static void iso_dates_are_read_strictly(void **state)
 {
 	static const struct {
 		const char *text;
-		int64_t ns; /* -1: refused */
+		int64_t ns; /* -1 if invalid */
 	} rows[] = {
 		{"2009-10-12T17:50:30.000Z", INT64_C(1255369830) * NS_PER_S},
 		{"2009-10-12T17:50:30Z", INT64_C(1255369830) * NS_PER_S},
@@ -122,7 +122,7 @@ static void iso_dates_are_read_strictly(void **state)
 	}
 }
 
-/* Against the C library, a day of every month of six centuries. */
+/* Compares the results with the C library, for one day of every month in six centuries. */
 static void formats_agree_with_the_c_library_and_come_back(void **state)
 {
 	static const int64_t start = INT64_C(-9466848000), end = INT64_C(9466848000);
@@ -148,7 +148,7 @@ static void formats_agree_with_the_c_library_and_come_back(void **state)
 	}
 }
 
-/* Milliseconds, including those before 1970, and the ends of the calendar. */
+/* Tests milliseconds, also before 1970, and the limits of the calendar. */
 static void formats_hold_at_the_edges(void **state)
 {
 	char iso[DATE_ISO_SIZE], http[DATE_HTTP_SIZE], basic[DATE_BASIC_SIZE];

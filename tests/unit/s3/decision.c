@@ -8,16 +8,17 @@
 #include "s3/access/decision.h"
 
 /* Rows and columns are in the order of enum policy_result: the row is the result of the caller's
- * own policies, the column that of the bucket's policy. 'x' is allowed, 'a' with a grant only. */
+ * own policies, the column that of the bucket's policy. 'x' means allowed, 'a' means allowed if
+ * there is a grant. */
 static const struct {
 	enum access_relation relation;
 	bool restricted;
 	const char *table[5];
 } tables[] = {
-	/* One allow is enough, and a deny beats it. */
+	/* One allow is sufficient, and a deny overrides it. */
 	{OWN_ACCOUNT, false, {"..x..", "..x..", "xxx..", ".....", "....."}},
 	{OWN_ACCOUNT, true, {"..x..", "..x..", "xxx..", ".....", "....."}},
-	/* Both accounts have to allow it. */
+	/* Both accounts have to allow the request. */
 	{OTHER_ACCOUNT, false, {".....", ".....", "axx..", ".....", "....."}},
 	{OTHER_ACCOUNT, true, {".....", ".....", ".....", ".....", "....."}},
 	{ANONYMOUS, false, {"aax..", "aax..", "aax..", ".....", "....."}},

@@ -1,4 +1,4 @@
-/* The rules of lifecycle: their document, its mistakes, and the ends that follow from it. */
+/* Lifecycle rules: their document, its mistakes, and the expiry times that follow from it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static struct s3_lifecycle parsed(const char *xml)
 	return rules;
 }
 
-/* A rule in the form in which it is written. */
+/* A rule as the store writes it. */
 #define WRITTEN(conditions, actions)                                                               \
 	"<Rule><ID>a</ID>" conditions "<Status>Enabled</Status>" actions "</Rule>"
 
@@ -145,7 +145,7 @@ static void invalid_rules_are_refused_as_aws_does(void **state)
 	}
 }
 
-/* AWS counts days from the creation, and rounds up to the next midnight. */
+/* AWS counts days from the creation of an object, and rounds up to the next midnight. */
 static void objects_end_at_midnight(void **state)
 {
 	static const struct {

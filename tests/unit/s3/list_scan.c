@@ -36,7 +36,8 @@ static bool same(const char *a, const char *b)
 	return (!a && !b) || (a && b && strcmp(a, b) == 0);
 }
 
-/* The same document read by the parser: with a comment in it, the fast reader declines. */
+/* Compares the fast reader with the XML parser, by means of a comment that makes the fast reader
+ * decline the document. */
 static void assert_same_as_parser(const char *xml)
 {
 	_cleanup_(buf_release) struct buf slow = BUF_INIT(LIMIT_XML_BODY);
@@ -65,7 +66,7 @@ static void assert_same_as_parser(const char *xml)
 	s3_list_release(&b);
 }
 
-/* As S3, MinIO, Ceph and this store write them. */
+/* Lists as S3, MinIO, Ceph and this store write them. */
 static void reads_what_stores_write(void **state)
 {
 	static const char *const documents[] = {HEAD TAIL, HEAD KEY KEY TAIL,
@@ -78,7 +79,7 @@ static void reads_what_stores_write(void **state)
 		"    <Key>x&amp;&lt;y&gt;&apos;</Key>\n"
 		"<ETag>&#34;1-2&#34;</ETag><Size>0</Size><ChecksumAlgorithm>CRC32</ChecksumAlgorithm><RestoreStatus><IsRestoreInProgress>false</IsRestoreInProgress></RestoreStatus><StorageClass/><Type>Normal</Type></Contents>\n" TAIL
 		"\n",
-		/* Google: the generation is used as the ETag. */
+		/* In Google's lists, the generation is used as the ETag. */
 		"<?xml version='1.0' encoding='UTF-8'?><ListBucketResult "
 		"xmlns=\"http://doc.s3.amazonaws.com/2006-03-01\">"
 		"<Contents><Key>g</Key><Generation>1700000000000001</Generation><MetaGeneration>1</"
@@ -94,7 +95,7 @@ static void reads_what_stores_write(void **state)
 	}
 }
 
-/* Everything that is not in the simple form, valid or not, is left to the parser. */
+/* Any document that is not in the simple form, valid or not, is left to the parser. */
 static void leaves_the_rest_to_the_parser(void **state)
 {
 	static const char *const documents[] = {"", "<", "x", HEAD, HEAD "<Contents>",
@@ -126,7 +127,7 @@ static void leaves_the_rest_to_the_parser(void **state)
 		assert_int_equal(LIST_SCAN_NOT, scan(documents[i]));
 }
 
-/* A list that is truncated at any byte is declined, and no byte after its end is read. */
+/* A list that is truncated at any byte is left to the parser, and no byte after its end is read. */
 static void every_cut_is_left_to_the_parser(void **state)
 {
 	static const char whole[] = HEAD
@@ -146,7 +147,7 @@ static void every_cut_is_left_to_the_parser(void **state)
 	assert_int_equal(LIST_SCAN_DONE, scan(whole));
 }
 
-/* A page has at most a thousand entries; with more the fast reader declines. */
+/* A page has at most a thousand entries; the fast reader declines a longer one. */
 static void a_page_has_a_thousand_entries(void **state)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);

@@ -1,4 +1,4 @@
-/* Access logs: the document, the keys of log objects, the lines and the names of operations. */
+/* Access logs: the document, the keys of log objects, the lines, and the names of operations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,7 @@ static void invalid_documents_are_refused(void **state)
 	}
 }
 
-/* No text of a client can end a field or a line. */
+/* No text from a client can end a field or a line. */
 static void a_line_has_the_fields_of_aws(void **state)
 {
 	const struct s3_log_record full = {.owner = "O",

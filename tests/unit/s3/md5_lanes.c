@@ -1,4 +1,4 @@
-/* Parallel MD5s equal those that OpenSSL computes one by one. */
+/* MD5s that are computed in parallel equal those of OpenSSL. */
 #include "s3_test.h"
 
 #include "s3/sum/checksum.h"
@@ -20,7 +20,8 @@ static void fill(void)
 		}
 }
 
-/* Two updates, one of `first` blocks, then a tail of its own for each. */
+/* Makes two updates of all lanes, the first one with `first` blocks, and ends each lane with a tail
+ * of a different length. */
 static void check(size_t n, size_t first, size_t second)
 {
 	struct md5_lane lanes[MD5_LANES];
@@ -56,7 +57,7 @@ static void each_lane_has_the_digest_of_its_own_message(void **state)
 				check(n, first, blocks - first);
 }
 
-/* Padding of every length around the block boundaries. */
+/* Tests the padding for all lengths near the block size. */
 static void messages_end_anywhere(void **state)
 {
 	(void)state;

@@ -10,7 +10,7 @@
 static const char *const odd_names[] = {"plain", "a/b c", "<&>\"'", "\xc3\xbc\xe2\x82\xac",
 	"100%25", "a+b", "line\r\nbreak\ttab", " spaces ", "?#[]@!$&'()*+,;="};
 
-/* A written list is read back unchanged, plain and URL-encoded. */
+/* A written list is read back unchanged, with and without URL encoding. */
 static void a_list_comes_back_as_it_was(void **state)
 {
 	(void)state;
@@ -79,7 +79,7 @@ static void a_list_comes_back_as_it_was(void **state)
 	}
 }
 
-/* Lists of other stores: namespaces, another order, unknown elements, '+' for a space. */
+/* Lists of other stores have namespaces, another order, unknown elements, and '+' for a space. */
 static void lists_of_other_stores_are_understood(void **state)
 {
 	static const char xml[] =
@@ -157,7 +157,7 @@ static void what_is_no_list_is_refused(void **state)
 	}
 }
 
-/* A list has at most 1,000 entries; a longer one is refused, to bound memory. */
+/* A list with more than 1,000 entries is refused, to limit memory. */
 static void a_list_is_bounded(void **state)
 {
 	(void)state;
@@ -254,7 +254,7 @@ static void uploads_and_parts_come_back_as_they_were(void **state)
 	s3_parts_release(&parts_out);
 }
 
-/* A marker has no content, and names are encoded where the document says so. */
+/* A delete marker has no content, and names are encoded if the document says so. */
 static void versions_and_markers_are_written_and_read(void **state)
 {
 	struct s3_versions out = {0};
@@ -333,7 +333,7 @@ static void the_versioning_of_a_foreign_store_is_read(void **state)
 			assert_null(out.status);
 		s3_versioning_release(&out);
 	}
-	/* In a request, the unknown elements of the document are an error. */
+	/* A request with unknown elements in the document is an error. */
 	assert_true(s3_versioning_parse(documents[1][0], strlen(documents[1][0]), &out, NULL) < 0);
 	assert_true(s3_versioning_parse_reply("<x/>", 4, &out, NULL) < 0);
 }
@@ -469,7 +469,8 @@ static void the_result_of_a_multi_delete_tells_both_kinds(void **state)
 	s3_delete_result_release(&out);
 }
 
-/* Each small reply, and the error document that may replace it with status 200. */
+/* Each small reply is read back unchanged, and so is the error document that may replace it in a
+ * reply with status 200. */
 static void small_replies_come_back_as_they_were(void **state)
 {
 	(void)state;
@@ -591,7 +592,7 @@ static void what_xml_cannot_carry_is_replaced(void **state)
 	}
 }
 
-/* Codes, statuses and meanings agree, and no error that asks for a retry is final. */
+/* Every error has a code, a message, a plausible status and an error class. */
 static void the_error_table_is_consistent(void **state)
 {
 	(void)state;
@@ -602,8 +603,8 @@ static void the_error_table_is_consistent(void **state)
 		assert_true(*info->code && *info->message);
 		assert_true(info->status >= 301 && info->status <= 507);
 		assert_int_not_equal(info->means, PENSTOCK_OK);
-		/* Several entries may share a name, as AccessDenied does; the status is then the
-		 * same. */
+		/* Several entries may have the same name, such as AccessDenied; they have the same
+		 * status. */
 		assert_int_equal(s3_error_info(s3_error_find(info->code))->status, info->status);
 	}
 	assert_int_equal(s3_error_find("SlowDown"), S3_E_SLOW_DOWN);

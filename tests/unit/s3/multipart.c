@@ -33,7 +33,7 @@ static void part_sizes_fit_every_object_into_10000_parts(void **state)
 	assert_int_equal(multipart_part_size(5 * TIB + 1, 0, &size, NULL), -PENSTOCK_E_LIMIT);
 }
 
-/* The parts are disjoint, in order, and cover everything. */
+/* The parts do not overlap, are in order, and cover the whole object. */
 static void parts_cover_the_object(void **state)
 {
 	static const uint64_t totals[] = {0, 1, 99, 100, 101, 12345, 1000000};
@@ -72,7 +72,7 @@ static void growing_parts_reach_the_largest_object(void **state)
 	assert_int_equal(multipart_growing_size(1), 8 * MIB);
 }
 
-/* ETags observed on many stores: an upload of one empty part, and of two. */
+/* These ETags were observed on many stores, for uploads of one empty part and of two parts. */
 static void etags_are_those_of_s3(void **state)
 {
 	uint8_t md5[3][16], digest[CHECKSUM_MAX_SIZE];

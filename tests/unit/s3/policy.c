@@ -1,4 +1,4 @@
-/* Policies: their mistakes, what a statement matches, conditions, and who is public. */
+/* Policies: mistakes, statements that match, conditions, and access for the public. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,7 +93,7 @@ static void invalid_policies_are_refused(void **state)
 	}
 }
 
-/* A policy of a user has no principal, one of a role has no resource. */
+/* A user's policy has no principal, and a role's trust policy has no resource. */
 static void a_kind_has_its_own_elements(void **state)
 {
 	static const struct {
@@ -123,7 +123,7 @@ static void a_kind_has_its_own_elements(void **state)
 
 /* --- evaluating ------------------------------------------------------------------------------ */
 
-/* The values of the keys of a test: {"s3:prefix", "a", "s3:prefix", "b", NULL}. */
+/* The condition keys of a test and their values: {"s3:prefix", "a", "s3:prefix", "b", NULL}. */
 static int look_up(const struct policy_question *q, const char *key, struct policy_values *out)
 {
 	for (const char *const *p = q->cookie; p && *p; p += 2) {
@@ -222,7 +222,7 @@ static void principals_are_matched(void **state)
 	}
 }
 
-/* A deny of an account is one of its users; NotPrincipal exempts those that it names. */
+/* A deny for an account also applies to its users. NotPrincipal exempts the named principals. */
 static void a_deny_beats_any_allow(void **state)
 {
 	static const char account[] = POLICY(
@@ -296,7 +296,8 @@ static void actions_and_resources_are_matched(void **state)
 	}
 }
 
-/* The statement neither allows all resources, nor does it deny fewer. */
+/* If a variable has no value, an allow statement does not apply, and a deny statement applies to
+ * all resources. */
 static void a_variable_without_a_value_allows_no_more(void **state)
 {
 	static const char rest[] = "\"NotResource\":\"arn:aws:s3:::b/${aws:username}/*\"";
@@ -312,7 +313,7 @@ static void a_variable_without_a_value_allows_no_more(void **state)
 		ask(deny, "s3:GetObject", "arn:aws:s3:::b/k", &anonymous, NULL), POLICY_DENY);
 }
 
-/* Variables came with the version of 2012. */
+/* Version 2012-10-17 introduced variables. */
 static void an_old_policy_has_no_variables(void **state)
 {
 	static const char text[] = "{\"Version\":\"2008-10-17\",\"Statement\":{\"Effect\":"
@@ -327,7 +328,8 @@ static void an_old_policy_has_no_variables(void **state)
 		POLICY_ALLOW);
 }
 
-/* The values of the request; of "s3:RequestObjectTagKeys" several. */
+/* The condition keys of the request and their values; "s3:RequestObjectTagKeys" has several
+ * values. */
 static const char *request[] = {"s3:prefix", "home/ada", "s3:max-keys", "100", "aws:SourceIp",
 	"10.1.2.3", "aws:CurrentTime", "2026-05-01T00:00:00Z", "aws:SecureTransport", "false",
 	"aws:PrincipalArn", "arn:aws:iam::111111111111:user/ada", "s3:RequestObjectTagKeys", "a",
@@ -410,7 +412,7 @@ static void conditions_are_evaluated(void **state)
 	}
 }
 
-/* A deny whose condition could not be read would else be skipped. */
+/* Otherwise a deny with an unreadable value in its condition would be skipped. */
 static void a_value_that_cannot_be_read_is_a_failure(void **state)
 {
 	(void)state;
@@ -442,7 +444,7 @@ static void a_policy_without_principal_is_of_its_owner(void **state)
 	policy_free(policy);
 }
 
-/* Without a step left, even a statement that negates a comparison allows nothing. */
+/* If the limit is reached, even a statement with a negated comparison allows nothing. */
 static void an_evaluation_has_a_limit_of_steps(void **state)
 {
 	static const char *const rows[] = {
@@ -513,14 +515,14 @@ static void a_public_policy_is_recognized(void **state)
 
 		print_message("%s\n", rows[i].text);
 		assert_int_equal(policy_is_public(policy), rows[i].is_public);
-		/* A condition, which begins with an operator, only limits who is admitted. */
+		/* A condition only limits the principals, so the policy still admits anyone. */
 		assert_int_equal(policy_admits_anyone(policy),
 			rows[i].is_public || strstr(rows[i].text, "Condition") != NULL);
 		policy_free(policy);
 	}
 }
 
-/* A text that lost characters would match more. */
+/* A text that lost characters could match more. */
 static void each_failed_allocation_is_a_failure(void **state)
 {
 	static const char text[] = IF(

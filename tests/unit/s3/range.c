@@ -4,7 +4,7 @@
 
 #define MAX "18446744073709551615"
 
-/* One range as in RFC 9110; any other header is ignored. */
+/* One range, as in RFC 9110; any other header is ignored. */
 static void a_range_is_cut_to_the_object(void **state)
 {
 	static const struct {
@@ -71,7 +71,7 @@ static void the_source_of_a_part_copy_needs_both_ends(void **state)
 		assert_row(!range_parse_copy_source(bad[i], &r), bad[i]);
 }
 
-/* A client must detect a reply that is not the requested range. */
+/* A client must detect a reply that has another range than requested. */
 static void content_range_is_read_strictly(void **state)
 {
 	static const struct {

@@ -1,4 +1,4 @@
-/* Replication: the document, its mistakes, and the rule that applies to a version. */
+/* Replication rules: the document, its mistakes, and the rule that applies to a version. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -41,7 +41,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* The headers of a vector and what signing adds to them. */
+/* Sets the headers of a test case and those that signing adds. */
 static size_t suite_headers(const struct vector *v, bool query, struct sigv4_header out[10])
 {
 	size_t n = 0;
@@ -57,8 +57,8 @@ static size_t suite_headers(const struct vector *v, bool query, struct sigv4_hea
 	return n;
 }
 
-/* Amazon's suite, Authorization header: canonical request, signature, and our own verifying of
- * it. */
+/* Amazon's suite with the Authorization header: the canonical request, the signature, and the
+ * verification by this code. */
 static void the_published_suite_signs_and_verifies_in_headers(void **state)
 {
 	(void)state;
@@ -101,7 +101,7 @@ static void the_published_suite_signs_and_verifies_in_headers(void **state)
 	}
 }
 
-/* The same as presigned URLs. */
+/* Amazon's suite with presigned URLs. */
 static void the_published_suite_signs_and_verifies_in_queries(void **state)
 {
 	(void)state;
@@ -176,11 +176,11 @@ static const struct {
 	{"list", "GET", "/", "max-keys=2&prefix=J", {DOC_HOST, DOC_EMPTY, DOC_AMZ_DATE},
 		SIGV4_EMPTY_SHA256,
 		"34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"},
-	/* The same request with its parameters in another order and encoding. */
+	/* The same request, with its parameters in another order and encoding. */
 	{"list, reordered", "GET", "/", "prefix=%4A&max-keys=2",
 		{DOC_HOST, DOC_EMPTY, DOC_AMZ_DATE}, SIGV4_EMPTY_SHA256,
 		"34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"},
-	/* The same object, its '$' sent as it is. */
+	/* The same object, with an unencoded '$'. */
 	{"PUT object, raw", "PUT", "/test$file.text", "",
 		{{"Date", "Fri, 24 May 2013 00:00:00 GMT"}, DOC_HOST, DOC_AMZ_DATE,
 			{"x-amz-storage-class", "REDUCED_REDUNDANCY"},
@@ -226,7 +226,7 @@ static void the_examples_of_the_s3_documentation_sign_and_verify(void **state)
 	}
 }
 
-/* "Authenticating Requests: Using Query Parameters". */
+/* The example of "Authenticating Requests: Using Query Parameters" in the S3 API. */
 static void the_presigned_example_of_the_documentation_is_made_and_verified(void **state)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -254,7 +254,7 @@ static void the_presigned_example_of_the_documentation_is_made_and_verified(void
 		SIGV4_EXPIRED);
 }
 
-/* The upload of 66,560 times 'a' in chunks of 64 KiB, with and without trailer. */
+/* The example uploads 66,560 bytes 'a' in chunks of 64 KiB, with and without a trailer. */
 static void the_chunked_examples_of_the_documentation_chain(void **state)
 {
 	static const struct {

@@ -1,6 +1,6 @@
 /*
- * Requests that the server must refuse, with the error of each. The signatures are checked in
- * sigv4.c.
+ * Requests that the server must refuse, and the error of each request. sigv4.c tests the
+ * signatures.
  */
 #include "s3_test.h"
 
@@ -36,7 +36,7 @@ static enum sigv4_failure check(const struct sigv4_request *req, int64_t now)
 	return f ? f : sigv4_verify(&ws, req, &auth, secret, now);
 }
 
-/* Each row replaces the Authorization header of the documentation's valid GET. */
+/* Each row replaces the Authorization header of the valid GET in the documentation. */
 static void each_defect_of_the_header_has_its_name(void **state)
 {
 	static const struct {
@@ -132,7 +132,8 @@ static void each_defect_of_the_header_has_its_name(void **state)
 	}
 }
 
-/* A header is parsed before the sender is known. The time limit of the suite is the assertion. */
+/* The header is parsed before the sender is known, so the time must be limited. A parser that takes
+ * too long fails the test by the time limit of the suite. */
 static void a_header_of_separators_is_parsed_in_linear_time(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * MIB);
@@ -168,7 +169,7 @@ static enum sigv4_failure check_headers(
 	return check(&req, now);
 }
 
-/* The date may come in either header; it bounds the time of the request both ways. */
+/* The date may be in either header. It must be within 15 minutes of the server's time. */
 static void dates_and_payload_hashes_are_checked(void **state)
 {
 	static const char hash[] = SIGV4_EMPTY_SHA256;
@@ -278,7 +279,7 @@ static const struct sigv4_credentials keys = {"key with / and , and é",
 	"as somebody may choose it: 0123456789",
 	NULL};
 
-/* A key of any characters, and the times of a URL. */
+/* The secret key may have any characters, and the URL is valid for the time that it names. */
 static void presigned_urls_live_as_long_as_they_say(void **state)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -310,7 +311,7 @@ static void presigned_urls_live_as_long_as_they_say(void **state)
 	req.method = "PUT";
 	req.path = "/b/a%20b%2Bd";
 	assert_int_equal(sigv4_verify(&ws, &req, &auth, keys.secret_key, DATE), SIGV4_MISMATCH);
-	req.path = "/b/a b+c"; /* the same key, sent raw */
+	req.path = "/b/a b+c"; /* the same key, not encoded */
 	assert_int_equal(sigv4_verify(&ws, &req, &auth, keys.secret_key, DATE), SIGV4_VALID);
 	req.path = "/b/%a";
 	assert_int_equal(
@@ -326,8 +327,8 @@ static void presigned_urls_live_as_long_as_they_say(void **state)
 		-PENSTOCK_E_INVALID);
 }
 
-/* A request with a changed secret must not be accepted from the cache, even after the cache was
- * full once. */
+/* If the secret of a key was changed, the cache must not accept a request with the old one, even
+ * after the cache was full once. */
 static void the_key_cache_never_outlives_its_secret_or_scope(void **state)
 {
 	struct sigv4_header headers[] = {{"Host", "h"}, {"x-amz-date", "20130524T000000Z"},
@@ -363,7 +364,7 @@ static void the_key_cache_never_outlives_its_secret_or_scope(void **state)
 	}
 }
 
-/* Parameters beyond the limit are refused, not dropped. */
+/* A request with too many parameters is refused; no parameter is dropped. */
 static void too_many_parameters_are_refused(void **state)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -385,7 +386,8 @@ static void too_many_parameters_are_refused(void **state)
 	assert_int_equal(check(&req, DATE), SIGV4_TOO_LARGE);
 }
 
-/* The signature of a form is that of its policy; it was computed with Python. */
+/* The signature of a form signs the form's policy. The expected values were computed with
+ * Python. */
 static void each_defect_of_a_form_has_its_name(void **state)
 {
 	static const char policy[] = "eyJjb25kaXRpb25zIjpbXX0=";
@@ -426,7 +428,7 @@ static void each_defect_of_a_form_has_its_name(void **state)
 	}
 }
 
-/* A policy may be valid for longer than the key of its signature. */
+/* A policy may be valid for longer than the signing key. */
 static void the_signature_of_a_form_is_valid_for_seven_days(void **state)
 {
 	static const char policy[] = "eyJjb25kaXRpb25zIjpbXX0=";
@@ -444,7 +446,7 @@ static void the_signature_of_a_form_is_valid_for_seven_days(void **state)
 		sigv4_verify_form(&ws, &auth, secret, policy, DATE - 901), SIGV4_NOT_YET_VALID);
 }
 
-/* Every failure has a code and a message of its own kind. */
+/* Every failure has its own code and message. */
 static void every_failure_can_be_answered(void **state)
 {
 	(void)state;

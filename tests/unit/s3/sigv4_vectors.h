@@ -20,7 +20,7 @@ static const struct vector {
 	bool sign_body;
 	const char *payload_hash;
 	const char *header_signature, *query_signature;
-	const char *header_canonical; /* the whole canonical request of the header form */
+	const char *header_canonical; /* the complete canonical request with the header signature */
 } vectors[] = {
 	{"get-header-key-duplicate", "GET", "/", "", {{"Host", "example.amazonaws.com"}, {"My-Header1", "value2"}, {"My-Header1", "value2"}, {"My-Header1", "value1"}}, NULL, false, true, false,
 		SIGV4_EMPTY_SHA256,

@@ -79,7 +79,7 @@ static void keys_and_values_have_limits(void **state)
 	assert_int_equal(check(query, 1), S3_E_INVALID_TAG);
 	snprintf(query, sizeof(query), "k=%.257s", value);
 	assert_int_equal(check(query, 1), S3_E_INVALID_TAG);
-	/* A character of 4 bytes is two of UTF-16, one of 3 bytes is one. */
+	/* A character of 4 bytes in UTF-8 has two units in UTF-16; one of 3 bytes has one. */
 	snprintf(query, sizeof(query), "%.126s\xF0\x9F\x98\x80=v", key);
 	assert_int_equal(check(query, 1), S3_OK);
 	snprintf(query, sizeof(query), "%.127s\xF0\x9F\x98\x80=v", key);

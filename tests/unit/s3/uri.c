@@ -2,7 +2,7 @@
 
 #include "s3/uri.h"
 
-/* Every byte: the unreserved ones as they are, all others in upper-case hexadecimal. */
+/* Unreserved bytes are not encoded; all other bytes are encoded in upper-case hexadecimal. */
 static void each_byte_is_encoded_as_aws_signs_it_and_comes_back(void **state)
 {
 	static const char unreserved[] =
@@ -24,7 +24,7 @@ static void each_byte_is_encoded_as_aws_signs_it_and_comes_back(void **state)
 	}
 }
 
-/* The slash is kept only in paths; the plus means a space only in queries. */
+/* The slash is kept only in paths, and the plus means a space only in queries. */
 static void slash_and_plus_depend_on_the_place(void **state)
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(100);
@@ -39,7 +39,7 @@ static void slash_and_plus_depend_on_the_place(void **state)
 	assert_string_equal(buf_str(&b), "a b++");
 }
 
-/* A server must not guess the meaning of a broken escape or a NUL; nothing is appended then. */
+/* A server must not guess the meaning of a broken escape or a NUL, so the result gets no text. */
 static void broken_escapes_are_refused(void **state)
 {
 	static const char *const rows[] = {"%", "%1", "%g0", "%0g", "a%", "a%2", "%00", "x%%41"};
@@ -54,7 +54,7 @@ static void broken_escapes_are_refused(void **state)
 	}
 }
 
-/* The limit of a buffer counts the result, not the worst case. */
+/* The buffer's limit applies to the result, not to the largest possible size of the result. */
 static void exactly_fitting_text_is_accepted(void **state)
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(4), c = BUF_INIT(2);
@@ -67,7 +67,7 @@ static void exactly_fitting_text_is_accepted(void **state)
 	assert_int_equal(uri_decode(&c, "%41", 3, URI_PLUS_LITERAL), -1);
 }
 
-/* Parameters in wire form, with everything that clients leave out. */
+/* A query is split without decoding, even if parts of its parameters are missing. */
 static void a_query_is_split_as_it_came(void **state)
 {
 	static const struct {
@@ -151,7 +151,7 @@ static void parameters_are_added_encoded(void **state)
 static void s3_addresses_are_taken_apart_and_put_together(void **state)
 {
 	static const struct {
-		const char *text, *bucket, *key; /* NULL: refused */
+		const char *text, *bucket, *key; /* NULL if invalid */
 	} rows[] = {
 		{"s3://cifar10/ckpt.pth", "cifar10", "ckpt.pth"},
 		{"s3://cifar10", "cifar10", ""},
@@ -206,7 +206,7 @@ static void bucket_names_follow_the_rules_of_s3(void **state)
 		assert_row(s3_bucket_problem(bad[i]) != NULL, bad[i]);
 }
 
-/* Well-formed UTF-8 of at most 1,024 bytes; every other byte but NUL may be in it. */
+/* A key is well-formed UTF-8 of at most 1,024 bytes, and may have any byte except NUL. */
 static void keys_are_utf8_of_at_most_a_kilobyte(void **state)
 {
 	static const struct {

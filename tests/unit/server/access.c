@@ -1,5 +1,4 @@
-/* Decisions on requests of two accounts and of anonymous senders, by the policy of a bucket in a
- * store. */
+/* Decisions on requests of two accounts and of anonymous senders, by the policy of a bucket. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,7 +127,8 @@ static void set(struct fixture *f, const char *name, const char *text)
 		STORE_OK);
 }
 
-/* For each sender, in their order: 'x' may read, 'o' only if its own policy allows it. */
+/* One character for each sender, in their order: 'x' may read, 'o' may read if its own policy
+ * allows it. */
 static const struct {
 	const char *policy, *block;
 	const char *allowed;
@@ -144,10 +144,11 @@ static const struct {
 	{POLICY("Deny", "{\"AWS\":\"" A "\"}"), NULL, "....."},
 	{POLICY("Deny", "{\"AWS\":\"" B "\"}"), NULL, "xo..."},
 	{POLICY("Deny", "{\"AWS\":\"" IAM A ":user/u\"}"), NULL, "x...."},
-	/* With public access restricted, a public policy applies only to the own account. */
+	/* If public access is restricted, a public policy applies only to the bucket's own
+	 * account. */
 	{POLICY("Allow", "\"*\""), "0001", "xx..."},
 	{POLICY("Allow", "{\"AWS\":\"" B "\"}"), "0001", "xoxo."},
-	/* A policy that cannot be parsed. */
+	/* A policy that cannot be parsed denies everything. */
 	{"{}", NULL, "....."},
 };
 
@@ -185,8 +186,8 @@ static void put_tagged(struct fixture *f, const char *key, const char *tags)
 	store_body_free(put.body);
 }
 
-/* Otherwise the operation could read a newer object with other tags. The keys of a list may have
- * the same address, so decisions on them do not share an object. */
+/* Otherwise the operation could read a newer object with other tags. The keys of a list may share
+ * one buffer, so a decision on one key must not be used for another. */
 static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **state)
 {
 	static const char policy[] =
@@ -222,7 +223,7 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	free(req);
 }
 
-/* Without this rule the operation could read a new object without a decision on its tags. */
+/* Without this rule, the operation could read a new object although its tags were not checked. */
 static void an_object_that_a_condition_has_not_found_stays_missing(void **state)
 {
 	static const char policy[] =
@@ -260,7 +261,7 @@ static void an_object_that_a_condition_has_not_found_stays_missing(void **state)
 	free(req);
 }
 
-/* Otherwise a sender could delete an object that its policy protects, just after an upload. */
+/* Otherwise a sender could delete a newer object that the policy protects. */
 static void an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted(void **state)
 {
 	static const char policy[] =

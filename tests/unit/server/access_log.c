@@ -1,4 +1,5 @@
-/* The memory for access logs: accounts share it, and lines are delivered before it is full. */
+/* The memory for access logs: accounts share it, and lines are delivered before the memory is
+ * full. */
 #include "../store/fixture.h"
 
 #include <pthread.h>
@@ -12,9 +13,9 @@
 #define HOUR_MS (3600 * 1000)
 #define MINE	"111122223333"
 #define OTHER	"222233334444"
-#define LONG	(9 * MIB / 10) /* bytes of a line, less than an object has */
+#define LONG	(9 * MIB / 10) /* size of a line, less than that of a log object */
 
-/* Held while no version may be made. */
+/* While a test holds the lock, no object can be created. */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 
 static int on_version(void *cookie, struct store *store, const struct store_new_version *version)
@@ -106,7 +107,7 @@ static void an_account_leaves_room_for_others(void **state)
 	add_logged(f, "other-src", OTHER, "other-log");
 	log = start(f);
 
-	pthread_mutex_lock(&gate); /* nothing is delivered */
+	pthread_mutex_lock(&gate); /* no line can be delivered */
 	for (size_t i = 0; i <= LIMIT_SERVER_LOG / LONG; i++)
 		add_line(log, "src", LONG);
 	add_line(log, "other-src", 1000);

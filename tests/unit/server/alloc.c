@@ -29,9 +29,9 @@
 #include "store/store.h"
 
 /*
- * Every allocation on the way of each request fails once. The client gets its reply, an error, or
- * sees the connection close; the store holds the old object or the new one; and the same request
- * succeeds when it is sent again.
+ * For each request, every allocation fails once. The client gets the reply, an error, or a closed
+ * connection; the store has the old object or the new one; and the same request succeeds when it is
+ * sent again.
  */
 #define SECRET "secret"
 #define LARGE  (STORE_INLINE_MAX + 5000)
@@ -47,7 +47,7 @@ struct fixture {
 	struct sockaddr_in at;
 };
 
-/* A destination that does not exist: after one attempt the store pauses for a minute. */
+/* The destination does not exist, so the store pauses for a minute after one attempt. */
 static int start_replicator(struct fixture *f)
 {
 	static const char text[] = "[{\"name\":\"copy\",\"endpoint\":\"http://127.0.0.1:1\","
@@ -110,7 +110,7 @@ struct message {
 	size_t body_len;
 };
 
-/* Writes the bytes of the message, which the URL signs. */
+/* Writes the bytes of the message, with a presigned URL. */
 static size_t write_message(const struct message *m, char *out, size_t size)
 {
 	struct sigv4_header headers[] = {
@@ -154,16 +154,16 @@ static int exchange(struct fixture *f, const char *bytes, size_t len, char *repl
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (connect(fd, (struct sockaddr *)&f->at, sizeof(f->at)) < 0)
-		fail_msg("the server does not listen any more");
+		fail_msg("the server no longer listens");
 	for (size_t sent = 0; sent < len; sent += (size_t)n) {
 		n = send(fd, bytes + sent, len - sent, MSG_NOSIGNAL);
 		if (n < 0)
-			break; /* refused; the reply has the reason */
+			break; /* the server refused the request; read the reply for the reason */
 	}
 	while ((n = recv(fd, reply + got, size - 1 - got, 0)) > 0)
 		got += (size_t)n;
 	if (n < 0 && errno == EAGAIN)
-		fail_msg("no reply and no end within a minute");
+		fail_msg("the connection did not end within a minute");
 	close(fd);
 	reply[got] = '\0';
 	return strncmp(reply, "HTTP/1.1 ", 9) == 0 && strstr(reply, "\r\n\r\n")
@@ -222,7 +222,7 @@ static size_t write_form(char *out, size_t size)
 	return size;
 }
 
-/* --- what holds afterwards ------------------------------------------------------------------- */
+/* --- checks after each request --------------------------------------------------------------- */
 
 static void put_directly(struct fixture *f, const char *key, const char *bytes, size_t len)
 {
@@ -235,7 +235,8 @@ static void put_directly(struct fixture *f, const char *key, const char *bytes, 
 	store_body_free(put.body);
 }
 
-/* Checks that the object is whole, old or new. Returns 'o', 'n', or '-' if it is missing. */
+/* Checks that the object is complete. Returns 'o' for the old and 'n' for the new object, or '-' if
+ * the object is missing. */
 static char version_of(struct fixture *f, const char *key)
 {
 	static char data[LARGE + 1];
@@ -283,7 +284,7 @@ static void check(struct fixture *f, const struct message *m, int status)
 		assert_true(small == 'o' && large == 'o' && copy == '-');
 }
 
-/* A reply with 200 has all of its bytes, because a client could not detect a missing one. */
+/* A reply with 200 has all its bytes, because a client could not detect that one is missing. */
 static void check_reply(const struct message *m, int status, const char *reply)
 {
 	const char *length = strstr(reply, "Content-Length: ");
@@ -293,7 +294,7 @@ static void check_reply(const struct message *m, int status, const char *reply)
 		return;
 	assert_non_null(length);
 	assert_int_equal(strtoul(length + 16, NULL, 10), LARGE);
-	/* The body may be cut short, which its length shows, but must not have other bytes. */
+	/* The body may be shorter than its announced length, but must not have wrong bytes. */
 	for (const char *p = body + 4; *p; p++)
 		assert_int_equal(*p, 'o');
 }
@@ -310,7 +311,7 @@ static void fail_each_allocation(struct fixture *f, const struct message *m)
 		reset(f);
 		alloc_fail_arm(n);
 		status = exchange(f, bytes, len, reply, sizeof(reply));
-		while (server_active(f->server)) /* the end of the connection is part of it */
+		while (server_active(f->server)) /* closing the connection may allocate */
 			usleep(100);
 		fired = alloc_fail_disarm();
 

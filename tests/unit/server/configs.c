@@ -1,4 +1,5 @@
-/* The parsed configurations of all buckets: only a change of a bucket parses, and only its own. */
+/* The parsed configurations of all buckets: a configuration is parsed again only if its bucket
+ * changed. */
 #include "../store/fixture.h"
 
 #include "server/bucket/configs.h"

@@ -1,4 +1,5 @@
-/* Connections without a valid signature: which of them are closed, and when. */
+/* Connections without a valid signature: the choice of those that are closed, and the time of the
+ * close. */
 #include <linux/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -17,9 +18,9 @@
 #include "server/request/connections.h"
 
 #define HOUR_MS (3600 * 1000)
-#define LIMIT	8 /* half of these may be without a signature, and 2 are kept free */
+#define LIMIT	8 /* at most half may be unsigned, and 2 are kept free */
 
-/* The kernel's count of each descriptor grows by this much from one query to the next. */
+/* The simulated byte count of each descriptor grows by this much with each query. */
 static atomic_uint_fast64_t step[64];
 static uint64_t counted[64];
 static atomic_uint questions[64];
@@ -38,7 +39,7 @@ __attribute__((visibility("default"))) int getsockopt(
 	return 0;
 }
 
-/* Connections of accounts. */
+/* The accounts of the connections, and the number of connections of each account. */
 enum { A, B };
 static unsigned accounts[2];
 
@@ -92,7 +93,7 @@ static void one_that_moves_too_little_is_ended(void **state)
 	(void)state;
 	assert_true(ended(&trickling, 60000));
 	assert_int_equal(atomic_load(&questions[trickling.fds[0]]), 1);
-	while (atomic_load(&questions[moving.fds[0]]) < 5) /* as many windows later */
+	while (atomic_load(&questions[moving.fds[0]]) < 5) /* after as many windows */
 		clock_sleep_ms(1);
 	assert_false(ended(&moving, 0));
 	step[moving.fds[0]] = 0;
@@ -142,7 +143,7 @@ static void they_are_half_of_all_at_most(void **state)
 	(void)state;
 	for (size_t i = 0; i < LIMIT / 2; i++)
 		peers[i] = open_peer(list, 0);
-	connections_renew(list, peers[0].connection); /* the connection has begun a request */
+	connections_renew(list, peers[0].connection); /* a request has begun on this connection */
 	peers[LIMIT / 2] = open_peer(list, 0);
 	for (size_t i = 0; i <= LIMIT / 2; i++)
 		assert_int_equal(ended(&peers[i], 0), i == 1);
@@ -181,7 +182,7 @@ static void an_account_has_as_many_as_it_leaves_to_others(void **state)
 	}
 	assert_int_equal(accounts[A], 3);
 	assert_int_equal(accounts[B], 1);
-	/* Others of the account were ended in favour of newer ones. */
+	/* Other connections of the account were closed in favour of newer ones. */
 	for (size_t i = 0; i < LIMIT; i++)
 		assert_int_equal(ended(&peers[i], 0), i == 3 || i == 4);
 	for (size_t i = 0; i < LIMIT; i++)
@@ -190,7 +191,8 @@ static void an_account_has_as_many_as_it_leaves_to_others(void **state)
 	connections_stop(list);
 }
 
-/* There is room for all connections. */
+/* There is room for all connections, so the connection that exceeds its account's share stays, and
+ * its bytes are not counted. */
 static void one_beyond_the_share_of_its_account_is_not_asked(void **state)
 {
 	struct connections *list = start(10);
@@ -227,7 +229,7 @@ static void room_is_made_by_one_whose_client_does_not_wait(void **state)
 		assert_int_equal(ended(&peers[i], 0), i == 1);
 	for (size_t i = 2; i < LIMIT / 2; i++)
 		connections_pause(list, peers[i].connection);
-	peers[LIMIT / 2 + 1] = open_peer(list, 0); /* the newer ones may be about to sign */
+	peers[LIMIT / 2 + 1] = open_peer(list, 0); /* newer clients may be about to sign */
 	for (size_t i = 0; i < LIMIT / 2 + 2; i++) {
 		assert_int_equal(ended(&peers[i], 0), i < 2);
 		close_peer(list, &peers[i]);

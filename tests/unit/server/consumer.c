@@ -1,4 +1,4 @@
-/* Consumers of events: order, pauses, what is removed and when. */
+/* Consumers of events: order, pauses, and the removal of events. */
 #include "../store/fixture.h"
 
 #include <pthread.h>
@@ -14,12 +14,12 @@ enum { PATIENCE_MS = 60000, LONG_PAUSE_MS = 3600000 };
 
 static const char *const queues[] = {"q", "other"};
 
-/* Two consumers, and a log of the calls of each. */
+/* A consumer, and a log of its calls. */
 struct queue {
-	struct consumer consumer; /* first */
-	const char *results; /* for the next calls: 'w'ait, 'g'ive up, or settled */
+	struct consumer consumer; /* must be the first member */
+	const char *results; /* results of the next calls: 'w' wait, 'g' give up, else settled */
 	struct store_annotation note; /* added to every event, unless its key is NULL */
-	struct buf log; /* under lock */
+	struct buf log; /* protected by `lock` */
 	atomic_size_t waiting; /* number of events at the last call */
 };
 
@@ -28,7 +28,7 @@ static struct consumers all;
 static struct queue list[ARRAY_SIZE(queues)];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t logged;
-static int n_unread; /* under lock */
+static int n_unread; /* protected by `lock` */
 
 static void add_to_log(struct consumer *c, const char *text)
 {
@@ -186,7 +186,7 @@ static void await_unread(int n)
 	}
 }
 
-/* The receiver has not failed. */
+/* A read error is no failure of the receiver, so the pause does not grow. */
 static void events_that_cannot_be_read_are_read_again_after_the_first_pause(void **state)
 {
 	(void)state;
@@ -194,7 +194,7 @@ static void events_that_cannot_be_read_are_read_again_after_the_first_pause(void
 	fixture_exec(f, "ALTER TABLE events RENAME TO hidden");
 	log_set_sink(on_line, NULL);
 	start(0);
-	await_unread(30); /* with pauses that grow: after hours */
+	await_unread(30); /* with pauses that grow, this would take hours */
 	fixture_exec(f, "ALTER TABLE hidden RENAME TO events");
 	await_log(0, "a");
 	consumers_stop(&all);
@@ -252,7 +252,7 @@ static void a_new_event_wakes_the_consumer_of_its_queue(void **state)
 	await_log(0, "a");
 }
 
-/* Another queue does not wait for the pause, either. */
+/* The consumer of another queue does not wait for the pause. */
 static void a_pause_ends_when_the_consumers_are_stopped(void **state)
 {
 	(void)state;

@@ -1,4 +1,4 @@
-/* The end of the server: requests that wait for a worker do not delay it. */
+/* The shutdown of the server, which does not wait for queued requests of workers. */
 #include "../store/fixture.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@
 #define PUTS	 3
 #define LARGE	 (STORE_INLINE_MAX + 1)
 
-/* Held while no version may change. */
+/* While a test holds the lock, no version can change. */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int n_changes;
 

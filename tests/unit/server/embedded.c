@@ -84,7 +84,8 @@ static struct embedded_store *acquire(struct fixture *f)
 	return store;
 }
 
-/* The first user starts the owner, the second one finds it, and it exits when both are gone. */
+/* The first user starts the owner, the second user finds it, and the owner exits after both have
+ * gone. */
 static void users_share_one_owner_which_then_leaves(void **state)
 {
 	struct fixture *f = *state;
@@ -98,13 +99,13 @@ static void users_share_one_owner_which_then_leaves(void **state)
 	assert_int_not_equal(getsid(first->pid), getsid(0));
 
 	embedded_store_free(first);
-	clock_sleep_ms(4000); /* longer than an owner stays without users */
+	clock_sleep_ms(4000); /* longer than an owner runs without users */
 	assert_true(owner_alive(f));
 	embedded_store_free(second);
 	assert_true(wait_gone(f));
 }
 
-/* A killed user of the store neither keeps the owner alive, nor ends it for other users. */
+/* A user that is killed does not keep the owner running, and does not stop it for other users. */
 static void a_killed_user_lets_go(void **state)
 {
 	struct fixture *f = *state;
@@ -131,7 +132,7 @@ static void a_killed_user_lets_go(void **state)
 	assert_true(wait_gone(f));
 }
 
-/* A killed owner leaves a stale owner.json, which does not mislead the next user. */
+/* A killed owner leaves its owner.json, which does not mislead the next user. */
 static void a_killed_owner_is_replaced(void **state)
 {
 	struct fixture *f = *state;
@@ -163,7 +164,7 @@ static void write_text(const struct fixture *f, const char *name, int mode, cons
 	close(fd);
 }
 
-/* The owner was killed, which is not a mistake of the user, so it is started again. */
+/* A killed owner is not a mistake of the user, so the user starts another one. */
 static void an_owner_that_is_killed_while_it_starts_is_started_again(void **state)
 {
 	struct fixture *f = *state;
@@ -188,7 +189,7 @@ static void an_owner_that_is_killed_while_it_starts_is_started_again(void **stat
 	embedded_store_free(store);
 }
 
-/* An owner that is killed each time is not started again and again. */
+/* If every owner is killed at once, the user gives up after some attempts. */
 static void an_owner_that_is_killed_each_time_is_given_up(void **state)
 {
 	struct fixture *f = *state;
@@ -208,7 +209,7 @@ static void an_owner_that_is_killed_each_time_is_given_up(void **state)
 	penstock_error_release(&err);
 }
 
-/* Simulates a killed owner whose connections the kernel still accepts: the owner dies at the first
+/* Simulates a killed owner whose socket still accepts connections: the owner dies at the first
  * request. */
 static void be_a_dying_owner(const struct fixture *f, int ready_fd)
 {
@@ -260,7 +261,8 @@ static void an_owner_that_dies_when_it_is_asked_is_not_joined(void **state)
 	embedded_store_free(store);
 }
 
-/* Users that arrive at any time around the exit of an owner get one that accepts and stays. */
+/* Users that arrive near the exit of an owner get an owner that accepts connections and does not
+ * exit. */
 static void newcomers_never_meet_a_leaving_owner(void **state)
 {
 	struct fixture *f = *state;
@@ -273,7 +275,7 @@ static void newcomers_never_meet_a_leaving_owner(void **state)
 			if (pids[k] == 0) {
 				struct embedded_store *store;
 
-				/* around the 2.5 s after which it exits */
+				/* near the exit of the owner, after 2.5 s without users */
 				clock_sleep_ms(i ? 2350 + 60 * k + 37 * i : 0);
 				store = acquire(f);
 				_exit(kill(store->pid, 0) == 0 ? 0 : 1);
@@ -288,7 +290,7 @@ static void newcomers_never_meet_a_leaving_owner(void **state)
 	}
 }
 
-/* A message of one line names the reason why an owner cannot start. */
+/* The message has one line, and names the reason why the owner cannot start. */
 static void a_failed_start_says_why(void **state)
 {
 	struct fixture *f = *state;
@@ -307,7 +309,7 @@ static void a_failed_start_says_why(void **state)
 	penstock_error_release(&err);
 }
 
-/* The message of a program that cannot be executed is complete. */
+/* If the program cannot be executed, the message says so in one line. */
 static void an_owner_that_cannot_be_executed_is_reported(void **state)
 {
 	struct fixture *f = *state;
@@ -323,7 +325,7 @@ static void an_owner_that_cannot_be_executed_is_reported(void **state)
 	assert_non_null(strstr(err.message, "owner of the store"));
 }
 
-/* Keys from the environment are used unchanged; half of a pair is refused. */
+/* A key pair from the environment is used unchanged; half of a pair is refused. */
 static void keys_come_from_the_environment_or_a_private_file(void **state)
 {
 	struct fixture *f = *state;
@@ -353,7 +355,7 @@ static void keys_come_from_the_environment_or_a_private_file(void **state)
 	unsetenv("PENSTOCK_SECRET_ACCESS_KEY");
 }
 
-/* Addresses to listen on are read strictly. */
+/* Addresses to listen on are parsed strictly. */
 static void listen_addresses_are_parsed(void **state)
 {
 	static const struct {
@@ -377,11 +379,11 @@ static void listen_addresses_are_parsed(void **state)
 			serve_parse_listen(bad[i], &address, &port, NULL), -PENSTOCK_E_INVALID);
 }
 
-/* embedded_store_acquire() executes its own program: this one. */
+/* embedded_store_acquire() executes the current program, which in this test is the test program. */
 static int serve_main(int argc, char **argv)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	/* as in the command */
+	/* the options of `penstock serve` */
 	struct serve_options o = {.address = "127.0.0.1",
 		.log_interval_ms = 60000,
 		.drain_ms = 10000,

@@ -43,7 +43,7 @@ static int on_data(void *cookie, const void *data, size_t len, struct penstock_e
 
 static const struct multipart_events events = {.field = on_field, .file = on_file, .data = on_data};
 
-/* Returns the result of a body that is fed in pieces. */
+/* Parses a body in pieces of `piece` bytes, and returns the result. */
 static int parse(const char *type, const char *body, size_t len, size_t piece, struct buf *log)
 {
 	struct multipart_events mine = events;
@@ -181,7 +181,8 @@ static void a_content_type_has_a_valid_boundary(void **state)
 	}
 }
 
-/* Without the limit a stranger could fill the memory; the file itself has no limit here. */
+/* Without this limit, any client could fill the memory. The size of the file is not limited
+ * here. */
 static void a_form_is_bounded_before_and_after_its_file(void **state)
 {
 	static char text[4 * LIMIT_FORM];
@@ -300,7 +301,8 @@ static void a_policy_allows_what_its_conditions_say(void **state)
 		{POLICY("[\"content-length-range\",2,1]"), S3_E_INVALID_POLICY_DOCUMENT},
 		{POLICY("[\"content-length-range\",-1,1]"), S3_E_INVALID_POLICY_DOCUMENT},
 		{POLICY("[\"content-length-range\",1.5,2]"), S3_E_INVALID_POLICY_DOCUMENT},
-		/* A mistake in the document is reported before a form that does not match. */
+		/* A mistake in the policy document is reported before a field that does not
+		 * match. */
 		{POLICY("{\"key\":\"other\"},{}"), S3_E_INVALID_POLICY_DOCUMENT},
 	};
 	struct policy_sizes sizes;

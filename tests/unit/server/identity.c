@@ -1,4 +1,4 @@
-/* The decision of an identity's policies: its own, its boundary, and those of its session. */
+/* The decision by the policies of an identity: its own, its boundary, and those of its session. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 static const struct {
 	bool is_root;
-	const char *own[2], *boundary, *session; /* NULL if the sender has none */
+	const char *own[2], *boundary, *session; /* NULL if there is none */
 	enum policy_result result;
 	bool limited;
 } rows[] = {

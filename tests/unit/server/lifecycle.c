@@ -1,4 +1,4 @@
-/* A walk of the lifecycle against a model: random objects, versions, tags and rules. */
+/* A lifecycle walk, compared with a model, on random objects, versions, tags and rules. */
 #include "../store/fixture.h"
 
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 #include "server/bucket/lifecycle.h"
 #include "server/request/tags.h"
 
-#define DAY_NS	 (INT64_C(1000) * 1000) /* as long as a few changes */
+#define DAY_NS	 (INT64_C(1000) * 1000) /* a few changes take as long */
 #define KEYS	 12
 #define CHANGES	 60
 #define VERSIONS 4096
@@ -27,8 +27,8 @@ static unsigned dice(unsigned n)
 struct rule {
 	bool enabled, marker;
 	const char *prefix, *tag;
-	unsigned above, below, days, noncurrent, keep; /* 0 if the rule has no such element */
-	int64_t date_ns; /* likewise */
+	unsigned above, below, days, noncurrent, keep; /* 0 if the rule lacks the element */
+	int64_t date_ns; /* 0 if the rule has no date */
 };
 
 struct version {
@@ -55,7 +55,7 @@ static bool means(const struct rule *r, const struct version *v)
 	       (!r->below || v->size < r->below);
 }
 
-/* `v` is the i-th of the `n` versions of its key, newest first. */
+/* Returns true if the rule removes `v`, the i-th of the `n` versions of its key, newest first. */
 static bool ends(const struct rule *r, const struct version *v, size_t i, size_t n, int64_t now)
 {
 	unsigned newer = 0;
@@ -73,8 +73,8 @@ static bool ends(const struct rule *r, const struct version *v, size_t i, size_t
 	return r->noncurrent && newer >= r->keep && after(v[-1].modified_ns, r->noncurrent) <= now;
 }
 
-/* Marks the versions that a walk removes. A current version of a bucket with versioning stays, and
- * gets a marker. Returns the number of new markers. */
+/* Marks the versions that a walk removes. In a bucket with versioning, an expired current version
+ * stays and gets a delete marker. Returns the number of new markers. */
 static size_t apply(
 	struct version *v, size_t n, const struct rule *rules, int64_t now, bool versioned)
 {
@@ -173,7 +173,7 @@ static void make_rules(struct rule *rules, int64_t now, struct buf *xml)
 			r->above = dice(3) ? 0 : 1 + dice(30);
 			r->below = dice(3) ? 0 : 31 + dice(30);
 			r->days = dice(2) ? 1 + dice(9) : 0;
-			/* Dates are midnights of real days. */
+			/* The date of a rule is the midnight of a real day. */
 			r->date_ns = r->days || dice(6) ? 0
 				     : dice(2)		? S3_DAY_NS
 							: (now / S3_DAY_NS + 2) * S3_DAY_NS;
@@ -229,7 +229,8 @@ static void compare(struct fixture *f, const struct version *old, size_t n_old, 
 		/* A new marker is the newest version of its key. */
 		if (!new[i].marker || !new[i].latest || !markers)
 			fail_msg(
-				"%s %s stays, or an older one is missing", new[i].key, new[i].name);
+				"'%s' version '%s' was not removed, or an older version is missing",
+				new[i].key, new[i].name);
 		markers--;
 	}
 	while (k < n_old && old[k].gone)
@@ -282,7 +283,7 @@ static void a_walk_removes_what_the_model_removes(void **state)
 	assert_int_equal(store_bucket_set_versioning(f->store, "b", STORE_SUSPENDED, NULL), 0);
 }
 
-/* A version that Object Lock protects stays; the others of its key go. */
+/* A version that Object Lock protects stays; other versions of the key are removed. */
 static void a_locked_version_stays(void **state)
 {
 	static const atomic_bool stop;
@@ -317,7 +318,7 @@ static void a_locked_version_stays(void **state)
 	s3_lifecycle_release(&rules);
 }
 
-/* Between the walk and its deletion a client may change any object. */
+/* A client may change an object between the walk and the deletion. */
 static void a_changed_version_is_not_removed(void **state)
 {
 	struct fixture *f = *state;
@@ -330,25 +331,26 @@ static void a_changed_version_is_not_removed(void **state)
 	item.header = TAGS_HEADER;
 	item.value = "a=1";
 	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
-	assert_false(item.done); /* other tags */
+	assert_false(item.done); /* the object has other tags */
 	item.header = NULL;
 	put(f, "k", "2", "two");
 	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
-	assert_false(item.done); /* another object */
+	assert_false(item.done); /* the object was replaced */
 	assert_content(f, "k", "two");
 
 	assert_int_equal(list(f, v), 1);
 	item.modified_ns = v[0].modified_ns;
 	item.kind = STORE_EXPIRE_VERSION;
 	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
-	assert_false(item.done); /* the version is the current one */
+	assert_false(item.done); /* the version is still the current one */
 	item.kind = STORE_EXPIRE_OBJECT;
 	assert_int_equal(store_expire(f->store, "b", NULL, &item, 1, NULL), STORE_OK);
 	assert_true(item.done);
 	assert_int_equal(list(f, v), 0);
 }
 
-/* A client has received the reply to a change of the rules. */
+/* The client that changed the rules already has the reply, so the old rules must not remove
+ * anything. */
 static void nothing_is_removed_by_rules_that_have_changed(void **state)
 {
 	static const char *const others[] = {"new", "longer", NULL};

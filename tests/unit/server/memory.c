@@ -1,4 +1,4 @@
-/* Bytes that requests hold in memory: the shares of accounts, and the refusals beyond these. */
+/* Bytes that requests hold in memory: the shares of accounts, and the refusal of more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,7 +122,7 @@ static void a_long_reply_beyond_the_share_is_refused(void **state)
 	end(req);
 }
 
-/* The lines are invalid, which is found out after the table was made. */
+/* The lines are invalid, which is detected after the table was allocated. */
 static void read_many_of_nothing(struct request *req)
 {
 	char lines[LIMIT_READ_MANY];

@@ -1,4 +1,4 @@
-/* The operation that a request line selects, or the error that refuses it. */
+/* The operation that a request line selects, or the error with which it is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 static const struct row {
 	const char *method, *bucket, *key, *query;
-	request_fn fn; /* NULL if it is refused */
+	request_fn fn; /* NULL if the request is refused */
 	bool worker; /* the operation waits for the disk, so it does not run on the event loop */
 	unsigned status; /* status of the refusal */
 } rows[] = {
@@ -68,8 +68,8 @@ static const struct row {
 	{"GET", "b", "k", "uploadId=u", op_list_parts, true},
 	{"POST", "b", "k", "uploadId=u", op_complete_upload, true},
 	{"DELETE", "b", "k", "uploadId=u", op_abort_upload, true},
-	/* A parameter that is not a subresource changes nothing; of several the first in order
-	 * counts. */
+	/* A parameter that is not a subresource has no effect. Of several subresources, the first
+	 * one in the order of the table counts. */
 	{"GET", "b", "k", "response-expires=x", op_get_object, false},
 	{"GET", "b", "k", "partNumber=1&uploadId=u", op_list_parts, true},
 	{"GET", "b", "k", "versionId=3", NULL, false, 400},
@@ -114,7 +114,7 @@ static const struct row {
 	{"GET", "b", "k", "unknown", op_get_object, false},
 	{"DELETE", "b", "k", "x-id=DeleteObject&unknown=1", op_delete_object, true},
 	{"DELETE", "b", "k", "X-Amz-Security-Token=&response-expires", op_delete_object, true},
-	{"POST", "b", NULL, NULL, NULL, false, 412}, /* no form */
+	{"POST", "b", NULL, NULL, NULL, false, 412}, /* the body is not a form */
 	{"POST", "b", "k", NULL, NULL, false, 405},
 	{"PATCH", "b", "k", NULL, NULL, false, 405},
 	{"PUT", "", NULL, NULL, NULL, false, 405},
@@ -155,7 +155,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Makes a request of the root of the first account. */
+/* Makes a request of the first account's root user. */
 static struct request *request_of(struct server *server)
 {
 	struct request *req = calloc(1, sizeof(*req));
@@ -204,7 +204,7 @@ static void a_request_line_selects_its_operation(void **state)
 	}
 }
 
-/* A missing configuration of a bucket gets its own error, which needs a query to the store. */
+/* A missing configuration has an error of its own, which only a query of the store can find. */
 static void a_missing_configuration_is_no_unknown_request(void **state)
 {
 	static const char *const queries[] = {"website", "encryption"};

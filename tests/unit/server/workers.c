@@ -1,5 +1,5 @@
-/* The order of the jobs of workers: long jobs leave threads for others; accounts share threads and
- * slots. */
+/* The order of the workers' jobs: long jobs leave threads for other jobs, and accounts share
+ * threads and slots. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -22,10 +22,10 @@ static struct account_info accounts[2];
 static struct identity owners[2] = {{.owner = &accounts[0]}, {.owner = &accounts[1]}};
 
 static sem_t started, gate;
-static const struct account_info *order[LONG + 1]; /* accounts in the order of these jobs */
+static const struct account_info *order[LONG + 1]; /* accounts in the order of their jobs */
 static atomic_size_t n_started;
 
-/* Runs until the gate lets it pass, like wait_job(). */
+/* Waits until the test opens the gate, as wait_job() does. */
 static void long_job(struct request *req)
 {
 	order[atomic_fetch_add(&n_started, 1)] = req->identity->owner;
@@ -74,7 +74,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* Ends all jobs. */
+/* Lets all jobs end. */
 static void finish(struct worker_pool *pool, struct request **jobs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

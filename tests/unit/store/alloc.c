@@ -4,21 +4,21 @@
 
 #include "base/log.h"
 
-/* Every allocation of each operation fails once: the operation reports it or succeeds, the store
- * keeps its guarantees either way, and the operation succeeds on the next attempt. */
+/* Every allocation of each operation fails once. The operation reports the failure or succeeds, the
+ * store stays consistent, and the operation succeeds on the next attempt. */
 #define FILE_SIZE (STORE_INLINE_MAX + 3000)
 
 struct step {
 	const char *name;
-	/* Runs the operation and returns whether it succeeded; asserts nothing. */
+	/* Runs the operation and returns true if it succeeded; has no assertions. */
 	bool (*run)(struct fixture *f, struct penstock_error *err);
-	/* Checks the store afterwards, with the operation done or not. */
+	/* Checks the store after the operation; `done` is true if it succeeded. */
 	void (*check)(struct fixture *f, bool done);
 };
 
 static char large[FILE_SIZE + 1], other[FILE_SIZE + 1];
 
-/* Compares the bytes, and does not print all of them if they differ. */
+/* Compares the bytes; unlike assert_string_equal(), does not print them if they differ. */
 static void assert_filled(struct fixture *f, const char *key, const char *wanted)
 {
 	struct store_object *object = get(f, key);
@@ -292,7 +292,8 @@ static bool upload(struct fixture *f, struct penstock_error *err)
 	return good;
 }
 
-/* With the upload done or not, the object is complete or absent, and the rest can be aborted. */
+/* If the upload was completed, the object is complete; otherwise it may also be absent. Deletes the
+ * object and aborts the upload. */
 static void check_upload(struct fixture *f, bool done)
 {
 	struct store_list list = {0};
@@ -330,7 +331,7 @@ static const struct step steps[] = {
 	{"encrypt", encrypt, check_encrypted},
 };
 
-/* Each step runs on a newly opened store, so that nothing is prepared or cached. */
+/* Each step runs on a newly opened store, so no memory is allocated or cached before the step. */
 static void fail_each_allocation(struct fixture *f, const struct step *step)
 {
 	size_t failed = 0;
@@ -346,7 +347,7 @@ static void fail_each_allocation(struct fixture *f, const struct step *step)
 		fired = alloc_fail_disarm();
 
 		if (!done && !err.message && err.code != PENSTOCK_E_MEMORY)
-			fail_msg("%s: allocation %zu failed and nothing says so", step->name, n);
+			fail_msg("%s: allocation %zu failed, but was not reported", step->name, n);
 		failed += !done;
 		penstock_error_release(&err);
 		step->check(f, done);
@@ -373,7 +374,7 @@ static void a_failed_allocation_is_reported_and_nothing_is_half_done(void **stat
 		fail_each_allocation(f, &steps[i]);
 }
 
-/* The connection of the first list is used again, so that only the list itself needs memory. */
+/* The first list prepares the connection, so that only the second list itself needs memory. */
 static void a_list_out_of_memory_says_so(void **state)
 {
 	struct fixture *f = *state;

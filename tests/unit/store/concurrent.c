@@ -15,7 +15,7 @@ struct shared {
 	atomic_uint reads;
 };
 
-/* Large enough to be a file, all of one letter. */
+/* Puts objects of one letter that are large enough to be files. */
 static void *replace(void *arg)
 {
 	struct shared *s = arg;
@@ -55,7 +55,7 @@ static void *read_all(void *arg)
 	return NULL;
 }
 
-/* Readers see one complete version each while others replace it, and no file is left over. */
+/* Each reader sees one complete version while others replace it, and no surplus file is left. */
 static void readers_never_see_a_mixture(void **state)
 {
 	struct fixture *f = *state;
@@ -101,7 +101,7 @@ static void *create_only(void *arg)
 	return NULL;
 }
 
-/* Exactly one of several concurrent creations of the same key succeeds. */
+/* Exactly one of several concurrent creations of a key succeeds. */
 static void create_only_has_one_winner(void **state)
 {
 	struct fixture *f = *state;
@@ -155,7 +155,7 @@ static void on_done(struct store_put *put, void *cookie)
 	sem_post(&w->done);
 }
 
-/* A batch with a change that fails is rolled back, and its other changes are made again. */
+/* If a change in a batch fails, the batch is rolled back and its other changes are made again. */
 static void an_event_that_is_dropped_in_a_retried_batch_counts_once(void **state)
 {
 	struct fixture *f = *state;
@@ -276,7 +276,7 @@ static void a_deletion_in_a_retried_batch_deletes_all_items(void **state)
 
 static atomic_bool enough;
 
-/* Looks if the store is served, as `penstock store stat` does. */
+/* Checks if the store has an owner, as `penstock store stat` does. */
 static void *look(void *arg)
 {
 	const struct fixture *f = arg;

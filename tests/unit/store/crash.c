@@ -5,14 +5,15 @@
 #include <sys/wait.h>
 
 /*
- * A child writes from several threads, and reports each acknowledged write through a pipe. The
- * child is killed with SIGKILL at a random moment, and the store is compared with the reports.
+ * A child process writes from several threads, and reports each acknowledged write through a pipe.
+ * The test kills the child with SIGKILL at a random moment, and compares the store with the
+ * reports.
  */
 #define THREADS 4
-#define KEYS	6 /* per thread */
+#define KEYS	6 /* keys of each thread */
 #define KILLS	60
 
-/* The version and the key determine size and bytes, so that a mix of versions is detected. */
+/* The version and the key determine size and bytes, so a mix of versions is detected. */
 static size_t version_size(unsigned v)
 {
 	return v % 3 == 0 ? 100 + v % 1000 : STORE_INLINE_MAX + 1 + (size_t)v * 7919 % 200000;
@@ -36,7 +37,7 @@ struct writer {
 	struct fixture *f;
 	int pipe;
 	unsigned thread;
-	unsigned first; /* version */
+	unsigned first; /* first version of this round */
 };
 
 static void *write_versions(void *arg)
@@ -69,8 +70,8 @@ static void child_main(struct fixture *f, int pipe_fd, unsigned first)
 	struct writer writers[THREADS];
 	pthread_t thread;
 
-	/* Syncs do nothing here: SIGKILL keeps the page cache, and the order of writes is the
-	 * same. */
+	/* Syncs do nothing in this test, because the page cache survives SIGKILL and the order of
+	 * writes is the same. */
 	fixture_open(f, false);
 	for (unsigned i = 0; i < THREADS; i++) {
 		writers[i] = (struct writer){.f = f, .pipe = pipe_fd, .thread = i, .first = first};
@@ -101,8 +102,8 @@ static unsigned stored_version(struct fixture *f, unsigned key)
 	return v;
 }
 
-/* After a kill at any moment every acknowledged object, or a later one, is whole, and no surplus
- * file is left. */
+/* After a kill at any moment, each acknowledged object or a later version of it is complete, and no
+ * surplus file is left. */
 static void a_kill_loses_nothing_acknowledged(void **state)
 {
 	struct fixture *f = *state;
@@ -125,7 +126,8 @@ static void a_kill_loses_nothing_acknowledged(void **state)
 			child_main(f, fds[1], highest);
 		}
 		close(fds[1]);
-		/* Wait for one acknowledgement, then for a random part of the next milliseconds. */
+		/* Wait for one acknowledgement, and then for a random fraction of the next
+		 * milliseconds. */
 		assert_int_equal(read(fds[0], &r, sizeof(r)), sizeof(r));
 		do {
 			if (r.version > acknowledged[r.key])
@@ -181,7 +183,7 @@ static void assert_whole(const struct store_object *o, unsigned v)
 	free(data);
 }
 
-/* Every acknowledged write is a version; returns how many of them are there. Deletes all. */
+/* Returns the number of acknowledged writes whose versions exist. Deletes all versions. */
 static size_t take_versions(struct fixture *f, const struct report *reports, size_t n)
 {
 	struct store_list_query query = {.bucket = "b", .max = 10000};

@@ -1,4 +1,4 @@
-/* Bodies that are encrypted on the disk, and the keys for them. */
+/* Bodies that are encrypted on disk, and their keys. */
 #include "fixture.h"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static void headers_of(const struct store_key *customer, char out[256], size_t *
 	memcpy(out + sizeof(STORE_ENCRYPTION_HEADER), text, strlen(text) + 1);
 }
 
-/* Written in pieces of `step` bytes. */
+/* Returns an encrypted body that was written in pieces of `step` bytes. */
 static struct store_body *sealed_body(struct fixture *f, const char *text, size_t len, size_t step,
 	bool may_inline, const struct store_key *customer)
 {
@@ -62,7 +62,7 @@ static void put_sealed(struct fixture *f, const char *key, const char *text, siz
 	store_body_free(p.body);
 }
 
-/* Returns the bytes that were read, or -1. */
+/* Returns the number of bytes that were read, or -1. */
 static ssize_t read_range(struct store_object *object, const struct store_key *customer,
 	uint64_t offset, char *out, size_t len)
 {
@@ -138,8 +138,8 @@ static bool disk_has(struct fixture *f, const char *needle)
 	return has;
 }
 
-/* Bytes of any length come back whole and in ranges, after a restart, too, and the disk never has
- * them. */
+/* Encrypted bytes of any length are read back, completely and in ranges, even after a restart. The
+ * disk never has the plaintext. */
 static void encrypted_bytes_are_read_as_they_were_written(void **state)
 {
 	struct fixture *f = *state;
@@ -175,7 +175,7 @@ static void encrypted_bytes_are_read_as_they_were_written(void **state)
 	}
 }
 
-/* A body that is being hashed is read before its last chunk is written. */
+/* A body that is still being hashed is read before its last chunk is written. */
 static void an_encrypted_body_is_read_before_it_is_complete(void **state)
 {
 	struct fixture *f = *state;
@@ -195,7 +195,7 @@ static void an_encrypted_body_is_read_before_it_is_complete(void **state)
 	free(got);
 }
 
-/* A request with the key of another customer, or without a key, reads no object, small or large. */
+/* With the key of another customer, or without a key, no object can be read, small or large. */
 static void another_key_reads_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -225,7 +225,7 @@ static void another_key_reads_nothing(void **state)
 	}
 }
 
-/* Changed, moved and missing bytes of a file are an error, and other chunks are still read. */
+/* Changed, moved and missing bytes of a file are detected, and other chunks are still read. */
 static void damage_is_found(void **state)
 {
 	struct fixture *f = *state;
@@ -274,8 +274,8 @@ static struct store_part sealed_part(
 	return part;
 }
 
-/* The object of an upload has the files of its parts, each with a key of its own; a copy shares
- * them, and so does a part that copies a range. */
+/* A completed object has the files of its parts, each with a separate key. Copies share these
+ * files, and so do parts that copy a range. */
 static void parts_and_copies_share_encrypted_files(void **state)
 {
 	struct fixture *f = *state;
@@ -376,7 +376,7 @@ static void assert_refused(struct fixture *f, const char *name)
 	penstock_error_release(&err);
 }
 
-/* A store whose master key is missing or wrong does not open, and is not changed. */
+/* A store whose master key is missing or wrong does not open, and does not change. */
 static void a_lost_master_key_is_named(void **state)
 {
 	struct fixture *f = *state;
@@ -390,7 +390,7 @@ static void a_lost_master_key_is_named(void **state)
 	assert_int_equal(st.st_mode & 0777, 0600);
 	store_close(f->store);
 	unlink(path);
-	fixture_open(f, false); /* nothing needs it */
+	fixture_open(f, false); /* no object needs the key yet */
 	free(file);
 	put_sealed(f, "k", SECRET, 10, 10, NULL);
 	file = read_key_file(f);
@@ -412,8 +412,8 @@ static void a_lost_master_key_is_named(void **state)
 	free(file);
 }
 
-/* A new first line becomes the master key at the next start, without a change to a body; the old
- * line is then not needed any more. */
+/* A new first line in the key file becomes the master key at the next start, without a change to
+ * any body. After that, the old line is no longer needed. */
 static void a_master_key_is_replaced(void **state)
 {
 	struct fixture *f = *state;
@@ -453,7 +453,7 @@ static void a_master_key_is_replaced(void **state)
 	free(old);
 }
 
-/* The default of a bucket holds from the call on, and after a restart. */
+/* The default encryption of a bucket applies from the call on, even after a restart. */
 static void a_bucket_has_a_default_encryption(void **state)
 {
 	struct fixture *f = *state;

@@ -1,4 +1,4 @@
-/* A store in a temporary directory, with short functions to put and read objects. */
+/* A store in a temporary directory, and short functions that put and read objects. */
 #ifndef TEST_STORE_FIXTURE_H
 #define TEST_STORE_FIXTURE_H
 
@@ -21,8 +21,8 @@
 #include "base/fs.h"
 #include "store/store.h"
 
-/* The store has full durability, so that files are removed when the last reference is gone, but no
- * test waits for a disk. tests/support/power tests the syncs themselves. */
+/* The store is durable, so that a file is removed with its last reference, but syncs do nothing, so
+ * that tests do not wait for a disk. tests/support/power tests the syncs. */
 int fsync(int fd);
 __attribute__((visibility("default"))) int fsync(int fd)
 {
@@ -30,7 +30,7 @@ __attribute__((visibility("default"))) int fsync(int fd)
 	return 0;
 }
 
-/* Syncs that fail from now on, and the number of failures. */
+/* The kind of sync that fails, and the number of failures. */
 enum { FAIL_NOTHING, FAIL_MARK, FAIL_SYNCFS };
 static atomic_int failing, n_failures;
 
@@ -43,7 +43,7 @@ static inline int fail_if(int kind)
 	return -1;
 }
 
-/* Returns true if `path` is the file "relaxed" of a store. */
+/* Returns true if `fd` is open on the file "relaxed" of a store. */
 static inline bool is_mark(int fd)
 {
 	char link[64], path[256];
@@ -120,7 +120,7 @@ static inline int teardown(void **state)
 	return 0;
 }
 
-/* Creates a body with these bytes, synced. */
+/* Creates a synced body with these bytes. */
 static inline struct store_body *make_body(
 	struct store *store, const void *data, size_t len, bool may_inline)
 {
@@ -162,7 +162,7 @@ static inline struct store_object *get(struct fixture *f, const char *key)
 	return object;
 }
 
-/* Returns all bytes of an object; free() them. */
+/* Returns all bytes of an object. The caller has to free them. */
 static inline char *content(struct store_object *object)
 {
 	struct store_reader *reader = NULL;
@@ -206,7 +206,7 @@ static inline size_t count_all_files(const struct fixture *f)
 	return n;
 }
 
-/* Like the function above, without files that only wait to be unlinked. */
+/* Counts the data files, without those that only wait to be unlinked. */
 static inline size_t count_files(const struct fixture *f)
 {
 	if (f->store)

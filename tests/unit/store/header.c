@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "store/header.h"
 
-/* A header is found by its whole name, and an empty list has none. */
+/* A header is found by its complete name; an empty list has no headers. */
 static void finds_a_header(void **state)
 {
 	static const char headers[] = "a\0one\0ab\0two\0:own\0";
@@ -26,7 +26,7 @@ static void finds_a_header(void **state)
 	assert_int_equal(n, 3);
 }
 
-/* A new value takes the place of the old one, NULL removes it, and other headers stay. */
+/* A new value replaces the old one, NULL removes the header, and other headers stay. */
 static void replaces_a_header(void **state)
 {
 	_cleanup_(buf_release) struct buf old = BUF_INIT(64), set = BUF_INIT(64),

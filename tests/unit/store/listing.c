@@ -1,6 +1,6 @@
 #include "fixture.h"
 
-/* Keys over a small alphabet, so that prefixes, delimiters and neighbours collide all the time. */
+/* Keys from a small alphabet, so that many keys share prefixes, delimiters and neighbours. */
 static const char *const letters[] = {
 	"a", "b", "/", "//", "-", ".", "\x01", "\xc3\xa9", "\xf0\x9f\x98\x80", "~"};
 
@@ -43,7 +43,7 @@ static void fill(struct fixture *f, struct model *m, unsigned *seed)
 	qsort(m->keys, m->n, sizeof(m->keys[0]), by_bytes);
 }
 
-/* Computes the expected listing by a check of every key. */
+/* Computes the expected listing by checking every key. */
 static size_t expect(const struct model *m, const char *prefix, const char *delimiter,
 	const char *after, char out[N_KEYS][80])
 {
@@ -69,7 +69,7 @@ static size_t expect(const struct model *m, const char *prefix, const char *deli
 	return n;
 }
 
-/* Pages through with `max` entries at a time and compares with the model. */
+/* Compares all pages of at most `max` entries with the model. */
 static void compare(struct fixture *f, const struct model *m, const char *prefix,
 	const char *delimiter, const char *start, size_t max)
 {
@@ -104,7 +104,8 @@ static void compare(struct fixture *f, const struct model *m, const char *prefix
 	assert_int_equal(at, n);
 }
 
-/* Every combination of prefix, delimiter, start and page size agrees with a check of all keys. */
+/* For every combination of prefix, delimiter, start and page size, the listing equals the
+ * model's. */
 static void listings_agree_with_a_model(void **state)
 {
 	struct fixture *f = *state;
@@ -128,7 +129,7 @@ static void listings_agree_with_a_model(void **state)
 		free(m.keys[i]);
 }
 
-/* A folder of many objects costs one seek, not one step per object. */
+/* A common prefix costs one seek, regardless of the number of objects below it. */
 static void a_common_prefix_is_skipped_not_walked(void **state)
 {
 	struct fixture *f = *state;
@@ -161,7 +162,7 @@ static void a_common_prefix_is_skipped_not_walked(void **state)
 	assert_true(folded * 20 < all);
 }
 
-/* An empty page, and a missing bucket. */
+/* Tests an empty page and a missing bucket. */
 static void edges_of_listings(void **state)
 {
 	struct fixture *f = *state;

@@ -1,10 +1,10 @@
-/* Object Lock: versions that may not be deleted. */
+/* Object Lock: protected versions. */
 #include "fixture.h"
 
 #include <sys/syscall.h>
 #include <time.h>
 
-/* Seconds by which the wall clock is wrong. */
+/* Seconds that are added to the wall clock. */
 static atomic_llong clock_shift_s;
 
 int clock_gettime(clockid_t id, struct timespec *ts);
@@ -19,7 +19,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct ti
 
 #define HEADERS(pairs) .headers = (pairs), .headers_len = sizeof(pairs) - 1
 
-/* Creates the bucket "l" with Object Lock. */
+/* Creates the bucket "l", which has Object Lock. */
 static struct fixture *locked(void **state)
 {
 	struct fixture *f = *state;
@@ -88,8 +88,8 @@ static void a_bucket_with_a_lock_keeps_its_versions(void **state)
 	assert_memory_equal(&out, &lock, sizeof(lock));
 }
 
-/* The version was made before the bucket had versions; it is the current one first, then an older
- * one. */
+/* The version was made before versioning was enabled. In the first round it is the current version,
+ * in the second an older one. */
 static void a_locked_null_version_is_not_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -113,7 +113,7 @@ static void a_locked_null_version_is_not_deleted(void **state)
 	}
 }
 
-/* Without versions each object of a key is "null". */
+/* Without versioning, each object of a key has the version "null". */
 static void only_the_object_that_was_seen_is_annotated(void **state)
 {
 	struct fixture *f = *state;
@@ -130,7 +130,7 @@ static void only_the_object_that_was_seen_is_annotated(void **state)
 	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
 }
 
-/* A change of an object that was replaced after the decision on access. */
+/* Tests objects that were changed after the decision on access. */
 static void only_the_object_on_which_access_was_decided_is_replaced_and_deleted(void **state)
 {
 	static const char *const buckets[] = {"b", "l"};
@@ -295,7 +295,8 @@ static void new_versions_get_the_default_retention(void **state)
 	assert_true(retention(f, "k").until_ns == INT64_MAX);
 }
 
-/* Later times would let no rule see the objects, and would keep them for years. */
+/* If later keys got later times, too, no lifecycle rule would match them, and a retention would
+ * keep them for years. */
 static void a_clock_that_was_wrong_only_affects_the_keys_written_meanwhile(void **state)
 {
 	static const char *const buckets[] = {"b", "l"};

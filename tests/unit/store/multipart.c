@@ -42,8 +42,8 @@ static enum store_status finish(struct fixture *f, const char *key, const char *
 	return store_complete(f->store, &c, NULL);
 }
 
-/* The object is the named parts in order; a part that was sent twice counts once, unnamed ones are
- * dropped. */
+/* The object consists of the named parts in order. A part that was sent twice counts once, and
+ * unnamed parts are dropped. */
 static void an_object_is_put_together(void **state)
 {
 	struct fixture *f = *state;
@@ -77,7 +77,7 @@ static void an_object_is_put_together(void **state)
 	assert_int_equal(add_part(f, "k", id, 1, "x", 'x', 1), STORE_NO_SUCH_UPLOAD);
 }
 
-/* Reads across the boundary of two parts, at every small offset around it. */
+/* Reads ranges that begin and end at all small distances from the boundary of two parts. */
 static void ranges_cross_the_borders_of_parts(void **state)
 {
 	struct fixture *f = *state;
@@ -162,7 +162,7 @@ static void wrong_completions_change_nothing(void **state)
 	assert_content(f, "k", "aaa");
 }
 
-/* A client that lost the reply repeats the completion and gets the same reply. */
+/* A client that did not get the reply repeats the completion, and gets the same reply. */
 static void completing_again_is_a_success(void **state)
 {
 	struct fixture *f = *state;
@@ -179,7 +179,7 @@ static void completing_again_is_a_success(void **state)
 	assert_content(f, "k", "replaced");
 }
 
-/* The reply may come so late that another version is the current one. */
+/* When the client repeats the completion, another version may be the current one. */
 static void completing_again_finds_an_older_version(void **state)
 {
 	struct fixture *f = *state;
@@ -207,7 +207,7 @@ static void completing_again_finds_an_older_version(void **state)
 	assert_content(f, "k", "newer");
 }
 
-/* Aborting, and deleting the bucket, remove all files of parts. */
+/* Aborting an upload, and deleting its bucket, remove all files of its parts. */
 static void abandoned_parts_are_removed(void **state)
 {
 	struct fixture *f = *state;
@@ -226,7 +226,8 @@ static void abandoned_parts_are_removed(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
-/* A part may be a range of an object, even of one in several pieces, without copying a byte. */
+/* A part may be a range of an object, even of an object with several pieces, without copying
+ * data. */
 static void parts_share_ranges_of_objects(void **state)
 {
 	struct fixture *f = *state;
@@ -259,7 +260,7 @@ static void parts_share_ranges_of_objects(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
-/* A file with several pieces of an object has a reference for each of them. */
+/* A file that contains several pieces of an object has a reference for each piece. */
 static void parts_may_repeat_a_range(void **state)
 {
 	struct fixture *f = *state;
@@ -323,7 +324,8 @@ static enum store_status copy_part(struct fixture *f, const char *from, const ch
 	return status;
 }
 
-/* Makes an object whose `n` parts are each a copy of `pieces` pieces of an object. */
+/* Makes an object of `n` parts, each of which is a copy of the first `pieces` pieces of an
+ * object. */
 static void copy_parts(
 	struct fixture *f, const char *from, size_t pieces, const char *to, uint32_t n)
 {
@@ -338,7 +340,7 @@ static void copy_parts(
 	assert_int_equal(finish(f, to, id, parts, n), STORE_OK);
 }
 
-/* Makes "10000", an object with as many pieces. */
+/* Makes the object "10000", which has 10,000 pieces. */
 static void make_pieces(struct fixture *f)
 {
 	const struct store_part part = {.number = 1, .etag = "e"};
@@ -351,8 +353,8 @@ static void make_pieces(struct fixture *f)
 	copy_parts(f, "100", 100, "10000", 100);
 }
 
-/* Each copy of a copy has more pieces. The limit of 4 MiB has room for 174,762 of 24 bytes without
- * the descriptions of the parts. */
+/* Copies of copies have more and more pieces. The limit of 4 MiB has room for 174,762 pieces of 24
+ * bytes, without the descriptions of the parts. */
 static void an_object_with_too_many_pieces_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -375,7 +377,7 @@ static void an_object_with_too_many_pieces_is_refused(void **state)
 	store_object_unref(o);
 }
 
-/* An abort drops all parts in one transaction. */
+/* The limit is necessary because an abort drops all parts in one transaction. */
 static void an_upload_has_no_more_pieces_than_an_object(void **state)
 {
 	struct fixture *f = *state;
@@ -390,7 +392,7 @@ static void an_upload_has_no_more_pieces_than_an_object(void **state)
 	assert_int_equal(copy_part(f, "10000", "k", id, 18, 10), STORE_OK);
 }
 
-/* Other changes get their turn between the transactions. */
+/* Other changes are committed between the transactions. */
 static void objects_with_many_pieces_are_deleted_in_several_transactions(void **state)
 {
 	struct fixture *f = *state;
@@ -426,7 +428,8 @@ static void objects_with_many_pieces_are_deleted_in_several_transactions(void **
 	assert_int_equal(count_files(f), 0);
 }
 
-/* Each snapshot takes 5 MB. An account may hold at most as many as then remain free. */
+/* Each snapshot takes 5 MB. An account may hold as much of the limit as it leaves free for
+ * others. */
 static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
 {
 	struct fixture *f = *state;
@@ -462,16 +465,16 @@ static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
 	store_object_unref(held[0]);
 	held[0] = get(f, "10000");
 	held[1] = get(f, "10000");
-	assert_ptr_equal(held[0], held[1]); /* readers share one that fits into the cache */
+	assert_ptr_equal(held[0], held[1]); /* readers share a snapshot that fits into the cache */
 	assert_int_equal(store_version_get(f->store, "b", "10000", held[0]->version, &other, NULL),
 		STORE_OK);
-	assert_ptr_equal(held[0], other); /* even if they name the current version */
+	assert_ptr_equal(held[0], other); /* even if the reader names the current version */
 	store_object_unref(other);
 	store_object_unref(held[0]);
 	store_object_unref(held[1]);
 }
 
-/* Uploads are listed by key, then id, in pages, with folding. */
+/* Uploads are listed in pages, by key and then by id, with common prefixes. */
 static void uploads_are_listed_in_pages(void **state)
 {
 	struct fixture *f = *state;
@@ -504,8 +507,7 @@ static void uploads_are_listed_in_pages(void **state)
 	store_list_release(&list);
 }
 
-/* An unused upload expires with its files; one that received a part recently stays, however old it
- * is. */
+/* An unused upload expires with its files; an old upload that received a part recently stays. */
 static void unfinished_uploads_expire(void **state)
 {
 	struct fixture *f = *state;
@@ -542,7 +544,7 @@ static void unfinished_uploads_expire(void **state)
 	assert_int_equal(count_files(f), 1);
 }
 
-/* Other changes are committed in between. */
+/* Other changes are committed between the steps. */
 static void a_bucket_with_many_uploads_is_deleted_in_steps(void **state)
 {
 	struct fixture *f = *state;

@@ -18,8 +18,8 @@ static char *large_text(char c)
 	return text;
 }
 
-/* An object is read as it was put, with its headers, checksum and size, small or large, even after
- * a restart. */
+/* A small or large object is read back unchanged, with its headers, checksum and size, even after a
+ * restart. */
 static void an_object_is_read_as_it_was_put(void **state)
 {
 	struct fixture *f = *state;
@@ -68,7 +68,8 @@ static void what_is_missing_is_named(void **state)
 	assert_int_equal(count_files(f), 0);
 }
 
-/* A snapshot keeps its bytes when its key is replaced or deleted, and its file goes with it. */
+/* A snapshot keeps its bytes when its key is replaced or deleted; the file is removed with the
+ * snapshot. */
 static void a_reader_keeps_the_old_object(void **state)
 {
 	struct fixture *f = *state;
@@ -94,7 +95,7 @@ static void a_reader_keeps_the_old_object(void **state)
 	free(new);
 }
 
-/* Replacing an object again and again leaves one file. */
+/* After many replacements of an object, only one file is left. */
 static void replaced_files_are_removed(void **state)
 {
 	struct fixture *f = *state;
@@ -111,12 +112,12 @@ static void replaced_files_are_removed(void **state)
 }
 
 struct condition_case {
-	const char *there; /* ETag of the current object, or NULL */
+	const char *there; /* ETag of the current object; NULL if there is none */
 	struct store_condition condition;
 	enum store_status put, del;
 };
 
-/* Conditions of writes are evaluated on the object that exists when the write happens. */
+/* The condition of a write is evaluated on the object that exists at the moment of the write. */
 static void writes_are_conditional(void **state)
 {
 	static const struct condition_case cases[] = {
@@ -155,7 +156,7 @@ static void writes_are_conditional(void **state)
 	}
 }
 
-/* A copy shares the file of its source: deleting either leaves the other whole. */
+/* A copy shares the file of its source: deleting one of the two does not affect the other. */
 static void a_copy_shares_bytes(void **state)
 {
 	struct fixture *f = *state;
@@ -179,7 +180,8 @@ static void a_copy_shares_bytes(void **state)
 	free(text);
 }
 
-/* A source whose file is gone when the copy takes effect is reported, and nothing is written. */
+/* If the source's file no longer exists when the copy takes effect, the copy fails and creates no
+ * object. */
 static void a_copy_of_something_gone_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -199,7 +201,7 @@ static void a_copy_of_something_gone_is_refused(void **state)
 	free(text);
 }
 
-/* Buckets: created once, listed in order, deleted when empty. */
+/* Buckets are created once, listed in order, and deleted if empty. */
 static void buckets_come_and_go(void **state)
 {
 	struct fixture *f = *state;
@@ -219,7 +221,7 @@ static void buckets_come_and_go(void **state)
 	assert_int_equal(store_bucket_delete(f->store, "a", NULL), STORE_NO_SUCH_BUCKET);
 }
 
-/* Two processes, or two handles, never own one root. */
+/* A root has only one owner, even among two handles of one process. */
 static void a_second_owner_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -229,12 +231,12 @@ static void a_second_owner_is_refused(void **state)
 	assert_int_equal(store_open(&second, &(struct store_options){.root = f->root}, &err),
 		-PENSTOCK_E_EXISTS);
 	assert_non_null(strstr(err.message, f->root));
-	/* LeakSanitizer finds a message that is left. */
+	/* LeakSanitizer would report a message that is not released. */
 	assert_int_equal(store_open(&second, &(struct store_options){.root = f->root}, NULL),
 		-PENSTOCK_E_EXISTS);
 }
 
-/* A store of a later format, or the database of another program, is not changed. */
+/* A store of a later format is not changed, and neither is the database of another program. */
 static void a_foreign_database_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -247,7 +249,7 @@ static void a_foreign_database_is_refused(void **state)
 	f->store = NULL;
 	snprintf(path, sizeof(path), "%s/meta.db", f->root);
 	fd = open(path, O_RDWR);
-	/* user_version lies at offset 60 of the header, big endian */
+	/* user_version is at offset 60 of the header, in big-endian order */
 	assert_int_equal(pwrite(fd, "\0\0\0\x63", 4, 60), 4);
 	close(fd);
 
@@ -261,7 +263,7 @@ static void a_foreign_database_is_refused(void **state)
 	penstock_error_release(&err);
 }
 
-/* Only the owner may read the database. */
+/* Only the owner can read the database. */
 static void files_are_private(void **state)
 {
 	struct fixture *f = *state;
@@ -273,7 +275,7 @@ static void files_are_private(void **state)
 	assert_int_equal(st.st_mode & 077, 0);
 }
 
-/* Makes a process that is killed while its store is open, with one object. */
+/* Starts a process that puts one object and is killed while its store is open. */
 static void crash_with_object(const char *root, const char *text)
 {
 	pid_t pid = fork();
@@ -292,7 +294,7 @@ static void crash_with_object(const char *root, const char *text)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* After a crash, files that no row names are removed, and no others. */
+/* After a crash, data files without a row in the database are removed, and no others. */
 static void orphans_are_swept(void **state)
 {
 	struct fixture *f = *state;
@@ -315,7 +317,8 @@ static void orphans_are_swept(void **state)
 	free(text);
 }
 
-/* A body announced as `announced` bytes, of which `len` came in pieces of `piece`. */
+/* Returns a body with the announced length `announced` that got `len` bytes in pieces of `piece`
+ * bytes. */
 static struct store_body *body_in_pieces(
 	struct store *store, size_t announced, const char *data, size_t len, size_t piece)
 {
@@ -339,7 +342,7 @@ static void put_body(struct fixture *f, const char *key, struct store_body *body
 	store_body_free(body);
 }
 
-/* The announced length of a body is a hint: if it is wrong, no byte is lost or doubled. */
+/* The announced length of a body is a hint: if it is wrong, no byte is lost or duplicated. */
 static void a_body_is_complete_with_any_announced_length(void **state)
 {
 	struct fixture *f = *state;
@@ -362,8 +365,8 @@ static void a_body_is_complete_with_any_announced_length(void **state)
 	free(text);
 }
 
-/* A limited number of bodies is held in memory; the others are complete too, and released ones make
- * room. */
+/* Only a limited number of bodies is held in memory. The other bodies are complete, too, and a
+ * released body makes room for another. */
 static void bodies_that_are_not_held_are_as_whole(void **state)
 {
 	struct fixture *f = *state;

@@ -22,7 +22,7 @@ static void open_relaxed(struct fixture *f, int64_t ms)
 #define MARK_SLOT 4096
 #define MARK_SIZE (2 * MARK_SLOT)
 
-/* Returns the length of the mark, 0 if there is no mark. */
+/* Returns the length of the mark; 0 if there is none. */
 static ssize_t read_mark(const struct fixture *f, char mark[static MARK_SIZE])
 {
 	char path[128];
@@ -45,7 +45,7 @@ static bool is_marked(const struct fixture *f)
 	return read_mark(f, mark) > 0;
 }
 
-/* Makes the next start believe that the machine crashed. */
+/* Makes the next start assume that the machine has crashed. */
 static void pretend_another_boot(const struct fixture *f)
 {
 	char path[128], mark[MARK_SIZE];
@@ -74,7 +74,7 @@ static void assert_killed(pid_t pid)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* Changes an object in a relaxed store and deletes another, and dies. */
+/* In a relaxed store, changes two objects, deletes a third one, and dies. */
 static void change_and_die(struct fixture *f)
 {
 	pid_t pid;
@@ -102,7 +102,8 @@ static void put_old(struct fixture *f)
 	assert_int_equal(put(f, "small", "old", "old"), STORE_OK);
 }
 
-/* Acknowledged writes survive the process, and opening the store as durable makes them durable. */
+/* Acknowledged writes survive a crash of the process, and opening the store as durable makes them
+ * durable. */
 static void a_crash_of_the_process_loses_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -119,8 +120,8 @@ static void a_crash_of_the_process_loses_nothing(void **state)
 	assert_false(is_marked(f));
 }
 
-/* After a crash of the machine the store is what it was at its last sync point, whole: the files
- * that it had then are still there. */
+/* After a crash of the machine, the store has the state of its last sync point, with all files that
+ * it had at that time. */
 static void a_crash_of_the_machine_goes_back_to_the_last_sync_point(void **state)
 {
 	struct fixture *f = *state;
@@ -135,7 +136,8 @@ static void a_crash_of_the_machine_goes_back_to_the_last_sync_point(void **state
 	assert_content(f, "deleted", filled('d'));
 }
 
-/* A store of an older version marked its log with the boot id alone, and trusted none of it. */
+/* An older version of penstock marked the log with the boot id alone; in another boot, such a log
+ * is discarded. */
 static void a_mark_without_a_length_trusts_no_log(void **state)
 {
 	struct fixture *f = *state;
@@ -158,13 +160,13 @@ static void put_and_sync(struct fixture *f, const char *key, const char *text)
 	put(f, key, "e", text);
 	while (atomic_load(&f->store->unsynced_since_ms)) {
 		if (clock_monotonic_ms() >= deadline)
-			abort(); /* also in a child, where an assertion would run the other tests */
+			abort(); /* an assertion in the child would continue with the other tests */
 		clock_sleep_ms(1);
 	}
 }
 
-/* A reader prevents the copy of the log into the database: a crash then goes back to the last sync
- * point in the log, with the files that were replaced since the start. */
+/* A reader prevents the log from being copied into the database. After a crash, the store has the
+ * state of the last sync point in the log, with the files that were replaced since the start. */
 static void a_reader_does_not_move_the_last_sync_point(void **state)
 {
 	struct fixture *f = *state;
@@ -199,7 +201,7 @@ static void a_reader_does_not_move_the_last_sync_point(void **state)
 	assert_content(f, "small", "second");
 }
 
-/* A note that was written with an error may still be valid: its files stay. */
+/* If the write of a mark fails, the mark may still be valid, so its files stay. */
 static void a_note_that_failed_may_be_valid(void **state)
 {
 	struct fixture *f = *state;
@@ -218,7 +220,7 @@ static void a_note_that_failed_may_be_valid(void **state)
 		atomic_store(&failing, FAIL_MARK);
 		put(f, "large", "second", filled('2'));
 		before = atomic_load(&n_failures);
-		/* The second note from now begins after the put. */
+		/* The second failed mark from now on is written after the put. */
 		while (atomic_load(&n_failures) < before + 2 && clock_monotonic_ms() < deadline)
 			clock_sleep_ms(1);
 		atomic_store(&failing, FAIL_SYNCFS);
@@ -233,7 +235,8 @@ static void a_note_that_failed_may_be_valid(void **state)
 	assert_content(f, "large", filled('2'));
 }
 
-/* Changes after the last sync point do not get into the database when the store is closed. */
+/* When the store is closed without a sync, the changes after the last sync point are not copied
+ * into the database. */
 static void closing_without_a_sync_goes_back_to_the_last_one(void **state)
 {
 	struct fixture *f = *state;
@@ -251,7 +254,7 @@ static void closing_without_a_sync_goes_back_to_the_last_one(void **state)
 	assert_content(f, "large", filled('o'));
 }
 
-/* Linux reports a lost page once: the sync of the next start succeeds. */
+/* Linux reports a lost page only once, so the sync of the next start succeeds. */
 static void a_failed_sync_undoes_the_last_changes_in_the_same_boot(void **state)
 {
 	struct fixture *f = *state;
@@ -269,7 +272,7 @@ static void a_failed_sync_undoes_the_last_changes_in_the_same_boot(void **state)
 	assert_content(f, "small", "old");
 }
 
-/* The next start undoes all changes after the last sync point. */
+/* The next start would undo all changes after the last sync point. */
 static void no_change_is_acknowledged_after_a_failed_sync(void **state)
 {
 	struct fixture *f = *state;
@@ -293,7 +296,7 @@ static void no_change_is_acknowledged_after_a_failed_sync(void **state)
 	assert_int_equal(put(f, "small", "new", "new"), STORE_OK);
 }
 
-/* The first sync after a crash of the process. */
+/* The first sync after a crash of the process fails. */
 static void a_failed_sync_of_the_start_undoes_the_last_changes(void **state)
 {
 	struct fixture *f = *state;
@@ -309,7 +312,7 @@ static void a_failed_sync_of_the_start_undoes_the_last_changes(void **state)
 	assert_content(f, "deleted", filled('d'));
 }
 
-/* No sync point names the file of an object that was put and replaced since the last one. */
+/* If an object is put and replaced between two sync points, no sync point refers to its file. */
 static void files_that_no_sync_point_names_are_removed_at_once(void **state)
 {
 	struct fixture *f = *state;
@@ -320,13 +323,13 @@ static void files_that_no_sync_point_names_are_removed_at_once(void **state)
 	open_relaxed(f, 3600000);
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(put(f, "large", "e", filled('a')), STORE_OK);
-	/* "old" of "large" is kept, and so is "deleted" */
+	/* the old file of "large" is kept, and so is that of "deleted" */
 	while (count_all_files(f) > 3 && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(1);
 	assert_int_equal(count_all_files(f), 3);
 }
 
-/* Unreferenced files are removed at the next sync point, while the store is used. */
+/* While the store is in use, unreferenced files are removed at the next sync point. */
 static void sync_points_come_by_themselves(void **state)
 {
 	struct fixture *f = *state;
@@ -342,13 +345,14 @@ static void sync_points_come_by_themselves(void **state)
 	while (count_files(f) && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(1);
 	assert_int_equal(count_files(f), 0);
-	/* A sync point ends with the mark. */
+	/* A sync point ends by writing the mark. */
 	while (!is_marked(f) && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(1);
 	assert_true(is_marked(f));
 }
 
-/* A store that was closed needs no mark: all of it is on the disk, and no file is left over. */
+/* After a close the store needs no mark, because all of it is on disk, and no surplus file is
+ * left. */
 static void closing_is_a_sync_point(void **state)
 {
 	struct fixture *f = *state;

@@ -1,11 +1,11 @@
-/* Buckets with versioning, against a model of lists. */
+/* Buckets with versioning, compared with a model. */
 #include "base/buf.h"
 #include "fixture.h"
 
 #define KEYS	 4
 #define VERSIONS 64
 #define STEPS	 3000
-#define LARGE	 (STORE_INLINE_MAX + 1) /* bytes of a body with a file of its own */
+#define LARGE	 (STORE_INLINE_MAX + 1) /* size of a body that is stored in a file */
 
 struct version {
 	char name[STORE_VERSION_SIZE];
@@ -14,7 +14,7 @@ struct version {
 	bool large;
 };
 
-/* The versions of each key from the newest on. */
+/* The versions of each key, newest first. */
 struct model {
 	struct fixture *f;
 	enum store_versioning versioning;
@@ -47,7 +47,8 @@ static size_t model_find(const struct model *m, size_t key, const char *name)
 	return i;
 }
 
-/* Adds the newest version, in place of all versions that a change without versioning replaces. */
+/* Adds the newest version. Without versioning, it replaces all versions; with suspended versioning,
+ * it replaces the version "null". */
 static void model_add(struct model *m, size_t key, struct version v)
 {
 	size_t i;
@@ -112,7 +113,7 @@ static void step_delete_version(struct model *m, size_t key)
 		model_remove(m, key, i);
 }
 
-/* Makes the replica of a name, which may exist: a version, or a marker. */
+/* Makes the replica of a version or marker; its name may already exist. */
 static enum store_status make_replica(struct model *m, size_t key, struct version *v)
 {
 	static char data[LARGE];
@@ -131,8 +132,7 @@ static enum store_status make_replica(struct model *m, size_t key, struct versio
 	return put_full(m->f, &put, data, v->large ? LARGE : 16);
 }
 
-/* Adds a version at any place, as another store sends it: before the newest, after it, or once
- * more. */
+/* Adds a version as another store sends it: before or after the newest one, or a second time. */
 static void step_replica(struct model *m, size_t key)
 {
 	struct version v = {
@@ -214,7 +214,7 @@ static void check_key(const struct model *m, size_t key)
 			STORE_NO_SUCH_KEY);
 }
 
-/* Pages through the list. */
+/* Compares all pages of the list with the model. */
 static void check_list(const struct model *m, const char *prefix, size_t max)
 {
 	struct store_list_query query = {.bucket = "b", .prefix = prefix, .max = max};
@@ -265,7 +265,7 @@ static size_t large_bodies(const struct model *m)
 	return n;
 }
 
-/* A list of objects is the same as without versions. */
+/* A list of objects is the same with and without versioning. */
 static void check_objects(const struct model *m)
 {
 	struct store_list_query query = {.bucket = "b", .max = 100};
@@ -311,7 +311,7 @@ static void versions_are_those_of_the_model(void **state)
 	}
 }
 
-/* A client that empties a bucket deletes versions between two pages. */
+/* A client that empties a bucket deletes versions between pages. */
 static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -345,8 +345,8 @@ static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 	} while (list.truncated);
 	store_list_release(&list);
 	assert_int_equal(n, 3);
-	/* If the name of a deleted version is the start of a page, a version may be repeated, but
-	 * none is omitted. */
+	/* If a page starts after a deleted version, a version may be repeated, but none is
+	 * omitted. */
 	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
 	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
 	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
@@ -358,7 +358,7 @@ static void no_version_is_omitted_if_those_before_are_deleted(void **state)
 	store_list_release(&list);
 }
 
-/* The time of the version "null" is not a name of it. */
+/* The time of the version "null" is not accepted as its name. */
 static void a_version_has_one_name(void **state)
 {
 	struct fixture *f = *state;
@@ -506,7 +506,7 @@ static void configurations_belong_to_their_bucket(void **state)
 	buf_release(&out);
 }
 
-/* A guest does not learn of the changes of the owner. */
+/* The owner does not notify a guest of its changes. */
 static void a_guest_reads_the_newest_version(void **state)
 {
 	struct fixture *f = *state;
