@@ -31,9 +31,9 @@
 
 /*
  * Every allocation of a sync and of a restore fails once. Each call succeeds or returns the reason,
- * the bucket never holds a version that was not closed, and the same call succeeds afterwards. By
- * default only a part of the allocations fails, another part in each build; with ALLOCATIONS=all,
- * each of them fails.
+ * the bucket never has a version that was not closed, and the same call succeeds afterwards. By
+ * default only some of the allocations fail, other ones in each build; with ALLOCATIONS=all, every
+ * allocation fails.
  */
 #define STRIDE	   29
 #define FLUSH_MS   60000
@@ -43,7 +43,7 @@
 
 static const char *const names[N_FILES] = {"a", "d/b", "d/deep/bad\xff", "d/new\nline"};
 
-/* --- an object store in a process of its own, whose memory never runs short --- */
+/* --- an object store in a separate process, whose allocations do not fail --- */
 
 struct object {
 	char target[1024], etag[64], metadata[1024];
@@ -68,7 +68,7 @@ static struct object *find(const char *target, bool make)
 	return NULL;
 }
 
-/* The x-amz-meta- lines of a request, as they are returned. */
+/* Copies the x-amz-meta- lines of a request, as later replies return them. */
 static void copy_metadata(const struct mini_request *r, char *out, size_t size)
 {
 	out[0] = '\0';
@@ -171,7 +171,7 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 		keep = put_object(r, fd, target);
 	else if (strcmp(r->method, "GET") == 0 && strstr(r->target, "list-type"))
 		keep = list_objects(r, fd);
-	else if (strcmp(r->method, "POST") == 0 && strstr(r->target, "?delete")) { /* all */
+	else if (strcmp(r->method, "POST") == 0 && strstr(r->target, "?delete")) { /* all keys */
 		for (o = objects; o < objects + OBJECTS; o++)
 			o->target[0] = '\0';
 		keep = mini_reply(fd, "200 OK", "Content-Type: application/xml\r\n",
@@ -203,7 +203,8 @@ static void *connection_main(void *arg)
 	return NULL;
 }
 
-/* Accepts connections one after the other: a condition takes a new one. */
+/* Accepts connections without limiting their number, because each request with a condition uses a
+ * new one. */
 static void serve(int listen_fd)
 {
 	static struct mini_http m = {.answer = answer};
@@ -269,7 +270,7 @@ static void content_of(const char *name, unsigned version, char *out, size_t siz
 	snprintf(out, size, "%s of version %u of the checkpoint", name, version);
 }
 
-/* Changes files as a step would, without failures of memory. */
+/* Changes a file as a step would; its own allocations do not count. */
 static void write_file(const char *dir, const char *name, unsigned version)
 {
 	char path[256], text[256];
@@ -310,7 +311,7 @@ static void assert_files(const char *dir, unsigned version)
 		content_of(names[i], version, text, sizeof(text));
 		fd = open(path, O_RDONLY);
 		if (fd < 0)
-			fail_msg("%s is not there", path);
+			fail_msg("'%s' is missing", path);
 		n = read(fd, found, sizeof(found) - 1);
 		close(fd);
 		found[n > 0 ? n : 0] = '\0';
@@ -354,11 +355,11 @@ static void empty_bucket(struct fixture *f)
 
 	assert_int_equal(strlist_add(&keys, "x"), 0);
 	object_delete_many(&(struct object_deletion){f->s3, "b", &keys, NULL, NULL, NULL}, NULL,
-		NULL); /* any POST empties it */
+		NULL); /* the store deletes all objects for any list */
 	strlist_release(&keys);
 }
 
-/* An object holds one of the two versions, or is missing. */
+/* Returns the version of the object, 1 or 2; 0 if the object is missing. */
 static unsigned version_there(struct fixture *f, const char *name)
 {
 	struct buf body = BUF_INIT(OBJECT_MAX);
@@ -388,7 +389,7 @@ static void assert_reason(int rc, const struct penstock_error *err)
 	}
 }
 
-/* No file or directory of the test is open. */
+/* Asserts that no file or directory of the test is open. */
 static void assert_closed(const struct fixture *f)
 {
 	DIR *open_ones = opendir("/proc/self/fd");
@@ -400,14 +401,15 @@ static void assert_closed(const struct fixture *f)
 
 		target[n > 0 ? n : 0] = '\0';
 		if (strncmp(target, f->top, strlen(f->top)) == 0)
-			fail_msg("%s is still open", target);
+			fail_msg("'%s' is still open", target);
 	}
 	closedir(open_ones);
 }
 
 /* --- the scenarios --- */
 
-/* A sync from its start to its end, with two versions of each file. Returns whether one failed. */
+/* Runs a sync from start to end, with two versions of each file. Returns true if an allocation
+ * failed. */
 static bool publish(struct fixture *f, size_t n)
 {
 	struct sync_options o = options_of(f, f->out);
@@ -434,20 +436,20 @@ static bool publish(struct fixture *f, size_t n)
 	failed = alloc_fail_disarm();
 	for (size_t i = 0; i < N_FILES; i++)
 		if (rc == 0 && version_there(f, names[i]) != 2)
-			fail_msg(
-				"allocation %zu: a flush without %s is not a success", n, names[i]);
+			fail_msg("allocation %zu: the flush succeeded without '%s'", n, names[i]);
 	penstock_error_release(&err);
 
 	rc = sync_flush(s, clock_monotonic_ms() + FLUSH_MS, &err);
 	if (rc < 0)
-		fail_msg("allocation %zu: the flush after it: %s", n, err.message);
+		fail_msg("allocation %zu: the next flush failed: %s", n, err.message);
 	for (size_t i = 0; i < N_FILES; i++)
 		assert_int_equal(version_there(f, names[i]), 2);
 	sync_free(s);
 	return failed;
 }
 
-/* The bucket has all files; then a restore elsewhere, and one in place. */
+/* Restores all files of the bucket, first into another directory and then in place. Returns true if
+ * an allocation failed. */
 static bool restore(struct fixture *f, size_t n)
 {
 	struct sync_options o = options_of(f, f->other), here = options_of(f, f->out);
@@ -474,7 +476,7 @@ static bool restore(struct fixture *f, size_t n)
 
 	rc = sync_restore(&o, &restored, &err);
 	if (rc < 0)
-		fail_msg("allocation %zu: the restore after it: %s", n, err.message);
+		fail_msg("allocation %zu: the next restore failed: %s", n, err.message);
 	assert_files(f->other, 2);
 	rc = sync_restore(&here, &restored, &err);
 	assert_int_equal(rc, 0);
@@ -483,14 +485,14 @@ static bool restore(struct fixture *f, size_t n)
 	return failed;
 }
 
-/* All of them, or every STRIDE-th. */
+/* Fails each allocation in turn, or only every STRIDE-th one. */
 static void each_allocation(struct fixture *f, bool (*scenario)(struct fixture *f, size_t n))
 {
 	size_t n = f->first, failed = 0;
 
 	for (; scenario(f, n); n += f->stride)
 		failed++;
-	print_message("%zu of some %zu allocations failed\n", failed, n);
+	print_message("%zu of about %zu allocations failed\n", failed, n);
 	assert_true(failed > 5);
 }
 
@@ -499,7 +501,7 @@ static void a_sync_survives_the_failure_of_any_allocation(void **state)
 	each_allocation(*state, publish);
 }
 
-/* The journal has an object of another program that was kept. */
+/* Adds a record to the journal: the copy of another program's object that was kept. */
 static void note_kept(const struct fixture *f)
 {
 	struct buf line = BUF_INIT(OBJECT_MAX);

@@ -1,10 +1,10 @@
 /*
- * Checkpoints in the plan: their commits come last, the newest comes first, and checkpoints removed
- * by retention go.
+ * Checkpoints in the plan: a commit is sent after its data, the newest checkpoint is sent first,
+ * and checkpoints that retention removed are deleted.
  */
 #include "plan_fixture.h"
 
-/* In any order of closes, and also across directories. */
+/* The order of the closes makes no difference, even across directories. */
 static void a_commit_goes_after_all_that_lies_below_it(void **state)
 {
 	struct fixture *f = *state;
@@ -20,7 +20,7 @@ static void a_commit_goes_after_all_that_lies_below_it(void **state)
 	assert_string_equal(run_all(f), "whole c/COMMIT.json;");
 }
 
-/* The file may have been closed again, which moved it to the end. */
+/* The file may have been closed a second time, which moved it to the end of the queue. */
 static void the_commit_of_a_file_goes_after_it(void **state)
 {
 	struct fixture *f = *state;
@@ -32,7 +32,7 @@ static void the_commit_of_a_file_goes_after_it(void **state)
 	assert_string_equal(run_all(f), "whole a.pth;whole a.pth.COMMIT.json;");
 }
 
-/* The end of a run may have no time for more than one. */
+/* At the end of a run there may be time for only one checkpoint. */
 static void a_flush_begins_with_the_newest_checkpoint(void **state)
 {
 	struct fixture *f = *state;
@@ -58,8 +58,8 @@ static void a_flush_begins_with_the_newest_checkpoint(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* The commit is checked again, and other files continue; a flush that has nothing else is
- * complete. */
+/* The commit is checked again later, and other files continue. A flush is complete if only such a
+ * commit remains. */
 static void a_commit_without_its_data_waits_and_holds_up_nobody(void **state)
 {
 	struct fixture *f = *state;
@@ -86,7 +86,8 @@ static void a_commit_without_its_data_waits_and_holds_up_nobody(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* The good object stays whole; new objects are sent. */
+/* An upload that may not finish in time does not replace a good object, which stays complete; new
+ * objects are sent. */
 static void what_would_not_be_through_in_time_is_not_begun_over_a_good_object(void **state)
 {
 	struct fixture *f = *state;
@@ -112,8 +113,8 @@ static void what_would_not_be_through_in_time_is_not_begun_over_a_good_object(vo
 	plan_flush_end(&f->plan);
 }
 
-/* Without deleteSync objects stay, except those that retention names. A file that returns is not
- * one of these. */
+/* Without deleteSync, only the objects of files that retention removed are deleted. If such a file
+ * returns, its object stays. */
 static void only_what_was_retired_is_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -137,8 +138,8 @@ static void only_what_was_retired_is_deleted(void **state)
 	assert_string_equal(run_all(f), "delete a;");
 }
 
-/* The file system gives the inode of a removed file to the next one. A file with that inode was not
- * renamed, and its upload may take long. */
+/* The file system gives the inode of a removed file to the next file. That file is not a renamed
+ * one, and its upload may take long. */
 static void a_retired_object_does_not_wait_for_a_file_that_has_its_inode(void **state)
 {
 	struct fixture *f = *state;
@@ -165,7 +166,7 @@ static void a_retired_object_does_not_wait_for_a_file_that_has_its_inode(void **
 	done_as(f, &job, JOB_DONE);
 }
 
-/* Without a verified restore nothing is deleted. */
+/* Without a verified restore, no object is deleted. */
 static void nothing_is_retired_before_a_restore_was_verified(void **state)
 {
 	struct fixture *f = *state;

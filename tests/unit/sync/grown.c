@@ -1,4 +1,4 @@
-/* A growing file that gets shorter while its sum is computed. */
+/* A growing file that gets shorter while its checksum is computed. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 
 #define SIZE (3 << 20) /* more than one read */
 
-static const char *shortened; /* the file that the next read of its second block finds shorter */
+static const char *shortened; /* this file is truncated at the next read of its second block */
 
 ssize_t pread(int fd, void *data, size_t len, off_t offset)
 {
@@ -29,8 +29,8 @@ ssize_t pread(int fd, void *data, size_t len, off_t offset)
 	return (ssize_t)syscall(SYS_pread64, fd, data, len, offset);
 }
 
-/* The writer has the file open and will write more: waiting does not help if a file cannot be sent,
- * but this file can be sent the next time. */
+/* The writer still has the file open and will write more, so the sync must not wait for a close;
+ * the next check sends the file. */
 static void a_file_that_gets_shorter_meanwhile_has_changed(void **state)
 {
 	char dir[] = "/tmp/grown-XXXXXX", path[sizeof(dir) + 4];

@@ -96,7 +96,7 @@ static int send_output(struct fixture *f, struct buf *reply, struct penstock_err
 	return sync_http_output(f->engine, f->url, f->out, f->tmp, NULL, reply, err);
 }
 
-/* A single file is sent as it is, and the reply (usually a link) is returned. */
+/* A single file is sent unchanged, and the reply, usually a link, is returned. */
 static void one_file_is_put_as_it_is(void **state)
 {
 	struct fixture *f = *state;
@@ -112,7 +112,7 @@ static void one_file_is_put_as_it_is(void **state)
 	buf_release(&reply);
 }
 
-/* The server has stored the file already. */
+/* A long reply is truncated instead of being an error, because the server already has the file. */
 static void a_long_reply_is_cut(void **state)
 {
 	struct fixture *f = *state;
@@ -153,7 +153,7 @@ static void unzip_and_check(const struct fixture *f, const char *const *want, si
 	archive_read_free(a);
 }
 
-/* The zip has names in UTF-8; bytes that are not are written as in the keys of objects. */
+/* Names in the zip are UTF-8; other bytes are written as in the keys of objects. */
 static void all_files_have_names_in_the_zip(void **state)
 {
 	static const char *const names[] = {"\xc3\xbc", "\xc3\xb6", "%FE", "%FF"};
@@ -169,7 +169,8 @@ static void all_files_have_names_in_the_zip(void **state)
 		assert_non_null(memmem(f->body, f->len, names[i], strlen(names[i])));
 }
 
-/* Several are one zip, with directories, modes and links; nothing is left behind. */
+/* Several files are sent as one zip, with directories, modes and links, and no temporary file is
+ * left. */
 static void several_files_are_zipped(void **state)
 {
 	static const char *const want[] = {
@@ -201,7 +202,7 @@ static void an_empty_output_sends_nothing(void **state)
 	assert_int_equal(f->puts, 0);
 }
 
-/* A refusal is an error with its status, and the local file is still there. */
+/* A refusal is an error that names the status, and the local file stays. */
 static void a_refusal_is_an_error(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

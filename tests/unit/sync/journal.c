@@ -63,7 +63,7 @@ static const char *or_empty(const char *s)
 	return s ? s : "";
 }
 
-/* Counts the records, and checks each against the table. */
+/* Counts the records, and compares each record with the table. */
 static int expect_next(void *cookie, const struct journal_record *r)
 {
 	struct fixture *f = cookie;
@@ -113,7 +113,7 @@ static void set_content(struct fixture *f, const char *data, size_t len)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* Every field of every kind of record comes back. */
+/* Every field of every kind of record is read back unchanged. */
 static void records_come_back_as_they_were(void **state)
 {
 	struct fixture *f = *state;
@@ -126,8 +126,8 @@ static void records_come_back_as_they_were(void **state)
 	assert_int_equal(skipped, 0);
 }
 
-/* After a cut at any byte the whole lines before it are read, and also records that are added
- * later. */
+/* After a truncation at any byte, the complete lines before it can be read, and so can records that
+ * are added later. */
 static void a_cut_at_any_byte_costs_only_the_cut_line(void **state)
 {
 	struct fixture *f = *state;
@@ -150,7 +150,7 @@ static void a_cut_at_any_byte_costs_only_the_cut_line(void **state)
 		journal_add(j, &records[0]);
 		assert_int_equal(journal_write(j), 0);
 		journal_free(j);
-		/* A line that lost only its newline is whole again then. */
+		/* A line that lost only its newline is complete now. */
 		f->seen = 0;
 		assert_int_equal(journal_replay(f->path, expect_next, f, &skipped, NULL), 0);
 		assert_true(f->seen == lines + 1 || f->seen == lines + 2);
@@ -158,7 +158,7 @@ static void a_cut_at_any_byte_costs_only_the_cut_line(void **state)
 	buf_release(&whole);
 }
 
-/* One wrong bit anywhere is detected: no record comes back changed. */
+/* A wrong bit anywhere is detected: no record is read with another value. */
 static void a_flipped_bit_never_changes_a_record(void **state)
 {
 	struct buf line = BUF_INIT(4096);
@@ -179,7 +179,7 @@ static void a_flipped_bit_never_changes_a_record(void **state)
 	buf_release(&line);
 }
 
-/* The checksum of an earlier version includes the space, and its names keep letters of UTF-8. */
+/* In an earlier version, the checksum covered the space, and names kept non-ASCII letters. */
 static void a_line_of_an_earlier_version_is_read(void **state)
 {
 	char line[] = "XXXXXXXX C \xc3\xa9%20x 3 5 7 9 100644 - - -";
@@ -195,7 +195,7 @@ static void a_line_of_an_earlier_version_is_read(void **state)
 	assert_int_equal(r.ident.ino, 9);
 }
 
-/* On a full disk lines are lost, and the journal reports it until it is rewritten. */
+/* Lines are lost while the disk is full, and the journal reports this until it is rewritten. */
 static void a_full_disk_is_noticed_and_made_good(void **state)
 {
 	struct fixture *f = *state;
@@ -221,7 +221,7 @@ static void a_full_disk_is_noticed_and_made_good(void **state)
 	assert_true(f->in_order);
 }
 
-/* A rewrite replaces the old records, and later ones follow. */
+/* A rewrite replaces the old records, and later records follow the new ones. */
 static void a_rewrite_replaces_and_goes_on(void **state)
 {
 	struct fixture *f = *state;
@@ -241,7 +241,7 @@ static void a_rewrite_replaces_and_goes_on(void **state)
 	assert_true(f->in_order);
 }
 
-/* A missing journal is not an error. */
+/* A missing journal is read as an empty one. */
 static void a_missing_journal_is_an_empty_one(void **state)
 {
 	assert_int_equal(replay(*state, NULL), 0);

@@ -57,8 +57,8 @@ static int on_record(void *cookie, const struct journal_record *r)
 	return 0;
 }
 
-/* Returns the known uploads, each as "ID then" or "ID now"; the ID is "-" if the store has not sent
- * it yet. */
+/* Returns the known uploads, each as "ID then" (of an earlier attempt) or "ID now". The ID is "-"
+ * if the store has not replied yet. */
 static const char *known(struct fixture *f)
 {
 	static char text[200];
@@ -79,8 +79,8 @@ static void asked_for_before(struct fixture *f)
 	assert_int_equal(leftovers_replay(&f->sync, &r), 0);
 }
 
-/* Otherwise the sync would search for the id of the finished upload, and the other one would stay
- * in the store. */
+/* Otherwise the sync would later search for the id of an upload that has ended, and the other
+ * upload would stay in the store. */
 static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
 {
 	struct fixture *f = *state;
@@ -94,7 +94,7 @@ static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
 	assert_string_equal(known(f), "- then;");
 }
 
-/* The same if the journal was rewritten in between, and read by the next attempt. */
+/* The id goes to the new upload even if the journal has the two records in the other order. */
 static void the_order_of_the_journal_does_not_count(void **state)
 {
 	struct fixture *f = *state;
@@ -106,7 +106,7 @@ static void the_order_of_the_journal_does_not_count(void **state)
 	assert_string_equal(known(f), "- then;id2 now;");
 }
 
-/* A refused request began no upload. */
+/* The refused request started no upload, so only its record is removed. */
 static void what_was_refused_is_forgotten_and_nothing_else(void **state)
 {
 	struct fixture *f = *state;

@@ -79,7 +79,7 @@ static void write_manifest(FILE *f)
 	manifest_end(f);
 }
 
-/* Returns a whole manifest in memory; free() it. */
+/* Returns a complete manifest in memory. The caller has to free the text. */
 static char *make(size_t *len)
 {
 	char *text = NULL;
@@ -103,8 +103,8 @@ static int read_text(const char *text, size_t len, struct manifest_head *head, s
 	return rc;
 }
 
-/* Odd names, links, times before 1970 and every flag can be read back, and other programs can read
- * the manifest as JSON. */
+/* Odd names, links, times before 1970 and every flag are read back, and other programs can read the
+ * manifest as JSON. */
 static void a_manifest_comes_back_as_it_was(void **state)
 {
 	struct manifest_head head;
@@ -128,7 +128,7 @@ static void a_manifest_comes_back_as_it_was(void **state)
 	free(text);
 }
 
-/* A manifest that is truncated anywhere is never taken for a shorter one. */
+/* A truncated manifest is never accepted as a shorter one. */
 static void a_cut_manifest_is_refused(void **state)
 {
 	struct manifest_head head;
@@ -147,7 +147,7 @@ static void a_cut_manifest_is_refused(void **state)
 	free(text);
 }
 
-/* A path that would leave the directory is not an entry. */
+/* A manifest is refused if a path would leave the directory. */
 static void paths_that_leave_the_directory_are_refused(void **state)
 {
 	static const char *const paths[] = {"", "/etc/passwd", "..", "../x", "a/../b", "a//b", "a/",
@@ -172,7 +172,7 @@ static void paths_that_leave_the_directory_are_refused(void **state)
 	}
 }
 
-/* A later version may have any meaning: it is refused by name, not read in part. */
+/* A later version may have another meaning, so it is refused by its name and not read in part. */
 static void a_later_version_is_refused_by_name(void **state)
 {
 	static const char text[] = "{\"format\":\"penstock manifest\",\"version\":2,\"files\":[\n";
@@ -197,7 +197,7 @@ static ssize_t fail_once(void *cookie, const char *data, size_t len)
 	return 0;
 }
 
-/* The disk was full for a moment. */
+/* The first write to the file fails because the disk is full, and later writes succeed. */
 static void a_manifest_that_lacks_a_write_is_not_written(void **state)
 {
 	int writes = 0;

@@ -1,18 +1,18 @@
 /*
- * A model of the plan: random programs write, rename and delete files, and are killed; workers send
- * the files that the plan selects to a store that fails now and then. The rules of the plan are
- * repeated here in terms of files and objects instead of states:
+ * A model of the plan. Random programs write, rename and delete files, and are killed. Workers send
+ * the files that the plan selects to a store that fails from time to time. This test checks the
+ * rules of the plan in terms of files and objects instead of states:
  *
- *	- An object holds a version that its writer closed (no kill did), or the start of a log.
- *	- In the end each closed file is in the store; in partial/ if a kill has closed it.
- *	- A small file appears after the large files of its directory that were closed before it,
- *	  each with that content or a newer one.
- *	- An object is deleted only with permission; and after a rename, except by retention, only
- *	  when the object of the new name holds the same bytes.
- *	- The plan always gets to its end, with a flush and without.
+ *	- An object has a version that its writer closed (and not a kill), or the start of a log.
+ *	- In the end each closed file is in the store, or in partial/ if a kill has closed it.
+ *	- A small file appears after the large files of its directory that were closed before it.
+ *	  These have the content of that close or a newer one.
+ *	- An object is deleted only with permission. After a rename, except by retention, it is
+ *	  deleted only when the object of the new name has the same bytes.
+ *	- The plan always completes its work, with and without a flush.
  *
- * A failure prints its seed and the shortest prefix that fails: MODEL_SEED=N replays it,
- * MODEL_RUNS=N tries more.
+ * A failure prints its seed and the smallest number of steps that fails. MODEL_SEED=N replays a
+ * seed, and MODEL_RUNS=N sets the number of seeds.
  */
 #include <signal.h>
 
@@ -68,11 +68,12 @@ static void start(struct upload *u)
 	}
 }
 
-/* The object of a small file: the large ones of its directory that were closed before are there. */
+/* Checks that the large files of the directory that were closed before this small file have
+ * objects. */
 static void check_order(const struct upload *u)
 {
-	/* Only a limited number of files is copied together: the rest of a burst is sent from the
-	 * files. */
+	/* Only a limited number of files is copied together; the other files of a burst are sent
+	 * without copies. */
 	if (u->ident.size > PLAN_MARKER || world->deadline || world->burst || u->kind != JOB_WHOLE)
 		return;
 	for (unsigned n = 0; n < world->n_names; n++) {
@@ -99,7 +100,7 @@ static void put(const struct upload *u)
 		return;
 	}
 	if (v->status == DEAD && !v->log)
-		broken("%s was published, whose writer was killed", name_of(u->name));
+		broken("%s was published although its writer was killed", name_of(u->name));
 	if (v->status == WRITING && !(v->log && u->kind == JOB_GROWN))
 		broken("%s was published before it was closed", name_of(u->name));
 	check_order(u);
@@ -127,7 +128,7 @@ static void delete_object(unsigned n)
 	world->unsure[n] = false;
 }
 
-/* The last check before the upload appears: after that it cannot be stopped. */
+/* The last check before the object may appear; later changes cannot stop the upload. */
 static void send(struct upload *u)
 {
 	const struct file *f = &world->files[u->name];
@@ -166,7 +167,7 @@ static void note_reply(const struct upload *u, const struct job_result *r)
 	told->open = true;
 }
 
-/* `lost`: the store performed the request, but its reply did not arrive. */
+/* If `lost`, the store performed the request, but its reply did not arrive. */
 static void finish(struct upload *u, enum job_outcome fault, bool retryable, bool lost)
 {
 	const bool sends = u->job.kind != JOB_DELETE && u->kind != JOB_PARTIAL;
@@ -199,7 +200,7 @@ static void finish(struct upload *u, enum job_outcome fault, bool retryable, boo
 	plan_done(&world->f.plan, &u->job, &r, world->f.now);
 }
 
-/* Like freeze_dir(). */
+/* Copies small files as freeze_dir() does. */
 static bool freeze_at_once(struct dir *d)
 {
 	unsigned n = 0;
@@ -335,10 +336,11 @@ static void check_counts(void)
 	}
 	table_each(p->table, check_entry, NULL);
 	if (queued != p->n_queued || busy != p->n_busy || frozen != p->frozen_bytes)
-		broken("the plan counts wrong");
+		broken("the counts of the plan are wrong");
 }
 
-/* A file that stays open lets the others of its directory pass, at once in a flush. */
+/* If a file stays open, other files of its directory may be published before it; during a flush, at
+ * once. */
 static void note_passed(void)
 {
 	for (unsigned n = 0; n < world->n_names; n++) {
@@ -355,8 +357,8 @@ static void note_passed(void)
 	}
 }
 
-/* By the replies so far, the object may have the content of a file with a suspect name and no other
- * object. */
+/* Returns true if, by the replies so far, the object may have the content of a file that exists
+ * under another name and may have no other object. */
 static bool has_moved(unsigned n)
 {
 	const struct replies *told = &world->replies[n];
@@ -383,13 +385,13 @@ static void check_end(bool flushed)
 		if (world->failed[n] && !flushed)
 			continue;
 		if (f->exists && v->status == GOOD && !stored)
-			broken("%s was closed and is not in the store", name_of(n));
+			broken("%s was closed, but is not in the store", name_of(n));
 		if (f->exists && (v->status == DEAD || v->status == EITHER) && !stored && !aside)
 			broken("%s is neither in the store nor in partial/", name_of(n));
 		if (!f->exists && world->store[n].version && flushed && !world->forgotten[n] &&
 			(world->f.plan.may_delete || world->retired[n])) {
 			if (!has_moved(n))
-				broken("the object of %s is still there", name_of(n));
+				broken("the object of %s was not deleted", name_of(n));
 		}
 	}
 }
@@ -401,7 +403,7 @@ static void restart(void)
 	struct fixture *f = &world->f;
 	const struct plan old = f->plan;
 
-	/* The restore finds an object that is not in the journal. */
+	/* The restore finds objects that are not in the journal. */
 	for (unsigned i = 0; i < JOBS; i++)
 		if (world->uploads[i].busy && world->uploads[i].there)
 			finish(&world->uploads[i], JOB_DONE, true, false);
@@ -413,7 +415,7 @@ static void restart(void)
 
 		world->forgotten[n] |= world->unsure[n];
 		world->replies[n] = (struct replies){.ino = world->replies[n].ino};
-		/* The journal of real files has the order of earlier closes. */
+		/* In a real run, the journal has the order of earlier closes. */
 		world->passed[n] = true;
 		if (!file->exists)
 			continue;
@@ -456,7 +458,7 @@ static void restart(void)
 				r.gone || !file->exists ? ENTRY_GONE : ENTRY_CLEAN);
 		}
 		if (!file->exists) {
-			/* Retention names it again. */
+			/* Retention names the file again. */
 			e->flags |= world->retired[n] ? ENTRY_RETIRED : 0;
 			if (!r.published)
 				table_remove(&f->table, e);
@@ -468,7 +470,7 @@ static void restart(void)
 			plan_closed(&f->plan, e, &file->ident, 0100644, CLOSE_TRUE, f->now);
 		} else if (!r.published || r.has_close || r.appended || r.gone ||
 			   !ident_equal(&r.object, &file->ident)) {
-			/* No close of this content was recorded. */
+			/* The journal has no close of this content. */
 			if (version_of(file->version)->status == GOOD)
 				broken("the close of %s is not recorded", name_of(n));
 			if (e->state == ENTRY_GONE)
@@ -478,7 +480,7 @@ static void restart(void)
 	}
 }
 
-/* The death of the writers closes all open files, and is soon detected. */
+/* Kills the writers, which closes all open files; the sync soon detects it. */
 static void kill_writers(void)
 {
 	struct plan *p = &world->f.plan;
@@ -507,7 +509,7 @@ static void kill_writers(void)
 	}
 	deliver_all();
 	judge_again();
-	/* The result for a writer that was not found arrives before its file is sent. */
+	/* If a writer was not found, its end must be reported before its file is sent. */
 	world->f.now += rnd(unseen ? QUIET - 5 : PLAN_HOLD_MS - 100);
 	while (!unseen && begin())
 		end_one(false);
@@ -560,7 +562,7 @@ static void flush(bool healthy)
 	scan();
 	while (plan_flush_pending(&world->f.plan) || world->f.plan.n_busy) {
 		if (++rounds > 3000)
-			broken("a flush comes to no end");
+			broken("a flush does not end");
 		work_for(100, healthy);
 	}
 	plan_flush_end(&world->f.plan);
@@ -662,7 +664,8 @@ static void build(unsigned seed)
 	f->now = 1000;
 }
 
-/* Runs the first `steps` of a run, and then its end. Returns false if `what` is broken. */
+/* Runs the first `steps` steps and then the end of a run. Returns false if a rule is broken; `what`
+ * describes it. */
 static bool run(unsigned seed, unsigned steps)
 {
 	volatile bool well = true;
@@ -704,7 +707,8 @@ static unsigned number_from(const char *name, unsigned otherwise)
 	return text ? (unsigned)strtoul(text, NULL, 10) : otherwise;
 }
 
-/* Replays the seed with a trace if it fails. */
+/* If the seed fails, searches for the smallest failing number of steps and replays it with a
+ * trace. */
 static void check_seed(unsigned seed)
 {
 	unsigned steps = 0;
@@ -721,7 +725,7 @@ static void check_seed(unsigned seed)
 
 static void the_plan_keeps_to_its_specification(void **state)
 {
-	/* Seeds beyond the default number that failed once. */
+	/* These seeds, beyond the default number, have failed once. */
 	static const unsigned known[] = {28724, 29774, 37569, 38885, 65829, 66182, 71893, 138799,
 		151698, 200374, 214481, 288277, 497759, 741071, 749010};
 

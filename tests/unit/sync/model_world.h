@@ -1,5 +1,5 @@
-/* The world of the model: files, programs that write them, the events about both, and the observer
- * and the journal, which handle the events. */
+/* The world of the model: files, the programs that write them, and the events of these programs;
+ * the observer and the journal, which handle the events. */
 #ifndef TESTS_SYNC_MODEL_WORLD_H
 #define TESTS_SYNC_MODEL_WORLD_H
 
@@ -9,38 +9,38 @@
 #include "sync/plan/state.h"
 
 #define RUNS	   1500
-#define RACING	   (1U << 24) /* in a seed: programs continue while the sync works */
+#define RACING	   (1U << 24) /* flag in a seed: programs run while the sync works */
 #define STEPS	   80
-#define BURST	   700 /* files at once, more than a directory's queue holds */
+#define BURST	   700 /* files at once, more than the queue of a directory can hold */
 #define N_NAMES	   (8 + BURST)
 #define VERSIONS   16384
 #define EVENTS	   16384
 #define LARGES	   64
 #define JOBS	   4
-#define DELIVER_MS 400 /* maximal delay of an event */
+#define DELIVER_MS 400 /* largest delay of an event */
 
 enum status {
 	WRITING,
 	GOOD,
 	DEAD,
-	EITHER /* closed so close to a death that both results are right */
+	EITHER /* closed so close to a kill that both results are correct */
 };
 
-/* One content that a file had at some time. */
+/* One content of a file. */
 struct version {
 	enum status status;
-	uint64_t log; /* not 0: a version of a file that was only appended to */
+	uint64_t log; /* not 0 for a version of a file that was only appended to */
 	uint64_t size;
 };
 
 struct file {
 	bool exists, open, append;
 	bool unsure; /* the plan may not know how its last writer ended */
-	bool untold; /* at a restart: an event about the file was not delivered */
-	enum close_kind fate; /* reported to the plan if the writer ends well */
+	bool untold; /* at a restart: an event of the file was not delivered */
+	enum close_kind fate; /* reported to the plan if the writer is not killed */
 	unsigned version;
 	uint64_t seq; /* number of its last close */
-	bool large; /* the last close left a large file, and counts */
+	bool large; /* the last close counts, and left a large file */
 	uint64_t larges[LARGES]; /* the last closes, if they all left a large file */
 	unsigned n_larges;
 	int64_t closed_ms;
@@ -49,7 +49,7 @@ struct file {
 };
 
 struct object {
-	unsigned version; /* 0: no object */
+	unsigned version; /* 0 if there is no object */
 	uint64_t seq, ino;
 };
 
@@ -65,15 +65,15 @@ struct upload {
 	unsigned name, version;
 	uint64_t seq;
 	struct ident ident;
-	enum job_outcome outcome; /* known at its start; JOB_DONE: not known yet */
+	enum job_outcome outcome; /* JOB_DONE if not known at the start of the upload */
 	enum job_kind kind;
 	bool copy; /* sent from a copy, not from the file */
 	bool busy;
 	bool sent; /* the upload was valid before its last byte, so its object may appear */
-	bool there; /* the object is in the store, and the reply is on its way */
+	bool there; /* the store has the object, and its reply is in flight */
 };
 
-/* The state of an object, as far as the replies of the store show it. */
+/* The state of an object according to the replies of the store. */
 struct replies {
 	uint64_t ino; /* inode of the published file; 0 if missing */
 	/* inode of the file whose upload has failed since; UINT64_MAX for several files */
@@ -81,7 +81,7 @@ struct replies {
 	bool open; /* the last request got no reply */
 };
 
-/* A record of the journal: the last of each kind that counts. */
+/* The state of a file according to the journal. */
 struct record {
 	bool published, has_close, suspect, gone, appended;
 	struct ident object, close;
@@ -96,11 +96,12 @@ struct world {
 	struct object store[N_NAMES], partial[N_NAMES];
 	struct replies replies[N_NAMES];
 	struct record journal[N_NAMES];
-	/* Retention removed the file: its object is deleted, or (if the file has returned) may be
-	 * deleted. */
+	/* Retention removed the file, so its object has to be deleted (retired), or may be deleted
+	 * if the file returned (permitted). */
 	bool retired[N_NAMES], permitted[N_NAMES];
 	bool failed[N_NAMES], passed[N_NAMES];
-	/* the reply to the upload of the object was lost; then penstock was killed */
+	/* the reply to the upload of the object was lost (unsure), and penstock was then killed
+	 * (forgotten) */
 	bool unsure[N_NAMES], forgotten[N_NAMES];
 	struct version versions[VERSIONS];
 	unsigned n_versions;
@@ -109,8 +110,8 @@ struct world {
 	struct upload uploads[JOBS];
 	uint64_t seq, ticks;
 	bool flaky, deadline, burst, racing;
-	bool running; /* programs continue while the sync works */
-	unsigned n_names; /* in use */
+	bool running; /* programs run while the sync works */
+	unsigned n_names; /* number of names in use */
 	unsigned step;
 };
 
@@ -118,7 +119,7 @@ static struct world *world;
 static jmp_buf failure;
 static char what[256];
 static bool trace;
-static char seed_line[32]; /* for an abort */
+static char seed_line[32]; /* printed by an abort */
 
 static inline void broken(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 static inline void broken(const char *fmt, ...)
@@ -311,7 +312,7 @@ static inline void close_file(unsigned n)
 	event('c', n, f->fate);
 }
 
-/* A program opens, writes or closes a file. */
+/* Makes a program open, write or close a file. */
 static inline void use_file(unsigned n, unsigned op)
 {
 	struct file *f = &world->files[n];
@@ -331,7 +332,7 @@ static inline void use_file(unsigned n, unsigned op)
 	}
 }
 
-/* Between two calls of the sync, which has to do with the file `n`. */
+/* Lets programs run between two calls of the sync that concern the file `n`. */
 static inline void let_programs_run(unsigned n)
 {
 	if (world->running && rnd(4) == 0)
@@ -344,7 +345,7 @@ static inline void remove_file(unsigned n)
 	event('g', n, CLOSE_TRUE);
 }
 
-/* Living processes put the file there, so its content counts. */
+/* A living process renames the file, so its content counts as closed. */
 static inline void rename_file(unsigned from, unsigned to)
 {
 	struct file *f = &world->files[to];
@@ -424,7 +425,8 @@ static inline void on_close(unsigned n, bool moved, enum close_kind fate)
 		plan_rewritten(e);
 	if (moved || !e->work)
 		fate = CLOSE_TRUE;
-	/* Opened again, or the kernel has reported the close and still counts the writer. */
+	/* The lease is refused if the file was opened again, or if the kernel still counts the
+	 * writer although it has reported the close. */
 	refused = fate != CLOSE_KILLED && (f->open || (world->racing && rnd(4) == 0));
 	plan_closed(
 		&world->f.plan, e, &f->ident, 0100644, refused ? CLOSE_EXIT : fate, world->f.now);
@@ -434,7 +436,7 @@ static inline void on_close(unsigned n, bool moved, enum close_kind fate)
 	plan_refused(&world->f.plan, e, fate, world->f.now);
 }
 
-/* Like observe_writers(): requests a refused lease again. */
+/* Requests a refused lease again, as observe_writers() does. */
 static inline void judge_again(void)
 {
 	for (struct work *w = world->f.table.works, *next; w; w = next) {
@@ -479,7 +481,7 @@ static inline void deliver_all(void)
 	deliver(world->n_events);
 }
 
-/* Both events of a rename come together. */
+/* Delivers some of the events; both events of a rename are delivered together. */
 static inline void deliver_some(void)
 {
 	unsigned n = world->n_events ? rnd(world->n_events + 1) : 0;
@@ -489,7 +491,7 @@ static inline void deliver_some(void)
 	deliver(n);
 }
 
-/* Every name is compared; an open file without a writer was closed. */
+/* Compares every name with the plan. An open file that has no writer any more was closed. */
 static inline void scan(void)
 {
 	deliver_all();

@@ -10,7 +10,8 @@
 #include "base/str.h"
 #include "sync/record/names.h"
 
-/* Any name can be read back, and its text has no character with a meaning in JSON or in a line. */
+/* Any name can be read back from its text form, which has no character with a special meaning in
+ * JSON or in a line. */
 static void every_name_survives_its_text_form(void **state)
 {
 	static const char *const names[] = {"plain", "a b", "%41", "new\nline", "tab\t", "\x01",
@@ -31,7 +32,7 @@ static void every_name_survives_its_text_form(void **state)
 	}
 }
 
-/* An invalid text is refused, not guessed. */
+/* An invalid text form is refused instead of being guessed. */
 static void a_broken_text_form_is_refused(void **state)
 {
 	static const char *const texts[] = {"%", "%4", "%4g", "%00", "a%"};
@@ -45,7 +46,7 @@ static void a_broken_text_form_is_refused(void **state)
 	}
 }
 
-/* UTF-8 is a table: overlong forms, surrogates, too large and cut ones are not. */
+/* Overlong forms, surrogates, and characters that are too large or truncated are not UTF-8. */
 static void utf8_is_told_from_what_looks_like_it(void **state)
 {
 	static const struct {
@@ -63,7 +64,7 @@ static void utf8_is_told_from_what_looks_like_it(void **state)
 		assert_int_equal(str_is_utf8(cases[i].text, strlen(cases[i].text)), cases[i].good);
 }
 
-/* A key is the path where it can be, else its text form. */
+/* The key is the path if the path is UTF-8, otherwise its text form. */
 static void a_key_is_the_path_where_it_can_be(void **state)
 {
 	struct buf key = BUF_INIT(100);

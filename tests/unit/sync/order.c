@@ -1,9 +1,10 @@
 /*
- * The order in which files of a directory are published: markers, their data, and very many files.
+ * The order in which files of a directory are published: markers (small files that refer to
+ * others), their data, and very many files.
  */
 #include "plan_fixture.h"
 
-/* One directory is one queue; another directory does not wait for it. */
+/* Each directory has one queue, which does not wait for other directories. */
 static void a_directory_is_published_in_the_order_of_closes(void **state)
 {
 	struct fixture *f = *state;
@@ -22,7 +23,8 @@ static void a_directory_is_published_in_the_order_of_closes(void **state)
 	done_as(f, &other, JOB_DONE);
 }
 
-/* If a version of the marker never appeared, the next version waits in its place. */
+/* If the first version of the data never appeared, the next version takes its place in the
+ * queue. */
 static void a_marker_waits_while_its_data_is_written_again(void **state)
 {
 	struct fixture *f = *state;
@@ -42,7 +44,7 @@ static void a_marker_waits_while_its_data_is_written_again(void **state)
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* The same if the store fails while the data is written again. */
+/* The data keeps its place even if its upload fails while it is written again. */
 static void a_marker_waits_while_the_upload_of_its_data_fails(void **state)
 {
 	struct fixture *f = *state;
@@ -59,7 +61,8 @@ static void a_marker_waits_while_the_upload_of_its_data_fails(void **state)
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* The same if a copy of the data is sent: the copy is sent again, and then the new version. */
+/* The data keeps its place even if the upload of its copy fails: the copy is sent again, and then
+ * the new version. */
 static void a_marker_waits_while_the_upload_of_a_copy_fails(void **state)
 {
 	struct fixture *f = *state;
@@ -78,7 +81,7 @@ static void a_marker_waits_while_the_upload_of_a_copy_fails(void **state)
 	assert_string_equal(run_all(f), "frozen data;frozen marker;whole other;whole data;");
 }
 
-/* The same while it is being written for the third time. */
+/* The data keeps its place even if it is already being written for the third time. */
 static void a_marker_waits_while_its_data_is_written_again_and_again(void **state)
 {
 	struct fixture *f = *state;
@@ -98,7 +101,7 @@ static void a_marker_waits_while_its_data_is_written_again_and_again(void **stat
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* The same if both are small: the larger one is the data. */
+/* If both files are small, the larger one is the data. */
 static void a_marker_waits_while_its_small_data_is_written_again(void **state)
 {
 	struct fixture *f = *state;
@@ -118,8 +121,8 @@ static void a_marker_waits_while_its_small_data_is_written_again(void **state)
 	assert_string_equal(run_all(f), "frozen data;frozen marker;");
 }
 
-/* A version that was closed during the upload of the previous version keeps its place, if its file
- * is opened again before that upload has ended. */
+/* A version that was closed during the upload of the previous version keeps its place, even if its
+ * file is opened again before that upload has ended. */
 static void a_marker_waits_for_a_version_closed_during_an_upload(void **state)
 {
 	struct fixture *f = *state;
@@ -140,7 +143,7 @@ static void a_marker_waits_for_a_version_closed_during_an_upload(void **state)
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* The same if the data is closed twice during the upload: the marker may name the first of these
+/* If the data is closed twice during the upload, the marker may refer to the first of these
  * versions. */
 static void a_marker_waits_for_a_version_closed_twice_during_an_upload(void **state)
 {
@@ -159,7 +162,7 @@ static void a_marker_waits_for_a_version_closed_twice_during_an_upload(void **st
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* The same if a copy is being sent. */
+/* The order is the same if the data is closed twice while a copy is being sent. */
 static void a_marker_waits_for_a_version_closed_twice_after_a_copy(void **state)
 {
 	struct fixture *f = *state;
@@ -178,8 +181,8 @@ static void a_marker_waits_for_a_version_closed_twice_after_a_copy(void **state)
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* The data is moved into place, and written again before the events are read: the content that the
- * first event finds is that of the last close. */
+/* The data was moved into place and written again before the events were read, so the first event
+ * already finds the content of the last close. */
 static void a_marker_waits_for_data_that_was_found_before_its_close(void **state)
 {
 	struct fixture *f = *state;
@@ -194,8 +197,8 @@ static void a_marker_waits_for_data_that_was_found_before_its_close(void **state
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* A version that was closed during the upload of the previous version goes after all files closed
- * since. */
+/* A version that was closed during the upload of the previous version is published after all files
+ * that were closed before it. */
 static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
 {
 	struct fixture *f = *state;
@@ -212,7 +215,8 @@ static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
 	assert_string_equal(run_all(f), "whole ckpt2;frozen latest;");
 }
 
-/* A pointer that is rewritten before it was sent never points to a file that is not there yet. */
+/* A marker that is rewritten before it was sent never refers to a file that is not in the store
+ * yet. */
 static void a_small_file_rewritten_in_the_queue_follows_what_it_may_need(void **state)
 {
 	struct fixture *f = *state;
@@ -226,8 +230,8 @@ static void a_small_file_rewritten_in_the_queue_follows_what_it_may_need(void **
 	assert_null(at(f, "latest")->work);
 }
 
-/* The rest of a log whose writer was killed has a place. If the log is closed again there, it may
- * refer to files that were closed since. */
+/* The rest of a log whose writer was killed has a place in the queue. If the log is closed again,
+ * it may refer to files that were closed in between. */
 static void a_log_closed_again_in_the_queue_follows_what_it_may_need(void **state)
 {
 	struct fixture *f = *state;
@@ -242,7 +246,7 @@ static void a_log_closed_again_in_the_queue_follows_what_it_may_need(void **stat
 	assert_string_equal(run_all(f), "whole ckpt;frozen log;");
 }
 
-/* The data may be smaller than other data. */
+/* Data that is rewritten keeps its place, even if other data is larger. */
 static void data_rewritten_in_the_queue_keeps_its_place(void **state)
 {
 	struct fixture *f = *state;
@@ -256,8 +260,8 @@ static void data_rewritten_in_the_queue_keeps_its_place(void **state)
 	assert_string_equal(run_all(f), "whole data1;whole latest;whole data2;");
 }
 
-/* A copy appears in its turn, although the file is written meanwhile; the next copy is not made
- * before. */
+/* A copy of the marker is published in its turn, although the marker is written meanwhile. The next
+ * copy is made after that. */
 static void a_marker_that_never_rests_is_published_all_the_same(void **state)
 {
 	struct fixture *f = *state;
@@ -288,8 +292,8 @@ static void a_marker_that_never_rests_is_published_all_the_same(void **state)
 	assert_int_equal(f->plan.frozen_bytes, 0);
 }
 
-/* A pointer to a small file that points to data: all as they were at one moment, in the order of
- * their closes. */
+/* One marker refers to a small file, which refers to data. Small files are copied at the same
+ * moment, and published in the order of their closes. */
 static void small_files_of_a_directory_are_copied_together(void **state)
 {
 	struct fixture *f = *state;
@@ -304,7 +308,8 @@ static void small_files_of_a_directory_are_copied_together(void **state)
 	assert_string_equal(run_all(f), "whole ckpt;frozen step.json;frozen latest;");
 }
 
-/* The last close must be the last record, or the file would look incomplete after a kill. */
+/* The journal must end with the last close; otherwise the file would look incomplete after a
+ * kill. */
 static void a_copy_that_is_published_leaves_the_later_close_on_record(void **state)
 {
 	struct fixture *f = *state;
@@ -323,8 +328,8 @@ static void a_copy_that_is_published_leaves_the_later_close_on_record(void **sta
 	assert_int_equal(at(f, "latest")->state, ENTRY_CLEAN);
 }
 
-/* A file that was set aside comes back at the end of the queue. A version that was closed during
- * the upload of a copy still goes before markers that were closed after it. */
+/* A file that was set aside returns at the end of the queue. A version that was closed during the
+ * upload of a copy is still sent before markers that were closed after it. */
 static void a_marker_waits_for_its_data_if_another_file_is_tried_again(void **state)
 {
 	struct job_result hopeless = {.outcome = JOB_FAILED, .error = PENSTOCK_E_PERMISSION};
@@ -348,7 +353,7 @@ static void a_marker_waits_for_its_data_if_another_file_is_tried_again(void **st
 	assert_string_equal(run_all(f), "whole data;whole marker;whole secret;");
 }
 
-/* The copy of a file that is gone or suspect is dropped. */
+/* If a file is removed or becomes suspect, its copy is dropped. */
 static void a_copy_goes_with_its_file(void **state)
 {
 	struct fixture *f = *state;
@@ -371,7 +376,7 @@ static void a_copy_goes_with_its_file(void **state)
 	assert_string_equal(run_all(f), "partial a;");
 }
 
-/* The head of the queue is with a worker, so no copy of it is made. */
+/* A worker sends the head of the queue, so the plan makes no copy of it. */
 static void a_marker_whose_partial_upload_runs_follows_what_it_may_need(void **state)
 {
 	struct fixture *f = *state;
@@ -390,7 +395,7 @@ static void a_marker_whose_partial_upload_runs_follows_what_it_may_need(void **s
 	assert_string_equal(run_all(f), "whole data;whole latest;");
 }
 
-/* No copy can be made, as the marker is open whenever this is tried. Then it is closed. */
+/* The marker is open at each attempt to copy it, and is closed at the end. */
 static void a_marker_that_cannot_be_copied_follows_what_it_may_need(void **state)
 {
 	struct fixture *f = *state;
@@ -412,7 +417,7 @@ static void a_marker_that_cannot_be_copied_follows_what_it_may_need(void **state
 	assert_string_equal(run_all(f), "whole ckpt2;whole ckpt3;whole latest;");
 }
 
-/* Files that would take too much memory wait in the line, in the same order. */
+/* Saves so many files that some have to wait outside of the queue, to limit memory. */
 static void save_many(struct fixture *f, const char *dir, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -423,7 +428,7 @@ static void save_many(struct fixture *f, const char *dir, unsigned n)
 	}
 }
 
-/* Appends the names of all published files, in order. */
+/* Publishes all files, and appends their names in that order. Returns their number. */
 static unsigned publish_all(struct fixture *f, struct strlist *order)
 {
 	struct job job;
@@ -467,7 +472,8 @@ static void many_files_wait_in_a_line(void **state)
 	strlist_release(&order);
 }
 
-/* A marker that has an object already waits for the line too, and is copied if it was rewritten. */
+/* A marker that already has an object waits for the files outside of the queue, too, and is copied
+ * if it was rewritten. */
 static void a_marker_waits_for_the_line(void **state)
 {
 	struct strlist order = {0};
@@ -487,7 +493,8 @@ static void a_marker_waits_for_the_line(void **state)
 	strlist_release(&order);
 }
 
-/* A file in the line that changes is handled when its turn comes, and is counted once. */
+/* If a file that waits outside of the queue changes, the change is handled in the file's turn, and
+ * the file is counted once. */
 static void files_in_the_line_change_and_go(void **state)
 {
 	struct strlist order = {0};
@@ -506,14 +513,14 @@ static void files_in_the_line_change_and_go(void **state)
 	table_remove(&f->table, at(f, "a/f6005"));
 	assert_int_equal(f->plan.n_parked, 3 * PLAN_QUEUED - PLAN_QUEUED_DIR - 3);
 
-	f->plan.n_parked--; /* the one that was removed behind the plan's back */
+	f->plan.n_parked--; /* a/f6005, whose removal the plan did not see */
 	f->plan.parked_bytes -= 10;
 	publish_all(f, &order);
-	assert_in_range(order.n, 5990, 6004); /* the files before the open one, and the suspect */
+	assert_in_range(order.n, 5990, 6004); /* files before the open one; the suspect */
 	closed_as(f, "a/f6003", 10, CLOSE_TRUE);
-	publish_all(f, &order); /* the file goes behind the copies of the others */
+	publish_all(f, &order); /* a/f6003 is sent after the copies of other files */
 	publish_all(f, &order);
-	assert_int_equal(order.n, 3 * PLAN_QUEUED - 2); /* one to partial/ */
+	assert_int_equal(order.n, 3 * PLAN_QUEUED - 2); /* one of them is in partial/ */
 	place(&order, "a/f6000");
 	place(&order, "a/f6002");
 	assert_int_equal(f->plan.n_parked + f->plan.parked_bytes + f->plan.n_queued, 0);
@@ -522,7 +529,7 @@ static void files_in_the_line_change_and_go(void **state)
 	strlist_release(&order);
 }
 
-/* A file at the head of the line that stays open delays the others only for a while. */
+/* If the first file stays open, other files wait only for a limited time. */
 static void a_file_opened_again_lets_the_others_pass_in_the_end(void **state)
 {
 	struct fixture *f = *state;

@@ -1,6 +1,6 @@
 #include "plan_fixture.h"
 
-/* No file is sent while it is open, or just after a change. */
+/* No file is sent while it is open, or directly after a change. */
 static void a_file_is_published_when_it_was_closed_and_is_quiet(void **state)
 {
 	struct fixture *f = *state;
@@ -20,7 +20,8 @@ static void a_file_is_published_when_it_was_closed_and_is_quiet(void **state)
 	assert_string_equal(f->notes, "CP");
 }
 
-/* The second version comes from a snapshot, right after its close; the first one never appeared. */
+/* The first version never appeared, so the second one is sent from a snapshot directly after its
+ * close. */
 static void a_file_that_changes_under_its_upload_is_taken_from_a_snapshot(void **state)
 {
 	struct fixture *f = *state;
@@ -47,7 +48,8 @@ static void a_file_that_changes_under_its_upload_is_taken_from_a_snapshot(void *
 	assert_null(at(f, "ckpt")->work);
 }
 
-/* A file closed by a death goes once to partial/, and never under its name before a true close. */
+/* A file that a kill closed is sent once to partial/, and under its name only after a regular
+ * close. */
 static void a_suspect_goes_to_partial_only(void **state)
 {
 	struct fixture *f = *state;
@@ -66,8 +68,8 @@ static void a_suspect_goes_to_partial_only(void **state)
 	assert_int_equal(at(f, "ckpt")->state, ENTRY_CLEAN);
 }
 
-/* If it is not known how the writer ended, a later result decides; without a result the close
- * counts after a second. */
+/* If the end of the writer is unknown, a later report decides. Without a report, the close counts
+ * after a second. */
 static void a_close_by_an_exit_waits_for_news(void **state)
 {
 	struct fixture *f = *state;
@@ -92,7 +94,7 @@ static void a_close_by_an_exit_waits_for_news(void **state)
 	assert_string_equal(f->notes, "SCPCP");
 }
 
-/* A close by a writer that was not found counts, unless a death follows at once. */
+/* A close by a writer that was not found counts, unless a kill is detected directly after it. */
 static void an_unseen_close_just_before_a_death_is_suspect(void **state)
 {
 	struct fixture *f = *state;
@@ -106,8 +108,7 @@ static void an_unseen_close_just_before_a_death_is_suspect(void **state)
 	assert_string_equal(run_all(f), "whole early;partial late;");
 }
 
-/* The next task may be killed at once; that does not affect the closes of a task that ended
- * well. */
+/* If the next task is killed at once, the closes of a task that ended normally still count. */
 static void an_unseen_close_of_a_task_that_ended_well_counts(void **state)
 {
 	struct fixture *f = *state;
@@ -120,7 +121,7 @@ static void an_unseen_close_of_a_task_that_ended_well_counts(void **state)
 	assert_string_equal(run_all(f), "whole ckpt;");
 }
 
-/* An upload in flight is abandoned when its writer turns out to be dead, snapshot or not. */
+/* If the writer turns out to have been killed, its upload in flight is abandoned. */
 static void the_upload_of_a_file_that_becomes_suspect_is_abandoned(void **state)
 {
 	struct fixture *f = *state;
@@ -136,8 +137,8 @@ static void the_upload_of_a_file_that_becomes_suspect_is_abandoned(void **state)
 	assert_string_equal(run_all(f), "partial ckpt;");
 }
 
-/* A file that was open at a death and has no living writer is suspect, even before its close was
- * seen. */
+/* A file that was open at a kill and has no living writer is suspect, even before its close was
+ * reported. */
 static void an_open_file_without_a_living_writer_is_suspect_at_a_death(void **state)
 {
 	struct fixture *f = *state;
@@ -151,8 +152,8 @@ static void an_open_file_without_a_living_writer_is_suspect_at_a_death(void **st
 	assert_string_equal(run_all(f), "whole other;partial ckpt;");
 }
 
-/* A process that is alive, ended by itself, or was killed is distinguished, before and after its
- * parent reaped it. */
+/* The sync can distinguish writers that are alive, that ended by themselves, and that were killed,
+ * before and after their parent reaped them. */
 static void the_fate_of_a_writer_is_known(void **state)
 {
 	struct fixture *f = *state;
@@ -202,7 +203,7 @@ static void the_fate_of_a_writer_is_known(void **state)
 	}
 }
 
-/* Open files are checked every few seconds, and less often if they take long to send. */
+/* Open files are checked every few seconds, or less often if sending them takes long. */
 static void an_open_file_is_published_as_it_grows(void **state)
 {
 	struct fixture *f = *state;
@@ -230,7 +231,7 @@ static void an_open_file_is_published_as_it_grows(void **state)
 	assert_string_equal(run_all(f), "whole log;");
 }
 
-/* The rest of a log is sent even if its writer was killed, if the file only grew. */
+/* If a log only grew, its rest is sent even if its writer was killed. */
 static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 {
 	struct fixture *f = *state;
@@ -250,8 +251,8 @@ static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 	assert_int_equal(at(f, "log")->state, ENTRY_CLEAN);
 }
 
-/* The same while an earlier version of the log is sent: the killed process may have shortened the
- * file, which then does not continue the log. */
+/* A kill during the upload of an earlier version may have shortened the file, which is then no
+ * continuation of the log. */
 static void a_log_of_a_killed_writer_stays_a_log_under_its_upload(void **state)
 {
 	struct fixture *f = *state;
@@ -275,7 +276,8 @@ static void a_log_of_a_killed_writer_stays_a_log_under_its_upload(void **state)
 	}
 }
 
-/* A store that does not reply is tried less and less often, with one file at a time. */
+/* If the store does not reply, the pauses between attempts grow, and only one file is tried at a
+ * time. */
 static void failures_are_retried_with_growing_pauses(void **state)
 {
 	struct fixture *f = *state;
@@ -299,7 +301,7 @@ static void failures_are_retried_with_growing_pauses(void **state)
 	assert_string_equal(run_all(f), "whole a/1;whole b/2;");
 }
 
-/* A file that can never be sent does not hold up others, and is not forgotten. */
+/* A file that can never be sent does not delay other files, and is tried again later. */
 static void a_hopeless_file_holds_up_nobody(void **state)
 {
 	struct fixture *f = *state;
@@ -317,7 +319,7 @@ static void a_hopeless_file_holds_up_nobody(void **state)
 	assert_string_equal(run_all(f), "whole secret;");
 }
 
-/* Two workers are kept for small files. */
+/* Two workers are reserved for small files. */
 static void small_files_do_not_starve_behind_large_ones(void **state)
 {
 	struct fixture *f = *state;
@@ -338,7 +340,8 @@ static void small_files_do_not_starve_behind_large_ones(void **state)
 	assert_string_equal(next(f, &job), "");
 }
 
-/* deleteSync deletes objects of this run, after a moment in which the file may come back. */
+/* deleteSync deletes the object of a removed file after a short delay, in which the file may
+ * return. */
 static void a_deleted_file_is_deleted_in_the_bucket_if_it_may_be(void **state)
 {
 	struct fixture *f = *state;
@@ -359,7 +362,7 @@ static void a_deleted_file_is_deleted_in_the_bucket_if_it_may_be(void **state)
 	assert_null(table_find_path(&f->table, "gone"));
 }
 
-/* Without permission the object stays and the entry remembers it. */
+/* Without permission, the object stays, and the entry remembers the object. */
 static void without_permission_nothing_is_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -375,7 +378,7 @@ static void without_permission_nothing_is_deleted(void **state)
 	assert_true(at(f, "gone")->flags & ENTRY_PUBLISHED);
 }
 
-/* The file is removed during its upload: that does not permit deleting the new object. */
+/* If the file is removed during its upload, the new object may only be deleted with permission. */
 static void what_goes_away_under_its_upload_is_deleted_only_with_leave(void **state)
 {
 	struct fixture *f = *state;
@@ -424,8 +427,8 @@ static void done_without_reply(struct fixture *f, const struct job *job)
 		f->now);
 }
 
-/* Two files had the name "x" and were renamed. Both uploads got no reply, so the object may hold
- * each of the files. */
+/* Two files had the name "x" and were renamed. Neither upload got a reply, so the object may have
+ * the content of either file. */
 static void an_object_without_a_reply_stays_until_the_new_names_have_one(void **state)
 {
 	const char *const names[] = {"d/new", "e/new"};
@@ -455,7 +458,7 @@ static void an_object_without_a_reply_stays_until_the_new_names_have_one(void **
 }
 
 /* The file gets its old name back after the deletion of the old object was requested. The object of
- * the other name is then the only one, even if the deletion seems to have failed. */
+ * the other name may then be the only one, even if the deletion seems to have failed. */
 static void an_object_stays_while_that_of_the_new_name_may_be_deleted(void **state)
 {
 	const enum job_outcome outcomes[] = {JOB_FAILED, JOB_DONE};
@@ -497,8 +500,8 @@ static void an_object_stays_while_that_of_the_new_name_may_be_deleted(void **sta
 	}
 }
 
-/* The file is renamed once more, and a worker misses it before the event is read: until the event
- * is read, no name of the file is known. */
+/* The file is renamed again, and a worker does not find it before the event is read. Until then, no
+ * name of the file is known. */
 static void an_object_stays_if_its_file_is_found_after_the_deletion_was_handed_out(void **state)
 {
 	struct fixture *f = *state;
@@ -524,7 +527,7 @@ static void an_object_stays_if_its_file_is_found_after_the_deletion_was_handed_o
 	assert_string_equal(run_all(f), "whole d/z;delete x;");
 }
 
-/* A directory took the name of a published file: the object goes, the directory stays. */
+/* A directory took the name of a published file. The object is deleted, and the directory stays. */
 static void the_object_of_a_file_that_became_a_directory_is_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -545,8 +548,8 @@ static void the_object_of_a_file_that_became_a_directory_is_deleted(void **state
 	assert_int_equal(plan_flush_pending(&f->plan), 0);
 }
 
-/* A close without a change is ignored, except if a store to mapped memory may have left no
- * trace. */
+/* A close without a change is ignored, except if the file may have been written through mapped
+ * memory, which may leave no trace. */
 static void an_unchanged_file_is_not_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -565,7 +568,7 @@ static void an_unchanged_file_is_not_sent_again(void **state)
 	assert_string_equal(run_all(f), "whole x;");
 }
 
-/* A flush skips rests and pauses, and reports when it is complete. */
+/* A flush does not wait for files to be quiet or for pauses to end, and reports its completion. */
 static void a_flush_sends_everything_at_once(void **state)
 {
 	struct fixture *f = *state;
@@ -585,8 +588,8 @@ static void a_flush_sends_everything_at_once(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* The close comes while the open file is being sent to partial/: the flush must still send the
- * file. */
+/* If the file is closed while it is being sent to partial/, the flush must still send it under its
+ * name. */
 static void a_flush_sends_what_is_closed_under_its_partial_upload(void **state)
 {
 	struct fixture *f = *state;

@@ -1,4 +1,4 @@
-/* A plan with a clock that the test moves and a store that accepts everything. */
+/* A plan with a simulated clock and a store that accepts every upload. */
 #ifndef TESTS_SYNC_PLAN_FIXTURE_H
 #define TESTS_SYNC_PLAN_FIXTURE_H
 
@@ -21,7 +21,7 @@
 
 #define QUIET  30
 #define APPEND 2000
-#define LARGE  (PLAN_MARKER + 1) /* bytes: too large for a marker */
+#define LARGE  (PLAN_MARKER + 1) /* size in bytes; too large for a marker */
 #define ETAG   "\"0123456789abcdef0123456789abcdef\""
 
 struct fixture {
@@ -29,8 +29,8 @@ struct fixture {
 	struct procs procs;
 	struct plan plan;
 	int64_t now;
-	uint64_t version; /* makes each content different */
-	char notes[256]; /* letters of the journal */
+	uint64_t version; /* makes the content of each version different */
+	char notes[256]; /* one letter for each record of the journal */
 };
 
 static inline void on_note(
@@ -111,14 +111,14 @@ static inline void closed_as(
 	assert_int_equal(plan_closed(&f->plan, at(f, path), &ident, 0100644, kind, f->now), 0);
 }
 
-/* The usual save: opened, written, closed. */
+/* Saves a file as usual: opens, writes and closes it. */
 static inline void saved(struct fixture *f, const char *path, uint64_t size)
 {
 	changed(f, path);
 	closed_as(f, path, size, CLOSE_TRUE);
 }
 
-/* A copy of each small file that is closed, as freeze_dir() makes it. */
+/* Makes a copy of each small file that is closed, as freeze_dir() does. */
 static inline void freeze(struct fixture *f, struct dir *d)
 {
 	for (struct work *w = d->head; w; w = w->next) {
@@ -134,7 +134,8 @@ static inline void freeze(struct fixture *f, struct dir *d)
 	plan_queue_frozen(&f->plan, d);
 }
 
-/* The next job, as "kind path", or "frozen path" if it sends a copy; "" if there is none now. */
+/* Gets the next job. Returns its name, "KIND PATH" or, if it sends a copy, "frozen PATH"; "" if
+ * there is no job now. */
 static inline const char *next(struct fixture *f, struct job *job)
 {
 	static const char *const kinds[] = {"whole", "grown", "partial", "delete"};
@@ -168,7 +169,7 @@ static inline void done_as(struct fixture *f, const struct job *job, enum job_ou
 	plan_done(&f->plan, job, &r, f->now);
 }
 
-/* Runs jobs until there is none for now. Returns their names, each followed by ";". */
+/* Runs jobs until there is none left. Returns their names, each followed by ";". */
 static inline const char *run_all(struct fixture *f)
 {
 	static char all[2000];

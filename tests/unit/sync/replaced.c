@@ -31,7 +31,7 @@ static char *key_of(const char *path, const char *etag, bool of_run, unsigned n)
 	return copy;
 }
 
-/* The key of a copy gives back its path, and shows if a run published the object. */
+/* The key of a copy contains the path of the object and shows if a run published the object. */
 static void a_key_has_path_and_origin(void **state)
 {
 	static const char *const etags[] = {"\"0a1b-3\"", "\"odd/etag.run\"", "", "plain"};
@@ -51,7 +51,8 @@ static void a_key_has_path_and_origin(void **state)
 	}
 }
 
-/* A name that is too long for a key is a hash, so that its copies are still counted together. */
+/* A name that is too long for a key is replaced by a hash, so its copies are still counted
+ * together. */
 static void a_long_name_has_no_path(void **state)
 {
 	struct buf decoded = BUF_INIT(1000);
@@ -71,7 +72,7 @@ static void a_long_name_has_no_path(void **state)
 	buf_release(&decoded);
 }
 
-/* Returns the sizes of the copies that go, in order, as one number. */
+/* Returns the sizes of the copies to delete, in order, as the digits of a number. */
 static unsigned going(const struct replaced_bound *bound)
 {
 	struct replaced_copy items[] = {
@@ -111,7 +112,8 @@ static unsigned going(const struct replaced_bound *bound)
 	return n;
 }
 
-/* The newest of each file stay; a copy of an object that no run published stays in any case. */
+/* The newest copies of each file stay. Copies of objects that no run published stay unless `all` is
+ * set. */
 static void the_oldest_copies_of_a_file_go(void **state)
 {
 	(void)state;

@@ -25,8 +25,8 @@ struct fixture {
 	bool has_manifest;
 };
 
-/* A store that honours no condition. The private directory is removed while the manifest is
- * fetched. */
+/* A store that ignores conditions. While the manifest is fetched, the private directory is
+ * removed. */
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -104,7 +104,7 @@ static void without_a_manifest_there_is_nothing_to_restore(void **state)
 	assert_false(restored.found);
 }
 
-/* A restore that does nothing would let the run start from its beginning. */
+/* If the restore did nothing, the run would start from the beginning. */
 static void a_missing_local_directory_is_not_a_missing_manifest(void **state)
 {
 	struct fixture *f = *state;

@@ -1,5 +1,5 @@
-/* Many objects and files at once: all of them, whole, each with its own result, and within the
- * limit of memory. */
+/* Many objects and files in one bulk: each item is complete, has its own result, and is sent within
+ * the limit of memory. */
 #include "bulk_world.h"
 
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 #include "base/process/process.h"
 #include "transfer/state/part_file.h"
 
-/* Files are the same after an upload and a download, no temporary file is left, and each item is
+/* Files are unchanged after an upload and a download, no temporary file is left, and each item is
  * reported once. */
 static void files_go_up_and_come_down_the_same(void **state)
 {
@@ -39,7 +39,7 @@ static void files_go_up_and_come_down_the_same(void **state)
 	end_world(&w);
 }
 
-/* Copies stay in one store, or go through this machine to another. */
+/* A copy stays in one store, or goes through this machine to another store. */
 static void objects_are_copied_within_and_between_stores(void **state)
 {
 	struct world w;
@@ -76,7 +76,7 @@ static bool hold_nine(struct tiny_store *store, const struct mini_request *r, in
 	return false;
 }
 
-/* The lines of a batch share connections: no line opens its own. */
+/* The lines of a batch share connections instead of opening their own. */
 static void bulks_share_a_twin(void **state)
 {
 	struct world w;
@@ -145,7 +145,7 @@ static void an_item_that_fails_is_named_and_alone(void **state)
 	end_world(&w);
 }
 
-/* Each of the first forty keys is refused once. */
+/* Refuses each of the first forty keys once. */
 static bool slow_down(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	atomic_bool *refused = store->cookie;
@@ -158,7 +158,7 @@ static bool slow_down(struct tiny_store *store, const struct mini_request *r, in
 	return true;
 }
 
-/* A store that asks for fewer requests gets fewer, and in the end all items. */
+/* A store that asks for fewer requests gets fewer, and gets all items in the end. */
 static void a_store_that_is_busy_gets_it_all_in_the_end(void **state)
 {
 	atomic_bool refused[40] = {false};
@@ -178,7 +178,7 @@ static void a_store_that_is_busy_gets_it_all_in_the_end(void **state)
 	end_world(&w);
 }
 
-/* Returns the number of concurrent requests that a bulk of MANY uploads reaches; with `busy` the
+/* Returns the number of concurrent requests that a bulk of MANY uploads reaches. If `busy`, the
  * store once replies that it is busy. */
 static unsigned window_after(struct world *w, bool busy)
 {
@@ -199,7 +199,7 @@ static unsigned window_after(struct world *w, bool busy)
 	return bulk->window;
 }
 
-/* The number grows only with successful replies, so that both results depend on counts and not on
+/* The number grows only with successful replies, so both results depend on counts and not on the
  * time. */
 static void a_store_that_is_busy_gets_fewer_requests_at_a_time(void **state)
 {
@@ -218,7 +218,7 @@ static void a_store_that_is_busy_gets_fewer_requests_at_a_time(void **state)
 	end_world(&w);
 }
 
-/* Objects that are missing do not show that the store can take more requests. */
+/* Replies about missing objects do not show that the store can handle more requests. */
 static void failed_requests_do_not_grow_the_window(void **state)
 {
 	struct bulk *bulk = NULL;
@@ -240,7 +240,7 @@ static void failed_requests_do_not_grow_the_window(void **state)
 	end_world(&w);
 }
 
-/* The first GET of every third object returns damaged bytes. */
+/* Returns damaged bytes at the first GET of every third object. */
 static bool flip_a_bit(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	struct tiny_object *o = tiny_find(store, r->target);
@@ -275,7 +275,8 @@ static void damaged_bytes_are_fetched_again(void **state)
 	end_world(&w);
 }
 
-/* After Ctrl-C every item has been reported once, and only whole files exist, under their names. */
+/* After Ctrl-C, every item has been reported once, and only complete files exist under their
+ * names. */
 static void a_cancelled_bulk_leaves_no_piece_of_a_file(void **state)
 {
 	struct world w;
@@ -306,7 +307,7 @@ static void a_cancelled_bulk_leaves_no_piece_of_a_file(void **state)
 	end_world(&w);
 }
 
-/* Only-create refuses existing files, and reports each. */
+/* Only-create refuses existing files and reports each of them. */
 static void only_create_leaves_what_is_there(void **state)
 {
 	struct world w;
@@ -359,7 +360,7 @@ static void times_and_modes_come_back(void **state)
 	end_world(&w);
 }
 
-/* A link on the way would lead out of the directory that was named. */
+/* A symbolic link among the directories would lead out of the target directory. */
 static void a_link_among_the_directories_is_in_the_way(void **state)
 {
 	char link[128];
@@ -379,7 +380,7 @@ static void a_link_among_the_directories_is_in_the_way(void **state)
 	end_world(&w);
 }
 
-/* A link is first made under a temporary name, which must not be the name of another file. */
+/* A link is first created under a temporary name, which must not be the name of another file. */
 static void links_come_down_beside_files_of_any_name(void **state)
 {
 	static const char *const keys[] = {"/bucket/a.link", "/bucket/a"};
@@ -409,13 +410,14 @@ static void links_come_down_beside_files_of_any_name(void **state)
 
 	assert_int_equal(6, readlink(path, target, sizeof(target)));
 	assert_string_equal("a.link", target);
-	assert_int_equal(0, fs_read(path, &got, NULL)); /* through it */
+	assert_int_equal(0, fs_read(path, &got, NULL)); /* reads through the link */
 	assert_string_equal("precious", buf_str(&got));
 	bulk_free(take_pointer(bulk));
 	end_world(&w);
 }
 
-/* Replaces the function of the C library: records what has the new name until then. */
+/* Replaces the function of the C library; records the content of the old file that a rename
+ * replaces. */
 static struct {
 	char path[128];
 	char before[32];
@@ -434,7 +436,8 @@ int rename(const char *from, const char *to)
 	return renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
-/* A kill in between would leave a file that looks like any other file. */
+/* If the target of the link were first written to a file of that name, a kill could leave a file
+ * that looks like any other. */
 static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 {
 	struct object_info known = {.size = 6};
@@ -452,7 +455,7 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 	item.path = renamed.path;
 	item.from.client = w.s3;
 	item.tag = &w;
-	/* First by one request, then with a HEAD before the GET. */
+	/* The first time with one request, the second time with a HEAD before the GET. */
 	for (int i = 0; i < 2; i++) {
 		item.known = i ? NULL : &known;
 		unlink(renamed.path);
@@ -465,7 +468,7 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 		assert_int_equal(6, readlink(renamed.path, target, sizeof(target)));
 		assert_string_equal("old", renamed.before);
 	}
-	/* Only-create also keeps a link whose target is missing. */
+	/* Only-create also refuses to replace a link whose target is missing. */
 	item.if_none_match = true;
 	assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
 	assert_int_equal(0, bulk_push(bulk, &item, &w.err));
@@ -475,8 +478,8 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 	end_world(&w);
 }
 
-/* A web server accepts and returns files without buckets, signatures and checksums; the length must
- * be right. */
+/* A web server stores files without buckets, signatures and checksums, so only the length shows
+ * that a file is complete. */
 static void files_go_to_a_web_server_and_back(void **state)
 {
 	struct world w;
@@ -519,7 +522,8 @@ static void files_go_to_a_web_server_and_back(void **state)
 	end_world(&w);
 }
 
-/* A web server that cuts the first reply in half, and returns the rest at the next request. */
+/* A web server that ends the first reply after half of the file, and sends the rest at the next
+ * request. */
 static bool cut_in_half(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	const struct tiny_object *o = tiny_find(store, r->target);
@@ -541,7 +545,7 @@ static bool cut_in_half(struct tiny_store *store, const struct mini_request *r, 
 	return true;
 }
 
-/* The length in the reply for the rest is not the length of the whole. */
+/* The length in the second reply is that of the rest, not of the whole file. */
 static void a_small_file_of_a_web_server_that_is_cut_goes_on(void **state)
 {
 	static const char *const totals[] = {"100000", "*"};

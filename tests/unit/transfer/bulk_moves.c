@@ -2,7 +2,8 @@
  * stays at its source. */
 #include "bulk_world.h"
 
-/* After a move one of both exists, and many deletions take few requests. */
+/* After a move, each item exists either at the source or at the target, and many deletions take few
+ * requests. */
 static void moves_leave_nothing_at_the_source(void **state)
 {
 	struct world w;
@@ -38,13 +39,14 @@ static void moves_leave_nothing_at_the_source(void **state)
 	check_files(&w);
 	assert_int_equal(0, tiny_count(&w.other));
 	assert_int_equal(MANY, w.done);
-	/* The store does not compare ETags: a few objects are checked with HEAD, and then deleted
-	 * at once. */
+	/* The store ignores ETags in deletions, so a few objects at a time are checked with HEAD
+	 * and then deleted together. */
 	assert_int_equal((MANY + 15) / 16, w.other.deletes);
 	end_world(&w);
 }
 
-/* One object was replaced, so nothing may be removed. */
+/* Refuses deletions of several objects. A HEAD shows that another client has replaced one of
+ * them. */
 static bool refuses_deletions(
 	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
@@ -61,7 +63,8 @@ static bool refuses_deletions(
 	return true;
 }
 
-/* Another object of the same request may have been refused for its own reason. */
+/* An object may have been refused because of another object of the same request, so none of them
+ * counts as moved. */
 static void a_move_that_cannot_remove_its_source_fails(void **state)
 {
 	struct world w;
@@ -84,7 +87,7 @@ static void a_move_that_cannot_remove_its_source_fails(void **state)
 	end_world(&w);
 }
 
-/* The store returns the key as an XML parser would: with another line end. */
+/* The store returns the key as an XML parser reads it, with a changed line ending. */
 static bool refuses_another_name(
 	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
@@ -119,7 +122,7 @@ static void a_refusal_by_another_name_is_one(void **state)
 	end_world(&w);
 }
 
-/* With only-create, too, a failed copy leaves no object that the next copy would keep. */
+/* A failed copy leaves no object, which a later copy with only-create would keep. */
 static void a_copy_of_what_was_replaced_is_told_as_such(void **state)
 {
 	struct object_info known = {.size = 3, .etag = "\"00000000000000000000000000000000\""};
@@ -145,14 +148,15 @@ static void a_copy_of_what_was_replaced_is_told_as_such(void **state)
 		bulk_freep(&bulk);
 		bulk = NULL;
 		penstock_error_release(&w.err);
-		/* The other case is a store that ignores the condition. */
+		/* Without only-create, this store leaves the copy, because it ignores the
+		 * condition. */
 		if (new_only)
 			assert_int_equal(1, tiny_count(&w.store));
 	}
 	end_world(&w);
 }
 
-/* The object is replaced after the first check. */
+/* Replaces the object after the first check. */
 static bool replaces_what_was_seen(
 	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
@@ -168,8 +172,8 @@ static bool replaces_what_was_seen(
 	return false;
 }
 
-/* A copy never has the properties of one object and the bytes of another. A failed copy leaves no
- * object, because the next copy with only-create would keep it. */
+/* A copy never has the metadata of one object and the bytes of another. A failed copy leaves no
+ * object, which a later copy with only-create would keep. */
 static void a_copy_between_stores_is_of_one_object(void **state)
 {
 	static const size_t sizes[] = {SIZE, 100};
@@ -203,7 +207,7 @@ static void a_copy_between_stores_is_of_one_object(void **state)
 	}
 }
 
-/* Another program replaces the file while the old content is being sent. */
+/* Another program replaces the file while its old content is being sent. */
 static bool save_anew(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	const char *path = store->cookie;
@@ -219,8 +223,8 @@ static bool save_anew(struct tiny_store *store, const struct mini_request *r, in
 	return false;
 }
 
-/* A file that was replaced while it was moved is not the stored one: it stays, with either way of
- * sending. */
+/* A file that was replaced during its move differs from the stored object, so it stays. Both ways
+ * of sending a file are tested. */
 static void a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent(void **state)
 {
 	static const size_t sizes[] = {100, 200 * KIB, 9 * MIB};
@@ -259,7 +263,7 @@ struct syncing {
 	struct bulk *bulk;
 	pthread_t thread;
 	int r;
-	unsigned ended; /* syncs, when it returned */
+	unsigned ended; /* number of completed syncs when bulk_sync() returned */
 	atomic_bool over;
 };
 
@@ -289,8 +293,8 @@ static struct bulk *begin_syncs(struct world *w, int error)
 	return bulk;
 }
 
-/* Two batches of moved objects are deleted at a time: the second waits for the sync that the first
- * began. */
+/* Two batches of moved objects are deleted concurrently. The second batch waits for the sync that
+ * the first one has begun. */
 static void nobody_goes_ahead_of_a_sync_under_way(void **state)
 {
 	struct world w;
@@ -305,7 +309,7 @@ static void nobody_goes_ahead_of_a_sync_under_way(void **state)
 	sem_wait(&disk.begun);
 
 	pthread_create(&two.thread, NULL, sync_main, &two);
-	/* Give a wrong implementation the time to continue; a correct one waits. */
+	/* Give a wrong implementation time to continue; a correct one waits. */
 	for (unsigned ms = 0; ms < 100 && !atomic_load(&two.over); ms++)
 		clock_sleep_ms(1);
 	sem_post(&disk.go);
@@ -320,8 +324,8 @@ static void nobody_goes_ahead_of_a_sync_under_way(void **state)
 	end_world(&w);
 }
 
-/* The kernel reports lost bytes only once, to the first caller that asks, so they may be bytes of
- * any file. */
+/* The kernel reports lost bytes only once, to the first caller. They may belong to any file, so all
+ * later syncs of the bulk fail. */
 static void a_sync_that_failed_is_no_success_for_the_next(void **state)
 {
 	struct world w;

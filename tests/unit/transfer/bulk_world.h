@@ -21,7 +21,7 @@
 
 #define MANY 300
 
-/* Replaces the function of the C library: the test decides on the result of a sync. */
+/* Replaces the function of the C library, so that the test determines the result of a sync. */
 static struct {
 	int error;
 	bool waits;
@@ -50,7 +50,7 @@ struct world {
 	struct bulk_options options;
 	char dir[64];
 	atomic_int cancel;
-	/* Results that were reported. */
+	/* Numbers of reported results. */
 	unsigned done, failed;
 	unsigned cancel_after;
 	pthread_t pusher;
@@ -172,7 +172,7 @@ static inline void make_objects(struct tiny_store *store)
 	}
 }
 
-/* Every file of the tree that is not an object's is a leftover. */
+/* Checks all files; a file that belongs to no object is an error. */
 static inline void check_files(const struct world *w)
 {
 	unsigned found = 0;
@@ -214,7 +214,7 @@ static inline void check_objects(struct tiny_store *store)
 	}
 }
 
-/* Pushes `n` items of a kind. Returns the -code of the first push that failed. */
+/* Pushes `n` items like `like`. Returns the negative code of the first push that failed. */
 static inline int push_all(
 	struct world *w, struct bulk *bulk, const struct bulk_item *like, unsigned n, bool known)
 {
@@ -246,7 +246,7 @@ static inline int push_all(
 	return r;
 }
 
-/* Runs a whole bulk of MANY items. */
+/* Runs a complete bulk of MANY items. */
 static inline int run(struct world *w, const struct bulk_item *like, bool known)
 {
 	_cleanup_(bulk_freep) struct bulk *bulk = NULL;

@@ -18,8 +18,7 @@
 #include "base/limits.h"
 #include "transfer/list/listing_internal.h"
 
-/* A stream with the entries of the test; its strings are valid until the next call, as
- * documented. */
+/* A stream of the test's entries. As documented, its strings are valid until the next call. */
 struct fake {
 	struct entry_source source;
 	const struct entry *entries;
@@ -92,7 +91,7 @@ static void outcome_release(struct outcome *o)
 
 #define S(seconds) ((seconds)*NS_PER_S)
 
-/* Each path comes once, with its verdict, in order. */
+/* Each path is returned once, in order, with its verdict. */
 static void merges_in_order(void **state)
 {
 	static const struct entry from[] = {{.path = "a"}, {.path = "a-"}, {.path = "a/x"},
@@ -129,15 +128,15 @@ static const char *verdict_of_times(int64_t from, int64_t to, bool exact)
 		&(struct entry){.path = "a", .mtime_ns = to}, &rules);
 }
 
-/* Files that are not older than their source are the same, within the resolution of the coarser
- * clock. */
+/* A file that is not older than its source is equal, within the resolution of the coarser clock. */
 static void times_decide(void **state)
 {
 	(void)state;
 	assert_string_equal("=", verdict_of_times(S(10), S(10), false));
 	assert_string_equal("=", verdict_of_times(S(10), S(11), false));
 	assert_string_equal("!", verdict_of_times(S(11), S(10), false));
-	/* This store has whole seconds: 10.7 s was sent within its second. */
+	/* The target's times have whole seconds, so the source may be newer within the same
+	 * second. */
 	assert_string_equal("=", verdict_of_times(S(10) + 700000001, S(10), false));
 	assert_string_equal("!", verdict_of_times(S(11) + 700000001, S(10), false));
 	/* Milliseconds on one side, nanoseconds on the other. */
@@ -148,7 +147,7 @@ static void times_decide(void **state)
 	assert_string_equal("=", verdict_of_times(S(10) + 5, S(10), true));
 }
 
-/* A difference in size decides alone, before the time. */
+/* If the sizes differ, the times do not matter. */
 static void sizes_decide(void **state)
 {
 	const struct compare_rules rules = {.size_only = true};
@@ -163,7 +162,7 @@ static void sizes_decide(void **state)
 	assert_string_equal("!", verdict_of(&small, &large, &rules));
 }
 
-/* Directories have no content: one on both sides is the same, with any time. */
+/* A directory has no content, so directories on both sides are equal, regardless of their times. */
 static void directories_have_no_time(void **state)
 {
 	const struct entry a = {.path = "a/", .kind = ENTRY_DIRECTORY, .mtime_ns = S(9)};
@@ -173,7 +172,8 @@ static void directories_have_no_time(void **state)
 	assert_string_equal("=", verdict_of(&a, &b, NULL));
 }
 
-/* The caller's error, a source's error and an unsorted stream end the merge unchanged. */
+/* An error of the caller or of a source, and an unsorted stream, end the merge; the error is
+ * returned unchanged. */
 static void errors_end_it(void **state)
 {
 	static const struct entry two[] = {{.path = "a"}, {.path = "b"}};
@@ -194,7 +194,7 @@ static void errors_end_it(void **state)
 		compare(&o, two, 2, two, 2, &(struct compare_rules){.cancel = &cancel}, NULL));
 }
 
-/* Random sets: the merge agrees with an operation on sets. */
+/* For random sets of entries, the merge gives the same result as set operations. */
 static void random_streams_merge_as_sets(void **state)
 {
 	(void)state;

@@ -11,7 +11,7 @@
 #define PARTS_SIZE ((size_t)12 * 1024 * 1024)
 
 static char dir[64];
-static char sum_header[192]; /* a header of the store's replies to HEAD */
+static char sum_header[192]; /* an additional header in the store's replies to HEAD */
 
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
@@ -46,8 +46,8 @@ static void make_file(const char *name, const void *content, size_t size)
 	assert_int_equal(0, fs_write_atomic(path, content, size, 0600, NULL));
 }
 
-/* Returns the verdict on the file "f" and an object with that ETag; `heads` is the number of
- * requests allowed. */
+/* Returns the verdict on the file "f" and an object with that ETag; at most `heads` requests may be
+ * sent. */
 static int verdict(const char *etag, size_t size, unsigned heads)
 {
 	struct fixture f;
@@ -98,8 +98,8 @@ static void etag_of_parts(size_t part, char out[static MULTIPART_ETAG_SIZE])
 	assert_int_equal(0, multipart_etag((const uint8_t(*)[16])digests, n, out, NULL));
 }
 
-/* The ETag of an upload in parts is computed again, with each part size that gives the same number
- * of parts. */
+/* The ETag of a multipart upload is recomputed with each part size that gives the same number of
+ * parts. */
 static void etags_of_parts_decide(void **state)
 {
 	static const size_t sizes[] = {
@@ -116,8 +116,8 @@ static void etags_of_parts_decide(void **state)
 	assert_int_equal(0, verdict(etag, PARTS_SIZE, 1));
 }
 
-/* If the ETag does not depend on the content, the store's checksum decides, for one more request.
- * Without a checksum the result is unknown. */
+/* If the ETag does not depend on the content, the store's checksum decides, at the cost of one
+ * request. Without a checksum, the result is unknown. */
 static void checksums_decide_at_last(void **state)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -136,8 +136,8 @@ static void checksums_decide_at_last(void **state)
 	assert_int_equal(0, verdict("\"encrypted\"", 1000, 1));
 }
 
-/* A file that is gone, or that ends early, is not the same as its object; other files of the tree
- * are compared. */
+/* A file that is missing or ends early differs from its object, and the comparison of other files
+ * continues. */
 static void an_unreadable_file_counts_as_different(void **state)
 {
 	char etag[35];
@@ -149,7 +149,7 @@ static void an_unreadable_file_counts_as_different(void **state)
 	assert_int_equal(0, verdict(etag, 1000, 0));
 }
 
-/* Two files are read; one that got shorter meanwhile is an error. */
+/* Both files are read; a file that gets shorter meanwhile is an error. */
 static void files_are_read(void **state)
 {
 	const struct compare_side side = {.directory = dir};

@@ -37,8 +37,8 @@ struct fixture {
 	} reads[READS_MAX];
 	size_t n;
 	const char *_Atomic etag;
-	atomic_uint held; /* number of replies to hold back until their connections end */
-	uint64_t held_from; /* replies with bytes from here on */
+	atomic_uint held; /* replies to hold back until their connections end */
+	uint64_t held_from; /* holds back only ranges from this offset on */
 	atomic_uint refused; /* number of ranges that get a 503 */
 	bool no_ranges, no_version, empty;
 	atomic_uint stops; /* calls of `stop` */
@@ -170,7 +170,8 @@ static void assert_bytes(struct fixture *f, uint64_t offset, size_t size)
 	free(data);
 }
 
-/* Returns true if an earlier request had the same range: the engine sends a slow read again. */
+/* Returns true if an earlier request had the same range, because the engine sends a slow request
+ * again. */
 static bool sent_again(const struct fixture *f, size_t i)
 {
 	for (size_t j = 0; j < i; j++) {
@@ -181,8 +182,8 @@ static bool sent_again(const struct fixture *f, size_t i)
 	return false;
 }
 
-/* The bytes requested, once the file is closed and nothing is in flight. A range that was sent
- * again counts once. */
+/* Returns the number of requested bytes, after the file was closed and no request is in flight. A
+ * range that was sent again counts once. */
 static uint64_t requested(struct fixture *f)
 {
 	uint64_t bytes = 0;
@@ -191,7 +192,7 @@ static uint64_t requested(struct fixture *f)
 	f->file = NULL;
 	file_pool_free(f->pool);
 	assert_int_equal(file_pool_new(&f->pool, f->engine, NULL), 0);
-	/* The server may still be reading an abandoned request. */
+	/* The server may still be handling an abandoned request. */
 	LOCK_SCOPE(&f->lock);
 	for (size_t i = 0; i < f->n; i++)
 		bytes += sent_again(f, i) ? 0 : f->reads[i].length;
@@ -200,7 +201,7 @@ static uint64_t requested(struct fixture *f)
 
 static const char *const urls[] = {"s3://bucket/key", "/key"};
 
-/* Each byte is requested once, in requests that become large. */
+/* Each byte is requested once, and the requests become larger. */
 static void reads_in_a_row_are_read_ahead(void **state)
 {
 	struct fixture *f = *state;
@@ -217,7 +218,7 @@ static void reads_in_a_row_are_read_ahead(void **state)
 	}
 }
 
-/* A program that stops reading has caused no more requests than the limit. */
+/* If a program stops reading, no more bytes than the limit have been requested in advance. */
 static void what_is_read_ahead_is_bounded(void **state)
 {
 	struct fixture *f = *state;
@@ -243,7 +244,7 @@ static void other_reads_request_exactly_their_bytes(void **state)
 		assert_int_equal(f->reads[i].length,
 			places[i] + 1000 + i > SIZE ? SIZE - places[i] : 1000 + i);
 	}
-	/* Without read-ahead so do reads in a row. */
+	/* Without read-ahead, consecutive reads also request exactly their bytes. */
 	f->n = 0;
 	assert_int_equal(open_file(f, urls[0], (struct file_options){0}), 0);
 	for (uint64_t at = 0; at < 10 * STEP; at += STEP)
@@ -251,7 +252,7 @@ static void other_reads_request_exactly_their_bytes(void **state)
 	assert_int_equal(f->n, 10);
 }
 
-/* Back and forth, into the bytes that were read ahead and beyond them. */
+/* Reads forwards and backwards, in the bytes that were read ahead and beyond them. */
 static void any_order_of_reads_gets_the_right_bytes(void **state)
 {
 	struct fixture *f = *state;
@@ -332,7 +333,7 @@ static void another_version_is_an_error(void **state)
 		assert_int_equal(open_file(f, urls[u], (struct file_options){.version = "\"e\""}),
 			-PENSTOCK_E_CHANGED);
 	}
-	/* A known version sends nothing before the first read. */
+	/* If the version is known, no request is sent before the first read. */
 	f->n = 0;
 	assert_int_equal(
 		open_file(f, urls[0],
@@ -342,7 +343,7 @@ static void another_version_is_an_error(void **state)
 	assert_bytes(f, 7, 100);
 }
 
-/* A failed read ahead is repeated when its bytes are wanted. */
+/* If reading ahead failed, the request is repeated when its bytes are needed. */
 static void refused_requests_are_repeated(void **state)
 {
 	struct fixture *f = *state;
@@ -380,7 +381,7 @@ static void a_thread_that_waits_can_be_stopped(void **state)
 	}
 }
 
-/* Reads ahead that are in flight do not delay the close. */
+/* Requests of read-ahead that are in flight do not delay the close. */
 static void a_file_is_closed_at_once(void **state)
 {
 	struct fixture *f = *state;

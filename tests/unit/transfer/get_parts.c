@@ -1,5 +1,5 @@
-/* Objects in parts, in stores that describe the parts in full, in part or not at all: each way of
- * fetching detects damaged bytes. */
+/* Objects that were uploaded in parts, in stores that describe the parts completely, partly or not
+ * at all. Each way of fetching detects damaged bytes. */
 #include "objects_fixture.h"
 #include "s3/multipart.h"
 #include "transfer/client/internal.h"
@@ -7,33 +7,34 @@
 
 #define SMALL  300000
 #define PART   100000
-#define DAMAGE (PART + 1234) /* the place of the byte */
+#define DAMAGE (PART + 1234) /* offset of the damaged byte */
 
 struct shape {
 	const char *name;
 	uint64_t size;
 	uint64_t part;
-	uint64_t second; /* size of the second part, if it differs */
-	bool empty_last; /* one part more */
-	bool odd_etag; /* the ETag is not made of MD5s */
+	uint64_t second; /* size of the second part; 0 if equal */
+	bool empty_last; /* there is another part, which is empty */
+	bool odd_etag; /* the ETag does not consist of MD5s */
 	bool sums; /* each part has a CRC32 */
-	bool denied; /* but the store does not return them */
-	bool keyed; /* encrypted under a key */
-	bool unverified; /* there is nothing to compare with */
+	bool denied; /* the store does not return the sums */
+	bool keyed; /* encrypted with a customer's key */
+	bool unverified; /* damage cannot be detected */
 };
 
 static const struct shape shapes[] = {
 	{"an ETag of MD5s", SMALL - 1, PART},
 	{"the last part empty", SMALL, PART, .empty_last = true},
 	{"one part", SMALL, SMALL},
-	/* The size of the first part and the number of parts do not show that the sizes differ. */
+	/* Neither the size of the first part nor the number of parts shows that the sizes
+	 * differ. */
 	{"parts of two sizes", 2 * PART + 50000, PART, .second = 50000, .unverified = true},
 	{"the last part as expected", 3 * PART + 50000, PART, .second = 50000, .unverified = true},
 	{"checksums of parts", SMALL, PART, .sums = true, .odd_etag = true},
-	{"checksums that are not told", SMALL, PART, .sums = true, .denied = true},
+	{"checksums that are not returned", SMALL, PART, .sums = true, .denied = true},
 	{"checksums, and a key", SMALL, PART, .sums = true, .odd_etag = true, .keyed = true},
 	{"a key", SMALL, PART, .odd_etag = true, .keyed = true, .unverified = true},
-	/* In ranges to a file. */
+	/* Large objects, which are fetched into a file in ranges. */
 	{"parts within our blocks", 34 * MIB, 5000001, .sums = true, .odd_etag = true},
 	{"many parts, the last empty", 35 * MIB, 5 * MIB, .sums = true, .odd_etag = true,
 		.empty_last = true},
@@ -52,7 +53,7 @@ static unsigned part_count(void)
 	return (unsigned)(multipart_count(shape->size, shape->part) + shape->empty_last);
 }
 
-/* Finds the part with this index. Returns its size. */
+/* Gets the offset of the i-th part. Returns its size. */
 static uint64_t find_part(unsigned i, uint64_t *offset)
 {
 	uint64_t part = i == 1 && shape->second ? shape->second : shape->part;
@@ -60,7 +61,7 @@ static uint64_t find_part(unsigned i, uint64_t *offset)
 	uint64_t at = i * shape->part - missing;
 
 	*offset = at < shape->size ? at : shape->size;
-	/* With parts of two sizes the last part ends the object. */
+	/* If the parts have two sizes, the last part has the rest. */
 	if (i + 1 == part_count())
 		part = shape->size - *offset;
 	return shape->size - *offset < part ? shape->size - *offset : part;
@@ -112,7 +113,8 @@ static bool tell_parts(int fd)
 	return keep;
 }
 
-/* f->trouble: how often the wrong byte is sent. f->others: GETs of bytes. */
+/* f->trouble is the number of replies with the wrong byte, f->others the number of GETs of
+ * bytes. */
 static bool parts_store(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -190,13 +192,13 @@ static int to_stream(struct fixture *f, struct buf *out)
 static const struct way {
 	const char *name;
 	int (*fetch)(struct fixture *f, struct buf *out);
-	bool hands_over; /* delivered bytes cannot be fetched again */
+	bool hands_over; /* delivered bytes cannot be replaced */
 } ways[] = {{"memory", to_memory}, {"file", to_file}, {"stream", to_stream, true}};
 
 static int fetch(const struct way *way, unsigned damaged, struct fixture *f, struct buf *out)
 {
 	begin(f, parts_store);
-	/* Simulates an earlier object whose ETag consisted of MD5s. */
+	/* Simulates that an earlier object's ETag consisted of MD5s. */
 	atomic_store(&f->s3->md5_etags, shape->second != 0);
 	f->trouble = damaged;
 	return way->fetch(f, out);
@@ -274,8 +276,8 @@ static void damage_that_stays_is_refused(const struct way *way)
 
 	if (shape->unverified)
 		return;
-	/* The store's ETags are known to be made of MD5s; otherwise two equal replies are taken for
-	 * the object. */
+	/* The store's ETags are known to consist of MD5s. Otherwise two equal replies would be
+	 * accepted as the object. */
 	begin(&f, parts_store);
 	assert_int_equal(0, way->fetch(&f, &got));
 	buf_clear(&got);
@@ -298,7 +300,7 @@ static void what_is_damaged_each_time_is_an_error(void **state)
 	for_each(damage_that_stays_is_refused);
 }
 
-/* A store whose ETags are made of something else, without other checksums. */
+/* The store has ETags that are no MD5s, and no checksums. */
 static void an_etag_that_fits_nothing_is_no_proof(void **state)
 {
 	static const struct shape odd = {"an odd ETag", SMALL, PART, .odd_etag = true};
@@ -324,7 +326,7 @@ static int append_and_count(void *cookie, const void *bytes, size_t len, struct 
 	return r < 0 ? r : 1;
 }
 
-/* Only a negative code ends a stream. */
+/* Only a negative code stops the stream. */
 static void a_positive_result_of_the_callback_does_not_cut_a_stream(void **state)
 {
 	static const struct shape two_pieces = {
@@ -345,7 +347,7 @@ static void a_positive_result_of_the_callback_does_not_cut_a_stream(void **state
 	free(object);
 }
 
-/* A restore makes this check before it fetches bytes that may be there already. */
+/* A restore makes this check before it fetches an object that may already be there. */
 static void a_file_is_compared_with_what_is_known_of_the_object(void **state)
 {
 	(void)state;

@@ -8,13 +8,13 @@
 #include "transfer/state/record_file.h"
 
 #define OBJECT (40 * MIB + 5)
-#define KEPT   (21 * MIB) /* bytes received when the interrupt comes */
+#define KEPT   (21 * MIB) /* bytes received before the interrupt */
 
-static char *initial; /* bytes */
-static char *_Atomic object; /* bytes in the store */
+static char *initial; /* first content of the object */
+static char *_Atomic object; /* content of the object in the store */
 static const char *_Atomic etag;
-static atomic_ullong asked; /* bytes of the ranges that were asked for */
-static atomic_ullong got; /* progress of the current call in bytes */
+static atomic_ullong asked; /* bytes of the requested ranges */
+static atomic_ullong got; /* reported progress of the current call */
 static char directory[] = "/tmp/penstock-resume-XXXXXX";
 
 /* ---- the store ---- */
@@ -93,7 +93,7 @@ static void overwrite(const char *name, uint64_t at, const char *bytes)
 	assert_int_equal(0, fs_pwrite_all(fd, bytes, strlen(bytes), (off_t)at));
 }
 
-/* The object is under its name, and no other file of the download is left. */
+/* Asserts that the object is under its name, and that the download left no other file. */
 static void assert_whole(void)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(2 * OBJECT);
@@ -142,7 +142,7 @@ static void the_next_call_fetches_only_what_is_missing(void **state)
 	assert_int_equal(0, get(f, "key", false));
 
 	assert_true(asked <= OBJECT - KEPT);
-	assert_int_equal(OBJECT, got); /* existing bytes count as progress, too */
+	assert_int_equal(OBJECT, got); /* existing bytes count as progress */
 	assert_whole();
 	assert_false(there("file.penstock-part"));
 }
@@ -153,7 +153,7 @@ static void an_object_that_has_changed_starts_anew(void **state)
 
 	interrupted(f);
 	etag = "\"second\"";
-	/* A thread of the store may still be sending other, earlier ones. */
+	/* The old content is not changed, because a thread of the store may still be sending it. */
 	char *second = malloc(OBJECT);
 	memcpy(second, initial, OBJECT);
 	for (size_t i = 0; i < OBJECT; i += 4096)
@@ -179,7 +179,7 @@ static void another_object_for_the_same_path_starts_anew(void **state)
 	assert_false(there("file.penstock-part"));
 }
 
-/* The content of the file is compared with the journal, after any change of the file. */
+/* After any change of the file, its content is compared with the journal. */
 static void bytes_that_were_altered_are_fetched_again(void **state)
 {
 	struct fixture *f = *state;
@@ -245,7 +245,7 @@ static void a_journal_of_somebody_else_is_left_alone(void **state)
 	assert_true(there("file"));
 }
 
-/* The target of a link of that name is not overwritten either. */
+/* If a link has that name, its target is not overwritten. */
 static void a_link_is_not_followed(void **state)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(KIB);
@@ -265,7 +265,8 @@ static void a_link_is_not_followed(void **state)
 	assert_true(there("file"));
 }
 
-/* Two calls for one path: the second works without a journal, and neither disturbs the other. */
+/* There are two downloads to one path. The second one works without a journal, and neither affects
+ * the other. */
 static void another_download_to_the_same_path_is_not_disturbed(void **state)
 {
 	_cleanup_(record_file_close) struct record_file held = RECORD_FILE_INIT;
@@ -285,7 +286,7 @@ static void another_download_to_the_same_path_is_not_disturbed(void **state)
 	assert_whole();
 }
 
-/* A line that is truncated or damaged costs only its block. */
+/* A truncated or damaged line costs only the block that it describes. */
 static void a_damaged_line_costs_one_block(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);

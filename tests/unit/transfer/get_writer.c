@@ -1,5 +1,5 @@
-/* The thread that writes the bytes of a download: pieces are written in their order, and each wait
- * ends. Most tests have a linger that never ends, which makes a lost wake-up hang. */
+/* The thread that writes the bytes of a download: pieces are written in order, and each wait ends.
+ * Most tests have an endless linger time, so that a lost wake-up hangs. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,12 +14,12 @@
 #include "transfer/get/writer.h"
 
 #define PIECES 5000
-#define NEVER  3600000 /* ms: longer than the test may take */
+#define NEVER  3600000 /* in ms; longer than a test may run */
 
-/* Checks the written pieces, which are numbered by their places. */
+/* Checks the written pieces, which are numbered by their offsets. */
 struct sink {
 	struct get_line line;
-	sem_t *hold; /* waited for before each write; NULL: nothing is */
+	sem_t *hold; /* waited for before each write, unless NULL */
 	sem_t wrote;
 	uint64_t next;
 	uint64_t fail_at;
@@ -58,7 +58,7 @@ static struct get_writer *start(int64_t linger_ms)
 	struct get_writer *writer = get_writer_start(write_numbered, linger_ms);
 
 	if (!writer)
-		skip(); /* one processor */
+		skip(); /* the machine has only one processor */
 	return writer;
 }
 
@@ -91,7 +91,7 @@ static void a_piece_that_somebody_waits_for_is_written_at_once(void **state)
 	assert_true(sink.in_order);
 }
 
-/* A drain does not wait for pieces of another line either. */
+/* A drain does not wait for pieces of another line. */
 static void who_waits_for_one_line_does_not_wait_for_another(void **state)
 {
 	struct get_writer *writer = start(NEVER);
@@ -146,8 +146,8 @@ static void *drain_always(void *arg)
 	return NULL;
 }
 
-/* A piece may arrive just when the writer has nothing left, before the waiting thread has noticed
- * that. */
+/* A piece may arrive just when the writer has no pieces left, before the waiting thread has noticed
+ * this. */
 static void pieces_that_come_while_somebody_waits_for_all_are_written(void **state)
 {
 	struct drainer drainer = {.writer = start(NEVER)};
@@ -160,7 +160,7 @@ static void pieces_that_come_while_somebody_waits_for_all_are_written(void **sta
 	assert_int_equal(pthread_create(&thread, NULL, drain_always, &drainer), 0);
 	for (uint64_t at = 0; at < PIECES; at++) {
 		assert_int_equal(push(drainer.writer, &sink, at), 0);
-		/* One piece at a time: no further piece would wake the writer. */
+		/* Push only one piece at a time, so that no later piece wakes the writer. */
 		sem_wait(&sink.wrote);
 	}
 	atomic_store(&drainer.ending, true);
@@ -180,7 +180,7 @@ static void after_a_failure_nothing_is_written(void **state)
 	assert_int_equal(sem_init(&hold, 0, 0), 0);
 	sink_init(&sink, &hold);
 	sink.fail_at = 1;
-	/* Fill the line: the writer waits at its first piece. */
+	/* Fill the line while the writer waits at its first piece. */
 	for (uint64_t at = 0; at < LIMIT_GET_WRITE_AHEAD; at++)
 		assert_int_equal(push(writer, &sink, at), 0);
 	sem_post(&hold);

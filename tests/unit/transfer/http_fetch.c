@@ -1,5 +1,5 @@
-/* HTTP inputs from servers that cut replies, change files, send wrong ranges, or do not support
- * ranges; and kills in between. */
+/* HTTP inputs from servers that close connections early, change files, send wrong ranges, or do not
+ * support ranges. */
 #include "http_fetch_fixture.h"
 
 static bool serve_without_ranges(struct mini_http *m, const struct mini_request *r, int fd)
@@ -18,7 +18,7 @@ static bool serve_without_length(struct mini_http *m, const struct mini_request 
 	return false;
 }
 
-/* Without a validator and without ranges; the first replies are cut. */
+/* A server without validators and ranges that ends the first replies early. */
 static bool cut_stream(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -29,13 +29,13 @@ static bool cut_stream(struct mini_http *m, const struct mini_request *r, int fd
 		return mini_reply(fd, "200 OK", "", data, SIZE);
 	mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", SIZE);
 	mini_write(fd, data, SIZE / 2);
-	/* The resource changes after some of it was delivered. */
+	/* Change the resource only after the consumer got some bytes. */
 	while (f->change_at && r->number + 1 == f->change_at && !f->consumed)
 		clock_sleep_ms(1);
 	return false;
 }
 
-/* Ranges without ETag or date may be of any version. */
+/* Without ETag or date, a range may belong to any version. */
 static bool ranges_without_validator(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	uint64_t first = 0;
@@ -50,7 +50,7 @@ static bool ranges_without_validator(struct mini_http *m, const struct mini_requ
 	return mini_reply(fd, "206 P", header, one + first, last - first + 1);
 }
 
-/* Sends the first range again and again, for any request. */
+/* Replies to every request with the first range. */
 static bool repeats(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	char header[128];
@@ -62,8 +62,8 @@ static bool repeats(struct mini_http *m, const struct mini_request *r, int fd)
 	return mini_reply(fd, "206 P", header, one, CHUNK);
 }
 
-/* The third range ends too early, and its header lacks the total size, so the headers do not show
- * the error. */
+/* The third range ends early, and its header lacks the total size, so the headers do not reveal the
+ * error. */
 static bool one_range_too_short(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	uint64_t first = 0;
@@ -131,7 +131,7 @@ static void cut_ranges_are_continued(void **state)
 
 	assert_file(&f, one, SIZE);
 	assert_int_equal(SIZE, f.consumed);
-	/* Nothing came twice. */
+	/* No byte was sent twice. */
 	assert_int_equal(SIZE, f.served);
 	end(&f);
 }
@@ -158,7 +158,7 @@ static int announce_and_count(
 	return 1;
 }
 
-/* Only a negative code refuses a size. */
+/* Only a negative code refuses the size. */
 static void a_positive_result_of_on_size_does_not_cut_a_stream(void **state)
 {
 	struct fixture f;
@@ -202,7 +202,7 @@ static void a_cut_stream_begins_again_and_each_byte_is_handed_over_once(void **s
 	end(&f);
 }
 
-/* Without an ETag only the bytes show that the content has changed. */
+/* Without an ETag, only the bytes show that the content has changed. */
 static void a_stream_that_comes_back_different_is_noticed(void **state)
 {
 	struct fixture f;
@@ -290,14 +290,14 @@ static void an_empty_resource_becomes_an_empty_file(void **state)
 	end(&f);
 }
 
-/* The missing bytes of the range would never be requested. */
+/* The missing bytes of the range would never be requested again. */
 static void a_range_that_is_too_short_ends_the_fetch(void **state)
 {
 	struct fixture f;
 
 	(void)state;
 	begin(&f, one_range_too_short);
-	f.options.parallel = 1; /* so that bytes were delivered before it */
+	f.options.parallel = 1; /* so that earlier bytes were delivered */
 
 	assert_int_equal(-(int)PENSTOCK_E_CHANGED, fetch(&f));
 
@@ -358,7 +358,7 @@ static void the_sha256_decides(void **state)
 	f.consumed = 0;
 	assert_int_equal(-(int)PENSTOCK_E_CORRUPT, fetch(&f));
 
-	/* The earlier good file still exists, and no other. */
+	/* The earlier good file is the only one. */
 	assert_int_equal(1, files_in(f.dir));
 	end(&f);
 }

@@ -1,4 +1,4 @@
-/* A server whose resource may change or be cut, and a directory that it is fetched into. */
+/* A server whose resource may change or whose replies may end early, and a target directory. */
 #ifndef TEST_HTTP_FETCH_FIXTURE_H
 #define TEST_HTTP_FETCH_FIXTURE_H
 
@@ -39,7 +39,7 @@ struct fixture {
 	struct http_fetch_options options;
 	struct http_fetch_result result;
 	struct penstock_error err;
-	/* Bytes that the consumer got. */
+	/* Number of bytes that the consumer got. */
 	_Atomic size_t consumed;
 	const char *expected;
 	size_t refuse_at;
@@ -47,10 +47,10 @@ struct fixture {
 	uint64_t missing;
 	atomic_long progress;
 	/* State of the server. */
-	atomic_uint version; /* number of the content */
-	unsigned change_at; /* first request that gets the other content; 0: never */
+	atomic_uint version; /* number of the current content */
+	unsigned change_at; /* first request that gets the other content; 0 if none */
 	bool cut;
-	bool held; /* ranges after the first wait for a second connection */
+	bool held; /* later ranges wait for a second connection */
 	atomic_bool away; /* the server replies 503 */
 	atomic_ulong served;
 	atomic_int cancel;
@@ -116,7 +116,7 @@ static inline void end(struct fixture *f)
 	fs_remove_tree(f->dir, NULL);
 }
 
-/* Returns the path of the part file, or of a file next to it; free() it. */
+/* Returns the path of the part file with the suffix `behind`. The caller has to free the text. */
 static char *part_of(const struct fixture *f, const char *behind)
 {
 	_cleanup_free_ char *first = NULL, *path = path_join(f->dir, "archive one.tar.gz");
@@ -172,10 +172,12 @@ static inline bool serve(struct mini_http *m, const struct mini_request *r, int 
 		return mini_serve(&whole, fd, etag, second ? two : one, SIZE);
 	}
 	mini_range(r, SIZE, &first, &last);
-	/* One connection would suffice if each range got its reply before the next is requested. */
+	/* One connection would be sufficient if each range got its reply before the next
+	 * request. */
 	for (unsigned ms = 0; f->held && first && m->connections < 2 && ms < 60000; ms++)
 		clock_sleep_ms(1);
-	/* The first request for a range is cut, the one for its rest is not. */
+	/* If `cut`, replies that begin at a chunk's start end early; the requests for their rests
+	 * are served. */
 	if (f->cut && first % CHUNK == 0) {
 		mini_printf(fd,
 			"HTTP/1.1 206 P\r\nETag: %s\r\nContent-Length: %" PRIu64

@@ -1,4 +1,5 @@
-/* Fetches that resume an earlier one: killed, failed, of another version, or tampered with. */
+/* Fetches that resume an earlier one that was killed or failed, had another version, or was
+ * tampered with. */
 #include "http_fetch_fixture.h"
 
 #include <signal.h>
@@ -26,7 +27,7 @@ static void what_was_fetched_before_a_failure_is_not_fetched_again(void **state)
 	end(&f);
 }
 
-/* Consumes a third and is killed, as by kill -9. */
+/* Consumes a third and then kills the process. */
 static int take_and_die(void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
 	struct fixture *f = cookie;
@@ -39,8 +40,8 @@ static int take_and_die(void *cookie, const void *data, size_t len, struct penst
 	return 0;
 }
 
-/* Forks the process that will be killed, before threads exist. The pipe passes the URL and the
- * directory. */
+/* Forks the process that will be killed, before other threads exist. The pipe passes the URL and
+ * the directory. */
 static pid_t fork_victim(int told[2])
 {
 	pid_t child;
@@ -96,7 +97,7 @@ static void a_remembered_part_of_another_version_is_dropped(void **state)
 
 	(void)state;
 	begin(&f, serve);
-	f.options.parallel = 1; /* so that much is missing when the consumer refuses */
+	f.options.parallel = 1; /* so that many bytes are missing when the consumer refuses */
 	f.refuse_at = SIZE / 2;
 	assert_int_equal(-(int)PENSTOCK_E_NO_SPACE, fetch(&f));
 	penstock_error_release(&f.err);
@@ -131,7 +132,7 @@ static void a_remembered_part_of_another_url_is_dropped(void **state)
 	end(&f);
 }
 
-/* Leaves a part file and its journal, as a failure does. */
+/* Leaves a part file and its journal, as a failed fetch does. */
 static void fail_half_way(struct fixture *f)
 {
 	begin(f, serve);
@@ -142,8 +143,8 @@ static void fail_half_way(struct fixture *f)
 	f->consumed = 0;
 }
 
-/* A journal is not valid for a file that was made after it: a clean-up may remove one of the
- * two. */
+/* A journal is invalid for a part file that was created later: a clean-up may have removed only the
+ * part file. */
 static void a_journal_without_its_part_is_no_harm(void **state)
 {
 	_cleanup_free_ char *part = NULL;
@@ -162,7 +163,7 @@ static void a_journal_without_its_part_is_no_harm(void **state)
 	end(&f);
 }
 
-/* Bytes beyond the end would be read as zeros, if the resource has no checksum that shows the
+/* The missing bytes would be read as zeros, and only a checksum of the resource could reveal the
  * error. */
 static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
 {
@@ -181,8 +182,8 @@ static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
 	end(&f);
 }
 
-/* A part file with a second link may belong to another program: it is neither trusted nor written
- * to. */
+/* A part file with a second link may belong to another program, so it is neither trusted nor
+ * written to. */
 static void a_part_that_may_be_anothers_is_not_gone_on_with(void **state)
 {
 	_cleanup_free_ char *part = NULL, *precious = NULL, *path = NULL;
@@ -224,7 +225,8 @@ static void a_damaged_journal_is_no_harm(void **state)
 	free(journal);
 	end(&f);
 }
-/* Leaves the state of a kill just before the rename: all of version one, with its journal. */
+/* Leaves the state of a kill directly before the rename: all bytes of version one, and the
+ * journal. */
 static void leave_all_of_it(struct fixture *f)
 {
 	_cleanup_free_ char *part = NULL, *journal = NULL;
@@ -269,8 +271,8 @@ static void a_fetch_that_was_killed_when_all_was_there_costs_one_byte(void **sta
 	end(&f);
 }
 
-/* A query may be a new signature of the same resource, or name another one: only the server
- * knows. */
+/* A different query may be a new signature for the same resource, or name another resource; only
+ * the server can decide. */
 static void all_of_another_version_is_not_taken_for_this_one(void **state)
 {
 	(void)state;
@@ -293,7 +295,7 @@ static void all_of_another_version_is_not_taken_for_this_one(void **state)
 	}
 }
 
-/* The server does not confirm that the resource still exists, so the file is kept for the next
+/* The server cannot confirm that the resource still exists, so the file is kept for the next
  * fetch. */
 static void all_of_it_waits_for_a_server_that_is_away(void **state)
 {

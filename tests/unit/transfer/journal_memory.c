@@ -1,4 +1,4 @@
-/* Every allocation around the journals fails once: the call ends with an error, or without a
+/* Every allocation for the journals fails once: the call returns an error, or works without a
  * journal. */
 #include "alloc_fail.h"
 
@@ -24,7 +24,8 @@ static char path[64], record[64];
 static char *data;
 static int source = -1;
 
-/* A download whose first block an earlier call has left; recorded blocks are whole or missing. */
+/* A download whose first block was left by an earlier call; recorded blocks are complete or
+ * missing. */
 static int download(struct penstock_error *err)
 {
 	struct get_part part = GET_PART_INIT;
@@ -96,7 +97,7 @@ static void each_fails_once(int (*work)(struct penstock_error *err))
 static void going_on_with_a_download(void **state)
 {
 	(void)state;
-	each_fails_once(download); /* from nothing, then from what the calls before have left */
+	each_fails_once(download); /* without, and then with the data of earlier calls */
 	each_fails_once(download);
 }
 

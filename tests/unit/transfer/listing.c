@@ -1,4 +1,4 @@
-/* Streams of objects: from several ranges at a time, and from stores that break the rules. */
+/* Streams of objects from several concurrent ranges, and from stores that break the rules. */
 #include "base/str.h"
 #include "transfer/listing.h"
 
@@ -16,27 +16,27 @@
 enum lie {
 	HONEST,
 	IGNORES_START, /* ignores start-after and lists from the start */
-	REFUSES_START, /* 400 for start-after */
-	INCLUSIVE_START, /* lists the key of start-after itself */
+	REFUSES_START, /* replies 400 to start-after */
+	INCLUSIVE_START, /* lists the key of start-after, too */
 	OLD_FORM, /* replies in the first version, with markers */
-	SHUFFLED, /* no order at all */
-	SHUFFLED_PAGES, /* order within a page */
-	EMPTY_PAGES, /* every second page has nothing but a token */
-	ONLY_EMPTY, /* every page, without end */
-	CIRCLE, /* the last page leads to the first */
-	NO_WAY_ON, /* the third page is empty, and says that more keys follow, without a token */
-	BREAKS, /* refuses from a request on */
+	SHUFFLED, /* has no order */
+	SHUFFLED_PAGES, /* has an order only within a page */
+	EMPTY_PAGES, /* every second page has only a token */
+	ONLY_EMPTY, /* all pages are empty, without end */
+	CIRCLE, /* the last page continues with the first */
+	NO_WAY_ON, /* the third page is empty, and announces more keys without a token */
+	BREAKS, /* refuses all requests from some request on */
 	OUTSIDE /* lists keys outside of the prefix */
 };
 
 struct store {
-	struct strlist keys; /* in the order in which they are listed */
+	struct strlist keys; /* in the order in which the store lists them */
 	unsigned page;
 	enum lie lie;
 	unsigned breaks_at;
 	atomic_uint requests;
-	unsigned wait_for; /* number of requests in flight before the next page is sent */
-	atomic_uint starts; /* requests with start-after */
+	unsigned wait_for; /* requests in flight before the next page is sent */
+	atomic_uint starts; /* number of requests with start-after */
 	atomic_uint at_once, most_at_once;
 };
 
@@ -57,7 +57,7 @@ static bool query_value(const char *target, const char *name, struct buf *out)
 	return false;
 }
 
-/* The index of the first key to list. */
+/* Returns the index of the first key to list. */
 static size_t begin_at(const struct store *s, const char *token, const char *after)
 {
 	size_t at = 0;
@@ -178,7 +178,7 @@ static void add_numbers(struct strlist *keys, const char *fmt_prefix, unsigned n
 		assert_int_equal(0, strlist_addf(keys, "%s%06u.jpg", fmt_prefix, i));
 }
 
-/* Directories of very different sizes, with names of all kinds. */
+/* Adds directories of very different sizes, with various names. */
 static void add_tree(struct strlist *keys, unsigned seed, unsigned n)
 {
 	static const char *const words[] = {"a", "b-", "train", "val", "\xc3\xa4\xc3\xb6", "x y",
@@ -247,7 +247,7 @@ static void list_all(struct store *s, unsigned parallel, const struct strlist *w
 	end(&f);
 }
 
-/* Keys that are numbers are listed from several ranges at a time, with hardly a key fetched
+/* Keys that are numbers are listed in several concurrent ranges, and hardly any key is fetched
  * twice. */
 static void numbers_come_from_several_ranges(void **state)
 {
@@ -259,13 +259,13 @@ static void numbers_come_from_several_ranges(void **state)
 	list_all(&s, 8, &s.keys);
 
 	assert_int_equal(8, s.most_at_once);
-	/* A range ends with a page that was cut, and in the end some ranges are beyond all keys. */
+	/* A range may end in the middle of a page, and the last ranges may be beyond all keys. */
 	assert_true(s.requests <= 500 + s.starts + 16);
 	assert_true(s.starts <= 500 / 6);
 	strlist_release(&s.keys);
 }
 
-/* With any distribution of keys, each comes once and in order. */
+/* With any distribution, each key is listed once and in order. */
 static void any_keys_come_once_in_order(void **state)
 {
 	(void)state;
@@ -282,7 +282,7 @@ static void any_keys_come_once_in_order(void **state)
 	}
 }
 
-/* One page takes one request, even if the page is empty. */
+/* A single page takes one request, even if it is empty. */
 static void short_listings_are_one_request(void **state)
 {
 	struct store s = {.page = 100}, none = {.page = 100};
@@ -298,7 +298,7 @@ static void short_listings_are_one_request(void **state)
 	strlist_release(&s.keys);
 }
 
-/* Only what is below the prefix, cut off the path. */
+/* Only keys below the prefix are listed, and their paths lack the prefix. */
 static void lists_below_a_prefix(void **state)
 {
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
@@ -351,8 +351,8 @@ static void list_lying(enum lie lie, unsigned page)
 	strlist_release(&s.keys);
 }
 
-/* If a store ignores or refuses start-after, or repeats keys, the listing takes longer, and no key
- * is lost. */
+/* If a store ignores or refuses start-after, or repeats keys, the listing takes longer, but loses
+ * no key. */
 static void stores_that_do_not_start_where_told(void **state)
 {
 	(void)state;
@@ -363,7 +363,7 @@ static void stores_that_do_not_start_where_told(void **state)
 	list_lying(EMPTY_PAGES, 10);
 }
 
-/* Keys that the store does not sort are sorted here, each once. */
+/* Keys that the store does not sort are sorted here, and each key is returned once. */
 static void stores_without_order(void **state)
 {
 	struct store s = {.page = 100, .lie = SHUFFLED};
@@ -388,7 +388,8 @@ static void stores_without_order(void **state)
 	strlist_release(&sorted);
 }
 
-/* Disorder that is detected after keys were returned is an error, not a repeated or lost key. */
+/* If disorder is detected after keys were returned, the result is an error, and no key is repeated
+ * or lost. */
 static void late_disorder_is_an_error(void **state)
 {
 	_cleanup_(outcome_release) struct outcome o = {0};
@@ -429,7 +430,7 @@ static void fails_with(enum lie lie, enum penstock_code code)
 	strlist_release(&s.keys);
 }
 
-/* A listing that never ends, has foreign keys, or is refused half-way is an error. */
+/* A listing that never ends, that has foreign keys, or that is refused half-way is an error. */
 static void failures_end_it(void **state)
 {
 	(void)state;
@@ -440,7 +441,7 @@ static void failures_end_it(void **state)
 	fails_with(OUTSIDE, PENSTOCK_E_PROTOCOL);
 }
 
-/* A listing may be freed before its end, and a cancelled one returns an error. */
+/* A listing may be freed before its end, and a cancelled listing returns an error. */
 static void can_be_left_and_cancelled(void **state)
 {
 	struct store s = {.page = 10};
@@ -492,8 +493,8 @@ static void ahead(const char *const *keys, const char *first, const char *last, 
 	free(model);
 }
 
-/* Numbers are continued as numbers, through all their digits, and end where the text before them
- * would change. */
+/* Numbers are extrapolated through all their digits. The model makes no cut if the text before the
+ * number would have to change. */
 static void models_count_on(void **state)
 {
 	static const char *const numbers[] = {"img_0000.jpg", "img_0099.jpg", "img_0123.jpg", NULL};
@@ -508,7 +509,7 @@ static void models_count_on(void **state)
 	ahead(same, "a", "a", "a", 3, NULL);
 }
 
-/* With any keys, a cut is a text after the listed keys. */
+/* For any keys, a cut is a text that sorts after the listed keys. */
 static void models_make_usable_cuts(void **state)
 {
 	struct strlist keys = {0};

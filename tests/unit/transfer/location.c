@@ -1,4 +1,4 @@
-/* Names of places, wildcards, and the effect of --include and --exclude. */
+/* Names of locations, wildcards, and the effect of --include and --exclude. */
 #include "transfer/location.h"
 
 #include <setjmp.h>
@@ -110,7 +110,7 @@ static void wildcards_match(void **state)
 	}
 }
 
-/* Patterns with many stars take simple matchers exponential time. */
+/* Simple matchers take exponential time for patterns with many stars. */
 static void a_pattern_of_many_stars_ends(void **state)
 {
 	char pattern[129], text[1025];

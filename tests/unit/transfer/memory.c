@@ -1,5 +1,5 @@
 /* Every allocation of a transfer fails once: the transfer is complete or returns an error, and
- * leaves no partial file under a final name. */
+ * leaves no incomplete file under its final name. */
 #include "transfer/bulk.h"
 #include "transfer/http_fetch.h"
 #include "transfer/listing.h"
@@ -102,7 +102,7 @@ static int count(void *cookie, const struct object_info *info)
 	return 0;
 }
 
-/* Listing, copying, deleting, signing. */
+/* Lists, copies, deletes and signs. */
 static int manage(struct client *c, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
@@ -159,7 +159,8 @@ static int fetch(struct client *c, struct penstock_error *err)
 	return rc;
 }
 
-/* Fetched bytes stay for the next call; the file under its own name is whole or missing. */
+/* The file under its final name is complete or missing; fetched bytes are kept for the next
+ * call. */
 static void check_fetched(int rc)
 {
 	char path[64];
@@ -176,7 +177,7 @@ static void fetching_in_ranges(void **state)
 		&(struct scenario){.work = fetch, .check = check_fetched}, false);
 }
 
-/* One item of each kind in flight, and the deletion of the copied objects. */
+/* Runs a bulk with one item of each kind, and the deletion of the copied object. */
 static int bulk_all(struct client *c, struct penstock_error *err)
 {
 	_cleanup_(bulk_freep) struct bulk *bulk = NULL;
@@ -214,7 +215,8 @@ static int bulk_all(struct client *c, struct penstock_error *err)
 	return rc;
 }
 
-/* The failed item may be another than the download: the file is whole, or missing. */
+/* The failed item may be another one than the download, so the file may be complete even after an
+ * error. */
 static void check_bulk(int rc)
 {
 	char path[64];
@@ -232,7 +234,7 @@ static void moving_many(void **state)
 		&(struct scenario){.work = bulk_all, .check = check_bulk}, false);
 }
 
-/* Entries of a stream come in order, and all of them unless there is an error. */
+/* Entries of a stream come in order; if there is no error, all of them come. */
 static int read_stream(struct entry_source *stream, const char *directory, unsigned all,
 	struct penstock_error *err)
 {
@@ -307,8 +309,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(walking, start_server, stop_server),
 	};
 
-	/* tests/unit/net/memory.c covers the allocations of libcurl. Here libcurl 7.88 would lose
-	 * the query of a URL, and only the signature would show the store that the URL is wrong. */
+	/* If an allocation fails, libcurl 7.88 may lose the query of a URL, and the store would
+	 * notice only by the signature. tests/unit/net/memory.c covers the allocations of
+	 * libcurl. */
 	alloc_fail_skip_library("libcurl");
 	alarm(115);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,4 +1,4 @@
-/* Lets every allocation of a piece of work fail once, with a client and a store for the work. */
+/* Makes every allocation of a piece of work fail once; has a client and a store for the work. */
 #ifndef TEST_MEMORY_FIXTURE_H
 #define TEST_MEMORY_FIXTURE_H
 
@@ -30,7 +30,7 @@
 static char data[SIZE];
 static char data_etag[40];
 
-/* ---- the store, in a process of its own ---- */
+/* ---- the store, in a separate process ---- */
 
 static bool xml(int fd, const char *body)
 {
@@ -52,7 +52,7 @@ static bool list(int fd)
 	return xml(fd, body);
 }
 
-#define MANY 60 /* keys "m/00" and on, in pages of 20 */
+#define MANY 60 /* number of keys from "m/00" on, in pages of 20 */
 
 /* Lists the keys after start-after, or from the number in the token. */
 static bool list_many(const char *target, int fd)
@@ -78,7 +78,7 @@ static bool list_many(const char *target, int fd)
 	return xml(fd, body);
 }
 
-/* Replies 200 with the ETag and the checksum of the body. */
+/* Replies 200 with the ETag and the checksum of the request's body. */
 static bool take(const struct mini_request *r, int fd)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -183,14 +183,14 @@ static void client_release(struct client *c)
 	*c = (struct client){NULL};
 }
 
-/* A scenario whose allocations fail, and the check after it. */
+/* Work whose allocations fail, and the check after it. */
 struct scenario {
 	int (*work)(struct client *c, struct penstock_error *err);
 	void (*check)(int rc);
 };
 
-/* Lets the n-th allocation of the work fail; with `all` also those of making and freeing the
- * client. */
+/* Makes the n-th allocation of the work fail. If `all`, the allocations of making and freeing the
+ * client count, too. */
 static bool run_once(
 	const struct scenario *s, size_t n, bool all, int *rc, struct penstock_error *err)
 {

@@ -26,7 +26,7 @@ static void one_stream_gets_what_it_asks_for(void **state)
 	assert_int_equal(memory_share_taken(), 0);
 }
 
-/* The limit is for memory beyond the one piece that each stream needs to make progress. */
+/* Each stream needs one piece to make progress; the limit applies to memory beyond that. */
 static void many_streams_stay_within_the_bound_but_for_their_first_piece(void **state)
 {
 	unsigned n[20];
@@ -90,7 +90,7 @@ static void who_finds_no_room_waits_for_a_turn(void **state)
 	size_t first, second;
 
 	(void)state;
-	/* A single stream gets its turn for any size. */
+	/* A single stream may take any size. */
 	first = memory_turn_take(2 * LIMIT_STREAM_MEMORY, 2 * LIMIT_STREAM_MEMORY, NULL);
 	assert_int_equal(2 * LIMIT_STREAM_MEMORY, first);
 	memory_turn_give(first);

@@ -1,4 +1,5 @@
-/* Downloads, listings, deletions and errors, from stores that cut replies or send wrong ones. */
+/* Downloads, listings, deletions and errors, with stores that end replies early or send wrong
+ * ones. */
 #include "objects_fixture.h"
 
 #include "base/cleanup.h"
@@ -8,7 +9,8 @@
 
 /* ---- stores ---- */
 
-/* One object of `data`, in ranges too; f->text adds headers; f->trouble replies are cut. */
+/* Serves one object with the content `data`, also in ranges. f->text has additional headers; the
+ * first f->trouble replies end early. */
 static bool object_store(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -34,7 +36,7 @@ static bool object_store(struct mini_http *m, const struct mini_request *r, int 
 	return mini_write(fd, data + first, last - first + 1);
 }
 
-/* A captive portal asks for a login, and replies 200. */
+/* A captive portal replies 200 with a login page. */
 static bool login_page(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	(void)m;
@@ -45,8 +47,8 @@ static bool login_page(struct mini_http *m, const struct mini_request *r, int fd
 
 #define LARGE (LIMIT_GET_SINGLE + MIB)
 
-/* Every range lacks its last byte, and its header lacks the size of the object, so the headers do
- * not show the error. */
+/* Every range lacks its last byte, and its header lacks the object's size, so the headers do not
+ * reveal the error. */
 static bool short_ranges(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	uint64_t first = 0, last = LARGE - 1;
@@ -63,7 +65,7 @@ static bool short_ranges(struct mini_http *m, const struct mini_request *r, int 
 	       mini_write(fd, data, last - first);
 }
 
-/* The first range is complete, except the empty chunk at its end. */
+/* The first range is complete, but lacks the empty last chunk. */
 static bool range_without_last_chunk(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	uint64_t first = 0, last = OBJECT - 1;
@@ -103,7 +105,7 @@ static bool says_nonsense(struct mini_http *m, const struct mini_request *r, int
 	return mini_reply(fd, "200 OK", "", f->text, strlen(f->text));
 }
 
-/* The clock of this server is an hour ahead. */
+/* The clock of this server is an hour fast. */
 static bool other_clock(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	char date[64] = "";
@@ -291,7 +293,7 @@ static void an_object_that_is_not_the_listed_one_is_refused(void **state)
 	end(&f);
 }
 
-/* The listing had size and ETag, so one request for each object is enough. */
+/* The listing has the size and the ETag, so one request is sufficient for each object. */
 static void a_known_object_costs_one_request(void **state)
 {
 	struct fixture f;
@@ -460,7 +462,8 @@ static void a_range_that_is_too_short_is_no_success(void **state)
 	end(&f);
 }
 
-/* Memory gets the requested bytes, and at the end of an object no further request is sent. */
+/* The buffer gets exactly the requested bytes; at the end of an object, no further request is
+ * sent. */
 static void a_range_to_memory_that_is_cut_behind_its_last_byte_has_its_length(void **state)
 {
 	const uint64_t offsets[] = {1000, OBJECT - 500};

@@ -1,4 +1,4 @@
-/* A store that replies as the test asks, and counts the requests. */
+/* A store that replies as the test requests, and counts the requests. */
 #ifndef TEST_OBJECTS_FIXTURE_H
 #define TEST_OBJECTS_FIXTURE_H
 
@@ -38,10 +38,10 @@ struct fixture {
 	atomic_uint aborts;
 	atomic_uint heads;
 	atomic_uint others;
-	atomic_uint trouble; /* number of times that the store causes trouble */
+	atomic_uint trouble; /* number of times that the store misbehaves */
 	atomic_int valid;
 	atomic_int cancel;
-	const char *text; /* for the test */
+	const char *text; /* text whose meaning depends on the test */
 };
 
 static char data[SIZE];
@@ -99,7 +99,7 @@ static inline void md5_etag(const void *bytes, size_t len, char out[35])
 	out[34] = '\0';
 }
 
-/* Replies 200 with the ETag of the body, and with the checksum of the request. */
+/* Replies 200 with the ETag of the body; if `echo`, also with the checksum of the request. */
 static inline bool accept_body(const struct mini_request *r, int fd, bool echo, const char *more)
 {
 	char etag[35];

@@ -1,4 +1,4 @@
-/* The keys of one output among all keys below its prefix. */
+/* Selecting the keys of one output from all keys below its prefix. */
 #include "transfer/output_keys.h"
 
 #include <setjmp.h>
@@ -19,7 +19,7 @@ static void the_state_of_runs_is_known(void **state)
 	assert_false(output_key_is_state("penstock/a"));
 }
 
-/* In the order of a listing. */
+/* The keys are in the order of a listing. */
 static void outputs_below_an_output_are_left_out(void **state)
 {
 	static const struct {
@@ -30,7 +30,7 @@ static void outputs_below_an_output_are_left_out(void **state)
 		{".penstock/runs/1/state.json", false},
 		{".penstock/tags/v1/a", false},
 		{"a", true},
-		{"model/.penstock/deploy.json", false}, /* a model in service is not an output */
+		{"model/.penstock/deploy.json", false}, /* a deployed model is not an output */
 		{"model/weights", true},
 		{"sub/.penstock/owner.json", false},
 		{"sub/.penstock/runs/2/state.json", false},
@@ -50,7 +50,7 @@ static void outputs_below_an_output_are_left_out(void **state)
 		assert_int_equal(cases[i].taken, output_keys_take(&keys, cases[i].key));
 }
 
-/* A prefix with the outputs of several runs, but without an output of its own. */
+/* The prefix has the outputs of several runs below it, but is not an output itself. */
 static void a_prefix_that_is_no_output_has_all_outputs(void **state)
 {
 	struct output_keys keys = {0};

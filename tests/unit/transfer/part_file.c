@@ -1,4 +1,4 @@
-/* The files that downloads write to: each download has its own, next to any existing file. */
+/* The temporary files of downloads: each download has its own, next to any existing file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -51,7 +51,7 @@ static void assert_holds(const char *path, const char *text)
 	assert_string_equal(text, buf_str(&got));
 }
 
-/* Opens a part file, writes to it, and returns its name. */
+/* Opens a part file, writes to it, and returns its descriptor. */
 static int opened(const struct place *p, bool plain)
 {
 	_cleanup_free_ char *part = NULL;
@@ -69,7 +69,7 @@ static int opened(const struct place *p, bool plain)
 	return fd;
 }
 
-/* The file of a killed download is reused, from its start. */
+/* The part file of a killed download is reused from its beginning. */
 static void a_leftover_is_taken_over(void **state)
 {
 	struct place p;
@@ -84,7 +84,7 @@ static void a_leftover_is_taken_over(void **state)
 	assert_int_equal(0, fs_remove_tree(p.dir, NULL));
 }
 
-/* Two downloads to one name at a time: neither writes to the file of the other. */
+/* Two concurrent downloads have the same target; neither writes to the part file of the other. */
 static void a_file_that_is_written_to_stays_its_writers(void **state)
 {
 	struct place p;
@@ -102,7 +102,7 @@ static void a_file_that_is_written_to_stays_its_writers(void **state)
 	assert_int_equal(0, fs_remove_tree(p.dir, NULL));
 }
 
-/* In a directory of other users, a name that can be predicted may be a link to anywhere. */
+/* In a directory of other users, a predictable name may be a link to any file. */
 static void what_stands_there_by_design_is_not_touched(void **state)
 {
 	struct place p;
@@ -127,7 +127,7 @@ static void what_stands_there_by_design_is_not_touched(void **state)
 	assert_int_equal(0, fs_remove_tree(p.dir, NULL));
 }
 
-/* A name that is too long for the suffix gets another one, with the same result. */
+/* A name that is too long for the suffix gets another part file name, which works the same way. */
 static void long_names_have_part_files_too(void **state)
 {
 	_cleanup_free_ char *part = NULL;

@@ -1,7 +1,7 @@
 /*
- * A store in memory with one object and uploads in parts, which works like S3: lists of parts,
- * copies of ranges under a condition, checksums of the whole compared at the end. The store counts
- * the requests, and sends wrong replies if a test asks for them.
+ * An in-memory store with one object and multipart uploads. As in S3, it lists parts, copies ranges
+ * under a condition, and compares the checksum of the whole object at the end. The store counts
+ * requests, and sends wrong replies if a test requests them.
  *
  *	begin(&f, store_answer);
  *	store.no_copies = true;			// `store` is a variable of this file
@@ -32,32 +32,32 @@ struct store_part {
 struct parts_store {
 	struct store_part parts[STORE_UPLOADS][STORE_PARTS];
 	bool alive[STORE_UPLOADS];
-	unsigned uploads; /* begun */
+	unsigned uploads; /* uploads that were begun */
 	char *object;
 	size_t object_len;
 	char object_etag[64];
 	char object_sum[CHECKSUM_TEXT_SIZE];
 	unsigned generation;
-	/* Counts of the requests. */
+	/* Numbers of requests. */
 	unsigned sent_parts, copied_parts, aborts, completes, lists, puts;
 	uint64_t sent_bytes, copied_bytes;
 	/* Faults of the store. */
-	unsigned wrong_etag; /* this part is listed with another ETag */
-	bool no_copies; /* 501 for UploadPartCopy */
+	unsigned wrong_etag; /* number of the part that is listed with another ETag */
+	bool no_copies; /* replies 501 to UploadPartCopy */
 	bool ignores_if_match; /* for copies */
-	bool copies_wrongly; /* one byte of each copy is wrong */
+	bool copies_wrongly; /* one byte of each copied part is wrong */
 	bool no_sums; /* ignores checksums */
-	bool loses_upload; /* before the list of parts */
-	unsigned resent; /* an unknown request has stored this part once more */
+	bool loses_upload; /* before it lists the parts */
+	unsigned resent; /* an unknown request has stored this part again */
 	bool lists_sums; /* lists checksums of parts */
-	unsigned interrupt_at; /* sets `cancel` when this part arrives, and waits for the end */
+	unsigned interrupt_at; /* sets `cancel` when this part arrives, and then waits */
 	atomic_int *cancel;
 };
 
 static struct parts_store store;
 static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Empties the store; its server may be running. */
+/* Empties the store, even while its server is running. */
 static inline void store_reset(void)
 {
 	pthread_mutex_lock(&store_lock);
@@ -180,7 +180,7 @@ static inline bool store_put_part(const struct mini_request *r, unsigned u, unsi
 	return accept_body(r, fd, !store.no_sums, "");
 }
 
-/* Returns true if the list of parts in the request names the current ones. */
+/* Returns true if the request lists the current parts. */
 static inline bool store_knows_parts(const struct mini_request *r, unsigned u)
 {
 	_cleanup_(buf_release) struct buf body = BUF_INIT(MIB);

@@ -1,4 +1,4 @@
-/* Uploads: their conditions, how they appear, and what they leave after a failure. */
+/* Uploads: their conditions, the moment at which objects appear, and the result of a failure. */
 #include "objects_fixture.h"
 #include "s3/sign/chunked.h"
 #include "s3/multipart.h"
@@ -13,7 +13,7 @@ static bool plain_store(struct mini_http *m, const struct mini_request *r, int f
 	return accept_body(r, fd, true, "");
 }
 
-/* Does not support checksums, and says so. */
+/* Refuses requests with checksums. */
 static bool refuses_checksums(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -64,8 +64,8 @@ static int on_trailer(void *cookie, const char *name, const char *value, struct 
 	return 0;
 }
 
-/* A `penstock serve`: identifies itself, and accepts aws-chunked bodies with a checksum at their
- * end. */
+/* Acts as `penstock serve`, which identifies itself, and accepts aws-chunked bodies with a checksum
+ * in the trailer. */
 static bool own_store(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -99,7 +99,7 @@ static bool own_store(struct mini_http *m, const struct mini_request *r, int fd)
 	return mini_reply(fd, "200 OK", headers, "", 0);
 }
 
-/* Accepts the first PUT and loses the reply; the condition of the second one fails. HEAD:
+/* Accepts the first PUT without a reply, and refuses the condition of the second one. HEAD returns
  * f->text. */
 static bool loses_a_reply(struct mini_http *m, const struct mini_request *r, int fd)
 {
@@ -112,7 +112,7 @@ static bool loses_a_reply(struct mini_http *m, const struct mini_request *r, int
 	return answer_error(fd, "412 Precondition Failed", "PreconditionFailed", "");
 }
 
-/* A store for uploads in parts; f->trouble and f->text cause trouble. */
+/* A store for multipart uploads; f->trouble and f->text select its faults. */
 static bool multipart_store(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char initiated[] = "<InitiateMultipartUploadResult><UploadId>the id</UploadId>"
@@ -213,7 +213,7 @@ static void an_upload_that_is_not_valid_any_more_is_abandoned(void **state)
 	end(&f);
 }
 
-/* If standard input was closed, its descriptor may be any file of the caller. */
+/* If standard input was closed, the caller may have opened another file as descriptor 0. */
 static void a_stream_closes_no_descriptor_but_its_own(void **state)
 {
 	struct fixture f;
@@ -289,7 +289,8 @@ static void a_store_that_has_other_bytes_is_found_out(void **state)
 	}
 }
 
-/* The file is read once instead of twice, which penstock's own store allows. */
+/* penstock's own store accepts the checksum after the data, so the file is read once instead of
+ * twice. */
 static void our_own_store_gets_checksums_behind_the_data(void **state)
 {
 	struct fixture f;
@@ -328,7 +329,7 @@ static void a_file_that_got_shorter_is_not_uploaded(void **state)
 	end(&f);
 }
 
-/* The reply was lost, and the condition fails the second time, because of the first request. */
+/* The first PUT succeeded without a reply, so the condition of the second one fails. */
 static void a_conditional_put_whose_reply_was_lost_is_recognised(void **state)
 {
 	struct fixture f;

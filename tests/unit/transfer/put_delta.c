@@ -1,4 +1,4 @@
-/* Uploads that send only the changes since the object that they replace. */
+/* Uploads that send only the differences from the object that they replace. */
 #include "parts_store.h"
 
 #include <dirent.h>
@@ -12,7 +12,7 @@
 #define BLOCK	  (256 * KIB)
 
 static char directory[] = "/tmp/penstock-delta-XXXXXX";
-static char *bytes; /* content of the file */
+static char *bytes; /* content of the source file */
 
 static int put_size(struct fixture *f, size_t size, const char *if_match)
 {
@@ -102,7 +102,7 @@ static void a_file_that_grew_sends_its_end(void **state)
 	assert_true(store.sent_bytes <= 4 * MIB + BLOCK + 77);
 	assert_stored(f, FILE_SIZE - 7);
 
-	/* For a file that became shorter, only its new last block is sent. */
+	/* If the file became shorter, only its new last block is sent. */
 	assert_int_equal(0, put_size(f, 20 * MIB + 5, NULL));
 	assert_true(store.sent_bytes <= BLOCK);
 	assert_stored(f, 20 * MIB + 5);
@@ -130,7 +130,7 @@ static void a_store_without_copies_gets_all_of_it(void **state)
 	assert_int_equal(0, put(f));
 	assert_stored(f, FILE_SIZE);
 
-	/* The store is not asked again. */
+	/* The client remembers this, and does not try a copy again. */
 	change(MIB, 10);
 	unsigned uploads = store.uploads;
 	assert_int_equal(0, put(f));
@@ -155,7 +155,7 @@ static void somebody_elses_object_is_not_built_upon(void **state)
 	assert_stored(f, FILE_SIZE);
 }
 
-/* Ceph ignores the condition on a copy's source. */
+/* Ceph ignores the condition on the source of a copy. */
 static void a_store_that_ignores_the_condition_is_found_out(void **state)
 {
 	struct fixture *f = *state;
@@ -191,7 +191,7 @@ static void a_copy_of_other_bytes_is_found_out(void **state)
 	assert_stored(f, FILE_SIZE);
 }
 
-/* Blocks without a record count as changed. */
+/* Blocks without a valid record count as changed. */
 static void a_damaged_record_costs_what_it_told_of(void **state)
 {
 	_cleanup_free_ char *records = path_join(directory, "records/below");
@@ -205,7 +205,7 @@ static void a_damaged_record_costs_what_it_told_of(void **state)
 			path = path_join(records, e->d_name);
 	}
 	_cleanup_close_ int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-	/* Into the first line of tags: 64 blocks of the 97. */
+	/* Damage the first line of checksums, which covers 64 of the 97 blocks. */
 	assert_int_equal(0, fs_pwrite_all(fd, "zz", 2, 400));
 
 	assert_int_equal(0, put(f));
@@ -248,7 +248,8 @@ static void files_release(struct files *t)
 	delta_sums_release(&t->earlier);
 }
 
-/* Every part is at its place and long enough, and copied blocks are the same. */
+/* Checks that every part has the right offset and a sufficient size, and that copied blocks are
+ * unchanged. */
 static void check_plan(const struct files *t, const struct delta_plan *plan, uint64_t least)
 {
 	uint64_t at = 0, sent = 0;
@@ -272,7 +273,7 @@ static void check_plan(const struct files *t, const struct delta_plan *plan, uin
 	assert_int_equal(plan->sent, sent);
 }
 
-/* The fewest blocks that any plan sends, by trying all (up to 2^20 of them). */
+/* Returns the smallest number of blocks that any plan sends, by trying all plans (up to 2^20). */
 static uint64_t fewest(const struct files *t, uint64_t least, uint64_t from)
 {
 	uint64_t n = t->now.n, best = UINT64_MAX;
@@ -320,7 +321,7 @@ static void no_plan_sends_less(void **state)
 	}
 }
 
-/* 100 MB of which 5 % changed, in one piece anywhere. */
+/* In a file of 100 MB, a contiguous 5 % have changed, at any offset. */
 static void five_percent_cost_little_more(void **state)
 {
 	const uint64_t size = 100 * 1000 * 1000;
@@ -335,7 +336,7 @@ static void five_percent_cost_little_more(void **state)
 			t.now.tags[i][3] = 1;
 		assert_int_equal(0, delta_plan(&plan, &t.now, &t.earlier, 5 * MIB, 8 * MIB, NULL));
 		check_plan(&t, &plan, 5 * MIB);
-		/* The blocks before the change may be too few for a part of their own. */
+		/* There may be too few blocks before the change for a separate part. */
 		assert_true(plan.sent * 100 <= size * (at < 5 * MIB ? 11 : 6));
 		delta_plan_release(&plan);
 		files_release(&t);

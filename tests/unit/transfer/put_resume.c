@@ -12,7 +12,7 @@
 #define PARTS ((SIZE + PART - 1) / PART)
 
 static char directory[] = "/tmp/penstock-resume-XXXXXX";
-static atomic_llong moved; /* progress of the current call in bytes */
+static atomic_llong moved; /* reported progress of the current call */
 
 static char *in_directory(const char *name)
 {
@@ -68,7 +68,8 @@ static void interrupted(struct fixture *f)
 	assert_null(store.object);
 }
 
-/* Returns the path of the only journal; NULL if it is missing; free() it. */
+/* Returns the path of the only journal, or NULL if there is none. The caller has to free the
+ * text. */
 static char *journal(void)
 {
 	_cleanup_free_ char *path = in_directory("journals/below");
@@ -130,7 +131,7 @@ static void the_next_call_sends_only_what_is_missing(void **state)
 
 	assert_int_equal(1, store.uploads);
 	assert_int_equal(PARTS - 2, store.sent_parts);
-	assert_int_equal(SIZE, moved); /* existing parts count as progress, too */
+	assert_int_equal(SIZE, moved); /* existing parts count as progress */
 	assert_int_equal(SIZE, f->info.size);
 	assert_string_equal(store.object_etag, f->info.etag);
 	assert_whole();
@@ -165,7 +166,7 @@ static void an_object_with_other_properties_starts_anew(void **state)
 	assert_whole();
 }
 
-/* If the store disagrees with the journal, the store is right. */
+/* If the store's list differs from the journal, the list is used. */
 static void a_part_that_the_store_lists_otherwise_is_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -179,8 +180,8 @@ static void a_part_that_the_store_lists_otherwise_is_sent_again(void **state)
 	assert_whole();
 }
 
-/* Writes the times of the current file into the journal, as if the bytes had changed without a
- * change of the times. */
+/* Rewrites the journal with the times of the current file, as if the bytes had changed without
+ * changing the times. */
 static void make_journal_of_now(const char *path)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB), line = BUF_INIT(KIB);
@@ -209,7 +210,8 @@ static void make_journal_of_now(const char *path)
 	}
 }
 
-/* If the bytes of the file differ from the stored part, the journal is wrong, too. */
+/* The bytes of the file differ from the stored part, although the journal describes them as
+ * equal. */
 static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
 {
 	_cleanup_free_ char *path = NULL;
@@ -228,7 +230,7 @@ static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
 	assert_whole();
 }
 
-/* Changes a byte of the journal's line of this number. Returns the number of lines. */
+/* Changes a byte in the given line of the journal. Returns the number of lines. */
 static unsigned damage(unsigned number)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -238,12 +240,12 @@ static unsigned damage(unsigned number)
 	assert_int_equal(0, fs_read(path, &text, NULL));
 	for (char *at = text.data; (at = strchr(at, '\n')) && at[1]; at++)
 		if (++lines == number)
-			at[10] ^= 0x20; /* the tag after the line's checksum */
+			at[10] ^= 0x20; /* the tag, which follows the checksum of the line */
 	assert_int_equal(0, fs_write_atomic(path, text.data, text.len, 0600, NULL));
 	return lines;
 }
 
-/* At worst a part is sent again; no upload is forgotten. */
+/* A part may be sent again, but no upload is forgotten. */
 static void a_damaged_line_of_the_journal_costs_a_part_at_most(void **state)
 {
 	struct fixture *f = *state;
@@ -262,7 +264,8 @@ static void a_damaged_line_of_the_journal_costs_a_part_at_most(void **state)
 	}
 }
 
-/* The journal is named after its target. */
+/* The name of the journal is derived from the target, so the journal is used even without the lines
+ * that describe the target. */
 static void a_journal_that_does_not_say_what_it_is_about_is_used(void **state)
 {
 	struct fixture *f = *state;
@@ -277,7 +280,7 @@ static void a_journal_that_does_not_say_what_it_is_about_is_used(void **state)
 	assert_whole();
 }
 
-/* The file is not known any more: no part is reused, and none is left behind. */
+/* The journal no longer identifies the file, so no part is reused, and the upload is aborted. */
 static void an_upload_of_a_file_that_nobody_knows_is_ended(void **state)
 {
 	struct fixture *f = *state;
@@ -293,8 +296,8 @@ static void an_upload_of_a_file_that_nobody_knows_is_ended(void **state)
 	assert_whole();
 }
 
-/* The ETags do not depend on the bytes, and the last request for a part was one that the client
- * does not know of. */
+/* The ETags do not depend on the bytes, and a request that the client does not know has stored the
+ * part again. */
 static void a_part_that_was_stored_twice_is_known_by_its_checksum(void **state)
 {
 	struct fixture *f = *state;
@@ -308,7 +311,7 @@ static void a_part_that_was_stored_twice_is_known_by_its_checksum(void **state)
 	assert_whole();
 }
 
-/* Without a checksum the content of the part is unknown. */
+/* Without a checksum, the client cannot know the content of the part. */
 static void a_part_that_nobody_knows_is_not_put_into_an_object(void **state)
 {
 	struct fixture *f = *state;
@@ -319,7 +322,7 @@ static void a_part_that_nobody_knows_is_not_put_into_an_object(void **state)
 
 	assert_null(store.object);
 
-	/* The next call sends it once more. */
+	/* The next call sends the part again. */
 	store.resent = 0;
 	assert_int_equal(0, put(f, false));
 	assert_int_equal(1, store.sent_parts);
@@ -340,7 +343,7 @@ static void an_upload_that_is_gone_starts_anew(void **state)
 	assert_whole();
 }
 
-/* A kill between the store's reply and the end of the journal. */
+/* A kill after the store's reply and before the removal of the journal. */
 static void what_was_completed_is_not_sent_again(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -349,7 +352,7 @@ static void what_was_completed_is_not_sent_again(void **state)
 
 	interrupted(f);
 	path = journal();
-	/* Open the journal, to read it as it is just before its end. */
+	/* Keep the journal open, to read its last content after its removal. */
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(0, put(f, false));
 	char *room = buf_reserve(&text, 64 * KIB);
@@ -365,7 +368,7 @@ static void what_was_completed_is_not_sent_again(void **state)
 	assert_whole();
 }
 
-/* The object has the sent bytes, but the file has other bytes now, with the same times. */
+/* The object has the bytes that were sent. The file now has other bytes with the same times. */
 static void what_was_completed_of_other_bytes_is_sent_again(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -390,7 +393,7 @@ static void what_was_completed_of_other_bytes_is_sent_again(void **state)
 	assert_whole();
 }
 
-/* A failure that is permanent leaves nothing to resume. */
+/* After a permanent failure, nothing is left to resume. */
 static void a_refused_condition_ends_the_upload(void **state)
 {
 	_cleanup_free_ char *path = in_directory("source"),
@@ -410,7 +413,7 @@ static void a_refused_condition_ends_the_upload(void **state)
 	assert_null(left);
 }
 
-/* The upload of a file that is gone can never be resumed, so the next upload aborts it. */
+/* The upload of a missing file can never be resumed, so the next upload aborts it. */
 static void what_nobody_can_go_on_with_is_swept(void **state)
 {
 	_cleanup_free_ char *path = in_directory("source"), *other = in_directory("other");
@@ -418,7 +421,7 @@ static void what_nobody_can_go_on_with_is_swept(void **state)
 
 	interrupted(f);
 	assert_int_equal(0, rename(path, other));
-	object_client_free(f->s3); /* sweeps once */
+	object_client_free(f->s3); /* a client only checks for old uploads once */
 	char url[MINI_URL_SIZE];
 	mini_url(&f->server, "", url);
 	assert_int_equal(0, object_client_open(&f->s3, f->engine,

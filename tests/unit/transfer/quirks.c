@@ -7,7 +7,8 @@
 
 /* ---- stores ---- */
 
-/* Compares If-Match with the bare ETag, quotes and all. f->others: requests that it refused. */
+/* Compares the text of If-Match with the ETag without quotes. f->others is the number of refused
+ * requests. */
 static bool compares_quotes(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -26,7 +27,7 @@ static bool compares_quotes(struct mini_http *m, const struct mini_request *r, i
 	return accept_body(r, fd, false, "");
 }
 
-/* Replies NoSuchKey to a condition on an object that does not exist. */
+/* Replies NoSuchKey to a conditional request for a missing object. */
 static bool has_nothing(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	(void)m;
@@ -35,7 +36,7 @@ static bool has_nothing(struct mini_http *m, const struct mini_request *r, int f
 	return answer_error(fd, "404 Not Found", "NoSuchKey", "");
 }
 
-/* Completes an upload without an ETag in the reply; HEAD: f->text, else the right one. */
+/* Completes an upload with a reply that lacks the ETag. HEAD returns the ETag f->text. */
 static bool keeps_the_etag_to_itself(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char initiated[] = "<InitiateMultipartUploadResult><UploadId>id</UploadId>"
@@ -59,7 +60,7 @@ static bool keeps_the_etag_to_itself(struct mini_http *m, const struct mini_requ
 	return mini_reply(fd, "200 OK", "", completed, strlen(completed));
 }
 
-/* Returns the ETags of copies without quotes. HEAD of "there" is an object, too. */
+/* Returns the ETag of a copy without quotes. HEAD finds "from" and "there". */
 static bool leaves_quotes_out(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char copied[] = "<CopyObjectResult><ETag>" PRESENT
@@ -75,7 +76,8 @@ static bool leaves_quotes_out(struct mini_http *m, const struct mini_request *r,
 	return mini_reply(fd, "200 OK", "", copied, strlen(copied));
 }
 
-/* Copies the current object, which is not the one that the first HEAD saw. f->others: DELETEs. */
+/* Copies the current object, which differs from the one that the first HEAD returned. f->others is
+ * the number of DELETEs. */
 static bool copies_what_is_there(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char copied[] = "<CopyObjectResult><ETag>&quot;" PRESENT
@@ -96,8 +98,8 @@ static bool copies_what_is_there(struct mini_http *m, const struct mini_request 
 	return mini_reply(fd, "200 OK", "", copied, strlen(copied));
 }
 
-/* Supports conditions if f->text has their letter: p for PUT, c for Complete, d for DELETE. The
- * object of the probe exists from the first PUT on. f->others: DELETEs. */
+/* Supports conditions on the requests whose letters f->text has: p for PUT, c for Complete, d for
+ * DELETE. The probe's object exists from its first PUT on. f->others is the number of DELETEs. */
 static bool knows_some_conditions(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char initiated[] = "<InitiateMultipartUploadResult><UploadId>id</UploadId>"
@@ -135,8 +137,8 @@ static bool knows_some_conditions(struct mini_http *m, const struct mini_request
 #define REMOVED	 40
 #define LAST_KEY "k39"
 
-/* Deletes every key that is named. At the first deletion another client replaces the last key.
- * f->others: requests for deletions; f->aborts: whether they named the last key. */
+/* Deletes every named key. At the first deletion, another client replaces the last key. f->others
+ * is the number of deletion requests, and f->aborts the number of those that name the last key. */
 static bool deletes_what_is_named(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -156,7 +158,7 @@ static bool deletes_what_is_named(struct mini_http *m, const struct mini_request
 
 /* ---- tests ---- */
 
-/* With Ceph before 18 every renewal of a lease would otherwise look like a lost one. */
+/* With Ceph before version 18, the lease would otherwise be lost at every renewal. */
 static void if_match_is_sent_without_quotes_where_quotes_are_compared(void **state)
 {
 	const struct object_put_options options = {.if_match = "\"" PRESENT "\""};
@@ -191,7 +193,8 @@ static void a_condition_that_really_fails_still_fails(void **state)
 	end(&f);
 }
 
-/* Another client has deleted the object: a failed condition, not a missing input. */
+/* Another client has deleted the object, so the condition has failed; the error is not that an
+ * input is missing. */
 static void nothing_to_match_is_a_failed_condition(void **state)
 {
 	struct fixture f;
@@ -218,7 +221,7 @@ static int put_multipart(struct fixture *f)
 	return r;
 }
 
-/* Without the ETag the next conditional write would fail. */
+/* The next conditional write needs the ETag. */
 static void the_etag_of_an_upload_is_asked_for_where_complete_does_not_tell_it(void **state)
 {
 	char etag[MULTIPART_ETAG_SIZE];
@@ -270,7 +273,7 @@ static void the_etag_of_a_copy_gets_its_quotes(void **state)
 	end(&f);
 }
 
-/* Ceph and MinIO ignore If-None-Match there. */
+/* Ceph and MinIO ignore If-None-Match in copies. */
 static void a_copy_that_may_only_create_asks_what_is_there(void **state)
 {
 	const struct object_copy_options create = {.if_none_match = true};
@@ -334,7 +337,7 @@ static void each_place_of_conditions_is_probed_by_itself(void **state)
 		assert_int_equal(cases[i].found.put, found.put);
 		assert_int_equal(cases[i].found.complete, found.complete);
 		assert_int_equal(cases[i].found.remove, found.remove);
-		assert_true(f.others > 0); /* the object of the probe is gone */
+		assert_true(f.others > 0); /* the object of the probe was deleted */
 		end(&f);
 	}
 }
@@ -346,8 +349,8 @@ static void name_key(void *cookie, const char *key, const struct penstock_error 
 	++*(unsigned *)cookie;
 }
 
-/* A store without conditions: between the check of an object and its deletion there are two
- * requests, not those of all objects. */
+/* The store does not support conditions. Only a few requests are sent between the check of an
+ * object and its deletion, so an object that is replaced meanwhile is noticed. */
 static void what_is_replaced_while_others_are_deleted_stays(void **state)
 {
 	struct strlist keys = {0}, etags = {0};

@@ -21,12 +21,12 @@
 
 #define SIZE 3073
 #define N    40
-/* Requests that may be sent again because the machine has delayed them. */
+/* Number of requests that may be repeated because this machine was slow. */
 #define MAY_HANG 1
 
 static char content[SIZE];
 
-/* A store. The name of an object selects how its first request ends. */
+/* A store; the name of an object selects the reply to its first request. */
 struct fixture {
 	struct mini_http m;
 	struct http_engine *engine;
@@ -34,14 +34,14 @@ struct fixture {
 	struct object_reads *reads;
 	struct object_read batch[N];
 	char data[N][SIZE];
-	size_t turn; /* objects with a number of this parity are received in pieces */
+	size_t turn; /* 0 or 1: reads with even or odd numbers get their bytes in pieces */
 	struct read_piece pieces[N][3];
 	atomic_uint first_requests;
-	unsigned repeats; /* requests beyond the first of an odd object */
+	unsigned repeats; /* requests after the first one for an odd object */
 	atomic_int cancel;
-	/* The store is penstock's own, and accepts many reads in one request. */
+	/* If true, the store is penstock's own, which accepts many reads in one request. */
 	bool ours;
-	const char *fault; /* number of its replies to such requests */
+	const char *fault; /* the fault in its replies to such requests */
 	atomic_uint posts, gets;
 };
 
@@ -162,7 +162,7 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nETag: \"e\"\r\n\r\n"
 			"3\r\nabc\r\n0\r\n\r\n");
 	if (strstr(r->target, "silent") && is_first(f)) {
-		/* Sends nothing until the client gives up. */
+		/* Wait without a reply until the client gives up. */
 		while (recv(fd, headers, sizeof(headers), 0) > 0)
 			;
 		return false;
@@ -207,7 +207,7 @@ static int finish(void **state)
 	return 0;
 }
 
-/* Runs reads that succeed, except that the third has that name. Returns the number of failures. */
+/* Runs N reads of "good", except that the third one reads `odd`. Returns the number of failures. */
 static int run(struct fixture *f, const char *odd)
 {
 	memset(f->data, 0, sizeof(f->data));
@@ -220,7 +220,7 @@ static int run(struct fixture *f, const char *odd)
 			.data = f->data[i]};
 		if (i % 2 != f->turn)
 			continue;
-		/* The first two overlap. */
+		/* The first two pieces overlap. */
 		f->pieces[i][0] = (struct read_piece){0, 1000, f->data[i]};
 		f->pieces[i][1] = (struct read_piece){900, 100, f->data[i] + 900};
 		f->pieces[i][2] = (struct read_piece){1000, SIZE - 1000, f->data[i] + 1000};
@@ -267,7 +267,8 @@ static void ranges_are_read_where_they_are(void **state)
 		assert_memory_equal(f->data[i], content + i * 70, 60 + i);
 }
 
-/* With gaps, an overlap, and one piece in another, in chunks of any size. */
+/* The pieces have gaps and an overlap, and one piece is inside another; the chunks may have any
+ * size. */
 static void bytes_go_to_all_pieces_that_have_them(void **state)
 {
 	char out[4][SIZE];
@@ -278,7 +279,7 @@ static void bytes_go_to_all_pieces_that_have_them(void **state)
 	(void)state;
 	for (size_t chunk = 1; chunk <= SIZE; chunk += chunk / 3 + 1) {
 		memset(out, 0, sizeof(out));
-		/* A read that begins again. */
+		/* The read is restarted after these bytes. */
 		read_pieces_add(&pieces, 0, "abcdefghijklmn", 14);
 		for (size_t at = 0, len; at < SIZE; at += len) {
 			len = SIZE - at < chunk ? SIZE - at : chunk;
@@ -289,7 +290,7 @@ static void bytes_go_to_all_pieces_that_have_them(void **state)
 	}
 }
 
-/* The engine repeats it. */
+/* The HTTP engine repeats the request. */
 static void an_unusual_reply_is_no_failure(void **state)
 {
 	static const char *const odd[] = {"busy", "cut", "chunked", "closes", "silent"};
@@ -322,7 +323,8 @@ static void one_that_fails_does_not_end_the_others(void **state)
 	}
 }
 
-/* A store that identifies itself gets one request for many reads, from the second batch on. */
+/* A store that identifies itself as penstock's gets many reads in one request, from the second
+ * batch on. */
 static void our_store_gets_many_reads_in_one_request(void **state)
 {
 	struct fixture *f = *state;
@@ -351,7 +353,8 @@ static void our_store_gets_many_reads_in_one_request(void **state)
 	assert_others(f);
 }
 
-/* GETs fetch the rest; a store that refuses the request does not get it again. */
+/* The remaining reads use GET. If the store refuses the request, the client does not send such a
+ * request again. */
 static void a_bad_reply_to_many_reads_is_no_failure(void **state)
 {
 	static const char *const faults[] = {"damaged", "short", "busy", "all busy", "lies",
@@ -362,7 +365,7 @@ static void a_bad_reply_to_many_reads_is_no_failure(void **state)
 	f->ours = true;
 	assert_int_equal(run(f, NULL), 0);
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-		/* Each is the last such request of its client. */
+		/* After this reply, the client sends no more such requests. */
 		bool last = strcmp(faults[i], "other") == 0 || strcmp(faults[i], "refused") == 0;
 
 		f->fault = faults[i];
@@ -393,7 +396,7 @@ static void a_cancelled_batch_ends_at_once(void **state)
 	assert_in_range(clock_monotonic_ms() - start, 0, 1500);
 }
 
-/* Five minutes for a training, less while a data set is opened. */
+/* The time limit is five minutes for a training, and shorter while a data set is opened. */
 static void reads_wait_as_long_as_the_caller_says(void **state)
 {
 	struct fixture *f = *state;

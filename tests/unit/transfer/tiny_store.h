@@ -1,7 +1,7 @@
 /*
- * A store in memory for tests of many objects: PUT, GET, HEAD, DELETE, copies and multi-deletes in
- * one bucket, with MD5 ETags and the checksums of the requests. `trouble` is called first, and may
- * reply in place of the store.
+ * An in-memory store for tests with many objects: PUT, GET, HEAD, DELETE, copies and deletions of
+ * several objects, with MD5 ETags and the checksums of the requests. `trouble` is called first, and
+ * may reply instead of the store.
  */
 #ifndef TEST_TINY_STORE_H
 #define TEST_TINY_STORE_H
@@ -13,23 +13,23 @@
 #define TINY_OBJECTS 4096
 
 struct tiny_object {
-	char key[4096]; /* as in the URL: "/bucket/key" */
+	char key[4096]; /* as in the URL: "/BUCKET/KEY" */
 	char *body;
 	size_t len;
 	char etag[35];
 	char sum[CHECKSUM_TEXT_SIZE];
 	char type[64], mtime[64], mode[64];
-	bool hit; /* by trouble */
+	bool hit; /* set by `trouble` */
 };
 
 struct tiny_store {
 	struct mini_http server;
-	pthread_mutex_t lock; /* recursive: the store's own threads take it around a request */
+	pthread_mutex_t lock; /* recursive; held by the server's threads during a request */
 	struct tiny_object *objects[TINY_OBJECTS];
 	size_t n;
 	atomic_uint puts, gets, heads, deletes, copies, removed;
-	atomic_uint now, peak; /* requests at a time */
-	/* Returns true if it replied; `*keep` is true if the connection stays. */
+	atomic_uint now, peak; /* concurrent requests: current and highest number */
+	/* Returns true if it replied. `*keep` is true if the connection remains open. */
 	bool (*trouble)(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep);
 	atomic_uint times; /* for `trouble` */
 	void *cookie;
@@ -74,7 +74,7 @@ static inline struct tiny_object *tiny_make(
 	}
 	copy = malloc(len + 1);
 	memcpy(copy, len ? body : "", len);
-	free(o->body); /* the body may be the copied one */
+	free(o->body); /* `body` may point into the old body */
 	o->body = copy;
 	o->len = len;
 	md5_etag(copy, len, o->etag);

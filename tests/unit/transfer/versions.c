@@ -1,4 +1,4 @@
-/* Versions of objects: their list in pages, and requests that name one version. */
+/* Versions of objects: lists in several pages, and requests that name a version. */
 #include "objects_fixture.h"
 
 #include "base/cleanup.h"
@@ -17,7 +17,7 @@
 	"<DeleteMarker><Key>" key "</Key><VersionId>" id "</VersionId>" rest "</DeleteMarker>"
 #define PREFIXED(key) "<CommonPrefixes><Prefix>" key "</Prefix></CommonPrefixes>"
 
-/* Targets of the requests, in order. */
+/* Targets of the requests, in their order. */
 static char asked[16][4096];
 
 static void note(const struct mini_request *r)
@@ -28,7 +28,7 @@ static void note(const struct mini_request *r)
 
 /* ---- stores ---- */
 
-/* f->text: the store always replies with the first page. */
+/* If f->text is set, the store always replies with the first page. */
 static bool lists_two_pages(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char first[] =
@@ -45,7 +45,7 @@ static bool lists_two_pages(struct mini_http *m, const struct mini_request *r, i
 	return mini_reply(fd, "200 OK", "", page, strlen(page));
 }
 
-/* Has one version of 12 MiB. f->puts: copies that name it. */
+/* A store with one version of 12 MiB. f->puts is the number of copies that name the version. */
 static bool has_a_version(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char initiated[] = "<InitiateMultipartUploadResult><UploadId>id</UploadId>"
@@ -97,7 +97,7 @@ static bool has_versioning(struct mini_http *m, const struct mini_request *r, in
 
 struct listed {
 	char text[256]; /* "a@3 b@9- c/ " */
-	size_t stop; /* number of entries */
+	size_t stop; /* number of entries after which the list stops */
 	size_t n;
 };
 
@@ -136,7 +136,7 @@ static void versions_and_prefixes_are_listed_in_the_order_of_their_names(void **
 	end(&f);
 }
 
-/* A key with a million versions is skipped by its name. */
+/* If a key has a million versions, the rest of them is skipped by the key's name. */
 static void only_the_newest_version_of_each_key_is_listed_and_read(void **state)
 {
 	struct fixture f;
@@ -151,7 +151,7 @@ static void only_the_newest_version_of_each_key_is_listed_and_read(void **state)
 	end(&f);
 }
 
-/* A store may begin with the key itself. */
+/* A store may begin with the marker's key itself. */
 static void a_list_begins_after_a_key_or_a_version(void **state)
 {
 	struct fixture f;
@@ -188,7 +188,7 @@ static void a_list_of_versions_stops_and_does_not_go_in_circles(void **state)
 			&(struct object_versions_options){0}, on_version, &listed, &f.err));
 	assert_int_equal(3, f.server.requests);
 
-	/* A store that begins with the marker's key itself. */
+	/* A store that begins with the key of the marker, and thus never continues. */
 	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
 		object_list_versions(object_at(f.s3, "b", NULL),
 			&(struct object_versions_options){.newest = true}, on_version, &listed,

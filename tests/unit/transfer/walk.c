@@ -1,4 +1,4 @@
-/* Sorted streams of local files, and their sorter. */
+/* Sorted streams of local files, and the sorter of their names. */
 #include "transfer/listing.h"
 
 #include <fcntl.h>
@@ -30,8 +30,8 @@ static char dir[64];
 
 static int set_up(void **state)
 {
-	/* In memory, if possible: ext4 without a journal passes over the inodes of files that were
-	 * removed a moment ago, and looks at each of them for every new file. */
+	/* Use a tmpfs if possible. ext4 without a journal avoids inodes of recently removed files,
+	 * and checks each of them for every new file. */
 	const char *top = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
 
 	(void)state;
@@ -45,7 +45,8 @@ static int tear_down(void **state)
 	return fs_remove_tree(dir, NULL);
 }
 
-/* Creates `path` below the directory, with its parents; a path that ends in "/" is a directory. */
+/* Creates `path` below the directory, with its parents. If `path` ends in "/", creates a
+ * directory. */
 static bool make(const char *path, size_t size)
 {
 	_cleanup_free_ char *full = path_join(dir, path);
@@ -112,7 +113,7 @@ static void assert_paths(const struct strlist *list, const char *const *wanted)
 	assert_int_equal(n, list->n);
 }
 
-/* "/" is a byte like any other: the entries of "a" come after "a-b" and "a.txt", and before
+/* "/" sorts like any other byte: the entries of "a" come after "a-b" and "a.txt", and before
  * "a0". */
 static void slash_sorts_as_a_byte(void **state)
 {
@@ -134,7 +135,7 @@ static void slash_sorts_as_a_byte(void **state)
 static const char *const parts[] = {
 	"a", "a-", "a.", "a0", "b", "-", ".x", "\xff\x01", "\n", "A b", "\xc3\xa4", "a\x7f", "0"};
 
-/* A path of up to five random parts. */
+/* Makes a path of up to five random parts. */
 static void random_path(unsigned *seed, char *out, size_t size)
 {
 	unsigned depth = 1 + (unsigned)rand_r(seed) % 5;
@@ -157,7 +158,7 @@ static int by_bytes(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* For any names, the walk returns the same as a plain sort of all paths. */
+/* For any names, the walk returns the paths in the order of a plain sort. */
 static void random_trees_come_as_sorted(void **state)
 {
 	(void)state;
@@ -184,7 +185,8 @@ static void random_trees_come_as_sorted(void **state)
 	}
 }
 
-/* Names beyond the limit of memory come in order, each once, from the file. */
+/* If names exceed the limit of memory, they are sorted in a file, and each name is returned
+ * once. */
 static void long_directories_come_sorted(void **state)
 {
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
@@ -218,8 +220,8 @@ static void make_link(const char *target, const char *path)
 	assert_int_equal(0, symlink(target, full));
 }
 
-/* Links are left out, kept or followed, as the caller requests; a link that is followed sorts as a
- * directory. */
+/* Links are left out, kept or followed, as the caller requests. A link to a directory that is
+ * followed sorts as a directory. */
 static void links_as_asked(void **state)
 {
 	static const char *const skipped[] = {"d/x", "f", NULL};
@@ -242,7 +244,8 @@ static void links_as_asked(void **state)
 	assert_paths(&follow.paths, followed);
 }
 
-/* A link to a directory that contains it would never end; one without a target has no content. */
+/* A link to a directory that contains the link would never end; a link without a target has no
+ * content. */
 static void bad_links_are_problems(void **state)
 {
 	static const char *const wanted[] = {"d/x", NULL};
@@ -276,7 +279,7 @@ static void bad_links_are_problems(void **state)
 
 /* ---- other entries ---- */
 
-/* Sockets and the like have no content to send: they are reported and left out. */
+/* Sockets and other special files have no content to send, so they are reported and left out. */
 static void special_files_are_problems(void **state)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -295,7 +298,7 @@ static void special_files_are_problems(void **state)
 	assert_int_equal(PENSTOCK_E_UNSUPPORTED, seen.last);
 }
 
-/* Makes the journal of a download of `name`, with its bytes in `part`. */
+/* Makes the journal of a download of `name` whose bytes are in `part`. */
 static void make_journal(const char *name, const char *part)
 {
 	struct record_file journal = RECORD_FILE_INIT;
@@ -310,8 +313,8 @@ static void make_journal(const char *name, const char *part)
 	record_file_close(&journal);
 }
 
-/* Half a download under its temporary name is left out; a user's file that only has such a name is
- * not. */
+/* An unfinished download under its temporary name is left out, but a user's file with such a name
+ * is not. */
 static void unfinished_downloads_are_left_out(void **state)
 {
 	static const char *const wanted[] = {"a", "a.penstock-part", "a.penstock-part.json",
@@ -338,7 +341,7 @@ static void unfinished_downloads_are_left_out(void **state)
 	assert_paths(&seen.paths, wanted);
 }
 
-/* Directories, empty ones included, come before their entries. */
+/* Directories come before their entries, even if they are empty. */
 static void directories_where_asked_for(void **state)
 {
 	static const char *const wanted[] = {"a-", "a/", "a/b", "e/", "e/f/", NULL};
@@ -352,7 +355,8 @@ static void directories_where_asked_for(void **state)
 	assert_paths(&seen.paths, wanted);
 }
 
-/* Deeper than the number of descriptors, and with paths longer than the kernel accepts. */
+/* The tree is deeper than the limit of descriptors, and its paths are longer than the kernel
+ * accepts. */
 static void deep_trees_need_few_descriptors(void **state)
 {
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
@@ -386,7 +390,7 @@ static void deep_trees_need_few_descriptors(void **state)
 	assert_int_equal(600, seen);
 }
 
-/* Changes the tree when the walk reaches a path. */
+/* Changes the tree when the walk reaches the path `at`. */
 struct meddler {
 	const char *at;
 	void (*then)(void);
@@ -449,7 +453,7 @@ static void walk_meddled(const char *at, void (*then)(void), int problems)
 	assert_int_equal(problems, told);
 }
 
-/* A file or a directory that disappears during the walk is not an error. */
+/* A file or directory that is removed during the walk is no error. */
 static void what_vanishes_is_left_out(void **state)
 {
 	(void)state;
@@ -459,7 +463,8 @@ static void what_vanishes_is_left_out(void **state)
 	walk_meddled("b/", remove_b, 0);
 }
 
-/* Another kind of file under the name is reported, and a link in its place is not followed. */
+/* If a file is replaced by another kind of file, this is reported; a link that replaces a directory
+ * is not followed. */
 static void what_is_replaced_is_told(void **state)
 {
 	(void)state;
@@ -468,7 +473,7 @@ static void what_is_replaced_is_told(void **state)
 	walk_meddled("b/", replace_b_by_link, 1);
 }
 
-/* A directory that the caller declines is not even opened. */
+/* A directory that the caller refuses is not opened. */
 static void refused_directories_are_not_entered(void **state)
 {
 	static const char *const wanted[] = {"a", NULL};
@@ -484,7 +489,7 @@ static void refused_directories_are_not_entered(void **state)
 	assert_paths(&seen.paths, wanted);
 }
 
-/* A long path is an error of that file. */
+/* A path that is too long is an error of that file only. */
 static void paths_that_are_too_long_are_told(void **state)
 {
 	char name[256];
@@ -510,7 +515,7 @@ static void paths_that_are_too_long_are_told(void **state)
 	assert_int_equal(PENSTOCK_E_LIMIT, seen.last);
 }
 
-/* Size, time and mode are those of the file. */
+/* Size, time and mode equal those of the file. */
 static void tells_size_time_and_mode(void **state)
 {
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
@@ -582,8 +587,8 @@ static void sort_random(size_t memory, unsigned n, unsigned spill_at)
 	strlist_release(&wanted);
 }
 
-/* In memory, in runs of a file, and moved to the file half-way, the order is that of a plain
- * sort. */
+/* In memory, in sorted runs in a file, and moved to the file half-way, the result is that of a
+ * plain sort. */
 static void sorter_sorts(void **state)
 {
 	(void)state;
@@ -595,7 +600,7 @@ static void sorter_sorts(void **state)
 	sort_random(64 * KIB, 20000, 5);
 }
 
-/* If a file system has no space for the file, the error names the file. */
+/* If there is no space for the file, the error names its path. */
 static void sorter_says_where_it_has_no_room(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -615,7 +620,7 @@ static void sorter_says_where_it_has_no_room(void **state)
 	list_sorter_free(sorter);
 }
 
-/* The disk is full before a record that is larger than the buffer of a run. */
+/* The disk is full when a record is written that is larger than the buffer of a run. */
 static void sorter_stops_at_a_failed_write(void **state)
 {
 	static char large[100 * KIB];
