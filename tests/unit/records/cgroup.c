@@ -35,7 +35,7 @@ static void put(const char *dir, const char *name, const char *text)
 	assert_int_equal(fs_write_atomic(path, text, strlen(text), 0644, NULL), 0);
 }
 
-/* The tightest of the group and all above it counts (version 2). */
+/* In version 2, the lowest limit of the group and its ancestors counts. */
 static void the_tightest_group_counts(void **state)
 {
 	struct cgroup_limits limits;
@@ -51,7 +51,7 @@ static void the_tightest_group_counts(void **state)
 	assert_true(limits.cpus > 1.49 && limits.cpus < 1.51);
 }
 
-/* Version 1 has a tree for each controller; in a container its path may be that of the host. */
+/* Version 1 has a tree for each controller. In a container, the path may be that of the host. */
 static void version_one_is_read_at_the_mount_when_the_path_is_the_hosts(void **state)
 {
 	struct cgroup_limits limits;
@@ -67,7 +67,8 @@ static void version_one_is_read_at_the_mount_when_the_path_is_the_hosts(void **s
 	assert_true(limits.cpus > 1.99 && limits.cpus < 2.01);
 }
 
-/* No limit is 0, and so are version 1's largest number and a quota of -1. */
+/* The result is 0 if there is no limit, which version 1 writes as its largest number or as a quota
+ * of -1. */
 static void no_limit_is_zero(void **state)
 {
 	struct cgroup_limits limits;

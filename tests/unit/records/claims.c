@@ -61,7 +61,7 @@ static struct claim *acquire(const struct claim_request *request)
 	return claim;
 }
 
-/* Number of files in the directory except the lock. */
+/* Returns the number of files in the directory, without the lock. */
 static int count_files(void)
 {
 	DIR *d = opendir(dir);
@@ -138,7 +138,7 @@ static void claims_do_not_overlap(void **state)
 	assert_int_equal(count_files(), 0);
 }
 
-/* Checks that the message has each of *facts*, which NULL ends. */
+/* Checks that the message contains each of `facts`, which end with NULL. */
 static void check_misfit(const struct claim_request *request, const char *const *facts)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -148,8 +148,8 @@ static void check_misfit(const struct claim_request *request, const char *const 
 		assert_non_null(strstr(err.message, *facts));
 }
 
-/* A request that can never fit is an error that names every override at once; one that fits exactly
- * succeeds. */
+/* A request that can never fit is an error that lists all necessary overrides; a request that fits
+ * exactly succeeds. */
 static void what_can_never_fit_names_the_overrides(void **state)
 {
 	struct claim_request r = ask("a", 8, 0);
@@ -190,7 +190,7 @@ static void on_wait(void *cookie, const char *text)
 {
 	struct waiter *w = cookie;
 
-	assert_string_equal(w->reason, ""); /* once */
+	assert_string_equal(w->reason, ""); /* called only once */
 	snprintf(w->reason, sizeof(w->reason), "%s", text);
 }
 
@@ -208,7 +208,7 @@ static void start(struct waiter *w)
 	assert_int_equal(pthread_create(&w->thread, NULL, wait_for_claim, w), 0);
 }
 
-/* A small request does not overtake an earlier large one. */
+/* A small request does not overtake an earlier, larger one. */
 static void waiters_are_served_in_order(void **state)
 {
 	struct claim_request r = ask("first", 3, 0);
@@ -315,7 +315,7 @@ static void a_dead_waiter_leaves_the_line(void **state)
 	claim_release(holder);
 }
 
-/* Claims of memory are limited by their sum. */
+/* The sum of all claims of memory is limited. */
 static void memory_is_claimed(void **state)
 {
 	struct claim_request r = ask("a", 1, 0);
@@ -343,7 +343,7 @@ static void put(const char *name, const char *text)
 	assert_int_equal(fs_write_atomic(path, text, strlen(text), 0644, NULL), 0);
 }
 
-/* Links, pipes and invalid files of others neither block a claim nor are followed. */
+/* Links, pipes and invalid files of other users are not followed, and do not block a claim. */
 static void foreign_files_do_no_harm(void **state)
 {
 	struct claim_request r = ask("a", 4, 0);
@@ -411,7 +411,7 @@ static void a_lock_that_is_a_link_is_refused(void **state)
 	assert_int_equal(access(target, F_OK), -1);
 }
 
-/* In a directory without the sticky bit other users could replace the files. */
+/* Without the sticky bit, other users could replace the files in the directory. */
 static void an_unsafe_directory_is_refused(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -428,7 +428,7 @@ static void an_unsafe_directory_is_refused(void **state)
 	claim_release(claim);
 }
 
-/* Under a CPU quota of 2 only the sum counts, although 4 CPUs exist. */
+/* With a CPU quota of 2, the sum of the claims is limited to 2, although there are 4 CPUs. */
 static void a_quota_bounds_the_sum(void **state)
 {
 	struct machine_capacity quota = machine;
@@ -450,7 +450,8 @@ static void a_quota_bounds_the_sum(void **state)
 	claim_release(b);
 }
 
-/* Eight processes that claim and release 2 of 4 CPUs a hundred times never hold more than 4. */
+/* Eight processes claim and release 2 of 4 CPUs a hundred times, and never hold more than 4
+ * together. */
 static void many_processes_never_overdraw(void **state)
 {
 	struct claim_request r = ask("p", 2, 0);
@@ -479,7 +480,7 @@ static void many_processes_never_overdraw(void **state)
 	assert_int_equal(count_files(), 0);
 }
 
-/* A user with a limit of one GPU gets one, and no second one at the same time. */
+/* A user with a limit of one GPU gets one GPU, but not a second one at the same time. */
 static void a_limit_is_reached_and_not_passed(void **state)
 {
 	const struct claim_limits limits = {.cpus = -1, .memory = -1, .gpus = 1, .runs = -1};

@@ -1,4 +1,4 @@
-/* Claims where each allocation fails once. */
+/* Claims in which each allocation fails once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

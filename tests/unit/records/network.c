@@ -1,6 +1,6 @@
 /*
- * Records and claims on a network file system, which in this test is every path that begins with
- * `far`.
+ * Records and claims on a network file system. In this test, all paths that begin with `far` are on
+ * one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,7 +82,7 @@ static bool has_shared_memory(void)
 	return access(path, F_OK) == 0;
 }
 
-/* Two machines cannot share the memory that a write-ahead log needs. */
+/* A write-ahead log needs shared memory, which two machines do not have. */
 static void the_database_does_without_a_write_ahead_log_there(void **state)
 {
 	struct records *records = NULL;
@@ -113,7 +113,7 @@ static void a_database_that_was_moved_there_is_changed(void **state)
 	assert_journal_is("delete");
 }
 
-/* A lock of one machine is not visible to another. */
+/* Other machines cannot see a lock of this machine. */
 static void claims_are_refused_there_by_name(void **state)
 {
 	static const struct machine_capacity machine = {.cpus = 1, .n_cpus = 1, .memory = 64 * MIB};

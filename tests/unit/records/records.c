@@ -85,7 +85,7 @@ static int end_as(const char *id, int attempt, enum run_state state)
 		NULL);
 }
 
-/* An attempt is read back as it was written, from begin to end. */
+/* An attempt is recorded from start to end, and read back unchanged. */
 static void an_attempt_is_recorded(void **state)
 {
 	struct records_attempt last = {0};
@@ -129,7 +129,7 @@ static void an_attempt_is_recorded(void **state)
 	close(lock);
 }
 
-/* Live states go forward only, and an end is final. */
+/* Live states only move forward, and an end state is final. */
 static void states_only_move_forward(void **state)
 {
 	int lock = hold_lock(ID);
@@ -178,7 +178,7 @@ static void an_attempt_starts_when_it_leaves_the_queue(void **state)
 	close(lock);
 }
 
-/* Output left unsent may be completed after the end, once. */
+/* After the end, a flush may publish the remaining output, once. */
 static void a_flush_completes_an_end(void **state)
 {
 	struct records_end end = {.state = RUN_FAILED,
@@ -201,7 +201,7 @@ static void a_flush_completes_an_end(void **state)
 	assert_int_equal(records_end(records, ID, 1, &end, NULL), -PENSTOCK_E_INTERNAL);
 }
 
-/* A run that waits to be continued can be stopped; one that has been continued, or has ended
+/* A preempted run that waits to be resumed can be stopped. A run that was resumed, or that ended
  * otherwise, cannot. */
 static void a_preempted_run_is_ended_while_it_waits(void **state)
 {
@@ -228,7 +228,7 @@ static void a_preempted_run_is_ended_while_it_waits(void **state)
 	assert_int_equal(records_end_waiting(records, ID, 3, &stopped, NULL), -PENSTOCK_E_INTERNAL);
 }
 
-/* A run in a live state whose lock is free is lost, and the next attempt records it so. */
+/* A run in a live state whose lock is free is lost, and the next attempt records this state. */
 static void without_its_lock_a_live_run_is_lost(void **state)
 {
 	struct records_attempt last = {0};
@@ -277,7 +277,7 @@ static void the_lock_has_one_owner(void **state)
 	close(second);
 }
 
-/* A lock whose file was removed protects nothing: it is taken at the new file. */
+/* The lock of a removed file has no effect, so the lock is taken on the new file. */
 static void a_removed_lock_is_not_kept(void **state)
 {
 	struct stat st;
@@ -296,7 +296,7 @@ static void a_removed_lock_is_not_kept(void **state)
 	close(again);
 }
 
-/* The supervisor is found as a process that can be signalled and waited for. */
+/* The supervisor that holds the lock is found as a process that can be signalled and awaited. */
 static void the_supervisor_is_found_by_its_lock(void **state)
 {
 	struct process found = PROCESS_INIT;
@@ -325,7 +325,7 @@ static void the_supervisor_is_found_by_its_lock(void **state)
 	close(ends[1]);
 }
 
-/* If the number in the lock belongs to another process, that process is not signalled. */
+/* If the pid in the lock file now belongs to another process, that process is not signalled. */
 static void a_stranger_with_the_number_is_not_signalled(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -341,7 +341,8 @@ static void a_stranger_with_the_number_is_not_signalled(void **state)
 		pause();
 		_exit(0);
 	}
-	/* The child has given up its copy once its list of descriptors is without it. */
+	/* The child has closed its copy of the lock when its list of descriptors lacks the
+	 * descriptor. */
 	snprintf(text, sizeof(text), "/proc/%d/fd/%d", (int)stranger, lock);
 	while (access(text, F_OK) == 0)
 		usleep(1000);
@@ -365,7 +366,7 @@ static int list_name(void *cookie, const struct records_run *run)
 	return 0;
 }
 
-/* Runs are listed by their last begin, newest first. */
+/* Runs are listed by the start of their last attempt, newest first. */
 static void runs_are_listed_newest_first(void **state)
 {
 	(void)state;
@@ -398,8 +399,8 @@ static void check_not_found(const char *word, int code, const char *says)
 	assert_non_null(strstr(err.message, says));
 }
 
-/* A run is found by its id, by a unique prefix of it, or by its name (the newest one), and by
- * nothing else. */
+/* A run is found by its id, by a unique prefix of the id, or by its name, which finds the newest
+ * run with the name. */
 static void runs_are_found_by_id_beginning_or_name(void **state)
 {
 	(void)state;
@@ -407,7 +408,7 @@ static void runs_are_found_by_id_beginning_or_name(void **state)
 	begin("abcd00000002", "cifar10");
 	begin("beef00000003", "abcd00000001");
 
-	check_found("abcd00000001", "abcd00000001"); /* the id before the name */
+	check_found("abcd00000001", "abcd00000001"); /* an id has precedence over a name */
 	check_found("cifar10", "abcd00000002");
 	check_found("beef", "beef00000003");
 	check_not_found("abcd", PENSTOCK_E_INVALID, "'abcd'");
@@ -423,7 +424,7 @@ static int count_steps(void *cookie, const struct records_step *step)
 	return 0;
 }
 
-/* Steps are kept by attempt, and go away with their run. */
+/* The steps of an attempt are removed with the run. */
 static void a_removed_run_leaves_nothing(void **state)
 {
 	struct records_attempt last = {0};
@@ -481,8 +482,8 @@ static void run_sql(const char *sql)
 	sqlite3_close(db);
 }
 
-/* A file that is not a database, one of another program, and one of a later version are not
- * changed. */
+/* A file that is not a database, the database of another program, and the database of a later
+ * version are not changed. */
 static void a_foreign_database_is_refused(void **state)
 {
 	char text[5000];
@@ -581,7 +582,7 @@ static void *write_states(void *cookie)
 	return cookie;
 }
 
-/* A reader in the middle of its list does not keep a writer waiting. */
+/* While a reader lists runs, writers do not wait. */
 static int write_while_listing(void *cookie, const struct records_run *run)
 {
 	struct records *writer = cookie;
@@ -602,14 +603,14 @@ static void readers_do_not_block_writers(void **state)
 	assert_int_equal(records_list(records, write_while_listing, writer, NULL), 0);
 	records_free(writer);
 
-	/* One handle serves several threads. */
+	/* Several threads use one handle. */
 	for (int i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, write_states, NULL);
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
 }
 
-/* Only their owner may read the records. */
+/* Only the owner can read the records. */
 static void the_records_are_private(void **state)
 {
 	static const char *const names[] = {"runs.db", "runs.db-wal", "runs.db-shm"};
@@ -625,7 +626,7 @@ static void the_records_are_private(void **state)
 	}
 }
 
-/* The home is PENSTOCK_HOME, else in XDG_DATA_HOME, else in HOME; only its owner can read it. */
+/* The home is $PENSTOCK_HOME, else in $XDG_DATA_HOME, else in $HOME; only its owner can read it. */
 static void the_home_follows_the_environment(void **state)
 {
 	_cleanup_free_ char *first = NULL;
@@ -655,7 +656,7 @@ static void the_home_follows_the_environment(void **state)
 	assert_string_equal(third, path);
 }
 
-/* An id that a crash has damaged is replaced once, and no other file stays in the home. */
+/* An id that a crash has damaged is replaced once, and no temporary file stays in the home. */
 static void a_damaged_id_of_the_home_is_replaced(void **state)
 {
 	static const char damaged[1000] = "damaged";
@@ -679,7 +680,7 @@ static void a_damaged_id_of_the_home_is_replaced(void **state)
 	closedir(d);
 }
 
-/* An id that cannot be read may be valid. */
+/* An id that cannot be read may still be valid. */
 static void an_unreadable_id_of_the_home_stays(void **state)
 {
 	char path[128], id[RECORDS_HOME_ID_SIZE];
@@ -695,7 +696,7 @@ static void an_unreadable_id_of_the_home_stays(void **state)
 	assert_true(S_ISLNK(st.st_mode));
 }
 
-/* The directory that all users share is made once, for all of them. */
+/* The directory that all users share is created once, with permissions for all users. */
 static void the_shared_directory_is_open_to_all(void **state)
 {
 	struct run_layout layout;
@@ -713,7 +714,8 @@ static void the_shared_directory_is_open_to_all(void **state)
 	run_layout_release(&layout);
 }
 
-/* SQLite calls a directory without permission an I/O error; the user reads what is missing. */
+/* SQLite reports an I/O error if a directory is not writable; the message names the missing
+ * permission. */
 static void a_home_that_cannot_be_written_is_a_matter_of_permission(void **state)
 {
 	char path[128];

@@ -34,7 +34,7 @@ static int tear_down(void **state)
 	return unlink(path);
 }
 
-/* Starts a process that takes the lock and has enough memory that its end takes a while. */
+/* Starts a process that takes the lock and has so much memory that its exit takes a while. */
 static pid_t start_holder(void)
 {
 	char c;
@@ -60,7 +60,7 @@ static pid_t start_holder(void)
 	return pid;
 }
 
-/* `kill -9` returns before the process is gone and its lock is free. */
+/* `kill -9` returns before the process has exited and its lock is free. */
 static void a_killed_holder_is_waited_for(void **state)
 {
 	_cleanup_close_ int lock = -1;

@@ -1,4 +1,4 @@
-/* Ends of an attempt: exit codes by class and error, and the first cause that counts. */
+/* Ends of an attempt: exit codes by class and error, and the precedence of the first cause. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,7 +89,7 @@ static void the_first_end_counts_and_later_ones_are_reported(void **state)
 	free(attempt.end.message);
 }
 
-/* The message is recorded, so it must not have a secret. */
+/* The message is recorded, so it must not contain a secret. */
 static void a_secret_is_masked_in_the_message(void **state)
 {
 	struct attempt attempt = {.reserve_fd = -1};
@@ -123,7 +123,7 @@ static void reserved_space_is_freed_once(void **state)
 	attempt_reserve_space(&attempt);
 	assert_true(attempt_free_space(&attempt));
 	assert_false(attempt_free_space(&attempt));
-	assert_int_equal(rmdir(dir), 0); /* nothing is left in it */
+	assert_int_equal(rmdir(dir), 0); /* fails if the directory is not empty */
 }
 
 static void an_output_with_entries_is_found(void **state)

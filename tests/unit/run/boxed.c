@@ -17,8 +17,8 @@
 
 enum { ROUNDS = 300 };
 
-/* Acts as the init, whose helper starts the task and exits at some time; the task is then a child
- * of the init. */
+/* Acts as the init process of a container, whose helper starts the task and exits after `spin`
+ * loops. The task is then a child of the init process. */
 static void be_init(volatile pid_t *task, volatile unsigned *spin)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -40,7 +40,8 @@ static void be_init(volatile pid_t *task, volatile unsigned *spin)
 		pause();
 }
 
-/* The helper exits at another time in each round, sometimes between the two checks for children. */
+/* The helper exits after a different time in each round, sometimes between the two checks for
+ * children. */
 static void a_task_is_found_while_its_helper_ends(void **state)
 {
 	struct shared {
@@ -52,8 +53,8 @@ static void a_task_is_found_while_its_helper_ends(void **state)
 	(void)state;
 	assert_true(shared != MAP_FAILED);
 #ifdef __SANITIZE_THREAD__
-	/* The sanitizer gives the helper a second thread, to which the kernel hands the task for a
-	 * moment; real helpers have one. */
+	/* The sanitizer gives the helper a second thread, which the kernel briefly makes the parent
+	 * of the task. Real helpers have one thread. */
 	skip();
 #endif
 	for (unsigned i = 0; i < ROUNDS; i++) {
@@ -89,7 +90,7 @@ static void who_has_ended_is_not_found(void **state)
 	assert_int_equal(boxed_find(getpid(), 0), getpid());
 }
 
-/* Other users could replace the directory that is mounted there. */
+/* In such a path, other users could replace the directory to mount. */
 static void what_others_can_write_to_is_not_safe(void **state)
 {
 	char dir[] = "/tmp/penstock-box-XXXXXX";

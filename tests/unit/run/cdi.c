@@ -1,4 +1,4 @@
-/* Changes that a container needs for GPUs, from the files of the Container Device Interface. */
+/* Changes of a container's configuration for GPUs, from files of the Container Device Interface. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +61,8 @@ static json_t *config(void)
 	return json_pack("{s:{s:[s]}, s:[], s:{}}", "process", "env", "A=b", "mounts", "linux");
 }
 
-/* The edits of the file and of the requested GPUs, and of no other. */
+/* The configuration gets the edits of the file and of the requested GPUs, but not those of other
+ * GPUs. */
 static void a_gpu_brings_its_nodes_mounts_variables_and_hooks(void **state)
 {
 	const char *const dirs[] = {"/nowhere", *state, NULL};
@@ -85,7 +86,7 @@ static void a_gpu_brings_its_nodes_mounts_variables_and_hooks(void **state)
 	assert_string_equal(path, "/dev/gpu1");
 	assert_string_equal(type, "c");
 	assert_int_equal(major, 1);
-	assert_int_equal(minor, 5); /* /dev/zero has it */
+	assert_int_equal(minor, 5); /* the minor number of /dev/zero */
 	assert_string_equal(source, "/usr/lib/driver.so");
 	assert_string_equal(last, "bind");
 	assert_string_equal(hook, "/usr/bin/hook");
@@ -109,7 +110,7 @@ static void several_gpus_share_what_the_file_says_for_all(void **state)
 	assert_int_equal(1, json_array_size(json_object_get(made, "mounts")));
 }
 
-/* The message has a remedy. */
+/* The message names a remedy. */
 static void an_unknown_gpu_is_an_error(void **state)
 {
 	const char *const dirs[] = {*state, NULL};
@@ -127,7 +128,7 @@ static void a_command_is_split_into_words(void **state)
 {
 	static const struct {
 		const char *line;
-		const char *words; /* with | between them; NULL: an error */
+		const char *words; /* separated by |; NULL if invalid */
 	} cases[] = {
 		{"", ""},
 		{"  a  b\tc\n", "a|b|c"},

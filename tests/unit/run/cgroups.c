@@ -17,8 +17,7 @@
 #include "run/process/cgroups.h"
 #include "run/step/host.h"
 
-/* A simulated /sys/fs/cgroup: a kernel would create the files of a new group there, so a helper
- * does. */
+/* A simulated /sys/fs/cgroup. make() creates the files of a group, as the kernel would. */
 struct fixture {
 	char dir[64];
 };
@@ -53,8 +52,8 @@ static void make(const struct fixture *f, const char *path, const char *file, co
 	assert_int_equal(fs_write_atomic(name, text, strlen(text), 0644, NULL), 0);
 }
 
-/* Checks where a group would be made. The kernel's files are missing there, so in the end none is
- * made. */
+/* Asserts the path where a group would be created. No group is created, because the kernel's files
+ * are missing. */
 static void assert_made_below(const struct fixture *f, const char *membership, const char *below)
 {
 	_cleanup_(buf_release) struct buf where = BUF_INIT(4096);
@@ -66,8 +65,8 @@ static void assert_made_below(const struct fixture *f, const char *membership, c
 	assert_string_equal(buf_str(&where), wanted);
 }
 
-/* The slice that systemd delegates to a user delegates memory further; the scope of the session
- * does not. */
+/* The slice that systemd delegates to a user delegates memory to its children; the scope of the
+ * session does not. */
 static void a_delegated_slice_is_used(void **state)
 {
 	const struct fixture *f = *state;
@@ -94,7 +93,7 @@ static void a_limit_above_us_is_never_left(void **state)
 	assert_made_below(f, "0::/slurm/job_7/step_0\n", "slurm/job_7/step_0\n");
 }
 
-/* Version 1 has a directory for each controller; a hybrid machine also has version 2. */
+/* Version 1 has a directory for each controller; a hybrid machine has version 2 in addition. */
 static void hybrid_machines_use_both(void **state)
 {
 	const struct fixture *f = *state;
@@ -113,8 +112,8 @@ static void hybrid_machines_use_both(void **state)
 	assert_string_equal(buf_str(&where), buf_str(&wanted));
 }
 
-/* Groups of a killed run are removed, even within the group of the whole run; a live process keeps
- * its group. */
+/* The groups of a killed run are removed, even within the group of the whole run. A group with a
+ * live process stays. */
 static void empty_groups_of_the_dead_are_swept(void **state)
 {
 	const struct fixture *f = *state;
@@ -143,7 +142,7 @@ static void empty_groups_of_the_dead_are_swept(void **state)
 	assert_int_equal(access(ours, F_OK), 0);
 }
 
-/* Only directories with names of penstock are ever emptied. */
+/* Only directories with penstock's names are ever removed. */
 static void foreign_directories_are_left_alone(void **state)
 {
 	const struct fixture *f = *state;
@@ -158,7 +157,7 @@ static void foreign_directories_are_left_alone(void **state)
 	assert_int_equal(access(theirs, F_OK), 0);
 }
 
-/* Steps that live at a time get different CPUs while there are enough, then the least shared. */
+/* Concurrent steps get different CPUs as long as there are enough, and then the least used CPUs. */
 static void shares_are_spread(void **state)
 {
 	uint16_t used[CLAIMS_MAX_CPUS] = {0};

@@ -17,7 +17,7 @@ static struct strlist parse(const char *text)
 	return env;
 }
 
-/* Commas, quotes and equals signs stay as they are. DeepSquare's own runner broke such values. */
+/* Commas, quotes and equals signs are kept. DeepSquare's own runner broke such values. */
 static void values_keep_every_character(void **state)
 {
 	struct strlist env = parse("A=1,2,3\nB=say \"hi\" 'you'\nC=x=y=z\nEMPTY=\nA=4");
@@ -30,7 +30,7 @@ static void values_keep_every_character(void **state)
 	strlist_release(&env);
 }
 
-/* KEY<<MARK carries several lines, without the last newline. */
+/* KEY<<MARK starts a value of several lines, without the last newline. */
 static void blocks_carry_several_lines(void **state)
 {
 	struct strlist env = parse("NOTE<<END\none\ntwo = 2\n\nEND\nNONE<<E\nE\nA=1\n");
@@ -53,7 +53,8 @@ static void other_lines_are_skipped(void **state)
 	strlist_release(&env);
 }
 
-/* An unfinished block would swallow the rest: it is an error that names the key. */
+/* A block without its end mark would contain the rest of the file, so it is an error that names the
+ * key. */
 static void an_unfinished_block_is_named(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -74,8 +75,8 @@ static struct env_file_odd check(const char *text, size_t from)
 	return odd;
 }
 
-/* Lines without an effect are counted, with their numbers; the lines of a long value do not
- * count. */
+/* Lines without an effect are counted, and the numbers of these lines are reported; lines of a long
+ * value do not count. */
 static void lines_that_set_nothing_are_counted(void **state)
 {
 	const char *text = "# A=1\nA=1\nexport B=2\nN<<END\nno equals\nEND\n\nPATH=/x\n1=2\nX\n";
@@ -93,8 +94,8 @@ static void lines_that_set_nothing_are_counted(void **state)
 	assert_int_equal(odd.lines[0], 9);
 }
 
-/* The two kinds of incomplete text are distinguished: a line without its end, and a value without
- * its mark. */
+/* Two kinds of incomplete text are distinguished: a line without a newline, and a value without its
+ * end mark. */
 static void what_is_whole_ends_before_what_is_not(void **state)
 {
 	struct env_file_odd odd = check("A=1\nB<<END\none\nEN\nC=3\n", 0);

@@ -82,7 +82,7 @@ static void what_lies_in_something_finished_is_not_kept(void **state)
 	assert_non_null(strstr(buf_str(&text), "1.i12"));
 }
 
-/* The file of a parallel loop; a comparison of each line with all others would take hours. */
+/* A parallel loop can write this file. Comparing each line with all others would take hours. */
 static void a_million_iterations_are_read_at_once(void **state)
 {
 	enum { MANY = 1000000, LINE = 16 };
@@ -118,7 +118,7 @@ static bool is_finished_after(const char *lines)
 	return believed;
 }
 
-/* The files of a step may be lost with the machine, although its end was recorded. */
+/* A crash of the machine may lose the files of a step, although its end was recorded. */
 static void after_another_boot_nothing_is_finished(void **state)
 {
 	(void)state;
@@ -126,14 +126,14 @@ static void after_another_boot_nothing_is_finished(void **state)
 	assert_true(is_finished_after("b this-boot\nd 0\n"));
 	assert_true(is_finished_after("d 0\n")); /* older versions did not record boots */
 	assert_false(is_finished_after("b other-boot\nd 0\n"));
-	assert_false(is_finished_after("")); /* the file was lost, too */
+	assert_false(is_finished_after("")); /* the record was lost, too */
 	assert_true(is_finished_after("b other-boot\nd 0\ns\n"));
 	assert_false(is_finished_after("b other-boot\nd 0\ns\nd 1\n"));
 	assert_false(is_finished_after("b other-boot\nd 0\ns\nb third-boot\n"));
 	assert_true(is_finished_after("b other-boot\nb this-boot\nd 0\n"));
 }
 
-/* The next boot knows in which boot this attempt ran, or that all of its files are on the disk. */
+/* The record shows the boot in which the attempt ran, or that all its files are on the disk. */
 static void the_boot_and_the_sync_are_on_record(void **state)
 {
 	struct finished_steps *progress = NULL;

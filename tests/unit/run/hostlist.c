@@ -14,7 +14,7 @@
 #include "run/cluster/hostlist.h"
 #include "base/limits.h"
 
-/* Appends the names, separated by single blanks, to `out`. */
+/* Appends the names to `out`, separated by spaces. */
 static void joined(const char *text, struct buf *out)
 {
 	_cleanup_(strlist_release) struct strlist names = {0};
@@ -32,8 +32,8 @@ static void check(const char *text, const char *expected)
 	assert_string_equal(buf_str(&names), expected);
 }
 
-/* Ranges, widths, several brackets and several items come out in the order in which Slurm numbers
- * its nodes. */
+/* Ranges, leading zeros, several brackets and several items are expanded in Slurm's order of the
+ * nodes. */
 static void lists_are_expanded_in_the_order_of_the_nodes(void **state)
 {
 	(void)state;
@@ -49,7 +49,7 @@ static void lists_are_expanded_in_the_order_of_the_nodes(void **state)
 	check("gpu-a100.cluster.local", "gpu-a100.cluster.local");
 }
 
-/* Programs get the names as words. */
+/* Programs get each name as a separate word. */
 static void lists_are_expanded_into_words(void **state)
 {
 	_cleanup_free_ char *words = hostlist_words("n[01-02],login");
@@ -94,7 +94,7 @@ static void a_short_text_that_names_too_many_is_refused(void **state)
 	}
 }
 
-/* A name of 255 bytes is one, a longer one is not. */
+/* A name of up to 255 bytes is valid. */
 static void names_are_as_long_as_those_of_dns(void **state)
 {
 	_cleanup_(strlist_release) struct strlist names = {0};
@@ -126,7 +126,7 @@ static void tasks_of_a_node_are_read_from_the_shortened_list(void **state)
 	assert_int_equal(hostlist_count("99999999999", 0), -1);
 }
 
-/* The first host is where the processes of a job meet. */
+/* The processes of a job connect to its first host. */
 static void the_first_host_can_be_had_alone(void **state)
 {
 	_cleanup_free_ char *first = hostlist_first("pn[07-12],login");

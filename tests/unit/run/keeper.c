@@ -19,7 +19,7 @@
 #include "transfer/objects.h"
 #include "workflow/model.h"
 
-/* A sync that sends nothing before its flush, so no file of the output counts as published. */
+/* The sync uploads no files before its flush, so no output counts as published. */
 struct fixture {
 	char top[64];
 	struct http_engine *engine;
@@ -43,7 +43,7 @@ static int set_up(void **state)
 	f->attempt.layout.output = path_join(f->top, "out");
 	assert_int_equal(fs_mkdirs(f->attempt.layout.output, 0700, NULL), 0);
 	assert_int_equal(http_engine_new(&f->engine, &(struct http_engine_options){0}, NULL), 0);
-	/* No store listens there. */
+	/* No server listens at this address. */
 	assert_int_equal(object_client_open(&f->s3, f->engine,
 				 &(struct store_place){.endpoint_url = "http://127.0.0.1:1",
 					 .region = "us-east-1",
@@ -93,7 +93,7 @@ static void write_file(const struct fixture *f, const char *name)
 	assert_int_equal(fs_write_atomic(path, "x", 1, 0600, NULL), 0);
 }
 
-/* A file that turns out to be unchanged causes no event, so the keeper has to check it again. */
+/* If a file is found to be unchanged, no event follows, so the keeper has to check it again. */
 static void a_file_that_does_not_count_yet_is_reported(void **state)
 {
 	struct fixture *f = *state;
@@ -106,7 +106,7 @@ static void a_file_that_does_not_count_yet_is_reported(void **state)
 	assert_false(keeper_commit_files(&f->keeper, false, &n));
 	assert_int_equal(n, 0);
 
-	/* After a restore every file there is whole. */
+	/* After a restore, every file of the checkpoint is complete. */
 	assert_true(keeper_commit_files(&f->keeper, true, &n));
 	assert_int_equal(n, 1);
 	assert_true(keeper_commit_files(&f->keeper, false, &n));

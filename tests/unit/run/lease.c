@@ -75,7 +75,7 @@ static void a_lease_that_cannot_be_renewed_is_given_back(void **state)
 	copy_store_end(&s);
 }
 
-/* A long history, and names that must be cut within a character. */
+/* A long history, with names that must be truncated between two characters. */
 static void earlier_attempts_are_kept_up_to_a_bound(void **state)
 {
 	enum { BEFORE = 200, KEPT = 64 };

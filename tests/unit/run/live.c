@@ -33,7 +33,7 @@ static int remove_run(void **state)
 	return fs_remove_tree(dir, NULL);
 }
 
-/* The task is this process. */
+/* Begins an execution whose only task is this process. */
 static struct live_file *begin(unsigned long serial, const char *name, const char *group)
 {
 	struct live_step step = {.serial = serial, .name = (char *)(uintptr_t)name, .cwd = dir};
@@ -100,8 +100,8 @@ static void the_next_one_takes_the_file_and_nothing_of_the_last(void **state)
 	(void)state;
 	start(file, 8);
 	live_over(files, file);
-	/* The second line of the previous execution is where the second line of this one will
-	 * be. */
+	/* The file still has the second line of the previous execution, at the same offset as that
+	 * of the next one. */
 	file = begin(9, "two", "/b");
 	assert_lives("9 two /b\n");
 	start(file, 9);
@@ -146,7 +146,8 @@ static void what_a_killed_writer_left_is_taken_as_far_as_it_is_whole(void **stat
 		cut_to(path, len);
 		assert_lives("4 torn /g\n");
 	}
-	/* If the first line is incomplete, no process has joined the groups yet. */
+	/* If the first line is incomplete, no process has joined the groups of the execution
+	 * yet. */
 	cut_to(path, first - 1);
 	assert_lives("");
 	cut_to(path, first / 2);
@@ -186,7 +187,7 @@ static void one_with_a_file_of_its_own_is_read_alike(void **state)
 	struct live_file *file;
 
 	(void)state;
-	/* Each kind has at most one execution at a time, with any number. */
+	/* At most one execution of each kind is live, and its number may be any. */
 	step.serial = 0;
 	assert_int_equal(live_write(dir, &step, NULL), 0);
 	file = begin(1, "here", "/g");

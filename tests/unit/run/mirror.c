@@ -1,4 +1,4 @@
-/* The copy of a tracked run's metrics: the requests that it needs, and the points that it has. */
+/* The local copy of a tracked run's metrics: the requests for an update, and the copied points. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,10 +22,10 @@
 
 #define POINTS 20000
 
-/* A server with one run. Pages are in the order in which points were added. */
+/* A server with one run. Its pages list points in the order in which they were added. */
 struct fake {
 	struct mini_http http;
-	pthread_mutex_t lock; /* protects the rest */
+	pthread_mutex_t lock; /* protects the members below */
 	struct {
 		const char *name;
 		struct mlflow_point point;
@@ -49,7 +49,8 @@ static void add_point(struct buf *out, const char *name, const struct mlflow_poi
 	buf_printf(out, isnan(point->value) ? "\"NaN\"}" : "%.17g}", point->value);
 }
 
-/* The point with the highest step. */
+/* Returns true if no later point of the metric exists: one with a higher step, or one added
+ * later. */
 static bool is_last(const struct fake *f, size_t i)
 {
 	for (size_t k = 0; k < f->n; k++) {
@@ -66,7 +67,8 @@ static void write_last(struct fake *f, struct buf *out)
 {
 	f->lasts++;
 	buf_add_str(out, "{\"run\":{\"info\":{\"run_id\":\"r1\"},\"data\":{\"metrics\":[");
-	/* The last of many points is the last of all. */
+	/* With many points, only the last one can be the last of its metric; skip the others to
+	 * save time. */
 	for (size_t i = f->n > 100 ? f->n - 1 : 0; i < f->n; i++) {
 		if (is_last(f, i))
 			add_point(out, f->points[i].name, &f->points[i].point);
@@ -184,7 +186,8 @@ static int read_one(void *cookie, const char *name, const char *file, struct pen
 	return strcmp(name, wanted->name) == 0 ? fs_read(file, wanted->out, err) : 0;
 }
 
-/* Returns the steps and values that the copy has of a metric, "0:0.5 1:nan ". Free it. */
+/* Returns the steps and values of a metric in the copy: "0:0.5 1:nan ". The caller has to free the
+ * text. */
 static char *copied(const struct fixture *f, const char *run, const char *name)
 {
 	_cleanup_(mlflow_mirror_release) struct mlflow_mirror mirror = MLFLOW_MIRROR_INIT;
@@ -214,7 +217,7 @@ static void assert_copied(const struct fixture *f, const char *name, const char 
 
 /* ---- tests ---- */
 
-/* A page that polls requests only the last points. */
+/* A page that polls the metrics requests only the last points. */
 static void only_the_histories_that_changed_are_read(void **state)
 {
 	struct fixture *f = *state;
@@ -254,7 +257,7 @@ static void a_long_history_continues_at_its_last_page(void **state)
 	assert_int_equal(1, f->server.histories);
 	assert_copied(f, "loss", buf_str(&expected));
 
-	/* Another version of the server may refuse the token. */
+	/* Another server version may refuse the page token. */
 	f->server.refuses_tokens = true;
 	f->server.n = 4000;
 	expected.len = (size_t)(strstr(expected.data, " 4000:") + 1 - expected.data);
@@ -263,7 +266,8 @@ static void a_long_history_continues_at_its_last_page(void **state)
 	assert_copied(f, "loss", buf_str(&expected));
 }
 
-/* The last point stays that of the earlier attempt until the training has passed its step. */
+/* The server's last point stays that of the earlier attempt until the training has passed its
+ * step. */
 static void steps_that_are_logged_again_are_read(void **state)
 {
 	struct fixture *f = *state;
@@ -323,7 +327,7 @@ static void a_failure_is_repeated_for_some_time_without_a_request(void **state)
 	assert_int_equal(1, f->server.lasts);
 }
 
-/* The message is kept in a file. */
+/* The message is stored in a file. */
 static void a_secret_address_is_in_no_file(void **state)
 {
 	struct fixture *f = *state;
@@ -339,7 +343,7 @@ static void a_secret_address_is_in_no_file(void **state)
 	assert_null(strstr(buf_str(&text), strstr(f->base, "127.0.0.1")));
 }
 
-/* A run that starts from scratch has another run at MLflow. */
+/* A run that starts over has a new run at MLflow. */
 static void another_run_has_no_points_of_the_last_one(void **state)
 {
 	struct fixture *f = *state;
@@ -360,7 +364,7 @@ static void another_run_has_no_points_of_the_last_one(void **state)
 	assert_string_equal("", found);
 }
 
-/* A crash of the machine, or another program. */
+/* A crash of the machine or another program may damage the copy. */
 static void a_damaged_copy_is_read_again(void **state)
 {
 	struct fixture *f = *state;

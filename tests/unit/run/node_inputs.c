@@ -1,4 +1,4 @@
-/* Copies of the inputs on a node, with and without locks of files. */
+/* Copies of the inputs on a node, with and without file locks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #include "base/str.h"
 #include "run/cluster/node_inputs.h"
 
-static bool broken; /* no file can be locked */
+static bool broken; /* locking a file fails */
 
 int __real_flock(int fd, int operation);
 int __wrap_flock(int fd, int operation);

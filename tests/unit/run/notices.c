@@ -1,5 +1,5 @@
-/* Notices: replies of metadata services, detection of the cloud, the process of a task that is
- * signalled, and the effect of requests and notices. */
+/* Notices: replies of metadata services, detection of the cloud, the processes of a task that get a
+ * signal, and the effect of requests and notices. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -55,7 +55,7 @@ static void an_action_of_aws_has_a_name_and_a_time(void **state)
 		TEXT("{\"action\":\"terminate\",\"time\":\"2017-09-18T08:22:00Z\"}"), &action));
 	assert_string_equal("terminate", action.action);
 	assert_int_equal(INT64_C(1505722920), action.time_ns / NS_PER_S);
-	/* The older document may have no time. */
+	/* The time in the document may be missing or invalid. */
 	assert_true(reply_aws_action(TEXT("{\"action\":\"stop\",\"time\":\"soon\"}"), &action));
 	assert_int_equal(0, action.time_ns);
 	assert_false(reply_aws_action(TEXT("{\"action\":\"reboot\"}"), &action));
@@ -101,7 +101,7 @@ static void the_lead_goes_by_the_clock_of_who_tells_it(void **state)
 	const char *date = "Mon, 19 Sep 2016 18:29:00 GMT";
 
 	(void)state;
-	/* The local clock is years off. */
+	/* The lead does not depend on the local clock, which is years off. */
 	assert_int_equal(47000, reply_lead_ms(1474309787, date, 0));
 	assert_int_equal(47000, reply_lead_ms(1474309787, NULL, 1474309740));
 	assert_int_equal(LEAD_MIN_MS, reply_lead_ms(1474309000, date, 0));
@@ -127,7 +127,7 @@ static void the_firmware_says_whose_machine_it_is(void **state)
 	assert_non_null(mkdtemp(dir));
 	assert_int_equal(NOTICE_CLOUD_NONE, notice_machine(dir));
 	put_file(dir, "sys_vendor", "Microsoft Corporation\n");
-	assert_int_equal(NOTICE_CLOUD_NONE, notice_machine(dir)); /* any Hyper-V */
+	assert_int_equal(NOTICE_CLOUD_NONE, notice_machine(dir)); /* any machine on Hyper-V */
 	put_file(dir, "chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77\n");
 	assert_int_equal(NOTICE_CLOUD_AZURE, notice_machine(dir));
 	put_file(dir, "sys_vendor", "Amazon EC2\n");
@@ -137,7 +137,7 @@ static void the_firmware_says_whose_machine_it_is(void **state)
 	fs_remove_tree(dir, NULL);
 }
 
-/* ---- the process of a task that is signalled ---- */
+/* ---- the processes of a task that get a signal ---- */
 
 static pid_t start(const char *script, int *out)
 {
@@ -159,7 +159,7 @@ static pid_t start(const char *script, int *out)
 	return pid;
 }
 
-/* Reads the output until it has a line. */
+/* Reads one line of the output. */
 static void wait_for_line(int fd, char *out, size_t size)
 {
 	size_t n = 0;
@@ -194,13 +194,13 @@ static void who_handles_the_signal_is_told(void **state)
 	assert_int_equal(1, leaders_signal(pid, SIGTERM));
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("told", line);
-	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* a signal that would kill it */
+	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* SIGUSR1 would kill the shell */
 	assert_int_equal(0, kill(pid, 0));
 	end(pid, fd);
 }
 
-/* A program without a handler is not killed, and its workers that have one do not get the
- * signal. */
+/* A program without a handler is not signalled, because the signal would kill it. Its workers are
+ * not signalled, even if they have a handler. */
 static void workers_of_a_program_are_not_told(void **state)
 {
 	char line[64];
@@ -228,7 +228,7 @@ static void workers_of_a_program_are_not_told(void **state)
 	end(pid, fd);
 }
 
-/* The shell that started the program represents it. */
+/* If a shell started the program, the program gets the signal. */
 static void a_shell_stands_for_its_program(void **state)
 {
 	char line[64];
@@ -245,7 +245,7 @@ static void a_shell_stands_for_its_program(void **state)
 	end(pid, fd);
 }
 
-/* A program that blocks the signal and waits for it; `how` is the code that waits. */
+/* Starts a program that blocks the signal and waits for it; `how` is the code that waits. */
 static pid_t start_waiter(const char *how, int *out)
 {
 	char script[512];
@@ -294,7 +294,7 @@ static void who_waits_for_the_signal_is_told(void **state)
 		"took(os.read(fd, 128)[0])\n");
 }
 
-/* The signal would kill it: when it unblocks the signal, or at once. */
+/* The signal would kill such a program, at once or when it unblocks the signal. */
 static void who_only_blocks_the_signal_is_not_told(void **state)
 {
 	static const char *const hows[] = {
@@ -358,7 +358,7 @@ static void several_notices_ask_once(void **state)
 	assert_int_equal(1, interrupts_count(&i));
 	assert_int_equal(INTERRUPT_PREEMPT, interrupts_reason(&i));
 	assert_true(interrupts_get_notice(&i, &got));
-	assert_string_equal("signal", got.source); /* the first one */
+	assert_string_equal("signal", got.source); /* the first notice's source */
 	assert_true(got.hard && got.deadline_ms <= clock_monotonic_ms() + 10000);
 }
 
@@ -372,12 +372,12 @@ static void a_notice_that_is_withdrawn_can_be_forgotten(void **state)
 	interrupts_phase(&i, PHASE_STEPS);
 	notice_set(&notice, "azure", "Preempt");
 	interrupts_notice(&i, &notice);
-	interrupts_forget_notice(&i); /* the notice was not withdrawn */
+	interrupts_forget_notice(&i); /* has no effect: the notice was not withdrawn */
 	assert_int_equal(INTERRUPT_PREEMPT, interrupts_reason(&i));
 	notice.withdrawn = true;
 	notice_set(&got, "file", "gone");
 	got.withdrawn = true;
-	interrupts_notice(&i, &got); /* the notice has another source */
+	interrupts_notice(&i, &got); /* a notice of another source */
 	assert_true(interrupts_get_notice(&i, &got) && !got.withdrawn);
 	interrupts_notice(&i, &notice);
 	assert_true(interrupts_get_notice(&i, &got) && got.withdrawn);
@@ -398,7 +398,8 @@ static struct notice notice_of(unsigned origin, int64_t lead_ms)
 	return notice;
 }
 
-/* Both notices may have one name. The deadline is that of the notices that are still in effect. */
+/* Both notices may have the same name. The deadline is the earliest one of the notices that are
+ * still in effect. */
 static void a_notice_stands_while_one_source_does(void **state)
 {
 	struct interrupts i = {.event_fd = -1};
@@ -487,7 +488,7 @@ static void a_recommendation_asks_for_nothing(void **state)
 	assert_int_equal(INTERRUPT_NONE, interrupts_reason(&i));
 	assert_int_equal(0, atomic_load(&i.cancel));
 	assert_true(interrupts_get_soon(&i, &got));
-	assert_string_equal("rebalance recommendation", got.reason); /* one line */
+	assert_string_equal("rebalance recommendation", got.reason); /* without the line break */
 	notice.withdrawn = true;
 	interrupts_notice(&i, &notice);
 	assert_false(interrupts_get_soon(&i, &got));

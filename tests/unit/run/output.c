@@ -76,7 +76,7 @@ static void put_task(const struct output_task *task, const char *text)
 	assert_int_equal(fs_write_all(output_task_fd(task, 1), text, strlen(text)), 0);
 }
 
-/* Lines of tasks that print at the same time stay whole, each with its label. */
+/* Lines of tasks that print at the same time are not mixed; each has a label. */
 static void labelled_lines_are_not_torn(void **state)
 {
 	struct fixture *f = *state;
@@ -101,7 +101,7 @@ static void labelled_lines_are_not_torn(void **state)
 	assert_log(f, "[1] one\n[0] half a line\n[1] two\n");
 }
 
-/* The tags of Open MPI are shown as the ranks of other tasks are. */
+/* Open MPI's tags are shown in the same form as the ranks of other tasks. */
 static void tags_of_a_launcher_become_ranks(void **state)
 {
 	struct fixture *f = *state;
@@ -116,7 +116,7 @@ static void tags_of_a_launcher_become_ranks(void **state)
 	assert_log(f, "[3] hello\n[12] \nits own [1,2]<stdout>: line\n[1,2] no tag\n");
 }
 
-/* A secret that a task prints in two pieces is masked, even if another task prints in between. */
+/* A secret that a task prints in two writes is masked, even if another task prints between them. */
 static void secrets_of_one_task_are_masked_beside_another(void **state)
 {
 	struct fixture *f = *state;
@@ -143,7 +143,7 @@ static void secrets_of_one_task_are_masked_beside_another(void **state)
 	}
 }
 
-/* Both streams reach the terminal and the log, and a drain waits for that. */
+/* Both streams reach the terminal and the log, and output_drain() waits until they do. */
 static void output_reaches_terminal_and_log(void **state)
 {
 	struct fixture *f = *state;
@@ -160,7 +160,7 @@ static void output_reaches_terminal_and_log(void **state)
 	assert_string_equal(shown, "out\nerr\n");
 }
 
-/* A note begins a line, even after output that did not end its own. */
+/* A note starts a new line, even after output that did not end with a newline. */
 static void a_note_begins_a_line(void **state)
 {
 	struct fixture *f = *state;
@@ -176,7 +176,7 @@ static void a_note_begins_a_line(void **state)
 	assert_log(f, "half\nnote 1\nnote 2\nmore\nnote 3\n");
 }
 
-/* A secret in two writes is masked; a part of a secret at the end of the output is shown. */
+/* A secret in two writes is masked; an incomplete secret at the end of the output is shown. */
 static void secrets_are_masked_across_writes(void **state)
 {
 	struct fixture *f = *state;
@@ -204,8 +204,8 @@ static void assert_shown(const struct fixture *f, const char *expected)
 	assert_string_equal(shown, expected);
 }
 
-/* Even if the rest of it takes long, no more than its first two letters are shown; a prompt is
- * shown in full. */
+/* If a secret is written slowly, at most its first two letters are shown. A prompt is shown in
+ * full. */
 static void secrets_are_masked_across_slow_writes(void **state)
 {
 	struct fixture *f = *state;
@@ -228,7 +228,8 @@ static void secrets_are_masked_across_slow_writes(void **state)
 	assert_log(f, "key=hu***.Is it he?hu***!");
 }
 
-/* A secret that is the prefix of another one does not reveal the rest. */
+/* If one secret is a prefix of another, masking the shorter one must not reveal the rest of the
+ * longer one. */
 static void the_longest_secret_wins(void **state)
 {
 	struct fixture *f = *state;
@@ -241,8 +242,8 @@ static void the_longest_secret_wins(void **state)
 	assert_log(f, "*** ***ef");
 }
 
-/* A full disk (here: a limit of the file's size) does not end the log: its last bytes wait for
- * room. */
+/* A full disk, here simulated by a limit on the file's size, does not end the log: the last bytes
+ * wait for free space. */
 static void a_full_disk_leaves_a_gap_and_not_the_end(void **state)
 {
 	struct fixture *f = *state;
@@ -269,7 +270,8 @@ static void a_full_disk_leaves_a_gap_and_not_the_end(void **state)
 
 		assert_int_equal(fs_read(f->log, &text, NULL), 0);
 		assert_int_equal(output_size(f->output), text.len);
-		/* "one", the two bytes that fitted, the gap, LIMIT_LOG_WAITING bytes, "after" */
+		/* "one", two bytes that still fitted, the notice of the gap, LIMIT_LOG_WAITING
+		 * bytes, and "after" */
 		assert_memory_equal(buf_str(&text), "one\nxx\npenstock: ", 17);
 		assert_non_null(strstr(buf_str(&text),
 			" bytes of the log are missing here: its disk was full\nxxx"));
@@ -286,8 +288,8 @@ static char *read_log(const struct fixture *f, struct buf *text)
 	return text->data;
 }
 
-/* No reader empties the terminal: the log gets everything at full speed, the terminal later gets
- * the newest output. */
+/* No process reads the terminal: the log still gets everything at full speed, and the terminal
+ * later gets the newest output. */
 static void a_slow_terminal_does_not_stop_the_step(void **state)
 {
 	enum { LINES = 40000 };

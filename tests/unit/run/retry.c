@@ -12,7 +12,7 @@
 #include "workflow/workflow.h"
 #include "workflow/model.h"
 
-/* For any random number the pause is within a fifth of the expected pause. */
+/* For any random number, the pause differs from the expected one by at most a fifth. */
 static void check_pause(int64_t backoff, unsigned n, int64_t expected)
 {
 	int64_t least = retry_pause_ms(backoff, n, 0);

@@ -12,7 +12,7 @@
 #include "run/cluster/memory.h"
 #include "run/cluster/slurm.h"
 
-/* A line of squeue shows if a job runs or waits, and why. */
+/* A line of squeue shows whether a job is running or waiting, and the reason for waiting. */
 static void a_line_of_squeue_says_how_a_job_is(void **state)
 {
 	struct slurm_status s;
@@ -41,7 +41,8 @@ static void a_line_of_squeue_says_how_a_job_is(void **state)
 	assert_true(!s.lives && s.end_s == 0);
 }
 
-/* Slurm reuses the number of a forgotten job, so the job that has the number now may be another. */
+/* Slurm reuses the number of a forgotten job, so the number may now belong to another user's
+ * job. */
 static void a_job_of_somebody_else_is_none(void **state)
 {
 	struct slurm_status s;
@@ -77,7 +78,7 @@ static void other_lines_are_refused(void **state)
 	assert_int_equal(strlen(s.nodes), sizeof(s.nodes) - 1);
 }
 
-/* The file of a task on another node can be read back; an incomplete file is ignored. */
+/* The file of a task on another node is read back unchanged; an incomplete file is ignored. */
 static void the_end_of_a_task_is_read_from_its_file(void **state)
 {
 	char dir[] = "/tmp/penstock-test-XXXXXX";
@@ -100,7 +101,7 @@ static void the_end_of_a_task_is_read_from_its_file(void **state)
 	assert_int_equal(fs_remove_tree(dir, NULL), 0);
 }
 
-/* A run that was never submitted leaves no job. */
+/* A run that was never submitted has no job to leave. */
 static void an_attempt_here_leaves_the_job_until_the_next_submission(void **state)
 {
 	const struct slurm_job job = {.job = "12"};
@@ -124,8 +125,8 @@ static void an_attempt_here_leaves_the_job_until_the_next_submission(void **stat
 	assert_int_equal(fs_remove_tree(home, NULL), 0);
 }
 
-/* Messages of Slurm 20.11 and later about too little memory, in pieces of any size, and other
- * messages. */
+/* Slurm 20.11 and later print these messages about too little memory. The output arrives in pieces
+ * of any size, and has other messages, too. */
 static void a_step_with_too_little_memory_is_told_by_what_slurm_prints(void **state)
 {
 	static const char *const tell[] = {

@@ -7,7 +7,7 @@
 #include "net/http/http.h"
 #include "run/stage/stage.h"
 
-/* A run's directories in a yard, a workflow made by hand, and the messages of staging. */
+/* The directories of a run, a workflow, and the reported progress of a stage. */
 struct site {
 	struct yard yard;
 	struct run_layout layout;
@@ -17,7 +17,7 @@ struct site {
 	struct stage_options options;
 	struct penstock_error err;
 	struct buf provenance;
-	pthread_mutex_t lock; /* progress comes from several threads */
+	pthread_mutex_t lock; /* protects the progress, which several threads report */
 	uint64_t told_done, told_total;
 	size_t told;
 };
@@ -116,7 +116,8 @@ static void write_archive(struct site *s, const char *name, const char *text)
 	yard_write(s->yard.top, name, a.data, a.len);
 }
 
-/* A local archive is unpacked into the input directory, and stays next to its contents. */
+/* A local archive is unpacked into the input directory, and the archive stays next to its
+ * contents. */
 static void an_archive_is_unpacked_and_kept(void **state)
 {
 	struct site *s = *state;
@@ -133,7 +134,7 @@ static void an_archive_is_unpacked_and_kept(void **state)
 	assert_true(s->told > 0 && s->told_done == s->told_total);
 }
 
-/* Several inputs are staged, each below its own path, or kept packed. */
+/* Several inputs are staged, each below its own path; an archive may also stay packed. */
 static void inputs_go_below_their_paths(void **state)
 {
 	struct site *s = *state;
@@ -156,7 +157,7 @@ static void inputs_go_below_their_paths(void **state)
 	assert_int_equal(count_entries(s->layout.input), 4);
 }
 
-/* A directory of this machine is copied with modes, times and links. */
+/* A local directory is copied with modes, times and links. */
 static void a_directory_is_copied(void **state)
 {
 	struct site *s = *state;
@@ -200,7 +201,7 @@ static void a_complete_staging_is_recognised(void **state)
 	assert_string_equal(buf_str(&s->provenance), first);
 }
 
-/* Other inputs than before, or another directory: what was staged is removed first. */
+/* If the inputs or the directory changed, the files that were staged before are removed first. */
 static void other_inputs_start_anew(void **state)
 {
 	struct site *s = *state;
@@ -219,7 +220,7 @@ static void other_inputs_start_anew(void **state)
 	assert_text(&s->yard, "b.csv", "b");
 }
 
-/* After a reboot, files that were never synced may be damaged. */
+/* After a crash of the machine, files that were never synced may be damaged. */
 static void a_reboot_starts_anew(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -243,8 +244,8 @@ static void a_reboot_starts_anew(void **state)
 	assert_text(&s->yard, "b.csv", "b");
 }
 
-/* After a failure the next call stages the other inputs; the message names the input and its
- * place. */
+/* After a failure, the next call stages the remaining inputs. The message names the input and its
+ * place in the workflow. */
 static void a_missing_input_is_named(void **state)
 {
 	struct site *s = *state;
@@ -263,7 +264,7 @@ static void a_missing_input_is_named(void **state)
 	assert_text(&s->yard, "missing.csv", "c");
 }
 
-/* An archive that is refused leaves nothing, and its correction is fetched. */
+/* A refused archive leaves no files, and a corrected archive is fetched. */
 static void a_refused_archive_is_fetched_again(void **state)
 {
 	static const struct member evil = {"../outside", 'f', "x", 0};
@@ -283,7 +284,7 @@ static void a_refused_archive_is_fetched_again(void **state)
 	assert_text(&s->yard, "data/file", "good");
 }
 
-/* A digest that does not match is an error, and nothing is staged. */
+/* A wrong digest is an error, and no file is staged. */
 static void a_wrong_digest_is_refused(void **state)
 {
 	struct site *s = *state;
@@ -302,7 +303,7 @@ static void a_wrong_digest_is_refused(void **state)
 	assert_non_null(strstr(buf_str(&s->provenance), "3e23e816"));
 }
 
-/* Two files of one name in one directory would replace each other. */
+/* If two files had the same name in one directory, one would replace the other. */
 static void one_name_twice_is_refused(void **state)
 {
 	struct site *s = *state;
@@ -315,7 +316,8 @@ static void one_name_twice_is_refused(void **state)
 	assert_non_null(strstr(s->err.message, "b.csv"));
 }
 
-/* inputMode holds for every file and directory; who may read a directory may search it. */
+/* inputMode applies to every file and directory; a user who may read a directory may also search
+ * it. */
 static void the_input_mode_is_applied(void **state)
 {
 	struct site *s = *state;
@@ -331,7 +333,7 @@ static void the_input_mode_is_applied(void **state)
 	assert_int_equal(stat_of(&s->yard, ".").st_mode & 0777, 0555);
 }
 
-/* Without inputMode the directory is the owner's alone. */
+/* Without inputMode, only the owner has access to the directory. */
 static void the_input_directory_is_private(void **state)
 {
 	struct site *s = *state;
@@ -342,7 +344,7 @@ static void the_input_directory_is_private(void **state)
 	assert_string_equal(buf_str(&s->provenance), "[]");
 }
 
-/* A cancel ends staging, and the next call completes it. */
+/* A cancel ends the stage, and the next call completes it. */
 static void a_cancel_ends_staging(void **state)
 {
 	atomic_int cancel = 1;

@@ -22,7 +22,7 @@
 
 /* ---- requests ---- */
 
-/* A name may have every character: JSON quotes it. */
+/* A name may contain any character, because it is quoted for JSON. */
 static void names_are_quoted(void **state)
 {
 	const struct mlflow_tags tags = {"0123456789ab", 3, "0a1b2c"};
@@ -42,7 +42,7 @@ static void names_are_quoted(void **state)
 	assert_non_null(strstr(search, "\"max_results\":1"));
 }
 
-/* A run that continues has not ended again. */
+/* A run that was resumed has no end time. */
 static void only_an_end_has_a_time(void **state)
 {
 	_cleanup_free_ char *running = mlflow_update_body("r", "RUNNING", 0);
@@ -76,7 +76,7 @@ static void ids_are_read(void **state)
 	assert_string_equal("", id);
 }
 
-/* A run cannot be made in an experiment that was deleted. */
+/* A run cannot be created in a deleted experiment. */
 static void a_deleted_experiment_is_an_error(void **state)
 {
 	char id[MLFLOW_ID_SIZE] = "";
@@ -89,7 +89,7 @@ static void a_deleted_experiment_is_an_error(void **state)
 	assert_string_equal("", id);
 }
 
-/* An id becomes a variable and a part of a link. */
+/* An id becomes an environment variable and a part of a link, so other text is refused. */
 static void other_replies_are_refused(void **state)
 {
 	static const char *const replies[] = {"", "<html>", "[]", "{}", "{\"run\":[]}",
@@ -125,7 +125,7 @@ static void last_points_are_read(void **state)
 		{LAST("[{\"key\":\"loss\",\"value\":0.5,\"timestamp\":1700,\"step\":3},"
 		      "{\"key\":\"n\",\"value\":\"NaN\",\"timestamp\":\"17\",\"step\":\"-4\"}]"),
 			"loss 3 1700 0.5;n -4 17 nan;"},
-		/* A number of Protocol Buffers that is 0 may be missing. */
+		/* Protocol Buffers may omit a number that is 0. */
 		{LAST("[{\"key\":\"a\",\"value\":\"-Infinity\"}]"), "a 0 0 -inf;"},
 		{LAST("[{\"key\":\"a\",\"value\":1,\"timestamp\":-1,\"step\":\"x\"}]"), "a 0 0 1;"},
 		{LAST("[1,{},{\"key\":\"\",\"value\":1},{\"key\":\"a\",\"value\":\"1\"},{\"value\":1},"
@@ -179,7 +179,7 @@ static void a_refusal_has_a_code(void **state)
 
 /* ---- addresses ---- */
 
-/* The client prints the address of a page, so it must not have the password. */
+/* The client prints the address of a page, so the address must not contain the password. */
 static void a_user_is_split_off(void **state)
 {
 	_cleanup_(buf_release) struct buf base = BUF_INIT(LIMIT_STRING);
@@ -249,7 +249,8 @@ static int end(void **state)
 	return 0;
 }
 
-/* A workflow that is loaded for its places has references to missing secrets. */
+/* When a workflow is loaded only to find its stores, missing secrets remain references in its
+ * values. */
 static void a_missing_secret_is_not_sent(void **state)
 {
 	struct fixture *f = *state;
@@ -299,7 +300,8 @@ static void steps_get_the_run_of_mlflow(void **state)
 	assert_null(strlist_get(&f->env, "WANDB_PROJECT"));
 }
 
-/* A run of the user's shell is not that of this training, which tags its own. */
+/* MLFLOW_RUN_ID of the user's shell names another run, so it is removed. The client of MLflow adds
+ * the tags to the run that it creates. */
 static void without_the_server_a_run_of_the_step_has_the_tags(void **state)
 {
 	struct fixture *f = *state;
@@ -358,7 +360,7 @@ static void the_page_of_a_run_has_no_user(void **state)
 	assert_null(strstr(text, "secret"));
 }
 
-/* Aim chooses the ids of its runs, so that only the place is known. */
+/* Aim chooses the ids of its runs, so only its directory is known. */
 static void the_place_of_aim_is_described(void **state)
 {
 	struct fixture *f = *state;
@@ -372,7 +374,7 @@ static void the_place_of_aim_is_described(void **state)
 	assert_non_null(strstr(server, "\"place\":\"aim://host:1\""));
 }
 
-/* The address of the server is a secret if the user says so. */
+/* The user may declare the address of the server a secret. */
 static void a_secret_address_has_no_link(void **state)
 {
 	struct fixture *f = *state;

@@ -61,7 +61,7 @@ static void test_lines_are_a_table(void **state)
 		&(struct usage_sample){
 			.time_ms = 1, .name = "a, \"b\"\n", .cpu = 1.5, .memory = 7});
 	usage_file_close(&file);
-	file = (struct usage_file){0}; /* the attempt is continued by another process */
+	file = (struct usage_file){0}; /* another process continues the attempt */
 	usage_file_add(&file, log,
 		&(struct usage_sample){
 			.time_ms = 2, .name = "c", .has_gpus = true, .gpu = 0.5, .gpu_memory = 9});
@@ -72,7 +72,7 @@ static void test_lines_are_a_table(void **state)
 					    "2,\"c\",0.000,0,0,0,0.50,9\n");
 	unlink(path);
 	rmdir(folder);
-	/* A missing directory means no file, and no crash. */
+	/* If the directory is missing, no file is written. */
 	file = (struct usage_file){0};
 	usage_file_add(&file, log, &(struct usage_sample){.time_ms = 3, .name = "d"});
 	usage_file_close(&file);

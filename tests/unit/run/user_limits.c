@@ -1,4 +1,4 @@
-/* Limits of users from the two files of the configuration. */
+/* Limits of users, from the two configuration files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* The id of an environment with Python packages. */
+/* The id of a Python environment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,8 @@
 #include "base/str.h"
 #include "run/workdir/venv.h"
 
-/* `-m venv --without-pip OPTION DIR` makes the directory, and pip installs nothing. */
+/* A fake Python: `-m venv --without-pip OPTION DIR` creates the directory, and pip installs no
+ * package. */
 #define PYTHON "#!/bin/sh\n[ \"$2\" != venv ] || mkdir -p \"$5\"\n"
 
 static char dir[32];
@@ -27,7 +28,8 @@ static void write_file(const char *name, const char *text)
 	assert_int_equal(0, fs_write_atomic(path, text, strlen(text), 0700, NULL));
 }
 
-/* Returns the directory of the environment of requirements.txt; free it. */
+/* Returns the directory of the environment for requirements.txt. The caller has to free the
+ * text. */
 static char *environment(void)
 {
 	_cleanup_free_ char *requirements = path_join(dir, "requirements.txt");

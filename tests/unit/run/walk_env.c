@@ -1,4 +1,4 @@
-/* The values that are kept from the files that $DEEPSQUARE_ENV names, and how long they are
+/* The values that are kept from the files named by $DEEPSQUARE_ENV, and the time for which they are
  * kept. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "run/attempt/attempt.h"
 #include "run/walk/walk.h"
 
-/* A walk at its root, without a file. */
+/* A walk at its root frame, without a file. */
 struct world {
 	struct attempt attempt;
 	struct walk walk;
@@ -43,7 +43,7 @@ static int remove_world(void **state)
 	return 0;
 }
 
-/* Begins a list with a file of its own, like a module that exports only its outputs. */
+/* Begins a list with its own file, as a module has that exports only its outputs. */
 static struct frame *begin_with_file(struct world *w, struct frame *parent, const char *path)
 {
 	struct frame *list = frame_list(parent, &w->steps, "module", "0");
@@ -56,7 +56,8 @@ static struct frame *begin_with_file(struct world *w, struct frame *parent, cons
 	return list;
 }
 
-/* A loop may use as many modules as it has iterations. */
+/* A loop may use as many modules as it has iterations, so the values of a module must not be kept
+ * after its end. */
 static void the_file_of_a_module_is_forgotten_with_it(void **state)
 {
 	struct world *w = *state;
@@ -70,7 +71,7 @@ static void the_file_of_a_module_is_forgotten_with_it(void **state)
 	assert_null(w->walk.env_seen);
 }
 
-/* A launch of the module may outlive the module. */
+/* A launch that a module started may run longer than the module. */
 static void what_is_launched_keeps_the_file(void **state)
 {
 	struct world *w = *state;
@@ -86,7 +87,7 @@ static void what_is_launched_keeps_the_file(void **state)
 	assert_null(w->walk.env_seen);
 }
 
-/* The file of the run has no owner among the frames. */
+/* No frame owns the file of the run. */
 static void the_file_of_the_run_stays(void **state)
 {
 	struct world *w = *state;

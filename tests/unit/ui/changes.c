@@ -1,4 +1,4 @@
-/* The changes of a list that a browser has. */
+/* Changes of a list that the browser already has. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,8 +13,8 @@
 #include "base/limits.h"
 #include "ui/changes.h"
 
-/* Remembers a list under "N", as an ETag has it. Returns the changes since the list `since`, or
- * NULL if it is unknown. The text is valid until the next call. */
+/* Remembers a list under the tag `tag`. Returns the changes since the list `since`, or NULL if that
+ * list is unknown. The text is valid until the next call. */
 static const char *changes_of(
 	struct changes *changes, unsigned since, unsigned tag, const char *text)
 {
@@ -38,7 +38,7 @@ static void the_changes_make_the_new_list_of_the_old_one(void **state)
 		{"[1,2,3]", "[4,1,3]", "{\"removed\":[1],\"changed\":[[0,4]]}"},
 		{"[{\"a\": 1}, {\"a\": 2}]", "[\n {\"a\": 1},\n {\"a\": 3}\n]\n",
 			"{\"removed\":[1],\"changed\":[[1,{\"a\": 3}]]}"},
-		/* Text does not end an entry. */
+		/* Brackets and commas in strings do not end an entry. */
 		{"[[1,[2]],\"a,\\\"]\\\\\",{\"b\":[3,{}],\"c\":\"}\"}]",
 			"[[1,[2]],\"a,\\\"]\\\\\",{\"b\":[3,{}],\"c\":\"]\"}]",
 			"{\"removed\":[2],\"changed\":[[2,{\"b\":[3,{}],\"c\":\"]\"}]]}"},
@@ -67,7 +67,7 @@ static void an_unknown_list_has_no_changes(void **state)
 	changes_free(NULL);
 }
 
-/* Entries that only moved cannot be described. */
+/* The format cannot describe entries that only moved. */
 static void another_order_is_sent_as_a_whole(void **state)
 {
 	struct changes *changes = changes_new();
@@ -79,7 +79,7 @@ static void another_order_is_sent_as_a_whole(void **state)
 	changes_free(changes);
 }
 
-/* A page that polls keeps its list, and a page that was closed loses it. */
+/* The list of a page that polls is kept, and the list of a closed page is dropped. */
 static void the_lists_that_were_used_last_are_remembered(void **state)
 {
 	struct changes *changes = changes_new();

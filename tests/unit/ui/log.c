@@ -1,4 +1,4 @@
-/* Logs in pieces: bytes, places of lines, and a search. */
+/* Logs: reading pieces, offsets of lines, and a search. */
 #include "page_fixture.h"
 
 #include <fcntl.h>
@@ -68,7 +68,7 @@ static void bytes_come_from_either_end(void **state)
 	assert_string_equal(
 		"one\ntwo\nthree\n", page_ask(&w->p, "GET", "/api/log?offset=-99&run=" RUN)->body);
 	assert_string_equal("", page_ask(&w->p, "GET", "/api/log?offset=99&run=" RUN)->body);
-	/* The log has ended: nothing to wait for. */
+	/* The attempt has ended, so the request does not wait for more. */
 	assert_string_equal("", page_ask(&w->p, "GET", "/api/log?wait=1&offset=14&run=" RUN)->body);
 }
 
@@ -208,7 +208,7 @@ static void a_search_of_many_matches_continues(void **state)
 	json_decref(found);
 }
 
-/* The copy of a log in a store, which a run of another machine wrote. */
+/* A store has the copy of a log from another machine's run. */
 static void a_missing_log_is_not_an_empty_one(void **state)
 {
 	struct world *w = *state;

@@ -1,5 +1,5 @@
 /*
- * A `penstock ui` in the test, and a browser that keeps its cookie.
+ * Runs `penstock ui` in the test, with a simulated browser that keeps its cookie.
  *
  *	struct page p;
  *
@@ -8,7 +8,8 @@
  *	assert_int_equal(200, r->status);
  *	page_end(&p);
  *
- * The verbs of its requests are this test program again: main() calls play_verb() if it has words.
+ * For each verb, the page executes this test program with the verb as an argument; main() then
+ * calls play_verb().
  */
 #ifndef TEST_PAGE_FIXTURE_H
 #define TEST_PAGE_FIXTURE_H
@@ -40,8 +41,8 @@
 
 struct page_reply {
 	unsigned status;
-	struct buf text; /* the head and the body */
-	const char *body; /* NUL-terminated, as it was sent */
+	struct buf text; /* head and body */
+	const char *body; /* NUL-terminated */
 	size_t len;
 };
 
@@ -51,7 +52,7 @@ struct page {
 	char origin[64]; /* "127.0.0.1:PORT" */
 	uint16_t port;
 	char cookie[128];
-	struct page_reply reply; /* the last one */
+	struct page_reply reply; /* the last reply */
 };
 
 /* Sends a request unchanged, and reads the reply to its end. */
@@ -85,7 +86,7 @@ static inline struct page_reply *page_send(
 	return r;
 }
 
-/* A request of the page's own script, with a body. */
+/* Sends a request with a body, as the page's script does. */
 static inline struct page_reply *page_put(
 	struct page *p, const char *method, const char *target, const void *body, size_t len)
 {
@@ -103,7 +104,8 @@ static inline struct page_reply *page_ask(struct page *p, const char *method, co
 	return page_put(p, method, target, "", 0);
 }
 
-/* Like the function above, for a reply of 200 in JSON. Release the value. */
+/* Sends a request whose reply must be 200 with JSON. Returns the value, which the caller has to
+ * release. */
 static inline json_t *page_json(struct page *p, const char *method, const char *target)
 {
 	struct page_reply *r = page_ask(p, method, target);
@@ -114,7 +116,7 @@ static inline json_t *page_json(struct page *p, const char *method, const char *
 	return value;
 }
 
-/* Opens the link. */
+/* Opens the link that logs the browser in. */
 static inline void page_log_in(struct page *p)
 {
 	const char *url = ui_url(p->ui), *cookie;
@@ -156,7 +158,7 @@ static inline void page_end(struct page *p)
 
 /* ---- the program that the page runs ---- */
 
-/* Prints the words as a list, unless the last word selects a failure. */
+/* Prints the words as a JSON list, unless the last word selects a failure. */
 static inline int play_verb(int n, char **words)
 {
 	const char *last = words[n - 1];

@@ -1,4 +1,4 @@
-/* The requests of the page: who may send them, and the verb that each of them runs. */
+/* The requests of the page: the clients that may send them, and the verb that each request runs. */
 #include "page_fixture.h"
 
 #include "base/str.h"
@@ -24,7 +24,8 @@ static int end_page(void **state)
 	return 0;
 }
 
-/* Returns the status of a request whose headers have @ for the host, and # for the cookie. */
+/* Returns the status of the reply to a request. In its headers, @ stands for the host and # for the
+ * cookie. */
 static unsigned status_of(struct page *p, const char *method, const char *fmt)
 {
 	_cleanup_(buf_release) struct buf head = BUF_INIT(LIMIT_STRING);
@@ -87,7 +88,7 @@ static void a_read_only_page_changes_nothing(void **state)
 	page_end(&p);
 }
 
-/* Compares a list of words with a line of them. */
+/* Compares a list of words with the words of a line. */
 static void assert_words(const char *expected, const json_t *words)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
@@ -145,7 +146,8 @@ static void a_request_runs_its_verb(void **state)
 	};
 	struct page *p = *state;
 
-	/* The list of runs has no warnings. All other verbs that read print only warnings. */
+	/* The verb that lists runs prints no warnings; other verbs that read print only
+	 * warnings. */
 	for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
 		json_auto_t *words = page_json(p, requests[i][0], requests[i][1]);
 
@@ -188,7 +190,7 @@ static void no_parameter_becomes_a_local_file(void **state)
 	assert_int_equal(404, page_ask(p, "GET", "/api/workflow?run=" RUN)->status);
 }
 
-/* Without the version the verb would remove the object. */
+/* Without a version, the verb would remove the object. */
 static void a_version_that_is_missing_changes_nothing(void **state)
 {
 	static const char *const bad[] = {"/api/remove-version?url=s3://b/k",
@@ -269,7 +271,8 @@ static void a_warning_of_a_verb_is_in_a_header(void **state)
 	assert_null(
 		strstr(buf_str(&page_ask(p, "GET", "/api/claims")->text), "X-Penstock-Warning"));
 
-	/* A browser that has the body has the header, too. */
+	/* The ETag includes the warning, so that a browser that has the body also has the
+	 * header. */
 	r = page_ask(p, "GET", "/api/run?run=warned");
 	assert_int_equal(1, sscanf(strstr(buf_str(&r->text), "ETag: "), "ETag: %31[^\r]", with));
 	r = page_ask(p, "GET", "/api/run?run=quietly");
@@ -332,7 +335,7 @@ static void places_that_cannot_be_read_are_counted(void **state)
 	strlist_release(&places);
 }
 
-/* A link to the page may name any place. */
+/* A link to the page may name any place, so runs of other places are refused. */
 static void only_runs_of_the_places_are_resumed(void **state)
 {
 	static const char *const elsewhere[] = {"/api/resume?run=" RUN "&place=s3://b/outer/",

@@ -1,4 +1,4 @@
-/* Files that a browser sends in parts. */
+/* Files that a browser uploads in parts. */
 #include "page_fixture.h"
 
 #include "base/str.h"
@@ -12,7 +12,7 @@ struct world {
 	char id[128];
 };
 
-/* Begins an upload, and returns the number of parts that are here. */
+/* Begins an upload. Returns the number of parts that the server already has. */
 static size_t begin_upload(struct world *w)
 {
 	_cleanup_free_ char *target = str_printf(
@@ -73,7 +73,7 @@ static void parts_become_the_object(void **state)
 	assert_int_equal(0, begin_upload(w));
 	assert_int_equal(409, ask(w, "POST", "/api/upload/finish"));
 	assert_int_equal(200, put_part(w, URL, 1, w->data, LIMIT_UI_PART));
-	/* The browser was closed, and sends the same file again. */
+	/* The browser was closed, and starts the upload of the same file again. */
 	assert_int_equal(1, begin_upload(w));
 	assert_int_equal(409, put_part(w, URL, 1, w->data, LIMIT_UI_PART));
 	assert_int_equal(409, put_part(w, URL, 3, w->data, 100));
@@ -82,7 +82,7 @@ static void parts_become_the_object(void **state)
 	assert_int_equal(0, fs_read(getenv("TEST_SENT"), &sent, &err));
 	assert_int_equal(SIZE, sent.len);
 	assert_memory_equal(w->data, sent.data, SIZE);
-	/* The upload is stored, so nothing is left here. */
+	/* The upload is in the store, so its local copy was removed. */
 	assert_int_equal(404, ask(w, "POST", "/api/upload/finish"));
 	assert_int_equal(0, begin_upload(w));
 }
@@ -130,7 +130,7 @@ static void a_store_that_fails_keeps_the_parts(void **state)
 	assert_int_equal(0, begin_upload(w));
 }
 
-/* "cp --quiet -- PATH URL": the place of $TEST_SENT is the store. */
+/* Plays "cp --quiet -- PATH URL"; the file $TEST_SENT represents the store. */
 static int play_copy(char **words)
 {
 	const char *sent = getenv("TEST_SENT");

@@ -1,4 +1,4 @@
-/* A verb of this program for a request: its output, its message, its end. */
+/* A verb that this program runs for a request: its output, its message, its exit. */
 #include "page_fixture.h"
 
 #include "base/clock.h"
@@ -74,7 +74,7 @@ static void contents_are_passed_on(void **state)
 	assert_memory_equal("the first half", data, len);
 	verb_close(verb);
 
-	/* A browser that closes its connection ends the verb. */
+	/* If the browser closes its connection, the verb is stopped. */
 	assert_int_equal(0, verb_add(&endless, "cat", "endless", NULL));
 	assert_int_equal(0, verb_open(&verb, &endless, &cancel, &err));
 	verb_close(verb);

@@ -5,15 +5,16 @@
  *	--- document            (the workflow; its display name is "wf")
  *	--- options             (--set PATH=VALUE, --env KEY=VALUE, --machine CPUS GPUS,
  *	                         --store URL and --pick NAME, one per line)
- *	--- module              (module.yaml of every `use.source`; without one, none is looked for)
- *	--- diagnostics         (every line that reading reports, in order, as POSITION | FACT...)
+ *	--- module              (module.yaml of every `use.source`; without it, no module is loaded)
+ *	--- diagnostics         (every line that is reported, in order, as POSITION | FACT...)
  *	--- model               (the whole model as JSON)
- *	--- shows               (lines that the model as JSON must hold)
- *	--- record              (lines that the recorded copy must hold)
+ *	--- shows               (lines that the model as JSON must contain)
+ *	--- record              (lines that the recorded copy must contain)
  *
- * A FACT is a name, a value or a number that the message holds, in any order and quoting; the
- * words between them are not tested. `note` is the severity.
- * A case without `diagnostics` must report nothing. `shows`, `record` and `model` ask for success.
+ * A FACT is a name, a value or a number in the message; the words between the facts are not tested.
+ * The facts may be in any order, and with or without quotes. The fact `note` is the severity of a
+ * note. Without `diagnostics`, a case must report no line. With `shows`, `record` or `model`,
+ * reading must succeed.
  */
 #include <dirent.h>
 #include <setjmp.h>
@@ -66,7 +67,7 @@ static int test_module(
 	const struct test_case *c = cookie;
 
 	if (strcmp(source, "./missing") == 0)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "the module %s is not there", source);
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "cannot find the module '%s'", source);
 	if (strcmp(source, "./later") == 0)
 		return 1;
 	return buf_add(text, buf_str(&c->sections[MODULE]), c->sections[MODULE].len);
@@ -85,7 +86,7 @@ static int test_site(void *cookie, struct workflow_site *out, struct penstock_er
 	return 0;
 }
 
-/* "--set X" and "--env X" lines into the two lists. */
+/* Parses lines such as "--set X" and "--env X" into the lists and options. */
 static void parse_options(struct buf *text, struct strlist *sets, struct strlist *env,
 	struct workflow_options *options, struct workflow_site *site)
 {
@@ -103,7 +104,7 @@ static void parse_options(struct buf *text, struct strlist *sets, struct strlist
 		else if (str_starts(line, "--store "))
 			site->endpoint_url = line + strlen("--store ");
 		else if (*line)
-			fail_msg("not an option: %s", line);
+			fail_msg("invalid option '%s'", line);
 	}
 }
 
@@ -125,7 +126,8 @@ static void assert_text(const char *what, const struct buf *wanted, const struct
 		fail_msg("%s, wanted:\n%s\ngot:\n%s", what, buf_str(wanted), buf_str(actual));
 }
 
-/* "wf:3:16 | steps | -1" against one line that begins with "wf:3:16: " and holds both. */
+/* Checks that `line` has the position and all facts: "wf:3:16 | steps | -1" matches a line that
+ * begins with "wf:3:16: " and contains "steps" and "-1". */
 static void assert_diagnostic(char *facts, const char *line)
 {
 	const char *position = strsep(&facts, "|");
@@ -137,7 +139,7 @@ static void assert_diagnostic(char *facts, const char *line)
 	while ((fact = strsep(&facts, "|"))) {
 		size_t end = strlen(fact);
 
-		/* one space before it, and one after it if another follows */
+		/* A fact has one space before it and, unless it is the last one, one after it. */
 		if (facts)
 			fact[end - 1] = '\0';
 		if (!strstr(line + len, fact + 1))
@@ -243,7 +245,7 @@ static enum section section_of(const char *file, const char *name)
 		if (strcmp(section_names[i], name) == 0)
 			return (enum section)i;
 	}
-	fprintf(stderr, "%s: no section is called %s\n", file, name);
+	fprintf(stderr, "%s: unknown section '%s'\n", file, name);
 	exit(2);
 }
 
@@ -272,7 +274,7 @@ static void load_file(const char *path, const char *file)
 	}
 }
 
-/* A blank line between two cases belongs to neither. */
+/* Blank lines between cases belong to no case. */
 static void trim_sections(void)
 {
 	for (size_t i = 0; i < n_cases; i++) {

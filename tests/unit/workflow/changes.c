@@ -1,4 +1,4 @@
-/* Differences between workflows, and an edited file under overrides. */
+/* Differences between workflows, and an edited file with overrides. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,13 +32,13 @@ static void fields_are_named_as_options_name_them(void **state)
 		{STEPS(PREPARE, TRAIN), STEPS(PREPARE, TRAIN), "", 0, SIZE_MAX},
 		{STEPS(PREPARE, TRAIN), STEPS(PREPARE, STEP("train", "other", "")),
 			"steps.train.run.command", 1, 1},
-		/* Resources and names do not change the result. */
+		/* Changed resources or step names do not change the result. */
 		{STEPS(PREPARE, TRAIN),
 			STEPS(STEP("prepare", "p", ", \"resources\": {\"tasks\": 2}"), TRAIN),
 			"steps.prepare.run.resources", 1, SIZE_MAX},
 		{STEPS(PREPARE, TRAIN), STEPS(STEP("first", "p", ""), TRAIN), "steps.first.name", 1,
 			SIZE_MAX},
-		/* But a variable may have such a name. */
+		/* A variable with such a name counts. */
 		{STEPS(PREPARE, TRAIN),
 			STEPS(STEP("prepare", "p", ", \"env\": [{\"key\": \"name\"}]"), TRAIN),
 			"steps.prepare.run.env", 1, 0},

@@ -1,4 +1,5 @@
-/* The reference pages agree with the reader: their examples are valid, and no key is missing. */
+/* The reference pages agree with the reader: their examples are valid, and all keys are
+ * documented. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ static void load_page(const char *name, struct buf *out)
 	assert_int_equal(fs_read(path, out, NULL), 0);
 }
 
-/* Reads one example of the page; an unfinished one would be a fault of the page, too. */
+/* Reads one example of the page. A block without an end is an error of the page. */
 static void assert_reads(const char *text, size_t len)
 {
 	_cleanup_(diagnostics_release) struct diagnostics found = {0};
@@ -40,7 +41,7 @@ static void assert_reads(const char *text, size_t len)
 	assert_non_null(wf);
 }
 
-/* An example that is copied from the reference reads without mistakes or notes. */
+/* An example that is copied from the reference causes no errors and no notes. */
 static void examples_of_the_reference_are_workflows(void **state)
 {
 	_cleanup_(buf_release) struct buf page = BUF_INIT(MIB);
@@ -63,7 +64,8 @@ static void examples_of_the_reference_are_workflows(void **state)
 	assert_true(examples >= 2);
 }
 
-/* The page has a table for `schema`, and for each map below it; tools/fill-tables fills them. */
+/* Checks that the page has a table for `schema` and for each map below it; tools/fill-tables fills
+ * these tables. */
 static void assert_tables(const struct schema *schema, const struct buf *page, const char *begin,
 	const struct schema **seen, size_t *n)
 {

@@ -1,4 +1,4 @@
-/* Every allocation of reading a workflow, and of writing it, fails once: the result is an error, or
+/* Every allocation fails once while a workflow is read and written: the result is an error, or
  * complete. */
 #include "alloc_fail.h"
 
@@ -59,8 +59,8 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	return buf_printf(value, "value-of-%s", name) == 0;
 }
 
-/* Reads `text`; the n-th allocation fails (no allocation if `n` is 0). Returns false if there are
- * fewer allocations. */
+/* Reads `text` while the n-th allocation fails; if `n` is 0, no allocation fails. Returns false if
+ * there are fewer allocations. */
 static bool read_once(const char *text, size_t n, struct outcome *o, struct penstock_error *err)
 {
 	char *sets_items[] = {(char[]){"steps.one.run.workDir=/y"}, (char[]){"env[0].value=x"}};
@@ -146,7 +146,7 @@ static void a_json_workflow_is_read_whole_or_memory_is_said_to_be_short(void **s
 	every_allocation_fails_once(buf_str(&text));
 }
 
-/* No mistake is lost from the list, and none is added, when memory runs out. */
+/* If memory runs out, the list of mistakes is still complete, or the error says so. */
 static void mistakes_are_all_reported_or_memory_is_said_to_be_short(void **state)
 {
 	(void)state;

@@ -28,7 +28,7 @@
 struct reading {
 	struct workflow *wf;
 	struct diagnostics found;
-	struct buf lines; /* the reports, one line each */
+	struct buf lines; /* reported lines */
 	int r;
 };
 
@@ -56,8 +56,8 @@ static void read_text(struct reading *out, const char *text)
 	read_with(out, text, strlen(text), NULL);
 }
 
-/* Both files of the first seed are valid unchanged, except for the containers that an override
- * removes. */
+/* Both workflows of the test data are valid, except for their containers, which overrides
+ * remove. */
 static void the_seed_workflows_are_understood(void **state)
 {
 	static const char *const names[] = {"seed-train.json", "seed-resume.json"};
@@ -95,7 +95,8 @@ static void the_seed_workflows_are_understood(void **state)
 	}
 }
 
-/* A later message can name the place of a value that asks for too much. */
+/* A later message can name the position of a value, for example if a request exceeds the
+ * machine. */
 static void every_value_knows_its_place(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -121,7 +122,7 @@ static void every_value_knows_its_place(void **state)
 	assert_string_equal(buf_str(&place), "wf");
 }
 
-/* The same workflow has the same identity in any layout and with any keys of the store. */
+/* A workflow has the same identity in any layout, and with any keys of the store. */
 static void the_digest_is_of_what_is_written_and_not_of_how(void **state)
 {
 	static const char *const same[] = {
@@ -154,7 +155,7 @@ static void the_digest_is_of_what_is_written_and_not_of_how(void **state)
 	}
 }
 
-/* Signatures of URLs expire and passwords change; neither makes another workflow. */
+/* Signatures in URLs expire and passwords change; neither changes the identity of the workflow. */
 static void the_digest_is_without_signatures_of_urls(void **state)
 {
 	static const char *const urls[] = {
@@ -178,7 +179,7 @@ static void the_digest_is_without_signatures_of_urls(void **state)
 	}
 }
 
-/* Every change of what is run makes another workflow; overrides do not. */
+/* Every change of what is executed changes the identity; overrides do not change it. */
 static void the_digest_changes_with_the_workflow_and_not_with_overrides(void **state)
 {
 	_cleanup_(reading_release) struct reading plain = {0};
@@ -209,7 +210,7 @@ static bool resolve_key(
 	return true;
 }
 
-/* A credential has its source, so that records need not have its value. */
+/* A credential remembers its source, so records need not contain its value. */
 static void credentials_know_their_source(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -249,7 +250,8 @@ static bool resolve_from_file(
 	       workflow_find_field("wf", text, strlen(text), name, NULL, value, NULL) == 0;
 }
 
-/* The recorded copy has no secret, is a valid workflow, and finds its secrets in the file. */
+/* The recorded copy contains no secret, is a valid workflow, and refers to the secrets in the
+ * original file. */
 static void a_record_finds_its_secrets_in_the_file_again(void **state)
 {
 	_cleanup_(reading_release) struct reading written = {0};
@@ -266,8 +268,8 @@ static void a_record_finds_its_secrets_in_the_file_again(void **state)
 		      "  steps: [{run: {command: \"a\\tb\\nc\"}}]\n";
 
 	(void)state;
-	/* The entries after a removed one move up by one, but are recorded with their places in the
-	 * file. */
+	/* The entry after the removed one has a lower index now, but its record refers to its index
+	 * in the file. */
 	strlist_add(&sets, "inputs[0]=null");
 	read_with(&written, text, strlen(text), &(struct workflow_options){.sets = &sets});
 	assert_int_equal(written.r, 0);
@@ -288,12 +290,12 @@ static void a_record_finds_its_secrets_in_the_file_again(void **state)
 	assert_string_equal(again.wf->env.items[0].value.value, "007");
 	assert_string_equal(again.wf->env.items[1].value.value, "token-of-mine");
 	assert_string_equal(again.wf->steps.items[0].run.command.value, "a\tb\nc");
-	/* And so on, however often. */
+	/* A record of the record is unchanged. */
 	assert_int_equal(workflow_write_record(again.wf, &second), 0);
 	assert_string_equal(buf_str(&record), buf_str(&second));
 }
 
-/* A record has every type without ambiguity, even if the file did not. */
+/* The types in a record are unambiguous, even if those in the file were not. */
 static void a_record_reads_without_notes(void **state)
 {
 	_cleanup_(reading_release) struct reading written = {0};
@@ -346,7 +348,7 @@ static void references_may_be_kept(void **state)
 	assert_int_equal(reading.r, 0);
 }
 
-/* Without a callback the variables of the process are used. */
+/* Without a callback, the environment variables of the process are used. */
 static void references_are_resolved_from_the_environment(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -363,7 +365,7 @@ static void references_are_resolved_from_the_environment(void **state)
 	assert_string_equal(workflow_shown(&reading.wf->env.items[0].value), "${{ secrets.TEST }}");
 }
 
-/* The result of a resolver is data: references in it are not resolved. */
+/* A resolved value is data: references in it are not resolved. */
 static void resolved_values_are_not_resolved_again(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -376,7 +378,7 @@ static void resolved_values_are_not_resolved_again(void **state)
 	assert_string_equal(reading.wf->env.items[0].value.value, "${{ env.PENSTOCK_TEST_VALUE }}");
 }
 
-/* A missing field is reported, and so is a file that is not a workflow any more. */
+/* A missing field is an error, and so is a file that is no longer a workflow. */
 static void a_field_that_is_gone_is_reported(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -390,7 +392,7 @@ static void a_field_that_is_gone_is_reported(void **state)
 	assert_non_null(strstr(err.message, "output.s3.secretAccessKey"));
 	assert_int_equal(
 		workflow_find_field("wf", "{", 1, "name", NULL, &value, &err), -PENSTOCK_E_INVALID);
-	/* The field now has a reference to the value, not the value. */
+	/* The field now contains a reference instead of the value. */
 	assert_int_equal(
 		workflow_find_field("wf", moved, strlen(moved), "env[0].value", NULL, &value, &err),
 		-PENSTOCK_E_NOT_FOUND);
@@ -417,19 +419,19 @@ static bool resolve_moved(
 	       workflow_find_field("wf", cookie, strlen(cookie), name, &options, value, NULL) == 0;
 }
 
-/* A key that was moved out of the file is found at its new place; dstack's variables count as for a
- * run. */
+/* A key that was moved out of the file is found at its new place. The variables of dstack's
+ * workflows are handled as in a run. */
 static void a_field_is_found_where_it_was_moved_to(void **state)
 {
 	static const struct {
-		const char *text, *field, *value; /* NULL if it is gone */
+		const char *text, *field, *value; /* NULL if the value is missing */
 	} cases[] = {
 		{"env: [{key: A_TOKEN, value: ' ${{ secrets.B }}'}]", "env[0].value",
 			" kept ${{ secrets.B }}"},
 		{"env: [{key: A_TOKEN, value: 'x${{ env.C }}y${{env.C}}'}]", "env[0].value",
 			"xcyc"},
 		{"env: [{key: A_TOKEN, value: '${{ secrets.GONE }}'}]", "env[0].value", NULL},
-		/* References in a circle end. */
+		/* Circular references are detected. */
 		{"env: [{key: A_TOKEN, value: '${{ file.env[0].value }}'}]", "env[0].value", NULL},
 		{"env: [{key: A_TOKEN, value: '${{ one }}'}]", "env[0].value", NULL},
 		{DSTACK, "workflows[0].environment.A_TOKEN", "first-value"},
@@ -452,7 +454,7 @@ static void a_field_is_found_where_it_was_moved_to(void **state)
 	log_redact_clear();
 }
 
-/* A command that starts nothing needs only the keys of the output. */
+/* A command that starts no steps needs only the keys of the output. */
 static void values_of_variables_may_be_gone_where_nothing_starts(void **state)
 {
 	static const char text[] = MINIMAL
@@ -478,7 +480,7 @@ static void values_of_variables_may_be_gone_where_nothing_starts(void **state)
 	}
 }
 
-/* A byte order mark and Windows line ends are not mistakes and shift no position. */
+/* A byte order mark and CR LF line ends are accepted, and do not change positions. */
 static void marks_and_carriage_returns_are_fine(void **state)
 {
 	_cleanup_(reading_release) struct reading yaml = {0};
@@ -495,7 +497,7 @@ static void marks_and_carriage_returns_are_fine(void **state)
 		"wf:2:2: unknown key `resum` in a workflow, did you mean `resume`?\n");
 }
 
-/* Bytes that are not text are reported with their place, before anything else. */
+/* Bytes that are not text are reported with their position, before any other mistake. */
 static void bytes_that_are_no_text_are_reported(void **state)
 {
 	static const struct {
@@ -527,7 +529,7 @@ static void bytes_that_are_no_text_are_reported(void **state)
 	}
 }
 
-/* A hundred mistakes are shown, all are counted, and notes do not crowd them out. */
+/* At most a hundred mistakes are shown, all are counted, and notes do not use up this limit. */
 static void mistakes_are_bounded(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -551,7 +553,7 @@ static void mistakes_are_bounded(void **state)
 	assert_non_null(strstr(err.message, "300"));
 }
 
-/* Aliases of aliases grow by powers; the limit on values stops them. */
+/* Nested aliases grow exponentially; the limit on values stops them. */
 static void an_alias_bomb_is_defused(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
@@ -607,7 +609,7 @@ static void sizes_are_bounded(void **state)
 	assert_null(bytes.wf);
 }
 
-/* A script that is too long is a mistake, wherever it is in the file. */
+/* A script that is too long is a mistake, at any place in the file. */
 static void long_scripts_are_refused(void **state)
 {
 	static const char *const files[] = {
@@ -629,8 +631,8 @@ static void long_scripts_are_refused(void **state)
 	}
 }
 
-/* A long line of many values is read in linear time: the time limit of the suite is the
- * assertion. */
+/* A long line with many values is read in linear time; otherwise the test would exceed the time
+ * limit of the suite. */
 static void long_lines_stay_linear(void **state)
 {
 	_cleanup_(reading_release) struct reading reading = {0};
