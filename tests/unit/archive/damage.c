@@ -2,7 +2,8 @@
 
 enum { NOISE = 24000 };
 
-/* Three files that do not compress, so that a cut anywhere cuts contents. */
+/* Makes an archive of three files that do not compress, so that any truncation hits the
+ * contents. */
 static void make_noisy(struct buf *a, const char *format, const char *filter)
 {
 	static char noise[3 * (NOISE + 1)];
@@ -15,8 +16,8 @@ static void make_noisy(struct buf *a, const char *format, const char *filter)
 	make_archive(a, format, filter, members, ARRAY_SIZE(members));
 }
 
-/* Truncated after any KiB: an error, no file stays, and the message says that the archive is
- * truncated or damaged. */
+/* An archive that is truncated after any KiB is reported as truncated or damaged, and no file
+ * stays. */
 static void a_cut_archive_is_an_error(void **state)
 {
 	static const struct {
@@ -40,7 +41,7 @@ static void a_cut_archive_is_an_error(void **state)
 			assert_nothing_unpacked(y);
 			yard_clear(y);
 		}
-		/* The very last byte counts too. */
+		/* A missing last byte is an error, too. */
 		struct buf cut = {a.data, a.len - 1, 0, 0, 0};
 		assert_int_equal(
 			yard_unpack(y, &cut, "x.tar.lzma", 700, NULL), -PENSTOCK_E_CORRUPT);
@@ -50,8 +51,8 @@ static void a_cut_archive_is_an_error(void **state)
 }
 
 /*
- * A bare tar shows a cut only within a member; its callers have verified its length. After the last
- * member only the end mark is missing, which is accepted.
+ * In an uncompressed tar, a truncation is an error only within a member; callers have verified the
+ * length of the file. After the last member only the end mark is missing, which is accepted.
  */
 static void a_cut_tar_is_an_error_within_a_member(void **state)
 {
@@ -64,7 +65,7 @@ static void a_cut_tar_is_an_error_within_a_member(void **state)
 		struct buf cut = {a.data, len, 0, 0, 0};
 		int r = yard_unpack(y, &cut, "x.tar", 700, NULL);
 
-		/* Members take 24,576 + 512 bytes with header and padding. */
+		/* A member takes 24,064 + 512 bytes with padding and header. */
 		if (len % (512 + 24064) == 0 || len >= contents)
 			assert_int_equal(r, 0);
 		else
@@ -75,7 +76,7 @@ static void a_cut_tar_is_an_error_within_a_member(void **state)
 	}
 }
 
-/* A bit that flipped anywhere in verified contents is found. */
+/* A flipped bit anywhere in contents with a checksum is detected. */
 static void a_flipped_bit_is_an_error(void **state)
 {
 	static const struct {
@@ -99,7 +100,8 @@ static void a_flipped_bit_is_an_error(void **state)
 	}
 }
 
-/* Damaged bytes only cause errors: bytes all over small archives are changed in turn. */
+/* Damaged bytes cause only errors: the test changes bytes all over small archives, one at a
+ * time. */
 static void any_damage_fails_cleanly(void **state)
 {
 	static const struct member members[] = {{"d/f", 'f', "contents", 0}, {"l", 'l', "d/f", 0}};
@@ -139,7 +141,7 @@ static void messages_say_where(void **state)
 	assert_non_null(strstr(y->err.message, "40000 bytes"));
 }
 
-/* An encrypted archive says so. */
+/* The message of an encrypted archive names the encryption. */
 static void encryption_is_named(void **state)
 {
 	static const char *const methods[] = {
@@ -192,7 +194,7 @@ static void an_abandoned_unpacker_leaves_nothing(void **state)
 	}
 }
 
-/* A cancel also ends an unpacker whose input never ends. */
+/* A cancel also stops an unpacker whose input never ends. */
 static void a_cancel_ends_the_work(void **state)
 {
 	_cleanup_(buf_release) struct buf a = BUF_INIT(0);
@@ -217,7 +219,7 @@ static void count_progress(void *cookie, uint64_t members, uint64_t bytes)
 	seen[2]++;
 }
 
-/* Progress only grows, and ends at the totals. */
+/* Progress never decreases, and its last values are the totals. */
 static void progress_is_told(void **state)
 {
 	_cleanup_(buf_release) struct buf a = BUF_INIT(0);
@@ -234,7 +236,7 @@ static void progress_is_told(void **state)
 	assert_true(seen[2] > 10);
 }
 
-/* Holes are kept as holes and count with their full size. */
+/* Holes in files stay holes, and count with their full size. */
 static void sparse_files_are_whole(void **state)
 {
 	enum { HOLE = 30 * 1024 * 1024 };

@@ -3,7 +3,7 @@
 #include "archive/detect.h"
 #include "archive/pack.h"
 
-/* Each of these names or kinds would reach outside of the directory, or is nothing to unpack. */
+/* Each of these names or kinds would reach outside of the directory, or cannot be unpacked. */
 static void members_that_leave_are_refused(void **state)
 {
 	static const struct {
@@ -52,7 +52,7 @@ static void members_that_leave_are_refused(void **state)
 	}
 }
 
-/* The same tricks in a zip, which stores names and link targets in another way. */
+/* The same attacks in a zip, which stores names and link targets differently. */
 static void zip_members_that_leave_are_refused(void **state)
 {
 	static const struct member cases[] = {
@@ -73,7 +73,7 @@ static void zip_members_that_leave_are_refused(void **state)
 	}
 }
 
-/* A refused member removes the members before it, too. */
+/* If a member is refused, the members before it are removed, too. */
 static void a_refused_member_leaves_no_half_tree(void **state)
 {
 	static const struct member members[] = {
@@ -87,7 +87,8 @@ static void a_refused_member_leaves_no_half_tree(void **state)
 	assert_nothing_unpacked(y);
 }
 
-/* A directory of the target that is a link elsewhere is not written through. */
+/* If a directory in the target is a symbolic link to another place, no file is written through the
+ * link. */
 static void links_in_the_target_are_not_followed(void **state)
 {
 	static const struct member members[] = {{"sub/file", 'f', "x", 0}};
@@ -107,7 +108,7 @@ static void links_in_the_target_are_not_followed(void **state)
 	assert_int_equal(count_entries(y->in), 2);
 }
 
-/* Control characters of a name cannot break the one line of the message. */
+/* Control characters in a name cannot split the one line of the message. */
 static void messages_show_odd_names_on_one_line(void **state)
 {
 	static const struct member members[] = {{"a\nb\x1B[31m/..", 'f', "x", 0}};
@@ -121,7 +122,7 @@ static void messages_show_odd_names_on_one_line(void **state)
 	assert_null(strchr(y->err.message, '\x1B'));
 }
 
-/* Names longer and deeper than a file system takes. */
+/* Names are refused if they are longer or deeper than a file system allows. */
 static void names_have_limits(void **state)
 {
 	static char deep[3 * 200 + 10], wide[400];
@@ -151,7 +152,7 @@ static void make_bomb(struct buf *a, const char *filter)
 	assert_true(a->len < MIB);
 }
 
-/* The limit holds for the bytes that are written, even if a header promises fewer. */
+/* The limit applies to the bytes that are written, even if a header announces fewer. */
 static void unpacked_size_has_a_limit(void **state)
 {
 	static const char *const filters[] = {"gzip", "bzip2", "xz", "zstd"};
@@ -169,7 +170,7 @@ static void unpacked_size_has_a_limit(void **state)
 	}
 }
 
-/* Exactly as much as allowed passes; one byte or member more does not. */
+/* An archive of exactly the limit is accepted; one byte or one member more is refused. */
 static void limits_are_exact(void **state)
 {
 	static const struct member members[] = {{"a", 'f', "12345", 0}, {"b", 'f', "6789", 0}};
@@ -192,7 +193,7 @@ static void limits_are_exact(void **state)
 	}
 }
 
-/* Unpackers of one disk share the free space; a failed one returns its share. */
+/* Unpackers on one disk share the free space; an unpacker that fails returns its share. */
 static void a_budget_is_shared(void **state)
 {
 	static const struct member members[] = {{"a", 'f', "12345", 0}, {"b", 'f', "6789", 0}};
@@ -209,7 +210,7 @@ static void a_budget_is_shared(void **state)
 	assert_int_equal(atomic_load(&budget), 6);
 }
 
-/* A staging that was interrupted unpacks its archives again. */
+/* After an interrupted stage, the archives are unpacked again over the same files. */
 static void replaced_files_return_to_the_budget(void **state)
 {
 	static const struct member members[] = {{"a", 'f', "12345", 0}, {"d/b", 'f', "6789", 0}};
@@ -225,7 +226,7 @@ static void replaced_files_return_to_the_budget(void **state)
 	}
 }
 
-/* Kinds of streams, detected by their first bytes alone. */
+/* Kinds of archives, detected by their first bytes; only for some of them the name counts, too. */
 static void kinds_are_told_by_their_magic(void **state)
 {
 	static const struct {
@@ -261,7 +262,7 @@ static void kinds_are_told_by_their_magic(void **state)
 	assert_false(archive_is_tar(zeros, 512, "zeros.bin"));
 }
 
-/* A name from a gzip header is used only if it is a plain file name. */
+/* The name in a gzip header is used only if it is a plain file name. */
 static void single_names_are_safe(void **state)
 {
 	static const struct {
@@ -279,7 +280,8 @@ static void single_names_are_safe(void **state)
 	}
 }
 
-/* An archive with a link to "" would seem complete. */
+/* A symbolic link that cannot be read must not be packed with the target "": the archive would look
+ * complete. */
 static void a_link_that_cannot_be_read_is_not_packed(void **state)
 {
 	const struct stat st = {.st_mode = S_IFLNK | 0777};

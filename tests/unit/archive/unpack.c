@@ -37,7 +37,7 @@ static void assert_tree(const struct yard *y)
 	assert_int_equal(stat_of(y, "top/file.txt").st_mtime, MEMBER_TIME);
 }
 
-/* Every pair of format and compression gives the same files, with chunks of any size. */
+/* Every pair of format and compression unpacks to the same files, with chunks of any size. */
 static void every_tar_unpacks_in_any_chunks(void **state)
 {
 	static const char *const formats[] = {"ustar", "pax", "gnutar", "v7tar"};
@@ -70,7 +70,7 @@ static void every_tar_unpacks_in_any_chunks(void **state)
 	}
 }
 
-/* Formats that list their members at the end give the same files, with chunks of any size. */
+/* Formats whose list of members is at the end unpack to the same files, with chunks of any size. */
 static void zip_and_7z_unpack(void **state)
 {
 	static const char *const formats[] = {"zip", "7zip"};
@@ -89,7 +89,7 @@ static void zip_and_7z_unpack(void **state)
 	}
 }
 
-/* Gets the name of the hidden directory in "in". Returns false if it is missing. */
+/* Gets the path of the hidden directory in "in". Returns false if there is none. */
 static bool find_stage(const struct yard *y, char path[static 300])
 {
 	_cleanup_closedir_ DIR *d = opendir(y->in);
@@ -103,8 +103,8 @@ static bool find_stage(const struct yard *y, char path[static 300])
 	return false;
 }
 
-/* The first member of a zip is unpacked before the last arrives; its mode and its links come at the
- * end. */
+/* The first member of a zip is unpacked before the last one arrives. The modes and the links are
+ * set at the end. */
 static void zip_unpacks_while_it_arrives(void **state)
 {
 	_cleanup_(unpacker_freep) struct unpacker *u = NULL;
@@ -152,8 +152,8 @@ static uint32_t crc_of(const char *data, size_t len)
 	return crc32_gzip_refl(0, (const unsigned char *)data, len);
 }
 
-/* Writes a stored member. With `late` its sizes come after its data, as programs write them into a
- * pipe. */
+/* Adds an uncompressed member. If `late`, its sizes come after its data, as in a zip that a program
+ * writes into a pipe. */
 static void add_zip_member(struct buf *out, const char *name, const char *text, bool late)
 {
 	size_t len = strlen(text);
@@ -161,7 +161,7 @@ static void add_zip_member(struct buf *out, const char *name, const char *text, 
 
 	buf_add(out, "PK\003\004\x14\0", 6);
 	add_number(out, late ? 8 : 0, 2);
-	add_number(out, 0, 6); /* stored, without a time */
+	add_number(out, 0, 6); /* uncompressed, without a time */
 	add_number(out, late ? 0 : crc, 4);
 	add_number(out, late ? 0 : len, 4);
 	add_number(out, late ? 0 : len, 4);
@@ -177,7 +177,7 @@ static void add_zip_member(struct buf *out, const char *name, const char *text, 
 	}
 }
 
-/* The member at `at` in the list at the end. */
+/* Adds the member, whose header is at offset `at`, to the list at the end of the zip. */
 static void list_zip_member(
 	struct buf *out, const char *name, const char *text, bool late, size_t at)
 {
@@ -206,8 +206,8 @@ static void end_zip(struct buf *out, size_t n, size_t list)
 	add_number(out, 0, 2);
 }
 
-/* A member that was deleted from a zip stays deleted, and stored members without a size are
- * found. */
+/* A member that was deleted from a zip is not unpacked, and uncompressed members without a size in
+ * their header are. */
 static void the_list_of_a_zip_is_right(void **state)
 {
 	struct yard *y = *state;
@@ -233,7 +233,7 @@ static void the_list_of_a_zip_is_right(void **state)
 	}
 }
 
-/* A RAR 4 block: CRC of the low 16 bits, type, flags, size, and the rest. */
+/* Adds a RAR 4 block: the low 16 bits of the CRC, then type, flags, size, and `rest`. */
 static void add_rar4_block(struct buf *out, int type, unsigned flags, const struct buf *rest)
 {
 	_cleanup_(buf_release) struct buf head = BUF_INIT(1000);
@@ -247,7 +247,7 @@ static void add_rar4_block(struct buf *out, int type, unsigned flags, const stru
 	buf_add(out, head.data, head.len);
 }
 
-/* One stored file, by the description of the format. */
+/* Makes a RAR 4 archive of one uncompressed file, as the format's documentation describes it. */
 static void make_rar4(struct buf *out, const char *name, const char *text)
 {
 	_cleanup_(buf_release) struct buf rest = BUF_INIT(1000);
@@ -302,7 +302,7 @@ static void make_rar5(struct buf *out, const char *name, const char *text)
 	add_number(&rest, 0x83, 1);
 	add_number(&rest, 0x02, 1);
 	add_number(&rest, crc_of(text, strlen(text)), 4);
-	add_number(&rest, 0, 1); /* stored */
+	add_number(&rest, 0, 1); /* uncompressed */
 	add_number(&rest, 1, 1);
 	add_number(&rest, strlen(name), 1);
 	buf_add_str(&rest, name);
@@ -313,7 +313,7 @@ static void make_rar5(struct buf *out, const char *name, const char *text)
 	add_rar5_block(out, &rest);
 }
 
-/* Both versions of RAR are read while they arrive, and refused in the same cases as tar. */
+/* Both versions of RAR are unpacked while they arrive, and refused in the same cases as tar. */
 static void rar_unpacks(void **state)
 {
 	static void (*const makers[])(struct buf *, const char *, const char *) = {
@@ -369,7 +369,7 @@ static void a_single_compressed_file_loses_its_suffix(void **state)
 	}
 }
 
-/* Several gzip members in one file are one stream; zeros after them are padding. */
+/* Several gzip members in one file are one stream; zeros after the last member are padding. */
 static void gzip_members_are_joined(void **state)
 {
 	_cleanup_(buf_release) struct buf one = BUF_INIT(0), both = BUF_INIT(MIB);
@@ -408,7 +408,7 @@ static void what_is_no_archive_stays(void **state)
 		assert_int_equal(y->stats.result, UNPACK_PLAIN);
 		assert_nothing_unpacked(y);
 		yard_clear(y);
-		/* If the name is that of an archive, it is a mistake. */
+		/* If the name has the suffix of an archive, the content is an error. */
 		assert_int_equal(yard_unpack(y, &a, "data.tar", 3, NULL), -PENSTOCK_E_INVALID);
 		assert_nothing_unpacked(y);
 		yard_clear(y);
@@ -419,7 +419,7 @@ static void what_is_no_archive_stays(void **state)
 	}
 }
 
-/* A large file that is not an archive does not block its source, although the unpacker stops
+/* A large file that is not an archive does not block the sender, although the unpacker stops
  * reading. */
 static void a_large_plain_file_passes(void **state)
 {
@@ -434,7 +434,7 @@ static void a_large_plain_file_passes(void **state)
 	assert_nothing_unpacked(y);
 }
 
-/* Checkpoints, packages and documents are zips that programs use whole. */
+/* Checkpoints, packages and documents are zip files that programs use without unpacking. */
 static void files_that_are_used_whole_stay(void **state)
 {
 	static const char *const names[] = {"model.pth", "MODEL.PT", "x.npz",
@@ -465,8 +465,8 @@ static void files_that_are_used_whole_stay(void **state)
 	assert_false(unpack_keeps_whole(".pt"));
 }
 
-/* If several members have one name, the last one wins, even if an earlier one was a link
- * elsewhere. */
+/* If several members have the same name, the last one wins, even if an earlier one was a link to
+ * another place. */
 static void the_last_of_one_name_wins(void **state)
 {
 	static const struct member members[] = {
@@ -494,7 +494,7 @@ static void the_last_of_one_name_wins(void **state)
 	assert_text(y, "d/e", "below what was a link");
 }
 
-/* Hard links share one file; setuid goes, the owner can always read and write. */
+/* Hard links share one file, the setuid bit is removed, and the owner can always read and write. */
 static void links_modes_and_times_are_kept(void **state)
 {
 	static const struct member members[] = {
@@ -518,7 +518,7 @@ static void links_modes_and_times_are_kept(void **state)
 	assert_int_equal(stat_of(y, "d/tool").st_mtime, MEMBER_TIME);
 }
 
-/* Two archives meet in one directory: directories merge, files are replaced. */
+/* Two archives are unpacked into one directory: directories are merged, files are replaced. */
 static void what_is_there_is_merged(void **state)
 {
 	static const struct member second[] = {
@@ -539,7 +539,8 @@ static void what_is_there_is_merged(void **state)
 	assert_int_equal(count_entries(y->in), 5);
 }
 
-/* If a name is a file here and a directory there, nothing is moved. */
+/* If the name of a file is that of a directory in the target, or that of the archive itself, no
+ * file is moved. */
 static void conflicts_are_found_before_anything_moves(void **state)
 {
 	static const struct member there[] = {{"top/file.txt/", 'd', NULL, 0}};
@@ -561,7 +562,7 @@ static void conflicts_are_found_before_anything_moves(void **state)
 	assert_nothing_unpacked(y);
 }
 
-/* Thousands of directories in no order cost descriptors only for some of them. */
+/* With thousands of directories in random order, only some of them are open at a time. */
 static void many_directories_unpack(void **state)
 {
 	enum { DIRS = 400, FILES = 3 };
@@ -581,7 +582,7 @@ static void many_directories_unpack(void **state)
 		assert_text(y, names[i], names[i]);
 }
 
-/* The leftovers of a killed process are removed, and nothing else. */
+/* The files that a killed process left are removed, and no others. */
 static void leftovers_are_cleaned(void **state)
 {
 	struct yard *y = *state;

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 
-/* Added bytes can be read back, as bytes and as a string. */
+/* Added bytes can be read as bytes and as a string. */
 static void a_buffer_holds_what_was_added(void **state)
 {
 	struct buf b = BUF_INIT(100);
@@ -45,7 +45,7 @@ static void a_buffer_refuses_what_exceeds_its_limit(void **state)
 	assert_null(buf_take(&b));
 }
 
-/* Reserved room does not count until it is filled. */
+/* Reserved memory counts only after it is filled. */
 static void room_is_counted_when_it_is_filled(void **state)
 {
 	struct buf b = BUF_INIT(1000);
@@ -89,7 +89,7 @@ static void contents_can_be_taken_over(void **state)
 	buf_release(&b);
 }
 
-/* Many small additions and one of the size of the limit give the same result. */
+/* Many small additions give the same result as one addition of the whole limit. */
 static void a_buffer_grows_to_its_limit(void **state)
 {
 	struct buf b = BUF_INIT(100000);

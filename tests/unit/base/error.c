@@ -20,7 +20,7 @@ static void a_raise_returns_its_code(void **state)
 	assert_int_equal(error_set(NULL, PENSTOCK_E_LIMIT, "not reported"), -PENSTOCK_E_LIMIT);
 }
 
-/* errno determines the code and the end of the message. */
+/* errno determines the code and the last part of the message. */
 static void errno_gives_code_and_text(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -35,7 +35,7 @@ static void errno_gives_code_and_text(void **state)
 }
 
 /* Texts of libraries and foreign names can contain line breaks and control characters; a message is
- * one line of plain text. */
+ * still one line of plain text. */
 static void a_message_is_one_line(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -46,7 +46,7 @@ static void a_message_is_one_line(void **state)
 	assert_string_equal(err.message, "it said one two  ?[2Jthree");
 }
 
-/* Context is added at the front and at the end, and the code stays. */
+/* Context is added before and after the message, and the code does not change. */
 static void context_is_put_around_a_message(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -60,7 +60,7 @@ static void context_is_put_around_a_message(void **state)
 	assert_int_equal(err.code, PENSTOCK_E_NOT_FOUND);
 }
 
-/* A caller that wants no message gets the code of the failure through every layer. */
+/* A caller that passes no error object gets the original code through every layer. */
 static void context_keeps_the_code_of_an_error_without_a_message(void **state)
 {
 	_cleanup_error_ struct penstock_error other = PENSTOCK_ERROR_INIT;
@@ -77,12 +77,12 @@ static void context_keeps_the_code_of_an_error_without_a_message(void **state)
 	error_set(&own, PENSTOCK_E_TIMEOUT, "late");
 	error_move(NULL, &own);
 	assert_int_equal(error_prefix(NULL, "x"), -PENSTOCK_E_TIMEOUT);
-	/* A success does not replace the code. */
+	/* Later calls that succeed do not change the code. */
 	assert_int_equal(error_move(NULL, &own), 0);
 	assert_int_equal(error_prefix(NULL, "x"), -PENSTOCK_E_TIMEOUT);
 }
 
-/* A moved error is in one place only, and its source is empty afterwards. */
+/* A moved error has one owner, and its source is empty afterwards. */
 static void errors_move(void **state)
 {
 	struct penstock_error from = PENSTOCK_ERROR_INIT;
@@ -102,7 +102,7 @@ static void errors_move(void **state)
 }
 
 /* Reporting that memory ran out allocates no memory; the error can be released and replaced like
- * any other. */
+ * any other error. */
 static void out_of_memory_is_an_error_like_others(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

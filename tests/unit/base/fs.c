@@ -58,7 +58,7 @@ static void check_text(const char *path, const char *text)
 	assert_string_equal(buf_str(&b), text);
 }
 
-/* A file is replaced completely, with its mode, and no temporary file stays. */
+/* A file is replaced completely, with its mode, and no temporary file is left. */
 static void a_file_is_replaced_whole(void **state)
 {
 	struct stat st;
@@ -125,13 +125,14 @@ static void reading_is_bounded(void **state)
 	assert_int_equal(fs_read(at("f"), &big, NULL), 0);
 	assert_int_equal(big.len, 200000);
 	assert_int_equal(fs_read(at("missing"), &small, NULL), -PENSTOCK_E_NOT_FOUND);
-	/* A directory cannot be read; the error is not that of the limit. */
+	/* A directory cannot be read, and the error is not that of the buffer's limit. */
 	assert_int_equal(fs_read(dir, &full, NULL), -PENSTOCK_E_IO);
 	assert_true(fs_read(dir, &small, NULL) < 0);
 	free(text);
 }
 
-/* Missing parents are created, existing ones are accepted, a file in the path is an error. */
+/* Missing parents are created and existing directories are accepted; a file in the path is an
+ * error. */
 static void directories_are_made_with_their_parents(void **state)
 {
 	struct stat st;
@@ -148,7 +149,7 @@ static void directories_are_made_with_their_parents(void **state)
 	assert_true(fs_mkdirs("", 0700, NULL) < 0);
 }
 
-/* A tree is removed with everything in it; the targets of its links stay. */
+/* A tree is removed with everything in it, except the targets of its links. */
 static void a_tree_is_removed_without_following_links(void **state)
 {
 	(void)state;
@@ -172,7 +173,8 @@ static void a_tree_is_removed_without_following_links(void **state)
 	assert_int_equal(access(at("other/precious"), F_OK), -1);
 }
 
-/* A tree deeper than the limit of descriptors and with paths longer than PATH_MAX. */
+/* A tree that is deeper than the limit of descriptors and has paths longer than PATH_MAX is
+ * removed. */
 static void a_very_deep_tree_is_removed(void **state)
 {
 	pid_t pid;
@@ -202,7 +204,7 @@ static void a_very_deep_tree_is_removed(void **state)
 	assert_int_equal(access(at("deep"), F_OK), -1);
 }
 
-/* The owner can remove directories that have no permissions. */
+/* The owner can remove a tree whose directories have no permissions. */
 static void unwritable_directories_are_removed(void **state)
 {
 	pid_t pid;
@@ -253,8 +255,8 @@ static void an_error_is_not_the_end_of_a_directory(void **state)
 	assert_int_equal(errno, ENOTDIR);
 }
 
-/* Only one descriptor holds a lock, others can see that it is held, and it is released with its
- * descriptor, even when its holder is killed. */
+/* Only one descriptor at a time holds a lock, and other processes can see that it is held. The
+ * kernel releases the lock with its descriptor, even when the holder is killed. */
 static void a_lock_is_had_once(void **state)
 {
 	int first = open(at("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -264,7 +266,7 @@ static void a_lock_is_had_once(void **state)
 
 	(void)state;
 	assert_false(fs_lock_held(looking));
-	assert_true(fs_lock_held(blind)); /* cannot be queried */
+	assert_true(fs_lock_held(blind)); /* true because `blind` cannot be queried */
 	close(blind);
 	assert_int_equal(fs_lock(first), 0);
 	assert_int_equal(fs_lock(second), 1);
@@ -278,7 +280,7 @@ static void a_lock_is_had_once(void **state)
 	close(looking);
 }
 
-/* A name that is taken is not replaced. */
+/* If the name is taken, the existing file is not replaced. */
 static void a_file_gets_an_unused_name(void **state)
 {
 	(void)state;
@@ -295,7 +297,7 @@ static void a_file_gets_an_unused_name(void **state)
 	assert_int_equal(errno, ENOENT);
 }
 
-/* Bytes are copied at their offset, even to another file system. */
+/* Bytes are copied to their offset, even on another file system. */
 static void a_range_is_copied_to_each_file_system(void **state)
 {
 	_cleanup_close_ int from = memfd_create("from", MFD_CLOEXEC);
@@ -329,7 +331,7 @@ static void paths_are_joined(void **state)
 	assert_string_equal(root, "/b");
 }
 
-/* Free space is above zero and below the maximum; a missing path is an error. */
+/* Free space is more than 0 and less than the maximum; a missing path is an error. */
 static void free_space_is_known(void **state)
 {
 	uint64_t bytes = 0;

@@ -62,8 +62,8 @@ static void levels_are_obeyed(void **state)
 	assert_false(log_enabled(LOG_ERROR));
 }
 
-/* Lines of a thread have a time if its own level is debug, even if the level of the process is
- * not. */
+/* The lines of a thread have a time if the thread's own level is debug, even if the process has
+ * another level. */
 static void the_own_level_of_a_thread_decides_if_its_lines_have_a_time(void **state)
 {
 	char *text = NULL;
@@ -86,7 +86,7 @@ static void the_own_level_of_a_thread_decides_if_its_lines_have_a_time(void **st
 	free(text);
 }
 
-/* A name of a file or an object cannot forge a line, or command a terminal. */
+/* A file or object name cannot forge a line, and cannot send commands to a terminal. */
 static void names_are_only_text(void **state)
 {
 	(void)state;
@@ -94,7 +94,7 @@ static void names_are_only_text(void **state)
 	assert_string_equal(last, "'a\n  error\tb?[2J?\xc3\xa4?'");
 }
 
-/* Secrets are masked, the longest first, and a trivial secret does not mask everything. */
+/* Secrets are masked, the longest first; a very short secret is not masked. */
 static void secrets_are_masked(void **state)
 {
 	(void)state;
@@ -116,13 +116,14 @@ static void encoded_secrets_are_masked(void **state)
 	log_info("%s",
 		"a S3cr3t%2F%2B%20key%3D%21 b S3cr3t%2f%2b%20key%3d%21 c S3cr3t/%2B%20key%3D%21");
 	assert_string_equal(last, "a *** b *** c ***");
-	/* base64 of the secret alone, after "u:", and after "us:"; the characters that also encode
-	 * its neighbours stay */
+	/* base64 of the secret alone, after "u:", and after "us:"; characters that also encode bits
+	 * of neighbouring bytes are not masked */
 	log_info("UzNjcjN0Lysga2V5PSE= dTpTM2NyM3QvKyBrZXk9IQ== dXM6UzNjcjN0Lysga2V5PSEK");
 	assert_string_equal(last, "***E= dTp***Q== dXM6***EK");
 }
 
-/* The password of a proxy: as written, decoded, and as basic authentication sends it. */
+/* The password of a URL, or the user if there is no password, is masked as written, decoded, and as
+ * in basic authentication. */
 static void users_of_urls_are_masked(void **state)
 {
 	(void)state;
@@ -135,7 +136,8 @@ static void users_of_urls_are_masked(void **state)
 	assert_string_equal(last, "me *** *** *** b:c ***");
 }
 
-/* Signatures in URLs are masked by the parameter's name, including those made by others. */
+/* Signatures in URLs are found by the parameter's name, so those of other programs are masked,
+ * too. */
 static void signatures_in_urls_are_masked(void **state)
 {
 	(void)state;
@@ -156,7 +158,7 @@ static void signatures_in_urls_are_masked(void **state)
 		"https://a?design=5a&sort_key=6a&author=7a&keys=8a&=9a&signature");
 }
 
-/* A secret is masked wherever the reads of a stream cut it. */
+/* A secret in a stream is masked even if the reads split it. */
 static void secrets_in_streams_are_masked_at_every_cut(void **state)
 {
 	static const char text[] = "x sec sec-ret y secret-long z sec";
@@ -176,7 +178,7 @@ static void secrets_in_streams_are_masked_at_every_cut(void **state)
 	}
 }
 
-/* At the end of a stream, the beginning of a longer secret can contain a shorter one. */
+/* At the end of a stream, the incomplete start of a longer secret may contain a shorter secret. */
 static void a_short_secret_at_the_end_of_a_stream_is_masked(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(100);
@@ -188,7 +190,7 @@ static void a_short_secret_at_the_end_of_a_stream_is_masked(void **state)
 	assert_string_equal(buf_str(&out), "x ***");
 }
 
-/* Streams can contain zero bytes. */
+/* Streams may contain zero bytes. */
 static void streams_carry_zeroes(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(1000);
@@ -200,7 +202,8 @@ static void streams_carry_zeroes(void **state)
 	assert_memory_equal(out.data, "a\0***\0b", 7);
 }
 
-/* A line that is too long is replaced by a notice: a cut line could show a part of a secret. */
+/* A line that is too long is replaced by a notice, because a truncated line could show a part of a
+ * secret. */
 static void overlong_lines_are_replaced(void **state)
 {
 	char *text = malloc(2 * LIMIT_LOG_LINE);
@@ -240,7 +243,8 @@ static void threads_share_the_log(void **state)
 	assert_string_equal(last, "***");
 }
 
-/* A secret is masked until everyone who registered it has withdrawn it, and then costs nothing. */
+/* A secret is masked until every caller that registered it has withdrawn it, and costs no time
+ * afterwards. */
 static void a_secret_is_forgotten_when_all_who_gave_it_take_it_back(void **state)
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(1000);
@@ -263,8 +267,8 @@ static void a_secret_is_forgotten_when_all_who_gave_it_take_it_back(void **state
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-/* If a secret could not be registered for lack of memory, no text is shown that could contain
- * it. */
+/* If there is no memory to register a secret, no text is shown, because it could contain the
+ * secret. */
 static void without_memory_for_a_secret_no_text_is_shown(void **state)
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(1000), streamed = BUF_INIT(1000);

@@ -15,7 +15,7 @@
 
 #include "base/near_socket.h"
 
-/* A user id that no account has, and that no other test uses at the same time. */
+/* Returns a user id without an account that no other test uses at the same time. */
 static uid_t other_user(void)
 {
 	return 1000000 + (uid_t)getpid();
@@ -41,7 +41,8 @@ static bool is_there(const struct sockaddr_in *address)
 	return near_find((const struct sockaddr *)address, &name);
 }
 
-/* A client of the port finds the socket and its data arrives; after the unlink it is not found. */
+/* near_find() for the port finds the socket, and data arrives through it; after near_unlink() the
+ * socket is not found. */
 static void a_socket_is_found_until_it_is_unlinked(void **state)
 {
 	struct sockaddr_in address;
@@ -58,7 +59,7 @@ static void a_socket_is_found_until_it_is_unlinked(void **state)
 	client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	near_tune(client);
 	assert_int_equal(connect(client, (struct sockaddr *)&found, sizeof(found)), 0);
-	/* near_find() also made a connection. */
+	/* Accept the connection that near_find() made, too. */
 	close(accept4(server, NULL, NULL, SOCK_CLOEXEC));
 	accepted = accept4(server, NULL, NULL, SOCK_CLOEXEC);
 	assert_int_equal(send(client, "x", 1, 0), 1);
@@ -72,8 +73,8 @@ static void a_socket_is_found_until_it_is_unlinked(void **state)
 	close(tcp);
 }
 
-/* A killed process leaves its name: near_find() finds no server there, and the next process that
- * listens, on any port, removes it. */
+/* A killed process leaves the name of its socket. near_find() finds no server there, and the next
+ * process that listens on any port removes the name. */
 static void what_a_killed_server_left_is_no_server(void **state)
 {
 	struct sockaddr_in dead, alive;
@@ -89,7 +90,8 @@ static void what_a_killed_server_left_is_no_server(void **state)
 	assert_true(next >= 0);
 	assert_int_not_equal(access(name.sun_path, F_OK), 0);
 	assert_true(is_there(&alive));
-	/* A listener on the same port takes over the name, and leaves the names of live servers. */
+	/* A listener on the same port takes over the old name and does not touch the names of live
+	 * servers. */
 	close(next);
 	next = near_listen((struct sockaddr *)&alive, &other);
 	server = near_listen((struct sockaddr *)&dead, &again);
@@ -103,7 +105,8 @@ static void what_a_killed_server_left_is_no_server(void **state)
 	close(tcp);
 }
 
-/* Names belong to one address: a search for another one, or for one of the network, finds none. */
+/* A name belongs to one loopback address: a search for another address or for 0.0.0.0 does not find
+ * it. */
 static void only_the_same_loopback_address_is_found(void **state)
 {
 	struct sockaddr_in address, other, any;
@@ -163,7 +166,7 @@ static int listen_here(const struct sockaddr_in *address)
 	return 1;
 }
 
-/* Each user has separate sockets, in a directory that only this user can have made and can
+/* Each user has separate sockets, in a directory that only this user can have created and can
  * enter. */
 static void users_do_not_meet(void **state)
 {
@@ -188,7 +191,7 @@ static void users_do_not_meet(void **state)
 	assert_int_equal(chown(path, 0, 0), 0);
 	assert_int_equal(as_other_user(listen_here, &address), 0);
 	assert_int_equal(rmdir(path), 0);
-	/* A link of another user to a directory of this user. */
+	/* The link of another user to a directory of this user is not used. */
 	assert_int_equal(symlink("/tmp", path), 0);
 	assert_int_equal(as_other_user(listen_here, &address), 0);
 	assert_int_equal(unlink(path), 0);
@@ -204,8 +207,8 @@ static int make_run_user(const struct sockaddr_in *address)
 	return mkdir("/run/user", 0755) == 0 && mkdir("/run/user/0", 0777) == 0 ? 0 : 1;
 }
 
-/* Listens in a separate mount namespace. Returns 0 if the socket is in a directory in which only
- * root can replace entries. */
+/* Runs in a mount namespace in which other users may write to /run. Returns 0 if the socket is in a
+ * directory in which only root can replace entries. */
 static int listen_with_foreign_run(const struct sockaddr_in *address)
 {
 	struct sockaddr_un name;
@@ -222,7 +225,7 @@ static int listen_with_foreign_run(const struct sockaddr_in *address)
 	return safe && !is_there(address) ? 0 : 1;
 }
 
-/* Everyone may write in /run, as in a container with a tmpfs there. */
+/* All users may write to /run, as in a container with a tmpfs there. */
 static void a_directory_of_runtime_files_that_others_made_is_not_used(void **state)
 {
 	struct sockaddr_in address;

@@ -102,7 +102,7 @@ static bool count_one(void *cookie, const struct process_info *info)
 	return true;
 }
 
-/* An ended orphan is reaped; a child that has a waiter is left to it. */
+/* An orphan that ended is reaped; a child with a waiter is not. */
 static void only_orphans_are_reaped(void **state)
 {
 	struct process p;
@@ -112,7 +112,7 @@ static void only_orphans_are_reaped(void **state)
 
 	(void)state;
 	assert_int_equal(spawn(&p, "exit 7", -1, NULL), 0);
-	orphan = fork(); /* an orphan: not made by process_spawn() */
+	orphan = fork(); /* an orphan, because process_spawn() did not create it */
 	if (orphan == 0)
 		_exit(3);
 	assert_int_equal(waitid(P_PID, (id_t)orphan, &info, WEXITED | WNOWAIT), 0);
@@ -129,7 +129,7 @@ static void only_orphans_are_reaped(void **state)
 	process_release(&p);
 }
 
-/* Descendants are found, and an installed signal handler is detected. */
+/* Descendants are found, and installed signal handlers are detected. */
 static void descendants_and_handlers_are_seen(void **state)
 {
 	struct process_info info;
@@ -172,7 +172,7 @@ static int read_all(int fd, char *text, size_t size)
 	return (int)n;
 }
 
-/* Directory, environment and CPUs are exactly those requested. */
+/* The child gets exactly the requested directory, environment and CPUs. */
 static void a_child_gets_what_was_asked_for(void **state)
 {
 	const char *argv[] = {"/bin/sh", "-c",
@@ -206,7 +206,7 @@ static void a_child_gets_what_was_asked_for(void **state)
 	process_release(&p);
 }
 
-/* Signals that the parent ignores or blocks are at their defaults in the child. */
+/* Signals that the parent ignores or blocks have their default action in the child. */
 static void a_child_begins_with_default_signals(void **state)
 {
 	char text[256];
@@ -295,9 +295,9 @@ static void a_child_can_die_with_its_parent(void **state)
 	close(ends[1]);
 }
 
-enum { CANNOT_TEST = 77 }; /* exit code of a process that may not prepare its test */
+enum { CANNOT_TEST = 77 }; /* exit code of a process that is not allowed to prepare its test */
 
-/* Runs `body` in a process of its own, and returns its exit code. */
+/* Runs `body` in a separate process, and returns its exit code. */
 static int in_process(void (*body)(void))
 {
 	pid_t pid = fork();
@@ -332,7 +332,8 @@ static void run_in_another_pid_namespace(void)
 	_exit(status ? 2 : 0);
 }
 
-/* As under `unshare --pid`: the child sees 0 as its parent, which is not a parent that ended. */
+/* As under `unshare --pid`: the child's parent has the id 0 in the child, which does not mean that
+ * the parent has ended. */
 static void a_child_may_be_in_another_pid_namespace(void **state)
 {
 	int code = in_process(run_in_another_pid_namespace);
@@ -365,8 +366,8 @@ static void run_without_close_range(void)
 	process_signal(&p, SIGKILL);
 }
 
-/* On Linux 5.3 to 5.8 a child must close its copy of the report pipe, too: process_spawn() would
- * wait until the child ends. */
+/* Linux 5.3 to 5.8 has no close_range(). If the child did not close its copy of the report pipe,
+ * process_spawn() would wait until the child ends. */
 static void a_child_can_run_without_close_range(void **state)
 {
 	int code = in_process(run_without_close_range);
@@ -425,7 +426,7 @@ static void *flush_all(void *arg)
 	return NULL;
 }
 
-/* Read with open(): opening a stream would wait for the list of streams. */
+/* Uses open(), because opening a stream would wait for the lock of libc's list of streams. */
 static bool waits_for_a_lock(int tid)
 {
 	char path[64];
@@ -441,8 +442,8 @@ static bool waits_for_a_lock(int tid)
 	return n > 0 && strtol(text, NULL, 10) == SYS_futex;
 }
 
-/* The C library's fork() waits for the list of streams, which another thread may hold when the
- * process is made. */
+/* fork() of the C library waits for the lock of the list of streams, which another thread may have
+ * held when the process was created. */
 static void a_body_forks_while_others_hold_locks(void **state)
 {
 	struct process p = PROCESS_INIT;
@@ -463,8 +464,8 @@ static void a_body_forks_while_others_hold_locks(void **state)
 	fputs("not written yet", held);
 	flockfile(held);
 	assert_int_equal(pthread_create(&thread, NULL, flush_all, &tid), 0);
-	/* The thread holds the list while it waits for the stream; opening another one would wait
-	 * for the list. */
+	/* The thread holds the lock of the list while it waits for the stream. Opening another
+	 * stream would wait for that lock. */
 	while (!waits_for_a_lock(atomic_load(&tid)))
 		clock_sleep_ms(1);
 
@@ -474,14 +475,14 @@ static void a_body_forks_while_others_hold_locks(void **state)
 	pthread_join(thread, NULL);
 	fclose(held);
 	if (r < 0)
-		skip(); /* this user may not create namespaces */
+		skip(); /* this user is not allowed to create namespaces */
 	assert_true(process_wait(&p, 60000, &status));
 	assert_int_equal(status, 0);
 	process_release(&p);
 }
 
-/* Without a given environment a child gets that of the parent, except the secrets that only
- * penstock may have; a later child gets the same. */
+/* If the caller gives no environment, a child inherits the parent's, without the secrets that only
+ * penstock may have. Later children get the same environment. */
 static void helpers_do_not_get_our_secrets(void **state)
 {
 	static const char *const all[] = {"PENSTOCK_SECRET_MINE=a", "PATH=/usr/bin:/bin", NULL};

@@ -87,7 +87,7 @@ static void one_buffer_may_take_both(void **state)
 	assert_int_equal(status, 0);
 }
 
-/* A pipe that is nearly full may still be unread when the program has ended. */
+/* When a program ends, its pipe may still contain almost as many bytes as it can buffer. */
 static void nothing_is_lost_of_one_that_ends_at_once(void **state)
 {
 	(void)state;
@@ -103,7 +103,7 @@ static void nothing_is_lost_of_one_that_ends_at_once(void **state)
 	}
 }
 
-/* The buffer's limit holds, and a program that prints endlessly is ended. */
+/* The buffer's limit is enforced, and a program that prints endlessly is killed. */
 static void more_than_the_limit_is_refused(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(100000);
@@ -124,7 +124,7 @@ static void more_than_the_limit_is_refused(void **state)
 		PENSTOCK_E_LIMIT, "4 bytes");
 }
 
-/* The reason of a failure is at the end of standard error. */
+/* A program prints the reason of a failure last, so the end of standard error is kept. */
 static void the_end_of_stderr_is_kept(void **state)
 {
 	_cleanup_(buf_release) struct buf said = BUF_INIT(64);
@@ -170,7 +170,7 @@ static void a_program_that_never_ends_is_killed_with_its_children(void **state)
 	close(ends[0]);
 }
 
-/* The time counts from the given start. */
+/* The timeout counts from the start that the caller gives. */
 static void several_may_share_one_time(void **state)
 {
 	(void)state;
@@ -180,7 +180,7 @@ static void several_may_share_one_time(void **state)
 		PENSTOCK_E_TIMEOUT, "within 10 s");
 }
 
-/* A program that closed its output may still be running. */
+/* A program that has closed its output may still be running; its timeout remains. */
 static void one_that_closes_its_output_and_lives_on_has_its_time(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(64), said = BUF_INIT(64);
@@ -192,7 +192,7 @@ static void one_that_closes_its_output_and_lives_on_has_its_time(void **state)
 		PENSTOCK_E_TIMEOUT, "did not end");
 }
 
-/* An agent started by a helper may live for days and hold the pipe. */
+/* A helper may start an agent that lives for days and keeps the pipe open. */
 static void a_child_that_keeps_the_pipe_is_not_waited_for(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(64), said = BUF_INIT(64);
@@ -277,7 +277,7 @@ static int refuse(void *cookie, const char *data, size_t len, struct penstock_er
 	return error_set(err, PENSTOCK_E_PROTOCOL, "no sense in it");
 }
 
-/* The sink is not called again. */
+/* After its error, the sink is not called again. */
 static void the_error_of_a_sink_ends_it(void **state)
 {
 	int times = 0;
@@ -315,8 +315,8 @@ static void a_signal_is_seen_in_the_status(void **state)
 	assert_int_equal(WTERMSIG(status), SIGTERM);
 }
 
-/* More bytes than a pipe can buffer, with SIGPIPE at its default action, which would end this
- * test. */
+/* The input has more bytes than a pipe can buffer. SIGPIPE has its default action, so an unexpected
+ * signal would end this test. */
 static void an_input_of_any_length_may_be_read_or_not(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(64);
@@ -343,7 +343,8 @@ static void on_alarm(int signal)
 	(void)signal;
 }
 
-/* Interrupted calls neither end the run early nor make it wait for data already read. */
+/* Interrupted system calls neither end the run early nor make it wait for data that it has already
+ * read. */
 static void signals_disturb_nothing(void **state)
 {
 	const struct sigaction action = {.sa_handler = on_alarm};
@@ -368,7 +369,7 @@ static void signals_disturb_nothing(void **state)
 	assert_string_equal(out.data + 300000, "end");
 }
 
-/* ---- */
+/* ---- checks after each test ---- */
 
 static size_t open_descriptors(void)
 {
@@ -390,7 +391,7 @@ static int before(void **state)
 	return 0;
 }
 
-/* No process and no descriptor is left after any test. */
+/* No process and no descriptor is left after a test. */
 static int after(void **state)
 {
 	return process_count_spawned() == 0 && open_descriptors() == *(size_t *)*state ? 0 : -1;

@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "alloc_fail.h"
 
-/* Numbers are integers within bounds, without sign, space or overflow. */
+/* Numbers are integers within bounds; a sign, a space or an overflow is refused. */
 static void numbers_are_read_strictly(void **state)
 {
 	static const char *const bad[] = {"", " 1", "1 ", "+1", "-1", "1x", "0x1",
@@ -32,7 +32,7 @@ static void numbers_are_read_strictly(void **state)
 	assert_false(str_to_i64("-", INT64_MIN, INT64_MAX, &i));
 }
 
-/* Sizes with the units that people write; nothing else is accepted. */
+/* Sizes may have binary or decimal units; any other text is refused. */
 static void sizes_have_binary_and_decimal_units(void **state)
 {
 	static const struct {
@@ -71,7 +71,7 @@ static void sizes_are_shown_in_three_digits(void **state)
 	}
 }
 
-/* Hexadecimal is written and read back; only whole bytes are accepted. */
+/* Hexadecimal text is written and parsed; an odd number of digits is refused. */
 static void hexadecimal_round_trips(void **state)
 {
 	unsigned char bytes[4] = {0, 0x7f, 0x80, 0xff};
@@ -88,7 +88,7 @@ static void hexadecimal_round_trips(void **state)
 	assert_int_equal(str_unhex("007f80fg", back, 4), -1);
 }
 
-/* Secrets are equal exactly if the strings are, even with different lengths. */
+/* Secrets are equal exactly if their strings are equal, even if the lengths differ. */
 static void secrets_are_compared_whole(void **state)
 {
 	(void)state;
@@ -100,7 +100,7 @@ static void secrets_are_compared_whole(void **state)
 	assert_false(str_equal_secret("", "a"));
 }
 
-/* A mistyped word gives the nearest word; a different one gives none. */
+/* A mistyped word finds the nearest word; a very different word finds no word. */
 static void the_nearest_word_is_near(void **state)
 {
 	static const char *const words[] = {"resources", "run", "resume"};
@@ -150,7 +150,7 @@ static void strings_are_formatted(void **state)
 	assert_string_equal(text, "a-7");
 }
 
-/* Prefixes and suffixes match. */
+/* Prefixes and suffixes are matched. */
 static void beginnings_and_ends_match(void **state)
 {
 	(void)state;
@@ -163,8 +163,8 @@ static void beginnings_and_ends_match(void **state)
 	assert_true(str_starts("", "") && str_ends("", ""));
 }
 
-/* A text of any length is whole, or NULL if out of memory. asprintf() writes beyond the end of some
- * texts then. */
+/* A text of any length is complete, or NULL if out of memory. asprintf() would write beyond the end
+ * of some texts if memory runs out. */
 static void a_text_is_whole_or_null(void **state)
 {
 	(void)state;
@@ -183,7 +183,7 @@ static void a_text_is_whole_or_null(void **state)
 	}
 }
 
-/* The bounds of the Unicode standard, table 3-7. */
+/* Table 3-7 of the Unicode standard has these bounds. */
 static void utf8_is_well_formed(void **state)
 {
 	static const struct {

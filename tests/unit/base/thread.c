@@ -18,7 +18,7 @@ static void *signals_of(void *arg)
 	return NULL;
 }
 
-/* A handler that runs in a worker would interrupt its system calls. */
+/* A signal handler in a worker would interrupt the worker's system calls. */
 static void a_thread_blocks_signals_and_its_starter_does_not(void **state)
 {
 	sigset_t there, here;
@@ -96,7 +96,7 @@ static void no_items_are_no_work(void **state)
 	assert_int_equal(thread_each(&work, NULL), 0);
 }
 
-/* One thread: the items after the failed one have not started. */
+/* With one thread, the items after the failed item are not started. */
 static void a_failure_ends_the_work_and_is_returned(void **state)
 {
 	struct calls calls = {.failing = 3};
@@ -113,7 +113,7 @@ static void a_failure_ends_the_work_and_is_returned(void **state)
 	penstock_error_release(&err);
 }
 
-/* The first item fails; the others wait for that. */
+/* The first item fails; the others wait until they are stopped. */
 static int fail_or_wait(void *cookie, size_t i, struct penstock_error *err)
 {
 	struct calls *calls = cookie;
@@ -125,7 +125,8 @@ static int fail_or_wait(void *cookie, size_t i, struct penstock_error *err)
 	return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 }
 
-/* Calls that end early because of a failure fail, too, and must not hide it. */
+/* Items that stop early because of a failure also fail; their errors must not hide the first
+ * one. */
 static void the_failure_that_ended_the_others_is_returned(void **state)
 {
 	(void)state;

@@ -1,4 +1,4 @@
-/* Reading and writing commits, valid and invalid ones. */
+/* Reading and writing valid and invalid commits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +76,7 @@ static void test_a_cut_document_is_none(void **state)
 	}
 }
 
-/* With any flipped bit the commit is invalid, or has the same content. */
+/* With any flipped bit, the commit is invalid or has the same content. */
 static void test_a_flipped_bit_is_noticed(void **state)
 {
 	_cleanup_(commit_freep) struct commit *c = example();
@@ -116,7 +116,7 @@ static void test_names_that_leave_the_checkpoint_are_refused(void **state)
 		assert_true(commit_name_is_good(good[i]));
 }
 
-/* Documents that another program may have written, and some that make no sense. */
+/* Documents that another program may have written, and some that are not commits. */
 static void test_what_is_a_commit(void **state)
 {
 	static const struct {
@@ -153,7 +153,7 @@ static void test_what_is_a_commit(void **state)
 	}
 }
 
-/* A later attempt may have resumed from an earlier step than the last one. */
+/* A later attempt may have resumed from an earlier step than the previous attempt's last one. */
 static void test_the_newest_is_of_the_last_attempt(void **state)
 {
 	struct commit a = {.attempt = 1, .step = 30, .time_ns = 9};

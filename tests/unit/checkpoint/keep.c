@@ -1,4 +1,4 @@
-/* The choice of the checkpoints that stay. */
+/* The choice of the checkpoints to keep. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,8 @@
 #include "base/cleanup.h"
 #include "checkpoint/keep.h"
 
-/* The ten checkpoints of two trials in Determined's documentation of its garbage collection;
- * smaller is better. */
+/* The ten checkpoints of two trials in the documentation of Determined's garbage collection;
+ * smaller metrics are better. */
 static const struct keep_item documented[] = {
 	{.trial = 1, .step = 1},
 	{.trial = 1, .step = 2},
@@ -41,7 +41,7 @@ static void assert_keeps(const struct keep_policy *policy, const struct keep_ite
 	assert_string_equal(text, expected);
 }
 
-/* Each line of the table in its documentation, and the union that it ends with. */
+/* Each line of the table in Determined's documentation, and finally the union of the rules. */
 static void test_keeps_what_determined_documents(void **state)
 {
 	static const struct {
@@ -70,7 +70,7 @@ static void test_keeps_what_determined_documents(void **state)
 			documented, ARRAY_SIZE(documented), table[i].kept);
 }
 
-/* No policy deletes the checkpoint that a training resumes from. */
+/* No policy deletes the newest checkpoint, from which a training resumes. */
 static void test_keeps_the_newest_of_all(void **state)
 {
 	(void)state;
@@ -94,7 +94,7 @@ static void test_larger_may_be_better(void **state)
 		ARRAY_SIZE(documented), "4,3");
 }
 
-/* If two checkpoints are equal, the one with the later step is kept. */
+/* If two checkpoints have equal metrics, the later step is kept. */
 static void test_keeps_the_later_of_two_alike(void **state)
 {
 	static const struct keep_item alike[] = {

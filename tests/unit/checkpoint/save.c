@@ -1,4 +1,4 @@
-/* Saving, by one process and by many ranks, and finding what was saved. */
+/* Saving checkpoints by one process and by many ranks, and finding them. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -94,8 +94,8 @@ static uint64_t latest(unsigned *passed_over)
 	return r == 0 ? c->step : 0;
 }
 
-/* Files that were written through the handle, appended to, in directories, written by the program,
- * named or not: all are in the checkpoint. */
+/* The checkpoint has all files: files that were written and appended to through the handle, files
+ * in subdirectories, and files that the program wrote itself, with or without save_add(). */
 static void test_a_checkpoint_holds_all_that_was_written(void **state)
 {
 	_cleanup_(commit_freep) struct commit *c = NULL;
@@ -123,7 +123,7 @@ static void test_a_checkpoint_holds_all_that_was_written(void **state)
 	assert_int_equal(c->step, 7);
 }
 
-/* Files without a commit do not count, and are removed. */
+/* A save that is freed without a commit does not count, and its files are removed. */
 static void test_what_is_not_committed_goes(void **state)
 {
 	struct save *s = NULL;
@@ -138,8 +138,8 @@ static void test_what_is_not_committed_goes(void **state)
 	assert_false(exists("step-000000000007-1"));
 }
 
-/* The next save removes a killed save of an earlier attempt; a commit, and files of others,
- * stay. */
+/* The next save removes the files of a killed save of an earlier attempt; committed checkpoints and
+ * foreign files stay. */
 static void test_leftovers_of_earlier_attempts_go(void **state)
 {
 	struct save_options second = one;
@@ -173,7 +173,7 @@ static void test_a_step_is_committed_once(void **state)
 	assert_true(exists("step-000000000001-1/model.bin"));
 }
 
-/* The commit may exist, so nothing is removed. */
+/* The checkpoint may be committed, so its files stay. */
 static void test_a_commit_that_cannot_be_read_is_an_error(void **state)
 {
 	_cleanup_free_ char *commit = below("step-000000000001-1/COMMIT.json");
@@ -222,7 +222,8 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state)
 	}
 }
 
-/* A link in the place of a file, or of a directory, leads out of the checkpoint. */
+/* A symbolic link instead of a file could lead out of the checkpoint, so the checkpoint does not
+ * count. */
 static void test_links_are_not_followed(void **state)
 {
 	_cleanup_free_ char *model = below("step-000000000001-1/model.bin"), *to = below("to");
@@ -268,7 +269,8 @@ static void test_bad_names_and_nothing_to_save_are_refused(void **state)
 		-(int)PENSTOCK_E_INVALID);
 }
 
-/* With very many files, some of them appended to and read again, the names are in many buckets. */
+/* Thousands of files, each of them written twice, are found by a hash table that grows with their
+ * number. */
 static void test_a_file_is_found_without_a_look_at_all_others(void **state)
 {
 	enum { FILES = 3000 };
@@ -366,8 +368,8 @@ static void test_many_ranks_make_one_checkpoint(void **state)
 	assert_int_equal(count_hidden("step-000000000005-1"), 0);
 }
 
-/* The part that a killed save of the same step left is not the part of a rank that has yet to
- * arrive. */
+/* Rank 0 does not mistake the part that a killed save of the same step left for the part of a rank
+ * that has not arrived yet. */
 static void test_the_part_of_a_killed_save_does_not_count(void **state)
 {
 	static const char stale[] =
@@ -400,7 +402,7 @@ static void test_the_part_of_a_killed_save_does_not_count(void **state)
 	assert_non_null(commit_find_file(c, "1.bin"));
 }
 
-/* The error names a rank that hangs, and the checkpoint before it stays the newest. */
+/* The error names the ranks that hang, and the previous checkpoint remains the newest. */
 static void test_a_rank_that_hangs_is_named(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -420,7 +422,7 @@ static void test_a_rank_that_hangs_is_named(void **state)
 	assert_int_equal(latest(NULL), 1);
 }
 
-/* The other ranks do not wait for the whole timeout. */
+/* The other ranks fail at once instead of waiting for the timeout. */
 static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 {
 	struct save *zero = NULL, *two = NULL;
@@ -438,8 +440,8 @@ static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 	assert_false(exists("step-000000000005-1"));
 }
 
-/* The rank does not know yet which save it belongs to. The file of the rank remains, and rank 0
- * accepts the file once it has not changed for a while. */
+/* The rank gives up before rank 0 has named the save. The file with which the rank reports this
+ * remains, and rank 0 accepts the file after it has not changed for a while. */
 static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void **state)
 {
 	struct save *zero = NULL, *two = NULL;
@@ -457,7 +459,7 @@ static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void *
 	assert_false(exists("step-000000000005-1"));
 }
 
-/* A rank without files finds no file missing. */
+/* The rank has no files of its own, so it cannot notice the end of the save by a missing file. */
 static void test_a_rank_notices_that_rank_0_gave_up_before_its_commit(void **state)
 {
 	struct save *zero = NULL, *first = NULL;
@@ -473,7 +475,7 @@ static void test_a_rank_notices_that_rank_0_gave_up_before_its_commit(void **sta
 	save_free(first);
 }
 
-/* Rank 0 may have read the part of the rank before the rank's timeout, and then commits it. */
+/* Rank 0 may have read the rank's part before the rank timed out, and would then commit it. */
 static void test_a_rank_that_times_out_keeps_the_files_of_its_part(void **state)
 {
 	struct save *zero = NULL, *first = NULL;
@@ -494,8 +496,8 @@ static void test_a_rank_that_times_out_keeps_the_files_of_its_part(void **state)
 	assert_false(exists("step-000000000005-1"));
 }
 
-/* The file of the rank belongs to an earlier save of the same step, which all ranks have begun
- * again. */
+/* The file with which the rank reported its failure belongs to an earlier save of the same step;
+ * all ranks have started the save again. */
 static void test_a_rank_that_had_given_up_may_begin_again(void **state)
 {
 	struct save *two = NULL;
@@ -521,7 +523,8 @@ static void test_two_ranks_may_not_write_the_same_file(void **state)
 	ranks[1].name = ranks[0].name;
 	run_ranks(ranks, 2);
 
-	/* The error may also be that the file changed: both ranks write at the same time. */
+	/* The error may also be PENSTOCK_E_CHANGED, because both ranks write to the file at the
+	 * same time. */
 	assert_true(ranks[0].result < 0 && ranks[1].result < 0);
 	assert_int_equal(latest(NULL), 0);
 }

@@ -1,4 +1,4 @@
-/* Errors of one cause are folded. */
+/* Errors with the same cause are combined. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static void test_alike_errors_are_shown_ten_times(void **state)
 	assert_non_null(strstr(noted, "AccessDenied: no"));
 }
 
-/* The letter of the name is part of all words. */
+/* The name is a single letter, which also occurs in the words of the message. */
 static void test_a_short_name_is_a_word(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

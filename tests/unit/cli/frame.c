@@ -1,4 +1,4 @@
-/* Options, words and the text of the help. */
+/* Options, words and the help text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static const struct command taker = {.name = "taker",
 	parse(cli, (const char *const[]){"penstock", __VA_ARGS__},                                 \
 		sizeof((const char *const[]){"penstock", __VA_ARGS__}) / sizeof(char *))
 
-/* Messages of the parser; stderr is replaced for one call. */
+/* The messages of the parser, which are captured during one call. */
 static char said[1024];
 
 static int parse(struct cli *cli, const char *const *words, size_t n)
@@ -122,7 +122,7 @@ static void test_unknown_options_are_variables_of_the_workflow(void **state)
 	assert_int_equal(cli_n_operands(&cli), 1);
 }
 
-/* The mistyped option swallowed the operand; the option is the mistake. */
+/* The mistyped option takes the operand as its value; the message must name the option. */
 static void test_a_mistyped_option_is_reported_before_a_missing_operand(void **state)
 {
 	struct command command = taker;

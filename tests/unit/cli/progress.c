@@ -1,4 +1,4 @@
-/* Progress on a terminal of the test's own, and the plain lines elsewhere. */
+/* Progress on a simulated terminal, and plain lines in files and pipes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,7 +93,7 @@ static bool shows(struct screen *s, const char *what)
 	return found;
 }
 
-/* A terminal over a slow line must not be flooded, even if there are many updates. */
+/* Many updates must not flood a terminal over a slow connection. */
 static void a_terminal_is_redrawn_ten_times_a_second_at_most(void **state)
 {
 	struct screen s;
@@ -115,7 +115,7 @@ static void a_terminal_is_redrawn_ten_times_a_second_at_most(void **state)
 	buf_release(&s.text);
 }
 
-/* The upper half of a line that wraps would stay when the next one is drawn. */
+/* If a line wrapped, its upper half would stay on the screen when the next line is drawn. */
 static void no_line_is_wider_than_the_terminal(void **state)
 {
 	struct screen s;
@@ -143,7 +143,7 @@ static void no_line_is_wider_than_the_terminal(void **state)
 	buf_release(&s.text);
 }
 
-/* The line that stays on the screen has the end of the item, its size and its time. */
+/* The last line of an item shows a full bar, the size and the time that it took. */
 static void the_last_line_of_an_item_is_its_end(void **state)
 {
 	struct screen s;
@@ -168,7 +168,7 @@ static void the_last_line_of_an_item_is_its_end(void **state)
 	buf_release(&s.text);
 }
 
-/* A bar that its item did not fill is removed at the end; one that is full stays. */
+/* At the end, the bar of an incomplete item is removed, and a full bar stays. */
 static void no_bar_is_left_half_full(void **state)
 {
 	struct screen s;
@@ -233,8 +233,8 @@ static void a_note_stands_above_the_bars(void **state)
 	buf_release(&s.text);
 }
 
-/* In a file or a pipe: one line at the start, with the size, and one at the end, without control
- * characters. */
+/* In a file or a pipe, an item has one line at its start, with the size, and one at its end,
+ * without control characters. */
 static void elsewhere_there_are_plain_lines(void **state)
 {
 	struct screen s;
@@ -258,7 +258,7 @@ static void elsewhere_there_are_plain_lines(void **state)
 	buf_release(&s.text);
 }
 
-/* The first line also appears if the size is unknown. */
+/* If the size is unknown, the first line is printed after a second. */
 static void what_has_no_size_begins_after_a_second(void **state)
 {
 	struct screen s;
@@ -273,7 +273,7 @@ static void what_has_no_size_begins_after_a_second(void **state)
 		progress_update(p, "stream", i, 0);
 		clock_sleep_ms(1);
 	}
-	progress_update(p, "stream", 5000, 0); /* even if the last line was printed just before */
+	progress_update(p, "stream", 5000, 0); /* right after another line */
 	progress_complete(p);
 	progress_free(p);
 
@@ -283,7 +283,7 @@ static void what_has_no_size_begins_after_a_second(void **state)
 	buf_release(&s.text);
 }
 
-/* --quiet */
+/* --quiet disables all progress. */
 static void quiet_draws_nothing(void **state)
 {
 	struct screen s;

@@ -31,7 +31,7 @@ static int remove_run(void **state)
 	return fs_remove_tree(dir, NULL);
 }
 
-/* Writes the entries of this boot. */
+/* Writes the record of finished steps, with the id of this boot. */
 static void finished(const char *lines)
 {
 	_cleanup_free_ char *path = path_join(dir, "steps");
@@ -133,7 +133,7 @@ static void an_interrupted_run_has_finished_parts(void **state)
 {
 	(void)state;
 	finished("d 0.0\n");
-	live(1, "0.1"); /* a killed attempt has left it */
+	live(1, "0.1"); /* left by a killed attempt */
 	assert_string_equal(states(STEPS(GROUP), RUN_PREEMPTED, 0, true),
 		"1 to do, 1.1 done, 1.2 to do, 1.3 to do");
 	assert_string_equal(states(STEPS(GROUP), RUN_STOPPED, 0, true),

@@ -1,4 +1,4 @@
-/* A store in memory that lists its bucket, its client, and an empty directory. */
+/* An in-memory store that can list its bucket, a client of the store, and an empty directory. */
 #ifndef TEST_COPY_STORE_H
 #define TEST_COPY_STORE_H
 
@@ -8,7 +8,7 @@ static const char *modified = "2025-11-21T09:05:00.000Z"; /* the time of all obj
 
 struct copy_store {
 	struct tiny_store store;
-	struct fixture f; /* no server listens there */
+	struct fixture f; /* a fixture without a server */
 	struct object_client *s3;
 	char dir[32];
 };
@@ -21,7 +21,7 @@ static int by_key(const void *a, const void *b)
 	return strcmp(x->key, y->key);
 }
 
-/* All objects of "bucket" with the prefix, as one page. */
+/* Replies with all objects of "bucket" that have the prefix, as one page. */
 static bool list_bucket(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	static const char bucket[] = "/bucket/";

@@ -1,5 +1,5 @@
-/* Every allocation of a copy fails once: each file is whole or missing, and a missing file has an
- * error. */
+/* Every allocation of a copy fails once. Each file is then complete or missing, and a missing file
+ * has an error. */
 #include "copy/copy.h"
 #include "../transfer/memory_fixture.h"
 
@@ -32,7 +32,7 @@ static void check_tree(int rc)
 
 	for (size_t i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
-		/* Each file is whole; without an error both are there. */
+		/* Each file is complete; if no error occurred, both files exist. */
 		if (rc == 0 || access(path, F_OK) == 0)
 			assert_file(names[i], true);
 	}
@@ -53,8 +53,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(downloading_a_tree, start_server, stop_server),
 	};
 
-	/* libcurl 7.88 would lose the query of a URL; tests/unit/net/memory.c covers its
-	 * allocations. */
+	/* If an allocation fails, libcurl 7.88 may lose the query of a URL, so its allocations do
+	 * not fail here; tests/unit/net/memory.c covers them. */
 	alloc_fail_skip_library("libcurl");
 	alarm(115);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

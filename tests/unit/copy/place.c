@@ -20,7 +20,7 @@
 
 static char dir[] = "/tmp/place-XXXXXX";
 
-/* Makes below `dir` the directory "d", the file "f" and the file "star*". */
+/* Creates in `dir` the directory "d", the file "f" and the file "star*". */
 static int set_up(void **state)
 {
 	(void)state;
@@ -142,7 +142,7 @@ static void a_target_is_resolved(void **state)
 {
 	static const struct {
 		const char *place, *name;
-		const char *key, *path, *url; /* one of them */
+		const char *key, *path, *url; /* the result is one of these */
 		size_t path_root;
 	} cases[] = {
 		{"s3://bkt/x/", "a/b", "x/a/b", NULL, NULL, 0},

@@ -1,11 +1,11 @@
-/* A prefix into a directory: the names, and the files that an interrupted copy has left. */
+/* Copies of a prefix into a directory: the names, and the files that an interrupted copy leaves. */
 #include "copy_store.h"
 
 #include <sys/stat.h>
 
 #include "copy/copy.h"
 
-/* Replaces the function of the C library: the test decides on the result of a sync. */
+/* Replaces the function of the C library, so that the test determines the result of a sync. */
 static int sync_error;
 static unsigned syncs;
 
@@ -106,7 +106,7 @@ static bool has(const struct world *w, const char *name, size_t size)
 	return stat(path, &st) == 0 && (S_ISDIR(st.st_mode) || (size_t)st.st_size == size);
 }
 
-/* The earlier copy may have been killed after the last file, and before the sync. */
+/* The earlier copy may have been killed after it wrote the last file and before the sync. */
 static void files_of_an_earlier_copy_are_kept_and_synced(void **state)
 {
 	struct copy_prefix result;
@@ -132,8 +132,7 @@ static void files_of_an_earlier_copy_are_kept_and_synced(void **state)
 	end_world(&w);
 }
 
-/* The store has whole seconds, so an object that was stored after the first one may have the same
- * time. */
+/* The store's times have whole seconds, so a newer version of an object may have the same time. */
 static void an_object_that_changed_is_fetched_again(void **state)
 {
 	struct timespec now;
@@ -224,7 +223,7 @@ static void a_file_and_a_directory_of_one_name_are_refused(void **state)
 	begin_world(&w);
 	tiny_make(&w.s.store, "/bucket/p", data, 10);
 
-	/* "p" and "p/a" both below the bucket. */
+	/* "p" would be a file, and "p/a" needs a directory of the same name. */
 	assert_int_equal(-(int)PENSTOCK_E_INVALID, download(&w, "", NULL));
 
 	assert_true(!has(&w, "p", 10));

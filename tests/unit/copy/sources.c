@@ -1,4 +1,4 @@
-/* Tests the names that cp, mv and sync give to their targets, by dry runs, which copy nothing. */
+/* Tests the names that cp, mv and sync give to their targets, with dry runs, which copy no data. */
 #include "copy_store.h"
 
 #include <sys/stat.h>
@@ -38,8 +38,8 @@ static void on_failed(void *cookie, const struct copy_item *item, const struct p
 	assert_int_equal(0, strlist_add(&w->failed, item->from));
 }
 
-/* "d/a.txt", "d/sub/b.txt" and "d/sub/deep/c.txt", here and in the bucket; the directory
- * "there". */
+/* Creates "d/a.txt", "d/sub/b.txt" and "d/sub/deep/c.txt" in the test's directory and in the
+ * bucket, and the directory "there". */
 static int set_up(void **state)
 {
 	static const char *const names[] = {"d/a.txt", "d/sub/b.txt", "d/sub/deep/c.txt"};
@@ -73,7 +73,7 @@ static int tear_down(void **state)
 }
 
 struct command {
-	const char *words[MOST]; /* sources and, last, the target; NULL at the end */
+	const char *words[MOST]; /* sources, then the target; NULL at the end */
 	bool recursive;
 	const char *names[MOST]; /* ends of the targets, sorted */
 	const char *include, *exclude;
@@ -95,7 +95,7 @@ static void set_list(struct strlist *list, const char *pattern)
 		assert_int_equal(0, strlist_add(list, pattern));
 }
 
-/* The return value of the checks, or of the dry run. */
+/* Returns the result of the checks or, if they pass, of the dry run. */
 static int run(struct world *w, const struct command *command, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist include = {0}, exclude = {0};
@@ -267,7 +267,7 @@ static void what_cannot_be_copied_is_refused(void **state)
 	}
 }
 
-/* Others are copied. */
+/* Items with a possible name are copied. */
 static void items_without_a_possible_name_are_left_out(void **state)
 {
 	struct world *w = *state;
@@ -300,7 +300,8 @@ static void a_move_leaves_the_state_of_runs(void **state)
 	assert_int_equal(4, w->targets.n);
 }
 
-/* The object would be moved once more, or removed with the object that had the name. */
+/* An object that is moved onto the name of another source would be moved a second time, or be
+ * removed together with that source. */
 static void nothing_is_moved_onto_another_source(void **state)
 {
 	struct world *w = *state;
@@ -389,7 +390,7 @@ static void a_sync_that_makes_no_sense_is_refused(void **state)
 		-(int)PENSTOCK_E_NOT_FOUND, sync_dry(*state, "none", "s3://bucket/x", false));
 }
 
-/* A mistyped source looks empty, too. */
+/* A mistyped source looks empty, too, so an empty source is an error. */
 static void an_empty_source_deletes_nothing(void **state)
 {
 	struct world *w = *state;
@@ -409,7 +410,7 @@ static void stores_are_compared_by_their_addresses(void **state)
 	assert_false(copy_is_same_store("http://no.such.host.invalid", "http://127.0.0.1"));
 }
 
-/* A directory that is read-only too early could not get its files. */
+/* Files cannot be created in a directory that becomes read-only too early. */
 static void the_modes_of_all_directories_are_set_at_the_end(void **state)
 {
 	struct copy copy = {0};

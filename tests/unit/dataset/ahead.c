@@ -21,10 +21,10 @@
 #define SIZE   1000
 #define BATCH  16
 
-/* A store of objects "0" to "7" of equal bytes. */
+/* A store with the objects "0" to "7"; all bytes of an object are its name. */
 struct fixture {
 	struct mini_http m;
-	struct http_engine *engine, *own; /* `own`: the call is that of a child */
+	struct http_engine *engine, *own; /* `own`: for the child */
 	struct object_client *client, *own_client;
 	atomic_uint opened;
 	atomic_bool silent;
@@ -83,7 +83,7 @@ static void make_client(
 		0);
 }
 
-/* The second call is that of a child. */
+/* The child makes the second call. */
 static int open_client(
 	void *cookie, bool google, struct object_client **out, struct penstock_error *err)
 {
@@ -95,7 +95,7 @@ static int open_client(
 		make_client(f, &f->engine, &f->client);
 		*out = f->client;
 	} else {
-		clock_sleep_ms(20); /* another thread arrives meanwhile */
+		clock_sleep_ms(20); /* gives another thread time to call, too */
 		make_client(f, &f->own, &f->own_client);
 		*out = f->own_client;
 	}
@@ -182,7 +182,8 @@ static void threads_start_wait_for_and_drop_batches(void **state)
 	}
 }
 
-/* The server never replies; some jobs are running, some are waiting, some are unused. */
+/* The server never replies. Some jobs are running, some are waiting for a thread, and some were not
+ * started. */
 static void jobs_that_are_left_end_at_once(void **state)
 {
 	struct fixture *f = *state;
@@ -225,7 +226,7 @@ static int be_child(struct fixture *f, struct ahead_job *of_parent)
 	struct ahead_job *jobs[4];
 
 	ahead_drop(of_parent);
-	/* The first reads of the process are made by several threads at a time. */
+	/* Several threads make the first reads of the child at the same time. */
 	for (size_t i = 0; i < 4; i++)
 		if (ahead_start(f->ahead, f->ids, BATCH, data[i], &jobs[i], NULL) < 0)
 			return 1;

@@ -73,7 +73,7 @@ static void open_file(struct block_cache *c, struct block_file *file, unsigned s
 	assert_true(block_file_open(c, file, identity, true));
 }
 
-/* Puts a block that is all one byte. */
+/* Puts a block of equal bytes. */
 static void put(struct block_cache *c, struct block_file *file, uint64_t i, char byte)
 {
 	assert_int_equal(block_cache_claim(c, file, i, scratch), CACHE_CLAIMED);
@@ -148,7 +148,7 @@ static void a_damaged_block_is_missing_and_is_fetched_again(void **state)
 {
 	static const struct {
 		uint64_t size;
-		off_t at; /* offset of the damage; -1: the file is truncated */
+		off_t at; /* offset of the damage; -1 if the file is truncated */
 	} cases[] = {{SIZE, CACHE_BLOCK + 17}, {1000, 17}, {1000, 1000}, {SIZE, -1}};
 
 	(void)state;
@@ -176,7 +176,7 @@ static void a_damaged_block_is_missing_and_is_fetched_again(void **state)
 	}
 }
 
-/* A block that was good, and whose file is truncated while it is open. */
+/* The block passes its check, and then its file is truncated while it is open. */
 static void a_file_that_is_cut_in_use_is_filled_again(void **state)
 {
 	struct block_cache *c = open_cache(CACHE_MIN);
@@ -241,7 +241,7 @@ static void the_oldest_files_go_and_those_in_use_stay(void **state)
 	block_cache_free(c);
 }
 
-/* Readers with more open files than the cache holds: the rest is not cached. */
+/* If readers have more files open than fit into the cache, the other files are not cached. */
 static void a_cache_that_is_full_of_files_in_use_takes_no_more(void **state)
 {
 	struct block_cache *c = open_cache(CACHE_MIN);
@@ -263,7 +263,7 @@ static void a_cache_that_is_full_of_files_in_use_takes_no_more(void **state)
 	block_cache_free(c);
 }
 
-/* A kill leaves the file with a number that is too large, or without a number. */
+/* A kill can leave the lock file with a wrong number of bytes, or without a number. */
 static void the_number_of_bytes_is_counted_again(void **state)
 {
 	static const char *const contents[] = {"", "too short", NULL};

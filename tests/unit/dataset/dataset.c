@@ -142,7 +142,7 @@ static int read_first(struct fixture *f)
 	return dataset_read(f->set, (uint64_t[]){0}, 1, data, NULL, &f->err);
 }
 
-/* The file was truncated, or replaced by another of the same size, before it was opened. */
+/* The file was truncated, or replaced by another file of the same size, before it was opened. */
 static void a_changed_file_is_reported(void **state)
 {
 	struct fixture *f = *state;
@@ -177,7 +177,7 @@ static void a_changed_file_is_reported(void **state)
 	assert_int_equal(open_set(f, options), -(int)PENSTOCK_E_NOT_FOUND);
 }
 
-/* If all threads scanned, all would keep files open. */
+/* If all threads scanned shards, too many files would be open. */
 static void many_shards_need_few_open_files(void **state)
 {
 	struct fixture *f = *state;
@@ -215,7 +215,7 @@ static uint64_t bytes_read(void)
 	return bytes;
 }
 
-/* Each sample would read 64 KiB. */
+/* Reading the gaps, too, would cost 64 KiB for each sample of one byte. */
 static void gaps_that_are_much_larger_than_the_samples_are_not_read(void **state)
 {
 	struct fixture *f = *state;
@@ -244,7 +244,8 @@ static void shards_of_an_index_are_found_by_their_names(void **state)
 {
 	struct fixture *f = *state;
 	_cleanup_(buf_release) struct buf index = BUF_INIT(64 << 20);
-	/* One sample: the count, where it begins and ends, and the size and bytes of a column. */
+	/* A shard of one sample: the number of samples, the offsets of its start and its end, and
+	 * the size and bytes of a column. */
 	char shard[17] = {1, 0, 0, 0, 12, 0, 0, 0, 17, 0, 0, 0, 1, 0, 0, 0}, data[10];
 	unsigned n = 1000;
 	uint64_t ids[] = {999, 0};

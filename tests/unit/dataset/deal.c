@@ -17,7 +17,7 @@
 #include "dataset/order/state.h"
 
 #define MOST  2000
-#define BATCH 9 /* at most */
+#define BATCH 9 /* the largest batch */
 
 static const uint32_t ranks[] = {1, 2, 3, 4, 7};
 static const uint32_t workers[] = {1, 2, 4};
@@ -67,8 +67,8 @@ static void take(struct training *t, const struct deal_batch *batch)
 	}
 }
 
-/* Takes the batches of a rank up to a step from its workers in turn, as a loader does. Returns the
- * number of its samples. */
+/* Takes the batches of a rank, up to a step, from the rank's workers in turn, as a loader does.
+ * Returns the number of samples. */
 static uint64_t train_rank(struct training *t, struct deal_options options, uint64_t steps)
 {
 	uint64_t next[4] = {0}, samples = 0;
@@ -152,7 +152,7 @@ static void assert_trains_each_once(
 		assert_int_equal(t.seen[i], 1);
 }
 
-/* All kinds; sizes around those of a block, and primes. */
+/* Tests all kinds of orders, with sizes near the size of a block and with prime sizes. */
 static void test_each_sample_is_delivered_once(void **state)
 {
 	static const uint64_t sizes[] = {0, 1, 15, 16, 17, 31, 97, 499, 1999};
@@ -175,7 +175,7 @@ static void test_each_sample_is_delivered_once(void **state)
 	}
 }
 
-/* ---- the grid ---- */
+/* ---- steps ---- */
 
 static void test_a_step_is_dealt_in_the_order_of_ranks(void **state)
 {
@@ -195,7 +195,7 @@ static void test_a_step_is_dealt_in_the_order_of_ranks(void **state)
 	}
 }
 
-/* Two samples for four ranks. */
+/* The last step has two samples for four ranks. */
 static void test_a_rank_may_get_none_of_the_last_step(void **state)
 {
 	(void)state;
@@ -227,8 +227,8 @@ static void test_the_rest_may_be_dropped(void **state)
 	assert_int_equal(deal_delivered(&d, 0), 7);
 }
 
-/* Every rank gets the same number; the last ranks get the first samples of the epoch again, which
- * the batch reports. */
+/* Every rank gets the same number of samples: the last ranks get the first samples of the epoch
+ * again, and the batch has their number. */
 static void test_the_rest_may_be_padded(void **state)
 {
 	static const struct {
@@ -236,7 +236,7 @@ static void test_the_rest_may_be_padded(void **state)
 		uint32_t ranks, batch, padded, steps;
 	} cases[] = {
 		{0, 7, 2, 0, 0},
-		{1, 7, 2, 6, 1}, /* six ranks have the only sample again */
+		{1, 7, 2, 6, 1}, /* six ranks get the only sample as padding */
 		{13, 7, 2, 1, 1},
 		{14, 7, 2, 0, 1},
 		{15, 7, 2, 6, 2},
@@ -278,7 +278,7 @@ static void test_the_rest_may_be_padded(void **state)
 	}
 }
 
-/* A position after the last is one at the beginning. */
+/* Positions after the last one continue at the beginning of the epoch. */
 static void test_padding_repeats_the_beginning_of_the_epoch(void **state)
 {
 	const struct order_options options = {.kind = ORDER_FULL, .n = 17, .seed = 1};

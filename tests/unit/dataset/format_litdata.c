@@ -1,4 +1,4 @@
-/* Chunks of litData: index, items, fields. */
+/* Chunks of litData: index, items and fields. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

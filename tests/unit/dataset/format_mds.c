@@ -1,4 +1,4 @@
-/* Shards of MosaicML Streaming: index, samples, columns; written and read. */
+/* Shards of MosaicML Streaming: index, samples and columns, read and written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 static struct found found;
 static struct format_fields fields;
 
-/* An index with one shard of one column; `size` is JSON. */
+/* Parses an index with one shard of one column; `size` is the JSON value of the column's size. */
 static int parse_column(
 	struct mds_index **out, const char *encoding, const char *size, struct penstock_error *err)
 {
@@ -33,7 +33,8 @@ static int parse_column(
 	return mds_index_parse(out, text.data, text.len, "index.json", err);
 }
 
-/* Splits a sample that has the value of one column, with its size before it unless it is fixed. */
+/* Splits a sample with the value of one column. The value's size precedes it unless the size is
+ * fixed. */
 static int split_value(const char *encoding, const char *size, const void *value, size_t len)
 {
 	static struct mds_index *index;
@@ -332,8 +333,8 @@ static void test_a_shard_that_was_written_can_be_read(void **state)
 	assert_memory_equal(field_of(&fields, "text")->data, "second é", 9);
 }
 
-/* mosaicml.mds was written by mosaicml-streaming 0.13.0, with every encoding but pkl and those of
- * plain numbers. */
+/* mosaicml.mds was written by mosaicml-streaming 0.13.0, with all encodings except pkl and plain
+ * numbers. */
 static void test_a_shard_of_mosaicml_can_be_read(void **state)
 {
 	_cleanup_(buf_release) struct buf data = BUF_INIT(1 * MIB), text = BUF_INIT(1 * MIB);
@@ -392,7 +393,7 @@ static void test_shards_of_another_size_are_refused(void **state)
 		-(int)PENSTOCK_E_CORRUPT);
 }
 
-/* Every table of offsets that is not that of contiguous samples. */
+/* A table of offsets that does not describe contiguous samples is corrupt. */
 static void test_invalid_offsets_are_corrupt(void **state)
 {
 	_cleanup_(buf_release) struct buf data = BUF_INIT(1 * MIB), text = BUF_INIT(1 * MIB);
@@ -409,7 +410,7 @@ static void test_invalid_offsets_are_corrupt(void **state)
 	reader = memory_shard_reader(&m, "shard.00000.mds");
 	for (size_t i = 0; i < 16; i++) {
 		if (i / 4 == 1 || i / 4 == 2)
-			continue; /* another division of the same bytes */
+			continue; /* would only divide the same bytes differently */
 		data.data[i] = (char)~data.data[i];
 		memset(&found, 0, sizeof(found));
 		assert_int_equal(
@@ -426,7 +427,7 @@ static void test_invalid_offsets_are_corrupt(void **state)
 	assert_int_equal(f->scan(f, &reader, found_add, &found, NULL), -(int)PENSTOCK_E_CORRUPT);
 }
 
-/* Dimensions have the least width that holds all of them. */
+/* Dimensions are stored with the smallest width that can hold all of them. */
 static void test_large_arrays_can_be_written(void **state)
 {
 	static const uint64_t dims[] = {255, 256, 65536};

@@ -1,4 +1,4 @@
-/* Each allocation of the formats fails once: it is reported, and nothing leaks. */
+/* Each allocation of the formats fails once; the failure is reported, and no memory leaks. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>
@@ -119,7 +119,7 @@ int main(void)
 		cmocka_unit_test(test_scans),
 	};
 
-	/* libjansson reports a failed allocation like invalid text. */
+	/* libjansson reports a failed allocation as invalid text. */
 	alloc_fail_skip_library("libjansson");
 	buf_init(&text, 1 * MIB);
 	buf_init(&data, 1 * MIB);

@@ -1,4 +1,4 @@
-/* Samples of one size: records, rows of arrays, windows of tokens. */
+/* Samples of a fixed size: records, rows of arrays, windows of tokens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static int open_npy(struct records *r, struct memory_shard *m, struct penstock_e
 	return npy_open(r, &shard, err);
 }
 
-/* Builds a .npy of one version. Returns its size. */
+/* Builds a .npy file of the given version. Returns its size. */
 static size_t make_npy(unsigned char *out, int version, const char *dict, size_t data)
 {
 	size_t len = strlen(dict), start = version == 1 ? 10 : 12;
@@ -69,7 +69,7 @@ static void test_records_have_a_header_and_a_trailer(void **state)
 	assert_int_equal(fields.n, 1);
 	assert_true(field_is(&fields.items[0], "data"));
 	assert_memory_equal(fields.items[0].data, "bbb", 3);
-	/* The table of samples needs no read. */
+	/* The offsets of the samples are computed without a read. */
 	assert_int_equal(m.reads, 0);
 }
 
@@ -179,7 +179,8 @@ static void test_rows_of_a_numpy_array_are_samples(void **state)
 		assert_int_equal(fields.items[0].dims[0], 2);
 		assert_int_equal(*(const unsigned char *)fields.items[0].data, 16);
 	}
-	/* One row of numbers; other quotes, order and byte order. */
+	/* An array with one dimension; the dictionary has other quotes and another order of keys,
+	 * and the numbers another byte order. */
 	m.size = make_npy(
 		bytes, 1, "{\"shape\": (5L,), \"fortran_order\":True,\"descr\":\">i2\"}", 10);
 	assert_int_equal(open_npy(&r, &m, NULL), 0);
@@ -239,7 +240,7 @@ static void test_other_arrays_are_refused(void **state)
 	assert_int_equal(open_npy(&r, &m, NULL), -(int)PENSTOCK_E_LIMIT);
 }
 
-/* The size of a file that was cut does not match its header. */
+/* The size of a truncated file does not match its header. */
 static void test_a_cut_array_is_corrupt(void **state)
 {
 	unsigned char bytes[256];

@@ -1,4 +1,4 @@
-/* Samples of WebDataset's archives: by their headers, by an index, and their fields. */
+/* Samples of WebDataset archives, found by their headers or by an index, and their fields. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static void seal(unsigned char *h)
 	snprintf((char *)h + 148, 8, "%06o", sum);
 }
 
-/* Adds a member of any type; `size` is the one in the header. */
+/* Adds the header of a member. */
 static void add_header(struct buf *tar, const char *name, char type, uint64_t size)
 {
 	unsigned char h[BLOCK] = {0};
@@ -164,11 +164,12 @@ static void test_long_names_come_from_extended_headers(void **state)
 	memset(name, 'n', 200);
 	memcpy(name + 200, ".jpg", 4);
 	add(&tar, "first.jpg", "1");
-	/* GNU's */
+	/* a long name as GNU tar writes it */
 	add_header(&tar, "././@LongLink", 'L', 205);
 	add_content(&tar, name, 205);
 	add(&tar, "nnnn", "J");
-	/* the same name as pax writes it; the size in the header is not that of the content */
+	/* the same name as pax writes it; the size in the pax record replaces the size in the
+	 * header */
 	memcpy(name + 200, ".txt", 4);
 	buf_printf(&record, "20 mtime=1234567.89\n214 path=%s\n10 size=3\n", name);
 	add_header(&tar, "pax", 'x', record.len);
@@ -177,7 +178,7 @@ static void test_long_names_come_from_extended_headers(void **state)
 	add_content(&tar, "abc", 3);
 	add_header(&tar, "pax", 'g', 14);
 	add_content(&tar, "14 comment=xy\n", 14);
-	/* a prefix */
+	/* a name with a prefix */
 	add(&tar, "b.jpg", "B");
 	memcpy(tar.data + tar.len - (size_t)2 * BLOCK + 345, "dir/sub", 7);
 	seal((unsigned char *)tar.data + tar.len - (size_t)2 * BLOCK);
@@ -238,7 +239,7 @@ static void test_two_members_with_one_name_are_refused(void **state)
 	assert_int_equal(split(&tar, 0), -(int)PENSTOCK_E_CORRUPT);
 }
 
-/* A cut archive has an error, or is one with fewer members if the cut is between two. */
+/* A truncated archive is an error, or has fewer members if the cut is between two members. */
 static void test_a_cut_archive_is_corrupt(void **state)
 {
 	_cleanup_(buf_release) struct buf tar = BUF_INIT(1 * MIB);
@@ -459,7 +460,7 @@ static void test_an_index_may_list_other_files(void **state)
 	assert_int_equal(found.n, 2);
 	assert_int_equal(found.items[0].offset, 1024);
 	assert_string_equal(found.items[0].key, "a");
-	/* far after the last member: from its header on */
+	/* a sample after a large gap begins at its own header */
 	assert_int_equal(found.items[1].offset, 999936 - BLOCK);
 }
 

@@ -37,7 +37,7 @@ static void add_record(struct buf *out, const void *data, size_t len)
 	add_crc(out, data, len);
 }
 
-/* Appends a field with a length, as protocol buffers have them. */
+/* Appends a length-delimited field of protocol buffers. */
 static void put_all(struct buf *out, int field, const void *data, size_t len)
 {
 	size_t rest = len;
@@ -49,7 +49,8 @@ static void put_all(struct buf *out, int field, const void *data, size_t len)
 	assert_int_equal(buf_add(out, data, len), 0);
 }
 
-/* Appends a feature; `kind` 1 bytes, 2 floats, 3 integers, with the bytes of its list. */
+/* Appends a feature. `kind` is 1 for bytes, 2 for floats and 3 for integers; `list` is the encoded
+ * list. */
 static void put_feature(
 	struct buf *features, const char *name, int kind, const char *list, size_t len)
 {
@@ -116,7 +117,7 @@ static void test_records_are_found_by_their_lengths(void **state)
 	assert_memory_equal(fields.items[0].data, "first", 5);
 }
 
-/* The vector of TensorFlow's own tests of the mask: the length of an empty record. */
+/* A test vector of TensorFlow for the masked checksum: the length of an empty record. */
 static void test_checksums_are_those_of_tensorflow(void **state)
 {
 	static const unsigned char empty[16] = {
@@ -256,7 +257,7 @@ static void test_invalid_examples_are_corrupt(void **state)
 		put_feature(&f, "x", lists[i].kind, lists[i].list, lists[i].len);
 		assert_int_equal(split_example(&f, NULL), -(int)PENSTOCK_E_CORRUPT);
 	}
-	/* the same name twice, two kinds in one feature, text */
+	/* the same name twice, a feature of two kinds, and text */
 	buf_clear(&f);
 	put_feature(&f, "x", 3, "\x08\1", 2);
 	put_feature(&f, "x", 3, "\x08\1", 2);

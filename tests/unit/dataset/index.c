@@ -144,7 +144,7 @@ static void an_index_is_read_as_it_was_written(void **state)
 	assert_memory_equal(got.document, "{}", 2);
 }
 
-/* A wrong bit or a missing byte anywhere is found. */
+/* A wrong bit or a missing byte is detected at any position. */
 static void damage_is_found(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(MIB);
@@ -170,7 +170,7 @@ static int write_and_read(const struct index *index)
 	return read_back(&out, &got);
 }
 
-/* Others may write an index with a right checksum. */
+/* Another program may write an invalid index with a correct checksum. */
 static void numbers_and_names_are_checked(void **state)
 {
 	static const struct {
@@ -235,7 +235,7 @@ static void an_index_replaces_the_listing_and_the_scan(void **state)
 	assert_int_equal(dataset_count(f->set), 3);
 }
 
-/* An index of objects may have keys with "..", and may have been copied next to files. */
+/* An index of objects may contain keys with "..", and may be copied next to files later. */
 static void no_name_leads_out_of_a_directory(void **state)
 {
 	static const char *const names[] = {"../secret\0e", "a/../../secret\0e", "/etc/secret\0e"};
@@ -276,7 +276,7 @@ static void settings_come_from_the_index(void **state)
 	assert_int_equal(dataset_count(f->set), 2);
 	assert_int_equal(dataset_sample_size(f->set), 4);
 	assert_sample(f, 0, "onet");
-	/* Other settings than those of the index. */
+	/* With other settings, the index is not used. */
 	records.record_size = 8;
 	assert_int_equal(open_set(f, records), 0);
 	assert_int_equal(dataset_origin(f->set), DATASET_SCANNED);
@@ -404,9 +404,9 @@ static void samples_are_verified_against_the_checksums_of_an_index(void **state)
 	assert_int_equal(dataset_read(f->set, ids, 2, data, NULL, NULL), -(int)PENSTOCK_E_CORRUPT);
 }
 
-/* ---- kept ---- */
+/* ---- kept results of scans ---- */
 
-/* A tar with one member for each name; `name` is one letter. */
+/* Writes a tar with one member for each letter of `names`. */
 static void write_tar(const struct fixture *f, const char *shard, const char *names)
 {
 	_cleanup_(buf_release) struct buf tar = BUF_INIT(MIB);
@@ -491,7 +491,7 @@ static void *open_in_thread(void *cookie)
 	return dataset_open(&f->set, &options, &f->err) < 0 ? f : NULL;
 }
 
-/* Descriptors of this process that are open on a lock of a scan. */
+/* Returns the number of open descriptors for the locks of scans. */
 static unsigned open_locks(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -556,7 +556,7 @@ static void a_wait_for_a_scan_can_be_cancelled(void **state)
 	options.place.cancel = &cancel;
 	assert_true(dataset_claim_scan(f->set, &options, &none));
 	assert_int_equal(none, -1);
-	/* A forked child that has the descriptor does not keep the claim. */
+	/* A forked child that inherits the descriptor does not hold the claim. */
 	child = fork();
 	if (child == 0) {
 		pause();

@@ -1,4 +1,4 @@
-/* Decoding to a size: cropping, colours, and images that are damaged or too large. */
+/* Decoding to a given size: cropping, colours, and images that are damaged or too large. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,8 @@ static void image_release(struct image *image)
 	free(image->bytes);
 }
 
-/* The left third has the value 250, the middle 40, the right 160. */
+/* Makes an image whose left third has the value 250, the middle third 40, and the right third
+ * 160. */
 static struct image encode(J_COLOR_SPACE space, int channels, bool progressive)
 {
 	struct jpeg_compress_struct jpeg = {0};
@@ -81,7 +82,8 @@ static void the_middle_is_cut_and_scaled(void **state)
 		assert_near(row[(size_t)3 * (sizes[i].width * 5 / 6) + 2], 160);
 	}
 	{
-		/* Only the middle third, whose edges are not mixed with the cropped parts. */
+		/* The result is the middle third alone; the parts beside it are cropped and do not
+		 * blur its edges. */
 		const struct jpeg_size size = {.height = 30, .width = 15};
 		uint8_t pixels[30 * 15 * 3];
 
@@ -122,7 +124,7 @@ static void every_cut_image_is_damaged(void **state)
 	uint8_t pixels[48];
 
 	(void)state;
-	/* The last two bytes of the image are the marker of the end. */
+	/* The last two bytes of the image are its end marker. */
 	for (size_t len = 0; len < image.len - 2; len += 7) {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 

@@ -1,4 +1,4 @@
-/* Each allocation of a data set fails once: it is reported, and nothing leaks. */
+/* Each allocation of a data set fails once; the failure is reported, and no memory leaks. */
 #include "alloc_fail.h"
 
 #include <fcntl.h>
@@ -102,7 +102,7 @@ static void each_allocation_may_fail(void **state)
 				assert_int_equal(r, 0);
 				break;
 			}
-			/* A thread that cannot be started is PENSTOCK_E_IO. */
+			/* The failure to start a thread is PENSTOCK_E_IO. */
 			assert_true(
 				r == 0 || r == -(int)PENSTOCK_E_MEMORY || r == -(int)PENSTOCK_E_IO);
 			reported += r < 0;

@@ -30,7 +30,8 @@ static struct mix_pick pick_at(const struct mix *m, uint64_t p)
 	return pick;
 }
 
-/* Computed by a second implementation, in Python, which counts instead of computing. */
+/* The expected values come from a second implementation, in Python, which counts the picks one by
+ * one. */
 static void test_mixes_are_the_same_on_every_machine(void **state)
 {
 	static const struct mix_set sets[] = {{100, 7}, {100, 2}, {100, 3}, {100, 1}};
@@ -53,9 +54,9 @@ static void test_mixes_are_the_same_on_every_machine(void **state)
 
 /* ---- proportions ---- */
 
-/* Asserts for each of the first `n` positions: the share of each set has an error of at most
- * `hundredths` of a sample, its count equals the number of its picks, and its samples come in their
- * order. */
+/* Asserts for each of the first `n` positions: the share of each set is wrong by at most
+ * `hundredths` / 100 samples, mix_count() equals the number of picks from the set, and the set's
+ * samples are picked in their order. */
 static void assert_proportions(
 	const struct mix_set *sets, size_t n_sets, uint64_t n, uint64_t hundredths)
 {
@@ -149,7 +150,7 @@ static void test_weights_may_be_parts_of_two_to_the_32(void **state)
 
 /* ---- ends ---- */
 
-/* Weights in the ratio of sizes: no sample is left, and none is repeated. */
+/* If the weights are proportional to the sizes, each sample is taken exactly once. */
 static void test_sets_that_end_are_taken_once(void **state)
 {
 	static const struct mix_set sets[] = {{13, 13}, {7, 7}, {101, 101}, {1, 1}};
@@ -168,8 +169,8 @@ static void test_sets_that_end_are_taken_once(void **state)
 	}
 }
 
-/* The epoch has the maximal length: its next position would need a sample that a set does not
- * have. */
+/* The epoch has the largest possible length: its next position would need a sample that a set does
+ * not have. */
 static void test_a_mix_ends_with_its_first_set(void **state)
 {
 	(void)state;
@@ -193,7 +194,7 @@ static void test_a_mix_ends_with_its_first_set(void **state)
 	}
 }
 
-/* The epoch has as many positions as all sets need, and no more. */
+/* The epoch has exactly as many positions as it takes to deliver each set completely. */
 static void test_sets_that_repeat_are_all_taken_whole(void **state)
 {
 	(void)state;
@@ -217,7 +218,8 @@ static void test_sets_that_repeat_are_all_taken_whole(void **state)
 	}
 }
 
-/* Over three epochs no sample of a set is taken a second time before all have been taken once. */
+/* Over three epochs, a sample of a set is taken a second time only after all have been taken
+ * once. */
 static void test_a_set_that_repeats_continues_in_the_next_epoch(void **state)
 {
 	static const struct mix_set sets[] = {{10, 3}, {1000, 4}, {77, 5}};
@@ -321,7 +323,7 @@ static void test_numbers_out_of_range_are_refused(void **state)
 	}
 }
 
-/* The message has the length that is possible. */
+/* The message names the largest possible length. */
 static void test_a_length_beyond_the_end_of_a_set_is_refused(void **state)
 {
 	static const struct mix_set sets[] = {{10, 1}, {4, 1}};

@@ -1,4 +1,5 @@
-/* The order of an epoch: each kind takes each sample once, in the shape that it promises. */
+/* The order of an epoch: each kind takes each sample once, with the shuffle that its documentation
+ * describes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,8 @@ static void make(struct order *o, enum order_kind kind, uint64_t n, uint64_t blo
 	assert_int_equal(order_init(o, &options, NULL), 0);
 }
 
-/* Computed by a second implementation, in Python, which has lists of blocks and windows. */
+/* The expected values come from a second implementation, in Python, which uses lists of blocks and
+ * windows. */
 static void test_orders_are_the_same_on_every_machine(void **state)
 {
 	static const uint64_t golden[][22] = {
@@ -60,7 +62,7 @@ static void assert_each_once(const struct order *o)
 	}
 }
 
-/* Sizes around those of blocks and windows, and primes. */
+/* Tests sizes near those of blocks and windows, and prime sizes. */
 static void test_each_sample_appears_once(void **state)
 {
 	static const uint64_t sizes[] = {
@@ -149,7 +151,7 @@ static void test_the_short_block_may_be_anywhere(void **state)
 		assert_in_range(slots[i], 60, 140);
 }
 
-/* Samples of a block in an order of their own in each block and epoch. */
+/* The samples of a block have a different order in each block and in each epoch. */
 static void test_blocks_are_shuffled_differently(void **state)
 {
 	uint64_t first[100], second[100], other[100];
@@ -210,7 +212,7 @@ static void test_numbers_out_of_range_are_refused(void **state)
 	}
 }
 
-/* Orders with different shapes differ; numbers that have no effect do not count. */
+/* The id depends on the shape of the order, but not on numbers that have no effect. */
 static void test_the_id_is_that_of_the_shape(void **state)
 {
 	const struct order_options block = {.kind = ORDER_BLOCK, .block = 8};

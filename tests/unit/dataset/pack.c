@@ -66,7 +66,7 @@ static int open_set(struct fixture *f, const char *name)
 	return dataset_open(&f->set, &(struct dataset_options){.place.url = path}, &f->err);
 }
 
-/* Packs the set that is open into the directory `format`. */
+/* Packs the open set into the directory `format`. */
 static int pack_into(struct fixture *f, const char *format, uint64_t shard_bytes)
 {
 	_cleanup_free_ char *path = path_join(f->dir, format);
@@ -78,7 +78,8 @@ static int pack_into(struct fixture *f, const char *format, uint64_t shard_bytes
 		&done, &f->err);
 }
 
-/* The only field of a sample has this type and these bytes. */
+/* Asserts that the named field of a sample has this type and these bytes, in little-endian
+ * order. */
 static void assert_field(struct fixture *f, uint64_t id, const char *name, enum format_dtype dtype,
 	const char *bytes, size_t size)
 {
@@ -106,7 +107,7 @@ static void assert_field(struct fixture *f, uint64_t id, const char *name, enum 
 	fail_msg("no field '%s'", name);
 }
 
-/* IDX has its numbers big endian; formats that cannot have them get them little endian. */
+/* The numbers of IDX are big-endian; formats without big-endian numbers get little-endian ones. */
 static void numbers_are_little_endian_in_each_format(void **state)
 {
 	static const char idx[] = "\0\0\x0b\2\0\0\0\2\0\0\0\2"
@@ -170,7 +171,7 @@ static void samples_that_do_not_fit_are_refused(void **state)
 	assert_int_equal(pack_into(f, "tfrecord", 1), -(int)PENSTOCK_E_UNSUPPORTED);
 }
 
-/* Readers of tars skip some names. */
+/* Readers of tar archives skip some names. */
 static void samples_that_readers_would_not_find_are_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -181,7 +182,7 @@ static void samples_that_readers_would_not_find_are_refused(void **state)
 	assert_int_equal(pack_into(f, "tar", MIB), -(int)PENSTOCK_E_UNSUPPORTED);
 }
 
-/* The shards of the set would be removed before they are read. */
+/* Otherwise the shards of the set would be removed before they are read. */
 static void a_set_is_not_packed_over_itself(void **state)
 {
 	struct fixture *f = *state;

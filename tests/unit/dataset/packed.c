@@ -26,7 +26,7 @@
 
 #define SAMPLES 50
 #define SHARDS	6
-#define BYTES	8000 /* size of a sample: shards are larger than a scan's fetches */
+#define BYTES	8000 /* size of a sample; makes a shard larger than one fetch of a scan */
 
 struct fixture {
 	char dir[64];
@@ -181,7 +181,7 @@ static void samples_of_compressed_shards_are_read(void **state)
 	assert_string_equal(dataset_format(f->set), "mds");
 	assert_int_equal(dataset_count(f->set), SAMPLES * SHARDS);
 	source = dataset_source(f->set);
-	/* The search for the samples takes no more than the first block of each shard. */
+	/* The scan needs only the first block of each shard, so no shard is unpacked completely. */
 	assert_int_equal(source->unpacked, 0);
 	assert_samples(f->set, ids, ARRAY_SIZE(ids));
 	assert_int_equal(source->unpacked, 4 * f->content.len);
@@ -289,7 +289,8 @@ static void *read_all(void *cookie)
 	return NULL;
 }
 
-/* Memory for two unpacked shards and one stored shard: threads wait for each other. */
+/* The set has memory for two unpacked shards and one stored shard, so threads have to wait for each
+ * other. */
 static void threads_share_the_memory_of_a_set(void **state)
 {
 	struct fixture *f = *state;
@@ -371,7 +372,7 @@ static void chunks_of_litdata_are_unpacked(void **state)
 #define ROWS 1000
 #define ROW  300
 
-/* Makes rows of bytes, gzipped. Returns the number of bytes. */
+/* Writes a gzipped IDX file of rows of bytes. Returns the number of bytes. */
 static size_t write_idx(struct fixture *f)
 {
 	static const unsigned char head[] = {
@@ -422,8 +423,8 @@ static void damaged_gzip_files_are_corrupt(void **state)
 	size_t len = write_idx(f);
 	uint64_t id = 0;
 	char data[ROW];
-	/* A wrong byte of the data, of the checksum, and of the size, which is less than the
-	 * content. */
+	/* A wrong byte in the data, in the checksum, and in the size, which is then less than that
+	 * of the content. */
 	const struct {
 		size_t at;
 		char to;

@@ -1,4 +1,4 @@
-/* Permutations without a table: bijective, the same everywhere, and as random as real ones. */
+/* Permutations without a table: bijective, the same on every machine, and statistically random. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #define LARGEST (UINT64_C(1) << 63)
 
-/* Computed by a second implementation, in Python. */
+/* The expected values come from a second implementation, in Python. */
 static void test_permutations_are_the_same_on_every_machine(void **state)
 {
 	static const struct {
@@ -43,7 +43,8 @@ static void test_permutations_are_the_same_on_every_machine(void **state)
 	}
 }
 
-/* All small sizes, whose halves have no bit or very few. */
+/* Tests all small sizes; the halves into which the permutation divides a number have few bits or
+ * none. */
 static void test_each_number_appears_once(void **state)
 {
 	struct permute p;
@@ -63,7 +64,8 @@ static void test_each_number_appears_once(void **state)
 	}
 }
 
-/* The sizes are next to powers of two, up to the largest size; a bijection has an inverse. */
+/* Tests sizes near powers of two, up to the largest size. A function with an inverse is a
+ * bijection. */
 static void test_large_sizes_have_an_inverse(void **state)
 {
 	struct permute p;
@@ -88,7 +90,8 @@ static void test_large_sizes_have_an_inverse(void **state)
 /* ---- statistics ---- */
 
 /* Asserts that counts of independent events with equal chances are as even as they should be: chi
- * square within 4 standard deviations of its mean. Keys are fixed, so that the result is, too. */
+ * square within 4 standard deviations of its mean. The keys are fixed, so that every run gives the
+ * same result. */
 static void assert_even(const uint32_t *counts, size_t n, double degrees)
 {
 	double sum = 0, chi = 0, expected;
@@ -101,7 +104,8 @@ static void assert_even(const uint32_t *counts, size_t n, double degrees)
 	assert_true((chi - degrees) * (chi - degrees) < 16 * 2 * degrees);
 }
 
-/* Sizes with halves of 1 to 5 bits, which have other numbers of rounds. */
+/* Tests sizes whose numbers are divided into halves of 1 to 5 bits, with different numbers of
+ * rounds. */
 static void test_a_number_is_equally_likely_at_each_position(void **state)
 {
 	static const uint64_t sizes[] = {3, 5, 7, 8, 9, 17, 31, 33, 63, 100, 129};
@@ -175,8 +179,8 @@ static void test_each_permutation_of_six_is_equally_likely(void **state)
 	assert_even(counts, 720, 719);
 }
 
-/* A random permutation of any size has two pairs of numbers in a row that differ by one, modulo its
- * size, and the distance of numbers in a row is equally distributed. */
+/* On average, a random permutation of any size has two pairs of consecutive numbers that differ by
+ * one, modulo the size, and the distances of consecutive numbers are equally distributed. */
 static void test_neighbours_do_not_stay_neighbours(void **state)
 {
 	static uint32_t distances[100];
@@ -202,7 +206,7 @@ static void test_neighbours_do_not_stay_neighbours(void **state)
 	assert_even(distances, 100, 99);
 }
 
-/* Two random permutations agree at one position, on average. */
+/* On average, two random permutations agree at one position. */
 static void test_epochs_seeds_and_sets_have_orders_of_their_own(void **state)
 {
 	uint64_t n = 10007, same[3] = {0};

@@ -25,10 +25,10 @@ struct fixture {
 	struct mini_http m;
 	struct http_engine *engine;
 	struct object_client *client;
-	struct buf listing; /* entries of the list; empty: many objects */
+	struct buf listing; /* entries of the listing; if empty, it has many objects */
 	const char *etag; /* ETag of all objects when they are read */
 	size_t cut; /* bytes that the objects have lost since the listing */
-	bool honours; /* If-Match */
+	bool honours; /* evaluates If-Match */
 	bool forbids;
 	struct dataset *set;
 	struct penstock_error err;
@@ -42,7 +42,7 @@ static void entry(struct fixture *f, const char *key, uint64_t size)
 		key, size);
 }
 
-/* A page of many objects "0000" to "4499". */
+/* Adds a page of the objects "0000" to "4499". */
 static void list_page(const char *target, struct buf *text)
 {
 	const char *after = strstr(target, "start-after="),
@@ -181,7 +181,7 @@ static void keys_may_have_any_characters(void **state)
 	}
 }
 
-/* The store honours If-Match, ignores it, or has no ETags. */
+/* Tests a store that evaluates If-Match, one that ignores it, and one without ETags. */
 static void an_object_that_changed_is_reported(void **state)
 {
 	struct fixture *f = *state;
@@ -205,7 +205,7 @@ static void an_object_that_changed_is_reported(void **state)
 		assert_non_null(strstr(f->err.message, "'a'"));
 		f->honours = false;
 	}
-	/* The listing has no ETag, either. */
+	/* The listing has no ETags, either. */
 	dataset_free(f->set);
 	f->set = NULL;
 	buf_clear(&f->listing);

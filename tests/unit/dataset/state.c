@@ -1,4 +1,5 @@
-/* The saved place in a data set, which comes back from a checkpoint, perhaps damaged or edited. */
+/* The saved position in a data set, which comes back from a checkpoint, perhaps damaged or
+ * edited. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +33,7 @@ static void assert_states_equal(const struct order_state *a, const struct order_
 		    a->samples == b->samples && a->order == b->order);
 }
 
-/* Checkpoints of older versions have this text. */
+/* Checkpoints of older versions contain this text, so it must not change. */
 static void test_the_text_stays_as_it_is(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_DATASET_STATE);
@@ -72,7 +73,7 @@ static void test_other_members_are_ignored(void **state)
 	assert_states_equal(&s, &example);
 }
 
-/* The message names the member, and the state of the caller stays. */
+/* The message names the member, and the caller's state does not change. */
 static void test_an_invalid_state_is_corrupt(void **state)
 {
 	static const struct {
@@ -135,7 +136,7 @@ static void test_a_state_of_a_later_version_is_refused(void **state)
 	assert_non_null(strstr(err.message, "2"));
 }
 
-/* The rest of the epoch would not have the samples that were not delivered. */
+/* With other samples, the rest of the epoch would lack samples that were not delivered yet. */
 static void test_other_samples_cannot_be_resumed(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -1,4 +1,4 @@
-/* Shards of the web: URLs, indexes, versions. */
+/* Shards on web servers: URLs, indexes, versions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,8 +22,8 @@
 struct fixture {
 	struct mini_http m;
 	struct http_engine *engine;
-	struct buf index; /* .penstock-index; empty: missing */
-	const char *document; /* index.json; NULL: missing */
+	struct buf index; /* content of .penstock-index; missing if empty */
+	const char *document; /* content of index.json; missing if NULL */
 	const char *etag;
 	struct dataset *set;
 	struct penstock_error err;
@@ -140,7 +140,7 @@ static void braces_of_a_host_are_refused(void **state)
 		-(int)PENSTOCK_E_INVALID);
 }
 
-/* The root of a host is one, too. */
+/* The root of a host is a directory, too. */
 static void a_directory_needs_an_index(void **state)
 {
 	static const char *const paths[] = {"", "/", "/d/", "/d/index.json?x"};
@@ -156,7 +156,7 @@ static void a_directory_needs_an_index(void **state)
 	assert_int_equal(open_set(f, "/d/", NULL), -(int)PENSTOCK_E_CORRUPT);
 }
 
-/* A URL of a store has ETags, one of a directory has times; names are encoded. */
+/* An index of objects has ETags, and an index of files has times. Names are encoded in URLs. */
 static void the_versions_of_an_index_are_compared(void **state)
 {
 	static const char text[] = "a b\0\"e\"";

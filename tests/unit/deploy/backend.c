@@ -1,4 +1,4 @@
-/* One server: its command, its health, its end. */
+/* One server process: its command, its health check, its end. */
 #include "../copy/copy_store.h"
 
 #include <sys/stat.h>
@@ -140,7 +140,7 @@ static void what_it_leaves_ends_with_it(void **state)
 	status = wait_for_end(w);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(3, WEXITSTATUS(status));
-	assert_int_equal(0, read(fd, &byte, 1)); /* the last writer is gone */
+	assert_int_equal(0, read(fd, &byte, 1)); /* no process can write any more */
 }
 
 static void its_health_is_asked(void **state)

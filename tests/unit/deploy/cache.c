@@ -1,5 +1,5 @@
-/* Versions on this machine: which processes may use them at the same time, and which the limit
- * removes. */
+/* Versions of models on this machine: their use by several processes, and their removal at the size
+ * limit. */
 #include "../copy/copy_store.h"
 
 #include <stdio.h>
@@ -66,7 +66,8 @@ static int fetch_version(
 	return r;
 }
 
-/* The state of a deployment with the version of that directory, of this boot or an earlier one. */
+/* Writes the state of a deployment that uses the version in `dir`; if `live`, the state is from
+ * this boot. */
 static void write_state(struct world *w, const char *dir, bool live)
 {
 	char path[256], boot[PROCESS_BOOT_ID_SIZE] = "earlier";
@@ -126,7 +127,7 @@ static void nothing_is_removed_for_a_version_that_cannot_fit(void **state)
 	assert_int_equal(-(int)PENSTOCK_E_LIMIT, fetch_version(w, "3", new, sizeof(new), NULL));
 	assert_int_equal(0, access(unused, F_OK));
 	assert_int_equal(0, access(served, F_OK));
-	/* Without the unused version it would fit. */
+	/* The new version fits if the unused version is removed. */
 	w->o.cache_size = fs_disk_bytes(served) + 1000;
 	assert_int_equal(0, fetch_version(w, "3", new, sizeof(new), NULL));
 	assert_int_equal(-1, access(unused, F_OK));

@@ -1,4 +1,5 @@
-/* The thread that looks for versions: its offers, and the reports of main. */
+/* The thread that looks for new versions: its offers, and the results that the main thread reports
+ * to it. */
 #include "../copy/copy_store.h"
 
 #include "deploy/internal.h"
@@ -10,8 +11,8 @@ struct world {
 	struct deploy_options o;
 	struct follow f;
 	atomic_uint lists;
-	atomic_bool away; /* the store is */
-	atomic_bool missing; /* the bucket is */
+	atomic_bool away; /* the store is unavailable */
+	atomic_bool missing; /* the bucket does not exist */
 };
 
 static bool list_or_fail(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
@@ -26,7 +27,7 @@ static bool list_or_fail(struct tiny_store *store, const struct mini_request *r,
 		*keep = answer_error(fd, "403 Forbidden", "AccessDenied", "");
 		return true;
 	}
-	if (strcmp(r->method, "POST") == 0) { /* the store has no uploads in parts */
+	if (strcmp(r->method, "POST") == 0) { /* the store has no multipart uploads */
 		*keep = answer_error(fd, "501 Not Implemented", "NotImplemented", "");
 		return true;
 	}
@@ -82,7 +83,8 @@ static void publish(struct world *w, const char *name)
 	tiny_make(&w->s.store, key, name, strlen(name));
 }
 
-/* Takes the next offer, which must be that version. Release the model. */
+/* Takes the next offer and asserts that it is the named version. The caller has to release the
+ * model. */
 static void take(struct world *w, const char *name, struct model *model)
 {
 	int64_t end = clock_monotonic_ms() + PATIENCE_MS;
@@ -105,7 +107,7 @@ static void serve(struct world *w, const char *name)
 	model_release(&model);
 }
 
-/* Lets the thread search twice, without an offer. */
+/* Asserts that two further searches of the thread make no offer. */
 static void nothing_is_offered(struct world *w)
 {
 	unsigned lists = atomic_load(&w->lists);
@@ -134,15 +136,15 @@ static void each_version_is_offered_once(void **state)
 	publish(w, "3");
 	serve(w, "3");
 	nothing_is_offered(w);
-	/* The version was replaced: the same name with another content. */
+	/* The version was replaced: it has the same name and another content. */
 	tiny_make(&w->s.store, "/bucket/m/3/w", "again", 5);
 	serve(w, "3");
-	/* The version was removed, so the one before is offered. */
+	/* The version was removed, so the previous version is offered. */
 	tiny_remove(&w->s.store, "/bucket/m/3/w");
 	serve(w, "2");
 }
 
-/* Ends the temporary refusals, as a minute would. */
+/* Makes the temporary refusals expire, which otherwise takes a minute. */
 static void end_minutes(struct world *w)
 {
 	LOCK_SCOPE(&w->f.lock);
@@ -214,7 +216,7 @@ static json_t *find_entry(struct world *w)
 }
 
 /* Waits until the entry of this replica has the state `in_state`. Returns true if the entry names a
- * version that failed. */
+ * failed version. */
 static bool entry_has_failed(struct world *w, const char *in_state)
 {
 	int64_t end = clock_monotonic_ms() + PATIENCE_MS;
@@ -237,7 +239,7 @@ static void the_entry_has_a_failure_until_the_version_is_tried_again(void **stat
 
 	w->o.no_state = false;
 	start(w);
-	/* The entry is written within five minutes of the start of the machine, too. */
+	/* The entry is written even if the machine started less than five minutes ago. */
 	assert_false(entry_has_failed(w, "waiting"));
 	publish(w, "1");
 	take(w, "1", &model);
@@ -286,7 +288,7 @@ static void a_version_that_comes_too_late_does_not_end_the_turn(void **state)
 	publish(w, "2");
 	take(w, "2", &two);
 	assert_true(w->f.rolling);
-	follow_serving(&w->f, &one, false); /* the server was started again */
+	follow_serving(&w->f, &one, false); /* the server was restarted */
 	assert_true(w->f.rolling);
 	follow_serving(&w->f, &two, true);
 	assert_false(w->f.rolling);

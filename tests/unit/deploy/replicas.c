@@ -1,4 +1,4 @@
-/* Turns of replicas, by conditional writes of one object. */
+/* The turns of replicas, which conditional writes of one object coordinate. */
 #include "../copy/copy_store.h"
 
 #include <jansson.h>
@@ -14,7 +14,7 @@ struct world {
 	struct deploy_options o;
 };
 
-/* The store has no uploads in parts, which the state object does not need. */
+/* The store has no multipart uploads; the state object does not need them. */
 static bool refuse_parts(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
 	(void)store;
@@ -64,7 +64,7 @@ static void write_entry(struct replicas *r, const struct replica_state *state)
 		fail_msg("%s", err.message);
 }
 
-/* Gets the entries from the store. Release them. */
+/* Gets the entries from the store. The caller has to release them. */
 static json_t *entries(struct world *w)
 {
 	const struct tiny_object *o = tiny_find(&w->s.store, STATE);
@@ -104,7 +104,7 @@ static void replicas_take_turns(void **state)
 	w->o.unavailable = 2;
 	assert_int_equal(1, replicas_take_turn(&c, &rolls, &err));
 	assert_int_equal(0, replicas_take_turn(&a, &rolls, &err));
-	/* A replica that ends gives its turn back. */
+	/* A replica that ends releases its turn. */
 	write_entry(&b, NULL);
 	assert_int_equal(1, replicas_take_turn(&a, &rolls, &err));
 	replicas_release(&a);

@@ -1,4 +1,4 @@
-/* Two sockets with one address: the front one gets all connections, except those of the probe. */
+/* Two sockets with one address: the front socket gets all connections except those of the probe. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -15,8 +15,8 @@
 
 #include <penstock/error.h>
 
-/* Connects, and returns the socket that got the connection. With `keep` the connection stays in the
- * queue of that socket. */
+/* Connects, and returns the index of the socket that got the connection. If `keep`, the connection
+ * stays in the queue of that socket. */
 static int reached(const int sockets[2], uint16_t port, const char *from, bool keep)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET,
@@ -74,7 +74,7 @@ static int connected_to(uint16_t port)
 	return fd;
 }
 
-/* Both directions are passed, each up to its end. */
+/* Each direction is relayed until its end. */
 static void waiting_connections_are_relayed_to_the_front(void **state)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -113,7 +113,7 @@ static void waiting_connections_are_relayed_to_the_front(void **state)
 	close(sockets[1]);
 }
 
-/* shutdown(2) takes a socket out of the group, for all processes that have it. */
+/* shutdown(2) removes a socket from the SO_REUSEPORT group for all processes that share it. */
 static void a_socket_that_was_shut_down_listens_again(void **state)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

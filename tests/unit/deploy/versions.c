@@ -1,4 +1,4 @@
-/* The choice among the versions below a prefix. */
+/* The choice of a version below a prefix. */
 #include "../copy/copy_store.h"
 
 #include "deploy/internal.h"
@@ -42,7 +42,7 @@ static void make(struct world *w, const char *path, const char *body)
 	tiny_make(&w->s.store, key, body, strlen(body));
 }
 
-/* Makes a commit of the file "w" of four bytes. */
+/* Writes a commit of the file "w", which has four bytes. */
 static void commit(
 	struct world *w, const char *dir, unsigned attempt, unsigned step, const char *metrics)
 {
@@ -57,7 +57,7 @@ static void commit(
 	make(w, path, body);
 }
 
-/* Returns the name of the chosen version; "" if no version was chosen. */
+/* Returns the name of the chosen version, or "" if there is none. */
 static const char *look_without(struct world *w, const struct refused *refused)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -88,7 +88,7 @@ static void the_greatest_number_is_the_newest(void **state)
 	make(w, ".penstock/deploy.json", "{}");
 	assert_string_equal(look(w), "10");
 	assert_string_equal(w->model.directory, "10/");
-	/* The file of the version, and the one next to the versions. */
+	/* The model has the file of the version and the file next to the versions. */
 	assert_int_equal(w->model.n, 2);
 	assert_string_equal(w->model.files[0].path, "10/w");
 	assert_int_equal(w->model.size, 4);
@@ -212,7 +212,7 @@ static void a_prefix_may_be_a_checkpoint(void **state)
 	assert_int_equal(w->model.n, 2);
 }
 
-/* The files would be served before the training has written all of them. */
+/* Without this rule, the files would be served before the training has written all of them. */
 static void a_checkpoint_without_its_commit_is_no_version(void **state)
 {
 	struct world *w = *state;
@@ -265,7 +265,7 @@ static bool change_commits(
 	return true;
 }
 
-/* The previous version must not come back for a moment. */
+/* The previous version must not be chosen for a moment. */
 static void a_commit_that_is_replaced_meanwhile_ends_the_look(void **state)
 {
 	struct world *w = *state;

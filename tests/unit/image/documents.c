@@ -45,7 +45,7 @@ static void an_index_leads_to_this_platform(void **state)
 
 	snprintf(text, sizeof(text), format, "plan9", image_architecture());
 	assert_int_equal(parse(&manifest, text), -PENSTOCK_E_NOT_FOUND);
-	/* A layout made by hand may not name the platform of its only manifest. */
+	/* A layout that a person wrote may lack the platform of its only manifest. */
 	assert_int_equal(
 		parse(&manifest, "{\"manifests\": [{\"digest\": \"" A "\", \"size\": 1}]}"), 0);
 	assert_string_equal(manifest.config.digest, A);
@@ -157,7 +157,7 @@ static void a_token_is_one_printable_word(void **state)
 	}
 }
 
-/* bmFtZTp3b3Jk is "name:word". */
+/* bmFtZTp3b3Jk is base64 of "name:word". */
 static void the_nearest_entry_of_a_login_file_counts(void **state)
 {
 	static const char file[] =

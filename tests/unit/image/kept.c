@@ -1,4 +1,4 @@
-/* The list of stored images, and the locks of those in use. */
+/* The list of stored images, and the locks of images in use. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>
@@ -22,8 +22,8 @@
 #define IMAGES 3
 #define DIGEST "sha256:%064zu"
 
-/* A layer belongs to no image if the list lacks its image, and is then removed: a list is whole, or
- * an error. */
+/* A layer that belongs to no listed image is removed, so a list must be complete, or be an
+ * error. */
 static void a_list_is_whole_or_an_error(void **state)
 {
 	char template[] = "/tmp/penstock-kept-XXXXXX";
@@ -38,7 +38,8 @@ static void a_list_is_whole_or_an_error(void **state)
 		_cleanup_(buf_release) struct buf text = BUF_INIT(4 * KIB);
 		char digest[IMAGE_DIGEST_SIZE];
 
-		/* Without layers: fts_open() of glibc 2.36 crashes if it is out of memory. */
+		/* The images have no layers, because fts_open() of glibc 2.36 crashes if it is out
+		 * of memory. */
 		buf_printf(&text,
 			"{\"config\": {\"digest\": \"" DIGEST "\", \"size\": 1}, \"layers\": []}",
 			i);
@@ -75,7 +76,7 @@ static void put_blob(const char *layout, const struct buf *text, struct buf *out
 	buf_printf(out, "{\"digest\": \"%s\", \"size\": %zu}", digest, text->len);
 }
 
-/* An image without its lock could be removed while a run uses it. */
+/* An image that is not locked could be removed while a run uses it. */
 static void an_image_is_locked_or_an_error(void **state)
 {
 	char template[] = "/tmp/penstock-kept-XXXXXX";

@@ -1,4 +1,4 @@
-/* A layer of an image in its directory: marks of deleted entries, links, and its digest. */
+/* Layers of images as directories: marks of deleted entries, links, and digests. */
 #include "archive_maker.h"
 
 #include <sys/sysmacros.h>
@@ -9,8 +9,7 @@
 #include "image/layer.h"
 #include "s3/sum/checksum.h"
 
-/* Unpacks `members` into "in/layer". With `wrong_digest` the last digit of the digest is
- * changed. */
+/* Unpacks `members` into "in/layer". If `wrong_digest`, the last digit of the digest is changed. */
 static int unpack(struct yard *y, const char *filter, const struct member *members, size_t n,
 	bool wrong_digest)
 {
@@ -77,8 +76,8 @@ static void deleted_entries_are_marked_as_overlayfs_does(void **state)
 	gone = look(y, "etc/gone");
 	assert_true(S_ISCHR(gone.st_mode) && gone.st_rdev == makedev(0, 0));
 	assert_true(is_opaque(y, "opt") && S_ISREG(look(y, "opt/new").st_mode));
-	/* A directory in place of a deleted one, before or after its mark, hides that of lower
-	 * layers. */
+	/* A directory that replaces a deleted one, before or after its mark, hides the directory of
+	 * lower layers. */
 	assert_true(S_ISDIR(look(y, "var/log").st_mode) && is_opaque(y, "var/log"));
 	assert_true(S_ISDIR(look(y, "srv").st_mode) && is_opaque(y, "srv"));
 	assert_false(is_opaque(y, "etc"));

@@ -20,7 +20,7 @@ static void names_are_read_as_docker_reads_them(void **state)
 {
 	static const struct {
 		const char *text, *registry;
-		const char *host, *name; /* the host of the API, and the whole name */
+		const char *host, *name; /* host of the API, and the full name */
 		bool plain_http, loopback;
 	} cases[] = {
 		{"debian", NULL, "registry-1.docker.io", "docker.io/library/debian:latest", false,

@@ -1,4 +1,5 @@
-/* The cancel flag of a call and that of a handle both end the call at once, in any state. */
+/* The cancel flag of a call and that of a handle both end the call at once, in any state of the
+ * call. */
 #include <penstock/transfer.h>
 
 #include <setjmp.h>
@@ -14,8 +15,8 @@
 #define KEYS                                                                                       \
 	"<a><Credentials><AccessKeyId>ASIA</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"      \
 	"<SessionToken>t</SessionToken></Credentials></a>"
-/* Delay before the cancel, so that the calls hang by then; and time limit after it, for a busy
- * machine. */
+/* HANG_MS is the delay before the cancel, when all calls hang. SOON_MS is the time limit after the
+ * cancel, for a busy machine. */
 #define HANG_MS 300
 #define SOON_MS 1500
 
@@ -25,7 +26,7 @@ struct world {
 	struct mini_http server;
 	char url[MINI_URL_SIZE];
 	atomic_uint sts; /* requests for keys */
-	atomic_bool answered; /* the requests for keys get replies from now on */
+	atomic_bool answered; /* requests for keys get replies now */
 	atomic_uint copies, aborts;
 	const char *size; /* size of objects */
 	bool copies_at_once;
@@ -82,7 +83,7 @@ static void *cancel_soon(void *arg)
 	return NULL;
 }
 
-/* With `role` the keys come from STS, which never replies; else they are known. */
+/* If `role`, the keys come from STS, which never replies; otherwise the keys are known. */
 static void begin(struct world *w, bool role)
 {
 	static const char config[] = "[default]\nrole_arn = arn:x\nsource_profile = base\n"
@@ -147,7 +148,7 @@ static void *get(void *arg)
 	return NULL;
 }
 
-/* Six calls at a time: none waits for the fetch of another. */
+/* Six calls wait for keys at the same time, and one fetch serves all of them. */
 static void assert_keys_are_given_up(bool of_handle)
 {
 	struct world w;
@@ -191,7 +192,7 @@ static void the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys(void **stat
 
 static void a_cancel_ends_a_copy_within_a_store(void **state)
 {
-	/* One request, or several parts, of which as many as possible hang. */
+	/* Copies in one request, and in parts, of which as many as possible hang. */
 	static const char *const sizes[] = {"5", "6442450944"};
 
 	(void)state;
@@ -242,7 +243,7 @@ static void a_copy_within_a_store_tells_what_it_moved(void **state)
 	end(&w);
 }
 
-/* The pipe stays open and never has a byte. */
+/* The pipe remains open, and no byte arrives. */
 static void the_cancel_of_a_handle_ends_a_stream_that_gives_nothing(void **state)
 {
 	struct world w;

@@ -1,4 +1,4 @@
-/* The plan of a mix: the numbers of samples, proportions, ranks and workers, resuming. */
+/* The plan of a mix: numbers of samples, proportions, ranks, workers and resuming. */
 #include <penstock/dataset.h>
 
 #include <setjmp.h>
@@ -31,8 +31,8 @@ static struct penstock_plan_options mix(bool repeat)
 	return o;
 }
 
-/* Counts each sample that the worker gets from the i-th batch on, at most `limit` batches. Returns
- * the number of samples that all ranks have received by then. */
+/* Counts each sample in the worker's first `limit` batches. Returns the number of samples that all
+ * ranks have received by then. */
 static uint64_t count(
 	const struct penstock_plan_options *o, uint64_t limit, unsigned counts[static 137])
 {
@@ -63,7 +63,7 @@ static unsigned sum(const unsigned *counts, size_t n)
 	return all;
 }
 
-/* The sets have 700, 200 and 100 of the 1,000 samples. */
+/* The sets make up 700, 200 and 100 of 1,000 samples. */
 static void test_a_mix_that_repeats_takes_all_samples_before_any_again(void **state)
 {
 	struct penstock_plan_options o = mix(true);
@@ -84,7 +84,7 @@ static void test_a_mix_that_repeats_takes_all_samples_before_any_again(void **st
 		assert_in_range(counts[i], 14, 15);
 }
 
-/* The smallest set allows ten times its size, and the next sample of it would be the 76th. */
+/* The smallest set limits the mix to about ten times its size. */
 static void test_a_mix_ends_with_its_smallest_set_and_takes_no_sample_twice(void **state)
 {
 	struct penstock_plan_options o = mix(false);
@@ -120,7 +120,7 @@ static void test_ranks_and_workers_get_the_same_samples_together(void **state)
 		for (o.workers = 1; o.workers <= 3; o.workers++) {
 			unsigned counts[137] = {0};
 
-			/* The training stops after a step of two ranks. */
+			/* The training of two ranks stops after one step. */
 			first.rank = 0;
 			count(&first, 1, counts);
 			first.rank = 1;
@@ -198,7 +198,7 @@ static void test_invalid_mixes_are_refused(void **state)
 	refused(&o, PENSTOCK_E_INVALID);
 }
 
-/* A program that was built with a header without mixes has no members for them. */
+/* A program that was built with a header without mixes has shorter options. */
 static void test_an_older_program_has_no_mix(void **state)
 {
 	struct penstock_plan_options o = mix(true);

@@ -1,4 +1,4 @@
-/* Calls of <penstock/transfer.h> that end before they send a request. */
+/* Calls of <penstock/transfer.h> that fail before they send a request. */
 #include <penstock/transfer.h>
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* A file gets the whole object: a range of it must not look like one. */
+/* Only a complete object is written to a file, because a range would look like one. */
 static void a_range_of_an_object_is_not_written_to_a_file(void **state)
 {
 	char directory[] = "/tmp/penstock-library-XXXXXX", path[64];
@@ -25,7 +25,7 @@ static void a_range_of_an_object_is_not_written_to_a_file(void **state)
 	options.endpoint_url = "http://127.0.0.1:1";
 	options.anonymous = true;
 	assert_int_equal(0, penstock_transfer_new(&t, &options, NULL));
-	penstock_cancel_set(cancel); /* forbids any request */
+	penstock_cancel_set(cancel); /* prevents all requests */
 	calls[0].offset = 1;
 	calls[1].length = 1;
 

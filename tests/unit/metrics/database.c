@@ -1,4 +1,4 @@
-/* The database of MLflow, which SQLite reads. */
+/* MLflow's database, which is read with SQLite. */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -54,7 +54,8 @@ static void run_sql(sqlite3 *db, const char *sql)
 		fail_msg("%s", sqlite3_errmsg(db));
 }
 
-/* Reads the database that the statements make. `wal` marks it as one with a write-ahead log. */
+/* Reads the database that the statements create. If `wal`, the database is marked as one with a
+ * write-ahead log. */
 static void read_sql(struct result *out, const char *sql, bool wal)
 {
 	unsigned char *bytes;
@@ -95,7 +96,7 @@ static void points_are_read_in_the_order_of_their_times(void **state)
 	}
 }
 
-/* Another person may have written the file. */
+/* The file may be from another user. */
 static void other_databases_are_a_problem(void **state)
 {
 	static const char *const cases[] = {
@@ -103,7 +104,7 @@ static void other_databases_are_a_problem(void **state)
 		"CREATE TABLE runs (run_uuid TEXT, experiment_id INTEGER);"
 		"CREATE TABLE m (key, value, timestamp, run_uuid, step, is_nan);"
 		"CREATE VIEW metrics AS SELECT * FROM m",
-		/* Rows that are not read before the end of time. */
+		/* The join of 40,000 runs and 40,000 points would take too long. */
 		TABLES "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)"
 		       "INSERT INTO runs SELECT 'r' || i, i FROM n;"
 		       "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)"
@@ -134,7 +135,7 @@ static void note(void *cookie, const char *path, const char *problem)
 	snprintf(cookie, 160, "%s", problem);
 }
 
-/* A part of a change would be damage, or would be read as other points. */
+/* A half-written change would look like damage or like other points. */
 static void a_database_that_is_being_changed_is_not_read(void **state)
 {
 	char dir[] = "/tmp/mlflow-db-XXXXXX", problem[160] = "";

@@ -1,4 +1,5 @@
-/* Formats of metrics, whole and in pieces. tests/system/cli reads event files of real writers. */
+/* Formats of metrics, read at once and in pieces. tests/system/cli reads event files of other
+ * programs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +43,7 @@ static void read_text(struct result *out, const char *path, const char *text)
 	read_as(out, path, text, strlen(text), 7);
 }
 
-/* The error is that of the line that begins with `line`. */
+/* Asserts that the error is in the line that begins with `line`. */
 static void assert_problem(const struct result *r, const char *text, const char *line)
 {
 	char at[32];
@@ -111,7 +112,7 @@ static void test_lines(void **state)
 	assert_int_equal(point(&r, "d/loss", 2)->time_ms, 1767323045000);
 	assert_int_equal(point(&r, "d/loss", 3)->step, 5);
 	assert_int_equal(metrics_find(&r.metrics, "d/loss")->n, 4);
-	assert_int_equal(point(&r, "d/acc", 0)->step, 3); /* not its epoch */
+	assert_int_equal(point(&r, "d/acc", 0)->step, 3); /* the step, not the epoch */
 	assert_true(point(&r, "d/opt/lr", 0)->value == 1e-3);
 	assert_null(metrics_find(&r.metrics, "d/ok"));
 	assert_problem(&r, text, "[1]");
@@ -184,7 +185,7 @@ static void test_events(void **state)
 	(void)state;
 	assert_non_null(large);
 	add_record(&file, event, sizeof(event) - 1);
-	add_record(&file, large, 2 * MIB); /* passed over unread */
+	add_record(&file, large, 2 * MIB); /* skipped without reading its content */
 	bad = file.len;
 	add_record(&file, event, sizeof(event) - 1);
 	file.data[bad + TFRECORD_HEAD + 3] ^= 1;
@@ -198,7 +199,7 @@ static void test_events(void **state)
 		assert_non_null(strstr(r.problem, "wrong checksum"));
 		metrics_release(&r.metrics);
 	}
-	/* A file that another machine is writing ends anywhere. */
+	/* A file that another machine is still writing may end at any byte. */
 	for (size_t len = 0; len < sizeof(event) - 1 + TFRECORD_HEAD + TFRECORD_TAIL; len++) {
 		read_as(&r, "events.out.tfevents.1", file.data, len, len + 1);
 		assert_int_equal(r.metrics.n, 0);
@@ -223,7 +224,7 @@ static void test_a_scalar_may_be_a_tensor(void **state)
 	metrics_release(&r.metrics);
 }
 
-/* A row names a series for each column, and a line for each member. */
+/* A row of a header creates a series for each column, and a line of JSON one for each member. */
 static void test_hostile_lines(void **state)
 {
 	static char text[300000];
@@ -243,18 +244,18 @@ static void test_hostile_lines(void **state)
 		assert_int_equal(r.metrics.n, i == 0);
 		metrics_release(&r.metrics);
 	}
-	/* A long name is not kept for each series. */
+	/* A long run name is not copied for each series. */
 	len = (size_t)snprintf(text, sizeof(text), "name,a,b\n%0100000d,1,2\n", 0);
 	read_as(&r, "metrics.csv", text, len, 1000);
 	for (size_t i = 0; i < r.metrics.n; i++)
 		assert_true(strlen(r.metrics.series[i].name) <= LIMIT_METRICS_NAME);
 	assert_int_equal(r.metrics.n, 1);
 	metrics_release(&r.metrics);
-	/* The names of series are shown on terminals. */
+	/* Control characters are removed from the names of series, which terminals show. */
 	read_text(&r, "metrics.csv", "step,\033[2Ja\xc2\x9b\n1,2\n");
 	assert_string_equal(r.metrics.series[0].name, "?[2Ja?");
 	metrics_release(&r.metrics);
-	/* Times that ns cannot count. */
+	/* Times that do not fit into 64-bit nanoseconds. */
 	read_text(&r, "metrics.jsonl",
 		"{\"step\": 1, \"time\": 4e18, \"a\": 1e400}\n"
 		"{\"step\": 2, \"time_ms\": 9e12, \"a\": 5e-324}\n");

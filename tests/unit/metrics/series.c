@@ -1,4 +1,4 @@
-/* Series of metrics: order, resumed trainings, bounds. */
+/* Series of metrics: order, resumed trainings, limits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,7 +56,7 @@ static void test_a_resumed_training_replaces_what_was_lost(void **state)
 	assert_int_equal(s->n_repeats, 1);
 	assert_int_equal(s->repeats[0].from, 100);
 	assert_int_equal(s->repeats[0].to, 120);
-	/* Points of one step, and points without steps, are all kept. */
+	/* All points with the same step, and all points without a step, are kept. */
 	add(&metrics, "", "loss", 130, 3);
 	assert_int_equal(s->n, 132);
 	for (int i = 0; i < 10; i++)

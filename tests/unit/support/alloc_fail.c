@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 /*
- * These definitions come before those of libc and of the sanitizers' libraries, for the program and
- * for every library that it loads. Each of them calls the next definition, so that a sanitizer
- * still sees each allocation. While dlsym() looks up the next definitions, allocations come from
- * the array `early` and are never freed.
+ * These definitions replace those of libc and of the sanitizers' libraries, for the program and for
+ * every library that it loads. Each one calls the next definition, so that a sanitizer still sees
+ * each allocation. While dlsym() looks up the next definitions, allocations come from the array
+ * `early` and are never freed.
  */
 #define EXPORT __attribute__((visibility("default")))
 
@@ -30,7 +30,7 @@ static struct range skipped[SKIPPED_MAX];
 static size_t n_skipped;
 static atomic_bool armed, all_after, fired;
 static atomic_size_t counted, wanted;
-/* Initial-exec: the general model allocates at the first use in a thread. */
+/* The general TLS model would allocate memory at the first use in a thread. */
 static __thread unsigned paused __attribute__((tls_model("initial-exec")));
 
 static void *(*next_malloc)(size_t);
@@ -159,7 +159,7 @@ EXPORT int posix_memalign(void **out, size_t alignment, size_t size)
 	return fails(CALLER) || !resolve() ? ENOMEM : next_posix_memalign(out, alignment, size);
 }
 
-/* A sanitizer's strdup() would take its memory without asking malloc(). */
+/* A sanitizer's strdup() would allocate its memory without calling malloc(). */
 static char *copy(const char *s, size_t len, const void *caller)
 {
 	char *p = fails(caller) || !resolve() ? NULL : next_malloc(len + 1);

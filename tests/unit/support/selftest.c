@@ -1,4 +1,4 @@
-/* Tests alloc_fail.h itself: the allocations that count and fail, and the end. */
+/* Tests alloc_fail.h itself: the allocations that count and fail, and the end of a loop. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <cmocka.h>
 
-static void *volatile sink; /* or the compiler leaves allocations out */
+static void *volatile sink; /* prevents the compiler from removing allocations */
 
 static bool malloc_works(void)
 {
@@ -20,7 +20,7 @@ static bool malloc_works(void)
 	return sink != NULL;
 }
 
-/* Exactly the allocation asked for fails, and it is reported. */
+/* Exactly the requested allocation fails, and alloc_fail_disarm() reports the failure. */
 static void only_the_nth_allocation_fails(void **state)
 {
 	(void)state;
@@ -33,7 +33,7 @@ static void only_the_nth_allocation_fails(void **state)
 	assert_true(malloc_works());
 }
 
-/* A scenario with fewer allocations ends the loop. */
+/* If there are fewer allocations, no allocation fails and the loop ends. */
 static void a_short_scenario_does_not_fire(void **state)
 {
 	(void)state;
@@ -78,7 +78,7 @@ static void *use_malloc(void *works)
 	return NULL;
 }
 
-/* A pause is one thread's: another thread's allocations still count. */
+/* A pause applies to one thread; allocations of other threads still count. */
 static void a_pause_is_of_one_thread(void **state)
 {
 	bool here, there = true;
@@ -97,7 +97,7 @@ static void a_pause_is_of_one_thread(void **state)
 	assert_false(there);
 }
 
-/* Allocations of a skipped library do not count: fopen() allocates in libc. */
+/* Allocations of a skipped library do not count; fopen() allocates in libc. */
 static void a_skipped_library_does_not_count(void **state)
 {
 	FILE *f;
