@@ -207,8 +207,9 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 
 /* ---- cat ---- */
 
-static int copy_file(int fd, uint64_t length, struct penstock_error *err)
+static int copy_file(int fd, const char *path, uint64_t length, struct penstock_error *err)
 {
+	const atomic_int *cancel = NULL; /* an interrupt ends this process */
 	char block[BLOCK];
 
 	while (length) {
@@ -217,11 +218,11 @@ static int copy_file(int fd, uint64_t length, struct penstock_error *err)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error_errno(err, errno, "cannot read the file");
+			return error_errno(err, errno, "cannot read '%s' in the output", path);
 		if (n == 0)
 			return 0;
-		if (fwrite(block, 1, (size_t)n, stdout) != (size_t)n)
-			return error_errno(err, errno, "cannot write to standard output");
+		if (copy_to_stdout(&cancel, block, (size_t)n, err) < 0)
+			return -(int)err->code;
 		length -= (uint64_t)n;
 	}
 	return 0;
@@ -242,12 +243,13 @@ static int cat_file(const char *dir, const char *path, uint64_t offset, uint64_t
 			"cannot read '%s' in the output: it is not a regular file", path);
 	if (offset > INT64_MAX || lseek(fd, (off_t)offset, SEEK_SET) < 0)
 		return error_errno(err, errno, "cannot read '%s' in the output", path);
-	return copy_file(fd, length ? length : UINT64_MAX, err);
+	return copy_file(fd, path, length ? length : UINT64_MAX, err);
 }
 
 static int cat(const struct cli *cli, struct session *s, struct penstock_error *err)
 {
 	const char *path = cli_operand(cli, 2);
+	const atomic_int *cancel = NULL;
 	_cleanup_free_ char *key = NULL;
 	int64_t offset, length;
 	int r;
@@ -266,7 +268,7 @@ static int cat(const struct cli *cli, struct session *s, struct penstock_error *
 	return object_get_stream(artifacts_object(&s->place, key),
 		&(struct object_get_options){
 			.offset = (uint64_t)offset, .length = (uint64_t)length},
-		copy_to_stdout, NULL, NULL, err);
+		copy_to_stdout, &cancel, NULL, err);
 }
 
 /* ---- tags ---- */

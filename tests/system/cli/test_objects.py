@@ -676,6 +676,20 @@ def test_an_interrupt_ends_a_cat_that_nobody_reads(penstock, store, wait_for):
         process.stdout.close()
 
 
+def test_an_artifact_is_printed_to_a_pipe_that_does_not_block(penstock, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "big").write_bytes(b"n" * 3_000_000)
+    penstock.run("artifacts", "put", tmp_path / "out", "--tag", "v1").ok()
+    there, here = os.pipe()
+    os.set_blocking(here, False)
+    process = subprocess.Popen([binary(), "artifacts", "cat", ":v1", "big"], env=penstock.env, stdout=here)
+    os.close(here)
+
+    with os.fdopen(there, "rb") as pipe:
+        assert pipe.read() == b"n" * 3_000_000
+    assert process.wait(60) == 0
+
+
 def waiting(pipe):
     """Bytes that a pipe holds."""
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
