@@ -78,10 +78,10 @@ static const char *url_mistake(const char *url)
 		if (!port)
 			return NULL;
 		len -= (size_t)(port + 1 - host);
-		if (len == 0 || len >= sizeof(digits))
+		if (len == 0)
 			return "has no port after `:`";
-		memcpy(digits, port + 1, len);
-		if (!str_to_u64(digits, 1, 65535, &number))
+		memcpy(digits, port + 1, len < sizeof(digits) ? len : sizeof(digits) - 1);
+		if (len >= sizeof(digits) || !str_to_u64(digits, 1, 65535, &number))
 			return "has a port that is not from 1 to 65535";
 	}
 	return NULL;
