@@ -13,7 +13,7 @@ _SUM = 1 << 32  # maximum sum of the weights
 
 
 def _whole(weights: Sequence[Any]) -> List[int]:
-    """Returns whole numbers in the ratio of the weights: exactly as they are written, unless their sum would be too large."""
+    """Returns whole numbers in the exact ratio of the decimal weights. If their sum would be above _SUM, the ratio is rounded."""
     try:
         exact = [Fraction(str(weight)) for weight in weights]
     except (ValueError, ZeroDivisionError):

@@ -47,7 +47,8 @@ static int fill_entry(void *cookie, struct entry *e)
 
 	if (e->below || S_ISLNK(e->mode))
 		return 0;
-	/* Objects of an attempt before the run started over are recorded only in the manifest. */
+	/* If the run has started over, objects of its earlier attempts are recorded only in the
+	 * manifest. */
 	if ((e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER))
 		state_note(s, e->flags & ENTRY_APPENDED ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e,
 			object);

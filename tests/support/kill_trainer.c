@@ -102,7 +102,8 @@ static void write_file(const char *name, const char *as, const void *data, size_
 	note_closed(name);
 }
 
-/* Head, body and tail depend only on the step and the state. */
+/* Fills a checkpoint. All of its bytes depend only on the step and the state, so that load() can
+ * verify them. */
 static void compose(char body[static BODY], int step, uint64_t state)
 {
 	uint64_t word = state;

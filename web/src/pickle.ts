@@ -19,7 +19,7 @@ export interface Made {
   items: [Value, Value][]; // set later, as in a dict
   state: Value;
 }
-/* A value that is stored outside of the pickle, by its id. */
+/* A value that is stored outside of the pickle, which has only its id. */
 export interface Kept {
   kind: "kept";
   id: Value;

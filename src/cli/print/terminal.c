@@ -13,7 +13,7 @@
 
 #define WAIT_MS 2000
 
-/* Protected by the lock of the stream. */
+/* Protected by the lock of the new stderr, which stdio holds while it calls put(). */
 static struct {
 	int fd; /* does not block */
 	bool stuck; /* the last wait timed out */

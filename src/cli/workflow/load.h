@@ -69,8 +69,9 @@ void load_print_found(const struct diagnostics *found, const char *file, const s
 /* On a terminal, prints the number of errors and notes. */
 void load_print_total(const struct diagnostics *found, const char *file);
 
-/* Reads dstack's variables from the directory of its workflows. The caller frees `name`, which is
- * NULL if there are none. */
+/* Reads dstack's variables: variables.yaml or .yml in the .dstack/ that contains `workflows`, the
+ * path of a workflow file. `name` gets the path of the variables, which the caller frees, or NULL
+ * if there is no such file. */
 int load_variables(
 	const char *workflows, struct buf *text, char **name, struct penstock_error *err);
 

@@ -52,7 +52,7 @@ struct index_range {
 struct index_settings {
 	uint64_t header, record_size, trailer; /* for "records", in bytes */
 	uint64_t window, stride; /* for "tokens" */
-	char dtype[INDEX_WORD_SIZE]; /* for "tokens", "npy" and "idx": "uint16" */
+	char dtype[INDEX_WORD_SIZE]; /* such as "uint16"; only for "tokens", "npy" and "idx" */
 	/* For "npy" and "idx", the array of a row: */
 	uint32_t big_endian;
 	uint32_t ndim;

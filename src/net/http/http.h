@@ -44,7 +44,7 @@ struct http_reply;
 struct http_limit {
 	uint64_t bytes_per_s;
 	pthread_mutex_t lock;
-	int64_t next_ns; /* time by which the bytes moved so far are due */
+	int64_t next_ns; /* monotonic; transfers pause until then */
 };
 
 struct http_engine_options {

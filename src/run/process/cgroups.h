@@ -83,7 +83,8 @@ int cgroup_place(struct buf *out);
 /* Returns true if control groups on this machine can forbid devices. */
 bool cgroup_can_hold_devices(void);
 
-/* Replaces the mount point of the hierarchies and the membership of this machine, for tests. */
+/* For tests: replaces the mount point of the hierarchies, and the content of /proc/self/cgroup,
+ * which is read if `membership` is NULL. Borrows both strings. */
 void cgroup_set_root(const char *mount, const char *membership);
 
 #endif

@@ -265,9 +265,9 @@ static int remove_commit(struct keeper *k, const struct commit_entry *e)
 	return fs_fsync_dir(e->single ? k->dir : e->path, NULL);
 }
 
-/* Collects the local checkpoints and, if they count, the checkpoints in the store that attempts
- * before the run started over had. free() the array; its items are borrowed from `local` and the
- * keeper. */
+/* Collects the local checkpoints. If the run has started over and earlier checkpoints count, adds
+ * those that its earlier attempts left in the store. free() the array; its items are borrowed from
+ * `local` and the keeper. */
 static int add_older(struct keeper *k, const struct commit_list *local, struct commit_list *all)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -54,7 +54,8 @@ int stage_state_set_mode(struct stage_state *state, struct penstock_error *err);
 
 bool stage_state_is_complete(const struct stage_state *state);
 
-/* Appends the array for the run's record. */
+/* Appends a JSON array for the run's record: for each input its source, bytes and files, and its
+ * ETag and SHA-256 if known. */
 int stage_state_provenance(
 	const struct stage_state *state, struct buf *out, struct penstock_error *err);
 

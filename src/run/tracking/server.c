@@ -14,7 +14,7 @@
 enum {
 	ATTEMPTS = 3,
 	CONNECT_MS = 5000,
-	/* Callers read again later, and show the copy until then. */
+	/* Reads need fewer attempts: the mirror (mirror.h) reads again later. */
 	READ_ATTEMPTS = 2,
 	PAGE = 5000, /* points of a reply; servers allow 25,000 */
 };

@@ -47,7 +47,7 @@ struct watch {
 	bool noticed_killed;
 	int64_t grace_ms; /* grace period for all */
 	int64_t kill_at_ms; /* 0 if no end was requested */
-	int64_t noted_ms; /* last record of the sync */
+	int64_t noted_ms; /* time at which the state of the sync was last recorded */
 	char *during; /* name of the step at the request; owned */
 	struct pollfd *fds;
 	size_t cap;

@@ -233,7 +233,7 @@ static void write_status(struct buf *out, const char *name, const char *status)
 	xml_close(out, name);
 }
 
-/* Features that are disabled are written as they were read. */
+/* Features that the store lacks are accepted if disabled, and written as they were read. */
 static void write_rule(struct buf *out, const struct s3_replication_rule *rule)
 {
 	xml_open(out, "Rule");

@@ -44,7 +44,8 @@ void iam_create_key(struct query *q)
 	if (!entity) {
 		if (!q->failed) /* the root of the first account has only the keys of the store */
 			query_fail(q, 501, "NotImplemented",
-				"The root of this account has the keys of the store; create a user");
+				"Cannot create an access key for the root of this account, which has only "
+				"the keys of the store; create a user");
 		return;
 	}
 	id = entity_id(q, "AKIA", 16, ENTITY_ID_ALPHABET);

@@ -64,7 +64,7 @@ enum entry_flag {
 	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds a version of the file */
 	ENTRY_SEEN = 1 << 5, /* the current scan has found the name */
 	ENTRY_WARNED = 1 << 6, /* a warning about this name was given */
-	ENTRY_OLDER = 1 << 7, /* the object is of an attempt before the run started over */
+	ENTRY_OLDER = 1 << 7, /* from an earlier attempt; the run has started over */
 	ENTRY_THERE = 1 << 8, /* the current review has handled the object */
 	ENTRY_LINE = 1 << 9, /* the entry has a place in the line, in any state */
 	ENTRY_AGAIN = 1 << 10, /* the file was closed again while it had that place */

@@ -57,8 +57,8 @@ char record_file_peek(struct record_file *f);
 void record_add_text(struct buf *line, const char *text);
 bool record_decode(char *field);
 
-/* Lines of the same form for other files: eight digits of the CRC-32 of the text after the space, a
- * space, fields. Text that is added between begin and end becomes a line. */
+/* Lines of the same form for other files: the CRC-32 of the fields as eight hexadecimal digits, a
+ * space, the fields. Text that is added between begin and end becomes a line. */
 #define RECORD_LINE_TEXT 9
 size_t record_line_begin(struct buf *out);
 void record_line_end(struct buf *out, size_t begin);

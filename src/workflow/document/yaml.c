@@ -180,7 +180,7 @@ static struct node *read_scalar(struct yaml *y, const yaml_event_t *event)
 		return fail_at(
 			y, &event->start_mark, "a workflow cannot contain the character U+0000");
 	if (!tag_is_known((const char *)event->data.scalar.tag, &quoted))
-		return fail_at(y, &event->start_mark, "custom tags are not supported; remove it");
+		return fail_at(y, &event->start_mark, "this tag is not supported; remove the tag");
 	text = workflow_arena_copy(y->from->arena, value, len);
 	return text ? node_scalar(y->from->arena, text, quoted, place_of(y, &event->start_mark))
 		    : NULL;
@@ -247,7 +247,7 @@ static struct node *read_container(struct yaml *y, const yaml_event_t *event)
 			"maps and lists nest too deep here (the limit is " TEXT_OF(
 				LIMIT_WORKFLOW_DEPTH) ")");
 	if (!tag_is_known((const char *)tag, &quoted))
-		return fail_at(y, &event->start_mark, "custom tags are not supported; remove it");
+		return fail_at(y, &event->start_mark, "this tag is not supported; remove the tag");
 	y->depth++;
 	if (!read_members(y, node, is_map ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT))
 		return NULL;

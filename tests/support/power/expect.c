@@ -16,8 +16,8 @@
 #include "store/store.h"
 #include "store/upkeep/upkeep.h"
 
-/* One change of a bucket, an object or a part. `position` is where in the log its reply was
- * sent. */
+/* One change of a bucket, an object or a part, or (ALL) the digests of all views after a reply.
+ * `position` is the number of log records before the reply; SIZE_MAX if there was no reply. */
 struct event {
 	size_t position;
 	bool present;

@@ -38,7 +38,7 @@ class Interrupted:
         return running
 
     def through_kills(self, kills, least, most, *arguments, check, **env):
-        """Repeats the call until it ends; the first `kills` calls are killed at some point."""
+        """Repeats the call until it succeeds. Kills up to `kills` calls, each after `least` to `most` bytes."""
         points = random.Random(2)
         while self.kills < kills:
             if not self.kill_after(points.randint(least, most), *arguments, **env):

@@ -256,7 +256,8 @@ def test_inputs_come_from_several_places(staged, http_server, tmp_path):
     assert "one.tar.gz" in seen
 
 
-# The workflow is not in the current directory: its relative path leads to a directory, and so does the link.
+# A relative path of an input begins at the workflow file, not at the current directory. The link leads to the directory, even if the directory
+# has only one file.
 def test_a_local_directory_of_one_file_is_linked(penstock, tmp_path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "only").write_text("local\n")

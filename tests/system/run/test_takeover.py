@@ -232,7 +232,7 @@ def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_fo
 
     assert refused.code != 0 and "attempt 2" in refused.err
     assert store.bytes("out", "res/x") == b"2\n"
-    # A `resume` on this machine does not change that either.
+    # After a `resume` on machine a, a flush still refuses, and state.json stays the same.
     before = store.bytes("out", f"res/.penstock/runs/{identity_of(machine('a'))}/state.json")
     for _ in range(2):
         machine("a").run("resume", identity_of(machine("a"))).ok()  # there is nothing to do

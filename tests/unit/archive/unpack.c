@@ -206,8 +206,8 @@ static void end_zip(struct buf *out, size_t n, size_t list)
 	add_number(out, 0, 2);
 }
 
-/* A member that was deleted from a zip is not unpacked, and uncompressed members without a size in
- * their header are. */
+/* A member that was deleted from a zip is not unpacked. An uncompressed member whose header lacks
+ * the size is unpacked. */
 static void the_list_of_a_zip_is_right(void **state)
 {
 	struct yard *y = *state;

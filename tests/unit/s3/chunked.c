@@ -176,8 +176,8 @@ static void add_signed(struct buf *body, struct sigv4_chain *chain, size_t n)
 		buf_add_str(body, "\r\n");
 }
 
-/* Appends a signed trailer. `empty` is "", or the empty line that AWS's documentation has before
- * both lines of the trailer. */
+/* Appends a signed trailer. `empty` is "", or "\r\n": AWS's documentation has an empty line before
+ * each of the two lines of the trailer. */
 static void add_trailer(struct buf *body, const struct sigv4_chain *chain, const char *name,
 	const char *value, const char *empty)
 {

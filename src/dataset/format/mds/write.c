@@ -50,7 +50,7 @@ static const char *check_value(const struct mds_column *c, const struct format_f
 	switch (c->kind) {
 	case MDS_TEXT:
 	case MDS_JSON:
-		return str_is_utf8(v->data, v->size) ? NULL : "it is not UTF-8";
+		return str_is_utf8(v->data, v->size) ? NULL : "the value is not UTF-8";
 	case MDS_NUMBER:
 		return v->type == FORMAT_NUMBER && v->dtype == c->dtype && v->size == c->size &&
 				       !v->big_endian
@@ -110,7 +110,7 @@ int mds_sample_add(const struct mds_columns *columns, const struct format_field 
 		if (!fault) {
 			size = head_size(c, &values[i]) + values[i].size;
 			if (size > UINT32_MAX)
-				fault = "it has 4 GiB or more";
+				fault = "the value has 4 GiB or more";
 		}
 		if (fault)
 			return error_set(err, PENSTOCK_E_INVALID,
