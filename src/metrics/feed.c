@@ -112,7 +112,7 @@ static int pass_on(struct metrics_feed *feed, const char *data, size_t len, bool
 		return 0;
 	if (feed->pending.len) {
 		if (buf_add(&feed->pending, data + skipped, len - skipped) < 0)
-			return buf_error(&feed->pending, "a file of metrics", err);
+			return buf_error(&feed->pending, "a record of metrics", err);
 		data = feed->pending.data;
 		len = feed->pending.len;
 		skipped = 0;
@@ -124,7 +124,7 @@ static int pass_on(struct metrics_feed *feed, const char *data, size_t len, bool
 	if (feed->pending.len)
 		buf_consume(&feed->pending, (size_t)taken);
 	else if (buf_add(&feed->pending, data + skipped + taken, len - skipped - (size_t)taken) < 0)
-		return buf_error(&feed->pending, "a file of metrics", err);
+		return buf_error(&feed->pending, "a record of metrics", err);
 	return 0;
 }
 

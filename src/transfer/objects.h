@@ -322,8 +322,8 @@ struct object_exact {
 		void *cookie, uint64_t offset, void *data, size_t size, struct penstock_error *err);
 	void *cookie;
 };
-/* Sends the object with the same headers, parts and checksums, which the store verifies; with the
- * MD5s instead if the store supports no checksums. A failure leaves nothing in the store. */
+/* Sends an object with exactly these headers, parts and checksums. The store verifies the
+ * checksums, or MD5s if it supports no checksums. A failure leaves nothing in the store. */
 int object_put_exact(
 	struct object_ref at, const struct object_exact *object, struct penstock_error *err);
 /* Sets a document of an object, such as its tags, or deletes the document if `xml` is NULL. `sub`

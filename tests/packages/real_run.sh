@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs one training with input and output in the embedded store, kills it and resumes it. The
-# archive, the store and its client need each of the libraries that the program loads at their first
-# call.
+# archive, the store and its client use all libraries that the program loads at the first call:
+# libarchive, libmicrohttpd and libcurl.
 set -eu
 cd "$(mktemp -d)"
 export PENSTOCK_HOME="$PWD/home"

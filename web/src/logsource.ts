@@ -1,6 +1,6 @@
 /*
- * Lines of a log of any length, by number. The log is divided into blocks of whole lines, from the
- * index of the server; a few blocks are in memory. While the attempt runs, its new output is
+ * Lines of a log of any length, by number. The server's index divides the log into blocks of whole
+ * lines; the blocks that were used last are in memory. While the attempt runs, its new output is
  * appended.
  *
  *   const source = new LogSource({ run: id, attempt: 1 }, redraw);

@@ -413,12 +413,12 @@ const struct command command_ps = {
 		"\n"
 		"A run is 'lost' if its penstock disappeared without recording an end (it was "
 		"killed, or the machine went down); the same 'penstock run' resumes it. A run "
-		"that another machine has, or has finished, is 'moved to HOST' or 'succeeded on "
-		"HOST', as last seen from here.\n"
+		"that another machine took over is 'moved to HOST', and has a state such as "
+		"'succeeded on HOST' once it has ended there, as last seen from here.\n"
 		"\n"
-		"With the place of an output, or the prefix above several, ps lists the runs of "
-		"all machines whose state is there; each state names the machine. A run is then "
-		"'lost' if its machine has not renewed the state for 30 seconds (for "
+		"Given the place of an output, or a prefix above several outputs, ps lists all "
+		"runs that keep their state there, of any machine; each state names the machine. "
+		"A run is then 'lost' if its machine has not renewed the state for 30 seconds (for "
 		"$PENSTOCK_LEASE_TERM of that machine).",
 	.options = OPTIONS({'a', "all", NULL, "Also show runs that ended more than a day ago"},
 		{0, "name", "PATTERN",

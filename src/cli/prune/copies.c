@@ -139,8 +139,9 @@ static int count_copy(void *cookie, const struct journal_record *r)
 
 /* ---- pruning ---- */
 
-/* Reports as one thing those copies to remove whose objects a run had published or, if `only_copy`
- * is set, whose objects no run had published. Returns true if they are to be removed now. */
+/* Reports, as one item, the copies to remove: those of objects that a run published or, if
+ * `only_copy` is set, those of all other objects. Returns true if the caller must remove them
+ * now. */
 static bool takes(struct pruning *p, const struct copies_place *place,
 	const struct replaced_list *list, struct prune_item *item)
 {

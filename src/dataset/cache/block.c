@@ -20,7 +20,7 @@
 
 #define PRESENT	   ((uint64_t)1 << 32) /* bit of an entry, above the CRC */
 #define TOUCH_MS   (60 * 1000) /* interval at which the modification time of a file in use is set */
-#define TABLE_DISK (4 * KIB) /* bytes on disk that an entry may take */
+#define TABLE_DISK (4 * KIB) /* bytes on disk that a new entry may take: a block of a sparse file */
 
 static uint64_t blocks_of(uint64_t size)
 {

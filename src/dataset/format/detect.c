@@ -132,9 +132,10 @@ static const struct rule {
 	bool (*check)(const struct detect_object *o);
 	const char *reason;
 } rules[] = {
-	{FORMAT_KIND_MDS, NULL, 0, NULL, is_mds_index, "index.json lists shards, as MosaicML does"},
+	{FORMAT_KIND_MDS, NULL, 0, NULL, is_mds_index,
+		"index.json lists shards, as in MosaicML's format"},
 	{FORMAT_KIND_LITDATA, NULL, 0, NULL, is_litdata_index,
-		"index.json lists chunks, as litData does"},
+		"index.json lists chunks, as in litData's format"},
 	{FORMAT_KIND_PART, ".idx", 0, "v1.", NULL, "it is the index of a tar"},
 	{FORMAT_KIND_PART, ".mds", 0, NULL, NULL,
 		"its name is that of a shard of MosaicML, which needs its index.json"},

@@ -132,7 +132,7 @@ static char *unpack(struct source_reader *reader, struct source_read *read, cons
 }
 
 /* Unpacks the first bytes of the shard and reads from their content. Returns 1 if these bytes do
- * not suffice. */
+ * not suffice, or if the whole shard should be fetched. */
 static int read_head(struct source_reader *reader, struct source_read *read, const struct packed *p,
 	const atomic_int *cancel)
 {

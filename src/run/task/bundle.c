@@ -229,7 +229,7 @@ int bundle_check(const struct task_spec *spec, struct penstock_error *err)
 
 		if (!is_text(m->source) || !is_text(m->place))
 			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot mount '%s' at '%s' in the container: the path is not UTF-8",
+				"cannot mount '%s' at '%s' in the container: a path is not UTF-8",
 				m->source, m->place);
 	}
 	return 0;

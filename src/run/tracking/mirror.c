@@ -358,7 +358,8 @@ int mlflow_mirror_each(struct mlflow_mirror *mirror,
 	json_object_foreach (json_object_get(mirror->index, "metrics"), name, metric) {
 		_cleanup_free_ char *file = file_of(mirror, metric);
 
-		/* A metric without a page may have a file of an earlier run. */
+		/* Until its first page is stored, a metric may still have the file of an earlier
+		 * run. */
 		if (r == 0 && number(metric, "size") > 0)
 			r = file ? fn(cookie, name, file, err) : error_memory(err);
 	}

@@ -38,7 +38,7 @@ struct watch {
 	struct walk walk;
 	unsigned news; /* events of the interrupts that were handled */
 	int requests; /* stop requests that were handled */
-	/* serial of the last "soon" notice passed to the steps; 0 if there is none */
+	/* serial of the last notice with `soon` that was passed to the steps; 0 if there is none */
 	unsigned soon;
 	bool noticed; /* the steps know of a notice */
 	unsigned eased; /* number of withdrawals of merged notices that were handled */

@@ -10,7 +10,7 @@
 struct build_source {
 	const json_t *records;
 	struct documents *documents; /* parsed policies */
-	const char *name; /* name of the record with the key */
+	const char *name; /* name of the record of the user, role or account */
 	const struct account_info *owner;
 	const char *access_key_id;
 	const char *secret_access_key; /* NULL if it is in the record */

@@ -269,7 +269,7 @@ static bool adopt_fields(struct request *req)
 			return false;
 		if (str_starts(name, "x-amz-copy-source"))
 			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-				"This store does not implement copies by a form");
+				"This store does not implement copies with a POST form");
 		if (!framing_is_header(name, value))
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 				"The field %s is not a valid header", form->fields[i].name);

@@ -11,7 +11,8 @@
 
 /* Like db_error(), but returns a negative code. */
 int upkeep_db_failed(struct db *db, int rc, const char *what, struct penstock_error *err);
-/* Returns true if another process owns the store of a guest. */
+/* Returns true if `store` is open as a guest (see store/store.h) and another process owns
+ * it. */
 bool upkeep_is_served(struct store *store);
 /* Fails with PENSTOCK_E_CANCELLED if the flag, which may be NULL, is set. */
 int upkeep_cancelled(const atomic_int *stop, struct penstock_error *err);

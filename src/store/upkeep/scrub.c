@@ -142,7 +142,8 @@ static int scrub_row(struct scrubber *s, struct cursor_row *row, struct penstock
 	return 0;
 }
 
-/* Returns 1, 0 at the end, or a negative code. `before` is the position of the last row. */
+/* Verifies the next row. Returns 1 if there was a row, 0 if not, or a negative code. `before` is
+ * the position before the call. */
 static int scrub_next(struct scrubber *s, const struct cursor *before, struct penstock_error *err)
 {
 	struct cursor_row row;

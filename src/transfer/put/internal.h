@@ -73,7 +73,7 @@ int put_properties(const struct object_client *client, const struct http_reply *
 /* Adds a header for each "name=value"; `prefix` precedes the names. `pairs` may be NULL. */
 void put_pairs(struct s3_op *op, const char *prefix, const struct strlist *pairs);
 void put_headers(struct s3_op *op, const struct object_put_options *options);
-/* Sets the caller's cancel flag, and removes the gate if the upload is ungated. */
+/* Makes `op` observe the cancel flag in `options`. Removes its gate if the upload is ungated. */
 void put_control(struct s3_op *op, const struct object_put_options *options);
 void put_conditions(struct s3_op *op, const struct object_put_options *options);
 bool put_needs_one_request(

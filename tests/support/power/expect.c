@@ -470,7 +470,8 @@ static bool has_digest(const struct event *event, size_t view, uint32_t digest)
 	return view < event->first || view >= event->end || event->digests[view] == digest;
 }
 
-/* Returns the number of views that differ from those after change `i`. */
+/* Returns the number of views that differ from the state after change `i`. If that change has
+ * several steps, a view may also have the state before the change. */
 static size_t differences(
 	const struct expected *e, const struct thing *t, ssize_t i, const uint32_t *now, bool print)
 {

@@ -28,7 +28,7 @@ HARMLESS = {
 }
 # Headers that are stored with the object, and sent with it.
 KEPT = {"cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires", "x-amz-meta-"}
-# Headers of HTTP that each of these requests has.
+# A header of HTTP itself, which the test does not try.
 FRAMING = {"content-length"}
 
 # Values whose effect the reply shows. All other headers get the value RUBBISH.

@@ -1,5 +1,5 @@
-/* Fetches that resume an earlier one that was killed or failed, had another version, or was
- * tampered with. */
+/* Fetches after an earlier fetch that was killed or failed. A fetch resumes from the part file, or
+ * starts over if that file has another version or URL, or was changed. */
 #include "http_fetch_fixture.h"
 
 #include <signal.h>
