@@ -64,8 +64,8 @@ const struct command command_dataset = {
 	.min_operands = 2,
 	.max_operands = 2,
 	.description =
-		"URL is s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, with the samples "
-		"of a training; for inspect and bench also https://HOST/PATH, which may name several "
+		"URL is s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, with training "
+		"samples; for inspect and bench also https://HOST/PATH, which may name several "
 		"shards as in 'train-{000..099}.tar'.\n\n"
 		"'index' lists the shards, finds their samples, and writes the result next to them "
 		"as .penstock-index. From then on penstock.data opens the data set with two "

@@ -494,7 +494,7 @@ const struct command command_metrics = {
 	.min_operands = 1,
 	.max_operands = UINT_MAX,
 	.description =
-		"Reads the metrics that a training has written into its output: event files of "
+		"Reads the metrics that training code has written into its output: event files of "
 		"TensorBoard, JSON lines (metrics*.jsonl, log*.jsonl, *history*.jsonl), tables "
 		"(metrics.csv), the file store and the database of MLflow (mlruns, mlflow.db), and "
 		"the metrics of checkpoints. Metrics of the run that `tracking.mlflow` names come "
