@@ -80,6 +80,10 @@ bool put_needs_one_request(
 	const struct object_client *client, const struct object_put_options *options);
 void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,
 	struct penstock_error *err);
+/* For an If-Match that the store has refused: returns true if the object has the expected ETag. */
+bool put_finds_expected(struct object_ref at, const struct object_put_options *options);
+/* Like put_finds_expected(), for an ETag that was sent with quotes. Returns true if the request
+ * should be retried; If-Match has no quotes from now on. */
 bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *options);
 bool put_guard_refused(const struct s3_op *op, const struct penstock_error *err);
 

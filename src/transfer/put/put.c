@@ -73,6 +73,7 @@ static int put_whole(struct object_ref at, const struct put_body *from,
 	struct penstock_error *err)
 {
 	enum guard guard = (enum guard)atomic_load(&at.client->guard);
+	struct object_put_options unconditional;
 	bool bare = false; /* the request was retried without the quotes of the ETag */
 	bool again = false; /* the object arrived damaged, and was sent once more */
 
@@ -93,6 +94,14 @@ static int put_whole(struct object_ref at, const struct put_body *from,
 		if (r == -(int)PENSTOCK_E_PRECONDITION && !bare &&
 			put_wants_bare_etag(at, options)) {
 			bare = true;
+			continue;
+		}
+		/* Ceph 16 refuses every If-Match in a bucket with versioning. */
+		if (r == -(int)PENSTOCK_E_PRECONDITION && atomic_load(&at.client->bare_etags) &&
+			put_finds_expected(at, options)) {
+			unconditional = *options;
+			unconditional.if_match = NULL;
+			options = &unconditional;
 			continue;
 		}
 		if (bare)

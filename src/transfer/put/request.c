@@ -443,14 +443,17 @@ void put_nothing_to_match(const struct s3_op *op, const struct object_put_option
 			"%s: the object is not the expected one: it does not exist", op->what);
 }
 
-/* The store refused, but the object has the expected ETag: such a store expects the ETag without
- * its quotes. Returns true if the request should be retried; If-Match has no quotes from now on. */
-bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *options)
+bool put_finds_expected(struct object_ref at, const struct object_put_options *options)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
 
-	if (!options->if_match || atomic_load(&at.client->bare_etags) ||
-		object_head(at, &there, NULL) < 0 || strcmp(there.etag, options->if_match) != 0)
+	return options->if_match && object_head(at, &there, NULL) == 0 &&
+	       strcmp(there.etag, options->if_match) == 0;
+}
+
+bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *options)
+{
+	if (atomic_load(&at.client->bare_etags) || !put_finds_expected(at, options))
 		return false;
 	atomic_store(&at.client->bare_etags, true);
 	return true;
