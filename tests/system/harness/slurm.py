@@ -107,7 +107,7 @@ SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
 SlurmctldParameters=preempt_send_user_signal
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-KillWait=5
+KillWait=20
 MessageTimeout=60
 TCPTimeout=30
 BatchStartTimeout=60

@@ -131,7 +131,7 @@ def system_tests(tmp_path):
 
     def run(code):
         (tmp_path / "tests" / "system" / "test_it.py").write_text(code)
-        command = ["/usr/bin/python3", tmp_path / "tools" / "test-system"]
+        command = ["/usr/bin/python3", tmp_path / "tools" / "test-system", "-n", "1"]
         env = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")}
         return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
 

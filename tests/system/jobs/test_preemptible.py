@@ -166,9 +166,9 @@ def test_resnet50_goes_on_with_nothing_but_files_and_the_environment(start, fold
     by_signal = told.let_go().ended(143)
     last = start("resnet50.py", folders, RESNET, env={"PENSTOCK_DONE_FILE": str(tmp_path / "done")}).ended()
 
-    assert "beginning with random" in by_signal and "stopped after batch 3 of epoch 2; saved step 8" in by_signal
+    assert "starting with random" in by_signal and "stopped after batch 3 of epoch 2; saved step 8" in by_signal
     assert resumed_at(last) == 8 and weights(last) == weights(unbroken["resnet50.py"])
-    assert (tmp_path / "done").exists() and "beginning with random" not in last
+    assert (tmp_path / "done").exists() and "starting with random" not in last
 
 
 def test_the_output_has_the_weights_and_the_newest_checkpoints(unbroken):

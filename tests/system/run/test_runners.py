@@ -160,7 +160,7 @@ def test_the_lower_of_both_limits_counts_and_names_win_over_the_star(penstock, l
         ("limits: [ann]", ":1:9: `limits` must be a map of users"),
         ("limits: {ann: 4}", ":1:15: the limits of `ann` must be a map of cpus, memory, gpus and runs"),
         ("limit: {ann: {cpus: 1}}", ":1:1: unknown key `limit`: a configuration has images, limits, on, output, preemption and slurm"),
-        ("[1]", ": must be a map"),
+        ("[1]", ": a configuration must be a map"),
         ("{limits", ":1:"),
     ],
 )
