@@ -134,8 +134,8 @@ bool copy_is_same_store(const char *a, const char *b);
  * missing: the reply to a HEAD does not distinguish the two. `text` names the object. Returns the
  * -code. */
 int copy_explain_missing(struct object_ref object, const char *text, struct penstock_error *err);
-/* An object_stream_fn that writes to standard output. `cookie` points to a `const atomic_int *`:
- * the cancel flag, or NULL if there is no flag. */
+/* An object_stream_fn that writes to standard output. `cookie` points to a `const atomic_int *`,
+ * the cancel flag. Both pointers may be NULL. */
 int copy_to_stdout(void *cookie, const void *data, size_t len, struct penstock_error *err);
 
 /* ---- cp and mv ---- */

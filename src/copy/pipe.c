@@ -106,7 +106,7 @@ int copy_to_stdout(void *cookie, const void *data, size_t len, struct penstock_e
 			from += n;
 			len -= (size_t)n;
 		}
-		if (len && *cancel && atomic_load(*cancel))
+		if (len && cancel && *cancel && atomic_load(*cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 	}
 	return 0;

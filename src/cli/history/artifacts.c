@@ -209,7 +209,6 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 
 static int copy_file(int fd, const char *path, uint64_t length, struct penstock_error *err)
 {
-	const atomic_int *cancel = NULL; /* an interrupt ends this process */
 	char block[BLOCK];
 
 	while (length) {
@@ -221,7 +220,7 @@ static int copy_file(int fd, const char *path, uint64_t length, struct penstock_
 			return error_errno(err, errno, "cannot read '%s' in the output", path);
 		if (n == 0)
 			return 0;
-		if (copy_to_stdout(&cancel, block, (size_t)n, err) < 0)
+		if (copy_to_stdout(NULL, block, (size_t)n, err) < 0)
 			return -(int)err->code;
 		length -= (uint64_t)n;
 	}
@@ -249,7 +248,6 @@ static int cat_file(const char *dir, const char *path, uint64_t offset, uint64_t
 static int cat(const struct cli *cli, struct session *s, struct penstock_error *err)
 {
 	const char *path = cli_operand(cli, 2);
-	const atomic_int *cancel = NULL;
 	_cleanup_free_ char *key = NULL;
 	int64_t offset, length;
 	int r;
@@ -268,7 +266,7 @@ static int cat(const struct cli *cli, struct session *s, struct penstock_error *
 	return object_get_stream(artifacts_object(&s->place, key),
 		&(struct object_get_options){
 			.offset = (uint64_t)offset, .length = (uint64_t)length},
-		copy_to_stdout, &cancel, NULL, err);
+		copy_to_stdout, NULL, NULL, err);
 }
 
 /* ---- tags ---- */
