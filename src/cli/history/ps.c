@@ -34,6 +34,7 @@ struct listing {
 	const char *name; /* a pattern; NULL for all runs */
 	const struct strlist *states; /* empty for all runs */
 	size_t hidden;
+	struct strlist waits; /* "ID=TEXT" for each run of this machine that waits for resources */
 	struct cluster_view cluster;
 	/* ignore the recorded notice of the run that is being added, because it is not about the
 	 * run's machine: the run is from a store, or waits for a machine of the cluster */
@@ -90,37 +91,23 @@ static char *notice_of(const struct listing *listing, const struct records_run *
 	return NULL;
 }
 
-struct waiter {
-	const char *id;
-	struct buf text;
-};
-
-static int find_waiter(void *cookie, const struct claim_holder *h)
+/* Adds "ID=TEXT" to `waits` if the holder is a run that waits for resources. */
+static int note_wait(void *waits, const struct claim_holder *h)
 {
-	struct waiter *waiter = cookie;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(KIB);
 	char size[STR_SIZE_SIZE];
 
-	if (!h->waiting || strcmp(h->run_id, waiter->id) != 0)
+	if (!h->waiting)
 		return 0;
-	buf_printf(&waiter->text, "waits for %d CPU%s", h->cpus, h->cpus == 1 ? "" : "s");
+	buf_printf(&text, "waits for %d CPU%s", h->cpus, h->cpus == 1 ? "" : "s");
 	str_format_size(h->memory, size);
 	if (h->memory)
-		buf_printf(&waiter->text, ", %s", size);
+		buf_printf(&text, ", %s", size);
 	if (h->gpus)
-		buf_printf(&waiter->text, ", %d GPU%s", h->gpus, h->gpus == 1 ? "" : "s");
-	buf_add_str(&waiter->text, "; see 'penstock ps --claims'");
-	return 1;
-}
-
-/* Names the resources for which a queued run of this machine waits. Returns NULL if it waits for
- * none. Owned by the caller. */
-static char *wait_of(const struct listing *listing, const struct records_run *run)
-{
-	struct waiter waiter = {run->id, BUF_INIT(KIB)};
-
-	if (listing->home && run->last.state == RUN_QUEUED)
-		claims_list(find_waiter, &waiter, NULL);
-	return waiter.text.len ? buf_take(&waiter.text) : NULL;
+		buf_printf(&text, ", %d GPU%s", h->gpus, h->gpus == 1 ? "" : "s");
+	buf_add_str(&text, "; see 'penstock ps --claims'");
+	strlist_set(waits, h->run_id, buf_str(&text));
+	return 0;
 }
 
 static json_t *run_json(
@@ -184,7 +171,7 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	_cleanup_free_ char *ports = NULL;
 	_cleanup_free_ char *last = NULL;
 	_cleanup_free_ char *notice = NULL;
-	_cleanup_free_ char *wait = NULL;
+	const char *wait = a->state == RUN_QUEUED ? strlist_get(&listing->waits, run->id) : NULL;
 	char text[64];
 	char how[SHOW_MESSAGE_SIZE];
 	const char *message = show_message(run, how);
@@ -219,7 +206,6 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	if (ports)
 		last = str_printf("ports %s: %s", ports, run->workflow);
 	notice = notice_of(listing, run);
-	wait = wait_of(listing, run);
 	grid_add_cut(&listing->grid,
 		notice		? notice
 		: wait		? wait
@@ -265,6 +251,8 @@ static int list_home(struct listing *listing, struct penstock_error *err)
 	int r = show_open(&records, &home, err);
 
 	listing->home = home;
+	if (!listing->array)
+		claims_list(note_wait, &listing->waits, NULL);
 	if (r == 0)
 		r = records_list(records, add_run, listing, err);
 	listing->home = NULL;
@@ -293,6 +281,7 @@ static int list_runs(const struct cli *cli)
 			"penstock ps: %zu hidden (ended over a day ago); -a shows all runs\n",
 			listing.hidden);
 	cluster_view_release(&listing.cluster);
+	strlist_release(&listing.waits);
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
