@@ -316,7 +316,7 @@ NONSENSE = [
     (["sync", "s3://bucket/d/sub", "s3://bucket/d"], "source and target are the same, or one contains the other"),
     (["mv", "http://127.0.0.1:1/x", "s3://bucket/"], "penstock cp"),
     (["mv", "d/a.txt", "http://127.0.0.1:1/x"], "penstock cp"),
-    (["cp", "http://127.0.0.1:1/x/", "s3://bucket/"], "web server"),
+    (["cp", "http://127.0.0.1:1/x/", "s3://bucket/"], "cannot list the files of a web server"),
     (["cp", "d/a.txt", "e/a.txt", "s3://bucket/"], "'e/a.txt'"),
     (["mv", "-r", "d/", "e/", "s3://bucket/x/"], "'e/'"),
     (["sync", "d/a.txt", "s3://bucket/"], "not a directory"),
