@@ -1,6 +1,7 @@
 #include "s3/message/xml.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <expat.h>
@@ -28,18 +29,27 @@ void xml_open_root(struct buf *out, const char *name)
 	buf_add_str(out, " xmlns=\"" NAMESPACE "\">");
 }
 
+static void add_tag(struct buf *out, const char *begin, const char *name)
+{
+	size_t begin_len = strlen(begin), len = strlen(name);
+	char *room = buf_reserve(out, begin_len + len + 1);
+
+	if (!room)
+		return;
+	memcpy(room, begin, begin_len);
+	memcpy(room + begin_len, name, len);
+	room[begin_len + len] = '>';
+	buf_grown(out, begin_len + len + 1);
+}
+
 void xml_open(struct buf *out, const char *name)
 {
-	buf_add_char(out, '<');
-	buf_add_str(out, name);
-	buf_add_char(out, '>');
+	add_tag(out, "<", name);
 }
 
 void xml_close(struct buf *out, const char *name)
 {
-	buf_add(out, "</", 2);
-	buf_add_str(out, name);
-	buf_add_char(out, '>');
+	add_tag(out, "</", name);
 }
 
 /* Returns the length of the well-formed UTF-8 character at `s`, or 0 if XML 1.0 cannot represent
@@ -87,13 +97,26 @@ bool xml_can_hold(const char *s)
 	return true;
 }
 
+/* Returns true for a printable ASCII character, unless it needs an entity. */
+static bool is_plain(char c)
+{
+	return c >= ' ' && c < 0x7f && c != '&' && c != '<' && c != '>' && c != '"';
+}
+
 void xml_text(struct buf *out, const char *s, size_t n)
 {
 	size_t plain = 0; /* start of the text not yet written */
 
 	for (size_t i = 0; i < n;) {
-		const char *replaced = entity(s[i]);
-		size_t len = replaced ? 1 : character_length(s + i, n - i);
+		const char *replaced;
+		size_t len;
+
+		if (is_plain(s[i])) {
+			i++;
+			continue;
+		}
+		replaced = entity(s[i]);
+		len = replaced ? 1 : character_length(s + i, n - i);
 
 		if (len == 0) {
 			replaced = "&#xFFFD;";
@@ -120,9 +143,10 @@ void xml_element(struct buf *out, const char *name, const char *text)
 
 void xml_element_u64(struct buf *out, const char *name, uint64_t value)
 {
-	xml_open(out, name);
-	buf_printf(out, "%" PRIu64, value);
-	xml_close(out, name);
+	char text[sizeof("18446744073709551615")];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	xml_element(out, name, text);
 }
 
 void xml_element_bool(struct buf *out, const char *name, bool value)
