@@ -38,7 +38,7 @@ struct store_body {
 	struct seal seal;
 	bool has_customer;
 	struct store_key customer;
-	bool sealed; /* `memory` has the encrypted bytes for the row */
+	bool sealed; /* `memory` has the encrypted bytes */
 	struct sealer *sealer; /* encrypts the file, until the sync */
 	struct opener *opener; /* decrypts the file, if it is read before the sync */
 

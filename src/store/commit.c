@@ -162,6 +162,14 @@ int txn_unref_layout(struct store *store, const void *layout, size_t len)
 	return 0;
 }
 
+int txn_drop_bytes(struct store *store, const struct old_object *old)
+{
+	int rc = old->body ? db_exec(store->writer, SQL_BODY_DELETE, "i", old->body) : 0;
+
+	return rc || !old->layout.len ? rc
+				      : txn_unref_layout(store, old->layout.data, old->layout.len);
+}
+
 int64_t txn_bucket(struct store *store, struct txn *txn, const char *name)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_BUCKET_ID, "t", name);

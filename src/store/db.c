@@ -26,7 +26,7 @@ static const char *const sql_text[SQL_COUNT_] = {
 };
 
 /* The object table has no rowid, so that a listing reads keys and the listed columns from adjacent
- * pages; SQLite moves the long columns at the end of a row (layout, body) to other pages. */
+ * pages. */
 static const char format_1[] =
 	"CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
 	"CREATE TABLE buckets(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
@@ -65,8 +65,13 @@ static const char format_3[] =
 static const char format_4[] = "CREATE TABLE keys(id INTEGER PRIMARY KEY, wrapped BLOB NOT NULL);"
 			       "ALTER TABLE blobs ADD COLUMN seal BLOB;";
 
+/* Small bodies. The column `body` of an object or a version has the id of a row of this table. An
+ * empty body has no such row. In a row of an earlier format the column has the bytes, which SQLite
+ * reads with each key that it compares. */
+static const char format_5[] = "CREATE TABLE bodies(id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);";
+
 /* The changes from each format to the next. */
-static const char *const formats[] = {format_1, format_2, format_3, format_4};
+static const char *const formats[] = {format_1, format_2, format_3, format_4, format_5};
 #define FORMAT_VERSION ((int)ARRAY_SIZE(formats))
 
 static int exec(sqlite3 *handle, const char *sql)

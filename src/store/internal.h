@@ -182,9 +182,9 @@ const void *blob_map(struct store *store, struct store_blob *blob);
 void body_taken(struct store_body *body);
 /* For apply functions: adds the row of the file of a body, and gets the file as a piece. */
 int body_piece(const struct store_body *body, struct store_piece *out);
-/* Before a put: encrypts a body that is kept in the row. */
+/* Before a put: encrypts a body that is kept in the database. */
 int body_seal(struct store_body *body, struct penstock_error *err);
-/* Gets the bytes of an inline body for its row. */
+/* Gets the bytes of an inline body. */
 const void *body_data(const struct store_body *body, size_t *len);
 bool body_is_encrypted(const struct store_body *body);
 /* For apply functions: adds the row of the store key that the body needs, if it is missing. */
@@ -453,7 +453,9 @@ struct old_object {
 	char etag[STORE_ETAG_SIZE];
 	uint64_t size;
 	int64_t modified_ns;
-	struct buf layout; /* has the references that the change removes */
+	/* The bytes that the change removes: references to files, and a row of `bodies` or 0. */
+	struct buf layout;
+	int64_t body;
 };
 #define OLD_OBJECT_INIT                                                                            \
 	{                                                                                          \
@@ -463,6 +465,14 @@ static inline void old_object_release(struct old_object *old)
 {
 	buf_release(&old->layout);
 }
+/* The bytes stay: another row has them now, or the change keeps the object. */
+static inline void old_object_keep_bytes(struct old_object *old)
+{
+	buf_release(&old->layout);
+	old->body = 0;
+}
+/* Removes the bytes of a row that the change has removed. */
+int txn_drop_bytes(struct store *store, const struct old_object *old);
 
 /* For apply functions: gets the object of a key, and sets txn->status if the condition does not
  * hold for it. */
@@ -493,11 +503,15 @@ struct object_row {
 	const struct buf *layout;
 	const void *body; /* NULL if in the pieces */
 	size_t body_len;
+	int64_t body_row; /* the row of `bodies` that the body replaces; 0 for a new row */
 	struct replica replica;
 	/* Results. */
 	int64_t modified_ns;
 	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
 };
+/* Binds the body to parameter `i` of the statement that writes the row of the object. A body with
+ * bytes is written to a row of `bodies` first. */
+int object_bind_body(struct store *store, sqlite3_stmt *st, int i, const struct object_row *row);
 /* Writes the row as it is. */
 int object_write(struct store *store, int64_t bucket, const struct object_row *row);
 /* Creates the object of a key, in place of `old` or as its next version; a replica that is not the

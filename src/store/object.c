@@ -137,6 +137,7 @@ static int old_row(struct store *store, int64_t bucket, const char *key, struct 
 	object->size = (uint64_t)sqlite3_column_int64(st, 2);
 	object->modified_ns = sqlite3_column_int64(st, 3);
 	object->is_null = sqlite3_column_int(st, 4) != 0;
+	object->body = sqlite3_column_int64(st, 5);
 	return db_column_add(st, 1, &object->layout);
 }
 
@@ -185,6 +186,19 @@ int object_place(struct store *store, struct txn *txn, int64_t bucket, const cha
 	return rc;
 }
 
+int object_bind_body(struct store *store, sqlite3_stmt *st, int i, const struct object_row *row)
+{
+	int rc;
+
+	if (!row->body)
+		return 0;
+	if (!row->body_len)
+		return sqlite3_bind_zeroblob(st, i, 0);
+	rc = db_exec(store->writer, SQL_BODY_SET, "ib", row->body_row, row->body, row->body_len);
+	return rc ? rc
+		  : sqlite3_bind_int64(st, i, sqlite3_last_insert_rowid(store->writer->handle));
+}
+
 static int write_row(
 	struct store *store, enum db_sql sql, int64_t bucket, const struct object_row *row)
 {
@@ -194,11 +208,9 @@ static int write_row(
 		(int64_t)row->size, row->modified_ns, row->etag, has ? ck->algorithm : NULL,
 		has ? ck->type : NULL, has ? ck->value : NULL, row->headers, row->headers_len,
 		row->upload, row->layout->data, row->layout->len);
+	int rc = st ? object_bind_body(store, st, 12, row) : SQLITE_ERROR;
 
-	if (st && row->body)
-		sqlite3_bind_blob64(
-			st, 12, row->body_len ? row->body : "", row->body_len, SQLITE_STATIC);
-	return db_run(st);
+	return rc ? rc : db_run(st);
 }
 
 int object_write(struct store *store, int64_t bucket, const struct object_row *row)
@@ -254,7 +266,7 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 	row->modified_ns = row->replica.modified_ns ? row->replica.modified_ns
 						    : time_after(old->modified_ns);
 	if (row->replica.older)
-		buf_release(&old->layout); /* the current object stays as it is */
+		old_object_keep_bytes(old);
 	if (rc == 0 && txn->versioning != STORE_UNVERSIONED) {
 		if (!row->replica.older)
 			rc = version_make_room(
@@ -263,11 +275,14 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 	}
 	if (rc == 0 && txn->versioning == STORE_VERSIONED)
 		rc = make_version(store, bucket_name, bucket, row, &headers);
+	if (row->body_len) {
+		row->body_row = old->body;
+		old->body = 0;
+	}
 	if (rc == 0)
 		rc = row->replica.older ? version_add(store, bucket, row)
 					: object_write(store, bucket, row);
-	return rc || !old->layout.len ? rc
-				      : txn_unref_layout(store, old->layout.data, old->layout.len);
+	return rc ? rc : txn_drop_bytes(store, old);
 }
 
 /* Creates the layout of the new object and takes the references. */
@@ -428,8 +443,7 @@ static int take_away(struct store *store, const struct txn *txn, int64_t bucket,
 
 	if (rc == 0 && old->exists)
 		rc = db_exec(store->writer, SQL_OBJECT_DELETE, "ik", bucket, key);
-	return rc || !old->layout.len ? rc
-				      : txn_unref_layout(store, old->layout.data, old->layout.len);
+	return rc ? rc : txn_drop_bytes(store, old);
 }
 
 /* Deletes the object of a key; with versioning adds a delete marker. */
@@ -457,7 +471,7 @@ static int delete_current(
 	int rc = db_exec(store->writer, SQL_OBJECT_DELETE, "ik", bucket, key);
 
 	if (rc == 0)
-		rc = txn_unref_layout(store, old->layout.data, old->layout.len);
+		rc = txn_drop_bytes(store, old);
 	return rc ? rc : version_restore(store, bucket, key);
 }
 

@@ -170,7 +170,7 @@ static int open_body(const struct store_object *object, const struct store_key *
 	return rc;
 }
 
-/* Copies the body of the row. A body with a key of the store is decrypted here, so that all readers
+/* Copies the body. A body with a key of the store is decrypted here, so that all readers
  * of the snapshot share the work. */
 static int read_body(struct store_object *object, const void *body, struct penstock_error *err)
 {
@@ -284,7 +284,8 @@ const void *store_object_map(const struct store_object *object, uint64_t offset,
 	const char *map;
 
 	if (object->body)
-		return object->encryption == STORE_CUSTOMER_KEY
+		return object->encryption == STORE_CUSTOMER_KEY ||
+				       offset + length > object->body_len
 			       ? NULL
 			       : (const char *)object->body + offset;
 	if (object->encryption != STORE_PLAIN || object->store->no_mapping)
@@ -392,7 +393,7 @@ static int reader_open(struct store_reader *reader, struct penstock_error *err)
 static int error_too_short(const struct store_object *object, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"cannot read an object in '%s': its files have fewer bytes than its size",
+		"cannot read an object in '%s': it has fewer bytes than its size",
 		object->store->root);
 }
 
@@ -478,6 +479,8 @@ static ssize_t reader_inline(struct store_reader *reader, uint64_t offset, void 
 {
 	const char *body = reader->object->body;
 
+	if (offset + len > reader->object->body_len)
+		return error_too_short(reader->object, err), -1;
 	if (reader->object->encryption == STORE_CUSTOMER_KEY) {
 		if (reader_open_body(reader, err) < 0)
 			return -1;

@@ -3,6 +3,17 @@
 /* The headers of an object that is not the version "null" begin with the pair ":version". */
 #define IS_NULL_VERSION "substr(headers,1,9) IS NOT x'3a76657273696f6e00'"
 
+/* The bytes of a small body, their length, and the id of the body's row, which is 0 for a body
+ * without a row. SQLite computes the length without reading the bytes. */
+#define BODY_OF(row, stored, own)                                                                  \
+	"CASE typeof(" row ".body) WHEN 'integer' THEN (SELECT " stored                            \
+	" FROM bodies WHERE id=" row ".body) ELSE " own " END"
+#define OBJECT_BODY    BODY_OF("o", "bytes", "o.body")
+#define VERSION_BODY   BODY_OF("v", "bytes", "v.body")
+#define OBJECT_LENGTH  BODY_OF("o", "length(bytes)", "length(o.body)")
+#define VERSION_LENGTH BODY_OF("v", "length(bytes)", "length(v.body)")
+#define BODY_ID	       "CASE typeof(body) WHEN 'integer' THEN body ELSE 0 END"
+
 SQL(BEGIN, "BEGIN IMMEDIATE")
 SQL(BEGIN_READ, "BEGIN")
 SQL(COMMIT, "COMMIT")
@@ -31,13 +42,13 @@ SQL(RECORD_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES('iam/'||?1,?2)")
 SQL(RECORD_DROP, "DELETE FROM meta WHERE name='iam/'||?1")
 SQL(RECORD_LIST, "SELECT substr(name,5),value FROM meta WHERE name>='iam/' AND name<'iam0'")
 
-#define OBJECT_COLUMNS                                                                             \
-	"SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,"  \
-	"o.body,b.versioning,0,0 FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 "  \
-	"AND o.key=?2"
+#define OBJECT_COLUMNS                                                                                        \
+	"SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout," OBJECT_BODY \
+	",b.versioning,0,0 FROM objects o JOIN buckets b ON b.id=o.bucket "                                   \
+	"WHERE b.name=?1 AND o.key=?2"
 SQL(OBJECT_GET, OBJECT_COLUMNS)
-SQL(OBJECT_OLD, "SELECT etag,layout,size,modified," IS_NULL_VERSION " FROM objects WHERE bucket=?1 "
-		"AND key=?2")
+SQL(OBJECT_OLD, "SELECT etag,layout,size,modified," IS_NULL_VERSION "," BODY_ID
+		" FROM objects WHERE bucket=?1 AND key=?2")
 /* The object that an upload made may have become an older version. */
 SQL(OBJECT_OLD_UPLOAD,
 	"SELECT etag,modified," IS_NULL_VERSION
@@ -83,18 +94,18 @@ SQL(VERSION_MARK,
 	" VALUES(?1,?2,?3,1,?4,0,'',x'',?5)")
 SQL(VERSION_NEWEST, "SELECT modified,marker FROM versions WHERE bucket=?1 AND key=?2 "
 		    "ORDER BY modified DESC LIMIT 1")
-SQL(VERSION_OLD, "SELECT modified,marker,layout,etag,size FROM versions WHERE bucket=?1 AND key=?2 "
-		 "AND modified=?3 AND NOT is_null")
-SQL(VERSION_OLD_NULL, "SELECT modified,marker,layout,etag,size FROM versions WHERE bucket=?1 AND "
-		      "key=?2 AND is_null")
+SQL(VERSION_OLD, "SELECT modified,marker,layout,etag,size," BODY_ID
+		 " FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3 AND NOT is_null")
+SQL(VERSION_OLD_NULL, "SELECT modified,marker,layout,etag,size," BODY_ID
+		      " FROM versions WHERE bucket=?1 AND key=?2 AND is_null")
 SQL(VERSION_HEADERS, "SELECT headers FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(VERSION_SET_HEADERS,
 	"UPDATE versions SET headers=?4 WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(VERSION_DELETE, "DELETE FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
-#define VERSION_COLUMNS                                                                            \
-	"SELECT v.size,v.modified,v.etag,v.ck_algorithm,v.ck_type,v.ck_value,v.headers,v.layout,"  \
-	"v.body,b.versioning,v.marker,v.is_null FROM versions v JOIN buckets b ON b.id=v.bucket "  \
-	"WHERE b.name=?1 AND v.key=?2 "
+#define VERSION_COLUMNS                                                                                        \
+	"SELECT v.size,v.modified,v.etag,v.ck_algorithm,v.ck_type,v.ck_value,v.headers,v.layout," VERSION_BODY \
+	",b.versioning,v.marker,v.is_null FROM versions v JOIN buckets b ON "                                  \
+	"b.id=v.bucket WHERE b.name=?1 AND v.key=?2 "
 SQL(VERSION_GET, VERSION_COLUMNS "AND v.modified=?3 AND NOT v.is_null")
 SQL(VERSION_GET_NULL, VERSION_COLUMNS "AND v.is_null")
 SQL(VERSION_GET_UPLOAD,
@@ -122,6 +133,9 @@ SQL(WALK_REST, WALK_ROWS("key=?2 AND modified<?3"))
 SQL(VERSION_TIME_NULL,
 	"SELECT modified FROM versions WHERE bucket=?1 AND key=?2 AND is_null "
 	"UNION ALL SELECT modified FROM objects WHERE bucket=?1 AND key=?2 AND " IS_NULL_VERSION)
+
+SQL(BODY_SET, "INSERT OR REPLACE INTO bodies(id,bytes) VALUES(NULLIF(?1,0),?2)")
+SQL(BODY_DELETE, "DELETE FROM bodies WHERE id=?1")
 
 SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size,seal) VALUES(?1,1,?2,NULLIF(?3,x''))")
 SQL(BLOB_SEAL, "SELECT seal FROM blobs WHERE id=?1")
@@ -198,13 +212,14 @@ SQL(STAT_REPLICATION,
 	"FROM f GROUP BY 1,2")
 /* Columns of OBJECT_GET, then the bucket's name and id, the key, a number, and the key of the
  * cursor. */
-SQL(CURSOR_OBJECT, "SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,"
-		   "o.layout,o.body,b.versioning,0,0,b.name,o.bucket,o.key,0,o.key FROM objects o "
-		   "LEFT JOIN buckets b ON b.id=o.bucket WHERE (o.bucket,o.key)>(?1,?2) ORDER BY "
-		   "o.bucket,o.key LIMIT 1")
-#define CURSOR_VERSION                                                                             \
-	"SELECT v.size,v.modified,v.etag,v.ck_algorithm,v.ck_type,v.ck_value,v.headers,v.layout,"  \
-	"v.body,b.versioning,v.marker,v.is_null,b.name,v.bucket,v.key,v.modified,v.key FROM "      \
+SQL(CURSOR_OBJECT,
+	"SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,"
+	"o.layout," OBJECT_BODY ",b.versioning,0,0,b.name,o.bucket,o.key,0,o.key FROM objects o "
+	"LEFT JOIN buckets b ON b.id=o.bucket WHERE (o.bucket,o.key)>(?1,?2) ORDER BY "
+	"o.bucket,o.key LIMIT 1")
+#define CURSOR_VERSION                                                                                         \
+	"SELECT v.size,v.modified,v.etag,v.ck_algorithm,v.ck_type,v.ck_value,v.headers,v.layout," VERSION_BODY \
+	",b.versioning,v.marker,v.is_null,b.name,v.bucket,v.key,v.modified,v.key FROM "                        \
 	"versions v LEFT JOIN buckets b ON b.id=v.bucket WHERE "
 SQL(CURSOR_VERSION_OF_KEY, CURSOR_VERSION "v.bucket=?1 AND v.key=?2 AND v.modified<?3 ORDER BY "
 					  "v.modified DESC LIMIT 1")
@@ -220,18 +235,23 @@ SQL(HAS_VERSION, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified
 SQL(HAS_PART, "SELECT 1 FROM parts WHERE upload=?1 AND number=?2 AND modified=?3")
 /* Kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number, size, layout, bytes of the
  * body, bucket's name, 1 if the object is encrypted. */
-#define IS_ENCRYPTED(headers) "instr(" headers ",x'3a656e6372797074696f6e00')>0" /* ":encryption" */
+#define IS_ENCRYPTED "instr(headers,x'3a656e6372797074696f6e00')>0" /* ":encryption" */
 SQL(CHECK_ROWS,
-	"SELECT 0,o.bucket,o.key,o.modified,o.size,o.layout,length(o.body),b.name," IS_ENCRYPTED(
-		"o.headers") " FROM objects o "
-			     "LEFT JOIN buckets b ON b.id=o.bucket UNION ALL SELECT "
-			     "1+v.marker*2,v.bucket,v.key,v.modified,v.size,v.layout,length(v.body),b.name," IS_ENCRYPTED(
-				     "v.headers") " FROM "
-						  "versions v LEFT JOIN buckets b ON b.id=v.bucket UNION ALL SELECT "
-						  "2,u.bucket,u.key,p.number,p.size,p.layout,NULL,b.name," IS_ENCRYPTED(
-							  "u.headers") " FROM "
-								       "parts p LEFT JOIN uploads u ON u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket")
+	"SELECT 0,o.bucket,o.key,o.modified,o.size,o.layout," OBJECT_LENGTH ",b.name," IS_ENCRYPTED
+	" FROM objects o LEFT JOIN buckets b ON b.id=o.bucket "
+	"UNION ALL SELECT 1+v.marker*2,v.bucket,v.key,v.modified,v.size,v.layout," VERSION_LENGTH
+	",b.name," IS_ENCRYPTED " FROM versions v LEFT JOIN buckets b "
+	"ON b.id=v.bucket UNION ALL SELECT 2,u.bucket,u.key,p.number,p.size,p.layout,NULL,b.name," IS_ENCRYPTED
+	" FROM parts p LEFT JOIN uploads u ON u.id=p.upload LEFT JOIN buckets b "
+	"ON b.id=u.bucket")
+/* Bodies that no object or several objects use, with the number of uses. */
+SQL(CHECK_BODIES,
+	"WITH uses AS (SELECT body FROM objects WHERE typeof(body)='integer' UNION ALL SELECT body "
+	"FROM versions WHERE typeof(body)='integer') SELECT id,0 FROM bodies WHERE id NOT IN "
+	"(SELECT body FROM uses) UNION ALL SELECT body,count(*) FROM uses GROUP BY body HAVING "
+	"count(*)>1")
 SQL(CHECK_BLOBS, "SELECT id,refs,size,seal IS NOT NULL FROM blobs ORDER BY id")
+SQL(REPAIR_BODY, "SELECT bytes FROM bodies WHERE id=?1")
 SQL(REPAIR_REFS, "UPDATE blobs SET refs=?2 WHERE id=?1")
 SQL(REPAIR_BLOB, "INSERT INTO blobs(id,refs,size,seal) VALUES(?1,?2,?3,NULLIF(?4,x''))")
 SQL(REPAIR_BUCKET,
@@ -252,5 +272,8 @@ SQL(IMPORT_LEFT, "SELECT id FROM buckets WHERE name LIKE '.import-%' LIMIT 1")
 SQL(IMPORT_LAYOUTS,
 	"SELECT layout FROM objects WHERE bucket=?1 UNION ALL SELECT layout FROM versions "
 	"WHERE bucket=?1")
+#define BODIES_OF(table) "SELECT body FROM " table " WHERE bucket=?1 AND typeof(body)='integer'"
+SQL(IMPORT_DROP_BODIES, "DELETE FROM bodies WHERE id IN (" BODIES_OF(
+				"objects") " UNION ALL " BODIES_OF("versions") ")")
 SQL(IMPORT_DROP_OBJECTS, "DELETE FROM objects WHERE bucket=?1")
 SQL(IMPORT_DROP_VERSIONS, "DELETE FROM versions WHERE bucket=?1")

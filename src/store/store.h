@@ -474,8 +474,8 @@ const void *store_object_map(const struct store_object *object, uint64_t offset,
 /*
  * Opens the file that contains these bytes contiguously, for sendfile(); the bytes begin at offset
  * `*at` of the file. The caller closes the file, which stays valid without the object. Returns -1
- * if the bytes are in the row, in several pieces or encrypted, or if the file cannot be opened; map
- * or read the bytes then.
+ * if the bytes are in the database, in several pieces or encrypted, or if the file cannot be
+ * opened; map or read the bytes then.
  */
 int store_object_open(
 	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at);

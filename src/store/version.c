@@ -113,6 +113,7 @@ int version_old(struct store *store, int64_t bucket, const char *key, const char
 	old->marker = sqlite3_column_int(st, 1) != 0;
 	db_column_text(st, 3, old->etag, sizeof(old->etag));
 	old->size = (uint64_t)sqlite3_column_int64(st, 4);
+	old->body = sqlite3_column_int64(st, 5);
 	return db_column_add(st, 2, &old->layout);
 }
 
@@ -137,7 +138,7 @@ int version_delete(
 {
 	int rc = db_exec(store->writer, SQL_VERSION_DELETE, "iki", bucket, key, old->modified_ns);
 
-	return rc ? rc : txn_unref_layout(store, old->layout.data, old->layout.len);
+	return rc ? rc : txn_drop_bytes(store, old);
 }
 
 /* Deletes the older version "null". */
@@ -165,8 +166,7 @@ int version_make_room(struct store *store, const struct txn *txn, int64_t bucket
 		rc = delete_null(store, bucket, key);
 	if (rc || !old->exists || (makes_null && old->is_null))
 		return rc;
-	/* The older version keeps its files. */
-	buf_release(&old->layout);
+	old_object_keep_bytes(old);
 	return db_exec(store->writer, SQL_VERSION_KEEP, "ik", bucket, key);
 }
 

@@ -444,7 +444,7 @@ const struct command command_store = {
 		"without reading these; each problem is a line. scrub reads every object from the "
 		"disk and compares it with its checksums; an interrupted scrub resumes. repair "
 		"fixes the problems that check marks with 'repair can fix it'. repair deletes "
-		"nothing: data files that no object needs are moved to DIR/aside.\n\n"
+		"nothing: data files and small bodies that no object needs are moved to DIR/aside.\n\n"
 		"backup PATH makes the directory PATH a store with the state of this instant, "
 		"which 'penstock serve --root PATH' serves. If PATH has an earlier backup, only "
 		"new data files are copied; a store, or a backup that was served, is refused. A "

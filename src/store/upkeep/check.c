@@ -124,6 +124,7 @@ static int survey_row(
 	uint64_t size = (uint64_t)sqlite3_column_int64(st, 4), length;
 	_cleanup_free_ struct store_piece *pieces = NULL;
 	int kind = sqlite3_column_int(st, 0);
+	bool encrypted = sqlite3_column_int(st, 8) != 0;
 
 	describe(st, name);
 	s->report->objects++;
@@ -143,13 +144,19 @@ static int survey_row(
 		return error_memory(err);
 	layout_decode(layout, len, NULL, &n_parts, pieces, &n);
 	length = length_of(pieces, n);
+	if (size && !n && !is_inline) {
+		found(s, UPKEEP_LOST, false, "%s has lost its bytes", buf_str(name));
+		length = size;
+	}
 	if (is_inline)
 		length = (uint64_t)sqlite3_column_int64(st, 6);
 	/* An encrypted body has a seal and a tag, too. */
-	if (length != size && !(is_inline && length == size + SEAL_SIZE + CRYPT_TAG))
+	if (is_inline && encrypted && length == size + SEAL_SIZE + CRYPT_TAG)
+		length = size;
+	if (length != size)
 		found(s, UPKEEP_ROW, false, "the size of %s differs from that of its bytes",
 			buf_str(name));
-	if (add_uses(s, pieces, n, sqlite3_column_int(st, 8) != 0) < 0)
+	if (add_uses(s, pieces, n, encrypted) < 0)
 		return error_memory(err);
 	return sqlite3_column_type(st, 7) == SQLITE_NULL ? survey_bucket(s, st, buf_str(name), err)
 							 : 0;
@@ -167,6 +174,28 @@ static int survey_rows(struct survey *s, struct penstock_error *err)
 			return rc;
 	}
 	return rc == SQLITE_DONE ? 0 : upkeep_db_failed(s->db, rc, "read the objects", err);
+}
+
+/* --- small bodies ---------------------------------------------------------------------------- */
+
+static int survey_bodies(struct survey *s, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(s->db, SQL_CHECK_BODIES);
+	int rc;
+
+	while ((rc = db_step(s->db, st)) == SQLITE_ROW) {
+		int64_t id = sqlite3_column_int64(st, 0), uses = sqlite3_column_int64(st, 1);
+
+		if (uses) {
+			found(s, UPKEEP_ROW, false, "%" PRId64 " objects use body %" PRId64, uses,
+				id);
+			continue;
+		}
+		found(s, UPKEEP_SURPLUS, true, "no object uses body %" PRId64, id);
+		if (fix(s, &(struct survey_fix){.kind = FIX_BODY, .id = (uint64_t)id}, err) < 0)
+			return -(int)err->code;
+	}
+	return rc == SQLITE_DONE ? 0 : upkeep_db_failed(s->db, rc, "read the bodies", err);
 }
 
 /* --- data files ------------------------------------------------------------------------------ */
@@ -466,6 +495,8 @@ int survey_all(struct survey *s, struct penstock_error *err)
 {
 	int rc = survey_rows(s, err);
 
+	if (rc == 0)
+		rc = survey_bodies(s, err);
 	if (rc == 0)
 		rc = survey_blobs(s, err);
 	if (rc == 0)

@@ -72,7 +72,8 @@ static int drop_bucket(struct store *store, int64_t id)
 				return rc;
 		}
 	}
-	if (rc != SQLITE_DONE || (rc = db_exec(store->writer, SQL_IMPORT_DROP_OBJECTS, "i", id)) ||
+	if (rc != SQLITE_DONE || (rc = db_exec(store->writer, SQL_IMPORT_DROP_BODIES, "i", id)) ||
+		(rc = db_exec(store->writer, SQL_IMPORT_DROP_OBJECTS, "i", id)) ||
 		(rc = db_exec(store->writer, SQL_IMPORT_DROP_VERSIONS, "i", id)) ||
 		(rc = db_exec(store->writer, SQL_CONFIG_DROP_ALL, "i", id)))
 		return rc;
@@ -162,11 +163,9 @@ static int write_version(struct store *store, int64_t bucket, const struct objec
 		(int64_t)row->size, row->etag, has ? ck->algorithm : NULL, has ? ck->type : NULL,
 		has ? ck->value : NULL, row->headers, row->headers_len, row->layout->data,
 		row->layout->len);
+	int rc = st ? object_bind_body(store, st, 13, row) : SQLITE_ERROR;
 
-	if (st && row->body)
-		sqlite3_bind_blob64(
-			st, 13, row->body_len ? row->body : "", row->body_len, SQLITE_STATIC);
-	return db_run(st);
+	return rc ? rc : db_run(st);
 }
 
 static int apply_object(struct store *store, struct txn *txn)

@@ -9,31 +9,69 @@
 #include "store/upkeep/internal.h"
 #include "store/upkeep/survey.h"
 
+#define ASIDE_PATH_SIZE 64
+
+/* Creates ROOT/aside and gets a path in it that no file has. */
+static int aside_path(struct store *store, const char *type, uint64_t id,
+	char out[static ASIDE_PATH_SIZE], struct penstock_error *err)
+{
+	if (mkdirat(store->root_fd, "aside", 0700) < 0 && errno != EEXIST)
+		return error_errno(err, errno, "cannot create '%s/aside'", store->root);
+	snprintf(out, ASIDE_PATH_SIZE, "aside/%s%016llx", type, (unsigned long long)id);
+	for (unsigned i = 1; faccessat(store->root_fd, out, F_OK, AT_SYMLINK_NOFOLLOW) == 0; i++)
+		snprintf(out, ASIDE_PATH_SIZE, "aside/%s%016llx.%u", type, (unsigned long long)id,
+			i);
+	return 0;
+}
+
 /* Moves a data file to ROOT/aside. */
 static int move_aside(struct store *store, uint64_t id, struct penstock_error *err)
 {
-	char path[BLOB_PATH_SIZE], to[BLOB_PATH_SIZE];
+	char path[BLOB_PATH_SIZE], to[ASIDE_PATH_SIZE];
 
 	blob_path(id, path);
-	snprintf(to, sizeof(to), "aside/%s", strrchr(path, '/') + 1);
-	if (mkdirat(store->root_fd, "aside", 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "cannot create '%s/aside'", store->root);
-	/* Keeps an earlier file of the same number. */
-	for (unsigned i = 1; faccessat(store->root_fd, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0; i++)
-		snprintf(to, sizeof(to), "aside/%016llx.%u", (unsigned long long)id, i);
+	if (aside_path(store, "", id, to, err) < 0)
+		return -(int)err->code;
 	if (renameat(store->root_fd, path, store->root_fd, to) < 0 && errno != ENOENT)
 		return error_errno(
 			err, errno, "cannot move '%s/%s' to '%s'", store->root, path, to);
 	return 0;
 }
 
+/* Writes a row of `bodies` to a file in ROOT/aside; apply_fix() then deletes the row. */
+static int write_aside(struct survey *s, uint64_t id, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(s->db, SQL_REPAIR_BODY, "i", (int64_t)id);
+	_cleanup_close_ int fd = -1;
+	char path[ASIDE_PATH_SIZE];
+	int rc = db_step(s->db, st);
+
+	if (rc != SQLITE_ROW)
+		return upkeep_db_failed(s->db, rc, "read a body", err);
+	if (aside_path(s->store, "body-", id, path, err) < 0)
+		return -(int)err->code;
+	fd = openat(s->store->root_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0 && fs_write_all(fd, sqlite3_column_blob(st, 0),
+			       (size_t)sqlite3_column_bytes(st, 0)) == 0)
+		return 0;
+	rc = error_errno(err, errno, "cannot write '%s/%s'", s->store->root, path);
+	if (fd >= 0)
+		unlinkat(s->store->root_fd, path, 0);
+	return rc;
+}
+
 static int move_all_aside(struct survey *s, struct penstock_error *err)
 {
 	int rc = 0;
 
-	for (size_t i = 0; rc == 0 && i < s->n_fixes; i++)
-		if (s->fixes[i].kind == FIX_UNUSED || s->fixes[i].kind == FIX_SURPLUS)
-			rc = move_aside(s->store, s->fixes[i].id, err);
+	for (size_t i = 0; rc == 0 && i < s->n_fixes; i++) {
+		const struct survey_fix *f = &s->fixes[i];
+
+		if (f->kind == FIX_UNUSED || f->kind == FIX_SURPLUS)
+			rc = move_aside(s->store, f->id, err);
+		else if (f->kind == FIX_BODY)
+			rc = write_aside(s, f->id, err);
+	}
 	return rc;
 }
 
@@ -83,6 +121,8 @@ static int apply_fix(struct store *store, const struct survey_fix *f)
 			f->encrypted ? sizeof(f->seal) : (size_t)0);
 	case FIX_UNUSED:
 		return db_exec(store->writer, SQL_BLOB_DELETE, "i", (int64_t)f->id);
+	case FIX_BODY:
+		return db_exec(store->writer, SQL_BODY_DELETE, "i", (int64_t)f->id);
 	case FIX_BUCKET:
 		return db_exec(
 			store->writer, SQL_REPAIR_BUCKET, "ii", (int64_t)f->id, clock_wall_ns());

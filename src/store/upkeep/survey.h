@@ -24,6 +24,7 @@ struct survey_fix {
 		FIX_ADD, /* add the row of a file */
 		FIX_UNUSED, /* remove the row of a file, and move the file aside */
 		FIX_SURPLUS, /* move a file aside */
+		FIX_BODY, /* move a row of `bodies` aside, as a file */
 		FIX_BUCKET /* add a bucket with a new name */
 	} kind;
 	uint64_t id, refs, size;

@@ -61,9 +61,11 @@ enum upkeep_problem {
 	UPKEEP_ROW, /* a row that contradicts itself or others */
 	UPKEEP_REFERENCES, /* a data file with a wrong count of references, or without a row */
 	UPKEEP_MISSING, /* a data file that is missing or has the wrong size */
-	/* an object that has lost bytes, because a data file is missing or has the wrong size */
+	/* an object that has lost bytes: a data file is missing or has the wrong size, or the row
+	 * of its body is missing */
 	UPKEEP_LOST,
-	UPKEEP_SURPLUS, /* a data file that neither an object nor a row names */
+	/* a data file that neither an object nor a row names, or a body that no object names */
+	UPKEEP_SURPLUS,
 	UPKEEP_PROBLEMS_
 };
 /* Returns the name of a problem, such as "references". */

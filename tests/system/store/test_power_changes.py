@@ -52,7 +52,8 @@ import sqlite3, sys
 database = sqlite3.connect(sys.argv[1] + "/meta.db", isolation_level=None)
 database.execute("PRAGMA synchronous=FULL")
 database.executescript('''BEGIN; ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; DROP TABLE configs; DROP TABLE events;
-    ALTER TABLE blobs DROP COLUMN seal; DROP TABLE keys; PRAGMA user_version=1; COMMIT''')
+    ALTER TABLE blobs DROP COLUMN seal; DROP TABLE keys;
+    UPDATE objects SET body=(SELECT bytes FROM bodies WHERE id=body) WHERE typeof(body)='integer'; DROP TABLE bodies; PRAGMA user_version=1; COMMIT''')
 """
 # Writes a file of the store, like an operator.
 WRITE = """

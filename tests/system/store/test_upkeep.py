@@ -158,10 +158,58 @@ def test_a_flipped_bit_in_a_file_is_found_by_scrub(filled, upkeep, key, table):
 
 
 def test_a_flipped_bit_in_the_database_is_found_by_scrub(filled, upkeep):
-    """A small object has its body in its row of the database."""
-    database(filled, "UPDATE objects SET body=CAST('smell' AS BLOB) WHERE key=CAST('small' AS BLOB)")
+    """A small object has its body in a row of the database."""
+    database(filled, "UPDATE bodies SET bytes=CAST('smell' AS BLOB) WHERE id=(SELECT body FROM objects WHERE key=CAST('small' AS BLOB))")
 
     assert "s3://bkt/small" in upkeep("scrub").exits(66).out
+
+
+def test_a_lost_row_of_a_body_is_found(filled, upkeep):
+    database(filled, "DELETE FROM bodies WHERE id=(SELECT body FROM objects WHERE key=CAST('small' AS BLOB))")
+
+    found = upkeep("check").exits(66)
+    upkeep("repair").exits(66)
+
+    assert "s3://bkt/small" in found.out and kinds(found) == {"lost"}
+    assert "s3://bkt/small" in upkeep("scrub").exits(66).out
+
+
+def test_a_body_of_several_objects_is_found(filled, upkeep):
+    """The deletion of one of the objects would delete the body of the other one."""
+    database(filled, "INSERT INTO objects SELECT bucket,CAST('twin' AS BLOB),size,modified,etag,ck_algorithm,ck_type,ck_value,headers,upload,layout,body"
+             " FROM objects WHERE key=CAST('small' AS BLOB)")  # fmt: skip
+
+    assert kinds(upkeep("check").exits(66)) == {"row"}
+
+
+def test_a_body_that_no_object_uses_is_moved_aside(filled, upkeep):
+    database(filled, "INSERT INTO bodies(id,bytes) VALUES(4711,CAST('lost' AS BLOB))")
+
+    assert kinds(upkeep("check").exits(66)) == {"surplus"}
+    upkeep("repair").ok()
+
+    upkeep("check").ok()
+    assert (filled.root / f"aside/body-{4711:016x}").read_text() == "lost"
+    assert database(filled, "SELECT count(*) FROM bodies WHERE id=4711") == [(0,)]
+
+
+def test_a_store_of_format_4_has_its_bodies_in_the_rows_of_objects(filled, upkeep):
+    """The rows stay as they are until their objects are written again."""
+    moved = "UPDATE {} SET body=(SELECT bytes FROM bodies WHERE id=body) WHERE typeof(body)='integer'"
+    database(filled, moved.format("objects"), moved.format("versions"), "DROP TABLE bodies", "PRAGMA user_version=4")
+    filled.start()
+    s3 = filled.client
+    s3.put_object(Bucket="bkt", Key="small2", Body=b"more")
+    s3.copy_object(Bucket="bkt", Key="small3", CopySource="bkt/small")
+    assert s3.get_object(Bucket="bkt", Key="small")["Body"].read() == b"small"
+    s3.put_object(Bucket="bkt", Key="small", Body=b"changed")
+    assert s3.get_object(Bucket="bkt", Key="small")["Body"].read() == b"changed"
+    assert s3.get_object(Bucket="bkt", Key="small3")["Body"].read() == b"small"
+    filled.stop()
+
+    for verb in ("check", "scrub"):
+        upkeep(verb).ok()
+    assert database(filled, "SELECT count(*) FROM bodies") == [(3,)]
 
 
 def test_a_damaged_part_of_an_unfinished_upload_is_found_by_scrub(filled, upkeep):
@@ -372,21 +420,38 @@ def test_a_damaged_database_is_found(filled, upkeep):
     upkeep("check").exits(66)
 
 
-def test_a_resumed_scrub_ends_at_a_damaged_database(filled, upkeep):
-    """The row of a small object has several pages, and the link from its first to its next page is
-    damaged."""
-    filled.start()
-    put(filled, "long", b"x" * 15_000)
-    filled.stop()
-    database(filled, "PRAGMA wal_checkpoint(TRUNCATE)")
-    content = bytearray((filled.root / "meta.db").read_bytes())
+def damage_long_body(store):
+    """Adds a small object whose body has several pages, and damages the link from its first to its
+    next page."""
+    store.start()
+    put(store, "long", b"x" * 15_000)
+    store.stop()
+    database(store, "PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray((store.root / "meta.db").read_bytes())
     page = content.index(b"x" * 4000) // 4096 * 4096
     content[page : page + 4] = b"\xff" * 4
-    (filled.root / "meta.db").write_bytes(content)
+    (store.root / "meta.db").write_bytes(content)
+
+
+def test_a_resumed_scrub_ends_at_a_damaged_database(filled, upkeep):
+    damage_long_body(filled)
     numbers = ("stage", "bucket", "number", "objects", "bytes", "unverified", "damaged", "all_bytes")
     (filled.root / "scrub.json").write_text(json.dumps(dict.fromkeys(numbers, 0) | {"key": ""}))
 
     upkeep("scrub").exits(66)
+
+
+def test_a_damaged_body_prevents_no_repair_of_other_things(filled, upkeep):
+    """`check` and `repair` need the length of a body, but not its bytes."""
+    damage_long_body(filled)
+    surplus = filled.root / f"data/47/{0x4700:016x}"
+    surplus.parent.mkdir(exist_ok=True)
+    surplus.write_bytes(b"surplus")
+
+    assert kinds(upkeep("check").exits(66)) == {"database", "surplus"}
+    upkeep("repair").exits(66)
+
+    assert (filled.root / f"aside/{0x4700:016x}").read_bytes() == b"surplus"
 
 
 def test_an_interrupted_scrub_resumes(filled, upkeep, penstock):

@@ -543,6 +543,8 @@ static void a_store_of_the_first_format_is_upgraded(void **state)
 	fixture_exec(f,
 		"ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; DROP TABLE configs");
 	fixture_exec(f, "ALTER TABLE blobs DROP COLUMN seal; DROP TABLE keys");
+	fixture_exec(f, "UPDATE objects SET body=(SELECT bytes FROM bodies WHERE id=body)");
+	fixture_exec(f, "DROP TABLE bodies");
 	fixture_exec(f, "DROP TABLE events; PRAGMA user_version=1");
 	fixture_open(f, false);
 
