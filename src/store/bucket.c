@@ -84,7 +84,7 @@ static int apply_versioning(struct store *store, struct txn *txn)
 	}
 	/* Snapshots of objects record if their bucket has versioning. */
 	if (txn->versioning == STORE_UNVERSIONED)
-		txn_touch_all(store);
+		txn_touch_all(store, t->name);
 	return db_exec(store->writer, SQL_BUCKET_SET_VERSIONING, "ii", id, (int64_t)t->versioning);
 }
 

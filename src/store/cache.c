@@ -229,15 +229,18 @@ void cache_touch(struct cache *cache, const char *bucket, const char *key)
 	entry_free(e);
 }
 
-void cache_touch_all(struct cache *cache)
+void cache_touch_all(struct cache *cache, const char *bucket)
 {
 	for (size_t i = 0; i < CACHE_SHARDS; i++) {
 		struct shard *shard = &cache->shards[i];
-		struct entry *e, *gone = NULL;
+		struct entry *e, *next, *gone = NULL;
 
 		pthread_mutex_lock(&shard->lock);
 		shard->busy++;
-		while ((e = shard->newest) != NULL) {
+		DL_FOREACH_SAFE2(shard->newest, e, next, older)
+		{
+			if (bucket && strcmp(e->name, bucket) != 0)
+				continue;
 			shard_detach(shard, e);
 			e->chain = gone;
 			gone = e;

@@ -42,9 +42,9 @@ int txn_touch(struct store *store, const char *bucket, const char *key)
 	return 0;
 }
 
-void txn_touch_all(struct store *store)
+void txn_touch_all(struct store *store, const char *bucket)
 {
-	cache_touch_all(store->cache);
+	cache_touch_all(store->cache, bucket);
 	store->touched_all++;
 }
 

@@ -119,8 +119,8 @@ int txn_touch(struct store *store, const char *bucket, const char *key);
 /* Returns false if a change of many rows has to continue in another transaction, so that other
  * changes get their turn. */
 bool txn_has_room(const struct store *store, const struct txn *txn);
-/* Marks all keys of all buckets as changed in this batch. */
-void txn_touch_all(struct store *store);
+/* Marks all keys of a bucket as changed in this batch; `bucket` is NULL for all buckets. */
+void txn_touch_all(struct store *store, const char *bucket);
 /* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,
  * and adds no reference, if a blob is gone. */
 int txn_ref_pieces(
@@ -261,8 +261,9 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 /* Removes the key and rejects puts until the matching settle. */
 void cache_touch(struct cache *cache, const char *bucket, const char *key);
 void cache_settle(struct cache *cache, const char *bucket, const char *key);
-/* Like the two functions above, for all keys. */
-void cache_touch_all(struct cache *cache);
+/* Like the two functions above, for all keys of a bucket; `bucket` is NULL for all buckets. Rejects
+ * puts of all keys until the matching settle. */
+void cache_touch_all(struct cache *cache, const char *bucket);
 void cache_settle_all(struct cache *cache);
 
 /* --- relaxed durability (relaxed.c) --------------------------------------------------------- */

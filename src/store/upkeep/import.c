@@ -147,7 +147,7 @@ static int apply_end(struct store *store, struct txn *txn)
 	struct importer *im = ((struct import_txn *)txn)->importer;
 	int rc = db_exec(store->writer, SQL_IMPORT_RENAME, "it", im->bucket, im->name);
 
-	txn_touch_all(store);
+	txn_touch_all(store, im->name);
 	return rc || !im->region[0]
 		       ? rc
 		       : db_exec(store->writer, SQL_REGION_SET, "tt", im->name, im->region);

@@ -139,7 +139,7 @@ static int apply_repair(struct store *store, struct txn *txn)
 
 	for (size_t i = 0; rc == 0 && i < s->n_fixes; i++)
 		rc = apply_fix(store, &s->fixes[i]);
-	txn_touch_all(store);
+	txn_touch_all(store, NULL);
 	return rc;
 }
 

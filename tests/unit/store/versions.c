@@ -530,6 +530,31 @@ static void a_guest_reads_the_newest_version(void **state)
 	store_close(guest.store);
 }
 
+/* An account that keeps creating buckets with versioning does not slow down the readers of other
+ * buckets. */
+static void versioning_of_a_bucket_drops_no_snapshot_of_others(void **state)
+{
+	struct fixture *f = *state;
+	struct store_object *before, *after;
+
+	assert_int_equal(store_bucket_create(f->store, "other", "", NULL), STORE_OK);
+	assert_int_equal(put(f, "k", "etag", "text"), STORE_OK);
+	before = get(f, "k");
+
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "other", STORE_VERSIONED, NULL), STORE_OK);
+	after = get(f, "k");
+	assert_ptr_equal(before, after);
+	store_object_unref(after);
+
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+	after = get(f, "k");
+	assert_true(after->versioned);
+	store_object_unref(after);
+	store_object_unref(before);
+}
+
 /* The first format had no versions. */
 static void a_store_of_the_first_format_is_upgraded(void **state)
 {
@@ -574,6 +599,7 @@ int main(void)
 		TEST(headers_of_the_store_are_changed_in_place),
 		TEST(configurations_belong_to_their_bucket),
 		TEST(a_guest_reads_the_newest_version),
+		TEST(versioning_of_a_bucket_drops_no_snapshot_of_others),
 		TEST(a_store_of_the_first_format_is_upgraded),
 	};
 
