@@ -26,8 +26,8 @@ void copy_report_failed(
 {
 	const char *subject = item->from ? item->from : item->to;
 	const char *message = err->message ? err->message : penstock_code_name(err->code);
-	/* All items share the target's bucket, so its absence would fail every item; sources may be
-	 * in several buckets. */
+	/* If the target's bucket is missing, every item fails. The bucket of one source may be
+	 * missing while other sources are in other buckets. */
 	bool to_target = strcmp(item->action, "upload") == 0 || strcmp(item->action, "copy") == 0;
 	bool repeats = err->repeats && (err->code != PENSTOCK_E_NOT_FOUND || to_target);
 	bool ends = c->o.stop_at_first_error || repeats;

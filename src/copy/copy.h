@@ -39,8 +39,8 @@ struct copy_item {
 	void *tag; /* the tag passed to copy_push(); NULL if there is none */
 };
 
-/* Receives the events of a copy, on the thread that pushes unless a callback says "any thread". Any
- * callback may be NULL. */
+/* Receives the events of a copy, on the thread that pushes unless the comment of a callback says
+ * "any thread". Any callback may be NULL. */
 struct copy_report {
 	void (*found)(void *cookie, uint64_t size);
 	void (*walked)(void *cookie); /* called before each wait for the items found so far */
@@ -85,9 +85,9 @@ struct copy_options {
 	 * `preserve`. */
 	bool skip_links;
 	struct path_filter filter; /* an empty list, or NULL, filters nothing */
-	/* For all new objects: content_type, metadata, storage_class, part_size, resume_dir,
-	 * delta_dir; if_none_match for files, too. With delta_dir, large downloads are recorded,
-	 * too: the next upload of such a file sends only its changes. */
+	/* Used for all new objects: content_type, metadata, storage_class, part_size, resume_dir,
+	 * delta_dir and if_none_match; for downloads, only the last two. With delta_dir, large
+	 * downloads are recorded: the next upload of a downloaded file sends only its changes. */
 	struct object_put_options put;
 	unsigned parallel; /* requests at a time; 0 to adapt the number */
 	const atomic_int *cancel;
@@ -131,8 +131,8 @@ void copy_end(struct copy *c);
 bool copy_is_same_store(const char *a, const char *b);
 
 /* Replaces PENSTOCK_E_NOT_FOUND of an object with a message about its bucket if the bucket is
- * missing: the reply to a HEAD does not distinguish the two. `text` names the object. Returns the
- * -code. */
+ * missing: the reply to the HEAD of an object does not show which of the two is missing. `text`
+ * names the object. Returns -code. */
 int copy_explain_missing(struct object_ref object, const char *text, struct penstock_error *err);
 /* An object_stream_fn that writes to standard output. `cookie` points to a `const atomic_int *`,
  * the cancel flag. Both pointers may be NULL. */
@@ -181,8 +181,8 @@ struct copy_prefix {
 	const char *bucket, *prefix, *dir;
 	bool without_runs; /* leave out ".penstock/" at the top, the state of runs */
 	bool one_output; /* copy the keys of one output only, see transfer/output_keys.h */
-	/* Called after the listing and before the first byte, with the objects and bytes that are
-	 * missing. A non-zero result ends the copy with `err`. May be NULL. */
+	/* Called after the listing and before the first byte, with the number of objects and bytes
+	 * that the directory lacks. A non-zero result ends the copy with `err`. May be NULL. */
 	int (*on_size)(void *cookie, uint64_t objects, uint64_t bytes, struct penstock_error *err);
 	void *cookie;
 

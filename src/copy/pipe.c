@@ -88,7 +88,8 @@ static int hold_stdin(struct copy *c, const struct hold *hold, struct penstock_e
 
 /* ---- standard output ---- */
 
-/* The reader may be slow or stopped, and a signal must end the wait. */
+/* Checks the cancel flag between two writes: the reader may be slow or stopped, and a signal must
+ * end the wait. */
 int copy_to_stdout(void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
 	struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};

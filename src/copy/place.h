@@ -18,7 +18,7 @@ struct place {
 	/* The place as the user gave it, but a URL without user, query and fragment; for messages.
 	 * Owned. */
 	char *text;
-	/* One of these, unless the place is a pipe; owned. */
+	/* One of the next three is set, unless the place is a pipe; owned. */
 	char *key; /* key of an object; "" names the bucket */
 	char *path; /* path of a local file or directory */
 	char *url; /* URL of a web server */

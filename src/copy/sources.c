@@ -188,7 +188,7 @@ static void item_source(const struct copy *c, const struct copy_request *request
 	}
 }
 
-/* `info` describes the object; NULL if the source is not an object or has had no HEAD. */
+/* `info` describes the object; NULL if the source is not an object, or if no HEAD was sent. */
 static int push_one(struct copy *c, const struct copy_request *request, const struct place *source,
 	const struct object_info *info, uint64_t size, struct penstock_error *err)
 {
@@ -242,7 +242,8 @@ static int push_tree(struct copy *c, const struct copy_request *request, const s
 	r = source_tree_push_all(&tree, &own);
 	if (r < 0)
 		return copy_item_failed(c, source->text, &own, err);
-	/* Several sources are copied one after the other, so that the last one wins. */
+	/* Finish this source before the next one, so that of several files with the same name the
+	 * last one stays. */
 	if (request->n > 1 || c->o.move)
 		r = copy_finish(c, err);
 	if (r == 0 && c->o.move && !c->o.dry_run && source->kind == LOCATION_LOCAL &&
@@ -338,8 +339,8 @@ int copy_sources(struct copy *c, const struct copy_request *request, struct pens
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 		const struct place *source = &request->sources[i];
 
-		/* Wait for the items in flight: they must be reported, but the steps of a pipe must
-		 * not. */
+		/* Wait for the items in flight, which must be reported: copy_pipe() suppresses the
+		 * reports of all items that end while a pipe is copied. */
 		if (i > 0 && copy_is_pipe(source, request->target))
 			r = copy_finish(c, err);
 		/* A failed source does not stop the other sources. */

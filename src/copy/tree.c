@@ -93,8 +93,8 @@ int source_tree_open(struct source_tree *tree, const struct place *place, struct
 			&(struct object_source_options){
 				.takes = takes, .cookie = tree, .cancel = o->cancel},
 			err);
-	/* Keeps a link at a target as a link. A move must not remove the file that a link leads to,
-	 * so source_tree_push() checks each link. */
+	/* Follow links only at the source, and not in a move: a move must not remove the file that
+	 * a link leads to, so source_tree_push() checks each link. */
 	if (is_source && o->skip_links)
 		links = WALK_LINKS_SKIP;
 	else if (is_source && !o->preserve && !o->move)
@@ -148,7 +148,7 @@ int source_tree_keep(
 	return 0;
 }
 
-/* ---- files that are there already ---- */
+/* ---- files that the target has already ---- */
 
 /* Returns the name of an entry below the target. free() it; NULL if out of memory. */
 static char *target_name(const struct source_tree *tree, const struct entry *entry)
@@ -250,8 +250,8 @@ static int push_item(struct source_tree *tree, const struct entry *entry,
 	return copy_push(tree->copy, &item, entry->size, err);
 }
 
-/* Returns true if the key is below the target. A wildcard also matches such keys if the target is
- * below the base of the source. */
+/* Returns true if the key is below the target although it matches the source: a wildcard also
+ * matches the keys of a target that is below the base of the source. */
 static bool is_below_target(const struct source_tree *tree, const char *key)
 {
 	return tree->source->wildcard && strlen(tree->target->base) > strlen(tree->source->base) &&
@@ -259,7 +259,7 @@ static bool is_below_target(const struct source_tree *tree, const char *key)
 }
 
 /* An object that is moved up a level may get a name below the source. The object would then be
- * moved again, or be replaced and removed together with the object that had the name. */
+ * moved again, or would replace another object of the source and be removed with it. */
 static int check_moved_into_source(
 	const struct source_tree *tree, const char *key, struct penstock_error *err)
 {

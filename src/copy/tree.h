@@ -61,11 +61,11 @@ bool source_tree_has_file(const struct source_tree *tree, const struct entry *en
 /* Creates the directory `target` of an object "a/"; a move then deletes the object. */
 int directory_make(struct source_tree *tree, const struct entry *entry, const struct target *target,
 	struct penstock_error *err);
-/* Called for each local entry in order. Puts the previous directory as an object if the directory
- * is empty. `wanted` is true if the entry is a directory that the target lacks. */
+/* Called for each local entry in order. Uploads the previous directory as an object if the previous
+ * directory is empty. `wanted` is true if the entry is a directory that the target lacks. */
 int directory_enter(
 	struct source_tree *tree, const char *path, bool wanted, struct penstock_error *err);
-/* Puts the directory `tree->empty`, if there is one, as an object "a/", as s3fs does. */
+/* Uploads the directory `tree->empty`, if there is one, as an object "a/", as s3fs does. */
 int directory_put_empty(struct source_tree *tree, struct penstock_error *err);
 /* Removes the empty directories below a path, and with `itself` the path, too. */
 void directory_remove_empty(const char *path, bool itself);

@@ -234,7 +234,8 @@ int penstock_fields_split(struct penstock_fields **out, const struct penstock_da
 
 	if (!f)
 		return error_memory(err);
-	/* Sets single members: the array of fields is large, and dataset_split() fills it in. */
+	/* Set the members one by one, because zeroing the large array of fields takes time, and
+	 * dataset_split() fills in the array. */
 	f->scratch = NULL;
 	f->fields.scratch = f->room;
 	f->fields.scratch_size = sizeof(f->room);

@@ -31,7 +31,7 @@ static int open_client(
 	return library_client(opening->transfer, google, opening->cancel, out, err);
 }
 
-/* Sets `*out` to the threads of the handle, which its first file creates. */
+/* Sets `*out` to the handle's pool of threads, which is created for the first file. */
 static int pool_of(struct penstock_transfer *t, struct file_pool **out, struct penstock_error *err)
 {
 	int r = 0;

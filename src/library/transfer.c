@@ -460,7 +460,7 @@ int penstock_get_memory(struct penstock_transfer *t, const char *url, void **dat
 							   : SIZE_MAX - 1;
 	if (r == 0)
 		r = object_get(get.target.at, &get.options, &bytes, &info, err);
-	/* An empty object has no memory yet. */
+	/* If the object is empty, the buffer has no memory yet. */
 	if (r == 0 && !bytes.data && buf_add_str(&bytes, "") < 0)
 		r = error_memory(err);
 	r = finish(r, &info, object, err);

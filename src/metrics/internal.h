@@ -25,7 +25,7 @@ int metrics_feed_init_mlflow(struct metrics_feed *feed, struct metrics *metrics,
 /* Notes the first problem of a file. */
 void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Returns true, and notes the problem, if a file of this size is not read. */
+/* Returns true, and notes the problem, if a file of this size is too large to be read. */
 bool metrics_too_large(struct metrics_feed *feed, uint64_t size);
 /* Adds a point to a series of this file. */
 int metrics_feed_point(struct metrics_feed *feed, const char *name,

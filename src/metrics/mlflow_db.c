@@ -11,7 +11,8 @@
 
 enum {
 	STEP_OPS = 1000, /* instructions between two calls of count_steps() */
-	/* limit of these calls, 30 million instructions; a sort of 300,000 rows takes 10 million */
+	/* maximum number of these calls: 30 million instructions; sorting 300,000 rows takes 10
+	 * million */
 	STEPS = 30000,
 	HEADER_WRITES = 18, /* offset of two bytes: 2 if the database has a write-ahead log */
 	LONGEST_VALUE = 64 * 1024,

@@ -42,7 +42,7 @@ static int finish(struct metrics_feed *feed, const struct reading *reading, cons
 #define LOCK_TRIES	    50
 
 /* Waits at most a second until no writer changes the database. Returns -1 with errno if a writer
- * still does. */
+ * is still changing the database. */
 static int lock_database(int fd)
 {
 	struct flock range = {.l_type = F_RDLCK,
