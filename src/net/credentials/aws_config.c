@@ -133,7 +133,8 @@ static int parse_line(struct parser *p, char *line, struct penstock_error *err)
 			"%s:%u: expected a section such as [default] first", p->path, p->line);
 	equals = strchr(text, '=');
 	if (!equals || equals == text) {
-		/* The line continues the value above it; values used here have one line. */
+		/* Ignore a line that continues the value above: the values that penstock uses have
+		 * one line. */
 		if (indented && !p->parent)
 			return 0;
 		return error_set(err, PENSTOCK_E_INVALID, "%s:%u: expected 'name = value'", p->path,
@@ -292,7 +293,8 @@ static const char *const credential_keys[] = {"aws_access_key_id", "role_arn", "
 	"aws_secret_access_key", "aws_session_token", "aws_security_token", "source_profile",
 	"credential_source", "role_session_name", "external_id", "mfa_serial", "duration_seconds",
 	"sso_account_id", "sso_role_name", "sso_region",
-	/* The last three keys refer to other sections, or the step gets them in another way. */
+	/* The last three keys are not credentials: the step of a run gets the endpoint and the
+	 * region in its environment, and "services" would name a section that is not written. */
 	"services", "endpoint_url", "region"};
 
 bool aws_config_has_credentials(const struct aws_config *config, const char *profile)

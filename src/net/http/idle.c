@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-#define SPARE	  4 /* idle connections beyond the most that were used at a time recently */
+#define SPARE	  4 /* idle connections in addition to the maximum that was in use recently */
 #define WINDOW_MS 10000 /* "recently" means in this window or the previous one */
 
 /* libcurl closes the oldest idle connection when a connection becomes idle and there are more than

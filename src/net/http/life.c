@@ -100,7 +100,7 @@ static void engine_release(struct http_engine *engine)
 	free(engine);
 }
 
-/* Hides the passwords of the proxy variables, which libcurl reads by itself, in logs. */
+/* Masks the passwords in the proxy variables, which libcurl reads itself, in the log. */
 static void redact_proxies(void)
 {
 	static const char *const names[] = {

@@ -30,7 +30,7 @@ enum pace_phase {
 	PACE_HOLD, /* keeps the limit for some windows */
 	PACE_UP, /* tries a quarter more */
 	PACE_DOWN, /* tries a quarter less */
-	PACE_AVOID /* the server asked to slow down: one more per window */
+	PACE_AVOID /* the server asked to slow down: the limit grows by one per window */
 };
 
 struct pace {

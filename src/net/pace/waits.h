@@ -1,7 +1,7 @@
 /*
- * Waits for the first byte of a reply, of one kind of request to one server. The waits decide when
- * a request counts as slow, and if the request may be sent again. Pure arithmetic;
- * docs/decisions/adaptive-concurrency.md has the rule and its figures.
+ * The times that requests of one kind to one server waited for the first byte of the reply. These
+ * times decide when a request counts as slow, and if the request may be sent again. Pure
+ * arithmetic; docs/decisions/adaptive-concurrency.md has the rule and its figures.
  *
  *	struct waits waits;
  *

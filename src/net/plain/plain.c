@@ -21,7 +21,8 @@
 
 #define TICK_MS 50 /* interval of the checks of the cancel flag and for silence */
 #define EVENTS	64 /* maximum number of events of one epoll_wait() */
-/* Connections to a server that replies at once. Each NEAR_MS of the median wait adds NEAR more. */
+/* Number of connections to a server that replies at once. Each NEAR_MS of the median wait for a
+ * reply add NEAR connections. */
 #define NEAR	16
 #define NEAR_MS 4
 /* Failures in a row after which the requests that have not started are skipped. */

@@ -16,8 +16,8 @@
  * another status, a chunked body, silence. A request is sent again only in three cases: on a new
  * connection if its keep-alive connection turns out to be closed, to the server's next address if
  * the connection fails before the reply, and on another connection if the request waits much longer
- * for its reply than other requests, as long as few requests do (net/pace/waits.h). After many
- * failures in a row the requests that have not started are skipped.
+ * for its reply than other requests, as long as few requests are sent again for this reason
+ * (net/pace/waits.h). After many failures in a row the requests that have not started are skipped.
  */
 #ifndef NET_PLAIN_PLAIN_H
 #define NET_PLAIN_PLAIN_H
@@ -60,7 +60,7 @@ int plain_new(struct plain **out, const char *authority, unsigned connections,
 	struct penstock_error *err);
 void plain_free(struct plain *plain);
 
-/* Ends every run once `*cancel` is set, like the `cancel` of one run. */
+/* Sets a flag that ends every run, in addition to the flag `cancel` of each run. */
 void plain_set_cancel(struct plain *plain, const atomic_int *cancel);
 
 /*
