@@ -151,7 +151,7 @@ enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uin
 	return outcome == JOB_DONE && waits ? JOB_WAIT : outcome;
 }
 
-/* ---- commits of others ---- */
+/* ---- commits of other runs and programs ---- */
 
 /* Sets the error that names the owner of the commit and the command that moves it away. */
 static int refuse(const struct sync *s, const char *commit, const struct object_info *there,
@@ -273,8 +273,9 @@ static int retire(void *cookie, struct entry *e)
 
 	if (e->below || !(e->flags & ENTRY_PUBLISHED))
 		return 0;
-	/* An object of an attempt before the run started over also belongs to this run. If a file
-	 * has that name again, the file replaces the object. */
+	/* Skip an object from before the run started over if its name has a file again, which will
+	 * replace the object. Without a file such an object is deleted, because it also belongs to
+	 * this run. */
 	if ((e->flags & ENTRY_OLDER) && !is_older(e))
 		return 0;
 	e->flags &= (uint16_t)~ENTRY_OLDER;

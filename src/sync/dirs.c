@@ -8,10 +8,10 @@
 #include "sync/internal.h"
 
 #define AGAIN_MS 100 /* first pause before the scan for a name that had to wait */
-#define SHORT_MS 60000 /* minimum time between two warnings that memory or descriptors are short */
+#define SHORT_MS 60000 /* minimum time between two warnings of observe_short() */
 
-/* observe_scan() lengthens the pause, because the cause may last long (an unavailable store), and
- * each attempt scans the whole output. */
+/* observe_scan() lengthens the pause after each scan, because a name may have to wait long (for an
+ * unavailable store), and each attempt scans the whole output. */
 void observe_again(struct sync *s, int64_t now_ms)
 {
 	if (s->look_again)

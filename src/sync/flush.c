@@ -10,7 +10,7 @@
 #include "sync/internal.h"
 
 #define FLUSH_POLL_MS	  100
-#define REVIEWS		  3 /* reviews of one flush that may find missing objects */
+#define REVIEWS		  3 /* reviews of one flush that may find missing or replaced objects */
 #define OPEN_SIZES_LOOKED 64 /* open files whose size sync_get_status() reads */
 
 bool flush_is_settled(const struct sync *s)

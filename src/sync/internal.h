@@ -127,7 +127,8 @@ struct sync {
 	 * none */
 	int64_t manifest_ns;
 	uint64_t uploads; /* number of the last upload, for its metadata */
-	uint64_t scans_wanted, scans_done; /* a flush needs a scan that starts after the flush */
+	/* numbers of scans; a flush waits for a scan that starts after the flush has begun */
+	uint64_t scans_wanted, scans_done;
 	struct penstock_error flush_error; /* first error of this flush */
 	struct penstock_error attach_error;
 	struct sync_status status; /* sync_get_status() fills in the sums */
@@ -145,7 +146,7 @@ struct sync {
 	bool look_again; /* another scan is due soon: see observe_again() */
 	int64_t again_ms; /* time of that scan */
 	int64_t again_pause_ms;
-	int64_t short_ms; /* time of the last warning that memory or descriptors are short */
+	int64_t short_ms; /* time of the last warning of observe_short() */
 	bool initial; /* the first scan, before the tasks start */
 	bool continued; /* the journal has earlier attempts */
 	int64_t look_ms; /* next search for writers */
@@ -198,8 +199,8 @@ void dirs_forget(struct sync *s, struct dir *d);
 /* Schedules another scan soon, because a name cannot be handled now. A flush waits for that
  * scan. */
 void observe_again(struct sync *s, int64_t now_ms);
-/* Like observe_again(), with a warning that the output cannot be examined, at most one per
- * minute. */
+/* Like observe_again(), with a warning that the output cannot be examined, at most one per minute.
+ * For a lack of memory or descriptors, and for failed reads. */
 void observe_short(struct sync *s, const char *what);
 void observe_no_memory(struct sync *s);
 

@@ -55,7 +55,7 @@ int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cooki
 	return is_refused(rc, err) ? 0 : rc;
 }
 
-#define NAMES 9 /* names that are tried if another object has the name of the copy */
+#define NAMES 9 /* names that are tried for a copy if other objects have these names */
 
 static struct kept *find_kept(const struct sync *s, const char *key)
 {

@@ -101,7 +101,8 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 	}
 	if (!e->work && ident_equal(&e->seen, ident) && !(e->flags & ENTRY_APPENDED))
 		return;
-	/* Only the inode changed: its mode, owner or links, or its times were set back. */
+	/* Only the inode changed: the mode, the owner or the number of links, or a program set the
+	 * mtime back to the recorded one. */
 	if (!e->work && (e->flags & ENTRY_PUBLISHED) && !s->status.polling &&
 		!(e->flags & (ENTRY_APPENDED | ENTRY_UNSURE)) && e->seen.size == ident->size &&
 		e->seen.mtime_ns == ident->mtime_ns && e->seen.ino == ident->ino &&
@@ -198,8 +199,8 @@ static void see_file(
 	}
 }
 
-/* The new file must wait for the earlier file of that name: until its upload has ended, or until
- * its objects are deleted. A flush waits for the new file. */
+/* Makes a name wait for an earlier file of this name, until the upload of the earlier file has
+ * ended or its objects are deleted. A flush waits for the name. */
 static struct entry *later(struct sync *s, int64_t now_ms)
 {
 	observe_again(s, now_ms);

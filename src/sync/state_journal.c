@@ -11,8 +11,8 @@
 #include "transfer/state/part_file.h"
 #include "sync/internal.h"
 
-/* number of syncs that a journal names; one of these syncs, or an earlier sync, wrote the
- * manifest */
+/* number of the last syncs that a journal names, so that a manifest of one of them is recognised as
+ * this machine's own */
 #define NONCES		32
 #define JOURNAL_REWRITE (64 * MIB) /* bytes: a larger journal may be rewritten */
 
@@ -278,7 +278,7 @@ static int find_unsynced(void *cookie, struct entry *e)
 	return is_only_here(e) && !(e->flags & ENTRY_SYNCED);
 }
 
-/* A close during syncfs() clears the flag again. */
+/* Sets ENTRY_SYNCED before syncfs(): a close during syncfs() clears the flag again. */
 static int mark(void *cookie, struct entry *e)
 {
 	(void)cookie;

@@ -60,8 +60,9 @@ struct merge {
 	struct sync *s;
 	const struct manifest_head *head; /* read before the first item */
 	const struct object_info *info; /* read before the first item */
-	bool newer; /* newer than the journal: another machine has owned the run since */
-	bool older; /* older than the attempt that started over */
+	/* the manifest is newer than the journal: another machine has owned the run since */
+	bool newer;
+	bool older; /* the manifest is from an attempt before the run started over */
 	uint64_t older_files, older_bytes;
 	bool memory;
 };
@@ -199,7 +200,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 			"deleteSync deletes nothing: the earlier state of this run was not "
 			"restored");
 	table_each(&s->table, settle_gone, s);
-	/* An attempt that continues this one must not treat older objects as its own. */
+	/* Write a manifest that marks the older objects, so that an attempt that continues this one
+	 * does not treat them as its own. */
 	s->plan.manifest_dirty |= merge.older;
 	/* The last publications of an attempt that was killed are in the journal, and perhaps in no
 	 * manifest. */

@@ -22,7 +22,7 @@
 #include "base/thread.h"
 #include "sync/internal.h"
 
-#define JOURNAL_SYNC_MS 1000 /* closes survive a power loss after this time */
+#define JOURNAL_SYNC_MS 1000 /* minimum time between two fdatasync() of the journal */
 #define ATTACH_RETRY_MS 2000
 #define IDLE_MS		60000
 #define SEE_STEPS	2000 /* scan steps of 512 names each, at the end of a task */

@@ -56,7 +56,7 @@ struct sync;
  * NULL. */
 enum sync_event {
 	SYNC_PUBLISHED, /* the object of `path` is complete and durable; detail: its ETag */
-	SYNC_PUBLISHED_OPEN, /* the grown length of a file that is still open */
+	SYNC_PUBLISHED_OPEN, /* the object has the present content of a file that is still open */
 	SYNC_PARTIAL, /* `path` is suspect or held open; detail: the key of its copy in partial/ */
 	SYNC_DELETED, /* deleteSync or retention removed the object */
 	/*
@@ -186,8 +186,8 @@ struct sync_status {
 	uint64_t scans; /* number of scans of the whole directory */
 	bool polling; /* no inotify (limit reached, network file system): scans only */
 	char last_error[256]; /* error of the last failed upload since the last success, else "" */
-	/* wall clock, ns: time of the first upload (or manifest) since the last success that failed
-	 * because the store was unavailable; 0 if the store is available */
+	/* wall clock, ns: the time since which uploads, or the manifest, fail because the store is
+	 * unavailable; 0 if the store is available */
 	int64_t away_ns;
 	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success; 0 if there was none */
 };

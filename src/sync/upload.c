@@ -150,9 +150,10 @@ static bool is_same(const struct upload *u, const struct object_info *there)
 }
 
 /*
- * Looks for an unexpected object under the key. Returns 1 if the object is the version to be sent,
- * and fills `info`; 0 if the file is to be sent, with `u->etag` set to the ETag that the object
- * must have; -PENSTOCK_E_CHANGED if the object changed meanwhile.
+ * Looks for an unexpected object under the key, and keeps a copy of the object unless
+ * keep_is_ours() is true. Returns 1 if the object is the version to be sent, and fills `info`; 0 if
+ * the file is to be sent, with `u->etag` set to the ETag that the object must have;
+ * -PENSTOCK_E_CHANGED if the object changed meanwhile.
  */
 static int look_first(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
@@ -194,8 +195,7 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 	return 0;
 }
 
-/* Keeps a copy of the existing object. Starts over if another program replaces the object
- * meanwhile. */
+/* Calls look_first() again if another program replaces the object meanwhile. */
 static int resolve_conflict(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	for (unsigned n = 0; n < CONFLICTS; n++) {
@@ -284,7 +284,7 @@ static bool open_file(
 
 /* Returns true if the job is still valid after all pending events: the file may have been closed
  * again since the job was made, or have another name. Files that were closed before the copy must
- * get their place in the queue first; otherwise a marker could appear before its data. */
+ * get their place in the queue first; otherwise a marker (plan.h) could appear before its data. */
 static bool is_in_turn(struct upload *u)
 {
 	struct job job = *u->job;

@@ -26,7 +26,7 @@ enum lease lease_check(int fd);
  * writer. Returns the descriptor of the copy, or -code, with *why:
  *	PENSTOCK_E_CHANGED: a writer has the file open, or opened it during the copy, or the
  *		file became shorter
- *	other: the copy could not be written (no space), or read
+ *	another code: the file could not be read, or the copy could not be written
  * If `patient`, a writer that opens the file near the end of the copy must wait until the last few
  * MiB are copied. `patient` is for files that have a writer almost all the time. Without leases the
  * copy is made anyway; the caller then compares the file before and after.

@@ -155,8 +155,8 @@ static void done_delete(struct plan *p, struct entry *e)
 	table_remove(p->table, e);
 }
 
-/* Sets aside a file that cannot be sent even if its directory waits for it, so that it does not
- * hold up the directory. */
+/* Removes a file from its queue until a retry, because the file cannot be sent, and the other files
+ * of the directory must not wait for it. */
 static void set_aside(struct plan *p, const struct ended *d)
 {
 	struct work *w = d->job->work;
@@ -168,8 +168,8 @@ static void set_aside(struct plan *p, const struct ended *d)
 	settle(p, w, d);
 }
 
-/* Gives a queued file its previous place. The version that had this place was not published, so
- * files that were closed after that version still wait for the next version. */
+/* Puts a queued file at the head of its queue again. The version whose turn had come was not
+ * published, so files that were closed after that version still wait for the next version. */
 static void keep_place(struct plan *p, struct work *w)
 {
 	if (!w->queued)
@@ -232,8 +232,8 @@ static void tried(struct work *w, int64_t now_ms)
 		w->opening->grown_ms = now_ms;
 }
 
-/* Handles a commit whose data is not published yet, perhaps because the data was opened again:
- * other files of the directory do not wait for it. */
+/* Handles a commit whose data is not published yet, perhaps because the data was opened again. The
+ * commit goes to the end of its queue, so that other files do not wait for the commit. */
 static void too_early(struct plan *p, const struct ended *d)
 {
 	struct work *w = d->job->work;

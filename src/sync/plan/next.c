@@ -171,8 +171,8 @@ static bool delete_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 	return true;
 }
 
-/* Returns true if the head of a queue can be sent now. Removes heads that must not hold up the
- * other files. */
+/* Returns true if the head of a queue can be sent now. Removes a head for which the other files
+ * must not wait. */
 static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms)
 {
 	struct work *w = d->head;
@@ -242,8 +242,8 @@ static void put_behind_line(struct plan *p, struct dir *d, int64_t now_ms)
 }
 
 /* Returns true if the head must be copied together with other small files, because it may refer to
- * files that were closed after it. Sets `*wait` if the head must wait: while copies of other files
- * are in the queue, it goes behind these copies. */
+ * files that were closed after it. Sets `*wait` if the head must wait for the next attempt to copy,
+ * or was put behind the copies of other files. */
 static bool to_be_frozen(
 	struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms, bool *wait)
 {

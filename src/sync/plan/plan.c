@@ -60,7 +60,7 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 	struct work *w = table_work(p->table, e, now_ms);
 
 	if (!w || !work_open(w)) {
-		/* An entry with a work would look as if its change were being handled. */
+		/* Drop the work again: a PARKED or CLEAN entry must not have one. */
 		if (w && (e->state == ENTRY_PARKED || e->state == ENTRY_CLEAN))
 			plan_drop_work(p, e);
 		return -1;
@@ -140,8 +140,8 @@ static bool is_to_park(const struct plan *p, const struct entry *e, enum close_k
 	       (e->dir->line || line_is_full(p, e->dir));
 }
 
-/* Returns the end of the time that the file must be quiet. A file that is closed again and again
- * gets its turn after PLAN_RESTLESS_MS. */
+/* Returns the time until which the file must stay unchanged before it is sent. A file that is
+ * closed again and again gets its turn after PLAN_RESTLESS_MS. */
 static int64_t quiet_at(const struct plan *p, const struct work *w, int64_t now_ms)
 {
 	int64_t latest = w->waiting_ms + PLAN_RESTLESS_MS;

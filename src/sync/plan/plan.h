@@ -2,12 +2,18 @@
  * Decides which file is published next: the state machine of the sync, without input or output.
  * Events come in with their time, jobs go out to workers, results come back.
  *
- *	                 changed                  closed
- *	    CLEAN ──────────────────▶ OPEN ──────────────────▶ CLOSED ──▶ job ──▶ CLEAN
- *	      ▲                        │ ▲  by an exit           ▲  │ changed meanwhile: again,
- *	      │                        │ └── HELD ───────────────┘  │ from a snapshot
- *	      │                        │      │ known after 1 s,    │
- *	      └── next true close ── SUSPECT ◀┘ or by task_ended()  └▶ OPEN (a writer came)
+ * The main transitions of a file (state.c has all):
+ *
+ *	CLEAN   -> OPEN		changed
+ *	OPEN    -> CLOSED	closed
+ *	OPEN    -> HELD		closed by an exit whose result is not known yet
+ *	OPEN    -> SUSPECT	the writer was killed
+ *	HELD    -> CLOSED	after 1 s, or when the task ends normally
+ *	HELD    -> SUSPECT	the task or the writer was killed
+ *	SUSPECT -> CLOSED	the next true close
+ *	CLOSED  -> OPEN		opened again by a writer
+ *	CLOSED  -> CLEAN	a job has published the file; a file that changed meanwhile stays
+ *				CLOSED and is sent again (enum work_how in table.h)
  *
  * Each directory has a queue in the order of closes, and only the head of the queue is with a
  * worker. So a marker (a small file that names other files) that was written after its data is
@@ -27,7 +33,7 @@
 #include "sync/kernel/writers.h"
 
 #define PLAN_HOLD_MS	1000 /* time that a close by an exit waits for the result of the exit */
-#define PLAN_REOPEN_MS	30000 /* time that a file that was opened again holds up its directory */
+#define PLAN_REOPEN_MS	30000 /* time that a directory waits for a file that was opened again */
 #define PLAN_DELETE_MS	2000 /* wait before a deletion: the file may come back under another name */
 #define PLAN_SWEEP_MS	250 /* interval of the checks of open and suspect files */
 #define PLAN_PARTIAL_MS 30000 /* interval of the uploads of an open file to partial/ */
@@ -38,14 +44,14 @@
 #define PLAN_FROZEN	64 /* small files of a directory that are copied together */
 /* files in the queues; further files wait in the line */
 #define PLAN_QUEUED	2048
-#define PLAN_QUEUED_DIR 512 /* files in the queue of one directory, which may be held up */
+#define PLAN_QUEUED_DIR 512 /* files in the queue of one directory, whose head may take long */
 #define PLAN_DATA_MS	20 /* interval of the checks for the data of a commit */
 #define PLAN_RATE_MS	100 /* time of sending after which the rate is known */
 /* a file that is closed again and again gets its turn after this time */
 #define PLAN_RESTLESS_MS 250
 
 enum close_kind {
-	CLOSE_TRUE, /* closed by a living process, or moved into place */
+	CLOSE_TRUE, /* closed by a process that lives or exited by itself, or moved into place */
 	CLOSE_UNSEEN, /* the writer was not seen */
 	CLOSE_EXIT, /* the writer is gone, and the exit code is unknown */
 	CLOSE_KILLED /* the writer was killed */
@@ -72,7 +78,7 @@ struct job {
 	bool patient; /* let a writer wait for the end of a short copy */
 	bool large; /* counts against the limit of large files in flight */
 	bool closed; /* for JOB_GROWN: the file is not open any more */
-	bool queued; /* the queue of its directory waits for this job */
+	bool queued; /* the queue of the file's directory waits for this job */
 	int64_t open_ms; /* for JOB_GROWN: how long the file has been open */
 	int64_t started_ms;
 	bool flushing;

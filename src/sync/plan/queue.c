@@ -39,8 +39,9 @@ void queue_add_by_close(struct plan *p, struct work *w)
 {
 	struct work *before = w->entry->dir->tail;
 
-	/* Only small files refer to other files. Deletions wait, and a file that waits for a copy
-	 * gets its place when the copy is made. */
+	/* `w` goes before small files that were closed later, which may refer to it, and at the end
+	 * of the queue before deletions, which can wait, and before files that wait for a copy,
+	 * which get their place when the copy is made. */
 	for (struct work *v = before; v && !v->frozen; v = v->prev) {
 		if ((v->close >= w->first_close && v->entry->seen.size <= PLAN_MARKER) ||
 			(v == before && (v->how == HOW_COPY || v->entry->state == ENTRY_GONE)))

@@ -103,8 +103,8 @@ static void check_work(struct plan *p, const struct entry *e, const struct work 
 	PLAN_MUST(p, implies(e->state == ENTRY_OPEN, w->opening != NULL));
 	PLAN_MUST(p, implies(w->queued, in_queue));
 	PLAN_MUST(p, implies(w->queued, d->n_queued > 0 && p->n_queued >= d->n_queued));
-	/* Such a file is queued, with a worker, or set aside for a retry. Otherwise it would be
-	 * forgotten. */
+	/* A closed, held or gone file is queued, with a worker, or waits for a retry. Otherwise the
+	 * file would be forgotten. */
 	PLAN_MUST(p, implies(e->state == ENTRY_CLOSED || e->state == ENTRY_HELD ||
 				     e->state == ENTRY_GONE,
 			     w->queued || w->send != SEND_IDLE || w->wait == WAIT_RETRY));

@@ -153,7 +153,7 @@ enum work_how {
 /* Reason why a file waits. The file is retried at `ready_ms`. */
 enum work_wait {
 	WAIT_NONE,
-	WAIT_DATA, /* a commit that names unpublished files; it keeps its place in the queue */
+	WAIT_DATA, /* a commit that names unpublished files; it stays in the queue, at the end */
 	WAIT_RETRY, /* the file cannot be published now (see `error`), and has left the queue */
 };
 

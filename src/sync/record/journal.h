@@ -28,8 +28,8 @@ enum journal_type {
 	/* path: the run's id; etag: the nonce of a sync that writes to this journal; key: the id of
 	 * the boot in which the files were found to match the records, "" in old journals */
 	JOURNAL_RUN = 'H',
-	/* path, ident, mode: closed by a living writer, or moved into place; key: JOURNAL_SYNCED or
-	 * none */
+	/* path, ident, mode: the file was closed, not by a kill, or moved into place; key:
+	 * JOURNAL_SYNCED or none */
 	JOURNAL_CLOSED = 'C',
 	/* path, ident, mode, etag, crc: the version that the object holds */
 	JOURNAL_PUBLISHED = 'P',
@@ -95,8 +95,8 @@ bool journal_damaged(const struct journal *j);
 /* Returns the size of the file in bytes. */
 uint64_t journal_size(const struct journal *j);
 
-/* Replaces the journal with the records that `fill` adds (with journal_add() to the journal it is
- * given). The old journal stays until the new journal is durable. */
+/* Replaces the journal with the records that `fill` adds to a new journal with journal_add(). The
+ * old journal stays until the new journal is durable. */
 int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal *j), void *cookie,
 	struct penstock_error *err);
 

@@ -169,7 +169,7 @@ void restore_drop_begun(const struct restore *r)
 		unlinkat(r->s->root_fd, r->begun.items[i], 0);
 }
 
-/* ---- checkpoints whose local commit vouches for them ---- */
+/* ---- checkpoints that a local commit proves to be complete ---- */
 
 /* Returns the checkpoint that `path` may be part of, or NULL if there is none. */
 static char *checkpoint_of(const struct restore *r, const char *path)
