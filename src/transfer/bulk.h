@@ -20,7 +20,7 @@
  *
  * Objects and files appear whole and verified, or not at all: a download is written to an unnamed
  * or temporary file, which gets the target's name at the end. Requests are retried as
- * net/http/http.h says; after a 503 or 429 fewer requests are sent at a time.
+ * net/http/http.h describes; after a 503 or 429 fewer requests are sent at a time.
  */
 #ifndef TRANSFER_BULK_H
 #define TRANSFER_BULK_H

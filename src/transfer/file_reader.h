@@ -1,6 +1,6 @@
 /*
- * Reads one object, one resource of the web or one file at any offset. Bytes after sequential reads
- * are read ahead, in the background and within a limit; other reads fetch exactly their bytes.
+ * Reads one object, one web resource or one file at any offset. Bytes after sequential reads are
+ * read ahead, in the background and within a limit; other reads fetch exactly their bytes.
  *
  *	struct file_pool *pool = NULL;
  *	struct file_reader *file = NULL;

@@ -12,8 +12,9 @@
  * one stream is read. A request that was interrupted resumes at the next byte.
  * "NAME.MARK.penstock-part.json" records the ranges that are complete, so the same call after a
  * kill (not after a reboot) resumes; a resource that changed meanwhile is fetched from its
- * beginning. If every byte is already there, the last byte is requested. At the end the length and,
- * if given, the sha256 are verified, and the file is synced and renamed.
+ * beginning. If an earlier call has fetched every byte, the last byte is requested again, to verify
+ * that the resource is unchanged. At the end the length and, if given, the sha256 are verified, and
+ * the file is synced and renamed.
  *
  * A web page in place of a file (a login, a notice) and a body in a Content-Encoding that was not
  * requested are errors.

@@ -34,7 +34,7 @@ struct location {
 	const char *key;
 };
 
-/* True for s3:// and gs://. */
+/* Returns true for s3:// and gs://. */
 static inline bool location_is_object(const char *text)
 {
 	return str_starts(text, "s3://") || str_starts(text, "gs://");

@@ -63,7 +63,7 @@ struct object_info {
 	char *key; /* owned; set by listings */
 	uint64_t size;
 	char etag[OBJECT_ETAG_SIZE];
-	int64_t modified_ns; /* the store's clock; seconds resolution in HEAD replies */
+	int64_t modified_ns; /* the store's clock; whole seconds in replies to HEAD */
 	int64_t served_ns; /* time of the reply by the same clock; 0 if unknown, or in a listing */
 	char *version_id; /* owned; NULL if the store has no versions */
 	/* "name=value" of x-amz-meta-, names in lower case; not set by listings */

@@ -9,7 +9,7 @@
  *	output_keys_take(&keys, "sub/.penstock/runs/2/state.json");	// false
  *	output_keys_take(&keys, "sub/model.pt");	// false
  *
- * A prefix that is not an output itself keeps the outputs below it. The keys must come in byte
+ * If the prefix is not an output itself, the outputs below it are taken. The keys must come in byte
  * order. Keys of another output that sort before its `.penstock/`, such as "sub/-x", are taken.
  */
 #ifndef TRANSFER_OUTPUT_KEYS_H

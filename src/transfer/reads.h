@@ -1,5 +1,5 @@
 /*
- * Many reads of objects and of ranges into the caller's memory, as training code needs its samples.
+ * Many reads of objects and of ranges into the caller's memory, such as samples for training.
  *
  *	struct object_reads *reads = NULL;
  *	struct object_read batch[256];	// each with key, offset, length and data
@@ -10,13 +10,13 @@
  *	reads_free(reads);
  *
  * A store that speaks plain HTTP is read on connections of the calling thread (net/plain), where a
- * request costs a fifth of what it costs the engine. Anything unusual there (another status, a
- * closed connection, silence), HTTPS, a proxy, and the stores of Amazon and Google go to the
- * client's engine, with its retries, limits and messages. docs/decisions/datasets.md has the
- * figures.
+ * request costs a fifth of a request of the engine. The client's engine, with its retries, limits
+ * and messages, repeats a read that fails there (another status, a closed connection, silence), and
+ * does all reads over HTTPS, through a proxy, and from Amazon and Google.
+ * docs/decisions/datasets.md has the figures.
  *
- * reads_new_web() is for resources of the web: `key` is a URL, and `etag` the version that
- * web_find() found.
+ * reads_new_web() is for web resources: `key` is a URL, and `etag` the version that web_find()
+ * found.
  */
 #ifndef TRANSFER_READS_H
 #define TRANSFER_READS_H
@@ -88,7 +88,7 @@ void reads_patience(struct object_reads *reads, int64_t ms);
 int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
 
-/* A resource of the web. */
+/* A web resource. */
 struct web_info {
 	uint64_t size;
 	/* The strong ETag, else the Last-Modified, else a weak ETag. */

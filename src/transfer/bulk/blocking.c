@@ -1,4 +1,4 @@
-/* Transfers one large or unusual item by the blocking calls. */
+/* Transfers one large or unusual item with the blocking calls of objects.h. */
 #include "transfer/bulk/internal.h"
 
 #include <errno.h>
@@ -331,8 +331,8 @@ static int know_source(struct bulk_task *task, struct penstock_error *err)
 	return 0;
 }
 
-/* Called after a condition of a copy failed: reports a replaced source, which would look as if the
- * target existed. */
+/* Called after a condition of a copy failed: if the source was replaced, reports that, because the
+ * error would otherwise look as if the target existed. */
 static int condition_error(
 	const struct bulk_item *item, const char *if_match, struct penstock_error *err)
 {

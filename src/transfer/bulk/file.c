@@ -148,7 +148,8 @@ int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock
 		return open_named(path, len, out, err);
 	if (len <= task->item.path_root)
 		return open_root(task, out, err);
-	/* The last directory is kept, because walks visit one directory after another. */
+	/* The last directory is kept open, because walks push all files of one directory in a
+	 * row. */
 	*out = dir_again(bulk, &bulk->dir, path, len);
 	if (*out)
 		return 0;
@@ -450,7 +451,7 @@ int bulk_sync(struct bulk *bulk, struct penstock_error *err)
 		sync();
 	bulk->dirty = false;
 	pthread_mutex_unlock(&bulk->lock);
-	/* The kernel reports a failure once, without the file's name. */
+	/* Keep the first failure: the kernel reports it only once, and without the file's name. */
 	for (unsigned i = 0; i < n && !bulk->sync_errno; i++) {
 		if (syncfs(fds[i]) < 0)
 			bulk->sync_errno = errno;

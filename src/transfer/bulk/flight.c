@@ -93,7 +93,7 @@ static enum http_verdict flight_classify(
 	return f->classify ? f->classify(cookie, reply, err) : HTTP_VERDICT_DEFAULT;
 }
 
-/* True for a failure that the blocking calls can recover from. */
+/* Returns true for a failure that the blocking calls of objects.h can recover from. */
 static bool needs_worker(const struct bulk_flight *f, const struct penstock_error *err)
 {
 	const struct s3_op *op = &f->put.op;

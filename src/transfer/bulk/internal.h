@@ -131,7 +131,7 @@ void bulk_task_end(struct bulk_task *task, struct penstock_error *err);
 void bulk_task_over(struct bulk_task *task, struct penstock_error *err);
 /* Queues the task for the next free worker. */
 void bulk_queue(struct bulk_task *task);
-/* Queues the deletion of the task's source, together with others. */
+/* Queues the deletion of the task's source, together with other deletions. */
 void bulk_remove_source(struct bulk_task *task);
 /* Under the lock: sends a small batch of deletions when no other item could join the batch. */
 void bulk_flush_removals(struct bulk *bulk);

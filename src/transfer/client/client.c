@@ -582,7 +582,7 @@ static const char *hint_of(const struct s3_op *op, enum s3_error e)
 	}
 }
 
-/* Returns true if the store refuses every request to the bucket. */
+/* Returns true if the error means that the store refuses every request to the bucket. */
 static bool repeats(enum s3_error e)
 {
 	static const enum s3_error all[] = {S3_E_NO_SUCH_BUCKET, S3_E_INVALID_BUCKET_NAME,
@@ -733,7 +733,7 @@ static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
 	       reply->content_length != 0 && !has_store_header(reply);
 }
 
-/* Notes if the store is penstock, which accepts trailers, so that files are read only once. */
+/* Notes that the store is penstock, which accepts trailers: files are then read only once. */
 static void learn_store(struct object_client *client, const struct http_reply *reply)
 {
 	const char *server = atomic_load(&client->own_kind) || client->google

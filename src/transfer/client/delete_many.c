@@ -76,8 +76,8 @@ static int report_outcomes(
 		if (!outcome->code || strcmp(outcome->code, "NoSuchKey") == 0)
 			continue;
 		e = s3_error_find(outcome->code);
-		/* The condition failed on a missing object: a reply was lost, and the request was
-		 * repeated. */
+		/* The condition failed on a missing object: an earlier attempt, whose reply was
+		 * lost, deleted the object. */
 		if (d->etags && e && s3_error_info(e)->means == PENSTOCK_E_PRECONDITION &&
 			object_head(object_of(d, key), NULL, NULL) == -(int)PENSTOCK_E_NOT_FOUND)
 			continue;

@@ -9,7 +9,8 @@
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 
-/* No object ever has this generation: an ETag that is not a generation matches nothing. */
+/* No object ever has this generation. A condition on an ETag that is not a generation is sent with
+ * this number, and so matches no object. */
 #define NO_GENERATION	"1"
 #define GENERATION_NAME "x-goog-if-generation-match"
 

@@ -117,7 +117,7 @@ static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
 void s3_op_wants_document(struct s3_op *op);
 /* Sets a body of XML; `what` names the body in the error if it is too large. */
 void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what);
-/* Performs the request like s3_op_perform(), after s3_op_wants_document(). */
+/* Calls s3_op_wants_document(), then s3_op_perform(). */
 int s3_op_ask(struct s3_op *op, struct penstock_error *err);
 /* Like s3_op_ask(), but also fills `out` from the document with a parser of
  * s3/message/messages.h. */

@@ -29,7 +29,7 @@ int file_source_new(
 struct file_source *file_source_ref(struct file_source *source);
 /* Frees the source after the last reference. */
 void file_source_unref(struct file_source *source);
-/* Requests size and version of an object or a resource of the web. */
+/* Requests size and version of an object or a web resource. */
 int file_source_find(struct file_source *source, struct http_engine *engine,
 	const atomic_int *cancel, struct penstock_error *err);
 /* Returns a read of these bytes. */

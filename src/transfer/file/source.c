@@ -1,4 +1,4 @@
-/* The bytes of a file: an object, a resource of the web, or a local file. */
+/* The bytes of a file: an object, a web resource, or a local file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

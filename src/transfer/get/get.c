@@ -175,7 +175,7 @@ static int journal_source(const struct download *d, char **out, struct penstock_
 	return *out ? 0 : error_memory(err);
 }
 
-/* True for a failure after which a later call may resume. */
+/* Returns true for a failure after which a later call may resume. */
 static bool worth_keeping(const struct penstock_error *err)
 {
 	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_PERMISSION ||

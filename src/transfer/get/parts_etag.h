@@ -7,7 +7,7 @@
 #include "s3/multipart.h"
 #include "transfer/client/internal.h"
 
-/* Returns the count after the "-" of such an ETag; 0 for any other ETag. */
+/* Returns the count of an ETag "MD5-count"; 0 for any other ETag. */
 uint64_t parts_etag_count(const char *etag);
 /* Computes the ETag of the first `size` bytes of a file in `count` parts of `part` bytes, of which
  * the last may be empty. */
@@ -21,7 +21,7 @@ bool parts_etag_of_one(const char *etag, uint8_t md5[static 16]);
 uint64_t parts_etag_part_size(
 	struct object_ref at, const char *etag, uint64_t size, const atomic_int *cancel);
 
-/* An object with such an ETag, whose parts have the size `part`. */
+/* An object that was uploaded in parts of the size `part`, with its ETag. */
 struct parts_etag {
 	struct object_ref at;
 	const char *etag;
@@ -41,7 +41,7 @@ int parts_etag_judge(const struct parts_etag *of, const char *own,
 /* Raises PENSTOCK_E_CORRUPT. */
 int parts_etag_mismatch(struct penstock_error *err);
 
-/* Computes such an ETag from a stream of bytes. */
+/* Computes the ETag of an object in parts from a stream of bytes. */
 struct parts_etag_sum {
 	struct checksum md5; /* MD5 of the current part */
 	uint64_t part, left; /* size of a part; bytes missing in the current part */

@@ -16,7 +16,7 @@
 #include "transfer/client/internal.h"
 #include "transfer/get/parts_etag.h"
 
-#define DEFAULT_AHEAD 6 /* leaves memory for an upload */
+#define DEFAULT_AHEAD 6 /* ranges fetched ahead by default; leaves memory for an upload */
 
 struct stream_slot {
 	struct s3_op op; /* first: `done` gets its address */
@@ -39,7 +39,7 @@ struct stream {
 	struct fan fan;
 	struct checksum sum; /* checksum of the bytes passed on */
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
-	/* used if there is no checksum: the ETag from MD5s of parts; unused if `room` is 0 */
+	/* used if there is no checksum: the ETag made of the parts' MD5s; unused if `room` is 0 */
 	struct parts_etag_sum parts;
 	/* Used if there is no checksum of the whole object: the store's checksums of the parts, and
 	 * the current part. */
@@ -234,7 +234,7 @@ static int fetch_whole(struct stream *s, int fd, struct penstock_error *err)
 	return r;
 }
 
-/* Writes everything to a file first: memory is bounded, and the callback may be slow. */
+/* Fetches everything into a file first, so that memory is bounded even if the callback is slow. */
 static int hand_over_held(
 	struct stream *s, object_stream_fn fn, void *cookie, struct penstock_error *err)
 {
@@ -325,7 +325,7 @@ static int learn(struct stream *s, struct penstock_error *err)
 	return ranged ? 0 : learn_parts(s, &op.reply, err);
 }
 
-/* Passes the whole object to `fn`. */
+/* Passes all bytes of the object, or of the requested range, to `fn`. */
 static int read_all(struct stream *s, object_stream_fn fn, void *cookie, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error failed = PENSTOCK_ERROR_INIT;

@@ -154,7 +154,7 @@ static int next_sorted(struct object_source *s, struct entry *entry, struct pens
 {
 	int r;
 
-	/* Such a store may list a key twice. */
+	/* A store whose listing is unsorted may list a key twice. */
 	do {
 		r = list_sorter_next_entry(s->sorter, entry, err);
 	} while (r > 0 && s->before.len && strcmp(entry->key, buf_str(&s->before)) == 0);

@@ -179,8 +179,8 @@ int list_page_fetch(
 	page->token = token ? strdup(token) : NULL;
 	if (token ? !page->token : list.truncated) {
 		list_page_free(page);
-		/* If such a page counted as the last one, unlisted objects would look missing, and
-		 * a sync would delete them at its target. */
+		/* If a truncated page without a token counted as the last one, the objects after it
+		 * would look missing, and a sync would delete them at its target. */
 		return token ? error_memory(err)
 			     : object_error(err, PENSTOCK_E_PROTOCOL, "GET", query->at,
 				       "the store's listing is truncated without a token to "

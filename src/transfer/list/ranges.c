@@ -2,7 +2,8 @@
  * The key space is a list of ranges, each up to the first key of the next range. A thread takes the
  * first idle range and fetches its next page; if all ranges are busy, the thread splits a range,
  * some pages (`reach`) ahead of the known keys, using the model of split.h. A range ends when one
- * of its pages reaches the next range's start. The range's number of pages then adjusts the reach.
+ * of its pages reaches the next range's start. The number of keys in the range then adjusts the
+ * reach.
  */
 #include "transfer/list/ranges.h"
 
@@ -20,7 +21,7 @@
 #include "transfer/client/internal.h"
 
 #define POLL_MS	     50 /* interval for checking the caller's cancel flag */
-#define RANGE_PAGES  ((uint64_t)12) /* wanted per range; half of the last page is fetched in vain */
+#define RANGE_PAGES  ((uint64_t)12) /* wanted per range; about half of its last page is unused */
 #define MAX_REACH    ((uint64_t)1 << 30)
 #define MAX_PARALLEL 32
 #define CHAIN_AHEAD  4 /* pages read ahead if there is one range */

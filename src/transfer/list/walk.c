@@ -277,8 +277,8 @@ static int level_push(struct walk *w, int fd, const struct stat *st, struct pens
 		return error_memory(err);
 	}
 	w->levels = grown;
-	/* Names are read before the levels above are counted, so that one list at a time exceeds
-	 * the limit. */
+	/* Make room for the levels above only; the new names are counted after they are read. So at
+	 * most one list exceeds the limit. */
 	r = make_room(w, err);
 	if (r == 0)
 		r = read_names(w, fd, &level, err);
@@ -457,7 +457,7 @@ int entry_source_files(struct entry_source **out, const char *path,
 	buf_init(&w->path, LIMIT_WALK_PATH);
 	w->root = strdup(path);
 	w->dirents = malloc(DIRENT_BUFFER);
-	/* The first directory has no level above to hold its path. */
+	/* w->path is empty here: paths are relative to this directory. */
 	r = w->root && w->dirents ? level_push(w, take_fd(fd), &st, err) : error_memory(err);
 	if (r < 0) {
 		walk_free(&w->source);

@@ -138,7 +138,7 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 			op.what);
 	r = object_info_from_reply(&op.reply, info, err);
 	if (r == 0 && to.client->google) {
-		/* The headers have the generation of the copy, if the reply has it at all. */
+		/* Google's reply may lack the generation of the copy; then a HEAD gets it. */
 		if (info->etag[0])
 			return 0;
 		object_info_release(info);
@@ -314,7 +314,8 @@ static int probe_complete(struct object_ref at, struct penstock_error *err)
 	r = refused(put_in_parts(at, fd, strlen(text),
 			    &(struct object_put_options){.if_none_match = true}, NULL, &own),
 		&own);
-	/* The first large file will show that a store has no multipart uploads. */
+	/* A permanent failure is no error here: if the store has no multipart uploads, the first
+	 * large file will show that. */
 	if (r < 0 && error_is_retryable(&own))
 		return error_move(err, &own);
 	return r < 0 ? 0 : r;

@@ -540,7 +540,7 @@ static void report_kept(const struct upload *u)
 		u->options->kept(u->options->cookie, bytes);
 }
 
-/* True for a failure that would also occur if all parts were sent and none copied. */
+/* Returns true for a failure that would also occur if all parts were sent and none copied. */
 static bool would_come_again(const struct penstock_error *err)
 {
 	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_CHANGED ||

@@ -310,7 +310,7 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 	path = journal_path(dir, &now);
 	if (!path)
 		return error_memory(err);
-	/* Continue without a journal: only a later resume loses time. */
+	/* If there is no journal, continue without one: only a later resume loses time. */
 	if (fs_mkdirs(dir, 0700, &own) < 0 || record_file_open(&r->file, path, &own) < 0) {
 		log_debug("%s; an interrupted upload will start from the beginning",
 			own.message ? own.message : "");

@@ -27,7 +27,7 @@ struct object_info;
 struct penstock_error;
 struct upload;
 
-/* True for the same file, of the same size, unchanged between the two calls of stat(). */
+/* Returns true if both describe the same file with the same size and times. */
 bool put_same_file(const struct stat *a, const struct stat *b);
 
 struct put_resume {

@@ -1,4 +1,4 @@
-/* Reads by the client's engine, many at a time. */
+/* Reads through the client's engine, many at a time. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "transfer/web/request.h"
 
 struct slot {
-	/* The first member, because hooks get the address of the slot. For a resource of the web
-	 * only the op's request and reply are used. */
+	/* The first member, because hooks get the address of the slot. For a web resource only the
+	 * op's request and reply are used. */
 	struct s3_op op;
 	struct fan *fan;
 	atomic_bool *lost; /* the store does not reply */

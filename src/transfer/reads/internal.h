@@ -11,7 +11,7 @@
 #include "transfer/reads.h"
 
 struct object_reads {
-	struct object_client *client; /* NULL for resources of the web */
+	struct object_client *client; /* NULL for web resources */
 	struct http_engine *engine;
 	int64_t patience_ms;
 	char *bucket;

@@ -92,7 +92,7 @@ int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 		return error_memory(err);
 	for (size_t i = 0; i < n; i++) {
 		items[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-		/* HTTP has no empty range, so an empty read of the web is done. */
+		/* HTTP has no empty range, so an empty read of a web resource sends no request. */
 		done[i] = !reads->client && !items[i].length;
 	}
 	if (reads->plain && !(cancel && atomic_load(cancel))) {

@@ -60,7 +60,7 @@ static int on_found(void *cookie, const struct http_reply *reply, struct penstoc
 		"the server does not send ranges; fetch the file first with 'penstock cp'");
 }
 
-/* True for the reply to a range of an empty resource. */
+/* Returns true for the reply to a range of an empty resource. */
 static bool is_empty(const struct http_reply *reply)
 {
 	const char *text = http_reply_header(reply, "Content-Range");

@@ -22,7 +22,7 @@
 
 #define SUFFIX_LEN (sizeof(OBJECT_PART_SUFFIX) - 1)
 
-/* Appends the start of the file name: `name`, or a digest of it if the whole would be too long. */
+/* Appends the start of the file name: `name`, or its digest if the file name would be too long. */
 static int put_base(struct buf *out, const char *name, size_t rest)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);

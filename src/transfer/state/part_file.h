@@ -35,8 +35,8 @@ bool part_file_is_marked(const char *name, size_t *stem);
  * does not also change a file of another name. */
 bool part_file_is_private(int fd);
 /* Returns true if a name in an open directory belongs to an unfinished download: a marked name,
- * also with ".json" after it, a journal, or a file that a journal next to it names. False for a
- * user's own file, regardless of its suffix. */
+ * also with ".json" after it, a journal, or a file that a journal next to it names. Returns false
+ * for a user's own file, regardless of its suffix. */
 bool part_file_is_ours(int dir, const char *name);
 
 /*

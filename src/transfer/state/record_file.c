@@ -19,7 +19,7 @@
 static const char first_line[] = "penstock-transfer 1\n";
 #define FIRST	   (sizeof(first_line) - 1)
 #define CRC_DIGITS 8
-#define OPENINGS   3 /* attempts, for a file that other processes remove at the same moment */
+#define OPENINGS   3 /* attempts to open a file that other processes remove at the same moment */
 
 static int not_ours(const char *path, const char *why, struct penstock_error *err)
 {
@@ -158,7 +158,7 @@ bool record_line_is_whole(const char *line, size_t len)
 
 	if (len <= RECORD_LINE_TEXT || line[CRC_DIGITS] != ' ' || memchr(line, '\0', len))
 		return false;
-	/* Sync journals of earlier programs include the space. */
+	/* In the sync journals of earlier versions of penstock the checksum includes the space. */
 	for (size_t at = RECORD_LINE_TEXT; at >= CRC_DIGITS; at--) {
 		snprintf(digits, sizeof(digits), "%08x", crc32_update(0, line + at, len - at));
 		if (memcmp(digits, line, CRC_DIGITS) == 0)

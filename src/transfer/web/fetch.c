@@ -23,7 +23,7 @@
 #include "transfer/state/part_file.h"
 
 #define MAX_RESTARTS 3 /* restarts for a resource that changes during the fetch */
-/* attempts, for a file that other processes create or remove at the same moment */
+/* attempts to open a file that other processes create or remove at the same moment */
 #define PART_OPENINGS 3
 
 void http_fetch_result_release(struct http_fetch_result *result)

@@ -48,8 +48,8 @@ static bool encoding_is_the_files(const char *encoding, const char *name)
 	return false;
 }
 
-/* True for names of web pages and other text, and for names without a suffix, which may be
- * anything. */
+/* Returns true for names of web pages and other text, and for names without a suffix, which may be
+ * of any type. */
 static bool may_be_page(const char *path)
 {
 	static const char *const suffixes[] = {".html", ".htm", ".xhtml", ".shtml", ".mhtml",

@@ -209,7 +209,7 @@ static int range_headers(void *cookie, const struct http_reply *reply, struct pe
 	const char *etag = http_reply_header(reply, "ETag");
 	const char *modified = http_reply_header(reply, "Last-Modified");
 
-	/* If-Range returns a changed resource as a whole. */
+	/* Because of If-Range, a server sends a changed resource as a whole. */
 	if (reply->status != 206)
 		return changed(err);
 	if ((strong(f->etag) && etag && strcmp(etag, f->etag) != 0) ||
@@ -384,7 +384,7 @@ int fetch_ranges(struct fetch *f, struct penstock_error *err)
 	if (r == 0 && !complete)
 		r = fan_finish(&f->fan, err);
 	fan_release(&f->fan);
-	/* The next call can then resume. */
+	/* Save the journal, so that the next call can resume. */
 	if (!complete && r != -(int)PENSTOCK_E_CHANGED && validator(f))
 		fetch_journal_save(f, NULL);
 	return r;

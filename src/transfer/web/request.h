@@ -1,5 +1,5 @@
 /*
- * Requests for resources of the web, which a server may replace at any time.
+ * Requests for web resources, which a server may replace at any time.
  *
  *	r = web_request(&request, "https://host/a.tar", "\"etag\"", err);
  *	...
@@ -22,8 +22,8 @@ struct penstock_error;
  * failure. */
 int web_request(struct http_request *request, const char *url, const char *if_range,
 	struct penstock_error *err);
-/* Returns true if the reply to a range shows that the resource was replaced: If-Range returns a
- * replaced resource as a whole, and a shorter resource may lack the range. */
+/* Returns true if the reply to a range shows that the resource was replaced: because of If-Range, a
+ * server sends a replaced resource as a whole, and a shorter resource may lack the range. */
 bool web_is_replaced(const struct http_reply *reply);
 
 #endif
