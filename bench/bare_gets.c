@@ -140,7 +140,8 @@ static void verify(const char *head, const char *path, size_t path_len)
 		fail("a signature");
 }
 
-/* Returns true if the client has closed the connection, which the next recv() reports, too. */
+/* Returns true if the send failed because the client has closed the connection. The next recv()
+ * reports the close, too. */
 static bool is_gone(ssize_t sent)
 {
 	return sent < 0 && (errno == EPIPE || errno == ECONNRESET);

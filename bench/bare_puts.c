@@ -5,7 +5,8 @@
  *
  *	bench-bare-puts DIRECTORY
  *
- * Prints the port of 127.0.0.1 on which it listens. Each thread replaces its oldest file after 32.
+ * Prints the port of 127.0.0.1 on which it listens. After 32 files each thread replaces its oldest
+ * file.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

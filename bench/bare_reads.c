@@ -6,9 +6,9 @@
  *	bench-bare-reads PORT REQUESTS SECONDS [MIB]
  *
  * REQUESTS is a file of requests, each of which ends with an empty line. Two threads with 16 kept
- * connections each send the requests in turn. A thread receives all replies into one buffer, or, if
- * MIB is given, fills MIB of memory before it reuses it, like a program that keeps its data. Prints
- * replies per second.
+ * connections each send the requests in turn. A thread receives all replies into one buffer. If MIB
+ * is given, the thread fills that many MiB of memory before it reuses the memory, like a program
+ * that keeps its data. Prints replies per second.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -4,8 +4,8 @@
  *
  *	bench-bare-writes DIRECTORY THREADS BYTES SECONDS
  *
- * Each thread writes and syncs new files, and replaces its oldest one after 32. Prints files per
- * second.
+ * Each thread writes and syncs new files. After 32 files a thread replaces its oldest file. Prints
+ * files per second.
  */
 #include <pthread.h>
 #include <stdatomic.h>

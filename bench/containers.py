@@ -13,9 +13,10 @@ from harness import registry as images  # noqa: E402
 
 FURTHER = 20
 
-# crun 1.8 and podman refuse machines with control groups of both versions. This process runs them in a mount
-# namespace that hides the control groups; entering it is not measured. The process reads commands, lists of words
-# in JSON, runs them, and replies with the seconds that they took.
+# crun 1.8 and podman refuse machines with control groups of both versions. This program starts both
+# in a mount namespace that hides the control groups; the time to enter the namespace is not
+# measured. The program reads commands (lists of words in JSON), runs each command, and replies with
+# its seconds.
 SERVER = """
 import json, subprocess, sys, time
 for line in sys.stdin:
@@ -64,7 +65,7 @@ def main(report):
     if not (crun and umoci and skopeo):
         return
     program = reporting.binary()
-    # podman makes a name from this path; the name must not begin or end with an underscore.
+    # podman makes a name from this path, and refuses an underscore at either end of the name.
     with tempfile.TemporaryDirectory(prefix="penstock-bench-a", suffix="z") as name:
         folder = Path(name)
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home"), "PENSTOCK_CLAIMS_DIR": str(folder / "claims")}

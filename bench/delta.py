@@ -20,7 +20,7 @@ AT_MOST = 0.15
 
 
 def changed(data, version):
-    """Makes the next version: one piece of 5 % changes, as if one layer had been trained further."""
+    """Replaces 5 % of the bytes, in one piece, as if the training had changed one layer."""
     length = int(len(data) * SHARE)
     at = random.Random(version).randrange(len(data) // 10, len(data) - length)
     data[at : at + length] = os.urandom(length)

@@ -1,8 +1,10 @@
 """Measures the upload and download of one large object, next to curl, s5cmd, awscli, rclone and boto3.
 
-`penstock serve` is the server of all tools. The figures are time, CPU seconds of client and server together, and the client's
-peak memory; those of 1 GiB are also measured without the store's Unix socket. The time is also measured over a path with a round trip of 50 ms, and with one request of a thousand stalled for
-5 s. These paths go through bench/delay_proxy.c, which needs about as much processor time as curl, for all tools alike.
+`penstock serve` is the server of all tools. The figures are time, CPU seconds of client and server
+together, and the client's peak memory; those of 1 GiB are also measured without the store's Unix
+socket. The time is also measured over a path with a round trip of 50 ms, and over a path that
+stalls one request in a thousand for 5 s. Both paths go through bench/delay_proxy.c. With every
+tool, the proxy needs about as much processor time as curl.
 """
 import os
 import shutil
@@ -28,7 +30,8 @@ CURL_PUT_MAX = 5 * GIB  # the largest PUT that S3 allows
 # Half of the round trip of 50 ms, and the bytes that a connection may have in flight in that time: half of the 3 MiB that Linux's
 # default receive window allows for the whole round trip.
 DELAY_MS, WINDOW_KIB = 25, 1536
-# With every tool the tenth request of a run transfers data. s5cmd sends about twenty requests.
+# The first stalled request is the tenth of a run: with every tool this request transfers data, and
+# s5cmd sends only about twenty requests.
 STALL_FIRST, STALL_EVERY, STALL_MS = 10, 1000, 5000
 # A store that listens on all addresses has no Unix socket.
 SOCKET, TCP = "127.0.0.1:0", "0.0.0.0:0"
@@ -57,7 +60,7 @@ class Store:
 
 
 class DelayedPath:
-    """A delay_proxy in front of the store, for one run; `how` are its arguments after the port."""
+    """A delay_proxy in front of the store, for one run; `how` has its arguments after the port."""
 
     def __init__(self, program, endpoint, how):
         command = [program, endpoint.rpartition(":")[2], *map(str, how)]
@@ -150,7 +153,9 @@ class Bench:
         return 0, self.bare.cpu(way, self.folder / "bare", [self.source if way == "up" else self.target]), 0
 
     def remove(self, key):
-        """Removes an object. A store with relaxed durability keeps its file for 30 s or until it ends, so the store is restarted."""
+        """Removes an object, and restarts the store: with relaxed durability, a running store keeps
+        the file of a removed object for 30 s.
+        """
         reporting.run_checked([reporting.binary(), "rm", "-q", f"s3://bench/{key}"], env=self.env)
         self.restart(self.store.listen)
 

@@ -1,4 +1,5 @@
-"""Measures samples in order from shards, next to the readers of those formats and to a bare program that only moves the bytes.
+"""Measures samples in order from shards of several formats. The peers are other readers of each
+format, and a bare program that only moves the bytes.
 
 `tools/bench-python` installs the peers. Each peer reads in batches of 256, as its documentation shows, with two workers if it reads
 in workers of a torch DataLoader. The readers of MosaicML and litData copy shards to a directory in memory, which is empty at the
@@ -155,7 +156,9 @@ class Bench:
         return lambda: RANGE / size * bare(self.program, self.folder, self.endpoint, self.seconds, paths, 1, [AHEAD])
 
     def compare(self, what, samples, size, prefix, script=None, name="", url=None):
-        """Adds the rows of a format: next to bare requests and the peer. Large samples must reach 2 GB/s, and 4 GB/s from the cache."""
+        """Adds the rows of a format, which compare it with bare requests and with the peer. Large
+        samples must reach 2 GB/s from the store, and 4 GB/s from the cache.
+        """
         cache = tempfile.mkdtemp(dir=self.folder)
         calls = [self.ours(prefix), self.floor(prefix, samples), self.ours(prefix, cache)]
         if self.peers and script:

@@ -164,9 +164,10 @@ def fill(folder, endpoint, objects, records):
 
 def bare(program, folder, endpoint, seconds, paths, size=SIZE, keep=()):
     """
-    Returns the requests per second of bare_reads.c: GETs of these paths. A path may be followed by a range: the numbers of its first
-    and its last record of `size` bytes. `keep` is empty, or has one number: the MiB of memory that each thread fills with replies
-    before it reuses the memory.
+    Returns the requests per second that bare_reads.c reaches with GETs of `paths`. A path may be
+    followed by a range: the numbers of its first and its last record of `size` bytes. `keep` is
+    empty, or has one number: the MiB of memory that each thread fills with replies before it reuses
+    the memory.
     """
     wire = Wire(Address(endpoint))
     requests = folder / "requests"
@@ -198,7 +199,8 @@ def main(report):
 
         def ours(what, singly=False):
             url = "s3://bench/records" if what not in ("objects", "large") else f"s3://bench/{what}/"
-            # With `singly`, each sample takes a GET, as with stores other than penstock's.
+            # With `singly`, each sample takes a GET of its own, as with stores other than
+            # penstock's.
             env = {"PYTHONPATH": str(package), "PENSTOCK_READ_MANY": "no" if singly else "yes"}
             return lambda: number(python, OURS, url, what, seconds, env=environment(folder, endpoint) | env)
 

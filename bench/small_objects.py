@@ -3,7 +3,8 @@
 The objects are 60,000 real images of 1 kB and 10,000 files of 256 KiB. The servers are `penstock serve` with relaxed durability, and
 nginx DAV for uploads. All tools use the same files and the same server. The CPU seconds are those of client and server together.
 penstock and s5cmd are also measured without the store's Unix socket.
-Slow peers copy a part of the files, once, as their name in the table shows; the times per object are compared.
+Slow peers run once and copy only a part of the files; the name of such a peer in the table has the
+number of its files. The times per object are compared.
 """
 import os
 import re

@@ -20,7 +20,8 @@ sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
 from harness.s3_wire import EMPTY, Wire  # noqa: E402
 
 SIZES = {"4 KiB": 4096, "64 KiB": 65536, "256 KiB": 262144, "1 MiB": 1 << 20, "8 MiB": 8 << 20}
-# nginx verifies no signatures, so it is also enough if the store's figures are near those of the bare server.
+# nginx verifies no signatures, so a figure that misses its limit for nginx may reach the limit for
+# the bare server instead.
 OF_NGINX, OF_BARE = 1.0, 0.6
 CPU_OF_NGINX = 1.2
 ROUNDS = 7
@@ -73,7 +74,8 @@ def connections(report, folder):
     """Measures memory with 1,000 active connections, and with 10,000 idle ones, each of which must still work."""
     few, many, size = report.size(1000, 50), report.size(10_000, 200), 4096
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The store uses three quarters of its descriptors for connections. This process has as many connections.
+    # The store inherits this limit, and uses three quarters of its descriptors for connections.
+    # This process has a descriptor for each connection, too.
     wanted = 3 * many // 2 + 1000
     if hard < wanted:
         try:
