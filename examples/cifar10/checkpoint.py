@@ -60,7 +60,7 @@ def load(path):
 
 
 def weights_digest(model):
-    """SHA-256 over the model's tensors (not over a file, whose bytes also hold how it was pickled)."""
+    """SHA-256 over the model's tensors. The bytes of a file also depend on the pickling."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

@@ -30,7 +30,7 @@ def canvas(rng, count):
 
 
 def mask(name, x, y):
-    """Mask of the pixels of the shape; the unit circle and the square of side 2 are its outlines."""
+    """Mask of the pixels of the shape; a shape with an outline is in the square from -1 to 1."""
     radius, box = np.hypot(x, y), np.maximum(abs(x), abs(y))
     if name == "disc":
         return radius < 1

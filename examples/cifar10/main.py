@@ -3,13 +3,16 @@
 
     main.py --dataset=DIR --checkpoint_out=ckpt.pth [--checkpoint_in=ckpt.pth]
 
-It resumes from --checkpoint_out if that file exists (penstock restores the output of a resumed run), else from
---checkpoint_in if that is given and exists, else it starts from scratch. A training that was interrupted and resumed
-ends with the same weights, bit for bit, as one that was not, on the same kind of processor, with the same options and the
-same variables that choose the instructions of torch and its BLAS (OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, …).
+The program resumes from --checkpoint_out if that file exists (penstock restores the output of a
+resumed run), else from --checkpoint_in if that is given and exists; otherwise the training starts
+from scratch. A training that was interrupted and resumed ends with the same weights, bit for bit,
+as an uninterrupted training on the same kind of processor, with the same options and the same
+variables that choose the instructions of torch and its BLAS (OPENBLAS_CORETYPE,
+ATEN_CPU_CAPABILITY, …).
 
-On SIGTERM, or when the file named by PENSTOCK_PREEMPT_FILE appears, it finishes its step, saves, and exits with 143
-(as a program ended by SIGTERM does), so that an unfinished training does not count as finished.
+On SIGTERM, or when the file named by PENSTOCK_PREEMPT_FILE appears, the program finishes its step,
+saves, and exits with 143, the exit code of a program that SIGTERM has ended, so that an unfinished
+training does not count as finished.
 """
 import argparse
 import math
@@ -107,7 +110,7 @@ class Trainer:
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.rate)
         self.loss = nn.CrossEntropyLoss()
         self.epoch = 0
-        self.batch = 0  # number in the epoch of the next batch
+        self.batch = 0  # number of the next batch in the epoch
         self.order = self.new_order()
 
     @property

@@ -1,6 +1,7 @@
 """Serves a checkpoint of train.py over HTTP: POST / with the 784 bytes of a picture replies with its digit.
 
-It takes the socket that `penstock deploy` hands it, and answers all its connections before it ends.
+The program serves the socket that `penstock deploy` passes as descriptor 3. Before the program
+ends, it replies to all requests that it has received.
 """
 import json
 import os
@@ -46,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, request, client_address):
-        pass  # the client has closed the connection, such as that of a health check before the server was ready
+        pass  # the client has gone: for example a health check from before the server was ready
 
     daemon_threads = False  # server_close() waits until the threads have replied
 

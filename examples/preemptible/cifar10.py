@@ -43,7 +43,8 @@ def main():
         train.train_batch()
         stop = request.signal or checkpoint.should_stop()
         if stop or train.finished or train.step % train.every == 0 or checkpoint.should_save():
-            # A stop waits for the save; otherwise the training waits for a copy in memory only.
+            # Before a stop, the program waits for the complete save. At other times the training
+            # waits only until the state has been copied in memory.
             checkpoint.save(train.state(), train.step, metrics={"loss": train.mean_loss}, format=args.format, asynchronous=not stop)
         if stop and not train.finished:
             say(f"stopped after batch {train.batch} of epoch {train.epoch + 1}; saved step {train.step}")

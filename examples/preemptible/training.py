@@ -1,7 +1,8 @@
 """The common part of both examples: a training that can stop after any batch and resume there exactly.
 
-Everything that decides about the next batch is in `state()`: weights, the optimizer's moments, the random generators, the
-epoch and the batch within it. The order of the pictures follows from the seed and the epoch alone.
+`state()` has everything that determines the next batch: weights, the optimizer's moments, the
+random generators, the epoch and the number of the batch in the epoch. The order of the pictures
+follows from the seed and the epoch alone.
 """
 import hashlib
 import math

@@ -1,4 +1,7 @@
-"""One object for each batch, in a random order: `batches.py s3://cifar10/batches/`. Each is what numpy.save() writes."""
+"""Reads objects of one batch each in a random order: `batches.py s3://cifar10/batches/`.
+
+Each object has the bytes that numpy.save() writes.
+"""
 import io
 import sys
 

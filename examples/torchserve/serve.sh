@@ -1,5 +1,6 @@
 #!/bin/bash
-# Serves all models of the directory $PENSTOCK_MODEL: TorchServe, and HAProxy on the socket of `penstock deploy`.
+# Serves all models of the directory $PENSTOCK_MODEL with TorchServe, behind HAProxy, which accepts
+# connections on the socket of `penstock deploy`.
 set -euo pipefail
 directory=$(mktemp -d)
 cd "$directory"
@@ -13,7 +14,8 @@ metrics_address=unix:$directory/metrics
 grpc_inference_port=0
 grpc_management_port=0
 EOF
-# By default HAProxy closes idle connections when it exits, and a request that a client has just sent fails.
+# By default HAProxy closes idle connections when it exits, so that a request that a client has just
+# sent fails.
 cat >haproxy.cfg <<EOF
 global
     close-spread-time infinite
