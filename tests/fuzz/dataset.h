@@ -82,7 +82,7 @@ static inline int fuzz_scan_sample(
 	require(f && s->offset >= scan->last);
 	require(s->offset <= scan->m->size && s->size <= scan->m->size - s->offset);
 	scan->last = s->offset;
-	/* The copy has exactly that size, so that ASan detects a read beyond its end. */
+	/* The copy ends with the sample and a NUL, so that ASan detects a read beyond its end. */
 	copy = fuzz_text((const uint8_t *)scan->m->data + s->offset, (size_t)s->size);
 	piece.data = copy;
 	piece.size = (size_t)s->size;

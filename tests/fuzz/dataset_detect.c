@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	o.head_len = size - (size_t)(end - data) - 1;
 	if (o.head_len > DETECT_BYTES)
 		o.head_len = DETECT_BYTES;
-	/* The buffer has exactly that size, so that ASan detects a read beyond its end. */
+	/* The buffer ends with the last byte of the head, so that ASan detects a read beyond its
+	 * end. */
 	head = malloc(o.head_len ? o.head_len : 1);
 	require(head);
 	memcpy(head, end + 1, o.head_len);

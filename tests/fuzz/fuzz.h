@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 		}                                                                                  \
 	} while (0)
 
-/* A failure has a code and one line of text; a success leaves the error alone. */
+/* A failure has a code and one line of text; a success does not set the error. */
 static inline void require_error(int rc, const struct penstock_error *err)
 {
 	require(rc <= 0);
@@ -45,8 +45,8 @@ static inline void require_error(int rc, const struct penstock_error *err)
 	require(!strchr(err->message, '\n'));
 }
 
-/* Returns a copy with a NUL after it, in memory of exactly that size, so that ASan detects a read
- * beyond its end. */
+/* Returns a copy of the bytes, followed by a NUL. The memory ends after the NUL, so that ASan
+ * detects a read beyond it. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
 	char *text = malloc(size + 1);
@@ -58,7 +58,7 @@ static inline char *fuzz_text(const uint8_t *data, size_t size)
 	return text;
 }
 
-/* Returns the next line of `*at` (a text of fuzz_text()) and moves `*at` behind the line. Returns
+/* Returns the next line of `*at` (a text of fuzz_text()) and moves `*at` past the line. Returns
  * NULL if there are no more lines. */
 static inline char *fuzz_line(char **at)
 {

@@ -43,8 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (strchr(at, '\\')) /* the escape may hide one of the names below */
 		return 0;
 
-	/* An additional field that no condition names makes the policy refuse an allowed form. An
-	 * exempt field (x-ignore-…) changes nothing. */
+	/* An additional field that no condition names makes the policy refuse an allowed form. A
+	 * field that needs no condition (x-ignore-…) changes nothing. */
 	fields[n] = (struct policy_field){"x-ignore-more", "v"};
 	require(check(at, fields, n + 1, &sizes) == problem || strcasestr(at, "x-ignore-more"));
 	fields[n] = (struct policy_field){"more-\x01", "v"};

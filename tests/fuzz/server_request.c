@@ -91,7 +91,7 @@ static int exchange(const struct buf *request, bool complete)
 
 		if (got < 0 && errno == EINTR) /* a call with a time limit is not restarted */
 			continue;
-		require(!complete || got >= 0 || errno == ECONNRESET); /* or it hangs */
+		require(!complete || got >= 0 || errno == ECONNRESET); /* else the server hangs */
 		if (got <= 0)
 			break;
 		n += (size_t)got;

@@ -30,7 +30,7 @@ static void layout(const uint8_t *data, size_t size)
 	require(parts && pieces);
 	require(layout_decode(copy, size, parts, &n_parts, pieces, &n_pieces) == 0);
 	require(layout_encode(&again, parts, n_parts, pieces, n_pieces) == 0);
-	/* A text may contain a NUL, where it ends; the written layout is then shorter. */
+	/* A text ends at its first NUL, so the written layout may be shorter. */
 	require(again.len <= size);
 	size_t n_parts_again = 0, n_pieces_again = 0;
 

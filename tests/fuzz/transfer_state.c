@@ -1,6 +1,6 @@
 /*
  * The record of a file that an interrupted download leaves (JSON). The target inserts the boot and
- * the URL, because the record would be ignored otherwise.
+ * the URL, because a record with another boot or URL is ignored.
  */
 #include <fcntl.h>
 #include <jansson.h>

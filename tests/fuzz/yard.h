@@ -1,5 +1,5 @@
 /*
- * A directory for parsers that read files, in memory; removed when the process ends.
+ * A directory in memory, for parsers that read files; removed when the process ends.
  */
 #ifndef FUZZ_YARD_H
 #define FUZZ_YARD_H
