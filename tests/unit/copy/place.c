@@ -1,4 +1,4 @@
-/* Places, and the names that items get below them. */
+/* Sources and targets of copies (struct place), and the names that items get below them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

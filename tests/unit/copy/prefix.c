@@ -5,7 +5,7 @@
 
 #include "copy/copy.h"
 
-/* Replaces the function of the C library, so that the test determines the result of a sync. */
+/* Replaces syncfs() of the C library, so that the test determines the result of a sync. */
 static int sync_error;
 static unsigned syncs;
 

@@ -31,9 +31,9 @@
 
 /*
  * Every allocation of a sync and of a restore fails once. Each call succeeds or returns the reason,
- * the bucket never has a version that was not closed, and the same call succeeds afterwards. By
- * default only some of the allocations fail, other ones in each build; with ALLOCATIONS=all, every
- * allocation fails.
+ * the bucket never has a version of a file that was not closed, and the same call succeeds
+ * afterwards. By default only every STRIDE-th allocation fails, from the first one on; with
+ * ALLOCATIONS=N from the N-th one on. With ALLOCATIONS=all, every allocation fails.
  */
 #define STRIDE	   29
 #define FLUSH_MS   60000
@@ -501,7 +501,8 @@ static void a_sync_survives_the_failure_of_any_allocation(void **state)
 	each_allocation(*state, publish);
 }
 
-/* Adds a record to the journal: the copy of another program's object that was kept. */
+/* Adds a record of a replaced object to the journal: another program's object, of which a copy was
+ * kept. */
 static void note_kept(const struct fixture *f)
 {
 	struct buf line = BUF_INIT(OBJECT_MAX);

@@ -86,8 +86,8 @@ static void a_commit_without_its_data_waits_and_holds_up_nobody(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* An upload that may not finish in time does not replace a good object, which stays complete; new
- * objects are sent. */
+/* An upload that may not finish in time is not started if it would replace a good object. A file
+ * that has no object yet is sent. */
 static void what_would_not_be_through_in_time_is_not_begun_over_a_good_object(void **state)
 {
 	struct fixture *f = *state;

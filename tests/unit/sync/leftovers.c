@@ -79,8 +79,8 @@ static void asked_for_before(struct fixture *f)
 	assert_int_equal(leftovers_replay(&f->sync, &r), 0);
 }
 
-/* Otherwise the sync would later search for the id of an upload that has ended, and the other
- * upload would stay in the store. */
+/* If the id went to the upload of the earlier attempt, the sync would later search for an upload
+ * that has ended, and the upload of the earlier attempt would stay in the store. */
 static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
 {
 	struct fixture *f = *state;

@@ -3,10 +3,11 @@
  * the files that the plan selects to a store that fails from time to time. This test checks the
  * rules of the plan in terms of files and objects instead of states:
  *
- *	- An object has a version that its writer closed (and not a kill), or the start of a log.
+ *	- An object has a version that its writer, and not a kill, has closed, or the start of a
+ *	  log.
  *	- In the end each closed file is in the store, or in partial/ if a kill has closed it.
  *	- A small file appears after the large files of its directory that were closed before it.
- *	  These have the content of that close or a newer one.
+ *	  The objects of the large files have the content of these closes or newer content.
  *	- An object is deleted only with permission. After a rename, except by retention, it is
  *	  deleted only when the object of the new name has the same bytes.
  *	- The plan always completes its work, with and without a flush.
@@ -339,8 +340,8 @@ static void check_counts(void)
 		broken("the counts of the plan are wrong");
 }
 
-/* If a file stays open, other files of its directory may be published before it; during a flush, at
- * once. */
+/* Other files of the directory may be published before a file that stays open for a second, that is
+ * open during a flush, or that is suspect. */
 static void note_passed(void)
 {
 	for (unsigned n = 0; n < world->n_names; n++) {
@@ -357,8 +358,8 @@ static void note_passed(void)
 	}
 }
 
-/* Returns true if, by the replies so far, the object may have the content of a file that exists
- * under another name and may have no other object. */
+/* Returns true if, according to the replies so far, the object may be the only one with the content
+ * of a file that now exists under another name. */
 static bool has_moved(unsigned n)
 {
 	const struct replies *told = &world->replies[n];
@@ -725,7 +726,7 @@ static void check_seed(unsigned seed)
 
 static void the_plan_keeps_to_its_specification(void **state)
 {
-	/* These seeds, beyond the default number, have failed once. */
+	/* These seeds have failed once; they are larger than the default number of seeds. */
 	static const unsigned known[] = {28724, 29774, 37569, 38885, 65829, 66182, 71893, 138799,
 		151698, 200374, 214481, 288277, 497759, 741071, 749010};
 

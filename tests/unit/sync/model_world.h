@@ -425,8 +425,8 @@ static inline void on_close(unsigned n, bool moved, enum close_kind fate)
 		plan_rewritten(e);
 	if (moved || !e->work)
 		fate = CLOSE_TRUE;
-	/* The lease is refused if the file was opened again, or if the kernel still counts the
-	 * writer although it has reported the close. */
+	/* The kernel refuses a lease on the file if the file was opened again, or if the kernel
+	 * still counts the writer although it has reported the close. */
 	refused = fate != CLOSE_KILLED && (f->open || (world->racing && rnd(4) == 0));
 	plan_closed(
 		&world->f.plan, e, &f->ident, 0100644, refused ? CLOSE_EXIT : fate, world->f.now);
@@ -436,7 +436,7 @@ static inline void on_close(unsigned n, bool moved, enum close_kind fate)
 	plan_refused(&world->f.plan, e, fate, world->f.now);
 }
 
-/* Requests a refused lease again, as observe_writers() does. */
+/* Requests refused leases on files again, as observe_writers() does. */
 static inline void judge_again(void)
 {
 	for (struct work *w = world->f.table.works, *next; w; w = next) {

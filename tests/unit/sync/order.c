@@ -162,7 +162,7 @@ static void a_marker_waits_for_a_version_closed_twice_during_an_upload(void **st
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* The order is the same if the data is closed twice while a copy is being sent. */
+/* The marker also waits if the data is closed twice while a copy is being sent. */
 static void a_marker_waits_for_a_version_closed_twice_after_a_copy(void **state)
 {
 	struct fixture *f = *state;
@@ -261,7 +261,7 @@ static void data_rewritten_in_the_queue_keeps_its_place(void **state)
 }
 
 /* A copy of the marker is published in its turn, although the marker is written meanwhile. The next
- * copy is made after that. */
+ * copy is made after this publication. */
 static void a_marker_that_never_rests_is_published_all_the_same(void **state)
 {
 	struct fixture *f = *state;
@@ -328,8 +328,9 @@ static void a_copy_that_is_published_leaves_the_later_close_on_record(void **sta
 	assert_int_equal(at(f, "latest")->state, ENTRY_CLEAN);
 }
 
-/* A file that was set aside returns at the end of the queue. A version that was closed during the
- * upload of a copy is still sent before markers that were closed after it. */
+/* A file whose upload was refused returns at the end of the queue when it is tried again. A version
+ * of another file that was closed during the upload of a copy is still sent before markers that
+ * were closed after this version. */
 static void a_marker_waits_for_its_data_if_another_file_is_tried_again(void **state)
 {
 	struct job_result hopeless = {.outcome = JOB_FAILED, .error = PENSTOCK_E_PERMISSION};
@@ -516,7 +517,7 @@ static void files_in_the_line_change_and_go(void **state)
 	f->plan.n_parked--; /* a/f6005, whose removal the plan did not see */
 	f->plan.parked_bytes -= 10;
 	publish_all(f, &order);
-	assert_in_range(order.n, 5990, 6004); /* files before the open one; the suspect */
+	assert_in_range(order.n, 5990, 6004); /* files before a/f6003 (open), and a/f6004 */
 	closed_as(f, "a/f6003", 10, CLOSE_TRUE);
 	publish_all(f, &order); /* a/f6003 is sent after the copies of other files */
 	publish_all(f, &order);

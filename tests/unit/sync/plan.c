@@ -398,7 +398,7 @@ static void what_goes_away_under_its_upload_is_deleted_only_with_leave(void **st
 	}
 }
 
-/* No version was published, so the object under its name belongs to another program. */
+/* No version of the file was published, so an object under its name belongs to another program. */
 static void what_was_never_published_is_not_deleted(void **state)
 {
 	struct fixture *f = *state;

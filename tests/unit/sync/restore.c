@@ -25,8 +25,8 @@ struct fixture {
 	bool has_manifest;
 };
 
-/* A store that ignores conditions. While the manifest is fetched, the private directory is
- * removed. */
+/* A store that ignores conditions, and removes `private_dir`, a local directory of the run, while
+ * the manifest is fetched. */
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;

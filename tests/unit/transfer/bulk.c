@@ -76,7 +76,8 @@ static bool hold_nine(struct tiny_store *store, const struct mini_request *r, in
 	return false;
 }
 
-/* The lines of a batch share connections instead of opening their own. */
+/* The bulks of a batch share a second engine, the twin, instead of opening connections of their
+ * own. */
 static void bulks_share_a_twin(void **state)
 {
 	struct world w;
@@ -199,8 +200,8 @@ static unsigned window_after(struct world *w, bool busy)
 	return bulk->window;
 }
 
-/* The number grows only with successful replies, so both results depend on counts and not on the
- * time. */
+/* The number of concurrent requests grows only with successful replies, so both results depend on
+ * counts and not on the time. */
 static void a_store_that_is_busy_gets_fewer_requests_at_a_time(void **state)
 {
 	struct world w;
@@ -416,8 +417,7 @@ static void links_come_down_beside_files_of_any_name(void **state)
 	end_world(&w);
 }
 
-/* Replaces the function of the C library; records the content of the old file that a rename
- * replaces. */
+/* Replaces rename() of the C library; records the content of the file that a rename replaces. */
 static struct {
 	char path[128];
 	char before[32];
@@ -436,8 +436,8 @@ int rename(const char *from, const char *to)
 	return renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
-/* If the target of the link were first written to a file of that name, a kill could leave a file
- * that looks like any other. */
+/* If the target of the link were first written to a file with the link's name, a kill could leave a
+ * file that looks like any other. */
 static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 {
 	struct object_info known = {.size = 6};

@@ -21,7 +21,7 @@
 
 #define MANY 300
 
-/* Replaces the function of the C library, so that the test determines the result of a sync. */
+/* Replaces syncfs() of the C library, so that the test determines the result of a sync. */
 static struct {
 	int error;
 	bool waits;

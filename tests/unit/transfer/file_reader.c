@@ -182,8 +182,8 @@ static bool sent_again(const struct fixture *f, size_t i)
 	return false;
 }
 
-/* Returns the number of requested bytes, after the file was closed and no request is in flight. A
- * range that was sent again counts once. */
+/* Closes the file, ends its requests, and returns the number of requested bytes. A range that was
+ * sent again counts once. */
 static uint64_t requested(struct fixture *f)
 {
 	uint64_t bytes = 0;

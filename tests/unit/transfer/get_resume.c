@@ -245,7 +245,8 @@ static void a_journal_of_somebody_else_is_left_alone(void **state)
 	assert_true(there("file"));
 }
 
-/* If a link has that name, its target is not overwritten. */
+/* If a link has the name of the part file or of the journal, the target of the link is not
+ * overwritten. */
 static void a_link_is_not_followed(void **state)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(KIB);

@@ -1,5 +1,5 @@
 /* The thread that writes the bytes of a download: pieces are written in order, and each wait ends.
- * Most tests have an endless linger time, so that a lost wake-up hangs. */
+ * Most tests set `linger_ms` to NEVER, so that a lost wake-up makes the test hang. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>

@@ -176,8 +176,8 @@ static inline bool serve(struct mini_http *m, const struct mini_request *r, int 
 	 * request. */
 	for (unsigned ms = 0; f->held && first && m->connections < 2 && ms < 60000; ms++)
 		clock_sleep_ms(1);
-	/* If `cut`, replies that begin at a chunk's start end early; the requests for their rests
-	 * are served. */
+	/* If `cut`, replies that begin at a chunk's start end early; requests for the remaining
+	 * bytes are served. */
 	if (f->cut && first % CHUNK == 0) {
 		mini_printf(fd,
 			"HTTP/1.1 206 P\r\nETag: %s\r\nContent-Length: %" PRIu64

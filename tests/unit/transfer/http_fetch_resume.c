@@ -163,8 +163,8 @@ static void a_journal_without_its_part_is_no_harm(void **state)
 	end(&f);
 }
 
-/* The missing bytes would be read as zeros, and only a checksum of the resource could reveal the
- * error. */
+/* If the fetch used a part file that was truncated, the missing bytes would be read as zeros, and
+ * only a checksum of the resource could reveal the error. */
 static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
 {
 	_cleanup_free_ char *part = NULL;

@@ -493,8 +493,8 @@ static void ahead(const char *const *keys, const char *first, const char *last, 
 	free(model);
 }
 
-/* Numbers are extrapolated through all their digits. The model makes no cut if the text before the
- * number would have to change. */
+/* Numbers are extrapolated through all their digits. The model returns no split point if the text
+ * before the number would have to change. */
 static void models_count_on(void **state)
 {
 	static const char *const numbers[] = {"img_0000.jpg", "img_0099.jpg", "img_0123.jpg", NULL};
@@ -509,7 +509,7 @@ static void models_count_on(void **state)
 	ahead(same, "a", "a", "a", 3, NULL);
 }
 
-/* For any keys, a cut is a text that sorts after the listed keys. */
+/* For any keys, a split point is UTF-8 text that sorts after the listed keys. */
 static void models_make_usable_cuts(void **state)
 {
 	struct strlist keys = {0};

@@ -130,7 +130,8 @@ static void a_store_without_copies_gets_all_of_it(void **state)
 	assert_int_equal(0, put(f));
 	assert_stored(f, FILE_SIZE);
 
-	/* The client remembers this, and does not try a copy again. */
+	/* The client remembers that the store copies no parts, and starts no upload with copies
+	 * again. */
 	change(MIB, 10);
 	unsigned uploads = store.uploads;
 	assert_int_equal(0, put(f));

@@ -343,7 +343,7 @@ static void an_upload_that_is_gone_starts_anew(void **state)
 	assert_whole();
 }
 
-/* A kill after the store's reply and before the removal of the journal. */
+/* Simulates a kill after the store's reply and before the removal of the journal. */
 static void what_was_completed_is_not_sent_again(void **state)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
@@ -413,7 +413,7 @@ static void a_refused_condition_ends_the_upload(void **state)
 	assert_null(left);
 }
 
-/* The upload of a missing file can never be resumed, so the next upload aborts it. */
+/* The upload of a file that no longer exists can never be resumed, so the next upload aborts it. */
 static void what_nobody_can_go_on_with_is_swept(void **state)
 {
 	_cleanup_free_ char *path = in_directory("source"), *other = in_directory("other");

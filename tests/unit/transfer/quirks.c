@@ -158,7 +158,8 @@ static bool deletes_what_is_named(struct mini_http *m, const struct mini_request
 
 /* ---- tests ---- */
 
-/* With Ceph before version 18, the lease would otherwise be lost at every renewal. */
+/* Ceph before version 18 compares the quotes, too: with quotes, the lease would be lost at every
+ * renewal. */
 static void if_match_is_sent_without_quotes_where_quotes_are_compared(void **state)
 {
 	const struct object_put_options options = {.if_match = "\"" PRESENT "\""};

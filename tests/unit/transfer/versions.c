@@ -96,7 +96,7 @@ static bool has_versioning(struct mini_http *m, const struct mini_request *r, in
 /* ---- the list ---- */
 
 struct listed {
-	char text[256]; /* "a@3 b@9- c/ " */
+	char text[256]; /* "a@3 b@9- c/ ": a version of a, a marker of b, a prefix */
 	size_t stop; /* number of entries after which the list stops */
 	size_t n;
 };

@@ -587,8 +587,8 @@ static void sort_random(size_t memory, unsigned n, unsigned spill_at)
 	strlist_release(&wanted);
 }
 
-/* In memory, in sorted runs in a file, and moved to the file half-way, the result is that of a
- * plain sort. */
+/* The result is that of a plain sort if the names are sorted in memory, in runs in a file, or moved
+ * to the file half-way. */
 static void sorter_sorts(void **state)
 {
 	(void)state;
