@@ -212,7 +212,8 @@ static void a_prefix_may_be_a_checkpoint(void **state)
 	assert_int_equal(w->model.n, 2);
 }
 
-/* Without this rule, the files would be served before the training has written all of them. */
+/* The files of a checkpoint must not be served before the training has written all of them and the
+ * commit. */
 static void a_checkpoint_without_its_commit_is_no_version(void **state)
 {
 	struct world *w = *state;
@@ -265,7 +266,7 @@ static bool change_commits(
 	return true;
 }
 
-/* The previous version must not be chosen for a moment. */
+/* While a commit is being replaced, the previous version must not be chosen. */
 static void a_commit_that_is_replaced_meanwhile_ends_the_look(void **state)
 {
 	struct world *w = *state;

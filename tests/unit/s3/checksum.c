@@ -4,8 +4,8 @@
 #include "s3/sum/checksum.h"
 #include "s3/sum/crc.h"
 
-/* Published check values: for the CRCs that of "123456789", for the hashes that of "abc" from their
- * standards, for the xxHashes that of "Hello world" from AWS's own tests. */
+/* Published check values. The CRCs are of "123456789"; the hashes are of "abc", from their
+ * standards; the xxHashes are of "Hello world", from AWS's own tests. */
 static void published_check_values_come_out(void **state)
 {
 	static const struct {

@@ -77,7 +77,7 @@ static void invalid_rules_are_refused_by_name(void **state)
 	}
 }
 
-/* AWS has the same limit. A single rule may have more texts than that. */
+/* AWS also allows a hundred rules. A single rule may have more than a hundred headers. */
 static void a_bucket_has_a_hundred_rules_at_most(void **state)
 {
 	(void)state;

@@ -412,7 +412,8 @@ static void conditions_are_evaluated(void **state)
 	}
 }
 
-/* Otherwise a deny with an unreadable value in its condition would be skipped. */
+/* An unreadable value makes the evaluation fail, so that a deny with such a condition is not
+ * skipped. */
 static void a_value_that_cannot_be_read_is_a_failure(void **state)
 {
 	(void)state;

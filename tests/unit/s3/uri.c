@@ -39,7 +39,8 @@ static void slash_and_plus_depend_on_the_place(void **state)
 	assert_string_equal(buf_str(&b), "a b++");
 }
 
-/* A server must not guess the meaning of a broken escape or a NUL, so the result gets no text. */
+/* A server must not guess the meaning of a broken escape or a NUL, so nothing is added to the
+ * result. */
 static void broken_escapes_are_refused(void **state)
 {
 	static const char *const rows[] = {"%", "%1", "%g0", "%0g", "a%", "a%2", "%00", "x%%41"};

@@ -186,8 +186,9 @@ static void put_tagged(struct fixture *f, const char *key, const char *tags)
 	store_body_free(put.body);
 }
 
-/* Otherwise the operation could read a newer object with other tags. The keys of a list may share
- * one buffer, so a decision on one key must not be used for another. */
+/* The operation must read the object whose tags were checked, not a newer object with other tags.
+ * The keys of a list may share one buffer, so a decision on one key must not be used for
+ * another. */
 static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **state)
 {
 	static const char policy[] =
@@ -223,7 +224,8 @@ static void the_object_that_a_condition_has_read_is_the_one_that_is_read(void **
 	free(req);
 }
 
-/* Without this rule, the operation could read a new object although its tags were not checked. */
+/* An object that did not exist when the policy was evaluated must not be read: its tags were not
+ * checked. */
 static void an_object_that_a_condition_has_not_found_stays_missing(void **state)
 {
 	static const char policy[] =
@@ -261,7 +263,8 @@ static void an_object_that_a_condition_has_not_found_stays_missing(void **state)
 	free(req);
 }
 
-/* Otherwise a sender could delete a newer object that the policy protects. */
+/* The policy has allowed the deletion of an object, but not that of a newer object with other
+ * tags. */
 static void an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted(void **state)
 {
 	static const char policy[] =

@@ -284,7 +284,8 @@ static void check(struct fixture *f, const struct message *m, int status)
 		assert_true(small == 'o' && large == 'o' && copy == '-');
 }
 
-/* A reply with 200 has all its bytes, because a client could not detect that one is missing. */
+/* A 200 reply to the GET of "large" announces the complete length, so that a client detects missing
+ * bytes. */
 static void check_reply(const struct message *m, int status, const char *reply)
 {
 	const char *length = strstr(reply, "Content-Length: ");

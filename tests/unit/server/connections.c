@@ -93,7 +93,7 @@ static void one_that_moves_too_little_is_ended(void **state)
 	(void)state;
 	assert_true(ended(&trickling, 60000));
 	assert_int_equal(atomic_load(&questions[trickling.fds[0]]), 1);
-	while (atomic_load(&questions[moving.fds[0]]) < 5) /* after as many windows */
+	while (atomic_load(&questions[moving.fds[0]]) < 5) /* one query for each window */
 		clock_sleep_ms(1);
 	assert_false(ended(&moving, 0));
 	step[moving.fds[0]] = 0;

@@ -17,7 +17,7 @@ static const char *const queues[] = {"q", "other"};
 /* A consumer, and a log of its calls. */
 struct queue {
 	struct consumer consumer; /* must be the first member */
-	const char *results; /* results of the next calls: 'w' wait, 'g' give up, else settled */
+	const char *results; /* next results: 'w' wait, 'g' give up, any other: the event is done */
 	struct store_annotation note; /* added to every event, unless its key is NULL */
 	struct buf log; /* protected by `lock` */
 	atomic_size_t waiting; /* number of events at the last call */

@@ -164,7 +164,8 @@ static void write_text(const struct fixture *f, const char *name, int mode, cons
 	close(fd);
 }
 
-/* A killed owner is not a mistake of the user, so the user starts another one. */
+/* A killed owner is not a mistake of the process that uses the store, so this process starts
+ * another owner. */
 static void an_owner_that_is_killed_while_it_starts_is_started_again(void **state)
 {
 	struct fixture *f = *state;

@@ -181,8 +181,8 @@ static void a_content_type_has_a_valid_boundary(void **state)
 	}
 }
 
-/* Without this limit, any client could fill the memory. The size of the file is not limited
- * here. */
+/* The bytes before and after the file have a limit, so that no client can fill the memory. The
+ * parser does not limit the size of the file. */
 static void a_form_is_bounded_before_and_after_its_file(void **state)
 {
 	static char text[4 * LIMIT_FORM];

@@ -175,7 +175,7 @@ static void encrypted_bytes_are_read_as_they_were_written(void **state)
 	}
 }
 
-/* A body that is still being hashed is read before its last chunk is written. */
+/* All bytes of a body can be read before its sync, which writes the last chunk to the file. */
 static void an_encrypted_body_is_read_before_it_is_complete(void **state)
 {
 	struct fixture *f = *state;

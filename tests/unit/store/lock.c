@@ -295,8 +295,8 @@ static void new_versions_get_the_default_retention(void **state)
 	assert_true(retention(f, "k").until_ns == INT64_MAX);
 }
 
-/* If later keys got later times, too, no lifecycle rule would match them, and a retention would
- * keep them for years. */
+/* If keys that are written later also got times in the future, no lifecycle rule would match them,
+ * and a retention would keep them for years. */
 static void a_clock_that_was_wrong_only_affects_the_keys_written_meanwhile(void **state)
 {
 	static const char *const buckets[] = {"b", "l"};

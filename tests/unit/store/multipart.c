@@ -377,7 +377,8 @@ static void an_object_with_too_many_pieces_is_refused(void **state)
 	store_object_unref(o);
 }
 
-/* The limit is necessary because an abort drops all parts in one transaction. */
+/* The number of pieces of an upload is limited, because an abort drops all parts in one
+ * transaction. */
 static void an_upload_has_no_more_pieces_than_an_object(void **state)
 {
 	struct fixture *f = *state;
@@ -428,8 +429,8 @@ static void objects_with_many_pieces_are_deleted_in_several_transactions(void **
 	assert_int_equal(count_files(f), 0);
 }
 
-/* Each snapshot takes 5 MB. An account may hold as much of the limit as it leaves free for
- * others. */
+/* Each snapshot takes 5 MB. The snapshots of an account may take at most as much memory as then
+ * remains free, so one account alone gets half of the limit. */
 static void snapshots_of_objects_with_many_pieces_have_a_limit(void **state)
 {
 	struct fixture *f = *state;

@@ -22,7 +22,8 @@ static void open_relaxed(struct fixture *f, int64_t ms)
 #define MARK_SLOT 4096
 #define MARK_SIZE (2 * MARK_SLOT)
 
-/* Returns the length of the mark; 0 if there is none. */
+/* Reads the mark, the file "relaxed" that shows how much of the write-ahead log may be trusted.
+ * Returns the length of the file; 0 if there is none. */
 static ssize_t read_mark(const struct fixture *f, char mark[static MARK_SIZE])
 {
 	char path[128];
@@ -136,8 +137,8 @@ static void a_crash_of_the_machine_goes_back_to_the_last_sync_point(void **state
 	assert_content(f, "deleted", filled('d'));
 }
 
-/* An older version of penstock marked the log with the boot id alone; in another boot, such a log
- * is discarded. */
+/* The mark of an older version of penstock has only the boot id; in another boot, the write-ahead
+ * log of such a mark is discarded. */
 static void a_mark_without_a_length_trusts_no_log(void **state)
 {
 	struct fixture *f = *state;
@@ -165,8 +166,9 @@ static void put_and_sync(struct fixture *f, const char *key, const char *text)
 	}
 }
 
-/* A reader prevents the log from being copied into the database. After a crash, the store has the
- * state of the last sync point in the log, with the files that were replaced since the start. */
+/* A reader prevents the write-ahead log from being copied into the database. After a crash, the
+ * store has the state of the last sync point in the log, with the files that were replaced since
+ * the start. */
 static void a_reader_does_not_move_the_last_sync_point(void **state)
 {
 	struct fixture *f = *state;
@@ -201,7 +203,8 @@ static void a_reader_does_not_move_the_last_sync_point(void **state)
 	assert_content(f, "small", "second");
 }
 
-/* If the write of a mark fails, the mark may still be valid, so its files stay. */
+/* If the write of a mark fails, the mark may still be valid, so the files of its sync point
+ * stay. */
 static void a_note_that_failed_may_be_valid(void **state)
 {
 	struct fixture *f = *state;
@@ -272,7 +275,8 @@ static void a_failed_sync_undoes_the_last_changes_in_the_same_boot(void **state)
 	assert_content(f, "small", "old");
 }
 
-/* The next start would undo all changes after the last sync point. */
+/* After a failed sync, the next start undoes all changes since the last sync point, so the store
+ * refuses further changes. */
 static void no_change_is_acknowledged_after_a_failed_sync(void **state)
 {
 	struct fixture *f = *state;

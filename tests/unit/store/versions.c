@@ -506,7 +506,8 @@ static void configurations_belong_to_their_bucket(void **state)
 	buf_release(&out);
 }
 
-/* The owner does not notify a guest of its changes. */
+/* A guest is a process that reads a store that another process owns. The owner does not notify its
+ * guests of changes. */
 static void a_guest_reads_the_newest_version(void **state)
 {
 	struct fixture *f = *state;

@@ -208,7 +208,7 @@ static void a_search_of_many_matches_continues(void **state)
 	json_decref(found);
 }
 
-/* A store has the copy of a log from another machine's run. */
+/* The logs are of a run on another machine. Only a store has copies of them. */
 static void a_missing_log_is_not_an_empty_one(void **state)
 {
 	struct world *w = *state;

@@ -146,8 +146,8 @@ static void a_request_runs_its_verb(void **state)
 	};
 	struct page *p = *state;
 
-	/* The verb that lists runs prints no warnings; other verbs that read print only
-	 * warnings. */
+	/* The verb that lists runs prints no warnings, so the page sets no log level for it. Other
+	 * verbs that read get --log-level=warn. */
 	for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
 		json_auto_t *words = page_json(p, requests[i][0], requests[i][1]);
 
@@ -335,7 +335,7 @@ static void places_that_cannot_be_read_are_counted(void **state)
 	strlist_release(&places);
 }
 
-/* A link to the page may name any place, so runs of other places are refused. */
+/* A link to the page may name any place, so only runs of the places in `outputs` are resumed. */
 static void only_runs_of_the_places_are_resumed(void **state)
 {
 	static const char *const elsewhere[] = {"/api/resume?run=" RUN "&place=s3://b/outer/",
