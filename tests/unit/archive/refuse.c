@@ -52,7 +52,8 @@ static void members_that_leave_are_refused(void **state)
 	}
 }
 
-/* The same attacks in a zip, which stores names and link targets differently. */
+/* Members of a zip that would reach outside of the directory; a zip stores names and link targets
+ * in its own way. */
 static void zip_members_that_leave_are_refused(void **state)
 {
 	static const struct member cases[] = {

@@ -64,7 +64,7 @@ static void room_is_counted_when_it_is_filled(void **state)
 	buf_release(&b);
 }
 
-/* buf_take() gives the contents to the caller, and the buffer starts again empty with its limit. */
+/* buf_take() gives the contents to the caller; the buffer is then empty and has the same limit. */
 static void contents_can_be_taken_over(void **state)
 {
 	struct buf b = BUF_INIT(10);

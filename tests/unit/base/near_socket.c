@@ -225,7 +225,7 @@ static int listen_with_foreign_run(const struct sockaddr_in *address)
 	return safe && !is_there(address) ? 0 : 1;
 }
 
-/* All users may write to /run, as in a container with a tmpfs there. */
+/* All users may write to /run, as in a container with a tmpfs on /run. */
 static void a_directory_of_runtime_files_that_others_made_is_not_used(void **state)
 {
 	struct sockaddr_in address;

@@ -88,7 +88,7 @@ static void hexadecimal_round_trips(void **state)
 	assert_int_equal(str_unhex("007f80fg", back, 4), -1);
 }
 
-/* Secrets are equal exactly if their strings are equal, even if the lengths differ. */
+/* Two secrets of any lengths compare as equal exactly if the strings are equal. */
 static void secrets_are_compared_whole(void **state)
 {
 	(void)state;

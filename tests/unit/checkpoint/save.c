@@ -173,7 +173,7 @@ static void test_a_step_is_committed_once(void **state)
 	assert_true(exists("step-000000000001-1/model.bin"));
 }
 
-/* The checkpoint may be committed, so its files stay. */
+/* A checkpoint whose commit cannot be read may be complete, so its files stay. */
 static void test_a_commit_that_cannot_be_read_is_an_error(void **state)
 {
 	_cleanup_free_ char *commit = below("step-000000000001-1/COMMIT.json");
@@ -422,7 +422,7 @@ static void test_a_rank_that_hangs_is_named(void **state)
 	assert_int_equal(latest(NULL), 1);
 }
 
-/* The other ranks fail at once instead of waiting for the timeout. */
+/* If a rank gives up, the other ranks fail at once instead of waiting for the timeout. */
 static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 {
 	struct save *zero = NULL, *two = NULL;
@@ -440,8 +440,8 @@ static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 	assert_false(exists("step-000000000005-1"));
 }
 
-/* The rank gives up before rank 0 has named the save. The file with which the rank reports this
- * remains, and rank 0 accepts the file after it has not changed for a while. */
+/* The rank gives up before rank 0 has named the save. The file with which the rank reports its
+ * failure remains, and rank 0 accepts the file once the file has not changed for a while. */
 static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void **state)
 {
 	struct save *zero = NULL, *two = NULL;
@@ -475,7 +475,8 @@ static void test_a_rank_notices_that_rank_0_gave_up_before_its_commit(void **sta
 	save_free(first);
 }
 
-/* Rank 0 may have read the rank's part before the rank timed out, and would then commit it. */
+/* Rank 0 may have read the part of the rank before the rank timed out, and may still commit that
+ * part. */
 static void test_a_rank_that_times_out_keeps_the_files_of_its_part(void **state)
 {
 	struct save *zero = NULL, *first = NULL;

@@ -19,7 +19,8 @@
 
 enum { COLUMNS = 60, UPDATES = 20000 };
 
-/* Collects the text on stderr while a test draws. A thread reads it, so that nothing blocks. */
+/* Collects the text on stderr while a test draws. A thread reads the text, so that the drawing
+ * never blocks. */
 struct screen {
 	int saved;
 	int reader;

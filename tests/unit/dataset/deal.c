@@ -228,7 +228,7 @@ static void test_the_rest_may_be_dropped(void **state)
 }
 
 /* Every rank gets the same number of samples: the last ranks get the first samples of the epoch
- * again, and the batch has their number. */
+ * again. A batch has the number of its repeated samples. */
 static void test_the_rest_may_be_padded(void **state)
 {
 	static const struct {

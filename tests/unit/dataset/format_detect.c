@@ -1,4 +1,4 @@
-/* Formats by names, sizes and first bytes. */
+/* Detection of formats by names, sizes and first bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

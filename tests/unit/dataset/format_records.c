@@ -179,8 +179,8 @@ static void test_rows_of_a_numpy_array_are_samples(void **state)
 		assert_int_equal(fields.items[0].dims[0], 2);
 		assert_int_equal(*(const unsigned char *)fields.items[0].data, 16);
 	}
-	/* An array with one dimension; the dictionary has other quotes and another order of keys,
-	 * and the numbers another byte order. */
+	/* An array with one dimension. The dictionary has double quotes and another order of keys,
+	 * and the numbers are big-endian. */
 	m.size = make_npy(
 		bytes, 1, "{\"shape\": (5L,), \"fortran_order\":True,\"descr\":\">i2\"}", 10);
 	assert_int_equal(open_npy(&r, &m, NULL), 0);

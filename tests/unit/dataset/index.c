@@ -382,7 +382,7 @@ static void a_damaged_index_is_an_error_with_a_remedy(void **state)
 	assert_int_equal(open_set(f, (struct dataset_options){.fresh = true}), 0);
 }
 
-/* Files have no other checksums. */
+/* Files have no checksums except those of an index. */
 static void samples_are_verified_against_the_checksums_of_an_index(void **state)
 {
 	struct fixture *f = *state;

@@ -104,7 +104,8 @@ static void test_a_batch_has_the_samples_of_its_positions(void **state)
 	}
 }
 
-/* Four blocks are read in ranges, and used up before the next four begin. */
+/* A window has four blocks. All samples of these blocks come before those of the next four
+ * blocks. */
 static void test_a_window_has_the_samples_of_whole_blocks(void **state)
 {
 	struct order o;
@@ -130,7 +131,7 @@ static void test_a_window_has_the_samples_of_whole_blocks(void **state)
 	}
 }
 
-/* The short block would otherwise end each epoch, and its samples would always be the last ones. */
+/* If the short block always stayed the last one, its samples would end each epoch. */
 static void test_the_short_block_may_be_anywhere(void **state)
 {
 	unsigned slots[11] = {0};

@@ -182,7 +182,7 @@ static void samples_that_readers_would_not_find_are_refused(void **state)
 	assert_int_equal(pack_into(f, "tar", MIB), -(int)PENSTOCK_E_UNSUPPORTED);
 }
 
-/* Otherwise the shards of the set would be removed before they are read. */
+/* With `force`, packing a set over itself would remove its shards before they are read. */
 static void a_set_is_not_packed_over_itself(void **state)
 {
 	struct fixture *f = *state;

@@ -192,7 +192,7 @@ static void the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys(void **stat
 
 static void a_cancel_ends_a_copy_within_a_store(void **state)
 {
-	/* Copies in one request, and in parts, of which as many as possible hang. */
+	/* Sizes of objects that are copied in one request, and in parts. The copies hang. */
 	static const char *const sizes[] = {"5", "6442450944"};
 
 	(void)state;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* Only a complete object is written to a file, because a range would look like one. */
+/* Only a complete object is written to a file, because a file with a range would look complete. */
 static void a_range_of_an_object_is_not_written_to_a_file(void **state)
 {
 	char directory[] = "/tmp/penstock-library-XXXXXX", path[64];

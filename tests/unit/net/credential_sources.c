@@ -530,7 +530,8 @@ static void documents_that_are_no_keys_are_refused(void **state)
 	assert_null(c.access_key_id);
 }
 
-/* Helper programs print such a date for keys that never expire. */
+/* Helper programs print a date beyond the range of 64-bit nanoseconds for keys that never
+ * expire. */
 static void keys_that_end_beyond_what_a_clock_can_count_never_end(void **state)
 {
 	static const char *const dates[] = {"9999-12-31T23:59:59Z", "99991231T235959Z",

@@ -346,8 +346,8 @@ static void clear_environment(void)
 	setenv("NO_GCE_CHECK", "true", 1);
 }
 
-/* The first source that has credentials is used: given ones, the environment, gcloud's. If no
- * source has any, the error lists the sources. */
+/* The first source that has credentials is used: the caller, the environment, then gcloud. If no
+ * source has credentials, the error lists the sources. */
 static void credentials_are_looked_for_in_order(void **state)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

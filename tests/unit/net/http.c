@@ -257,7 +257,7 @@ static void a_cut_range_continues_in_the_right_place_of_the_file(void **state)
 	end(&f);
 }
 
-/* The range is complete. A request for the rest of a resource would get all bytes after the
+/* The range is complete. A request for the rest of the resource would get all bytes after the
  * range. */
 static void a_range_of_which_all_bytes_came_is_whole_though_its_reply_did_not_end(void **state)
 {

@@ -23,16 +23,16 @@ struct fixture {
 	struct plain_get gets[N];
 	char head[N][64];
 	char data[N][SIZE + 1]; /* the last byte must not be written */
-	atomic_uint odd; /* requests of odd targets so far */
-	atomic_uint at_once; /* requests of "/far" in progress */
-	/* far[n] counts the requests of "/far" that were the n-th in progress when they began */
+	atomic_uint odd; /* requests of this run for other targets than "/good" */
+	atomic_uint at_once; /* requests for "/far" in progress */
+	/* far[n] counts the requests for "/far" that were the n-th in progress when they began */
 	atomic_uint far[N + 1];
-	atomic_uint hangs; /* number of the first odd requests that hang if they are of "/hangs" */
+	atomic_uint hangs; /* number of requests for "/hangs" that get no reply in each run */
 	atomic_int cancel;
 };
 
-/* Replaces the resolver, which knows addresses and the name "two", whose second address is the
- * server's. */
+/* This resolver replaces that of the C library: it knows addresses, and the name "two", whose
+ * second address is that of the server. */
 static atomic_uint resolved;
 
 void freeaddrinfo(struct addrinfo *list)
@@ -232,8 +232,8 @@ static void replies_whose_length_lies_are_not_good(void **state)
 		assert_true(run(f, N, "/later", 10, 5000) >= N / 2);
 }
 
-/* Otherwise each request would cost a connection and, if the name server is silent, many
- * seconds. */
+/* After several failures in a row the run ends. If it continued, each request would cost a
+ * connection and, if the name server is silent, many seconds. */
 static void a_server_that_does_not_answer_ends_the_run(void **state)
 {
 	struct fixture *f = *state;
@@ -316,7 +316,7 @@ static void few_requests_are_sent_again(void **state)
 	atomic_store(&f->hangs, N);
 	run(f, N, "/hangs", 1, 1500);
 	/* The run ends after FAILURES of these requests. On a busy machine replies are slow, so the
-	 * run uses more than the 16 connections of a near server. */
+	 * run uses more than the 16 connections for a server that replies at once. */
 	assert_in_range(atomic_load(&f->odd), 16, 2 * LIMIT_PLAIN_CONNECTIONS + 8);
 }
 
@@ -333,7 +333,7 @@ static void a_distant_server_gets_more_connections(void **state)
 		2 * LIMIT_PLAIN_CONNECTIONS);
 }
 
-/* Returns the usual number of concurrent requests of "/far", and resets the statistics. On a busy
+/* Returns the usual number of concurrent requests for "/far", and resets the statistics. On a busy
  * machine some replies are late, so their requests are sent again. */
 static size_t usual_at_once(struct fixture *f)
 {

@@ -112,7 +112,7 @@ static void until(int holding, int waiting)
 	}
 }
 
-/* Two claims never share a CPU or a GPU, and both release them. */
+/* Two claims never share a CPU or a GPU, and leave no files after their release. */
 static void claims_do_not_overlap(void **state)
 {
 	struct claim_request first = ask("aaa", 2, 1);

@@ -1,6 +1,6 @@
 /*
- * Records and claims on a network file system. In this test, all paths that begin with `far` are on
- * one.
+ * Records and claims on a network file system. If `far` is true, all paths that begin with `dir`
+ * count as paths on a network file system.
  */
 #include <setjmp.h>
 #include <stdarg.h>

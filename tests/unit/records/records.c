@@ -523,7 +523,8 @@ static void a_damaged_database_is_an_error(void **state)
 	for (int i = 0; i < 50; i++)
 		begin(ID, "x");
 	records_freep(&records);
-	/* The records are then read from runs.db itself, not from the log. */
+	/* After the checkpoint, SQLite reads the records from runs.db, not from the write-ahead
+	 * log. */
 	run_sql("PRAGMA wal_checkpoint(TRUNCATE)");
 	snprintf(path, sizeof(path), "%s/runs.db", home);
 	fd = open(path, O_RDWR | O_CLOEXEC);

@@ -90,7 +90,7 @@ static void who_has_ended_is_not_found(void **state)
 	assert_int_equal(boxed_find(getpid(), 0), getpid());
 }
 
-/* In such a path, other users could replace the directory to mount. */
+/* In a path that other users can write to, they could replace the directory to mount. */
 static void what_others_can_write_to_is_not_safe(void **state)
 {
 	char dir[] = "/tmp/penstock-box-XXXXXX";

@@ -81,7 +81,8 @@ static void a_delegated_slice_is_used(void **state)
 		"user.slice/user-7.slice/user@7.service/app.slice memory cpus pids\n");
 }
 
-/* A group outside of a group with a limit would evade the limit, so penstock only counts there. */
+/* A group outside of step_0 would evade its memory limit. penstock makes its groups in step_0,
+ * where they only count usage. */
 static void a_limit_above_us_is_never_left(void **state)
 {
 	const struct fixture *f = *state;

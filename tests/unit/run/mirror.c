@@ -49,8 +49,8 @@ static void add_point(struct buf *out, const char *name, const struct mlflow_poi
 	buf_printf(out, isnan(point->value) ? "\"NaN\"}" : "%.17g}", point->value);
 }
 
-/* Returns true if no later point of the metric exists: one with a higher step, or one added
- * later. */
+/* Returns true if the metric has no later point: none with a higher step, and none with the same
+ * step that was added later. */
 static bool is_last(const struct fake *f, size_t i)
 {
 	for (size_t k = 0; k < f->n; k++) {
@@ -266,8 +266,8 @@ static void a_long_history_continues_at_its_last_page(void **state)
 	assert_copied(f, "loss", buf_str(&expected));
 }
 
-/* The server's last point stays that of the earlier attempt until the training has passed its
- * step. */
+/* The server's last point is that of the earlier attempt until the training has passed the step of
+ * that point. */
 static void steps_that_are_logged_again_are_read(void **state)
 {
 	struct fixture *f = *state;

@@ -101,7 +101,8 @@ static void the_lead_goes_by_the_clock_of_who_tells_it(void **state)
 	const char *date = "Mon, 19 Sep 2016 18:29:00 GMT";
 
 	(void)state;
-	/* The lead does not depend on the local clock, which is years off. */
+	/* The lead, the time until the deadline, does not depend on the local clock, which is years
+	 * off. */
 	assert_int_equal(47000, reply_lead_ms(1474309787, date, 0));
 	assert_int_equal(47000, reply_lead_ms(1474309787, NULL, 1474309740));
 	assert_int_equal(LEAD_MIN_MS, reply_lead_ms(1474309000, date, 0));
@@ -294,7 +295,8 @@ static void who_waits_for_the_signal_is_told(void **state)
 		"took(os.read(fd, 128)[0])\n");
 }
 
-/* The signal would kill such a program, at once or when it unblocks the signal. */
+/* The signal would kill a program that blocks it but does not wait for it, at once or when the
+ * program unblocks the signal. */
 static void who_only_blocks_the_signal_is_not_told(void **state)
 {
 	static const char *const hows[] = {

@@ -143,7 +143,7 @@ static void secrets_of_one_task_are_masked_beside_another(void **state)
 	}
 }
 
-/* Both streams reach the terminal and the log, and output_drain() waits until they do. */
+/* Both streams reach the terminal and the log before output_drain() returns. */
 static void output_reaches_terminal_and_log(void **state)
 {
 	struct fixture *f = *state;

@@ -32,13 +32,13 @@ static void fields_are_named_as_options_name_them(void **state)
 		{STEPS(PREPARE, TRAIN), STEPS(PREPARE, TRAIN), "", 0, SIZE_MAX},
 		{STEPS(PREPARE, TRAIN), STEPS(PREPARE, STEP("train", "other", "")),
 			"steps.train.run.command", 1, 1},
-		/* Changed resources or step names do not change the result. */
+		/* Changed resources or step names do not change the results of steps. */
 		{STEPS(PREPARE, TRAIN),
 			STEPS(STEP("prepare", "p", ", \"resources\": {\"tasks\": 2}"), TRAIN),
 			"steps.prepare.run.resources", 1, SIZE_MAX},
 		{STEPS(PREPARE, TRAIN), STEPS(STEP("first", "p", ""), TRAIN), "steps.first.name", 1,
 			SIZE_MAX},
-		/* A variable with such a name counts. */
+		/* A variable with the name "name" changes the result, unlike the name of a step. */
 		{STEPS(PREPARE, TRAIN),
 			STEPS(STEP("prepare", "p", ", \"env\": [{\"key\": \"name\"}]"), TRAIN),
 			"steps.prepare.run.env", 1, 0},

@@ -122,7 +122,7 @@ static void every_value_knows_its_place(void **state)
 	assert_string_equal(buf_str(&place), "wf");
 }
 
-/* A workflow has the same identity in any layout, and with any keys of the store. */
+/* A workflow has the same identity in any layout, and with any access keys of the store. */
 static void the_digest_is_of_what_is_written_and_not_of_how(void **state)
 {
 	static const char *const same[] = {
@@ -454,7 +454,7 @@ static void a_field_is_found_where_it_was_moved_to(void **state)
 	log_redact_clear();
 }
 
-/* A command that starts no steps needs only the keys of the output. */
+/* A command that starts no steps needs only the access keys of the output. */
 static void values_of_variables_may_be_gone_where_nothing_starts(void **state)
 {
 	static const char text[] = MINIMAL
