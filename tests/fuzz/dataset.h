@@ -82,8 +82,7 @@ static inline int fuzz_scan_sample(
 	require(f && s->offset >= scan->last);
 	require(s->offset <= scan->m->size && s->size <= scan->m->size - s->offset);
 	scan->last = s->offset;
-	/* The copy ends with the sample and a NUL, so that ASan detects a read beyond its end. */
-	copy = fuzz_text((const uint8_t *)scan->m->data + s->offset, (size_t)s->size);
+	copy = fuzz_bytes((const uint8_t *)scan->m->data + s->offset, (size_t)s->size);
 	piece.data = copy;
 	piece.size = (size_t)s->size;
 	if (scan->n++ < 64)

@@ -52,7 +52,7 @@ static void fuzz_read(const void *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	_cleanup_free_ char *copy = fuzz_text(data, size);
+	_cleanup_free_ char *copy = fuzz_bytes(data, size);
 	struct index_header h;
 
 	fuzz_read(copy, size);

@@ -58,7 +58,7 @@ static void index_again(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	_cleanup_free_ char *copy = fuzz_text(data, size);
+	_cleanup_free_ char *copy = fuzz_bytes(data, size);
 	struct fuzz_scan scan;
 
 	if (size && data[size - 1] % 2 == 0)

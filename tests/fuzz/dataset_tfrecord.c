@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		require(r == 0 && scan.n == 1);
 		return 0;
 	}
-	copy = fuzz_text(data + 1, size - 1);
+	copy = fuzz_bytes(data + 1, size - 1);
 	put_crcs(copy, size - 1);
 	fuzz_format(&format_tfrecord, (uint8_t *)copy, size - 1, &scan);
 	if (fuzz_format(&format_tfrecord_raw, (uint8_t *)copy, size - 1, &scan) == 0)

@@ -45,6 +45,17 @@ static inline void require_error(int rc, const struct penstock_error *err)
 	require(!strchr(err->message, '\n'));
 }
 
+/* Returns a copy of the bytes. The memory ends with them, so that ASan detects a read beyond it. */
+static inline char *fuzz_bytes(const uint8_t *data, size_t size)
+{
+	char *bytes = malloc(size);
+
+	require(bytes || !size);
+	if (size)
+		memcpy(bytes, data, size);
+	return bytes;
+}
+
 /* Returns a copy of the bytes, followed by a NUL. The memory ends after the NUL, so that ASan
  * detects a read beyond it. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	to = (struct jpeg_size){.height = data[0] + 1, .width = data[1] + 1};
 	n = jpeg_bytes(&to);
-	copy = fuzz_text(data + 2, size - 2);
+	copy = fuzz_bytes(data + 2, size - 2);
 	pixels = malloc(n);
 	again = malloc(n);
 	require(pixels && again);

@@ -70,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 1)
 		return 0;
 	path = paths[data[0] % (sizeof(paths) / sizeof(paths[0]))];
-	copy = fuzz_text(data + 1, size - 1);
+	copy = fuzz_bytes(data + 1, size - 1);
 	if (path == paths[0])
 		put_crcs(copy, size - 1);
 	read_as(&whole, path, copy, size - 1, SIZE_MAX / 2, problem);

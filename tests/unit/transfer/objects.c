@@ -462,8 +462,7 @@ static void a_range_that_is_too_short_is_no_success(void **state)
 	end(&f);
 }
 
-/* The buffer gets exactly the requested bytes; at the end of an object, no further request is
- * sent. */
+/* The buffer gets exactly the requested bytes, within an object and at its end. */
 static void a_range_to_memory_that_is_cut_behind_its_last_byte_has_its_length(void **state)
 {
 	const uint64_t offsets[] = {1000, OBJECT - 500};

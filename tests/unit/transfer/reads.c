@@ -37,7 +37,6 @@ struct fixture {
 	size_t turn; /* 0 or 1: reads with even or odd numbers get their bytes in pieces */
 	struct read_piece pieces[N][3];
 	atomic_uint first_requests;
-	unsigned repeats; /* requests after the first one for an odd object */
 	atomic_int cancel;
 	/* If true, the store is penstock's own, which accepts many reads in one request. */
 	bool ours;
