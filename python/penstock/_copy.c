@@ -20,8 +20,8 @@
 
 #ifdef __SSE2__
 
-/* Writes past the caches, which avoids reading the destination first: another thread reads the copy
- * later. */
+/* Non-temporal stores: normal stores would first read the destination into a cache, but this thread
+ * does not read the copy. */
 static void copy_line(char *to, const char *from)
 {
 	__m128i a = _mm_loadu_si128((const __m128i *)from);
@@ -49,7 +49,7 @@ static void copy_large(char *to, const char *from, size_t size)
 		to += STREAMS * PAGE, from += STREAMS * PAGE;
 	}
 	memcpy(to, from, size);
-	_mm_sfence(); /* no other operation orders such writes, not even a mutex */
+	_mm_sfence(); /* a mutex does not order non-temporal stores */
 }
 
 #else

@@ -481,7 +481,7 @@ static PyObject *data_samples(PyObject *self, PyObject *args)
 	}
 	ids = numbers_of(packed[0], sizes[0]);
 	offsets = numbers_of(packed[1], sizes[1]);
-	s.view = PyMemoryView_FromObject(bytes); /* `bytes` cannot be resized meanwhile */
+	s.view = PyMemoryView_FromObject(bytes); /* prevents a resize of `bytes` */
 	if (!ids || !offsets) {
 		PyErr_NoMemory();
 	} else if (s.view) {

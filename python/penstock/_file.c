@@ -108,7 +108,7 @@ static void transfer_dealloc(PyObject *object)
 {
 	struct transfer *self = (struct transfer *)object;
 
-	/* The threads of a handle stay with the parent of a fork(). */
+	/* A forked child has no threads of the handle, and must not free the handle. */
 	if (self->pid == getpid()) {
 		Py_BEGIN_ALLOW_THREADS penstock_transfer_free(self->transfer);
 		Py_END_ALLOW_THREADS
@@ -238,8 +238,8 @@ struct file {
 	PyObject_HEAD struct penstock_file *file; /* NULL once it is closed */
 	PyObject *transfer;
 	pid_t pid;
-	/* Calls that run without the interpreter lock; the last call closes a file that was closed
-	 * meanwhile. The interpreter lock protects the count. */
+	/* Number of calls that run without the interpreter lock. If `closing` was set during these
+	 * calls, the last one closes the file. The interpreter lock protects the count. */
 	unsigned busy;
 	bool closing;
 };
@@ -273,7 +273,7 @@ static PyObject *transfer_open(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "sKOK", &url, &ahead, &version, &size))
 		return NULL;
-	/* The converter restores bytes that are not ASCII. */
+	/* Encodes surrogates as the bytes that they stand for: the version may not be UTF-8. */
 	if (version != Py_None && !PyUnicode_FSConverter(version, &bytes))
 		return NULL;
 	options.version = bytes ? PyBytes_AsString(bytes) : NULL;
@@ -308,9 +308,9 @@ static void close_file(struct file *self)
 		return;
 	}
 	self->file = NULL;
-	/* The threads of a file stay with the parent of a fork(). Closing does not wait, so the
-	 * interpreter lock is kept: a thread of pyarrow that releases the lock while the
-	 * interpreter ends cannot take it again, and aborts. */
+	/* A forked child has no threads of the file, and must not close the file. Closing does not
+	 * wait, so the interpreter lock is kept: a thread of pyarrow that releases the lock while
+	 * the interpreter ends cannot take it again, and aborts. */
 	if (self->pid == getpid())
 		penstock_file_close(file);
 }

@@ -30,9 +30,10 @@ _lock = threading.Lock()
 
 
 def transfer(store: Store) -> "_native.Transfer":
-    """Returns the handle for a store: its connections and threads are shared by all files.
+    """Returns the handle for a store, whose connections and threads are shared by all files.
 
-    Each process has its own handles, and so has each set of environment variables for stores.
+    A child after fork() gets its own handle. A change of the environment variables for stores also
+    leads to another handle.
     """
     place = (os.getpid(), store, tuple(pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES)))
     with _lock:
@@ -248,7 +249,8 @@ class _Upload(io.RawIOBase):
 
     def __init__(self, url: str, store: Store, create: bool) -> None:
         self.name, self.mode = url, "xb" if create else "wb"
-        # Not a pipe: the reader of a pipe sees the end only when all children after fork() have closed their copies.
+        # Not a pipe: its reader would see the end only after all forked children have closed their
+        # copies of the other end.
         self._socket, other = socket.socketpair()
         self._socket.settimeout(None)  # not the timeout of socket.setdefaulttimeout()
         other.settimeout(None)

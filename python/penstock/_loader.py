@@ -20,7 +20,8 @@ _RANKS = 1 << 20
 
 
 def _worker_info() -> Any:
-    """Returns torch's description of this worker of a DataLoader; None in another process."""
+    """Returns torch's description of this worker of a DataLoader; None if the process is not a
+    worker."""
     torch = torch_if_loaded()
     return torch.utils.data.get_worker_info() if torch is not None else None
 
@@ -217,7 +218,8 @@ class Loader:
         return self._deliver(batches, worker)
 
     def _advance(self) -> None:
-        """Advances to the next epoch if this epoch was delivered: loops that count batches never request the end of the epoch."""
+        """Advances to the next epoch if this epoch was delivered: a loop that counts its batches
+        stops before it would see the end of the epoch."""
         if self._whole:
             self._begin(self.epoch + 1)
 

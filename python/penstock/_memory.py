@@ -28,7 +28,8 @@ class Block:
 
 
 def torch_if_loaded() -> Any:
-    """Returns the module torch if it has been imported, else None: then no object is a tensor."""
+    """Returns the module torch; None if torch has not been imported, so that no object can be a
+    tensor."""
     return sys.modules.get("torch")
 
 

@@ -133,7 +133,8 @@ def record(rank: int, place: Dict[str, Any], numbers: Dict[str, float]) -> None:
 
 
 class Ending:
-    """Calls functions when SIGTERM ends the process, as when a run is stopped, unless the program handles SIGTERM itself."""
+    """Calls functions when SIGTERM ends the process, as it does when a run is stopped, unless the
+    program handles SIGTERM itself."""
 
     def __init__(self) -> None:
         self._functions: Dict[int, Callable[[], None]] = {}

@@ -31,7 +31,7 @@ def notice() -> Optional[Notice]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             content: Any = json.load(file)
-    except FileNotFoundError:  # removed meanwhile
+    except FileNotFoundError:  # removed after the check
         return None
     except (OSError, ValueError):
         content = None

@@ -16,7 +16,8 @@ def _unused() -> int:
     return 0
 
 
-# The number of references that Memory.take() counts if there are no others; it depends on the version of Python.
+# The number of references that Memory.take() counts for memory that no batch refers to; the number
+# depends on the version of Python.
 _UNUSED = _unused()
 
 
@@ -53,7 +54,8 @@ class Read:
         self._data, self._ids, self._memory, self._skip = data, ids, memory, skip
         self._batch = data._start(ids, memory.take())
         self._read: Any = None
-        # After a failure: for each place the error, or (packed indexes of another read, that read, the sample's place in it).
+        # Set if the read has failed. For each place: the error, or (packed indexes, read, place) of
+        # a later read that has the sample.
         self._found: Dict[int, Union[DatasetError, Tuple[bytes, Any, int]]] = {}
         self.skipped: Set[int] = set()  # places
 
@@ -108,8 +110,8 @@ class Read:
     def _read_again(self) -> None:
         """Reads the samples of each shard again, and finds damaged samples by bisection.
 
-        A shard that is missing or has changed is skipped as a whole. So is a shard none of whose eighths can be read, such as a
-        damaged compressed shard.
+        A shard that is missing or has changed is skipped as a whole. So is a shard
+        if no eighth of its samples can be read, such as a damaged compressed shard.
         """
         shards: Dict[str, List[int]] = {}
         for i, number in enumerate(memoryview(self._ids).cast("Q")):

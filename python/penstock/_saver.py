@@ -20,8 +20,9 @@ class Pending:
         self._result: Optional[str] = None
         self._error: Optional[BaseException] = None
         self._seen = False
-        # A lock that is released when the save has ended. After a signal handler's exception has interrupted Thread.join(), the
-        # thread may look finished. An Event has an inner lock, on which a signal handler that waits here could deadlock.
+        # A lock that is released when the save has ended. Thread.join() is not enough: after the
+        # exception of a signal handler has interrupted it, the thread may look finished. An Event
+        # has an inner lock, on which a signal handler that waits here could deadlock.
         self._done = False
         self._gate = threading.Lock()
         self._gate.acquire()

@@ -45,8 +45,8 @@ class _Storage:
 class _Pickler(pickle.Pickler):
     """Replaces every storage with a number and records the global names in the pickle.
 
-    A state has thousands of tensors, and the caller of save() waits meanwhile. Plain tensors are reduced here, in a tenth of
-    the time of their own ``__reduce_ex__``.
+    A state has thousands of tensors, and the caller of save() waits until they are pickled. Plain
+    tensors are reduced here, in a tenth of the time of their own ``__reduce_ex__``.
     """
 
     def __init__(self, file: io.BytesIO, torch: Any):
