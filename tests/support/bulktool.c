@@ -6,8 +6,8 @@
  *	bulktool up-url DIR URL | down-url URL DIR < NAMES
  *
  * Prints a summary as one line of JSON, and on stderr a line for each item that failed. The exit
- * status is the code of the first error. MOVE=1 moves, KNOWN=0 ignores the listing, PRESERVE=1
- * keeps times and modes, SIGINT cancels.
+ * status is the code of the first error. MOVE=1 moves, KNOWN=0 does not use the listed sizes and
+ * ETags, PRESERVE=1 keeps times and modes, SIGINT cancels.
  */
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /*
- * Saves checkpoints as a training would, for the system tests.
+ * Saves checkpoints as a training program would, for the system tests.
  *
  *	checkpoint-tool save DIR STEP SIZE [METRIC=VALUE]...  one checkpoint of two files
  *	checkpoint-tool loop DIR FIRST LAST SIZE  each step from FIRST to LAST; prints each step

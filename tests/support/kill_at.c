@@ -1,13 +1,12 @@
 /*
  * A library that is preloaded into a program under test and kills the program with SIGKILL at a
- * chosen system call. A test can thus kill the program between any two changes that it makes to the
- * disk.
+ * chosen system call. A test can thus kill the program between any two of its changes to the disk.
  *
  *	KILL_AT=OP:WHEN:NUMBER:GLOB  the NUMBER-th OP on a path that matches GLOB (fnmatch)
  *	KILL_AT_VERB=run		active only if the first argument is "run"
  *	KILL_AT_ARMED=FILE		counts calls only while FILE exists
  *	KILL_AT_FILE=FILE		instead of KILL_AT: FILE has the value, if FILE exists
- *	KILL_AT_DEAF=1			inotify reports no event, as if its thread never ran
+ *	KILL_AT_DEAF=1			inotify reports no event, as if no thread had read it
  *	KILL_AT_TRACE=FILE		writes a line "OP PATH" for each counted call
  *
  * OP is open (with O_CREAT), rename (or link, with the new name), unlink, mkdir, rmdir, write,

@@ -1,6 +1,6 @@
 /*
- * A deterministic training of a few milliseconds, for tests that kill it. The program detects a
- * torn checkpoint, and lists the files that it has closed in a ledger.
+ * A deterministic training program that runs for a few milliseconds, for tests that kill it. The
+ * program detects a torn checkpoint, and lists the files that it has closed in a ledger.
  *
  *	kill-trainer CONTROL STEPS [rename] [pace=MS] [big=MIB]
  *
@@ -141,8 +141,8 @@ static void load(int *step, uint64_t *state)
 	exit(TORN);
 }
 
-/* penstock may have removed a file that was closed at the moment of the kill; writes such a file
- * again. */
+/* Writes the missing files of earlier steps again: penstock may have removed a file that was closed
+ * at the moment of the kill. */
 static void look_back(int step)
 {
 	static char body[BODY];

@@ -542,8 +542,8 @@ static bool scrub_all(struct expected *e)
 	return !scrub.done.damaged || wrong("the store is damaged");
 }
 
-/* A crash leaves surplus files. If the store was not closed cleanly, they are no error: the next
- * start removes them. */
+/* A crash leaves surplus files, which the next start removes. Therefore surplus files are an error
+ * only after a clean close. */
 struct problems {
 	bool clean;
 	size_t n;

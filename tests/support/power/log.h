@@ -23,13 +23,13 @@ enum record_type {
 	RECORD_WRITE, /* data at `offset` of file `ino` */
 	RECORD_TRUNCATE, /* the size of file `ino` becomes `offset` bytes */
 	RECORD_EXTEND, /* the size of file `ino` becomes at least `offset` bytes */
-	RECORD_SYNC_BEGIN, /* file or directory `ino`, or everything if 0; `other` is a number */
+	RECORD_SYNC_BEGIN, /* file or directory `ino`, all if 0; `other` is the sync's number */
 	RECORD_SYNC_END, /* the sync returned without an error */
 	RECORD_REPLY, /* the name is the request's id, or "exit-PID" when a process ends */
 	RECORD_UNKNOWN, /* the name is an unsupported way to write; the log is invalid */
 };
 
-/* Each record begins at a multiple of this. */
+/* Each record begins at a multiple of this number of bytes. */
 #define RECORD_ALIGN 8
 
 struct record {
@@ -53,8 +53,8 @@ enum fault_class {
 };
 
 struct power_faults {
-	uint32_t ops; /* 0: none */
-	uint32_t classes; /* classes of files that fail */
+	uint32_t ops; /* bits of enum fault_op: the operations that fail; 0 if none */
+	uint32_t classes; /* bits of enum fault_class: the files whose operations fail */
 	int32_t error; /* the errno of a fault */
 	uint32_t hits; /* counted by the recorder */
 	int64_t allow_bytes; /* bytes that still succeed; counted down by the recorder */

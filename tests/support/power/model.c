@@ -31,8 +31,8 @@ struct names {
 	size_t n, room;
 };
 
-/* The states of a file or directory: as the program sees it, as it is certainly on disk, and a
- * draft. */
+/* The states of a file or directory: as the program sees it, as it is certainly on disk, and as
+ * model_build() creates it. */
 enum view { LIVE, DURABLE, DRAFT, VIEWS };
 
 struct file {
@@ -192,7 +192,7 @@ struct model *model_load(const char *path, const char *ignore)
 		if (r->type == RECORD_UNKNOWN)
 			errx(1, "cannot use the log: '%.*s' is not recorded", (int)r->name_len,
 				record_name(r));
-		/* NOLINTNEXTLINE(bugprone-sizeof-expression): of pointers */
+		/* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
 		GROW(m->records, m->n, room);
 		m->records[m->n++] = r;
 	}
@@ -253,7 +253,7 @@ static struct file *new_file(struct model *m, const struct record *r, struct fil
 	if (dir)
 		snprintf(f->path, sizeof(f->path), "%.2000s/%.*s", dir->path, (int)r->name_len,
 			record_name(r));
-	/* NOLINTNEXTLINE(bugprone-sizeof-expression): of pointers */
+	/* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
 	GROW(m->files, m->n_files, m->room_files);
 	m->files[m->n_files++] = f;
 	return f;

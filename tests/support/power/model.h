@@ -1,8 +1,8 @@
 /*
  * The states that a disk may have at each point of a write log. Each write to a file since its last
- * sync may be on disk or not, independently of other writes. The write may also be there in part,
- * or only its effect on the file's size. The same applies to each change of a directory since the
- * directory's last sync. A sync covers the changes that were made before it began.
+ * sync may be on disk or not, independently of other writes. A write may also be on disk in part,
+ * or only with its effect on the file's size. The same applies to each change of a directory since
+ * the directory's last sync. A sync covers the changes that were made before it began.
  *
  *	struct model *m = model_load("write.log");
  *	while (model_next_point(m, 0))		stops before each sync ends, and at the end
