@@ -47,7 +47,8 @@ def pytest_configure(config):
     os.environ["HOME"] = config.private_home.name
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     os.environ["NO_GCE_CHECK"] = "true"
-    # Shells ignore SIGINT in background processes, and the processes of the tests would inherit this.
+    # Shells ignore SIGINT in background processes, and the processes of the tests would inherit the
+    # ignored signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     processes.adopt_orphans()
 
@@ -319,7 +320,7 @@ def pictures(cifar_archive, tmp_path_factory):
 @pytest.fixture(scope="session")
 def cifar_archive(test_cache):
     """cifar-10-python.tar.gz with 1,000 training and 200 test images: real images if the machine
-    has them, else drawn ones."""
+    has them, else images that examples/cifar10/draw.py draws."""
     maker = SHARED / "tools" / "make-cifar.py"
     real = maker.exists() and (SHARED / "data" / "cifar10-jpeg.tar.gz").exists()
     if not real:

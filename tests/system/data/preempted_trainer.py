@@ -1,5 +1,6 @@
-"""Runs examples/preemptible/cifar10.py, and pauses it at POINT until there is a notice. POINT is batch:N (before the batch after step N), save:N (in
-the save of step N, when the bytes are written and do not count yet), or empty."""
+"""Runs examples/preemptible/cifar10.py, and pauses it at POINT until there is a notice. POINT is
+batch:N (before the batch after step N), save:N (in the save of step N, after the data is written,
+and before the ZIP file is complete), or empty."""
 import os
 import sys
 import time

@@ -115,8 +115,8 @@ class Deployment:
 
 class Load:
     """
-    Clients that send requests over kept and new connections in turn, until stop(). With `same` the server changes its version,
-    so that its environment has the first one.
+    Clients that send requests over kept and new connections in turn, until stop(). With `same`, one
+    server process loads each new version, so its environment still names the first version.
     """
 
     def __init__(self, port, clients=4, path="/", same=False):

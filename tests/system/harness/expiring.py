@@ -1,7 +1,7 @@
 """A store that refuses expired keys, and a source of temporary keys.
 
     with ExpiringStore() as store:          # a SmallStore that requires a session token that has not expired
-        store.refused                       # number of refused requests, whose keys had expired
+        store.refused                       # number of requests refused because of expired keys
         store.tokens                        # tokens of the answered requests
         store.end()                         # makes the tokens of the answered requests expire now
     expiring.py keys SECONDS [MORE]         prints new keys for `credential_process`; the store accepts them MORE seconds longer

@@ -53,7 +53,8 @@ def write(workflow, path):
 
 
 def unbroken(pictures, options=SMALL, program=EXAMPLE / "main.py"):
-    """Returns the hash of the weights of the same training without penstock; trained once for all workers."""
+    """Returns the hash of the weights that the same training has without penstock. Only the first
+    of all pytest workers trains; the others read the hash from a file."""
     worker = pictures.parent
     run = worker.parent if worker.name.startswith("popen-") else worker
     with open(run / ("unbroken-" + hashlib.sha256(f"{program} {options}".encode()).hexdigest()[:16]), "a+", encoding="ascii") as kept:

@@ -55,7 +55,8 @@ def compose(step, state):
 
 
 def expected():
-    """Returns ({name: bytes} of the output of an uninterrupted training, the state of its last step)."""
+    """Returns ({name: bytes} of the output of an uninterrupted training run, the state of its last
+    step)."""
     made, state = {}, 1
     for step in range(1, STEPS + 1):
         state = mix(state)
@@ -465,8 +466,9 @@ class Round:
         self.check()
 
     def resumed(self):
-        """Continues the run by `resume` and returns True, or leaves that to the caller and returns
-        False, in some rounds after a `flush`."""
+        """Tries to continue the run by a command other than `run`. Returns True if `resume` has
+        continued the run. Otherwise returns False (in some rounds after a `flush`), and the caller
+        uses `run`."""
         run = next((run for run in self.world.penstock.ps() if run["name"] == self.name), None)
         if not run or run["state"] != "lost" or not self.directory():
             # The run has ended, or was killed before its workflow was stored, so that only the same

@@ -272,7 +272,8 @@ def setting_aside(world, rng, n):
 
 @state("taking over")
 def taking_over(world, rng, n):
-    """Makes a silent other machine the owner. Kills penstock while it watches the lease, and at its first renewal after that."""
+    """Makes another machine, which renews nothing, the owner. Kills penstock while it watches the
+    lease, or when it writes the lease for the first time."""
     made = killed_once(world, rng, Job())
     key = f"{made.prefix}.penstock/runs/{made.run_id()}/state.json"
     left = json.loads(made.content(world.s3, key))
@@ -566,7 +567,7 @@ def tidying(world, rng, n):
 
 
 def anywhere(made, rng, n, *words):
-    """Kills a command at one of its first 150 changes of files; each round takes another one."""
+    """Kills a command at one of its first 150 changes of files; each round takes another change."""
     made.start(*words, kill_at=f"any:{['before', 'after'][n % 2]}:{1 + n * 7 % 150}:*/p/*")
     if not made.died():
         return None
@@ -644,7 +645,8 @@ def owner_killed(world, rng, n, place, serving):
         wait_for(lambda: world.owner_answers() or not owner.running(), PATIENCE_S, "the embedded store")
     made.start()
     wait_for(lambda: not owner.running() or not made.process.running(), PATIENCE_S, "the owner's death")
-    # The run ended before that, or an owner that penstock started was first.
+    # The owner was not killed: the run ended before the place, or penstock started another owner
+    # first.
     if owner.popen.poll() != -signal.SIGKILL:
         made.process.wait(PATIENCE_S).ok()
         owner.wait(PATIENCE_S)

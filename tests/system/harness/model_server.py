@@ -3,9 +3,10 @@
 
     model_server.py DIRECTORY [--port N] [--health-port N]
 
-The weights are the file DIRECTORY/weights. DIRECTORY/behaviour may contain "crash" or "hang" (at the start), "slow" (starts
-after 3 s), "sick" (is never healthy), "late-crash" (crashes 0.5 s after it was healthy), or "late-stuck" (then blocks for 1
-s and crashes). Without --port the server uses the socket that its parent passes (sd_listen_fds(3)). On SIGHUP the server
+The weights are the file DIRECTORY/weights. DIRECTORY/behaviour may contain "crash" or "hang" (at
+the start), "slow" (starts after 3 s), "sick" (is never healthy), "late-crash" (crashes 0.5 s after
+it was healthy), or "late-stuck" (blocks 0.5 s after it was healthy, and crashes 1 s later). Without
+--port the server uses the socket that its parent passes (sd_listen_fds(3)). On SIGHUP the server
 reads the weights again.
 """
 import argparse

@@ -259,14 +259,14 @@ class Witness:
         self.recording, self.first, self.seen, self.last = recording, 0, (), "-"
 
     def subject(self):
-        """Notes all views once more. Later changes must show in the views that are added from now
-        on."""
+        """Notes all views once more. Later changes must show in the views that are added after this
+        call."""
         self.first = 0
         self.happened(self.last)
         self.first = len(self.recording.views)
 
     def see(self, *views):
-        """Adds views. They show the state after the last change, too."""
+        """Adds views, which also show the state after the last change."""
         self.recording.views += views
         self.happened(self.last)
 

@@ -39,8 +39,9 @@ def preloading(library):
 
 def environment(home=None):
     """
-    Returns the environment of the program, and of trainings that a test starts without it. The caller's variables that select
-    the instructions or threads of torch, BLAS or the C library are left out: they change the last bits of trained weights.
+    Returns the environment of the program, and of training programs that a test starts without
+    penstock. The caller's variables that select the instructions or threads of torch, BLAS or the C
+    library are left out: they change the last bits of trained weights.
     """
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -102,7 +102,8 @@ def write_layout(folder, made):
 
 
 def serve(server, reference, made):
-    """Makes a harness.http_server.Server serve an image like a registry. Returns the image's name there, and its layers' paths."""
+    """Makes a harness.http_server.Server serve an image like a registry. Returns the image's name
+    at this registry, and the paths of the image's layers."""
     name, _, tag = reference.partition(":")
     blobs, manifest = made
     server.add("/v2/", b"{}")

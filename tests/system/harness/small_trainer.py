@@ -2,7 +2,7 @@
 
 Every epoch ends with a checkpoint, which is overwritten in place, as in the published program. The
 trainer resumes from --checkpoint_out if it exists, else from --checkpoint_in. An interrupted and
-resumed training ends with the same weights as an uninterrupted one. While
+resumed run ends with the same weights as an uninterrupted one. While
 $DEEPSQUARE_TMP/hold-EPOCH exists, the trainer waits at the end of that epoch.
 """
 import argparse

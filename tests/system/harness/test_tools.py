@@ -138,7 +138,8 @@ def system_tests(tmp_path):
     return run
 
 
-# A test with a race may pass once, with its name in the output, and then fails the run.
+# A test that fails, and passes when it is repeated, is named in the output. The second
+# time, the test fails the run.
 def test_a_test_that_failed_once_is_named_recorded_and_fails_the_run_the_second_time(system_tests, tmp_path):
     name = "test_it.py::test_flaky[a b]"
 
