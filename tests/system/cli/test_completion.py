@@ -98,7 +98,7 @@ def test_names_of_runs_and_tags_once(tab, penstock, tmp_path):
 
     assert words(tab, "penstock show ") == sorted([*ids, "other", "shapes"])
     assert words(tab, f"penstock logs {ids[0][:6]}") == [ids[0]]
-    assert words(tab, "penstock show shapes ") == []  # no second run
+    assert words(tab, "penstock show shapes ") == []  # `show` takes one run
     assert words(tab, "penstock checkpoints ") == ["get", "list", "rm", "verify"]
     assert words(tab, "penstock checkpoints list sh") == ["shapes"]
     assert words(tab, "penstock tag ") == ["add", "list", "rm"]

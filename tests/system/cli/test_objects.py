@@ -399,8 +399,8 @@ def test_du_adds_up(s3):
 
 
 def test_du_names_what_copies_of_replaced_objects_take(s3):
-    # The copies are part of the total. Only the count of replaced objects explains why a bucket is
-    # three times as large as its output.
+    # Copies of replaced objects are part of the total. Without their count, a user could not
+    # explain why a bucket is three times as large as its output.
     for key in (".penstock/runs/1/replaced/e/x", "a/.penstock/runs/2/replaced/e.run/y", "a/.penstock/runs/2/log/1", "b.penstock/runs/3/replaced/z"):
         s3("put", "s3://bucket/" + key, input="1234567").ok()
 

@@ -33,7 +33,7 @@ def kept(store):
 
 def pruned(penstock, *options):
     """Returns (kind, number, reason) of each group of items; the reason is None if the items are
-    removed, or would be."""
+    removed, or would be removed without --dry-run."""
     items = penstock.run("prune", "--json", *options).ok().json()["items"]
     return [(each["kind"], each["n"], each["stays"]) for each in items]
 

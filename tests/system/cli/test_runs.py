@@ -379,7 +379,7 @@ def test_rm_keeps_what_is_not_uploaded(penstock, job, store):
     assert not directory.exists()
 
 
-# The kernel may take a while to end a process: its lock is held until then.
+# The kernel may take a while to end a killed process, which holds its lock until the end.
 def test_rm_waits_for_the_end_of_a_killed_run(penstock, job, store):
     run = begin(penstock, job("echo x > $DEEPSQUARE_OUTPUT/x; echo up; exec sleep 1000", name="kept", output=output_of(store)), "up")
     directory = Path(penstock.run("show", "kept", "--json").json()["directory"])

@@ -134,7 +134,7 @@ def words(penstock, tmp_path):
 
 @pytest.fixture
 def live(penstock, store, tmp_path):
-    """live(): starts a run of that name, and returns a function that ends it."""
+    """live(): starts a run with the name "live", and returns a function that ends the run."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
 

@@ -354,8 +354,8 @@ def test_keys_are_renewed_before_they_expire_while_a_set_is_read(ending):
     assert store.refused == 0
 
 
-# If the source has no further keys, the training ends with an error; it resumes at the same batch
-# once there are keys.
+# If the source has no further keys, the training program gets an error. Once there are keys, the
+# program resumes at the same batch.
 def test_keys_that_are_not_renewed_are_an_error_of_the_epoch(ending, tmp_path):
     store = ending(3600)
     loader = Loader(Dataset("s3://data/n/", threads=2), 4, ahead=1)
@@ -415,7 +415,8 @@ def test_our_store_is_asked_for_many_samples_at_a_time(proxy, bucket):
 # --- trouble ---
 
 
-# The store replies 503 to all requests, as a throttled store does, until some were sent again. The training waits meanwhile.
+# The store replies 503 to all requests, as a throttled store does, until some were sent again. The
+# loader waits for the store.
 @pytest.mark.parametrize("count", [None, 2])
 @pytest.mark.parametrize("many", ["yes", "no"])
 def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket, monkeypatch, many, count):
@@ -444,7 +445,7 @@ def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket, monkeypatch
     assert busy.hits >= 8 and 4 <= waited[0] < 15, "the epoch waited for the store"
 
 
-# A training that restarts, or a worker, opens its set while the store is throttled.
+# A restarted training program, or a worker, may open its set while the store is throttled.
 def test_a_set_is_opened_once_the_store_answers(proxy, bucket):
     numbered(bucket, 8)
     busy = proxy.fault(times=12, status=503, body=s3_error("SlowDown"))
@@ -595,7 +596,7 @@ def ask(proxy):
     signal.signal(signal.SIGUSR1, before)
 
 
-# A training that is asked to end does not wait for its store.
+# A training program that gets a request to end must not wait for its store.
 def test_a_signal_interrupts_the_wait_for_a_store(ask, bucket):
     numbered(bucket, 40)
     loader = Loader(Dataset("s3://data/n/"), 4, ahead=1)

@@ -223,8 +223,8 @@ def test_the_limit_holds(proxy, store, tmp_path):
         Dataset("s3://data/r/", cache=tmp_path, cache_size=1000)
 
 
-# A thread that waits for a process that was stopped in the middle of a block reads without the
-# cache after a while.
+# If a process was stopped in the middle of a block, a thread that waits for the block reads without
+# the cache after a while.
 @pytest.mark.long
 def test_a_stopped_process_does_not_stop_others(proxy, reader):
     held = proxy.fault(method="GET", path="/0.npy$", when=lambda request: "range" not in request.headers, hold="reply")

@@ -1,4 +1,5 @@
-"""Objects with a part of no bytes: the only one, or the last. Such objects are stored, copied, compared and fetched like any others."""
+"""Objects with an empty part, which is the only part or the last one. These objects are stored,
+copied, compared and fetched like any others."""
 import subprocess
 
 import pytest

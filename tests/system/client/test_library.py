@@ -98,7 +98,7 @@ def test_the_example_copies_a_tree_there_and_back(installed, store, tmp_path):
 
 
 # The programs call every function for transfers, files and data sets, with both stores, from many
-# threads, and with structs of other versions. They must leak nothing and print nothing.
+# threads, and with structs of other versions, and must leak nothing and print nothing.
 @pytest.mark.parametrize("source", [EXERCISE, DATA_SETS], ids=lambda source: source.stem)
 def test_every_function_does_what_the_header_says(installed, store, tmp_path, source):
     program = compiled(installed, source, tmp_path / "exercise")

@@ -90,7 +90,8 @@ def test_an_image_is_brought_once_and_kept_by_digest(penstock, registry):
 
 
 def test_a_registry_that_is_away_is_no_reason_to_stop(penstock, registry):
-    # Without the registry, a tag means the image that was pulled last, with a note; a missing image is an error with a remedy.
+    # If the registry does not answer, a tag means the image that was pulled last, and a message
+    # says so. A missing image is an error with a remedy.
     registry.push("job/tool:v1", image([layer(SMALL)]))
     name = f"{registry.host}/job/tool:v1"
     penstock.run("pull", name).ok()

@@ -38,8 +38,8 @@ mpi.MPI_Finalize()
 
 
 def describe(folder, command, **more):
-    """A workflow of two ranks in an image with busybox and links into /usr. Its /usr and /etc are
-    mounts of the machine's own."""
+    """A workflow of two ranks in an image with busybox and links into /usr. The machine's
+    /usr and /etc are mounted over those of the image."""
     where = write_layout(folder / "image", image([busybox(), layer({"lib": ("l", "usr/lib"), "lib64": ("l", "usr/lib64"), "tmp/": None, "usr-only": ""})]))
     (folder / "program").mkdir()
     (folder / "program" / "sum.py").write_text(PROGRAM)

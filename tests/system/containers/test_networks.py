@@ -41,7 +41,8 @@ def boxes(penstock):
 
 @pytest.mark.parametrize("network", ["slirp4netns", "pasta"])
 def test_a_step_on_the_machine_has_a_network_of_its_own(penstock, workflow, network):
-    # The step has its user and its directory, and sees the machine's files; its leftover processes end with it.
+    # The step runs as the caller, in its usual directory, and sees the machine's files. The
+    # processes that it leaves behind end with it.
     path = workflow({"command": "awk -F: 'NR > 2 {print $1}' /proc/net/dev | sort | xargs; cat /etc/resolv.conf; id -u; pwd; echo x > $DEEPSQUARE_OUTPUT/x; (setsid sleep 4341 &); exit 7",
                      "network": network, "dns": ["192.0.2.53"]})  # fmt: skip
 
@@ -77,7 +78,8 @@ def test_what_cannot_be_begun_is_told(penstock, workflow):
 
 
 def test_a_stop_reaches_the_step_and_not_what_leads_outside(penstock, workflow, wait_for):
-    # slirp4netns handles the signal, too; the step's program is below a shell that does not.
+    # slirp4netns handles SIGTERM, too, but only the step's program must get the signal. The program
+    # is the child of a shell that does not handle SIGTERM.
     path = workflow("sh -c \"trap 'echo saved > $STORAGE_PATH/saved; exit 0' TERM; echo up > $STORAGE_PATH/up; while :; do sleep 0.05; done\"; exit $?")
     run = penstock.popen("run", path)
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
@@ -88,7 +90,8 @@ def test_a_stop_reaches_the_step_and_not_what_leads_outside(penstock, workflow, 
 
 
 def test_a_stop_ends_what_handles_nothing(penstock, workflow, wait_for):
-    # The step has 30 s until it would be killed: the helper that handles the signal must not be taken for the step.
+    # The step does not handle SIGTERM. The helper that handles SIGTERM must not be taken for the
+    # step, which would then be killed only after the grace of 30 s.
     path = workflow("echo up > $STORAGE_PATH/up; exec sleep 4342")
     run = penstock.popen("run", path)
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))

@@ -32,7 +32,8 @@ def key(tmp_path_factory):
 
 @pytest.fixture
 def registries(tmp_path, data):
-    """registries(**options): a registry that has those images; all are closed in the end."""
+    """registries(**options): a registry with the images job/tool and job/open. All registries are
+    closed at the end of the test."""
     started = []
 
     def start(**options):
@@ -257,7 +258,8 @@ def test_a_login_that_a_program_keeps_is_asked_of_it(penstock, registries, helpe
 @pytest.mark.parametrize("body", ["echo credentials not found in native keychain; exit 1", *(pytest.param(body, marks=LONG) for body in (
     "echo '{'", """echo '{"Username": "<token>", "Secret": "t"}'""", "kill -9 $$"))])  # fmt: skip
 def test_a_helper_that_knows_nothing_is_no_reason_to_stop(penstock, registries, helper, body):
-    # A public image needs no login, and the next file may have the login of a private image.
+    # penstock continues without the helper: a public image needs no login, and the next file may
+    # have the login of a private image.
     public, private = registries(), registries(login=("ann", PASSWORD))
     hosts = {public.host: "kept", private.host: "kept"}
     helper(body, folder=".config/containers", credHelpers=hosts)

@@ -61,7 +61,8 @@ def test_a_step_sees_its_image_and_the_runs_storage(penstock, contained):
 
 
 def test_variables_follow_their_precedence(penstock, contained):
-    # Job env < DeepSquare's variables < the image's ENV < its /etc/environment < the step's env; the caller's variables are not passed on.
+    # Each of these overrides the ones before: the job's env, DeepSquare's variables, the image's
+    # ENV, the image's /etc/environment, the step's env. The caller's variables are not passed on.
     environment = '# comment\nFROM_FILE="of the file"\nBOTH=file\nexport STEP=file\n'
     path = contained(
         {"command": 'echo "[$JOB][$NTASKS][$FROM_IMAGE][$FROM_FILE][$BOTH][$STEP][$OUTER]"; echo $PATH',
@@ -225,8 +226,8 @@ def test_mounts_of_the_workflow_are_in_every_container(penstock, contained, tmp_
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_places_of_mounts_are_not_made_for_each_container(penstock, contained, wait_for, umask):
-    # The image lacks the directories for the mounts. Making and removing them on disk took a large
-    # part of the time in which a container starts.
+    # The image lacks the directories for the mounts. Making them on disk for each container, and
+    # removing them, would take a large part of the time in which a container starts.
     path = contained('ls -ld /etc | cut -c1-10; echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; echo x > /etc/own; cat /etc/own')
     before = os.umask(umask)
     try:
@@ -268,7 +269,8 @@ def test_nothing_of_a_container_outlives_its_step(penstock, contained):
 
 
 def test_a_stop_reaches_the_program_that_handles_it(penstock, contained, wait_for):
-    # The shell above the program does not pass the signal on; the program saves, and ends the run.
+    # The program saves, and ends the run. The shell above the program does not pass the signal on,
+    # so penstock must send the signal to the program itself.
     saving = "trap 'echo saved > $STORAGE_PATH/saved; exit 0' TERM; echo up > $STORAGE_PATH/up; while :; do sleep 0.05; done"
     path = contained({"command": f'sh -c "{saving.replace("$", chr(92) + "$")}"; exit $?'})
     run = penstock.popen("run", path)
@@ -329,7 +331,8 @@ WITH_VALUES = ("A=b", "", "--lr=0.1", "a=b=c", "https://user:word@h/x?X-Amz-Sign
 
 
 def test_the_arguments_of_a_command_beside_a_step_arrive_as_they_are(penstock, contained, wait_for):
-    # penstock removes values from its own command line, and executes itself once more before it enters a container.
+    # The arguments stay as they are, although penstock removes values from its own command line,
+    # and executes itself once more before it enters a container.
     path = contained({"command": "echo up > $STORAGE_PATH/up; sleep 4327", "env": [{"key": "OWN", "value": "1"}]})
     run = penstock.popen("run", path)
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
@@ -347,7 +350,7 @@ def test_the_arguments_of_a_command_beside_a_step_arrive_as_they_are(penstock, c
 
 
 def test_memory_has_a_limit(penstock, contained):
-    # Files in /dev/shm count, too.
+    # Files in /dev/shm count as memory of the step, too.
     told = penstock.run("run", contained("head -c 300000000 /dev/zero > /dev/shm/big; echo not reached")).exits(137)
 
     assert "64 MB" in told.err and not boxes(penstock)

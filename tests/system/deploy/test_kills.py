@@ -1,4 +1,5 @@
-"""The process in charge is killed at each operation of a roll: no request fails, and the next versions come into service."""
+"""The main process of a deployment is killed at each operation of a roll: no request fails, and the
+next versions come into service."""
 import itertools
 import os
 import re

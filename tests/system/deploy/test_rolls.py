@@ -91,19 +91,22 @@ def test_the_entry_of_a_replica_survives_a_kill(deploy, models):
     written(lambda entry: "failed" in entry)
     publish(models, 3, weights(3), "hang")
     main, _ = deployment.both()
-    # A server that did not start before the kill is started again, after an entry without it.
+    # If the process died before the server of version 3 has started, the spare would first write an
+    # entry without `next`, and then start the server again.
     deployment.wait_for("version '3' has started")
     beat, _, before = written(lambda entry: "next" in entry)
     assert before["state"] == "rolling"
     assert [before[name]["version"] for name in ("serving", "failed", "next")] == ["1", "2", "3"]
     os.kill(main, signal.SIGKILL)
-    # The numbers of a process begin with the time in nanoseconds.
+    # The heartbeat numbers of a process begin with the current time in nanoseconds, so the larger
+    # number comes from the spare.
     assert written(lambda entry: entry["beat"] > beat + 1000)[2] == before
     deployment.stop()
 
 
 def test_each_state_is_whole(deploy, models):
-    """A process that takes over may read any state, so each state must be complete: the version in front, and the versions that failed."""
+    """A process that takes over may read any state, so each state must be complete: the version
+    that gets new connections, and the versions that failed."""
     publish(models, 1, weights(1))
     deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "30s", "--drain", "10s"))
     deployment.wait_in_service(1)

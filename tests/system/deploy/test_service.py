@@ -20,8 +20,8 @@ PICTURES = 2000
 
 @pytest.fixture
 def digits(store):
-    """MNIST's own digits if the machine has them, else drawn ones, in which the place of a bar
-    shows the number."""
+    """MNIST's own digits if the machine has them, else noise with a bar, whose place shows the
+    number."""
     images, labels = (SHARED / "data" / f"t10k-{name}-ubyte.gz" for name in ("images-idx3", "labels-idx1"))
     if images.exists():
         pictures = np.frombuffer(gzip.decompress(images.read_bytes()), "uint8", offset=16).reshape(-1, 28, 28)[:PICTURES]

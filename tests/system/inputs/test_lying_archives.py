@@ -258,7 +258,7 @@ def test_a_bomb_ends_early(refuse, name):
     refuse(name, BOMBS[name](), "2[0-9]{2}[. ].*MB.* more than 500 times")
 
 
-# A user who needs such an archive can raise the limit.
+# A user whose archive is compressed as strongly as a bomb can raise the limit.
 @pytest.mark.long
 def test_the_limit_of_compression_can_be_raised(stage):
     _, seen = stage("zeros.bin.bz2", BOMBS["bomb.bin.bz2"](), env={"PENSTOCK_UNPACK_RATIO": "10000000"})

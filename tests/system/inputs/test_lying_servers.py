@@ -188,7 +188,7 @@ def test_a_login_page_is_no_archive(staging, lying, kind):
     staging.fails("/data.tar.gz", "", input={"http": {"url": lying.url + "/data.tar.gz"}})
 
 
-# Some servers take .gz for a content encoding, and send the file itself with such a header.
+# Some servers take .gz for a content encoding: they send the unchanged file with Content-Encoding.
 def test_an_archive_whose_suffix_is_taken_for_an_encoding_is_kept(staging, http_server):
     packed = gzip.compress(SMALL)
     url = http_server.add("/small.csv.gz", packed, Content_Encoding="x-gzip", Content_Type="text/csv")
@@ -226,7 +226,8 @@ def test_a_redirect_elsewhere_takes_no_password_along(staging, http_server):
         assert other.requests and all("authorization" not in r.headers for r in other.requests)
 
 
-# A body without an end and without a length ends where the space for inputs does. A small file system acts as a full disk.
+# A body without an end and without a length is read until the space for inputs is used up. A small
+# file system acts as a full disk.
 def test_a_body_without_an_end_does_not_fill_the_disk(staging, lying, tmp_path):
     lying.fault(path="/small.csv", **forever(endless="body"))
     file = staging.write(input={"http": {"url": lying.url + "/small.csv"}})

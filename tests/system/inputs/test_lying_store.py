@@ -217,12 +217,12 @@ def test_a_large_output_is_published_once_although_the_store(staging, bucket, fa
     where, fault = PARTS_PASS[name]
     fault_proxy.fault(**where, **fault)
 
-    # A store with a sanitizer takes seconds for the Complete of such an upload.
+    # A store with a sanitizer takes seconds to complete an upload of this size.
     publish(staging, bucket, fault_proxy.url, HUGE, PENSTOCK_NETWORK_STALL="60").ok()
 
     assert output_of(bucket, "out/data") == bytes(HUGE)
     if "carry_out" in fault or "lose_reply" in fault and where is COMPLETE:
-        # The store recognises a repeated Complete, and sends the first reply again.
+        # The store recognises a repeated CompleteMultipartUpload, and sends the first reply again.
         assert len({r.query for r in fault_proxy.seen(**COMPLETE) if r.carried_out == 200}) == 1
 
 

@@ -266,7 +266,7 @@ def test_a_local_directory_of_one_file_is_linked(penstock, tmp_path):
     assert penstock.run("run", file).ok().out == "local\n"
 
 
-# inputMode is the decimal of an octal mode, and holds for all that was staged.
+# inputMode is a decimal number (493 for the mode 0755), and applies to everything that was staged.
 def test_the_input_mode_is_applied(staged, http_server):
     url = http_server.add("/a.tar.gz", make_tar({"dir/file": b"x"}))
 
@@ -367,7 +367,7 @@ def test_an_input_larger_than_the_disk(staged):
     assert result.err.count("/huge") == 2, result.err  # once in the report of its start, once in the error
 
 
-# The same holds for objects of a bucket that were listed and not fetched yet.
+# A disk that is too small for the listed objects is reported before any object is fetched.
 def test_an_s3_input_larger_than_the_disk(staged, store, fault_proxy):
     store.client.create_bucket(Bucket="data")
     store.client.put_object(Bucket="data", Key="huge/a", Body=b"x" * 7)

@@ -1,4 +1,5 @@
-"""examples/cifar10 by itself: the data set that it draws, and a training that resumes exactly where it stopped."""
+"""examples/cifar10 by itself: the data set that its draw.py makes, and a training run that resumes
+exactly where it stopped."""
 import json
 import pickle
 import re

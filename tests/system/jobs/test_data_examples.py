@@ -1,4 +1,5 @@
-"""Trainings that read their samples from the store: examples/mnist, examples/streaming, and examples/cifar10 with a URL."""
+"""Training programs that read their samples from the store: examples/mnist, examples/streaming, and
+examples/cifar10 with a URL."""
 import gzip
 import io
 import pickle
@@ -21,7 +22,7 @@ SMALL = "--epochs 2 --save-every 5"
 PICTURES, BATCH = 640, 32
 
 
-# MNIST's own pictures if the machine has them, else drawn ones.
+# MNIST's own pictures if the machine has them, else random ones.
 @pytest.fixture
 def digits(store):
     if DIGITS.exists():
@@ -73,7 +74,7 @@ def test_a_killed_autoencoder_continues_in_mid_epoch_with_the_same_losses(train)
     assert losses(resumed).items() <= losses(whole).items() and weights(resumed) == weights(whole)
 
 
-# An active venv puts its python3 in front of PATH.
+# An active venv puts its python3 first on PATH.
 def test_the_autoencoder_is_trained_by_the_python_of_the_path(train, tmp_path):
     (tmp_path / "python3").write_text(f'#!/bin/sh\necho "python of the venv"\nexec {PYTHON} "$@"\n')
     (tmp_path / "python3").chmod(0o755)

@@ -68,7 +68,7 @@ def test_training_survives_kills_at_random_moments(penstock, store, dataset_url,
     assert kills >= 3, "too few kills: the training ended before"
 
 
-# PENSTOCK_SOAK_S is the duration. Every training has another seed, which is printed if the training
+# PENSTOCK_SOAK_S is the duration. Each training run has another seed, which is printed if the run
 # fails.
 @pytest.mark.soak
 def test_trainings_survive_kills_for_hours(penstock, store, dataset_url, tmp_path, unbroken_weights):
@@ -290,7 +290,8 @@ def test_a_lock_that_outlives_its_holder_for_a_moment_is_waited_for(world):
 
 
 def test_a_flush_between_two_restores_gives_nothing_up(world):
-    # The flush finds only the files that the killed restore has fetched. The others must be restored, not deleted.
+    # The flush finds only the files that the killed restore has fetched. The other files must be
+    # restored, not deleted.
     made = killed_once(world, random.Random(1), Job())
     damage(made, "gone")
     made.start(kill_at="rename:before:1:*/storage/output/*")

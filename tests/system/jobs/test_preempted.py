@@ -18,7 +18,7 @@ SOURCES = ("sigterm", "preempt", "file", "gcp", "sigusr1", "azure", "command", "
 
 
 class Training:
-    """Attempts at one training, which share only the store and the server with the pictures."""
+    """Attempts of one training run, which share only the store and the server with the pictures."""
 
     def __init__(self, folder, store, url, epochs, every):
         self.folder, self.store, self.url = folder, store, url
@@ -65,7 +65,8 @@ class Training:
         return out
 
     def preempted(self, source, within_save, ahead):
-        """Runs one attempt, which is preempted `ahead` steps later, or in the next save after that. Returns its output."""
+        """Runs one attempt, which is preempted `ahead` steps later, or in the first save after
+        these steps. Returns its output."""
         step = self.at + ahead
         if within_save:
             step = -(-step // self.every) * self.every

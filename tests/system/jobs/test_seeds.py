@@ -59,8 +59,8 @@ def small_image():
     return trainer_image("python3-numpy", {"app/main.py": SMALL_TRAINER.read_bytes()})
 
 
-# The files hold-EPOCH make this program wait, like the small trainer. While it waits, it still
-# detects a stop.
+# The files hold-EPOCH make this program wait, like the small trainer. The waiting program still
+# detects a request to stop.
 HELD = """
 import os, sys, time
 sys.argv += %r
@@ -202,8 +202,8 @@ def test_an_authority_that_nobody_trusts_is_refused_everywhere(world, pages, pen
 
 
 def kill_the_supervisor(training):
-    """Kills penstock itself: the shells that entered the namespace have executed it in their
-    place."""
+    """Kills penstock itself: the shells that entered the namespace have called exec, so the pid is
+    that of penstock."""
     training.send(signal.SIGKILL)
     training.wait()
 

@@ -69,7 +69,8 @@ def test_an_input_is_staged(penstock, fake_gcs, bucket, tmp_path):
     assert penstock.run("run", workflow, env=fake_gcs.env).ok().out == "samples"
 
 
-# An operation that the server lacks is an error with its reply, and never looks like a success.
+# An operation that the server lacks leads to an error with the server's reply, and never looks like
+# a success.
 def test_what_it_does_not_take_is_told(penstock, fake_gcs, bucket):
     result = penstock.run("put", f"gs://{bucket}/new", input=b"x", env=fake_gcs.env)
 

@@ -62,8 +62,8 @@ def contents(folder):
     }
 
 
-# Users type such commands. Each command makes one or more requests, and the next command sees its
-# effect.
+# Users type commands like these. Each command makes one or more requests, and the next command sees
+# the effect of the requests.
 def test_everyday_commands_do_what_they_do_on_a_disk(mounted, store):
     printed = shell(
         """

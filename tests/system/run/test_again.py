@@ -330,8 +330,8 @@ UNTIL_THIRD = "trap 'exit 0' TERM; echo attempt $PENSTOCK_ATTEMPT; [ $PENSTOCK_A
 
 
 def test_a_run_that_succeeded_elsewhere_is_shown_as_that(machine, job):
-    # A `resume` after that must not record a failed attempt with a number that another machine has
-    # used.
+    # The run has succeeded on machine b. A later `resume` on machine a must not record a failed
+    # attempt with a number that machine b has used.
     path = job(UNTIL_THIRD)
     preempt(machine("a"), path)
     preempt(machine("b"), path)
@@ -360,8 +360,9 @@ def test_a_run_that_is_live_elsewhere_leaves_no_attempt(machine, job):
 
 
 def test_the_state_next_to_the_output_is_believed_before_the_records(machine, store, job):
-    # The run succeeded here, then started over and was preempted elsewhere. Both the place and the
-    # name continue the run that was preempted.
+    # The run succeeded on machine b, then started over and was preempted on machine a. `resume`
+    # with the place of the output continues the preempted run. Then the run has succeeded, so a
+    # further `resume` is refused.
     path = job("[ $PENSTOCK_ATTEMPT = 1 ] || { " + UNTIL_THIRD.replace("-ge 3", "-ge 3") + "; }")
     machine("b").run("run", path).ok()
     preempt(machine("a"), path)

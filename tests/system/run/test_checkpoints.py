@@ -40,8 +40,8 @@ def steps_in(store):
     return sorted((int(name.split("-")[1]), int(name.split("-")[2])) for name in found)
 
 
-# The step gets the directory for checkpoints, and no checkpoint to resume from; its files are in
-# the store, without hidden files.
+# The step gets the directory for checkpoints, and no checkpoint to resume from. The files of the
+# saved checkpoint are in the store, without hidden files.
 def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, store):
     path = workflow('echo "[$PENSTOCK_CHECKPOINT][${PENSTOCK_CHECKPOINT_DIR#$DEEPSQUARE_OUTPUT}]"', save(10, 100000, "loss=0.5"))
 
@@ -190,8 +190,8 @@ def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, wo
     assert sum(int(n) for n in re.findall(r"(\d+) checkpoint", run.err)) == 2
 
 
-# If saves are faster than uploads, the newest checkpoint is never published: retention removes
-# earlier ones even so.
+# If saves are faster than uploads, the newest checkpoint is never published. Nevertheless,
+# retention must remove earlier checkpoints.
 def test_retention_does_not_wait_for_the_newest_to_be_published(penstock, workflow, store, fault_proxy):
     newest = fault_proxy.fault("PUT", r"step-000000000006-1/COMMIT\.json$", hold="request", times=1000)
     file = workflow(
@@ -258,7 +258,7 @@ def test_retention_where_a_finished_run_begins_anew(penstock, workflow, store, f
     assert sum(int(n) for n in re.findall(r"(\d+) checkpoint", last.err)) == 5
 
 
-# If a finished training is started again by mistake, its checkpoints stay until the new training
+# If a finished training run is started again by mistake, its checkpoints stay until the new attempt
 # has finished, too.
 def test_retention_leaves_a_finished_run_until_the_next_has_succeeded(penstock, workflow, store, tmp_path):
     keep = {"keep": {"latest": 2}}
@@ -382,7 +382,8 @@ def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow,
     assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000002-1"}
 
 
-# A training that saves its own files resumes from its output, so the list shows those files: in the store, on this machine, and from elsewhere.
+# A training program that saves its own files resumes from its output, so the list shows those
+# files: in the store, on this machine, and from elsewhere.
 def test_files_of_a_training_without_commits_are_listed(penstock, workflow, store, tmp_path):
     save_own = "cd $DEEPSQUARE_OUTPUT; mkdir deep; printf 12345 > deep/ckpt.pth; for i in $(seq %d); do printf 1 > log$i; touch -d @$i log$i; done"
     penstock.run("run", workflow(save_own % 10)).ok()
@@ -461,7 +462,8 @@ def test_a_thousand_kills(tmp_path):
     kills(tmp_path, 1000, int(os.environ.get("PENSTOCK_KILL_SEED", "1")))
 
 
-# A rank is a task: both save one checkpoint, whose commit names the files of both, and the next attempt resumes from it.
+# Each of the two tasks is a rank. The ranks save one checkpoint, whose commit names the files of
+# both ranks, and the next attempt resumes from it.
 def test_tasks_of_a_step_commit_one_checkpoint(penstock, workflow, store):
     ranks = f"{TOOL} rank $PENSTOCK_CHECKPOINT_DIR 7 70000 $RANK $WORLD_SIZE 60 && touch $DEEPSQUARE_OUTPUT/through-$RANK"
     step = {"name": "train", "run": {"command": RESUMES + f"{ranks} && {WAIT}", "resources": {"tasks": 2}}}
@@ -543,7 +545,8 @@ def test_retention_follows_no_link(penstock, workflow, tmp_path):
     assert len(list((tmp_path / "others").iterdir())) == 3
 
 
-# A commit cannot contain such names. One message reports them, and the other files are committed.
+# A commit cannot contain a name with a control character, or a name that is not UTF-8. One message
+# reports all of these names, and the other files are committed.
 def test_a_file_with_an_odd_name_is_no_checkpoint(penstock, workflow, store):
     step = "cd $DEEPSQUARE_OUTPUT; printf 'a\\nb.pth\\0c\\377.pth' | xargs -0 touch; echo one > d.pth"
     result = penstock.run("run", workflow(step, checkpoints={"path": ".", "pattern": "*.pth"})).ok()

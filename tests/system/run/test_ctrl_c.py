@@ -68,7 +68,7 @@ class Scene:
         return self.penstock.home / "runs" / row["id"]
 
     def held(self, method, path):
-        """Waits until the proxy holds such a request."""
+        """Waits until the proxy holds a request with this method and path."""
         wait_for(lambda: any(not seen.ended and seen.rule for seen in self.proxy.seen(method, path)), 60, f"{method} {path} held")
 
     def let_go(self):

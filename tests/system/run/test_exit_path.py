@@ -35,7 +35,7 @@ def run_folder(penstock):
 
 
 def last_line(text):
-    """Returns the last line before the hint, if there is a hint."""
+    """Returns the last line, not counting the hint to `penstock resume`."""
     return [line for line in text.strip().splitlines() if not line.startswith("penstock: 'penstock resume")][-1]
 
 

@@ -16,7 +16,7 @@ from harness.workflows import write_workflow
 LIFETIME_S = 6
 SOURCE = Path(expiring.__file__)
 
-# Uses one client, as a training does, until the client has had three keys. The printed line
+# Uses one client, as a training program does, until the client has had three keys. The printed line
 # describes where the keys came from.
 TRAINER = """
 import json, os, sys, time

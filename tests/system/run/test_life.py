@@ -45,7 +45,8 @@ def test_a_bucket_is_made_only_if_the_workflow_asks_for_it(penstock, workflow, s
 
 
 def test_variables_follow_their_precedence(penstock, workflow):
-    # Job env < $DEEPSQUARE_ENV of earlier steps < DeepSquare's variables < the step's env; a step's env does not leak.
+    # Each of these overrides the ones before: the job's env, $DEEPSQUARE_ENV of earlier steps,
+    # DeepSquare's variables, the step's env. Other steps do not get a step's env.
     path = workflow(
         'echo "FROM_STEP=a,b \\"c\\"" >> "$DEEPSQUARE_ENV"; echo STORAGE_PATH=/wrong >> "$DEEPSQUARE_ENV"',
         {"run": {"command": 'echo "[$JOB][$FROM_STEP][$OWN]"; test -d "$STORAGE_PATH" && echo intact',
@@ -62,7 +63,8 @@ def test_variables_follow_their_precedence(penstock, workflow):
 
 @pytest.mark.parametrize("command, code", [("exit 3", 3), ("exit 70", 79), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 130", 130)])
 def test_a_steps_exit_code_is_penstocks(penstock, workflow, command, code):
-    # Codes 64 to 78 are those of penstock, so such a code of a step is shown as 79, and the original is recorded.
+    # Codes 64 to 78 are those of penstock, so a step's code in this range is shown as 79, and the
+    # original is recorded.
     result = penstock.run("run", workflow("true", command, "echo never")).exits(code)
 
     assert "never" not in result.out
@@ -150,7 +152,7 @@ WHO_WAS_HERE = """
     ids=["stopped", "preempted_and_never_to_be_resumed"],
 )
 def test_what_is_not_to_go_on_begins_anew_by_the_same_command(penstock, workflow, store, to_store, ended_by, code, more):
-    # Such a run was stopped by the user, or its file says `resume: never`. The output stays in the
+    # The run was stopped by the user, or its file says `resume: never`. The output stays in the
     # bucket.
     path = workflow("echo first", WHO_WAS_HERE, **more, **to_store())
     run = penstock.popen("run", path)
@@ -317,7 +319,8 @@ def test_a_store_that_goes_away_before_the_first_upload_is_reported(penstock, wo
     gone = fault_proxy.fault(method="HEAD", path=r"manifest\.json$", drop=True, times=1000)
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done",
                     output=s3_place(store, endpoint=fault_proxy.url), continuousOutputSync=True)  # fmt: skip
-    # The sync starts before the patience of staging ends, and its first request may use it.
+    # The first requests of the sync may still have the patience of staging, so set the patience to
+    # 0.
     run = penstock.popen("run", path, env={"PENSTOCK_NETWORK_PATIENCE": "0"})
 
     run.wait_for_output(r"the store has been unavailable since \d\d:\d\d:\d\d")

@@ -87,8 +87,8 @@ def workflow(tmp_path):
 
 @pytest.fixture
 def trainer(tmp_path):
-    """trainer(how="file", save_s=0.1, code=0): the command of a training, whose parent is the
-    step's shell."""
+    """trainer(how="file", save_s=0.1, code=0): the command of a training program, whose parent is
+    the step's shell."""
 
     def command(how="file", save_s=0.1, code=0, env=""):
         path = tmp_path / "trainer.py"
@@ -183,8 +183,8 @@ def test_a_file_is_a_notice(penstock, workflow, trainer, tmp_path):
 
 @pytest.mark.long
 def test_a_command_is_a_notice(penstock, workflow, trainer, tmp_path):
-    # The command is run at once and then every five seconds; a failure of the command causes no
-    # message.
+    # The command is run at once, and again five seconds after each end; a failure of the command
+    # causes no message.
     asked, made = tmp_path / "asked", tmp_path / "evict"
     ask = f"echo >> {asked}; cat {made} 2>/dev/null"
     run = penstock.popen("run", workflow(trainer(), preemption={"sources": [{"command": ask}]}))
@@ -229,7 +229,7 @@ def test_gcp_was_preempted_before_the_run_began(penstock, workflow, clouds):
 
 def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
     # The time left is computed by the clock of the service, from which this machine's clock differs
-    # by an hour. A recommendation only asks for a save, by $PENSTOCK_SAVE_FILE. It does not end a
+    # by an hour. A recommendation only asks for a save, by $PENSTOCK_SAVE_FILE, and does not end a
     # step that waits for $PENSTOCK_PREEMPT_FILE. A refused token is renewed.
     aws = clouds(Aws())
     aws.rebalance()
@@ -501,7 +501,8 @@ def test_who_hears_nothing_is_ended_at_the_deadline(penstock, workflow, store):
     assert json.loads(store.bytes("out", f".penstock/runs/{folder(penstock).name}/state.json"))["state"] == "preempted"
 
 
-# penstock learns from the kernel whether a task has a handler. A task with a handler is only slow.
+# The kernel shows whether a task has a handler for the signal. If there is no handler, the message
+# about the kill names the signal and the preempt file.
 @pytest.mark.parametrize("handles", [False, True])
 def test_who_has_no_handler_is_named(penstock, workflow, handles):
     program = "import signal, time; %sprint('up', flush=True); time.sleep(600)" % ("signal.signal(15, lambda *_: time.sleep(600)); " if handles else "")
@@ -685,7 +686,7 @@ def test_a_notice_during_the_flush(penstock, workflow, store, fault_proxy, ends)
 
 
 def test_an_http_output_gets_what_is_left_of_the_time(penstock, workflow, http_server):
-    # A server that never replies; the rest of the output is sent later.
+    # The server never replies; the output is sent later, by `penstock flush`.
     proxy = FaultProxy(http_server.url)
     try:
         proxy.fault("PUT", times=100000, hold="request")
@@ -726,7 +727,7 @@ def test_a_store_that_says_nothing_any_more_does_not_hold_up_the_end(penstock, w
 
 
 def test_a_program_that_is_still_starting_is_told_later(penstock, workflow):
-    # The program installs its handler after the notice, and gets the signal then.
+    # The program has no handler yet when the notice arrives, and gets the signal once it has one.
     step = "echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; trap 'echo told; exit 1' TERM; while :; do sleep 0.02; done"
     run = penstock.popen("run", workflow(step))
     run.wait_for_output("^up")

@@ -301,7 +301,8 @@ def test_watch_tells_its_runs_to_end_and_waits_for_them(penstock, job, tmp_path,
 
 
 def test_a_preemption_before_its_eyes_waits_and_a_loss_does_not(penstock, job, tmp_path, wait_for):
-    # The machine of the preempted run still exists; a lost run is due at once.
+    # `watch` restarts a run only an hour after a preemption that it has seen, because the machine
+    # is about to go away. A lost run is due at once.
     watch = penstock.popen("watch", "--every", "100ms", "--after", "1h")
     wait_for(lambda: watch.running())
     left_over(penstock, job, "preempted", signal.SIGTERM)
@@ -315,7 +316,7 @@ def test_a_preemption_before_its_eyes_waits_and_a_loss_does_not(penstock, job, t
 
 
 def test_watch_backs_off_from_a_run_that_ends_at_once(penstock, job, tmp_path, wait_for):
-    # The second attempt kills its own supervisor, so the run is lost again. It must not be
+    # The second attempt kills its own supervisor, so the run is lost again, and must not be
     # restarted at once.
     run = penstock.popen("run", job("echo n >> $AT/n; [ $PENSTOCK_ATTEMPT = 1 ] || kill -9 $PPID; echo began; exec sleep 1000", name="bad"))
     run.wait_for_output("began")
@@ -350,7 +351,7 @@ def test_what_was_stopped_after_its_preemption_is_not_continued_by_itself(pensto
 
     assert nothing.out == "" and "stopped" in not_due.err
     assert states(penstock) == {"preempted": "preempted", "lost": "lost"}
-    # A manual start that fails changes nothing.
+    # A manual start that fails leaves the run stopped.
     with contextlib.closing(sqlite3.connect(penstock.home / "runs.db", isolation_level=None)) as records:
         records.execute("CREATE TRIGGER full BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'full'); END")
         refused = penstock.run("resume", "lost")

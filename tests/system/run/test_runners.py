@@ -207,7 +207,8 @@ def test_exec_hands_arguments_on_as_they_are(penstock, running):
 
 
 def test_exec_waits_for_a_step_that_is_about_to_start(penstock, running, wait_for):
-    # A step can print before its tasks are recorded: here the tasks are removed from the record, as if that took long.
+    # A step can print before its tasks are recorded: here the tasks are removed from the record, as
+    # if recording them took long.
     running()
     penstock.run("exec", "t", "true").ok()
     record = next(penstock.home.glob("runs/*/live/[0-9]*"))

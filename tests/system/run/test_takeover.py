@@ -396,7 +396,7 @@ def test_a_suspended_owner_that_wakes_up_changes_nothing(machine, store, suspend
     (storage,) = machine("a").home.glob("runs/*/storage/output")
     assert (storage / "new").read_text() == "stale\n"
     assert state_of(store, identity_of(machine("b")))["state"] == "succeeded"
-    # After the run has ended elsewhere, the same command on that machine starts over without losing
+    # After the run has ended on machine b, the same command on machine a starts over without losing
     # the local files.
     anew = machine("a").popen("run", tmp_path / "wf.json")
     anew.wait_for_output("went on")
@@ -596,7 +596,8 @@ def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, sto
         looking = proxy.fault(method="GET", path=rf"/{identity_of(machine('a'))}/state\.json$", hold="request")
         taking.release()
         looking.wait()
-        # Meanwhile the owner reads the name of the other run in owner.json.
+        # Wait for two renewals of the owner. By then, the owner has read the name of the other run
+        # in owner.json.
         beat = state_of(store, identity_of(machine("a")))["lease"]["beat"]
         wait_for(lambda: state_of(store, identity_of(machine("a")))["lease"]["beat"] >= beat + 2)
         if killed:

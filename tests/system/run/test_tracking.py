@@ -144,7 +144,8 @@ def test_an_end_sets_the_status(penstock, tracked, fake, how, code, status):
     assert only["statuses"] == (["RUNNING", "SCHEDULED", "RUNNING", "FAILED"] if how == "retry" else ["RUNNING", status])
 
 
-# A training is worth more than its metrics: it runs without the server, and one line reports that.
+# A training run is worth more than its metrics: it also runs without the server, and one
+# line reports the failure.
 @pytest.mark.parametrize("how", ["refused", "error", "denied"])
 def test_a_server_that_is_away_stops_nothing(penstock, tracked, fake, how):
     path = tracked('echo "[$MLFLOW_RUN_ID][$MLFLOW_TRACKING_URI][$MLFLOW_RUN_CONTEXT]"')
@@ -192,7 +193,7 @@ def metrics(penstock, *words, **options):
     return {one["name"]: [point[::2] for point in one["points"]] for one in penstock.run("metrics", *words, "--json", **options).ok().json()}
 
 
-# A training may write its metrics only to the server; the page polls the server.
+# A training program may write its metrics only to the server; the page polls the server.
 def test_metrics_are_read_from_the_server(penstock, tracked, fake):
     penstock.run("run", tracked('echo \'{"step": 1, "acc": 0.9}\' > $STORAGE_PATH/output/metrics.jsonl')).ok()
     for step in range(3):
@@ -288,7 +289,8 @@ def training(tracking_venv, tmp_path, store):
 
 
 def check_two_attempts(server, penstock, other, path):
-    """Interrupts and resumes a training; both attempts are one run of MLflow, whose id it returns."""
+    """Interrupts and resumes a training run; both attempts are one run of MLflow, whose id is
+    returned."""
     attempt_until_saved(penstock, path).exits(75)
     (between,) = server.runs("two-attempts")
     other.run("run", path, deadline_s=300).ok()

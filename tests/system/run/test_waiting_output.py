@@ -69,7 +69,8 @@ def test_a_preempted_run_that_goes_on_in_vain_sends_no_half_output(penstock, wor
 
 
 def test_the_same_workflow_of_another_home_is_left_alone(penstock, workflow, tmp_path):
-    # Without an output both runs have the same id. The leftovers of a lost run are ended, not a run that is live elsewhere.
+    # Without an output both runs have the same id. Only the leftover processes of the lost run are
+    # ended, not those of the run that is live in the other home.
     path = workflow("echo started; exec sleep 1000")
     other = Penstock(tmp_path / "other")
     lives = other.popen("run", path)

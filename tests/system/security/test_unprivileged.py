@@ -92,8 +92,8 @@ def test_nothing_of_it_runs_as_root(penstock, workflow):
 
 
 def test_the_main_job_with_the_embedded_store(penstock, workflow, http_server, cifar_archive, tmp_path, wait_for):
-    # The run fetches and unpacks an archive, trains, publishes meanwhile, is stopped, and continues
-    # by `resume` to the same weights.
+    # The run fetches and unpacks an archive, trains, publishes while it trains, and is stopped.
+    # `resume` continues the run to the same weights.
     url = http_server.add("/cifar-10-python.tar.gz", cifar_archive)
     trainer = shutil.copy(SMALL_TRAINER, tmp_path)
     train = f"exec /usr/bin/python3 {trainer} --dataset=$DEEPSQUARE_INPUT --checkpoint_out=$DEEPSQUARE_OUTPUT/ckpt.pth"

@@ -181,7 +181,7 @@ def test_the_usage_on_all_nodes_is_sampled(login, workflow, tmp_path):
         rows = [line.split(",") for line in path.read_text().splitlines()[1:]] if path and path.exists() else []
         return [(row[1], float(row[2]), int(row[3])) for row in rows]
 
-    # tail keeps all bytes that head writes in memory: 60 MB on each of two nodes.
+    # tail keeps in memory all bytes that head writes: 60 MB on each of two nodes.
     wait_for(lambda: any(name == '"train"' and cpu > 0.2 and memory > 115_000_000 for name, cpu, memory in samples()))
     go.touch()
     process.wait().exits(0)
