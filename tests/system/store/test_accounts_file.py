@@ -77,7 +77,7 @@ def test_a_key_that_the_root_made_itself_is_kept_when_that_of_the_file_changes(a
 
 def test_the_key_of_an_older_version_is_replaced(accounts):  # noqa: F811
     """An older version did not record which of an account's keys came from the file, and an account
-    had only that key."""
+    had only the key of the file."""
     accounts.stop()
     with sqlite3.connect(accounts.root / "meta.db") as db:
         db.execute("UPDATE meta SET value=json_remove(value, '$.file_key') WHERE name='iam/account/111111111111'")

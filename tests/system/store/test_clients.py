@@ -51,7 +51,7 @@ def fetch(url):
     return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30).read()
 
 
-# Most programs use this SDK. This is Debian's version.
+# Most programs use boto3. The test uses Debian's version.
 def test_boto3_of_debian(shell):
     assert "done" in shell("/usr/bin/python3", HARNESS / "boto3_exercise.py")
 

@@ -95,7 +95,7 @@ def open_bucket(store):
     store.client.put_bucket_policy(Bucket="open", Policy=json.dumps({"Version": "2012-10-17", "Statement": [everything]}))
 
 
-# Each of these requests needs a descriptor for a file, in addition to that of its connection.
+# Each transfer needs a descriptor for a file, in addition to the descriptor of its connection.
 def test_transfers_of_strangers_leave_descriptors(small, wait_for):
     wire = Wire(small)
     open_bucket(small)
@@ -112,7 +112,7 @@ def test_transfers_of_strangers_leave_descriptors(small, wait_for):
         one.close()
 
 
-WINDOW_S, PACES = 30, 38  # a pace takes about a second
+WINDOW_S, PACES = 30, 38  # a slow transfer takes PACES seconds
 SLOW = 24 << 20  # bytes; more than the kernel holds
 
 
@@ -250,7 +250,8 @@ def test_many_clients_that_read_nothing_take_little_memory(store):
         one.close()
 
 
-# The conditions of a policy may use the same header many times.
+# The conditions of a policy may name the same header many times. A request that waits for its body
+# must not keep a copy of the header for each condition.
 def test_a_request_that_waits_for_its_body_keeps_no_copies_of_a_long_header(store):
     wire = Wire(store)
     wire.send("PUT", "/bkt")

@@ -101,7 +101,7 @@ def test_a_preflight_gets_the_rule_that_it_matches(ruled):
     assert preflight(ruled, "https://a.site.example", "PUT", path="/bkt").status == 200
 
 
-# The reply to a preflight repeats the names.
+# The reply to a preflight repeats the names, so the store limits their number and length.
 def test_a_preflight_with_too_many_or_too_long_names_is_refused(ruled):
     for names in (",".join(["content-type"] * 201), "x-amz-meta-" + 40_000 * "a"):
         reply = preflight(ruled, "https://a.site.example", "PUT", names)

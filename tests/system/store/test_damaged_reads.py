@@ -204,8 +204,8 @@ def test_a_damaged_page_of_the_index_fails_only_its_requests(store, running):
 
     replies = {key: wire.send("GET", f"/data/{key}") for key in KEYS}
     failed = {key for key, reply in replies.items() if reply.status == 500}
-    # One more row may fail: the row after the damaged page is in the page above, and the search for
-    # it visits the damaged page.
+    # One more row may fail: the row after the damaged page is in the parent page, and the search
+    # for it visits the damaged page.
     assert lost <= failed <= lost | {KEYS[KEYS.index(max(lost)) + 1]}
     assert all(reply.body == key.encode() for key, reply in replies.items() if key not in failed)
     assert wire.send("GET", "/data", "list-type=2").status == 500

@@ -258,7 +258,7 @@ def test_each_part_needs_the_key_of_its_upload(s3):
     assert_reads(s3, "k", "key", b"x")
 
 
-# If the object gets a checksum, AWS documents that Complete needs the key.
+# If the object gets a checksum, AWS documents that CompleteMultipartUpload needs the key.
 def test_an_upload_with_a_checksum_is_completed_with_its_key(s3):
     begun = s3.create_multipart_upload(Bucket="bkt", Key="k", ChecksumAlgorithm="CRC32", **MODES["key"])
     upload = {"Bucket": "bkt", "Key": "k", "UploadId": begun["UploadId"]}
@@ -426,8 +426,8 @@ def test_a_store_with_encrypted_objects_is_looked_after(penstock, tmp_path):
 
 
 def test_the_objects_of_customers_are_left_out_of_an_export(penstock, tmp_path):
-    """The store does not have the customers' keys. Their objects must not prevent the export, and
-    no older version may become the current one."""
+    """The store does not have the customers' keys. Objects encrypted with these keys must not
+    prevent the export, and no older version may become the current one."""
     store = Store(penstock, tmp_path / "root")
     s3 = store.client
     for bucket in ("bkt", "old"):

@@ -18,8 +18,8 @@ def histories():
 
 
 def check(store, program, *arguments, kills=False):
-    """Runs the program; if `kills` is True, kills and restarts the store meanwhile. Returns the
-    number of kills."""
+    """Runs the program; if `kills` is True, kills and restarts the store while the program runs.
+    Returns the number of kills."""
     command = [program, "-endpoint", store.endpoint, *arguments]
     running = subprocess.Popen(command, env=os.environ | store.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = []

@@ -1,4 +1,5 @@
-"""A store that is killed again and again while clients change objects, versions, tags, locks and uploads, and a rule deletes.
+"""A store that is killed again and again while clients change objects, versions, tags, locks and
+uploads, and a lifecycle rule deletes objects.
 
 Each client owns its keys, so it knows their contents. A change whose reply was lost has happened as a whole or not at all,
 which the next read shows; every acknowledged change is present.
@@ -54,8 +55,8 @@ class World:
         self.lost = itertools.count()
 
     def once(self, name, **arguments):
-        """Sends a request once, and returns the reply. Raises Lost if the store was killed
-        meanwhile."""
+        """Sends a request once, and returns the reply. Raises Lost if the store was killed before
+        the reply."""
         try:
             reply = getattr(self.s3, name)(**arguments)
             if "Body" in reply:

@@ -41,7 +41,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def copy_and_back(penstock, store, tmp_path):
-    """Sends and fetches a megabyte; returns the TCP connections that this made."""
+    """Sends and fetches a megabyte; returns the TCP connections of both commands."""
     before = tcp_connections(store)
     content = os.urandom(1 << 20)
     (tmp_path / "in").write_bytes(content)

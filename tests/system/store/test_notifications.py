@@ -231,7 +231,8 @@ def test_events_of_a_removed_webhook_are_dropped(notified, hook):
 
 
 def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
-    """The slow webhook has many events. It replies to each of them, so no failure pauses it."""
+    """The slow webhook has many events, and replies to each of them, so no failure pauses the
+    webhook."""
     slow = Hook(delay=0.5)
     notified.stop()
     (notified.root / "webhooks").write_text(f"ci {slow.url}\nother {hook.url}\n")
@@ -299,7 +300,7 @@ def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook, sta
 
 
 def test_an_event_that_cannot_be_removed_is_counted_once(notified, hook):
-    """A trigger makes the removal fail, like a full disk."""
+    """A trigger of the database makes the removal of the event fail, as a full disk would."""
     restart(notified, "--webhook-retry", "1ms")
     set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
     wait_for(lambda: metrics(notified)['events{webhook="ci"}'] == 0, 30)
@@ -324,7 +325,7 @@ def test_an_event_that_may_be_taken_later_is_kept(notified, hook, status):
     wait_for(lambda: len(hook.events) == 1, 30)
     hook.status = status
     notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
-    # Ten attempts take a second: 1 ms, 2 ms, …
+    # The pauses of ten attempts (1 ms, 2 ms, …) take a second.
     wait_for(lambda: metrics(notified)['lag_seconds{webhook="ci"}'] > 2, 30)
     hook.status = 200
 

@@ -89,8 +89,8 @@ def test_anyone_may_do_what_the_policy_allows_and_nothing_else(s3, anyone):
 
 
 def test_only_a_signed_request_replaces_headers_of_the_reply(s3, store):
-    """An unsigned link with such a parameter could make a browser show a public text as a web
-    page."""
+    """An unsigned link that sets the content type of the reply could make a browser show a public
+    text as a web page."""
     s3.put_object(Bucket="bkt", Key="k", Body=b"<script>", ACL="public-read")
     wire = Wire(store)
 

@@ -33,7 +33,8 @@ def encoded(parts, end=True):
 
 
 class Form:
-    """A signed form; `fields` are added to those of the signature, and its policy allows each as it is."""
+    """A signed form; `fields` are added to those of the signature, and the policy allows only the
+    values of `fields`."""
 
     def __init__(self, wire, fields, conditions=None, expires_s=600, document=None, skew_s=0):
         date = wire.stamp(skew_s)

@@ -1,7 +1,8 @@
 """Power loss after each kind of change: requests show each acknowledged change, and no change is partial.
 
-test_power.py has the changes of objects and uploads by several clients at once. Here each change is made alone, so that all
-views together (harness/power.py) are those before it or those after it.
+test_power.py has the changes of objects and uploads by several clients at once. Here each change is
+made alone. After a power loss, either all views (harness/power.py) show the state before a change,
+or all views show the state after it.
 """
 import json
 import re

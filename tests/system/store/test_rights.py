@@ -50,7 +50,8 @@ def everyone(bucket):
 
 
 def settle(store):
-    """Returns when the store has read all bytes sent before: it serves all connections in one loop."""
+    """Returns when the store has read all bytes that were sent before this call: the store serves
+    all connections in one loop."""
     for _ in range(3):
         store.client.list_buckets()
 
@@ -248,7 +249,7 @@ def retention(days):
 
 
 def test_a_policy_limits_the_locks_of_a_document(store):
-    """A date in such a header does not satisfy a condition."""
+    """A condition on the lock's date checks the date of the document, not that of the header."""
     store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
     store.client.put_object(Bucket="own", Key="k", Body=b"x")
     iam, key, secret = user_with_key(store)

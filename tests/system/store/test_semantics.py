@@ -433,7 +433,7 @@ def test_copies_of_copies_do_not_double_their_pieces(s3, store):
     store.start()
 
 
-# Clients with a short timeout send a Complete again while the first Complete still runs.
+# Clients with a short timeout repeat CompleteMultipartUpload while the first request still runs.
 def test_equal_completes_at_a_time_all_succeed(s3, wire):
     for round in range(20):
         at = {"Bucket": "bkt", "Key": f"m{round}"}

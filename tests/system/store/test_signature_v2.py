@@ -119,7 +119,8 @@ def test_forms(store, old):
     assert post(wire, [field for field in fields() if field[0] != "signature"]).status == 400
 
 
-# Such a signature does not cover these parameters, so anyone who has the URL could add them.
+# A signature of version 2 does not cover these parameters, so anyone who has the URL could add
+# them.
 @pytest.mark.parametrize("added", ["x-amz-copy-source=/bkt/secret", "x-amz-acl=public-read", "X-AMZ-Meta-A=b", "x-amz-%61cl=public-read"])
 def test_a_url_takes_no_other_parameters(store, old, added):
     old.put_object(Bucket="bkt", Key="secret", Body=b"x")

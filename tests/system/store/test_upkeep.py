@@ -455,7 +455,7 @@ def test_a_damaged_body_prevents_no_repair_of_other_things(filled, upkeep):
 
 
 def test_an_interrupted_scrub_resumes(filled, upkeep, penstock):
-    """A scrub of a large store takes hours, so it must not start over."""
+    """A scrub of a large store takes hours, so an interrupted scrub must not start over."""
     put_in = filled.root / "scrub.json"
     slow = penstock.popen("store", "scrub", "--root", filled.root, "--rate", "2M")
     slow.wait_for_output("scrub", 30)
@@ -497,7 +497,7 @@ def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
 
 @pytest.mark.parametrize("table", ["objects", "versions"])
 def test_an_export_ignores_a_damaged_row_of_the_next_bucket(filled, upkeep, tmp_path, table):
-    """The export reads the row to find the end of its own bucket."""
+    """The export reads the first row of the next bucket, to find the end of the exported bucket."""
     database(filled, f"UPDATE {table} SET layout=x'07' WHERE bucket=(SELECT id FROM buckets WHERE name='old')")
 
     upkeep("export", tmp_path / "bkt.tar", "bkt").ok()
@@ -508,7 +508,7 @@ def test_an_export_ignores_a_damaged_row_of_the_next_bucket(filled, upkeep, tmp_
 
 
 def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, upkeep, tmp_path):
-    """If the export took the error for the end, the archive would be incomplete."""
+    """If the export took the error for the end of the rows, the archive would be incomplete."""
     database(
         filled,
         "ALTER TABLE configs RENAME TO saved",
@@ -674,8 +674,8 @@ def test_an_interrupted_backup_leaves_the_previous_one_whole(filled, upkeep, tmp
 
 
 def test_files_kept_for_a_guest_are_removed_after_it(filled, upkeep, tmp_path):
-    """A guest is a verb that reads a served store, such as a backup. If the files stayed, each
-    backup would leave some."""
+    """While a verb such as a backup reads a served store, the store keeps the files of deleted
+    objects. If these files stayed after the end of the verb, each backup would leave some."""
     filled.start()
     (filled.root / "hold").touch()
     guest = subprocess.Popen(["flock", "-s", filled.root / "hold", "sh", "-c", "echo held; exec cat"], stdin=subprocess.PIPE,
@@ -708,7 +708,7 @@ def test_a_guest_neither_makes_nor_upgrades_a_store(upkeep, tmp_path, filled):
 
 @pytest.mark.parametrize("served", [False, True])
 def test_a_store_on_a_read_only_file_system_is_read(filled, upkeep, penstock, tmp_path, served):
-    """On such a file system, SQLite cannot create its files next to the database."""
+    """On a read-only file system, SQLite cannot create its files next to the database."""
     mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     read_only = ["unshare", "-m", "sh", "-c", mount, str(filled.root)]
     if subprocess.run([*read_only, "true"], capture_output=True).returncode:

@@ -57,7 +57,7 @@ def test_a_flush_after_an_overflow_of_events_finds_what_left_no_trace(penstock, 
     wait_for(lambda: all(state_of(thread) == "T" for thread in Path(f"/proc/{sync.process.pid}/task").iterdir()), PATIENT_S, "the stop")
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     with open(sync.out / "busy0", "wb", buffering=0) as even, open(sync.out / "busy1", "wb", buffering=0) as odd:
-        # Each write is an event, because the previous event is of another file.
+        # inotify merges equal events that follow each other, so write to two files in turn.
         for _ in range(queued // 2 + 1):
             even.write(b"x")
             odd.write(b"x")
@@ -129,8 +129,9 @@ def test_what_a_flush_finds_while_it_goes_to_partial_is_published(penstock, stor
 
 
 def test_a_flush_in_pieces_does_not_begin_its_look_at_all_files_anew(penstock, store, tmp_path):
-    # One comparison may take longer than a piece of the flush, as with very many files or on a slow
-    # network. If each piece started over, the flush would never end.
+    # A flush may be split into several calls, each with a time limit. One comparison of all files
+    # may take longer than that limit, as with very many files or on a slow network. If each call
+    # started over, the flush would never end.
     sync = Syncer(penstock, store, tmp_path)
     for n in range(2000):
         (sync.out / str(n)).mkdir()

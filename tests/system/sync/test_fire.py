@@ -1,5 +1,5 @@
-"""Continuous sync under stress: killed saves of real trainings, odd names, full disks, missing
-events, slow networks, large files."""
+"""Continuous sync under stress: killed saves of real training programs, odd names, full disks,
+missing events, slow networks, large files."""
 import contextlib
 import hashlib
 import io
@@ -356,7 +356,8 @@ def test_what_is_written_through_one_hard_link_is_published_under_both_names(syn
 
 
 def test_a_renamed_directory_moves_in_the_manifest_and_in_the_bucket(syncs):
-    # The new name has belonged to another directory, and files and links are not written again.
+    # Another directory has had the new name before. Nothing below the renamed directory is written,
+    # so there are no events for its files and links.
     sync = syncs("--delete")
     for name in ("old", "other"):
         (sync.out / name / "deep" / "empty").mkdir(parents=True)

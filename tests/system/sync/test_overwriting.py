@@ -259,7 +259,7 @@ def test_what_was_overwritten_last_stays_also_if_an_earlier_copy_had_its_bytes(p
 
 
 def test_a_copy_that_was_removed_by_hand_is_made_again(penstock, store, job):
-    # The journal and the manifest still list the run's own object. They must not make penstock
+    # The journal and the manifest still list the run's own object, but must not make penstock
     # overwrite the user's object without a copy.
     put(store, "model", b"theirs")
     path = job(save("ours"))
@@ -401,7 +401,8 @@ LARGE = 65 << 20  # too large for one request
 
 
 def test_what_an_upload_in_parts_overwrites_is_kept(penstock, store, proxy, job):
-    # The object from before the upload is kept, and so is the object that another client writes before the Complete.
+    # The object from before the upload is kept, and so is the object that another client writes
+    # before CompleteMultipartUpload.
     put(store, "model", b"theirs")
     complete = {"method": "POST", "path": "^/out/model$", "query": "uploadId="}
 
@@ -430,8 +431,8 @@ def test_a_store_that_ignores_conditions_of_parts_is_looked_at_before_them(penst
 
 
 def test_a_store_that_ignores_conditions_is_looked_at_before_every_overwriting(penstock, tmp_path):
-    # Without conditions, only a request before each change detects that another client has written,
-    # and that an object to delete is not the run's any more.
+    # Without conditions, penstock has to send a request before each overwrite and each deletion, to
+    # detect that another client has replaced the object.
     with SmallStore(conditions=False) as store:
         sync = Syncer(penstock, store, tmp_path, "--delete")
         (sync.out / "model").write_bytes(b"one")

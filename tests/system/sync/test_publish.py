@@ -187,7 +187,7 @@ def test_a_file_whose_unseen_writer_is_killed_at_the_end_is_suspect(syncs):
     assert sync.object("ckpt.pth") == b"again"
 
 
-# Files that a killed task had closed before are good.
+# Files that a task had closed before it was killed are good.
 def test_a_file_closed_before_the_kill_is_published(syncs):
     sync = syncs()
     code = "import sys, time; open(sys.argv[1], 'wb').write(b'whole'); time.sleep(60)"

@@ -47,8 +47,8 @@ def stop_the_machine(sync, boot=ANOTHER_BOOT.encode()):
 
 
 def tear(path):
-    """Replaces the file's bytes, and keeps its name, size, inode and times. XFS and ext4 leave such
-    files if they were rewritten just before the stop."""
+    """Replaces the file's bytes by zeros, and keeps its name, size, inode and times. XFS and ext4
+    leave a file in this state if it was rewritten just before the stop."""
     before = path.stat()
     path.write_bytes(b"\0" * before.st_size)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -103,7 +103,8 @@ def journal_has(sync, kind, name):
 
 
 def test_a_restore_after_a_power_loss_believes_content_only(attempts, store):
-    # The journal has the same size, times and inode, but the bytes never reached the disk.
+    # The file has the size, the times and the inode that the journal records, but the bytes never
+    # reached the disk.
     first = attempts(1)
     write_and_stop(first, store, large=65 << 20)  # uploaded in parts, without a checksum from penstock
     lose_what_was_not_on_the_disk(first)
@@ -128,7 +129,7 @@ def test_a_restore_after_a_power_loss_believes_content_only(attempts, store):
 
 @pytest.mark.parametrize("boot", [b"-", None])
 def test_a_restore_in_the_same_boot_believes_the_journal(attempts, store, boot):
-    # A journal without the id of a boot, which older versions wrote, is believed, too.
+    # Older versions wrote journals without the id of a boot. penstock trusts these journals, too.
     first = attempts(1)
     write_and_stop(first, store)
     first.kill()

@@ -31,7 +31,8 @@ def test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint(penstock, st
     sync.wait_event("published", "ckpt.pth")
     for version in range(2, 4):
         before = link.carried
-        # Write outside of the output, where a closed file may be sent before it is renamed.
+        # Write outside of the output. In the output, a closed file may be sent before it is
+        # renamed.
         (tmp_path / "ckpt.tmp").write_bytes(change(data, version * 7 * MB, SIZE // 20))
         os.rename(tmp_path / "ckpt.tmp", sync.out / "ckpt.pth")
         sync.wait_event("published", "ckpt.pth", count=version)

@@ -129,7 +129,7 @@ def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_pro
         assert not [name for name in os.listdir(tmp_path) if name.startswith("out.")]
 
 
-# The images are real ones if the machine has them, else as many drawn ones.
+# The images are real ones if the machine has them, else as many files with random bytes.
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_sixty_thousand_images_survive_fifty_kills(penstock, tmp_path):

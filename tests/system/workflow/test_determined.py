@@ -145,7 +145,7 @@ def test_checkpoints_on_a_shared_file_system_stay_there_and_are_continued(pensto
     assert len(list((tmp_path / "cp").glob("*/COMMIT.json"))) == 6
 
 
-# A failure is restarted within the attempt.
+# After a failure, the trial is restarted within the same attempt.
 def test_a_restart_continues_from_the_newest_checkpoint(penstock, store, experiment):
     fails = CORE.replace("        while step == 3 and", "        if step == 4 and first == 0:\n            sys.exit(9)\n        while step == 3 and")
     path = experiment("python3 model_def.py", fails, max_restarts=1)
@@ -203,7 +203,7 @@ def test_a_trial_with_several_slots_has_as_many_processes(penstock, store, exper
     assert sorted(commits(store)) == [4, 8, 12, 16]
 
 
-# The controllers of such trials ask Determined's master for each piece of work. Without a master,
+# The controllers of Keras trials ask Determined's master for each piece of work. Without a master,
 # they would wait forever.
 def test_a_trial_of_keras_is_refused_by_name(penstock, experiment):
     path = experiment("model_def:Trial", "import determined\nclass TFKerasTrial(determined.LegacyTrial): pass\nclass Trial(TFKerasTrial): pass\n")

@@ -654,7 +654,7 @@ def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, pro
 
 
 def test_a_bind_mount_of_what_is_not_here_is_told_before_anything_starts(dialects, project, tmp_path):
-    # Such a run would fail again at each restart.
+    # A run without the mounted directory would fail again at each restart.
     dialects.cwd = project({"const.yaml": f"""
         name: mounts
         entrypoint: ls {tmp_path}/inside/it

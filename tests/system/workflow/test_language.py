@@ -442,7 +442,8 @@ def test_the_whole_name_is_told(penstock, job):
     assert re.search(r"'outer / loop \[x\] / in'.* 9\b", penstock.ps()[0]["message"])
 
 
-# The step sees itself as the mapped user. On the machine it is the caller, who owns its files.
+# The step sees itself as the mapped user. On the machine, the step runs as the caller, who owns the
+# files of the step.
 def test_a_step_may_see_itself_as_another(penstock, job):
     path = job(
         run("id -u; id -g; touch $STORAGE_PATH/made", mapUid=1234, mapGid=77),

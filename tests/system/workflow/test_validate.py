@@ -78,7 +78,7 @@ def test_mistakes_on_a_terminal_have_their_line(penstock, tmp_path):
     assert coloured.count("\x1b[1;31m") == 4
 
 
-# The message suggests the key for a common short form. It lists all keys only if a word is similar
+# The message suggests the key for a common short form, and lists all keys only if a word is similar
 # to no key.
 def test_a_short_form_of_a_key_is_known(penstock):
     told = penstock.run("validate", "-", input="steps:\n  - run: {cmd: x}\n").exits(65).err
