@@ -1,6 +1,7 @@
 /*
- * Reads the JSON documents of requests. jansson drops characters of a string if it runs out of
- * memory; a truncated condition of a policy would allow more, so s3_json_load() fails then.
+ * Reads the JSON documents of requests. If memory runs out, jansson drops characters of a string,
+ * and a truncated condition of a policy could allow more. s3_json_load() therefore fails if an
+ * allocation has failed.
  *
  *	json_t *root = NULL;
  *	int rc = s3_json_load(text, len, &root, err);

@@ -400,8 +400,8 @@ static bool compare(
 	return false;
 }
 
-/* Returns the steps of a comparison, in addition to those of its pattern. The cost of a number, a
- * date or an address includes its length. */
+/* Returns the number of steps that a comparison takes, without the steps for a pattern. The cost of
+ * a number, a date or an address includes its length. */
 static size_t cost_of(const struct operator* op, const char *actual)
 {
 	bool is_read = op->type == NUMBER || op->type == DATE || op->type == IP;

@@ -381,8 +381,8 @@ enum policy_result policy_evaluate(const struct policy *policy, const struct pol
 	for (size_t i = 0; policy && i < policy->n && best < POLICY_FAILED; i++) {
 		enum policy_result result = evaluate(policy, &policy->statements[i], q);
 
-		/* Once no step is left, every comparison is false, even one that a statement
-		 * negates, so the result would be wrong. */
+		/* Once no step is left, every comparison yields false. A statement that negates a
+		 * comparison, as NotAction does, would then apply, which may be wrong. */
 		if (!policy_spend(q, 1))
 			result = POLICY_FAILED;
 		best = result > best ? result : best;

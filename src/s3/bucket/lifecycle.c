@@ -224,8 +224,8 @@ static bool read_upload(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 	       check_plain(l, rule, "AbortIncompleteMultipartUpload");
 }
 
-/* Refuses a Transition: as malformed, with the error of an invalid date, or as not implemented if
- * the Transition is valid. */
+/* Refuses a Transition. The error is MalformedXML, the error of an invalid date, or NotImplemented
+ * if the Transition is valid. */
 static bool refuse_transition(struct s3_lifecycle *l, const struct s3_lifecycle_rule *rule)
 {
 	const char *days = rule->raw.transition_days;

@@ -23,7 +23,7 @@
 #define S3_DAY_NS (INT64_C(86400) * 1000000000)
 
 struct s3_lifecycle_rule {
-	const char *id; /* NULL if the document has none: set one before writing */
+	const char *id; /* NULL if the document has no id: set an id before writing */
 	bool enabled;
 	bool old_form; /* the prefix is not part of a Filter */
 	/* Conditions; all of them must hold. */
@@ -70,8 +70,8 @@ struct s3_lifecycle_end {
 	int64_t at_ns;
 	const char *id; /* id of the rule */
 };
-/* Gets the earliest time at which a rule ends the current version of a key. Returns false if no
- * rule does. */
+/* Gets the earliest time at which the current version of a key expires under a rule. Returns false
+ * if no rule makes the version expire. */
 bool s3_lifecycle_object_end(const struct s3_lifecycle *lifecycle,
 	const struct s3_lifecycle_object *object, int64_t day_ns, struct s3_lifecycle_end *out);
 /* A noncurrent version, or a delete marker that is noncurrent. */
@@ -87,8 +87,8 @@ bool s3_lifecycle_version_ends(const struct s3_lifecycle *lifecycle,
 /* Returns true if a delete marker that is the only version of its key is to be deleted. */
 bool s3_lifecycle_marker_ends(const struct s3_lifecycle *lifecycle, const char *key,
 	int64_t modified_ns, int64_t day_ns, int64_t now_ns);
-/* Gets the earliest time at which a rule ends an unfinished upload. Returns false if no rule
- * does. */
+/* Gets the earliest time at which a rule aborts an unfinished upload. Returns false if no rule
+ * aborts the upload. */
 bool s3_lifecycle_upload_end(const struct s3_lifecycle *lifecycle, const char *key,
 	int64_t started_ns, int64_t day_ns, struct s3_lifecycle_end *out);
 

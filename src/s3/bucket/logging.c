@@ -159,8 +159,9 @@ static void add_sent(struct buf *out, const char *text)
 			add_escaped_part(out, p, 1);
 }
 
-/* A reader of the log could use a signature or a session token until it expires, and a customer's
- * key without a time limit. A parameter whose name cannot be decoded counts as secret, too. */
+/* Returns true if the value of a query parameter must not be in the log: a reader of the log could
+ * use a signature or a session token until its expiry, and a customer's key without a time limit. A
+ * parameter whose name cannot be decoded counts as secret, too. */
 static bool is_secret(const char *name, size_t len)
 {
 	static const char *const names[] = {"X-Amz-Signature", "X-Amz-Security-Token", "Signature",

@@ -56,7 +56,7 @@ struct s3_log_record {
 /* Appends a line in AWS's format. */
 void s3_log_write(struct buf *out, const struct s3_log_record *record);
 
-/* A request, for the name of its operation. */
+/* The properties of a request from which s3_log_operation() forms the name of its operation. */
 struct s3_log_subject {
 	const char *method, *sub; /* `sub` is the subresource; NULL if there is none */
 	bool object, copy;

@@ -17,7 +17,7 @@
 #include "s3/message/messages.h"
 
 struct s3_notification_rule {
-	const char *id; /* NULL if the document has none: set one before writing */
+	const char *id; /* NULL if the document has no id: set an id before writing */
 	const char *queue; /* the name of the destination (an ARN) */
 	struct s3_texts events; /* "s3:ObjectCreated:*" */
 	const char *prefix, *suffix; /* NULL if the rule has no such condition */

@@ -20,7 +20,7 @@
 #include "s3/message/messages.h"
 
 struct s3_replication_rule {
-	const char *id; /* NULL if the document has none: set one before writing */
+	const char *id; /* NULL if the document has no id: set an id before writing */
 	bool enabled;
 	bool old_form; /* the prefix is not part of a Filter */
 	bool markers; /* delete markers are sent, too */

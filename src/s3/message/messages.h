@@ -1,5 +1,5 @@
 /*
- * The XML documents of S3, both ways. One struct per document serves the parser and the writer: all
+ * Parsers and writers of the XML documents of S3. A document has one struct for both: all
  * strings are `const char *`, so a writer's caller points them at its data; after a parse they live
  * in the struct's arena until S_release().
  *
@@ -29,7 +29,7 @@
 #include "s3/message/errors.h"
 #include "s3/message/tags.h"
 
-/* The texts of an element that is repeated inside another one. */
+/* The texts of an element that is repeated inside another element. */
 struct s3_texts {
 	const char **items;
 	size_t n;
@@ -231,8 +231,9 @@ void s3_delete_result_release(struct s3_delete_result *message);
 /*
  * The small replies and errors share one struct: InitiateMultipartUploadResult,
  * CompleteMultipartUploadResult, CopyObjectResult, CopyPartResult, LocationConstraint and Error.
- * `kind` is the document that was received: Complete and Copy send status 200 before they know the
- * result, so an S3_REPLY_ERROR may come with a success status and must be checked for.
+ * `kind` is the document that was received. Check it even if the status is 200: a store may send
+ * the status of CompleteMultipartUpload or of a copy before the operation has ended, and then an
+ * S3_REPLY_ERROR.
  */
 enum s3_reply_kind {
 	S3_REPLY_INITIATE,

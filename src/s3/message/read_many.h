@@ -55,12 +55,13 @@ int read_many_next(char **at, struct buf *key, struct read_many_item *item);
 #define READ_MANY_DIGEST 8
 
 struct read_many_result {
-	/* 200, or the status of a GET that fails; 501 if the object is encrypted under a customer's
-	 * key or the range is in several pieces; 503 if the reply would be too long or access could
-	 * not be decided. A plain GET can then read the range */
+	/* 200, or the status with which a GET would fail. 501 if the object is encrypted with a
+	 * customer's key or its bytes cannot be read; 503 if the reply would be too long or access
+	 * could not be decided. After 501 or 503 the client may send a GET of the range. */
 	unsigned status;
 	uint64_t length; /* bytes in the reply; 0 unless the status is 200 */
-	/* CRC32, CRC32C or CRC64NVME of the whole object if the store has it, else CHECKSUM_NONE */
+	/* CRC32, CRC32C or CRC64NVME of the object if the whole object was read and the store has
+	 * this checksum, else CHECKSUM_NONE */
 	enum checksum_kind kind;
 	uint8_t digest[READ_MANY_DIGEST];
 };

@@ -281,7 +281,7 @@ static int url_decode(const struct table *t, const char *text, struct penstock_e
 	char *out = in = in ? in + strcspn(in, "%+") : NULL;
 
 	while (in && *in) {
-		/* A NUL is not a digit, so this does not read beyond the end. */
+		/* ascii_decode_byte() stops at the final NUL, because a NUL is not a digit. */
 		size_t used = ascii_decode_byte(in, 3, true, out);
 
 		if (!used || *out++ == '\0')

@@ -84,7 +84,7 @@ void s3_tagging_write(struct buf *out, const struct s3_tagging *tagging)
 
 /* --- the query ------------------------------------------------------------------------------- */
 
-/* Returns NULL with `err` set if the text is malformed or out of memory. */
+/* Returns NULL with `err` set if the text is malformed, or if out of memory. */
 static const char *decoded(struct arena *arena, struct span text, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);

@@ -199,7 +199,7 @@ struct sigv4_auth {
 enum sigv4_failure sigv4_parse(const struct sigv4_request *req, struct sigv4_auth *out);
 
 /* Checks the times against `now` (seconds), the required signed headers, and the signature, in
- * constant time. The region is the one that the client stated. */
+ * constant time. Any region is accepted. */
 enum sigv4_failure sigv4_verify(struct sigv4 *ws, const struct sigv4_request *req,
 	const struct sigv4_auth *auth, const char *secret_key, int64_t now);
 

@@ -45,8 +45,9 @@ static const struct {
 
 /* In OpenSSL 3 fetching an algorithm takes longer than hashing a small object. */
 static const EVP_MD *fetched[CHECKSUM_KIND_COUNT_];
-/* Keeps OpenSSL from registering its exit handler, unless it is in use already. The handler waits
- * for locks, and a child process that is forked while a thread holds one would never end. */
+/* Keeps OpenSSL from registering its exit handler, unless the process uses OpenSSL already. The
+ * handler waits for locks; a child process that is forked while a thread holds such a lock would
+ * never end. */
 static __attribute__((constructor)) void leave_out_exit_handler(void)
 {
 	OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
