@@ -69,8 +69,8 @@ static bool is_repair(
 		       strcmp(action, "s3:DeleteBucketPolicy") == 0);
 }
 
-/* If another account owns the object, the ACL of the object decides, as in a bucket of that
- * account. */
+/* If an account other than the bucket's owns the object, the bucket's policy cannot allow the
+ * action: the ACL of the object decides, as if the bucket belonged to the owner of the object. */
 static void apply_grants(struct access_facts *facts, const struct grants_answer *grants)
 {
 	facts->acl = grants->allows;
@@ -377,7 +377,7 @@ bool request_identify(struct request *req, const char *access_key_id, const char
 	struct identity *identity = directory_identify(
 		req->server->directory, access_key_id, token, &problem);
 
-	if (!identity) /* the log still names the sender that was known before */
+	if (!identity) /* req->identity stays, so that the access log can name the sender */
 		return reply_error(req, problem);
 	identity_unref(req->identity);
 	req->identity = identity;

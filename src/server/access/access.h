@@ -1,6 +1,6 @@
 /*
  * Decides if the sender of a request may do what the request asks for: by the policy of the bucket,
- * its public access block, and the identity of the sender.
+ * its public access block, the ACLs, and the identity of the sender.
  *
  *	if (!access_check(req, "s3:GetObject"))
  *		return;		// the reply is set
@@ -18,7 +18,7 @@
 
 struct request;
 
-/* The subject of an action. */
+/* The bucket, object or version to which an action applies. */
 struct access_subject {
 	const char *bucket; /* "" for the service */
 	const char *key; /* NULL for the bucket itself */
@@ -49,7 +49,7 @@ enum access_result access_of(
 /* Returns true if the sender may list the key: only such a sender may learn that the key is
  * missing. */
 bool access_may_list(struct request *req, const struct access_subject *subject);
-/* Returns false with a reply set. */
+/* Decides on an action. Returns false with a reply set if the action is not allowed. */
 bool access_check_subject(
 	struct request *req, const char *action, const struct access_subject *subject);
 /* Like access_check_subject(), for the bucket or the object that the request names. `action` is the

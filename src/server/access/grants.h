@@ -35,7 +35,8 @@ struct grants_scope {
 	{                                                                                          \
 		0                                                                                  \
 	}
-/* Returns false with a reply set. */
+/* Reads the settings of the request's bucket. Returns false with a reply set if there is no such
+ * bucket, or if its settings cannot be read. */
 bool grants_begin(struct request *req, struct grants_scope *out);
 void grants_end(struct grants_scope *scope);
 

@@ -24,7 +24,7 @@
 struct server;
 struct settings_cache;
 
-/* Configurations of a bucket in the store. */
+/* Names of a bucket's configurations in the store. */
 #define POLICY_CONFIG	 "policy" /* the document, after a '!' if it also binds the owner's root */
 #define BLOCK_CONFIG	 "public-access-block" /* four digits, 0 or 1 */
 #define OWNERSHIP_CONFIG "ownership" /* as in the header x-amz-object-ownership */

@@ -26,8 +26,8 @@ struct values_source {
 /* A callback for struct policy_question. The values live as long as the request and `memory`. */
 int values_of_request(
 	const struct policy_question *question, const char *key, struct policy_values *out);
-/* Adds the steps of one decision to the steps that are left to the request, up to a limit. Returns
- * the counter of these steps. */
+/* Adds the steps of one decision to the steps that the request may still take, up to a limit.
+ * Returns the counter of these steps. */
 size_t *values_steps(struct request *req);
 
 #endif

@@ -29,7 +29,8 @@
 struct pending {
 	struct pending *next;
 	char bucket[64]; /* the logged bucket */
-	struct quota_share *share; /* share of the account that owned the bucket at that time */
+	/* share of the account that owned the bucket when the lines were added */
+	struct quota_share *share;
 	char *target, *prefix;
 	bool partitioned, by_event;
 	int64_t first_ns; /* time of the first line */
@@ -233,8 +234,9 @@ static int make_body(struct store *store, const struct buf *lines, bool encrypte
 	return rc == 0 ? store_body_sync(*body, err) : rc;
 }
 
-/* Gets the stored headers, and the default encryption of the target. Returns STORE_NO_SUCH_BUCKET
- * if the target no longer belongs to the account of the lines. */
+/* Creates the stored headers of a log object. Sets *encrypted if the target bucket has a default
+ * encryption. Returns STORE_NO_SUCH_BUCKET if the bucket no longer belongs to the account of the
+ * lines. */
 static enum store_status make_headers(struct access_log *log, const struct pending *p,
 	struct buf *headers, bool *encrypted, struct penstock_error *err)
 {

@@ -22,7 +22,7 @@ struct penstock_error;
 struct s3_log_record;
 struct store;
 
-/* The configuration of a bucket. */
+/* Name of a bucket's logging configuration in the store. */
 #define LOGGING_CONFIG "logging"
 
 /* `account` is the number of the account that owns buckets without a stored owner. The keys of

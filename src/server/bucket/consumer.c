@@ -9,8 +9,8 @@
 
 /* Events that are read, and then removed, together. */
 #define BATCH 100
-/* After this time, the settled events of a batch are removed, even if the rest of the batch is not
- * settled yet. */
+/* After this time, the settled events of a batch (delivered, or given up) are removed, even if the
+ * rest of the batch is not settled yet. */
 #define TURN_MS	     1000
 #define PAUSE_MAX_MS 60000
 

@@ -69,7 +69,7 @@ struct consumer {
 	/* Owned by the thread: */
 	int64_t retry_ms; /* end of the pause; 0 if the queue does not pause */
 	int64_t pause_ms; /* the last pause; 0 if an event was settled after it */
-	uint64_t n_dropped; /* number of dropped events in the last report */
+	uint64_t n_dropped; /* store_event_count.dropped at the last report */
 };
 
 void consumers_init(struct consumers *all, const struct consumer_ops *ops, struct store *store,

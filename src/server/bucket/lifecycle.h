@@ -21,7 +21,7 @@ struct penstock_error;
 struct s3_lifecycle;
 struct store;
 
-/* The configuration of a bucket. */
+/* Name of a bucket's lifecycle configuration in the store. */
 #define LIFECYCLE_CONFIG "lifecycle"
 
 /* `day_ns` is the length of a day, which only tests change. */

@@ -43,7 +43,7 @@ struct webhook {
 	char *url, *token; /* secrets; `token` may be NULL */
 	char account[STORE_OWNER_SIZE]; /* the buckets of this account may notify the webhook */
 	/* Owned by the thread: */
-	int64_t report_ms; /* when its lag is reported again */
+	int64_t report_ms; /* time of the next report, if the webhook still lags behind */
 	int64_t refused_id; /* the event that was refused last */
 	int refusals; /* number of refusals of that event */
 	/* events that were dropped because the webhook refused them too often */

@@ -26,7 +26,7 @@ struct notifier;
 struct penstock_error;
 struct store;
 
-/* The configuration of a bucket. */
+/* Name of a bucket's notification configuration in the store. */
 #define NOTIFICATION_CONFIG "notification"
 
 /* A webhook that fails is tried again after `retry_ms`, and then after longer pauses. */
@@ -50,7 +50,7 @@ struct notifier_stat {
 	/* events dropped since the start because the webhook refused them too often */
 	uint64_t refused;
 };
-/* Gets the figures of webhook `i`. Returns false if there is no such webhook, or `notify` is
+/* Gets the statistics of webhook `i`. Returns false if there is no such webhook, or if `notify` is
  * NULL. */
 bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out);
 /* Ends a delivery in progress, whose event stays in the queue. `notify` may be NULL. */

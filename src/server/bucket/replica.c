@@ -197,8 +197,8 @@ static void write_retention(struct buf *out, const struct store_retention *reten
 }
 
 /* Returns true if a request to the destination can address the version; *name is then the name to
- * use, or NULL for the current version. Stores other than a penstock give versions their own names,
- * so only the current version can be addressed there. */
+ * use, or NULL for the current version. A store other than penstock gives each version a new name,
+ * so only the current version of such a store can be addressed. */
 static bool is_addressable(struct store *store, const struct target *to,
 	const struct replica_version *version, const char **name)
 {
@@ -223,7 +223,7 @@ static int send_note(struct store *store, const struct target *to,
 	struct object_ref at = object_at(to->client, to->bucket, version->key);
 	int rc = 0;
 
-	/* The first reply of the destination shows if it is a penstock. */
+	/* The first reply of the destination shows if the destination is a penstock store. */
 	if (!object_client_is_penstock(to->client))
 		rc = bucket_head(to->client, to->bucket, err);
 	if (rc < 0 || !is_addressable(store, to, version, &name))
@@ -246,9 +246,9 @@ static int send_note(struct store *store, const struct target *to,
 	return object_put_document(at, sub, value ? &xml : NULL, err);
 }
 
-/* Returns true if the version itself was given up: its new tags or lock must not be sent, because
- * the destination lacks the version, and its current version of the key may be a different
- * version. */
+/* Returns true if the replication of the version itself was given up. New tags or a new lock of the
+ * version must not be sent: the destination lacks the version, and would change its current version
+ * of the key, which may be a different version. */
 static bool was_given_up(const struct store_object *object, const struct target *target)
 {
 	char header[sizeof(REPLICATION_HEADER) + TARGET_NAME_SIZE];
@@ -282,8 +282,8 @@ enum replica_outcome replica_send(struct store *store, const struct target *targ
 	else
 		rc = send_object(target, version, object, &unreadable, err);
 	http = rc < 0 ? err->http_status : 0;
-	/* 412: the destination is a penstock that already has the version, because the reply to an
-	 * earlier attempt was lost. */
+	/* 412: the destination is a penstock store that already has the version, because the reply
+	 * to an earlier attempt was lost. */
 	if (rc == 0 || http == 412)
 		return REPLICA_SENT;
 	if (!http && rc == -(int)PENSTOCK_E_INVALID)

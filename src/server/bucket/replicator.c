@@ -29,11 +29,12 @@
 /* Interval between two reports of a destination that lags behind. */
 #define REPORT_MS 60000
 
+/* One of the threads of a destination, with its queue of events. */
 struct lane {
-	struct consumer consumer; /* empties its queue of events */
+	struct consumer consumer; /* empties the queue */
 	struct replicator *owner;
 	struct link *link;
-	char queue[QUEUE_SIZE]; /* the target of its events */
+	char queue[QUEUE_SIZE]; /* name of the queue: the target of the events */
 	/* Owned by the thread: */
 	int64_t refused_id; /* the event that was refused last */
 	int refusals; /* number of refusals of that event */
@@ -86,7 +87,8 @@ bool replicator_update(struct replicator *replicator, const char *bucket)
 
 /* --- new versions ---------------------------------------------------------------------------- */
 
-/* All versions of a key have the same lane. */
+/* Returns the index of a lane. All versions of a key have the same lane, so that they are sent in
+ * their order. */
 static size_t lane_of(const struct store_new_version *version)
 {
 	uint32_t hash = 2166136261u;
@@ -200,7 +202,7 @@ static void on_added(void *cookie)
 
 /* --- sending --------------------------------------------------------------------------------- */
 
-/* An event that was read. */
+/* A parsed event. */
 struct item {
 	struct replica_version version;
 	struct store_event_end *end;
@@ -272,7 +274,8 @@ static void set_state(struct lane *lane, struct item *item, const char *state)
 	item->end->note = item->version.marker ? NULL : item->note;
 }
 
-/* Records that a version is refused, so that clients can already see its state. */
+/* Starts to count the refusals of an event. Records the first refusal in the state of the version,
+ * which clients can see while the event is still in the queue. */
 static void note_refusal(struct lane *lane, struct item *item)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -281,7 +284,7 @@ static void note_refusal(struct lane *lane, struct item *item)
 		return;
 	lane->refused_id = item->end->id;
 	lane->refusals = 0;
-	if (item->version.note) /* the destination has the version itself */
+	if (item->version.note) /* new tags or a lock were refused, not the version itself */
 		return;
 	set_state(lane, item, REPLICATION_REFUSED);
 	if (item->end->note)
@@ -330,7 +333,7 @@ static enum consumer_result settle(struct consumer *c, struct store_event *event
 	}
 	switch (replica_send(c->all->store, lane->link->target, &item.version, err)) {
 	case REPLICA_SENT:
-		/* the error of an attempt that was repeated and then succeeded */
+		/* replica_send() also sets the error if the destination already has the version */
 		penstock_error_release(err);
 		if (!item.version.note)
 			set_state(lane, &item, REPLICATION_COMPLETED);

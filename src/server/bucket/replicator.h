@@ -26,11 +26,11 @@ struct penstock_error;
 struct replicator;
 struct store;
 
-/* The configuration of a bucket. */
+/* Name of a bucket's replication configuration in the store. */
 #define REPLICATION_CONFIG "replication"
 
-/* The header with the name of a version that a penstock sends to another penstock. Every signature
- * covers this header, because it begins with "x-amz-". */
+/* The request header with the name of a version that one penstock store sends to another. Every
+ * signature covers this header, because its name begins with "x-amz-". */
 #define REPLICA_HEADER "x-amz-penstock-replica"
 /* Prefix of the stored headers with the state of a version at a destination. The name of the
  * destination follows the prefix. */
@@ -57,7 +57,7 @@ struct replicator_stat {
 	int64_t lag_ns; /* the age of the oldest version that waits */
 	uint64_t sent, failed; /* since the start */
 };
-/* Gets the figures of destination `i`. Returns false if there is no such destination, or
+/* Gets the statistics of destination `i`. Returns false if there is no such destination, or if
  * `replicator` is NULL. */
 bool replicator_stat(struct replicator *replicator, size_t i, struct replicator_stat *out);
 /* Ends transfers in progress, whose versions stay in the queue. `replicator` may be NULL. */

@@ -1,9 +1,9 @@
 /*
  * The destinations of replication, as the operator names them in a file: a JSON array of objects
  * with "name", "endpoint", optionally "bucket" (default: the name), "region" and "account" (the
- * account whose buckets may be sent there; default: ACCOUNT_FIRST), and either "access_key_id" and
- * "secret_access_key" (and "session_token") or "profile". The ARN of a destination is
- * arn:aws:s3:::NAME.
+ * account whose buckets may use the destination; default: ACCOUNT_FIRST), and either
+ * "access_key_id" and "secret_access_key" (and "session_token") or "profile". The ARN of a
+ * destination is arn:aws:s3:::NAME.
  *
  *	r = targets_read(&targets, "replication.json", &cancel, err);
  *	...

@@ -60,7 +60,7 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 /* Sets the key that the file has for the account, and records its id in "file_key". Keys that the
  * account has created itself are kept. In a record without "file_key", which an older version of
  * penstock has written, all keys came from the file and are replaced. If the file still has the
- * same key, a key that the account has deactivated or deleted stays so. */
+ * same key, a key that the account has deactivated or deleted stays deactivated or deleted. */
 static int set_keys(json_t *record, const json_t *entry)
 {
 	const json_t *before = json_object_get(record, "file_key");

@@ -14,7 +14,8 @@ struct build_source {
 	const struct account_info *owner;
 	const char *access_key_id;
 	const char *secret_access_key; /* NULL if it is in the record */
-	/* The terms of a temporary key (server/directory/session.h), and its token; else NULL. */
+	/* The terms (server/directory/session.h) and the token of a temporary key; NULL for any
+	 * other key. */
 	const json_t *session;
 	const char *token;
 };

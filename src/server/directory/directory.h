@@ -1,7 +1,7 @@
 /*
- * The directory of accounts, users, groups, roles and managed policies. All of it is in memory; a
- * change is a transaction of the store, which other threads see when it is durable. Each entity is
- * an immutable JSON object: a change replaces the object.
+ * The directory of accounts, users, groups, roles and managed policies, which is kept in memory. A
+ * change is a transaction of the store; other threads see the change once it is durable. Each
+ * entity is an immutable JSON object: a change replaces the object.
  *
  *	r = directory_open(&directory, &(struct directory_options){ .store = store,
  *		.access_key_id = id, .secret_access_key = secret }, err);
@@ -11,9 +11,9 @@
  *	identity_unref(who);
  *	directory_close(directory);
  *
- * Records are named "account/NUMBER", "user/NUMBER/name", and likewise for "group", "role" and
- * "policy"; the names in them are in lower case, because names are unique regardless of case.
- * docs/decisions/access-identities.md describes their members.
+ * Records are named "account/NUMBER", "user/NUMBER/name", "group/NUMBER/name", "role/NUMBER/name"
+ * and "policy/NUMBER/name". The "name" is in lower case, because names are unique regardless of
+ * case. docs/decisions/access-identities.md describes the members of the records.
  */
 #ifndef SERVER_DIRECTORY_DIRECTORY_H
 #define SERVER_DIRECTORY_DIRECTORY_H

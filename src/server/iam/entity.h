@@ -1,4 +1,5 @@
-/* Users, groups and roles as records of the directory: what their actions share. */
+/* Functions that the actions on users, groups, roles and managed policies share. Each of these
+ * entities is a record of the directory. */
 #ifndef SERVER_IAM_ENTITY_H
 #define SERVER_IAM_ENTITY_H
 
@@ -36,8 +37,8 @@ const json_t *entity_find_user(struct query *q, const char **record);
 /* Returns a copy of a record, or a new record if `entity` is NULL. *part is the object `member` of
  * the copy, which is added if it is missing. Returns NULL with the reply set. */
 json_t *entity_copy_with(struct query *q, const json_t *entity, const char *member, json_t **part);
-/* Stores a changed copy, unless `failed` is not 0 because the change ran out of memory; takes the
- * reference to `copy`. Returns false with the reply set. */
+/* Stores a changed copy, and takes the reference to `copy`. Stores nothing if `failed` is not 0,
+ * because the change ran out of memory. Returns false with the reply set. */
 bool entity_store(struct query *q, const char *record, json_t *copy, int failed);
 /* Stores an entity after adding a text to its list `member`, or removing the text if `add` is
  * false. Returns false with the reply set. */
