@@ -15,8 +15,8 @@
 #include "server/request/request.h"
 #include "server/sse/sse.h"
 
-/* Selects the operation of a request: by the subject of its path, its method, and at most one
- * subresource, which is a query parameter that changes the meaning of the request. */
+/* The operation of a request depends on the level that its path names, on its method, and on at
+ * most one subresource, which is a query parameter that changes the meaning of the request. */
 enum level { SERVICE, BUCKET, OBJECT };
 
 enum how {

@@ -37,7 +37,8 @@
 #include "server/request/workers.h"
 #include "server/tls.h"
 
-/* Time within which an accepted connection has been counted. */
+/* Minimum time between the end of accepting and the stop of a daemon: a connection that the daemon
+ * accepted last is counted in this time. */
 #define QUIET_MS 1000
 
 /* A priority string of GnuTLS. Finite-field groups are excluded: a client without keys could ask

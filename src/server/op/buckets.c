@@ -145,7 +145,8 @@ static bool choose_access(struct request *req, struct store_new_bucket *out)
 	return true;
 }
 
-/* Returns false with a reply set. */
+/* Reads x-amz-bucket-object-lock-enabled. Returns false with a reply set if the value is not a
+ * boolean. */
 static bool choose_lock(struct request *req, struct store_new_bucket *out)
 {
 	const char *lock = request_header(req, "x-amz-bucket-object-lock-enabled");

@@ -66,8 +66,9 @@ static bool parse_source(struct request *req, struct source *out)
 	return owner_is_expected(req, "x-amz-source-expected-bucket-owner", out->bucket);
 }
 
-/* Returns NULL with a reply set. The reply for a delete marker that is named by its version differs
- * from the reply to a GET. */
+/* Gets the source. Returns NULL with a reply set if the source cannot be read, or is a delete
+ * marker. If the request names the version of the delete marker, the reply differs from that to a
+ * GET. */
 static struct store_object *find_source(struct request *req, const struct source *from)
 {
 	_cleanup_(store_object_unrefp) struct store_object *source = NULL;
@@ -289,10 +290,10 @@ static bool copy_headers(struct request *req, const struct source *from,
 	return true;
 }
 
-/* Selects the checksum of the copy. The checksum of the source is kept, unless the request names
- * another algorithm, or the bytes are written again: the copy then has no parts, and a composite
- * checksum would be wrong. If the source has no checksum, the copy gets the checksum that a new
- * object would get. Returns false with a reply set. */
+/* Selects the checksum of the copy. The checksum of the source is kept unless the request names
+ * another algorithm, or the checksum is composite and the bytes are written again: such a copy has
+ * no parts. If the source has no checksum, the copy gets the checksum that a new object would get.
+ * Returns false with a reply set. */
 static bool choose_checksum(struct request *req, const struct store_object *source, bool shared,
 	enum checksum_kind *computed)
 {
@@ -370,8 +371,8 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 }
 
 /* Calls `attempt` until it returns true, with a reply set or because it needs a slot. `attempt`
- * returns false if the source was replaced in the meantime; the sender may have no right to read
- * the new source. */
+ * returns false if the source was replaced in the meantime. Access is checked before each attempt,
+ * because the sender may have no right to read the new source. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {

@@ -26,8 +26,8 @@
 /* Bytes per read of an object that is decrypted, or that is not in one file. */
 #define READ_BLOCK (256 * KIB)
 
-/* Bytes per read of an object that is verified while it is sent, or if there are many requests at a
- * time. Each connection has this much memory in any case. */
+/* Bytes per read if the object is verified while it is sent, or if there are more requests than
+ * FEW_REQUESTS at a time. Each connection has this much memory in any case. */
 #define SMALL_BLOCK  LIMIT_SERVER_CONNECTION
 #define FEW_REQUESTS 256
 

@@ -43,7 +43,8 @@ void op_object_lock(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Returns false with a reply set. */
+/* Reads a number of days or years, 1 to `most`, unless `text` is NULL. Returns false with a reply
+ * set if the number is invalid. */
 static bool read_period(struct request *req, const char *text, int64_t most, unsigned *out)
 {
 	int64_t n = 0;
@@ -61,7 +62,7 @@ static bool read_period(struct request *req, const char *text, int64_t most, uns
 	return true;
 }
 
-/* Returns false with a reply set. */
+/* Converts a document to a lock. Returns false with a reply set if the document is invalid. */
 static bool read_lock(
 	struct request *req, const struct s3_object_lock *document, struct store_lock *out)
 {
@@ -155,7 +156,8 @@ void op_retention(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Returns false with a reply set. An empty document removes the retention. */
+/* Converts a document to a retention; an empty document removes the retention. Returns false with a
+ * reply set if the document is invalid. */
 static bool read_retention(
 	struct request *req, const struct s3_retention *document, struct store_retention *out)
 {

@@ -40,7 +40,8 @@ void op_bucket_logging(struct request *req)
 		reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Returns false with a reply set. */
+/* Checks that the target bucket exists, belongs to the same owner and has no default retention, and
+ * that the sender may write the log objects. Returns false with a reply set if a check fails. */
 static bool check_target(struct request *req, const struct s3_logging *logging)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -1,4 +1,4 @@
-/* The operations: route.c sets each of them as `finish`, or calls it. */
+/* The operations, which the table of route.c refers to, and functions that several of them use. */
 #ifndef SERVER_OP_OP_H
 #define SERVER_OP_OP_H
 
@@ -63,8 +63,8 @@ bool op_replica_version(struct request *req, const char **version);
 /* Appends the stored header of a replica, if the request makes a replica. Returns false with a
  * reply set. */
 bool op_replica_add(struct request *req, struct buf *out);
-/* Combines the state of replication in a stored header with `before`, the state from the earlier
- * headers; NULL if there is none. */
+/* Combines the state of replication in a stored header with `before`, the result for the headers
+ * before this header, or NULL. Returns NULL if no header so far has a state. */
 const char *op_replica_status(const char *before, const char *name, const char *value);
 /* Formats the address of the sender. Returns NULL if the sender has no address. */
 const char *op_remote(const struct request *req, char out[static REMOTE_SIZE]);
@@ -72,7 +72,7 @@ const char *op_remote(const struct request *req, char out[static REMOTE_SIZE]);
 const char *op_owner_id(struct request *req, const char *bucket);
 /* Adds the finished request to the log of its bucket. */
 void op_log_request(struct request *req);
-/* One object of a request that deletes or reads many. */
+/* One object of a request that deletes or reads many objects. */
 struct op_log_item {
 	const char *operation, *key;
 	const char *version, *error; /* NULL if missing */
@@ -106,9 +106,9 @@ const char *op_token_decode(struct request *req, const char *token);
  * with the length. Returns false with a reply set. */
 bool op_list_begin(struct request *req, const char *max_name, struct s3_list *list,
 	struct store_list_query *query);
-/* Returns false if a name has characters that XML 1.0 lacks. A page with such a name is encoded
- * even if the client asks for no encoding: the page names its encoding, and a changed key would be
- * wrong. */
+/* Returns false if a name has characters that XML 1.0 lacks. A page with such a name is
+ * percent-encoded even if the client asks for no encoding: EncodingType in the page names the
+ * encoding, whereas without it the page would contain a different name. */
 bool op_names_fit(const struct store_list *found);
 
 void op_list_buckets(struct request *req);

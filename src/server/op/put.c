@@ -43,8 +43,8 @@ static void submit(struct request *req)
 		store_put_submit(req->server->store, &req->put);
 }
 
-/* Called on a worker's thread, where it may block on the disk; with relaxed durability also on
- * other threads, because it then does not block. */
+/* Called on a worker's thread, because store_body_sync() may block on the disk; with relaxed
+ * durability, which needs no sync, also on other threads. */
 static void sync_and_submit(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -167,7 +167,8 @@ static enum store_status add_item(struct request *req, struct many *m,
 	return status;
 }
 
-/* Returns false with a reply set. */
+/* Reads all lines of the request, and adds a result for each. Returns false with a reply set if a
+ * line is invalid, or if the store fails. */
 static bool add_items(struct request *req, struct many *m, char *text)
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY + 1);

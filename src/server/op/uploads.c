@@ -93,8 +93,9 @@ static bool find_upload_id(struct request *req)
 	return req->upload_id || reply_error(req, S3_E_NO_SUCH_UPLOAD);
 }
 
-/* Compares the start of the upload with the time in the request, which may be NULL. AWS documents
- * that a missing upload counts as aborted. Returns false with a reply set. */
+/* Compares the start of the upload with the time in the request, which may be NULL. As AWS
+ * documents, a missing upload counts as aborted, and the reply is 204. Returns false with a reply
+ * set. */
 static bool is_of_time(struct request *req, const char *time)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -369,7 +369,8 @@ bool body_feed(struct request *req, const void *data, size_t len)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int rc;
 
-	/* A literal x-amz-content-sha256 covers the body as received, which is then not chunked. */
+	/* A hash in x-amz-content-sha256 covers the body as received, and implies that the body is
+	 * not chunked. */
 	if (b->has_sha256)
 		checksum_update(&b->sha256, data, len);
 	rc = b->decoding ? chunked_decoder_feed(&b->decoder, data, len, &err)

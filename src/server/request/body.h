@@ -39,7 +39,7 @@ struct request_body {
 	char extra_wanted[CHECKSUM_TEXT_SIZE]; /* the expected checksum; "" if not sent */
 	bool extra_in_trailer;
 	/* Results of body_finish(). */
-	/* Hexadecimal MD5, BODY_OBJECT only; with `hash_late` set by the hasher. */
+	/* Hexadecimal MD5, BODY_OBJECT only; if `hash_late` is set, the hasher computes it. */
 	char etag[33];
 	char extra_value[CHECKSUM_TEXT_SIZE]; /* base64 */
 	char own_value[CHECKSUM_TEXT_SIZE]; /* base64; "" without `has_own` */

@@ -24,7 +24,7 @@ struct connection {
 	bool stranger; /* under lock: in the list of connections that make room for others */
 	bool paused; /* under lock: the client waits for a reply */
 	bool has_key; /* under lock: a header had a valid signature */
-	bool known; /* used only by the connection's thread, so that later requests need no lock */
+	bool known; /* exempt; used only by the connection's thread, which needs no lock */
 };
 
 struct connections {

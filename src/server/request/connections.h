@@ -13,10 +13,11 @@
  * request, a new window starts. During a pause the client can only wait, so no bytes are required.
  * A connection with a signature never has to move bytes.
  *
- * The connection with the oldest window is ended early if connections without a signature are more
- * than half of the limit, or if fewer than LIMIT_SERVER_ROOM connections (or a quarter of the
- * limit, if that is less) are free. A connection in a pause is ended only if all connections in the
- * older half of these are in a pause. Connections with a signature are exempt while their account
+ * All connections that are not exempt are in a list, ordered by the start of their windows. The
+ * oldest connection of the list is ended early if the list is longer than half of the limit, or if
+ * fewer than LIMIT_SERVER_ROOM connections (or a quarter of the limit, if that is less) are free.
+ * If the oldest connection is in a pause, the first connection in the older half of the list that
+ * is not in a pause is ended instead. Connections with a signature are exempt while their account
  * has at most as many connections as are left for others: one account, whose clients have many
  * addresses, must not take all connections.
  *

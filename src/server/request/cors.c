@@ -9,8 +9,8 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Gets the bucket from the path of a request that may not have been accepted. Returns false if the
- * path has no bucket. */
+/* Gets the bucket from the path of a request. The request may have been refused before its path was
+ * split. Returns false if the path has no bucket. */
 static bool bucket_of(const struct request *req, char out[static sizeof(req->bucket)])
 {
 	const char *name = req->resource + (req->resource[0] == '/');
@@ -111,7 +111,8 @@ void cors_preflight(struct request *req)
 				      : "Invalid Access-Control-Request-Method: null");
 		return;
 	}
-	/* The reply repeats the names, in the memory that the request's head has left. */
+	/* The reply repeats the names, and libmicrohttpd has for them only the memory that the head
+	 * of the request has left. */
 	if (wanted.headers && (count_names(wanted.headers) > LIMIT_S3_CORS_NAMES ||
 				      strlen(wanted.headers) > LIMIT_S3_CORS_REQUEST)) {
 		refuse(req, wanted.method,

@@ -19,8 +19,8 @@
 static const char *const kept[] = {"content-type", "cache-control", "content-disposition",
 	"content-language", "expires", REDIRECT_HEADER};
 
-/* Prefixes of the headers that ask for features that this store does not have, except with the
- * value `none`, which may be NULL. */
+/* A header with one of these prefixes asks for a feature that this store does not have, unless its
+ * value is `none`, which may be NULL. */
 static const struct {
 	const char *prefix, *none;
 } refused[] = {

@@ -9,7 +9,8 @@
 #include "store/store.h"
 
 #define REDIRECT_HEADER "x-amz-website-redirect-location"
-/* The smallest object that a transition moves; this store has no transitions. */
+/* The header with the size of the smallest object that a transition moves, and its only accepted
+ * value: this store has no transitions. */
 #define MINIMUM_HEADER	"x-amz-transition-default-minimum-object-size"
 #define MINIMUM_DEFAULT "all_storage_classes_128K"
 

@@ -26,7 +26,8 @@ enum store_status request_get_object(struct request *req, const char *bucket, co
 void request_bind(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition)
 {
-	/* Only the tags of the object can turn a decision on a change into a denial. */
+	/* The decision on another object could be a denial only if a policy depends on the tags of
+	 * the object. */
 	condition->has_decided = req->decided.tagged &&
 				 request_has_decided(req, req->bucket, key, version) &&
 				 (req->decided.object || req->decided.missing);

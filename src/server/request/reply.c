@@ -24,8 +24,8 @@ void reply_response(struct request *req, unsigned status, struct MHD_Response *r
 	req->sent = 0;
 	if (!response)
 		return;
-	/* Informs our own client which features it may use: checksums after the body, one pass over
-	 * a file. */
+	/* From this header penstock's own client knows that it may use extensions of S3, and may
+	 * send a checksum after the body, so that it reads a file only once. */
 	MHD_add_response_header(response, "Server", "penstock/" PENSTOCK_VERSION);
 	MHD_add_response_header(response, "x-amz-request-id", req->id);
 }

@@ -1,4 +1,9 @@
-/* Shared by the files of src/server: one request from its first line to its reply. */
+/*
+ * Shared by the files of src/server: one request from its first line to its reply.
+ *
+ * "Returns false with a reply set" means that the function replies to a failure: it sets the reply
+ * of the request, an error, and returns false.
+ */
 #ifndef SERVER_REQUEST_REQUEST_H
 #define SERVER_REQUEST_REQUEST_H
 
@@ -93,7 +98,7 @@ struct request_encryption {
 };
 
 struct request;
-/* Sets a reply or an error. */
+/* A step in the handling of a request: sets the reply, or starts the next step. */
 typedef void (*request_fn)(struct request *req);
 
 struct request {
@@ -126,7 +131,7 @@ struct request {
 	const char *sub; /* subresource of the request, or NULL */
 	const char *action; /* action that a policy has to allow; NULL if the operation checks it */
 	bool known; /* the sender was verified */
-	size_t held; /* bytes in memory that are counted */
+	size_t held; /* bytes that request_hold() has counted */
 	struct quota_share *holder; /* the account that holds these bytes; NULL if `held` is 0 */
 
 	bool anonymous; /* the request has no signature */
@@ -153,7 +158,8 @@ struct request {
 
 	request_fn job; /* the job for a worker; owned by the pool while the request waits */
 	struct request *next_job; /* owned by the pool, too; a request is queued at most once */
-	/* `work` needs a slot for long jobs; if `work` sets this, it is called again in a slot. */
+	/* `work` needs a slot for long jobs. If `work` sets this member, `work` is called again in
+	 * a slot. */
 	bool is_long;
 
 	/* State of operations between their steps. */
@@ -241,9 +247,9 @@ void request_bind(const struct request *req, const char *key, const char *versio
 void request_bind_ref(const struct request *req, const char *key, const char *version,
 	struct store_condition *condition);
 
-/* Counts bytes of a document or a reply that the request holds in memory. An account, or all
- * anonymous senders together, may hold at most as many bytes as then remain free of
- * LIMIT_SERVER_HELD. Returns false if that limit is reached. */
+/* Counts bytes of a document or a reply that the request holds in memory. Returns false if the
+ * account, or all anonymous senders together, would hold more bytes than would remain free of
+ * LIMIT_SERVER_HELD. */
 bool request_hold(struct request *req, size_t bytes);
 /* Gives back the bytes that request_hold() has counted. */
 void request_let_go(struct request *req);

@@ -9,7 +9,8 @@ struct buf;
 struct request;
 struct s3_tagging;
 
-/* The stored header of an object with its tags, and the configuration of a bucket with its tags. */
+/* Names of the stored header that has the tags of an object, and of the configuration that has the
+ * tags of a bucket. */
 #define TAGS_HEADER ":tags"
 #define TAGS_CONFIG "tagging"
 

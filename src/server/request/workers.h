@@ -5,7 +5,7 @@
  *	req->is_long = true;
  *	workers_submit(workers, run, req);	// likewise, in a slot for long jobs
  *
- * Long jobs have LIMIT_SERVER_LONG_JOBS slots, so that threads are left for all others. Accounts
+ * Long jobs have LIMIT_SERVER_LONG_JOBS slots, so that threads are left for other jobs. Accounts
  * share the threads and the slots evenly.
  */
 #ifndef SERVER_REQUEST_WORKERS_H

@@ -8,7 +8,7 @@
  *	sse_may_read(req, object)		// reading an object
  *	reply_sse(req, object->encryption)	// in each reply
  *
- * Functions that return bool return false with a reply set.
+ * Functions that return bool set the reply and return false on failure; sse_shares() cannot fail.
  */
 #ifndef SERVER_SSE_SSE_H
 #define SERVER_SSE_SSE_H
