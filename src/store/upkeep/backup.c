@@ -293,7 +293,7 @@ int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 	*copied = (struct upkeep_copied){0};
 	rc = open_target(&b, err);
 	/* Hold the files before the database is copied, so that the files that the copy names exist
-	 * until the guest is closed. */
+	 * until `store` is closed. */
 	if (rc == 0)
 		rc = store_hold(store, err);
 	if (rc == 0)

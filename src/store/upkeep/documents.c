@@ -57,7 +57,7 @@ static int refuse(const struct export_object *object, const char *why, struct pe
 }
 
 /* Copies an ETag, a checksum, or a name of a checksum. Returns false if the text does not fit, or
- * if it has other characters. */
+ * if it has characters other than those of base64, '-' and '_'. */
 static bool copy(char *out, size_t size, const char *text)
 {
 	size_t len = strlen(text);

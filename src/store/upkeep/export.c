@@ -132,7 +132,8 @@ static int export_stage(
 		struct cursor_row row = {.object = NULL};
 
 		rc = cursor_next(&e->at, &row, err);
-		/* The row belongs to another stage or bucket, and so does its damage. */
+		/* The cursor has left this stage of this bucket: neither its row nor its error
+		 * belongs to the stage. */
 		if (e->at.stage != stage || e->at.bucket != bucket) {
 			penstock_error_release(err);
 			rc = 0;

@@ -31,7 +31,7 @@ struct cursor {
 	int64_t number; /* modification time of a version, number of a part */
 };
 
-/* The row at that position. */
+/* The row at the position of a cursor. */
 struct cursor_row {
 	struct store_object *object; /* the caller releases it */
 	char bucket[64];

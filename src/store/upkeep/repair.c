@@ -75,8 +75,8 @@ static int move_all_aside(struct survey *s, struct penstock_error *err)
 	return rc;
 }
 
-/* Writes the seal of an encrypted file next to the file, because the seal is lost when the row of
- * the file is deleted. */
+/* Writes the seal (struct seal) of an encrypted file next to the file in ROOT/aside, because the
+ * seal is lost when the row of the file is deleted. */
 static int keep_seal(struct survey *s, uint64_t id, struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(s->db, SQL_BLOB_SEAL, "i", (int64_t)id);

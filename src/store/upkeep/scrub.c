@@ -78,7 +78,7 @@ static void load(struct scrubber *s)
 
 /* --- reading --------------------------------------------------------------------------------- */
 
-/* Waits until the bytes so far fit the rate. */
+/* Waits until the bytes that were read so far do not exceed the rate. */
 static void pace(struct scrubber *s, size_t len)
 {
 	uint64_t rate = s->scrub->bytes_per_second;

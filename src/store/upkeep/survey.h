@@ -22,9 +22,9 @@ struct survey_fix {
 	enum {
 		FIX_REFS, /* set the references of a file */
 		FIX_ADD, /* add the row of a file */
-		FIX_UNUSED, /* remove the row of a file, and move the file aside */
-		FIX_SURPLUS, /* move a file aside */
-		FIX_BODY, /* move a row of `bodies` aside, as a file */
+		FIX_UNUSED, /* remove the row of a file, and move the file to ROOT/aside */
+		FIX_SURPLUS, /* move a file to ROOT/aside */
+		FIX_BODY, /* move a row of `bodies` to ROOT/aside, as a file */
 		FIX_BUCKET /* add a bucket with a new name */
 	} kind;
 	uint64_t id, refs, size;

@@ -11,8 +11,8 @@
  *		r = -1; // print() got them
  *	store_close(guest);
  *
- * Statistics, check, scrub, backup and export work on a guest, even while another process serves
- * the store. Repair and import must own the store.
+ * Statistics, check, scrub, backup and export take a store that is open as a guest, even while
+ * another process serves it. Repair and import must own the store.
  */
 #ifndef STORE_UPKEEP_UPKEEP_H
 #define STORE_UPKEEP_UPKEEP_H
