@@ -120,7 +120,8 @@ static void id_list_move(struct store *store, struct id_list *from, struct id_li
 	from->n = 0;
 }
 
-/* Locks ROOT/hold, so that no guest starts to hold files. Returns false if a guest holds files. */
+/* Locks ROOT/hold, so that store_hold() of a guest (a process that only reads the store) waits.
+ * Returns false if a guest holds files. */
 static bool hold_lock(struct store *store)
 {
 	return flock(store->hold_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
@@ -180,7 +181,7 @@ void blob_unlink(struct store *store, uint64_t id)
 	bool keep, now;
 
 	pthread_mutex_lock(&store->blobs_lock);
-	/* A row may refer to the file after a crash. */
+	/* After a crash an earlier row may be valid again, and refer to the file. */
 	keep = (store->relaxed && id < store->first_unsynced) || atomic_load(&store->in_doubt);
 	id_list_add(store, keep ? &store->kept : &store->gone, id);
 	now = !keep && (!store->unlinker_runs || store->gone.n >= LIMIT_STORE_UNLINKS);
@@ -413,7 +414,8 @@ int store_body_encrypt(
 	return keys_new_seal(body->store, body->has_customer, &body->seal, err);
 }
 
-/* Notes the seal before the first bytes, whose sync makes the note durable, too. */
+/* Notes the seal (struct seal) in an attribute of the file before the first bytes are written: the
+ * sync of the bytes makes the attribute durable, too. */
 static int sealer_start(struct store_body *body, struct penstock_error *err)
 {
 	uint8_t seal[SEAL_SIZE];

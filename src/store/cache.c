@@ -13,10 +13,10 @@
  * Cache of snapshots of recently read objects, by bucket and key. Sharded, so that event loops do
  * not block each other.
  *
- * A stale entry must never outlive the change that made it stale. The committer touches a key
- * before its transaction commits and settles it afterwards; in between the shard accepts no
- * entries. A reader that read before the change has a ticket of an older generation, which the
- * shard rejects. So a listing and a GET never contradict each other.
+ * A stale entry must never outlive the change that made it stale. The committer calls cache_touch()
+ * for a key before its transaction commits, and cache_settle() afterwards; between the two calls
+ * the shard accepts no entries. A reader that read before the change has a ticket of an older
+ * generation, which the shard rejects. So a listing and a GET never contradict each other.
  */
 #define SHARD_BUCKETS 1024
 

@@ -336,8 +336,9 @@ static void batch_settle(struct store *store, bool committed)
 	blob_hold_over(store);
 }
 
-/* Commits the transaction. If the write or the sync fails, its changes stay in the log and may be
- * replayed after a crash, until the next change overwrites them. */
+/* Commits the transaction. If the write or the sync of the log fails, the log may contain the
+ * changes of the transaction, and a start after a crash may replay them, until the next change
+ * overwrites them. */
 static int batch_commit(struct store *store, int changes_before)
 {
 	bool writes = sqlite3_total_changes(store->writer->handle) != changes_before;

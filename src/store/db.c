@@ -61,7 +61,7 @@ static const char format_3[] =
 	" added INTEGER NOT NULL, document BLOB NOT NULL);"
 	"CREATE INDEX events_of_target ON events(target,id);";
 
-/* Keys of the store, wrapped by the master key, and the seals of encrypted files. */
+/* Keys of the store, wrapped by the master key, and the seals (struct seal) of encrypted files. */
 static const char format_4[] = "CREATE TABLE keys(id INTEGER PRIMARY KEY, wrapped BLOB NOT NULL);"
 			       "ALTER TABLE blobs ADD COLUMN seal BLOB;";
 
@@ -137,7 +137,7 @@ static int check_format(struct store *store, sqlite3 *handle, struct penstock_er
 	return upgrade(store, handle, version, err);
 }
 
-/* Like check_format(), but never upgrades: a guest changes nothing. */
+/* Like check_format(), but never upgrades: a guest only reads the store. */
 static int check_guest_format(struct store *store, sqlite3 *handle, struct penstock_error *err)
 {
 	int64_t version = pragma_value(handle, "PRAGMA user_version");

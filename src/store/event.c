@@ -102,7 +102,7 @@ enum store_status store_event_remove(struct store *store, const char *target,
 struct targets_txn {
 	struct txn txn;
 	const struct store_targets *targets;
-	const struct event_queue *before; /* the first of the queues that existed before */
+	const struct event_queue *before; /* first of the queues that existed before the call */
 	size_t strays; /* result */
 };
 

@@ -159,13 +159,14 @@ struct store_blob *blob_pin(struct store *store, uint64_t id);
 void blob_unpin(struct store *store, struct store_blob *blob);
 /* Unlinks the file, as blob_unlink() does, once the file has no pin. */
 void blob_doom(struct store *store, uint64_t id);
-/* Clears store->in_doubt, and passes the files that were kept because of the doubt to the thread
- * that unlinks files; with relaxed durability the next sync point passes them. */
+/* Clears store->in_doubt, and passes the files that were kept while it was set to the thread that
+ * unlinks files; with relaxed durability the next sync point (relaxed.c) passes these files. */
 void blob_doubt_over(struct store *store);
 /* Passes the files that were kept to the thread that unlinks files. */
 void blob_unlink_kept(struct store *store);
-/* Passes the files that were kept for a guest to the thread that unlinks files, if no guest holds
- * files any more. Has no effect with relaxed durability or while a commit is in doubt. */
+/* Passes the files that were kept for a guest (store_hold()) to the thread that unlinks files, if
+ * no guest holds files any more. Has no effect with relaxed durability or while a commit is in
+ * doubt. */
 void blob_hold_over(struct store *store);
 #define BLOB_PATH_SIZE 32
 /* Formats the path below the root: "data/3f/00000000000a3f12". */
@@ -203,7 +204,8 @@ bool blob_parse(const char *name, unsigned dir, uint64_t *id);
 
 /* --- the sweep (sweep.c) -------------------------------------------------------------------- */
 
-/* Removes files that neither a row nor a layout names; runs in its own thread. */
+/* Removes files that neither a row of `blobs` nor the layout of an object names; runs in its own
+ * thread. */
 void *blob_sweep(void *arg);
 
 /* --- keys (keys.c) -------------------------------------------------------------------------- */
@@ -243,22 +245,23 @@ int layout_decode(const void *data, size_t len, struct store_part *parts, size_t
 
 /* --- cache (cache.c) ----------------------------------------------------------------------- */
 
-/* Few enough that each shard has room for the snapshot of an object of 10,000 parts, which all its
- * readers then share. */
+/* There are so few shards that each has room for the snapshot of an object of 10,000 parts: all
+ * readers of the object share the snapshot in the cache. */
 #define CACHE_SHARDS 32
 
-/* NULL for a guest, which does not learn of the owner's changes: cache_get() and cache_put() then
- * do nothing. */
+/* A guest has no cache (NULL), because the owner does not notify a guest of changes. cache_get()
+ * and cache_put() do nothing without a cache. */
 struct cache;
 int cache_new(struct cache **out, struct penstock_error *err);
 void cache_free(struct cache *cache);
-/* Returns a reference, or NULL if the object is not cached: pass `*ticket` to cache_put() then. */
+/* Returns a reference, or NULL if the object is not cached; `*ticket` is for the cache_put() of the
+ * object that the caller reads from the database. */
 struct store_object *cache_get(
 	struct cache *cache, const char *bucket, const char *key, uint64_t *ticket);
 /* Keeps a reference, unless the key may have changed since cache_get() gave the ticket. */
 void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_t ticket,
 	struct store_object *object);
-/* Removes the key and rejects puts until the matching settle. */
+/* Removes the key. Until the matching cache_settle(), cache_put() of this key has no effect. */
 void cache_touch(struct cache *cache, const char *bucket, const char *key);
 void cache_settle(struct cache *cache, const char *bucket, const char *key);
 /* Like the two functions above, for all keys of a bucket; `bucket` is NULL for all buckets. Rejects
@@ -343,7 +346,7 @@ struct store {
 	int root_fd;
 	int lock_fd;
 	int hold_fd; /* ROOT/hold, which a guest locks while no file may be removed */
-	bool guest;
+	bool guest; /* as in struct store_options: this process only reads the store */
 	bool relaxed;
 	int64_t relaxed_ms;
 	bool no_mapping;
@@ -354,7 +357,7 @@ struct store {
 	struct db *writer;
 	struct touched *touched;
 	size_t n_touched;
-	unsigned touched_all; /* number of calls to txn_touch_all() to settle */
+	unsigned touched_all; /* number of calls to txn_touch_all() in the current batch */
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
 	uint64_t reserved_blobs; /* value of the row `next-blob`, or 0 if that is unknown */
@@ -406,7 +409,8 @@ struct store {
 	bool unlinker_runs; /* under blobs_lock */
 	pthread_t unlinker;
 	bool held_back; /* under blobs_lock: some files are kept because of a guest */
-	bool forgot; /* under blobs_lock: the next start must sweep files that no list has */
+	/* under blobs_lock: a list had no memory for a file, so the next start must sweep */
+	bool forgot;
 	pthread_mutex_t unlink_lock; /* held while ROOT/hold is locked to remove files */
 	uint8_t dirs_cut[256 / 8]; /* data/xx that lost files since the start; under unlink_lock */
 	/* Read-locked from looking up a row until its blobs are pinned; write-locked before blobs
@@ -584,7 +588,8 @@ int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, st
 int lock_protects(struct store *store, int64_t bucket, const struct store_delete *item,
 	const struct old_object *old, bool *locked);
 
-/* A put of an object, or of a part: `put` is then the first member of a struct store_part_put. */
+/* A put of an object or of a part. For a part, `put` is the first member of a struct
+ * store_part_put. */
 struct put_txn {
 	struct txn txn;
 	struct store_put *put;
@@ -604,8 +609,8 @@ static inline bool relaxed_begin_wait(struct store *store, int64_t since_ms)
 	return atomic_compare_exchange_strong(&store->unsynced_since_ms, &none, since_ms);
 }
 
-/* Makes a sync point due, which releases files that are kept: at once if `now` is set, else within
- * `relaxed_ms`. Wakes the committer. */
+/* Makes a sync point due, at once if `now` is set, else within `relaxed_ms`, and wakes the
+ * committer. The sync point releases the files that are kept. */
 static inline void relaxed_wake(struct store *store, bool now)
 {
 	if (now)

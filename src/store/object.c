@@ -223,8 +223,8 @@ int version_add(struct store *store, int64_t bucket, const struct object_row *ro
 	return write_row(store, SQL_VERSION_ADD, bucket, row);
 }
 
-/* Makes `row` a version other than "null", with the default retention of the bucket, and notifies
- * the observers; `headers` gets its headers. */
+/* Makes `row` a version other than "null", with the default retention of the bucket; `headers` gets
+ * the headers of the version. Notifies the observers unless the version is a replica. */
 static int make_version(struct store *store, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct buf *headers)
 {
@@ -235,9 +235,9 @@ static int make_version(struct store *store, const char *bucket_name, int64_t bu
 	buf_add(headers, row->headers, row->headers_len);
 	if (buf_failed(headers))
 		return SQLITE_NOMEM;
-	/* The sender chooses the time of a replica, but not how long it is protected. The time of a
-	 * new version is later than now if the clock was wrong when the previous version was
-	 * made. */
+	/* The default retention begins now if the version is a replica, whose time the sender
+	 * chooses, or if its time is in the future, because the clock was wrong when the previous
+	 * version was made. */
 	rc = lock_new_version(store, bucket,
 		row->replica.modified_ns || row->modified_ns > now_ns ? now_ns : row->modified_ns,
 		headers);

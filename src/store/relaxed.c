@@ -25,7 +25,7 @@
  * of the log may name is not unlinked before the next sync point.
  *
  * ROOT/relaxed has two slots, which are written in turn and in place: an interrupted write leaves
- * the earlier mark, and most file systems need no free space for such a write. A slot contains:
+ * the earlier mark, and most file systems need no free space for such a write. A slot has a mark:
  *
  *	BOOT NUMBER SALT PAGES NUMBER
  *

@@ -121,7 +121,7 @@ struct store_object *store_object_outline(const struct store_object *object)
 	return outline;
 }
 
-/* Gets the seals of the files of an encrypted object. */
+/* Gets the seals (struct seal) of the files of an encrypted object. */
 static int read_seals(struct db *db, const struct store_object *object, struct penstock_error *err)
 {
 	for (size_t i = 0; i < object->n_pieces; i++) {

@@ -21,7 +21,8 @@ static int open_root(struct store *store, struct penstock_error *err)
 	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (store->root_fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", store->root);
-	/* A guest may read a store on a read-only file system. */
+	/* A guest (a process that only reads the store) may find the store on a read-only file
+	 * system. */
 	store->hold_fd = openat(store->root_fd, "hold",
 		(store->guest ? O_RDONLY : O_RDWR) | O_CREAT | O_CLOEXEC, 0600);
 	return store->hold_fd < 0 ? error_errno(err, errno, "cannot open '%s/hold'", store->root)
@@ -29,8 +30,8 @@ static int open_root(struct store *store, struct penstock_error *err)
 }
 
 /* Locks the root for an owner. A guest that checks if the store has an owner holds a shared lock
- * for a moment, so the lock is tried again, but only LOCK_ATTEMPTS times: a guest that was stopped
- * may hold the lock for longer. Fails at once if another owner has its exclusive lock. */
+ * for a moment, so the lock is tried again, but only LOCK_ATTEMPTS times: a guest that a signal has
+ * stopped may hold the lock for longer. Fails at once if another owner has its exclusive lock. */
 static int lock_root(int fd)
 {
 	for (unsigned attempts = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; attempts++) {
@@ -241,7 +242,8 @@ static int open_guest(
 	return rc;
 }
 
-/* An owner's changes make the directory a store of its own, which no backup may overwrite. */
+/* With the changes of an owner the directory is no longer the backup of another store, so no later
+ * backup may overwrite it. */
 static int remove_backup_mark(struct store *store, struct penstock_error *err)
 {
 	if (unlinkat(store->root_fd, STORE_BACKUP_MARK, 0) < 0 && errno != ENOENT)
@@ -310,8 +312,8 @@ bool store_is_relaxed(const struct store *store)
 	return store->relaxed;
 }
 
-/* Makes the removal of files durable: after a clean close there is no sweep, which would remove a
- * file that comes back. Returns false if that failed. */
+/* Makes the removal of files durable: a crash of the machine must not undo a removal, because there
+ * is no sweep after a clean close. Returns false on failure. */
 static bool sync_removals(struct store *store)
 {
 	bool good = true;

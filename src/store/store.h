@@ -1,6 +1,7 @@
 /*
  * The object store on disk: buckets, objects and multipart uploads below one root directory. There
- * is no HTTP and no authentication here. One process owns a root; others may read it as guests.
+ * is no HTTP and no authentication here. One process owns a root; other processes may open the same
+ * root as guests, which only read.
  *
  *	struct store *store;
  *	struct store_body *body;
@@ -465,9 +466,9 @@ const char *store_object_header(const struct store_object *object, const char *n
 /*
  * Returns the bytes of a range, which lies within the object: in the inline body, or in a mapped
  * file. Returns NULL if the range is in several pieces or in an encrypted file, needs a customer's
- * key, or cannot be mapped; read the range then. The result is valid as long as the object. Pass
- * the result to the kernel only (send): a disk error under a mapping raises SIGBUS in code that
- * reads the bytes.
+ * key, or cannot be mapped; the caller reads such a range. The result is valid as long as the
+ * object. Pass the result to the kernel only (send): a disk error under a mapping raises SIGBUS in
+ * code that reads the bytes.
  */
 const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length);
 
@@ -475,7 +476,7 @@ const void *store_object_map(const struct store_object *object, uint64_t offset,
  * Opens the file that contains these bytes contiguously, for sendfile(); the bytes begin at offset
  * `*at` of the file. The caller closes the file, which stays valid without the object. Returns -1
  * if the bytes are in the database, in several pieces or encrypted, or if the file cannot be
- * opened; map or read the bytes then.
+ * opened; the caller maps or reads such bytes.
  */
 int store_object_open(
 	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at);

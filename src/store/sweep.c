@@ -10,7 +10,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 
-/* Files without a row. A file that a layout names has lost its row, which a repair adds again. */
+/* Data files without a row in the table `blobs`. If the layout of an object (layout.c) names such a
+ * file, the file has lost its row, which a repair adds again. */
 struct sweep {
 	struct store *store;
 	struct db *db;
@@ -25,9 +26,9 @@ static bool is_stopped(const struct sweep *s)
 }
 
 /*
- * Returns true if no row names a listed file. Checks the pins first: a body is pinned before its
- * file exists and until its row is committed, so a file without a pin whose row is missing
- * afterwards never had a row, or has lost it.
+ * Returns true if no row names a file that was found in its directory. Checks the pins first: a
+ * body is pinned from before its file exists until its row is committed. A file that had no pin and
+ * afterwards has no row therefore never had a row, or has lost its row.
  */
 static bool has_no_row(const struct sweep *s, uint64_t id)
 {
