@@ -133,7 +133,7 @@ static enum MHD_Result add_header(
 	return MHD_YES;
 }
 
-/* Splits the path into bucket and key. Returns false with a reply set. */
+/* Splits the path into bucket and key. Sets the reply and returns false on failure. */
 static bool split_path(struct request *req)
 {
 	_cleanup_(buf_release) struct buf bucket = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -245,7 +245,8 @@ static enum MHD_Result cut_off(struct request *req)
 	return send_reply(req);
 }
 
-/* Verifies the sender, unless the signature is in the body. Returns false with a reply set. */
+/* Verifies the sender, unless the signature is in the body. Sets the reply and returns false on
+ * failure. */
 static bool identify(struct request *req)
 {
 	if (request_is_form(req) || query_is(req))

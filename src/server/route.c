@@ -207,8 +207,8 @@ static bool is_read(const struct request *req)
 	return strcmp(req->method, "GET") == 0 || strcmp(req->method, "HEAD") == 0;
 }
 
-/* Reads the version that the request names; `sub` is its subresource. Returns false with a reply
- * set. */
+/* Reads the version that the request names; `sub` is its subresource. Sets the reply and returns
+ * false on failure. */
 static bool take_version(struct request *req, const char *sub)
 {
 	bool has_versions = sub ? strncmp(sub, "upload", 6) != 0

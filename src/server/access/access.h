@@ -49,7 +49,7 @@ enum access_result access_of(
 /* Returns true if the sender may list the key: only such a sender may learn that the key is
  * missing. */
 bool access_may_list(struct request *req, const struct access_subject *subject);
-/* Decides on an action. Returns false with a reply set if the action is not allowed. */
+/* Decides on an action. Sets the reply and returns false if the action is not allowed. */
 bool access_check_subject(
 	struct request *req, const char *action, const struct access_subject *subject);
 /* Like access_check_subject(), for the bucket or the object that the request names. `action` is the
@@ -58,21 +58,22 @@ bool access_check_subject(
 bool access_check(struct request *req, const char *action);
 /* For an operation that checks each of its subjects later. Refuses an anonymous sender unless the
  * bucket allows some action to everyone, perhaps on conditions. Refuses any other known sender if
- * the bucket is missing. Returns false with a reply set. */
+ * the bucket is missing. Sets the reply and returns false after a refusal. */
 bool access_check_sender(struct request *req);
 /* Returns true if a deletion under these conditions, each of which may be NULL, needs the right to
  * read, too, as with AWS: the reply shows if the object meets the conditions. */
 bool access_needs_read(const char *etag, const char *size, const char *modified);
 /* Checks req->action, and the actions that headers of the request ask for in addition: tags,
  * grants, locks and ownership of a new object or bucket, a replica, the bypass of a lock, and the
- * read of an object that is changed under a condition. Returns false with a reply set. */
+ * read of an object that is changed under a condition. Sets the reply and returns false on
+ * failure. */
 bool access_check_request(struct request *req);
 /* Checks an action in addition to the action of the request, such as s3:PutObjectTagging with a new
  * object. If `needed`, a statement must allow the action; otherwise only a statement that denies it
- * refuses the request. Returns false with a reply set. */
+ * refuses the request. Sets the reply and returns false on failure. */
 bool access_check_implied(struct request *req, const char *action, bool needed);
 /* Repeats access_check_request(), with the current key and policies, after a body that the sender
- * may have held back for a long time. Returns false with a reply set. */
+ * may have held back for a long time. Sets the reply and returns false on failure. */
 bool access_check_again(struct request *req);
 
 #endif

@@ -109,7 +109,7 @@ static bool is_signed_with(
 }
 
 /* `date` is the date of the header, or the expiry time of a URL. botocore signs "/bucket/" for the
- * path "/bucket". Returns false with a reply set. */
+ * path "/bucket". Sets the reply and returns false on failure. */
 static bool check_signature(struct request *req, const char *date, const char *signature)
 {
 	const char *sub = request_subresource(req);

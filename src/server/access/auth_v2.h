@@ -13,7 +13,7 @@ struct request;
 
 /* Returns true if the URL or a header has a signature of version 2. */
 bool auth_v2_is(const struct request *req);
-/* Verifies the signature, and sets the identity. Returns false with a reply set. */
+/* Verifies the signature, and sets the identity. Sets the reply and returns false on failure. */
 bool auth_v2_verify(struct request *req);
 /* Like auth_v2_verify(), for a form; `policy` is the field of that name. */
 bool auth_v2_verify_form(struct request *req, const char *access_key_id, const char *signature,

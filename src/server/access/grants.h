@@ -35,7 +35,7 @@ struct grants_scope {
 	{                                                                                          \
 		0                                                                                  \
 	}
-/* Reads the settings of the request's bucket. Returns false with a reply set if there is no such
+/* Reads the settings of the request's bucket. Sets the reply and returns false if there is no such
  * bucket, or if its settings cannot be read. */
 bool grants_begin(struct request *req, struct grants_scope *out);
 void grants_end(struct grants_scope *scope);
@@ -68,16 +68,17 @@ int grants_ask(struct request *req, const struct access_settings *settings, cons
 
 /* Returns true if the request has x-amz-acl or x-amz-grant-... */
 bool grants_are_asked(const struct request *req);
-/* Gets the list of a new bucket. `*text` is NULL if no list is to be kept. Returns false with a
- * reply set. */
+/* Gets the list of a new bucket. `*text` is NULL if no list is to be kept. Sets the reply and
+ * returns false on failure. */
 bool grants_of_new_bucket(struct request *req, const char **text);
 /* Gets the list that a request for ?acl sets, for the owner with the id `owner`; the text lives as
- * long as the request. `*text` is NULL if no list is to be kept. Returns false with a reply set. */
+ * long as the request. `*text` is NULL if no list is to be kept. Sets the reply and returns false
+ * on failure. */
 bool grants_of_request(struct request *req, const struct grants_scope *scope, const char *owner,
 	const char **text);
 
-/* Appends the owner and the list of a new object to its stored headers. Returns false with a reply
- * set. */
+/* Appends the owner and the list of a new object to its stored headers. Sets the reply and returns
+ * false on failure. */
 bool grants_add(struct request *req, struct buf *out);
 
 #endif

@@ -21,15 +21,15 @@ const char *owner_number(const char *headers, size_t len);
 struct s3_owner owner_of_object(struct request *req, const struct store_object *object);
 /* Like owner_of_object(), for the stored headers of an object or an upload. */
 struct s3_owner owner_of_headers(struct request *req, const char *headers, size_t len);
-/* Gets the request's bucket and its owner, whose texts may be in `bucket`. Returns false with a
- * reply set. */
+/* Gets the request's bucket and its owner, whose texts may be in `bucket`. Sets the reply and
+ * returns false on failure. */
 bool owner_of_request_bucket(
 	struct request *req, struct store_bucket *bucket, struct s3_owner *out);
 /* Returns true if the sender belongs to the account that owns the bucket. */
 bool owner_is_sender(const struct request *req, const struct store_bucket *bucket);
 
 /* Compares the owner of `bucket` with the number in the header `name`, if the request has this
- * header. Returns false with a reply set. */
+ * header. Sets the reply and returns false on failure. */
 bool owner_is_expected(struct request *req, const char *name, const char *bucket);
 
 #endif

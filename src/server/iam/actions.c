@@ -166,7 +166,8 @@ bool query_is(const struct request *req)
 	       strncasecmp(type, form, sizeof(form) - 1) == 0;
 }
 
-/* Verifies the signature, which covers the hash of the body. Returns false with a reply set. */
+/* Verifies the signature, which covers the hash of the body. Sets the reply and returns false on
+ * failure. */
 static bool verify(struct request *req)
 {
 	const struct buf *body = &req->body.document;

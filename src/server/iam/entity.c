@@ -326,7 +326,7 @@ bool entity_may_add(struct query *q, const struct entity_kind *kind)
 
 /* --- actions --------------------------------------------------------------------------------- */
 
-/* Adds the members that only roles have. Returns false with the reply set. */
+/* Adds the members that only roles have. Sets the reply and returns false on failure. */
 static bool describe_role(struct query *q, json_t *role)
 {
 	const char *trust = query_need(q, "AssumeRolePolicyDocument");

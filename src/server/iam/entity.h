@@ -21,49 +21,51 @@ extern const struct entity_kind entity_user, entity_group, entity_role, entity_p
 
 /* Returns true for a valid name of at most `most` characters. */
 bool entity_is_name(const char *name, size_t most);
-/* Gets the path of a request, "/" if the request has none, or NULL with the reply set. */
+/* Gets the path of a request, or "/" if the request has no path. Sets the reply and returns NULL on
+ * failure. */
 const char *entity_path(struct query *q, const char *parameter);
 
-/* Returns the name of the record, or NULL with the reply set. */
+/* Returns the name of the record. Sets the reply and returns NULL on failure. */
 const char *entity_record(struct query *q, const struct entity_kind *kind, const char *name);
-/* Finds the entity that a parameter names, and the name of its record. Returns NULL with the reply
- * set. */
+/* Finds the entity that a parameter names, and the name of its record. Sets the reply and returns
+ * NULL on failure. */
 const json_t *entity_find(struct query *q, const struct entity_kind *kind, const char **record);
 /* Returns the ARN of the entity or policy that the request is about, even if it does not exist.
- * Returns "*" if the request is about a whole account, or NULL with the reply set. */
+ * Returns "*" if the request is about a whole account. Sets the reply and returns NULL on
+ * failure. */
 const char *entity_resource(struct query *q);
 /* Like entity_find(), for the user of an action; without UserName the user is the sender itself. */
 const json_t *entity_find_user(struct query *q, const char **record);
 /* Returns a copy of a record, or a new record if `entity` is NULL. *part is the object `member` of
- * the copy, which is added if it is missing. Returns NULL with the reply set. */
+ * the copy, which is added if it is missing. Sets the reply and returns NULL on failure. */
 json_t *entity_copy_with(struct query *q, const json_t *entity, const char *member, json_t **part);
 /* Stores a changed copy, and takes the reference to `copy`. Stores nothing if `failed` is not 0,
- * because the change ran out of memory. Returns false with the reply set. */
+ * because the change ran out of memory. Sets the reply and returns false on failure. */
 bool entity_store(struct query *q, const char *record, json_t *copy, int failed);
 /* Stores an entity after adding a text to its list `member`, or removing the text if `add` is
- * false. Returns false with the reply set. */
+ * false. Sets the reply and returns false on failure. */
 bool entity_store_listed(struct query *q, const char *record, const json_t *entity,
 	const char *member, const char *text, bool add);
-/* Checks the quota. Returns false with the reply set if the account may have no more entities of
+/* Checks the quota. Sets the reply and returns false if the account may have no more entities of
  * this kind. */
 bool entity_may_add(struct query *q, const struct entity_kind *kind);
 /* Writes the members of an entity. */
 void entity_write(struct query *q, const struct entity_kind *kind, const json_t *entity);
-/* Returns the ARN, or NULL with the reply set. */
+/* Returns the ARN. Sets the reply and returns NULL on failure. */
 const char *entity_arn(struct query *q, const struct entity_kind *kind, const json_t *entity);
 /* Limits, as with AWS. */
 #define ENTITY_KEYS_MAX	    2 /* access keys of a user */
 #define ENTITY_ATTACHED_MAX 10 /* managed policies of one entity */
 #define ENTITY_GROUPS_MAX   10 /* groups of a user */
 #define ENTITY_TRUST_MAX    2048 /* characters of the trust policy of a role */
-/* Checks a policy document. Returns false with the reply set if it is invalid, or if its characters
+/* Checks a policy document. Sets the reply and returns false if it is invalid, or if its characters
  * other than white space, plus `others`, are more than `most`. */
 bool entity_check_policy(
 	struct query *q, const char *document, enum policy_kind kind, size_t others, size_t most);
 /* Returns the number of characters of a document other than white space. */
 size_t entity_policy_size(const char *document);
-/* Generates the id of an entity, or of a key: a prefix and letters. Returns NULL with the reply
- * set. */
+/* Generates the id of an entity, or of a key: a prefix and letters. Sets the reply and returns NULL
+ * on failure. */
 const char *entity_id(struct query *q, const char *prefix, size_t n, const char *alphabet);
 #define ENTITY_ID_ALPHABET "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
@@ -73,7 +75,7 @@ struct entity_page {
 	size_t n;
 	bool truncated;
 };
-/* Sorts `n` names, and selects a page of them. Returns false with the reply set. */
+/* Sorts `n` names, and selects a page of them. Sets the reply and returns false on failure. */
 bool entity_page(struct query *q, const char **names, size_t n, struct entity_page *out);
 /* Writes the end of a page. */
 void entity_page_end(struct query *q, const struct entity_page *page);

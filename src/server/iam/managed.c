@@ -27,8 +27,8 @@ static json_int_t now_s(void)
 
 /* --- policies -------------------------------------------------------------------------------- */
 
-/* Finds the policy that the request names, in the sender's account. Returns NULL with the reply
- * set. */
+/* Finds the policy that the request names, in the sender's account. Sets the reply and returns NULL
+ * on failure. */
 static const json_t *find_policy(struct query *q, const char **arn, const char **record)
 {
 	const json_t *found;
@@ -49,8 +49,8 @@ static const json_t *find_policy(struct query *q, const char **arn, const char *
 	return NULL;
 }
 
-/* Like find_policy(), for a request that only reads: *policy is NULL for a policy of AWS. Returns
- * false with the reply set. */
+/* Like find_policy(), for a request that only reads: *policy is NULL for a policy of AWS. Sets the
+ * reply and returns false on failure. */
 static bool find_any(struct query *q, const char **arn, const json_t **policy)
 {
 	const char *record;
@@ -311,7 +311,8 @@ void iam_create_version(struct query *q)
 	xml_close(&q->xml, "PolicyVersion");
 }
 
-/* Finds the policy and the version that the request names. Returns NULL with the reply set. */
+/* Finds the policy and the version that the request names. Sets the reply and returns NULL on
+ * failure. */
 static const json_t *find_version(
 	struct query *q, const char **arn, const char **record, const char **id)
 {

@@ -90,8 +90,8 @@ void iam_list_keys(struct query *q)
 	xml_element_bool(&q->xml, "IsTruncated", false);
 }
 
-/* Finds the key that the request names, in a copy of the entity that has it. Returns NULL with the
- * reply set. */
+/* Finds the key that the request names, in a copy of the entity that has it. Sets the reply and
+ * returns NULL on failure. */
 static json_t *find_key(struct query *q, const char **record, const char **id, json_t **keys)
 {
 	const json_t *entity = entity_find_user(q, record);
@@ -165,7 +165,7 @@ void iam_put_policy(struct query *q)
 			json_object_set_new(policies, name, json_string(document)) < 0);
 }
 
-/* Finds the policy that the request names. Returns NULL with the reply set. */
+/* Finds the policy that the request names. Sets the reply and returns NULL on failure. */
 static const char *find_policy(
 	struct query *q, const json_t **entity, const char **record, const char **name)
 {

@@ -38,7 +38,7 @@ bool query_is(const struct request *req);
 void query_begin(struct request *req);
 
 /* Returns true if the sender's own policies allow the action, such as "iam:CreateUser", on the
- * resource. Else returns false with the reply set. */
+ * resource. Otherwise sets the reply and returns false. */
 bool query_may(struct query *q, const char *action, const char *resource);
 /* Gets the values of condition keys. `question->cookie` must be a struct query. */
 int query_values(
@@ -54,15 +54,15 @@ bool query_fail(struct query *q, unsigned status, const char *code, const char *
 bool query_no_memory(struct query *q);
 /* Replies with the result. */
 void query_succeed(struct query *q);
-/* Gets a number; `out` keeps its value if there is no such parameter. Returns false with the reply
- * set. */
+/* Gets a number; `out` keeps its value if there is no such parameter. Sets the reply and returns
+ * false on failure. */
 bool query_number(struct query *q, const char *name, uint64_t min, uint64_t max, uint64_t *out);
-/* Returns a text that lives as long as the request, or NULL with the reply set. */
+/* Returns a text that lives as long as the request. Sets the reply and returns NULL on failure. */
 const char *query_text(struct query *q, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Writes an element with a time in seconds. */
 void query_date(struct query *q, const char *name, int64_t seconds);
-/* Stores a record, or removes it if `value` is NULL; takes the reference. Returns false with the
- * reply set. */
+/* Stores a record, or removes it if `value` is NULL; takes the reference. Sets the reply and
+ * returns false on failure. */
 bool query_store(struct query *q, const char *name, json_t *value);
 
 #endif

@@ -33,8 +33,8 @@ void sts_caller(struct query *q)
 	xml_element(&q->xml, "Account", q->account);
 }
 
-/* Creates keys with these terms, and writes the keys; takes the reference to `terms`. Returns false
- * with the reply set. */
+/* Creates keys with these terms, and writes the keys; takes the reference to `terms`. Sets the
+ * reply and returns false on failure. */
 static bool write_keys(struct query *q, json_t *terms, uint64_t seconds)
 {
 	_cleanup_(s3_json_freep) json_t *owned = terms;
@@ -135,7 +135,8 @@ static bool is_policy(struct query *q, const char *arn, const char *role)
 	       strcmp(record_account(record).number, record_account(role).number) == 0;
 }
 
-/* Adds the policies that narrow the session of a role. Returns false with the reply set. */
+/* Adds the policies that narrow the session of a role. Sets the reply and returns false on
+ * failure. */
 static bool add_policies(struct query *q, const char *role, json_t *terms)
 {
 	const char *policy = query_value(q, "Policy"), *arn;
@@ -190,7 +191,7 @@ static int place_of(const char *name, struct span value, size_t n_policies)
 }
 
 /* Refuses a parameter that AssumeRole does not read, because it may be meant to limit the keys.
- * Returns false with the reply set. */
+ * Sets the reply and returns false after a refusal. */
 static bool reads_all(struct query *q, size_t n_policies)
 {
 	bool seen[PARAMETERS + SESSION_ARNS_MAX] = {false};

@@ -14,7 +14,8 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Returns NULL with a reply set if there is no such bucket. */
+/* Gets the settings of the request's bucket. Sets the reply and returns NULL if there is no such
+ * bucket. */
 static struct access_settings *get_settings(struct request *req)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
@@ -45,8 +46,8 @@ static void set_config(struct request *req, const char *name, const char *text, 
 /* --- policies -------------------------------------------------------------------------------- */
 
 /* As with AWS, only the account of the bucket reads and changes its policy, even if the policy
- * allows this to others: a policy for s3:* must not hand over control of the bucket. Returns false
- * with a reply set. */
+ * allows this to others: a policy for s3:* must not hand over control of the bucket. Sets the reply
+ * and returns false for any other account, or on failure. */
 static bool is_of_account(struct request *req)
 {
 	struct store_bucket bucket;

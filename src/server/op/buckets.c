@@ -112,7 +112,7 @@ static void add_config(struct store_new_bucket *out, const char *name, const cha
 	out->configs[out->n_configs++].text = text;
 }
 
-/* Selects the tags of a new bucket. Returns false with a reply set. */
+/* Selects the tags of a new bucket. Sets the reply and returns false on failure. */
 static bool choose_tags(
 	struct request *req, const struct s3_create_bucket *config, struct store_new_bucket *out)
 {
@@ -129,7 +129,8 @@ static bool choose_tags(
 	return text != NULL;
 }
 
-/* Selects the grants and the object ownership of a new bucket. Returns false with a reply set. */
+/* Selects the grants and the object ownership of a new bucket. Sets the reply and returns false on
+ * failure. */
 static bool choose_access(struct request *req, struct store_new_bucket *out)
 {
 	const char *ownership = request_header(req, "x-amz-object-ownership");
@@ -145,7 +146,7 @@ static bool choose_access(struct request *req, struct store_new_bucket *out)
 	return true;
 }
 
-/* Reads x-amz-bucket-object-lock-enabled. Returns false with a reply set if the value is not a
+/* Reads x-amz-bucket-object-lock-enabled. Sets the reply and returns false if the value is not a
  * boolean. */
 static bool choose_lock(struct request *req, struct store_new_bucket *out)
 {
@@ -358,7 +359,7 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 	result->n++;
 }
 
-/* Adds the deletion of a key of a list to `out`. Returns false with a reply set. */
+/* Adds the deletion of a key of a list to `out`. Sets the reply and returns false on failure. */
 static bool add_deletion(struct request *req, const struct s3_delete_item *item,
 	const struct store_origin *origin, struct store_delete *out)
 {

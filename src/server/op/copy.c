@@ -36,7 +36,8 @@ struct source {
 	const char *version; /* NULL for the current version */
 };
 
-/* Splits "[/]bucket/key[?versionId=ID]", percent-encoded. Returns false with a reply set. */
+/* Splits "[/]bucket/key[?versionId=ID]", percent-encoded. Sets the reply and returns false on
+ * failure. */
 static bool parse_source(struct request *req, struct source *out)
 {
 	const char *text = request_header(req, "x-amz-copy-source");
@@ -66,7 +67,7 @@ static bool parse_source(struct request *req, struct source *out)
 	return owner_is_expected(req, "x-amz-source-expected-bucket-owner", out->bucket);
 }
 
-/* Gets the source. Returns NULL with a reply set if the source cannot be read, or is a delete
+/* Gets the source. Sets the reply and returns NULL if the source cannot be read, or is a delete
  * marker. If the request names the version of the delete marker, the reply differs from that to a
  * GET. */
 static struct store_object *find_source(struct request *req, const struct source *from)
@@ -88,7 +89,8 @@ static struct store_object *find_source(struct request *req, const struct source
 	return NULL;
 }
 
-/* Gets the current source after checking its conditions. Returns NULL with a reply set. */
+/* Gets the current source after checking its conditions. Sets the reply and returns NULL on
+ * failure. */
 static struct store_object *open_source(struct request *req, const struct source *from)
 {
 	_cleanup_(store_object_unrefp) struct store_object *source = find_source(req, from);
@@ -293,7 +295,7 @@ static bool copy_headers(struct request *req, const struct source *from,
 /* Selects the checksum of the copy. The checksum of the source is kept unless the request names
  * another algorithm, or the checksum is composite and the bytes are written again: such a copy has
  * no parts. If the source has no checksum, the copy gets the checksum that a new object would get.
- * Returns false with a reply set. */
+ * Sets the reply and returns false on failure. */
 static bool choose_checksum(struct request *req, const struct store_object *source, bool shared,
 	enum checksum_kind *computed)
 {
@@ -314,7 +316,7 @@ static bool choose_checksum(struct request *req, const struct store_object *sour
 }
 
 /* Gives the copy the parts of the source. If `sums` is false, the parts lose their checksums, which
- * are of a different algorithm. Returns false with a reply set. */
+ * are of a different algorithm. Sets the reply and returns false on failure. */
 static bool keep_parts(struct request *req, const struct store_object *source, bool sums)
 {
 	struct store_part *parts;
@@ -332,8 +334,8 @@ static bool keep_parts(struct request *req, const struct store_object *source, b
 	return parts != NULL || reply_error(req, S3_E_SLOW_DOWN);
 }
 
-/* Shares the bytes of the source, or writes them again. Returns false with a reply set, or if the
- * copy needs a slot. */
+/* Shares the bytes of the source, or writes them again. Sets the reply and returns false on
+ * failure; also returns false if the copy needs a slot. */
 static bool copy_bytes(struct request *req, struct store_object *source)
 {
 	struct reading r = {
@@ -370,7 +372,7 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 	return sse_etag(req, req->body.etag, &err) == 0 || reply_failure(req, &err);
 }
 
-/* Calls `attempt` until it returns true, with a reply set or because it needs a slot. `attempt`
+/* Calls `attempt` until it returns true, because it has set the reply or needs a slot. `attempt`
  * returns false if the source was replaced in the meantime. Access is checked before each attempt,
  * because the sender may have no right to read the new source. */
 static void copy_with(
@@ -496,8 +498,8 @@ static bool has_few_pieces(const struct store_object *source, uint64_t offset, u
 }
 
 /* Hashes the range, unless the source has the hashes of the range. Writes the bytes to a file if
- * they cannot be shared with the source. Returns false with a reply set, or if the copy needs a
- * slot. */
+ * they cannot be shared with the source. Sets the reply and returns false on failure; also returns
+ * false if the copy needs a slot. */
 static bool part_source(struct request *req, struct store_object *source)
 {
 	struct store_put *put = &req->part.put;

@@ -188,7 +188,7 @@ static void stream_free(void *cls)
 }
 
 /* Verifies an object of one block before the reply starts; a larger object is verified while it is
- * sent. Returns false with a reply set if the object is damaged or cannot be read, or if out of
+ * sent. Sets the reply and returns false if the object is damaged or cannot be read, or if out of
  * memory. */
 static bool verify_small(struct request *req, struct store_object *object, const struct extent *e)
 {
@@ -234,8 +234,8 @@ static size_t block_of(const struct request *req, const struct stream *stream, u
 	return length < block ? (size_t)length : block;
 }
 
-/* Returns NULL if out of memory, or with a reply set if a file of the object is missing or too
- * short. */
+/* Returns NULL if out of memory. Sets the reply and returns NULL if a file of the object is missing
+ * or too short. */
 static struct MHD_Response *stream_response(
 	struct request *req, struct store_object *object, const struct extent *e)
 {
@@ -328,7 +328,7 @@ static const char *find_override(struct request *req, const char *name)
 }
 
 /* As with AWS, only a signed request replaces headers: a link must not turn a public text into a
- * web page. Returns false with a reply set. */
+ * web page. Sets the reply and returns false after a refusal. */
 static bool may_override(struct request *req)
 {
 	for (size_t i = 0; req->anonymous && i < ARRAY_SIZE(overridable); i++)
@@ -543,7 +543,8 @@ struct attributes {
 	uint64_t marker, max_parts;
 };
 
-/* Reads the number in a header, which may be absent. Returns false with a reply set. */
+/* Reads the number in a header, which may be absent. Sets the reply and returns false on
+ * failure. */
 static bool read_number(struct request *req, const char *name, uint64_t *out)
 {
 	const char *text = request_header(req, name);
@@ -553,7 +554,7 @@ static bool read_number(struct request *req, const char *name, uint64_t *out)
 		       "Provided %s not an integer or within integer range", name);
 }
 
-/* Reads the list of attributes. Returns false with a reply set. */
+/* Reads the list of attributes. Sets the reply and returns false on failure. */
 static bool read_attributes(struct request *req, struct attributes *out)
 {
 	static const char *const names[ATTRIBUTES] = {

@@ -85,7 +85,7 @@ bool op_set_rules(struct request *req, const char *name, const struct buf *xml)
 	       op_update_rules(req);
 }
 
-/* Gives each rule a name. Returns false with a reply set. */
+/* Gives each rule a name. Sets the reply and returns false on failure. */
 static bool name_rules(struct request *req, struct s3_lifecycle *rules)
 {
 	for (size_t i = 0; i < rules->n; i++)

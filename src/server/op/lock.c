@@ -43,8 +43,8 @@ void op_object_lock(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Reads a number of days or years, 1 to `most`, unless `text` is NULL. Returns false with a reply
- * set if the number is invalid. */
+/* Reads a number of days or years, 1 to `most`, unless `text` is NULL. Sets the reply and returns
+ * false if the number is invalid. */
 static bool read_period(struct request *req, const char *text, int64_t most, unsigned *out)
 {
 	int64_t n = 0;
@@ -62,7 +62,7 @@ static bool read_period(struct request *req, const char *text, int64_t most, uns
 	return true;
 }
 
-/* Converts a document to a lock. Returns false with a reply set if the document is invalid. */
+/* Converts a document to a lock. Sets the reply and returns false if the document is invalid. */
 static bool read_lock(
 	struct request *req, const struct s3_object_lock *document, struct store_lock *out)
 {
@@ -100,8 +100,8 @@ void op_put_object_lock(struct request *req)
 
 /* --- retentions ------------------------------------------------------------------------------ */
 
-/* Gets the version that the request names, in a bucket with Object Lock. Returns NULL with a reply
- * set. */
+/* Gets the version that the request names, in a bucket with Object Lock. Sets the reply and returns
+ * NULL on failure. */
 static struct store_object *find_version(struct request *req)
 {
 	struct store_lock lock;
@@ -111,8 +111,8 @@ static struct store_object *find_version(struct request *req)
 		       : NULL;
 }
 
-/* Checks access after the document was read, because a policy may depend on the document. Returns
- * false with a reply set. */
+/* Checks access after the document was read, because a policy may depend on the document. Sets the
+ * reply and returns false on failure. */
 static bool may(struct request *req, const char *action, const struct access_subject *document)
 {
 	return access_check_subject(req, action, document) &&
@@ -156,8 +156,8 @@ void op_retention(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Converts a document to a retention; an empty document removes the retention. Returns false with a
- * reply set if the document is invalid. */
+/* Converts a document to a retention; an empty document removes the retention. Sets the reply and
+ * returns false if the document is invalid. */
 static bool read_retention(
 	struct request *req, const struct s3_retention *document, struct store_retention *out)
 {

@@ -41,7 +41,7 @@ void op_bucket_logging(struct request *req)
 }
 
 /* Checks that the target bucket exists, belongs to the same owner and has no default retention, and
- * that the sender may write the log objects. Returns false with a reply set if a check fails. */
+ * that the sender may write the log objects. Sets the reply and returns false if a check fails. */
 static bool check_target(struct request *req, const struct s3_logging *logging)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

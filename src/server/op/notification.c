@@ -26,7 +26,8 @@ void op_bucket_notification(struct request *req)
 		reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Gives each rule a name, and checks its destination. Returns false with a reply set. */
+/* Gives each rule a name, and checks its destination. Sets the reply and returns false on
+ * failure. */
 static bool complete_rules(struct request *req, struct s3_notification *rules)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

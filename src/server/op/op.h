@@ -20,9 +20,9 @@ struct store_origin;
 struct store_object;
 struct store_list_query;
 
-/* Gets the bucket of the request. Returns false with a reply set if it does not exist. */
+/* Gets the bucket of the request. Sets the reply and returns false if the bucket does not exist. */
 bool op_get_bucket(struct request *req, struct store_bucket *out);
-/* Returns false with a reply set if the bucket, or the object that the request names, does not
+/* Sets the reply and returns false if the bucket, or the object that the request names, does not
  * exist. */
 bool op_subject_exists(struct request *req);
 
@@ -30,12 +30,12 @@ bool op_subject_exists(struct request *req);
 struct op_note {
 	const char *name;
 	const char *value; /* NULL removes the header */
-	/* Returns false with a reply set if this change of the object is not allowed; NULL if the
-	 * change is always allowed. */
+	/* Sets the reply and returns false if this change of the object is not allowed. The
+	 * callback is NULL if the change is always allowed. */
 	bool (*allowed)(struct request *req, const struct store_object *object, const void *arg);
 	const void *arg; /* passed to allowed() */
-	/* Checks the access of the sender again after the object has changed. Returns false with a
-	 * reply set. NULL to use access_check_request(). */
+	/* Checks the access of the sender again after the object has changed. Sets the reply and
+	 * returns false on failure. The callback is NULL to use access_check_request(). */
 	bool (*may)(struct request *req, const struct op_note *note);
 	const struct access_subject *subject; /* for may() */
 	unsigned status; /* status of the reply */
@@ -43,25 +43,27 @@ struct op_note {
 /* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);
 
-/* Gives a rule of a bucket a name if the rule has none. Returns false with a reply set. */
+/* Gives a rule of a bucket a name if the rule has none. Sets the reply and returns false on
+ * failure. */
 bool op_name_rule(struct request *req, const char **id);
 /* Adds or replaces the configuration `name` of the request's bucket, or removes it if `xml` is
  * NULL; then calls op_update_rules(). `name` is one of the configurations that the server keeps
- * parsed in memory. Returns false with a reply set. */
+ * parsed in memory. Sets the reply and returns false on failure. */
 bool op_set_rules(struct request *req, const char *name, const struct buf *xml);
-/* Applies a change of the rules of the bucket, or the deletion of the bucket. Returns false with a
- * reply set. */
+/* Applies a change of the rules of the bucket, or the deletion of the bucket. Sets the reply and
+ * returns false on failure. */
 bool op_update_rules(struct request *req);
-/* Returns true if the document of a request is not too long for rules. Returns false with a reply
- * set. */
+/* Returns true if the document of a request is not too long for rules. Otherwise sets the reply and
+ * returns false. */
 bool op_rules_fit(struct request *req);
 /* Returns the origin of a request's changes, for their events. The result lives as long as the
  * request; NULL if no bucket has notifications. */
 const struct store_origin *op_origin(struct request *req, const char *event);
-/* Gets the version that a request replicates, or NULL. Returns false with a reply set. */
+/* Gets the version that a request replicates, or NULL. Sets the reply and returns false on
+ * failure. */
 bool op_replica_version(struct request *req, const char **version);
-/* Appends the stored header of a replica, if the request makes a replica. Returns false with a
- * reply set. */
+/* Appends the stored header of a replica, if the request makes a replica. Sets the reply and
+ * returns false on failure. */
 bool op_replica_add(struct request *req, struct buf *out);
 /* Combines the state of replication in a stored header with `before`, the result for the headers
  * before this header, or NULL. Returns NULL if no header so far has a state. */
@@ -99,11 +101,11 @@ void op_reply_upload_end(struct request *req, int64_t started_ns);
 /* Returns the token of the next page: the last name of this page, in hexadecimal. Returns NULL if
  * out of memory; the reply is then 503. */
 const char *op_token(struct request *req, const char *last);
-/* Returns the name in a token, or NULL with a reply set. */
+/* Returns the name in a token. Sets the reply and returns NULL on failure. */
 const char *op_token_decode(struct request *req, const char *token);
 
 /* Reads prefix, delimiter, encoding and length of a list; `max_name` is the name of the parameter
- * with the length. Returns false with a reply set. */
+ * with the length. Sets the reply and returns false on failure. */
 bool op_list_begin(struct request *req, const char *max_name, struct s3_list *list,
 	struct store_list_query *query);
 /* Returns false if a name has characters that XML 1.0 lacks. A page with such a name is
@@ -174,7 +176,8 @@ void op_put_object_begin(struct request *req);
 /* Stores the complete body; then `after` replies. */
 void op_store_object(struct request *req, void (*after)(struct request *req));
 /* Before the body is sent: refuses a request with If-None-Match: * if the object exists; other
- * conditions are checked when the change takes effect. Returns false with a reply set. */
+ * conditions are checked when the change takes effect. Sets the reply and returns false after a
+ * refusal. */
 bool op_check_condition_early(struct request *req);
 /* Handles a browser's form. */
 void op_post_object_begin(struct request *req);

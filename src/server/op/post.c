@@ -84,7 +84,7 @@ static int on_field(
 	return 0;
 }
 
-/* Returns the value of a field that a form needs, or NULL with a reply set. */
+/* Returns the value of a field that a form needs. Sets the reply and returns NULL on failure. */
 static const char *need_field(struct request *req, const char *name, const char *shown)
 {
 	const char *value = field_of(req->form, name);

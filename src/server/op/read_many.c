@@ -167,7 +167,7 @@ static enum store_status add_item(struct request *req, struct many *m,
 	return status;
 }
 
-/* Reads all lines of the request, and adds a result for each. Returns false with a reply set if a
+/* Reads all lines of the request, and adds a result for each. Sets the reply and returns false if a
  * line is invalid, or if the store fails. */
 static bool add_items(struct request *req, struct many *m, char *text)
 {

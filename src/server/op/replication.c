@@ -26,7 +26,8 @@ void op_bucket_replication(struct request *req)
 		reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Gives each rule a name, and checks its destination. Returns false with a reply set. */
+/* Gives each rule a name, and checks its destination. Sets the reply and returns false on
+ * failure. */
 static bool complete_rules(struct request *req, const char *owner, struct s3_replication *rules)
 {
 	for (size_t i = 0; i < rules->n; i++) {

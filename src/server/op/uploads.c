@@ -21,7 +21,8 @@
 
 /* --- CreateMultipartUpload ------------------------------------------------------------------- */
 
-/* Selects the algorithm and type of the object's checksum. Returns false with a reply set. */
+/* Selects the algorithm and type of the object's checksum. Sets the reply and returns false on
+ * failure. */
 static bool choose_checksum(struct request *req, struct store_checksum *out)
 {
 	const char *algorithm = request_header(req, "x-amz-checksum-algorithm");
@@ -94,8 +95,8 @@ static bool find_upload_id(struct request *req)
 }
 
 /* Compares the start of the upload with the time in the request, which may be NULL. As AWS
- * documents, a missing upload counts as aborted, and the reply is 204. Returns false with a reply
- * set. */
+ * documents, a missing upload counts as aborted, and the reply is 204. Sets the reply and returns
+ * false if the upload is missing or the times differ. */
 static bool is_of_time(struct request *req, const char *time)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -230,7 +231,8 @@ struct completion {
 	struct store_checksum checksum;
 };
 
-/* Finds the stored part named by an entry of the document. Returns false with a reply set. */
+/* Finds the stored part named by an entry of the document. Sets the reply and returns false on
+ * failure. */
 static bool pick_part(struct completion *c, const struct s3_part *wanted, struct store_part *out)
 {
 	enum checksum_kind kind = kind_of(&c->upload);

@@ -31,7 +31,8 @@ void op_bucket_versioning(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* As with AWS, a bucket with replication keeps versioning. Returns false with a reply set. */
+/* As with AWS, a bucket with replication keeps versioning. Sets the reply and returns false for
+ * such a bucket, or on failure. */
 static bool may_suspend(struct request *req)
 {
 	_cleanup_(buf_release) struct buf rules = BUF_INIT(LIMIT_XML_BODY);

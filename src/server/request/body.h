@@ -15,7 +15,8 @@ struct store_body;
 
 enum body_kind { BODY_NONE, BODY_DOCUMENT, BODY_OBJECT, BODY_FORM };
 
-/* Takes the next bytes of a form. Returns 0, or a negative code with a reply or `err` set. */
+/* Takes the next bytes of a form. Returns 0, or sets the reply or `err` and returns a negative
+ * code. */
 typedef int (*body_take_fn)(
 	struct request *req, const void *data, size_t len, struct penstock_error *err);
 
@@ -45,21 +46,23 @@ struct request_body {
 	char own_value[CHECKSUM_TEXT_SIZE]; /* base64; "" without `has_own` */
 };
 
-/* Reads the headers that describe the body. Returns false with a reply set. */
+/* Reads the headers that describe the body. Sets the reply and returns false on failure. */
 bool body_begin(struct request *req, enum body_kind kind, uint64_t limit);
 /* Like body_begin(), for a form; `take` gets the bytes of the form. */
 bool body_begin_form(struct request *req, body_take_fn take, uint64_t limit);
-/* Computes one more checksum of a body that has begun. Returns false with a reply set. */
+/* Computes one more checksum of a body that has begun. Sets the reply and returns false on
+ * failure. */
 bool body_add_checksum(struct request *req, enum checksum_kind kind);
-/* Begins the file in a form, with the headers of the form. Returns false with a reply set. */
+/* Begins the file in a form, with the headers of the form. Sets the reply and returns false on
+ * failure. */
 bool body_begin_file(struct request *req);
 /* Stores bytes of an object, or of the file in a form. */
 int body_store(struct request *req, const void *data, size_t len, struct penstock_error *err);
-/* Takes the next bytes of the body. Returns false with a reply set. */
+/* Takes the next bytes of the body. Sets the reply and returns false on failure. */
 bool body_feed(struct request *req, const void *data, size_t len);
 /* Returns true if no more bytes are expected. */
 bool body_is_whole(const struct request *req);
-/* Checks lengths, signatures and checksums. Returns false with a reply set. */
+/* Checks lengths, signatures and checksums. Sets the reply and returns false on failure. */
 bool body_finish(struct request *req);
 /* Keeps `received`, which the metrics count when the request has ended. */
 void body_release(struct request *req);

@@ -8,8 +8,8 @@
 struct request;
 
 /* Checks the collected headers and the ends of the lines; `version` is the HTTP version in the
- * request line, as received. Returns false with a reply set; the connection must then be closed,
- * because the end of the request is unknown. */
+ * request line, as received. Sets the reply and returns false on failure; the connection must then
+ * be closed, because the end of the request is unknown. */
 bool framing_check(struct request *req, const char *version);
 /* Returns true if a header may have this name and this value. */
 bool framing_is_header(const char *name, const char *value);

@@ -16,24 +16,25 @@
 
 struct request;
 
-/* Joins headers of the same name, in their order, with commas. Returns false with a reply set. */
+/* Joins headers of the same name, in their order, with commas. Sets the reply and returns false on
+ * failure. */
 bool headers_join(struct request *req);
 /* Adds the parameters of the URL that are headers, as SDKs put them into signed URLs: x-amz-acl,
  * x-amz-meta-…, x-amz-copy-source. Call this function after the signature is verified, because
  * these headers are not among the signed headers. Refuses them if the signature does not cover the
- * query (`is_signed` is false). Returns false with a reply set. */
+ * query (`is_signed` is false). Sets the reply and returns false on failure. */
 bool headers_from_query(struct request *req, bool is_signed);
-/* Refuses a request of any kind whose headers ask for a feature that this store does not have.
- * Returns false with a reply set. */
+/* Refuses a request of any kind whose headers ask for a feature that this store does not have. Sets
+ * the reply and returns false after a refusal. */
 bool headers_acceptable(struct request *req);
-/* Appends the storage class of the request, unless it is STANDARD. Returns false with a reply
- * set. */
+/* Appends the storage class of the request, unless it is STANDARD. Sets the reply and returns false
+ * on failure. */
 bool headers_add_storage_class(struct request *req, struct buf *out);
-/* Appends the headers of the request that are stored with the object. Returns false with a reply
- * set. */
+/* Appends the headers of the request that are stored with the object. Sets the reply and returns
+ * false on failure. */
 bool headers_collect(struct request *req, struct buf *out);
-/* Gets If-Match and If-None-Match of a write; the strings live in the request. Returns false with a
- * reply set. */
+/* Gets If-Match and If-None-Match of a write; the strings live in the request. Sets the reply and
+ * returns false on failure. */
 bool headers_condition(struct request *req, struct store_condition *out);
 /* Adds the conditions of a delete on size and time, in the formats of a request; each is NULL if
  * absent. Returns false if one of them is malformed. */

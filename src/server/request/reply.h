@@ -21,8 +21,8 @@ static inline bool request_replied(const struct request *req)
 bool reply_error(struct request *req, enum s3_error error);
 bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Returns the object, or a version of it if `version` is not NULL; release the reference. Returns
- * NULL with a reply set if there is no such object, or only a delete marker. */
+/* Returns the object, or a version of it if `version` is not NULL; release the reference. Sets the
+ * reply and returns NULL if there is no such object, or only a delete marker. */
 struct store_object *reply_unless_found(
 	struct request *req, const char *bucket, const char *key, const char *version);
 /* Adds x-amz-version-id if the bucket has versioning. */

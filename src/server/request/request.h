@@ -1,9 +1,4 @@
-/*
- * Shared by the files of src/server: one request from its first line to its reply.
- *
- * "Returns false with a reply set" means that the function replies to a failure: it sets the reply
- * of the request, an error, and returns false.
- */
+/* Shared by the files of src/server: one request from its first line to its reply. */
 #ifndef SERVER_REQUEST_REQUEST_H
 #define SERVER_REQUEST_REQUEST_H
 
@@ -198,7 +193,7 @@ const char *request_header(const struct request *req, const char *name);
  * absent. request_route() refuses a query that cannot be decoded. */
 const char *request_query(struct request *req, const char *name);
 bool request_has_query(const struct request *req, const char *name);
-/* Reads a number from a query parameter. Returns false (with a reply set) if it is present and
+/* Reads a number from a query parameter. Sets the reply and returns false if the parameter is
  * malformed. */
 bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
@@ -266,21 +261,22 @@ void request_has_begun(struct request *req);
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */
 bool request_is_form(const struct request *req);
-/* Sets req->identity, the owner of an access key; `token` is the session token, or NULL. Returns
- * false with a reply set. */
+/* Sets req->identity, the owner of an access key; `token` is the session token, or NULL. Sets the
+ * reply and returns false on failure. */
 bool request_identify(struct request *req, const char *access_key_id, const char *token);
-/* Verifies the sender, who may be anonymous. Returns false with a reply set. */
+/* Verifies the sender, who may be anonymous. Sets the reply and returns false on failure. */
 bool request_authenticate(struct request *req);
 /* Returns true if a browser has sent the request, so that a person reads the reply. */
 bool request_is_browser(const struct request *req);
-/* Finds the resource, whose bucket may be in the host name. Returns false with a reply set. */
+/* Finds the resource, whose bucket may be in the host name. Sets the reply and returns false on
+ * failure. */
 bool request_find_resource(struct request *req);
 /* Returns the calling thread's signer, or NULL if out of memory. */
 struct sigv4 *server_signer(struct server *server);
 /* Returns the subresource that the query names, or NULL. */
 const char *request_subresource(const struct request *req);
 /* Refuses a parameter that has no value and an unknown name: S3 adds new operations in this form,
- * but ignores other unknown parameters. Returns false with a reply set. */
+ * but ignores other unknown parameters. Sets the reply and returns false after a refusal. */
 bool request_query_is_known(struct request *req);
 /* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */
 void request_route(struct request *req);
@@ -293,8 +289,8 @@ void route_name(size_t operation, char out[static ROUTE_NAME_SIZE]);
 
 /* Sets `finish`: `fn` sets the reply on a worker thread, while the connection is suspended. */
 void request_finish_by_worker(struct request *req, request_fn fn);
-/* Suspends the request until request_wake(); then `after` (may be NULL) sets the reply. Returns
- * false with a reply set if the server is stopping. */
+/* Suspends the request until request_wake(); then `after` (may be NULL) sets the reply. Sets the
+ * reply and returns false if the server is stopping. */
 bool request_suspend(struct request *req, request_fn after);
 void request_wake(struct request *req);
 /* Returns true if a suspended request need not finish its work: the client has closed the

@@ -44,7 +44,7 @@ const char *tags_of_document(struct request *req, const char *xml, size_t len, s
 	return text;
 }
 
-/* Reads x-amz-tagging. Returns false with a reply set if the value is invalid. */
+/* Reads x-amz-tagging. Sets the reply and returns false if the value is invalid. */
 static bool parse_header(struct request *req, const char *value, struct s3_tagging *out)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
