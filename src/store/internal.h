@@ -264,8 +264,8 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 /* Removes the key. Until the matching cache_settle(), cache_put() of this key has no effect. */
 void cache_touch(struct cache *cache, const char *bucket, const char *key);
 void cache_settle(struct cache *cache, const char *bucket, const char *key);
-/* Like the two functions above, for all keys of a bucket; `bucket` is NULL for all buckets. Rejects
- * puts of all keys until the matching settle. */
+/* Like the two functions above, for all keys of a bucket; `bucket` is NULL for all buckets. Until
+ * the matching cache_settle_all(), cache_put() has no effect for any key. */
 void cache_touch_all(struct cache *cache, const char *bucket);
 void cache_settle_all(struct cache *cache);
 

@@ -237,7 +237,7 @@ static bool refuse_transition(struct s3_lifecycle *l, const struct s3_lifecycle_
 	if (rule->raw.transition_date && !read_date(l, rule->raw.transition_date, &date))
 		return false;
 	return s3_refuse(&l->refusal, S3_E_NOT_IMPLEMENTED,
-		"This store has one storage class: a rule can not have a Transition");
+		"All storage classes of this store are the same: a rule can not have a Transition");
 }
 
 static bool read_rule(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)

@@ -348,14 +348,16 @@ static void paused(struct consumer *c, const struct penstock_error *err)
 	struct webhook *hook = (struct webhook *)c;
 	struct store *store = hook->owner->store;
 	int64_t now_ms = clock_monotonic_ms();
+	char status[sizeof("HTTP status 999")];
 
 	if (now_ms < hook->report_ms)
 		return;
 	hook->report_ms = now_ms + REPORT_MS;
+	snprintf(status, sizeof(status), "HTTP status %03u", (unsigned)err->http_status % 1000);
 	log_warn("webhook '%s': %zu events wait, the oldest for %lld s (%s)", hook->name,
 		store_event_count(store, hook->name).waiting,
 		(long long)(store_event_lag_ns(store, hook->name) / NS_PER_S),
-		err->http_status ? "the webhook refuses them" : penstock_code_name(err->code));
+		err->http_status ? status : penstock_code_name(err->code));
 }
 
 static void resumed(struct consumer *c)
