@@ -1,5 +1,5 @@
-/* Detects formats from first bytes and file names, and archives that are used packed. Pure
- * functions. */
+/* Detects formats from first bytes and file names, and recognises archives that programs use
+ * without unpacking them. Pure functions. */
 #ifndef ARCHIVE_DETECT_H
 #define ARCHIVE_DETECT_H
 
@@ -11,7 +11,7 @@ enum archive_kind {
 	ARCHIVE_KIND_TAR,
 	ARCHIVE_KIND_RAR,
 	ARCHIVE_KIND_ZIP, /* the list of members is at the end of the file */
-	ARCHIVE_KIND_7Z, /* likewise */
+	ARCHIVE_KIND_7Z, /* the list of members is at the end of the file, too */
 	ARCHIVE_KIND_GZIP,
 	ARCHIVE_KIND_BZIP2,
 	ARCHIVE_KIND_XZ,
@@ -43,9 +43,10 @@ const char *archive_kind_name(enum archive_kind kind);
 bool archive_is_torch_zip(const void *data, size_t len);
 
 /*
- * Returns the name of the file for the unpacked content of the compressed file `name`: without its
- * suffix (.tgz becomes .tar), else `stored` (from the gzip header, may be NULL) if that is a plain
- * file name, else with ".unpacked" at the end. free() it; NULL if out of memory.
+ * Returns the name of the file for the unpacked content of the compressed file `name`: `name`
+ * without the suffix of its format (.tgz becomes .tar). If `name` has no such suffix: `stored`, the
+ * name in the gzip header (may be NULL), if that is a plain file name other than `name`, else
+ * `name` with ".unpacked" at its end. free() the result; NULL if out of memory.
  */
 char *archive_single_name(const char *name, enum archive_kind kind, const char *stored);
 

@@ -232,8 +232,8 @@ static int add_format(struct archive *a, enum archive_kind kind, bool stream)
 	}
 }
 
-/* Opens the file at `path`, which is read in blocks, or the ring if `path` is NULL, and calls
- * `work`. */
+/* Opens the file at `path`, which is read in pieces of `block` bytes, or the ring if `path` is
+ * NULL. Then calls `work`. */
 static int extract(struct extraction *x, const char *path, size_t block,
 	int (*work)(struct extraction *x, struct penstock_error *err), struct penstock_error *err)
 {

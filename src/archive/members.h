@@ -35,7 +35,7 @@ struct members;
 struct member_place {
 	char text[PATH_MAX];
 	size_t len; /* 0 if the place is the root itself */
-	size_t parent_len; /* length of the part before the last '/'; 0 if that is the root */
+	size_t parent_len; /* length of the part before the last '/'; 0 if the parent is the root */
 	const char *base; /* the last component, within `text` */
 	int parent; /* the directory of `base`, borrowed until another directory is opened */
 };
@@ -91,8 +91,8 @@ struct member_new {
 	const char *target; /* target of a link; for a hard link, a name in the directory `from` */
 	int from;
 };
-/* Creates the entry; the policy replaces an earlier entry of that name. Returns the descriptor of a
- * file, which the caller closes, else 0. */
+/* Creates the entry; the policy replaces an earlier entry of that name. For a file, returns its
+ * descriptor, which the caller closes; for other entries, returns 0. */
 int members_create(struct members *m, struct member_place *place, const struct member_new *what,
 	struct penstock_error *err);
 /* Returns 1 if the directory existed, 0 if it was created. */
@@ -102,7 +102,7 @@ int members_mkdir(
 int members_link(struct members *m, struct member_place *place, const char *target,
 	struct penstock_error *err);
 
-/* Records the time of a directory, and its mode if that is not -1, for members_finish(). */
+/* Records the time of a directory, and its mode unless `mode` is -1, for members_finish(). */
 void members_later(struct members *m, const struct member_place *place, mode_t mode,
 	const struct timespec *mtime);
 /* Sets the attributes of directories. Called after the last member. */

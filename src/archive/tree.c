@@ -444,7 +444,7 @@ static int move_entries(struct tree *t, int from, int to, struct penstock_error 
 {
 	bool moved;
 
-	/* A listing may skip entries while others are removed: repeat until the directory is
+	/* A listing may skip entries while other entries are moved: repeat until the directory is
 	 * empty. */
 	do {
 		_cleanup_closedir_ DIR *dir = fs_list_at(from, ".");

@@ -23,13 +23,13 @@
  *   suffix of an archive (.tar.gz …).
  *
  * The archive itself belongs to the caller: it is neither written nor removed here. An archive
- * inside the archive is not unpacked. Many files are archives that programs use packed:
- * unpack_keeps_whole() recognises them.
+ * inside the archive is not unpacked. Many files are archives that programs use without unpacking
+ * them: unpack_keeps_whole() recognises such files.
  *
  * All or nothing: members are written below DIR/.penstock-unpack-XXXXXX and moved into DIR by
  * unpacker_finish(), after the last byte was verified. A failed, aborted or freed unpacker removes
- * what it wrote; unpack_clean() removes what a killed process left. Nothing is synced: an input can
- * be fetched again, and staging records what is complete.
+ * what it wrote; unpack_clean() removes what a killed process left. No member is synced to disk: an
+ * input can be fetched again after a crash (run/stage/state.h).
  *
  * The whole archive is refused if a member has an absolute name or a name with "..", is below a
  * symbolic link, is a link that leads outside (a hard link to a file that is not in the archive, a
@@ -51,7 +51,7 @@ struct penstock_error;
 struct unpacker;
 
 enum unpack_result {
-	UNPACK_PLAIN = 0, /* not an archive, or an archive used packed: nothing was written */
+	UNPACK_PLAIN = 0, /* not an archive, or one that stays packed: nothing was written */
 	UNPACK_TREE, /* an archive with members */
 	UNPACK_SINGLE, /* one compressed file */
 };

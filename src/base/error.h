@@ -1,5 +1,6 @@
 /*
- * Raising errors inside penstock. The contract is in <penstock/error.h>; the raise is the return:
+ * Raising errors inside penstock, as <penstock/error.h> specifies. The functions return the
+ * negative code, so that one statement raises an error and returns:
  *
  *	#include "base/fs.h"
  *

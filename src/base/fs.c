@@ -321,7 +321,8 @@ static DIR *open_for_removal(int parent, const char *name)
 		return NULL;
 	if (chmod(fs_fd_path(fd).text, 0700) == 0)
 		return fs_list_at(fd, ".");
-	errno = EACCES; /* even if /proc is missing, because ENOENT means that the tree is gone */
+	/* Without /proc, chmod() has set ENOENT, which the callers take for a missing tree. */
+	errno = EACCES;
 	return NULL;
 }
 
@@ -361,8 +362,8 @@ static int remove_hard(struct removal *removal, int dir, const char *name, int d
 		return r;
 	if (errno == EACCES && fchmod(dir, 0700) == 0 && unlinkat(dir, name, AT_REMOVEDIR) == 0)
 		return 0;
-	/* Not empty: some file systems skip entries while others are removed; the next pass removes
-	 * them. */
+	/* If the directory is not empty, the next pass removes the rest: some file systems skip
+	 * entries in a listing while other entries are removed. */
 	return errno == ENOTEMPTY || errno == EEXIST ? 0 : raise_removal(removal);
 }
 

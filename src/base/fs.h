@@ -34,9 +34,9 @@ int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);
 int fs_read(const char *path, struct buf *out, struct penstock_error *err);
 /* Warns if the mode of a file with secrets lets every user of the machine read it. */
 void fs_warn_readable(const char *path);
-/* Like fs_read() for a file in a directory that others, such as steps, can write to: symbolic links
- * are not followed, and PENSTOCK_E_INVALID is returned for anything but a regular file (a FIFO
- * would block the reader). */
+/* Like fs_read() for a file in a directory that other programs, such as steps, can write to:
+ * symbolic links are not followed, and PENSTOCK_E_INVALID is returned for anything but a regular
+ * file (a FIFO would block the reader). */
 int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err);
 /* Opens a file like fs_read_plain(), without blocking, for reading or writing; `flags` and `mode`
  * are as in open(). Returns a negative code on failure. */
@@ -59,8 +59,9 @@ int fs_rename_new(const char *from, const char *to);
 
 /*
  * Replaces the file `name` in the open directory without a sync: the file is useless after a crash
- * of the machine, and a sync takes long. Other processes may have put links or FIFOs there, so the
- * function does not follow links and does not open existing files. Returns -1 with errno.
+ * of the machine, and a sync takes long. Other processes may have put links or FIFOs into the
+ * directory, so the function does not follow links and does not open existing files. Returns -1
+ * with errno.
  */
 int fs_write_text_at(int dir, const char *name, const char *text, mode_t mode);
 

@@ -1,6 +1,6 @@
 /*
- * All limits of penstock in one place, each with its unit and its reason. A buffer, queue or count
- * without an entry here, or next to its only user, is a defect. docs/ARCHITECTURE.md says what
+ * All limits of penstock in one place, each with its unit and its reason. Every buffer, queue or
+ * count must have a limit, either here or next to its only user. docs/ARCHITECTURE.md says what
  * happens when a limit is reached.
  */
 #ifndef BASE_LIMITS_H
@@ -25,15 +25,15 @@
 /* consecutive pages of a listing without a key; a store that filters its keys may send some */
 #define LIMIT_S3_EMPTY_PAGES 1000
 #define LIMIT_S3_CORS_RULES 100 /* rules of a bucket */
-#define LIMIT_S3_CORS	    (64 * KIB) /* bytes of the document with these rules */
+#define LIMIT_S3_CORS	    (64 * KIB) /* bytes of the document with the CORS rules */
 #define LIMIT_S3_CORS_EXPOSED (8 * KIB) /* bytes of the headers that a rule exposes */
 #define LIMIT_S3_LIFECYCLE_RULES 1000 /* rules of a bucket */
 #define LIMIT_S3_REPLICATION_RULES 1000 /* rules of a bucket, as AWS documents it */
-/* bytes of the document with the lifecycle, notification or replication rules of a bucket, as AWS
- * documents it for replication */
+/* bytes of the document with the lifecycle, notification or replication rules of a bucket; AWS
+ * documents this maximum for replication rules */
 #define LIMIT_S3_RULES	    (2 * MIB)
 #define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
-#define LIMIT_S3_CORS_REQUEST (8 * KIB) /* bytes of their names */
+#define LIMIT_S3_CORS_REQUEST (8 * KIB) /* bytes of the names of these headers */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
 /* Our own choices within these limits. */
@@ -42,7 +42,7 @@
 #define LIMIT_SIGV4_PARAMETERS 128 /* headers or query parameters of one signed request */
 /* bytes of the list of signed headers: 2 KiB of metadata whose names begin with x-amz-meta- */
 #define LIMIT_SIGV4_NAMES      (4 * KIB)
-/* bytes: all headers and the query, encoded (up to three times the size) */
+/* bytes of all headers and the query, percent-encoded (up to three times as long) */
 #define LIMIT_SIGV4_TEXT       (192 * KIB)
 #define LIMIT_CHUNKED_LINE     8192 /* bytes of one line between chunks, or of one trailer */
 #define LIMIT_CHUNKED_TRAILERS 16 /* trailer headers of one request; SDKs send 1 or 2 */
@@ -52,7 +52,8 @@
 #define LIMIT_HTTP_HEADERS     (64 * KIB) /* bytes of one reply's or request's headers */
 #define LIMIT_HTTP_ERROR_BODY  (64 * KIB) /* bytes of an error reply that are kept */
 #define LIMIT_XML_BODY	       (8 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped */
-/* bytes of tags, a retention, a legal hold or 100 grants: 10 tags of 384 characters, escaped */
+/* bytes of the XML of tags, a retention, a legal hold or 100 grants; 10 tags have 384 characters
+ * each, escaped */
 #define LIMIT_XML_NOTE	       (64 * KIB)
 #define LIMIT_XML_DEPTH	       16 /* nested elements; S3 uses 5 */
 #define LIMIT_CREDENTIALS_FILE (1 * MIB) /* bytes of a shared config or credentials file */
@@ -145,8 +146,8 @@
 #define LIMIT_HTTP_HOSTS	    64 /* hosts remembered without a request in progress */
 /* bytes of the buffer of a connection for the direction with the data */
 #define LIMIT_HTTP_BUFFER	    (256 * KIB)
-/* bytes of that buffer in a run, so that its supervisor stays below 32 MiB with 48 connections, and
- * in verbs that read the output of a run */
+/* bytes of that buffer in a run and in verbs that read the output of a run: a supervisor with 48
+ * connections stays below 32 MiB */
 #define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB)
 /* bytes of the buffer for the reply to a request that sends data */
 #define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB)
@@ -174,7 +175,8 @@
 #define LIMIT_PLAIN_CHUNK	    (256 * KIB)
 /* reads in one request to penstock's store */
 #define LIMIT_READ_MANY		    4096
-/* bytes of the objects in the reply; further reads use GET, which occupies no worker meanwhile */
+/* bytes of the objects in the reply to such a request; reads beyond the limit use GET, which
+ * occupies no worker of the server while the reply is sent */
 #define LIMIT_READ_MANY_BYTES	    (8 * MIB)
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
 /* bytes of the request heads of these reads, with long keys and a session token */
@@ -193,7 +195,7 @@
 /* bytes of a range held in memory before they are written; divides GET_BLOCK_MAX */
 #define LIMIT_GET_GATHER (128 * KIB)
 #define LIMIT_GET_WRITE_AHEAD 16 /* gathered pieces of one download that wait to be written */
-#define LIMIT_GET_LINGER_MS 50 /* ms that such a piece waits for others, at most */
+#define LIMIT_GET_LINGER_MS 50 /* maximum ms that such a piece waits for further pieces */
 /* requests of one transfer that run or wait in the engine, about 10 KiB each */
 #define LIMIT_TRANSFER_AHEAD 48
 /* bytes held by all streams of a process, so that the process stays below 64 MB */
@@ -203,11 +205,12 @@
 /* Files that a program reads at any offset. */
 #define LIMIT_FILE_AHEAD (32 * MIB) /* bytes read ahead, if the program does not choose */
 #define LIMIT_FILE_AHEAD_MAX (1 * GIB) /* bytes read ahead */
-#define LIMIT_FILE_BLOCK (4 * MIB) /* bytes of a request that reads ahead, at most and at least */
+/* maximum and minimum of the bytes of a request that reads ahead */
+#define LIMIT_FILE_BLOCK (4 * MIB)
 #define LIMIT_FILE_BLOCK_MIN (128 * KIB)
 /* bytes before the position that are kept, for a program that seeks back a little */
 #define LIMIT_FILE_BEHIND (256 * KIB)
-/* bytes of one of the requests for a large read, at most and at least */
+/* maximum and minimum of the bytes of one of the requests for a large read */
 #define LIMIT_FILE_PIECE (8 * MIB)
 #define LIMIT_FILE_PIECE_MIN (2 * MIB)
 /* threads that read for all files of a handle; each has its connections */
@@ -237,7 +240,8 @@
 /* bytes; smaller objects are sent whole, because a delta needs two more requests, which cost as
  * much */
 #define LIMIT_DELTA_MIN	 (16 * MIB)
-/* days for which the sent version of an object is remembered: 128 bytes per MiB, at most 1 MiB */
+/* days for which the sent version of an object is remembered; the record has 128 bytes per MiB of
+ * the object, at most 1 MiB */
 #define LIMIT_DELTA_DAYS 30
 /* days without a new part before the upload is aborted, because its parts cost money */
 #define LIMIT_UPLOAD_JOURNAL_DAYS 7
@@ -301,7 +305,7 @@
 #define LIMIT_JPEG_SIDE	  8192U /* pixels of a side of the result */
 
 /* Formats of data sets. */
-/* fields of one sample; tables of features have 40, others fewer than 10 */
+/* fields of one sample; tables of features have 40, other samples fewer than 10 */
 #define LIMIT_FORMAT_FIELDS 256
 #define LIMIT_FORMAT_DIMS   8 /* dimensions of an array; video batches have 5 */
 #define LIMIT_FORMAT_NAME   1024 /* bytes of a field's name, or of a shard's */
@@ -328,7 +332,7 @@
 #define LIMIT_WORKFLOW_DEPTH 64 /* nested maps and lists */
 #define LIMIT_WORKFLOW_NODES 200000 /* values; stops alias bombs */
 #define LIMIT_WORKFLOW_ANCHORS 1000 /* YAML anchors; each alias searches them */
-/* lines with a stray comma at the end; the file is read again for each */
+/* lines with a stray comma at the end; the file is read again for each of these lines */
 #define LIMIT_WORKFLOW_STRAY_COMMAS 8
 #define LIMIT_WORKFLOW_NAME 64 /* bytes of a run's name; it is part of paths */
 #define LIMIT_WORKFLOW_PRICE 12 /* characters of the price of an hour */
@@ -348,9 +352,9 @@
 #define LIMIT_WORKFLOW_PORTS 64
 #define LIMIT_WORKFLOW_DURATION (366LL * 24 * 3600 * 1000) /* ms of a time limit */
 #define LIMIT_NOTICE_SOURCES 16 /* notice sources of one run; each has a thread */
-/* processes and threads of a step that gives no number; stops fork bombs */
+/* processes and threads of a step without `maxProcesses`; stops fork bombs */
 #define LIMIT_STEP_PROCESSES 4096
-/* the same for each CPU, on machines with many CPUs: data loaders have threads */
+/* processes and threads for each CPU of such a step, if that is more: data loaders have threads */
 #define LIMIT_STEP_PROCESSES_PER_CPU 512
 #define LIMIT_WORKFLOW_PREFIX 512 /* bytes of an S3 path; leaves half a key for file names */
 /* iterations of one loop; a program with more should loop by itself */
@@ -384,7 +388,7 @@
 /* bytes of access logs of all buckets that wait in memory to be delivered; the logs of an account
  * may take at most as many bytes as then remain free */
 #define LIMIT_SERVER_LOG (32 * MIB)
-/* bytes of new lines that are delivered early: half of the most that one account can have */
+/* bytes of new lines after which logs are delivered early: half of the maximum of one account */
 #define LIMIT_SERVER_LOG_FRESH (LIMIT_SERVER_LOG / 4)
 /* bytes of one log object */
 #define LIMIT_SERVER_LOG_OBJECT (1 * MIB)
@@ -392,8 +396,8 @@
 /* pending events of all webhooks, each of which has an equal share; later events are dropped, and
  * counted */
 #define LIMIT_NOTIFY_EVENTS 100000
-/* versions that are sent to a destination at a time, those of a key one after the other; stored
- * events contain a lane number below this limit, so never lower the limit */
+/* versions that are sent to a destination at a time; versions of the same key are sent one after
+ * the other. Stored events contain a lane number below this limit, so never lower the limit. */
 #define LIMIT_REPLICATION_LANES 16
 /* refusals of one version by a reachable destination after which the version is given up */
 #define LIMIT_REPLICATION_REFUSALS 10
@@ -414,10 +418,10 @@
 #define LIMIT_SERVER_SHORT_COPY (1 * MIB)
 /* The next two limits are for each daemon: one daemon serves TCP, another one the Unix socket. */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor, at least 2 */
-/* open connections: at most this, and at most three quarters of the descriptors of the process */
+/* open connections, unless three quarters of the descriptors of the process are fewer */
 #define LIMIT_SERVER_CONNECTIONS 32768
 /* connections kept free for clients with valid keys, at most a quarter of all; our own client opens
- * 64 to one host */
+ * 64 connections to one host */
 #define LIMIT_SERVER_ROOM 64
 /* A TCP connection without a valid signature in a header is closed if it neither begins a request
  * nor moves these bytes within these seconds. A head has fewer bytes, so a slow head ends the
@@ -436,7 +440,7 @@
 /* seconds in which such a connection begins a request or moves LIMIT_SERVER_STRANGER_BYTES */
 #define LIMIT_MONITOR_SECONDS 10
 #define LIMIT_UI_CONNECTIONS 64 /* connections of browsers; each has a thread */
-#define LIMIT_UI_VISITOR 48 /* connections of one address, so that some are left for others */
+#define LIMIT_UI_VISITOR 48 /* connections of one address; leaves some for other addresses */
 #define LIMIT_UI_SECONDS 60 /* seconds without a byte on such a connection */
 #define LIMIT_UI_REPLY (64 * MIB) /* bytes of JSON */
 #define LIMIT_UI_ROWS 10000 /* objects of a list in a reply */
@@ -447,11 +451,11 @@
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a rejected body that are still read */
 /* bytes of a body that is held until it is complete, then written at once */
 #define LIMIT_STORE_HELD (512 * KIB)
-/* such bodies at a time; others are written as they arrive */
+/* such bodies at a time; further bodies are written as they arrive */
 #define LIMIT_STORE_HELD_BODIES 32
 /* files that wait to be unlinked; with more, the thread that adds a file unlinks them */
 #define LIMIT_STORE_UNLINKS 4096
-/* bytes of a body that is hashed, together with others, once the body is complete */
+/* bytes of a body that is hashed, together with other bodies, once the body is complete */
 #define LIMIT_SERVER_LATE_HASH (32 * MIB)
 /* bytes of a body whose bucket is looked up only when the body is stored */
 #define LIMIT_SERVER_LATE_BUCKET (1 * MIB)

@@ -35,9 +35,9 @@ static const char withheld[] = "(withheld: out of memory while hiding secrets in
 static const char *const level_names[] = {"debug", "info", "warn", "error", "quiet"};
 
 /*
- * Endings of the names of query parameters that sign or authorise a URL, and complete names; in
- * lower case, and without the separators that vendors put between the words: X-Amz-Signature,
- * x-oss-signature, q-signature, private_token.
+ * Names of query parameters that sign or authorise a URL: the first list has endings of names, the
+ * second has complete names. All are in lower case, and without the separators that vendors put
+ * between the words: X-Amz-Signature, x-oss-signature, q-signature, private_token.
  */
 static const char *const secret_endings[] = {"signature", "token", "credential", "credentials",
 	"secret", "password", "passwd", "passphrase", "apikey", "accesskey", "secretkey", "authkey",

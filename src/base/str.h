@@ -52,13 +52,13 @@ static inline int str_hex_digit(char c)
 int str_unhex(const char *s, void *out, size_t len);
 
 /* Formats a string, which the caller frees. Returns NULL if out of memory. Replaces asprintf():
- * glibc's writes a byte past the end of a text of 100 or 200 bytes if out of memory. */
+ * that of glibc writes a byte past the end of a text of 100 or 200 bytes if out of memory. */
 char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 char *str_vprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 /* Returns an environment variable, or NULL if it is unset or empty. */
 const char *str_env(const char *name);
-/* Returns true if the variable is "true", in any case. */
+/* Returns true if the variable is "true", in upper or lower case. */
 bool str_env_is_true(const char *name);
 
 /* Sets `*to` to a copy of `from`, which the caller frees; NULL gives NULL. Returns false if out of

@@ -53,7 +53,8 @@ static void limit_restore(const struct own_limit *own, int resource)
 
 void process_protect_memory(void)
 {
-	/* The kernel ignores the limit if it pipes the core dump to a handler, so do both. */
+	/* The limit alone is not enough: the kernel ignores the limit if it pipes core dumps to a
+	 * program. */
 	prctl(PR_SET_DUMPABLE, 0);
 	limit_change(&core_limit, RLIMIT_CORE, false);
 }
@@ -160,7 +161,8 @@ void process_close_from(int first)
 }
 
 /* Moves the three standard descriptors to 0, 1 and 2 (through copies, so that none is overwritten),
- * the report to REPORT_FD and the extra descriptor to EXTRA_FD, and closes all others. */
+ * the report to REPORT_FD and the extra descriptor to EXTRA_FD, and closes all other
+ * descriptors. */
 static int set_fds(const struct process_spec *spec, int report)
 {
 	int given[3] = {spec->stdin_fd, spec->stdout_fd, spec->stderr_fd};
@@ -331,7 +333,7 @@ static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
 #endif
 }
 
-/* Forks; the child is on the list before others can see it. */
+/* Forks. The child is on the list before other threads can see the child. */
 static pid_t fork_child(const struct process_spec *spec, const int report_ends[2])
 {
 	size_t to_join = spec->n_cgroups;

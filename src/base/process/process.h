@@ -40,7 +40,7 @@ struct process {
 void process_protect_memory(void);
 
 /*
- * Raises the soft limit of open files to the hard one. Spawned processes get the original limit:
+ * Raises the soft limit of open files to the hard limit. Spawned processes get the original limit:
  * select() fails for descriptors above 1023. Must be called before there are threads.
  */
 void process_raise_files(void);
@@ -52,7 +52,8 @@ bool process_has_files(size_t n);
 struct process_spec {
 	const char *const *argv; /* argv[0] is a path, not searched in PATH */
 	const char *file; /* the path to execute; NULL if it is argv[0] */
-	/* the complete environment; NULL if the child gets ours without process_is_own_secret() */
+	/* the complete environment; if NULL, the child gets ours without the variables for which
+	 * process_is_own_secret() is true */
 	const char *const *envp;
 	const char *cwd; /* NULL to keep ours */
 	int stdin_fd; /* -1 for /dev/null; all three descriptors are borrowed */
@@ -61,7 +62,7 @@ struct process_spec {
 	/* one more descriptor, which argv[0] gets as number PROCESS_HANDED_FD; borrowed; 0 to pass
 	 * no descriptor; ignored if there is a body */
 	int handed_fd;
-	bool new_session; /* start it in its own session and process group */
+	bool new_session; /* the child gets its own session and process group */
 	bool die_with_parent; /* SIGKILL when the spawning thread ends */
 	const int *cpus; /* CPUs to bind the child to; NULL to keep ours */
 	size_t n_cpus;
