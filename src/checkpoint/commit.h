@@ -27,7 +27,8 @@ struct penstock_error;
 #define COMMIT_NAME   "COMMIT.json"
 #define COMMIT_SUFFIX ".COMMIT.json" /* after the name of a single file */
 #define COMMIT_FORMAT "penstock.checkpoint/1"
-/* Names of a save's own files; they are not part of the checkpoint, and are not published. */
+/* Prefix of the names of a save's own files, which are not part of the checkpoint and are not
+ * published. */
 #define COMMIT_HIDDEN ".penstock-"
 
 struct commit_metric {

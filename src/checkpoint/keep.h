@@ -19,7 +19,7 @@ struct keep_policy {
 	uint64_t best; /* number of items of each trial with the best metric to keep */
 	uint64_t best_all; /* number of best items of all trials to keep */
 	bool larger; /* larger is better */
-	uint64_t every; /* keep each step that is a multiple of this; 0 if unused */
+	uint64_t every; /* keep the items whose step is a multiple of this number; 0 if unused */
 	bool newest; /* always keep the newest item */
 };
 

@@ -17,7 +17,7 @@
 
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50
-#define GAVE_UP_MS   3000 /* rank 0 then accepts a list without its word from a rank that gave up */
+#define GAVE_UP_MS   3000 /* ms after which rank 0 accepts the word "" from a rank that gave up */
 #define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric that reports that a rank gives up */
 
 static void part_name(unsigned rank, char out[static 64])
@@ -74,8 +74,8 @@ int ranks_open(struct save *s, struct penstock_error *err)
 }
 
 /* Adds the part of `rank` to `whole`. Returns 1, or 0 if there is no part yet. Fails if the rank
- * has given up. If `patient`, the part of a rank that has given up is ignored if the part lacks
- * rank 0's word, because an earlier save may have left the part. */
+ * has given up. A part without rank 0's word is ignored, because an earlier save may have left the
+ * part. Unless `patient`, the word "" is accepted from a rank that has given up. */
 static int take_part(const struct save *s, unsigned rank, bool patient, struct commit *whole,
 	struct buf *text, struct penstock_error *err)
 {

@@ -429,9 +429,9 @@ static int seal(struct save *s, struct penstock_error *err)
 	return r == 0 ? save_sync_dir(s->fd, s->path, err) : r;
 }
 
-/* Syncs the directory of the checkpoints and its entry in the parent directory, because a rank may
- * have created the directory. Skips the parent of a mount point, which has no entry to sync, and a
- * parent that cannot be opened. */
+/* Syncs the directory of the checkpoints, and its parent directory, because a rank may have created
+ * the directory. Skips the parent if the directory is a mount point, or if the parent cannot be
+ * opened. */
 static int sync_above(const struct save *s, struct penstock_error *err)
 {
 	_cleanup_close_ int above = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;

@@ -6,13 +6,14 @@
  * directory whose names start with COMMIT_HIDDEN:
  *
  *	.penstock-save		a random word of rank 0, written when it starts
- *	.penstock-rank-R.json  the files of rank R, as a commit with that word as its run
+ *	.penstock-rank-R.json  the part of rank R: a list of its files, as a commit with that word
+ *			       as its run
  *
- * A rank writes its list with the word that it finds, and again when the word changes, so that a
+ * A rank writes its part with the word that it finds, and again when the word changes, so that a
  * leftover of a killed save of the same step is never taken for a part of a new save. A rank that
- * gives up writes a list with a metric for this purpose. The list has the word, or "" if rank 0 has
- * not started. A list with "" may be a leftover of a killed save, which its rank removes when it
- * starts; so rank 0 accepts a list with "" only after some seconds. Rank 0 removes these files once
+ * gives up writes a part with a metric for this purpose, and with the word, or "" if rank 0 has not
+ * started. Such a part with "" may be a leftover of a killed save, which the rank removes when it
+ * starts again; so rank 0 accepts the part only after some seconds. Rank 0 removes these files once
  * COMMIT.json exists.
  */
 #ifndef CHECKPOINT_SAVE_H
@@ -38,7 +39,7 @@ int save_add(struct save *s, const char *name, struct penstock_error *err);
 int save_metric(struct save *s, const char *name, double value, struct penstock_error *err);
 int save_commit(struct save *s, struct penstock_error *err);
 /* Removes an uncommitted checkpoint and frees `s`, which may be NULL. A rank other than 0 removes
- * only its own files, and keeps them if its part was written. */
+ * only its own files, and no file if its part was written. */
 void save_free(struct save *s);
 
 /* Commits a file that a program has written: `DIR/NAME` gets `DIR/NAME.COMMIT.json`. Reads the file

@@ -76,8 +76,8 @@ char *model_dir(const struct deploy_options *o, const char *content)
 
 /* ---- the size limit ---- */
 
-/* Returns true if `name` is the version `model` or an interrupted fetch of that version: the names
- * of both begin with its content. */
+/* Returns true if `name` is the version `model` or an interrupted fetch of that version: both
+ * names begin with the content of the version. */
 static bool has_content(const json_t *model, const char *name)
 {
 	const char *content = json_string_value(json_object_get(model, "content"));

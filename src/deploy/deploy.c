@@ -166,8 +166,8 @@ static void adopt(struct deployment *d, struct backend *s, const json_t *from)
 	}
 }
 
-/* Continues a start that was in progress: the other thread must not offer the starting version
- * again, and a version that was rolling keeps its turn. */
+/* Continues a start that was in progress: the thread of follow.c must not offer the starting
+ * version again, and a version that was rolling keeps its turn. */
 static void continue_start(struct deployment *d)
 {
 	const struct backend *front = &d->servers[d->front], *other = &d->servers[!d->front];
@@ -208,8 +208,8 @@ static bool load(struct deployment *d, bool over)
 		return false;
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;
 	unpack_model(&d->again, json_object_get(root, "again"));
-	/* Only a process that takes over keeps the list of refused versions: after a restart by
-	 * hand they are tried again. */
+	/* Only a process that takes over keeps the list of refused versions: when a user has
+	 * restarted the deployment, these versions are tried again. */
 	follow_unpack_failures(&d->follow, root);
 	phase = json_string_value(json_object_get(json_array_get(servers, d->front), "phase"));
 	return d->servers[d->front].phase == BACKEND_NONE && phase &&
@@ -321,8 +321,9 @@ static void in_service(struct deployment *d, unsigned slot, bool rolled)
 		d->port, (int)s->process.pid);
 }
 
-/* Returns the time for which the other server stays ready. HANDSHAKE_MS is the minimum, because
- * connections whose handshake is in progress are in no accept queue yet. */
+/* Returns the time for which the old server stays ready after the new server took over.
+ * HANDSHAKE_MS is the minimum, because connections whose handshake is in progress are in no accept
+ * queue yet. */
 static int64_t retire_after(const struct deployment *d)
 {
 	return d->o->watch_ms > HANDSHAKE_MS ? d->o->watch_ms : HANDSHAKE_MS;
@@ -382,7 +383,7 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 	} else if (++d->failures >= FAILURES && !was_ready) {
 		struct model before = d->previous;
 
-		/* If there is no previous version, the other thread offers another version. */
+		/* If there is no previous version, follow.c offers another version. */
 		d->previous = (struct model){0};
 		d->failures = 0;
 		if (is_cached(d, &before))
@@ -512,7 +513,7 @@ static void step(struct deployment *d, unsigned slot)
 	}
 }
 
-/* Takes the version that the other thread offers, as soon as there is room for its server. */
+/* Takes the version that the thread of follow.c offers, once a slot is free for its server. */
 static void take_offer(struct deployment *d)
 {
 	const struct backend *front = &d->servers[d->front];

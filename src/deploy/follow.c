@@ -1,4 +1,4 @@
-/* The thread of a deployment that talks to the store. */
+/* The thread of a deployment that talks to the store; `main` is the thread of deploy_run(). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -42,7 +42,8 @@ bool model_set(struct model *to, const char *name, const char *content);
 /* Copies name and content; `from` may be empty. */
 bool model_copy_name(struct model *to, const struct model *from);
 
-/* Results of earlier looks; zero the struct before the first look. */
+/* Results of earlier looks, which are searches for versions by versions_look(). Zero the struct
+ * before the first look. */
 struct versions {
 	const struct deploy_options *o;
 	struct seen_commit *commits;
@@ -99,8 +100,9 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 
 /*
  * Two listening sockets with one address, one for each server. A socket filter of their group
- * chooses the socket that gets a new connection: the socket of the server in front, or of the
- * server behind it if the connection comes from TRAFFIC_PROBE, the source address of health checks.
+ * chooses the socket that gets a new connection: the socket of the server in front, which is in
+ * service, or of the other server if the connection comes from TRAFFIC_PROBE, the source address of
+ * health checks.
  * Both sockets stay open while servers come and go, so their order in the group does not change,
  * unless a server shuts its socket down (traffic_mend()).
  */
@@ -224,7 +226,8 @@ int replicas_take_turn(
 
 /* ---- follow.c: the thread that looks for versions ---- */
 
-/* State that is passed between the threads, under `lock`. */
+/* State that is passed, under `lock`, between the thread of follow.c and the main thread of the
+ * deployment, called `main` below. */
 struct follow {
 	const struct deploy_options *o;
 	pthread_t thread;
@@ -266,8 +269,8 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled);
 /* Reports a version that failed. The version is never offered again if `for_ever` is true, else not
  * for a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
-/* Reports a version whose server was still starting when the process that started it was killed,
- * and has ended, too. The version is offered again. */
+/* Reports a version whose server has ended and had not become healthy before the process that
+ * started the server was killed. The version is offered again. */
 void follow_not_started(struct follow *f, const struct model *model);
 /* Returns an object for the state of this machine: the contents that are not offered, and the last
  * version that failed. Returns NULL if out of memory. */

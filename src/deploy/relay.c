@@ -19,7 +19,7 @@
 #include "deploy/internal.h"
 
 enum {
-	MOST = 256, /* connections at a time; others wait */
+	MOST = 256, /* connections at a time; further connections wait */
 	IDLE_S = 30, /* time before the kernel probes a silent peer */
 	IDLE_PROBES = 3,
 	ACK_MS = 60000, /* time within which a peer must acknowledge sent bytes */

@@ -163,8 +163,8 @@ static unsigned asked_for(const struct claim_holder *who)
 /*
  * Returns the last earlier run of our user that waits and needs the same resources as this request,
  * or NULL if there is no such run. Adds the limits for which these runs wait to `over`. A waiting
- * run that exceeds no limit may itself wait for earlier runs that need the same resources. If it
- * does not, the run is about to take its resources, which are reserved for it.
+ * run that exceeds no limit either waits for earlier runs that need the same resources, or is about
+ * to take its resources, which are therefore reserved for that run.
  */
 static const struct claims_file *held_before_us(const struct attempt *a,
 	const struct claims_scan *scan, const struct claim_limits *there, unsigned *over)

@@ -38,7 +38,7 @@ enum { CLAIMS_MAX_CPUS = 1024, CLAIMS_MAX_GPUS = 64 };
 /* The resources of the machine that this process may use. */
 struct machine_capacity {
 	int cpus; /* usable CPUs by affinity and cgroup quota; at least 1 */
-	/* CPUs of the affinity; `n_cpus` may exceed `cpus` under a quota */
+	/* CPUs in the affinity mask; `n_cpus` may exceed `cpus` under a quota */
 	int cpu_list[CLAIMS_MAX_CPUS];
 	int n_cpus;
 	uint64_t memory; /* bytes: the smaller of physical memory and the cgroup's limit */

@@ -39,8 +39,8 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 			path);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot open '%s'", path);
-	/* In a directory that others can write to, only the sticky bit prevents them from removing
-	 * and replacing our files. */
+	/* In a directory that other users can write to, only the sticky bit prevents these users
+	 * from removing and replacing our files. */
 	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
 		return error_set(err, PENSTOCK_E_PERMISSION,
 			"cannot use '%s': other users can change its files; make the directory safe "

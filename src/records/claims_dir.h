@@ -1,9 +1,9 @@
 /*
  * Opens, locks, reads and writes the claims directory. Used only by claims.c.
  *
- * FILES. "claim-UID-PID-RANDOM" holds resources, "ticket-SEQUENCE-UID-PID-RANDOM" waits in line,
+ * A file "claim-UID-PID-RANDOM" holds resources, "ticket-SEQUENCE-UID-PID-RANDOM" waits in line,
  * and "limit-SEQUENCE-UID-PID-RANDOM" waits outside of the line, for other runs of its user. All
- * are JSON: {"run", "name", "pid", "cpus", "cpu_list", "memory", "gpus", "gpu_list"}. A claim
+ * files are JSON: {"run", "name", "pid", "cpus", "cpu_list", "memory", "gpus", "gpu_list"}. A claim
  * belongs to the owner of its file, regardless of the file's name. A file that is not locked
  * belongs to a dead process.
  */
@@ -40,7 +40,7 @@ struct claims_file {
 	bool held; /* waits for other runs of its user, and blocks no other user */
 	uint64_t sequence; /* place of a ticket in the line */
 	int *cpu_list; /* owned; `who.cpus` numbers; NULL for a ticket */
-	int *gpu_list; /* likewise, `who.gpus` numbers */
+	int *gpu_list; /* owned; `who.gpus` numbers; NULL for a ticket */
 };
 
 /* The files of living processes. */

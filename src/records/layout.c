@@ -132,8 +132,8 @@ void run_layout_release(struct run_layout *layout)
 	}
 }
 
-/* Steps can write to the storage, so a step may have replaced the directories there. Following a
- * link there would publish the wrong files, or write where steps may not. */
+/* Steps can write to the storage, so a step may have replaced a directory with a link. Following
+ * the link would publish the wrong files, or write to a directory that steps must not change. */
 static int check_dirs(const struct run_layout *layout, struct penstock_error *err)
 {
 	const char *const dirs[] = {layout->input, layout->output, layout->work};

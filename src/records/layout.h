@@ -10,8 +10,8 @@
  *	HOME/runs/ID/tracked/		metrics of the run at MLflow: run/tracking/mirror.h
  *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
  *	HOME/runs/ID/log/N		the output of attempt N
- *	HOME/runs/ID/log/N.times	when the output grew: run_log_times()
- *	HOME/runs/ID/log/N.usage	what its steps used: run/report/usage_file.h
+ *	HOME/runs/ID/log/N.times	times at which log/N grew: run_log_times()
+ *	HOME/runs/ID/log/N.usage	use of resources by attempt N: run/report/usage_file.h
  *	HOME/runs/ID/context/N.diff	difference between the context that attempt N copied and its
  *					Git commit
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
@@ -108,8 +108,9 @@ void run_layout_release(struct run_layout *layout);
 /* Returns the attempt number in a file such as `began`, or 0 if there is none. */
 int run_layout_read_attempt(const char *path);
 
-/* Creates missing directories except `work`: `world_tmp` for all users (01777), the others for this
- * user alone (0700). Returns PENSTOCK_E_INVALID if a step has replaced a directory. */
+/* Creates missing directories except `work`: `world_tmp` for all users (01777), the other
+ * directories for this user alone (0700). Returns PENSTOCK_E_INVALID if a step has replaced a
+ * directory. */
 int run_layout_create(const struct run_layout *layout, struct penstock_error *err);
 
 /* Removes the storage, journals and snapshots of earlier attempts; keeps logs, the lock and the

@@ -117,7 +117,7 @@ int records_set_provenance(struct records *records, const char *id, int attempt,
 	const char *provenance, struct penstock_error *err);
 
 struct records_sync {
-	int64_t lag_ms; /* age of the oldest unpublished change; 0 if all are published */
+	int64_t lag_ms; /* age of the oldest unpublished change; 0 if all changes are published */
 	uint64_t bytes_waiting;
 	uint64_t files_published;
 	uint64_t bytes_published;
