@@ -25,6 +25,7 @@
 
 enum { GONE_WAIT_MS = 5000, POLL_MS = 1 };
 
+/* The directory of a group in one hierarchy. */
 struct part {
 	struct cgroup_base *base;
 	char *dir; /* owned */

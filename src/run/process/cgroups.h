@@ -10,11 +10,11 @@
  *	cgroup_read(group, &found);			// peak, OOM kills, CPU time
  *	cgroup_end(group);				// kills remaining processes, removes it
  *
- * Groups are made below our own if that is possible (version 1, or the root of version 2), else
- * below the nearest ancestor that we can write to and that delegates memory, such as the slice that
- * systemd delegates to a user, else below our own, without limits. An ancestor above one of our
- * limits of memory or CPU time is never used, because that would escape the limit. A group must not
- * be used by two threads at the same time.
+ * Groups are made below our own group if that is possible (version 1, or the root of version 2),
+ * else below the nearest ancestor that we can write to and that delegates memory, such as the slice
+ * that systemd delegates to a user, else below our own group, without limits. An ancestor above one
+ * of our limits of memory or CPU time is never used, because that would escape the limit. A group
+ * must not be used by two threads at the same time.
  */
 #ifndef RUN_PROCESS_CGROUPS_H
 #define RUN_PROCESS_CGROUPS_H

@@ -12,7 +12,7 @@ struct buf;
 enum { CGROUP_MAX_PARTS = 4 };
 #define CGROUP_PREFIX "penstock-"
 
-/* One hierarchy of this machine. */
+/* A kind of hierarchy of control groups. */
 enum cgroup_kind { V1_MEMORY, V1_CPUSET, V1_PIDS, V2 };
 
 struct cgroup_base {
@@ -21,7 +21,7 @@ struct cgroup_base {
 	bool memory;
 	bool cpus;
 	bool pids;
-	bool joinable; /* one of our children has joined a group there */
+	bool joinable; /* one of our children has joined a group below `dir` */
 };
 
 /* Determined once. Owned by the thread that starts steps. */

@@ -147,8 +147,8 @@ static size_t count_known(void)
 	return n + process_count_spawned();
 }
 
-/* Returns true if this process has only known children: scanning all processes is slow if there are
- * many. */
+/* Returns true if this process has only known children. The caller then need not scan all processes
+ * of the machine, which is slow if there are many. */
 static bool has_known_only(void)
 {
 	_cleanup_(buf_release) struct buf pids = BUF_INIT(LIMIT_STRING);

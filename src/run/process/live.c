@@ -56,7 +56,8 @@ static json_t *json_list(const struct strlist *list)
 
 /*
  * A file has one line with the data known before there are tasks, and one for the tasks. Files are
- * overwritten while others read them, so each line has a checksum and the serial of the execution.
+ * overwritten while other processes read them, so each line has a checksum and the serial of the
+ * execution.
  */
 static int add_line(struct buf *out, json_t *object)
 {

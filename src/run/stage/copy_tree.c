@@ -47,7 +47,7 @@ static int copy_contents(struct copy *c, int from, int to, struct penstock_error
 	}
 }
 
-/* Returns true if there are no files below the directory, except those that Python compiles. */
+/* Returns true if there are no files below the directory, except in `__pycache__` directories. */
 static bool has_no_file(int dir, const char *name, size_t depth)
 {
 	_cleanup_closedir_ DIR *list = depth < LIMIT_ARCHIVE_DEPTH ? fs_list_at(dir, name) : NULL;

@@ -13,8 +13,8 @@ struct penstock_error;
 /* Options of a copy; every function may be NULL. `path` is relative to the copied directory, and ""
  * for that directory itself. */
 struct copy_tree {
-	/* replace existing files, links and directories without files, and merge directories;
-	 * otherwise they are an error */
+	/* replace existing files, links and directories without files, and merge directories; if
+	 * not set, existing entries are an error */
 	bool replace;
 	const char *what; /* the activity, for messages: "copying the context" */
 	const atomic_int *cancel;

@@ -49,7 +49,7 @@ struct stores {
 	struct http_engine *engine;
 	struct stores_embedded_ops ops;
 	struct stores_patience patience;
-	atomic_llong patience_ms; /* 0 if requests do not wait, or no longer do */
+	atomic_llong patience_ms; /* 0 if requests do not wait, or no longer wait */
 	pthread_mutex_t lock;
 	void *embedded; /* under lock; NULL until it is joined */
 	struct store_place embedded_place; /* endpoint and keys */

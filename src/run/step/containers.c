@@ -56,7 +56,7 @@ static char *file_of(const struct containers *containers, const char *path)
 	return strdup(path);
 }
 
-/* Removes old images beyond the bound. A failure is only a warning. */
+/* Removes old images if the images exceed the size limit. A failure is only a warning. */
 static void bound_images(const struct containers *containers)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

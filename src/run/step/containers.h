@@ -2,7 +2,7 @@
  * The containers of a run's steps: their images, pulled before the steps, and the setup of a task
  * in a container.
  *
- *	containers_pull(&containers, err);	// images of registries; others are read when needed
+ *	containers_pull(&containers, err);	// images of registries; files are read when needed
  *	containers_task(&setup, &containers, what, gpus, n_gpus, err);
  *	... environment_build() with setup.environment
  *	containers_fill(&setup, &task);	// fills in the rest of the task

@@ -88,7 +88,7 @@ int step_group_make(struct step_group *group, struct run_group *run,
 	return r;
 }
 
-/* ---- its end ---- */
+/* ---- the end of an execution ---- */
 
 /* Returns true if the peak is at most a sixteenth below the limit. The peak may be below the limit,
  * because the kernel counts in pages, and because the allocation that it refused may be large. */

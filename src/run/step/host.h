@@ -91,8 +91,8 @@ int step_host_find_ports(struct step_host *host, struct penstock_error *err);
  * keys, the control groups, the records of processes and the usage file. */
 void step_host_end(struct step_host *host);
 
-/* Writes the Unix time at which an execution that begins now must have ended: the earliest of its
- * timeout, the run's, and the end of the Slurm job; "" if none is known. */
+/* Writes the Unix time at which an execution that begins now must have ended: the earliest of the
+ * execution's timeout, the run's timeout and the end of the Slurm job; "" if none is known. */
 #define STEP_DEADLINE_SIZE 32
 void step_deadline(const struct run_times *times, const struct workflow *workflow,
 	const struct workflow_run *what, char out[static STEP_DEADLINE_SIZE]);

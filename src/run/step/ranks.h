@@ -1,6 +1,6 @@
 /*
  * Variables that distinguish the tasks of a step: the variables of torch.distributed, and each
- * task's GPUs. Variables of the workflow override them.
+ * task's GPUs. Variables of the workflow override these variables.
  */
 #ifndef RUN_STEP_RANKS_H
 #define RUN_STEP_RANKS_H

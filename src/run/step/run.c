@@ -190,9 +190,9 @@ unsigned long step_run_serial(const struct step_run *step)
 	return step->serial;
 }
 
-/* ---- its end ---- */
+/* ---- the end of an execution ---- */
 
-/* The first task that fails ends the others, unless the execution was asked to end or got a
+/* The first task that fails ends the other tasks, unless the execution was asked to end or got a
  * notice. */
 static void take_end(struct step_run *step, size_t rank, const struct task_end *end)
 {

@@ -41,7 +41,7 @@ struct step_run_spec {
 	const struct run_store *store; /* the tasks get its credentials; NULL if there is none */
 	/* checkpoint to continue from, below the output; NULL if there is none */
 	const char *checkpoint;
-	bool here; /* on this machine even if the run has a cluster */
+	bool here; /* the step runs on this machine even if the run has a cluster */
 };
 
 /* Reason why penstock ended an execution. */

@@ -200,7 +200,8 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	task->keys = s->keys.server;
 	task->tmp = step->host->attempt->layout.tmp;
 	if (launcher && contained) {
-		/* The launcher runs on the machine itself, with the environment of a step there. */
+		/* The launcher runs outside of the containers, with the environment of a step
+		 * without a container. */
 		r = build_environment(step, spec, &s->keys, &defaults, NULL, &s->launch_env, err);
 		if (r == 0)
 			r = box_make(&step->mpi_box, step->host->attempt->layout.tmp, "mpi-", err);

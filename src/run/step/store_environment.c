@@ -86,7 +86,7 @@ int store_environment_place(struct strlist *env, const struct s3_settings *s)
 
 int store_environment_keys(struct strlist *env, const struct credentials *keys)
 {
-	/* A token belongs to its keys and would invalidate others. */
+	/* A session token belongs to its keys: requests with other keys and this token fail. */
 	strlist_unset(env, "AWS_SESSION_TOKEN");
 	strlist_unset(env, "AWS_SECURITY_TOKEN");
 	if (strlist_set(env, "AWS_ACCESS_KEY_ID", keys->access_key_id) < 0 ||
@@ -95,8 +95,8 @@ int store_environment_keys(struct strlist *env, const struct credentials *keys)
 	return keys->session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys->session_token) : 0;
 }
 
-/* Returns NULL if there is no store that S3 clients can use. S3 clients can use only HMAC keys of
- * Google. */
+/* Returns NULL if there is no store that S3 clients can use. S3 clients can use Google's store only
+ * with HMAC keys. */
 static const struct s3_settings *settings_of(const struct environment_spec *spec)
 {
 	const struct s3_settings *s = spec->store ? object_client_settings(spec->store) : NULL;

@@ -1,7 +1,8 @@
 /*
- * Directories of containers on disk: the upper directory of an overlay, and the work directory of
- * overlayfs. If one container follows another, the directories of the next one are made while the
- * current one runs, because making them on a busy disk takes longer than the rest of a start.
+ * A box is the directory of a container on disk, with the upper directory of an overlay and the
+ * work directory of overlayfs. If one container follows another, the box of the next container is
+ * made while the current one runs, because making it on a busy disk takes longer than the rest of a
+ * start.
  *
  *	r = box_take(&box, tmp, err);
  *	...
@@ -15,9 +16,9 @@
 struct penstock_error;
 
 /*
- * Returns true if files outside of a box may be in this directory. If other users can write to it,
- * they could replace penstock's directory, below mounts that they do not see, and put another
- * program in place of the one that penstock is about to start.
+ * Returns true if files outside of a box may be in this directory. If other users can write to
+ * `tmp`, they can replace a directory on which penstock has mounted a file system that they do not
+ * see, and so put another program in place of the one that penstock is about to start.
  */
 bool box_is_safe_in(const char *tmp);
 /* Creates a directory for a task in `tmp`, with `infix` in its name; the caller frees the path. */
@@ -28,7 +29,8 @@ void box_finish(void);
 
 /*
  * Directories that are no longer needed are removed by a background thread: a container has written
- * at least some twenty files and directories, and the next one need not wait for their removal.
+ * at least some twenty files and directories, and the next container need not wait for their
+ * removal.
  *
  *	litter_remove(dir);	takes the string
  *	litter_finish();	returns once everything is removed, and ends the thread

@@ -33,8 +33,8 @@ struct boxed_task {
 
 /* Returns NULL if out of memory. */
 struct boxed_task *boxed_new(void);
-/* Starts the init. `init` has its namespaces, its body, which finally writes the task's status to
- * its descriptor, and its explain function; the rest comes from `spec`. */
+/* Starts the init. `init` has the namespaces, and the functions `body` and `explain`; `body`
+ * finally writes the task's status to the descriptor `body_fd`. `spec` has the rest. */
 int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct process_spec *init,
 	struct penstock_error *err);
 /* Returns zeroed memory that the init shares with this process; NULL if out of memory. munmap()

@@ -30,7 +30,7 @@ static const char *const masked[] = {"/proc/acpi", "/proc/kcore", "/proc/keys",
 static const char *const read_only[] = {
 	"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
 
-/* jansson's functions take ownership of their arguments, and fail together if out of memory. */
+/* jansson's *_new() functions take ownership of the last argument, even if they fail. */
 static json_t *strings(const char *const *items, size_t n)
 {
 	json_t *array = json_array();
@@ -112,7 +112,8 @@ static void add_bind(json_t *mounts, const char *source, const char *place, bool
 		add_mount(mounts, place, "bind", source, "rbind,rprivate,nosuid,nodev,rw");
 }
 
-/* Returns true if the container's user is not root: without a mapping the caller is root there. */
+/* Returns true if the container's user is not root: without a mapping, the caller is root in the
+ * container. */
 static bool is_mapped(const struct task_container *container)
 {
 	return container->uid || container->gid;

@@ -12,8 +12,8 @@ struct task_spec;
 int bundle_check(const struct task_spec *spec, struct penstock_error *err);
 /*
  * Returns the text of config.json, freed by the caller, or NULL if out of memory. The root is
- * `rootfs` in the same directory, and `dir` has the container's resolv.conf. `rootless` is set if
- * penstock is root only in a user namespace.
+ * `rootfs` in the directory of config.json, and `dir` has the container's resolv.conf. `rootless`
+ * is set if penstock is root only in a user namespace.
  */
 char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless);
 /* Returns true if a mount of the container sees later mounts of the machine. */

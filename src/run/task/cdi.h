@@ -13,7 +13,7 @@ struct penstock_error;
 /*
  * Gets the edits for these GPUs, numbered as on the machine: an array of `containerEdits`, to be
  * released by the caller. `dirs` is NULL-terminated, and later directories take precedence; NULL
- * means the directories above. Fails with PENSTOCK_E_NOT_FOUND if no specification has all
+ * means /etc/cdi and /var/run/cdi. Fails with PENSTOCK_E_NOT_FOUND if no specification has all
  * these GPUs.
  */
 int cdi_find(struct json_t **out, const char *const *dirs, const int *gpus, size_t n,

@@ -27,7 +27,8 @@ struct penstock_error;
 struct usage_sample;
 
 /* Directory next to the directory of the layers: the lowest layer of every container, which
- * provides the mount points (run/step/containers.c makes it); and the last entry made in it. */
+ * provides the mount points. run/step/containers.c makes the directory; its last entry is
+ * CONTAINER_PLACES_LAST. */
 #define CONTAINER_PLACES      "places"
 #define CONTAINER_PLACES_LAST "deepsquare"
 
@@ -35,7 +36,7 @@ struct container_mount {
 	const char *source; /* a file or directory of this machine */
 	const char *place; /* in the container; created if missing */
 	bool read_only;
-	bool slave; /* later mounts below `source` are visible there, too */
+	bool slave; /* later mounts below `source` are visible at `place`, too */
 };
 
 enum task_network_kind {
@@ -98,8 +99,8 @@ struct task_cluster {
 	const char *run_id;
 	int attempt;
 	const char *dir; /* shared with the nodes; receives the status of each task */
-	/* Endpoint and region of the store whose temporary keys each node gets for itself and
-	 * serves to its task with this token; NULL if the environment has all keys, or there are
+	/* Endpoint and region of a store: each node gets temporary keys for the store, and serves
+	 * them to its task with this token. NULL if the environment has all keys, or there are
 	 * none. */
 	const char *keys_endpoint, *keys_region, *keys_token;
 	/* a file in which a task notes that the cluster has asked the task to end; may be NULL */

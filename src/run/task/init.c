@@ -100,8 +100,8 @@ static int hide_cgroups(void)
 /*
  * A container could write to crun's file through /proc while crun starts it. crun prevents that by
  * copying itself and executing the copy, except (since 1.8) if its file is on a read-only mount. So
- * make such a mount: it saves the second execution, a quarter of crun's time. Returns the path to
- * execute.
+ * make such a mount, which avoids the second execution, a quarter of crun's time. Returns the path
+ * to execute.
  */
 static const char *protect_crun(const struct init_plan *plan)
 {

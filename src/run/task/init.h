@@ -21,7 +21,7 @@ struct init_report {
 	char log[2048]; /* the beginning of crun's error message */
 };
 
-/* All strings are made in advance: the init may not allocate memory. */
+/* All strings are made in advance, because the init must not allocate memory. */
 struct init_plan {
 	struct init_report *report;
 	char *bundle; /* a directory with a file system in memory while the container lives */

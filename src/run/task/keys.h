@@ -12,8 +12,8 @@
  *		... key_server_uri(server), key_server_token(server) ...
  *	key_servers_free(servers);	// after the tasks
  *
- * A task with its own network has another loopback address: its init makes a socket there with
- * key_socket(), on the same port, and passes it to us for key_listener_new(). One thread calls
+ * A task with its own network has another loopback address: its init makes a socket in that network
+ * with key_socket(), on the same port, and passes it to us for key_listener_new(). One thread calls
  * these functions; each socket has threads of its own.
  */
 #ifndef RUN_TASK_KEYS_H

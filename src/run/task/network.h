@@ -72,8 +72,8 @@ int network_prepare(struct network_setup *setup, const struct task_spec *spec, c
 void network_release(struct network_setup *setup);
 
 /* Moves the caller, a process without threads, into its own network; does nothing for the machine's
- * network. If the run has a key server, a socket on the same port there is passed to the parent
- * through `body_fd`. Returns -1 and sets errno on failure. */
+ * network. If the run has a key server, a socket on the same port in the new network is passed to
+ * the parent through `body_fd`. Returns -1 and sets errno on failure. */
 int network_start(const struct network_plan *plan, int body_fd, struct seen *seen);
 
 /* Reports a failure: the output of the commands, or the name of the program. */

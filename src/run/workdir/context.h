@@ -25,14 +25,14 @@ struct context_source {
 	const atomic_int *cancel;
 };
 
-/* Lists the files, without ignored ones. A file that is untouched since `known` is not read again.
+/* Lists the files that are not ignored. A file that is untouched since `known` is not read again.
  * Returns PENSTOCK_E_LIMIT if the files have more than maxBytes, PENSTOCK_E_NOT_FOUND if the
  * directory is missing. */
 int context_scan(const struct context_source *source, const struct context_files *known,
 	struct context_files *out, struct penstock_error *err);
 
 /* Updates the files in the directory `to` from the list `before` to the list `now`, which is the
- * result of context_scan(). Other files there stay. */
+ * result of context_scan(). Other files in `to` stay. */
 int context_copy(const struct context_source *source, const struct context_files *before,
 	const struct context_files *now, const char *to, struct penstock_error *err);
 

@@ -44,7 +44,8 @@ void context_files_sort(struct context_files *files);
 /* Returns NULL if there is no such file. */
 const struct context_file *context_files_find(const struct context_files *files, const char *path);
 
-/* Returns true if the file was not touched since, so that it need not be read. */
+/* Returns true if the file was not touched since it was listed as `known`, so that it need not be
+ * read again. */
 bool context_file_is_untouched(const struct context_file *known, const struct context_file *now);
 /* Returns true if both have the same contents and permissions. */
 bool context_file_is_same(const struct context_file *a, const struct context_file *b);

@@ -51,7 +51,8 @@ class Crc64:
         return out
 
     def block(self, data):
-        """Returns the checksum of a block, from 0. Zero bytes in front do not change it, so they fill up the lanes."""
+        """Returns the checksum of a block, from 0. Zero bytes in front fill up the lanes; they do
+        not change the checksum."""
         np = self.np
         lanes = 1
         while lanes * self.LANE < len(data):
@@ -189,7 +190,7 @@ def numbers(metrics):
     return found
 
 
-# ---- what the package asks its master ----
+# ---- requests of the package to its master ----
 
 DEFAULTS = {
     "name": "", "description": "", "labels": [], "data": {}, "debug": False, "max_restarts": 5, "bind_mounts": [],
@@ -450,7 +451,7 @@ class Finder:
 
 
 def other_sitecustomize():
-    """Executes the sitecustomize of the machine or of the environment, which this one hides."""
+    """Executes the sitecustomize of the machine or of the environment, which this file hides."""
     from importlib.machinery import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))

@@ -293,7 +293,7 @@ static int link_artifact(
 
 	if (!path || !place)
 		return error_memory(err);
-	/* The artifact is inside another artifact, whose link leads there already. */
+	/* The artifact is inside another artifact, whose link already leads to the output. */
 	if (!has_plain_path(attempt->layout.work, artifact))
 		return 0;
 	r = make_both_parents(attempt, artifact, path, place, err);
