@@ -50,8 +50,8 @@ void run_release(struct run *run);
 int run_begin(struct run *run, struct penstock_error *err);
 /* Takes runs/ID/lock. If another process holds the lock, the error names that process. */
 int run_take_lock(struct run *run, struct penstock_error *err);
-/* Empties the storage for a fresh start, after moving aside output that may not have been uploaded.
- * Does nothing if the attempt continues an earlier one. */
+/* Empties the storage for a start from scratch, after moving output that may not have been uploaded
+ * to `output.before-N`. Does nothing if the attempt continues an earlier one. */
 int run_clear_storage(struct run *run, struct penstock_error *err);
 /* Returns the place of the output for messages and records; NULL if the output has no transport, or
  * out of memory. */
@@ -66,7 +66,7 @@ int run_keep_workflow(const struct run_layout *layout, const struct workflow *wo
  * step and all steps after it no longer count as finished. Changes no file. */
 int run_compare_workflow(struct run *run, struct penstock_error *err);
 /* Reports the changes, removes the records of the finished steps from the first changed step on,
- * and keeps the workflow, so that the next attempt can compare its own. */
+ * and keeps the workflow, so that the next attempt can compare its own workflow with it. */
 int run_take_workflow(struct run *run, struct penstock_error *err);
 
 /* ---- check.c ---- */

@@ -19,7 +19,7 @@ int64_t run_plan_retry(struct run *run);
  * notice ended the wait. */
 int run_wait_for_retry(struct run *run, struct penstock_error *err);
 /* Waits until the runs whose output is an input have succeeded. Returns PENSTOCK_E_NOT_FOUND if one
- * of them has not succeeded and does not run, PENSTOCK_E_CANCELLED as above. */
+ * of them has not succeeded and does not run, PENSTOCK_E_CANCELLED as run_wait_for_retry() does. */
 int run_wait_for_others(struct run *run, struct penstock_error *err);
 
 /*

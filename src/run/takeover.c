@@ -162,7 +162,8 @@ static int take_lease(struct run *run, struct verdict *verdict, struct lease_fou
 /*
  * Ends the processes that an owner left when it was killed under another home of this machine. The
  * path of that home comes from the store, so the directory of the run is used only if it belongs to
- * this user and no other user can write there. Nothing is killed if a new supervisor runs there.
+ * this user and no other user can write to it. Nothing is killed if a new supervisor holds the lock
+ * in that directory.
  */
 static int end_strays_of(struct run *run, const char *home, struct penstock_error *err)
 {

@@ -72,8 +72,8 @@ static int add_options(struct strlist *words, const struct task_cluster *c)
 {
 	size_t nodes = c->n < c->n_nodes ? c->n : c->n_nodes;
 
-	/* A step has its CPUs exclusively, which is the default in 20.11; later versions need the
-	 * option. */
+	/* A step must have its CPUs exclusively, which is the default in Slurm 20.11; later
+	 * versions need the option. */
 	if (strlist_add_all(words, (const char *const[]){"--exclusive", "--export=ALL", "--chdir=/",
 					   "--input=all", "--kill-on-bad-exit=1", NULL}) < 0 ||
 		strlist_addf(words, "--nodes=%zu", nodes) < 0 ||
@@ -265,7 +265,7 @@ static bool ended(struct task *task, struct task_end *end)
 
 static void order(const struct slurm_task *t, const char *text)
 {
-	/* The reader may be gone; a full pipe already has enough commands. */
+	/* Ignore a failure: the reader is gone, or the pipe is full of commands. */
 	if (fs_write_all(t->orders, text, strlen(text)) < 0)
 		return;
 }

@@ -139,7 +139,7 @@ bool slurm_job_is_left(const char *home, const char *id)
 	return mark && access(mark, F_OK) == 0;
 }
 
-/* ---- its state ---- */
+/* ---- the state of the job ---- */
 
 static bool is_one_of(const char *word, const char *const *words, size_t n)
 {

@@ -1,8 +1,8 @@
 /*
  * Detects Slurm's messages that a step was out of memory. Neither the exit code nor the signal
- * distinguishes that end from others: Slurm polls the memory of a step and kills the whole step
+ * distinguishes that end from other ends: Slurm polls the memory of a step and kills the whole step
  * above its limit, and the kernel kills one process of a step. But slurmstepd and srun report the
- * end in the stderr of the tasks, in words that have hardly changed since 20.11.
+ * end in the stderr of the tasks, in words that have hardly changed since Slurm 20.11.
  *
  *	slurm_memory_read(&memory, data, len);	// for all output, in pieces of any size
  *	if (memory.over)	// one of the messages was seen

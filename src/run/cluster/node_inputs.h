@@ -1,6 +1,6 @@
 /*
  * Inputs of a run on a disk of each node: the first task on a node copies them, and the other tasks
- * there share the copy.
+ * of the node share the copy.
  *
  *	r = node_inputs_take(&inputs, &(struct node_inputs_spec){ ... }, err);
  *	... inputs.path ...			before and during the task

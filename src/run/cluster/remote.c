@@ -256,7 +256,7 @@ static int read_network(struct remote *r, const json_t *given)
 	return 0;
 }
 
-/* Without keys the task still runs, because it may not need any. */
+/* The task runs even if it gets no keys, because not every task needs keys. */
 static void serve_keys(struct remote *r)
 {
 	const json_t *given = json_object_get(r->root, "keys");
@@ -456,7 +456,7 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 			"cannot write to '%s' on node '%s'; PENSTOCK_HOME must be on a file system that "
 			"all nodes see",
 			r->dir, system.nodename);
-	/* Find the GPUs that Slurm has assigned to this task: a container gets no others. */
+	/* Find the GPUs that Slurm has assigned to this task: a container gets only these. */
 	int gpus[CLAIMS_MAX_GPUS];
 	size_t n;
 

@@ -8,9 +8,9 @@
  *	"notify N"		signals the leader once it handles the signal: a notice
  *	"kill", or end of file	ends all processes of the task
  *
- * The supervisor is at the other end, and srun passes the same input to every task. So the tasks
- * end if the supervisor dies. The result is written to DIR/end.RANK: "code signal oom when", `when`
- * in nanoseconds since 1970.
+ * The supervisor writes this input, and srun passes it to every task. If the supervisor dies, the
+ * input ends, and so do the tasks. The result is written to DIR/end.RANK: "code signal oom when",
+ * `when` in nanoseconds since 1970.
  */
 #ifndef RUN_CLUSTER_REMOTE_H
 #define RUN_CLUSTER_REMOTE_H

@@ -1,12 +1,12 @@
 /*
  * Runs as batch jobs of Slurm. Nothing here links with Slurm: its commands are run, with options
- * that 20.11 and later support, and their output is parsed.
+ * that Slurm 20.11 and later versions support, and their output is parsed.
  *
  * On the machine where the user runs `penstock run --on slurm`:
  *	slurm_submit(&job, home, id, err);
  *	slurm_status_read(job.job, id, &status, err);	// pending (with the reason), running, gone
- *	slurm_signal(job.job, "INT", err);	// signals the supervisor; slurm_cancel()
- *							// before there is one
+ *	slurm_signal(job.job, "INT", err);	// signals the supervisor; use slurm_cancel()
+ *							// before the job has started
  * In the batch job, whose script runs penstock:
  *	slurm_allocation_enter(&allocation, home, id, err);  then run_execute() with options.slurm
  *	slurm_allocation_requeue(&allocation, &text, err);	after a preemption: requeues or
@@ -89,7 +89,7 @@ bool slurm_job_is_left(const char *home, const char *id);
 int slurm_job_set_node_dir(
 	struct slurm_job *job, const char *configured, struct penstock_error *err);
 
-/* ---- its state in Slurm ---- */
+/* ---- the state of the job in Slurm ---- */
 
 struct slurm_status {
 	bool known; /* false if Slurm has forgotten the job, minutes after its end */

@@ -44,7 +44,7 @@ int user_limits_read(struct claim_limits *out, struct penstock_error *err);
 int user_limits_of(uid_t uid, struct claim_limits *out, struct penstock_error *err);
 
 /* Reads the limit of the disk space for images, in bytes; UINT64_MAX if there is no limit. Returns
- * PENSTOCK_E_INVALID as above. */
+ * PENSTOCK_E_INVALID as user_config_read() does. */
 int user_images_bound(uint64_t *out, struct penstock_error *err);
 
 /* Return the path of the user's file (the caller frees it; NULL if out of memory) and of the

@@ -18,7 +18,7 @@ enum {
 	PROBE_MS = 1000,
 	HANG_S = 60,
 	HANG_SLACK_MS = 15000,
-	POLL_MS = 5000, /* if a server does not let requests hang */
+	POLL_MS = 5000, /* time between two requests if the server does not let requests hang */
 	AGAIN_MS = 1000,
 };
 

@@ -200,7 +200,7 @@ static void on_noticed(void *cookie, const struct notice *notice)
 			notice->reason, left > 0 ? left : 0);
 }
 
-/* ---- its life ---- */
+/* ---- start and end of a reaction ---- */
 
 static void on_note(void *cookie, const char *text)
 {

@@ -11,13 +11,14 @@
  * a term. If no renewal succeeded for five sixths of a term (the process was suspended, or the
  * store did not reply), lease_gate() refuses every request that changes anything, so that a
  * contender finds no upload in flight. A contender on another machine takes over only after it has
- * watched the object unchanged for one full term on its own monotonic clock: clocks are never
- * compared. Such a takeover fails at a store that ignores conditions. A contender on the same
- * machine, in the same container, takes over if the process of the old owner is gone.
+ * watched the object unchanged for one full term on its own monotonic clock: the clocks of two
+ * machines are never compared. Such a takeover fails at a store that ignores conditions. A
+ * contender on the same machine, in the same container, takes over if the process of the old owner
+ * is gone.
  *
  * The owner of the run also owns its output: as long as a run is live, no other run can take the
- * output of that run. A takeover of the output of a run that was idle for a term is fenced in the
- * same way (output.c).
+ * output of that run. If that run does not renew its lease for a term, another run can take the
+ * output; the gate of the former owner is closed by then (output.c).
  *
  * The object also has the earlier attempts of all machines, for `show` and the page.
  */
@@ -74,7 +75,7 @@ struct lease_options {
 struct lease_found {
 	bool any;
 	bool unfinished; /* the run was preempted or lost, or its owner is gone */
-	bool ours; /* the records of this home have the run's end */
+	bool ours; /* the last attempt was one of this home, whose records decide */
 	/* lease_take() failed because the attempt below is or may be live, or has ended
 	 * meanwhile */
 	bool refused;

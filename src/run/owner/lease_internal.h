@@ -106,7 +106,7 @@ int lease_write_state(struct lease *lease, const char *state, struct penstock_er
 int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);
 /* Opens the gate after a write, once the output is known to be this run's. The gate stays open
  * until five sixths of a term after the write was sent. A contender cannot see the write before it
- * was sent, and then waits for a whole term. */
+ * was sent, and waits for a whole term after it has seen the write. */
 void lease_hold(struct lease *lease);
 /* Returns true if `state` is live. Unknown states count as live. */
 bool lease_state_is_live(const char *state);
@@ -129,8 +129,8 @@ int lease_watch_term(struct lease *lease, const char *key, struct seen *seen, st
 
 /* ---- output.c: the owner of the output ---- */
 
-/* Takes the output for this run. Returns PENSTOCK_E_EXISTS if another run writes or may write
- * there; the message names that run if known. */
+/* Takes the output for this run. Returns PENSTOCK_E_EXISTS if another run writes or may write to
+ * the output; the message names that run if known. */
 int lease_take_output(struct lease *lease, struct penstock_error *err);
 enum lease_output { LEASE_OUTPUT_OURS, LEASE_OUTPUT_LOST, LEASE_OUTPUT_UNKNOWN };
 /* Checks that the output is still this run's. Returns LEASE_OUTPUT_UNKNOWN if the store does not

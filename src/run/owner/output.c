@@ -1,8 +1,8 @@
 /*
  * Owner of an output. Two runs must not write to one output at a time: each would overwrite the
- * other's files. PREFIX.penstock/owner.json names the run that writes there. The state object of
- * that run says if the run is live, so owner.json is written only when a run takes the output or
- * gives the output back, and never renewed.
+ * other's files. PREFIX.penstock/owner.json names the run that writes to the output. The state
+ * object of that run says if the run is live, so owner.json is written only when a run takes the
+ * output or gives the output back, and never renewed.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 enum { TRIES = 8 };
 
 /* Makes `run` the owner, if owner.json still has the ETag `output_etag`. With `taking`, the run
- * does not write there yet, and may give the output back. */
+ * does not write to the output yet, and may give the output back. */
 static int write_owner(
 	struct lease *lease, const char *run, bool taking, struct penstock_error *err)
 {

@@ -83,7 +83,7 @@ static int take_output(struct lease *lease, const struct lease_found *found,
 static bool is_superseded(
 	const struct lease *lease, const struct lease_found *found, const struct seen *seen)
 {
-	/* A home that was moved is still ours. */
+	/* Compare the ids: a home that was moved has another path and the same id. */
 	return found->any && !found->ours &&
 	       (seen->attempt > lease->options.held ||
 		       strcmp(seen->home_id, lease->options.home_id) != 0);
@@ -148,7 +148,8 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 		if (!lease_owner_is_here(lease, &seen))
 			r = watch_owner(lease, &seen, &last, err);
 		else if (!has_our_home(lease, &seen) && lease_owner_runs(&seen))
-			/* An owner with the same records is gone: this process holds their lock. */
+			/* An owner that used the records of this home is gone, because this process
+			 * holds the lock of the run in these records. */
 			r = refuse(lease, &seen, err);
 		else if (seen.home && *seen.home == '/' &&
 			 strcmp(seen.home, lease->options.home) != 0)

@@ -1,6 +1,6 @@
 /*
- * Checkpoints of a run: finds the one that an attempt continues from, commits the files of programs
- * that write no commits, and removes the checkpoints that the workflow does not keep.
+ * Checkpoints of a run: finds the checkpoint that an attempt continues from, commits the files of
+ * programs that write no commits, and removes the checkpoints that the workflow does not keep.
  *
  *	run_checkpoints_begin(p, err);	// after the output is restored and the sync has started
  *	run_checkpoints_published(p, path);	// from any thread: an object was published
@@ -9,11 +9,11 @@
  *	run_checkpoints_settle(p, true, err);
  *
  * A thread commits and removes while the steps run. If the output is sent only at the end,
- * checkpoints are committed and removed then. A removal takes three steps, so that no checkpoint
- * that looks whole ever misses a part, here or in the store, even after a kill: the commit is
- * removed here, then its object, then all the rest. Each checkpoint to be removed is first recorded
- * in STATE/retired and in the store, and stays recorded until the store has no object of the
- * checkpoint: the next attempt removes the rest.
+ * run_checkpoints_settle() commits and removes instead. A removal takes three steps, so that no
+ * checkpoint that looks whole ever misses a part, here or in the store, even after a kill: the
+ * commit is removed here, then its object, then all the rest. Each checkpoint to be removed is
+ * first recorded in STATE/retired and in the store, and stays recorded until the store has no
+ * object of the checkpoint: the next attempt removes the rest.
  */
 #ifndef RUN_PUBLISH_CHECKPOINTS_H
 #define RUN_PUBLISH_CHECKPOINTS_H
@@ -49,8 +49,9 @@ void run_checkpoints_published(struct publisher *p, const char *path);
 void run_checkpoints_stop(struct publisher *p);
 /* Returns true if the thread may have changed files after the request to stop. */
 bool run_checkpoints_end(struct publisher *p);
-/* Commits and removes what is left when all is published; also for `penstock flush`. If the attempt
- * has not succeeded, checkpoints from before the run started over stay. */
+/* After all output was published, commits the files and removes the checkpoints that the thread has
+ * left; also for `penstock flush`. If the attempt has not succeeded, checkpoints from before the
+ * run started over stay. */
 int run_checkpoints_settle(struct publisher *p, bool succeeded, struct penstock_error *err);
 /* Reports the number of removed checkpoints. */
 void run_checkpoints_report(const struct publisher *p);

@@ -108,7 +108,8 @@ static bool matches(struct keeper *k, const char *name)
 	return false;
 }
 
-/* Returns true if the file may be committed now. If `all`, every file there is complete. */
+/* Returns true if the file may be committed now. If `all`, every file in the directory is
+ * complete. */
 static bool is_ready(const struct keeper *k, const char *name, bool all)
 {
 	_cleanup_free_ char *relative = keeper_relative(k->publisher, name);

@@ -19,7 +19,7 @@ struct keeper {
 	const atomic_int *cancel; /* if set, nothing more is started */
 	/* Checkpoints whose commits are removed, as paths below the output after one letter: 'd' (a
 	 * directory) or 'f' (a file) if the local files are still to be removed, 'D' or 'F' if only
-	 * the objects are. In the latter case a local file is a new one. */
+	 * the objects are still to be removed: a local file then belongs to a new checkpoint. */
 	struct strlist going;
 	/* commits of attempts before the run started over, from the store; read once */
 	struct commit_list older;
@@ -53,12 +53,12 @@ bool checkpoint_matches(const struct publisher *p, const char *name);
  * `cookie` is the publisher. */
 bool checkpoint_is_single(void *cookie, const char *path);
 /* Commits the files of programs that write no commits, in the order of their times. If `all`, every
- * file there is complete; else only published files are taken. A file older than a committed one is
- * skipped: retention removed its commit, or it came too late to be the newest. `*committed` gets
- * the number of new commits. Returns false if the directory cannot be read, or if a file cannot be
- * committed yet, because it is not published, or was touched since. The caller must then check
- * again after a pause, because the sync reports no event if a touched file turns out to be
- * unchanged. */
+ * file in the directory is complete; else only published files are taken. A file older than a
+ * committed one is skipped: retention removed its commit, or it came too late to be the newest.
+ * `*committed` gets the number of new commits. Returns false if the directory cannot be read, or if
+ * a file cannot be committed yet, because it is not published, or was touched since. The caller
+ * must then check again after a pause, because the sync reports no event if a touched file turns
+ * out to be unchanged. */
 bool keeper_commit_files(struct keeper *k, bool all, size_t *committed);
 
 /* ---- older.c ---- */

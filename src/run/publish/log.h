@@ -1,7 +1,8 @@
 /*
- * Uploads a growing file to the output, complete after any exit: the usage of the steps, and with
- * `enableLogging` the log. The object is replaced whole every few seconds while the file grows,
- * less often the longer one upload takes, so that a big log costs at most a twentieth of the time.
+ * Uploads a growing file to the output, and completes the object at every end of an attempt: the
+ * usage of the steps, and with `enableLogging` the log. The object is replaced whole every few
+ * seconds while the file grows, less often the longer one upload takes, so that a big log costs at
+ * most a twentieth of the time.
  *
  *	log_upload_start(&upload, &(struct log_upload_target){.client = s3, .bucket = bucket,
  *		.key = key, .path = path, .interval_ms = 2000}, err);

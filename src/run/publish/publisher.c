@@ -303,7 +303,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 	run_checkpoints_report(p);
 	if (r == 0 && !p->fenced)
 		publisher_bound_replaced(p);
-	/* If the store did not accept the output, do not wait for it with other uploads. */
+	/* If the store did not accept the output, later uploads must not wait for the store. */
 	if (r < 0 && err && error_is_retryable(err))
 		interrupts_give_up(&p->reaction->interrupts);
 	report_kept(p);

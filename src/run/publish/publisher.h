@@ -1,6 +1,7 @@
 /*
- * Output of an attempt on its way to object storage: the store, the sync, the run's ownership there
- * (the lease), checkpoints and the log. Without an S3 output `store`, `sync` and `lease` are NULL.
+ * Output of an attempt on its way to object storage: the store, the sync, the ownership of the
+ * output (the lease), checkpoints and the log. Without an S3 output `store`, `sync` and `lease` are
+ * NULL.
  *
  *	publisher_open(&p, err);	// the store; makes the bucket if it is missing
  *	...					the caller takes p.lease (run/takeover.c)

@@ -64,8 +64,8 @@ static int verify_in_store(
 	return r;
 }
 
-/* Verifies the newest checkpoint, unless it was verified earlier. Returns false on failure: then no
- * other checkpoint is removed. */
+/* Verifies the newest checkpoint; a directory that was verified earlier is not verified again.
+ * Returns false on failure: then no other checkpoint is removed. */
 static bool newest_is_safe(struct keeper *k, const struct commit *c)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -135,7 +135,7 @@ static void choose(const struct publisher *p, const struct commit_list *list, si
 	order[n] = SIZE_MAX;
 }
 
-/* ---- the note of what will be removed ---- */
+/* ---- the note, a list of the checkpoints to remove ---- */
 
 /* STATE/retired here, and its copy next to the output in the store. */
 struct note {
@@ -219,7 +219,7 @@ static int note_read(const struct keeper *k, struct buf *text, struct penstock_e
 /*
  * Records, in one write, all checkpoints that will be removed, so that an attempt that continues
  * the run removes the rest of them. Returns the number of items of `gone`, from the first, that
- * were recorded; the others are recorded later.
+ * were recorded; the other items are recorded later.
  */
 static size_t note_going(struct keeper *k, const struct commit_entry *const *gone, size_t n)
 {
@@ -248,7 +248,7 @@ static size_t note_going(struct keeper *k, const struct commit_entry *const *gon
 /* ---- the removal ---- */
 
 /* First step: removes the commit, here and from the sync. A program may use the name of an older
- * checkpoint again at any time: local files then belong to a new one. */
+ * checkpoint again at any time: local files then belong to a new checkpoint. */
 static int remove_commit(struct keeper *k, const struct commit_entry *e)
 {
 	_cleanup_free_ char *commit = commit_of(k, e->commit);

@@ -73,7 +73,7 @@ struct pumped {
 
 struct output {
 	struct stream streams[STREAMS_FIXED];
-	int terminals[STREAMS_FIXED]; /* as given; for the streams of tasks */
+	int terminals[STREAMS_FIXED]; /* stdout_fd and stderr_fd of output_start() */
 	struct screen screens[STREAMS_FIXED]; /* used by the pump thread */
 	int log_fd;
 	int times_fd; /* run_log_times(); -1 if it cannot be written */
@@ -349,7 +349,7 @@ static bool pump(struct output *output, struct stream *stream)
 	char *room = buf_reserve(&stream->pending, LIMIT_OUTPUT_CHUNK / 2);
 	ssize_t n;
 
-	if (!room) { /* out of memory: show the pending data as it is; the rest waits in the pipe */
+	if (!room) { /* out of memory: show all pending data now; the rest waits in the pipe */
 		emit(output, stream, true);
 		buf_clear(&stream->pending);
 		return false;

@@ -18,8 +18,8 @@ struct buf;
 struct penstock_error;
 
 #define MLFLOW_ID_SIZE 65 /* size of the id of an experiment or a run, with the NUL */
-/* Tags of a run: the run of penstock and the attempt at which it last started from scratch, for
- * users, and the id that a later attempt uses to find the run of MLflow. */
+/* Tags of a run of MLflow. The first two are for users: the run of penstock, and the attempt at
+ * which it last started from scratch. The third is an id by which a later attempt finds the run. */
 #define MLFLOW_TAG_RUN	   "penstock.run"
 #define MLFLOW_TAG_BEGAN   "penstock.began"
 #define MLFLOW_TAG_TRACKED "penstock.tracked"

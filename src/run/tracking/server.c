@@ -186,8 +186,8 @@ int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_w
 		r = find_experiment(&talk, wanted->experiment, &found, err);
 	if (r == 0)
 		r = find_run(&talk, wanted, &found, err);
-	/* Keep the run that was found, even if its status could not be set to running: creating
-	 * another one would make a second run. */
+	/* Keep the run that was found, even if its status could not be set to running: without its
+	 * id, a step would make a second run. */
 	if (*found.run)
 		*place = found;
 	return r;

@@ -1,6 +1,6 @@
 /*
- * Checks the contents of the $DEEPSQUARE_ENV files after each execution that may have written
- * there.
+ * Checks the contents of the $DEEPSQUARE_ENV files after each execution that may have written to
+ * these files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -229,8 +229,8 @@ static void take_unreadable(struct walk *walk, const struct frame *frame, struct
 			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, so the last lines are "
 			"not passed on: %s",
 			frame->name, shared ? ", or a step in parallel," : "", why);
-	/* Keeps the lines that were checked and are still there; `text` is the beginning of the
-	 * file. */
+	/* Keep the lines that were checked and are still in the file; `text` is the beginning of
+	 * the file. */
 	size_t len = strnlen(buf_str(text), text->len < seen->bytes ? text->len : seen->bytes);
 	struct env_file_odd odd;
 

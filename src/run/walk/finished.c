@@ -147,7 +147,7 @@ static bool append(const struct finished_steps *progress, char *line)
 	return text && write(progress->fd, text, strlen(text)) == (ssize_t)strlen(text);
 }
 
-/* Writes the file again with the entries that still hold. */
+/* Writes the file again, with the entries that still count. */
 static int compact(struct finished_steps *progress, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_RUN_PROGRESS);
@@ -181,7 +181,7 @@ static int note_boot(struct finished_steps *progress, const char *path, struct p
 	return 0;
 }
 
-/* Reads the entries that are believed in this boot. */
+/* Reads the entries, and drops them if they do not count in this boot. */
 static int load_believed(struct finished_steps *progress, const char *path, const char *boot,
 	struct penstock_error *err)
 {

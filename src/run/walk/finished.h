@@ -22,19 +22,19 @@
 struct penstock_error;
 struct finished_steps;
 
-/* Reads the entries if `continuing`, else starts with none. `boot` is the ID of this machine's
- * boot; NULL or "" if the boot does not matter. */
+/* Reads the entries if `continuing`, else starts without entries. `boot` is the ID of this
+ * machine's boot; NULL or "" if the boot does not matter. */
 int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
 	struct penstock_error *err);
 /* Reads the entries for a program that only shows them: nothing is written, now or later. A file
- * that is missing or not believed has no entries. */
+ * that is missing, or whose entries do not count (finished_is_believed()), has no entries. */
 int finished_read(struct finished_steps **out, const char *path, const char *boot,
 	struct penstock_error *err);
 /* Returns false if another boot left the file without a sync, or the file is missing: then no step
  * counts as finished. Returns true if the boot does not matter. */
 bool finished_is_believed(const struct finished_steps *progress);
-/* If a step finished, syncs the file system of `storage` and records that. May take seconds. Call
- * it at the end of an attempt. */
+/* If a step finished, syncs the file system of `storage` and records the sync. May take seconds.
+ * Call it at the end of an attempt. */
 int finished_settle(const char *path, const char *storage, struct penstock_error *err);
 void finished_free(struct finished_steps *progress);
 /* Removes the entries of the top-level step number `first` and of all steps after it. */

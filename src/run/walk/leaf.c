@@ -126,8 +126,8 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 }
 
 /* Kills all processes of the execution. Unless the kill was `asked` for, the tasks have ended, and
- * only processes that they left are killed. Files that they were writing are incomplete; files of
- * other executions are not. */
+ * only processes that they left are killed. The files that these processes were writing are
+ * incomplete, unlike the files of other executions. */
 static void leaf_kill(struct walk *walk, struct frame *frame, bool asked)
 {
 	struct sync *sync = walk->publisher->sync;

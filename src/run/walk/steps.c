@@ -53,8 +53,8 @@ struct watch {
 	size_t cap;
 };
 
-/* Returns the grace period of `penstock stop --grace` from the run's directory, else
- * $PENSTOCK_STOP_GRACE or the default. */
+/* Returns the grace period of `penstock stop --grace`, which is in a file of the run's directory,
+ * and removes the file. Without the file, returns $PENSTOCK_STOP_GRACE or the default. */
 static int64_t grace_ms(const struct attempt *attempt)
 {
 	_cleanup_free_ char *path = run_path(attempt->home, attempt->id, RUN_FILE_GRACE);

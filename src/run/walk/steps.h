@@ -9,8 +9,8 @@ struct publisher;
 struct reaction;
 struct step_host;
 
-/* Runs the steps that are not finished yet and decides the end unless they succeed. None of their
- * processes is alive when the function returns. */
+/* Runs the steps that are not finished yet and decides the end unless they succeed. No process of
+ * the steps is alive when the function returns. */
 void run_steps(struct step_host *host, struct reaction *reaction, struct publisher *publisher);
 /* Makes the files of finished steps durable at the end of a preempted attempt, since the next
  * attempt may come after another boot. Does nothing if the output was not `flushed`. */

@@ -228,7 +228,7 @@ void launch_ended(struct walk *walk, struct launch *launch, const struct outcome
 int launch_add_pids(const struct walk *walk, const struct frame *frame, struct strlist *env);
 /* Ends the launches of the scope; launches without a signal move to the scope of the run, which
  * waits for them, or ends them if a step has failed. Returns true if no live launch is left in the
- * scope; else the frame is pushed when one ends. */
+ * scope; else the frame is pushed when one of them ends. */
 bool scope_close(struct walk *walk, struct scope *scope, struct frame *frame);
 void scope_free(struct scope *scope);
 void launch_free(struct launch *launch);
