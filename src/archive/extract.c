@@ -165,7 +165,7 @@ static int write_member(
 			"with `unpack: false`");
 	if (target) {
 		r = tree_hardlink(x->tree, name, target, err);
-		/* Skip the contents of a hard link: they repeat those of its target. */
+		/* Skip the contents of a hard link: they repeat the contents of its target. */
 		return r < 0 ? r : archive_read_data_skip(x->a) == ARCHIVE_OK ? 0 : failed(x, err);
 	}
 	switch (type) {

@@ -569,7 +569,7 @@ int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err)
 
 bool fs_is_network(const char *path)
 {
-	/* linux/magic.h has only some of these. */
+	/* linux/magic.h has only some of these numbers. */
 	static const unsigned long magics[] = {0x6969 /* NFS */, 0x517B /* SMB */,
 		0xFF534D42 /* CIFS */, 0xFE534D42 /* SMB2 */, 0x0BD00BD0 /* Lustre */,
 		0x65735546 /* FUSE */, 0x47504653 /* GPFS */, 0x00C36400 /* Ceph */,

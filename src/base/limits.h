@@ -225,8 +225,8 @@
 /* bytes of freed memory that the verbs keep instead of returning it at once */
 #define LIMIT_TRANSFER_KEPT (16 * MIB)
 #define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* bytes; larger blocks are returned at once */
-/* heaps that the threads of the verbs share, since memory freed in one heap is of no use to
- * another */
+/* heaps that the threads of the verbs share: memory that was freed in one heap is not reused by
+ * another heap */
 #define LIMIT_TRANSFER_ARENAS 2
 /* bytes of items in flight or waiting, with their small bodies */
 #define LIMIT_BULK_MEMORY (12 * MIB)

@@ -91,7 +91,7 @@ uint64_t commit_size(const struct commit *c);
 /* Sorts the files by name. Fails with PENSTOCK_E_EXISTS if two names are the same. Called before
  * commit_format(). */
 int commit_sort_files(struct commit *c, struct penstock_error *err);
-/* The newer commit is greater: by attempt, then step, then time. */
+/* Compares by attempt, then step, then time: the newer commit is greater. */
 int commit_compare(const struct commit *a, const struct commit *b);
 
 /* Writes the document with its checksum. */

@@ -45,7 +45,7 @@ int commit_list_read(struct commit_list *list, const char *dir, struct penstock_
 void commit_list_sort(struct commit_list *list);
 void commit_list_release(struct commit_list *list);
 
-/* Parses a name as save.h defines it. */
+/* Parses "step-STEP-ATTEMPT", the name of a checkpoint directory (save.h). */
 bool commit_name_parse(const char *name, uint64_t *step, unsigned *attempt);
 
 typedef void (*commit_passed_fn)(void *cookie, const char *path, const char *why);

@@ -58,7 +58,7 @@ int save_sync_dir(int fd, const char *path, struct penstock_error *err);
 /* ---- ranks.c ---- */
 /* Rank 0, at its start: writes the word that allows other ranks to answer. */
 int ranks_open(struct save *s, struct penstock_error *err);
-/* Other ranks, at their start: removes their answer to an earlier save. */
+/* Other ranks, at their start: removes the part of this rank that an earlier save left. */
 void ranks_join(const struct save *s);
 /* Rank 0: waits for the parts of all other ranks and adds them. */
 int ranks_gather(struct save *s, struct commit *whole, struct penstock_error *err);

@@ -25,7 +25,7 @@
 enum {
 	TICK_MS = 50,
 	ASK_START_MS = 100, /* time between the first health checks of a server that starts */
-	ASK_SHARE = 10, /* later checks: the pause is the time since the start, divided by this */
+	ASK_SHARE = 10, /* later: the pause is the time since the start, divided by ASK_SHARE */
 	/* time between two health checks of a server in service; the maximum for a server that
 	 * starts */
 	ASK_READY_MS = 5000,

@@ -28,7 +28,7 @@ struct model_file {
 /* One version. The content of a version is a checksum of the names, sizes and ETags of its files: a
  * version whose files change becomes a different version. */
 struct model {
-	char *name; /* name of its directory; for a whole prefix, the start of the content */
+	char *name; /* name of its directory; for a whole prefix, 12 digits of `content` */
 	char *directory; /* "" or "3/", below the prefix */
 	char content[MODEL_CONTENT_SIZE];
 	struct model_file *files;

@@ -18,7 +18,7 @@ struct ending {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	const char *part; /* under lock, like all below; NULL if no part is to be reported */
+	const char *part; /* under lock, like the next members; NULL if no part is to be reported */
 	int64_t report_at_ms;
 	bool stop;
 };

@@ -26,8 +26,8 @@ enum {
 };
 
 struct stream {
-	int fd; /* non-blocking; -1 if closed, or if there is no sink */
-	int child_end; /* the child's end; -1 once the child has it */
+	int fd; /* our end of the pipe, non-blocking; -1 if closed, or if there is no sink */
+	int child_end; /* the child's end of the pipe; -1 once the child has it */
 	const struct process_sink *sink;
 	bool keeps_end;
 };

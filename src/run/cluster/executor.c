@@ -1,6 +1,6 @@
 /*
  * Steps on the nodes of an allocation: one srun for all tasks of an execution. docs/slurm.md lists
- * its options.
+ * the options of srun.
  */
 #include "run/task/executor.h"
 

@@ -40,7 +40,8 @@ int user_config_wrong(const struct user_config *c, const struct node *node, cons
 
 /* Reads the limits of the calling user. Returns PENSTOCK_E_INVALID as user_config_read() does. */
 int user_limits_read(struct claim_limits *out, struct penstock_error *err);
-/* Reads the limits of any user; of another user only those that the administrator has set. */
+/* Reads the limits of any user. For a user other than the caller, reads only the administrator's
+ * file. */
 int user_limits_of(uid_t uid, struct claim_limits *out, struct penstock_error *err);
 
 /* Reads the limit of the disk space for images, in bytes; UINT64_MAX if there is no limit. Returns

@@ -37,7 +37,7 @@ struct penstock_error;
 
 enum interrupt_reason { INTERRUPT_NONE, INTERRUPT_STOP, INTERRUPT_PREEMPT };
 enum interrupt_phase { PHASE_BEGIN, PHASE_STEPS, PHASE_FLUSH };
-enum { INTERRUPT_NOTICES = 64 }; /* active at a time: one per source */
+enum { INTERRUPT_NOTICES = 64 }; /* notices that are active at a time: one per source */
 
 struct interrupts {
 	atomic_int cancel; /* non-zero: blocking calls must end */
@@ -87,7 +87,7 @@ int interrupts_count(const struct interrupts *interrupts);
 void interrupts_give_up(struct interrupts *interrupts);
 /* Clears `cancel` again, for the last writes of the run. */
 void interrupts_try_again(struct interrupts *interrupts);
-/* Changes with each request or notice: compare two values to detect a new one. */
+/* Returns a number that changes with each request and each notice. */
 unsigned interrupts_news(const struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
 

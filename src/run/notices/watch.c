@@ -72,7 +72,7 @@ bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_
 
 /* ---- the cloud of this machine ---- */
 
-/* All Azure machines have this tag, and no other Hyper-V machine. */
+/* All Azure machines have this tag; no other Hyper-V machine has the tag. */
 #define AZURE_ASSET_TAG "7783-7084-3265-9085-8269-3286-77"
 
 /* Returns true if a field contains `text`. */

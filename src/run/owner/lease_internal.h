@@ -23,7 +23,7 @@ struct lease {
 	char *output_key; /* object that names the run which owns the output */
 	char host[65];
 	char boot_id[PROCESS_BOOT_ID_SIZE];
-	char pid_ns[32]; /* "pid:[4026531836]": containers of one machine have their own */
+	char pid_ns[32]; /* "pid:[4026531836]": each container of a machine has its own namespace */
 	uint64_t start_ticks; /* start time of this process */
 	char since[CLOCK_RFC3339_SIZE];
 	int64_t term_ms;
@@ -38,7 +38,7 @@ struct lease {
 
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	struct records_sync sync; /* under lock; without its error */
+	struct records_sync sync; /* under lock; `last_error` is NULL */
 	bool has_sync; /* under lock */
 	const char *state; /* under lock; a literal */
 	bool dirty; /* under lock: `state` is not yet written */

@@ -160,7 +160,7 @@ bool cgroup_delegates(const char *dir, const char *controller)
 		return true;
 	if (!has_word(cgroup_text(dir, "cgroup.controllers", &b), controller))
 		return false;
-	/* Fails with EBUSY if the group contains processes, unless it is the root. */
+	/* The write fails with EBUSY if a group other than the root contains processes. */
 	snprintf(word, sizeof(word), "+%s", controller);
 	return cgroup_write(dir, "cgroup.subtree_control", word);
 }

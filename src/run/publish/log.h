@@ -26,7 +26,7 @@ struct log_upload_target {
 	char *path; /* path of a file that only grows */
 	int64_t interval_ms;
 	bool ungated; /* sent even if another owner has the run */
-	bool warns; /* warns of the first failure; log_upload_finish() returns the last one */
+	bool warns; /* warns of the first failure; log_upload_finish() returns the last failure */
 };
 int log_upload_start(struct log_upload **out, const struct log_upload_target *target,
 	struct penstock_error *err);

@@ -54,7 +54,7 @@ void publisher_release(struct publisher *p);
 int publisher_open(struct publisher *p, struct penstock_error *err);
 int publisher_start(struct publisher *p, struct penstock_error *err);
 int publisher_start_log(struct publisher *p, struct penstock_error *err);
-/* Uploads the log and the usage a last time. Does nothing if they are not uploaded. */
+/* Uploads the log and the usage a last time. Does nothing if the attempt uploads neither. */
 int publisher_finish_log(struct publisher *p, struct penstock_error *err);
 void publisher_sync_options(struct publisher *p, const char *journal, struct sync_options *options);
 /* Completes the output. On failure the local storage still has the missing files. */

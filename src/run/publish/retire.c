@@ -115,7 +115,7 @@ static void choose(const struct publisher *p, const struct commit_list *list, si
 	};
 	size_t n = 0;
 
-	/* Oldest first; unreadable ones are skipped. */
+	/* Add the oldest checkpoint first, and skip checkpoints whose commit is unreadable. */
 	for (size_t i = list->n; i-- > newest;) {
 		const struct commit *c = list->items[i].commit;
 		const struct commit_metric *metric = NULL;
@@ -196,7 +196,7 @@ static void note_remove(const struct keeper *k)
 		log_debug("cannot remove the list of checkpoints from the store: %s", err.message);
 }
 
-/* Reads the local note, or else the one in the store, which an attempt on another machine has
+/* Reads the local note, or else the note in the store, which an attempt on another machine has
  * left. */
 static int note_read(const struct keeper *k, struct buf *text, struct penstock_error *err)
 {
@@ -363,7 +363,7 @@ static bool remove_item(struct keeper *k, char *item)
 
 	if (!local || !local_commit)
 		return false;
-	/* The checkpoint was saved again meanwhile, as a new one. */
+	/* The checkpoint was saved again meanwhile, as a new checkpoint. */
 	if (access(local_commit, F_OK) == 0)
 		return true;
 	/* Remove the commit once more: an earlier removal may have been killed, or came before the

@@ -77,7 +77,7 @@ struct output {
 	struct screen screens[STREAMS_FIXED]; /* used by the pump thread */
 	int log_fd;
 	int times_fd; /* run_log_times(); -1 if it cannot be written */
-	int64_t timed_ns; /* under log_lock: time of its last line */
+	int64_t timed_ns; /* under log_lock: time of the last line of that file */
 	bool in_line; /* under log_lock: the last byte was not a newline */
 	_Atomic uint64_t log_size;
 	pthread_mutex_t log_lock;

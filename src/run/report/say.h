@@ -17,7 +17,7 @@ enum run_event_kind {
 	RUN_EVENT_WARNING, /* text: one line for users */
 	RUN_EVENT_STAGE, /* text: the input's name; done and total in bytes (0: unknown) */
 	RUN_EVENT_FLUSH, /* done: bytes sent so far; total: published and pending bytes */
-	RUN_EVENT_STEP, /* text: the step's name; done: its number from 1; total: their count */
+	RUN_EVENT_STEP, /* text: name of the step; done: its number, from 1; total: all steps */
 };
 
 struct run_event {

@@ -16,7 +16,7 @@ struct stage_input {
 	size_t index;
 	char *source; /* owned; for display: URL without user, query and fragment; s3://…; path */
 	char id[65]; /* digest of its source and its processing */
-	char *dir; /* owned; destination: the input directory or one below */
+	char *dir; /* owned; destination: the input directory or a directory below it */
 	char *file_name; /* owned; name of a single file, or NULL for a tree */
 	char *fetch_dir; /* owned; directory for a fetched file, on the same file system */
 	char *local; /* owned; for LOCAL the resolved path, else NULL */

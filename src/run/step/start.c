@@ -42,7 +42,7 @@ static bool keys_end(const struct s3_settings *settings)
 /* The endpoint of temporary keys; `settings` is NULL if all keys are in the environment. */
 struct step_keys {
 	const struct s3_settings *settings;
-	const struct key_server *server; /* NULL on a cluster, whose nodes have their own */
+	const struct key_server *server; /* NULL on a cluster, whose nodes have their own servers */
 	const char *uri, *token;
 };
 

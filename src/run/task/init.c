@@ -42,8 +42,8 @@ int init_become_root(const char *uid_map, const char *gid_map)
 {
 	int r;
 
-	/* The files below belong to root while the process is not dumpable. The namespace has no
-	 * other process yet. */
+	/* While the process is not dumpable, its files in /proc belong to root. Being dumpable is
+	 * safe here: the namespace has no other process yet. */
 	prctl(PR_SET_DUMPABLE, 1);
 	r = network_write_file("/proc/self/setgroups", 0, "deny");
 	if (r == 0)

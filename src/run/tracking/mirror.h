@@ -34,7 +34,7 @@ struct mlflow_mirror {
 		.lock = -1                                                                         \
 	}
 
-/* Opens the copy, which is empty if the last one was of another run. Waits for its lock. */
+/* Opens the copy, which is empty if the last copy was of another run. Waits for its lock. */
 int mlflow_mirror_open(
 	struct mlflow_mirror *mirror, const char *dir, const char *run, struct penstock_error *err);
 void mlflow_mirror_release(struct mlflow_mirror *mirror);

@@ -112,7 +112,7 @@ static void cut(const char *path, struct env_seen *seen, size_t whole)
 		seen->bytes = whole;
 }
 
-/* Reads the file that an earlier attempt left; that attempt has reported its faults. */
+/* Reads the file that an earlier attempt left. That attempt has reported the faults in the file. */
 static void see_first(struct walk *walk, struct env_seen *seen)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);

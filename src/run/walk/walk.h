@@ -180,7 +180,7 @@ void frame_cut(struct walk *walk, struct frame *frame);
 bool frame_is_stopping(const struct walk *walk, const struct frame *frame);
 /* Returns true if a step may begin in the frame. */
 bool frame_may_begin(const struct walk *walk, const struct frame *frame);
-/* Make a frame, or one for a list of steps, below `parent`. Return NULL if out of memory. */
+/* Make a frame, or a frame for a list of steps, below `parent`. Return NULL if out of memory. */
 struct frame *frame_new(
 	struct frame *parent, enum frame_kind kind, const char *name, const char *path);
 struct frame *frame_list(struct frame *parent, const struct workflow_steps *list, const char *name,

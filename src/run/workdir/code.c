@@ -72,7 +72,7 @@ static char *describe_context(const struct attempt *attempt, const atomic_int *c
 	if (r < 0)
 		run_say(&attempt->voice, RUN_EVENT_WARNING,
 			"cannot record the Git commit of the context: %s", err.message);
-	rmdir(dir); /* fails if it contains a diff */
+	rmdir(dir); /* fails if `dir` contains a diff */
 	return json;
 }
 
