@@ -17,11 +17,12 @@
  *	penstock_checkpoint_free(c);
  *
  * A checkpoint is a subdirectory of the given directory, named by step and attempt. The files of
- * the checkpoint are written there (by these functions, or by the program below
- * penstock_checkpoint_path()). The checkpoint is valid once it has its COMMIT.json, which lists
+ * the checkpoint are written to that subdirectory, by these functions or by the program itself
+ * (penstock_checkpoint_path()). The checkpoint is valid once it has its COMMIT.json, which lists
  * every file with size and CRC-64/NVME, and which is written last, when all files are synced. A
- * program that dies at any moment leaves a checkpoint that is valid and complete, or one without a
- * commit, which the first save of a later attempt removes. docs/checkpoints.md has the format.
+ * program that dies at any moment leaves either a valid and complete checkpoint, or a checkpoint
+ * without COMMIT.json, which the first save of a later attempt removes. docs/checkpoints.md has the
+ * format.
  *
  * Ranks. Each rank begins the same step in the same directory (of a shared file system) with its
  * own `rank`, writes files under names of its own, and commits. Rank 0 waits for all others, then
@@ -33,9 +34,9 @@
  * continues); different handles are independent. Calls block until their end. After fork() only the
  * parent can use a handle; the child may free its copy, which changes nothing on disk.
  *
- * Ownership, results, units and compatibility are as in <penstock/transfer.h>: arguments are not
- * kept beyond the call; 0 or a negative code and a message of one line; bytes, and nanoseconds
- * since 1970.
+ * Ownership, results, units and compatibility are as in <penstock/transfer.h>. Arguments are not
+ * kept beyond the call. A function that can fail returns 0, or a negative code and a message of one
+ * line. Sizes are bytes, times are nanoseconds since 1970.
  */
 #ifndef PENSTOCK_CHECKPOINT_H
 #define PENSTOCK_CHECKPOINT_H
@@ -63,11 +64,13 @@ struct penstock_checkpoint_options {
 	size_t struct_size;
 	unsigned rank; /* number of this process: 0 to world_size - 1 */
 	unsigned world_size; /* number of processes; 0 means 1 */
-	unsigned attempt; /* 0 for $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
-	const char *run_id; /* NULL for $PENSTOCK_RUN_ID, else "" */
-	const struct penstock_metric *metrics; /* only rank 0's are used */
+	/* the same for all ranks; 0 to use $PENSTOCK_ATTEMPT, or 1 if the variable is not set */
+	unsigned attempt;
+	/* NULL to use $PENSTOCK_RUN_ID, or "" if the variable is not set */
+	const char *run_id;
+	const struct penstock_metric *metrics; /* used only for rank 0 */
 	size_t n_metrics;
-	double timeout_s; /* seconds that a commit waits for other ranks; 0 for 600 */
+	double timeout_s; /* seconds that a commit waits for other ranks; 0 means 600 */
 	/* Polled while a commit waits; once non-zero the call ends with PENSTOCK_E_CANCELLED. May
 	 * be NULL. */
 	const volatile int *cancel;
@@ -100,8 +103,9 @@ PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoin
 	const void *data, size_t size, struct penstock_error *err);
 
 /* Adds a file that the program has written and closed below penstock_checkpoint_path(): reads it
- * for its checksum and syncs it. With one rank, the commit finds files that were not added.
- * PENSTOCK_E_EXISTS if the file was already added or written by penstock_checkpoint_write(). */
+ * for its checksum and syncs it. With one rank, the commit includes all other files of the
+ * directory, too. PENSTOCK_E_EXISTS if the file was already added or written by
+ * penstock_checkpoint_write(). */
 PENSTOCK_API int penstock_checkpoint_add(
 	struct penstock_checkpoint *checkpoint, const char *name, struct penstock_error *err);
 

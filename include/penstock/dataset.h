@@ -60,7 +60,7 @@ struct penstock_dataset_options {
 	/* Options of the store, which are copied; NULL has the same effect as in
 	 * penstock_transfer_new(). */
 	const struct penstock_transfer_options *transfer;
-	unsigned threads; /* threads that read ahead; 0 to choose their number */
+	unsigned threads; /* number of threads that read ahead; 0 lets the library choose */
 	/* A local directory, created if missing, that keeps the bytes read from a store; all
 	 * processes of a user share it. NULL for no cache. If the directory cannot be used, a
 	 * warning is logged and samples are read without a cache. */
@@ -144,14 +144,15 @@ struct penstock_plan_options {
 	size_t struct_size;
 	/* number of samples of the set; for a mix, of an epoch, or 0 to let `repeat` decide */
 	uint64_t samples;
-	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order, with
-	 * their samples shuffled; "window": the same, but samples are shuffled within `window`
-	 * consecutive blocks */
+	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order, and the
+	 * samples of each block shuffled; "window": blocks in a random order, and samples shuffled
+	 * within `window` consecutive blocks of that order */
 	const char *shuffle;
 	uint64_t block; /* samples, at least 1; for "block" and "window" */
 	uint64_t window; /* blocks, at least 1; for "window" */
 	uint64_t seed, epoch; /* at most INT64_MAX */
-	uint64_t start; /* samples of the epoch that all ranks together have already received */
+	/* number of samples of the epoch that all ranks together have already received */
+	uint64_t start;
 	uint32_t ranks, rank; /* at most 2^20 ranks; 0 ranks mean 1 */
 	uint32_t batch; /* samples of a batch of one rank, 1 to 2^24 */
 	/* processes that load for one rank, at most 4,096; 0 workers mean 1 */
@@ -169,9 +170,9 @@ struct penstock_plan_options {
 	size_t sets;
 	const uint64_t *set_samples; /* at least 1 */
 	const uint64_t *set_weights; /* at least 1, with a sum of at most 2^32 */
-	/* true: an epoch ends when all samples of every set were taken; shorter sets are repeated,
-	 * and the next epoch continues each set. false: an epoch ends before a set would be
-	 * repeated. */
+	/* If true, an epoch ends when all samples of every set were taken; shorter sets are
+	 * repeated, and the next epoch continues each set. If false, an epoch ends before a set
+	 * would be repeated. */
 	bool repeat;
 };
 /* clang-format off */
@@ -189,7 +190,7 @@ struct penstock_plan_options {
 PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,
 	const struct penstock_plan_options *options, struct penstock_error *err);
 PENSTOCK_API void penstock_plan_free(struct penstock_plan *plan);
-/* Returns the samples of the whole epoch for all ranks together. */
+/* Returns the number of samples of the whole epoch, for all ranks together. */
 PENSTOCK_API uint64_t penstock_plan_samples(const struct penstock_plan *plan);
 /* Return the number of batches of the worker, and of its rank. */
 PENSTOCK_API uint64_t penstock_plan_batches(const struct penstock_plan *plan);
@@ -199,11 +200,12 @@ PENSTOCK_API uint64_t penstock_plan_rank_batches(const struct penstock_plan *pla
  * the epoch. `padded` may be NULL. */
 PENSTOCK_API size_t penstock_plan_batch(
 	const struct penstock_plan *plan, uint64_t i, uint64_t *ids, size_t *padded);
-/* Returns the samples of the epoch that all ranks together have received when this rank has
- * received `batches` batches: the `start` of a plan that continues the epoch. */
+/* Returns the number of samples of the epoch that all ranks together have received when this rank
+ * has received `batches` batches. A plan that continues the epoch has this number as its
+ * `start`. */
 PENSTOCK_API uint64_t penstock_plan_delivered(const struct penstock_plan *plan, uint64_t batches);
-/* Identifies the samples and their order, apart from seed and epoch: an epoch can be continued only
- * with a plan of the same value. */
+/* Returns an id of the samples and their order, without seed and epoch. An epoch can be continued
+ * only with a plan that has the same id. */
 PENSTOCK_API uint64_t penstock_plan_id(const struct penstock_plan *plan);
 
 /* ---- fields ---- */
@@ -222,7 +224,9 @@ struct penstock_field {
 	bool big_endian;
 	unsigned ndim; /* number of dimensions of an array */
 	const uint64_t *dims;
-	uint32_t index, count; /* in a list of values with one name; 0 if the field is not a list */
+	/* position in a list of values with the same name, and number of these values; both are 0
+	 * if the field is not in a list */
+	uint32_t index, count;
 	const char *mode; /* "RGB", … of an image's pixels, `mode_len` bytes; NULL otherwise */
 	size_t mode_len;
 };

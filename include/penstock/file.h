@@ -15,10 +15,10 @@
  * Names. A file is "s3://BUCKET/KEY", "gs://BUCKET/KEY", "http://…", "https://…" or a local path.
  * An HTTP server has to support ranges and to send an ETag or Last-Modified.
  *
- * After sequential reads, further bytes are read ahead in the background; the longer the sequence,
- * the more bytes. Other reads fetch exactly their bytes. All bytes are of the version that was
- * opened: PENSTOCK_E_CHANGED if the file was replaced or truncated. Reads wait for an unavailable
- * store, up to five minutes.
+ * After sequential reads, further bytes are read ahead in the background: the longer the sequence,
+ * the more bytes. A read that does not continue a sequence fetches exactly its bytes. All bytes are
+ * of the version that was opened: PENSTOCK_E_CHANGED if the file was replaced or truncated. Reads
+ * wait for an unavailable store, up to five minutes.
  *
  * Threads. Any number of threads may read one file. Close a file before you free its transfer
  * handle. After fork() only the parent can use a file.

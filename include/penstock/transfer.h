@@ -16,10 +16,10 @@
  * Names. An object is "s3://BUCKET/KEY" or "gs://BUCKET/KEY"; the key is literal, without
  * %-decoding.
  *
- * Results. A function that can fail returns 0, or a negative number; then `err` (which may be NULL)
- * says what failed, where, and what to do (penstock/error.h). Retryable failures have been retried
- * before an error comes back. A failed call returns nothing that the caller must free, and leaves
- * no partial object and no partial file under its final name.
+ * Results. A function that can fail returns 0, or a negative number. After a failure `err`, unless
+ * it is NULL, says what failed, where, and what to do (penstock/error.h). Retryable failures have
+ * been retried before an error is returned. A failed call returns nothing that the caller must
+ * free, and leaves no partial object and no partial file under its final name.
  *
  * Threads. Every function may be called from any thread, several at a time on one handle, except
  * that a handle must not be in use while it is freed. A call blocks until its end; the work is done
@@ -121,7 +121,8 @@ PENSTOCK_API void penstock_object_release(struct penstock_object *object);
 /* Frees memory that these functions returned. NULL is allowed. */
 PENSTOCK_API void penstock_free(void *memory);
 
-/* Options of every call that moves bytes. */
+/* Options of every call that moves bytes. "put", "get" and "copy" in the comments of the members
+ * are the calls that use the member. */
 struct penstock_call_options {
 	size_t struct_size;
 	const char *if_match; /* ETag that the object (copy: the source) must have */
@@ -130,8 +131,8 @@ struct penstock_call_options {
 	const char *content_type; /* put; NULL for application/octet-stream */
 	const char *const *metadata; /* put: "name=value", NULL-terminated */
 	const char *storage_class; /* put; NULL for the store's default */
-	uint64_t part_size; /* put; 0 to choose it by the size */
-	unsigned parallel; /* limit of requests for one object; 0 to adapt it to the store */
+	uint64_t part_size; /* put; 0 to choose the part size by the size of the object */
+	unsigned parallel; /* limit of requests for one object; 0 to adapt the limit to the store */
 	uint64_t offset; /* get into memory or a callback: start of a range */
 	uint64_t length; /* length of the range; 0 for the rest of the object */
 	uint64_t max_size; /* get into memory: limit, else PENSTOCK_E_LIMIT; 0 for 64 MiB */
@@ -149,7 +150,7 @@ struct penstock_call_options {
 /*
  * In all of these functions `options` and `object` may be NULL; `object` is filled on success.
  * Bytes are verified end to end by a checksum in both directions (CRC64NVME, CRC32C or MD5, as the
- * store supports): PENSTOCK_E_CORRUPT if it does not match.
+ * store supports). PENSTOCK_E_CORRUPT if a checksum does not match.
  */
 
 /* Uploads a file, in parallel parts if it is large. PENSTOCK_E_CHANGED if the file becomes
@@ -183,8 +184,8 @@ PENSTOCK_API int penstock_get_stream(struct penstock_transfer *transfer, const c
 	const struct penstock_call_options *options, struct penstock_object *object,
 	struct penstock_error *err);
 
-/* The store itself makes a copy within one store, even between buckets; the bytes of other copies
- * go through this machine. */
+/* A copy within one store, even between buckets, is made by the store itself. The bytes of other
+ * copies go through this machine. */
 PENSTOCK_API int penstock_copy(struct penstock_transfer *transfer, const char *from_url,
 	const char *to_url, const struct penstock_call_options *options,
 	struct penstock_object *object, struct penstock_error *err);
@@ -219,7 +220,7 @@ struct penstock_tree_options {
 	/* with `update`: removes items that only the target has, unless an item failed */
 	bool remove;
 	bool if_none_match; /* an existing target is an error */
-	unsigned parallel; /* limit of requests in flight; 0 to adapt it to the store */
+	unsigned parallel; /* limit of requests in flight; 0 to adapt the limit to the store */
 	/* Called for each item that was copied or removed, or that failed with `error`. `from` and
 	 * `to` are for messages and valid during the call; `to` is NULL for an item that was
 	 * removed. */
