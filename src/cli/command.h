@@ -135,7 +135,7 @@ const char *cli_verb(const struct cli *cli);
 struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code);
 int cli_run(const struct cli *line);
 void cli_free(struct cli *line);
-/* Sets a text that messages have after the verb, such as "jobs.txt:12: ". Borrowed; NULL removes
+/* Sets a text that follows the verb in messages, such as "jobs.txt:12: ". Borrowed; NULL removes
  * the text. */
 void cli_set_where(const char *where);
 const char *cli_where(void);

@@ -1,4 +1,4 @@
-/* Decides whether a run goes to a cluster, and reads the state of runs there. */
+/* Decides whether a run goes to a cluster, and reads the states of the runs on the cluster. */
 #include "cli/cluster/cluster.h"
 
 #include <jansson.h>

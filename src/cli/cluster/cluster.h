@@ -1,5 +1,6 @@
 /*
- * Runs on a cluster: decides whether a run goes to the cluster, and does the verbs' work there.
+ * Runs on a cluster: decides whether a run goes to the cluster, and does the work of the verbs for
+ * such runs.
  *
  *	cluster_wanted(&cluster, cli, err);
  *	if (cluster.slurm)

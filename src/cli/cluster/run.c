@@ -74,8 +74,8 @@ static int refuse_if_alive(
 	return r;
 }
 
-/* Refuses to overwrite output that has no other copy. The job would refuse, too, but only after it
- * has got its nodes. */
+/* Refuses to overwrite output that has no other copy. The job would refuse to do so, too, but only
+ * after Slurm has given nodes to the job. */
 static int refuse_if_unflushed(
 	const struct run_options *options, const char *id, struct penstock_error *err)
 {
@@ -134,7 +134,7 @@ static int submit(const struct run_options *options, const struct cluster *clust
 		r = slurm_job_write(job, options->home, id, err);
 	if (r < 0)
 		return r;
-	close(take_fd(fd)); /* release the lock: the job may start at once and take it */
+	close(take_fd(fd)); /* the job may start at once, and takes this lock */
 	r = slurm_submit(job, options->home, id, err);
 	if (r < 0)
 		records_end(options->records, id, job->attempt,
@@ -240,7 +240,7 @@ static void last_words(const struct following *f, const char *job, char line[sta
 	}
 }
 
-/* Records the end of a run whose job Slurm has ended before the job's penstock recorded an end. */
+/* Records the end of a run whose Slurm job ended before the job's penstock recorded an end. */
 static int record_gone(struct following *f, const struct slurm_job *job,
 	const struct slurm_status *status, const struct records_attempt *last)
 {
@@ -288,7 +288,7 @@ static int replace_held(
 	return 0;
 }
 
-/* Sets `*ended` if Slurm will not continue the run; `*code` is then its exit code. */
+/* Sets `*ended` if Slurm will not continue the run; `*code` is then the exit code of the run. */
 static int ask_slurm(struct following *f, const struct records_attempt *last, bool *ended,
 	int *code, struct penstock_error *err)
 {
@@ -358,7 +358,8 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && was_removed(f))
 		return error_set(
 			err, PENSTOCK_E_NOT_FOUND, "cannot follow run '%s': it was removed", f->id);
-	/* The job's penstock removes the queued attempt, and then records it again. */
+	/* While the job's penstock replaces the queued attempt, the records lack this attempt for a
+	 * moment. */
 	if (r < 0 || last.attempt < f->first_attempt)
 		return 0;
 	if (last.pid && last.attempt != f->attempt) {
@@ -456,8 +457,8 @@ static int stop_waiting(struct records *records, const struct records_run *run, 
 		return r;
 	message = *job ? str_printf("Slurm job %s was cancelled before it %s", job, when)
 		       : strdup("the submission to Slurm did not finish");
-	/* Ignore an error: it means that the job has started after all, and that its penstock has
-	 * recorded another attempt or its own end. */
+	/* Ignore an error: if the job has started after all, its penstock has recorded another
+	 * attempt or the end of this one. */
 	records_end_waiting(records, run->id, run->last.attempt,
 		&(struct records_end){.state = RUN_STOPPED,
 			.class = RUN_CLASS_USER,

@@ -154,8 +154,8 @@ void cli_free(struct cli *line)
 	free(line);
 }
 
-/* `penstock` without a verb prints the verbs to stderr: an error in a script, but help to
- * a user. */
+/* `penstock` without a verb is an error in a script, but prints the verbs to stderr as help for a
+ * user. */
 static int print_verbs(const struct cli *top)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);

@@ -12,7 +12,7 @@
 
 struct completion {
 	struct buf *out;
-	const char *current; /* the beginning of the word */
+	const char *current; /* the beginning of the word to complete */
 	const char *before; /* text in front of each candidate: "--on=" */
 };
 

@@ -99,8 +99,8 @@ static bool take_variable(struct cli *cli, int argc, char **argv)
 	return true;
 }
 
-/* Returns the option whose name is nearest to the part of `word` before "=", or NULL if no name is
- * near. */
+/* Returns the option whose name is most similar to the part of `word` before "=", or NULL if no
+ * name is similar enough. */
 static const char *nearest_option(const struct cli *cli, const char *word)
 {
 	_cleanup_free_ char *name = strndup(word, strcspn(word, "="));

@@ -347,9 +347,9 @@ static int copy_object(void *cookie, const struct object_info *info)
 	return t->r < 0;
 }
 
-/* Copies the run's objects to a prefix below the run's output, where a restart of the run does not
- * change the copies. If the source is a tag, its copy does not go below the tag, because the
- * removal of the tag removes everything below it. */
+/* Copies the run's objects to a prefix below the run's output. A restart of the run does not change
+ * the objects below this prefix. If the source is a tag, the copy is not below the prefix of that
+ * tag, because the removal of a tag removes everything below its prefix. */
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
 	_cleanup_free_ char *to = str_printf(

@@ -458,8 +458,9 @@ static void take_back(const struct commit_entry *e, const char *base, const char
 	}
 }
 
-/* Downloads a checkpoint and verifies it. The commit is written last, so a killed call leaves no
- * valid checkpoint. A damaged download is removed, unless its commit was there before. */
+/* Downloads a checkpoint and verifies it. The commit is written last, so a killed call makes no
+ * checkpoint valid. A damaged download is removed, unless the target had a commit before this
+ * call. */
 static int get(
 	const struct session *s, const char *name, const char *to, struct penstock_error *err)
 {
@@ -481,7 +482,8 @@ static int get(
 	commit = base ? commit_path(base, e->commit->single) : NULL;
 	if (!commit)
 		return error_memory(err);
-	created = access(commit, F_OK) < 0; /* keep files that were there before this call */
+	/* Files of an earlier download must not be removed. */
+	created = access(commit, F_OK) < 0;
 	for (size_t i = 0; r == 0 && i < e->commit->n_files; i++) {
 		const char *file = e->commit->files[i].name;
 		_cleanup_free_ char *path = e->commit->single ? strdup(base)

@@ -32,8 +32,8 @@
 
 enum { POLL_MS = 50, REMOTE_POLL_MS = 1000 };
 
-/* Fetches the log of an attempt on another machine from the place of the output, unless an earlier
- * call has fetched it. */
+/* If the log of the attempt is not on this machine, fetches the log from the place of the
+ * output. */
 static int fetch_log(const char *home, const struct records_run *run, int attempt, const char *path,
 	struct penstock_error *err)
 {
@@ -287,7 +287,7 @@ static int follow_remote(struct remote_log *log, int64_t attempt, struct penstoc
 
 	for (;;) {
 		struct remote_state now;
-		/* Read the state before the log: then the log of an ended run is complete. */
+		/* Read the state before the log, so that the log of an ended run is complete. */
 		int r = read_state(log, &now, err);
 
 		if (r == 0 && attempt == 0)

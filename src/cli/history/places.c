@@ -188,7 +188,7 @@ static int read_output(void *cookie, size_t i, struct penstock_error *err)
 	return r;
 }
 
-/* ---- passing on ---- */
+/* ---- passing runs to the caller ---- */
 
 static int newest_first(const void *a, const void *b)
 {

@@ -218,7 +218,7 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	return 0;
 }
 
-/* Adds the run. Corrects its state if the cluster or another machine knows more than the
+/* Adds the run. Corrects its state if the cluster or another machine has a newer state than the
  * records. */
 static int add_run(void *cookie, const struct records_run *run)
 {

@@ -200,10 +200,10 @@ static int by_path(const struct known *a, const struct known *b)
 
 /*
  * Adds to `object` the lists "outputs" (path, url, size, etag, mtime, open), "replaced" (path,
- * etag, kept, size, and for an output in a store: url, and restore, the command that restores the
- * object) and "partial" (path). `base` is the URL of the output, "s3://bucket/prefix/", and
- * `endpoint` is the endpoint of its store, or "embedded"; each may be NULL. A run without a journal
- * has empty lists.
+ * etag, kept, size) and "partial" (path). For an output in a store, "replaced" also has `url`, and
+ * `restore`, the command that restores the object. `base` is the URL of the output,
+ * "s3://bucket/prefix/", and `endpoint` is the endpoint of its store, or "embedded"; each may be
+ * NULL. A run without a journal has empty lists.
  */
 static int read_outputs(json_t *object, const char *journal_path, const char *base,
 	const char *endpoint, struct penstock_error *err)

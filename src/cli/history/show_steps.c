@@ -127,7 +127,7 @@ static void add_list(const struct view *view, json_t *row, const char *key, cons
 		return;
 	if (!view->finished && is_open(state))
 		state = NULL;
-	/* If the run was interrupted, a step that is to do may have finished parts. */
+	/* If the run was interrupted, a step in the state "to do" may have finished parts. */
 	if (view->finished && state && !is_done(state))
 		next = next_of(view, steps, list);
 	json_object_set_new(row, key,
@@ -226,7 +226,8 @@ static json_t *describe(const json_t *step, const char *number, const char *stat
 }
 
 /* Returns the rows of a list of steps. The steps before step `next` are done, and step `next` has
- * the state `state`. Later steps are to do, or have the same state if that step has not begun. */
+ * the state `state`. Later steps are "to do" if `state` is the state of a step that has begun and
+ * is not done; otherwise they have `state`, too. Launches have states of their own. */
 static json_t *tree(const struct view *view, const json_t *steps, const char *list,
 	const char *number, const char *state, size_t next)
 {
@@ -303,7 +304,8 @@ json_t *show_steps(const json_t *workflow, const json_t *done, const struct reco
 	}
 	rows = tree(&view, json_object_get(workflow, "steps"), "", "", state_of_next(last), next);
 	json_array_foreach (rows, i, row) {
-		/* `done` may have ends of later steps from before the run last started over. */
+		/* `done` may have ends of later steps that were recorded before the run last
+		 * started over. */
 		const json_t *end = i < next ? find_done(done, i) : NULL;
 
 		json_object_update_new(

@@ -37,7 +37,7 @@ struct session {
 	struct artifacts_place *places; /* one for each operand */
 	struct remote *remotes;
 	size_t n;
-	char **dirs; /* for each operand, the directory that a live run writes; NULL for others */
+	char **dirs; /* for each operand, the directory of a live run; NULL for other operands */
 	struct strlist logs; /* "NAME:PLACE" */
 	struct object_client *client; /* client of a store with logs; NULL if all logs are local */
 };

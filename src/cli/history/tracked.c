@@ -43,7 +43,7 @@ static int see_attempt(void *cookie, const struct records_attempt *attempt)
 	json_array_foreach (json_object_get(root, "tracking"), i, one) {
 		const char *url = s3_json_text(one, "url"), *page = strstr(url, MLFLOW_PAGE);
 
-		/* An attempt that could not reach the server has no run there. */
+		/* An attempt that could not reach the server has no run on the server. */
 		if (strcmp(s3_json_text(one, "tracker"), "mlflow") != 0 ||
 			!*s3_json_text(one, "run"))
 			continue;

@@ -86,8 +86,8 @@ static int run_serve(const struct cli *cli)
 		options.root = root;
 	}
 	if (serve_run(&options, &err) < 0) {
-		/* Invalid input is in the configuration here (keys or a credentials file), not in a
-		 * workflow. */
+		/* PENSTOCK_E_INVALID is about the configuration here (keys or a credentials file),
+		 * not about a workflow. */
 		bool configuration = err.code == PENSTOCK_E_INVALID || err.code == PENSTOCK_E_LIMIT;
 		int code = cli_fail(cli, &err);
 

@@ -146,7 +146,7 @@ static struct batch_line *make_line(
 	return line;
 }
 
-/* Returns false at the end of the file, or if the file cannot be read. Discards the end of a line
+/* Returns 1, or 0 at the end of the file or if the file cannot be read. Discards the end of a line
  * that is too long. */
 static int next_line(FILE *file, struct buf *text, bool *too_long)
 {

@@ -107,7 +107,8 @@ static void lines_advance(struct batch_lines *lines)
 	struct batch_line *line;
 
 	while ((line = lines->first)) {
-		/* After a failed line, ignore later lines that ended without running a verb. */
+		/* If --fail-fast has stopped the batch, ignore later lines that ended without
+		 * running a verb. */
 		if (lines->stop && !line->cli) {
 			line->empty = true;
 			line->code = 0;

@@ -7,9 +7,9 @@
  *	batch_lines_end(&lines);	// waits for all; sets lines.n_failed, lines.code
  *
  * A line waits for each earlier line that uses the same place, if either of the two lines writes to
- * it. Output is printed in the order of the lines: it is held until the earlier lines have ended.
- * Verbs whose purpose is their output, and lines that read standard input, wait for all earlier
- * lines.
+ * it. Output is printed in the order of the lines: the output of a line is held until the earlier
+ * lines have ended. Lines with other verbs than cp, mv, rm and sync, lines with an operand "-", and
+ * rm --uploads wait for all earlier lines.
  */
 #ifndef CLI_OBJECTS_BATCH_LINES_H
 #define CLI_OBJECTS_BATCH_LINES_H
@@ -50,7 +50,7 @@ struct batch_line {
 	uint64_t number; /* 12 */
 	struct cli *cli; /* NULL if the line has ended with `code` */
 	int code;
-	bool empty; /* there was no command, or it was not run */
+	bool empty; /* the line has no command, or its command was not run */
 	bool unfinished; /* an interrupt ended the line */
 	enum log_level level;
 	struct batch_tape out, err;

@@ -1,5 +1,5 @@
-/* Finds the places that a line of a batch reads and writes. In doubt, adds a place: then lines only
- * wait longer. */
+/* Finds the places that a line of a batch reads and writes. In doubt, adds a place, because a
+ * superfluous place only makes lines wait longer. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@ struct listing {
 	const struct location *at;
 	size_t cut; /* number of bytes at the beginning of each key that are not shown */
 	struct json_stream *json; /* NULL for text */
-	int64_t limit; /* most entries to list for an operand */
+	int64_t limit; /* maximum number of entries to list for an operand */
 	int64_t listed;
 };
 

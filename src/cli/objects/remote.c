@@ -241,8 +241,8 @@ static int open_engine(struct remote *remote, struct penstock_error *err)
 				.limit = limit.bytes_per_s ? &limit : NULL,
 				.buffer = limit.bytes_per_s ? LIMIT_HTTP_REPLY_BUFFER : 0},
 			err);
-	/* Create the twin engine even if it may not be used: it costs nothing before its first
-	 * request. */
+	/* Create the twin engine even if no line will use it: an engine costs nothing before its
+	 * first request. */
 	if (r == 0 && shared.on && !shared.twin)
 		r = http_engine_clone(&shared.twin, shared.engine, err);
 	if (r < 0)
@@ -391,7 +391,8 @@ int remote_open_scheme(
 
 int remote_open_default(struct remote *remote, bool google, struct penstock_error *err)
 {
-	/* A signal ends these verbs at once, because no transfer has started. */
+	/* The engine has no flag for signals: a signal ends the process at once, because no
+	 * transfer has started. */
 	int r = http_engine_new(&remote->engine, &(struct http_engine_options){0}, err);
 
 	return r < 0 ? r
@@ -441,8 +442,8 @@ int remote_fail(const struct cli *cli, struct penstock_error *err)
 		return 128 + number;
 	}
 	exit_code = cli_fail(cli, err);
-	/* Here PENSTOCK_E_INVALID is about an operand, an option or a variable, and
-	 * PENSTOCK_E_CORRUPT about the store. */
+	/* In these verbs PENSTOCK_E_INVALID is about an operand, an option or a variable, and
+	 * PENSTOCK_E_CORRUPT is about the store. */
 	return code == PENSTOCK_E_INVALID   ? CLI_EXIT_USAGE
 	       : code == PENSTOCK_E_CORRUPT ? CLI_EXIT_UNAVAILABLE
 					    : exit_code;

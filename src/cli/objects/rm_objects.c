@@ -17,7 +17,7 @@ struct removal {
 	struct remote *remote;
 	const struct location *at;
 	struct path_filter filter;
-	size_t cut; /* bytes of a key that the filter does not see */
+	size_t cut; /* bytes at the beginning of a key that the filter does not compare */
 	bool dry_run;
 	struct strlist keys; /* found, not removed yet */
 	struct strlist kept; /* refused keys of the last batch */
@@ -89,8 +89,8 @@ static int flush(struct removal *removal, struct penstock_error *err)
 					       .on_error = on_refused,
 					       .cookie = removal},
 			NULL, &own);
-	/* Not an error if the store only refused single keys: they were reported, and the other
-	 * keys are removed. */
+	/* The removal continues if the store refused only single keys: these keys were reported,
+	 * and the other keys are removed. */
 	if (r < 0 && removal->refused == refused)
 		return error_move(err, &own);
 	for (size_t i = 0; i < removal->keys.n; i++) {

@@ -107,8 +107,8 @@ static int skip_to_since(struct follow *log)
 			break;
 		}
 	}
-	/* The last time may be for bytes that are not in the log yet, because it is written
-	 * first. */
+	/* The last time may be for bytes that are not in the log yet, because a time is written
+	 * before its bytes. */
 	if (offset > end)
 		offset = end;
 	rewind(log->times);

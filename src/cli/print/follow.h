@@ -25,9 +25,9 @@ struct follow_time {
 struct follow {
 	const char *path;
 	int fd; /* -1 until the file exists */
-	int64_t lines; /* number of lines of the existing log to print, the last ones; -1 for all */
+	int64_t lines; /* print only this number of last lines of the existing log; -1 for all */
 	bool stamped; /* print the time of each line; see run_log_times() */
-	int64_t since_ms; /* print only what was written since then; 0 for all */
+	int64_t since_ms; /* print only what was written since this time; 0 for all */
 
 	FILE *times; /* NULL until the file exists */
 	struct follow_time now, next;

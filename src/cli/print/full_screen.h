@@ -28,8 +28,8 @@ int full_screen_begin(void);
 void full_screen_draw(void);
 /* Shows the page, and waits for a key, up to `ms`, or without a limit if `ms` is -1. */
 int full_screen_key(int ms);
-/* Restores the original page, either at the end or while another program uses the terminal. In the
- * second case, full_screen_begin() begins again. */
+/* Restores the original page, either at the end or while another program uses the terminal. After
+ * the other program has ended, call full_screen_begin() again. */
 void full_screen_end(void);
 /* Returns the number of lines. */
 unsigned full_screen_height(void);

@@ -53,9 +53,10 @@ void grid_release(struct grid *grid);
 void show_name(FILE *to, const char *name);
 
 /*
- * If the run is not live here, and this home knows of a later attempt on another machine, changes
- * the last attempt of `run` to that attempt: the number, and the state, which is RUN_MOVED if the
- * attempt had not ended. Sets `host` to the machine, or to "" if there is no such attempt.
+ * If the run is not live here, and this home knows of a later attempt on another machine, replaces
+ * the number and the state of the last attempt of `run` with those of that attempt. The state is
+ * RUN_MOVED if that attempt had not ended. Sets `host` to the machine, or to "" if there is no such
+ * attempt.
  */
 #define SHOW_HOST_SIZE 65
 void show_elsewhere(const char *home, struct records_run *run, char host[static SHOW_HOST_SIZE]);

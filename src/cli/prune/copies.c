@@ -206,8 +206,8 @@ static int prune_run(struct pruning *p, const struct copies_place *place,
 	if (replaced_choose(list, &all) == 0)
 		return 0;
 	others = takes(p, place, list, &theirs);
-	/* Without --force the other copies stay: do not count them among the newest copies to
-	 * keep. */
+	/* Without --force, copies of objects that no run published stay: do not count these copies
+	 * among the newest copies to keep. */
 	if (!p->force)
 		replaced_choose(list, bound);
 	own = takes(p, place, list, &ours);

@@ -1,4 +1,4 @@
-/* Prunes things that grow below the home. */
+/* Prunes outputs that were set aside, logs, caches and files of transfers below the home. */
 #include "cli/prune/prune.h"
 
 #include <dirent.h>

@@ -56,8 +56,8 @@ struct prune_item {
 
 /* ---- report.c ---- */
 
-/* Reports the item: that it stays, or else that it was removed. Returns true if the caller has to
- * remove the item now. */
+/* Reports that the item stays, or that it is removed. Returns true if the caller has to remove the
+ * item now. */
 bool prune_takes(struct pruning *p, struct prune_item *item);
 /* Corrects the report of an item that was to be removed: `n` parts stay, because they are "in use"
  * or the removal "failed". */

@@ -21,7 +21,7 @@
 #include "sync/record/names.h"
 #include "transfer/location.h"
 
-#define COPY_NAMES 9 /* most names to try for the copy of the current object */
+#define COPY_NAMES 9 /* maximum number of names to try for the copy of the current object */
 
 struct session {
 	const struct cli *cli;

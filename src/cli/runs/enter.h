@@ -9,10 +9,11 @@ struct strlist;
 
 /*
  * Executes a copy of this program in memory, unless this process is already the copy. Call this
- * function before there are threads. Without the copy, a process that has joined a container could
- * be made to open the file of our program (by a script of the image with the interpreter
- * "/proc/self/exe"), and the container could write to the file if the caller may. The copy gets its
- * command line from /proc/self/cmdline, which must be unchanged.
+ * function before there are threads. Without the copy, the container could change the program: a
+ * script of the image with the interpreter "/proc/self/exe" can make a process that has joined the
+ * container open the file of the program, and the container could write to that file with the
+ * rights of the caller. The copy gets its command line from /proc/self/cmdline, which must be
+ * unchanged.
  */
 int enter_prepare(struct penstock_error *err);
 

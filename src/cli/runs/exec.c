@@ -127,7 +127,7 @@ static int become(char **words, const struct live_step *step, pid_t pid, struct 
 
 enum { GRACE_MS = 5000 };
 
-/* ---- where the command is entered ---- */
+/* ---- starting the command on another node ---- */
 
 /* Adds the command line of an srun whose step shares the resources of the running step: it neither
  * waits for resources nor takes any. */

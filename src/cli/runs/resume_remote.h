@@ -1,6 +1,6 @@
 /*
- * `penstock resume s3://BUCKET/PATH/RUN`: finds a run that may have no records on this machine by
- * its state next to the output.
+ * `penstock resume s3://BUCKET/PATH/RUN`: finds a run by its state next to the output. This machine
+ * may have no record of the run.
  */
 #ifndef CLI_RUNS_RESUME_REMOTE_H
 #define CLI_RUNS_RESUME_REMOTE_H

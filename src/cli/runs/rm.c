@@ -63,8 +63,8 @@ static int check_flushed(
 			"cannot remove run '%s': its output in '%s' is not uploaded; 'penstock "
 			"flush %s' uploads it, --force removes it",
 			run->id, layout->output, run->id);
-	/* Output of a lost run may not be uploaded, unless `penstock flush` has recorded the
-	 * end. */
+	/* A lost run may have output that was not uploaded, unless `penstock flush` has recorded
+	 * the end. */
 	if (run->output && run->last.state == RUN_LOST && !run->last.ended_ns &&
 		has_entries(layout->output))
 		return error_set(err, PENSTOCK_E_EXISTS,

@@ -143,7 +143,8 @@ static struct run_options session_options(struct session *session)
 	};
 }
 
-/* An error in a configuration file is not an error of the workflow. Returns the exit code, or 0. */
+/* Returns the exit code for an error in a configuration file, which is not an error of the
+ * workflow, or 0. */
 static int check_configuration(const struct cli *cli, const struct session *session)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -168,7 +169,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 
 	if (code)
 		return code;
-	/* A process that will leave its terminal cannot be blocked by it. */
+	/* The terminal cannot block a run whose process leaves the terminal, as with --detach. */
 	if (options->ready_fd < 0)
 		terminal_never_blocks();
 	session->view.progress = progress_new(cli_quiet(cli));
@@ -443,7 +444,8 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	options.fresh = cli_has(cli, "fresh");
 	options.keep_context = cli_has(cli, "keep-context");
 	options.replace = cli_has(cli, "replace");
-	/* Several workflows have a run each, even without names. */
+	/* Do not look for the run of an edited file if there are several workflows: each has a run
+	 * of its own, even without a name. */
 	if (row->n == 1 && !cli_has(cli, "workflow")) {
 		if (run_find_edited(&options, id, &err) < 0)
 			return cli_fail(cli, &err);
@@ -627,7 +629,8 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 
 	if (slurm_allocation_enter(allocation, session->home, run->id, &err) < 0)
 		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
-	/* Slurm may restart a job whose end it did not see: then the run may have ended already. */
+	/* Slurm may restart a job if it did not notice the end of the job, so the run may have
+	 * ended. */
 	if (allocation->restarts > 0 && run->last.pid &&
 		(run->last.state == RUN_SUCCEEDED || run->last.state == RUN_FAILED ||
 			run->last.state == RUN_STOPPED)) {
@@ -647,8 +650,8 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 		slurm_allocation_watch(allocation, &err) < 0)
 		return cli_fail(cli, &err);
 	code = execute(cli, session, &options);
-	/* A preempted attempt has no time to remove its files on the nodes: the next attempt on
-	 * these nodes removes the files. */
+	/* A preempted attempt has no time to remove its files on the nodes; the next attempt on
+	 * these nodes removes them. */
 	if (code != CLI_EXIT_PREEMPTED) {
 		slurm_allocation_sweep(allocation);
 		return code;

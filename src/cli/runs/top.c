@@ -297,7 +297,7 @@ static void run_verb(struct top *top, const char *const *words, bool shows)
 	}
 }
 
-/* Ctrl-C ends the log, but not this program. */
+/* Shows the log until the run ends, or until Ctrl-C, which does not end this program. */
 static void show_log(struct top *top, const char *id)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, before;

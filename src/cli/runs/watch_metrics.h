@@ -16,7 +16,7 @@ struct watch_metrics;
 /* Port 0 selects a free port; the log names it. */
 int watch_metrics_start(struct watch_metrics **out, const char *address, uint16_t port,
 	const char *home, struct penstock_error *err);
-/* May be called from any thread. `metrics` may be NULL, also below. */
+/* May be called from any thread. `metrics` may be NULL, as for watch_metrics_stop(). */
 void watch_metrics_restarted(struct watch_metrics *metrics);
 void watch_metrics_stop(struct watch_metrics *metrics);
 

@@ -21,8 +21,8 @@
 #define NUMBER(number)	TEXT_OF(number)
 #define HANDED_FILE	"/proc/self/fd/" NUMBER(PROCESS_HANDED_FD)
 
-/* A credential helper that prints the file. It reads git's request to the end; otherwise git would
- * be killed by SIGPIPE. */
+/* A credential helper that prints the file. The helper reads git's request to the end; otherwise
+ * git would be killed by SIGPIPE. */
 #define HELPER "!f() { cat > /dev/null; if test \"$1\" = get; then cat " HANDED_FILE "; fi; }; f"
 
 void git_login_release(struct git_login *login)
@@ -119,8 +119,8 @@ int git_login_way(struct git_login_way *out, const struct git_login *login,
 	if (which == GIT_LOGIN_FIRST) { /* the reply to git's request */
 		buf_printf(&text, "username=%s\npassword=%s\n", login->user,
 			login->password ? login->password : "");
-		/* An empty helper resets the list before it, so that no other helper stores the
-		 * password. */
+		/* An empty value of credential.helper clears the list of helpers, so that no other
+		 * helper stores the password. */
 		if (strlist_add(&out->options, "-c") < 0 ||
 			strlist_add(&out->options, "credential.helper=") < 0 ||
 			strlist_add(&out->options, "-c") < 0 ||

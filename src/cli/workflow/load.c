@@ -31,8 +31,8 @@ struct lookup {
 
 static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value);
 
-/* Resolves a reference that is now in the place of a key in the file. Warns if the reference has no
- * value. */
+/* Resolves a reference that has replaced a key in the file since the run was recorded. Warns if the
+ * reference has no value. */
 static bool resolve_moved(
 	void *cookie, enum workflow_source source, const char *name, struct buf *value)
 {
@@ -175,8 +175,8 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 		if (r < 0)
 			return r;
 	}
-	/* Ignore a missing file, unless the user has named it: if it had a needed credential, the
-	 * missing credential is an error later. */
+	/* Ignore a missing file, unless the user has named the file: a credential that is needed
+	 * and was only in the file is an error later. */
 	r = fs_read(lookup.file, &lookup.bytes, lookup.given ? err : NULL);
 	if (r < 0 && lookup.given)
 		return r;

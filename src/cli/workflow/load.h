@@ -22,7 +22,8 @@ struct load_given {
 	const char *context; /* --context */
 	bool strict; /* --strict: notes are errors */
 	bool here, on_cluster; /* the workflow is to run on this machine, or on a cluster */
-	struct workflow_options options; /* sets, image, env, arguments, used, keep_references */
+	/* only sets, image, env, arguments, used and keep_references are set by the verb */
+	struct workflow_options options;
 };
 
 /* All bytes that are needed to read the workflow. */

@@ -43,8 +43,8 @@ static char *describe(const struct load_source *source, const char *text, const 
 
 	if (sum_of(source, sum) < 0)
 		return NULL;
-	/* The variables are stored only if `text` is not empty: then none of them may be a
-	 * secret. */
+	/* The variables are stored only if `text` is not empty: `text` is empty if a variable may
+	 * be a secret. */
 	root = json_pack("{s:s, s:s*, s:s*, s:s*, s:o*, s:o*}", "sum", sum, "pick", pick, "context",
 		source->context, "image", given->options.image, "variables",
 		*text ? list_of(given->options.arguments) : NULL, "file",

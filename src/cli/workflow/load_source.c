@@ -320,8 +320,8 @@ int load_source_find(
 	return r < 0 ? r : read_variables_and_defaults(out, err);
 }
 
-/* Fills in the endpoint and the region. Nothing else is known of the site if the workflow is to run
- * elsewhere. */
+/* Fills in the endpoint and the region. If the workflow is to run on another machine, nothing else
+ * is known about that machine. */
 static int describe_account(void *cookie, struct workflow_site *out, struct penstock_error *err)
 {
 	struct load_source *source = cookie;

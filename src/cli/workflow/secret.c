@@ -27,8 +27,8 @@ static void note_signal(int number)
 
 /*
  * Reads a line as getline() does, but restores the terminal's echo before a signal ends the
- * program. Signals are unblocked only in ppoll(), which waits for the line: a signal that arrived
- * before the wait then ends the wait.
+ * program. Signals are unblocked only in ppoll(), which waits for the line, so a signal that
+ * arrived before the wait ends the wait.
  */
 static ssize_t read_hidden(const char *name, char **line, size_t *size, const struct termios *shown)
 {

@@ -141,8 +141,9 @@ bool secret_find(const char *name, struct buf *value)
 	return entry && keyring("lookup", name, NULL, value, &err) == 0 && value->len > 0;
 }
 
-/* Removes an old value from the keyring, unless the new value goes there. If the removal fails, the
- * name stays on the list, so that `rm` can be repeated; a new value is stored anyway. */
+/* Removes an old value from the keyring, unless a new value in the keyring replaces it. Fails if
+ * the secret is to be removed and the keyring fails: the name then stays on the list, so that `rm`
+ * can be repeated. If there is a new value, a failure of the keyring is only a warning. */
 static int clear_before(
 	const json_t *json, const char *name, const json_t *value, struct penstock_error *err)
 {
