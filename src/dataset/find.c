@@ -61,7 +61,7 @@ struct found {
 struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
-	const char *suffix; /* suffix of shards; NULL if dataset_is_aside() decides */
+	const char *suffix; /* suffix of shards; NULL if dataset_is_aside() excludes other files */
 	bool all; /* all files are of kinds that usually lie next to shards, so they are shards */
 	struct found *found; /* one for each shard */
 	atomic_int stop;
@@ -445,8 +445,8 @@ static int detect(struct dataset *set, const atomic_int *cancel, const char **na
 	return r;
 }
 
-/* Reads the index of litData if there is one: tokens are then in the chunks that the index
- * lists. */
+/* Reads the index of litData, if there is one. With such an index the tokens are in the chunks that
+ * the index lists. */
 static int find_token_chunks(
 	struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
 {

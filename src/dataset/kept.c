@@ -1,8 +1,8 @@
 /*
- * Results of long scans, in the home: datasets/DIGEST.index. DIGEST is a hash of the place and the
- * options; the result applies only if the list of shards in the file is the current list. The
- * process that scans locks DIGEST.lock, so that processes that open the set at the same time, such
- * as the ranks of a training run, wait for the result.
+ * Results of long scans, in the file datasets/DIGEST.index of the home. DIGEST is a hash of the
+ * place and the options; the result applies only if the list of shards in the file is the current
+ * list. The process that scans locks DIGEST.lock, so that processes that open the set at the same
+ * time, such as the ranks of a training run, wait for the result.
  */
 #include <dirent.h>
 #include <fcntl.h>

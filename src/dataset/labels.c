@@ -8,8 +8,8 @@
 #include "base/str.h"
 #include "dataset/internal.h"
 
-/* Consecutive samples in one folder. The list of objects is in byte order, so a folder is one
- * run. */
+/* Consecutive samples in one folder. The list of objects is in byte order, so the samples of each
+ * folder are one `struct run`. */
 struct run {
 	size_t first; /* sample */
 	int64_t label;

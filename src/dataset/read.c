@@ -1,4 +1,4 @@
-/* Reads samples, and joins samples that are near each other into ranges. */
+/* Reads samples, and joins samples with small gaps between them into ranges. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct sample {
 struct batch {
 	struct sample *samples; /* in the order of their places */
 	struct read_piece *pieces; /* one for each sample */
-	struct source_read *reads; /* ranges of samples that are near each other */
+	struct source_read *reads; /* ranges of samples with small gaps between them */
 	size_t n_reads;
 };
 
@@ -48,7 +48,8 @@ static void batch_release(struct batch *b)
 }
 
 /* Returns the size up to which a gap before a sample is read rather than skipped with another
- * request. The size is in proportion to the sample, because the network may be slow. */
+ * request. The size grows with the size of the sample, because on a slow network the bytes of a
+ * large gap would take longer than a request. */
 static uint64_t gap_before(const struct sample *s)
 {
 	uint64_t gap = GAP_SMALL + GAP_RATIO * s->at.size;
@@ -56,8 +57,9 @@ static uint64_t gap_before(const struct sample *s)
 	return gap < LIMIT_DATASET_GAP ? gap : LIMIT_DATASET_GAP;
 }
 
-/* A range grows up to LIMIT_DATASET_JOIN bytes as long as the next sample is near. A range is
- * received directly into the caller's memory if its samples are adjacent there, too. */
+/* A range grows up to LIMIT_DATASET_JOIN bytes as long as the gap before the next sample is small
+ * (gap_before()). A range is received directly into the caller's memory if its samples are adjacent
+ * in the shard and in this memory. */
 static void join_samples(struct batch *b, size_t n)
 {
 	b->n_reads = 0;

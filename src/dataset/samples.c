@@ -14,7 +14,7 @@
  * KB) once for all of them. */
 #define IMAGES_AT_A_TIME 8
 
-/* Memory for the fields of one sample after the other. */
+/* The fields of one sample, whose memory is reused for the next sample. */
 struct columns {
 	struct format_fields fields;
 	void *scratch;

@@ -70,7 +70,7 @@ static int unpack_mds(
 	return source_unpack(set->source, i, &content, err);
 }
 
-/* ---- others: each shard has the size, in its first or last bytes ---- */
+/* ---- other formats: the first or last bytes of a shard have the size of its content ---- */
 
 struct ends {
 	struct source_read *reads;

@@ -2,7 +2,7 @@
  * The size of the cache. The file "lock" has the number of bytes that processes have taken. A
  * process increases the number in large steps, while it holds a lock on the file. At the limit, a
  * process counts the files, and removes the least recently used files. After a kill the number may
- * be too large; the next count corrects it.
+ * be too large, until the next count corrects the number.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -129,11 +129,13 @@ static uint64_t evict(const struct block_cache *c, uint64_t target)
 	return files.bytes;
 }
 
-/* ---- the bytes that are taken ---- */
+/* ---- the number of bytes in the file "lock" ---- */
 
 /* The content of the file "lock". */
 struct used {
-	char boot[PROCESS_BOOT_ID_SIZE]; /* a crash of the machine may lose newer numbers */
+	/* boot in which `bytes` was written; a number of an earlier boot is not used, because a
+	 * crash of the machine may have lost newer numbers */
+	char boot[PROCESS_BOOT_ID_SIZE];
 	uint64_t bytes;
 };
 

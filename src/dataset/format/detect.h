@@ -27,7 +27,7 @@ enum format_kind {
 	FORMAT_KIND_CIFAR100,
 	FORMAT_KIND_MDS, /* the object is its index.json */
 	FORMAT_KIND_LITDATA, /* the object is its index.json, too */
-	FORMAT_KIND_PART, /* an index of another object, or a shard of an index */
+	FORMAT_KIND_PART, /* an index of another object, or a shard that an index lists */
 	FORMAT_KIND_UNSUPPORTED,
 	FORMAT_KIND_COUNT_
 };

@@ -147,7 +147,7 @@ static int numbers_list(const struct split *s, struct protobuf list, enum format
 	} else if (v.n) {
 		v.to = fields_scratch(s->out, field.size);
 		if (!v.to)
-			return 0; /* fields_end() fails then */
+			return 0; /* fields_end() reports that the scratch memory is too small */
 		MUST(add_numbers(&v, list));
 		field.data = v.to;
 	}

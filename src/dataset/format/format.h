@@ -54,7 +54,8 @@ typedef int (*format_sample_fn)(
 
 /* The bytes of one sample. */
 struct format_piece {
-	const char *shard; /* name of the shard and place of the sample there, for messages */
+	/* name of the shard, and offset of the sample in the shard, for messages */
+	const char *shard;
 	uint64_t offset;
 	const void *data;
 	size_t size;
@@ -94,7 +95,7 @@ struct format_field {
 	size_t size; /* bytes */
 	enum format_type type;
 	enum format_dtype dtype;
-	bool big_endian; /* values are little endian otherwise */
+	bool big_endian; /* false for little-endian values */
 	unsigned ndim; /* 0 unless the field is an array */
 	uint64_t dims[LIMIT_FORMAT_DIMS];
 	/* Position in a list of values with the same name, and the number of these values; both are

@@ -47,7 +47,8 @@ static inline uint32_t get_be32(const void *p)
 
 /*
  * The bytes of a shard around a position, or the bytes of one sample. The offsets of a scan ascend.
- * As long as the headers are near each other, each read gets a larger piece than the previous read.
+ * Each read gets a larger piece than the previous read, up to LIMIT_SCAN_PIECE, as long as the scan
+ * skips at most LIMIT_SCAN_SKIP bytes between two pieces.
  *
  *	_cleanup_(window_release) struct window w = {.shard = shard};
  *

@@ -9,7 +9,8 @@
 #include "base/must.h"
 #include "base/str.h"
 
-/* bytes of the first piece, and of a piece that is far from the previous piece */
+/* bytes of the first piece, and of a piece more than LIMIT_SCAN_SKIP bytes after the previous
+ * piece */
 #define PIECE_MIN (4 * KIB)
 
 int shard_error(struct penstock_error *err, enum penstock_code code, const char *shard,
@@ -52,7 +53,8 @@ uint64_t window_end(const struct window *w)
 	return w->shard ? w->shard->size : w->offset + w->len;
 }
 
-/* Pieces grow while the next offset is near the end of the previous piece. */
+/* Returns the size of the next piece. Pieces grow while the scan skips at most LIMIT_SCAN_SKIP
+ * bytes. */
 static size_t next_piece(const struct window *w, uint64_t offset)
 {
 	uint64_t end = w->offset + w->len;

@@ -7,9 +7,9 @@
  * The rounding at a node adds an error of at most 1/2 to each child. The error of a set is the
  * error that its parent adds to it plus, for each node above the set up to a child of the root, the
  * error that was added to the node times the set's share of the weight of the node. In a Huffman
- * tree the node two levels up weighs as much as the two nodes below it on the path together, or
- * more, so that weights on a path grow like Fibonacci numbers, and the sum is less than (1 + 1 +
- * 1/2 + 1/3 + 1/5 + 1/8 + ...) / 2 < 1.68.
+ * tree a node weighs at least as much as the two nodes below it on the path together. So the
+ * weights on a path grow at least like Fibonacci numbers, and the error is less than (1 + 1 + 1/2 +
+ * 1/3 + 1/5 + 1/8 + ...) / 2 < 1.68.
  *
  * After sum(weights) positions each set has been chosen exactly as often as its weight says, and
  * the order of the sets repeats.
@@ -228,7 +228,7 @@ static int find_taken(struct mix *m, struct penstock_error *err)
 	return 0;
 }
 
-/* ---- life ---- */
+/* ---- creating and freeing ---- */
 
 static int check(const struct mix_options *o, struct penstock_error *err)
 {

@@ -61,8 +61,9 @@ int order_init(struct order *o, const struct order_options *options, struct pens
 /* ---- windows ---- */
 
 /*
- * The grid is the order as if each slot had a whole block. In the grid, positions after the short
- * block are larger by `missing`. Slots and windows begin at multiples of their size.
+ * A slot is the place of a block in the order. The grid is the order as if each slot had a whole
+ * block. In the grid, positions after the short block are larger by `missing`. Slots and windows
+ * begin at multiples of their size.
  */
 struct window {
 	uint64_t at; /* start of the window in the grid */

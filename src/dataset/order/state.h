@@ -1,5 +1,5 @@
 /*
- * The place of a training run in the order of its samples, as it is stored in checkpoints:
+ * The place of a training run in the order of its samples, in the form that checkpoints store:
  *
  *	{"version":1,"seed":42,"epoch":3,"delivered":640000,"samples":1281167,
  *	"order":"0123456789abcdef"}

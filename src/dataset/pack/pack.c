@@ -539,7 +539,7 @@ static int begin(struct pack *p, struct penstock_error *err)
 	return r < 0 ? r : p->format->begin(p, &first, err);
 }
 
-/* ---- the whole ---- */
+/* ---- packing ---- */
 
 static void release(struct pack *p)
 {

@@ -12,7 +12,8 @@
 #include "dataset/source/internal.h"
 
 #define POLL_MS	   5 /* interval of checks for blocks that other processes fetch */
-#define NO_WAIT_MS (5 * 60 * 1000) /* no read waits for this time after a process seemed stopped */
+/* time for which no read waits for other processes, after a read has waited too long */
+#define NO_WAIT_MS (5 * 60 * 1000)
 
 enum progress {
 	WAITING,
@@ -261,7 +262,7 @@ static int read_straight(struct batch *b, struct penstock_error *err)
 		return error_memory(err);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct source_read *read = &b->reads[i];
-		/* A read into pieces starts over. */
+		/* A read into pieces starts from its first byte again. */
 		size_t at = read->data ? b->at[i] : 0;
 
 		if (b->progress[i] != STRAIGHT)
@@ -298,8 +299,9 @@ static int fail_rest(struct batch *b)
 	return failed;
 }
 
-/* Returns true if another process takes so long to fetch a block that it may be stopped. In this
- * case no read waits for another process during the next NO_WAIT_MS. */
+/* Returns true if a read must stop waiting for another process: LIMIT_DATASET_WAIT_MS have passed,
+ * so that process is probably suspended, or another read has stopped waiting during the last
+ * NO_WAIT_MS. */
 static bool is_too_late(struct source *s, int64_t since)
 {
 	int64_t now = clock_monotonic_ms();

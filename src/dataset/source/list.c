@@ -60,8 +60,8 @@ int source_adopt(struct source *s, const struct source_list *list, struct pensto
 	for (size_t i = 0; r == 0 && i < list->n; i++) {
 		const struct source_entry *e = &list->entries[i];
 
-		/* The cache needs a version of each shard: a file of the cache belongs to one
-		 * version. */
+		/* Make an ETag for each shard, because a file of the cache belongs to one version
+		 * of a shard. */
 		snprintf(version, sizeof(version), "\"copy-%" PRIx64 "\"",
 			list->objects ? 0 : (uint64_t)e->mtime_ns);
 		r = source_add(s,

@@ -271,8 +271,8 @@ int source_read(struct source_reader *reader, struct source_read *reads, size_t 
 		return source_read_stored(reader, reads, n, cancel, err);
 	for (size_t i = 0; i < n; i++) {
 		reads[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-		/* After a failure the other reads are not tried: each would wait for an unavailable
-		 * store. */
+		/* After a failure the other reads are not tried, because each of them would wait
+		 * for an unavailable store. */
 		if (failed)
 			r = -error_set(
 				&reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");

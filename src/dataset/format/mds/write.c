@@ -13,8 +13,8 @@
 #include "dataset/format/mds/mds.h"
 #include "dataset/format/mds/internal.h"
 
-/* The setting size_limit of MosaicML's writer. Its readers require the setting in the index, but do
- * not use it. */
+/* The setting size_limit of MosaicML's writer. MosaicML's readers require the setting in the index,
+ * but do not use it. */
 #define SIZE_LIMIT (64 * MIB)
 
 static int add_u32(struct buf *out, uint64_t value)
