@@ -97,8 +97,8 @@ static int fill(struct image *image, struct getting *g, struct penstock_error *e
 	return 0;
 }
 
-/* Loads the image only from the store. Fails with NOT_FOUND or CORRUPT if the image must be
- * pulled. */
+/* Loads the image only from the store. Fails with PENSTOCK_E_NOT_FOUND or PENSTOCK_E_CORRUPT if the
+ * image must be pulled. */
 static int load(
 	struct image **out, struct getting *g, const char *digest, struct penstock_error *err)
 {

@@ -81,11 +81,11 @@ struct image_request {
 };
 
 /*
- * Gets the image and protects its layers from removal until image_free() (image/kept.h). Errors:
- * INVALID (the name), NOT_FOUND (no such image, tag or platform), PERMISSION (the registry refuses
- * the login or requires one), UNAVAILABLE (the registry does not reply), CORRUPT (digest mismatch
- * or broken archive), NO_SPACE, LIMIT, CANCELLED and the errors of the formats and of the HTTP
- * engine.
+ * Gets the image and protects its layers from removal until image_free() (image/kept.h). Errors,
+ * without PENSTOCK_E_: INVALID (the name), NOT_FOUND (no such image, tag or platform), PERMISSION
+ * (the registry refuses the login or requires one), UNAVAILABLE (the registry does not reply),
+ * CORRUPT (digest mismatch or broken archive), NO_SPACE, LIMIT, CANCELLED and the errors of the
+ * formats and of the HTTP engine.
  */
 int image_get(struct image **out, const struct image_request *request, struct penstock_error *err);
 void image_free(struct image *image);

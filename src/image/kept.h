@@ -41,8 +41,8 @@ void image_kept_release(struct image_kept_list *list);
 /* Returns the bytes of all images that are not `gone`; shared layers count once. */
 uint64_t image_kept_bytes(const struct image_kept_list *list, const bool *gone);
 
-/* Removes the manifest and the tags; the next sweep removes the layers. Fails with EXISTS if a run
- * uses the image or a pull is in progress. */
+/* Removes the manifest and the tags; the next sweep removes the layers. Fails with
+ * PENSTOCK_E_EXISTS if a run uses the image or a pull is in progress. */
 int image_kept_remove(const char *dir, const struct image_kept *image, struct penstock_error *err);
 /* Selection of images to remove. A layer that several images share counts once. */
 struct image_prune {
@@ -62,8 +62,8 @@ int image_kept_prune(const char *dir, const struct image_kept_list *list,
 int image_kept_bound(
 	const char *dir, uint64_t max_bytes, uint64_t *bytes, struct penstock_error *err);
 
-/* Removes layers that belong to no image, and adds the bytes freed to `bytes`. Fails with EXISTS
- * while an image is pulled, because that image may need the layers. */
+/* Removes layers that belong to no image, and adds the bytes freed to `bytes`. Fails with
+ * PENSTOCK_E_EXISTS while an image is pulled, because that image may need the layers. */
 int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *err);
 
 #endif

@@ -29,8 +29,9 @@ struct layer_input {
 
 /*
  * Unpacks the layer into `dir`, which must not exist. On failure the caller removes what was
- * written. Reads the ring to its end. Fails with CANCELLED if the writer of the ring failed (the
- * writer has the reason), and with CORRUPT if the digest does not match or the data is not a tar.
+ * written. Reads the ring to its end. Fails with PENSTOCK_E_CANCELLED if the writer of the ring
+ * failed (the writer has the reason), and with PENSTOCK_E_CORRUPT if the digest does not match or
+ * the data is not a tar.
  */
 int layer_unpack(const char *dir, const struct layer_input *input, struct penstock_error *err);
 

@@ -85,7 +85,8 @@ int layer_tree_init(struct layer_tree *t, const char *root, struct penstock_erro
 	if (mkdir(root, 0755) < 0)
 		return error_errno(err, errno, "cannot create '%s'", root);
 	t->members.root_fd = open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	/* Independent of the umask: this directory becomes "/" of containers. */
+	/* Set the mode regardless of the umask, because this directory becomes "/" of
+	 * containers. */
 	if (t->members.root_fd < 0 || fchmod(t->members.root_fd, 0755) < 0)
 		return error_errno(err, errno, "cannot open '%s'", root);
 	return 0;

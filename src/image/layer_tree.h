@@ -39,7 +39,7 @@ int layer_entry(struct layer_tree *t, struct member_place *place, const struct m
 /* Sets owner, mode and time of a regular file. */
 int layer_file_meta(const struct layer_tree *t, const struct member_place *place,
 	const struct layer_meta *meta, int fd, struct penstock_error *err);
-/* Called before `bytes` are written. Fails with NO_SPACE if the disk is nearly full. */
+/* Called before `bytes` are written. Fails with PENSTOCK_E_NO_SPACE if the disk is nearly full. */
 int layer_room(struct layer_tree *t, uint64_t bytes, struct penstock_error *err);
 
 /* Returns 1 if the name is a whiteout (".wh.NAME"), after applying it; 0 for an ordinary member. */

@@ -1,5 +1,5 @@
 /*
- * Parsers for the documents of an image as registries send them: the index over platforms, the
+ * Parsers for the documents of an image as registries send them: the index of platforms, the
  * manifest, the configuration, and the login challenge. All of them are untrusted input: bounded
  * and validated. Pure functions.
  */
@@ -28,7 +28,8 @@ struct image_manifest {
 /* Returns the name that images use for this machine's architecture: "amd64", "arm64", …. */
 const char *image_architecture(void);
 
-/* Fails with NOT_FOUND for an index without this platform; the message lists its platforms. */
+/* Fails with PENSTOCK_E_NOT_FOUND for an index without this platform; the message lists its
+ * platforms. */
 int image_manifest_parse(
 	struct image_manifest *manifest, const char *data, size_t len, struct penstock_error *err);
 void image_manifest_release(struct image_manifest *manifest);

@@ -24,7 +24,7 @@ struct image_reference {
 };
 
 /* Parses a name. `registry` may be NULL, and may start with "https://" or "http://". Fails with
- * INVALID; the message has examples. */
+ * PENSTOCK_E_INVALID; the message has examples. */
 int image_reference_parse(struct image_reference *ref, const char *text, const char *registry,
 	struct penstock_error *err);
 void image_reference_release(struct image_reference *ref);

@@ -25,7 +25,8 @@
 /* Digits of a layer's digest in its ID: unique in practice, and 120 IDs fit in a page of mount
  * options. */
 #define ID_DIGITS 24
-/* The kernel has written data that is older than this, so syncing such data costs little. */
+/* The kernel has written data that is older than this number of seconds, so syncing such data costs
+ * little. */
 #define SYNCED_BY_NOW_S 60
 
 char *image_store_path(const struct image_store *store, const char *kind, const char *name)

@@ -31,8 +31,8 @@ char *image_store_path(const struct image_store *store, const char *kind, const 
 char *image_store_layer_path(const struct image_store *store, const char *digest);
 bool image_store_has_layer(const struct image_store *store, const char *digest);
 
-/* Reads the document of this digest. Fails with NOT_FOUND if the document is missing, with CORRUPT
- * if its content does not match the digest. */
+/* Reads the document of this digest. Fails with PENSTOCK_E_NOT_FOUND if the document is missing,
+ * and with PENSTOCK_E_CORRUPT if its content does not match the digest. */
 int image_store_read(const struct image_store *store, const char *kind, const char *digest,
 	struct buf *out, struct penstock_error *err);
 int image_store_write(const struct image_store *store, const char *kind, const char *digest,

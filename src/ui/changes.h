@@ -4,9 +4,10 @@
  *	GET /api/runs			[A, B, C]				ETag: "1"
  *	GET /api/runs?since=1		{"removed": [1], "changed": [[0, D]]}	ETag: "2"
  *
- * The browser removes the entries at the indices `removed` from its list, then inserts the entries
- * `changed` at their indices, in this order: [D, A, C]. An entry of which any byte has changed is
- * in both. The reply is the whole list if the earlier list is unknown.
+ * The browser removes the entries at the indices `removed` from its list, and then inserts the
+ * entries of `changed` at their indices, one after the other. The result is [D, A, C]. An entry
+ * that has changed in any byte is in both. The reply is the whole list if the earlier list is
+ * unknown.
  *
  *	struct changes *changes = changes_new();
  *
@@ -27,8 +28,8 @@ struct changes *changes_new(void);
 void changes_free(struct changes *changes);
 
 /* Remembers the list, the text of a JSON array, under its tag. Writes the changes since the list
- * with the tag `since`, which may be NULL. Returns false if that list is unknown, if other entries
- * have changed their order, or if out of memory. Thread-safe. */
+ * with the tag `since`, which may be NULL. Returns false if that list is unknown, if unchanged
+ * entries have changed their order, or if out of memory. Thread-safe. */
 bool changes_since(struct changes *changes, const char *since, const struct buf *list,
 	const char *tag, struct buf *out);
 

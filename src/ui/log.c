@@ -112,7 +112,7 @@ static int open_log(struct log *log, const struct ui *ui, const char *id, int64_
 	log->path = take_pointer(layout.log);
 	log->live = is_live(ui, id, attempt);
 	log->fd = open(log->path, O_RDONLY | O_CLOEXEC);
-	/* A run that waits has no log yet. */
+	/* Do not fetch the log of a live run: a run that waits has no log yet. */
 	if (log->fd < 0 && errno == ENOENT && !log->live) {
 		r = fetch(ui, id, attempt, err);
 		log->fd = r < 0 ? -1 : open(log->path, O_RDONLY | O_CLOEXEC);

@@ -106,7 +106,7 @@ static int refresh(
 		return error_errno(err, errno, "cannot open '%s'", path);
 	have = (uint64_t)st.st_size;
 	age = clock_wall_ns() - st.st_mtim.tv_sec * NS_PER_S;
-	/* The clock may have been set back. */
+	/* A negative age means that the clock was set back. */
 	if (!is_new && age >= 0 && age < FRESH_NS)
 		return 0;
 	r = stored_size(ui, log, &size, err);

@@ -56,8 +56,8 @@ struct route {
 
 /* ---- words ---- */
 
-/* Adds the words that a word of the table means. Returns the name of a parameter that is missing or
- * invalid, or NULL if there is none. */
+/* Adds the words of the command line for one word of the table. Returns the name of a parameter
+ * that is missing or invalid, or NULL if there is none. */
 static const char *add_word(
 	const struct exchange *x, const char *word, struct strlist *words, bool *no_memory)
 {
@@ -103,11 +103,11 @@ static const char *add_word(
 
 /* ---- contents ---- */
 
-/* Output of a verb: the bytes that were read to find out if the verb fails, then all later
- * bytes. */
+/* Output of a verb: first the bytes in `head`, which were read to find out if the verb fails, and
+ * then the bytes from `verb`. */
 struct contents {
 	struct verb *verb;
-	size_t n, sent; /* bytes in `head`, and sent from there */
+	size_t n, sent; /* bytes in `head`, and bytes of `head` that were sent */
 	char head[PIECE];
 };
 
@@ -263,7 +263,7 @@ static enum MHD_Result run_route(
 				     : reply_printed(x, &result.out);
 }
 
-/* ---- others ---- */
+/* ---- requests with a function of their own ---- */
 
 static enum MHD_Result about(struct exchange *x)
 {
@@ -320,8 +320,8 @@ static void add_name(json_t *names, const char *name)
 	json_array_append_new(names, json_pack("{s:s}", "name", name));
 }
 
-/* Lists a page of the objects below a prefix, with `deleted` also deleted objects: {"dirs",
- * "objects", "next"}. */
+/* Lists a page of the objects below a prefix: {"dirs", "objects", "next"}. The parameter `deleted`
+ * includes deleted objects. */
 static enum MHD_Result list(struct exchange *x)
 {
 	static const char *const words[] = {"ls", ONLY_WARNINGS, "--json", "--raw",

@@ -32,7 +32,7 @@ struct ui_options {
 	bool read_only; /* refuse requests that change runs or objects */
 	/* names of this host in URLs, in addition to localhost and the host name */
 	const struct strlist *hosts;
-	const struct strlist *outputs; /* places whose runs of other machines are shown, too */
+	const struct strlist *outputs; /* places with runs of other machines to show */
 };
 
 int ui_start(struct ui **out, const struct ui_options *options, struct penstock_error *err);

@@ -241,7 +241,8 @@ enum MHD_Result upload_part_end(struct exchange *x)
 		r = take_part(x->part, &err);
 	if (r == 0)
 		done = x->part->upload.done;
-	/* The next part may arrive before the end of this reply. */
+	/* Free the part, with its lock, before the reply: the next part may arrive before the end
+	 * of the reply. */
 	upload_part_free(x->part);
 	x->part = NULL;
 	return r < 0 ? answer_failure(x, &err)
@@ -258,7 +259,7 @@ void upload_part_free(struct upload_part *part)
 	free(part);
 }
 
-/* ---- the end ---- */
+/* ---- storing and removing ---- */
 
 static int store_file(struct exchange *x, const struct upload *upload, struct verb_result *result,
 	struct penstock_error *err)
@@ -275,7 +276,8 @@ static int store_file(struct exchange *x, const struct upload *upload, struct ve
 enum MHD_Result upload_finish(struct exchange *x)
 {
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
-	/* A page whose connection was lost asks again while the first request stores the file. */
+	/* Wait for the lock: a page whose connection was lost repeats the request while the first
+	 * request stores the file. */
 	_cleanup_(upload_release) struct upload upload = {.fd = -1, .waits = true};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int r = open_upload(&upload, x, &err);
