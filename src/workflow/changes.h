@@ -23,9 +23,9 @@ struct workflow_changes {
 	char names[WORKFLOW_CHANGES_NAMES]; /* names of the first few of these fields */
 	/*
 	 * The first top-level step whose result may differ: its own definition has changed, in more
-	 * than its name, resources, restarts and time limits. 0 if inputs, `python` or `mounts`
-	 * have changed. If steps were only added or removed at the end, the number of steps that
-	 * both workflows have. SIZE_MAX if no result may differ.
+	 * than its name, resources, restarts, time limits and CPU binding. 0 if inputs, `python` or
+	 * `mounts` have changed. If steps were only added or removed at the end, the number of
+	 * steps that both workflows have. SIZE_MAX if no result may differ.
 	 */
 	size_t first_step;
 };

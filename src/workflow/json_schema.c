@@ -1,7 +1,7 @@
 /*
  * The JSON Schema of workflow files, from the rows of the schema. The JSON Schema accepts every
  * file that penstock accepts, even with a note, and refuses unknown keys and values of the wrong
- * type. Conditions between keys are not part of it: `penstock validate` checks them.
+ * type. Conditions between keys are not part of the JSON Schema: `penstock validate` checks them.
  */
 #include <string.h>
 

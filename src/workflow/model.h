@@ -3,10 +3,11 @@
  * nothing else. The functions of src/workflow/workflow.h read it.
  *
  * The `struct workflow` owns everything here until workflow_free(); nothing is modified after
- * reading. Every value has the place where it was given, so that a later message can say
- * "wf.json:5:20: resources.cpusPerTask asks for 8, this machine has 2": workflow_place_format().
- * Defaults are already applied; `given` (or a non-zero line or an option in `at`) is set if the
- * file or an option gives the value.
+ * reading. "value NULL" in a comment means that the member `value` of the text is NULL. Every value
+ * has the place where it was given, so that a later message can say "wf.json:5:20:
+ * resources.cpusPerTask asks for 8, this machine has 2": workflow_place_format(). Defaults are
+ * already applied; `given` (or a non-zero line or an option in `at`) is set if the file or an
+ * option gives the value.
  *
  * Secrets: `value` of a text may be a secret if `shown` differs from it. Print, record and log
  * `shown` only (workflow_shown()). All secret values were passed to log_redact() while reading.
@@ -51,9 +52,10 @@ enum workflow_source {
 struct workflow_credential {
 	const char *value; /* NULL if it is not given */
 	enum workflow_source source;
-	const char *name; /* name of the field, secret or variable; NULL if FROM_NOWHERE */
+	/* name of the field, secret or variable; NULL if the source is WORKFLOW_FROM_NOWHERE */
+	const char *name;
 	/* for records and messages: "file:output.s3.secretAccessKey", "option:…", "secret:NAME",
-	 * "env:NAME"; NULL if FROM_NOWHERE */
+	 * "env:NAME"; NULL if the source is WORKFLOW_FROM_NOWHERE */
 	const char *reference;
 	struct workflow_place at;
 };
@@ -84,7 +86,7 @@ struct workflow_container {
 	/* "name[:tag][@sha256:…]", with a host in front if `registry` has no value; an absolute
 	 * path is a file below $STORAGE_PATH. */
 	struct workflow_text image;
-	/* value NULL for the registry of the image's name, else Docker's */
+	/* value NULL for the registry in the image's name or, if the name has none, Docker's */
 	struct workflow_text registry;
 	struct workflow_text username; /* value NULL for the user's own login, if there is one */
 	struct workflow_credential password;
@@ -200,7 +202,7 @@ struct workflow_input {
 };
 
 struct workflow_output {
-	enum workflow_transport kind; /* NO_TRANSPORT, HTTP or S3 */
+	enum workflow_transport kind; /* WORKFLOW_NO_TRANSPORT, WORKFLOW_HTTP or WORKFLOW_S3 */
 	struct workflow_text http_url;
 	struct workflow_s3 s3;
 	struct workflow_place at;

@@ -199,7 +199,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	};
 	bool in_file = false;
 
-	/* The caller limits files to half of this; records are larger. */
+	/* The caller limits files to LIMIT_WORKFLOW_FILE; records are larger. */
 	if (len > LIMIT_WORKFLOW_RECORD)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot read '%s': it has %zu bytes, but a workflow may have at most %zu",

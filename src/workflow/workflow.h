@@ -28,9 +28,9 @@
 struct penstock_error;
 
 /*
- * Appends the value of `${{ env.NAME }}` (FROM_ENV), `${{ secrets.NAME }}` (FROM_SECRET) or, in a
- * copy made by workflow_write_record(), `${{ file.FIELD }}` and `${{ option.FIELD }}`. Returns
- * false if there is no such value.
+ * Appends the value of `${{ env.NAME }}` (WORKFLOW_FROM_ENV), `${{ secrets.NAME }}`
+ * (WORKFLOW_FROM_SECRET) or, in a copy made by workflow_write_record(), `${{ file.FIELD }}` and
+ * `${{ option.FIELD }}`. Returns false if there is no such value.
  */
 typedef bool (*workflow_resolve_fn)(
 	void *cookie, enum workflow_source source, const char *name, struct buf *value);
@@ -58,7 +58,7 @@ struct workflow_options {
 	/*
 	 * Appends `module.yaml` of a module. Returns 1 if the module was not fetched, so that its
 	 * steps are unknown; negative if the module cannot be read, with the reason in `err`. If
-	 * this is NULL, modules are not read.
+	 * `module` is NULL, modules are not read.
 	 */
 	int (*module)(void *module_cookie, const char *source, struct buf *text,
 		struct penstock_error *err);
@@ -156,9 +156,9 @@ void workflow_read_preemption(struct workflow_arena *arena, const char *file, st
 
 /*
  * Appends the string at FIELD ("output.s3.secretAccessKey") of a workflow file in its current form,
- * for a `resolve` that is called with FROM_FILE. Returns -PENSTOCK_E_NOT_FOUND if the field is
- * gone. `resolve` and dstack's variables in `options` give the values of references in the string;
- * if `options` is NULL, no reference has a value.
+ * for a `resolve` that is called with WORKFLOW_FROM_FILE. Returns -PENSTOCK_E_NOT_FOUND if the
+ * field is gone. `resolve` and dstack's variables in `options` give the values of references in the
+ * string; if `options` is NULL, no reference has a value.
  */
 int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
 	const struct workflow_options *options, struct buf *value, struct penstock_error *err);

@@ -11,7 +11,7 @@
 #define CONTEXT_BYTES (95 * MIB)
 
 #define CONTAINER_WORK "/deepsquare/work" /* the copy of the context, in a container */
-#define WORKDIR	       "/run/determined/workdir" /* the same in Determined's containers */
+#define WORKDIR	       "/run/determined/workdir" /* that copy in Determined's containers */
 
 #define MOST_KEPT 1000000 /* checkpoints; the limit of workflow/native/checkpoints.c */
 
@@ -330,9 +330,9 @@ static const char *in_workdir(const char *path)
 	return str_starts(path, WORKDIR "/") ? path + strlen(WORKDIR "/") : path;
 }
 
-/* Returns the command with its mounts on the host, in a mount namespace of the step. Programs that
- * name the working directory of Determined find a link there: a bind mount would not include the
- * mounts below the working directory. */
+/* Returns the command with its mounts on the host, in a mount namespace of the step. At the path of
+ * Determined's working directory, programs find a link to the working directory: a bind mount would
+ * not include the mounts below it. */
 static const char *host_mounts(struct experiment *e, const char *command)
 {
 	static const char link[] =

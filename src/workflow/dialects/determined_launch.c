@@ -1,6 +1,6 @@
 /*
- * Determined's launch layers, as far as they concern one machine. Each layer reports to a master;
- * here the program below the layer, which starts a process for each slot, is started directly.
+ * Determined's launch layers, for runs on one machine. Each layer reports to a master. Here a
+ * command starts the program below the layer directly. That program starts a process for each slot.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /*
  * Files of other runners. A dialect checks its own document by its tables and translates it into
  * the tree of a native workflow. Each value keeps its place, so that mistakes that the native
- * reader finds are reported there, too. `--set`, the record and the digest use the native tree.
+ * reader finds are reported at that place. `--set`, the record and the digest use the native tree.
  *
  * workflow/native/schema.h describes the tables. In a dialect `note` is reported with a key, and
  * `refused` is the reason why a key, or any number but `min`, is not supported.
@@ -82,7 +82,7 @@ const char *determined_launch(
 /* Returns the command for a trial class, "model_def:Trial". */
 const char *determined_trial(struct reader *rd, const char *class, int64_t slots);
 
-/* ---- making the native tree: NULL for a NULL parent or value, or if out of memory ---- */
+/* ---- making the native tree; returns NULL if parent or value is NULL, or if out of memory ---- */
 
 struct node *native_new(struct reader *rd, struct node *parent, const char *key,
 	enum node_kind kind, const struct workflow_place *at);

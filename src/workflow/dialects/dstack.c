@@ -615,7 +615,7 @@ static int of_today(const struct node *root)
 	return -1;
 }
 
-/* "V100/gpu": 1 of `resources` is read as `gpu`. */
+/* Reads a key of `resources` such as "V100/gpu" as `gpu`, with a note. */
 static void read_kinds(struct reader *rd, struct node *map)
 {
 	struct node *resources = map->kind == NODE_MAP ? node_get(map, "resources") : NULL;

@@ -41,7 +41,7 @@ static bool has_workflow(const struct deps *c, const char *name)
 /* The workflows that a workflow needs, directly or through others. */
 struct needed {
 	const struct node *list;
-	const struct node **maps; /* the workflow itself, then those that were found */
+	const struct node **maps; /* the workflow itself, and the workflows that it needs */
 	size_t n;
 	bool *found; /* true for workflows of the list that are in `maps` */
 };

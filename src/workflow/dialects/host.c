@@ -9,7 +9,7 @@
 struct host {
 	const struct workflow *workflow;
 	struct diagnostics *found;
-	bool any; /* a step on the host */
+	bool any; /* at least one step runs on the host */
 };
 
 /* Commands that change the machine. */

@@ -8,10 +8,11 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* ---- what a step finds ---- */
+/* ---- the environment of a step ---- */
 
-/* Machines and images of these runners have `pip`, `python` and `uv`, which can install anything.
- * %s is the version of Python. */
+/* Machines and images of other runners have `pip`, `python` and `uv`, which can install any
+ * package. These lines put a virtual environment of the run in their place. $PENSTOCK_PYTHON is the
+ * version of Python. */
 static const char python_lines[] =
 	"if [ -z \"$VIRTUAL_ENV$CONDA_PREFIX\" ]; then\n"
 	"\t( flock 9; [ -e \"$STORAGE_PATH/venv/bin/python\" ] ||\n"

@@ -147,7 +147,8 @@ static void put_step(struct task *t, struct node *steps, const char *name, const
 
 	native_text(t->rd, step, "name", name, at);
 	run = native_map(t->rd, step, "run", at);
-	/* A resumed run gets the present commit, even if the step 'workdir' has finished. */
+	/* Fetch the current commit in each step, because a resumed run skips the finished step
+	 * 'workdir'. */
 	if (commands && t->clone && commands != t->clone)
 		commands = workflow_arena_printf(t->rd->arena, "%s%s", t->clone, commands);
 	native_text(t->rd, run, "command",
@@ -183,7 +184,8 @@ static void put_steps(struct task *t)
 			reader_error(t->rd, &t->root->at,
 				"both `setup` and `run` are missing: there is nothing to run");
 	} else if (t->image && !is_empty(setup) && !is_empty(run)) {
-		/* One container, so that `run` finds the programs that `setup` installed. */
+		/* Use one container for both, so that `run` finds the programs that `setup`
+		 * installed. */
 		text = dialect_quoted(t->rd, setup->text);
 		text = text ? workflow_arena_printf(
 				      t->rd->arena, "/bin/bash -c %s || exit\n%s", text, run->text)

@@ -132,8 +132,8 @@ static const char *bucket_named(struct task *t, const struct node *map, const st
 		t->rd->arena, "%s://%s", strcasecmp(kind, "gcs") == 0 ? "gs" : "s3", text);
 }
 
-/* Returns "s3://…" or "gs://…" for the URL of a bucket; NULL for other sources. A note about a
- * store that is read as S3 goes to `at`; none is added if `at` is NULL. */
+/* Returns the URL of a bucket in the form of s3:// or gs://; NULL for other sources. If `at` is not
+ * NULL, adds a note at this place about a store that is read as S3. */
 static const char *bucket_at(struct task *t, const struct workflow_place *at, const char *source)
 {
 	static const char *const alike[] = {
@@ -168,7 +168,7 @@ static bool is_unknown_store(struct task *t, const struct workflow_place *at, co
 	return true;
 }
 
-/* ---- the guess at what is written ---- */
+/* ---- guessing the mounts to which steps write ---- */
 
 static bool has_any(const char *text, const char *const *words, size_t n)
 {
@@ -341,7 +341,8 @@ static void put_transport(
 	native_flag(t->rd, input, "unpack", false, at);
 }
 
-/* Adds an input, and its place at the target. Each of several sources is an entry of the target. */
+/* Adds an input, and puts it at the target. If the mount has several sources, each of them becomes
+ * an entry of the target. */
 static void put_input(struct task *t, const struct mount *m, const struct workflow_place *at,
 	const char *source, const char *target)
 {

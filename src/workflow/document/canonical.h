@@ -6,8 +6,8 @@
 
 /* Appends `s` as a JSON string. */
 void json_add_text(struct buf *out, const char *s);
-/* Appends a tree on one line; `scalar` appends its texts. With `mask`, secrets become null; `key`
- * is the key of `node` in its parent, or NULL. */
+/* Appends a tree on one line; `scalar` appends the text of each scalar. With `mask`, secrets become
+ * null; `key` is the key of `node` in its parent, or NULL. */
 void json_add_tree(struct buf *out, const struct node *node, const char *key, bool mask,
 	void (*scalar)(struct buf *out, const struct node *node));
 /* Begins a line, indented for that many levels. */
@@ -16,8 +16,8 @@ void json_add_line(struct buf *out, size_t depth);
 /*
  * Computes the digest of a workflow: SHA-256, in lower-case hexadecimal, of its JSON with keys
  * sorted by their bytes, no space, nulls and credentials left out, variables that hold secrets as
- * null, URLs without user and signature. Comments, order of keys, JSON or YAML, and the `job:`
- * wrapper make no difference. Returns -PENSTOCK_E_LIMIT if the JSON is too large, or
+ * null, and users and signatures of URLs as "***". Comments, order of keys, JSON or YAML, and the
+ * `job:` wrapper make no difference. Returns -PENSTOCK_E_LIMIT if the JSON is too large, or
  * -PENSTOCK_E_MEMORY.
  */
 int canonical_digest(const struct node *job, char digest[static 65]);

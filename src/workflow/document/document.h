@@ -1,7 +1,8 @@
 /*
  * A document as it was written: a tree of maps, lists and scalars, each with its position. JSON and
- * YAML are both read into it; scalars are not interpreted yet, so that `no`, `1.10` and `007` keep
- * their text and get the type that the reader of a field asks for (the core schema of YAML 1.2).
+ * YAML are both read into such a tree. Scalars are not interpreted yet, so that `no`, `1.10` and
+ * `007` keep their text and get the type that the reader of a field asks for (the core schema of
+ * YAML 1.2).
  */
 #ifndef WORKFLOW_DOCUMENT_DOCUMENT_H
 #define WORKFLOW_DOCUMENT_DOCUMENT_H

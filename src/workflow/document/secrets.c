@@ -189,8 +189,8 @@ void secret_redact_url(const char *url)
 		size_t len = strcspn(p, "&");
 		const char *equals = memchr(p, '=', len);
 		size_t value_len = equals ? len - (size_t)(equals + 1 - p) : 0;
-		/* "auth=basic", "sign=true": redacting such a common word would hide parts of
-		 * every line. */
+		/* Do not redact the value of "auth=basic" or "sign=true": redacting such a common
+		 * word would hide parts of every line. */
 		bool is_word = equals && value_len < 8 &&
 			       strspn(equals + 1, LOWER UPPER) >= value_len;
 
@@ -228,7 +228,8 @@ enum secret_kind secret_kind_of(
 	/* The address of a webhook is enough to post to the webhook. */
 	if (map_key && strcmp(map_key, "notify") == 0 && strcmp(entry->key, "url") == 0)
 		return SECRET_CREDENTIAL;
-	/* The source of a module: SSH logins use a key, and the user alone is usually "git". */
+	/* A user without a password in the SSH address of a module is not a secret: SSH logins use
+	 * a key, and the user is usually "git". */
 	if (map_key && strcmp(map_key, "use") == 0 && strcmp(entry->key, "source") == 0)
 		return (!str_starts(value->text, "ssh://") ||
 			       memchr(value->text + 6, ':', user_length(value->text + 6))) &&
@@ -250,8 +251,8 @@ enum secret_kind secret_kind_of(
 	return SECRET_NONE;
 }
 
-/* Returns true for a text with one of dstack's variables: the value of any variable may be a
- * secret. */
+/* Returns true for a text with one of dstack's variables, because the value of any variable may be
+ * a secret. */
 static bool is_to_come(const struct node *node)
 {
 	const char *rest = node->kind == NODE_SCALAR ? node->text : "";

@@ -66,8 +66,8 @@ static void split_variable(struct reader *rd, struct node_entry *entry)
 	reader_note(rd, &text->at, "%s is split at `=` into a key and a value", quote(name));
 }
 
-/* Returns a list of `key` and `value` from a map of names to values, or of a list of
- * "NAME=VALUE". */
+/* Replaces a map of names to values, or the texts "NAME=VALUE" of a list, with a list of `key` and
+ * `value`. */
 static void list_variables(struct reader *rd, struct node *parent, const char *field)
 {
 	struct node_entry *entry = node_find(parent, field);

@@ -143,7 +143,7 @@ static void check_continuous(struct reader *rd, const struct node *job)
 	flag->value = false;
 }
 
-/* Returns true for a step in a container, and for a module that is not loaded and may have such a
+/* Returns 1 for a step in a container, and for a module that is not loaded and may have such a
  * step. */
 static int is_contained(void *cookie, const struct workflow_step *step)
 {

@@ -56,7 +56,7 @@ void read_inputs(struct reader *rd, const struct node *job);
 /* Checks a URL. The shown form has "***" instead of the user, and instead of a query with a
  * signature. */
 void check_url(struct reader *rd, const char *key, struct workflow_text *url);
-/* Returns true for a path that the steps may use below the output, which "." is not. */
+/* Returns true for a path below the output that the steps may use; "." is not such a path. */
 bool is_below_output(const char *path);
 /* Reports a path at `key` (NULL for the current path) that is not below the directory `where`, and
  * returns false. */

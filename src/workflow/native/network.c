@@ -226,7 +226,8 @@ void check_network(struct reader *rd, const struct node *map, const struct workf
 			reader_refuse(
 				rd, &run->dns.items[i], "dns", "be an IP address, such as 1.1.1.1");
 	}
-	/* An unknown network was reported, and is not the host's. */
+	/* `run->network` is HOST even if `network` is unknown, which was reported: report nothing
+	 * more. */
 	if (run->network != WORKFLOW_NETWORK_HOST ||
 		(network && (network->kind != NODE_SCALAR || strcmp(network->text, "host") != 0)))
 		return;

@@ -16,7 +16,8 @@ struct path {
 	size_t n;
 };
 
-/* Parses "[3]" or "[\"key\"]" at `p`. Returns the text after the bracket; NULL if it is invalid. */
+/* Parses "[3]" or "[\"key\"]" at `p`. Returns the text after the bracket; NULL if the segment is
+ * invalid. */
 static const char *parse_bracket(struct workflow_arena *arena, const char *p, struct segment *out)
 {
 	const char *end;

@@ -18,7 +18,7 @@ struct value {
 	enum value_kind kind;
 	const struct node *node; /* a map or a list; scalars are texts */
 	const char *text;
-	int64_t number; /* also of a bool */
+	int64_t number; /* value of a number or of a bool */
 };
 
 struct variable {
@@ -299,7 +299,8 @@ static struct value call(struct template *t, const char *name, const struct valu
 	if (strcmp(name, "and") == 0 || strcmp(name, "or") == 0) {
 		size_t i = 0;
 
-		/* The result is the first argument that decides, else the last argument. */
+		/* The result is the first argument that decides the truth value, else the last
+		 * argument. */
 		while (i + 1 < n && is_true(&args[i]) == (*name == 'a'))
 			i++;
 		return args[i];

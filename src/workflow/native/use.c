@@ -71,8 +71,9 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	return module;
 }
 
-/* Reports a value that is less than the module needs. Such a value is accepted from the command
- * line, with a note, and from the record of a run, because modules are not loaded for it. */
+/* Reports a value that is less than the module needs. Such a value is accepted with a note if it is
+ * from the command line, and without a note if modules are not loaded, as for the record of a
+ * run. */
 static void check_minimum(struct reader *rd, const struct workflow_use *use, const char *what,
 	int64_t need, const struct workflow_number *have)
 {
@@ -240,7 +241,8 @@ static const struct schema_key module_keys[] = {
 const struct schema schema_module = {
 	SCHEMA("module", "a module", module_keys), .check = check_module};
 
-/* A template may end the recursion, so that only the depth shows a cycle. */
+/* Only the depth shows that modules use each other in a circle, because a template may end a
+ * recursion. */
 static void report_depth(struct reader *rd, const struct workflow_use *use)
 {
 	_cleanup_(buf_release) struct buf chain = BUF_INIT(LIMIT_STRING);
