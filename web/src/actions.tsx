@@ -1,4 +1,5 @@
-/* Actions on a run: stop, preempt, resume. Each explains itself before it is done. */
+/* Actions on a run: stop, preempt, resume. A dialog explains an action before the action is
+ * done. */
 import { useState } from "preact/hooks";
 import { send } from "./api";
 import { announce } from "./announce";

@@ -1,6 +1,7 @@
 /*
  * Contents of files without reading them whole: the header of .safetensors, the tensors of a
- * torch.save file, and the list of members of a zip, which .pt, .pth and .npz files are too.
+ * torch.save file, and the list of members of a zip. Files of type .pt, .pth and .npz are zips,
+ * too.
  */
 import { type Value, readPickle } from "./pickle";
 import type { Source } from "./source";

@@ -1,6 +1,6 @@
 /* Places of the steps of a list in a graph. Steps that run one after the other are in lane 0. Each
- * launch is in a lane next to them: it begins next to the step that follows the launch, and ends
- * before the step that waits for it. */
+ * launch is in another lane: the launch begins next to the step that follows it, and ends before
+ * the step that waits for it. */
 import { list, strings } from "./format";
 import type { Step } from "./types";
 
@@ -23,7 +23,7 @@ function waitsFor(step: Step, handle: string): boolean {
 }
 
 export function placesOf(steps: Step[]): Place[] {
-  const rows: number[] = []; // row of each step; a launch has that of the next step
+  const rows: number[] = []; // row of each step; a launch has the row of the next step
   const ends: number[] = []; // last row in use, by lane
   let row = 1;
 

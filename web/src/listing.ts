@@ -1,5 +1,5 @@
 /*
- * Places of a store, the objects of one, and the versions of an object, read page by page.
+ * Places of a store, the objects of a place, and the versions of an object, read page by page.
  *
  *   const place = placeOf("s3://bucket/runs/");
  *   const found = useListing(place, store, "", false);
@@ -12,7 +12,7 @@ import type { Listing, StoredObject, Version } from "./types";
 
 const PAGE = 1000; // rows of a request
 const MISSING = 66; // exit code of `penstock ls` if a prefix has no objects, or the bucket is missing
-export const MOST_ROWS = 200_000; // in memory
+export const MOST_ROWS = 200_000; // rows in memory
 
 export interface Place {
   bucket: string; // with its scheme: "s3://bucket"
@@ -117,7 +117,7 @@ function usePages<T>(
   return { ...loaded, more, reload };
 }
 
-/* Objects of a prefix; with `deleted` also the deleted ones. */
+/* Objects of a prefix, including deleted objects if `deleted` is true. */
 export function useListing(place: Place, store: string | null, start: string, deleted: boolean) {
   const url = urlOf(place, place.prefix);
   const fetchPage = useCallback(
@@ -145,8 +145,8 @@ export function useListing(place: Place, store: string | null, start: string, de
   return usePages("list the objects", start || null, fetchPage, (row) => row.key);
 }
 
-/* Versions of one key in a page of the store's list. Later rows of the page may have longer keys
- * that begin with this key. */
+/* Versions of one key in a page of the store's list of versions. Later rows of the page may have
+ * longer keys that begin with this key. */
 export function versionsOf(page: unknown, key: string): Page<Version> {
   const all = list<Version>(page);
   const last = all[all.length - 1];

@@ -48,7 +48,8 @@ function Line({ text, word, found }: { text: string; word: string; found: boolea
   );
 }
 
-/* Source of the lines, and a redraw for each change, at most one in a frame. */
+/* Returns the source of the lines. Redraws the component after changes, at most once for each
+ * frame. */
 function useSource(params: Params): LogSource {
   const [, redraw] = useState(0);
   const key = JSON.stringify(params);

@@ -13,10 +13,10 @@ import { type Params, address, getBytes, getJson, messageOf, open } from "./api"
 
 const BLOCK_BYTES = 256 * 1024;
 const BLOCK_LINES = 4096;
-const LONGEST_BLOCK = 16 * 1024 * 1024; // bytes; longer ones are cut
+const LONGEST_BLOCK = 16 * 1024 * 1024; // bytes; the rest of a longer block is not shown
 const PIECE = 1024 * 1024; // bytes of one request
 const KEPT = 24; // blocks in memory
-const BEHIND = 8 * 1024 * 1024; // bytes: more are not read one after the other
+const BEHIND = 8 * 1024 * 1024; // bytes; if more are unread, the index is read instead
 const RETRY_MS = 2000;
 
 interface Block {
@@ -81,7 +81,7 @@ export class LogSource {
   error: string | null = null;
 
   private blocks: Block[] = [];
-  private contents = new Map<Block, Content>(); // the last used is last
+  private contents = new Map<Block, Content>(); // in the order of the last use
   private unfinished = false; // the last line has no end yet
   private stale = false; // the index has to be read again
   private wanted: [number, number] = [0, 0];
@@ -217,8 +217,8 @@ export class LogSource {
 
   /*
    * Reads the index. The last line of the last block may have no newline yet, so that block is read
-   * again. If the block is too long, such as the line of a progress bar, only its last byte is
-   * read.
+   * again. If that block is too long, such as the line of a progress bar, only its last byte is
+   * read, to find out if the line has ended.
    */
   private async readIndex(): Promise<void> {
     const { signal } = this.stopping;
@@ -288,7 +288,8 @@ export class LogSource {
     this.keepFew();
   }
 
-  /* Appends whole lines to a block while it has room. Returns the offset after them. */
+  /* Appends whole lines to a block while the block has room. Returns the offset after these
+   * lines. */
   private grow(block: Block, data: Uint8Array, from: number): number {
     const content = this.contents.get(block);
     let at = from;

@@ -54,7 +54,8 @@ class Row {
     else if (end === "D") this.at = Math.max(0, this.at - (n || 1));
   }
 
-  /* The sequences in effect after a further one; only that one if there are very many. */
+  /* Returns the sequences in effect after a further sequence. If these are very many, returns only
+   * the further one. */
   private styled(words: string): string {
     const added = `\x1b[${words}m`;
 

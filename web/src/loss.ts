@@ -1,4 +1,5 @@
-/* Work of a run that was lost when an attempt ended, and was repeated or has to be. */
+/* Work of a run that was lost when an attempt ended, and that was repeated or has to be
+ * repeated. */
 import { isNumber, list, ms } from "./format";
 import type { Attempt, Checkpoint, Metric, RunDetails, Step } from "./types";
 

@@ -142,7 +142,7 @@ function objectColumns(
   return columns;
 }
 
-/* Text of a key: that of a deleted object has a line through it. */
+/* Text of a key; the key of a deleted object is struck through. */
 function Key({ place, row }: { place: Place; row: Row }) {
   return row.object?.deleted ? <s>{below(place, row.key)}</s> : <>{below(place, row.key)}</>;
 }
@@ -160,7 +160,7 @@ export function Objects({
   readOnly: boolean;
   versioning: string | null; // null if it is unknown
   deleted: boolean; // deleted objects are shown
-  onDeleted: ((on: boolean) => void) | null; // null if there can be none
+  onDeleted: ((on: boolean) => void) | null; // null if the bucket keeps no deleted objects
 }) {
   const [start, setStart] = useState("");
   const [typed, setTyped] = useState("");

@@ -68,7 +68,7 @@ export function Waiting({ what }: { what: string }) {
 
 export type Fact = [string, ComponentChildren];
 
-/* List of names with values; those without a value are left out. */
+/* List of names with values; names without a value are left out. */
 export function Facts({ facts }: { facts: Fact[] }) {
   return (
     <dl class="facts">

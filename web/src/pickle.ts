@@ -1,6 +1,6 @@
 /*
- * Values in a pickle, without running it: an object is the name of its class with its arguments.
- * Source: the opcodes of Python's pickletools, protocols 0 to 5.
+ * Values in a pickle, read without calling anything that the pickle names: an object is the name of
+ * its class with its arguments. Source: the opcodes of Python's pickletools, protocols 0 to 5.
  */
 
 export interface Dict {

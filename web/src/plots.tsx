@@ -84,7 +84,7 @@ function optionsOf(props: FigureProps, axis: Axis, width: number): uPlot.Options
   };
 }
 
-/* True once the element has been near the view. */
+/* Returns true once the element was in view, or less than 300 pixels away from the view. */
 function useSeen(element: { current: Element | null }): boolean {
   const [seen, setSeen] = useState(false);
 

@@ -1,10 +1,11 @@
 /*
- * Data of the server that stays current: asked again while the tab is visible.
+ * Data of the server that stays current: it is requested repeatedly while the tab is visible.
  *
  *   const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000);
  *
- * A reply with the ETag of the previous reply is not read. With a merge function, the request asks
- * for the changes since that ETag. After a failure the pauses grow.
+ * The body of a reply is ignored if the reply has the ETag of the previous reply. With a merge
+ * function, the request asks for the changes since that ETag. After failures the pauses between
+ * requests grow.
  *
  *   const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000, merge);
  */
@@ -49,7 +50,7 @@ export function usePoll<T>(
     let asking = false;
     let failures = 0;
     let tag: string | null = null;
-    let last: T | null = null; // the data of the tag
+    let last: T | null = null; // the data of the reply with this tag
     let answered = false;
 
     function wait(ms: number): void {
@@ -78,7 +79,7 @@ export function usePoll<T>(
         } else {
           const reply: unknown = await response.json();
 
-          tag = null; // a list that cannot be merged is asked for again
+          tag = null; // if merge() throws, request the whole list again
           last = merge ? merge(last, reply) : (reply as T);
           tag = now;
           setState({ url, data: last, error: null, warning: warningOf(response) });

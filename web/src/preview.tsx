@@ -136,7 +136,7 @@ function pretty(text: string): string {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
-    return text; // such as an object per line
+    return text; // not one JSON value, such as a file with an object on each line
   }
 }
 

@@ -112,7 +112,8 @@ function trackedFacts(run: RunDetails): Fact[] {
 function Attempts({ run, params }: { run: RunDetails; params: RunParams }) {
   const attempts = list<Attempt>(run.attempts);
   const broken = attempts.some(isBroken);
-  const asked = { ...params, of: `${attempts.length} ${run.state}` }; // a change asks again
+  // Each new value of `of` starts a new request.
+  const asked = { ...params, of: `${attempts.length} ${run.state}` };
   const every = isLive(run.state) ? 30_000 : 0;
   const checkpoints = usePoll<Checkpoint[]>(
     "list the checkpoints",

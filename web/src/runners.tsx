@@ -90,7 +90,7 @@ function Machine({ runner }: { runner: Runner }) {
   );
 }
 
-/* Reason for which a claim waits, as far as the amounts show it. */
+/* Reason for which a claim waits, derived from the amounts that are used and free. */
 export function reasonOf(claim: Claim, runner: Runner | undefined, user: string): string {
   if (!claim.waiting) return "";
   if (!runner) return "waits";
@@ -118,7 +118,7 @@ function exceeds(
   );
 }
 
-/* The number of GPUs, and which. */
+/* The number of GPUs and, if they are known, the numbers of these GPUs. */
 function gpusOf(claim: Claim): string {
   const numbers = Array.isArray(claim.gpu_list) ? claim.gpu_list.filter(isNumber) : [];
 

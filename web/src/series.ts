@@ -36,7 +36,7 @@ function has(metric: Metric, axis: Axis): boolean {
   return pointsOf(metric).some((point) => isNumber(point[axis === "step" ? 0 : 1]));
 }
 
-/* Returns `wanted`, or the other axis if the metric has values only for that one. */
+/* Returns `wanted`, or the other axis if the metric has values only for the other axis. */
 export function axisOf(metric: Metric, wanted: Axis): Axis {
   const other = wanted === "step" ? "time" : "step";
 
@@ -62,8 +62,9 @@ export function rangeOf(
 type Row = [number, number | null];
 
 /*
- * Samples of usage with a gap where there were none, such as between two attempts. Samples get
- * rarer with the age of an attempt, so a pause is long compared with the previous pause.
+ * Adds a gap to the samples of usage where samples are missing, such as between two attempts.
+ * Samples get rarer with the age of an attempt, so only a time that is long compared with the time
+ * between the previous two samples is a gap.
  */
 function withPauses(rows: Row[]): Row[] {
   const all: Row[] = [];

@@ -29,7 +29,7 @@ export function fileSource(params: Params, path: string, size: number | null): S
   return sourceOf("/api/file", { ...params, path }, path, size);
 }
 
-/* `version` null means the current one. */
+/* The current version is read if `version` is null. */
 export function objectSource(
   url: string,
   store: string | null,

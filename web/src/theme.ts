@@ -1,4 +1,4 @@
-/* Dark or light: that of the system, or the choice that the browser remembers. */
+/* Dark or light theme: the theme of the system, or the choice that the browser remembers. */
 import { useEffect, useState } from "preact/hooks";
 
 const KEY = "penstock-theme";

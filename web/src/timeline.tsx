@@ -11,8 +11,8 @@ export interface Segment {
   to: number;
 }
 
-/* End of an attempt: the recorded end, the present if the attempt is live, else the time at which
- * the attempt was last heard of. */
+/* End of an attempt: the recorded end, the present if the attempt is live, else the time of the
+ * last report of the attempt. */
 function endOf(attempt: Attempt, next: Attempt | undefined, now: number): number {
   const from = ms(attempt.started) ?? now;
   const end =
@@ -38,7 +38,8 @@ export function costText(run: RunDetails): string | null {
   return isNumber(run.cost) ? money(run.cost) + covered(priced.length, countOf(run)) : null;
 }
 
-/* Attempts in their order, with the gaps before them unless other attempts may have been there. */
+/* Attempts in their order, with the gaps before them. Leaves out the gaps if some attempts are
+ * unknown, because a gap may be such an attempt. */
 export function segmentsOf(run: RunDetails, now: number): Segment[] {
   const attempts = list<Attempt>(run.attempts).filter((attempt) => ms(attempt.started) !== null);
   const segments: Segment[] = [];

@@ -105,7 +105,7 @@ test("a line of many megabytes is known without reading it", async () => {
   });
 
   assert.deepEqual([source.size, source.lines, source.error], [size, 1, null]);
-  assert.equal(requests(), 3); // the index, its last byte, and what follows
+  assert.equal(requests(), 3); // the index, the last byte of the log, and new output
 });
 
 test("a log that has grown by many megabytes and ended is known to its end", async () => {
