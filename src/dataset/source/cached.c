@@ -11,7 +11,7 @@
 #include "dataset/cache/cache.h"
 #include "dataset/source/internal.h"
 
-#define POLL_MS	   5 /* interval of checks for blocks that other processes fetch */
+#define POLL_MS 5 /* interval of checks for blocks that other processes fetch */
 /* time for which no read waits for other processes, after a read has waited too long */
 #define NO_WAIT_MS (5 * 60 * 1000)
 
