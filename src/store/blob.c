@@ -414,8 +414,7 @@ int store_body_encrypt(
 	return keys_new_seal(body->store, body->has_customer, &body->seal, err);
 }
 
-/* Notes the seal (struct seal) in an attribute of the file before the first bytes are written: the
- * sync of the bytes makes the attribute durable, too. */
+/* Notes the seal in an attribute of the file before the bytes, whose sync makes both durable. */
 static int sealer_start(struct store_body *body, struct penstock_error *err)
 {
 	uint8_t seal[SEAL_SIZE];

@@ -147,7 +147,7 @@ static int apply_delete(struct store *store, struct txn *txn)
 enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err)
 {
-	struct bucket_txn t = {.txn = {.apply = apply_delete}, .name = name};
+	struct bucket_txn t = {.txn = {.apply = apply_delete, .frees = true}, .name = name};
 
 	return txn_run(store, &t.txn, err);
 }

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/must.h"
 #include "base/thread.h"
 
@@ -351,6 +352,47 @@ static int batch_commit(struct store *store, int changes_before)
 	return rc;
 }
 
+/* Returns the bytes that changes may take on the disk without the reserve for deletions. With
+ * relaxed durability the log may be long, and the database grows when the log is copied into it. */
+static uint64_t room_of(struct store *store)
+{
+	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
+	uint64_t reserve = LIMIT_STORE_RESERVE, bytes;
+
+	if (store->relaxed && store->log_pages > 0)
+		reserve += (uint64_t)store->log_pages * 4 * KIB;
+	if (fs_free_bytes(store->root, &bytes, &ignored) < 0) {
+		penstock_error_release(&ignored);
+		return UINT64_MAX;
+	}
+	return bytes > reserve ? bytes - reserve : 0;
+}
+
+/* Makes room if the disk is full, and finds how much room there is. */
+static void find_room(struct store *store)
+{
+	store->room = room_of(store);
+	if (store->room)
+		return;
+	store_reclaim(store);
+	if (store->relaxed)
+		relaxed_sync_or_warn(store, false);
+	store->room = room_of(store);
+}
+
+/* Applies a change, unless the change needs room and there is none. */
+static int apply_with_room(struct store *store, struct txn *txn)
+{
+	if (store->room || txn->frees)
+		return txn->apply(store, txn);
+	txn->status = STORE_NO_SPACE;
+	error_set(&txn->err, PENSTOCK_E_NO_SPACE,
+		"cannot change '%s': the disk has less than %u MiB left, which only deletions "
+		"may use",
+		store->root, (unsigned)(LIMIT_STORE_RESERVE / MIB));
+	return 0;
+}
+
 /* Applies the list in one transaction. On failure no change of the list is applied, and `err` has
  * the reason. */
 static enum store_status batch_try(
@@ -358,14 +400,16 @@ static enum store_status batch_try(
 {
 	enum store_status status = STORE_OK;
 	int before = sqlite3_total_changes(store->writer->handle);
-	int rc = db_run(db_statement(store->writer, SQL_BEGIN));
+	int rc;
 
+	find_room(store);
+	rc = db_run(db_statement(store->writer, SQL_BEGIN));
 	for (struct txn *t = list; t && !rc; t = t->next) {
 		t->status = STORE_OK;
 		t->more = false;
 		t->next_item = t->first_item;
 		t->rows_before = changed_rows(store);
-		rc = t->apply(store, t);
+		rc = apply_with_room(store, t);
 	}
 	if (!rc)
 		rc = batch_commit(store, before);

@@ -67,8 +67,10 @@ static const char format_4[] = "CREATE TABLE keys(id INTEGER PRIMARY KEY, wrappe
 
 /* Small bodies. The column `body` of an object or a version has the id of a row of this table. An
  * empty body has no such row. In a row of an earlier format the column has the bytes, which SQLite
- * reads with each key that it compares. */
-static const char format_5[] = "CREATE TABLE bodies(id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);";
+ * reads with each key that it compares. No body gets the id of an earlier body, because an object
+ * of a damaged database may still have that id. */
+static const char format_5[] = "CREATE TABLE bodies(id INTEGER PRIMARY KEY AUTOINCREMENT,"
+			       " bytes BLOB NOT NULL);";
 
 /* The changes from each format to the next. */
 static const char *const formats[] = {format_1, format_2, format_3, format_4, format_5};

@@ -91,8 +91,10 @@ static int apply_remove(struct store *store, struct txn *txn)
 enum store_status store_event_remove(struct store *store, const char *target,
 	const struct store_event_end *ends, size_t n, struct penstock_error *err)
 {
-	struct event_txn t = {
-		.txn = {.apply = apply_remove}, .target = target, .ends = ends, .n = n};
+	struct event_txn t = {.txn = {.apply = apply_remove, .frees = true},
+		.target = target,
+		.ends = ends,
+		.n = n};
 
 	return txn_run(store, &t.txn, err);
 }
@@ -198,7 +200,7 @@ static int add_queue(struct store *store, const char *target, size_t limit)
 enum store_status store_event_targets(struct store *store, const struct store_targets *targets,
 	size_t *strays, struct penstock_error *err)
 {
-	struct targets_txn t = {.txn = {.apply = apply_targets},
+	struct targets_txn t = {.txn = {.apply = apply_targets, .frees = true},
 		.targets = targets,
 		.before = atomic_load(&store->queues)};
 	enum store_status status;

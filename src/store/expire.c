@@ -233,7 +233,7 @@ enum store_status store_expire(struct store *store, const char *bucket,
 	const struct store_rules *rules, struct store_expiry *items, size_t n,
 	struct penstock_error *err)
 {
-	struct expire_txn t = {.txn = {.apply = apply_expire},
+	struct expire_txn t = {.txn = {.apply = apply_expire, .frees = true},
 		.bucket = bucket,
 		.rules = rules,
 		.items = items,

@@ -99,6 +99,7 @@ struct txn {
 	enum store_versioning versioning; /* versioning of the bucket; set by txn_bucket() */
 	enum store_status status;
 	bool more; /* set by `apply` if txn_run() has to submit the change again */
+	bool frees; /* a deletion, which may use the last LIMIT_STORE_RESERVE bytes of the disk */
 	/* For a change of many items: `apply` begins at `next_item` and increments it. A retry
 	 * begins at `first_item`, because the items before it are already committed. */
 	size_t first_item, next_item;
@@ -365,6 +366,7 @@ struct store {
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
 	unsigned n_unreferenced; /* pieces that lost their references, for txn_has_room() */
+	uint64_t room; /* bytes on the disk that the changes of the current batch may take */
 	int log_pages; /* relaxed only, like the next four */
 	/* value of `log_pages` at the last sync point, or 0 if the log was restarted since then */
 	int synced_pages;

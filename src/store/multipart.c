@@ -137,8 +137,10 @@ static int apply_abort(struct store *store, struct txn *txn)
 enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
 	const char *id, struct penstock_error *err)
 {
-	struct upload_txn t = {
-		.txn = {.apply = apply_abort}, .bucket = bucket, .key = key, .id = id};
+	struct upload_txn t = {.txn = {.apply = apply_abort, .frees = true},
+		.bucket = bucket,
+		.key = key,
+		.id = id};
 
 	return txn_run(store, &t.txn, err);
 }
@@ -214,7 +216,8 @@ enum store_status store_upload_expire(struct store *store, int64_t before_ns,
 		error_memory(err);
 	if (!db)
 		return STORE_FAILED;
-	*t = (struct expire_txn){.txn = {.apply = apply_expire}, .before_ns = before_ns};
+	*t = (struct expire_txn){
+		.txn = {.apply = apply_expire, .frees = true}, .before_ns = before_ns};
 	rc = find_stale(db, t, place);
 	if (rc != SQLITE_DONE)
 		return db_error(db, rc, "look for old uploads", err);

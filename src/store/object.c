@@ -209,7 +209,9 @@ static int write_row(
 		has ? ck->type : NULL, has ? ck->value : NULL, row->headers, row->headers_len,
 		row->upload, row->layout->data, row->layout->len);
 	int rc = st ? object_bind_body(store, st, 12, row) : SQLITE_ERROR;
+	uint64_t bytes = KIB + row->headers_len + row->layout->len + row->body_len;
 
+	store->room -= store->room < bytes ? store->room : bytes;
 	return rc ? rc : db_run(st);
 }
 
@@ -542,8 +544,10 @@ static int apply_delete(struct store *store, struct txn *txn)
 enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
 	size_t n, struct penstock_error *err)
 {
-	struct delete_txn t = {
-		.txn = {.apply = apply_delete}, .bucket = bucket, .items = items, .n = n};
+	struct delete_txn t = {.txn = {.apply = apply_delete, .frees = true},
+		.bucket = bucket,
+		.items = items,
+		.n = n};
 
 	return txn_run(store, &t.txn, err);
 }

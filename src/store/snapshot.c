@@ -445,7 +445,9 @@ int store_reader_check(
 	uint64_t end = offset + length, start;
 	int rc;
 
-	if (object->body || !length)
+	if (object->body)
+		return end > object->body_len ? error_too_short(object, err) : 0;
+	if (!length)
 		return 0;
 	rc = reader_seek(reader, offset, err);
 	start = reader->start;

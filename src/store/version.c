@@ -45,9 +45,14 @@ static enum store_status get_version(struct db *db, const char *bucket, const ch
 		store_object_unref(*out);
 		*out = NULL;
 	}
-	return status == STORE_OK || status == STORE_NO_SUCH_KEY
-		       ? get_older(db, bucket, key, version, out, err)
-		       : status;
+	if (status == STORE_OK || status == STORE_NO_SUCH_KEY)
+		return get_older(db, bucket, key, version, out, err);
+	/* The current version may be damaged and another one wanted. */
+	if (version && get_older(db, bucket, key, version, out, NULL) == STORE_OK) {
+		penstock_error_release(err);
+		return STORE_OK;
+	}
+	return status;
 }
 
 enum store_status store_version_get(struct store *store, const char *bucket, const char *key,

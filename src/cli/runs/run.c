@@ -143,8 +143,7 @@ static struct run_options session_options(struct session *session)
 	};
 }
 
-/* Returns the exit code for an error in a configuration file, which is not an error of the
- * workflow, or 0. */
+/* Returns the exit code if the error is in a configuration file, not in the workflow; else 0. */
 static int check_configuration(const struct cli *cli, const struct session *session)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -444,8 +443,7 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	options.fresh = cli_has(cli, "fresh");
 	options.keep_context = cli_has(cli, "keep-context");
 	options.replace = cli_has(cli, "replace");
-	/* Do not look for the run of an edited file if there are several workflows: each has a run
-	 * of its own, even without a name. */
+	/* Each of several workflows has a run of its own, even without a name. */
 	if (row->n == 1 && !cli_has(cli, "workflow")) {
 		if (run_find_edited(&options, id, &err) < 0)
 			return cli_fail(cli, &err);
@@ -629,8 +627,7 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 
 	if (slurm_allocation_enter(allocation, session->home, run->id, &err) < 0)
 		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
-	/* Slurm may restart a job if it did not notice the end of the job, so the run may have
-	 * ended. */
+	/* Slurm restarts a job whose end it has missed, so the run may have ended. */
 	if (allocation->restarts > 0 && run->last.pid &&
 		(run->last.state == RUN_SUCCEEDED || run->last.state == RUN_FAILED ||
 			run->last.state == RUN_STOPPED)) {

@@ -13,9 +13,6 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Space kept free for the database when bodies are accepted. */
-#define SPACE_RESERVE (16 * MIB)
-
 /* Size above which the sender of a body notices the time that hashing takes. */
 #define LARGE (1 * MIB)
 
@@ -186,13 +183,13 @@ static bool start_object(struct request *req)
 		struct store *store = req->server->store;
 		int rc = store_free_bytes(store, &room, &err);
 
-		if (rc == 0 && room < b->declared + SPACE_RESERVE) {
+		if (rc == 0 && room < b->declared + LIMIT_STORE_RESERVE) {
 			store_reclaim(store);
 			rc = store_free_bytes(store, &room, &err);
 		}
 		if (rc < 0)
 			return reply_failure(req, &err);
-		if (room < b->declared + SPACE_RESERVE)
+		if (room < b->declared + LIMIT_STORE_RESERVE)
 			return reply_error(req, S3_E_STORAGE_FULL);
 	}
 	/* Parts are files regardless of their size, because an object is assembled from files. */

@@ -445,7 +445,7 @@ int upkeep_import(struct store *store, const struct upkeep_archive *archive,
 {
 	struct importer im = {
 		.store = store, .archive = archive, .copied = copied, .block = malloc(BLOCK)};
-	struct import_txn clean = {.txn.apply = apply_clean};
+	struct import_txn clean = {.txn = {.apply = apply_clean, .frees = true}};
 	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
 	int rc;
 

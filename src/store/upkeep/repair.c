@@ -145,7 +145,7 @@ static int apply_repair(struct store *store, struct txn *txn)
 
 static int mend(struct survey *s, struct penstock_error *err)
 {
-	struct repair_txn repair = {.txn.apply = apply_repair, .survey = s};
+	struct repair_txn repair = {.txn = {.apply = apply_repair, .frees = true}, .survey = s};
 	int rc = move_all_aside(s, err);
 
 	/* Files are moved, durably, before rows are changed, because the next start after a crash
@@ -172,7 +172,7 @@ static int apply_reindex(struct store *store, struct txn *txn)
 static int mend_indexes(struct survey *s, struct penstock_error *err)
 {
 	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
-	struct txn reindex = {.apply = apply_reindex};
+	struct txn reindex = {.apply = apply_reindex, .frees = true};
 	bool sound;
 	int rc = survey_integrity(s, false, &sound, err);
 

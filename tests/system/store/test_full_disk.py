@@ -154,7 +154,7 @@ def test_a_log_that_cannot_be_copied_into_the_database_stays(wire, disk):
 
 @pytest.fixture
 def small(tmp_path):
-    """A file system of 64 MiB; the store refuses a body that would leave less than 16 MiB."""
+    """A file system of 64 MiB, of which the store leaves 20 MiB to deletions."""
     folder = tmp_path / "small"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder], capture_output=True).returncode:
@@ -171,6 +171,31 @@ def test_a_client_may_write_what_it_has_just_deleted(penstock, small, durability
     for i in range(5):
         assert wire.send("PUT", "/bkt/large", body=bytes(40 << 20)).status == 200, i
         assert wire.send("DELETE", "/bkt/large").status == 204
+    store.stop().ok()
+
+
+@pytest.mark.parametrize("durability", ["full", "relaxed"])
+def test_small_objects_that_fill_the_disk_can_be_deleted(penstock, small, durability):
+    """Small bodies are in the database, whose log needs space for a deletion, too."""
+    store = Store(penstock, small / "store", durability)
+    wire = Wire(store)
+    wire.send("PUT", "/bkt")
+    assert wire.send("PUT", "/bkt/large", body=bytes(20 << 20)).status == 200
+    number = 0
+    while (reply := wire.send("PUT", f"/bkt/small-{number}", body=bytes(16_000))).status == 200:
+        number += 1
+    assert (reply.status, reply.code) == (507, "StorageFull") and number > 100
+    assert wire.send("PUT", "/bkt/copy", headers={"x-amz-copy-source": "bkt/large"}).status == 507
+
+    store.stop().ok()
+    store.start()
+    wire.port = int(store.address.rsplit(":", 1)[1])
+    for i in range(number):
+        assert wire.send("DELETE", f"/bkt/small-{i}").status == 204, i
+    assert wire.send("DELETE", "/bkt/large").status == 204
+
+    # A relaxed store keeps the deleted file until its next sync point.
+    wait_for(lambda: wire.send("PUT", "/bkt/new", body=bytes(10 << 20)).status == 200, 60)
     store.stop().ok()
 
 

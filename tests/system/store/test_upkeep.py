@@ -174,6 +174,30 @@ def test_a_lost_row_of_a_body_is_found(filled, upkeep):
     assert "s3://bkt/small" in upkeep("scrub").exits(66).out
 
 
+def test_a_damaged_version_hides_no_older_one(filled):
+    filled.start()
+    s3 = filled.client
+    first = s3.put_object(Bucket="old", Key="e", Body=b"first", ServerSideEncryption="AES256")["VersionId"]
+    s3.put_object(Bucket="old", Key="e", Body=b"second", ServerSideEncryption="AES256")
+    filled.stop()
+    database(filled, "UPDATE bodies SET bytes=CAST(zeroblob(length(bytes)) AS BLOB) WHERE id=(SELECT body FROM objects WHERE key=CAST('e' AS BLOB))")
+
+    filled.start()
+    assert filled.client.get_object(Bucket="old", Key="e", VersionId=first)["Body"].read() == b"first"
+
+
+def test_no_body_gets_the_id_of_a_lost_body(filled, upkeep):
+    """An object whose body is lost must not get the body of a later object."""
+    ((lost,),) = database(filled, "SELECT max(id) FROM bodies")
+    database(filled, "DELETE FROM bodies")
+    filled.start()
+    filled.client.put_object(Bucket="bkt", Key="later", Body=b"later")
+    filled.stop()
+
+    ((later,),) = database(filled, "SELECT id FROM bodies")
+    assert later > lost
+
+
 def test_a_body_of_several_objects_is_found(filled, upkeep):
     """The deletion of one of the objects would delete the body of the other one."""
     database(filled, "INSERT INTO objects SELECT bucket,CAST('twin' AS BLOB),size,modified,etag,ck_algorithm,ck_type,ck_value,headers,upload,layout,body"
