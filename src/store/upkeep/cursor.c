@@ -19,13 +19,6 @@ int cursor_copy(struct cursor *to, const struct cursor *from)
 	return buf_add(&to->key, buf_str((struct buf *)&from->key), from->key.len);
 }
 
-bool cursor_has_moved(const struct cursor *from, const struct cursor *to)
-{
-	return from->stage != to->stage || from->bucket != to->bucket ||
-	       from->number != to->number || from->key.len != to->key.len ||
-	       (to->key.len && memcmp(from->key.data, to->key.data, to->key.len) != 0);
-}
-
 /* Returns the statement for the next row of the stage. */
 static sqlite3_stmt *next_statement(struct cursor *at, bool same_key)
 {
@@ -57,7 +50,6 @@ static int take_row(
 {
 	int rc;
 
-	*row = (struct cursor_row){.object = NULL};
 	db_column_text(st, 12, row->bucket, sizeof(row->bucket));
 	db_column_text(st, 14, row->key, sizeof(row->key));
 	if (at->stage == CURSOR_PARTS)
@@ -89,6 +81,7 @@ static int next_of_stage(
 
 int cursor_next(struct cursor *at, struct cursor_row *row, struct penstock_error *err)
 {
+	*row = (struct cursor_row){.object = NULL};
 	while (at->stage != CURSOR_END) {
 		int rc = at->stage == CURSOR_VERSIONS ? next_of_stage(at, true, row, err) : 0;
 
@@ -122,6 +115,8 @@ void cursor_describe(const struct cursor *at, const struct cursor_row *row, stru
 	if (row->part)
 		buf_printf(out, "part %u of an upload of ", row->part);
 	buf_printf(out, "s3://%s/%s", row->bucket[0] ? row->bucket : "?", row->key);
-	if (at->stage == CURSOR_VERSIONS)
+	if (at->stage == CURSOR_VERSIONS && row->object)
 		buf_printf(out, " (version %s)", row->object->version);
+	else if (at->stage == CURSOR_VERSIONS)
+		buf_add_str(out, " (an older version)");
 }

@@ -138,6 +138,8 @@ static int export_stage(
 			penstock_error_release(err);
 			rc = 0;
 		}
+		if (rc < 0 && row.key[0])
+			rc = damaged(e, &row, err);
 		if (rc > 0 && row.object->encryption == STORE_CUSTOMER_KEY)
 			rc = leave_out(e, &row, err) < 0 ? -(int)err->code : 1;
 		else if (rc > 0)

@@ -42,17 +42,17 @@ struct cursor_row {
 	{                                                                                          \
 		.key = BUF_INIT(LIMIT_STRING)                                                      \
 	}
-/* Returns 1 with the next row, 0 at the end. A layout that cannot be read is an error, and the next
- * call continues after that row. If the database cannot be read, the next call fails, too. */
+/* Returns 1 with the next row, 0 at the end. A row that cannot be read is an error: `*row` has its
+ * key but no object, and the next call continues after that row. If the database cannot be read,
+ * `*row` has no key, and the next call fails, too. */
 int cursor_next(struct cursor *at, struct cursor_row *row, struct penstock_error *err);
 /* Returns true if the row is still there, unchanged. */
 bool cursor_is_current(struct cursor *at, const struct cursor_row *row);
 void cursor_release(struct cursor *at);
 /* Copies the position. Returns -1 if out of memory. */
 int cursor_copy(struct cursor *to, const struct cursor *from);
-/* Returns true if the positions differ. */
-bool cursor_has_moved(const struct cursor *from, const struct cursor *to);
-/* Formats "s3://BUCKET/KEY", with the version of an older version, or the number of a part. */
+/* Formats "s3://BUCKET/KEY", with the version of an older version, or the number of a part.
+ * `row->object` is NULL if the row could not be read. */
 void cursor_describe(const struct cursor *at, const struct cursor_row *row, struct buf *out);
 
 /* --- verifying (verify.c) -------------------------------------------------------------------- */

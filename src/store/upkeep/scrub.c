@@ -113,10 +113,7 @@ static void report(
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
 	s->scrub->done.damaged++;
-	if (row)
-		cursor_describe(&s->at, row, &text);
-	else
-		buf_add_str(&text, "an object");
+	cursor_describe(&s->at, row, &text);
 	buf_printf(&text, ": %s", why->message ? why->message : "out of memory");
 	if (s->scrub->damaged)
 		s->scrub->damaged(s->scrub->cookie, buf_str(&text));
@@ -142,15 +139,14 @@ static int scrub_row(struct scrubber *s, struct cursor_row *row, struct penstock
 	return 0;
 }
 
-/* Verifies the next row. Returns 1 if there was a row, 0 if not, or a negative code. `before` is
- * the position before the call. */
-static int scrub_next(struct scrubber *s, const struct cursor *before, struct penstock_error *err)
+/* Verifies the next row. Returns 1 if there was a row, 0 if not, or a negative code. */
+static int scrub_next(struct scrubber *s, struct penstock_error *err)
 {
 	struct cursor_row row;
 	int rc = cursor_next(&s->at, &row, err);
 
-	if (rc == -PENSTOCK_E_CORRUPT && cursor_has_moved(before, &s->at)) {
-		report(s, NULL, err);
+	if (rc < 0 && rc != -PENSTOCK_E_MEMORY && row.key[0]) {
+		report(s, &row, err);
 		penstock_error_release(err);
 		return 1;
 	}
@@ -170,8 +166,7 @@ static int scrub_all(struct scrubber *s, struct penstock_error *err)
 	while (rc > 0) {
 		uint64_t bytes = s->scrub->done.bytes;
 
-		rc = cursor_copy(&before, &s->at) < 0 ? error_memory(err)
-						      : scrub_next(s, &before, err);
+		rc = cursor_copy(&before, &s->at) < 0 ? error_memory(err) : scrub_next(s, err);
 		if (rc == -PENSTOCK_E_CANCELLED) {
 			s->scrub->done.bytes = bytes;
 			if (cursor_copy(&s->at, &before) < 0)

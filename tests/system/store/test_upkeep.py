@@ -164,6 +164,26 @@ def test_a_flipped_bit_in_the_database_is_found_by_scrub(filled, upkeep):
     assert "s3://bkt/small" in upkeep("scrub").exits(66).out
 
 
+# The damage is in the tag at the end, or even in the seal, which is before the bytes.
+@pytest.mark.parametrize("damaged", ["CAST(substr(bytes,1,length(bytes)-8)||zeroblob(8) AS BLOB)", "zeroblob(length(bytes))"])
+def test_an_encrypted_body_that_cannot_be_opened_is_named(filled, upkeep, tmp_path, damaged):
+    filled.start()
+    s3 = filled.client
+    s3.put_object(Bucket="old", Key="sealed", Body=b"old", ServerSideEncryption="AES256")
+    s3.put_object(Bucket="old", Key="sealed", Body=b"new", ServerSideEncryption="AES256")
+    s3.put_object(Bucket="bkt", Key="sealed", Body=b"text", ServerSideEncryption="AES256")
+    filled.stop()
+    sealed = "key=CAST('sealed' AS BLOB)"
+    bodies = f"SELECT body FROM versions WHERE {sealed} UNION SELECT body FROM objects WHERE {sealed} AND size=4"
+    database(filled, f"UPDATE bodies SET bytes={damaged} WHERE id IN ({bodies})")
+
+    found = upkeep("scrub").exits(66).out
+
+    assert "s3://bkt/sealed: cannot read an object" in found and "s3://old/sealed (an older version): cannot read an object" in found
+    export = upkeep("export", tmp_path / "all.tar")
+    assert export.code != 0 and "cannot export 's3://bkt/sealed': cannot read an object" in export.text
+
+
 def test_a_lost_row_of_a_body_is_found(filled, upkeep):
     database(filled, "DELETE FROM bodies WHERE id=(SELECT body FROM objects WHERE key=CAST('small' AS BLOB))")
 
