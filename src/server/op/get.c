@@ -15,6 +15,7 @@
 #include "s3/message/xml.h"
 #include "server/access/access.h"
 #include "server/bucket/replica.h"
+#include "server/op/verifier.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -51,15 +52,6 @@ static void free_object(void *object)
 	store_object_unref(object);
 }
 
-/* Compares an object with its checksum, or with the checksums of its parts, while the object is
- * read from its beginning. */
-struct verifier {
-	struct store_object *object; /* a reference; NULL if nothing is compared */
-	struct checksum sum; /* checksum of the current part, up to `summed` */
-	uint64_t summed, end; /* offsets of the next byte and of the end of this part */
-	size_t part;
-};
-
 struct stream {
 	struct request *req;
 	struct verifier verifier;
@@ -67,97 +59,26 @@ struct stream {
 	uint64_t offset;
 };
 
-static bool is_composite(const struct store_object *object)
-{
-	return strcmp(object->checksum.type, "FULL_OBJECT") != 0;
-}
-
 /* Returns true if the checksum of the object, or the checksums of all its parts, can be compared
  * cheaply. */
 static bool is_comparable(const struct store_object *object)
 {
-	if (!checksum_is_fast(checksum_find(object->checksum.algorithm)))
-		return false;
-	if (!is_composite(object))
-		return true;
-	for (size_t i = 0; i < object->n_parts; i++)
-		if (!object->parts[i].checksum[0])
+	struct store_span span = {0};
+
+	while (store_span_next(object, &span))
+		if (!checksum_is_fast(span.kind))
 			return false;
-	return object->n_parts > 0;
+	return true;
 }
 
-/* Returns true if the bytes of the object must be compared with its checksum: the whole object is
- * sent, its bytes were not compared since it came into memory, and the comparison is cheap. The
- * cipher verifies encrypted bytes. */
 static bool has_to_be_verified(const struct store_object *object, const struct extent *e)
 {
-	return !atomic_load_explicit(&object->verified, memory_order_relaxed) && e->offset == 0 &&
-	       e->length == object->size && object->encryption == STORE_PLAIN &&
-	       is_comparable(object);
+	return verifier_is_needed(object, e->offset, e->length) && is_comparable(object);
 }
 
-static int verifier_begin(
-	struct verifier *v, struct store_object *object, struct penstock_error *err)
+static struct verifier verifier_of(struct request *req)
 {
-	int r = checksum_init(&v->sum, checksum_find(object->checksum.algorithm), err);
-
-	if (r < 0)
-		return r;
-	v->object = store_object_ref(object);
-	v->end = is_composite(object) ? object->parts[0].size : object->size;
-	return 0;
-}
-
-static void verifier_end(struct verifier *v)
-{
-	if (v->object)
-		checksum_release(&v->sum);
-	store_object_unref(v->object);
-}
-
-/* Compares the checksum at the end of a part, or of the object. */
-static int compare(struct request *req, struct verifier *v, struct penstock_error *err)
-{
-	struct store_object *object = v->object;
-	bool parts = is_composite(object);
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char text[CHECKSUM_TEXT_SIZE];
-
-	checksum_final(&v->sum, digest);
-	checksum_format(v->sum.kind, digest, text);
-	if (strcmp(text, parts ? object->parts[v->part].checksum : object->checksum.value) != 0 ||
-		(v->end < object->size && ++v->part == object->n_parts)) {
-		atomic_fetch_add(&req->server->damaged, 1);
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"cannot send 's3://%s/%s': its bytes do not match its checksum; 'penstock "
-			"store scrub' finds all such objects",
-			req->bucket, req->key);
-	}
-	if (v->end == object->size) {
-		atomic_store_explicit(&object->verified, true, memory_order_relaxed);
-		return 0;
-	}
-	v->end += object->parts[v->part].size;
-	return checksum_reset(&v->sum) < 0 ? error_memory(err) : 0;
-}
-
-/* Adds the next bytes of the object. Returns a negative code if they are damaged. */
-static int verify(struct request *req, struct verifier *v, const char *data, size_t len,
-	struct penstock_error *err)
-{
-	int r = 0;
-
-	while (r == 0 && len > 0) {
-		size_t n = len < v->end - v->summed ? len : (size_t)(v->end - v->summed);
-
-		checksum_update(&v->sum, data, n);
-		v->summed += n;
-		data += n;
-		len -= n;
-		if (v->summed == v->end)
-			r = compare(req, v, err);
-	}
-	return r;
+	return (struct verifier){.server = req->server, .bucket = req->bucket, .key = req->key};
 }
 
 static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
@@ -173,7 +94,7 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 	/* The last bytes of a damaged object are not sent, so that no client takes the object to be
 	 * complete. */
 	if (n > 0 && stream->verifier.object &&
-		verify(stream->req, &stream->verifier, buf, (size_t)n, &err) < 0)
+		verifier_add(&stream->verifier, buf, (size_t)n, &err) < 0)
 		n = -1;
 	return n > 0 ? n : reply_cut(stream->req->connection, &err);
 }
@@ -195,7 +116,7 @@ static bool verify_small(struct request *req, struct store_object *object, const
 	_cleanup_free_ char *data = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_reader *reader = NULL;
-	struct verifier verifier = {0};
+	struct verifier verifier = verifier_of(req);
 	ssize_t n;
 	int rc;
 
@@ -210,7 +131,7 @@ static bool verify_small(struct request *req, struct store_object *object, const
 		return reply_failure(req, &err);
 	if (verifier_begin(&verifier, object, NULL) < 0)
 		return reply_error(req, S3_E_SLOW_DOWN);
-	rc = verify(req, &verifier, data, (size_t)n, &err);
+	rc = verifier_add(&verifier, data, (size_t)n, &err);
 	verifier_end(&verifier);
 	return rc == 0 || reply_failure(req, &err);
 }
@@ -246,6 +167,7 @@ static struct MHD_Response *stream_response(
 	if (!stream)
 		return NULL;
 	stream->req = req;
+	stream->verifier = verifier_of(req);
 	stream->offset = e->offset;
 	if (store_reader_new(object, &stream->reader, NULL) < 0) {
 		free(stream);
