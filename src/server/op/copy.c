@@ -14,6 +14,7 @@
 #include "server/access/grants.h"
 #include "server/access/owner.h"
 #include "server/access/access.h"
+#include "server/op/verifier.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -117,16 +118,18 @@ static struct store_object *open_source(struct request *req, const struct source
 /* A range of a source that is hashed and, if `copy` is set, copied. */
 struct reading {
 	const struct request *req;
+	const struct source *from;
 	struct store_object *source;
 	const struct store_key *key; /* key of the source; NULL if the source needs no key */
 	uint64_t offset, length;
 	enum checksum_kind kind; /* kind of `value`; CHECKSUM_NONE if no value is needed */
 	struct store_body *copy; /* gets the bytes; may be NULL */
+	struct verifier verifier; /* used while the range is read */
 	char etag[33]; /* result: the MD5 */
 	char value[STORE_CHECKSUM_SIZE]; /* result */
 };
 
-static int read_bytes(const struct reading *r, struct store_reader *reader, struct checksum *md5,
+static int read_bytes(struct reading *r, struct store_reader *reader, struct checksum *md5,
 	struct checksum *extra, struct penstock_error *err)
 {
 	_cleanup_free_ char *block = malloc(HASH_BLOCK);
@@ -145,7 +148,9 @@ static int read_bytes(const struct reading *r, struct store_reader *reader, stru
 			return -PENSTOCK_E_IO;
 		checksum_update(md5, block, (size_t)n);
 		checksum_update(extra, block, (size_t)n);
-		if (r->copy)
+		if (r->verifier.object)
+			rc = verifier_add(&r->verifier, block, (size_t)n, err);
+		if (rc == 0 && r->copy)
 			rc = store_body_write(r->copy, block, (size_t)n, err);
 		offset += (uint64_t)n;
 		left -= (uint64_t)n;
@@ -153,6 +158,8 @@ static int read_bytes(const struct reading *r, struct store_reader *reader, stru
 	return rc;
 }
 
+/* Hashes and copies a range. A copy of damaged bytes would have checksums that match them, so the
+ * bytes of a whole object are compared with its checksums. */
 static int read_range(struct reading *r, struct penstock_error *err)
 {
 	_cleanup_(checksum_release) struct checksum md5 = {0}, extra = {0};
@@ -166,8 +173,13 @@ static int read_range(struct reading *r, struct penstock_error *err)
 		rc = checksum_init(&md5, CHECKSUM_MD5, err);
 	if (rc == 0 && r->kind)
 		rc = checksum_init(&extra, r->kind, err);
+	r->verifier = (struct verifier){
+		.server = r->req->server, .bucket = r->from->bucket, .key = r->from->key};
+	if (rc == 0 && verifier_is_needed(r->source, r->offset, r->length))
+		rc = verifier_begin(&r->verifier, r->source, err);
 	if (rc == 0)
 		rc = read_bytes(r, reader, &md5, &extra, err);
+	verifier_end(&r->verifier);
 	store_reader_free(reader);
 	if (rc < 0)
 		return rc;
@@ -336,10 +348,13 @@ static bool keep_parts(struct request *req, const struct store_object *source, b
 
 /* Shares the bytes of the source, or writes them again. Sets the reply and returns false on
  * failure; also returns false if the copy needs a slot. */
-static bool copy_bytes(struct request *req, struct store_object *source)
+static bool copy_bytes(struct request *req, const struct source *from, struct store_object *source)
 {
-	struct reading r = {
-		.req = req, .source = source, .key = source_key(req), .length = source->size};
+	struct reading r = {.req = req,
+		.from = from,
+		.source = source,
+		.key = source_key(req),
+		.length = source->size};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool shared = sse_shares(req, source);
 	struct store_put *put = &req->put;
@@ -424,7 +439,7 @@ static bool try_copy(struct request *req, const struct source *from)
 			(unsigned long long)LIMIT_S3_PUT_MAX);
 		return true;
 	}
-	if (!copy_headers(req, from, source, replace) || !copy_bytes(req, source))
+	if (!copy_headers(req, from, source, replace) || !copy_bytes(req, from, source))
 		return true;
 	put->bucket = req->bucket;
 	put->key = req->key;
@@ -500,11 +515,12 @@ static bool has_few_pieces(const struct store_object *source, uint64_t offset, u
 /* Hashes the range, unless the source has the hashes of the range. Writes the bytes to a file if
  * they cannot be shared with the source. Sets the reply and returns false on failure; also returns
  * false if the copy needs a slot. */
-static bool part_source(struct request *req, struct store_object *source)
+static bool part_source(struct request *req, const struct source *from, struct store_object *source)
 {
 	struct store_put *put = &req->part.put;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct reading r = {.req = req,
+		.from = from,
 		.source = source,
 		.key = source_key(req),
 		.offset = req->part.offset,
@@ -548,7 +564,7 @@ static bool try_part_copy(struct request *req, const struct source *from)
 	put->bucket = req->bucket;
 	put->key = req->key;
 	put->etag = req->body.etag;
-	if (!part_source(req, source))
+	if (!part_source(req, from, source))
 		return true;
 	status = store_part_put(req->server->store, &req->part, &err);
 	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {

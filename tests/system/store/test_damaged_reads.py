@@ -1,7 +1,10 @@
 """Objects whose bytes have changed on the disk, or cannot be read: no client takes them for whole."""
+import base64
 import errno
+import hashlib
 import http.client
 import os
+import sqlite3
 import urllib.request
 
 import pytest
@@ -99,6 +102,77 @@ def test_each_part_is_compared_with_its_checksum(store, damaged):
         got = wire.send("GET", "/data/k").body
         # A reply ends before the last bytes of the first damaged part.
         assert got == b"".join(bodies) if damaged is None else len(got) < sum(map(len, bodies[: damaged + 1]))
+
+
+CUSTOMER_KEY = b"k" * 32
+REWRITES = [
+    {"x-amz-server-side-encryption": "AES256"},
+    {
+        "x-amz-server-side-encryption-customer-algorithm": "AES256",
+        "x-amz-server-side-encryption-customer-key": base64.b64encode(CUSTOMER_KEY).decode(),
+        "x-amz-server-side-encryption-customer-key-md5": base64.b64encode(hashlib.md5(CUSTOMER_KEY).digest()).decode(),
+    },
+    {"x-amz-checksum-algorithm": "SHA1"},
+]
+
+
+def assert_not_copied(store):
+    """Each copy of data/k that reads all bytes is an error, and writes nothing."""
+    wire = Wire(store)
+    source = {"x-amz-copy-source": "/data/k"}
+    for headers in REWRITES:
+        for key in ("copy", "k"):  # a copy onto the source would hide the damage for good
+            assert wire.send("PUT", f"/data/{key}", headers=source | headers).code == "InternalError", headers
+        upload = wire.send("POST", "/data/upload", "uploads=", headers=headers).body.split(b"<UploadId>")[1].split(b"<")[0].decode()
+        customer = {name: value for name, value in headers.items() if "customer" in name}
+        assert wire.send("PUT", "/data/upload", f"partNumber=1&uploadId={upload}", headers=source | customer).status == 500
+        assert b"<Part>" not in wire.send("GET", "/data/upload", f"uploadId={upload}").body
+    assert wire.send("HEAD", "/data/copy").status == 404
+    assert "cannot read 's3://data/k': its bytes do not match its checksum" in store.process.err
+
+
+@pytest.mark.parametrize("size", [20_000, 3_000_000])
+@pytest.mark.parametrize("algorithm", ["CRC64NVME", "SHA256"])
+def test_a_copy_does_not_give_damaged_bytes_a_new_checksum(store, size, algorithm):
+    body = os.urandom(size)
+    store.client.create_bucket(Bucket="data")
+    checksum = {"x-amz-sdk-checksum-algorithm": algorithm}
+    assert Wire(store).send("PUT", "/data/k", headers=checksum, body=body).status == 200
+    damage(store, body)
+
+    assert_not_copied(store)
+
+
+@pytest.mark.parametrize("has_checksum", [True, False])
+def test_a_copy_compares_a_small_object_with_its_checksum_or_its_etag(store, has_checksum):
+    store.client.create_bucket(Bucket="data")
+    store.client.put_object(Bucket="data", Key="k", Body=b"good")
+    store.stop().ok()
+    with sqlite3.connect(store.root / "meta.db") as db:
+        db.execute("UPDATE bodies SET bytes=CAST('evil' AS BLOB)")
+        if not has_checksum:
+            db.execute("UPDATE objects SET ck_algorithm='',ck_type='',ck_value=''")
+    db.close()
+    store.start()
+
+    assert_not_copied(store)
+
+
+@pytest.mark.parametrize("damaged", [None, 0, 1])
+@pytest.mark.parametrize("algorithm", [{}, {"ChecksumAlgorithm": "CRC32C"}])
+def test_a_copy_compares_an_object_in_parts(store, damaged, algorithm):
+    bodies = [os.urandom(5 * MIB + 1), os.urandom(300_000)]
+    store.client.create_bucket(Bucket="data")
+    put_in_parts(store, bodies, **algorithm)
+    if damaged is not None:
+        damage(store, bodies[damaged])
+        assert_not_copied(store)
+        return
+    wire = Wire(store)
+    for headers in REWRITES:
+        assert wire.send("PUT", "/data/copy", headers={"x-amz-copy-source": "/data/k"} | headers).status == 200
+        customer = {name: value for name, value in headers.items() if "customer" in name}
+        assert wire.send("GET", "/data/copy", headers=customer).body == b"".join(bodies)
 
 
 def reads(wire, key, size, **headers):
