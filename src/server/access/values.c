@@ -359,8 +359,7 @@ static bool has_request_tags(const struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-tagging-directive");
 
-	return !request_header(req, "x-amz-copy-source") ||
-	       (directive && strcmp(directive, "REPLACE") == 0);
+	return !headers_ask_copy(req) || (directive && strcmp(directive, "REPLACE") == 0);
 }
 
 static int request_tag(

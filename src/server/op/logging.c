@@ -216,7 +216,7 @@ void op_log_request(struct request *req)
 	s3_log_operation(&(struct s3_log_subject){.method = req->method,
 				 .sub = req->sub,
 				 .object = record.key != NULL,
-				 .copy = record.key && request_header(req, "x-amz-copy-source")},
+				 .copy = record.key && headers_ask_copy(req)},
 		name);
 	record.operation = name;
 	if (req->server->log_file)

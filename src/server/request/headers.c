@@ -278,6 +278,12 @@ bool headers_collect(struct request *req, struct buf *out)
 	return true;
 }
 
+bool headers_ask_copy(const struct request *req)
+{
+	return request_header(req, "x-amz-copy-source") && strcmp(req->method, "PUT") == 0 &&
+	       (!req->sub || strcmp(req->sub, "uploadId") == 0);
+}
+
 size_t copy_source_length(const char *text, const char **version)
 {
 	static const char parameter[] = "?versionId=";

@@ -109,6 +109,18 @@ def test_the_sender_must_be_allowed_to_write_the_log(logged):
     assert "LoggingEnabled" in configuration(logged)
 
 
+def test_only_a_copy_is_logged_as_a_copy(logged):
+    enable(logged)
+    logged.client.put_object(Bucket="src", Key="k", Body=b"x")
+    copy = {"x-amz-copy-source": "src/k"}
+    wire = Wire(logged)
+    for method, query in (("GET", ""), ("POST", "uploads="), ("PUT", "")):
+        assert wire.send(method, "/src/k2" if method == "PUT" else "/src/k", query, headers=copy).status == 200
+
+    found = wait_for_lines(logged, "REST.GET.OBJECT", "REST.POST.UPLOADS", "REST.COPY.OBJECT")
+    assert [line["key"] for line in found if ".COPY." in line["operation"]] == ["k2"]
+
+
 def test_each_request_is_a_line(logged):
     s3 = logged.client
     enable(logged)

@@ -172,6 +172,21 @@ def test_a_condition_that_denies_is_held(store, condition):
     assert refused(store.client.put_object, Bucket="own", Key="k", Body=b"1") == "AccessDenied"
 
 
+@pytest.mark.parametrize("key, value", [("s3:RequestObjectTag/clearance", "top"), ("s3:RequestObjectTagKeys", "clearance")])
+def test_a_header_of_a_copy_does_not_hide_the_tags_of_an_upload(store, key, value):
+    store.client.create_bucket(Bucket="own")
+    store.client.put_object(Bucket="own", Key="source", Body=b"x")
+    store.client.put_bucket_policy(Bucket="own", Policy=deny("s3:PutObject", {"ForAnyValue:StringEquals": {key: value}}))
+    wire = Wire(store)
+    tags, copy = {"x-amz-tagging": "clearance=top"}, {"x-amz-copy-source": "own/source"}
+
+    assert wire.send("POST", "/own/k", "uploads=", headers=tags).code == "AccessDenied"
+    assert wire.send("POST", "/own/k", "uploads=", headers=tags | copy).code == "AccessDenied"
+    assert wire.send("PUT", "/own/k", headers=tags | copy | {"x-amz-tagging-directive": "REPLACE"}).code == "AccessDenied"
+    assert wire.send("PUT", "/own/k", headers=tags | copy).status == 200
+    assert "TagCount" not in store.client.get_object(Bucket="own", Key="k")
+
+
 def test_parts_are_no_creation_of_an_object(store):
     store.client.create_bucket(Bucket="own")
     condition = {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
