@@ -335,12 +335,13 @@ bool access_needs_read(const char *etag, const char *size, const char *modified)
 static bool changes_if(const struct request *req)
 {
 	const char *etag = request_header(req, "if-match");
+	bool other = access_needs_read(request_header(req, "if-none-match"), NULL, NULL);
 
 	if (strcmp(req->action, "s3:PutObject") == 0)
-		return etag != NULL;
+		return etag || other;
 	return strcmp(req->action, "s3:DeleteObject") == 0 &&
-	       access_needs_read(etag, request_header(req, "x-amz-if-match-size"),
-		       request_header(req, "x-amz-if-match-last-modified-time"));
+	       (other || access_needs_read(etag, request_header(req, "x-amz-if-match-size"),
+				 request_header(req, "x-amz-if-match-last-modified-time")));
 }
 
 static bool check_headers(struct request *req)

@@ -61,7 +61,8 @@ bool access_check(struct request *req, const char *action);
  * the bucket is missing. Sets the reply and returns false after a refusal. */
 bool access_check_sender(struct request *req);
 /* Returns true if a deletion under these conditions, each of which may be NULL, needs the right to
- * read, too, as with AWS: the reply shows if the object meets the conditions. */
+ * read, too, as with AWS: the reply shows if the object meets the conditions. `etag` is the value
+ * of If-Match or If-None-Match. */
 bool access_needs_read(const char *etag, const char *size, const char *modified);
 /* Checks req->action, and the actions that headers of the request ask for in addition: tags,
  * grants, locks and ownership of a new object or bucket, a replica, the bypass of a lock, and the

@@ -231,6 +231,19 @@ def test_checksums_and_conditions_hold_as_for_a_put(wire):
     assert post(wire, Form(wire, {"key": "k", "If-None-Match": "*"}).parts()).code == "PreconditionFailed"
 
 
+def test_a_form_with_the_etag_of_the_object_needs_the_right_to_read(wire, store):
+    wire.send("PUT", "/bkt/k", body=b"yes")
+    iam, key, secret = user_with_key(store)
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy("s3:PutObject"))
+    user = Wire(store)
+    user.access_key, user.secret_key = key, secret
+
+    for etag in f'"{hashlib.md5(b"yes").hexdigest()}"', '"0"':
+        assert post(user, Form(user, {"key": "k", "If-None-Match": etag}).parts()).code == "AccessDenied"
+    assert post(user, Form(user, {"key": "k", "If-None-Match": "*"}).parts()).code == "PreconditionFailed"
+    assert post(user, Form(user, {"key": "new", "If-None-Match": "*"}).parts()).status == 204
+
+
 def test_a_form_without_a_checksum_gets_that_of_a_put(wire):
     """The store needs a checksum to detect damage when the object is read."""
     put = wire.send("PUT", "/bkt/put", body=b"text").headers["x-amz-checksum-crc64nvme"]

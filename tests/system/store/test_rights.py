@@ -384,3 +384,34 @@ def test_a_change_under_a_condition_needs_the_right_to_read(store):
     iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(*changes))
     assert wire.send("PUT", "/own/k", headers={"if-none-match": "*"}).code == failed
     assert wire.send("DELETE", "/own/k", headers={"if-match": "*"}).status == 204
+
+
+def test_a_change_unless_the_etag_is_the_same_needs_the_right_to_read(store):
+    """The reply shows whether the object has this ETag, which is the MD5 of its content."""
+    store.client.create_bucket(Bucket="own")
+    store.client.put_object(Bucket="own", Key="k", Body=b"yes")
+    store.client.put_object(Bucket="own", Key="source", Body=b"x")
+    iam, key, secret = user_with_key(store)
+    wire = Wire(store)
+    wire.access_key, wire.secret_key = key, secret
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy("s3:PutObject", "s3:DeleteObject"))
+    iam.put_user_policy(UserName="jo", PolicyName="source", PolicyDocument=policy("s3:GetObject", resource="arn:aws:s3:::own/source"))
+    part = client(store, "s3", key, secret)
+    upload = part.create_multipart_upload(Bucket="own", Key="k")["UploadId"]
+    etag = part.upload_part(Bucket="own", Key="k", UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
+    parts = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>".encode()
+
+    def codes(etag):
+        unless = {"if-none-match": etag}
+        sent = [wire.send("PUT", "/own/k", headers=unless), wire.send("PUT", "/own/k", headers=unless | {"x-amz-copy-source": "own/source"}),
+                wire.send("POST", "/own/k", f"uploadId={upload}", headers=unless, body=parts),
+                wire.send("DELETE", "/own/k", headers=unless)]  # fmt: skip
+        return [reply.code for reply in sent]
+
+    same = f'"{hashlib.md5(b"yes").hexdigest()}"'
+    assert codes(same) == codes('"0"') == ["AccessDenied"] * 4
+    assert codes("*") == ["PreconditionFailed"] * 4
+    iam.put_user_policy(UserName="jo", PolicyName="source", PolicyDocument=policy("s3:GetObject"))
+    assert codes(same) == ["PreconditionFailed"] * 4
+    assert store.bytes("own", "k") == b"yes"
+    assert codes('"0"') == [None] * 4
