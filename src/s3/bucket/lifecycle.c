@@ -37,10 +37,10 @@ static const struct field rule_fields[] = {R("/ID", TEXT, id), R("/Status", TEXT
 	R("/NoncurrentVersionExpiration/NewerNoncurrentVersions", TEXT, raw.keep),
 	R("/AbortIncompleteMultipartUpload", TEXT, raw.upload),
 	R("/AbortIncompleteMultipartUpload/DaysAfterInitiation", TEXT, raw.upload_days),
-	R("/Transition", TEXT, raw.transition), R("/Transition/Days", TEXT, raw.transition_days),
-	R("/Transition/Date", TEXT, raw.transition_date),
-	R("/NoncurrentVersionTransition", TEXT, raw.transition),
-	R("/NoncurrentVersionTransition/NoncurrentDays", TEXT, raw.transition_days),
+	R("/Transition", TEXTS, raw.transition), R("/Transition/Days", TEXTS, raw.transition_days),
+	R("/Transition/Date", TEXTS, raw.transition_date),
+	R("/NoncurrentVersionTransition", TEXTS, raw.transition),
+	R("/NoncurrentVersionTransition/NoncurrentDays", TEXTS, raw.transition_days),
 	F("/Transition/StorageClass", UNUSED),
 	F("/NoncurrentVersionTransition/StorageClass", UNUSED),
 	F("/NoncurrentVersionTransition/NewerNoncurrentVersions", UNUSED), END};
@@ -228,14 +228,17 @@ static bool read_upload(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
  * if the Transition is valid. */
 static bool refuse_transition(struct s3_lifecycle *l, const struct s3_lifecycle_rule *rule)
 {
-	const char *days = rule->raw.transition_days;
+	const struct s3_texts *days = &rule->raw.transition_days;
+	const struct s3_texts *dates = &rule->raw.transition_date;
 	uint64_t number;
 	int64_t date;
 
-	if (days && !str_to_u64(days, 0, INT32_MAX, &number))
-		return s3_refuse_malformed(&l->refusal);
-	if (rule->raw.transition_date && !read_date(l, rule->raw.transition_date, &date))
-		return false;
+	for (size_t i = 0; i < days->n; i++)
+		if (!str_to_u64(days->items[i], 0, INT32_MAX, &number))
+			return s3_refuse_malformed(&l->refusal);
+	for (size_t i = 0; i < dates->n; i++)
+		if (!read_date(l, dates->items[i], &date))
+			return false;
 	return s3_refuse(&l->refusal, S3_E_NOT_IMPLEMENTED,
 		"All storage classes of this store are the same: a rule can not have a Transition");
 }
@@ -255,12 +258,12 @@ static bool read_rule(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 	if (!read_conditions(l, rule))
 		return false;
 	if (!rule->raw.expiration && !rule->raw.noncurrent && !rule->raw.upload &&
-		!rule->raw.transition)
+		!rule->raw.transition.n)
 		return s3_refuse(&l->refusal, S3_E_INVALID_REQUEST,
 			"At least one action needs to be specified in a rule");
 	if (!read_expiration(l, rule) || !read_noncurrent(l, rule) || !read_upload(l, rule))
 		return false;
-	return !rule->raw.transition || refuse_transition(l, rule);
+	return !rule->raw.transition.n || refuse_transition(l, rule);
 }
 
 static bool check_ids(struct s3_lifecycle *l)

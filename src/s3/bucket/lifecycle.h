@@ -43,8 +43,8 @@ struct s3_lifecycle_rule {
 	struct {
 		const char *status, *prefix, *filter, *and, *expiration, *days, *date, *marker;
 		const char *noncurrent, *noncurrent_days, *keep, *upload, *upload_days;
-		const char *transition, *transition_days, *transition_date;
 		struct s3_texts prefixes, tags, keys, values, above, below;
+		struct s3_texts transition, transition_days, transition_date;
 	} raw;
 };
 

@@ -239,12 +239,22 @@ static int set_field(struct parse *p, const struct field *f, char *base, const c
 	return 0;
 }
 
+static bool is_set(const struct field *f, char *base)
+{
+	return f->type == PART_NUMBER ? AT(base, f->offset, unsigned) != 0
+				      : AT(base, f->offset, const char *) != NULL;
+}
+
 static int set_fields(struct parse *p, const struct field *f, char *base, const char *path,
 	const char *text, size_t len, struct penstock_error *err)
 {
 	for (; f && f->path; f++) {
 		if (strcmp(path, f->path) != 0)
 			continue;
+		if (p->table->strict && (f->type == TEXT || f->type == PART_NUMBER) &&
+			is_set(f, base))
+			return error_set(err, PENSTOCK_E_PROTOCOL, "%s repeats the element <%s>",
+				p->table->what, strrchr(f->path, '/') + 1);
 		int rc = set_field(p, f, base, text, len, err);
 
 		if (rc < 0)
@@ -319,8 +329,7 @@ static int url_decode_all(const struct table *t, char *out, struct penstock_erro
 static int check_item(const struct table *t, char *item, struct penstock_error *err)
 {
 	for (const struct field *f = t->item_fields; f->path; f++) {
-		if (f->needed && (f->type == PART_NUMBER ? AT(item, f->offset, unsigned) == 0
-							 : !AT(item, f->offset, const char *)))
+		if (f->needed && !is_set(f, item))
 			return error_set(err, PENSTOCK_E_PROTOCOL, "%s has an entry without <%s>",
 				t->what, f->path + 1);
 	}

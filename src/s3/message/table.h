@@ -53,9 +53,9 @@ struct table {
 	/* offset of the member that gets the index of the root's name; 0 if there is none */
 	size_t kind;
 	bool not_empty; /* there must be an item */
-	/* True for requests: an element without a field is refused, because to skip the element
-	 * would ignore a part of the request. Replies of later versions of S3 may have elements
-	 * without a field. */
+	/* True for requests: an element without a field, or a second element of a TEXT or a
+	 * PART_NUMBER, is refused, because to skip the element would ignore a part of the request.
+	 * Replies of later versions of S3 may have elements without a field. */
 	bool strict;
 };
 

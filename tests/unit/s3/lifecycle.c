@@ -128,6 +128,13 @@ static void invalid_rules_are_refused_as_aws_does(void **state)
 				   "</NoncurrentDays></NoncurrentVersionTransition>"),
 			S3_E_NOT_IMPLEMENTED},
 		{ONE(ALL "<Transition><Date>20220927</Date></Transition>"), S3_E_MALFORMED_XML},
+		{ONE(ALL "<Transition><Days>1</Days></Transition>"
+			 "<Transition><Days>2</Days></Transition>"),
+			S3_E_NOT_IMPLEMENTED},
+		{ONE(ALL "<Transition><Days>x</Days></Transition>"
+			 "<Transition><Days>2</Days></Transition>"),
+			S3_E_MALFORMED_XML},
+		{ONE(ALL DAYS("1") DAYS("2")), S3_E_MALFORMED_XML},
 		{DOCUMENT(RULE("<ID>a</ID>" ALL DAYS("1")) RULE("<ID>a</ID>" ALL DAYS("1"))),
 			S3_E_INVALID_ARGUMENT},
 	};

@@ -386,6 +386,9 @@ static void a_complete_request_is_checked_before_it_is_believed(void **state)
 		{"<CompleteMultipartUpload>" P(
 			 "1", "a</ETag><OfTomorrow/><ETag>a") "</CompleteMultipartUpload>",
 			S3_E_MALFORMED_XML, 0},
+		{"<CompleteMultipartUpload>" P(
+			 "1</PartNumber><PartNumber>2", "a") "</CompleteMultipartUpload>",
+			S3_E_MALFORMED_XML, 0},
 		{"<Delete/>", S3_E_MALFORMED_XML, 0},
 		{"", S3_E_MALFORMED_XML, 0},
 	};
@@ -434,6 +437,9 @@ static void a_multi_delete_comes_back_with_every_name(void **state)
 
 	static const char *const bad[] = {"<Delete></Delete>", "<Delete><Object/></Delete>",
 		"<Delete><Object><Key></Key></Object></Delete>",
+		"<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
+		"<Delete><Object><Key/><Key>b</Key></Object></Delete>",
+		"<Delete><Object><Key>a</Key><ETag>b</ETag><ETag>c</ETag></Object></Delete>",
 		"<Delete><Quiet>1</Quiet></Delete>"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
