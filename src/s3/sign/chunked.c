@@ -79,9 +79,8 @@ void chunked_decoder_release(struct chunked_decoder *d)
 }
 
 /*
- * Collects a line into d->line, without its CRLF (trailers of some clients end in a bare LF).
- * Returns the number of bytes used, or -1 if the line exceeds the limit or memory runs out; *whole
- * is set once the line is complete.
+ * Collects a line into d->line, without its LF. Returns the number of bytes used, or -1 if the line
+ * exceeds the limit or memory runs out; *whole is set once the line is complete.
  */
 static int64_t take_line(struct chunked_decoder *d, const char *data, size_t len, bool *whole)
 {
@@ -91,9 +90,16 @@ static int64_t take_line(struct chunked_decoder *d, const char *data, size_t len
 	*whole = newline != NULL;
 	if (buf_add(&d->line, data, n) < 0)
 		return -1;
-	if (newline && d->line.len > 0 && d->line.data[d->line.len - 1] == '\r')
-		buf_truncate(&d->line, d->line.len - 1);
 	return (int64_t)(n + (newline != NULL));
+}
+
+/* Removes the CR at the end of a line. Returns false if there is no CR. */
+static bool strip_cr(struct buf *line)
+{
+	if (!line->len || line->data[line->len - 1] != '\r')
+		return false;
+	buf_truncate(line, line->len - 1);
+	return true;
 }
 
 static int out_of_memory(struct chunked_decoder *d, struct penstock_error *err)
@@ -288,6 +294,10 @@ static int feed_line(struct chunked_decoder *d, const char *data, size_t len, si
 	*used = (size_t)n;
 	if (!whole)
 		return 0;
+	/* Trailers of some clients end in a bare LF. */
+	if (!strip_cr(&d->line) && d->state != IN_TRAILER)
+		return fail(d, S3_E_INVALID_CHUNK_SIZE, err,
+			"a line between the chunks does not end in CRLF");
 	if (d->state == AT_HEAD)
 		return parse_head(d, err);
 	if (d->state == AFTER_DATA) {
