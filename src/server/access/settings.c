@@ -18,10 +18,15 @@
 /* Maximum number of buckets whose settings are kept. If two buckets have the same slot, the slot
  * keeps the settings that were read last. */
 #define SLOTS 1024
+/* bytes of the texts of these settings; parsed, a policy takes up to eight times as much memory */
+#define TEXTS_MAX (8 * MIB)
 
 struct settings_cache {
 	pthread_mutex_t lock;
-	struct access_settings *slots[SLOTS]; /* under lock */
+	/* under lock */
+	struct access_settings *slots[SLOTS];
+	size_t len; /* sum of all slots */
+	size_t next; /* slot to be emptied if the texts are too long */
 };
 
 int settings_start(struct settings_cache **out)
@@ -153,6 +158,7 @@ static int load(struct store *store, struct access_settings *s, struct penstock_
 			return 0;
 		if (status != STORE_OK && status != STORE_NO_SUCH_KEY)
 			return failure(err);
+		s->len += text.len;
 		rc = take(s, names[i], buf_str(&text), text.len, err);
 		if (rc < 0)
 			return rc;
@@ -183,16 +189,26 @@ static struct access_settings *find(
 	return found;
 }
 
+static void empty(struct settings_cache *cache, struct access_settings **slot)
+{
+	cache->len -= *slot ? (*slot)->len : 0;
+	settings_unref(*slot);
+	*slot = NULL;
+}
+
 static void keep(struct settings_cache *cache, struct access_settings *settings)
 {
-	struct access_settings **slot = slot_of(cache, settings->bucket), *old;
+	struct access_settings **slot = slot_of(cache, settings->bucket);
 
+	if (settings->len > TEXTS_MAX)
+		return;
 	atomic_fetch_add(&settings->refs, 1);
-	pthread_mutex_lock(&cache->lock);
-	old = *slot;
+	LOCK_SCOPE(&cache->lock);
+	empty(cache, slot);
+	while (cache->len + settings->len > TEXTS_MAX)
+		empty(cache, &cache->slots[cache->next++ % SLOTS]);
 	*slot = settings;
-	pthread_mutex_unlock(&cache->lock);
-	settings_unref(old);
+	cache->len += settings->len;
 }
 
 int settings_get(struct server *server, const char *bucket, struct access_settings **out,

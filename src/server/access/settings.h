@@ -45,6 +45,7 @@ enum object_ownership {
 struct access_settings {
 	atomic_uint refs;
 	uint64_t generation;
+	size_t len; /* sum of the lengths of the stored texts */
 	char bucket[64];
 	char owner[STORE_OWNER_SIZE]; /* the account */
 	bool exists; /* if false, all settings are empty */

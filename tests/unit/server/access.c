@@ -305,6 +305,40 @@ static void an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted(v
 	}
 }
 
+static void long_policies_of_many_buckets_do_not_all_stay_in_memory(void **state)
+{
+	enum { N = 900 };
+	struct fixture *f = *state;
+	struct access_settings *all[N];
+	size_t kept = 0;
+	char *policy = NULL;
+
+	assert_true(asprintf(&policy, "{\"Id\":\"%020000d\",\"Statement\":[]}", 0) > 0);
+	for (size_t i = 0; i < N; i++) {
+		char bucket[16];
+
+		snprintf(bucket, sizeof(bucket), "long-%zu", i);
+		assert_int_equal(store_bucket_add(f->server.store,
+					 &(struct store_new_bucket){.name = bucket,
+						 .region = "",
+						 .owner = A,
+						 .configs = {{"policy", policy}},
+						 .n_configs = 1},
+					 NULL),
+			STORE_OK);
+		assert_int_equal(settings_get(&f->server, bucket, &all[i], NULL), 0);
+	}
+	free(policy);
+
+	assert_int_equal(atomic_load(&all[N - 1]->refs), 2);
+	for (size_t i = 0; i < N; i++) {
+		kept += atomic_load(&all[i]->refs) > 1;
+		settings_unref(all[i]);
+	}
+	/* Some slots were replaced by a bucket with the same slot, and most others are full. */
+	assert_in_range(kept, 300, (8 << 20) / 20000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -313,6 +347,7 @@ int main(void)
 		cmocka_unit_test(an_object_that_a_condition_has_not_found_stays_missing),
 		cmocka_unit_test(
 			an_object_that_has_replaced_the_one_of_the_decision_is_not_deleted),
+		cmocka_unit_test(long_policies_of_many_buckets_do_not_all_stay_in_memory),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
