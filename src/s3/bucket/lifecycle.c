@@ -431,9 +431,10 @@ bool s3_lifecycle_object_end(const struct s3_lifecycle *lifecycle,
 	bool found = false;
 	int64_t at = 0;
 
+	/* Tags are compared last, because their comparison takes the longest. */
 	for (size_t i = 0; i < lifecycle->n; i++)
-		if (means(&lifecycle->rules[i], object) &&
-			rule_end(&lifecycle->rules[i], object->modified_ns, day_ns, &at))
+		if (rule_end(&lifecycle->rules[i], object->modified_ns, day_ns, &at) &&
+			(!found || at < out->at_ns) && means(&lifecycle->rules[i], object))
 			take_earlier(out, &found, &lifecycle->rules[i], at);
 	return found;
 }
