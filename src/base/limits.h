@@ -388,6 +388,12 @@
 /* bytes of the texts of all parsed policies of users and sessions; parsed, they take up to eight
  * times as much memory */
 #define LIMIT_SERVER_POLICIES (8 * MIB)
+/* bytes of the configurations of all buckets, for each kind that the server keeps parsed in memory;
+ * parsed, they take up to five times as much. The configurations of an account may take at most as
+ * many bytes as then remain free. */
+#define LIMIT_SERVER_RULES (64 * MIB)
+/* bytes that such a configuration counts in addition to its text */
+#define LIMIT_SERVER_RULES_EACH (1 * KIB)
 /* bytes of access logs of all buckets that wait in memory to be delivered; the logs of an account
  * may take at most as many bytes as then remain free */
 #define LIMIT_SERVER_LOG (32 * MIB)

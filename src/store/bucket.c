@@ -259,6 +259,24 @@ enum store_status store_config_get(struct store *store, const char *bucket, cons
 	return STORE_FAILED;
 }
 
+enum store_status store_config_sizes(struct store *store, const char *bucket, const char *name,
+	size_t extra, struct store_config_sizes *out, struct penstock_error *err)
+{
+	_cleanup_reader_ struct db *db = db_reader(store, err);
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+	enum store_status status;
+
+	if (!db)
+		return STORE_FAILED;
+	st = db_bound(db, SQL_CONFIG_SIZES, "tti", bucket, name, (int64_t)extra);
+	status = db_look_up(db, st, STORE_FAILED, "add up configurations", err);
+	if (status == STORE_OK)
+		*out = (struct store_config_sizes){.bucket = (uint64_t)sqlite3_column_int64(st, 0),
+			.owner = (uint64_t)sqlite3_column_int64(st, 1),
+			.all = (uint64_t)sqlite3_column_int64(st, 2)};
+	return status;
+}
+
 uint64_t store_config_generation(const struct store *store)
 {
 	return atomic_load(&store->config_generation);

@@ -59,6 +59,12 @@ SQL(CONFIG_GET, "SELECT c.value FROM buckets b JOIN configs c ON c.bucket=b.id W
 		"c.name=?2")
 SQL(CONFIG_LIST, "SELECT b.name,c.value FROM configs c JOIN buckets b ON b.id=c.bucket WHERE "
 		 "c.name=?1 ORDER BY b.name")
+/* Sums over the configurations of a name: of a bucket, of the buckets of its owner, and of all. */
+SQL(CONFIG_SIZES,
+	"WITH c AS (SELECT b.name=?1 AS this," BUCKET_OWNER " AS owner,length(c.value)+?3 AS n "
+	"FROM configs c JOIN buckets b ON b.id=c.bucket WHERE c.name=?2) "
+	"SELECT coalesce(sum(n*this),0),coalesce(sum(n*(owner IS "
+	"(SELECT " BUCKET_OWNER " FROM buckets b WHERE b.name=?1))),0),coalesce(sum(n),0) FROM c")
 SQL(CONFIG_ANY, "SELECT 1 FROM configs WHERE name=?1 LIMIT 1")
 SQL(CONFIG_OF, "SELECT value FROM configs WHERE bucket=?1 AND name=?2")
 SQL(CONFIG_SET, "INSERT OR REPLACE INTO configs(bucket,name,value) VALUES(?1,?2,?3)")

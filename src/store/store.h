@@ -180,6 +180,14 @@ struct store_config {
 enum store_status store_config_list(struct store *store, const char *name,
 	struct store_config **out, size_t *n, struct penstock_error *err);
 void store_config_list_free(struct store_config *list, size_t n);
+/* Sums of the sizes of configurations of one name: for a bucket, for all buckets of its owner, and
+ * for all buckets. */
+struct store_config_sizes {
+	uint64_t bucket, owner, all;
+};
+/* The size of a configuration is its length and `extra` bytes. */
+enum store_status store_config_sizes(struct store *store, const char *bucket, const char *name,
+	size_t extra, struct store_config_sizes *out, struct penstock_error *err);
 /* Returns a number that changes when a configuration or the set of buckets changes. */
 uint64_t store_config_generation(const struct store *store);
 /* Lists the buckets in the order of their names; the caller frees *out. */

@@ -70,6 +70,28 @@ bool op_update_rules(struct request *req)
 	return ok || reply_error(req, S3_E_SLOW_DOWN);
 }
 
+/* Returns true if the account of the bucket may have a configuration of this length. Requests that
+ * are checked at the same time may exceed the limit, by one document each. Sets the reply and
+ * returns false on failure. */
+static bool account_may_have(struct request *req, const char *name, size_t len)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	uint64_t size = len + LIMIT_SERVER_RULES_EACH, own, others;
+	struct store_config_sizes sizes;
+
+	if (!reply_unless_stored(req,
+		    store_config_sizes(req->server->store, req->bucket, name,
+			    LIMIT_SERVER_RULES_EACH, &sizes, &err),
+		    &err))
+		return false;
+	own = sizes.owner - sizes.bucket + size;
+	others = sizes.all - sizes.owner;
+	return size <= sizes.bucket || 2 * own + others <= LIMIT_SERVER_RULES ||
+	       reply_errorf(req, S3_E_INVALID_REQUEST,
+		       "The %s configurations of the buckets of this account are too long together",
+		       name);
+}
+
 bool op_set_rules(struct request *req, const char *name, const struct buf *xml)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -78,7 +100,8 @@ bool op_set_rules(struct request *req, const char *name, const struct buf *xml)
 		return reply_error(req, xml->failure == BUF_NO_MEMORY
 						? S3_E_SLOW_DOWN
 						: S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
-	return reply_unless_stored(req,
+	return (!xml || account_may_have(req, name, xml->len)) &&
+	       reply_unless_stored(req,
 		       store_config_set(req->server->store, req->bucket, name,
 			       xml ? xml->data : NULL, xml ? xml->len : 0, &err),
 		       &err) &&

@@ -7,7 +7,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from harness.program import Store
+from harness.s3_wire import Wire
 from harness.waiting import wait_for
+from store.test_iam import OTHER, accounts, other  # noqa: F401
 
 DAYS = {"Expiration": {"Days": 1}}
 ALL = {"ID": "all", "Status": "Enabled", "Filter": {"Prefix": ""}}
@@ -212,3 +214,35 @@ def test_a_kill_in_the_middle_leaves_no_half_deletion(quick):
     # A relaxed store removes files after a sync of the whole file system, which other tests may keep busy.
     wait_for(lambda: files() == n // 8, 200, "the removal of all other files")
     assert files() == n // 8
+
+
+def test_an_account_may_have_as_many_bytes_of_rules_as_stay_free_for_others(accounts):  # noqa: F811
+    """All buckets may have 64 MiB of rules, so an account may have half of that."""
+
+    def put(keys, bucket, n_rules=1000, begin="v"):
+        wire = Wire(accounts)
+        if keys:
+            wire.access_key, wire.secret_key = keys
+        tags = "".join(f"<Tag><Key>k{i}</Key><Value>{begin * 168}</Value></Tag>" for i in range(8))
+        conditions = f"<Filter><And><Prefix>{'p' * 100}</Prefix>{tags}</And></Filter><Expiration><Days>1</Days></Expiration>"
+        rules = "".join(f"<Rule><ID>{i}</ID><Status>Enabled</Status>{conditions}</Rule>" for i in range(n_rules))
+        document = f"<LifecycleConfiguration>{rules}</LifecycleConfiguration>"
+        return wire.send("PUT", f"/{bucket}", "lifecycle=", {}, document.encode()).code
+
+    keys = OTHER["access_key_id"], OTHER["secret_access_key"]
+    theirs, codes = other(accounts, "s3"), []
+    while not any(codes) and len(codes) < 40:
+        bucket = f"theirs-{len(codes)}"
+        theirs.create_bucket(Bucket=bucket)
+        codes.append(put(keys, bucket))
+    assert len(codes) == 18 and codes[-1] == "InvalidRequest"
+    with pytest.raises(ClientError, match="NoSuchLifecycleConfiguration"):
+        theirs.get_bucket_lifecycle_configuration(Bucket=bucket)
+
+    accounts.client.create_bucket(Bucket="mine")
+    assert not put(None, "mine")
+    assert not put(keys, "theirs-0", begin="w") and not put(keys, "theirs-0", n_rules=999)
+    assert put(keys, bucket) == "InvalidRequest"
+    theirs.delete_bucket_lifecycle(Bucket="theirs-0")
+    theirs.delete_bucket(Bucket="theirs-1")
+    assert not put(keys, bucket)
