@@ -48,7 +48,7 @@ static inline void require_error(int rc, const struct penstock_error *err)
 /* Returns a copy of the bytes. The memory ends with them, so that ASan detects a read beyond it. */
 static inline char *fuzz_bytes(const uint8_t *data, size_t size)
 {
-	char *bytes = malloc(size);
+	char *bytes = calloc(1, size);
 
 	require(bytes || !size);
 	if (size)

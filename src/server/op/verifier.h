@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "store/span.h"
+#include "store/sum/span.h"
 
 struct penstock_error;
 struct server;

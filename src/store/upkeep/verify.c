@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "s3/sum/checksum.h"
-#include "store/span.h"
+#include "store/sum/span.h"
 #include "store/upkeep/internal.h"
 
 #define BLOCK ((size_t)MIB)

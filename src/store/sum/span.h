@@ -7,8 +7,8 @@
  *	while (store_span_next(object, &span))
  *		verify(span.offset, span.length, span.kind, span.expected);
  */
-#ifndef STORE_SPAN_H
-#define STORE_SPAN_H
+#ifndef STORE_SUM_SPAN_H
+#define STORE_SUM_SPAN_H
 
 #include <stdbool.h>
 #include <stddef.h>

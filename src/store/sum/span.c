@@ -1,4 +1,4 @@
-#include "store/span.h"
+#include "store/sum/span.h"
 
 #include <string.h>
 
