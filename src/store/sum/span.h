@@ -5,7 +5,7 @@
  *	struct store_span span = {0};
  *
  *	while (store_span_next(object, &span))
- *		verify(span.offset, span.length, span.kind, span.expected);
+ *		printf("%llu bytes have %s\n", (unsigned long long)span.length, span.expected);
  */
 #ifndef STORE_SUM_SPAN_H
 #define STORE_SUM_SPAN_H
