@@ -178,7 +178,7 @@
 /* bytes of the objects in the reply to such a request; reads beyond the limit use GET, which
  * occupies no worker of the server while the reply is sent */
 #define LIMIT_READ_MANY_BYTES	    (8 * MIB)
-#define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
+#define LIMIT_READS		    4096 /* reads of objects in one call of reads_run() */
 /* bytes of the request heads of these reads, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
 /* ms of an outage of the store that a reader of samples waits out: a failed training run costs

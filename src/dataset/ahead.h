@@ -40,7 +40,8 @@ int ahead_start(struct ahead *ahead, const uint64_t *ids, size_t n, void *data,
 /* Waits at most `ms`. Returns true if the job has ended, or is a job of the parent. Frees
  * nothing. */
 bool ahead_ended(struct ahead_job *job, int ms);
-/* Waits for the end of the job, and frees the job. Returns the result of the job. */
+/* Waits for the end of the job, frees the job and returns its result. Returns -PENSTOCK_E_INVALID
+ * for a job of the parent, and does not free it. */
 int ahead_wait(struct ahead_job *job, struct penstock_error *err);
 /* Cancels the job, waits for its end and frees the job. Does nothing for NULL or a job of the
  * parent. */

@@ -10,7 +10,8 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* Returns the file's text without its newline, or NULL if it cannot be read. */
+/* Returns the file's text without its newline, or NULL if it is empty or cannot
+ * be read. */
 static const char *read_value(struct buf *b, const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = path_join(dir, name);

@@ -74,7 +74,7 @@ struct claim_request {
 	const char *gpus_key; /* "gpus", "gpusPerTask" */
 };
 
-/* Returns PENSTOCK_E_INVALID if the machine, or the limits of the user, can never fit the request:
+/* Returns -PENSTOCK_E_INVALID if the machine, or the limits of the user, can never fit the request:
  * "the workflow asks for 8 CPUs, this machine has 2; run with --set resources.cpusPerTask=2".
  * `fitting` gets the request after these overrides; it may be NULL. */
 int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
@@ -92,7 +92,7 @@ struct claim_wait {
  * Blocks until all requested resources are free, and takes them. A request that would exceed the
  * limits of its user waits outside of the line, for other runs of that user, in the order of
  * arrival; outside of the line, a request may overtake earlier requests that wait for other
- * resources. `wait` may be NULL. Returns PENSTOCK_E_CANCELLED, PENSTOCK_E_INVALID (as
+ * resources. `wait` may be NULL. Returns -PENSTOCK_E_CANCELLED, -PENSTOCK_E_INVALID (as
  * claim_check_fits()), or an error of the claims directory.
  */
 int claim_acquire(struct claim **out, const struct machine_capacity *machine,

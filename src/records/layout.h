@@ -109,7 +109,7 @@ void run_layout_release(struct run_layout *layout);
 int run_layout_read_attempt(const char *path);
 
 /* Creates missing directories except `work`: `world_tmp` for all users (01777), the other
- * directories for this user alone (0700). Returns PENSTOCK_E_INVALID if a step has replaced a
+ * directories for this user alone (0700). Returns -PENSTOCK_E_INVALID if a step has replaced a
  * directory. */
 int run_layout_create(const struct run_layout *layout, struct penstock_error *err);
 

@@ -73,8 +73,8 @@ enum run_class run_class_find(const char *name);
 
 /*
  * Gets the absolute path of $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock, else
- * ~/.local/share/penstock, and creates the directory (0700). Returns PENSTOCK_E_INVALID if the path
- * is not UTF-8, the encoding of states and manifests that contain the path.
+ * ~/.local/share/penstock, and creates the directory (0700). Returns -PENSTOCK_E_INVALID if the
+ * path is not UTF-8, the encoding of states and manifests that contain the path.
  */
 int records_home(char **home, struct penstock_error *err);
 /* Gets the id that distinguishes a home from all other homes, even from a home with the same path
@@ -110,7 +110,7 @@ int records_withdraw(
 /* Removes an attempt that was not allowed to begin, and the run if it has no other attempt. */
 int records_drop(struct records *records, const char *id, int attempt, struct penstock_error *err);
 
-/* Returns PENSTOCK_E_INTERNAL if the state may not follow the current state. */
+/* Returns -PENSTOCK_E_INTERNAL if the state may not follow the current state. */
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,
 	struct penstock_error *err);
 int records_set_provenance(struct records *records, const char *id, int attempt,
@@ -206,7 +206,7 @@ struct records_run {
 };
 void records_run_release(struct records_run *run);
 
-/* Returns PENSTOCK_E_NOT_FOUND if there is no such run. */
+/* Returns -PENSTOCK_E_NOT_FOUND if there is no such run. */
 int records_last_attempt(struct records *records, const char *id, struct records_attempt *out,
 	struct penstock_error *err);
 /* Returns true if the last attempt has not reached its flush, so that its steps may be running. */
@@ -214,7 +214,7 @@ bool records_before_flush(struct records *records, const char *id);
 
 /*
  * Finds a run by its id, by a unique prefix of it (4 digits or more), or by its name (the newest of
- * that name). Returns PENSTOCK_E_NOT_FOUND if there is no match, PENSTOCK_E_INVALID if the prefix
+ * that name). Returns -PENSTOCK_E_NOT_FOUND if there is no match, -PENSTOCK_E_INVALID if the prefix
  * is ambiguous.
  */
 int records_find(struct records *records, const char *word, struct records_run *out,

@@ -19,13 +19,13 @@
 struct penstock_error;
 
 /* Takes the lock for the calling process, until `lock_fd` is closed or the process dies. Returns
- * PENSTOCK_E_EXISTS if another process holds the lock; the message names the holder. */
+ * -PENSTOCK_E_EXISTS if another process holds the lock; the message names the holder. */
 int supervisor_begin(const char *path, const char *id, int *lock_fd, struct penstock_error *err);
 
 /*
  * Returns 1 and the supervisor with its pidfd. The pid was not reused, because the process has the
  * lock file open or, if open files are not visible, because it has the recorded start time. Returns
- * 0 if the lock is free, PENSTOCK_E_TIMEOUT if the lock is held by a process that cannot be found
+ * 0 if the lock is free, -PENSTOCK_E_TIMEOUT if the lock is held by a process that cannot be found
  * (another pid namespace or machine).
  */
 int supervisor_find(

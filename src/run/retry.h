@@ -15,11 +15,12 @@ struct run;
 /* Decides, once the end is known and before it is recorded, if the run is retried; records and
  * reports the retry. Returns the pause in milliseconds, or -1 if the run is not retried. */
 int64_t run_plan_retry(struct run *run);
-/* Waits for the pause before anything is claimed. Returns PENSTOCK_E_CANCELLED if a request or a
+/* Waits for the pause before anything is claimed. Returns -PENSTOCK_E_CANCELLED if a request or a
  * notice ended the wait. */
 int run_wait_for_retry(struct run *run, struct penstock_error *err);
-/* Waits until the runs whose output is an input have succeeded. Returns PENSTOCK_E_NOT_FOUND if one
- * of them has not succeeded and does not run, PENSTOCK_E_CANCELLED as run_wait_for_retry() does. */
+/* Waits until the runs whose output is an input have succeeded. Returns -PENSTOCK_E_NOT_FOUND if
+ * one of them has not succeeded and does not run, -PENSTOCK_E_CANCELLED as run_wait_for_retry()
+ * does. */
 int run_wait_for_others(struct run *run, struct penstock_error *err);
 
 /*

@@ -91,7 +91,7 @@ int run_execute_with_retries(
 int run_flush(const struct run_options *options, const char *id, struct run_result *result,
 	struct penstock_error *err);
 
-/* Returns PENSTOCK_E_INVALID if the workflow can never run on this machine; the error names the
+/* Returns -PENSTOCK_E_INVALID if the workflow can never run on this machine; the error names the
  * override that makes the workflow fit, or the missing program. */
 int run_check(const struct workflow *workflow, struct penstock_error *err);
 /* Like run_check(), for a run on another machine: checks neither the resources nor the programs of
@@ -112,7 +112,7 @@ int run_record_elsewhere(const struct run_options *options, const char *id, int 
 /* Returns true if the state next to an S3 output has a later attempt than `attempt`, which another
  * machine has made. Returns false if that state has no later attempt or cannot be read. */
 bool run_is_newer_elsewhere(const struct run_options *options, const char *id, int attempt);
-/* Returns PENSTOCK_E_INVALID if the run was last started from another file that still exists, with
+/* Returns -PENSTOCK_E_INVALID if the run was last started from another file that still exists, with
  * a different workflow. Returns 0 if the options have an `id` or `replace`. */
 int run_check_same_file(
 	const struct run_options *options, const char *id, struct penstock_error *err);

@@ -20,7 +20,7 @@ struct run;
  * store. */
 int run_take_lease(struct run *run, struct penstock_error *err);
 /* Takes the ownership for `penstock flush`, which uploads the output of the last attempt. Returns
- * PENSTOCK_E_EXISTS if a newer output exists elsewhere. */
+ * -PENSTOCK_E_EXISTS if a newer output exists elsewhere. */
 int run_take_lease_to_flush(struct run *run, struct penstock_error *err);
 /* Records what another machine does with the run, for `ps` and `show`. */
 void run_note_elsewhere(const struct run *run, const struct lease_found *found);

@@ -137,7 +137,7 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
  * durable. Call sync_flush() when the tasks have ended. `deadline_ms` is a time of
  * clock_monotonic_ms(); 0 waits without a limit, even through temporary failures. The newest
  * checkpoint goes first. Returns the first failure, with the number of files and bytes not sent
- * (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …), or PENSTOCK_E_PRECONDITION if
+ * (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …), or -PENSTOCK_E_PRECONDITION if
  * another run took the output over. The sync continues after a failure, and sync_flush() can be
  * called again.
  */

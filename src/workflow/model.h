@@ -316,8 +316,7 @@ struct workflow_for {
 /* The body is `steps` of the step. */
 struct workflow_launch {
 	struct workflow_text handle; /* upper case; value NULL if no step can wait for the launch */
-	struct workflow_number
-		signal; /* sent at the end of the enclosing scope; 0 if there is none */
+	struct workflow_number signal; /* sent at the end of the enclosing scope; 0 for no signal */
 };
 
 /* `steps` of the step are the steps of the module or, if the module was not read, the steps of

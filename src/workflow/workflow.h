@@ -44,9 +44,10 @@ struct workflow_site {
 
 struct workflow_options {
 	/*
-	 * "PATH=VALUE" each, in order. PATH is keys and indices joined by dots:
-	 * "resources.cpusPerTask", "steps[0].run.workDir", "steps.train.run.command" (a step by its
-	 * name). VALUE is JSON or YAML: 2, true, text, {…}, […]; null removes the field.
+	 * "PATH=VALUE" each, in order. PATH is keys joined by dots, with an index in brackets or as
+	 * a key: "resources.cpusPerTask", "steps[0].run.workDir" or "steps.0.run.workDir",
+	 * "steps.train.run.command" (a step by its name). VALUE is JSON or YAML: 2, true, text,
+	 * {…}, […]; null removes the field.
 	 */
 	const struct strlist *sets;
 	/* "KEY=VALUE" each; added to the job's `env`. */

@@ -149,7 +149,8 @@ def nginx(tmp_path):
 
 @pytest.fixture
 def certificate(tmp_path):
-    """A certificate for 127.0.0.1: `context` is that of a server, `path` the file for clients that trust it."""
+    """A self-signed certificate for 127.0.0.1: `context` is an SSLContext for a server, `path` the
+    certificate file for clients that trust the server."""
     path, key = tmp_path / "certificate.pem", tmp_path / "certificate-key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",

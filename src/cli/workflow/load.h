@@ -26,7 +26,7 @@ struct load_given {
 	struct workflow_options options;
 };
 
-/* All bytes that are needed to read the workflow. */
+/* The bytes of a workflow file, of its variables and of its defaults, with their names. */
 struct load_source {
 	struct buf bytes, variables, defaults;
 	char *shown; /* the name for messages and records: an absolute path, "<stdin>" or the URL */

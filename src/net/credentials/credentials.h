@@ -129,8 +129,8 @@ struct s3_settings {
 
 /*
  * Resolves the settings. Sends requests only to the metadata service, and only if no other source
- * has keys. Returns PENSTOCK_E_PERMISSION if no credentials are found (the message lists the
- * places), PENSTOCK_E_INVALID for a malformed config file (file:line), for an unknown profile that
+ * has keys. Returns -PENSTOCK_E_PERMISSION if no credentials are found (the message lists the
+ * places), -PENSTOCK_E_INVALID for a malformed config file (file:line), for an unknown profile that
  * was named explicitly, or for half a key pair.
  */
 int s3_settings_resolve(

@@ -42,8 +42,8 @@ struct google_key {
 	char *project_id; /* may be NULL */
 };
 
-/* Parses the JSON of a key file. Returns PENSTOCK_E_INVALID if it is not a key file,
- * PENSTOCK_E_UNSUPPORTED if its type is not supported. */
+/* Parses the JSON of a key file. Returns -PENSTOCK_E_INVALID if it is not a key file,
+ * -PENSTOCK_E_UNSUPPORTED if its type is not supported. */
 int google_key_parse(
 	struct google_key **out, const char *json, size_t len, struct penstock_error *err);
 /* Like google_key_parse() for a file; errors name its path. */

@@ -23,7 +23,7 @@ struct credentials_provider;
 
 /*
  * Creates a provider of fixed keys. Returns 1 if both are given, 0 if neither is given, and
- * PENSTOCK_E_INVALID if only one is given; the message names their place `where`.
+ * -PENSTOCK_E_INVALID if only one is given; the message names their place `where`.
  */
 int credential_source_pair(struct credentials_provider **out, const char *id, const char *secret,
 	const char *session_token, const char *where, struct penstock_error *err);
@@ -39,8 +39,8 @@ int credential_source_instance(struct credentials_provider **out, struct penstoc
 /*
  * Creates a provider for the role of this ECS task or EKS pod, from
  * AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or …_FULL_URI, with the token of
- * AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE (read each time) or …_TOKEN. Returns PENSTOCK_E_INVALID if
- * neither URI is set, or if …_FULL_URI uses plain HTTP to a machine other than this one and the
+ * AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE (read each time) or …_TOKEN. Returns -PENSTOCK_E_INVALID
+ * if neither URI is set, or if …_FULL_URI uses plain HTTP to a machine other than this one and the
  * services of ECS and EKS.
  */
 int credential_source_container(struct credentials_provider **out, struct penstock_error *err);

@@ -14,8 +14,8 @@
 struct penstock_error;
 
 /*
- * Adds the names to `out`, in the order of the text. Returns PENSTOCK_E_INVALID if the list is
- * malformed, PENSTOCK_E_LIMIT if it has more than LIMIT_HOSTLIST hosts or a name is too long. On
+ * Adds the names to `out`, in the order of the text. Returns -PENSTOCK_E_INVALID if the list is
+ * malformed, -PENSTOCK_E_LIMIT if it has more than LIMIT_HOSTLIST hosts or a name is too long. On
  * failure `out` is unchanged.
  */
 int hostlist_expand(const char *text, struct strlist *out, struct penstock_error *err);

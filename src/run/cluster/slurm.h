@@ -33,9 +33,9 @@ struct penstock_error;
 /* ---- Slurm's commands ---- */
 
 /*
- * Runs a command and appends its output. Returns PENSTOCK_E_UNAVAILABLE if the command is missing
- * (the message has a hint) or has failed (the message is the command's), PENSTOCK_E_CANCELLED if
- * the command was killed, PENSTOCK_E_TIMEOUT if it did not end in time: the command may still have
+ * Runs a command and appends its output. Returns -PENSTOCK_E_UNAVAILABLE if the command is missing
+ * (the message has a hint) or has failed (the message is the command's), -PENSTOCK_E_CANCELLED if
+ * the command was killed, -PENSTOCK_E_TIMEOUT if it did not end in time: the command may still have
  * taken effect. The command gets no variables that change or filter the output (SQUEUE_USERS,
  * SLURM_TIME_FORMAT) and, except for sbatch, none with penstock's secrets; sbatch and srun also get
  * no variables of a surrounding job.
@@ -73,7 +73,7 @@ struct slurm_job {
 	char *node_dir;
 	struct strlist options; /* options of sbatch; the script follows */
 };
-/* Returns PENSTOCK_E_NOT_FOUND if the run was never submitted. */
+/* Returns -PENSTOCK_E_NOT_FOUND if the run was never submitted. */
 int slurm_job_read(
 	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
 int slurm_job_write(
@@ -126,10 +126,10 @@ struct slurm_submission {
 	const struct workflow *workflow;
 	const struct strlist *options; /* the user's options, which follow penstock's */
 };
-/* Returns PENSTOCK_E_INVALID for features that a cluster cannot provide, with the override that
+/* Returns -PENSTOCK_E_INVALID for features that a cluster cannot provide, with the override that
  * removes them, and for credentials that the batch job cannot read again. */
 int slurm_check(const struct workflow *workflow, struct penstock_error *err);
-/* Builds the options of sbatch: penstock's, then the user's. Returns PENSTOCK_E_INVALID if an
+/* Builds the options of sbatch: penstock's, then the user's. Returns -PENSTOCK_E_INVALID if an
  * option of the user is not allowed. */
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
 	struct penstock_error *err);
@@ -162,9 +162,9 @@ struct slurm_allocation {
 	pthread_t watcher;
 	int quit_fd; /* -1 if there is no watcher */
 };
-/* Reads the job's environment, and claims the run's record for this job. Returns PENSTOCK_E_INVALID
- * outside of a job, PENSTOCK_E_NOT_FOUND if the run was never submitted, PENSTOCK_E_EXISTS if a
- * later submission replaces this job. */
+/* Reads the job's environment, and claims the run's record for this job. Returns
+ * -PENSTOCK_E_INVALID outside of a job, -PENSTOCK_E_NOT_FOUND if the run was never submitted,
+ * -PENSTOCK_E_EXISTS if a later submission replaces this job. */
 int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home, const char *id,
 	struct penstock_error *err);
 /* Starts a thread that signals this process when a task gets a notice. */

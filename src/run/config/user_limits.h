@@ -30,22 +30,22 @@ struct user_config {
 	struct penstock_error *err;
 };
 /* Calls `take` with the root of the administrator's file, then of the user's, unless the file is
- * missing or empty. Returns PENSTOCK_E_INVALID if a file is invalid or has an unknown key; the
+ * missing or empty. Returns -PENSTOCK_E_INVALID if a file is invalid or has an unknown key; the
  * message has the place. Else returns the error of `take`. */
 int user_config_read(int (*take)(const struct user_config *c, const struct node *root, void *out),
 	void *out, struct penstock_error *err);
-/* Returns PENSTOCK_E_INVALID; the message has the place of the node. */
+/* Returns -PENSTOCK_E_INVALID; the message has the place of the node. */
 int user_config_wrong(const struct user_config *c, const struct node *node, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Reads the limits of the calling user. Returns PENSTOCK_E_INVALID as user_config_read() does. */
+/* Reads the limits of the calling user. Returns -PENSTOCK_E_INVALID as user_config_read() does. */
 int user_limits_read(struct claim_limits *out, struct penstock_error *err);
 /* Reads the limits of any user. For a user other than the caller, reads only the administrator's
  * file. */
 int user_limits_of(uid_t uid, struct claim_limits *out, struct penstock_error *err);
 
 /* Reads the limit of the disk space for images, in bytes; UINT64_MAX if there is no limit. Returns
- * PENSTOCK_E_INVALID as user_config_read() does. */
+ * -PENSTOCK_E_INVALID as user_config_read() does. */
 int user_images_bound(uint64_t *out, struct penstock_error *err);
 
 /* Return the path of the user's file (the caller frees it; NULL if out of memory) and of the

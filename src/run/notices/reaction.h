@@ -63,8 +63,8 @@ void reaction_end_error(
 /* Writes the file for the tasks. A notice that is only a warning (`soon`) has a file of its own,
  * because a task may exit as soon as the preempt file exists. */
 void reaction_begin(struct reaction *reaction, const struct notice *notice);
-/* Removes the preempt file after the notice was withdrawn; if `soon`, removes the file that asks
- * for a save. */
+/* Removes the file that reaction_begin() wrote, after the notice was withdrawn: the preempt file
+ * or, if `soon`, the file that asks for a save. */
 void reaction_take_back(const struct reaction *reaction, bool soon);
 
 int reaction_signal(const struct reaction *reaction);

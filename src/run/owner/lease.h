@@ -87,7 +87,7 @@ struct lease_found {
 	char home[4096];
 };
 
-/* Returns PENSTOCK_E_EXISTS if another owner has or may have the run or its output, or has ended
+/* Returns -PENSTOCK_E_EXISTS if another owner has or may have the run or its output, or has ended
  * the run meanwhile, or, with `completes`, if the output elsewhere is newer. The error names the
  * other owner if known. All strings but `home_id` are borrowed until the release. */
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
@@ -111,7 +111,8 @@ const struct http_gate *lease_gate(const struct lease *lease);
 /*
  * Calls `fn` once the ownership is confirmed, and again if the gate refused a request of `fn`,
  * because the process was suspended or the store was unavailable. Returns the result of `fn`,
- * PENSTOCK_E_EXISTS if the ownership is lost, or PENSTOCK_E_CANCELLED if *cancel was set meanwhile.
+ * -PENSTOCK_E_EXISTS if the ownership is lost, or -PENSTOCK_E_CANCELLED if *cancel was set
+ * meanwhile.
  */
 int lease_perform(struct lease *lease, const atomic_int *cancel,
 	int (*fn)(void *cookie, struct penstock_error *err), void *cookie,
@@ -130,7 +131,7 @@ struct lease_end {
 	const char *ended_as;
 	int exit_code;
 };
-/* Writes the end and frees the lease, which may be NULL. Returns PENSTOCK_E_PRECONDITION if the
+/* Writes the end and frees the lease, which may be NULL. Returns -PENSTOCK_E_PRECONDITION if the
  * lease was lost. */
 int lease_release(struct lease *lease, const struct lease_end *end, struct penstock_error *err);
 

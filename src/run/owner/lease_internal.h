@@ -129,7 +129,7 @@ int lease_watch_term(struct lease *lease, const char *key, struct seen *seen, st
 
 /* ---- output.c: the owner of the output ---- */
 
-/* Takes the output for this run. Returns PENSTOCK_E_EXISTS if another run writes or may write to
+/* Takes the output for this run. Returns -PENSTOCK_E_EXISTS if another run writes or may write to
  * the output; the message names that run if known. */
 int lease_take_output(struct lease *lease, struct penstock_error *err);
 enum lease_output { LEASE_OUTPUT_OURS, LEASE_OUTPUT_LOST, LEASE_OUTPUT_UNKNOWN };

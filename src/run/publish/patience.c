@@ -272,6 +272,6 @@ const char *publisher_flush_hint(enum penstock_code code)
 	case PENSTOCK_E_TIMEOUT:
 		return "; once the store answers again,";
 	default:
-		return ",";
+		return ";";
 	}
 }

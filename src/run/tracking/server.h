@@ -59,7 +59,7 @@ struct mlflow_page {
 	const char *token; /* "" for the first page */
 };
 /* Reads a page of the history of a metric. `next` gets the token of the next page; nothing on the
- * last page. Returns PENSTOCK_E_INVALID if the server refuses the token. */
+ * last page. Returns -PENSTOCK_E_INVALID if the server refuses the token. */
 int mlflow_talk_history(struct mlflow_talk *talk, const struct mlflow_page *page,
 	mlflow_point_fn fn, void *cookie, struct buf *next, struct penstock_error *err);
 

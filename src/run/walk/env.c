@@ -207,8 +207,8 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 			"end, and the value is not passed on",
 			frame->name, odd.block);
 	else if (!blame(frame, end,
-			 "wrote '%s' to $DEEPSQUARE_ENV, but no line with only the mark follows "
-			 "the value of %.*s; add that line",
+			 "wrote '%s' to $DEEPSQUARE_ENV, but the value of %.*s has no end; add a "
+			 "line with only the text after '<<'",
 			 odd.block, (int)strcspn(odd.block, "<"), odd.block))
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
 			"'%s' left '%s' in $DEEPSQUARE_ENV without its end, and the value is not "

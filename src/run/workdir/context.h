@@ -26,7 +26,7 @@ struct context_source {
 };
 
 /* Lists the files that are not ignored. A file that is untouched since `known` is not read again.
- * Returns PENSTOCK_E_LIMIT if the files have more than maxBytes, PENSTOCK_E_NOT_FOUND if the
+ * Returns -PENSTOCK_E_LIMIT if the files have more than maxBytes, -PENSTOCK_E_NOT_FOUND if the
  * directory is missing. */
 int context_scan(const struct context_source *source, const struct context_files *known,
 	struct context_files *out, struct penstock_error *err);

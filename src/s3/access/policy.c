@@ -84,7 +84,7 @@ static int read_patterns(
 			many ? json_array_get(element, out->n) : element);
 
 		if (!text || !*text)
-			return invalid(r, "%s must be a text or a list of texts", name);
+			return invalid(r, "%s must be a string or a list of strings", name);
 		if (pattern_read(&out->items[out->n], &r->policy->arena, text, flags) < 0)
 			return error_memory(r->err);
 	}
@@ -195,7 +195,7 @@ static int read_statement(struct reader *r, struct statement *s, json_t *stateme
 	if (rc < 0)
 		return rc;
 	if (sid && !json_is_string(sid))
-		return invalid(r, "Sid must be a text");
+		return invalid(r, "Sid must be a string");
 	if (!effect)
 		return invalid(r, "Missing required field Effect");
 	s->denies = strcmp(effect, "Deny") == 0;
@@ -250,7 +250,7 @@ static int read_policy(struct reader *r, json_t *root)
 	/* Only policies of the version 2012-10-17 have variables. */
 	r->flags = text && strcmp(text, "2012-10-17") == 0 ? PATTERN_VARIABLES : 0;
 	if (id && !json_is_string(id))
-		return invalid(r, "Id must be a text");
+		return invalid(r, "Id must be a string");
 	if (!statements)
 		return invalid(r, "Missing required field Statement");
 	if (!n)

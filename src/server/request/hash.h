@@ -8,9 +8,9 @@
 struct penstock_error;
 struct hasher;
 
-/* Computes the MD5 of bodies of up to LIMIT_SERVER_LATE_HASH bytes, once they are complete and
- * several at a time (s3/sum/md5_lanes.h): hashing each body alone would be the largest cost of an
- * upload. */
+/* Starts the thread that computes the MD5 of complete bodies of up to LIMIT_SERVER_LATE_HASH bytes.
+ * The thread hashes several bodies at a time (s3/sum/md5_lanes.h), because hashing each body alone
+ * would be the largest cost of an upload. */
 int hasher_start(struct hasher **out, struct penstock_error *err);
 /* Finishes the queued bodies. */
 void hasher_stop(struct hasher *hasher);

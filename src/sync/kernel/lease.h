@@ -24,7 +24,7 @@ enum lease lease_check(int fd);
 /*
  * Copies the first `size` bytes of `fd` to a file without a name in `tmp_dir` while `fd` has no
  * writer. Returns the descriptor of the copy, or -code, with *why:
- *	PENSTOCK_E_CHANGED: a writer has the file open, or opened it during the copy, or the
+ *	-PENSTOCK_E_CHANGED: a writer has the file open, or opened it during the copy, or the
  *		file became shorter
  *	another code: the file could not be read, or the copy could not be written
  * If `patient`, a writer that opens the file near the end of the copy must wait until the last few

@@ -188,8 +188,9 @@ void plan_delete(struct plan *p, struct entry *e, int64_t now_ms);
 void plan_late(struct plan *p, struct entry *e, int64_t now_ms);
 /* Reports that a name that was gone exists again. No worker may be deleting its object. */
 void plan_returned(struct plan *p, struct entry *e);
-/* Handles a file whose last close is not confirmed: the file becomes suspect, or is sent as the
- * rest of a log. Returns -1 if out of memory. */
+/* Handles a file whose last close is not confirmed. A log (a file that is only appended to) is
+ * queued, so that its unpublished lines are sent; any other file becomes suspect. Returns -1 if out
+ * of memory. */
 int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int64_t now_ms);
 /* Sends again a file whose object is missing (`missing`) or was replaced. Returns -1 if out of
  * memory. */

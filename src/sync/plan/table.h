@@ -147,7 +147,7 @@ enum work_how {
 	HOW_FILE, /* directly from the file */
 	HOW_SNAPSHOT, /* from a snapshot: a large file that changed during an upload */
 	HOW_COPY, /* from a copy (freeze.c): a small file that was closed again */
-	HOW_REST, /* as the rest of a log whose writer was killed, if the file has only grown */
+	HOW_REST, /* the unpublished lines of a log whose writer was killed, if it has only grown */
 };
 
 /* Reason why a file waits. The file is retried at `ready_ms`. */

@@ -88,7 +88,8 @@ static bool has_older(const struct left *left, const char *path)
 	return found;
 }
 
-/* Warns that the directory, whose files the next attempt sends, cannot be read; see errno. */
+/* Warns, with the reason in errno, that the directory could not be read completely. The next
+ * attempt sends the files that remain. */
 static void warn_unsent(struct sync *s, const char *dir)
 {
 	sync_emit(s, SYNC_WARNING, NULL, 0,

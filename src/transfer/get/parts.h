@@ -29,7 +29,7 @@ struct get_parts {
 void get_parts_learn(struct get_parts *parts, struct object_ref at, uint64_t size, const char *etag,
 	enum checksum_kind kind, const atomic_int *cancel);
 /* Compares the bytes of a file, or `data` if not NULL, with the parts' checksums. Returns 1 if all
- * parts match, 0 if the checksums are not known, or a negative code: PENSTOCK_E_CORRUPT if a part
+ * parts match, 0 if the checksums are not known, or a negative code: -PENSTOCK_E_CORRUPT if a part
  * does not match. */
 int get_parts_check(struct object_ref at, uint64_t size, const char *etag, enum checksum_kind kind,
 	int fd, const char *data, const atomic_int *cancel, struct penstock_error *err);

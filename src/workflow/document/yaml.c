@@ -78,7 +78,7 @@ static const char *explain(const struct yaml *y, const char *problem, size_t at)
 		strstr(problem, "document start")) {
 		if (c == ',')
 			return "YAML needs no `,` after a value outside of { } and [ ]; remove it";
-		return "this fits neither the map or list before it nor the one around it; "
+		return "this line continues neither the preceding nor the enclosing map or list; "
 		       "check the indentation and the line before";
 	}
 	if (strstr(problem, "mapping values are not allowed"))

@@ -91,8 +91,8 @@ def test_the_entry_of_a_replica_survives_a_kill(deploy, models):
     written(lambda entry: "failed" in entry)
     publish(models, 3, weights(3), "hang")
     main, _ = deployment.both()
-    # If the process died before the server of version 3 has started, the spare would first write an
-    # entry without `next`, and then start the server again.
+    # Wait for the server of version 3: if the main process were killed earlier, the spare would
+    # first write an entry without `next`, and then start the server again.
     deployment.wait_for("version '3' has started")
     beat, _, before = written(lambda entry: "next" in entry)
     assert before["state"] == "rolling"

@@ -295,8 +295,8 @@ static void who_waits_for_the_signal_is_told(void **state)
 		"took(os.read(fd, 128)[0])\n");
 }
 
-/* The signal would kill a program that blocks it but does not wait for it, at once or when the
- * program unblocks the signal. */
+/* The signal would kill each of these programs: at once if a thread neither blocks the signal nor
+ * waits for it, else when the program unblocks the signal. */
 static void who_only_blocks_the_signal_is_not_told(void **state)
 {
 	static const char *const hows[] = {

@@ -55,7 +55,7 @@ static const char *check_value(const struct mds_column *c, const struct format_f
 		return v->type == FORMAT_NUMBER && v->dtype == c->dtype && v->size == c->size &&
 				       !v->big_endian
 			       ? NULL
-			       : "it is not a little-endian number of that type";
+			       : "the value is not a little-endian number of that type";
 	case MDS_NDARRAY:
 		return check_array(c, v);
 	default:
