@@ -374,8 +374,8 @@
 #define LIMIT_STORE_SNAPSHOTS (512 * MIB)
 /* days for which an unfinished multipart upload without a new part is kept */
 #define LIMIT_STORE_UPLOAD_DAYS 7
-/* Bytes of a disk that only deletions may use: the log of the database can grow by 16.5 MB, and so
- * can the database when the log is copied into it, but not both at once. */
+/* Bytes of a disk that only deletions may use, including the size of the database's log, which can
+ * grow to 16.5 MB. */
 #define LIMIT_STORE_RESERVE (20 * MIB)
 /* bytes of a value that a policy compares with a pattern; the comparison of a longer value could
  * take seconds */

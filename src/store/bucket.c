@@ -231,7 +231,7 @@ static int apply_config(struct store *store, struct txn *txn)
 enum store_status store_config_set(struct store *store, const char *bucket, const char *name,
 	const void *data, size_t len, struct penstock_error *err)
 {
-	struct config_txn t = {.txn = {.apply = apply_config},
+	struct config_txn t = {.txn = {.apply = apply_config, .frees = !data},
 		.bucket = bucket,
 		.name = name,
 		.data = data,

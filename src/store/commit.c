@@ -4,6 +4,7 @@
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -41,6 +42,11 @@ int txn_touch(struct store *store, const char *bucket, const char *key)
 		.bucket = names, .key = names + bucket_len};
 	cache_touch(store->cache, bucket, key);
 	return 0;
+}
+
+void txn_take_room(struct store *store, uint64_t bytes)
+{
+	store->room -= store->room < bytes ? store->room : bytes;
 }
 
 void txn_touch_all(struct store *store, const char *bucket)
@@ -352,45 +358,72 @@ static int batch_commit(struct store *store, int changes_before)
 	return rc;
 }
 
-/* Returns the bytes that changes may take on the disk without the reserve for deletions. With
- * relaxed durability the log may be long, and the database grows when the log is copied into it. */
+/* Free bytes of a disk above which the room is not computed. */
+#define PLENTY (128 * MIB)
+/* Size at which the log is copied into the database and restarted, with full durability. */
+#define LOG_BYTES ((uint64_t)4000 * (STORE_PAGE + 24))
+
+static uint64_t file_bytes(const struct store *store, const char *name)
+{
+	struct stat st;
+
+	return fstatat(store->root_fd, name, &st, 0) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+/*
+ * Returns the bytes that changes may take without the reserve for deletions. A deletion appends to
+ * the log, and the database grows when the log is copied into it. So the reserve must allow the log
+ * to grow to LOG_BYTES, and the database to grow by the pages that only the log has.
+ */
 static uint64_t room_of(struct store *store)
 {
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
 	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
-	uint64_t reserve = LIMIT_STORE_RESERVE, bytes;
+	uint64_t log = file_bytes(store, "meta.db-wal"), file = file_bytes(store, "meta.db");
+	uint64_t reserve = LIMIT_STORE_RESERVE - (log < LOG_BYTES ? log : LOG_BYTES);
+	uint64_t bytes, database;
 
-	if (store->relaxed && store->log_pages > 0)
-		reserve += (uint64_t)store->log_pages * 4 * KIB;
 	if (fs_free_bytes(store->root, &bytes, &ignored) < 0) {
 		penstock_error_release(&ignored);
 		return UINT64_MAX;
 	}
+	if (bytes > PLENTY)
+		return bytes;
+	st = db_statement(store->writer, SQL_PAGES);
+	if (db_step(store->writer, st) != SQLITE_ROW)
+		return bytes;
+	database = (uint64_t)sqlite3_column_int64(st, 0) * STORE_PAGE;
+	bytes += (uint64_t)sqlite3_column_int64(st, 1) * STORE_PAGE;
+	reserve += database > file ? database - file : 0;
 	return bytes > reserve ? bytes - reserve : 0;
 }
 
-/* Makes room if the disk is full, and finds how much room there is. */
-static void find_room(struct store *store)
+/* Unlinks the pending files, and with relaxed durability copies the log into the database. */
+static void relieve_disk(struct store *store)
 {
-	store->room = room_of(store);
-	if (store->room)
-		return;
-	store_reclaim(store);
-	if (store->relaxed)
+	if (store->relaxed && atomic_load(&store->unsynced_since_ms))
 		relaxed_sync_or_warn(store, false);
-	store->room = room_of(store);
+	store_reclaim(store);
 }
 
-/* Applies a change, unless the change needs room and there is none. */
+/* Applies a change, unless the change needs room and there is none. Counts a page for each changed
+ * row; write_row() counts the bytes of bodies and headers. */
 static int apply_with_room(struct store *store, struct txn *txn)
 {
-	if (store->room || txn->frees)
-		return txn->apply(store, txn);
-	txn->status = STORE_NO_SPACE;
-	error_set(&txn->err, PENSTOCK_E_NO_SPACE,
-		"cannot change '%s': the disk has less than %u MiB left, which only deletions "
-		"may use",
-		store->root, (unsigned)(LIMIT_STORE_RESERVE / MIB));
-	return 0;
+	uint64_t pages;
+	int rc;
+
+	if (!store->room && !txn->frees) {
+		txn->status = STORE_NO_SPACE;
+		error_set(&txn->err, PENSTOCK_E_NO_SPACE,
+			"cannot change '%s': the rest of the disk is reserved for deletions",
+			store->root);
+		return 0;
+	}
+	rc = txn->apply(store, txn);
+	pages = changed_rows(store) - txn->rows_before;
+	txn_take_room(store, pages * STORE_PAGE);
+	return rc;
 }
 
 /* Applies the list in one transaction. On failure no change of the list is applied, and `err` has
@@ -400,10 +433,9 @@ static enum store_status batch_try(
 {
 	enum store_status status = STORE_OK;
 	int before = sqlite3_total_changes(store->writer->handle);
-	int rc;
+	int rc = db_run(db_statement(store->writer, SQL_BEGIN));
 
-	find_room(store);
-	rc = db_run(db_statement(store->writer, SQL_BEGIN));
+	store->room = room_of(store);
 	for (struct txn *t = list; t && !rc; t = t->next) {
 		t->status = STORE_OK;
 		t->more = false;
@@ -436,8 +468,13 @@ static void refuse(struct store *store, struct txn *list)
 static void batch_run(struct store *store, struct txn *list)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const struct txn *adds = list; /* the first change that is no deletion */
 	enum store_status status;
 
+	while (adds && adds->frees)
+		adds = adds->next;
+	if (adds && !room_of(store))
+		relieve_disk(store);
 	if (store->sync_failed) {
 		refuse(store, list);
 		return;
@@ -445,7 +482,11 @@ static void batch_run(struct store *store, struct txn *list)
 	status = batch_try(store, list, &err);
 	if (status == STORE_NO_SPACE) {
 		penstock_error_release(&err);
-		store_reclaim(store);
+		relieve_disk(store);
+		if (store->sync_failed) {
+			refuse(store, list);
+			return;
+		}
 		status = batch_try(store, list, &err);
 	}
 	if (status == STORE_OK)

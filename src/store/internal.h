@@ -120,6 +120,10 @@ int txn_touch(struct store *store, const char *bucket, const char *key);
 /* Returns false if a change of many rows has to continue in another transaction, so that other
  * changes get their turn. */
 bool txn_has_room(const struct store *store, const struct txn *txn);
+/* Size of a page of the database and its log: SQLite's default. */
+#define STORE_PAGE UINT64_C(4096)
+/* Counts bytes that a change takes on the disk. */
+void txn_take_room(struct store *store, uint64_t bytes);
 /* Marks all keys of a bucket as changed in this batch; `bucket` is NULL for all buckets. */
 void txn_touch_all(struct store *store, const char *bucket);
 /* Add a reference to the blob of each piece, or remove one. txn_ref_pieces() sets STORE_CHANGED,

@@ -209,9 +209,8 @@ static int write_row(
 		has ? ck->type : NULL, has ? ck->value : NULL, row->headers, row->headers_len,
 		row->upload, row->layout->data, row->layout->len);
 	int rc = st ? object_bind_body(store, st, 12, row) : SQLITE_ERROR;
-	uint64_t bytes = KIB + row->headers_len + row->layout->len + row->body_len;
 
-	store->room -= store->room < bytes ? store->room : bytes;
+	txn_take_room(store, row->headers_len + row->layout->len + row->body_len);
 	return rc ? rc : db_run(st);
 }
 
@@ -500,6 +499,11 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 	item->made[0] = '\0';
 	if (rc || (!old.exists && (item->version || txn->versioning == STORE_UNVERSIONED)))
 		return rc;
+	/* A delete marker needs room. */
+	if (!item->version && txn->versioning != STORE_UNVERSIONED && !store->room) {
+		item->status = STORE_NO_SPACE;
+		return 0;
+	}
 	rc = compare_decided(store, bucket, item->key, &item->condition, &old, &same);
 	if (!same)
 		item->status = STORE_CHANGED;
@@ -622,7 +626,8 @@ static int apply_annotation(struct store *store, struct txn *txn)
 enum store_status store_annotate(
 	struct store *store, const struct store_annotation *annotation, struct penstock_error *err)
 {
-	struct annotate_txn t = {.txn = {.apply = apply_annotation}, .annotation = annotation};
+	struct annotate_txn t = {.txn = {.apply = apply_annotation, .frees = !annotation->value},
+		.annotation = annotation};
 
 	return txn_run(store, &t.txn, err);
 }

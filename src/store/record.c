@@ -25,7 +25,9 @@ static int apply_records(struct store *store, struct txn *txn)
 enum store_status store_record_set(struct store *store, const struct store_record *records,
 	size_t n, struct penstock_error *err)
 {
-	struct record_txn t = {.txn = {.apply = apply_records}, .records = records, .n = n};
+	/* Also at a full disk an administrator must be able to revoke a key. */
+	struct record_txn t = {
+		.txn = {.apply = apply_records, .frees = true}, .records = records, .n = n};
 
 	return txn_run(store, &t.txn, err);
 }

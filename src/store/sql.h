@@ -140,6 +140,9 @@ SQL(VERSION_TIME_NULL,
 	"SELECT modified FROM versions WHERE bucket=?1 AND key=?2 AND is_null "
 	"UNION ALL SELECT modified FROM objects WHERE bucket=?1 AND key=?2 AND " IS_NULL_VERSION)
 
+/* Pages of the database, and those of them that are unused. */
+SQL(PAGES, "SELECT page_count,freelist_count FROM pragma_page_count,pragma_freelist_count")
+
 SQL(BODY_SET, "INSERT OR REPLACE INTO bodies(id,bytes) VALUES(NULLIF(?1,0),?2)")
 SQL(BODY_DELETE, "DELETE FROM bodies WHERE id=?1")
 

@@ -30,6 +30,7 @@ static enum store_status get_version(struct db *db, const char *bucket, const ch
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_BUCKET_ID, "t", bucket);
 	enum store_status status = db_look_up(
 		db, st, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
+	enum store_status older;
 
 	if (status != STORE_OK)
 		return status;
@@ -48,11 +49,11 @@ static enum store_status get_version(struct db *db, const char *bucket, const ch
 	if (status == STORE_OK || status == STORE_NO_SUCH_KEY)
 		return get_older(db, bucket, key, version, out, err);
 	/* The current version may be damaged and another one wanted. */
-	if (version && get_older(db, bucket, key, version, out, NULL) == STORE_OK) {
-		penstock_error_release(err);
-		return STORE_OK;
-	}
-	return status;
+	older = version ? get_older(db, bucket, key, version, out, NULL) : STORE_FAILED;
+	if (older == STORE_FAILED || older == STORE_NO_SUCH_VERSION)
+		return status;
+	penstock_error_release(err);
+	return older;
 }
 
 enum store_status store_version_get(struct store *store, const char *bucket, const char *key,

@@ -253,7 +253,7 @@ static int copy_source(const struct values_source *source, struct policy_values 
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);
 	size_t len, slash;
 
-	if (!text)
+	if (!headers_ask_copy(source->req))
 		return 0;
 	len = copy_source_length(text, &version);
 	spend(source, len);

@@ -325,6 +325,20 @@ static bool may_delete(struct request *req, const struct s3_delete_item *item)
 		       access_of(req, "s3:BypassGovernanceRetention", &subject) == ACCESS_ALLOWED);
 }
 
+static enum s3_error deletion_error(enum store_status status)
+{
+	switch (status) {
+	case STORE_PRECONDITION:
+		return S3_E_PRECONDITION_FAILED;
+	case STORE_LOCKED:
+		return S3_E_OBJECT_LOCKED;
+	case STORE_NO_SPACE:
+		return S3_E_STORAGE_FULL;
+	default:
+		return S3_E_CONDITIONAL_REQUEST_CONFLICT;
+	}
+}
+
 /* Adds the outcome for one key; if `quiet`, only an error. `done` is NULL if access was refused. */
 static void delete_outcome(const struct s3_delete_item *item, const struct store_delete *done,
 	struct s3_delete_result *result, bool quiet)
@@ -341,15 +355,9 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 	} else if (!done) {
 		o->code = s3_error_info(S3_E_ACCESS_DENIED)->code;
 		o->message = s3_error_info(S3_E_ACCESS_DENIED)->message;
-	} else if (done->status == STORE_PRECONDITION) {
-		o->code = s3_error_info(S3_E_PRECONDITION_FAILED)->code;
-		o->message = s3_error_info(S3_E_PRECONDITION_FAILED)->message;
-	} else if (done->status == STORE_LOCKED) {
-		o->code = s3_error_info(S3_E_OBJECT_LOCKED)->code;
-		o->message = s3_error_info(S3_E_OBJECT_LOCKED)->message;
-	} else if (done->status == STORE_CHANGED) {
-		o->code = s3_error_info(S3_E_CONDITIONAL_REQUEST_CONFLICT)->code;
-		o->message = s3_error_info(S3_E_CONDITIONAL_REQUEST_CONFLICT)->message;
+	} else if (done->status != STORE_OK) {
+		o->code = s3_error_info(deletion_error(done->status))->code;
+		o->message = s3_error_info(deletion_error(done->status))->message;
 	} else if (quiet) {
 		return;
 	} else if (done->marker) {

@@ -39,8 +39,7 @@ bool headers_condition(struct request *req, struct store_condition *out);
 /* Adds the conditions of a delete on size and time, in the formats of a request; each is NULL if
  * absent. Returns false if one of them is malformed. */
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified);
-/* Returns true if the request has x-amz-copy-source and copies an object or a part. Other requests
- * ignore the header. */
+/* Returns true if the request has x-amz-copy-source and copies an object or a part. */
 bool headers_ask_copy(const struct request *req);
 /* Returns the length of "[/]bucket/key", still encoded, at the start of x-amz-copy-source.
  * `*version` is the id after "?versionId=", or NULL if it is missing. */
