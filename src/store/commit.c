@@ -361,7 +361,7 @@ static int batch_commit(struct store *store, int changes_before)
 /* Free bytes of a disk above which the room is not computed. */
 #define PLENTY (128 * MIB)
 /* Size at which the log is copied into the database and restarted, with full durability. */
-#define LOG_BYTES ((uint64_t)4000 * (STORE_PAGE + 24))
+#define LOG_BYTES (CHECKPOINT_PAGES * (STORE_PAGE + 24))
 
 static uint64_t file_bytes(const struct store *store, const char *name)
 {
@@ -378,17 +378,15 @@ static uint64_t file_bytes(const struct store *store, const char *name)
 static uint64_t room_of(struct store *store)
 {
 	_cleanup_reset_ sqlite3_stmt *st = NULL;
-	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
-	uint64_t log = file_bytes(store, "meta.db-wal"), file = file_bytes(store, "meta.db");
-	uint64_t reserve = LIMIT_STORE_RESERVE - (log < LOG_BYTES ? log : LOG_BYTES);
-	uint64_t bytes, database;
+	uint64_t bytes, log, file, database, reserve;
 
-	if (fs_free_bytes(store->root, &bytes, &ignored) < 0) {
-		penstock_error_release(&ignored);
+	if (fs_free_bytes(store->root, &bytes, NULL) < 0)
 		return UINT64_MAX;
-	}
 	if (bytes > PLENTY)
 		return bytes;
+	log = file_bytes(store, "meta.db-wal");
+	file = file_bytes(store, "meta.db");
+	reserve = LIMIT_STORE_RESERVE - (log < LOG_BYTES ? log : LOG_BYTES);
 	st = db_statement(store->writer, SQL_PAGES);
 	if (db_step(store->writer, st) != SQLITE_ROW)
 		return bytes;
@@ -406,8 +404,21 @@ static void relieve_disk(struct store *store)
 	store_reclaim(store);
 }
 
-/* Applies a change, unless the change needs room and there is none. Counts a page for each changed
- * row; write_row() counts the bytes of bodies and headers. */
+/* Sets store->room for the next batch. Relieves the disk first if a change of the list needs room
+ * and the disk has no room. */
+static void find_room(struct store *store, const struct txn *list)
+{
+	store->room = room_of(store);
+	while (list && list->frees)
+		list = list->next;
+	if (!list || store->room)
+		return;
+	relieve_disk(store);
+	store->room = room_of(store);
+}
+
+/* Applies a change. Refuses a change that is no deletion if the disk has no room. Counts a page for
+ * each changed row; write_row() counts the bytes of bodies and headers. */
 static int apply_with_room(struct store *store, struct txn *txn)
 {
 	uint64_t pages;
@@ -433,9 +444,9 @@ static enum store_status batch_try(
 {
 	enum store_status status = STORE_OK;
 	int before = sqlite3_total_changes(store->writer->handle);
+	uint64_t room = store->room;
 	int rc = db_run(db_statement(store->writer, SQL_BEGIN));
 
-	store->room = room_of(store);
 	for (struct txn *t = list; t && !rc; t = t->next) {
 		t->status = STORE_OK;
 		t->more = false;
@@ -447,6 +458,7 @@ static enum store_status batch_try(
 		rc = batch_commit(store, before);
 	if (rc) {
 		status = db_error(store->writer, rc, "commit a change", err);
+		store->room = room;
 		if (!sqlite3_get_autocommit(store->writer->handle))
 			db_run(db_statement(store->writer, SQL_ROLLBACK));
 	}
@@ -468,13 +480,9 @@ static void refuse(struct store *store, struct txn *list)
 static void batch_run(struct store *store, struct txn *list)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	const struct txn *adds = list; /* the first change that is no deletion */
 	enum store_status status;
 
-	while (adds && adds->frees)
-		adds = adds->next;
-	if (adds && !room_of(store))
-		relieve_disk(store);
+	find_room(store, list);
 	if (store->sync_failed) {
 		refuse(store, list);
 		return;
@@ -487,6 +495,7 @@ static void batch_run(struct store *store, struct txn *list)
 			refuse(store, list);
 			return;
 		}
+		store->room = room_of(store);
 		status = batch_try(store, list, &err);
 	}
 	if (status == STORE_OK)

@@ -15,9 +15,6 @@
 
 /* "pnst" */
 #define APPLICATION_ID 0x706e7374
-/* Size of the write-ahead log in pages at which the committer copies it into the database, unless
- * durability is relaxed. */
-#define CHECKPOINT_PAGES "4000"
 
 static const char *const sql_text[SQL_COUNT_] = {
 #define SQL(name, text) [SQL_##name] = (text),
@@ -167,9 +164,9 @@ static int configure(struct store *store, sqlite3 *handle, bool writer, struct p
 					: "PRAGMA synchronous=FULL") != SQLITE_OK ||
 		exec(handle, writer ? "PRAGMA cache_size=-16384" : "PRAGMA cache_size=-2048") !=
 			SQLITE_OK ||
-		exec(handle, "PRAGMA temp_store=MEMORY;"
-			     "PRAGMA wal_autocheckpoint=" CHECKPOINT_PAGES
-			     "; PRAGMA journal_size_limit=67108864") != SQLITE_OK)
+		exec(handle, "PRAGMA temp_store=MEMORY; PRAGMA journal_size_limit=67108864") !=
+			SQLITE_OK ||
+		sqlite3_wal_autocheckpoint(handle, CHECKPOINT_PAGES) != SQLITE_OK)
 		goto failed;
 	if (store->guest)
 		return check_guest_format(store, handle, err);

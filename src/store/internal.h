@@ -122,6 +122,9 @@ int txn_touch(struct store *store, const char *bucket, const char *key);
 bool txn_has_room(const struct store *store, const struct txn *txn);
 /* Size of a page of the database and its log: SQLite's default. */
 #define STORE_PAGE UINT64_C(4096)
+/* Size of the write-ahead log in pages at which the committer copies it into the database, unless
+ * durability is relaxed. */
+#define CHECKPOINT_PAGES 4000
 /* Counts bytes that a change takes on the disk. */
 void txn_take_room(struct store *store, uint64_t bytes);
 /* Marks all keys of a bucket as changed in this batch; `bucket` is NULL for all buckets. */
