@@ -40,8 +40,8 @@ struct dataset {
 	enum dataset_origin origin;
 	/* CRC32C of each sample, in `index`; NULL if checksums are not known */
 	const uint32_t *sums;
-	/* The parsed index.json of MosaicML or litData; NULL if there is none. "tokens" have one if
-	 * they are in chunks of litData. */
+	/* The parsed index.json of MosaicML or litData; NULL for other formats. "tokens" have one
+	 * if they are in chunks of litData. */
 	struct mds_index *mds;
 	struct litdata_index *litdata;
 	uint64_t count;

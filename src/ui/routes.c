@@ -57,7 +57,7 @@ struct route {
 /* ---- words ---- */
 
 /* Adds the words of the command line for one word of the table. Returns the name of a parameter
- * that is missing or invalid, or NULL if there is none. */
+ * that is missing or invalid, or NULL if all are valid. */
 static const char *add_word(
 	const struct exchange *x, const char *word, struct strlist *words, bool *no_memory)
 {

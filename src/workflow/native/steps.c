@@ -313,7 +313,7 @@ int workflow_walk(const struct workflow_steps *steps,
 struct handle {
 	const char *name;
 	const struct workflow_step *step;
-	const struct handle *before; /* the previous handle in scope; NULL if there is none */
+	const struct handle *before; /* the previous handle in scope; NULL for the first one */
 };
 
 static const struct handle *handle_find(const struct handle *from, const char *name)

@@ -23,7 +23,7 @@ static void open_relaxed(struct fixture *f, int64_t ms)
 #define MARK_SIZE (2 * MARK_SLOT)
 
 /* Reads the mark, the file "relaxed" that shows how much of the write-ahead log may be trusted.
- * Returns the length of the file; 0 if there is none. */
+ * Returns the length of the file; 0 if the file is missing. */
 static ssize_t read_mark(const struct fixture *f, char mark[static MARK_SIZE])
 {
 	char path[128];
