@@ -438,19 +438,13 @@ static void sealer_stop(struct store_body *body)
 	free(take_pointer(body->opener));
 }
 
-static uint64_t next_blob_id(struct store *store)
-{
-	LOCK_SCOPE(&store->blobs_lock);
-	return store->next_blob++;
-}
-
 /* Pins the id before its file exists: the sweep skips pinned ids. */
 static int body_create_file(struct store_body *body, struct penstock_error *err)
 {
 	struct store *store = body->store;
 
 	for (bool reclaimed = false;;) {
-		uint64_t id = next_blob_id(store);
+		uint64_t id = db_next_id(store);
 		char path[BLOB_PATH_SIZE];
 		char dir[sizeof("data/xx")];
 

@@ -329,7 +329,7 @@ static void batch_settle(struct store *store, bool committed)
 		atomic_fetch_add(&store->config_generation, 1);
 	store->configs_changed = false;
 	if (!committed)
-		store->reserved_blobs = 0;
+		store->reserved_ids = 0;
 	event_queues_settle(store, committed);
 	if (committed && store->n_dead) {
 		/* Waits until readers that read one of these rows before the commit have pinned its

@@ -64,10 +64,8 @@ static const char format_4[] = "CREATE TABLE keys(id INTEGER PRIMARY KEY, wrappe
 
 /* Small bodies. The column `body` of an object or a version has the id of a row of this table. An
  * empty body has no such row. In a row of an earlier format the column has the bytes, which SQLite
- * reads with each key that it compares. No body gets the id of an earlier body, because an object
- * of a damaged database may still have that id. */
-static const char format_5[] = "CREATE TABLE bodies(id INTEGER PRIMARY KEY AUTOINCREMENT,"
-			       " bytes BLOB NOT NULL);";
+ * reads with each key that it compares. The ids are those of db_next_id(). */
+static const char format_5[] = "CREATE TABLE bodies(id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);";
 
 /* The changes from each format to the next. */
 static const char *const formats[] = {format_1, format_2, format_3, format_4, format_5};
@@ -419,33 +417,36 @@ void db_reader_donep(struct db **db)
 	(*db)->store->readers = *db;
 }
 
-/* --- ids of data files ----------------------------------------------------------------------- */
+/* --- ids of data files and small bodies ------------------------------------------------------ */
 
 /* Ids that are reserved at a time. Half of them are more than a store uses between two sync points,
  * so that with relaxed durability a crash of the machine does not undo the reservation of an id. */
-#define RESERVED_BLOBS (1 << 20)
+#define RESERVED_IDS (1 << 20)
 
-int db_reserve_blobs(struct store *store)
+uint64_t db_next_id(struct store *store)
 {
-	uint64_t end;
+	LOCK_SCOPE(&store->blobs_lock);
+	return store->next_id++;
+}
+
+int db_reserve_id(struct store *store, uint64_t id)
+{
+	uint64_t end = id + RESERVED_IDS;
 	int rc;
 
-	pthread_mutex_lock(&store->blobs_lock);
-	end = store->next_blob + RESERVED_BLOBS;
-	pthread_mutex_unlock(&store->blobs_lock);
+	if (id + RESERVED_IDS / 2 < store->reserved_ids)
+		return 0;
 	rc = db_exec(store->writer, SQL_META_SET, "ti", "next-blob", (int64_t)end);
 	if (rc == 0)
-		store->reserved_blobs = end;
+		store->reserved_ids = end;
 	return rc;
 }
 
 int db_add_blob(
 	struct store *store, const struct store_piece *file, const void *seal, size_t seal_len)
 {
-	int rc = 0;
+	int rc = db_reserve_id(store, file->blob);
 
-	if (file->blob + RESERVED_BLOBS / 2 >= store->reserved_blobs)
-		rc = db_reserve_blobs(store);
 	return rc ? rc
 		  : db_exec(store->writer, SQL_BLOB_ADD, "iib", (int64_t)file->blob,
 			    (int64_t)file->length, seal, seal_len);

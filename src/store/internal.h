@@ -78,9 +78,13 @@ static inline void db_resetp(sqlite3_stmt **st)
  * encryption. */
 int db_add_blob(
 	struct store *store, const struct store_piece *file, const void *seal, size_t seal_len);
-/* Makes the row `next-blob` of the table `meta` larger than the ids of the next data files. Returns
- * 0 or an SQLite error code. */
-int db_reserve_blobs(struct store *store);
+/* Returns the id of a new data file or a new row of `bodies`. No id is returned twice, not even
+ * after a restart: a backup may have the earlier file, and an object of a damaged database may
+ * still have the id of the earlier body. */
+uint64_t db_next_id(struct store *store);
+/* For apply functions: makes the row `next-blob` of the table `meta` larger than the id that the
+ * change uses, if it is not. Returns 0 or an SQLite error code. */
+int db_reserve_id(struct store *store, uint64_t id);
 
 /* --- the committer (commit.c) -------------------------------------------------------------- */
 
@@ -368,7 +372,7 @@ struct store {
 	unsigned touched_all; /* number of calls to txn_touch_all() in the current batch */
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
-	uint64_t reserved_blobs; /* value of the row `next-blob`, or 0 if that is unknown */
+	uint64_t reserved_ids; /* value of the row `next-blob`, or 0 if that is unknown */
 	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
@@ -407,7 +411,7 @@ struct store {
 
 	pthread_mutex_t blobs_lock;
 	struct store_blob *blobs[BLOB_TABLE]; /* under blobs_lock */
-	uint64_t next_blob; /* under blobs_lock */
+	uint64_t next_id; /* under blobs_lock */
 	/* Under blobs_lock, relaxed only: no sync point has a row of this blob or of a later
 	 * blob. */
 	uint64_t first_unsynced;

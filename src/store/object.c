@@ -188,15 +188,20 @@ int object_place(struct store *store, struct txn *txn, int64_t bucket, const cha
 
 int object_bind_body(struct store *store, sqlite3_stmt *st, int i, const struct object_row *row)
 {
-	int rc;
+	int64_t id = row->body_row;
+	int rc = 0;
 
 	if (!row->body)
 		return 0;
 	if (!row->body_len)
 		return sqlite3_bind_zeroblob(st, i, 0);
-	rc = db_exec(store->writer, SQL_BODY_SET, "ib", row->body_row, row->body, row->body_len);
-	return rc ? rc
-		  : sqlite3_bind_int64(st, i, sqlite3_last_insert_rowid(store->writer->handle));
+	if (!id) {
+		id = (int64_t)db_next_id(store);
+		rc = db_reserve_id(store, (uint64_t)id);
+	}
+	if (rc == 0)
+		rc = db_exec(store->writer, SQL_BODY_SET, "ib", id, row->body, row->body_len);
+	return rc ? rc : sqlite3_bind_int64(st, i, id);
 }
 
 static int write_row(

@@ -294,7 +294,7 @@ static int relaxed_sync_point(struct store *store, bool last, struct penstock_er
 	 * valid. Everything is synced before the mark is written, because a recorded log is
 	 * trusted. Only a recorded part of the log is copied into the database. */
 	pthread_mutex_lock(&store->blobs_lock);
-	store->first_unsynced = store->next_blob;
+	store->first_unsynced = store->next_id;
 	pthread_mutex_unlock(&store->blobs_lock);
 	rc = sync_and_mark(store, last, err);
 	atomic_store(&store->unsynced_since_ms, rc < 0 ? clock_monotonic_ms() : 0);

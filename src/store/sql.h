@@ -143,7 +143,7 @@ SQL(VERSION_TIME_NULL,
 /* Pages of the database, and those of them that are unused. */
 SQL(PAGES, "SELECT page_count,freelist_count FROM pragma_page_count,pragma_freelist_count")
 
-SQL(BODY_SET, "INSERT OR REPLACE INTO bodies(id,bytes) VALUES(NULLIF(?1,0),?2)")
+SQL(BODY_SET, "INSERT OR REPLACE INTO bodies(id,bytes) VALUES(?1,?2)")
 SQL(BODY_DELETE, "DELETE FROM bodies WHERE id=?1")
 
 SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size,seal) VALUES(?1,1,?2,NULLIF(?3,x''))")
@@ -154,8 +154,9 @@ SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-?2 WHERE id=?1 RETURNING refs")
 SQL(BLOB_DELETE, "DELETE FROM blobs WHERE id=?1")
 SQL(LAYOUTS, "SELECT layout FROM objects UNION ALL SELECT layout FROM versions UNION ALL SELECT "
 	     "layout FROM parts")
-SQL(BLOB_NEXT, "SELECT max(ifnull((SELECT max(id)+1 FROM blobs),1),"
-	       "ifnull((SELECT value FROM meta WHERE name='next-blob'),1))")
+SQL(NEXT_ID, "SELECT max(ifnull((SELECT max(id)+1 FROM blobs),1),"
+	     "ifnull((SELECT max(id)+1 FROM bodies),1),"
+	     "ifnull((SELECT value FROM meta WHERE name='next-blob'),1))")
 
 SQL(EVENT_ADD, "INSERT INTO events(target,added,document) VALUES(?1,?2,?3)")
 SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY id LIMIT ?2")

@@ -118,19 +118,19 @@ static int meta_set(
 	return rc == SQLITE_FULL ? -PENSTOCK_E_NO_SPACE : -PENSTOCK_E_IO;
 }
 
-static int find_next_blob(struct store *store, struct penstock_error *err)
+static int find_next_id(struct store *store, struct penstock_error *err)
 {
 	int rc;
 
 	{
-		_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_NEXT);
+		_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_NEXT_ID);
 
 		rc = db_step(store->writer, st);
 		if (rc == SQLITE_ROW)
-			store->next_blob = (uint64_t)sqlite3_column_int64(st, 0);
+			store->next_id = (uint64_t)sqlite3_column_int64(st, 0);
 	}
 	if (rc == SQLITE_ROW)
-		rc = db_reserve_blobs(store);
+		rc = db_reserve_id(store, store->next_id);
 	if (rc == 0)
 		return 0;
 	db_error(store->writer, rc, "read the store's state", err);
@@ -263,7 +263,7 @@ static int open_owner(
 		(rc = db_open(store, true, &store->writer, err)) < 0 ||
 		(rc = keys_open(store, options->master_key, err)) < 0 ||
 		(rc = find_default_encryption(store, err)) < 0 ||
-		(rc = find_next_blob(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
+		(rc = find_next_id(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
 		(rc = blob_unlinker_start(store, err)) < 0 ||
 		(!options->keep_orphans && (rc = start_sweep(store, err)) < 0) ||
 		(store->relaxed && (rc = relaxed_start(store, err)) < 0))
