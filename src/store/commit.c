@@ -438,15 +438,21 @@ static int apply_with_room(struct store *store, struct txn *txn)
 }
 
 /* Applies the list in one transaction. On failure no change of the list is applied, and `err` has
- * the reason. */
+ * the reason. After a failed sync the next start undoes all later changes, so none is applied. */
 static enum store_status batch_try(
 	struct store *store, struct txn *list, struct penstock_error *err)
 {
 	enum store_status status = STORE_OK;
 	int before = sqlite3_total_changes(store->writer->handle);
 	uint64_t room = store->room;
-	int rc = db_run(db_statement(store->writer, SQL_BEGIN));
+	int rc;
 
+	if (store->sync_failed) {
+		error_set(err, PENSTOCK_E_IO, "cannot change '%s': a sync failed; restart the store",
+			store->root);
+		return STORE_FAILED;
+	}
+	rc = db_run(db_statement(store->writer, SQL_BEGIN));
 	for (struct txn *t = list; t && !rc; t = t->next) {
 		t->status = STORE_OK;
 		t->more = false;
@@ -466,35 +472,16 @@ static enum store_status batch_try(
 	return status;
 }
 
-/* Refuses all changes of the list. After a failed sync the next start undoes all later changes, so
- * no change may be acknowledged. */
-static void refuse(struct store *store, struct txn *list)
-{
-	for (struct txn *t = list; t; t = t->next) {
-		t->status = STORE_FAILED;
-		error_set(&t->err, PENSTOCK_E_IO,
-			"cannot change '%s': a sync failed; restart the store", store->root);
-	}
-}
-
 static void batch_run(struct store *store, struct txn *list)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	enum store_status status;
 
 	find_room(store, list);
-	if (store->sync_failed) {
-		refuse(store, list);
-		return;
-	}
 	status = batch_try(store, list, &err);
 	if (status == STORE_NO_SPACE) {
 		penstock_error_release(&err);
 		relieve_disk(store);
-		if (store->sync_failed) {
-			refuse(store, list);
-			return;
-		}
 		store->room = room_of(store);
 		status = batch_try(store, list, &err);
 	}
