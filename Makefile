@@ -138,10 +138,10 @@ check-system-asan: asan
 	$(SANITIZE) PENSTOCK=build-asan/penstock tools/test-system --timeout 900
 
 check-long: all
-	tools/test-system -m long --timeout 3600
 	PENSTOCK_PYTHON=$(BUILD)/python $(PYTEST) tests/python -m long --timeout 3600
 	ninja -C $(BUILD) tests/unit/test-sync-alloc
 	ALLOCATIONS=all $(BUILD)/tests/unit/test-sync-alloc
+	tools/test-system -m long --timeout 3600
 
 soak: deps
 	$(MAKE) all
