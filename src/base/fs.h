@@ -46,7 +46,7 @@ int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_erro
 int fs_check_private(const char *path, struct penstock_error *err);
 
 /* Replaces `path` with `data`: temporary file in the same directory, fdatasync, rename, fsync of
- * the directory. After a crash at any instant either the old or the new file exists, complete. */
+ * the directory. After a crash at any instant, the complete old or the complete new file exists. */
 int fs_write_atomic(
 	const char *path, const void *data, size_t len, mode_t mode, struct penstock_error *err);
 
@@ -115,10 +115,11 @@ int fs_lock_wait(int fd, const atomic_int *cancel);
 int fs_lock_file(const char *path, struct penstock_error *err);
 /* Like fs_lock(), but shared: any number of processes can hold it if none holds it exclusively. */
 int fs_lock_shared(int fd);
-/* Returns true if another process holds the lock, exclusive or shared, or if that is unknown. */
+/* Returns true if the file is locked, exclusively or shared, through another open() of the file, or
+ * if the query fails. */
 bool fs_lock_in_use(int fd);
-/* Returns true if another process holds the lock exclusively, or if that is unknown. Only queries,
- * like fs_lock_in_use(), so neither function blocks a process that takes the lock. */
+/* Like fs_lock_in_use(), but ignores shared locks. Both functions only query: they never take the
+ * lock, so they cannot block another process that takes it. */
 bool fs_lock_held(int fd);
 
 /* The path through /proc of an open file, even if it was opened with O_PATH: for calls that take no

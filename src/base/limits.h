@@ -33,7 +33,7 @@
  * documents this maximum for replication rules */
 #define LIMIT_S3_RULES	    (2 * MIB)
 #define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
-#define LIMIT_S3_CORS_REQUEST (8 * KIB) /* bytes of the names of these headers */
+#define LIMIT_S3_CORS_REQUEST (8 * KIB) /* bytes of the header names in a preflight */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
 /* Our own choices within these limits. */
@@ -146,8 +146,8 @@
 #define LIMIT_HTTP_HOSTS	    64 /* hosts remembered without a request in progress */
 /* bytes of the buffer of a connection for the direction with the data */
 #define LIMIT_HTTP_BUFFER	    (256 * KIB)
-/* bytes of that buffer in a run and in verbs that read the output of a run: a supervisor with 48
- * connections stays below 32 MiB */
+/* like LIMIT_HTTP_BUFFER, for a run and for verbs that read the output of a run: a supervisor with
+ * 48 connections stays below 32 MiB */
 #define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB)
 /* bytes of the buffer for the reply to a request that sends data */
 #define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB)
@@ -162,8 +162,8 @@
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)
 /* ms beyond the mean wait for a reply after which a request is sent again */
 #define LIMIT_HTTP_RESEND_MS	    700
-/* ms beyond that mean after which a read of samples is sent again: a batch waits for the read, and
- * the repetition costs little */
+/* ms beyond the mean wait after which a read of samples is sent again: a batch waits for the read,
+ * and the repetition costs little */
 #define LIMIT_READS_RESEND_MS	    100
 /* connections of one thread that reads samples over plain HTTP */
 #define LIMIT_PLAIN_CONNECTIONS	    64
@@ -175,27 +175,28 @@
 #define LIMIT_PLAIN_CHUNK	    (256 * KIB)
 /* reads in one request to penstock's store */
 #define LIMIT_READ_MANY		    4096
-/* bytes of the objects in the reply to such a request; reads beyond the limit use GET, which
- * occupies no worker of the server while the reply is sent */
+/* bytes of the objects in the reply to a request with several reads; reads beyond the limit use
+ * GET, which occupies no worker of the server while the reply is sent */
 #define LIMIT_READ_MANY_BYTES	    (8 * MIB)
 #define LIMIT_READS		    4096 /* reads of objects in one call of reads_run() */
-/* bytes of the request heads of these reads, with long keys and a session token */
+/* bytes of the request heads of LIMIT_READS reads, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
-/* ms of an outage of the store that a reader of samples waits out: a failed training run costs
+/* ms for which a reader of samples waits for an unavailable store: a failed training run costs
  * more */
 #define LIMIT_READS_PATIENCE_MS	    (5 * 60 * 1000)
-/* ms of an outage that opening a data set or a web resource waits out: the address may be wrong */
+/* ms for which opening a data set or a web resource waits for an unavailable server, whose address
+ * may be wrong */
 #define LIMIT_OPEN_PATIENCE_MS	    (30 * 1000)
 
 /* Transfers. */
 #define LIMIT_TIDY_MS	 10000 /* ms to delete many objects after a cancelled call */
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files are uploaded in parts */
 #define LIMIT_GET_SINGLE (32 * MIB) /* bytes; larger objects are downloaded in ranges */
-#define LIMIT_GET_RANGE	 (8 * MIB) /* bytes of one such range */
+#define LIMIT_GET_RANGE	 (8 * MIB) /* bytes of one range of a download */
 /* bytes of a range held in memory before they are written; divides GET_BLOCK_MAX */
 #define LIMIT_GET_GATHER (128 * KIB)
 #define LIMIT_GET_WRITE_AHEAD 16 /* gathered pieces of one download that wait to be written */
-#define LIMIT_GET_LINGER_MS 50 /* maximum ms that such a piece waits for further pieces */
+#define LIMIT_GET_LINGER_MS 50 /* maximum ms that a gathered piece waits for further pieces */
 /* requests of one transfer that run or wait in the engine, about 10 KiB each */
 #define LIMIT_TRANSFER_AHEAD 48
 /* bytes held by all streams of a process, so that the process stays below 64 MB */
@@ -221,10 +222,10 @@
 #define LIMIT_FILE_READERS 16 /* sets of connections kept between reads */
 #define LIMIT_FETCH_CHUNK (8 * MIB) /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
-#define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and delivered at a time */
-/* bytes of freed memory that the verbs keep instead of returning it at once */
+#define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes of a download read back and delivered at a time */
+/* bytes of freed memory that the verbs keep instead of returning it to the kernel */
 #define LIMIT_TRANSFER_KEPT (16 * MIB)
-#define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* bytes; larger blocks are returned at once */
+#define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* bytes; larger freed blocks are returned at once */
 /* heaps that the threads of the verbs share: memory that was freed in one heap is not reused by
  * another heap */
 #define LIMIT_TRANSFER_ARENAS 2
@@ -236,7 +237,7 @@
 #define LIMIT_BULK_WORKERS 8 /* threads, one blocking call each */
 #define LIMIT_BATCH_JOBS  32 /* maximum number of lines of a batch that run at the same time */
 #define LIMIT_BATCH_AHEAD 64 /* lines of a batch that are read and not finished */
-#define LIMIT_BATCH_HELD (64 * KIB) /* bytes of a line's output, held until its turn */
+#define LIMIT_BATCH_HELD (64 * KIB) /* bytes of a line's output, held until all earlier lines end */
 /* bytes; smaller objects are sent whole, because a delta needs two more requests, which cost as
  * much */
 #define LIMIT_DELTA_MIN	 (16 * MIB)
@@ -268,13 +269,14 @@
 
 /* Data sets. */
 #define LIMIT_DATASET_SHARDS  50000000 /* objects or files; 100 bytes of memory each */
-/* shards of a data set on the web without an index: each takes a request when it is opened */
+/* shards of a data set on the web without an index: opening the data set takes a request for each
+ * shard */
 #define LIMIT_DATASET_WEB	  100000
 #define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of the names and ETags of the shards */
 #define LIMIT_DATASET_INDEX   (16 * GIB) /* bytes of the index of a data set */
 /* ms; the result of a scan that took longer is kept in the home */
 #define LIMIT_DATASET_SCAN_MS 100
-#define LIMIT_DATASET_KEPT_DAYS 30 /* days for which such a result is kept after its last use */
+#define LIMIT_DATASET_KEPT_DAYS 30 /* days that the result of a scan is kept after its last use */
 /* bytes; the shards of a larger data set are scanned by one process at a time */
 #define LIMIT_DATASET_SCAN_MIN (64 * MIB)
 /* ms for which other processes wait for the scanning process, which may be stopped */
@@ -291,7 +293,7 @@
 #define LIMIT_DATASET_WAIT_MS 30000
 /* files of the cache that are sorted to remove the oldest; 32 bytes of memory each */
 #define LIMIT_DATASET_CACHE_FILES 4000000
-/* bytes of one compressed shard, stored and unpacked; writers usually make shards of 64 MiB */
+/* bytes of a compressed shard, and bytes of its content; writers usually make shards of 64 MiB */
 #define LIMIT_DATASET_PACKED  (1 * GIB)
 /* bytes of unpacked shards of a data set in memory: 32 usual shards, or two of the largest */
 #define LIMIT_DATASET_UNPACKED (2 * LIMIT_DATASET_PACKED)
@@ -354,7 +356,8 @@
 #define LIMIT_NOTICE_SOURCES 16 /* notice sources of one run; each has a thread */
 /* processes and threads of a step without `maxProcesses`; stops fork bombs */
 #define LIMIT_STEP_PROCESSES 4096
-/* processes and threads for each CPU of such a step, if that is more: data loaders have threads */
+/* processes and threads for each CPU of a step without `maxProcesses`, if the product is larger
+ * than LIMIT_STEP_PROCESSES: data loaders have threads */
 #define LIMIT_STEP_PROCESSES_PER_CPU 512
 #define LIMIT_WORKFLOW_PREFIX 512 /* bytes of an S3 path; leaves half a key for file names */
 /* iterations of one loop; a program with more should loop by itself */
@@ -370,7 +373,7 @@
 /* objects; each may hold a mapping, of which Linux allows 65,530 */
 #define LIMIT_STORE_CACHE_ENTRIES 32768
 /* bytes of snapshots of objects with hundreds of parts or more. The snapshots of an account may
- * take at most as many bytes as then remain free: 140 snapshots of an object with 10,000 parts. */
+ * take at most as many bytes as they leave free: 140 snapshots of an object with 10,000 parts. */
 #define LIMIT_STORE_SNAPSHOTS (512 * MIB)
 /* days for which an unfinished multipart upload without a new part is kept */
 #define LIMIT_STORE_UPLOAD_DAYS 7
@@ -390,12 +393,12 @@
 #define LIMIT_SERVER_POLICIES (8 * MIB)
 /* bytes of the configurations of all buckets, for each kind that the server keeps parsed in memory;
  * parsed, they take up to five times as much. The configurations of an account may take at most as
- * many bytes as then remain free. */
+ * many bytes as they leave free. */
 #define LIMIT_SERVER_RULES (64 * MIB)
-/* bytes that such a configuration counts in addition to its text */
+/* bytes that a configuration counts in LIMIT_SERVER_RULES, in addition to its text */
 #define LIMIT_SERVER_RULES_EACH (1 * KIB)
 /* bytes of access logs of all buckets that wait in memory to be delivered; the logs of an account
- * may take at most as many bytes as then remain free */
+ * may take at most as many bytes as they leave free */
 #define LIMIT_SERVER_LOG (32 * MIB)
 /* bytes of new lines after which logs are delivered early: half of the maximum of one account */
 #define LIMIT_SERVER_LOG_FRESH (LIMIT_SERVER_LOG / 4)
@@ -415,42 +418,45 @@
 /* versions that one step of the lifecycle reads, and may delete in one transaction */
 #define LIMIT_LIFECYCLE_STEP 100
 #define LIMIT_STORE_KEY_FILE (64 * KIB) /* bytes of the file of master keys */
-#define LIMIT_STORE_MASTER_KEYS 16 /* keys in that file: the current one and older ones */
+#define LIMIT_STORE_MASTER_KEYS 16 /* master keys: the current key and older keys */
 #define LIMIT_STORE_LAYOUT (4 * MIB) /* bytes: 10,000 parts of a few pieces each */
 /* buckets of one page, as AWS documents it */
 #define LIMIT_S3_LIST_BUCKETS 10000
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
-/* threads among these that read the bytes of long copies: a copy of 5 GiB takes half a minute */
+/* workers that may read the bytes of long copies at the same time: a copy of 5 GiB takes half a
+ * minute */
 #define LIMIT_SERVER_LONG_JOBS 8
 /* bytes that a copy reads without a slot for long jobs; a few milliseconds */
 #define LIMIT_SERVER_SHORT_COPY (1 * MIB)
 /* The next two limits are for each daemon: one daemon serves TCP, another one the Unix socket. */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor, at least 2 */
-/* open connections, unless three quarters of the descriptors of the process are fewer */
+/* open connections; three quarters of the descriptors of the process if that number is lower */
 #define LIMIT_SERVER_CONNECTIONS 32768
 /* connections kept free for clients with valid keys, at most a quarter of all; our own client opens
  * 64 connections to one host */
 #define LIMIT_SERVER_ROOM 64
 /* A TCP connection without a valid signature in a header is closed if it neither begins a request
- * nor moves these bytes within these seconds. A head has fewer bytes, so a slow head ends the
- * connection. */
+ * nor moves these bytes within these seconds. The head of a request has fewer bytes, so a client
+ * that sends a head slowly is disconnected. */
 #define LIMIT_SERVER_STRANGER_SECONDS 30
 #define LIMIT_SERVER_STRANGER_BYTES   (64 * KIB)
-/* bytes of a connection's buffers; headers must fit; cleared for each request */
+/* bytes of the buffers of a connection, which must hold all headers of a request, and which are
+ * cleared for each request */
 #define LIMIT_SERVER_CONNECTION (64 * KIB)
-/* bytes in memory of documents and replies that are longer than these buffers; half of the limit
- * holds 1,500 lists of 1,000 keys */
+/* bytes in memory of documents and replies that are longer than LIMIT_SERVER_CONNECTION; half of
+ * the limit, the maximum of one account, holds 1,500 lists of 1,000 keys */
 #define LIMIT_SERVER_HELD (1 * GIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */
 /* connections of clients that read the metrics. One address may have a quarter of them. While more
  * than half are open, the oldest connection is closed early. */
 #define LIMIT_MONITOR_CONNECTIONS 64
-/* seconds in which such a connection begins a request or moves LIMIT_SERVER_STRANGER_BYTES */
+/* seconds in which a client that reads the metrics must begin a request or move
+ * LIMIT_SERVER_STRANGER_BYTES */
 #define LIMIT_MONITOR_SECONDS 10
 #define LIMIT_UI_CONNECTIONS 64 /* connections of browsers; each has a thread */
 #define LIMIT_UI_VISITOR 48 /* connections of one address; leaves some for other addresses */
-#define LIMIT_UI_SECONDS 60 /* seconds without a byte on such a connection */
+#define LIMIT_UI_SECONDS 60 /* seconds without a byte on the connection of a browser */
 #define LIMIT_UI_REPLY (64 * MIB) /* bytes of JSON */
 #define LIMIT_UI_ROWS 10000 /* objects of a list in a reply */
 /* earlier lists of runs that are remembered: one for each page that polls, and some spare */
@@ -458,11 +464,11 @@
 #define LIMIT_UI_PIECE (1 * MIB) /* bytes of a log in a reply */
 #define LIMIT_UI_PART (8 * MIB) /* bytes of a file that a browser sends in one request */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a rejected body that are still read */
-/* bytes of a body that is held until it is complete, then written at once */
+/* bytes of a body that is held in memory until it is complete, and then written in one piece */
 #define LIMIT_STORE_HELD (512 * KIB)
-/* such bodies at a time; further bodies are written as they arrive */
+/* bodies held until they are complete; further bodies are written as they arrive */
 #define LIMIT_STORE_HELD_BODIES 32
-/* files that wait to be unlinked; with more, the thread that adds a file unlinks them */
+/* files that wait to be unlinked; at the limit, a thread that adds a file unlinks some of them */
 #define LIMIT_STORE_UNLINKS 4096
 /* bytes of a body that is hashed, together with other bodies, once the body is complete */
 #define LIMIT_SERVER_LATE_HASH (32 * MIB)
@@ -495,7 +501,7 @@
 /* samples of a rank's batch; its indices are in memory */
 #define LIMIT_DATASET_BATCH   (1 << 24)
 #define LIMIT_DATASET_SETS    1024 /* sets of one mix; the largest published mixes have hundreds */
-/* sum of the weights of a mix: a product of two fits into 64 bits */
+/* sum of the weights of a mix: the product of two smaller numbers fits into 64 bits */
 #define LIMIT_DATASET_WEIGHTS ((uint64_t)1 << 32)
 #define LIMIT_DATASET_STATE   (4 * KIB) /* bytes of the saved place in a data set; about 150 */
 

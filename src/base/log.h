@@ -74,8 +74,8 @@ void log_set_colour(bool on);
  * log_stream(), or "" if lines have no colour. */
 const char *log_colour(enum log_level level);
 const char *log_colour_end(void);
-/* Reports the last byte of text that another writer has put on stderr: if that character is not a
- * newline, the next line begins with a newline. */
+/* Reports the last byte of the text that another writer has put on stderr. If `last` is not a
+ * newline, the log writes a newline before its next line. */
 void log_text_ended(char last);
 /* Ends a line of another writer on stderr that has no newline yet. */
 void log_begin_line(void);

@@ -87,7 +87,7 @@ static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 	return take_fd(fd);
 }
 
-/* Builds the name of a socket; `hidden` for the name until the socket listens. */
+/* Builds the name of a socket. `hidden` selects the name that a socket has until it listens. */
 static bool make_name(
 	const char *directory, bool hidden, const char *address, struct sockaddr_un *name)
 {

@@ -1,6 +1,6 @@
 /*
- * A limit that owners share. An owner may hold at most as much as then remains free, so that no
- * owner holds more than half.
+ * A limit that owners share. After each quota_take() its owner holds at most as much as is still
+ * free, so that no owner holds more than half of the limit.
  *
  *	struct quota memory;
  *
@@ -40,7 +40,7 @@ void quota_init(struct quota *quota, size_t limit);
 void quota_release(struct quota *quota);
 /* Returns the share of an owner, which exists until quota_release(); NULL if out of memory. */
 struct quota_share *quota_share(struct quota *quota, const char *owner);
-/* Returns false if the owner would then hold more than remains free. */
+/* Takes nothing and returns false if the owner would hold more than what is left free. */
 bool quota_take(struct quota_share *share, size_t n);
 void quota_give_back(struct quota_share *share, size_t n);
 /* Returns the amount that the owner holds. */

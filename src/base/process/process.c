@@ -129,8 +129,8 @@ enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_E
 #define REPORT_FD 3
 #define EXTRA_FD  PROCESS_HANDED_FD
 #define FREE_FD	  5 /* the first descriptor that is free for copies */
-/* Descriptors from this one on stay open if close_range() fails, because Linux is older than 5.9 or
- * a seccomp filter refuses the call. */
+/* Descriptors from this number on stay open if close_range() fails, because Linux is older than 5.9
+ * or a seccomp filter refuses the call. */
 #define CLOSE_MAX 65536
 
 /*

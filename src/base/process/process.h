@@ -71,9 +71,9 @@ struct process_spec {
 	const int *cgroups;
 	size_t n_cgroups;
 	/*
-	 * Descriptor of the directory of the last of these groups, if that group is of version 2:
-	 * the child starts in the group if the kernel supports that, because joining takes long.
-	 * NULL if the child has to join that group.
+	 * Descriptor of the directory of the last group in `cgroups`, if that group is of version
+	 * 2: the child starts in the group if the kernel supports that, because joining a group
+	 * takes long. NULL if the child has to join the last group, too.
 	 */
 	const int *born_in;
 	/* CLONE_NEW* flags: the child is the first process in these namespaces. Requires a body:
