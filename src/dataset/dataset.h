@@ -52,9 +52,9 @@ struct dataset_options {
 	/* for "tokens": number of tokens in a sample, and from the start of one sample to the start
 	 * of the next */
 	uint64_t window, stride;
-	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h). A sample is then its pixels
-	 * and, except in "objects", the sample as it is stored. Height and width are 0 if images
-	 * are not decoded. */
+	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h). A read then returns the
+	 * pixels of a sample, followed by its stored bytes unless the format is "objects". Height
+	 * and width are 0 if images are not decoded. */
 	uint32_t decode_height, decode_width;
 	/* the column with the image; the first with an image if NULL; copied */
 	const char *decode_column;
@@ -71,12 +71,12 @@ int dataset_open(
 	struct dataset **out, const struct dataset_options *options, struct penstock_error *err);
 void dataset_free(struct dataset *set);
 
-/* Returns the number of shards, without other files of the place. */
+/* Returns the number of shards, not counting the other files of the place. */
 size_t dataset_shards(const struct dataset *set);
 uint64_t dataset_count(const struct dataset *set);
 /* Returns the name of the format, "objects" if each object is a sample. */
 const char *dataset_format(const struct dataset *set);
-/* Returns the bytes of a sample if all samples have the same size, else 0. */
+/* Returns the size of a sample in bytes if all samples have the same size, else 0. */
 uint64_t dataset_sample_size(const struct dataset *set);
 const struct source *dataset_source(const struct dataset *set);
 

@@ -430,8 +430,8 @@ static int detect_by(struct dataset *set, size_t shard, const atomic_int *cancel
 	return 0;
 }
 
-/* Sets `*name` to the format of the index, or of a large shard. An index.json of another program is
- * ignored. */
+/* Sets `*name` to the format that index.json belongs to, or else to the format of a large shard. An
+ * index.json of no known format is ignored. */
 static int detect(struct dataset *set, const atomic_int *cancel, const char **name,
 	struct penstock_error *err)
 {

@@ -40,8 +40,8 @@ struct dataset {
 	enum dataset_origin origin;
 	/* CRC32C of each sample, in `index`; NULL if checksums are not known */
 	const uint32_t *sums;
-	/* The parsed index.json of MosaicML or litData; NULL for other formats. "tokens" have one
-	 * if they are in chunks of litData. */
+	/* The parsed index.json of MosaicML or litData; NULL for other formats. The format "tokens"
+	 * has `litdata` if its tokens are in chunks of litData. */
 	struct mds_index *mds;
 	struct litdata_index *litdata;
 	uint64_t count;
@@ -116,7 +116,7 @@ int dataset_use_index(struct dataset *set, const struct index *index, struct buf
 void dataset_forget_samples(struct dataset *set);
 int dataset_make_index(const struct dataset *set, struct buf *out, struct penstock_error *err);
 
-/* Returns the bytes of a decoded image, or 0 if images are not decoded. */
+/* Returns the size of a decoded image in bytes, or 0 if images are not decoded. */
 static inline size_t dataset_pixels(const struct dataset *set)
 {
 	return set->image.height ? jpeg_bytes(&set->image) : 0;

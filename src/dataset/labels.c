@@ -88,7 +88,8 @@ int dataset_find_labels(struct dataset *set, struct penstock_error *err)
 	r = find_runs(set, labels, err);
 	if (r < 0 || !labels->n)
 		return r;
-	/* Byte order puts "a-b/" before "a/". */
+	/* The folders are in the order of the objects, in which "a-b/1" is before "a/1": sort them
+	 * by name. */
 	qsort(labels->names.items, labels->names.n, sizeof(*labels->names.items), by_name);
 	for (size_t i = 0; i < labels->n; i++) {
 		const char *name = source_name(set->source, labels->runs[i].first);

@@ -167,8 +167,9 @@ static bool has_changed(const struct batch *b)
 	return false;
 }
 
-/* A shard of another version may be a copy, unless it is on the web. If the checksums of the
- * samples are known, they decide: from the first such shard on, versions are not compared. */
+/* If a shard has another version than in the index, the shard may be a copy with the same samples.
+ * So if the index has checksums of the samples, versions are not compared from then on, and
+ * verify() finds samples that differ. On the web, another version is always an error. */
 static int read_batch(const struct dataset *set, struct source_reader *reader, struct batch *b,
 	size_t used, const atomic_int *cancel, struct penstock_error *err)
 {

@@ -128,8 +128,8 @@ static int decode_some(void *cookie, size_t part, struct penstock_error *err)
 	return r;
 }
 
-/* Decodes on this thread, or on as many threads as there are idle processors. Threads that read
- * ahead keep the processors busy, so their batches get no additional threads. */
+/* Decodes on this thread, or on one thread for each processor on which no other call decodes. If
+ * threads that read ahead already decode on all processors, no further thread is started. */
 static int decode_all(struct decoding *d, struct penstock_error *err)
 {
 	size_t parts = (d->n + IMAGES_AT_A_TIME - 1) / IMAGES_AT_A_TIME, team;

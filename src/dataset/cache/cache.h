@@ -92,7 +92,7 @@ void block_cache_put(
 	struct block_cache *cache, struct block_file *file, uint64_t block, const void *data);
 void block_cache_give_up(struct block_file *file, uint64_t block);
 
-/* Returns the bytes of a block. */
+/* Returns the size in bytes of a block of a shard of `size` bytes. */
 static inline size_t block_size(uint64_t size, uint64_t block)
 {
 	uint64_t left = size - block * CACHE_BLOCK;

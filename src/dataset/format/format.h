@@ -145,14 +145,14 @@ int fields_grow(
 
 /* Returns "bytes", "text", "json", "number" or "array"; static. */
 const char *format_type_name(enum format_type type);
-/* Returns the bytes of one value; 0 for DTYPE_NONE. */
+/* Returns the size of one value in bytes; 0 for DTYPE_NONE. */
 size_t dtype_size(enum format_dtype dtype);
 /* Returns the name, as in NumPy: "float32"; static. */
 const char *dtype_name(enum format_dtype dtype);
 /* Returns DTYPE_NONE if the name is unknown. */
 enum format_dtype dtype_find(const char *name, size_t len);
 
-/* Computes the bytes of an array; returns false if a size_t cannot hold them. */
+/* Computes the size of an array in bytes. Returns false if a size_t cannot hold the size. */
 bool format_array_size(enum format_dtype dtype, unsigned ndim, const uint64_t *dims, size_t *size);
 
 #endif

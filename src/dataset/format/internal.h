@@ -98,7 +98,7 @@ const char *images_list(
 
 /* Scans a shard of MDS or litData, which begins with a u32 count and `count` + 1 u32 offsets:
  * samples are contiguous, and the last sample ends with the shard. `samples` is the number of
- * samples in the index. */
+ * samples that the index.json declares for the shard. */
 int scan_offsets(const struct shard_reader *shard, uint64_t samples, format_sample_fn sample,
 	void *cookie, struct penstock_error *err);
 

@@ -77,8 +77,8 @@ struct npy {
 const char *records_of_array(struct records *r, const char *name, const struct npy *array);
 /* Number of bytes that npy_header_size() needs. */
 #define NPY_START 12
-/* Returns the bytes of the header, from the first NPY_START of the file; 0 if the file is not a
- * .npy file of version 1, 2 or 3. */
+/* Returns the size of the header in bytes, which the first NPY_START bytes of the file declare.
+ * Returns 0 if the file is not a .npy file of version 1, 2 or 3. */
 uint64_t npy_header_size(const unsigned char start[static NPY_START]);
 /* Parses a header of `len` bytes, as npy_header_size() returned. Returns NULL, or the reason for
  * which the header is refused; `*code` is then PENSTOCK_E_CORRUPT or PENSTOCK_E_UNSUPPORTED. */

@@ -24,7 +24,7 @@ struct decoder {
 	char reason[JMSG_LENGTH_MAX];
 	struct resize_axis across, down;
 	uint8_t *line; /* a line as decoded by libjpeg */
-	uint8_t *rows; /* lines that are resized across */
+	uint8_t *rows; /* lines that already have the width of the result */
 	int32_t *sums;
 };
 

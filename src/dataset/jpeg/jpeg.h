@@ -34,7 +34,7 @@ struct jpeg_size {
 	uint32_t height, width;
 };
 
-/* Returns the bytes of the result. */
+/* Returns the size of the result in bytes. */
 size_t jpeg_bytes(const struct jpeg_size *size);
 /* Returns true if the bytes begin like a JPEG image. */
 bool jpeg_is(const void *data, size_t len);

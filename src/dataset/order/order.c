@@ -79,8 +79,8 @@ static uint64_t find_window(const struct order *o, uint64_t p, struct window *w)
 	uint64_t short_window = short_block - short_block % o->window;
 	uint64_t grid = o->n + o->missing, end;
 
-	/* The grid has the same positions up to the end of the window with the short block; later
-	 * positions are shifted by `missing`. */
+	/* Adds `missing` to the positions after the window with the short block. In that window,
+	 * window_at() leaves out the hole. */
 	end = grid - short_window > o->window ? short_window + o->window : grid;
 	if (p >= end - o->missing)
 		p += o->missing;

@@ -48,7 +48,7 @@ struct order {
 	enum order_kind kind;
 	uint64_t n;
 	uint64_t block; /* samples */
-	uint64_t window; /* samples; a window has consecutive slots */
+	uint64_t window; /* samples; a window has consecutive slots, the places of blocks */
 	uint64_t missing; /* number of samples by which the last block is shorter */
 	uint64_t short_slot; /* slot of the last block */
 	uint64_t key; /* key of the windows */

@@ -69,8 +69,9 @@ struct pack {
 	struct location at;
 	struct object_client *client; /* NULL for a directory */
 	char *prefix; /* prefix of the keys, or path of the directory */
-	uint64_t units; /* number of samples of the target */
-	uint64_t *first; /* the first sample of each unit; NULL if a unit is a sample */
+	uint64_t units; /* number of units; a unit is a sample of the target */
+	/* the first source sample of each unit; NULL if each unit is one source sample */
+	uint64_t *first;
 	struct order order;
 	uint64_t *starts; /* position of each shard's first unit, and the end */
 	size_t n;

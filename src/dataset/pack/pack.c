@@ -40,7 +40,7 @@ static size_t key_length(const char *name)
 	return tar_split_name(name, &len, &ext) ? len : strlen(name);
 }
 
-/* Objects with one key are one sample. */
+/* Makes one unit of adjacent objects that have the same key. */
 static int group_objects(struct pack *p, struct penstock_error *err)
 {
 	const struct source *source = dataset_source(p->set);
@@ -158,7 +158,8 @@ static int split(
 	return r < 0 ? error_move(err, &own) : 0;
 }
 
-/* Makes big-endian numbers little endian, in place, because only this thread uses the memory. */
+/* Makes big-endian numbers little endian. Changes the sample in place, which is safe because only
+ * this thread uses the memory. */
 static void swap(struct format_field *f)
 {
 	size_t width = dtype_size(f->dtype);

@@ -53,7 +53,7 @@ struct source {
 	char *query; /* query of an HTTP URL: "?…", or "" */
 	bool encode; /* names must be percent-encoded for URLs */
 	bool single;
-	atomic_bool any_version; /* shards are read as they are now: the caller verifies samples */
+	atomic_bool any_version; /* versions are not compared: the caller verifies samples */
 	bool opened; /* reads wait longer for an unavailable store */
 	struct buf text;
 	struct shard *shards;

@@ -171,7 +171,8 @@ static int await(struct source *s, const atomic_int *cancel, struct penstock_err
 	return 0;
 }
 
-/* Under the lock: frees the content of the least recently read shard. */
+/* Under the lock: frees the content of the least recently read shard among those that no thread
+ * holds. Returns false if there is no such content. */
 static bool forget_oldest(struct source *s)
 {
 	struct packed *oldest = NULL;
@@ -189,8 +190,9 @@ static bool forget_oldest(struct source *s)
 	return true;
 }
 
-/* Under the lock: reserves `size` bytes of the room, and waits until other threads free enough
- * room. A thread that holds a shard never waits here, so there is no deadlock. */
+/* Under the lock: reserves `size` bytes of the room. Frees contents that no thread holds, or waits
+ * for other threads to end their reads. A thread that holds a content never waits here, so there is
+ * no deadlock. */
 static int take_room(
 	struct source *s, uint64_t size, const atomic_int *cancel, struct penstock_error *err)
 {

@@ -39,7 +39,7 @@ static bool find_choice(const char *text, struct choice *out)
 	return out->end[-1] == '}';
 }
 
-/* Appends the text with a value in place of the braces. `out` has room for one more. */
+/* Appends the text with a value in place of the braces. `out` has room for one more text. */
 static int add(struct strlist *out, const struct choice *at, const char *value, size_t len)
 {
 	char *name = str_printf(

@@ -122,7 +122,7 @@ size_t source_count(const struct source *source);
 /* Returns the name of a shard relative to the URL, or the last component of the URL of a single
  * shard. Valid as long as the source. */
 const char *source_name(const struct source *source, size_t shard);
-/* Returns the bytes of a shard, or the bytes of its content if the shard is compressed. */
+/* Returns the size of a shard in bytes, or the size of its content if the shard is compressed. */
 uint64_t source_size(const struct source *source, size_t shard);
 /* Returns the number of the shard with this name, or SIZE_MAX if there is none. */
 size_t source_find(const struct source *source, const char *name);

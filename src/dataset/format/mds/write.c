@@ -73,7 +73,7 @@ static unsigned dims_width(const struct format_field *v)
 	return max > UINT32_MAX ? 3 : max > UINT16_MAX ? 2 : max > UINT8_MAX ? 1 : 0;
 }
 
-/* Returns the bytes before the values of an array. */
+/* Returns the number of bytes before the values of an array. */
 static size_t head_size(const struct mds_column *c, const struct format_field *v)
 {
 	if (c->kind != MDS_NDARRAY)
