@@ -190,7 +190,7 @@ static const char *home_directory(char *space, size_t size)
 }
 
 /* Returns the variable's path, with a leading "~/" resolved, or `name` in ~/.aws. Returns NULL if
- * there is neither, or if out of memory. */
+ * the path needs a home directory and the user has none, or if out of memory. */
 static char *file_path(const char *variable, const char *name)
 {
 	char space[4096];

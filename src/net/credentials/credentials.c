@@ -279,7 +279,8 @@ static void take_fetched(struct credentials_provider *provider, struct credentia
 	error_move(&provider->failed, err);
 }
 
-/* Returns true if a cancelled fetch is needed again, because its keys were rejected meanwhile. */
+/* Returns true if a cancelled fetch is needed again, because a store has meanwhile rejected the
+ * current keys. */
 static bool is_needed_again(struct credentials_provider *provider)
 {
 	LOCK_SCOPE(&provider->lock);

@@ -19,7 +19,7 @@
 #define INSTANCE_URL	     "http://169.254.169.254"
 #define INSTANCE_URL_IPV6    "http://[fd00:ec2::254]"
 #define CONTAINER_URL	     "http://169.254.170.2"
-#define TOKEN_TTL_S	     300 /* a fetch takes seconds */
+#define TOKEN_TTL_S	     300 /* a fetch of keys takes only a few seconds */
 #define CONTAINER_TIMEOUT_MS 5000
 #define CONTAINER_ATTEMPTS   3
 

@@ -44,7 +44,7 @@ struct http_reply;
 struct http_limit {
 	uint64_t bytes_per_s;
 	pthread_mutex_t lock;
-	int64_t next_ns; /* monotonic; transfers pause until then */
+	int64_t next_ns; /* monotonic time until which transfers pause */
 };
 
 struct http_engine_options {
@@ -182,7 +182,7 @@ struct http_range {
 enum http_verdict {
 	HTTP_VERDICT_DEFAULT,
 	HTTP_VERDICT_RETRY, /* the attempt failed, regardless of its status; it may be repeated */
-	HTTP_VERDICT_WAIT, /* like RETRY, but not counted: new keys are being fetched */
+	HTTP_VERDICT_WAIT, /* like RETRY, but not a failed attempt: new keys are being fetched */
 	HTTP_VERDICT_FAIL /* the attempt failed and is not repeated */
 };
 
@@ -211,8 +211,8 @@ struct http_request {
 	int64_t connect_timeout_ms; /* the engine's if 0 */
 	int64_t stall_timeout_ms; /* the engine's if 0 */
 	unsigned max_attempts; /* the engine's if 0; 1 if the request must not be repeated */
-	/* bytes received at a time; the engine's `buffer` if 0, which is also the maximum; not used
-	 * by a request with a body */
+	/* bytes received at a time, at most the engine's `buffer`; `buffer` if 0; not used by a
+	 * request with a body */
 	size_t receive_buffer;
 	/* Retries a server that is absent or not ready (connection refused or cut off, name not
 	 * resolved, no reply, or a status that is retried) for this long without progress,
@@ -230,15 +230,15 @@ struct http_request {
 	/*
 	 * Moves much data and may wait for its turn: bulk requests to one host share a limit that
 	 * follows their throughput and the host's refusals
-	 * (docs/decisions/adaptive-concurrency.md). Other requests overtake them.
+	 * (docs/decisions/adaptive-concurrency.md). Other requests start before bulk requests.
 	 */
 	bool bulk;
 	/*
 	 * Allows a resend, for requests that are harmless if they reach the server twice: a request
 	 * that is silent for this much longer than the mean wait of bulk requests to its host
 	 * (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS) is abandoned and sent again on a new
-	 * connection, at most three times, and as long as few requests are resent. Never if 0. Only
-	 * with a sink and a source that can start again.
+	 * connection, at most three times, and as long as few requests are resent. If 0, nothing is
+	 * resent. Sink and source must be able to start again.
 	 */
 	int64_t resend_ms;
 	/* never through a proxy: for metadata services, which are on the machine itself */

@@ -2,8 +2,8 @@
  * Internals of the HTTP engine, shared by its files.
  *
  * A `call` is one request in progress: it waits in its host's queue, is active on a curl handle, or
- * waits for its next attempt. Only the engine thread accesses the data, except for `engine->synced`
- * and the counters.
+ * waits for its next attempt. Only the engine thread accesses the data, except for the options,
+ * which never change, `engine->synced`, and atomic members.
  */
 #ifndef NET_HTTP_INTERNAL_H
 #define NET_HTTP_INTERNAL_H
@@ -56,7 +56,7 @@ struct call {
 	unsigned resent; /* attempts that were abandoned because they were silent */
 	bool renew_connection; /* the next attempt uses a new connection */
 	unsigned fruitless; /* consecutive attempts without progress */
-	int64_t fruitless_ms; /* start of the first of these attempts */
+	int64_t fruitless_ms; /* start of the first attempt that `fruitless` counts */
 	int64_t not_before_ms; /* start of the next attempt */
 
 	/* Kept for the next attempt: the number of bytes that the sink has, and the validator of
@@ -115,7 +115,7 @@ struct http_engine {
 	struct http_host *hosts;
 	unsigned n_hosts;
 	struct call *active;
-	struct call *waiting; /* for their next attempt */
+	struct call *waiting; /* calls that wait for their next attempt */
 	unsigned n_active;
 	unsigned n_queued;
 	struct http_handle *pool;
@@ -123,7 +123,7 @@ struct http_engine {
 	bool submitted; /* a callback submitted a request: do not block in poll now */
 	int64_t last_tick_ms;
 	struct {
-		/* maximum of requests at a time: in this window, in the previous one */
+		/* maximum number of active requests in this window, and in the previous one */
 		unsigned most, most_before;
 		int64_t window_ms; /* start of the window */
 		unsigned kept; /* connections that libcurl keeps; 0 if not set */
@@ -140,7 +140,7 @@ struct http_engine {
 };
 
 /* limit.c: counts bytes that moved, and sleeps until the limit allows them. */
-#define HTTP_LIMITED_PIECE (16 * KIB) /* bytes sent or received at a time under a limit */
+#define HTTP_LIMITED_PIECE (16 * KIB) /* bytes of a body sent at a time under a limit */
 void http_limit_take(struct http_engine *engine, size_t bytes);
 
 /* engine.c */
@@ -154,7 +154,7 @@ void idle_check(struct http_engine *engine);
 bool idle_is_counted(const struct http_engine *engine);
 
 /* slow.c: requests that are slow compared with others. */
-/* Returns the waits of the call's kind of request to its host. */
+/* Returns the waits of requests of the same kind (GET or PUT) to the call's host. */
 struct waits *call_waits(const struct call *call);
 /* Counts the bytes moved since the last check. */
 void call_count_moved(struct call *call, int64_t now);

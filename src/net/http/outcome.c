@@ -364,8 +364,8 @@ static void attempt_count(struct http_engine *engine, struct call *call)
 
 /* ---- another attempt? ---- */
 
-/* Returns true if the request fails now: no attempts are left, and no time to wait for an absent
- * host. */
+/* Returns true if the request fails now: no attempts are left, and if the host is absent, the time
+ * to wait for the host has passed. */
 static bool is_exhausted(const struct http_engine *engine, const struct call *call, int64_t now)
 {
 	const struct http_request *request = call->request;

@@ -45,7 +45,7 @@ struct pace {
 	bool refused;
 
 	double rate; /* bytes per ms, before the last step */
-	unsigned before; /* limit before that step */
+	unsigned before; /* limit before the last step */
 	unsigned held; /* windows in PACE_HOLD */
 	bool try_down; /* the next try goes down */
 	unsigned ceiling; /* the concurrency at which the server asked to slow down */

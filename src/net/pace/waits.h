@@ -37,8 +37,9 @@ int64_t waits_quantile(const struct waits *waits, unsigned tenths);
  * least twice the ninth decile. Returns 0 if fewer than 8 waits are known. */
 int64_t waits_slow_ms(const struct waits *waits, int64_t more_ms);
 /* Returns true if a request that was silent for `silent_ms` counts as slow. `others_ms` is the time
- * since another request received data, or 0 if there are no others. If all requests are silent, the
- * cause is the server or the network, and the limit is twice as long. */
+ * since any request made progress, or 0 if there are no other requests. If all requests have been
+ * silent for half of waits_slow_ms(), the cause is the server or the network, and a request counts
+ * as slow only after twice waits_slow_ms(). */
 bool waits_is_slow(
 	const struct waits *waits, int64_t more_ms, int64_t silent_ms, int64_t others_ms);
 /* Takes one resend from the budget. Returns false if the budget is used up. */

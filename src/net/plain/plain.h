@@ -64,9 +64,10 @@ void plain_free(struct plain *plain);
 void plain_set_cancel(struct plain *plain, const atomic_int *cancel);
 
 /*
- * Runs all requests to their end. A request that receives nothing for `silence_ms`, or less than a
- * byte per millisecond over several times that long, ends without `good`. Once `*cancel` (may be
- * NULL; checked every 50 ms) is set, all remaining requests end without `good`.
+ * Runs all requests to their end. A request ends without `good` if it neither sends nor receives a
+ * byte for `silence_ms`, or if after 5 times `silence_ms` it has received less than a byte per
+ * millisecond. Once `*cancel` (may be NULL; checked every 50 ms) is set, all remaining requests end
+ * without `good`.
  */
 void plain_run(struct plain *plain, struct plain_get *gets, size_t n, int silence_ms,
 	const atomic_int *cancel);
