@@ -27,9 +27,10 @@ struct access_facts {
 	bool restricted; /* the bucket is public, and its public access is restricted */
 };
 
-/* Returns true if the request is allowed: no policy may deny it. For a caller in the account of the
- * bucket, an allow of the caller's policies or of the bucket's policy is enough. A caller in
- * another account needs an allow of its own policies, and of the bucket's policy or an ACL. */
+/* Returns true if the request is allowed. A deny in any policy refuses the request. For a caller in
+ * the account of the bucket, an allow of the caller's policies or of the bucket's policy is enough.
+ * A caller in another account needs an allow of its own policies, and of the bucket's policy or an
+ * ACL. */
 bool access_decide(const struct access_facts *facts);
 
 #endif

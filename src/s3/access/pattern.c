@@ -155,7 +155,7 @@ static bool is_star(const struct range *r)
 static bool match(struct range pattern, struct range text, bool any_case, size_t *steps)
 {
 	size_t unlimited = SIZE_MAX, *left = steps ? steps : &unlimited;
-	/* position after the last star; end of the text that this star matches so far */
+	/* `retry`: position after the last star; `from`: end of the text that this star matches */
 	const char *retry = NULL, *from = NULL;
 
 	while (text.p < text.end) {

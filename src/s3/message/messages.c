@@ -92,7 +92,7 @@ int s3_versions_parse(
 {
 	int r = table_parse(&versions_table, out, xml, len, err);
 
-	/* Both kinds are in one list; a marker has no ETag. */
+	/* The list has versions and delete markers; a delete marker has no ETag. */
 	for (size_t i = 0; r == 0 && i < out->n_versions; i++)
 		out->versions[i].is_marker = !out->versions[i].etag;
 	return r;

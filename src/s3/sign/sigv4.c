@@ -162,7 +162,7 @@ static void signing_key(
 	if (ws->failed)
 		return;
 	if (n >= sizeof(oldest->secret))
-		return; /* too long for the cache; rare, and only slower */
+		return; /* too long for the cache, which is rare: the key is derived each time */
 	memcpy(oldest->secret, secret, n + 1);
 	oldest->scope = *scope;
 	memcpy(oldest->key, out, 32);

@@ -24,7 +24,8 @@
 struct penstock_error;
 struct buf;
 
-/* The numbers of the CRCs are in replies of the store (s3/message/read_many.h). */
+/* The numbers of the CRCs are in replies of the store (s3/message/read_many.h), so they must not
+ * change. */
 enum checksum_kind {
 	CHECKSUM_NONE,
 	CHECKSUM_CRC32,
