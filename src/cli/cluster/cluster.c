@@ -153,7 +153,7 @@ static bool find_job(const char *jobs, const char *job, const char *id, struct s
 }
 
 /* Sets the message of a lost run whose end was not recorded, because no process followed its job.
- * Skips jobs of other clusters, which the list of jobs does not have. */
+ * Skips jobs of other clusters, because the list of jobs does not contain them. */
 static void explain_loss(const struct slurm_job *job, const struct slurm_status *status,
 	struct records_attempt *attempt)
 {

@@ -200,7 +200,7 @@ struct following {
 	int64_t settle_ms;
 	/* time at which Slurm first reported the end of the job; 0 if Slurm has not reported it */
 	int64_t ended_at_ms;
-	int said_attempt; /* the last preempted attempt that was noticed; 0 if there is none */
+	int said_attempt; /* the last attempt that was seen as preempted; 0 if there is none */
 };
 
 static void say_status(struct following *f, const char *job, const struct slurm_status *status)
@@ -535,7 +535,8 @@ int cluster_hold(
 
 	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
 		return take_fd(turn);
-	/* A run that has ended has no job, unless it continued here while the job was pending. */
+	/* A run that has ended has no job, unless the run continued on this machine while the job
+	 * was pending. */
 	if (r == 0 && ((last.state != RUN_SUCCEEDED && last.state != RUN_FAILED &&
 			       last.state != RUN_STOPPED) ||
 			      slurm_job_is_left(home, id)))

@@ -53,8 +53,8 @@ static json_t *json_fields(const struct format_fields *fields)
 }
 
 /*
- * Sets the state of the index by a comparison with a new list of the shards. If the index is out of
- * date, opens the data set again without the index.
+ * Compares the index with a new list of the shards, and sets `*state` to the state of the index. If
+ * the index is out of date, opens the data set again without the index.
  */
 static int check_index(
 	struct set_operand *in, const char *url, const char **state, struct penstock_error *err)

@@ -47,7 +47,8 @@ struct set_operand {
 /* Reads SET_OPTIONS and the option with the name of the format, and watches for Ctrl-C. Returns 0,
  * or the exit code after a message. */
 int set_options(struct set_operand *in, const struct cli *cli, const char *format);
-/* Opens the data set and, at the first call, its store. `in->options.fresh` may be set before. */
+/* Opens the data set and, at the first call, its store. The caller may set `in->options.fresh`
+ * before the call. */
 int set_open(struct set_operand *in, const char *url, struct penstock_error *err);
 /* Like remote_fail(), but returns 66 if the data set is damaged, has changed or is too large, or if
  * its format is unknown. */

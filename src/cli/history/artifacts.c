@@ -355,7 +355,7 @@ static int tag_objects(struct session *s, const char *tag, struct penstock_error
 	_cleanup_free_ char *to = str_printf(
 		"%s.penstock/tags/%s/", s->place.workflow->output.s3.prefix, tag);
 	struct tagging t = {.s = s, .to = to, .err = err};
-	/* A killed call may have left objects. */
+	/* A 'penstock tag' that was killed may have left objects. */
 	int r = to ? artifacts_remove(artifacts_object(&s->place, to), NULL, err)
 		   : error_memory(err);
 
@@ -376,8 +376,8 @@ static int tag_dir(struct session *s, const char *tag, const char *from, const c
 	_cleanup_free_ char *to = NULL;
 	int r = artifacts_tag_path(&to, s->home, tag, "", err);
 
-	/* A killed call may have left files. The name is written last: a tag always refers to a
-	 * complete copy. */
+	/* A 'penstock tag' that was killed may have left files. The name is written last: a tag
+	 * always refers to a complete copy. */
 	if (r == 0)
 		r = fs_remove_tree(to, err);
 	if (r == 0)

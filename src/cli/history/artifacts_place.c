@@ -232,9 +232,9 @@ static int see_run(void *cookie, const struct records_run *run)
 	return 1;
 }
 
-/* Finds the run that a dependency names. In a dstack project, NAME is the newest run of the same
- * project. OWNER/REPO/NAME is the newest run of that name in any project, as NAME is in other
- * workflows. */
+/* Finds the run that a dependency names. In the workflow of a dstack project, NAME is the newest
+ * run of the same project. OWNER/REPO/NAME, and NAME in any other workflow, is the newest run of
+ * that name in any project. */
 static int find_dependency(struct artifacts_place *place, const char *file, const char *home,
 	struct records *records, const char *name, struct penstock_error *err)
 {

@@ -458,9 +458,9 @@ static void take_back(const struct commit_entry *e, const char *base, const char
 	}
 }
 
-/* Downloads a checkpoint and verifies it. The commit is written last, so a killed call makes no
- * checkpoint valid. A damaged download is removed, unless the target had a commit before this
- * call. */
+/* Downloads a checkpoint and verifies it. The commit is written last, so a download that is killed
+ * leaves no valid checkpoint. A damaged download is removed, unless the target had a commit
+ * before. */
 static int get(
 	const struct session *s, const char *name, const char *to, struct penstock_error *err)
 {

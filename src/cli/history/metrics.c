@@ -60,11 +60,11 @@ static void note(void *cookie, const char *path, const char *problem)
 		log_warn("'%s': %s", path, problem);
 }
 
-/* The path that is passed for files of usage, so that the names of their series begin with
- * "usage/". */
+/* Passed as the path of every usage file (run/report/usage_file.h), so that the names of its series
+ * begin with "usage/". */
 #define USAGE "usage/all.usage"
 
-/* Reads the usage of a run's attempts. The usage of attempts on other machines comes from the
+/* Reads the usage files of a run's attempts. The files of attempts on other machines come from the
  * store. */
 static int read_usage(struct session *s, const char *id, struct penstock_error *err)
 {

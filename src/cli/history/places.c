@@ -244,8 +244,8 @@ static void read_attempt(const json_t *from, struct records_attempt *out)
 }
 
 /* Converts the times of a live attempt to this machine's clock, if the clock of its machine differs
- * by more than a write can take. The difference is unknown for an ended run, because its state
- * object may be a copy that was made later. */
+ * by more than CLOCK_TOLERANCE_S, the time that writing the state may take. The difference is
+ * unknown for an ended run, because its state object may be a copy that was made later. */
 static void correct_clock(const struct found *found, const char *host, struct records_attempt *a)
 {
 	int64_t updated = time_of(found->state, "updated");

@@ -214,7 +214,7 @@ static bool has_lost_dir(struct session *s)
 	return lost;
 }
 
-/* Finds the logs again. If they cannot be opened, returns false and does not change `s`. */
+/* Finds the logs again. If the logs cannot be opened, returns false and does not change `s`. */
 static bool find_again(struct session *s, const struct cli *cli)
 {
 	_cleanup_(session_release) struct session found = {0};
@@ -233,8 +233,8 @@ static bool find_again(struct session *s, const struct cli *cli)
 
 /* ---- running TensorBoard ---- */
 
-/* Passes keys that do not expire. boto3 finds keys that expire in the same sources as penstock, and
- * renews them. */
+/* Passes keys that do not expire. If keys expire, boto3 finds and renews them itself, from the same
+ * sources as penstock. */
 static int add_keys(
 	const struct s3_settings *settings, struct strlist *env, struct penstock_error *err)
 {
@@ -287,8 +287,8 @@ static int make_words(const struct cli *cli, const struct session *s, const char
 	return 0;
 }
 
-/* Runs TensorBoard until it ends, a signal arrives or the logs have moved. Returns 1 if they have
- * moved. */
+/* Runs TensorBoard until it ends, a signal arrives or the logs have moved. Returns 1 if the logs
+ * have moved. */
 static int run_once(const struct cli *cli, struct session *s, const char *program, int port,
 	int *status, struct penstock_error *err)
 {

@@ -5,7 +5,7 @@
 #define LAZY_SECTION lazy_curl
 #include "cli/lazy/library.h"
 
-/* The header defines macros with the names of these functions, which check types. */
+/* The header defines macros with the names of these functions; the macros check types. */
 #undef curl_easy_getinfo
 #undef curl_easy_setopt
 #undef curl_multi_setopt

@@ -5,8 +5,9 @@
  * functions that penstock uses, under the names that the libraries give them, so callers need not
  * change. The linker finds the functions here, and therefore does not link the libraries.
  *
- * If a function is missing in its file, the linker silently links the library again. The test
- * test_libraries_that_few_need_are_not_loaded_with_the_program detects that.
+ * If a function is missing in its file, the linker silently links the library, which is then loaded
+ * at the start of the program. The test
+ * test_libraries_that_few_need_are_not_loaded_with_the_program detects this mistake.
  */
 #ifndef CLI_LAZY_LIBRARY_H
 #define CLI_LAZY_LIBRARY_H

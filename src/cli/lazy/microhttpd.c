@@ -37,7 +37,8 @@ LAZY(enum MHD_Result, MHD_queue_response,
 	(struct MHD_Connection * a, unsigned int b, struct MHD_Response *c), (a, b, c))
 
 LAZY_FUNCTION(MHD_get_connection_info)
-/* Ignores the variable arguments: the kinds of information that penstock requests have none. */
+/* Ignores the variable arguments: the kinds of information that penstock requests take no
+ * arguments. */
 const union MHD_ConnectionInfo *MHD_get_connection_info(
 	struct MHD_Connection *a, enum MHD_ConnectionInfoType b, ...)
 {

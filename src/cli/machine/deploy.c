@@ -153,8 +153,8 @@ static int run_deploy(const struct cli *cli)
 	code = status || r < 0 ? 0 : read_options(cli, &options, &address, metric, sizeof(metric));
 	if (code)
 		return code;
-	/* A signal does not cancel requests of this engine, because the last request removes the
-	 * replica. */
+	/* A signal does not cancel requests of this engine: the last request, after the signal,
+	 * removes the entry of this replica from the store. */
 	if (r == 0)
 		r = http_engine_new(&remote.engine, &(struct http_engine_options){0}, &err);
 	if (r == 0)
