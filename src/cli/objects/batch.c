@@ -44,8 +44,8 @@ static bool reads_stdin(const struct strlist *words)
 	return false;
 }
 
-/* Fails if the verb is not allowed in a batch, or if the line would read the standard input that
- * has the commands. */
+/* Fails if the verb is not allowed in a batch, or if the line would read standard input, from which
+ * the batch already reads its commands. */
 static int check_words(
 	const struct batch *batch, const struct strlist *words, struct penstock_error *err)
 {

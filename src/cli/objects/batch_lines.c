@@ -9,7 +9,7 @@
 
 /* ---- output of the lines ---- */
 
-/* Prints the buffered output. Call it with the lock held. */
+/* Prints the buffered output. The caller holds the lock. */
 static void tape_play(struct batch_tape *tape)
 {
 	if (!tape->held.len)
@@ -100,8 +100,8 @@ void batch_line_free(struct batch_line *line)
 	free(line);
 }
 
-/* Removes the ended lines at the head, and prints the buffered output of the next line. Call it
- * with the lock held. */
+/* Removes the ended lines at the head, and prints the buffered output of the next line. The caller
+ * holds the lock. */
 static void lines_advance(struct batch_lines *lines)
 {
 	struct batch_line *line;
@@ -136,7 +136,7 @@ static void lines_advance(struct batch_lines *lines)
 	pthread_cond_broadcast(&lines->moved);
 }
 
-/* Call it with the lock held. */
+/* The caller holds the lock. */
 static bool may_run(const struct batch_lines *lines, const struct batch_line *line)
 {
 	if (line->in_turn && line != lines->first)
@@ -151,8 +151,8 @@ static bool may_run(const struct batch_lines *lines, const struct batch_line *li
 	return true;
 }
 
-/* Returns NULL if no line may run now; sets `*any` if any line is waiting. Call it with the lock
- * held. */
+/* Returns NULL if no line may run now; sets `*any` if any line is waiting. The caller holds the
+ * lock. */
 static struct batch_line *pick(struct batch_lines *lines, bool *any)
 {
 	*any = false;

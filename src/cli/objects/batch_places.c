@@ -104,7 +104,8 @@ static void add(struct batch_line *line, char *text, bool tree, bool write)
 		abort();
 	line->places = grown;
 	tree = tree || strcmp(text, ANY_FILE) == 0;
-	/* Files below a tree must match without its trailing slash, too. */
+	/* Remove the trailing slash, so that the tree also overlaps its own directory, which
+	 * another line may name without a slash. */
 	if (tree && str_starts(text, "file:")) {
 		while (str_ends(text, "/"))
 			text[strlen(text) - 1] = '\0';

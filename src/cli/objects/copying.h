@@ -66,7 +66,7 @@ int copying_options(struct copying *v, const struct cli *cli);
 /* Opens the stores of both sides and begins the copy. */
 int copying_open(struct copying *v, const struct place *from, const struct place *to,
 	struct penstock_error *err);
-/* Ends a verb before its copy has pushed an item: prints and releases the error; returns the exit
+/* Ends a verb whose copy has not started any item: prints and releases the error; returns the exit
  * code. */
 int copying_refuse(struct copying *v, struct penstock_error *err);
 /* Ends the copy: prints the error if `r` is negative, and the summary. Returns the exit code. */

@@ -102,8 +102,8 @@ int remote_limit_rate(const struct cli *cli)
 	return 0;
 }
 
-/* Returns the number of parallel requests under --limit-rate. The number is so small that no
- * request waits for its share of the rate until the server closes the connection. Returns 0 if the
+/* Returns the number of parallel requests under --limit-rate. The number is so small that each
+ * request gets its share of the rate before the server closes an idle connection. Returns 0 if the
  * rate does not limit the number. */
 unsigned remote_limit_parallel(void)
 {
@@ -183,7 +183,7 @@ static void close_remote(struct remote *remote)
 /*
  * Keeps freed memory, and limits the number of heaps. Each request has buffers of a few hundred
  * KiB. If their pages were returned to the kernel after each request, the kernel would have to
- * clear the pages of the next buffers. One thread allocates the pages of a listing and another
+ * clear the pages of the next buffers. One thread allocates the entries of a listing and another
  * thread frees them, so with a heap for each thread the memory would grow (for a sync of a million
  * files, 71 MiB instead of 46).
  */
@@ -226,7 +226,7 @@ static void on_wait(void *cookie, const char *host, const char *why, int64_t wai
 	log_info("waiting for %s: %s, retrying", host, why);
 }
 
-/* Call it with the lock held if the engine is shared. */
+/* If the engine is shared, the caller holds the lock. */
 static int open_engine(struct remote *remote, struct penstock_error *err)
 {
 	struct http_engine **engine = shared.on ? &shared.engine : &remote->engine;

@@ -29,8 +29,8 @@
 struct http_engine;
 struct json_stream;
 
-/* Limits the freed memory that the process keeps. Call it in verbs with many requests, before
- * threads start. */
+/* Limits the freed memory that the process keeps. Verbs with many requests call this function
+ * before threads start. */
 void remote_many_requests(void);
 
 /* clang-format off */

@@ -31,8 +31,9 @@ struct fold {
 	unsigned n;
 };
 
-/* Counts the error. Returns true if the error has to be printed; errors with a new cause are always
- * printed once there are FOLD_CAUSES causes. `from` and `to` are names in the message, or NULL. */
+/* Counts the error. Returns true if the error has to be printed. If there are already FOLD_CAUSES
+ * causes, every error with a new cause is printed. `from` and `to` are names in the message, or
+ * NULL. */
 bool fold_shows(
 	struct fold *fold, const char *from, const char *to, const struct penstock_error *err);
 /* Passes a note for each cause with errors that were not printed, except errors with `repeats`.

@@ -70,7 +70,7 @@ static bool next_time(struct follow *log)
 	return false;
 }
 
-/* Moves to the time of the byte at `offset`. */
+/* Sets `log->now` to the time of the byte at `offset`. */
 static void find_time(struct follow *log, int64_t offset)
 {
 	for (;;) {

@@ -31,7 +31,7 @@ struct item {
 	char name[NAME_SIZE];
 	uint64_t done;
 	uint64_t total;
-	uint64_t before; /* bytes of `done` that an earlier call moved */
+	uint64_t before; /* bytes of `done` that an earlier, interrupted copy moved */
 	char note[NOTE_SIZE]; /* at the end of the line */
 	int64_t began_ms;
 	int64_t moved_ms; /* monotonic time of the last change of `done` */

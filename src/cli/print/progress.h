@@ -42,7 +42,7 @@ struct progress_line {
 	const char *name; /* "3 of 17" */
 	const char *note; /* at the end of the line: ", 2 failed" */
 	uint64_t done, total;
-	uint64_t before; /* bytes of `done` that an earlier call moved */
+	uint64_t before; /* bytes of `done` that an earlier, interrupted copy moved */
 };
 void progress_follow(struct progress *p, void (*look)(void *cookie), void *cookie);
 void progress_line(struct progress *p, const struct progress_line *line);

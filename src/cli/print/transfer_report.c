@@ -160,8 +160,8 @@ static void on_same(void *cookie, const struct copy_item *item)
 	report->same++;
 }
 
-/* Raises the exit code to that of the error, if the latter is larger. PENSTOCK_E_INVALID is about
- * an operand here, not about a workflow. */
+/* Raises the exit code to that of the error, unless the exit code is larger already. Here
+ * PENSTOCK_E_INVALID is about an operand, not about a workflow. */
 static void worsen(struct report *report, int code)
 {
 	int exit_code = code == PENSTOCK_E_INVALID   ? CLI_EXIT_INPUT
@@ -256,7 +256,7 @@ void report_error(struct report *report, struct penstock_error *err)
 
 /* ---- the summary ---- */
 
-/* Returns the rate, in bytes per second, of the part of `bytes` that this call transferred. */
+/* Returns the rate, in bytes per second, of the part of `bytes` that this copy moved. */
 static uint64_t rate_of(const struct report *report, uint64_t bytes, int64_t ms)
 {
 	uint64_t before = atomic_load(&report->resumed);

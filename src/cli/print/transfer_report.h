@@ -42,8 +42,8 @@ struct report {
 	uint64_t deleted, skipped, same, failed, cancelled;
 	struct fold fold;
 	atomic_llong moved; /* bytes */
-	atomic_ullong resumed; /* the part of `moved` that an earlier call transferred */
-	/* bytes and number of unfinished items that are kept for the next call */
+	atomic_ullong resumed; /* the part of `moved` that an earlier, interrupted copy moved */
+	/* bytes and number of unfinished items that are kept for the next copy */
 	atomic_ullong kept, kept_items;
 
 	int code; /* the largest exit code so far */

@@ -53,18 +53,18 @@ void grid_release(struct grid *grid);
 void show_name(FILE *to, const char *name);
 
 /*
- * If the run is not live here, and this home knows of a later attempt on another machine, replaces
- * the number and the state of the last attempt of `run` with those of that attempt. The state is
- * RUN_MOVED if that attempt had not ended. Sets `host` to the machine, or to "" if there is no such
- * attempt.
+ * If the run is not live on this machine, and this home knows of a later attempt on another
+ * machine, replaces the number and the state of the last attempt of `run` with those of the later
+ * attempt. The state is RUN_MOVED if the later attempt had not ended. Sets `host` to the machine,
+ * or to "" if there is no such attempt.
  */
 #define SHOW_HOST_SIZE 65
 void show_elsewhere(const char *home, struct records_run *run, char host[static SHOW_HOST_SIZE]);
 
 /* Prints a JSON value on stdout, indented, with a newline; takes the reference. */
 int show_json(json_t *value);
-/* If `r` is 0, prints the JSON list, or the table if `array` is NULL. Releases both. Returns `r`,
- * or the exit code if printing fails. */
+/* If `r` is 0, prints the JSON list, or the table if `array` is NULL. Releases the list and the
+ * table. Returns `r`, or the exit code if printing fails. */
 int show_list(struct grid *grid, json_t *array, int r);
 /* Returns a string (bytes that are not UTF-8 become U+FFFD), or null for NULL and "". */
 json_t *json_text(const char *text);

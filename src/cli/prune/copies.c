@@ -61,7 +61,7 @@ int copies_runs(struct strlist *ids, const struct copies_place *place, struct pe
 	return r == 0 && noted.no_memory ? error_memory(err) : r;
 }
 
-/* A run without a state object counts as ended, a run with an unknown state counts as live. */
+/* A run without a state object counts as ended, and a run with an unknown state as live. */
 int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);

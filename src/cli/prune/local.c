@@ -36,8 +36,8 @@ static int by_name(const void *a, const void *b)
 	return strverscmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Adds the sorted names in a directory that end in `ending`, except hidden names. Adds none if
- * there is no such directory. */
+/* Adds the sorted names in a directory that end in `ending`, except hidden names. Adds nothing
+ * if there is no such directory. */
 static int names_in(
 	struct strlist *names, const char *dir, const char *ending, struct penstock_error *err)
 {
@@ -279,7 +279,7 @@ int prune_images(struct pruning *p, struct penstock_error *err)
 
 		if (image->used_ns > p->before_ns)
 			continue;
-		/* Count only the layers that no other image has. */
+		/* Count only the layers that no remaining image has. */
 		gone[i] = true;
 		item.bytes = before - image_kept_bytes(&list, gone);
 		gone[i] = !image->in_use;

@@ -31,7 +31,7 @@ static const struct {
 	{"transfers", prune_transfers},
 };
 
-/* Without operands: prunes all kinds of things, or the kinds of --only. */
+/* If there are no operands, prunes all kinds of things, or the kinds of --only. */
 static int prune_home(struct pruning *p, struct penstock_error *err)
 {
 	const struct strlist *only = cli_values(p->cli, "only");

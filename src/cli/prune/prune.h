@@ -4,7 +4,7 @@
  *
  *	struct pruning p = {.before_ns = now - 30 * DAY};
  *
- *	prune_images(&p, err);	// looks, removes unless `dry_run`, and reports each thing
+ *	prune_images(&p, err);	// reports old images, and removes them unless `dry_run`
  *	... p.removed.bytes, p.kept.bytes
  */
 #ifndef CLI_PRUNE_PRUNE_H
@@ -101,8 +101,8 @@ int prune_replaced_at(
 
 /* Returns the prefix of the state of the run, with a slash at the end; free() it. */
 char *copies_state(const struct copies_place *place);
-/* Returns 1 if the run is live according to its state in the store, on a home other than `home_id`
- * (on any home if NULL), or 0 if the run is not live. */
+/* Returns 1 if the run is live in a home other than `home_id` (in any home if NULL) according to
+ * its state in the store, else 0. */
 int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err);
 /* Adds the ids of the runs that wrote to an output; the prefix ends with a slash or is empty. */
 int copies_runs(struct strlist *ids, const struct copies_place *place, struct penstock_error *err);

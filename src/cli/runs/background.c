@@ -84,8 +84,8 @@ void background_log_errors(const char *home, const char *id, int attempt)
 	}
 }
 
-/* Exits at once. No run is recorded yet, and no other process uses a module or a reply that is
- * incomplete. */
+/* Exits at once. This is safe: no run is recorded yet, and a module or a reply that was received
+ * incompletely is not used by any other process. */
 static void exit_on_signal(int number)
 {
 	_exit(128 + number);

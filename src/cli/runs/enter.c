@@ -145,8 +145,8 @@ static int flags_of(const struct strlist *namespaces)
 	return flags;
 }
 
-/* Waits for the child, then exits with its status or kills this process with the same signal, as
- * shells and terminals expect. */
+/* Waits for the child, then exits with its status. If a signal killed the child, kills this process
+ * with the same signal, as shells and terminals expect. */
 static void wait_and_end(pid_t child)
 {
 	int status;

@@ -56,7 +56,8 @@ static bool add_pair(void *cookie, const char *pair)
 }
 
 /* Joins the step's control groups, so that the command counts as part of the step and ends with the
- * step. Takes over the CPU affinity of process `pid`, and enters its directory. */
+ * step. Takes over the CPU affinity of process `pid` and, if the step has no container, the
+ * directory of that process. */
 static int go_there(const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	char path[32];
@@ -88,8 +89,8 @@ static void reset_signals(void)
 	signal(SIGPIPE, SIG_DFL);
 }
 
-/* Replaces this process with the command, next to process `pid` of the step. Returns only on
- * failure. */
+/* Replaces this process with the command, which gets the environment, directory and namespaces of
+ * process `pid` of the step. Returns only on failure. */
 static int become(char **words, const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist env = {0};

@@ -133,8 +133,8 @@ static int list(struct search *search, struct penstock_error *err)
 	return r;
 }
 
-/* Fetches the workflow of a run. The run must not be live here, because a live run uses the file
- * that is replaced. */
+/* Fetches the workflow of a run. The run must not be live on this machine, because a live run uses
+ * the file that is replaced. */
 static int fetch_workflow(struct search *search, const char *home, struct records_run *run,
 	struct penstock_error *err)
 {

@@ -111,7 +111,7 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	if (r == 0)
 		r = read_end(records, &run, err);
 	/* If another 'penstock rm' has removed the run meanwhile, remove the directory that this
-	 * call has created again. */
+	 * process has created again. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND && lock >= 0)
 		fs_remove_tree(layout.dir, NULL);
 	if (r < 0)

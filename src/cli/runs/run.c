@@ -68,7 +68,7 @@ static void on_event(void *cookie, const struct run_event *event)
 		if (event->total > 1)
 			log_info("step %d of %d: %s", (int)event->done, (int)event->total,
 				event->text);
-		else if (!event->total) /* for a program that was launched */
+		else if (!event->total) /* a step of a launch, which has no number */
 			log_info("step: %s", event->text);
 		break;
 	case RUN_EVENT_FLUSH:
@@ -83,8 +83,8 @@ struct session {
 	struct records *records;
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for messages */
-	char *source; /* describes how the file was read, for the next resume; NULL if unchanged */
-	struct artifacts_place *places; /* outputs of other runs that are inputs; one per input */
+	char *source; /* describes the file, for the next resume; NULL if the file is unchanged */
+	struct artifacts_place *places; /* inputs that are outputs of other runs; one per input */
 	struct strlist after; /* ids of those other runs that have not ended */
 	struct view view;
 	struct stores_embedded_ops embedded;
@@ -175,7 +175,8 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 	if (run_execute_with_retries(options, &result, &err) < 0)
 		return cli_fail(cli, &err);
 	progress_clear(session->view.progress);
-	/* Some messages begin with the state, such as "stopped during 'train'; …". */
+	/* Do not print the state twice: some messages begin with the state, such as "stopped during
+	 * 'train'; …". */
 	if (result.refused && result.exit_code == 0)
 		log_info("%s", result.message);
 	else if (result.refused)
@@ -281,7 +282,7 @@ static int detach(
 struct row {
 	struct session *sessions;
 	size_t n;
-	struct strlist operands, tasks; /* one per workflow; "" is the only task of its file */
+	struct strlist operands, tasks; /* one per workflow; the only task of a file is "" */
 	size_t n_dstack; /* workflows from files of dstack */
 	/* the given variables that at least one workflow has; NULL if there is only one workflow */
 	bool *used;
@@ -637,7 +638,7 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 	options.id = run->id;
 	options.provenance = run->last.provenance;
 	options.slurm = allocation;
-	options.stdout_fd = options.stderr_fd = -1; /* the run's own log is followed */
+	options.stdout_fd = options.stderr_fd = -1; /* users read the run's own log */
 	if (!run->last.pid) { /* the first execution of this submission */
 		options.fresh = allocation->job.fresh;
 		options.resume = allocation->job.resume;

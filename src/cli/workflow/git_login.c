@@ -21,8 +21,8 @@
 #define NUMBER(number)	TEXT_OF(number)
 #define HANDED_FILE	"/proc/self/fd/" NUMBER(PROCESS_HANDED_FD)
 
-/* A credential helper that prints the file. The helper reads git's request to the end; otherwise
- * git would be killed by SIGPIPE. */
+/* A credential helper that prints the file with the login. The helper reads git's request to the
+ * end; otherwise git would be killed by SIGPIPE. */
 #define HELPER "!f() { cat > /dev/null; if test \"$1\" = get; then cat " HANDED_FILE "; fi; }; f"
 
 void git_login_release(struct git_login *login)

@@ -60,7 +60,7 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 		      str_starts(name, "input");
 
 	switch (source) {
-	case WORKFLOW_FROM_OPTION: /* was given by --set; the file may have the field, too */
+	case WORKFLOW_FROM_OPTION: /* for a value of --set, look only in --credentials-from */
 	case WORKFLOW_FROM_FILE:
 		if ((lookup->given || source == WORKFLOW_FROM_FILE) && lookup->bytes.len &&
 			workflow_find_field(lookup->file, lookup->bytes.data, lookup->bytes.len,

@@ -49,8 +49,8 @@ struct load_source {
 };
 int load_source_find(
 	struct load_source *out, const struct load_given *given, struct penstock_error *err);
-/* Appends the names of the tasks of a SkyPilot file with several documents; none for any other
- * operand. */
+/* Appends the names of the tasks of a SkyPilot file with several documents; appends nothing for any
+ * other operand. */
 void load_tasks(const char *operand, struct strlist *out);
 void load_source_release(struct load_source *source);
 /* Returns the options for workflow_read(); borrows both arguments. */
@@ -89,7 +89,7 @@ struct load_run_given {
 	bool places_only;
 	/* If not NULL, later changes of the file are applied, and `*again` is set to the new
 	 * description of the file for runs/ID/source, which the caller frees, or to NULL if the
-	 * file is unchanged or missing. If NULL, the workflow is loaded as it was. */
+	 * file is unchanged or missing. If NULL, the workflow is loaded as recorded. */
 	char **again;
 };
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,

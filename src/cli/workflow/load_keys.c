@@ -125,7 +125,7 @@ static void warn_of_variables(struct keys *k, const struct workflow_env_list *en
 	for (size_t i = 0; i < env->n; i++) {
 		const struct workflow_env *item = &env->items[i];
 		const struct workflow_text *value = &item->value;
-		/* Plaintext secrets are shown as "***", too; a reference is shown unchanged. */
+		/* A plaintext secret is shown as "***", a reference as it was written. */
 		bool secret = value->shown && strcmp(value->shown, "***") == 0;
 
 		if (!secret && (value->shown || !secret_may_be_key(item->key, value->value)))

@@ -56,7 +56,7 @@ static char *find_yaml(const char *dir, const char *name)
 	return NULL;
 }
 
-/* Adds the names of the workflows of a file of .dstack/workflows/; other files add none. */
+/* Adds the names of the workflows of a file of .dstack/workflows/; adds nothing for other files. */
 static int add_names(const char *folder, const char *file, struct strlist *out)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);

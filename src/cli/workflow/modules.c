@@ -222,7 +222,8 @@ static int cache_open(struct cache *cache, const struct repository *r, struct pe
 	return rc < 0 ? rc : 0;
 }
 
-/* Sets `commit` to the commit of `name` in the cache. Returns false if the cache lacks it. */
+/* Sets `commit` to the commit that `name` has in the cache. Returns false if the cache lacks such a
+ * commit. */
 static bool find_commit(const char *dir, const char *name, struct buf *commit)
 {
 	_cleanup_free_ char *object = str_printf("%s^{commit}", name);

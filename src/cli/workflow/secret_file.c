@@ -40,8 +40,8 @@ static int file_path(char **out, struct penstock_error *err)
 	return *out ? 0 : error_memory(err);
 }
 
-/* Loads the list, which is an empty object if there is no file yet. The caller releases it, even on
- * failure. */
+/* Loads the list, which is an empty object if there is no file yet. The caller releases the list,
+ * even on failure. */
 static int load(json_t **out, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_SECRETS);
