@@ -58,7 +58,7 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	memcpy(image->digest, digest, sizeof(digest));
 	image->used_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
 	list->n++;
-	/* Test the lock but do not take it, because that could block another process. */
+	/* Only test the lock: taking the lock could block another process. */
 	use = image_store_use_fd(store, image->digest);
 	image->in_use = use >= 0 && fs_lock_in_use(use);
 	r = image_manifest_parse(&manifest, buf_str(&text), text.len, err);

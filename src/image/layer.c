@@ -83,8 +83,8 @@ static int copy_data(struct unpacking *u, const struct member_place *place, int 
 			break;
 		if (r != ARCHIVE_OK)
 			return failed(u, err);
-		/* libarchive's position is before these bytes. Their end must not be beyond the
-		 * bytes received, because zeros of read_tar() would be among them. */
+		/* Fail if these bytes end beyond the bytes received: they would then contain zeros
+		 * of read_tar(). libarchive's position is before these bytes. */
 		if (archive_filter_bytes(u->a, 0) + (int64_t)n > u->received)
 			return error_set(err, PENSTOCK_E_CORRUPT,
 				"layer truncated within member '%s'", place->text);

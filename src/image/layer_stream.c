@@ -66,7 +66,7 @@ static int refill(struct layer_stream *s)
 	s->left = s->span = (size_t)n;
 	s->data = p;
 	/* Append the span to the last bytes of the previous span: at the end of a member the
-	 * decoder may return bytes of both. */
+	 * decoder may return bytes of both spans. */
 	if (s->kind == LAYER_GZIP) {
 		memmove(s->copy, s->copy + s->copied, GZIP_HISTORY);
 		memcpy(s->copy + GZIP_HISTORY, p, s->span);

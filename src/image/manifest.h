@@ -1,7 +1,7 @@
 /*
  * Parsers for the documents of an image as registries send them: the index of platforms, the
- * manifest, the configuration, and the login challenge. All of them are untrusted input: bounded
- * and validated. Pure functions.
+ * manifest, the configuration, and the login challenge. All these documents are untrusted input:
+ * bounded and validated. Pure functions.
  */
 #ifndef IMAGE_MANIFEST_H
 #define IMAGE_MANIFEST_H

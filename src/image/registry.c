@@ -232,8 +232,8 @@ static int explain(const struct registry *reg, const char *wanted, struct pensto
 	}
 }
 
-/* Returns the absolute URL of a Location header; free() it. NULL if it is invalid or without
- * TLS. */
+/* Returns the absolute URL of a Location header; free() the URL. NULL if the URL is invalid or
+ * without TLS. */
 static char *resolve(const struct registry *reg, const char *location)
 {
 	if (str_starts(location, "https://") ||

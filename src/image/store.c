@@ -22,8 +22,8 @@
 #include "image/reference.h"
 #include "s3/sum/checksum.h"
 
-/* Digits of a layer's digest in its ID: unique in practice, and 120 IDs fit in a page of mount
- * options. */
+/* Digits of a layer's digest in its ID: unique in practice, and LIMIT_IMAGE_LAYERS IDs fit in a
+ * page of mount options. */
 #define ID_DIGITS 24
 /* The kernel has written data that is older than this number of seconds, so syncing such data costs
  * little. */

@@ -57,7 +57,8 @@ int image_store_use_fd(const struct image_store *store, const char *digest);
 int image_store_digest(
 	const struct buf *text, char digest[static IMAGE_DIGEST_SIZE], struct penstock_error *err);
 
-/* A directory for the duration of a pull. A later pull removes it if this pull is killed. */
+/* A directory for the duration of a pull. If this pull is killed, a later pull removes the
+ * directory. */
 struct image_scratch {
 	char *dir; /* NULL if no directory was created */
 	char *lock;

@@ -6,8 +6,8 @@
  *
  * The browser removes the entries at the indices `removed` from its list, and then inserts the
  * entries of `changed` at their indices, one after the other. The result is [D, A, C]. An entry
- * that has changed in any byte is in both. The reply is the whole list if the earlier list is
- * unknown.
+ * that has changed in any byte is in both arrays. The reply is the whole list if the earlier list
+ * is unknown.
  *
  *	struct changes *changes = changes_new();
  *

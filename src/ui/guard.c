@@ -39,7 +39,7 @@ int guard_init(struct ui *ui, struct penstock_error *err)
 
 #define HOST_SIZE 256 /* a name of DNS has at most 253 characters */
 
-/* Copies the host of "host:port" or "[::1]:port". Returns false if it is malformed. */
+/* Copies the host of "host:port" or "[::1]:port". Returns false if the text is malformed. */
 static bool host_of(const char *text, char out[static HOST_SIZE])
 {
 	bool bracket = *text == '[';

@@ -2,9 +2,9 @@
  * Logs of runs, read in pieces: a browser shows a log of any length without fetching all of it.
  *
  *	GET /api/log?run=3f2a91c05d7e&attempt=2&offset=-4096
- *		the last bytes; X-Log-Size, X-Log-Offset (of the first byte) and X-Log-Live (1 if
- *		the log may grow) are in the header. With wait=1 the reply comes once there is a
- *		byte after the offset, or after 20 s.
+ *		the last bytes, with the headers X-Log-Size, X-Log-Offset (of the first byte) and
+ *		X-Log-Live (1 if the log may grow). With wait=1 the reply comes when there is a byte
+ *		at the offset, when the log has ended, or after 20 s.
  *	GET /api/log-lines?run=…&attempt=2
  *		{"size", "lines", "every", "offsets"}: the place of every `every`-th line
  *	GET /api/log-search?run=…&attempt=2&text=loss&offset=0

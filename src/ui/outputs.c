@@ -118,7 +118,8 @@ static json_t *json_of(const struct ui *ui, const struct strlist *words, struct 
 
 /* ---- runs ---- */
 
-/* Sets the place of a run: its output, in the store of the place that has the run. */
+/* Sets "place" of a run that was found at `place`: the URL of the run's output, after the "STORE:"
+ * of `place` if `place` has one. */
 static void set_place(json_t *run, const char *place)
 {
 	json_object_set_new(run, "place",

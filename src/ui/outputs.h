@@ -23,7 +23,7 @@ int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_er
 /* `outputs` may be NULL. */
 void outputs_free(struct outputs *outputs);
 
-/* Returns true if the run of another machine was live when a request last looked at it. */
+/* Returns true if the run of another machine was live when a request last read its state. */
 bool outputs_is_live(struct ui *ui, const char *run);
 
 /* Returns true if `place` is one of the places of --output, or below one of them. */

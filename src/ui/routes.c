@@ -227,8 +227,8 @@ static bool make_words(
 	return !no_memory;
 }
 
-/* Runs a verb. Returns true if it succeeds, or false after an error reply, with its result in
- * `*sent`. */
+/* Runs a verb. Returns true if the verb succeeds, or false after an error reply, with the result of
+ * the reply in `*sent`. */
 static bool run_words(struct exchange *x, const char *const *given, int timeout_ms,
 	struct verb_result *result, enum MHD_Result *sent)
 {

@@ -56,8 +56,8 @@ int verb_open(struct verb **out, const struct strlist *words, const atomic_int *
 	struct penstock_error *err);
 /* Returns the number of bytes, 0 at the end, or -1 on error or if `cancel` is set. Blocks. */
 ssize_t verb_read(struct verb *verb, char *data, size_t len);
-/* Waits for the verb; call it after the end of the output. Returns the exit code, with the message
- * of a failure. */
+/* Waits for the verb, whose output must have ended. Returns the exit code, with the message of a
+ * failure. */
 int verb_wait(struct verb *verb, struct buf *message);
 /* Ends the verb if it is still running, by SIGTERM and then SIGKILL, and frees `verb`, which may be
  * NULL. */
