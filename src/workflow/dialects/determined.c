@@ -168,7 +168,7 @@ struct experiment {
 	const struct node *root;
 	const struct node *image; /* NULL if steps run on the host */
 	struct node *job, *env, *run, *container;
-	bool launched; /* started by a program that a signal would end before the trial has saved */
+	bool launched; /* by a launcher, which a signal would end before the trial has saved */
 	int64_t slots;
 };
 
@@ -324,7 +324,8 @@ static bool check_mount(struct experiment *e, const struct node *item, bool *sla
 	return e->rd->found->errors == before;
 }
 
-/* Returns a path below the working directory without this directory; other paths unchanged. */
+/* Removes the working directory from the beginning of a path below it; returns other paths
+ * unchanged. */
 static const char *in_workdir(const char *path)
 {
 	return str_starts(path, WORKDIR "/") ? path + strlen(WORKDIR "/") : path;
@@ -494,7 +495,8 @@ static void put_bucket(struct experiment *e, const struct node *storage, bool go
 		node_scalar(e->rd->arena, "true", false, storage->at));
 }
 
-/* `storage_path` is below the host's directory, and may be absolute. */
+/* Returns the path below `top` that `storage_path` has below `host`. `storage_path` may be relative
+ * to `host`, or an absolute path below `host`. */
 static const char *below_storage(
 	struct experiment *e, const char *top, const struct node *path, const char *host)
 {
@@ -580,7 +582,8 @@ static void put_storage(struct experiment *e)
 	}
 }
 
-/* Determined's rules are per trial; with one trial the best of all are the best of the trial. */
+/* Determined's rules are per trial; with one trial, the best checkpoints of the experiment are
+ * those of the trial. */
 static void put_retention(struct experiment *e)
 {
 	const struct node *storage = node_get(e->root, "checkpoint_storage");

@@ -1,6 +1,7 @@
 /*
- * Determined's launch layers, for runs on one machine. Each layer reports to a master. Here a
- * command starts the program below the layer directly. That program starts a process for each slot.
+ * Determined's launch layers, for runs on one machine. A layer reports to Determined's master, and
+ * starts a launcher such as torch.distributed.run. Here the command starts the launcher itself,
+ * which starts a process for each slot.
  */
 #include <string.h>
 

@@ -313,8 +313,8 @@ const char *dialect_clone(struct reader *rd, const char *url, const char *ref)
 	ref = dialect_quoted(rd, ref ? ref : "HEAD");
 	if (!url || !ref)
 		return NULL;
-	/* The shell fetches once in an attempt. Changes made by steps stay if a fetch of `ref`
-	 * alone finds the commit that is checked out. */
+	/* The shell fetches once in an attempt, first only `ref`. If the commit of `ref` is checked
+	 * out already, the shell checks out nothing, and changes made by steps stay. */
 	return workflow_arena_printf(rd->arena,
 		"( flock 9 2>/dev/null\n"
 		"[ \"$(cat \"$STORAGE_PATH/.clone\" 2>/dev/null)\" != \"$PENSTOCK_ATTEMPT\" ] || exit 0\n"

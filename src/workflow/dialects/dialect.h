@@ -3,8 +3,9 @@
  * the tree of a native workflow. Each value keeps its place, so that mistakes that the native
  * reader finds are reported at that place. `--set`, the record and the digest use the native tree.
  *
- * workflow/native/schema.h describes the tables. In a dialect `note` is reported with a key, and
- * `refused` is the reason why a key, or any number but `min`, is not supported.
+ * workflow/native/schema.h describes the tables. In a dialect, `note` is reported if the file has
+ * the key, and `refused` is the reason why the key, or any number other than `min`, is not
+ * supported.
  */
 #ifndef WORKFLOW_DIALECTS_DIALECT_H
 #define WORKFLOW_DIALECTS_DIALECT_H

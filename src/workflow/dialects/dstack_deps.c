@@ -46,7 +46,7 @@ struct needed {
 	bool *found; /* true for workflows of the list that are in `maps` */
 };
 
-/* Adds the workflows that `map` needs. Returns true if `name` is one of them. */
+/* Adds the workflows that `map` needs. Returns true if `name` is one of these workflows. */
 static bool add_needed(struct needed *needed, const struct node *map, const char *name)
 {
 	static const char *const keys[] = {"deps", "depends-on"};

@@ -549,7 +549,8 @@ static const char *command_of(struct task *t, const char *clone)
 	dir = dir ? dialect_quoted(t->rd, dir) : NULL;
 	if (!text || !commands)
 		return text;
-	/* The shell runs a trap only when the command in the foreground has ended. */
+	/* The shell runs a trap only when the command in the foreground has ended, so the other
+	 * nodes run the commands in the background. */
 	if (master)
 		text = workflow_arena_printf(t->rd->arena,
 			"if [ \"$DSTACK_NODE_RANK\" != 0 ]; then { %s} & wait $!\nelse\n%sfi\n",

@@ -188,7 +188,8 @@ static void expand_text(struct variables *v, struct node *node)
 	node->literal = false;
 }
 
-/* Removes texts with unknown variables, so that they cause no further messages. */
+/* Replaces the variables in the texts below `node`. Removes texts with unknown variables, so that
+ * these texts cause no further messages. */
 static void expand_below(struct variables *v, struct node *node)
 {
 	static const char *const shell[] = {
@@ -239,7 +240,8 @@ static void put_variable(struct variables *v, struct node *env, struct buf *args
 
 	if (!value || !upper || !plain || isdigit((unsigned char)*upper))
 		return;
-	/* The record of a run refers to secrets by their field of the workflow file. */
+	/* The record of a run refers to a secret by its field of the workflow file; a variable that
+	 * is added here has no field. */
 	if (secret_variable(name, value) || secret_variable(upper, value)) {
 		log_redact(value);
 		reader_note(v->rd, at,

@@ -194,8 +194,8 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 	return true;
 }
 
-/* Converts `text` to a name: letters, digits and "._-", beginning with a letter or digit; at most
- * LIMIT_WORKFLOW_NAME of them. */
+/* Converts `text` to a name: at most LIMIT_WORKFLOW_NAME letters, digits and "._-", beginning with
+ * a letter or digit. */
 static char *plain_name(struct reader *rd, const char *text)
 {
 	char *name = workflow_arena_copy(rd->arena, text, strlen(text));

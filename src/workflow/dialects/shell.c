@@ -52,10 +52,11 @@ static const char sudo_lines[] =
 /* ---- files at their targets ---- */
 
 /*
- * `penstock_put FROM TO HOW` makes TO a link. An existing directory keeps its files, unless HOW is
- * mount. The entries of the run's home are links to those of the user's home. Before penstock_put
- * adds an entry to such a directory, penstock_own replaces the link with a directory of links, so
- * that the user's directory does not change.
+ * `penstock_put FROM TO HOW` makes TO a link to FROM. If HOW is copy and both are directories, TO
+ * keeps its files, and gets a link for each entry of FROM. The entries of the run's home are links
+ * to those of the user's home. Before penstock_put adds an entry to a directory behind such a link,
+ * penstock_own replaces the link with a directory of links, so that the user's directory does not
+ * change.
  */
 static const char put_lines[] =
 	"penstock_links() { local e n; for e in \"$1\"/* \"$1\"/.[!.]*; do n=$2/${e##*/}; "
@@ -86,10 +87,10 @@ static const char home_lines[] =
 /*
  * Mounts in a namespace of the step: $1 is a shell and $2 its command, followed by FROM TO HOW for
  * each mount. If a target does not exist, the nearest existing directory above it is replaced,
- * within the namespace, by a directory with a mount for each entry, and the target is created
- * there: the machine itself does not change. A missing target below the working directory is
- * created in place. All sources are mounted elsewhere first, because a target may cover a source.
- * HOW is copy, mount or ro; ro targets become read-only at the end, because a mount
+ * within the namespace, by a new directory with a mount for each entry. The target is created in
+ * the new directory, so the machine itself does not change. A missing target below the working
+ * directory is created in place. All sources are mounted elsewhere first, because a target may
+ * cover a source. HOW is copy, mount or ro; ro targets become read-only at the end, because a mount
  * from a read-only place is read-only, too.
  */
 static const char mount_lines[] =

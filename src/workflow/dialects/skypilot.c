@@ -184,8 +184,8 @@ static void put_steps(struct task *t)
 			reader_error(t->rd, &t->root->at,
 				"both `setup` and `run` are missing: there is nothing to run");
 	} else if (t->image && !is_empty(setup) && !is_empty(run)) {
-		/* Use one container for both, so that `run` finds the programs that `setup`
-		 * installed. */
+		/* Use one container for `setup` and `run`, so that `run` finds the programs that
+		 * `setup` installed. */
 		text = dialect_quoted(t->rd, setup->text);
 		text = text ? workflow_arena_printf(
 				      t->rd->arena, "/bin/bash -c %s || exit\n%s", text, run->text)
@@ -207,7 +207,7 @@ static void put_workdir(struct task *t)
 	if (!native_context(t->rd, t->job, path ? dialect_home_path(t->rd, path) : NULL,
 		    "gitignore", workdir ? &workdir->at : &t->root->at))
 		native_map(t->rd, t->job, "context", &t->root->at);
-	/* Tools go to ~/sky_workdir, where SkyPilot has the working directory. */
+	/* Commands may name ~/sky_workdir, SkyPilot's path of the working directory. */
 	if (strstr(t->shell.commands, "sky_workdir"))
 		shell_place(&t->shell, "$PWD", "~/sky_workdir", SHELL_MOUNT);
 }

@@ -22,8 +22,8 @@ static const struct schema_key mount_keys[] = {
 static const struct schema schema_mount = {SCHEMA(NULL, "a file mount", mount_keys)};
 /* clang-format on */
 
-/* The lowest score of a mount to which steps write. A bucket that is given by its name alone has a
- * lower score. */
+/* The lowest score of a mount to which steps probably write. A bucket that is given by its name
+ * alone has a lower score without other signs: it is the output only if no mount scores higher. */
 #define WRITTEN 3
 
 /* One of `file_mounts`. */
@@ -34,7 +34,7 @@ struct mount {
 	const char *bucket; /* URL of the bucket; NULL if the files are not in a bucket */
 	bool named; /* the bucket is known by its name alone */
 	enum shell_how how;
-	int score; /* likelihood that steps write to the mount; 0 or less if they do not */
+	int score; /* likelihood that steps write to the mount; 0 or less if they probably do not */
 };
 
 /* ---- variables ---- */

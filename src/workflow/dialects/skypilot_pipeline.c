@@ -40,7 +40,7 @@ static const char *name_of(struct workflow_arena *arena, const struct node *root
 	return name ? name : workflow_arena_printf(arena, "task-%zu", index);
 }
 
-/* Calls `fn` for each task of a file that has several documents, until it returns true. */
+/* Calls `fn` for each task of a file that has several documents, until `fn` returns true. */
 static void each_task(struct workflow_arena *arena, const char *data, size_t len,
 	bool (*fn)(void *cookie, const char *name, const char *text, size_t len), void *cookie)
 {

@@ -218,8 +218,8 @@ static int64_t read_cpus(struct task *t, const struct node *node)
 	return (int64_t)ceil(cpus);
 }
 
-/* Returns the MiB of "32" or "32+" in GiB, or of "64GB", for all CPUs together; "2x" is multiplied
- * by the CPUs. Returns 0 after an error, which is reported. */
+/* Returns the memory for all CPUs together, in MiB: "32" and "32+" are GiB, "64GB" has a unit, and
+ * "2x" is GiB for each CPU. Returns 0 after an error, which is reported. */
 static int64_t read_memory(struct task *t, const struct node *node, int64_t cpus)
 {
 	char *amount = without_suffix(t, node->text, "+");
