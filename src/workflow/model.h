@@ -1,6 +1,6 @@
 /*
  * The model of a workflow: every dialect is read into the model, and the rest of penstock uses
- * nothing else. The functions of src/workflow/workflow.h read it.
+ * nothing else. src/workflow/workflow.h has the functions that read a file into the model.
  *
  * The `struct workflow` owns everything here until workflow_free(); nothing is modified after
  * reading. "value NULL" in a comment means that the member `value` of the text is NULL. Every value
@@ -182,7 +182,7 @@ struct workflow_artifacts {
 	struct workflow_place at;
 };
 
-/* One source of data. `input` is the first source, the sources of `inputs` follow. */
+/* One source of data. `input` is the first source, and the sources of `inputs` follow. */
 struct workflow_input {
 	enum workflow_transport kind;
 	struct workflow_text http_url; /* HTTP */
@@ -439,8 +439,8 @@ struct workflow_preemption {
 	struct workflow_place at;
 };
 
-/* Checkpoints of the output that are kept; all of them without `keep`. The newest is always
- * kept. */
+/* Checkpoints of the output that are kept; without `keep` all checkpoints are kept. The newest
+ * checkpoint is always kept. */
 struct workflow_checkpoints {
 	bool given;
 	struct workflow_text path; /* below the output, "." or "a/b"; default "checkpoints" */

@@ -86,7 +86,7 @@ struct workflow_options {
 	const char *pick; /* name of the chosen workflow of a file that has several */
 	const struct strlist *arguments; /* "NAME=VALUE": dstack's variables */
 	/* one for each argument; set if this workflow has the variable. NULL if the workflow must
-	 * have all of them */
+	 * have all the variables */
 	bool *used;
 	const char *run_args; /* dstack's run.args */
 	/* names of the workflows of all files in .dstack/workflows/; NULL if unknown */

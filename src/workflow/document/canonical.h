@@ -10,15 +10,15 @@ void json_add_text(struct buf *out, const char *s);
  * null; `key` is the key of `node` in its parent, or NULL. */
 void json_add_tree(struct buf *out, const struct node *node, const char *key, bool mask,
 	void (*scalar)(struct buf *out, const struct node *node));
-/* Begins a line, indented for that many levels. */
+/* Begins a line, indented by `depth` levels. */
 void json_add_line(struct buf *out, size_t depth);
 
 /*
- * Computes the digest of a workflow: SHA-256, in lower-case hexadecimal, of its JSON with keys
- * sorted by their bytes, no space, nulls and credentials left out, variables that hold secrets as
- * null, and users and signatures of URLs as "***". Comments, order of keys, JSON or YAML, and the
- * `job:` wrapper make no difference. Returns -PENSTOCK_E_LIMIT if the JSON is too large, or
- * -PENSTOCK_E_MEMORY.
+ * Computes the digest of a workflow: SHA-256, in lower-case hexadecimal, of its JSON. The JSON has
+ * keys sorted by their bytes, and no space; nulls and credentials are left out, variables with
+ * secrets are null, and users and signatures of URLs are "***". Comments, order of keys, JSON or
+ * YAML, and the `job:` wrapper make no difference. Returns -PENSTOCK_E_LIMIT if the JSON is too
+ * large, or -PENSTOCK_E_MEMORY.
  */
 int canonical_digest(const struct node *job, char digest[static 65]);
 

@@ -76,7 +76,7 @@ struct workflow_place source_place(const struct document_source *from, size_t li
 /* Adds a mistake. Returns NULL. */
 void *source_fail(const struct document_source *from, struct workflow_place at, const char *fmt,
 	...) __attribute__((format(printf, 3, 4)));
-/* The readers of both formats; `data` is valid UTF-8 without a byte order mark. */
+/* The readers of JSON and YAML; `data` is valid UTF-8 without a byte order mark. */
 struct node *json_read(const struct document_source *from, const char *data, size_t len);
 struct node *yaml_read(const struct document_source *from, const char *data, size_t len);
 /* Checks that `data` is UTF-8 text without control characters; adds a mistake if not. */

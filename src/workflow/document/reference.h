@@ -18,8 +18,8 @@ struct reference {
 	size_t name_len;
 };
 
-/* Finds the first reference at or after `text`. Returns 1 if there is one, 0 if not, and -1 if it
- * is invalid; `start` is then its place. */
+/* Finds the first reference at or after `text`. Returns 1 if there is a reference, 0 if there is
+ * none, and -1 if the reference is invalid; `out->start` is its place, even if it is invalid. */
 int reference_find(const char *text, struct reference *out);
 /* Returns true if `text` is one reference, apart from spaces. */
 bool reference_is_all(const char *text, struct reference *out);

@@ -236,7 +236,7 @@ enum secret_kind secret_kind_of(
 				       url_is_secret(value->text)
 			       ? SECRET_URL
 			       : SECRET_NONE;
-	/* penstock's workflows have no other key `uri`. */
+	/* `mlflow.uri` is the only key `uri` of penstock's workflows. */
 	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url") ||
 		(map_key && strcmp(map_key, "mlflow") == 0 && strcmp(entry->key, "uri") == 0))
 		return url_is_secret(value->text) ? SECRET_URL : SECRET_NONE;
@@ -264,8 +264,8 @@ static bool is_to_come(const struct node *node)
 	return found < 0;
 }
 
-/* Marks a member of a map if the member is a secret. An override may replace the value with another
- * secret. */
+/* Marks a member of a map if the member is a secret. The log masks the secret even if an override
+ * replaces it. */
 static void mark_entry(struct workflow_arena *arena, const struct node *map,
 	const struct node_entry *entry, const char *map_key, const struct buf *path)
 {

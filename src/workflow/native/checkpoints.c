@@ -1,4 +1,4 @@
-/* `checkpoints`: where they are, and which of them are kept. */
+/* `checkpoints`: the place of the checkpoints, and the rules by which checkpoints are kept. */
 #include <string.h>
 
 #include "base/cleanup.h"

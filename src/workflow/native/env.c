@@ -39,7 +39,7 @@ bool check_variable_name(struct reader *rd, const char *key, const struct workfl
 	return true;
 }
 
-/* Checks a variable and stores it in `env`. Returns false if it is not usable. */
+/* Checks a variable and stores it in `env`. Returns false if the variable is not usable. */
 static bool keep_variable(struct reader *rd, struct workflow_env *env, const char *key,
 	const struct workflow_place *key_at, const struct workflow_text *value)
 {

@@ -1,6 +1,7 @@
 /*
- * Legacy forms: published workflows have them, the grammar does not, and each can mean only one
- * thing. The tree gets the form of the grammar, and a note explains how the legacy form was read.
+ * Legacy forms: published workflows have these forms, the grammar does not, and each form has only
+ * one possible meaning. The tree gets the form of the grammar, and a note explains how the legacy
+ * form was read.
  */
 #include <string.h>
 
@@ -142,7 +143,7 @@ static void move_into_run(struct reader *rd, struct node *step)
 
 		if (schema_find(&schema_step, entry->key) || !schema_find(run, entry->key))
 			i++;
-		else if (node_is_null(entry->value)) /* as if it were left out */
+		else if (node_is_null(entry->value)) /* null counts as a missing key */
 			node_remove(step, i);
 		else if (!move_member(rd, step, i, run_of(rd, step, entry), "run", "run"))
 			i++;

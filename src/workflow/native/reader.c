@@ -48,7 +48,8 @@ const char *reader_quoted(struct reader *rd, const struct workflow_text *text)
 	const char *quoted;
 
 	if (is_from_env(text)) {
-		/* A value that may be a secret was passed to log_redact(). */
+		/* log_redact_into() masks a value that may be a secret: such a value was passed to
+		 * log_redact(). */
 		secret_mask_url(text->value, &masked);
 		log_redact_into(&value, buf_str(&masked));
 		quoted = workflow_arena_printf(rd->arena, "%s (the value of %s)",
@@ -222,9 +223,9 @@ static void report_unresolved(struct reader *rd, const struct node *node, const 
 	}
 }
 
-/* Appends the value of `ref`, or with `places_only` the reference itself if it has no value outside
- * of the inputs and the output. Returns false if the reference has no value, or if the value is not
- * text, which is reported. */
+/* Appends the value of `ref`. If `ref` has no value and `places_only` is set, appends the reference
+ * itself, except in the inputs and the output. Otherwise returns false if `ref` has no value, or if
+ * the value is not text, which is reported. */
 static bool resolve(struct reader *rd, const struct node *node, const char *field,
 	const struct reference *ref, struct buf *out)
 {
@@ -461,7 +462,7 @@ bool reader_flag(
 		return false;
 	text = node->kind == NODE_SCALAR ? node->text : "";
 	len = strlen(text);
-	/* "true," is left over from a JSON line. */
+	/* "true," may be left over from a line of JSON. */
 	flag = flag_of_text(text, len && text[len - 1] == ',' ? len - 1 : len);
 	if (flag < 0) {
 		reader_error_of(rd, &node->at, key, "must be true or false, not %s",

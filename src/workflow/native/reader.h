@@ -90,9 +90,9 @@ void reader_missing(
 
 /*
  * Each of the next functions returns true if there is a usable value. Without a usable value `out`
- * is unchanged except for its place, which becomes the place of the node or the map. References are
- * resolved. The node gets the type that it was read as, so that a record of the document is
- * unambiguous.
+ * keeps its value, except that a text becomes NULL if its reference has no value. The place of
+ * `out` becomes the place of the node or, without a node, of the map. References are resolved. The
+ * node gets the type that it was read as, so that a record of the document is unambiguous.
  */
 bool reader_text(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out);

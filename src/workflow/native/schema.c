@@ -33,8 +33,8 @@ static bool is_same_word(const char *a, const char *b)
 	}
 }
 
-/* Returns true for the same letters in another order: two edits, which is too many for a short
- * word. */
+/* Returns true for the same letters in another order. To str_nearest(), two swapped letters are two
+ * edits, which are too many for a short word. */
 static bool is_shuffled(const char *a, const char *b)
 {
 	int counts[256] = {0};
@@ -108,7 +108,7 @@ const char *schema_nearest(const struct schema *schema, const char *name)
 			return schema->keys[i].name;
 		names[n++] = schema->keys[i].name;
 	}
-	/* The cost of a distance is the product of both lengths. */
+	/* The time for an edit distance grows with the product of both lengths. */
 	if (strlen(name) > 64)
 		return NULL;
 	nearest = str_nearest(name, names, n);

@@ -103,11 +103,11 @@ struct schema {
 	size_t n;
 	size_t size; /* size of the struct; 0 if there is none */
 	bool open; /* other keys are allowed */
-	/* like `member`, for the place and for the flag that the map was given; 0 if there is
-	 * none */
+	/* like `member`: `at` for the place of the map, and `given` for the flag that is true if
+	 * the file has the map; 0 if there is none */
 	size_t at, given;
-	/* Reads and checks what the rows cannot express. Called with the path entered, when all
-	 * other keys were read. May be NULL. */
+	/* Reads and checks what the rows cannot express. Called after all other keys were read,
+	 * while the path of the reader is that of the map. May be NULL. */
 	void (*check)(struct reader *rd, const struct node *map, void *out);
 };
 
@@ -129,11 +129,11 @@ struct schema {
 	.kinds = KEY_DURATION, .min = (low), .max = (high), STORED(s, m, struct workflow_number)
 #define TEXTS(s, m)	.kinds = KEY_TEXTS | KEY_TEXT, STORED(s, m, struct workflow_texts)
 #define VARIABLES(s, m) .kinds = KEY_VARIABLES, STORED(s, m, struct workflow_env_list)
-/* The index of the word, in a bool, an int or an enum; the word itself in a text. */
+/* Stores the index of the word in a bool, an int or an enum, or the word itself in a text. */
 #define WORD(s, m, list)                                                                           \
 	.kinds = KEY_WORD, .words = (list), .member = offsetof(struct s, m) + 1,                   \
 	.size = sizeof(((struct s *)NULL)->m)
-/* A bit for each word, 1 for the first one. */
+/* Stores a bit for each word; the bit of the first word is 1. */
 #define WORDS(s, m, list) .kinds = KEY_WORDS, .words = (list), STORED(s, m, unsigned)
 /* MAP: a map whose keys are members of the struct `m` in `s`. MAP_OF: a map whose keys are members
  * of `s` itself. */

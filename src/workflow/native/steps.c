@@ -307,8 +307,8 @@ int workflow_walk(const struct workflow_steps *steps,
 /*
  * A step can wait for a handle that was launched before it in its own list of steps, or in an
  * enclosing list. A plain group belongs to the list that contains it. Loops, launches, modules and
- * steps with `catch` or `finally` are scopes: their launches are stopped when they end. A step
- * never waits for a later step, so there are no cycles.
+ * steps with `catch` or `finally` are scopes: at the end of a scope, its launches are stopped. A
+ * step never waits for a later step, so there are no cycles.
  */
 struct handle {
 	const char *name;
