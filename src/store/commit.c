@@ -448,8 +448,8 @@ static enum store_status batch_try(
 	int rc;
 
 	if (store->sync_failed) {
-		error_set(err, PENSTOCK_E_IO, "cannot change '%s': a sync failed; restart the store",
-			store->root);
+		error_set(err, PENSTOCK_E_IO,
+			"cannot change '%s': a sync failed; restart the store", store->root);
 		return STORE_FAILED;
 	}
 	rc = db_run(db_statement(store->writer, SQL_BEGIN));

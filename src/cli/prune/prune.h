@@ -5,7 +5,7 @@
  *	struct pruning p = {.before_ns = now - 30 * DAY};
  *
  *	prune_images(&p, err);	// reports old images, and removes them unless `dry_run`
- *	... p.removed.bytes, p.kept.bytes
+ *	... p.removed.bytes, p.in_use.bytes
  */
 #ifndef CLI_PRUNE_PRUNE_H
 #define CLI_PRUNE_PRUNE_H

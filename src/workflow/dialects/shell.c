@@ -75,8 +75,10 @@ static const char put_lines[] =
 	"\tif [ \"$3\" = copy ] && [ -d \"$from\" ] && [ -d \"$to\" ]; then penstock_own \"$to\"\n"
 	"\t\tfor e in \"$from\"/* \"$from\"/.[!.]*; do if [ -e \"$e\" ]; then "
 	"penstock_put \"$e\" \"$to/${e##*/}\" copy; fi; done\n"
-	"\telse if [ -d \"$to\" ] && [ ! -L \"$to\" ]; then rmdir -- \"$to\"; fi; "
-	"ln -sfn -- \"$from\" \"$to\"; fi; }\n";
+	"\telse if [ -d \"$to\" ] && [ ! -L \"$to\" ] && ! rmdir -- \"$to\" "
+	"&& [ -d \"$from\" ]; then "
+	"echo \"cannot mount '$1' at '$to': the directory has files\" >&2; exit 1; fi\n"
+	"\tln -sfn -- \"$from\" \"$to\"; fi; }\n";
 
 /* The home has a link for each entry of the user's home. */
 static const char home_lines[] =

@@ -98,6 +98,25 @@ def test_results_that_are_written_to_a_mounted_bucket_are_in_the_bucket(penstock
     assert store.client.get_object(Bucket="results", Key="epoch-1/model.pt")["Body"].read() == b"weights\n"
 
 
+def test_a_bucket_is_not_mounted_over_files(penstock, project, store):
+    """Results would be in a directory of the machine instead of the bucket."""
+    use(penstock, store)
+    store.client.create_bucket(Bucket="results")
+    project({
+        "task.yaml": """
+            workdir: code
+            file_mounts:
+              out: {name: results, store: s3, mode: MOUNT}
+            run: echo weights > out/model.pt
+            """,
+        "code/out/old": "old\n",
+    })  # fmt: skip
+
+    result = penstock.run("run", "task.yaml").exits(1)
+
+    assert "cannot mount" in result.err
+
+
 # The task file of the page "ML training on preemptible VMs", unchanged.
 SPOT = """\
 resources:
