@@ -300,7 +300,7 @@ static PyObject *data_split(PyObject *self, PyObject *args)
 
 /* ---- the fields of many samples ---- */
 
-#define NAMES 16 /* first fields of a sample, usually named like those of the previous sample */
+#define NAMES 16 /* number of fields whose names are kept: most samples have the same names */
 
 /* State of the split of samples into dicts. */
 struct splitting {

@@ -1,8 +1,8 @@
 /*
  * The part of libpenstock that penstock.open() and penstock.fsspec need: files of
  * <penstock/file.h>, and the objects of <penstock/transfer.h>. Waiting never holds the interpreter
- * lock. The limited API has no buffers: memory is passed as an address and a size, and the Python
- * side keeps it alive during the call.
+ * lock. The limited API of Python 3.9 lacks the buffer protocol: memory is passed as an address and
+ * a size, and the Python side keeps the memory alive during the call.
  */
 #include "_native.h"
 
@@ -144,7 +144,7 @@ static PyObject *transfer_head(PyObject *self, PyObject *args)
 struct lister {
 	PyThreadState *state;
 	PyObject *list;
-	Py_ssize_t most; /* number of entries; all if 0 */
+	Py_ssize_t most; /* maximum number of entries; 0 for all */
 	bool failed;
 };
 
@@ -273,7 +273,7 @@ static PyObject *transfer_open(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "sKOK", &url, &ahead, &version, &size))
 		return NULL;
-	/* Encodes surrogates as the bytes that they stand for: the version may not be UTF-8. */
+	/* Encodes surrogates as the bytes that they stand for: a version need not be UTF-8. */
 	if (version != Py_None && !PyUnicode_FSConverter(version, &bytes))
 		return NULL;
 	options.version = bytes ? PyBytes_AsString(bytes) : NULL;

@@ -249,8 +249,8 @@ class _Upload(io.RawIOBase):
 
     def __init__(self, url: str, store: Store, create: bool) -> None:
         self.name, self.mode = url, "xb" if create else "wb"
-        # Not a pipe: its reader would see the end only after all forked children have closed their
-        # copies of the other end.
+        # Not a pipe: the reader would see the end only after all forked children have closed their
+        # copies of the writing end. shutdown() ends a socket even if copies of it are open.
         self._socket, other = socket.socketpair()
         self._socket.settimeout(None)  # not the timeout of socket.setdefaulttimeout()
         other.settimeout(None)

@@ -27,14 +27,15 @@ def _worker_info() -> Any:
 
 
 def _worker() -> Tuple[int, int]:
-    """Returns (number, workers) of this process of a torch DataLoader, else (0, 1)."""
+    """Returns (number of this worker, number of workers) in a worker of a torch DataLoader, else
+    (0, 1)."""
     info = _worker_info()
     return (info.id, info.num_workers) if info is not None else (0, 1)
 
 
 def _block(data: Any) -> int:
-    """Returns the number of samples of a block: of one range of at most 1 MiB and 1,024 samples, but at least one sample. If the
-    samples differ in size, the number is 256.
+    """Returns the number of samples of a block: at least one sample, at most 1,024 samples and
+    1 MiB. If the samples differ in size, the number is 256.
 
     The number is a power of two, as most batch sizes are, so that windows begin with a batch.
     """
@@ -62,10 +63,11 @@ class Loader:
 
     At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is incomplete, and ``pad`` fills
     it with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` a batch is the
-    list, or one array if each sample is an array. ``transform`` is called with each sample first. ``collate="torch"`` makes tensors of
-    arrays and numbers, column by column, and leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is
-    available, from which ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance,
-    but at least two reads.
+    list, or one array if each sample is an array. ``transform`` is called with each sample first.
+    ``collate="torch"`` makes tensors of arrays and numbers, column by column, and leaves lists of
+    everything else. ``pin_memory`` also makes tensors, in page-locked memory if CUDA is available:
+    ``tensor.to("cuda", non_blocking=True)`` copies such memory in the background. At most ``ahead``
+    bytes are read in advance, but at least two reads.
 
     ``on_error="skip"`` skips samples that are damaged, have changed or are missing, with one warning for each shard: their batch is shorter,
     and an empty batch is left out. ``progress`` shows a line on the terminal of rank 0.
@@ -169,7 +171,8 @@ class Loader:
         return max(1, first // step), max(1, samples // step)
 
     def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[List[int], Any]]:
-        """Starts the reads of the plan in order, and yields each of them with the places at which its batches begin and end."""
+        """Starts the reads of the plan in order. Yields each read with the indexes in the read at
+        which its batches begin and end."""
         n, (join, then) = plan.batches(), self._joined()
         first, memory = self._passed, Memory()
         while first < n:

@@ -78,7 +78,7 @@ class Meter:
 
 
 class Line:
-    """A line on standard error that is rewritten, if standard error is a terminal."""
+    """A line of progress on standard error; writes nothing if standard error is not a terminal."""
 
     def __init__(self, epoch: int, batches: int, meter: Meter) -> None:
         self._epoch, self._batches, self._meter = epoch, batches, meter
@@ -141,7 +141,7 @@ class Ending:
         self._process = os.getpid()
 
     def add(self, function: Callable[[], None]) -> int:
-        """Returns a number for remove()."""
+        """Adds a function. Returns its number, for remove()."""
         if self._process != os.getpid():  # a child after fork() has the functions of its parent
             self._process, self._functions = os.getpid(), {}
         number = max(self._functions, default=0) + 1

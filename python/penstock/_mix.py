@@ -13,7 +13,8 @@ _SUM = 1 << 32  # maximum sum of the weights
 
 
 def _whole(weights: Sequence[Any]) -> List[int]:
-    """Returns whole numbers in the exact ratio of the decimal weights. If their sum would be above _SUM, the ratio is rounded."""
+    """Returns whole numbers in the exact ratio of the decimal weights. Rounds the ratio if the sum
+    of the numbers would be above _SUM."""
     try:
         exact = [Fraction(str(weight)) for weight in weights]
     except (ValueError, ZeroDivisionError):

@@ -1,9 +1,9 @@
 /*
  * The module, and the part of libpenstock that penstock.checkpoint needs: the Python functions call
  * the functions of <penstock/checkpoint.h>. The module uses only the limited API of Python 3.9, so
- * that one binary serves all later versions. Paths are passed as bytes. This API has no buffers, so
- * memory is passed as bytes or as an address and a size; the Python side keeps it alive during the
- * call. Calls that may block release the interpreter lock.
+ * that one binary serves all later versions. Paths are passed as bytes. This API lacks the buffer
+ * protocol, so memory is passed as bytes or as an address and a size; the Python side keeps the
+ * memory alive during the call. Calls that may block release the interpreter lock.
  */
 #include "_native.h"
 

@@ -30,8 +30,8 @@ static inline void unmake(PyObject *object)
 /* Converter for the format "O&": returns the flag of a Cancel, a struct penstock_cancel *. */
 int native_to_cancel(PyObject *object, void *out);
 
-/* Adds a type to the module, by the last word of its name. `*out` gets a reference that is never
- * released; `out` may be NULL. Returns -1 with an exception set on failure. */
+/* Adds a type to the module, under the last component of its dotted name. `*out` gets a reference
+ * that is never released; `out` may be NULL. Returns -1 with an exception set on failure. */
 int native_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out);
 /* Adds the types for penstock.open(). Returns -1 with an exception set on failure. */
 int native_add_files(PyObject *module);

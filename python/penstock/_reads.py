@@ -54,10 +54,10 @@ class Read:
         self._data, self._ids, self._memory, self._skip = data, ids, memory, skip
         self._batch = data._start(ids, memory.take())
         self._read: Any = None
-        # Set if the read has failed. For each place: the error, or (packed indexes, read, place) of
-        # a later read that has the sample.
+        # Set if the read has failed. For each index in this read: the error, or (packed indexes,
+        # read, index in that read) of a later read that has the sample.
         self._found: Dict[int, Union[DatasetError, Tuple[bytes, Any, int]]] = {}
-        self.skipped: Set[int] = set()  # places
+        self.skipped: Set[int] = set()  # indexes in this read
 
     def wait(self) -> int:
         """Waits for the samples and returns their total size in bytes."""

@@ -102,7 +102,8 @@ class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
         self.path = Path(self._saving.path())
 
     def storage_meta(self) -> Any:
-        """Stores the path as text: earlier versions cannot unpickle paths that Python 3.13 has pickled."""
+        """Stores the path as text: Python before 3.13 cannot unpickle paths that Python 3.13 has
+        pickled."""
         meta = super().storage_meta()
         if meta is not None:
             meta.checkpoint_id = str(self.path)
