@@ -188,7 +188,8 @@ def installed(tool, *names, **variables):
 
 @pytest.fixture(scope="session")
 def venv():
-    """Directory of the environment with current versions of boto3, moto and others; /usr/bin/python3 has Debian's."""
+    """Directory of the environment with current versions of boto3, moto and others;
+    /usr/bin/python3 has Debian's versions."""
     return installed("test-venv")
 
 

@@ -364,7 +364,8 @@ def test_help_knows_the_workflow_file(penstock, tmp_path):
     assert "penstock help workflow" in " ".join(penstock.run("help").ok().out.split())
 
 
-# Other tools can read the output of a first run without further settings.
+# `penstock serve` without options serves the store of the home, so that other tools can read the
+# output of a first run.
 def test_serve_without_options_opens_the_store_of_the_home(penstock):
     import urllib.error
     import urllib.request

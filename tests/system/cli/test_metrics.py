@@ -171,7 +171,8 @@ def test_a_damaged_file_is_read_as_far_as_it_goes(penstock, written, tmp_path):
 
 
 def test_a_run_has_its_metrics_and_the_usage_of_its_steps(penstock, store, tmp_path, wait_for):
-    """The store has the metrics and the usage, too; the second attempt is made from another home."""
+    """Metrics and usage are read from the home, from the store, and from the home of the second
+    attempt."""
     step = """python3 -c '
 import json, os, time
 from pathlib import Path

@@ -292,7 +292,8 @@ def test_an_operand_is_checked_before_credentials(penstock):
     assert "s3://" in result.err and result.err.count("\n") == 1
 
 
-# The output of a first run is in the embedded store, where the next command searches.
+# The output of a first run is in the embedded store. If no other store is configured, verbs use the
+# embedded store by default.
 def test_the_embedded_store_is_the_default_of_a_home_that_has_nothing_else(penstock):
     env = {"AWS_EC2_METADATA_DISABLED": "true"}
     hint = penstock.run("ls", "s3://bucket", env=env).exits(77)

@@ -195,7 +195,8 @@ def test_the_record_of_a_transfer_that_runs_stays(penstock, store, tmp_path):
     upload = penstock.popen("cp", tmp_path / "large", "s3://out/large", "--part-size", "5M", "--limit-rate", "1M", env=store.env | {"AWS_ENDPOINT_URL": store.endpoint})
     options = ("--older-than", "0s", "--only", "transfers")
 
-    # The upload keeps writing its record. A call ignores a record that is newer than its own start.
+    # The upload keeps writing its record, and `prune` ignores a record that is newer than the start
+    # of `prune`. Therefore repeat the call.
     assert wait_for(lambda: pruned(penstock, *options), PATIENCE) == [("transfers", 1, "in use")]
     upload.kill()
     assert pruned(penstock, *options) == [("transfers", 1, None)]

@@ -43,7 +43,8 @@ def opens_of(path):
     """Returns a function that counts the opens of the file since this call."""
     libc, counts = ctypes.CDLL(None), [0]
     fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    opened, closed = 0x20, 0x18  # IN_OPEN, and IN_CLOSE, without which equal events become one
+    # inotify merges equal events that follow each other; the closes keep the opens apart.
+    opened, closed = 0x20, 0x18  # IN_OPEN, IN_CLOSE
     assert libc.inotify_add_watch(fd, os.fsencode(path), opened | closed) > 0
 
     def count():
@@ -95,7 +96,8 @@ def test_show_prints_all_times_in_the_time_zone_of_the_user(penstock, job, store
     assert str((int(started[11:13]) + 9) % 24).zfill(2) + started[13:16] in page
 
 
-# The second step prints in another second, and the record of the first is made an hour older.
+# The second step prints more than a second later than the first. Then the test makes the recorded
+# times of the first step an hour older.
 def test_logs_have_times_and_a_beginning(penstock, job):
     began = time.time()
     penstock.run("run", job("echo old", "sleep 1.1; echo new; echo newer", name="timed")).ok()
@@ -224,7 +226,7 @@ def test_logs_show_lines_and_attempts(penstock, job):
     assert one < everything.index("line 50") < two < everything.index("other\n")
 
 
-# Returns the output of a live run so far, without waiting.
+# `logs` prints the output of a live run so far, and does not wait for more.
 def test_logs_of_a_live_run_show_the_lines_until_now(penstock, job):
     run = begin(penstock, job("echo first; echo second; sleep 1000", name="live"), "second")
 

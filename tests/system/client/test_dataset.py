@@ -399,7 +399,8 @@ def test_missing_keys_are_named(bucket, monkeypatch):
         Dataset("s3://data/n/")
 
 
-# penstock's own store sends many samples in reply to one request, once it has identified itself; another store gets a GET for each.
+# penstock's own store sends many samples in reply to one request, once it has identified itself;
+# another store gets a GET for each sample.
 def test_our_store_is_asked_for_many_samples_at_a_time(proxy, bucket):
     numbered(bucket, 200)
     data = Dataset("s3://data/n/")
@@ -415,8 +416,8 @@ def test_our_store_is_asked_for_many_samples_at_a_time(proxy, bucket):
 # --- trouble ---
 
 
-# The store replies 503 to all requests, as a throttled store does, until some were sent again. The
-# loader waits for the store.
+# The store replies 503 to all requests, as a throttled store does, until some requests were sent
+# again. The loader waits for the store.
 @pytest.mark.parametrize("count", [None, 2])
 @pytest.mark.parametrize("many", ["yes", "no"])
 def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket, monkeypatch, many, count):

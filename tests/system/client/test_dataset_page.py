@@ -114,7 +114,8 @@ def test_the_mix_of_the_page_deals_by_its_weights(bucket):
     assert len(batch) == BATCH and all(abs(count - BATCH * weight) < 2 for count, weight in zip(counts, (0.7, 0.2, 0.1)))
 
 
-# With the index that the page writes, the URL suffices, and the other two commands print the shown lines.
+# The page's commands write an index, inspect the data set and measure it. With the index, the data
+# set is the same as before.
 def test_the_commands_of_the_page_work_on_its_data_set(cifar10, penstock, store):
     typed = [command.removeprefix("penstock ").split() for command, _ in session(PAGE) if " dataset " in f" {command} "]
     before = Dataset("s3://cifar10/train/")

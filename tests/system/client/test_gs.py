@@ -14,7 +14,8 @@ from harness.program import binary
 INPUT, UNAVAILABLE, USAGE, PERMISSION = 66, 69, 64, 77
 
 
-# Uploads and downloads a checkpoint with each kind of identity; a key has every sort of character.
+# Uploads and downloads a checkpoint with each kind of identity. The name of the checkpoint has
+# special characters.
 def test_the_verbs_work_with_every_identity(penstock, gcs, who):
     key, body = "runs/a b+c%/ü~.pth", os.urandom(100_000)
     penstock.run("put", f"gs://train/{key}", input=body, env=who).exits(0)

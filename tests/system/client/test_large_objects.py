@@ -60,8 +60,8 @@ def test_a_range_that_hangs_is_asked_for_again(tool, fault_proxy, tmp_path, hold
 
 
 def test_cp_of_one_object_has_as_many_requests_under_way_as_the_engine_allows(store, penstock, fault_proxy, tmp_path):
-    """A distant store gets many requests at a time: the first eight get no reply before all have arrived. An upload that may be resumed starts with
-    fewer."""
+    """A distant store gets many requests at a time: the first eight get no reply before all have
+    arrived. An upload that may be resumed starts with fewer requests."""
     source = make_file(tmp_path / "source", 72 * MIB)
     env = store.env | {"AWS_ENDPOINT_URL": fault_proxy.url, "PENSTOCK_NETWORK_STALL": "3600"}
     store.client.create_bucket(Bucket="bucket")

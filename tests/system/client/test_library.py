@@ -97,8 +97,9 @@ def test_the_example_copies_a_tree_there_and_back(installed, store, tmp_path):
     assert run(source, back)[0] == 1 and run(tmp_path / "none", "s3://bucket/x")[0] == 1
 
 
-# The programs call every function for transfers, files and data sets, with both stores, from many
-# threads, and with structs of other versions, and must leak nothing and print nothing.
+# The programs call every function for transfers, files and data sets, with an S3 store and Google's
+# store, from many threads, and with structs of other versions. The programs must leak nothing and
+# print nothing.
 @pytest.mark.parametrize("source", [EXERCISE, DATA_SETS], ids=lambda source: source.stem)
 def test_every_function_does_what_the_header_says(installed, store, tmp_path, source):
     program = compiled(installed, source, tmp_path / "exercise")

@@ -24,7 +24,8 @@ class Interrupted:
         self.kills = 0
 
     def kill_after(self, size, *arguments, **env):
-        """Kills the call once the link has carried `size` bytes of it. Returns True if it was still running."""
+        """Kills the call once the link has carried `size` bytes. Returns True if the call was still
+        running then."""
         self.link.hold(after=size)
         process = self.tool.popen(*arguments, **env)
         wait_for(lambda: self.link.held() or process.poll() is not None, 60, "the bytes, or the end")
@@ -107,7 +108,8 @@ def test_an_upload_that_is_killed_again_and_again_is_whole_and_sends_little_twic
     assert at.direct.json("list-uploads", "bucket", "") == []
 
 
-# Parts in flight are lost with their process, so there are few until the speed of the link is known. Other uploads have 8 at once, and more once
+# The parts in flight are lost if the process is killed, so a resumable upload has only 4 parts in
+# flight until the speed of the link is known. Other uploads have 8 parts in flight, and more once
 # their bytes move fast.
 @pytest.mark.parametrize("resumable, at_once", [(True, 4), (False, 8)])
 def test_few_parts_of_a_resumable_upload_are_under_way_before_its_link_is_known(store, tmp_path, resumable, at_once):

@@ -130,7 +130,7 @@ def test_a_run_waits_for_a_registry_that_is_not_there_yet(penstock, registry, tm
     away.close()
 
 
-# As behind a firewall that drops packets, connections are made, and no data arrives.
+# Connections succeed, but no data arrives, as behind a firewall that drops packets.
 def test_a_registry_that_says_nothing_costs_seconds(penstock, registry):
     registry.push("job/tool:v1", image([layer(SMALL)]))
     name = f"{registry.host}/job/tool:v1"

@@ -259,7 +259,8 @@ time.sleep(4345)
 @root_only
 @pytest.mark.parametrize("network", ["slirp4netns", "pasta"])
 def test_a_user_without_rights_has_it_too(wait_for, network):
-    # The program runs as a user, not as the root of a user namespace. The device has Debian's default mode.
+    # The program runs as a real user, not as the root of a user namespace. The /dev/net/tun of this
+    # test has Debian's default mode.
     as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     if subprocess.run([*as_user, "unshare", "-Urm", "true"], capture_output=True).returncode:
         pytest.skip("user namespaces are not available")

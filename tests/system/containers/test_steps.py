@@ -21,7 +21,8 @@ TOOL = busybox()
 
 @pytest.fixture
 def contained(tmp_path):
-    """contained(command, image's config, **fields): a workflow file whose steps run in an image of busybox; `layers` come on top."""
+    """contained(command, config={}, **fields): a workflow file whose steps run in an image of
+    busybox. `config` is the configuration of the image; `layers` are added to the image."""
     made = {}
 
     def write(*commands, layers=(), config=None, container=None, **fields):
@@ -323,7 +324,7 @@ def test_a_command_runs_beside_a_step(penstock, contained, wait_for):
 
     lines = seen.splitlines()
     assert lines[:2] == ["1 /deepsquare", "/tmp"] and "deepsquare" in lines and "usr" not in lines
-    # The list is without the machine's processes.
+    # The output of ps does not have the machine's processes.
     assert "sleep 4326" in seen and len(seen.partition("COMMAND")[2].splitlines()) < 8
 
 

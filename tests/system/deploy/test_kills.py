@@ -1,5 +1,6 @@
-"""The main process of a deployment is killed at each operation of a roll: no request fails, and the
-next versions come into service."""
+"""The main process of a deployment is killed at each operation of a roll, which is the change to a
+new version. No request fails, and the next versions come into service. The spare is the process
+that takes over from a killed main process."""
 import itertools
 import os
 import re
@@ -96,7 +97,7 @@ class Rolls:
         try:
             if self.file.exists():
                 self.file.unlink()
-                # The next process counts from the beginning.
+                # A process counts its calls from its start, so the next point needs a new process.
                 os.kill(self.deployment.mains()[0], signal.SIGKILL)
                 return False
         except FileNotFoundError:

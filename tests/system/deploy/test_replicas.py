@@ -48,7 +48,8 @@ def test_machines_take_turns(deploy, models, tmp_path, unavailable):
 
 
 def test_a_killed_machine_does_not_keep_its_turn(deploy, models, tmp_path):
-    """The entry of the dead machine stays in the state 'rolling'; the others wait for one term by their own clocks."""
+    """The entry of the dead machine stays in the state 'rolling'; the other replica waits for one
+    term by its own clock."""
     publish(models, 1, weights(1))
     deployment = deploy(home=tmp_path / "home")
     deployment.wait_in_service(1)

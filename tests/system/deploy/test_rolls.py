@@ -169,7 +169,8 @@ def test_a_process_that_is_killed_while_a_server_starts_leaves_its_turn_to_the_n
 
 
 def test_a_process_that_is_killed_before_its_server_begins_leaves_it_to_the_next(deploy, models):
-    """The server waits until the state is on the disk, and ends with the process that would start it."""
+    """The shell of a server waits until the main process has written the state to the disk, and
+    exits if the main process is killed before that."""
     publish(models, 1, weights(1))
     deployment = deploy()
     deployment.wait_in_service(1)
@@ -185,7 +186,8 @@ def test_a_process_that_is_killed_before_its_server_begins_leaves_it_to_the_next
 
 @pytest.mark.parametrize("behind", [True, False])
 def test_a_server_that_ends_before_the_spare_takes_over(deploy, models, behind):
-    """The spare acts as the killed process would: the older server takes over, or the version is started once more."""
+    """The spare does what the killed process would have done: the older server takes over, or the
+    version is started once more."""
     publish(models, 1, weights(1))
     deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "60s", "--drain", "10s"))
     deployment.wait_in_service(1)
@@ -308,7 +310,7 @@ def test_servers_that_listen_themselves(deploy, models, how):
     else:
         deployment.wait_in_service(2)
         wait_for(lambda: not is_alive(pid))
-        # The spare continues with this server, which is in the second slot.
+        # The spare continues with this server, which is in the second slot of the recorded state.
         pid = deployment.get()["pid"]
         os.kill(deployment.both()[0], signal.SIGKILL)
         kept = wait_for(lambda: (lambda found: found[1:])(deployment.look(r"version '2' is in service on .* \(process (\d+)\)")))
