@@ -21,7 +21,8 @@ def needed():
 
 
 def closure(names, pattern=r"(lib)?python3"):
-    """Returns these packages and their dependencies whose name matches; libraries() finds other dependencies."""
+    """Returns these packages and all their dependencies whose name matches the pattern. libraries()
+    finds the shared libraries of other dependencies."""
     found, waiting = set(), list(names)
     while waiting:
         name = waiting.pop()

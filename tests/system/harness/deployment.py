@@ -28,7 +28,8 @@ def publish(store, version, weights, behaviour=None, model="mnist", before=()):
 
 
 class Deployment:
-    """A deployment. `process` is the process that the test started; a spare takes over if it is killed."""
+    """A deployment. `process` is the process that the test started; if it is killed, its spare
+    process takes over."""
 
     def __init__(self, penstock, store, *options, model="mnist", server=("{model}",), command=None, home=None, port=0, quick=QUICK,
                  endpoint=None, env=None):  # fmt: skip
@@ -44,7 +45,8 @@ class Deployment:
         return self.process.err
 
     def look(self, pattern):
-        """Returns the matches in the deployment's standard error so far. Fails if there is none and it has ended, unless it was killed."""
+        """Returns the matches in the deployment's standard error so far. Fails if there is no match
+        and `process` has ended without a SIGKILL."""
         found = re.findall(pattern, self.err)
         assert found or self.process.popen.poll() in (None, -signal.SIGKILL), self.err
         return found

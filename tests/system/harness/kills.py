@@ -509,7 +509,8 @@ class Round:
         self.check_closed(s3, keys, f".penstock/runs/{identity}/")
         if self.job.big:
             self.check_big(s3)
-        # A flush does not know which incomplete files a killed restore has left, but must not publish them.
+        # An incomplete file (*.penstock-part) of a killed restore may be in partial/, because a
+        # flush does not recognise such files. All other files in partial/ must be suspects.
         aside = {key.partition("/partial/")[2] for key in keys if "/partial/" in key and not key.endswith(".penstock-part")}
         assert self.suspects is None or aside <= self.suspects, f"complete files in partial/: {aside - self.suspects}"
         for name, content in self.torn.items():

@@ -272,8 +272,8 @@ def setting_aside(world, rng, n):
 
 @state("taking over")
 def taking_over(world, rng, n):
-    """Makes another machine, which renews nothing, the owner. Kills penstock while it watches the
-    lease, or when it writes the lease for the first time."""
+    """Makes another machine the owner; that machine does not renew its lease. Kills penstock while
+    it watches the lease, or when it writes the lease for the first time."""
     made = killed_once(world, rng, Job())
     key = f"{made.prefix}.penstock/runs/{made.run_id()}/state.json"
     left = json.loads(made.content(world.s3, key))
@@ -364,8 +364,8 @@ def closed_and_on_record(world, rng, n):
 
 
 def live_on(made, rng, n):
-    """Chooses the state of a step that outlived penstock: still held, running during the next
-    command, or ended before it."""
+    """Chooses the state of a step that outlived penstock: the step still waits, so that the next
+    command must end it; or it runs during the next command, or has ended before that command."""
     if not made.job.orphan or not made.world.living():
         return
     if n // 2 % 3 == 0:

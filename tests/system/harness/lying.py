@@ -31,7 +31,8 @@ ENV = {"PENSTOCK_NETWORK_PATIENCE": "2", "PENSTOCK_NETWORK_STALL": "2"}
 
 
 def short(names, *chosen):
-    """Returns the parameters of a test: `make check` runs the chosen ones, `make check-full` also the others."""
+    """Returns the parameters of a test: `make check` runs the chosen ones, `make check-full` runs
+    all."""
     assert set(chosen) <= set(names), set(chosen) - set(names)
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.long) for name in names]
 

@@ -32,7 +32,8 @@ def has_sanitizer():
 
 
 def preloading(library):
-    """Returns the variables that load `library` before those of the program, which AddressSanitizer refuses by default."""
+    """Returns the variables that load `library` before the libraries of the program. By default,
+    AddressSanitizer refuses such a library."""
     options = [*filter(None, [os.environ.get("ASAN_OPTIONS")]), "verify_asan_link_order=0"]
     return {"LD_PRELOAD": str(library), "ASAN_OPTIONS": ":".join(options)}
 

@@ -139,7 +139,8 @@ def test_one_name_that_is_two_kinds_of_thing(staging, http_server, first, second
 
     result, seen = staging.run(input={"http": {"url": url}})
 
-    # The last member of that name is unpacked, or the archive is refused. Nothing is written through a link.
+    # The second of the two members is unpacked, or the archive is refused. Nothing is written
+    # through a link.
     if result.code == 0:
         assert seen["z"][1] == sha256(b"z")
         assert ("x/y" in seen) if second == "directory" else seen["x"][1] == sha256(b"file")

@@ -1,4 +1,5 @@
-"""Servers that cut, stall, repeat and lie: a run is right, or fails with one clear line; no byte is ever wrong."""
+"""Servers that cut, stall, repeat and lie: a run gets the right bytes, or fails with one clear
+line."""
 import base64
 import gzip
 import os
@@ -199,7 +200,7 @@ def test_an_archive_whose_suffix_is_taken_for_an_encoding_is_kept(staging, http_
     assert seen["small.csv.gz"][1] == sha256(packed) and seen["small.csv"][1] == sha256(SMALL)
 
 
-# A request for TLS is never sent without TLS.
+# A redirect must not move a request from TLS to plain HTTP.
 def test_a_redirect_from_https_to_http_is_not_followed(staging, https, http_server):
     plain = http_server.add("/plain.csv", SMALL)
     url = https.add("/small.csv", SMALL).replace("https://", "https://user:pa55w0rd@")
@@ -210,7 +211,7 @@ def test_a_redirect_from_https_to_http_is_not_followed(staging, https, http_serv
     assert https.requests and http_server.requests == [] and "pa55w0rd" not in result.text
 
 
-# A password is for the host that it was given for.
+# The password in a URL is sent only to the host of that URL.
 def test_a_redirect_elsewhere_takes_no_password_along(staging, http_server):
     with FaultProxy(http_server.url) as other:
         http_server.add("/there.csv", SMALL)

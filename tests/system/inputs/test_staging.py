@@ -169,7 +169,8 @@ def test_what_is_used_whole_stays_whole(staged, http_server):
     assert {name for name in seen if not name.endswith(":mode")} == {path[1:] for path in contents}
 
 
-# A lost connection is resumed where it ended; no file is torn.
+# A download survives lost connections, from a server with ranges and from one without them. No file
+# is torn.
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_cut_connection_goes_on(staged, cifar_archive, ranges):
     server = Server(ranges=ranges)
@@ -256,8 +257,8 @@ def test_inputs_come_from_several_places(staged, http_server, tmp_path):
     assert "one.tar.gz" in seen
 
 
-# A relative path of an input begins at the workflow file, not at the current directory. The link leads to the directory, even if the directory
-# has only one file.
+# A relative path of an input begins at the workflow file, not at the current directory. The link
+# that the input asks for leads to the directory, even if the directory has only one file.
 def test_a_local_directory_of_one_file_is_linked(penstock, tmp_path):
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "only").write_text("local\n")
@@ -304,7 +305,8 @@ def test_a_bad_input_ends_the_run(penstock, staged, http_server, content, fault,
     assert penstock.ps()[0]["class"] == "input"
 
 
-# Ctrl-C while an input arrives ends at once, and the next call completes it.
+# Ctrl-C while an input arrives ends the run at once, and the next call fetches the rest of the
+# input.
 def test_an_interrupted_staging_ends_at_once(penstock, http_server, cifar_archive, tmp_path):
     path = "/" + cifar_archive.name
     url = http_server.add(path, cifar_archive)

@@ -19,7 +19,8 @@ PYTHON = "/usr/bin/python3"
 
 @pytest.fixture
 def train(pictures, tmp_path):
-    """train(*options): a running trainer with its output in `text()`; ended with the test."""
+    """train(*options): starts a trainer, whose output is `text()`. The trainer ends with the
+    test."""
     started = []
 
     def start(*options, env=None):

@@ -90,7 +90,7 @@ def test_the_session_of_the_page_ends_as_it_shows(reader):
     assert re.findall(r"^step (\d+)", printed["penstock run --fresh train.yaml"][0], re.M) == [str(step) for step in range(1, 121)]
 
 
-# The page's last part uses the same file with another place, and keys from penstock's secrets or
+# The page's last part uses the same file with another store, and keys from penstock's secrets or
 # from a profile.
 def test_another_store_has_its_keys_from_secrets_or_a_profile(reader, tmp_path):
     real = reader.real.replace("https://s3.eu-central-1.amazonaws.com", reader.endpoint)

@@ -1,4 +1,5 @@
-"""The main job: the published CIFAR-10 workflows from HTTP input to S3 output, killed and resumed."""
+"""The main job: the two CIFAR-10 workflows of a published page (harness/jobs.py), from HTTP input
+to S3 output, killed and resumed."""
 import hashlib
 import re
 import signal
@@ -19,7 +20,7 @@ def dataset_url(http_server, cifar_archive):
 
 @pytest.fixture
 def first(store, dataset_url, tmp_path):
-    """first(options): path of the page's first workflow made local."""
+    """first(options): the path of the page's first workflow, adapted to this machine."""
     return lambda options=SMALL, **extra: write(
         localise(published("first"), store, dataset_url, options) | extra, tmp_path / "workflow.json"
     )
@@ -166,7 +167,8 @@ def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_u
     assert path.read_text() == published_text(name)
 
 
-# A user starts the example in this way, with options only, and with the embedded store by its name.
+# A user starts the example in this way: the changes are options, and the file itself names the
+# embedded store.
 def test_example_runs_with_the_embedded_store(penstock, dataset_url, unbroken_weights):
     result = penstock.run(
         "run", EXAMPLE / "workflow.json", "--set", f"input.http.url={dataset_url}", "--set", "resources.cpusPerTask=1",

@@ -21,7 +21,8 @@ PACKAGE = TOP / "build" / "python"
 PYTHON = "/usr/bin/python3"
 CIFAR = ["--limit", "320", "--batch-size", "8", "--epochs", "2", "--every", "7", "--threads", "1", "--device", "cpu"]
 RESNET = ["--width", "0.07", "--side", "32", "--batch-size", "4", "--epochs", "2", "--every", "3", "--threads", "1", "--device", "cpu"]
-# Pauses before this step until the file that HOLD names is gone, so that a test can act meanwhile.
+# Pauses before the step HOLD_AT until the file that HOLD names is gone, so that a test can act
+# meanwhile.
 HELD = """
 import os, sys, time
 sys.path.insert(0, os.environ["EXAMPLE"])
@@ -54,7 +55,8 @@ def folders(pictures, tmp_path_factory):
 
 
 class Trainer:
-    """One of the two programs, held before the batch after step `hold_at`."""
+    """One of the two programs of examples/preemptible, held before the batch after step
+    `hold_at`."""
 
     def __init__(self, program, dataset, output, log, options, hold_at=None, env=None):
         self.hold, self.log, self.output = Path(f"{log}.hold"), log, output
