@@ -177,7 +177,8 @@ def test_a_directory_with_files_of_a_step_is_not_replaced(penstock, project):
 
 
 def edit(path, **fields):
-    """Changes fields of a workflow file: `steps` by their number, others as they are."""
+    """Changes fields of a workflow file. `steps` is {index: new command}; any other field gets the
+    given value."""
     whole = json.loads(path.read_text())
     for number, command in fields.pop("steps", {}).items():
         whole["steps"][number]["run"]["command"] = command

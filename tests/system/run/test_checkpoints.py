@@ -275,7 +275,8 @@ def test_retention_leaves_a_finished_run_until_the_next_has_succeeded(penstock, 
     assert steps_in(store) == [(3, 3), (4, 3)]
 
 
-# The best of an earlier attempt is still the best, and stays; a file that is a checkpoint by itself is counted the same way.
+# The best checkpoint of an earlier attempt is still the best, and stays. A file that is a
+# checkpoint by itself is counted the same way.
 def test_retention_keeps_the_best_of_all_attempts(penstock, workflow, store):
     keep = {"keep": {"latest": 1, "best": {"metric": "loss", "mode": "min", "n": 1}}}
     for losses in ([3, 1, 2], [5, 4, 6]):

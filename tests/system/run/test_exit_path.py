@@ -237,7 +237,8 @@ def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_pr
     line = last_line(result.err)
     assert line.startswith("penstock: run ") and hint in line
     assert f"'penstock flush {folder.name}'" in line and str(folder / "storage" / "output") in line
-    # For 500 and 503, the last failure may have been another one.
+    # A request that gets 500 or 503 is retried, so the reported failure may be that of a later
+    # request.
     if how and how.get("status", 500) not in (500, 503):
         assert how["body"].decode().split("<Message>")[1].split("</Message>")[0] in line
     assert (folder / "storage" / "output" / "data").read_bytes() == data
@@ -270,7 +271,7 @@ def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, f
     assert store.bytes("out", "data") == b"1\n" and penstock.ps()[0]["state"] == "succeeded"
 
 
-# The workflow's key also limits the wait for a silent connection, which is 30 s without the key.
+# storePatience also limits the wait for a silent connection, which is 30 s without that key.
 def test_a_silent_store_is_given_up_when_the_workflow_says(penstock, workflow, fault_proxy, to_store):
     fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
 

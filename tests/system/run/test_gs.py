@@ -76,8 +76,8 @@ def test_what_is_overwritten_is_kept(penstock, gcs, job):
     assert published(gcs) == {"run/model": b"theirs"}
 
 
-# Two runs have the same output. A lease is created only if there is none, and the refused second
-# run names the owner.
+# Two runs have the same output. A lease is created only if there is none, and the message of the
+# refused second run names the owner.
 def test_a_second_run_of_a_live_identity_is_refused(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -107,7 +107,8 @@ def test_a_killed_run_is_restored_from_the_bucket(penstock, gcs, job, tmp_path, 
     assert "one" in done.out and published(gcs) == {"run/ckpt": b"one"}
 
 
-# Each upload requires the generation that this run saw last, so a write by another client is detected, and its object is kept.
+# Each upload requires the generation that this run saw last, so a write by another client is
+# detected, and the object of that client is kept.
 def test_an_object_that_somebody_else_replaced_is_not_lost(penstock, gcs, job, tmp_path, wait_for):
     gate = tmp_path / "gate"
     os.mkfifo(gate)

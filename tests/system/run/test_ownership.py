@@ -51,8 +51,8 @@ def put_state(store, identity, state):
 
 
 def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_run):
-    # The contender watches the state for one term by its own clock. As the state does not change,
-    # it takes over, and restores all published files.
+    # The contender watches the state for one term by its own clock. The state does not change, so
+    # the contender takes over, and restores all published files.
     path, identity, state = lost_run
     state["owner"] |= {"boot_id": "another", "host": "node7"}
     state["lease"]["term_ms"] = 1500
@@ -67,8 +67,8 @@ def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_ru
 
 
 def test_what_an_owner_left_that_was_killed_under_another_home_is_ended_first(penstock, elsewhere, store, job):
-    # The leftover process would continue to compute, and to write into the storage of the other
-    # home.
+    # A process that the killed owner left behind would continue to compute, and to write into the
+    # storage of the other home, so the takeover ends that process first.
     path = job("left", 'if [ $PENSTOCK_ATTEMPT = 1 ]; then (setsid sleep 1000 & echo $! > $STORAGE_PATH/left); echo begun; exec sleep 1000; fi')
     run = penstock.popen("run", path)
     run.wait_for_output("begun")
@@ -341,7 +341,8 @@ def test_another_run_with_the_same_output_is_refused_while_the_first_one_lives(p
 
 
 def test_the_output_of_a_run_that_was_killed_is_free_at_once(penstock, store, job):
-    # While the second run is live, the killed run cannot be continued; later it can.
+    # The killed run cannot be continued while the second run is live, but can be continued
+    # afterwards.
     first = penstock.popen("run", job("first", ONCE))
     first.wait_for_output("wrote")
     first.kill()
@@ -376,8 +377,8 @@ def test_the_output_of_a_machine_that_is_gone_is_free_after_one_term(penstock, s
 
 
 def test_an_output_is_not_taken_over_where_conditions_are_ignored(penstock, tmp_path):
-    # The owner may be a suspended machine. Without conditions, nothing would stop its next upload
-    # when it wakes up.
+    # The owner may be a suspended machine. Without conditions, nothing would stop the next upload
+    # of a machine that wakes up.
     with SmallStore(conditions=False) as small:
         output = {"s3": {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": "K" * 16, "secretAccessKey": "S" * 30, "endpointUrl": small.endpoint}}
 

@@ -87,7 +87,8 @@ def test_an_input_that_cannot_be_had_is_asked_for_again(penstock, job, tmp_path,
     assert run.wait().ok().out == "here now\n"
 
 
-# A recommendation of a cloud does not end the run, so it is still pending during the pause.
+# A recommendation of a cloud does not end the run, so the recommendation is still pending during
+# the pause.
 def test_a_pause_costs_no_cpu_after_a_notice(penstock, job):
     aws = Aws()
 
@@ -380,8 +381,8 @@ def test_watch_runs_nothing_of_another_user(penstock, job, what):
 
 
 def test_retries_count_on_where_watch_goes_on(penstock, job, wait_for):
-    # The machine ends during the pause before a retry. penstock must not take that for a user's
-    # request to stop.
+    # The machine dies during the pause before a retry. penstock must not take its death for a
+    # request of the user to stop.
     path = job("echo n >> $AT/n; exit 7", name="again", retry={"max": 1, "backoff": "1h"})
     run = penstock.popen("run", path)
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["attempt"] == 2)

@@ -98,8 +98,8 @@ FOUND = "7 deep ckpt 754 1000000000 ./empty/inner"
 
 
 def test_a_preempted_run_goes_on_elsewhere_at_once(machine, store, job, wait_for):
-    # The state says that the run has no owner, so penstock need not watch it. The whole output is
-    # restored, and the numbers of attempts continue.
+    # The state says that the run has no owner, so penstock need not watch the lease. The whole
+    # output is restored, and the numbers of attempts continue.
     path = job("echo first $PENSTOCK_ATTEMPT", MIXED)
     first = machine("a").popen("run", path)
     first.wait_for_output("saved")
@@ -580,8 +580,8 @@ def test_where_conditions_are_ignored_an_owner_looks_before_it_writes(machine, t
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, store, job, tmp_path, wait_for, killed):
-    # The other run has seen that the first run has ended, and writes a moment later that it owns
-    # the output itself.
+    # The other run has seen that the first run has ended. A moment later, the other run writes
+    # itself into owner.json as the owner of the output.
     wait = "echo ran; echo $NAME > $DEEPSQUARE_OUTPUT/x; while [ ! -e $AT/enough ]; do sleep 0.02; done"
     first, second = (job(wait, file=f"{name}.json", name=name, env=[{"key": "NAME", "value": name}, {"key": "AT", "value": str(tmp_path)}]) for name in ("first", "second"))
     (tmp_path / "enough").touch()

@@ -49,7 +49,7 @@ def no_groups_left(penstock):
 
 @pytest.fixture
 def kernel_holds(penstock):
-    """kernel_holds(what): skips the test if this machine has no control group for it."""
+    """kernel_holds(what): skips the test if no control group of this machine limits `what`."""
 
     def check(what):
         if not penstock.run("runners", "--json").json()[0]["enforced"][what]:

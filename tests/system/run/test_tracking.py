@@ -369,7 +369,7 @@ if begin == 0:
 """
 
 
-# This needs no account: the files for `wandb sync` are in the bucket, in one directory for each
+# The test needs no account: the files for `wandb sync` are in the bucket, in one directory for each
 # attempt, with the same id.
 def test_runs_of_wandb_are_kept_in_the_output(penstock, tracking_venv, store, tmp_path):
     (tmp_path / "trainer.py").write_text(WANDB_TRAINER)

@@ -458,8 +458,8 @@ def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, sc
 
 
 def test_nobody_reads_the_memory_of_a_supervisor(canary):
-    # A supervisor never leaves a core file, and its /proc/PID/environ and mem belong to root, even
-    # if the process does not. Steps keep the user's core limit.
+    # A supervisor never leaves a core file, and the environ and mem in its /proc/PID belong to
+    # root, even if the supervisor runs as another user. Steps keep the user's core limit.
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         program = shutil.copy(binary(), folder)

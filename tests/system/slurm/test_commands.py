@@ -253,7 +253,8 @@ def test_a_job_of_another_cluster_is_asked_for_there(penstock, fake, workflow):
     assert fake.calls("squeue")[0].endswith(" --clusters=west") and fake.calls("scancel") == ["scancel 1 --clusters=west"]
 
 
-# If the job kept waiting, the run could not be submitted again, and the job would run it once more.
+# If the job kept waiting, the run could not be submitted again, and the job would execute the run
+# once more.
 def test_a_stop_of_a_run_that_went_on_here_cancels_the_job_that_waits(penstock, fake, workflow):
     submit(penstock, workflow).ok()
     penstock.run("run", "--on", "local", workflow).ok()

@@ -47,8 +47,8 @@ def test_a_program_of_mpi_runs_over_two_nodes(login, slurm, program, tmp_path):
 
 @pytest.mark.long
 def test_pmi2_gives_each_task_its_connection(login, slurm, tmp_path):
-    # PMI-2 is the interface of MPICH and its relatives. Each task has a rank and a descriptor, over
-    # which it sends requests and gets replies.
+    # PMI-2 is the interface of MPICH and of libraries derived from MPICH. Each task has a rank and
+    # a descriptor, over which the task sends requests and gets replies.
     script = tmp_path / "pmi2.py"
     script.write_text(
         "import os\n"
