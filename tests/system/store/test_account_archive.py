@@ -76,7 +76,7 @@ def test_accounts_of_an_archive_are_imported_only_if_asked_for(penstock, exporte
 
 
 def test_accounts_of_the_store_are_not_replaced(penstock, accounts, exported, tmp_path):  # noqa: F811
-    """Equal accounts do not prevent an import, so one that failed can be repeated."""
+    """Equal accounts do not prevent an import, so a failed import can be repeated."""
     path, new = exported[0], tmp_path / "new"
     penstock.run("store", "import", "--with-accounts", "--root", new, path).ok()
     with sqlite3.connect(new / "meta.db") as db:

@@ -1,4 +1,4 @@
-"""Clients without keys do not take the connections that clients with keys need."""
+"""Clients without keys ("strangers") do not take the connections that clients with keys need."""
 import contextlib
 import json
 import re
@@ -117,10 +117,9 @@ SLOW = 24 << 20  # bytes; more than the kernel holds
 
 
 def trickle(wire, start, first=None):
-    """
-    Sends a byte each second, after a first request with a reply. Returns the number of seconds after which the store has
-    closed the connection.
-    """
+    """Sends the beginning of a request, and then a byte each second. With `first`, sends that whole
+    request before, and reads its reply. Returns the number of seconds after which the store has
+    closed the connection; None if it has not."""
     with wire.connect() as slow:
         if first:
             slow.sendall(first)

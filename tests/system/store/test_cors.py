@@ -131,7 +131,7 @@ def test_other_preflights_are_refused(ruled, origin, method, headers, status, co
     assert not has_cors(reply)
 
 
-# A stranger must not learn which buckets and objects exist.
+# A client without keys must not learn which buckets and objects exist.
 def test_a_preflight_reveals_nothing_but_rules(wire, store):
     replies = [preflight(wire, "https://site.example", "GET", path=path) for path in ("/bkt/k", "/bkt/none", "/none/k")]
     assert {reply.body.split(b"<RequestId>")[0] for reply in replies} == {replies[0].body.split(b"<RequestId>")[0]}

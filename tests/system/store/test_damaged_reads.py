@@ -236,7 +236,8 @@ def test_an_error_of_the_disk_is_an_error_of_the_reply(penstock, tmp_path):
     disk.set(READ, DATA, errno.EIO)
     assert wire.send("GET", "/data/100000").status == 500
     disk.set(READ, DATA, errno.EIO, allow_bytes=MIB // 2)
-    reply = wire.send("GET", f"/data/{MIB}")  # the reply ends early, because it has begun
+    # The status is sent before the error occurs, so the reply ends early.
+    reply = wire.send("GET", f"/data/{MIB}")
     assert reply.status == 200 and len(reply.body) <= MIB // 2
     assert wire.send("PUT", "/data/copy", headers={"x-amz-copy-source": f"/data/{MIB}", "x-amz-checksum-algorithm": "SHA256"}).status == 500
     assert disk.hits

@@ -258,7 +258,7 @@ def test_each_part_needs_the_key_of_its_upload(s3):
     assert_reads(s3, "k", "key", b"x")
 
 
-# If the object gets a checksum, AWS documents that CompleteMultipartUpload needs the key.
+# AWS documents that CompleteMultipartUpload needs the key if the object gets a checksum.
 def test_an_upload_with_a_checksum_is_completed_with_its_key(s3):
     begun = s3.create_multipart_upload(Bucket="bkt", Key="k", ChecksumAlgorithm="CRC32", **MODES["key"])
     upload = {"Bucket": "bkt", "Key": "k", "UploadId": begun["UploadId"]}

@@ -140,7 +140,7 @@ SERVED = {
     "UploadPart": ("partNumber=1&uploadId={upload}", {}, "text"),
     "UploadPartCopy": ("partNumber=1&uploadId={upload}", {"x-amz-copy-source": "bkt/k"}, ""),
 }
-# SDKs send these to other services.
+# SDKs send these operations to other services.
 OF_OTHER_HOSTS = {"ListDirectoryBuckets", "WriteGetObjectResponse"}
 
 

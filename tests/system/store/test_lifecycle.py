@@ -176,7 +176,7 @@ def test_unfinished_uploads_are_aborted(quick):
 
 
 def test_a_kill_in_the_middle_leaves_no_half_deletion(quick):
-    """Each object has either all its bytes or is deleted; after the next start, the rule deletes
+    """Each object either has all its bytes or is deleted; after the next start, the rule deletes
     the rest."""
     s3, n = quick.client, 600
     body = bytes(40_000)

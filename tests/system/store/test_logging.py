@@ -161,7 +161,7 @@ def test_each_request_is_a_line(logged):
 
 def test_each_object_of_a_batch_is_a_line(logged):
     """Only the line of the request has long texts. The lines of objects, of which there may be
-    thousands, do not repeat them."""
+    thousands, do not repeat these texts."""
     logged.client.put_object(Bucket="src", Key="a b", Body=b"x" * 1000)
     allowed = policy("s3:GetObject", resource="arn:aws:s3:::src/other/*").replace('"Effect"', '"Principal": "*", "Effect"')
     logged.client.put_bucket_policy(Bucket="src", Policy=allowed)

@@ -23,8 +23,8 @@ def name_of(endpoint):
 
 
 def tcp_connections(store):
-    """Returns the ends of TCP connections to the store's port, including connections that ended
-    within the last minute (TIME_WAIT)."""
+    """Returns (local, remote) of the TCP connections to the store's port, including connections
+    that ended within the last minute (TIME_WAIT)."""
     port = f":{int(store.address.rsplit(':', 1)[1]):04X}"
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {(local, remote) for _, local, remote, state, *_ in lines if port in (local[-5:], remote[-5:]) and state != LISTEN}

@@ -307,7 +307,8 @@ def test_a_drop_box(s3, anyone):
 
 
 def test_a_list_may_delete_a_key_twice_under_a_condition_on_its_tags(s3, anyone):
-    """Each entry is decided by the current version that the earlier entries have left."""
+    """An earlier entry can change the current version of a key, so each entry is checked against
+    the version that is current by then."""
     s3.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
     put_policy(
         s3,
@@ -323,6 +324,6 @@ def test_a_list_may_delete_a_key_twice_under_a_condition_on_its_tags(s3, anyone)
         return len(reply.get("Deleted", [])), [error["Code"] for error in reply.get("Errors", [])]
 
     assert delete({"Key": "free"}, {"Key": "free"}) == (2, [])
-    # The first entry brings back the version that has the tag.
+    # The first entry makes the version that has the tag the current one again.
     assert delete({"Key": "k", "VersionId": last}, {"Key": "k"}) == (1, ["AccessDenied"])
     assert s3.get_object(Bucket="bkt", Key="k")["Body"].read() == b"1"

@@ -1,7 +1,9 @@
-"""Power loss: any state that the disk may have at any point of the store's write log opens as a store with all acknowledged changes.
+"""Power loss: any state that the disk may have at any point of the store's write log opens as a
+store with all acknowledged changes.
 
-The store's writes, syncs and replies are recorded while clients use it; the replay (tests/support/power) then loses the bytes
-that were not synced, all, in part and out of order, between all syncs.
+The store's writes, syncs and replies are recorded while clients use the store. Between any two
+syncs, the replay (tests/support/power) then loses all or some of the bytes that were not synced,
+also out of order.
 """
 import sqlite3
 import threading

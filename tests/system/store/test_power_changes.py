@@ -361,7 +361,8 @@ def archive(w, folder):
 
 
 def expiry(w, _folder):
-    """Lifecycle rules at work; a day is 100 ms. Each view changes once: the rules delete one after the other."""
+    """Lifecycle rules delete objects, versions, a marker and an upload; a day is 100 ms. Each view
+    changes once, and the views change one after the other."""
     w.see(*(get("/exp", query) for query in ("list-type=2&prefix=k", "list-type=2&prefix=g", "versioning=", "lifecycle=")))
     w.see(get("/exp", "list-type=2&prefix=c"), get("/exp", "uploads="))
     ends = w.recording.views[-2:]

@@ -190,8 +190,8 @@ def test_features_that_the_store_lacks_are_refused_by_name(here, more):
         set_rules(here, rule(**more))
 
 
-# A policy may allow only the configuration. The store accepts replicas only from senders with the
-# right to make replicas.
+# A policy may allow a user only to configure replication. The store accepts replicas only from
+# senders with the right to make replicas.
 def test_the_rights_are_those_of_aws(here):
     iam = here.boto3(service="iam")
     iam.create_user(UserName="ann")

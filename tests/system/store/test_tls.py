@@ -14,7 +14,7 @@ from harness.waiting import wait_for
 
 
 def make_certificate(folder, name, ca):
-    """Signs a certificate of 127.0.0.1; its subject is the name."""
+    """Signs a certificate for 127.0.0.1; its subject is `name`."""
     key, request, cert = (folder / f"{name}.{suffix}" for suffix in ("key", "csr", "pem"))
     extensions = folder / "extensions"
     extensions.write_text("subjectAltName=IP:127.0.0.1\n")
