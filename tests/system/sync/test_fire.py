@@ -105,7 +105,8 @@ def rewrite(sync, form, enough, every_s=0.05):
     return set(etags), seen
 
 
-# While a checkpoint of 3 MB is rewritten every 50 ms, versions of it are published, and no reader gets a mixed one.
+# While a checkpoint of 3 MB is rewritten every 50 ms, versions of it are published, and no reader
+# gets a mix of two versions.
 @pytest.mark.parametrize("form", ["in place", "moved"])
 def test_a_checkpoint_rewritten_all_the_time_is_published_whole(syncs, form):
     def enough(published, seconds):

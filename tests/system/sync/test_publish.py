@@ -297,7 +297,6 @@ def test_the_manifest_holds_what_objects_cannot(syncs):
     assert any("pipe" in warning for warning in sync.warnings())
 
 
-# A directory that was renamed is published under its new name.
 def test_a_renamed_directory_is_published_under_its_new_name(syncs):
     sync = syncs("--delete")
     (sync.out / "old" / "deep").mkdir(parents=True)

@@ -283,8 +283,8 @@ def test_a_restore_does_not_bring_deleted_files_back(attempts):
     assert os.listdir(other.out) == ["new"]
 
 
-# Before the restore, deleteSync deletes no objects of an earlier attempt; after the restore it
-# does.
+# Without a restore, deleteSync deletes no objects of an earlier attempt. After a restore,
+# deleteSync deletes the object of any file that is removed.
 def test_delete_sync_waits_for_a_verified_restore(attempts):
     first = attempts(1, "--delete")
     (first.out / "one").write_bytes(b"1")

@@ -103,7 +103,7 @@ def test_options_of_the_store_hold_for_all_lines(batch):
     assert batch.store.keys("bucket") == ["a", "b"]
 
 
-# Thousands of lines share a few connections.
+# Many lines share a few connections.
 def test_connections_are_shared(batch, fault_proxy):
     lines = "".join(f"cp a s3://bucket/{number}\n" for number in range(50))
     accepted, serve = [], fault_proxy.serve

@@ -9,7 +9,7 @@ import pytest
 from harness.fault_proxy import LOGIN_PAGE, s3_error
 from harness.waiting import wait_for
 
-HELD, STREAMED = 1000, 200_000  # bytes: kept whole in memory; passed through
+HELD, STREAMED = 1000, 200_000  # bytes of an object that is kept whole in memory, or streamed
 HTML = {"Content-Type": "text/html", "ETag": None}
 ZEROS = {"ETag": '"00000000000000000000000000000000"'}
 

@@ -65,8 +65,8 @@ def test_lines_about_items_are_not_among_the_bytes(s3):
     assert done.out == "there" and "s3://bucket/a -> -" in done.err
 
 
-# The program adds the item's name to a message without it. A short name such as "d" is part of many
-# words, so the program looks for a whole word.
+# The program adds the name of the item to a message that lacks the name. A short name such as "d"
+# is part of many words, so the program looks for a whole word.
 def test_each_failure_names_what_failed(s3):
     assert "--recursive" in s3("cp", "d", "s3://bucket/").exits(66).err
     first, second = s3("cp", "d", "none", "s3://bucket/").exits(66).err.splitlines()[:2]

@@ -168,7 +168,7 @@ def test_what_a_web_server_is_told_of_an_object_goes_along(ours):
 # --- --no-clobber and --if-none-match
 
 
-# The file does not exist when the command starts.
+# The target does not exist when the command starts, and is made while the command runs.
 @pytest.mark.parametrize("option, code", [("--no-clobber", 0), ("--if-none-match", 69)])
 @pytest.mark.parametrize("size", [1000, 9 << 20])
 @pytest.mark.parametrize("verb", ["cp", "mv"])

@@ -440,7 +440,7 @@ def test_one_bad_source_does_not_stop_the_others(s3):
     assert "No such file" in next(each["error"] for each in told if each["source"] == "b")
 
 
-# --- writing over
+# --- overwriting
 
 
 def test_what_is_there_is_written_over_unless_told(s3):
@@ -478,7 +478,7 @@ def test_options_of_what_is_made(s3):
     assert made.get("StorageClass") == "STANDARD_IA" or s3.name == "penstock"
 
 
-# Only few bytes of a slightly changed checkpoint are sent.
+# Only a few bytes of a slightly changed checkpoint are sent.
 def test_a_delta_is_sent(ours, fault_proxy):
     env = {"AWS_ENDPOINT_URL": fault_proxy.url}
     body = bytearray(os.urandom(40 << 20))

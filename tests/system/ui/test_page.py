@@ -258,7 +258,7 @@ awk 'BEGIN {
 
 
 def test_the_picture_of_the_document(ui, page, penstock, tmp_path):
-    # docs/ui.png is made by PENSTOCK_SCREENSHOTS=docs.
+    # With PENSTOCK_SCREENSHOTS=docs, this test makes docs/ui.png.
     picture = Path(os.environ.get("PENSTOCK_SCREENSHOTS", tmp_path)) / "ui.png"
     penstock.run("run", write_workflow(tmp_path, SHOWN, name="cifar10")).ok()
     tab = page(ui(), height=560, color_scheme="light")

@@ -100,7 +100,7 @@ def test_a_page_gets_only_the_runs_that_changed(ui, penstock, workflow):
     changes = [
         lambda: change_runs(penstock.home, "update attempts set message = 'changed' where run = ?", f"{7:012x}"),
         lambda: change_runs(penstock.home, "delete from runs where id = ?", f"{8:012x}"),
-        lambda: penstock.run("run", workflow("true")).ok(),  # the new attempt makes the run the first one
+        lambda: penstock.run("run", workflow("true")).ok(),  # a new attempt puts the run first
     ]
 
     first = server.request("GET", "/api/runs", headers=packed)

@@ -96,7 +96,8 @@ def metrics(store):
     return [json.loads(line) for line in store.client.get_object(Bucket="ckpts", Key=key)["Body"].read().splitlines()]
 
 
-# The package's own mode without a cluster keeps checkpoints in the user's home and never finds one again.
+# The package's own mode without a cluster keeps checkpoints in the user's home and never finds
+# these checkpoints again.
 def test_checkpoints_of_the_core_api_end_in_the_bucket_and_are_continued_elsewhere(penstock, store, experiment, tmp_path):
     path = experiment("python3 model_def.py", CORE)
     other = Penstock(tmp_path / "other")

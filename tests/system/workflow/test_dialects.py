@@ -188,8 +188,8 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
 
 
 def test_a_dependency_is_a_run_of_the_same_project(dialects, project):
-    # Most projects have a workflow `prepare`; without this rule, the data of another project would
-    # be used without a message.
+    # Most projects have a workflow `prepare`. If any project's run could be a dependency, the data
+    # of another project would be used without a message.
     deps = "{name: train, provider: bash, deps: [DEP], commands: [cat data.txt]}"
     for name, dep in (("one", "prepare"), ("two", '"prepare:latest"'), ("three", "prepare"), ("four", "lab/two/prepare")):
         project({".dstack/workflows.yaml": f"""
@@ -737,7 +737,8 @@ def test_steps_on_the_host_are_a_note_with_what_changes_the_machine(dialects, pr
 
 
 def test_a_directory_is_mounted_below_itself(dialects, project, tmp_path):
-    # The mount point is made in a copy of the directory, which covers the mounted one.
+    # penstock makes the mount point in a separate directory, which has the entries of `data` as
+    # mounts, and is mounted over `data`. Therefore `data` itself gets no directory `below`.
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").write_text("")
     dialects.cwd = project({"const.yaml": f"""

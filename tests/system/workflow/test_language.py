@@ -150,8 +150,8 @@ def test_one_failing_iteration_ends_the_loop(penstock, job):
     assert second.out == "end of b\n"
 
 
-# A launch runs while the next steps run. When they have ended, the launch gets its signal, and the
-# run waits for its end.
+# A launch runs while the next steps run. When these steps have ended, the launch gets its signal,
+# and the run waits until the launch has ended.
 def test_a_launch_ends_with_its_scope(penstock, job):
     server = 'trap "echo got it; exit 0" USR1; touch $STORAGE_PATH/up; while :; do sleep 0.01; done'
     path = job(
@@ -189,7 +189,7 @@ def test_a_plain_group_is_no_scope(penstock, job):
     assert penstock.run("run", path).ok().out == "finally\nclosed ends\nstill there\nopen ends\n"
 
 
-# With signal 0 the launch is not signalled, and the run waits for its end.
+# With signal 0 the launch is not signalled, and the run waits until the launch has ended.
 def test_a_launch_without_a_signal_is_waited_for(penstock, job):
     path = job({"name": "alone", "launch": {"signalOnParentStepExit": 0, "steps": [run("while [ ! -e $STORAGE_PATH/go ]; do sleep 0.01; done; echo done")]}},
                {"steps": [run("true")], "finally": [run("touch $STORAGE_PATH/go")]})  # fmt: skip
@@ -207,7 +207,8 @@ def test_depends_on_waits_for_a_launch(penstock, job):
     assert penstock.run("run", path).ok().out == "result 42\n"
 
 
-# A step must not run without the result of its failed launch; a failure that no step waits for is reported.
+# A step must not run if a launch that it depends on has failed. A failed launch that no step waits
+# for is reported.
 def test_depends_on_a_launch_that_failed_fails(penstock, job):
     launch = {"name": "work", "launch": {"handleName": "work", "steps": [run("exit 6")]}}
     path = job(launch, {"name": "use", "dependsOn": ["work"]} | run("echo never"))
@@ -237,8 +238,8 @@ def test_nothing_of_a_launch_outlives_the_run(penstock, job, tmp_path):
     assert mark not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 
-# While a launch runs, leftover processes of a step still end with the step, but the launch does
-# not.
+# While a launch runs, leftover processes of a step still end with the step, and the launch
+# continues.
 def test_what_a_step_leaves_behind_ends_beside_a_launch(penstock, job):
     left = "sh -c 'while :; do date +%s%N > $STORAGE_PATH/left; sleep 0.01; done' & setsid sh -c 'while :; do date +%s%N > $STORAGE_PATH/gone; sleep 0.01; done' &"
     see = "while [ ! -e $STORAGE_PATH/up ]; do sleep 0.01; done; for f in left gone; do cmp $STORAGE_PATH/$f $STORAGE_PATH/$f.1 && echo same; done; kill -0 $PID_L && echo alive"
@@ -316,7 +317,8 @@ def test_values_that_cannot_be_read_are_caught(penstock, job, write, kept):
     assert result.out == f"catch 1 {kept}\nfinally {kept}2\nnext {kept}2\n"
 
 
-# If several steps ran at the same time, the writer of an invalid line is unknown, so no step fails for the line. A step that ran alone fails.
+# If several steps ran at the same time, the writer of an invalid line is unknown, so no step fails
+# because of the line. A step that ran alone fails.
 @pytest.mark.parametrize("write, says", [("printf 'K<<E\\nx\\n' >>", "K<<E"), ("printf 'K=x\\000\\n' >>", "NUL")])
 def test_nobody_fails_for_what_another_wrote(penstock, job, write, says):
     bad = f'until [ -e $STORAGE_PATH/up ]; do sleep 0.01; done; {write} "$DEEPSQUARE_ENV"'
@@ -432,7 +434,7 @@ def test_catch_and_finally_run_again_with_their_step(penstock, job):
     assert penstock.run("run", path).ok().out == "ok\nfinally\n"
 
 
-# If a run fails within a tree, the log and the message have the whole name.
+# If a nested step fails, the log and the message have the names of all steps around it, too.
 def test_the_whole_name_is_told(penstock, job):
     path = job({"name": "outer", "steps": [{"name": "loop", "for": {"parallel": False, "items": ["x"], "steps": [{"name": "in"} | run("exit 9")]}}]}, run("true"))
 

@@ -10,8 +10,8 @@ from harness.terminal import Terminal
 MINIMAL = "steps:\n  - run:\n      command: echo hello\n"
 
 def copy_of(name, folder):
-    """Writes a published workflow file, byte for byte as in the page if the machine has the page.
-    Returns the path."""
+    """Writes a published workflow file; copies the bytes of the page that published it if this
+    machine has the page. Returns the path."""
     if not PUBLISHED.exists():
         return write(published(name), folder / f"{name}.json")
     text = PUBLISHED.read_text().split('```json title="')[1 if name == "first" else 2]
