@@ -301,8 +301,8 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 	return extract(&x, path, 128 * KIB, write_members, err);
 }
 
-/* Sets the modes and links of all members as in the list. Returns 0, 1 if the members and the list
- * differ, or a negative code. */
+/* Sets the modes and links of all members from the list at the end of the zip. Returns 0, 1 if the
+ * members and the list differ, or a negative code. */
 static int amend_members(struct extraction *x, struct penstock_error *err)
 {
 	uint64_t members = 0;

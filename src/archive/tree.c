@@ -427,8 +427,8 @@ static int merge_dir(struct tree *t, int from, int to, const char *name, struct 
 	return 0;
 }
 
-/* Returns the bytes that become free when the file is replaced. An interrupted staging has left the
- * file, so its bytes must be added to the budget. */
+/* Returns the bytes that become free when the file is replaced. The file is from an interrupted
+ * staging, so the budget does not have these bytes yet. */
 static int64_t bytes_there(int dir, const char *name)
 {
 	struct stat st;

@@ -43,7 +43,7 @@ struct tree {
 
 	/* the file being written, if fd >= 0 */
 	int fd;
-	uint64_t end; /* offset after its last byte */
+	uint64_t end; /* offset after the last byte of the file */
 	uint64_t position;
 };
 

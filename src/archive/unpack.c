@@ -24,13 +24,13 @@
 #include "base/thread.h"
 
 /*
- * Has two threads at most. The front thread reads the input, detects its format, and unpacks a tar,
- * RAR or zip itself. If the input is compressed, the front thread decodes it, and a second thread,
- * the back, unpacks the decoded bytes. unpacker_finish() completes the formats that need the whole
- * file.
+ * An unpacker has two threads at most. The front thread reads the input, detects its format, and
+ * unpacks a tar, RAR or zip itself. If the input is compressed, the front thread decodes it, and a
+ * second thread, the back, unpacks the decoded bytes. unpacker_finish() completes the formats that
+ * need the whole file.
  */
 struct unpacker {
-	char *name; /* owned, of the archive; also borrowed by the tree */
+	char *name; /* name of the archive; owned, and borrowed by the tree */
 	struct unpack_options options;
 	struct tree tree;
 	bool has_tree;

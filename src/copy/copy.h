@@ -25,7 +25,7 @@
 /* An item as the callbacks get it. All texts are valid until the callback returns. */
 struct copy_item {
 	/* "upload", "download", "copy", "delete"; "skip" if the item failed before it was
-	 * submitted. NULL in the callback `same`. */
+	 * submitted. May be NULL in the callback `same`. */
 	const char *action;
 	bool moved; /* the source is removed, too */
 	/* for messages; in a deletion the deleted item; NULL in the callback `same` */
@@ -101,9 +101,9 @@ struct copy {
 	uint64_t spared; /* items below .penstock/ that a move or deletion skipped */
 	uint64_t undeleted; /* names that a sync left at the target because of a failure */
 	struct penstock_error first; /* the error that ended the copy */
-	/* Set during a step that is not reported; receives the error of the step. */
+	/* Set while an item that is not reported is transferred (pipe.c); receives its error. */
 	struct penstock_error *unreported;
-	struct object_info *unreported_info; /* receives size and ETag of that step */
+	struct object_info *unreported_info; /* receives size and ETag of that item */
 	/* Modes of directories in which no file can be created; copy_finish() sets these modes. */
 	struct copy_mode *modes;
 	size_t n_modes;

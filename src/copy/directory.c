@@ -1,4 +1,4 @@
-/* Directories of a tree: objects "a/" on one side, empty directories on the other. */
+/* Directories of a tree: objects "a/" in a store, empty local directories. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

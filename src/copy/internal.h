@@ -32,7 +32,7 @@ bool copy_is_pipe(const struct place *source, const struct place *target);
 int copy_pipe(struct copy *c, const struct place *source, const struct place *target,
 	const char *name, struct penstock_error *err);
 
-/* Reports an item by one of the callbacks of copy_report, which may be NULL. */
+/* Reports an item by a callback of copy_report. The callback may be NULL. */
 static inline void copy_report(struct copy *c,
 	void (*report)(void *cookie, const struct copy_item *item), const struct copy_item *item)
 {

@@ -269,8 +269,8 @@ int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstoc
 		.tree = {.copy = c, .source = sync->source, .target = sync->target, .under = ""}};
 	int r = copy_make_target(c, sync->target, true, err);
 
-	/* With --preserve, a downloaded file has its time from before the upload, which cannot
-	 * be compared with the object's time. */
+	/* With --preserve, a downloaded file gets the time that it had before the upload. This time
+	 * cannot be compared with the object's time. */
 	s.rules = (struct compare_rules){.size_only = sync->size_only,
 		.exact_times = sync->exact_times,
 		.checksum = sync->checksum || (c->o.preserve && down && !sync->size_only),

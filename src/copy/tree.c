@@ -184,8 +184,8 @@ bool source_tree_has_file(const struct source_tree *tree, const struct entry *en
 /*
  * Returns 1 if the file equals the object. Size and time are sufficient if the object was old
  * enough when the file was written: another object of this size would have a later time. Otherwise
- * the content is compared, because some stores have times in whole seconds. The file's device is
- * noted, because an earlier copy may have been killed before the file was durable.
+ * the content is compared, because some stores have times in whole seconds. The end of the copy
+ * makes an equal file durable, because an earlier copy may have been killed before it was durable.
  */
 static int is_same_file(
 	const struct source_tree *tree, const struct entry *entry, struct penstock_error *err)
