@@ -127,7 +127,7 @@ static void done_partial(struct plan *p, const struct ended *d)
 	if (e->state == ENTRY_SUSPECT)
 		e->seen = d->r->ident;
 	if (e->state == ENTRY_CLOSED && w->how == HOW_REST) {
-		/* The file did not continue the log that was published. */
+		/* The file does not begin with the published lines of the log. */
 		w->how = HOW_FILE;
 		plan_set_state(p, e, EVENT_TORN, ENTRY_SUSPECT);
 		e->seen = d->r->ident;

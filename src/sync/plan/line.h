@@ -1,9 +1,10 @@
 /*
  * The line behind the queue of a directory. A file without an object joins the line when it is
- * closed while PLAN_QUEUED files wait in all queues, or PLAN_QUEUED_DIR in the queue of its
- * directory. A file in the line has no `struct work`, so it takes no more memory than a published
- * file. An entry keeps its place until its turn comes, even if the file changes or is removed; a
- * small file that was closed again is then sent from a copy.
+ * closed while other files are in the line, while PLAN_QUEUED files wait in all queues together, or
+ * while PLAN_QUEUED_DIR files wait in the queue of its directory. A file in the line has no
+ * `struct work`, so it takes no more memory than a published file. An entry keeps its place until
+ * its turn comes, even if the file changes or is removed; a small file that was closed again is
+ * then sent from a copy.
  */
 #ifndef SYNC_PLAN_LINE_H
 #define SYNC_PLAN_LINE_H

@@ -112,9 +112,9 @@ static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 	return true;
 }
 
-/* Returns the work of the same file under another name, which is not published yet, or NULL if
- * there is none. Prefers a work that can be published soon, and then sets `*soon`. Files in the
- * line are not found. */
+/* Finds another name of the same file that is not published yet, and returns the work of that name,
+ * or NULL if there is none. Prefers a work that can be published soon, and then sets `*soon`. Files
+ * in the line are not found. */
 static const struct work *successor_of(const struct plan *p, const struct work *gone, bool *soon)
 {
 	const struct work *found = NULL;

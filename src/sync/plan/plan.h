@@ -18,7 +18,7 @@
  * Each directory has a queue in the order of closes, and only the head of the queue is with a
  * worker. So a marker (a small file that names other files) that was written after its data is
  * published after its data. A head that was opened again keeps its place for PLAN_REOPEN_MS,
- * because its first version was never published; then the other files go ahead.
+ * because its first version was never published; after that time the other files are sent.
  *
  * The caller's lock covers everything here; times are clock_monotonic_ms().
  */
@@ -68,10 +68,10 @@ enum job_kind {
 
 struct job {
 	enum job_kind kind;
-	struct entry *entry; /* stays valid while the job is out */
+	struct entry *entry; /* stays valid until plan_done() */
 	struct work *work;
 	struct dir *dir; /* for JOB_FREEZE only */
-	/* sent instead of the file; stays valid while the job is out */
+	/* sent instead of the file; stays valid until plan_done() */
 	const struct frozen *frozen;
 	uint64_t close; /* the version sent is not older than this close */
 	bool snapshot; /* take a snapshot first */
@@ -94,9 +94,9 @@ struct job {
 
 enum job_outcome {
 	JOB_DONE,
-	JOB_CHANGED, /* the file changed under the upload; nothing was published */
+	JOB_CHANGED, /* the file changed during the upload; nothing was published */
 	JOB_WRITER, /* a writer has the file open */
-	JOB_MISSING, /* the file is not there */
+	JOB_MISSING, /* the file does not exist */
 	JOB_NOTHING, /* JOB_GROWN: too early, or nothing new */
 	JOB_FAILED, /* an error; if `retryable`, the same job may succeed later */
 	JOB_WAIT, /* a commit: a file that it names is not published yet */
@@ -138,9 +138,10 @@ struct plan {
 	int large_busy;
 	int64_t pause_until_ms; /* no jobs before this time, because the store does not reply */
 	int pause_ms;
-	int64_t sweep_ms; /* the next check of open and suspect files */
-	/* The time when the machine stops, 0 if unknown. A flush does not start an upload over a
-	 * good object that would not finish in time, and sets `late`. */
+	int64_t sweep_ms; /* time of the next check of open and suspect files */
+	/* The time when the machine stops, 0 if unknown. If an upload would replace a good
+	 * object and would not finish in time, a flush does not start the upload, and sets
+	 * `late`. */
 	int64_t deadline_ms;
 	bool late;
 	unsigned n_busy;

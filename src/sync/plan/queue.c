@@ -39,9 +39,9 @@ void queue_add_by_close(struct plan *p, struct work *w)
 {
 	struct work *before = w->entry->dir->tail;
 
-	/* `w` goes before small files that were closed later, which may refer to it, and at the end
-	 * of the queue before deletions, which can wait, and before files that wait for a copy,
-	 * which get their place when the copy is made. */
+	/* `w` goes before small files that were closed later, because they may refer to `w`. At the
+	 * end of the queue `w` also goes before a deletion, which can wait, and before a file that
+	 * waits for a copy: the file gets its place when the copy is made. */
 	for (struct work *v = before; v && !v->frozen; v = v->prev) {
 		if ((v->close >= w->first_close && v->entry->seen.size <= PLAN_MARKER) ||
 			(v == before && (v->how == HOW_COPY || v->entry->state == ENTRY_GONE)))
@@ -72,7 +72,7 @@ void queue_remove(struct plan *p, struct work *w)
 		DL_DELETE2(p->active, d, active_prev, active_next);
 }
 
-/* Copies of small files. */
+/* ---- copies of small files ---- */
 
 void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen)
 {

@@ -27,8 +27,8 @@ static const struct transition {
 	{EVENT_CLOSED, ANY, CLOSED | HELD},
 	/* A held file is in the queue, and nothing in the queue goes into the line. */
 	{EVENT_CLOSED, ANY & ~HELD, PARKED},
-	/* Unchanged since it was published. A suspect file must be written again first; a parked
-	 * file has no object. */
+	/* The file is unchanged since its publication. A suspect file must be written again first;
+	 * a parked file has no object. */
 	{EVENT_CLOSED, CLEAN | OPEN | HELD | CLOSED | GONE, CLEAN},
 	/* CLOSED if the file is sent as the rest of a log. */
 	{EVENT_KILLED, ANY, SUSPECT | CLOSED},
@@ -37,7 +37,7 @@ static const struct transition {
 	/* From CLEAN to CLEAN: links and directories, which have no content to publish. */
 	{EVENT_RETURNED, GONE | CLEAN, CLEAN},
 	{EVENT_TURN, PARKED, CLOSED},
-	/* A change during the upload would have left a newer version to send. */
+	/* Only if the file did not change during the upload: a newer version must be sent, too. */
 	{EVENT_SENT, CLOSED, CLEAN},
 	{EVENT_TORN, CLOSED, SUSPECT},
 	{EVENT_RESEND, CLEAN, CLOSED},

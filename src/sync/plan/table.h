@@ -50,7 +50,7 @@ enum entry_event {
 	EVENT_RETURNED, /* the name exists again, or for the first time */
 	EVENT_TURN, /* the entry is now the first in the line */
 	EVENT_SENT, /* the object has the content of the file */
-	EVENT_TORN, /* the file does not continue the log that was published */
+	EVENT_TORN, /* the file does not begin with the published lines of the log */
 	EVENT_RESEND, /* the object is missing, replaced, or has other content */
 	N_EVENTS
 };
@@ -94,7 +94,7 @@ struct entry {
 	struct entry *line_next;
 	char *text; /* owned: the target of a link, or an unusual ETag */
 	struct ident seen; /* as last seen; as published if the state is CLEAN or GONE */
-	uint64_t crc; /* CRC-64 of the published bytes; the number of its close if PARKED */
+	uint64_t crc; /* CRC-64 of the published bytes; if PARKED, the number of the file's close */
 	/* ENTRY_UNSURE: inode of the file whose upload failed; UNSURE_ANY if there were several, 0
 	 * if there was none */
 	uint64_t unsure_ino;
@@ -119,7 +119,7 @@ struct opening {
 	uint8_t looked; /* number of searches for the writers */
 	/* Only a refused lease shows that the file is open, and `closed_as` is the kind of its last
 	 * close. The kernel reports a close before it grants leases again. So the lease may be
-	 * refused after the last close, and no other close may follow. */
+	 * refused after the last close was reported, and then no further close is reported. */
 	bool by_lease;
 	uint8_t closed_as; /* enum close_kind */
 };
@@ -163,10 +163,11 @@ enum work_wait {
  * earlier file of the same name is to be deleted. CLEAN and PARKED entries have none. The fields
  * that each state uses:
  *
- *	OPEN	 opening, changed_ms, doomed, modified, appender; it keeps its place in the queue
+ *	OPEN	 opening, changed_ms, doomed, modified, appender; the work keeps its place in the
+ *		 queue
  *	HELD	 ready_ms: time at which the exit of its writer counts as normal
  *	CLOSED	 ready_ms, how, wait, close, first_close, waiting_ms, behind, unseen, found, frozen
- *	SUSPECT	 opening->sent: the version in partial/; it is not in the queue
+ *	SUSPECT	 opening->sent: the version in partial/; the work is not in the queue
  *	GONE	 ready_ms: time at which its object is deleted
  */
 struct work {
@@ -216,14 +217,14 @@ struct dir {
 	int wd; /* inotify; -1 if there is none */
 	bool busy; /* a worker has a file of the queue */
 	unsigned n_frozen; /* copies of files in the queue that are not published yet */
-	int64_t freeze_ms; /* the next attempt to copy its small files */
-	int64_t freeze_since_ms; /* the first attempt; 0 if there was none */
-	bool scan; /* the directory is in the list of those to be read */
+	int64_t freeze_ms; /* time of the next attempt to copy the small files */
+	int64_t freeze_since_ms; /* time of the first attempt; 0 if there was none */
+	bool scan; /* the directory is in the list of the directories to be read */
 };
 
 struct table {
 	struct dir *top;
-	struct dir *dirs; /* all of them */
+	struct dir *dirs; /* list of all directories */
 	struct entry **slots;
 	size_t n_slots, n_entries;
 	uint32_t next_dir;
@@ -253,7 +254,7 @@ struct work *table_work(struct table *t, struct entry *e, int64_t now_ms);
 void table_touch_work(struct table *t, struct work *w);
 /* Finds or makes the opening of `w`. Returns NULL if out of memory. */
 struct opening *work_open(struct work *w);
-/* Frees the work of `e`, which must not be queued, and which no worker may have. */
+/* Frees the work of `e`. The work must be neither queued nor with a worker. */
 void table_drop_work(struct table *t, struct entry *e);
 
 /* Calls `fn` for every entry, parents before children, siblings in any order. Stops when `fn`
