@@ -17,7 +17,7 @@
 /* ---- the files that a commit names ---- */
 
 /* Reads and parses the commit. Returns NULL if the file is not a valid commit; `*outcome` is then
- * the outcome of its job. */
+ * the outcome of the file's job. */
 static struct commit *read_commit(
 	int fd, uint64_t size, const char *path, enum job_outcome *outcome)
 {

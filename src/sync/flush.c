@@ -1,4 +1,4 @@
-/* The flush, which publishes everything or returns the reason for the failure, and the status. */
+/* The flush and the status. A flush publishes everything, or returns the reason for its failure. */
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
@@ -118,7 +118,7 @@ static int recheck(struct sync *s, int64_t deadline_ms, struct penstock_error *e
 	return rc < 0 ? rc : again == 0;
 }
 
-/* Returns 1 if all objects are there, 0 if some files are sent again. Under lock. */
+/* Returns 1 if all published objects still exist, 0 if some files are sent again. Under lock. */
 static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 {
 	uint64_t again = 0;

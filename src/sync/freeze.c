@@ -15,8 +15,8 @@
 #include "sync/internal.h"
 
 #define LOOKED_AT   1024 /* files of a queue that are examined */
-#define BYTES	    (1 * MIB) /* bytes copied of one directory */
-#define BYTES_ALL   (4 * MIB) /* bytes copied of all directories */
+#define BYTES	    (1 * MIB) /* limit of the bytes copied from one directory */
+#define BYTES_ALL   (4 * MIB) /* limit of the bytes copied from all directories */
 #define PATIENCE_MS 250 /* time to wait for a moment when all these files are closed */
 #define AGAIN_MS    2 /* pause before the next attempt */
 

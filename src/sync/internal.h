@@ -11,7 +11,7 @@
  *	freeze.c          copies of small files that are rewritten while they wait
  *	keep.c            keeps objects of other programs and runs before they are overwritten
  *	recheck.c         compares files with their objects
- *	review.c          checks that the objects are still there
+ *	review.c          checks that the published objects still exist
  *	checkpoints.c     commits of checkpoints
  *	state_journal.c   the journal: writing, replay, and checks after a restart of the machine
  *	state_manifest.c  the manifest: reading it at the start, writing the next one
@@ -108,7 +108,7 @@ struct sync {
 	char journal_boot[PROCESS_BOOT_ID_SIZE]; /* the boot that the records are valid for */
 	bool doubt; /* the machine was restarted since that boot */
 	bool settling; /* syncfs() is running: records do not get JOURNAL_SYNCED */
-	struct kept *kept; /* in the order in which they were kept */
+	struct kept *kept; /* in the order in which the objects were kept */
 	struct strlist nonces; /* nonces of the syncs that wrote to this journal */
 	struct leftover *leftovers; /* uploads in parts that have not ended */
 	/* state_attach() has read the manifest, or is running */
@@ -140,16 +140,16 @@ struct sync {
 	struct dir *scan_first;
 	struct dir *scan_dir; /* directory that is being read */
 	DIR *scan_stream;
-	bool scan_all; /* a pass over everything is under way */
-	uint64_t scan_for; /* scans_wanted when that pass started */
+	bool scan_all; /* a scan of all directories is in progress */
+	uint64_t scan_for; /* scans_wanted when that scan started */
 	int64_t scan_ms, scan_cost_ms;
 	bool look_again; /* another scan is due soon: see observe_again() */
 	int64_t again_ms; /* time of that scan */
 	int64_t again_pause_ms;
 	int64_t short_ms; /* time of the last warning of observe_short() */
 	bool initial; /* the first scan, before the tasks start */
-	bool continued; /* the journal has earlier attempts */
-	int64_t look_ms; /* next search for writers */
+	bool continued; /* the journal has records of earlier attempts */
+	int64_t look_ms; /* time of the next search for writers */
 };
 
 /* Returns the object `key` in the bucket of the output. */
@@ -268,9 +268,9 @@ void recheck_forget(struct sync *s);
  */
 int review_output(struct sync *s, uint64_t *again, struct penstock_error *err);
 
-/* leftovers.c. In the journal, under lock: */
+/* leftovers.c. Under lock: adds the uploads in parts that have not ended to the journal `to`. */
 void leftovers_fill(const struct sync *s, struct journal *to);
-/* Returns -1 if out of memory. */
+/* Handles a record of an upload in parts. Returns -1 if out of memory. */
 int leftovers_replay(struct sync *s, const struct journal_record *r);
 void leftovers_free(struct sync *s);
 /* Records that an upload in parts begins, gets its id, or has ended: see object_put_options.parts.

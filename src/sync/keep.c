@@ -55,7 +55,7 @@ int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cooki
 	return is_refused(rc, err) ? 0 : rc;
 }
 
-#define NAMES 9 /* names that are tried for a copy if other objects have these names */
+#define NAMES 9 /* names tried for a copy: a name that another object has is skipped */
 
 static struct kept *find_kept(const struct sync *s, const char *key)
 {
@@ -206,7 +206,8 @@ static int look_for_copy(struct sync *s, const char *key, const struct object_in
 	return copy.size == there->size ? 1 : 2;
 }
 
-/* Returns 1 if the copy exists, 0 if the object under `from` must be examined again. */
+/* Makes the copy unless it exists. Returns 1 if the copy exists, 0 if the object under `from` must
+ * be examined again. */
 static int copy_once(struct sync *s, const char *path, const char *from,
 	const struct object_info *there, struct penstock_error *err)
 {
@@ -225,7 +226,8 @@ static int copy_once(struct sync *s, const char *path, const char *from,
 			&(struct object_copy_options){
 				.if_match = there->etag, .if_none_match = s->conditions},
 			NULL, err);
-	/* The object changed or was removed, or the copy exists because only the reply was lost. */
+	/* The object changed or was removed, or an attempt of this request whose reply was lost has
+	 * made the copy. */
 	if (error_expected(rc, PENSTOCK_E_PRECONDITION, err) ||
 		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		return 0;

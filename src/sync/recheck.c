@@ -2,9 +2,9 @@
  * The last check of the files in a flush: each published object must hold the bytes of its file.
  * Most file systems need no comparison, because the kernel reports each close, and the times of a
  * file show a write through a mapping. A comparison is needed in three cases: on network file
- * systems, which show neither; on tmpfs, where a write through a mapping leaves no trace, if events
- * were lost or are not available; on any file system, if the machine was restarted since the file
- * was written.
+ * systems, which show neither closes nor such writes; on tmpfs, where a write through a mapping
+ * leaves no trace, if events were lost or are not available; on any file system, if the machine was
+ * restarted since the file was written.
  */
 #include <string.h>
 #include <sys/stat.h>

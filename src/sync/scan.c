@@ -15,7 +15,9 @@
 
 #define SCAN_STEP    512 /* names read in one call, under lock */
 #define SCAN_POLL_MS 1000 /* longest pause between scans without a watch, unless scans take long */
-#define AGAIN_MIN_MS 200 /* first pause between scans for names that have to wait */
+/* Pause before a scan for a name that has to wait: AGAIN_MS (dirs.c) at first, then this time,
+ * which is doubled after each further scan. */
+#define AGAIN_MIN_MS 200
 #define AGAIN_MAX_MS 5000
 #define LOOK_STEP_MS 5 /* minimum time between two searches for writers */
 #define LOOK_WORKS   1024 /* changes that one search examines */
@@ -70,8 +72,8 @@ static void scan_close(struct sync *s, int64_t now_ms)
 	}
 }
 
-/* Some names of the directory may be unknown, and a flush must not succeed without them. So the
- * flush fails; another scan could fail again and again. */
+/* Some names of the directory may be unknown, and a flush must not succeed without them. The flush
+ * fails instead of waiting for another scan, which could fail again and again. */
 static void scan_failed(struct sync *s, int reason)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
@@ -185,8 +187,8 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 		if (!wanted || buf_failed(&path) ||
 			fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		/* The writer was still closing the file when the lease was refused, so no event of
-		 * a close may follow. */
+		/* When the lease was refused, the writer was still closing the file, and the event
+		 * of that close was already handled: no other event will report the close. */
 		if (o->by_lease && o->looked && observe_lease(s, buf_str(&path)) == LEASE_FREE) {
 			ident_of_stat(&ident, &st);
 			if (plan_closed(&s->plan, w->entry, &ident, st.st_mode, o->closed_as,

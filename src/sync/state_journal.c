@@ -222,12 +222,12 @@ void boot_believe(struct sync *s)
  * Data that was not on disk is lost, and most file systems keep size and time of a file whose new
  * blocks are missing. So the journal records the id of the boot. After a restart of the machine, a
  * published file is accepted only if it has the content of its object, and a file that was closed
- * and not sent is suspect, unless it was synced as the only copy.
+ * and not sent is suspect, unless sync_settle() has synced the file.
  */
 static void boot_judge(struct sync *s)
 {
-	/* Not on a network file system, where the close has sent the bytes to the server. A journal
-	 * without a boot id is trusted. */
+	/* On a network file system no bytes are lost, because the close has sent them to the server.
+	 * A journal without a boot id is trusted. */
 	s->doubt = s->boot[0] && s->journal_boot[0] && strcmp(s->boot, s->journal_boot) != 0 &&
 		   !s->leases_unreliable;
 	if (s->doubt)

@@ -142,7 +142,8 @@ static int merge_item(void *cookie, enum manifest_list list, const struct manife
 	return m->memory;
 }
 
-/* Deletes the object of a file of this run that is gone, now that deletion is allowed. */
+/* Now that deletion is allowed, deletes the object of a file that is gone, if this run published
+ * the object. */
 static int settle_gone(void *cookie, struct entry *e)
 {
 	struct sync *s = cookie;

@@ -57,7 +57,7 @@ struct sync;
 enum sync_event {
 	SYNC_PUBLISHED, /* the object of `path` is complete and durable; detail: its ETag */
 	SYNC_PUBLISHED_OPEN, /* the object has the present content of a file that is still open */
-	SYNC_PARTIAL, /* `path` is suspect or held open; detail: the key of its copy in partial/ */
+	SYNC_PARTIAL, /* `path` is suspect or stays open; detail: the key of its copy in partial/ */
 	SYNC_DELETED, /* deleteSync or retention removed the object */
 	/*
 	 * an object of another program was kept before it was overwritten; detail: the key of the
@@ -142,8 +142,8 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
  * called again.
  */
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
-/* Continues a flush that failed, if no file was written since: files that were checked are not
- * checked again. One check of all files may take longer than the caller waits in one call. */
+/* Continues a flush that failed: files that were checked are not checked again. No file may have
+ * been written since. One check of all files may take longer than the caller waits in one call. */
 int sync_flush_on(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 
 /*

@@ -282,9 +282,10 @@ static bool open_file(
 	return true;
 }
 
-/* Returns true if the job is still valid after all pending events: the file may have been closed
- * again since the job was made, or have another name. Files that were closed before the copy must
- * get their place in the queue first; otherwise a marker (plan.h) could appear before its data. */
+/* Handles all pending events. Returns false if the job is no longer valid, because the file was
+ * closed again since the job was made, or has another name. Files that were closed before this file
+ * was copied must get their place in the queue first; otherwise a marker (plan.h) could appear
+ * before its data. */
 static bool is_in_turn(struct upload *u)
 {
 	struct job job = *u->job;

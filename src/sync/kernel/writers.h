@@ -2,10 +2,11 @@
  * The processes that have a file open for writing, and how they ended. The kernel reports the close
  * of a killed writer like any other close; these functions distinguish the two.
  *
- * A process is looked up while it has the file open (writers_find()) and kept by its pidfd. At the
- * close, a living process has closed the file itself (a true close). If the process is exiting, its
- * exit code shows if a signal ended it. From kernel 6.15 on the pidfd has the exit code even after
- * the parent has reaped the process; on older kernels the exit code is then unknown.
+ * A process is looked up while it has the file open (writers_find()), and is then identified by its
+ * pidfd. At the close, a living process has closed the file itself (a true close). If the process
+ * is exiting, its exit code shows if a signal ended it. From kernel 6.15 on the pidfd has the exit
+ * code even after the parent has reaped the process; on older kernels the exit code is then
+ * unknown.
  */
 #ifndef SYNC_KERNEL_WRITERS_H
 #define SYNC_KERNEL_WRITERS_H

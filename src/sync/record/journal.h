@@ -42,7 +42,7 @@ enum journal_type {
 	JOURNAL_KEPT = 'K',
 	JOURNAL_UNKEPT = 'L', /* path, key: the copy was removed */
 	JOURNAL_MANIFEST = 'M', /* generation in ident.size, etag */
-	JOURNAL_RESTORED = 'R', /* generation in ident.size: its restore was verified */
+	JOURNAL_RESTORED = 'R', /* generation in ident.size, whose restore was verified */
 	/* key; etag: the id of an upload in parts, "" before it has one; ident.mtime_ns: when the
 	 * upload was requested, wall clock */
 	JOURNAL_PARTS = 'U',

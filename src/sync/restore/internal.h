@@ -22,7 +22,7 @@ struct restore {
 	struct strlist begun;
 	struct entry **fetch, **dirs, **links;
 	size_t n_fetch, n_dirs, n_links;
-	struct copy *copy; /* while files are fetched */
+	struct copy *copy; /* set while files are fetched */
 	struct entry **again; /* files of `fetch` whose objects were replaced meanwhile */
 	size_t n_again;
 	unsigned round; /* number of times that replaced files were fetched again */
@@ -32,7 +32,8 @@ struct restore {
 /* local.c */
 /* Appends to an array that grows. Returns -1 if out of memory. */
 int restore_add(void ***items, size_t *n, void *item);
-/* Moves a local name out of the way. A regular file is noted, to be sent to partial/. */
+/* Moves a local name to the private directory. A regular file is also noted, so that it is sent to
+ * partial/. */
 int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct penstock_error *err);
 /* Sets mode and time as they were published; `e` then describes the local file. */
 int restore_times(

@@ -57,7 +57,7 @@ static int aside_send(
 		rc = upload_partial(s, fd, path, (uint64_t)st.st_size, s->o.cancel, &e);
 	if (rc == 0) {
 		aside_sent(s, path, (uint64_t)st.st_size);
-		unlink(file); /* a later attempt must not send this file over a newer one */
+		unlink(file); /* a later attempt must not overwrite a newer version with this file */
 		return 0;
 	}
 	if (rc == -PENSTOCK_E_CANCELLED)
@@ -460,7 +460,7 @@ static int push_aside(struct restore *r, size_t i, struct penstock_error *err)
 			.path = file,
 			.to = sync_at(r->s, buf_str(&key)),
 			.content_type = "application/octet-stream",
-			/* A later attempt must not send this file over a newer one. */
+			/* A later attempt must not overwrite a newer version with this file. */
 			.remove_source = true,
 			.tag = (void *)(uintptr_t)i},
 		(uint64_t)st.st_size, err);
