@@ -115,8 +115,8 @@ int bulk_open_root(const char *path, size_t len, struct penstock_error *err);
  * created and no link is followed. Returns a descriptor. */
 int bulk_make_below(
 	int root, const char *path, size_t root_len, size_t len, struct penstock_error *err);
-/* Adds `given` (may be NULL) and, with `preserve`, time and mode of a file. Returns -1 if out of
- * memory. */
+/* Adds `given` (may be NULL) and, with `preserve`, time and mode of a file to `out`. Returns -1 if
+ * out of memory. */
 int bulk_keep(
 	struct strlist *out, const struct strlist *given, bool preserve, const struct stat *st);
 /* bulk_kept_time() and bulk_kept_mode() read metadata that `preserve` wrote, and return false if
@@ -131,8 +131,8 @@ int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_op
  * and `stop_at_first_error` is set. */
 int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_error *err);
 /* Waits for all pushed items. Returns the error of the first item that failed, else the error of
- * the sync. `totals` may be NULL. More items can be pushed afterwards unless the bulk was
- * stopped. */
+ * syncing the files to disk. `totals` may be NULL. More items can be pushed afterwards unless the
+ * bulk was stopped. */
 int bulk_finish(struct bulk *bulk, struct bulk_totals *totals, struct penstock_error *err);
 /* Makes the file of `fd`, which already has its final name, durable together with the downloads. */
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);

@@ -341,7 +341,7 @@ int bulk_file_times(
 		fchmod(fd, mode & 0777) < 0)
 		return error_errno(err, errno, "cannot set the mode of '%s'", task->item.path);
 	if (o->preserve && bulk_kept_time(&from->metadata, &times[1])) {
-		/* the recorded time */
+		/* times[1] now has the time in the metadata */
 	} else if (o->set_times && ns > 0) {
 		times[1] = (struct timespec){ns / NS_PER_S, ns % NS_PER_S};
 	} else {

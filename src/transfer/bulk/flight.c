@@ -10,8 +10,8 @@
 #include "base/process/process.h"
 #include "net/http/http.h"
 
-/* Initial size of the window, which limits the number of flights; a window that has grown hides a
- * round trip of 50 ms. */
+/* Initial size of the window, the limit of flights. A window that has grown to its full size hides
+ * a round trip of 50 ms. */
 #define WINDOW_FIRST 16
 /* With this many requests in flight, one thread is not enough. */
 #define TWIN_FROM 8
@@ -273,8 +273,8 @@ int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penst
 	int r;
 
 	*way = BULK_TO_WORKER;
-	/* A condition needs a connection of its own, and a check of the object if a reply is
-	 * lost. */
+	/* A condition needs a connection of its own, and a check of the object if a reply is lost:
+	 * a worker does both. */
 	if (task->item.kind == BULK_DELETE || task->item.if_match || task->item.if_none_match ||
 		task->bulk->put.if_none_match)
 		return 0;

@@ -24,7 +24,7 @@ struct bulk_flight {
 	enum http_verdict (*classify)(
 		void *cookie, const struct http_reply *reply, struct penstock_error *err);
 
-	char *data; /* the whole body if it is small, in both directions */
+	char *data; /* the whole body of a small upload or download */
 	size_t size, got;
 	struct upload_source source;
 	int fd; /* descriptor of a new file */
@@ -41,8 +41,8 @@ struct bulk_flight {
 
 enum bulk_way { BULK_STRAIGHT, BULK_TO_WORKER };
 
-/* Sets `*way`, and `task->flight` if it is BULK_STRAIGHT. Fails if the item cannot be transferred
- * at all. */
+/* Sets `*way`, and `task->flight` if `*way` is BULK_STRAIGHT. Fails if the item cannot be
+ * transferred at all. */
 int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penstock_error *err);
 void bulk_flight_free(struct bulk_flight *flight);
 /* Submits or queues the task's flight. May be called from any thread. */

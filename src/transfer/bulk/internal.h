@@ -91,7 +91,7 @@ struct bulk {
 	pthread_cond_t landed; /* signals that no flight is left */
 	struct bulk_list queue; /* tasks for workers */
 	struct bulk_list ended;
-	struct bulk_list removals; /* deletions from one client and bucket, not yet requested */
+	struct bulk_list removals; /* deletions in one bucket of one client, not yet requested */
 	size_t pending; /* tasks pushed and not reported */
 	size_t charged; /* bytes that these tasks count for */
 	size_t running; /* tasks that have neither ended nor wait in `removals` */

@@ -45,7 +45,7 @@ int bucket_delete(struct object_client *client, const char *bucket, struct penst
 
 	s3_op_init(&op, "DELETE", object_at(client, bucket, NULL));
 	r = s3_op_perform(&op, &own);
-	/* The reply to an earlier attempt may have been lost. */
+	/* An earlier attempt, whose reply was lost, may have deleted the bucket. */
 	if (r < 0 && own.code == PENSTOCK_E_NOT_FOUND && op.reply.sent_before)
 		return 0;
 	if (r < 0 && op.error == S3_E_BUCKET_NOT_EMPTY)

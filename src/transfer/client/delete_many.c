@@ -25,7 +25,7 @@ struct deletion {
 
 	/* The current batch. */
 	char *const *keys;
-	char *const *etags; /* NULL or "": unconditionally */
+	char *const *etags; /* expected ETags, "" for any ETag; NULL if no ETag is expected */
 	size_t n;
 	bool settled[LIMIT_S3_LIST_KEYS]; /* no more requests for this key */
 	bool compares; /* the store itself compares the ETags */

@@ -77,7 +77,7 @@ bool google_header(const char *method, const struct sigv4_header *in, struct sig
 		 * afterwards. */
 		return strcmp(method, "PUT") == 0 && !*no_memory;
 	} else if (strcasecmp(in->name, "expires") == 0) {
-		/* Google ignores this header, and its signature would differ. */
+		/* Google ignores this header, and the signature would not match. */
 		return false;
 	} else if (strncasecmp(in->name, meta, strlen(meta)) == 0) {
 		out->name = keep(owned, "x-goog-meta-", in->name + strlen(meta),

@@ -22,8 +22,8 @@ bool google_is_host(const char *authority);
 
 /*
  * Translates the header `in` of a request by `method` to `out`; a new string is added to `owned`.
- * Returns false if the XML API has no such header, which the caller then leaves out, or with
- * `*no_memory` if out of memory.
+ * Returns false if the XML API has no such header: the caller then leaves the header out. Returns
+ * false and sets `*no_memory` if out of memory.
  */
 bool google_header(const char *method, const struct sigv4_header *in, struct sigv4_header *out,
 	struct strlist *owned, bool *no_memory);

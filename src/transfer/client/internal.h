@@ -100,7 +100,7 @@ void s3_op_init(struct s3_op *op, const char *method, struct object_ref at);
 void s3_op_release(struct s3_op *op);
 /* Adds a parameter; only the name if `value` is NULL. */
 void s3_op_query(struct s3_op *op, const char *name, const char *value);
-/* Ignores a NULL value. */
+/* Adds a header; does nothing if `value` is NULL. */
 void s3_op_header(struct s3_op *op, const char *name, const char *value);
 /* Makes the request a copy of `from`, if `from` still has the ETag (NULL for any). */
 void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag);

@@ -22,7 +22,7 @@ int object_abort_upload(struct object_ref at, const char *id, struct penstock_er
 	op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
 	op.request.max_attempts = ABORT_ATTEMPTS;
 	op.request.tidies_up = true;
-	op.request.gate = NULL; /* no visible object changes */
+	op.request.gate = NULL; /* an abort changes no visible object */
 	r = s3_op_perform(&op, &own);
 	return r == 0 || r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &own);
 }
