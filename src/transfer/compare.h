@@ -29,8 +29,8 @@ struct compare_side {
 
 /*
  * Two entries of equal size are the same if `to` is not older than `from`. Times are compared at
- * the resolution of the coarser side: whole seconds if one has no fraction, else milliseconds, else
- * nanoseconds.
+ * the resolution of the coarser side: whole seconds if one time has no fraction, else milliseconds
+ * if one time has no finer digits, else nanoseconds.
  */
 struct compare_rules {
 	bool size_only; /* only the size decides */

@@ -88,7 +88,7 @@ struct object_source_options {
  * page by page. The keys of a store that does not sort them are sorted by this process (in an
  * unlinked file in TMPDIR if the list is long). A key whose path would be empty is left out. Fails
  * with PENSTOCK_E_PROTOCOL if the store lists keys outside the prefix, makes no progress, or turns
- * out to be unsorted after entries were returned that cannot be taken back.
+ * out to be unsorted after entries were returned that are not the first ones in byte order.
  */
 int entry_source_objects(struct entry_source **out, struct object_ref at,
 	const struct object_source_options *options, struct penstock_error *err);

@@ -113,8 +113,8 @@ const char *object_client_scheme(const struct object_client *client);
 void object_client_patience(struct object_client *client, int64_t ms, const atomic_int *cancel);
 /*
  * From now on, every request that changes the store asks the gate first (net/http/http.h), except
- * `ungated` ones and the abort of an upload. NULL removes the gate. Borrowed. May be called from
- * any thread.
+ * `ungated` ones and the abort of an upload. NULL removes the gate. The gate is borrowed. May be
+ * called from any thread.
  */
 void object_client_gate(struct object_client *client, const struct http_gate *gate);
 
@@ -142,7 +142,7 @@ struct object_put_options {
 	/* Other headers of the object ("cache-control=no-cache"), names in lower case. */
 	const struct strlist *properties;
 	const char *storage_class; /* NULL for the store's default */
-	uint64_t part_size; /* 0 to choose it by the size */
+	uint64_t part_size; /* 0 to choose the part size by the object's size */
 	unsigned parallel; /* limit of parts in flight; 0 to adapt it to the store */
 	object_progress_fn progress;
 	void *cookie;
@@ -315,7 +315,7 @@ struct object_exact {
 	const char *checksum;
 	bool composite; /* `checksum` is made of the parts' checksums */
 	const struct object_exact_part *parts;
-	size_t n_parts; /* 0 to send it in one PUT */
+	size_t n_parts; /* 0 to send the object in one PUT */
 	/* Reads at least one byte, at any offset. Called by one thread at a time, which may be the
 	 * engine's. */
 	ssize_t (*read)(
@@ -409,8 +409,8 @@ struct object_conditions {
 	bool complete; /* on the Complete of a multipart upload */
 	bool remove; /* If-Match on DELETE */
 };
-/* Probes once per client with a small object, whose key is `at.key` and "probe-<random>", and
- * removes it; a kill leaves the object. */
+/* Probes once per client with a small object, whose key is `at.key` followed by "probe-<random>",
+ * and removes the object; a kill leaves the object. */
 int object_probe_conditions(
 	struct object_ref at, struct object_conditions *honoured, struct penstock_error *err);
 

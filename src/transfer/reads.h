@@ -95,7 +95,7 @@ struct web_info {
 	char version[OBJECT_ETAG_SIZE];
 };
 /* Requests one byte to check that the server supports ranges. Fails with PENSTOCK_E_UNSUPPORTED if
- * not, or if its reply has no ETag and no Last-Modified. */
+ * the server does not, or if the reply has neither an ETag nor a Last-Modified. */
 int web_find(struct http_engine *engine, const char *url, const atomic_int *cancel,
 	struct web_info *out, struct penstock_error *err);
 

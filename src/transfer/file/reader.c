@@ -1,4 +1,4 @@
-/* Reads at any offset, and read-ahead. */
+/* Reads bytes at any offset, and reads ahead. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "base/limits.h"
 #include "transfer/file/internal.h"
 
-#define STOP_MS 100 /* between calls of `stop` */
+#define STOP_MS 100 /* interval of the calls of `stop` */
 #define SPARE	(LIMIT_FILE_AHEAD / LIMIT_FILE_BLOCK)
 
 /* Bytes of the read-ahead, complete or in flight. */
 struct block {
 	struct file_job job; /* first: its `release` gets the address of the block */
 	struct object_read item; /* offset, length and memory of the block */
-	unsigned users; /* reads that copy from it */
+	unsigned users; /* reads that copy from the block */
 	bool dropped; /* removed from the list while in use: the last user frees it */
 	struct block *prev, *next;
 };

@@ -39,7 +39,7 @@ struct download {
 	bool refetching;
 	struct fan fan;
 	struct object_info info;
-	/* the ETag that the bytes of the first attempt would have */
+	/* the ETag computed from the bytes of the first attempt, if that ETag did not match */
 	char own_etag[MULTIPART_ETAG_SIZE];
 };
 

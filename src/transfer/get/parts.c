@@ -129,7 +129,7 @@ const struct get_part_sum *get_parts_within(
 {
 	unsigned low = *i, high = parts->n;
 
-	/* The first part at or after `offset`. */
+	/* Find the first part at or after `offset`. */
 	while (low < high) {
 		unsigned middle = low + (high - low) / 2;
 

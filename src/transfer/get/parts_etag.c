@@ -126,8 +126,8 @@ static uint64_t size_of_part(struct object_ref at, uint64_t number, const atomic
 	return s3_op_perform(&op, NULL) < 0 ? HTTP_LENGTH_UNKNOWN : op.reply.content_length;
 }
 
-/* Returns true if the size of a part is known to differ from its size in an object whose parts have
- * one size. */
+/* Returns true if the store reports a part whose size contradicts the assumption that all parts but
+ * the last have `of->part` bytes. */
 static bool is_uneven(const struct parts_etag *of)
 {
 	uint64_t parts = parts_etag_count(of->etag);

@@ -304,8 +304,8 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 	if (err) {
 		download_replaced(d, err);
 	} else if (slot->at != slot->length) {
-		/* A server that does not send the object's size may call any part the whole
-		 * range. */
+		/* A server that does not send the object's size may send a part of the range as if
+		 * it were the whole range. */
 		object_error(&own, PENSTOCK_E_CHANGED, "GET", d->at,
 			"received %" PRIu64 " bytes of %" PRIu64, slot->at, slot->length);
 		err = &own;
@@ -335,8 +335,9 @@ static int range_start(struct download *d, struct range_slot *slot, uint64_t off
 		     : fan_submit(&d->fan, &slot->op.request, &slot->op.reply, &slot->flying, err);
 }
 
-/* Returns an unused slot, or one whose range has arrived and is written. Waits for the writer only
- * if there is no other. Returns NULL if all slots are in flight. */
+/* Returns a slot that is unused, or whose range has arrived and is written. If there is no such
+ * slot, waits until the writer has written a range that has arrived. Returns NULL if all slots are
+ * in flight. */
 static struct range_slot *free_slot(struct download *d)
 {
 	struct range_slot *came = NULL;

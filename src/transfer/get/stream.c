@@ -24,7 +24,7 @@ struct stream_slot {
 	struct buf bytes;
 	uint64_t length;
 	bool used;
-	bool there; /* under the stream's lock */
+	bool there; /* the range has arrived; under the lock of the fan */
 };
 
 struct stream {
@@ -131,7 +131,7 @@ static bool slot_wait(struct stream *s, struct stream_slot *slot)
 	}
 }
 
-/* Adds a warning about the bytes already passed on to the message of PENSTOCK_E_CORRUPT. */
+/* Adds a warning to the message of PENSTOCK_E_CORRUPT: bytes were already passed on. */
 static int warn_writer(struct penstock_error *err)
 {
 	error_suffix(err, "; do not use the bytes that were written");

@@ -58,7 +58,7 @@ int object_list(struct object_ref at, const char *delimiter, object_list_fn fn, 
 
 		page = NULL;
 		r = list_page_fetch(&page, &l.query, err);
-		list_page_free(before); /* the token was used */
+		list_page_free(before); /* the request needed the token of this page */
 		if (r == 0 && page->token)
 			r = check_progress(&l, page, err);
 		for (size_t i = 0; r == 0 && i < page->n && !stopped; i++) {

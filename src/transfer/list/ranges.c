@@ -21,7 +21,7 @@
 #include "transfer/client/internal.h"
 
 #define POLL_MS	     50 /* interval for checking the caller's cancel flag */
-#define RANGE_PAGES  ((uint64_t)12) /* wanted per range; about half of its last page is unused */
+#define RANGE_PAGES  ((uint64_t)12) /* pages of a range; about half of the last page is unused */
 #define MAX_REACH    ((uint64_t)1 << 30)
 #define MAX_PARALLEL 32
 #define CHAIN_AHEAD  4 /* pages read ahead if there is one range */
@@ -49,7 +49,7 @@ struct range {
 };
 
 struct list_ranges {
-	struct list_query query; /* `cancel` is `stop` */
+	struct list_query query; /* `query.cancel` points to `stop` */
 	const atomic_int *cancel;
 	unsigned parallel;
 	atomic_int stop;

@@ -33,7 +33,8 @@ void list_model_add(struct list_model *model, const char *key)
 
 /* ---- digits ---- */
 
-/* The bytes that a position may have; a byte's digit is the number of smaller ones. */
+/* The bytes that a position may have; the digit of a byte is the number of smaller bytes in the
+ * set. */
 struct alphabet {
 	uint64_t set[4];
 	unsigned n;
@@ -54,7 +55,7 @@ static bool any(const uint64_t set[4], unsigned first, unsigned last)
 	return false;
 }
 
-/* If one digit was seen, all digits may occur, and likewise letters. */
+/* If a digit was seen, any digit may occur; if a letter was seen, any letter of the same case. */
 static void alphabet_of(struct alphabet *a, const uint64_t seen[4])
 {
 	bool digits = any(seen, '0', '9');

@@ -115,7 +115,7 @@ static int path_set(
 
 /* ---- the names of one directory ---- */
 
-/* Returns true if the filter leaves out the entry, which then is not a problem. */
+/* Returns true if the filter leaves out the entry: problems of such an entry are not reported. */
 static bool left_out(const struct walk *w)
 {
 	return w->options.takes && !w->options.takes(w->options.cookie, buf_str(&w->path), false);
@@ -372,7 +372,7 @@ static int look_at(struct walk *w, const char *name, unsigned char type, struct 
 static int enter(struct walk *w, const struct list_record *record, struct entry *entry,
 	struct penstock_error *err)
 {
-	/* The name without its "/", because the kernel follows a link before a "/". */
+	/* Use the name without its "/", because the kernel follows a link before a "/". */
 	_cleanup_free_ char *name = strndup(record->text, record->text_len - 1);
 	int r = name ? 1 : error_memory(err);
 

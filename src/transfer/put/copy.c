@@ -34,7 +34,7 @@ static void copy_source_release(struct copy_source *source)
 }
 
 /* Called if the reply to a copy was lost or is unclear: returns true if the object at `at` is the
- * copy. Works only if both objects have an ETag that is an MD5, or a checksum. */
+ * copy. Works only if both objects have a checksum, or an ETag that is an MD5. */
 static bool copy_is_there(
 	const struct copy_source *source, struct object_ref at, struct object_info *info)
 {

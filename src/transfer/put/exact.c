@@ -241,7 +241,7 @@ int object_put_exact(
 		return r < 0 ? error_move(err, &own) : 0;
 	penstock_error_release(&own);
 	r = send(at, object, GUARD_MD5, &refused, &own);
-	if (r == 0) /* only a success without the checksum shows that it was refused */
+	if (r == 0) /* only this success shows that the store refused the checksum */
 		atomic_store(&at.client->guard, GUARD_MD5);
 	return r < 0 ? error_move(err, &own) : 0;
 }

@@ -7,7 +7,7 @@
 
 /* `length` bytes of memory, or of a file from `offset`. Read on the engine's thread while sent. */
 struct put_body {
-	const char *data; /* NULL: read `fd` */
+	const char *data; /* NULL if the bytes are in the file `fd` */
 	int fd;
 	uint64_t offset;
 	uint64_t length;

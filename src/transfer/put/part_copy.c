@@ -23,9 +23,9 @@ void put_copy_part(const struct upload *u, struct part_slot *slot)
 }
 
 /*
- * Verifies that the store copied the bytes that the file has: some stores ignore the condition.
- * Uses the part's checksum in the reply, else its ETag; stores known to verify the checksum of the
- * whole object need no check of the part.
+ * Verifies that the store copied the bytes that the file has: some stores ignore the condition on
+ * the source. Uses the part's checksum in the reply, else its ETag; stores known to verify the
+ * checksum of the whole object need no check of the part.
  */
 static int verify_copy(struct upload *u, const struct part_slot *slot, struct part_result *result,
 	const char *checksum, struct penstock_error *err)

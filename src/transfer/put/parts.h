@@ -1,5 +1,5 @@
 /*
- * One upload in parts, as parts.c (a file) and stream.c (a stream) drive it:
+ * One upload in parts. parts.c (for a file) and stream.c (for a stream) call in this order:
  *
  *	upload_init, upload_start
  *	for each part: upload_collect, upload_part_start
@@ -54,7 +54,7 @@ struct upload {
 	struct part_result *results;
 	struct part_slot *slots;
 	unsigned n_slots;
-	int64_t began_ms; /* start of the parts of this call */
+	int64_t began_ms; /* time at which this call began to send parts */
 	atomic_ullong moved; /* bytes of the parts that the store has confirmed in this call */
 	struct fan fan;
 	bool refused;

@@ -327,7 +327,7 @@ static int put_prepare(
 	return put->sign(&put->op, request, attempt, err);
 }
 
-/* A reply to a PUT without an ETag does not come from the store, and proves nothing. */
+/* If the reply to a PUT has no ETag, the reply does not come from the store, and proves nothing. */
 static int put_answered(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct put_request *put = cookie;

@@ -199,7 +199,7 @@ static bool wanted_now(const struct upload *u, struct recorded *t)
 	       digest_options(u, t->options) == 0;
 }
 
-/* DIR/DIGEST.upload; NULL if out of memory. */
+/* Returns DIR/DIGEST.upload; NULL if out of memory. */
 static char *journal_path(const char *dir, const struct recorded *t)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -310,7 +310,7 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 	path = journal_path(dir, &now);
 	if (!path)
 		return error_memory(err);
-	/* If there is no journal, continue without one: only a later resume loses time. */
+	/* If the journal cannot be opened, continue without it: only a later resume loses time. */
 	if (fs_mkdirs(dir, 0700, &own) < 0 || record_file_open(&r->file, path, &own) < 0) {
 		log_debug("%s; an interrupted upload will start from the beginning",
 			own.message ? own.message : "");

@@ -26,7 +26,7 @@
 
 /* ---- the record ---- */
 
-/* DIR/DIGEST.sent; NULL if out of memory. */
+/* Returns DIR/DIGEST.sent; NULL if out of memory. */
 static char *record_path(struct object_ref at, const char *dir)
 {
 	_cleanup_free_ char *target = str_printf(

@@ -72,7 +72,7 @@ int reads_web_check(
  * read that succeeded. */
 int reads_many(struct object_reads *reads, struct object_read *items, size_t n, bool *done,
 	const atomic_int *cancel, struct penstock_error *err);
-/* plain.c: sends a GET for each read that is not done, and sets `done[i]` likewise. */
+/* plain.c: sends a GET for each read that is not done, and sets `done[i]` for each success. */
 int reads_plain(struct object_reads *reads, struct object_read *items, size_t n, bool *done,
 	const atomic_int *cancel, struct penstock_error *err);
 /* engine.c: runs the reads that are not done, and sets their errors. */

@@ -25,7 +25,7 @@ struct group {
 	size_t n;
 	size_t bytes;
 	uint8_t table[GROUP * READ_MANY_ENTRY];
-	size_t got; /* bytes of the table */
+	size_t got; /* bytes of `table` received so far */
 	size_t next; /* the read whose bytes come next */
 	uint64_t left; /* bytes of that read that are missing */
 	bool refused, invalid; /* the store refused the request; the reply is invalid */

@@ -12,8 +12,8 @@
  *	}
  *	record_file_close(&f);
  *
- * A line that a crash has truncated, or that is damaged otherwise, is skipped: readers must work
- * without any line. Files of other programs are never written to or removed.
+ * A line that a crash has truncated, or that is damaged otherwise, is skipped: any of the
+ * lines may be missing. Files of other programs are never written to or removed.
  */
 #ifndef TRANSFER_STATE_RECORD_FILE_H
 #define TRANSFER_STATE_RECORD_FILE_H

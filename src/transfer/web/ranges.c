@@ -230,7 +230,8 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 	if (err && web_is_replaced(reply)) {
 		changed(err);
 	} else if (!err && slot->at != slot->length) {
-		/* A server that does not send the size may call any part the whole range. */
+		/* A server that does not send the size may send a part as if it were the whole
+		 * range. */
 		error_set(&own, PENSTOCK_E_CHANGED, "%" PRIu64 " bytes received of %" PRIu64,
 			(uint64_t)slot->at, slot->length);
 		err = &own;
