@@ -83,7 +83,7 @@ static int fill_values(struct values values[static VALUES], const struct backend
 	};
 	_cleanup_free_ char *name = model_name(o);
 	size_t len = strlen(s->model.directory);
-	/* With DEPLOY_SIGNAL, s->dir is a link to the version's directory. The base is that
+	/* With DEPLOY_SIGNAL, s->dir is a link to the version's directory. {base} is that
 	 * directory, or its parent if the version has a directory of its own. */
 	bool link = o->traffic == DEPLOY_SIGNAL;
 

@@ -58,8 +58,9 @@ char *deploy_dir(const struct deploy_options *o, const char *kind, const char *t
 	return str_printf("%s/%s/%s", o->home, kind, id);
 }
 
-/* Returns HOME/models/PLACE, where PLACE is the checksum of bucket and prefix. The store does not
- * matter: equal contents have equal files in every store. */
+/* Returns HOME/models/PLACE, where PLACE is the checksum of bucket and prefix. The address of the
+ * store is not in the checksum: versions with the same content have the same files in every
+ * store. */
 static char *place_dir(const struct deploy_options *o)
 {
 	_cleanup_free_ char *text = str_printf("%s/%s", o->bucket, o->prefix);

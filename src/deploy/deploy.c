@@ -25,7 +25,7 @@
 enum {
 	TICK_MS = 50,
 	ASK_START_MS = 100, /* time between the first health checks of a server that starts */
-	ASK_SHARE = 10, /* later: the pause is the time since the start, divided by ASK_SHARE */
+	ASK_SHARE = 10, /* later, the pause is the time since the start, divided by ASK_SHARE */
 	/* time between two health checks of a server in service; the maximum for a server that
 	 * starts */
 	ASK_READY_MS = 5000,
@@ -251,7 +251,7 @@ static void failed(struct deployment *d, const struct model *model, const char *
 			why);
 }
 
-/* Starts `model` in front after a pause. Takes the members of `model`. */
+/* Starts a server of `model` in front after a pause. Takes ownership of the members of `model`. */
 static void start_later(struct deployment *d, struct model *model)
 {
 	unsigned shift = d->failures < 10 ? d->failures : 10;

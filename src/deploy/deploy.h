@@ -9,8 +9,8 @@
  *
  * A thread looks for versions, fetches and verifies the newest version, and waits for its turn
  * among the replicas of other machines. The caller's thread starts servers, asks for their health,
- * and moves the traffic. A second process, the spare, has copies of the sockets, and continues if
- * this process is killed. Servers survive the end of either process.
+ * and moves the traffic. A second process, the spare, has copies of the sockets, and takes over if
+ * this process is killed. Servers survive if either process is killed.
  *
  * A version is a directory of the prefix that has a number as its name, or contains the commit of a
  * checkpoint (docs/deploy.md). Without such a directory the whole prefix is one version. A replica

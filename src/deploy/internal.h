@@ -79,8 +79,8 @@ struct cached {
 	int lock;
 };
 void cached_release(struct cached *cached);
-#define DEPLOYMENTS	 "deploy" /* below HOME: a directory for each address */
-#define DEPLOYMENT_LOCK	 "lock" /* in that directory: held by the process in charge */
+#define DEPLOYMENTS	 "deploy" /* below HOME; has a directory for each deployment */
+#define DEPLOYMENT_LOCK	 "lock" /* in these directories; locked by the active process */
 #define DEPLOYMENT_STATE "state.json"
 /* Returns HOME/KIND/ID, where ID is the checksum of `text`, or NULL if out of memory; free() it. */
 char *deploy_dir(const struct deploy_options *o, const char *kind, const char *text);
@@ -137,7 +137,7 @@ void relay_waiting(int socket);
 enum backend_phase {
 	BACKEND_NONE,
 	BACKEND_STARTING, /* not yet healthy */
-	BACKEND_READY, /* in front, or behind a newer server that may still fail */
+	BACKEND_READY, /* in front, or kept in case the newer server in front fails */
 	BACKEND_ENDING /* asked to end */
 };
 
@@ -152,7 +152,7 @@ struct backend {
 	int64_t asked_ms; /* last health check */
 	unsigned unhealthy; /* failed health checks in a row */
 	char *why; /* reason of the last failed check; owned */
-	int gate; /* the command starts when a line is written to it; 0 afterwards */
+	int gate; /* descriptor: a line written to it starts the command; 0 afterwards */
 	bool killed; /* this process killed the server because of `why` */
 };
 void backend_release(struct backend *s);
@@ -184,7 +184,7 @@ struct spare_hand {
 };
 /* Returns false if this process is not a spare that took over. */
 bool spare_take_over(struct spare_hand *out);
-/* Starts a spare if there is none, or if it has ended. */
+/* Starts a spare unless one is running; at most one start per second. */
 int spare_keep(struct spare *s, const struct spare_hand *hand, struct penstock_error *err);
 /* Ends the spare. */
 void spare_dismiss(struct spare *s);

@@ -85,7 +85,7 @@ struct look {
 	size_t cut; /* bytes of the prefix */
 	struct model_file *files;
 	size_t n;
-	/* indexes of the files next to the directories, which belong to each version */
+	/* indexes of the files next to the directories; each version includes these files */
 	size_t *loose;
 	size_t n_loose;
 	bool too_many, no_memory;
@@ -243,14 +243,15 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 		(error_is_retryable(&why) || why.code == PENSTOCK_E_CANCELLED ||
 			why.code == PENSTOCK_E_MEMORY))
 		return error_move(err, &why);
-	/* Not an error: the next look may be able to read the object. */
+	/* Not an error: without a valid and readable commit the directory is not a version. The
+	 * next look tries to read an unreadable commit again. */
 	if (r < 0 && !seen->warned)
 		log_warn("cannot read '%s': %s", file->path, why.message);
 	seen->warned = r < 0;
 	return 0;
 }
 
-/* Removes the commits and contents of versions that are gone. */
+/* Removes from `v` the commits and contents that this look has not found. */
 static void forget_unused(struct versions *v)
 {
 	size_t n = 0;
