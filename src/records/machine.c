@@ -80,7 +80,8 @@ static int64_t product(int64_t a, int64_t b)
 	return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
 }
 
-/* Collects "8 CPUs and 2 GPUs", "2 CPUs and 0 GPUs", and the overrides. */
+/* Parts of the message: the request, such as "8 CPUs and 2 GPUs", the machine's resources, such as
+ * "2 CPUs and 0 GPUs", and the overrides. */
 struct misfit {
 	struct buf asked;
 	struct buf there;

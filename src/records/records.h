@@ -33,7 +33,7 @@ struct records;
 /* Returns true for the whole id of a run, false for NULL. */
 bool records_is_id(const char *text);
 
-/* The states of an attempt. A live state may be followed by each later state. An end is final, with
+/* The states of an attempt. A live state may be followed by any later state. An end is final, with
  * two exceptions: a flush may complete the end, and a run that waits to be resumed may be ended. */
 enum run_state {
 	RUN_QUEUED, /* recorded; waits for its resources */

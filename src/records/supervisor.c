@@ -185,7 +185,8 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 			char name[128] = "unknown process";
 			struct stat st;
 
-			/* The file is written once, when the lock is taken. */
+			/* The file is written once, when the lock is taken, so its mtime is the
+			 * time of the lock. */
 			if (fstat(fd, &st) == 0)
 				clock_format_rfc3339(
 					st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec, since);
