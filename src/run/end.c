@@ -72,9 +72,9 @@ static void set_unflushed(const struct run *run, struct records_end *end)
 	end->flushed_exit_code = run->attempt.end.exit_code;
 }
 
-/* If an attempt ends before it can publish anything, the output of an earlier attempt is still
- * unpublished. The record must say so, because the next attempt would otherwise remove the only
- * copy of that output. */
+/* If an attempt ends before it can publish anything, the output of an earlier attempt may still be
+ * unpublished. Sets `unflushed` in that case, because the next attempt would otherwise remove the
+ * only copy of that output. */
 static void keep_waiting_output(struct run *run, struct records_end *end)
 {
 	if (!run->only_copy || !attempt_has_output(&run->attempt) ||
@@ -122,7 +122,7 @@ static void decide_incomplete(
 	}
 	if (run->attempt.end.message)
 		run_event(&run->attempt.voice, RUN_EVENT_WARNING, run->attempt.end.message, 0, 0);
-	/* these files are not part of the new owner's output */
+	/* Do not set `unflushed`: the files here are not part of the new owner's output. */
 	if (lease_is_lost(run->publisher.lease)) {
 		run_end_reset(&run->attempt);
 		run_end(&run->attempt, RUN_FAILED, RUN_CLASS_NODE, 69,

@@ -60,7 +60,7 @@ static int flush_files(
 	if (r < 0)
 		return r;
 	r = publisher_start_log(&run->publisher, err);
-	/* Even after a failure the log's thread may be running. */
+	/* Finish the log even after a failure, because its thread may be running. */
 	l = publisher_finish_log(&run->publisher, r < 0 ? NULL : err);
 	return r < 0 ? r : l;
 }

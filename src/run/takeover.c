@@ -77,8 +77,8 @@ static void on_lost(void *voice, const char *owner)
  * Unless the run starts from scratch (`fresh`, or `resume: never`), an attempt of another machine
  * is continued if it is unfinished or has failed, or, with `resume`, was stopped. With `resume` a
  * run that succeeded elsewhere is refused. With `due` a run that failed or was stopped elsewhere is
- * also refused. For attempts of this home the records of the home decide, even if the end of an
- * attempt could not be written to the output.
+ * also refused. For attempts of this home the records of the home count, not the state object: the
+ * end of an attempt may be missing in the object.
  */
 static int decide(void *cookie, const struct lease_found *found, int attempt, int *began,
 	struct penstock_error *err)

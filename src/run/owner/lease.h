@@ -75,7 +75,8 @@ struct lease_options {
 struct lease_found {
 	bool any;
 	bool unfinished; /* the run was preempted or lost, or its owner is gone */
-	bool ours; /* the last attempt was one of this home, whose records decide */
+	/* the last attempt was one of this home: the home's records count, not the state object */
+	bool ours;
 	/* lease_take() failed because the attempt below is or may be live, or has ended
 	 * meanwhile */
 	bool refused;

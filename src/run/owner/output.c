@@ -119,7 +119,7 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 		bool own = strcmp(owner.run, lease->options.run_id) == 0;
 		if (owner.etag[0] && own && !owner.taking)
 			return 0;
-		/* Check twice if the output was another run's. */
+		/* If the output was another run's, check that run before and after the write. */
 		bool another = owner.run[0] && !own &&
 			       !strchr(owner.run, '/'); /* an invalid id names no run */
 		char checked[OBJECT_ETAG_SIZE] = "";

@@ -53,12 +53,12 @@ bool checkpoint_matches(const struct publisher *p, const char *name);
  * `cookie` is the publisher. */
 bool checkpoint_is_single(void *cookie, const char *path);
 /* Commits the files of programs that write no commits, in the order of their times. If `all`, every
- * file in the directory is complete; else only published files are taken. A file older than a
- * committed one is skipped: retention removed its commit, or it came too late to be the newest.
- * `*committed` gets the number of new commits. Returns false if the directory cannot be read, or if
- * a file cannot be committed yet, because it is not published, or was touched since. The caller
- * must then check again after a pause, because the sync reports no event if a touched file turns
- * out to be unchanged. */
+ * file in the directory is complete; else only published files are committed. A file older than a
+ * committed one is skipped: retention removed its commit, or the file came too late to be the
+ * newest. `*committed` gets the number of new commits. Returns false if the directory cannot be
+ * read, or if a file cannot be committed yet, because the file is not published, or was touched
+ * after its upload. The caller must then check again after a pause, because the sync reports no
+ * event if a touched file turns out to be unchanged. */
 bool keeper_commit_files(struct keeper *k, bool all, size_t *committed);
 
 /* ---- older.c ---- */
@@ -78,9 +78,9 @@ void keeper_remove_leftovers(struct keeper *k);
 /*
  * First step of a removal: removes the commits of all checkpoints that the policy does not keep.
  * Returns false if the newest checkpoint cannot be verified, or if a local checkpoint does not
- * count yet, because it is not published, or was touched since. The caller must then check again
- * after a pause, because the sync reports no event if a touched checkpoint turns out to be
- * unchanged.
+ * count yet, because the checkpoint is not published, or was touched after its upload. The caller
+ * must then check again after a pause, because the sync reports no event if a touched checkpoint
+ * turns out to be unchanged.
  */
 bool keeper_retire(struct keeper *k);
 /* Last step: removes all other files, here and in the store, once the store has no commit. Returns

@@ -1,8 +1,8 @@
 /*
- * Uploads a growing file to the output, and completes the object at every end of an attempt: the
- * usage of the steps, and with `enableLogging` the log. The object is replaced whole every few
- * seconds while the file grows, less often the longer one upload takes, so that a big log costs at
- * most a twentieth of the time.
+ * Uploads a growing file to the output, and completes the object when the attempt ends. Such files
+ * are the usage of the steps and, with `enableLogging`, the log. The object is replaced whole every
+ * few seconds (the log) or minutes (the usage) while the file grows, less often the longer one
+ * upload takes, so that the uploads of a big log take at most a twentieth of the time.
  *
  *	log_upload_start(&upload, &(struct log_upload_target){.client = s3, .bucket = bucket,
  *		.key = key, .path = path, .interval_ms = 2000}, err);
@@ -22,7 +22,7 @@ struct penstock_error;
 struct log_upload_target {
 	struct object_client *client; /* borrowed until log_upload_finish(), as is the bucket */
 	const char *bucket;
-	char *key; /* taken, as is the path; NULL if out of memory */
+	char *key; /* owned by the upload, as is the path; NULL if the caller is out of memory */
 	char *path; /* path of a file that only grows */
 	int64_t interval_ms;
 	bool ungated; /* sent even if another owner has the run */

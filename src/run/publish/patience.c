@@ -33,7 +33,7 @@ struct flush_watch {
 	uint64_t published; /* bytes and files, sent or compared, at that time */
 	uint64_t progress; /* the most bytes that were ever in flight or done */
 	unsigned long retries; /* retries of requests at that time */
-	uint64_t others; /* sent bytes that belong to no published file: the lowest number so far */
+	uint64_t others; /* lowest number so far of sent bytes that belong to no published file */
 };
 
 static int64_t patience_ms(const struct publisher *p)

@@ -44,7 +44,8 @@ struct publisher {
 	struct flush_clock *clock; /* NULL if no thread watches the time */
 	bool away; /* the user was notified that the store is unavailable; main thread */
 	atomic_bool out_of_time; /* the machine ends before all of the output can be published */
-	atomic_ullong kept, kept_bytes; /* objects that were kept before they were overwritten */
+	/* replaced objects of which a copy was kept: their number and bytes */
+	atomic_ullong kept, kept_bytes;
 };
 
 void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,
@@ -88,8 +89,8 @@ int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 void publisher_watch_time(struct publisher *p);
 void publisher_watch_last_words(struct publisher *p);
 void publisher_unwatch_time(struct publisher *p);
-/* Returns the words between a failed flush with `code` and 'penstock flush' in a message, such as
- * "; make room in the store, then". */
+/* Returns the words in front of 'penstock flush' in the message about a flush that failed with
+ * `code`, such as "; make room in the store, then". */
 const char *publisher_flush_hint(enum penstock_code code);
 
 #endif
