@@ -13,7 +13,7 @@
 #include "run/tracking/tracking.h"
 #include "run/workdir/project.h"
 
-/* Adds all but the settings of penstock that a step must not inherit. */
+/* Adds the inherited variables, except penstock's settings that a step must not inherit. */
 static int inherit(struct strlist *env, const char *const *inherited)
 {
 	static const char *const own[] = {"PENSTOCK_ACCESS_KEY_ID=", "PENSTOCK_SECRET_ACCESS_KEY=",

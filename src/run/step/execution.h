@@ -96,8 +96,8 @@ void step_signal_all(struct step_run *step, int signal);
 
 /* Collects the leaders that are alive; returns their number. */
 size_t step_leaders(const struct step_run *step, pid_t *leaders);
-/* Gets the processor time and the memory, which may be NULL, from the control group as far as it
- * counts them, else from the processes. */
+/* Gets the processor time and, unless `memory` is NULL, the memory: each from the control group if
+ * the group counts it, else from the processes. */
 void step_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory);
 /* Begins to record the usage of an execution. */
 void step_sample_begin(struct step_run *step, int64_t now);

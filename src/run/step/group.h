@@ -46,7 +46,7 @@ struct step_group {
 int step_group_make(struct step_group *group, struct run_group *run,
 	const struct workflow_run *what, struct cgroup_wanted wanted, struct penstock_error *err);
 /* Adds kills by the kernel, the limit and the peak of memory to `end`. If the execution has not
- * failed, the kills are only reported. Also reports that the limit of processes was reached. */
+ * failed, the kills are only reported. Also reports if the limit of processes was reached. */
 void step_group_explain(const struct step_group *group, struct run_group *run, const char *name,
 	bool failed, struct step_end *end);
 

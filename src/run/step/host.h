@@ -74,7 +74,7 @@ struct step_host {
 	unsigned long serial; /* number of the last execution */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* the first workflow->ports of them are set */
 	struct key_server *keys; /* owned; a list of endpoints of temporary keys */
-	/* token of the endpoints on nodes of a cluster; "" before the first */
+	/* token of the endpoints on nodes of a cluster; "" before the first endpoint */
 	char keys_token[KEY_TOKEN_SIZE];
 	const char *venv; /* environment with the Python packages; NULL if there is none */
 	const struct tracking *tracking; /* borrowed */

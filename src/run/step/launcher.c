@@ -23,8 +23,9 @@
 /* Returns the number of words. */
 static size_t put_mapping(struct host_command *out, const struct workflow_run *what)
 {
-	/* Only root can make a network, so an unprivileged caller with its own network would see
-	 * itself as root: map the caller to its own ids. */
+	/* Only root can create a network namespace. So, unless penstock is root, a step with its
+	 * own network runs in a user namespace in which the caller is root: map the caller back to
+	 * its own ids. */
 	bool own_network = what->network != WORKFLOW_NETWORK_HOST;
 	bool mapped = what->map_uid.given || what->map_gid.given || (own_network && geteuid() != 0);
 	const char **argv = out->argv;

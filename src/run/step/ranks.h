@@ -20,7 +20,7 @@ struct step_end;
 
 struct ranks {
 	size_t n; /* tasks */
-	int master_port; /* if there are several tasks; 0 before it is found */
+	int master_port; /* used only if there are several tasks; 0 before a port is found */
 	const int *gpus; /* GPUs of the step; NULL if this machine has none, or in a container */
 	size_t n_gpus; /* total */
 	/* The step can open no other GPUs, so its libraries count its GPUs from 0. */
@@ -50,7 +50,7 @@ int step_cluster(struct task_cluster *out, const struct attempt *attempt,
 	const struct slurm_allocation *slurm, const struct workflow_run *what, const char *name,
 	unsigned long serial, char **dir, struct penstock_error *err);
 
-/* Marks the end as out of memory if `memory`, which has read Slurm's messages, says so. */
+/* Marks the end as out of memory if slurm_memory_read() has found one of Slurm's messages. */
 void step_cluster_explain(
 	const struct slurm_memory *memory, const struct workflow_run *what, struct step_end *end);
 

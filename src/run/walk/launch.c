@@ -149,7 +149,8 @@ bool scope_close(struct walk *walk, struct scope *scope, struct frame *frame)
 		}
 		place = &launch->next;
 	}
-	/* A launch without a signal counts like any other step. */
+	/* If steps of a launch without a signal were not done because of a notice, the frame is
+	 * cut, as for any other step. */
 	for (const struct launch *l = scope->launches; l && !live; l = l->next) {
 		if (l->outcome.cut && !l->step->launch.signal.value)
 			frame_cut(walk, frame);

@@ -25,7 +25,7 @@
 #include "run/walk/walk.h"
 
 enum {
-	STATUS_MS = 1000, /* interval of the sync's records */
+	STATUS_MS = 1000, /* interval at which the progress of the sync is recorded */
 	/* interval of repeated signals, for leaders that did not handle the first */
 	NOTICE_AGAIN_MS = 250,
 };
@@ -36,7 +36,7 @@ struct watch {
 	struct reaction *reaction;
 	struct publisher *publisher;
 	struct walk walk;
-	unsigned news; /* events of the interrupts that were handled */
+	unsigned news; /* last result of interrupts_news() whose events were handled */
 	int requests; /* stop requests that were handled */
 	/* serial of the last notice with `soon` that was passed to the steps; 0 if there is none */
 	unsigned soon;
@@ -45,10 +45,10 @@ struct watch {
 	bool withdrawn; /* the notice was withdrawn */
 	/* the steps that knew of the notice were killed at the end of their time */
 	bool noticed_killed;
-	int64_t grace_ms; /* grace period for all */
+	int64_t grace_ms; /* grace period of the executions */
 	int64_t kill_at_ms; /* 0 if no end was requested */
 	int64_t noted_ms; /* time at which the state of the sync was last recorded */
-	char *during; /* name of the step at the request; owned */
+	char *during; /* name of a step that was running when the end was requested; owned */
 	struct pollfd *fds;
 	size_t cap;
 };
@@ -104,7 +104,7 @@ static void take_notice(struct watch *watch, const struct notice *notice)
 	/* After a withdrawal the steps must be signalled again. */
 	if (watch->noticed && watch->withdrawn)
 		walk_notice_again(&watch->walk);
-	/* A step that failed before the notice failed by itself. */
+	/* A step that failed before the notice did not fail because of the notice. */
 	if (!watch->noticed)
 		walk_take_ended(&watch->walk);
 	reaction_begin(watch->reaction, notice);

@@ -99,8 +99,8 @@ static void record_step(struct walk *walk, struct frame *frame)
 				"cannot record that '%s' is finished, so a resumed run repeats it: %s",
 				frame->name, err.message);
 	}
-	/* A launch is finished when its steps are finished, and the last step of an iteration when
-	 * the iteration is finished. */
+	/* Record nothing here for a launch, which frame_end() records when its steps have finished,
+	 * and for the last step of an iteration, which record_iteration() covers. */
 	if (has_launch(frame->step) ||
 		(list->parent && list->parent->kind == FRAME_LOOP && i + 1 == list->list->n &&
 			!has_launch_within(list->list)))

@@ -102,13 +102,13 @@ struct frame {
 	size_t next;
 	uint64_t index; /* index of an iteration */
 
-	uint64_t begun, live; /* iterations of a loop */
+	uint64_t begun, live; /* iterations of a loop that have begun, and that run now */
 
 	bool ready; /* the frame was pushed */
 	struct frame *next_ready;
 	bool waits; /* waits for a launch in dependsOn, or for descriptors */
 	struct frame *next_waiting;
-	struct frame *next_live, **prev_live; /* while `run` is not NULL */
+	struct frame *next_live, **prev_live; /* valid while `run` is not NULL */
 };
 
 /* Checks, before the inputs are staged, for a fault that would make the first step fail. */
