@@ -477,7 +477,7 @@ static void write_end(const struct remote *r, const struct task_end *end)
 	char text[96];
 	int n;
 
-	if (r->launched) /* the exit code is enough */
+	if (r->launched) /* the launcher needs only the exit code */
 		return;
 	path = str_printf("%s/end.%zu", r->dir, r->rank);
 	n = snprintf(text, sizeof(text), "%d %d %d %" PRId64 "\n", end->code, end->signal,

@@ -13,8 +13,8 @@
  *								submits again
  *
  * HOME/runs/ID/slurm records the job and how it was submitted. HOME/runs/ID/slurm-JOB.out gets the
- * output of the job, apart from the run's own log. The home must be on a file system that the nodes
- * share.
+ * output of the job; the run's own log is another file. The home must be on a file system that the
+ * nodes share.
  */
 #ifndef RUN_CLUSTER_SLURM_H
 #define RUN_CLUSTER_SLURM_H

@@ -9,7 +9,7 @@
  *	family_kill(&member);	// kills the task and the processes that it left
  *	family_leave(&member);
  *
- * One thread calls these functions and all others that start and end tasks.
+ * The same thread calls these functions and all other functions that start and end tasks.
  */
 #ifndef RUN_PROCESS_FAMILY_H
 #define RUN_PROCESS_FAMILY_H

@@ -16,9 +16,9 @@
 struct penstock_error;
 
 /*
- * Returns true if files outside of a box may be in this directory. If other users can write to
- * `tmp`, they can replace a directory on which penstock has mounted a file system that they do not
- * see, and so put another program in place of the one that penstock is about to start.
+ * Returns true if penstock can safely use files in `tmp` outside of a box. If other users can write
+ * to `tmp`, they can replace a directory on which penstock has mounted a file system that they do
+ * not see, and so put another program in place of the one that penstock is about to start.
  */
 bool box_is_safe_in(const char *tmp);
 /* Creates a directory for a task in `tmp`, with `infix` in its name; the caller frees the path. */
@@ -32,7 +32,7 @@ void box_finish(void);
  * at least some twenty files and directories, and the next container need not wait for their
  * removal.
  *
- *	litter_remove(dir);	takes the string
+ *	litter_remove(dir);	takes ownership of the string
  *	litter_finish();	returns once everything is removed, and ends the thread
  */
 /* Removes the directory at once if too many are waiting, or no thread can be started. */

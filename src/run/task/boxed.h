@@ -26,7 +26,8 @@ struct boxed_task {
 	bool own_user;
 };
 
-/* Members of the executor interface except for `name` and `start`; `notify` and `left` are NULL. */
+/* Members of the executor interface except for `name` and `start`; `notify`, `left` and `use` are
+ * NULL. */
 #define BOXED_EXECUTOR                                                                             \
 	.ended = boxed_ended, .signal = boxed_signal, .kill = boxed_kill, .enter = boxed_enter,    \
 	.free = boxed_free

@@ -25,7 +25,7 @@ struct init_report {
 struct init_plan {
 	struct init_report *report;
 	char *bundle; /* a directory with a file system in memory while the container lives */
-	char *config; /* the text of its config.json */
+	char *config; /* the text of the bundle's config.json */
 	char *config_path;
 	char *log;
 	char *layers_dir; /* the mount options name layers relative to this directory */

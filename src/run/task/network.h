@@ -22,7 +22,7 @@ struct task_network;
 struct task_spec;
 
 /* Orphans become children of the init, and some end before the init knows their role: the task
- * itself may end before crun. So their exit status is remembered for later queries. */
+ * itself may end before crun. So the init keeps the exit status of each child for seen_wait(). */
 #define SEEN 64
 struct seen {
 	pid_t pid[SEEN];
