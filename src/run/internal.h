@@ -45,8 +45,8 @@ void run_init(struct run *run, const struct run_options *options, struct run_res
 void run_release(struct run *run);
 
 /* Begins the run and records the attempt. Fails, and records no attempt, if the run is live,
- * belongs to another file, is not due or has output that was not uploaded, or if its resources can
- * never fit. */
+ * belongs to another file, is not due for a restart or has output that was not uploaded, or if its
+ * resources can never fit. */
 int run_begin(struct run *run, struct penstock_error *err);
 /* Takes runs/ID/lock. If another process holds the lock, the error names that process. */
 int run_take_lock(struct run *run, struct penstock_error *err);

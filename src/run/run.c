@@ -126,8 +126,8 @@ static int stage(struct run *run, struct penstock_error *err)
 	return r;
 }
 
-/* Lays out the project. Then records the provenance again, because the Git commit of a copied
- * context is known only now. */
+/* Lays out the working directory. Then records the provenance again, because the Git commit of a
+ * copied context is known only now. */
 static int lay_out(struct run *run, struct penstock_error *err)
 {
 	const struct publisher *p = &run->publisher;

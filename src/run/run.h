@@ -41,7 +41,7 @@ struct run_options {
 	/* also continue a run that was stopped, or that failed and has output that was not
 	 * uploaded */
 	bool resume;
-	/* with `resume`: only a preempted or lost run that was not stopped since
+	/* with `resume`: continue only a preempted or lost run that no user has stopped since then
 	 * (run_leave_alone()) */
 	bool due;
 	bool replace; /* the run may be from another file that has the same `name` */

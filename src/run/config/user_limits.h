@@ -31,10 +31,10 @@ struct user_config {
 };
 /* Calls `take` with the root of the administrator's file, then of the user's, unless the file is
  * missing or empty. Returns -PENSTOCK_E_INVALID if a file is invalid or has an unknown key; the
- * message has the place. Else returns the error of `take`. */
+ * message has the file and the line. Else returns the error of `take`. */
 int user_config_read(int (*take)(const struct user_config *c, const struct node *root, void *out),
 	void *out, struct penstock_error *err);
-/* Returns -PENSTOCK_E_INVALID; the message has the place of the node. */
+/* Returns -PENSTOCK_E_INVALID; the message has the file, line and column of the node. */
 int user_config_wrong(const struct user_config *c, const struct node *node, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

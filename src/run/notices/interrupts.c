@@ -38,8 +38,8 @@ void interrupts_block_signals(void)
 	sigaddset(&set, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGXFSZ, SIG_IGN); /* a file size limit is reported like a full disk */
-	/* A shell starts background jobs with SIGINT ignored, but SIGINT must stop these runs,
-	 * too. */
+	/* A shell starts background jobs with SIGINT ignored, but SIGINT must stop a run in the
+	 * background, too. */
 	signal(SIGINT, SIG_DFL);
 }
 

@@ -13,7 +13,7 @@
  *	phase         first                         second
  *	begin         `cancel` is set               `cancel` stays set in the flush phase, too
  *	steps         the steps are asked to end    they are killed
- *	flush	a note: still uploading		`cancel` is set: `penstock flush` continues later
+ *	flush         a note: still uploading       `cancel` is set; `penstock flush` resumes later
  *
  * A request of the begin phase counts in the phase that follows: the steps are asked to end, or the
  * flush only sends the run's final state. After the steps phase the count starts again.
@@ -60,7 +60,7 @@ struct interrupts {
 	int quit_fd;
 	pthread_t thread;
 	int64_t grace_ms; /* grace period of a notice without a deadline; 0 for 30 s */
-	void (*note)(void *cookie, const char *text); /* called from the thread */
+	void (*note)(void *cookie, const char *text); /* called from the signal thread */
 	/* Adds what is known about a signal; called from the thread that reads signals. May be
 	 * NULL. */
 	void (*describe)(void *cookie, int signal, struct notice *notice);

@@ -45,8 +45,8 @@ struct notice {
 	unsigned eased; /* in interrupts.notice: number of merged notices that were withdrawn */
 };
 
-/* Clears the notice, and sets the source and the reason. Truncates `reason` and replaces characters
- * that could forge a line. */
+/* Clears the notice, and sets the source and the reason. Truncates `reason`, and replaces control
+ * characters, with which the reason could forge a line of the log. */
 void notice_set(struct notice *notice, const char *source, const char *reason);
 /* Makes the notice `hard`: the machine ends in `lead_ms` from now. */
 void notice_set_lead(struct notice *notice, int64_t lead_ms);

@@ -20,7 +20,7 @@ enum {
 	MAX_WATCHES = 2 * LIMIT_NOTICE_SOURCES + 4,
 	/* If the firmware gives no hint, clouds are probed only once a run has lasted a while. */
 	UNSURE_AFTER_MS = 2000,
-	PROBE_AGAIN_MS = 1000, /* at first; doubles each time, up to PROBE_RARELY_MS */
+	PROBE_AGAIN_MS = 1000, /* first pause between probes; doubles, up to PROBE_RARELY_MS */
 	PROBE_RARELY_MS = 32000,
 };
 

@@ -17,7 +17,7 @@ struct notice_settings {
 	struct workflow_arena arena;
 };
 
-/* Returns -PENSTOCK_E_INVALID if a file or the variable is invalid; the message has the place. */
+/* Returns -PENSTOCK_E_INVALID if a file or the variable is invalid; the message names it. */
 int notice_settings_read(struct notice_settings *out, const struct workflow_preemption *workflow,
 	struct penstock_error *err);
 void notice_settings_release(struct notice_settings *settings);

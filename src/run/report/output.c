@@ -32,7 +32,7 @@ enum { LINE_MAX_BYTES = 16384, STREAMS_FIXED = 2, REST_ROUNDS = 64 };
  * shown. */
 enum { WAIT_MS = 200, SHOWN_MAX = 2 };
 
-/* Time for a terminal to take the rest when a step or the run ends. */
+/* Maximum wait for a terminal to accept all text when a step or the run ends. */
 enum { SETTLE_MS = 2000 };
 
 /* A stream of all tasks or of one task. Used only by the pump thread, except for the pipe's write
@@ -746,7 +746,7 @@ void output_remove(struct output *output, struct output_task *task)
 
 void output_drain(struct output *output)
 {
-	int64_t until = clock_monotonic_ms() + 2000; /* see put() */
+	int64_t until = clock_monotonic_ms() + 2000; /* show() may wait for a stuck reader */
 	unsigned mine;
 
 	LOCK_SCOPE(&output->lock);

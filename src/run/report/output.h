@@ -11,10 +11,10 @@
  *	output_free(output);	// when no thread writes notes any more
  *
  * One thread reads all pipes. If stdout is a pipe and its reader stops, the steps block, as they
- * would without penstock; the sync and the reaction to signals do not. A slow terminal blocks no
- * step (screen.h). The log takes stdout and stderr in their order. A full disk does not stop the
- * run: the last LIMIT_LOG_WAITING bytes of the log wait for space, and a line before them has the
- * number of missing bytes.
+ * would without penstock; the sync and the reaction to signals do not block. A slow terminal blocks
+ * no step (screen.h). The log has stdout and stderr in the order in which they were read. A full
+ * disk does not stop the run: the last LIMIT_LOG_WAITING bytes of the log wait for space, and a
+ * line before them has the number of missing bytes.
  */
 #ifndef RUN_REPORT_OUTPUT_H
 #define RUN_REPORT_OUTPUT_H

@@ -30,7 +30,7 @@ struct screen {
 
 bool screen_open(struct screen *screen, int fd);
 void screen_put(struct screen *screen, const char *data, size_t len);
-/* Writes what the terminal takes now. */
+/* Writes as much as the terminal accepts now. */
 void screen_flush(struct screen *screen);
 struct pollfd screen_poll(const struct screen *screen);
 /* Waits until all is shown, at most `ms`. Does not wait if the last wait timed out and nothing was

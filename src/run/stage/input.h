@@ -19,7 +19,7 @@ struct stage_input {
 	char *dir; /* owned; destination: the input directory or a directory below it */
 	char *file_name; /* owned; name of a single file, or NULL for a tree */
 	char *fetch_dir; /* owned; directory for a fetched file, on the same file system */
-	char *local; /* owned; for LOCAL the resolved path, else NULL */
+	char *local; /* owned; resolved path of a local input, else NULL */
 
 	struct stage_state *state;
 	atomic_llong *space; /* bytes that all inputs together may still use */

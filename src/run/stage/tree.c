@@ -67,7 +67,8 @@ static void note_object(void *cookie, const struct copy_item *item)
 	uint8_t one[CHECKSUM_MAX_SIZE] = {0};
 
 	snprintf(d->etag, sizeof(d->etag), "%s", item->etag);
-	/* Each ETag is hashed with its name, so that the sum changes if two objects swap names. */
+	/* Hash each ETag with the object's name, so that the sum changes if two objects swap
+	 * names. */
 	buf_add(&text, item->name, strlen(item->name) + 1);
 	buf_add_str(&text, d->etag);
 	d->no_memory |= buf_failed(&text) ||

@@ -17,7 +17,7 @@
 #include "base/str.h"
 
 enum {
-	PAUSE_MS = 15000, /* time after a failure without requests */
+	PAUSE_MS = 15000, /* time without requests after a failure */
 	/* time after which a metric that may have new points at lower steps is read again */
 	AGAIN_MS = 60000,
 };

@@ -45,8 +45,8 @@ int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_w
 int mlflow_server_set_status(const struct mlflow_server *server, const char *run,
 	const char *status, int64_t end_ms, struct penstock_error *err);
 
-/* Requests that share a connection and the `patience_ms` of the server. The server must outlive the
- * talk. */
+/* Requests that share a connection and the `patience_ms` of the server. The struct of the server
+ * must outlive this struct. */
 struct mlflow_talk;
 int mlflow_talk_new(
 	struct mlflow_talk **out, const struct mlflow_server *server, struct penstock_error *err);

@@ -25,8 +25,10 @@ enum {
 
 /* ---- the id ---- */
 
-/* Output in a bucket belongs to one run on all machines. Any other run belongs to this home, and
- * its records can be removed: a later run with the same name is a different run. */
+/* Adds the id of the home and the time at which the run was first recorded, unless the output is in
+ * a store that several machines can share: such an output belongs to one run on all machines. Any
+ * other run belongs to this home, and its records can be removed: a later run with the same name is
+ * then a different run. */
 static int add_home(const struct attempt *attempt, struct buf *text, struct penstock_error *err)
 {
 	_cleanup_(records_run_release) struct records_run run = {0};

@@ -28,7 +28,7 @@ struct code {
 	const struct attempt *attempt;
 	const struct code_store *store; /* NULL if code is not published */
 	const atomic_int *cancel;
-	char *mark; /* PROJECT_COMMIT: the copy is complete */
+	char *mark; /* path of PROJECT_COMMIT, which exists once the copy is complete */
 	char *list;
 	char *seen_path;
 	struct context_files before, now;

@@ -290,7 +290,8 @@ static int take_diff(void *cookie, const char *data, size_t len, struct penstock
 	return put_diff(diff, false, err);
 }
 
-/* Returns ":(exclude)" of penstock's home if it is in the context; the caller frees it. */
+/* Returns a pathspec that excludes penstock's home, or NULL if the home is not in the context. The
+ * caller frees the result. */
 static char *exclusion(const struct repository *r)
 {
 	_cleanup_free_ char *home = realpath(r->spec->home, NULL);

@@ -1,7 +1,7 @@
 /*
  * Patterns of excluded files, in the format of .gitignore: one per line; the last match decides. A
  * leading `!` includes, a trailing `/` matches directories only, `/` elsewhere binds the pattern to
- * its directory; `*`, `?` and `[a-z]` do not match `/`; `**` matches it, too.
+ * its directory; `*`, `?` and `[a-z]` do not match `/`, but `**` does.
  */
 #ifndef RUN_WORKDIR_IGNORE_H
 #define RUN_WORKDIR_IGNORE_H

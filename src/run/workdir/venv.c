@@ -224,7 +224,7 @@ bool venv_in_use(const char *dir, int64_t *used_ns)
 	_cleanup_close_ int lock_fd = lock ? open(lock, O_RDWR | O_CLOEXEC) : -1;
 	struct stat st;
 
-	/* Environments of earlier versions have no mark of their use. */
+	/* An environment that an earlier version of penstock made has no file DIR.use. */
 	*used_ns = (use_fd >= 0 && fstat(use_fd, &st) == 0) || stat(dir, &st) == 0
 			   ? st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec
 			   : 0;
